@@ -12,9 +12,9 @@ namespace lockstep::nn {
 /// One field of a batch: the name of the field and a view of its numbers. The view has the logical shape of the field
 /// (without padding), any strides and any element type of lockstep, and lies on the host or on the computing device.
 ///
-/// axes: one letter per axis of the view, outermost first: n samples, c channels or features, d h w space, t positions.
-/// Several axes n together count the samples, in their order. An axis without a letter has extent 1. Empty axes mean
-/// the model's order, samples first and channels last ("nhwc", "ntc", "nc", "nt", "n").
+/// `axes` has one letter for each axis of the view, outermost first: n samples, c channels or features, d h w space, t
+/// positions. Several axes n together count the samples, in their order. An axis without a letter has extent 1. If
+/// `axes` is empty, the view has the model's order: samples first, channels last ("nhwc", "ntc", "nc", "nt", "n").
 struct FieldView {
   StateField field = StateField::values;
   TensorView view{};
@@ -26,16 +26,16 @@ struct Batch {
   static constexpr std::int64_t kAllRows = -1;
 
   std::vector<FieldView> fields;
-  std::int64_t valid = kAllRows;  ///< only the first `valid` samples count; kAllRows: all
-  /// Number of samples of the step, summed over all ranks and micro-batches, if the caller knows it; 0: the step counts
-  /// the samples.
+  std::int64_t valid = kAllRows;  ///< number of samples that count, from the first on; kAllRows: all samples count
+  /// Number of samples of the step over all ranks and micro-batches, if the caller knows the number. If 0, the step
+  /// counts the samples.
   std::int64_t global_valid = 0;
   std::int64_t epoch = 0;
   std::int64_t index = 0;  ///< number of this batch in the epoch, from 0
   bool last_of_epoch = false;
 
-  [[nodiscard]] const FieldView* find(StateField field) const;   ///< nullptr when the batch has no such field
-  [[nodiscard]] const TensorView& view(StateField field) const;  ///< throws UsageError when the batch has no such field
+  [[nodiscard]] const FieldView* find(StateField field) const;   ///< returns nullptr if the batch has no such field
+  [[nodiscard]] const TensorView& view(StateField field) const;  ///< throws UsageError if the batch has no such field
 };
 
 }  // namespace lockstep::nn

@@ -6,9 +6,9 @@
 
 namespace lockstep::nn {
 
-/// Returns sum / weight, or NaN where the weight is 0. Never divides by 0, so no floating-point exception is raised.
+/// Returns sum / weight, or NaN if the weight is 0. Never divides by 0, so no floating-point exception is raised.
 [[nodiscard]] inline double mean_of(double sum, double weight) {
-  // The branch chooses the divisor, because clang moves a division ahead of a branch.
+  // The condition chooses the divisor, not the result: clang moves a division ahead of a branch around it.
   return sum / (weight != 0 ? weight : std::numeric_limits<double>::quiet_NaN());
 }
 
@@ -16,9 +16,9 @@ namespace lockstep::nn {
 struct Metrics {
   double loss_sum = 0;
   double correct = 0;
-  double top_k_correct = 0;  ///< counted in an evaluation with PlanOptions::top_k, else 0
-  double samples = 0;        ///< number of valid samples, whatever their weights
-  double weight = 0;         ///< sum of the weights of the valid samples; without weights equal to `samples`
+  double top_k_correct = 0;  ///< correct predictions in top k, in an evaluation with PlanOptions::top_k; otherwise 0
+  double samples = 0;        ///< number of valid samples; their weights do not matter
+  double weight = 0;         ///< sum of the weights of the valid samples; equals `samples` if there are no weights
   [[nodiscard]] double loss() const { return mean_of(loss_sum, weight); }
   [[nodiscard]] double accuracy() const { return mean_of(correct, weight); }
   [[nodiscard]] double top_k_accuracy() const { return mean_of(top_k_correct, weight); }
@@ -33,8 +33,8 @@ struct Metrics {
   }
 };
 
-/// Returns the sum of `parts` in the order in which comm::SumOrder::tree adds gradients: neighbours in pairs, then
-/// pairs of pairs, and so on. So groups of 2^k parts may first be summed on their own; the result has the same bits.
+/// Returns the sum of `parts`, added in the order in which comm::SumOrder::tree adds gradients: first neighbours in
+/// pairs, then pairs of pairs, and so on. So groups of 2^k parts may be summed first; the result has the same bits.
 [[nodiscard]] inline Metrics sum_in_tree(std::span<const Metrics> parts) {
   if (parts.size() < 2) {
     return parts.empty() ? Metrics{} : parts.front();

@@ -96,7 +96,7 @@ FieldSpec field_spec(StateField field, const StepLayout& layout, std::int64_t ba
 
 namespace {
 
-/// True for a field that lies in StepState::packed(): every field except the large ones.
+/// True for a field inside StepState::packed(). The large fields lie after the packed ones.
 bool is_packed(StateField field) {
   using enum StateField;
   constexpr std::array kLarge{images, values, tokens, targets, weights, other_labels, shares, other_shares};

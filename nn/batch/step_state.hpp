@@ -10,54 +10,55 @@
 
 namespace lockstep::nn {
 
-/// Names of the device tensors that change from step to step. N is the batch size of the plan.
+/// Names of the device tensors whose contents change from step to step. N is the batch size of the plan.
 enum class StateField : unsigned char {
-  learning_rate,  ///< f64 scalar
-  /// Scalar factor of each sample's loss, of the accumulation type: f32 in 16-bit plans, else the plan's type.
+  learning_rate,  ///< f64 scalar, which the optimizer reads
+  /// Factor of every sample's loss, a scalar of the accumulation type: f32 in 16-bit plans, otherwise the plan's type.
   sample_weight,
-  valid,       ///< i64 scalar: valid samples of this rank's batch
-  epoch,       ///< i64 scalar
-  weight_sum,  ///< type of sample_weight: number of samples of this rank in this step so far, times sample_weight
-  /// f64 (5), sums over samples: losses; correct predictions; labels and tokens out of range; predictions correct in
-  /// top k; weights of the loss, if the plan reads weights.
+  valid,       ///< i64 scalar: number of valid samples in this rank's batch
+  epoch,       ///< i64 scalar: epoch of the batch, from which random draws follow
+  weight_sum,  ///< type of sample_weight: sample_weight times the number of this rank's samples in this step so far
+  /// Five f64 sums over samples, in this order: losses; correct predictions; labels and tokens out of range;
+  /// predictions correct in top k; weights of the loss, if the plan reads weights.
   metrics,
-  sample_ids,    ///< i64 (N): numbers of the samples, which decide their random draws
-  images,        ///< u8 (N, H, W, 3): InputKind::images
-  values,        ///< plan's type, (N, stored input shape): InputKind::values
-  tokens,        ///< i32 (N, T): InputKind::tokens
-  labels,        ///< i32 (N, positions): for a loss over classes
-  targets,       ///< plan's type, (N, output shape): for a regression
+  sample_ids,    ///< i64 (N): numbers of the samples, from which random draws follow
+  images,        ///< u8 (N, H, W, 3): input of InputKind::images
+  values,        ///< plan's type, (N, stored input shape): input of InputKind::values
+  tokens,        ///< i32 (N, T): input of InputKind::tokens
+  labels,        ///< i32 (N, positions): right classes, for a loss over classes
+  targets,       ///< plan's type, (N, output shape): right outputs of a regression
   weights,       ///< type of sample_weight, (N), (N, positions) or (N, output shape): weights of the loss (LossWeights)
   other_labels,  ///< type and shape of labels: second labels of mixed samples (StepLayout::two_labels)
   shares,        ///< type of sample_weight, (N): share of `labels` in each mixed sample
   other_shares,  ///< type of sample_weight, (N): share of `other_labels` in each mixed sample
-  // Only in batches that a device has yet to preprocess (nn/data/device_preprocessing.hpp). No plan reads them.
-  pictures,      ///< u8 (N, images per sample, bytes): pixels or a JPEG file
+  // The next two fields are only in batches that a device has yet to preprocess (nn/data/device_preprocessing.hpp). No
+  // plan reads these two fields.
+  pictures,      ///< u8 (N, images per sample, bytes): pixels or JPEG file of each image
   picture_work,  ///< f64 (N, images per sample, columns): parameters of device preprocessing
 };
 inline constexpr int kStateFields = 18;
 [[nodiscard]] std::string_view name_of(StateField field);
 
-/// Kind of a model's input (Model::input_kind()): u8 images, which the plan augments and normalises; numbers, which it
-/// takes unchanged; or token ids.
+/// Kind of a model's input (Model::input_kind()). `images` are u8; the plan augments and normalises them. `values` are
+/// numbers, which the plan takes unchanged. `tokens` are token ids.
 enum class InputKind : unsigned char { images, values, tokens };
 [[nodiscard]] StateField input_field(InputKind kind);
 
-/// How many weights of the loss a batch brings: none, one per sample, or one per element. An element is a position of
-/// the output for a loss over classes, and one number of the output for a regression.
+/// Number of loss weights that a batch brings: none, one per sample, or one per element. For a loss over classes, an
+/// element is a position of the output. For a regression, an element is one number of the output.
 enum class LossWeights : unsigned char { none, sample, element };
 [[nodiscard]] std::string_view name_of(LossWeights weights);
 
-/// The shapes of one sample's fields.
+/// Properties of a plan that decide the types and shapes of the fields.
 struct StepLayout {
-  std::string model;         ///< name of the model, for errors
+  std::string model;         ///< name of the model, for error texts
   DType dtype = DType::f32;  ///< type of the plan
   InputKind input_kind = InputKind::images;
-  Shape input;              ///< (H, W, C), (features) or (T) tokens
-  Shape output;             ///< ([positions,] K)
-  bool regression = false;  ///< the loss needs targets of the output's shape; else labels, one for each position
+  Shape input;              ///< shape of a sample's input: (H, W, C), (features), or (T) for T tokens
+  Shape output;             ///< shape of a sample's output: ([positions,] K)
+  bool regression = false;  ///< true: the loss needs targets of the output's shape; false: one label for each position
   LossWeights weights = LossWeights::none;
-  bool two_labels = false;  ///< training batches bring other_labels, shares and other_shares
+  bool two_labels = false;  ///< true: training batches bring other_labels, shares and other_shares
 };
 
 /// Type and stored shape of a field of a batch. A field that the layout does not use has no elements.
@@ -73,9 +74,9 @@ class StepState {
  public:
   StepState(Context& context, std::int64_t batch, const StepLayout& layout);
 
-  static constexpr int kMetrics = 5;  ///< elements of StateField::metrics; the loss writes the first three
-  static constexpr int kTopK = 3;     ///< index of the correct predictions in top k
-  static constexpr int kWeight = 4;   ///< index of the sum of the weights
+  static constexpr int kMetrics = 5;  ///< number of elements of StateField::metrics; the loss writes the first three
+  static constexpr int kTopK = 3;     ///< index in StateField::metrics of the correct predictions in top k
+  static constexpr int kWeight = 4;   ///< index in StateField::metrics of the sum of the weights
   [[nodiscard]] const TensorView& view(StateField field) const { return views_[static_cast<int>(field)]; }
   [[nodiscard]] std::int64_t batch() const { return batch_; }
   [[nodiscard]] const StepLayout& layout() const { return layout_; }
@@ -83,8 +84,8 @@ class StepState {
 
   /// Host values of the scalar fields.
   struct Scalars {
-    double learning_rate;  ///< plans do not read it
-    double sample_weight;  ///< 1 / (global number of valid samples) makes the gradient that of the mean loss
+    double learning_rate;  ///< rate of the optimizer; plans do not read it
+    double sample_weight;  ///< factor of every sample's loss: 1 / (global number of valid samples) for the mean loss
     std::int64_t valid;    ///< number of samples of this batch that count
     std::int64_t epoch = 0;
     double weight_sum = 0;
@@ -92,14 +93,15 @@ class StepState {
   /// Enqueues kernels on the context's stream that write the scalars and zero the metrics.
   void set(Context& context, const Scalars& scalars);
 
-  /// The contiguous bytes (u8) of scalars, metrics, sample ids and labels, so that one copy sends all of them.
+  /// Returns the u8 view of scalars, metrics, sample ids and labels. They are contiguous, so one copy sends all of
+  /// them.
   [[nodiscard]] TensorView packed() const;
-  /// Writes the contents of packed() to host memory at `block`, for a later copy to packed(): the scalars, sample_ids
-  /// (i64 (n)) and labels (i32 (n, positions)) of the first n rows, and zeros for metrics and all other rows. The ids
-  /// or labels are zeros where their view is not given.
+  /// Writes to host memory at `block` the bytes that a later copy sends to packed(): the scalars, sample_ids (i64 (n))
+  /// and labels (i32 (n, positions)) of the first n rows, and zeros for metrics and all other rows. If the view of the
+  /// ids or of the labels is not given, its rows are zeros.
   void pack(std::byte* block, const Scalars& scalars, const TensorView& sample_ids, const TensorView& labels) const;
 
-  /// Writes the sample ids first, first + 1, ... of all rows to a host block of pack().
+  /// Writes the sample ids first, first + 1, ... of all rows to a host block that pack() has filled.
   void number_samples(std::byte* block, std::int64_t first) const;
 
   struct Metrics {

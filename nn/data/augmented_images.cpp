@@ -39,7 +39,7 @@ Scratch& own_scratch() {
   return scratch;
 }
 
-using Image = std::span<std::uint8_t>;  // (H, W, 3)
+using Image = std::span<std::uint8_t>;  // u8 pixels of an image, (H, W, 3)
 
 void resized_part(const images::Extent& size, const CropOptions& crop, Random& random, Image image) {
   Scratch& scratch = own_scratch();
@@ -51,7 +51,7 @@ void resized_part(const images::Extent& size, const CropOptions& crop, Random& r
   images::resample(images::view_of(picture), view.x, view.y, size, false, scratch.resample, image);
 }
 
-/// Pads, crops and mirrors the image with the draws of ops::augment, for the same result.
+/// Pads, crops and mirrors the image as ops::augment does: the same draws give the same image.
 void place(const images::Extent& size, const AugmentationOptions& options, std::int64_t epoch, std::int64_t index,
            Image image) {
   Random random = random_for(options.seed, Draw::placement, epoch, index);
@@ -256,8 +256,8 @@ AugmentedImages::Mixture AugmentedImages::mixture(std::int64_t epoch, std::int64
     mixture.share = share;
     return mixture;
   }
-  // Each side of the rectangle is sqrt(1 - share) of the image's side. The middle is any pixel; the rectangle is
-  // clipped at the image's edges.
+  // Each side of the rectangle is sqrt(1 - share) of the image's side. The middle of the rectangle is any pixel. The
+  // image's edges clip the rectangle.
   const double half = 0.5 * std::sqrt(1 - share);
   const auto side = [&](std::int64_t extent, std::int64_t& begin, std::int64_t& end) {
     const std::int64_t middle = random.below(static_cast<std::uint32_t>(extent));

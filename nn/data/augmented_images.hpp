@@ -11,28 +11,28 @@
 #include <lockstep/nn/data/open_data.hpp>
 #include <lockstep/nn/data/options/auto_augment_policy.hpp>
 
-/// How a training image is augmented in an epoch, in the order of torchvision's recipes. The loader's threads do all
-/// steps; the steps from the colours on may run on a device instead (Dataset::device_preprocessing()):
+/// Steps that augment a training image in an epoch, in the order of torchvision's recipes. The loader's threads run all
+/// steps, or a device runs the steps from the colours on (Dataset::device_preprocessing()):
 ///
-///     picture -> random part, resized            CropOptions; folder:DIR takes it when decoding (FolderOptions)
+///     picture -> random part, resized            `crop`; folder:DIR does this when it decodes (FolderOptions)
 ///             or padding, then a crop            `pad`     \ same draws as ops::augment, which does these two steps
-///             -> mirrored                        `flip`    / where no other step is asked for
+///             -> mirrored                        `flip`    / if no other step is on
 ///             -> TrivialAugment, RandAugment     `automatic`
 ///             -> colours                         JitterOptions
 ///             -> a rectangle erased              `erase`
 ///             -> mixed with another sample       `mixup`, `cutmix`: the batch then brings two labels and their shares
 ///     -> u8 (H, W, 3), which the device normalises (ops::augment with pad 0 and no flip)
 ///
-/// Each step draws numbers of its own from Random(seed, augment, epoch, sample). So an image is the same for any number
-/// of ranks, threads and batches, and a step that is switched on does not change the draws of the others. The partner
-/// of a mixed sample is drawn from the whole set, not from the batch. It is augmented as its own sample is in that
+/// Each step draws its own numbers from Random(seed, augment, epoch, sample). So an image is the same for any number of
+/// ranks, threads and batches, and switching a step on does not change the draws of the other steps. The partner of a
+/// mixed sample is drawn from the whole set, not from the batch. The partner is augmented with its own draws of that
 /// epoch, so a set that mixes decodes two pictures per sample. Test images are not augmented: folder:DIR resizes them
 /// and takes the middle.
 namespace lockstep::nn {
 
 /// Strengths of torchvision's ColorJitter, which applies the four changes in random order. Brightness, contrast and
-/// saturation are multiplied by a factor from max(0, 1 - value) to 1 + value. Hue turns by -value to value; the most is
-/// 0.5, half of the circle.
+/// saturation are multiplied by a factor from max(0, 1 - value) to 1 + value. The hue is turned by -value to value of
+/// the colour circle; `hue` is at most 0.5, half of the circle.
 struct JitterOptions {
   double brightness = 0;
   double contrast = 0;
@@ -42,42 +42,44 @@ struct JitterOptions {
 };
 
 struct AugmentationOptions {
-  std::optional<CropOptions> crop{};  ///< random part, resized to the size of the image; excludes `pad`
+  std::optional<CropOptions> crop{};  ///< limits of a random part, which is resized to the image's size; excludes `pad`
   std::int64_t pad = 0;               ///< pixels added on each side before a crop to the old size
-  bool reflect = false;               ///< added pixels reflect the image about its edge pixels; false: they are black
-  bool flip = false;                  ///< mirrors the image left to right with probability 1/2
-  bool alternate = false;             ///< `flip` mirrors in every other epoch instead: ops::AugmentDesc::alternate
+  bool reflect = false;               ///< true: added pixels reflect the image at its edge pixels; false: black pixels
+  bool flip = false;                  ///< true: mirrors the image left to right with probability 1/2
+  bool alternate = false;             ///< true: `flip` mirrors in every other epoch (ops::AugmentDesc::alternate)
   AutoAugment automatic = AutoAugment::none;
   JitterOptions jitter{};
-  /// Probability of torchvision's RandomErasing: a rectangle of 2 to 33 % of the area, sides 3:10 to 10:3.
+  /// Probability of torchvision's RandomErasing. The rectangle has 2 to 33 % of the area and sides of 3:10 to 10:3.
   double erase = 0;
-  std::array<std::uint8_t, 3> fill{};  ///< colour of an erased rectangle: the mean, which is 0 after normalisation
+  std::array<std::uint8_t, 3> fill{};  ///< colour of an erased rectangle: the mean, which becomes 0 in normalisation
   /// alpha of mixup (Zhang et al. 2017); 0: off. A sample's share of the mixture is drawn from Beta(alpha, alpha).
   double mixup = 0;
-  /// alpha of cutmix (Yun et al. 2019); 0: off. A sample's share of the area, outside the rectangle that shows the
-  /// other sample, is drawn from Beta(alpha, alpha). If mixup is on as well, half of the samples get each.
+  /// alpha of cutmix (Yun et al. 2019); 0: off. A rectangle shows the other sample. The share of the area outside the
+  /// rectangle is drawn from Beta(alpha, alpha). If mixup is on as well, each sample gets one of the two, with
+  /// probability 1/2.
   double cutmix = 0;
   std::uint64_t seed = 0;
 
-  /// True if a step is on that ops::augment does not do.
+  /// True if a step is on that ops::augment cannot do.
   [[nodiscard]] bool any() const {
     return crop.has_value() || automatic != AutoAugment::none || jitter.any() || erase > 0 || mixes();
   }
   [[nodiscard]] bool mixes() const { return mixup > 0 || cutmix > 0; }
 };
 
-/// Throws UsageError, naming the value and the expected range, if an option is out of range.
+/// Throws UsageError for an option out of range. The error names the value and the expected range.
 void require_augmentation(const AugmentationOptions& options);
-/// Describes the steps, for people and for the identity of a run: "colour jitter 0.4 0.4 0.4 0.1, erased with
-/// probability 0.25". Numbers have all digits; seed and fill are not in the text. Empty: no step is on.
+/// Describes the steps that are on, for people and for the identity of a run: "colour jitter 0.4 0.4 0.4 0.1, erased
+/// with probability 0.25". Numbers have all digits. The text leaves out seed and fill; it is empty if no step is on.
 [[nodiscard]] std::string text_of(const AugmentationOptions& options);
 
-/// Augments the images of another set, which this set owns, anew in every epoch. Fields: images and labels. A set that
-/// mixes also has StateField::other_labels and the shares of both labels, `shares` and `other_shares`, whose sum is 1.
-/// Each thread allocates a little memory, once.
+/// Augments the images of another set, which this set owns, anew in every epoch. The fields are images and labels. A
+/// set that mixes also has StateField::other_labels and the shares of both labels, `shares` and `other_shares`, whose
+/// sum is 1. Each reading thread allocates a little memory once.
 class AugmentedImages final : public Dataset {
  public:
-  /// Throws UsageError for bad options, for no images, and for a reflected padding as wide as a side of the image.
+  /// Throws UsageError for bad options, for a null `images`, and for a reflected padding as wide as a side of the
+  /// image.
   AugmentedImages(std::unique_ptr<ImageDataset> images, const AugmentationOptions& options);
 
   void read_sample(std::int64_t index, std::span<const std::span<std::byte>> out) const override;
@@ -89,8 +91,9 @@ class AugmentedImages final : public Dataset {
   [[nodiscard]] const ImageDataset& images() const { return *images_; }
   [[nodiscard]] const AugmentationOptions& options() const { return options_; }
 
-  /// The other sample that a sample is mixed with in an epoch. share: that of the sample itself. cut: true for cutmix;
-  /// the other sample then covers pixels [left, right) and [top, bottom), all 0 for mixup.
+  /// The other sample with which a sample is mixed in an epoch. `share` is the share of the sample itself. `cut` is
+  /// true for cutmix: the other sample then covers columns [left, right) and rows [top, bottom). For mixup these four
+  /// are 0.
   struct Mixture {
     std::int64_t other = 0;
     double share = 1;
@@ -98,15 +101,15 @@ class AugmentedImages final : public Dataset {
     std::int64_t left = 0, right = 0, top = 0, bottom = 0;
   };
   [[nodiscard]] Mixture mixture(std::int64_t epoch, std::int64_t index) const;
-  /// Writes an image as it is before mixing to `image`, which holds image_bytes() of the set.
+  /// Writes the augmented image before its mixing to `image`, which holds image_bytes() of the set.
   void read_unmixed(std::int64_t epoch, std::int64_t index, std::span<std::uint8_t> image) const;
-  /// Writes an image as it is before its colours change, for device_preprocessing(), in the form of
-  /// ImageDataset::read_part(). Padding, mirroring and `automatic`, which a device does not do, are applied.
+  /// Writes the image before its colours change, for device_preprocessing(), in the form of ImageDataset::read_part().
+  /// Padding, mirroring and `automatic` are already applied, because a device does not do them.
   [[nodiscard]] PicturePart read_part(std::int64_t epoch, std::int64_t index, bool keep_jpeg,
                                       std::span<std::uint8_t> row) const;
 
  private:
-  /// Writes an image as it is before its colours change.
+  /// Writes the image after all steps that come before the colours.
   void read_placed(std::int64_t epoch, std::int64_t index, std::span<std::uint8_t> image) const;
 
   std::unique_ptr<ImageDataset> images_;

@@ -19,7 +19,7 @@ constexpr int kTrainFiles = 5;
 constexpr std::uint64_t kMaxFileBytes = std::uint64_t{1} << 34;
 
 struct Images {
-  std::vector<std::uint8_t> pixels;  // (N, H, W, 3)
+  std::vector<std::uint8_t> pixels;  // u8 pixels, (N, H, W, 3)
   std::vector<std::uint8_t> labels;
 };
 
@@ -45,7 +45,7 @@ void append(const std::string& path, Images& images) {
   }
 }
 
-/// Reads the lines of batches.meta.txt; returns none if the file does not exist.
+/// Reads the lines of batches.meta.txt. Returns an empty list if the file does not exist.
 std::vector<std::string> read_class_names(const std::string& path) {
   constexpr std::uint64_t kMostBytes = 1 << 16;
   std::vector<std::string> names;

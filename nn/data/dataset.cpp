@@ -53,7 +53,7 @@ PicturesOn parse_pictures_on(const std::string& name) {
 
 namespace {
 
-/// Returns the field of one sample of a tensor (N, sample ...).
+/// Returns the field that the samples of a tensor (N, shape of a sample) have.
 SampleField sample_of(const FieldView& given) {
   require<ShapeError>(given.view.given() && given.view.shape.rank() >= 1, "field '", name_of(given.field), "' is ",
                       given.view, ", expected (N, ...)");
@@ -178,7 +178,7 @@ bool lies_by_class(const ImageDataset& dataset) {
 
 bool chunks_separate_classes(const ImageDataset& dataset, std::int64_t chunk) {
   const std::int64_t window = Sampler::kWindowChunks;
-  if (chunk <= 1 || dataset.size() / chunk < 2 * window) {  // one window holds all positions
+  if (chunk <= 1 || dataset.size() / chunk < 2 * window) {  // no real chunks, or one window holds all positions
     return false;
   }
   const std::int64_t in_chunk = std::max<std::int64_t>(1, chunk * dataset.classes() / dataset.size());
@@ -188,11 +188,11 @@ bool chunks_separate_classes(const ImageDataset& dataset, std::int64_t chunk) {
 ChannelStatistics channel_statistics(const ImageDataset& dataset, std::int64_t samples) {
   const std::int64_t count = std::clamp<std::int64_t>(samples, 1, dataset.size());
   std::vector<std::uint8_t> image(static_cast<std::size_t>(dataset.image_bytes()));
-  // 2^64 / 255^2 is more than 10^14 pixels: the sums cannot overflow.
+  // 2^64 / 255^2 is more than 10^14 pixels, so the sums cannot overflow.
   std::array<std::uint64_t, 3> sum{};
   std::array<std::uint64_t, 3> sum_of_squares{};
   for (std::int64_t i = 0; i < count; ++i) {
-    // i * size / count, without the product i * size, which could overflow.
+    // Equals i * size / count, but avoids the product i * size, which could overflow.
     const std::int64_t index = dataset.size() / count * i + dataset.size() % count * i / count;
     dataset.read(index, image);
     for (std::size_t p = 0; p < image.size(); p += 3) {
@@ -209,7 +209,7 @@ ChannelStatistics channel_statistics(const ImageDataset& dataset, std::int64_t s
     const double mean = static_cast<double>(sum[c]) / pixels;
     const double variance = static_cast<double>(sum_of_squares[c]) / pixels - mean * mean;
     result.mean[c] = static_cast<float>(mean / 255.0);
-    // A constant channel has a variance of rounding errors only.
+    // The computed variance of a constant channel consists only of rounding errors.
     result.std[c] = variance > 1e-6 ? static_cast<float>(std::sqrt(variance) / 255.0) : 1.0F;
   }
   return result;

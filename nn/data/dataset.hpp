@@ -17,17 +17,17 @@ namespace lockstep::nn {
 
 class DevicePreprocessing;  // nn/data/device_preprocessing.hpp
 
-/// Where image files become images of the model's size.
+/// Place where image files are turned into images of the model's size.
 enum class PicturesOn : unsigned char {
-  host,    ///< the loader's threads do all of it
+  host,    ///< the loader's threads do all steps
   device,  ///< the loader's threads read and decode; kernels resize, recolour, erase and mix. Same bits as `host`
-  nvjpeg   ///< like `device`, but the GPU decodes JPEG files too; pixels differ a little
+  nvjpeg   ///< like `device`, but the GPU also decodes JPEG files; pixels differ a little from the other two
 };
 [[nodiscard]] const char* name_of(PicturesOn where);
 /// Returns the value whose name_of() is `name`. Throws UsageError for another name.
 [[nodiscard]] PicturesOn parse_pictures_on(const std::string& name);
 
-/// A field of a sample, as the data set reads it.
+/// A field that every sample of a data set has.
 struct SampleField {
   StateField field;
   DType dtype;
@@ -35,8 +35,8 @@ struct SampleField {
   [[nodiscard]] std::size_t bytes() const { return static_cast<std::size_t>(shape.numel()) * size_of(dtype); }
 };
 
-/// Samples by index. Immutable; any number of threads may read at once. Derive from Dataset to bring your own data, or
-/// give existing tensors to a MemoryDataset.
+/// A set of samples, read by index. The set is immutable, so any number of threads may read at once. Derive from
+/// Dataset to bring your own data, or give existing tensors to a MemoryDataset.
 class Dataset {
  public:
   /// Throws UsageError unless there is at least one sample and one field, each field occurs once, and no field is
@@ -53,17 +53,18 @@ class Dataset {
   /// Writes sample `index` (0 <= index < size()): out[i] gets the bytes of fields()[i]. Allocates nothing, except in a
   /// set that decodes files.
   virtual void read_sample(std::int64_t index, std::span<const std::span<std::byte>> out) const = 0;
-  /// Writes a sample as it is in one epoch, for sets that vary their samples (random crops). The bytes depend on epoch
-  /// and index alone. A loader calls this function. Default: read_sample().
+  /// Writes sample `index` as epoch `epoch` sees it, for sets that vary their samples (random crops). The bytes depend
+  /// only on epoch and index. A loader calls this function. The default calls read_sample().
   virtual void read_sample_in(std::int64_t epoch, std::int64_t index, std::span<const std::span<std::byte>> out) const;
-  /// Hints that samples [begin, begin + count), all in the set, will be read soon. A set in a mapped file tells the
-  /// system, which then reads the whole range at once. Reports no errors. Default: does nothing.
+  /// Hints that samples [begin, begin + count), all in the set, will be read soon. A set in a mapped file passes the
+  /// hint to the operating system, which then reads the whole range at once. Reports no errors. The default does
+  /// nothing.
   virtual void ahead(std::int64_t begin, std::int64_t count) const noexcept;
-  /// Returns the same samples without the last steps of their preparation, which a device can do as well. This set must
-  /// outlive the result. nullptr, the default: a device can do nothing. keep_jpeg: the samples hold JPEG files, not
-  /// pixels, where nvJPEG can read the files.
+  /// Returns a set of the same samples without the last steps of their preparation, which a device can do as well. The
+  /// default returns nullptr: a device can do no step. If keep_jpeg is true, a sample holds the JPEG file instead of
+  /// the pixels, where nvJPEG can read the file. This set must outlive the result.
   [[nodiscard]] virtual std::unique_ptr<DevicePreprocessing> device_preprocessing(bool keep_jpeg) const;
-  /// Hash of sizes and contents, without the name. Ranks that see the same data have the same value.
+  /// Returns a hash of sizes and contents, without the name. Ranks that see the same data get the same value.
   [[nodiscard]] virtual std::uint64_t fingerprint() const = 0;
 
  private:
@@ -72,8 +73,8 @@ class Dataset {
   std::vector<SampleField> fields_;
 };
 
-/// Samples in memory, one tensor per field. A tensor is (N, sample ...) in the model's order of axes
-/// (nn/batch/batch.hpp).
+/// Samples in memory, one tensor per field. The shape of a tensor is (N, shape of a sample), with the axes in the
+/// model's order (nn/batch/batch.hpp).
 class MemoryDataset final : public Dataset {
  public:
   /// Copies the tensors, which are on the host and may have any strides. Throws ShapeError when the tensors hold
@@ -86,7 +87,7 @@ class MemoryDataset final : public Dataset {
   [[nodiscard]] std::uint64_t fingerprint() const override { return fingerprint_; }
 
  private:
-  std::vector<std::vector<std::byte>> data_;  ///< bytes of all samples, by field
+  std::vector<std::vector<std::byte>> data_;  ///< for each field, the bytes of all samples
   std::uint64_t fingerprint_ = 0;
 };
 
@@ -96,7 +97,7 @@ struct TrainingData {
   const Dataset& test;
 };
 
-/// The fixed properties of a set of images. Images have three channels; a set with one channel repeats that channel.
+/// Fixed properties of a set of images. Images have three channels; a set with one channel repeats that channel.
 struct DatasetInfo {
   std::string name;  ///< name for people and error texts: "cifar10:DIR test"
   std::int64_t size = 0;
@@ -105,23 +106,23 @@ struct DatasetInfo {
   int classes = 0;
 };
 
-/// A picture (an image file, or its pixels) that is not resized yet, with the parameters of its resizing to an image.
+/// A picture (an image file, or its pixels) before it is resized to an image, with the parameters of the resizing.
 struct PicturePart {
-  /// Axis of the whole picture as it is stored, in the terms of kernels/resized_crop.hpp.
+  /// Axis of the stored picture along which pixels are resampled; kernels/resized_crop.hpp explains the four numbers.
   struct Axis {
     double begin = 0;
     double step = 1;
     std::int64_t low = 0;
     std::int64_t high = 0;
   };
-  std::int64_t width = 0;   ///< columns of the given pixels
-  std::int64_t height = 0;  ///< rows of the given pixels
+  std::int64_t width = 0;   ///< number of columns of the given pixels
+  std::int64_t height = 0;  ///< number of rows of the given pixels
   std::int64_t left = 0;    ///< column of the picture at which the given pixels begin
   std::int64_t top = 0;     ///< row of the picture at which the given pixels begin
-  bool transposed = false;  ///< rows of the image run along columns of the picture
+  bool transposed = false;  ///< true: rows of the image run along columns of the picture
   Axis x{};
   Axis y{};
-  std::int64_t file_bytes = 0;  ///< size of the JPEG file of the whole picture, if that is given; 0: pixels are given
+  std::int64_t file_bytes = 0;  ///< size of the picture's JPEG file, if the file is given; 0: pixels are given
 };
 
 /// Labelled images by index. A sample has the fields images (u8 (H, W, 3)) and labels (i32).
@@ -134,25 +135,25 @@ class ImageDataset : public Dataset {
   [[nodiscard]] int classes() const { return classes_; }
   [[nodiscard]] std::int64_t image_bytes() const { return height_ * width_ * 3; }
 
-  /// The label of image `index`, in [0, classes()).
+  /// Returns the label of image `index`, in [0, classes()).
   [[nodiscard]] virtual std::int32_t label(std::int64_t index) const = 0;
   /// Writes image `index` to `image` (H, W, 3), which holds image_bytes() bytes. Allocates nothing, except in a set
   /// that decodes files.
   virtual void read(std::int64_t index, std::span<std::uint8_t> image) const = 0;
-  /// Writes the image as it is in one epoch (read_sample_in()). Default: read().
+  /// Writes image `index` as epoch `epoch` sees it, for read_sample_in(). The default calls read().
   virtual void read_in(std::int64_t epoch, std::int64_t index, std::span<std::uint8_t> image) const;
   void read_sample(std::int64_t index, std::span<const std::span<std::byte>> out) const final;
   void read_sample_in(std::int64_t epoch, std::int64_t index, std::span<const std::span<std::byte>> out) const final;
 
-  /// Writes the pixels of the picture that image `index` is made from, or the picture's JPEG file, to the beginning of
-  /// `row`, which holds part_bytes(). For device_preprocessing(). No epoch: the part that read() takes. A JPEG file is
-  /// written only with keep_jpeg, and only where its pixels take at most decoded_bytes(). By default, and wherever
-  /// nothing else fits into `row`, the finished image is written.
+  /// Writes the source of image `index` to the beginning of `row`, which holds part_bytes(), for
+  /// device_preprocessing(). The source is the picture's pixels or JPEG file. Without `epoch` it covers the part that
+  /// read() takes. The JPEG file is written only if keep_jpeg is true and its pixels take at most decoded_bytes(). The
+  /// default, and every set for a picture that does not fit into `row`, writes the finished image.
   [[nodiscard]] virtual PicturePart read_part(std::optional<std::int64_t> epoch, std::int64_t index, bool keep_jpeg,
                                               std::span<std::uint8_t> row) const;
-  [[nodiscard]] virtual std::int64_t part_bytes() const { return image_bytes(); }  ///< at least image_bytes()
+  [[nodiscard]] virtual std::int64_t part_bytes() const { return image_bytes(); }  ///< size of `row`, >= image_bytes()
   [[nodiscard]] std::int64_t decoded_bytes() const { return 2 * part_bytes(); }
-  /// Names sample `index` in error texts, by its file where there is one.
+  /// Returns a name of sample `index` for error texts: the name of its file, if it has one.
   [[nodiscard]] virtual std::string text_of(std::int64_t index) const;
   [[nodiscard]] std::unique_ptr<DevicePreprocessing> device_preprocessing(bool keep_jpeg) const final;
 
@@ -162,22 +163,22 @@ class ImageDataset : public Dataset {
   int classes_;
 };
 
-/// Mean and standard deviation of each channel, where pixels are bytes / 255.
+/// Mean and standard deviation of each channel, for pixels with the value byte / 255.
 struct ChannelStatistics {
   std::array<float, 3> mean{};
   std::array<float, 3> std{1, 1, 1};
 };
 
-/// Computes the statistics of `samples` images that are spread evenly over the set (of all, if there are fewer). Sums
-/// are integers, so the bits are the same on every machine. A constant channel has std 1.
+/// Computes the statistics of `samples` images that are spread evenly over the set, or of all images if there are
+/// fewer. The sums are integers, so the bits are the same on every machine. A constant channel has std 1.
 [[nodiscard]] ChannelStatistics channel_statistics(const ImageDataset& dataset, std::int64_t samples);
 
-/// True if samples of one class lie side by side much more often than in a random order: from sample to sample the
-/// label changes less than half as often.
+/// True if samples of one class lie side by side: from sample to sample, the label changes less than half as often as
+/// in a random order.
 [[nodiscard]] bool lies_by_class(const ImageDataset& dataset);
 /// True if a shuffle in chunks of `chunk` samples (SamplerOptions::chunk) makes batches with less than half of the
-/// classes that batches have in a random order. This is estimated from the order of the samples: they lie by class, and
-/// the chunks of a window have few classes.
+/// classes that batches have in a random order. The function estimates this: the samples must lie by class, and the
+/// chunks of a window must have few classes.
 [[nodiscard]] bool chunks_separate_classes(const ImageDataset& dataset, std::int64_t chunk);
 
 }  // namespace lockstep::nn

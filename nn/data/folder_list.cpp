@@ -55,8 +55,8 @@ bool holds(const fs::path& outer, const fs::path& inner) {
   return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
 }
 
-/// Appends the images in a folder and in the folders below it. Links are followed. Throws DataError for a link to a
-/// folder that contains the link. open: the folders that are being read, outermost first.
+/// Appends the images in a folder and in the folders below it. Follows links. Throws DataError for a link to a folder
+/// that contains the link. `open` holds the folders that are being read, outermost first.
 void add_images(const fs::path& folder, std::vector<fs::path>& open, std::vector<fs::path>& images) {
   std::error_code error;
   open.push_back(fs::canonical(folder, error));
@@ -75,7 +75,7 @@ void add_images(const fs::path& folder, std::vector<fs::path>& open, std::vector
   open.pop_back();
 }
 
-/// Returns the classes in DIR/`part`, each with the names of its images, relative to DIR and sorted by their bytes.
+/// Returns the classes in DIR/`part`, each with the names of its images relative to DIR, sorted by their bytes.
 std::vector<std::pair<std::string, std::vector<std::string>>> classes_in(const fs::path& root, const fs::path& part) {
   std::vector<std::pair<std::string, std::vector<std::string>>> classes;
   const fs::path top = part.empty() ? root : root / part;
@@ -122,7 +122,7 @@ FolderList given_parts(const fs::path& root, const char* test_part) {
   auto test = classes_in(root, test_part);
   for (std::size_t i = 0; i < std::max(train.size(), test.size()); ++i) {
     const bool same = i < train.size() && i < test.size() && train[i].first == test[i].first;
-    // If two names differ, the smaller one is missing in the other part.
+    // If two names differ, the class with the smaller name is missing in the other part.
     const bool only_train = !same && i < train.size() && (i == test.size() || train[i].first < test[i].first);
     require<DataError>(same, printable(root.native()), ": class ",
                        printable(same ? "" : (only_train ? train : test)[i].first), " is in ",
@@ -149,7 +149,7 @@ std::vector<bool> drawn_for_test(std::size_t images, double fraction, std::uint6
   std::vector<std::size_t> order(images);
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::vector<bool> test(images);
-  Random random(seed, RandomUse::shuffle, static_cast<std::uint64_t>(label), 1);  // Permutation uses 0, and 2 or more
+  Random random(seed, RandomUse::shuffle, static_cast<std::uint64_t>(label), 1);  // part 1; Permutation uses others
   for (std::size_t i = 0; i < count; ++i) {
     std::swap(order[i], order[i + random.below(static_cast<std::uint32_t>(images - i))]);
     test[order[i]] = true;

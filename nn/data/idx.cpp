@@ -28,9 +28,9 @@ class Source {
   Source() = default;
   Source(const Source&) = delete;
   Source& operator=(const Source&) = delete;
-  /// Reads bytes to `out` and returns their number, which is less than out.size() only at the end.
+  /// Reads bytes to `out` and returns their number, which is less than out.size() only at the end of the source.
   virtual std::size_t read(std::span<std::uint8_t> out) = 0;
-  /// An upper bound of all bytes of this source.
+  /// Returns an upper bound for the number of bytes of this source.
   [[nodiscard]] virtual std::uint64_t most() const = 0;
 };
 
@@ -80,7 +80,7 @@ class GzipSource final : public Source {
     }
     return done;
   }
-  /// 1032 bytes for each byte of the file: Deflate expands no more (zlib's technical notes).
+  /// Returns 1032 bytes for each byte of the file, because Deflate expands no more (zlib's technical notes).
   std::uint64_t most() const override { return file_.size() * 1032; }
 
  private:
@@ -97,7 +97,7 @@ class GzipSource final : public Source {
   InputFile file_;
   z_stream stream_{};
   std::array<std::uint8_t, 1 << 16> buffer_;
-  std::uint64_t position_ = 0;  // next byte of the file, after those in the buffer
+  std::uint64_t position_ = 0;  // next byte of the file to read into the buffer
   bool ended_ = false;
 };
 
@@ -151,7 +151,8 @@ Idx read_idx(const std::string& plain, std::uint32_t magic) {
   require<DataError>(fits && total <= kMaxBytes, idx.path, ": the header asks for more than ", kMaxBytes, " bytes");
   require<DataError>(total <= source->most(), idx.path, ": the header asks for ", total,
                      " bytes, but the file cannot hold more than ", source->most());
-  // Memory grows with the data read, because the header of a small compressed file may claim a thousand times its size.
+  // Memory grows with the data read, because the header of a small compressed file may claim a thousand times the
+  // file's size.
   constexpr std::uint64_t kBlock = std::uint64_t{1} << 24;
   std::size_t filled = 0;
   while (filled == idx.bytes.size() && filled < total) {
@@ -178,8 +179,8 @@ Part read_part(const std::string& stem) {
   return part;
 }
 
-// Counts the classes up to the first label that is not used, at least 10. So one damaged byte does not look like a set
-// with 200 classes. Labels may begin with 1, as in one part of EMNIST.
+// Returns the number of classes: the first label above 0 that is not used, but at least 10. So one damaged byte does
+// not make a set of 200 classes. Labels may begin with 1, as in one part of EMNIST.
 int count_classes(const std::vector<std::uint8_t>& labels) {
   std::array<bool, 257> used{};
   for (const std::uint8_t label : labels) {
@@ -199,10 +200,10 @@ void check_labels(const Idx& labels, int classes) {
   }
 }
 
-/// Throws DataError if the last class has a single training sample and no test sample. A damaged byte, one above the
-/// last label, looks like that.
+/// Throws DataError if the last class has a single training sample and no test sample. One damaged label byte with the
+/// value of the last label + 1 has this effect.
 void require_no_lone_class(const Idx& train, const Idx& test, int classes) {
-  constexpr std::size_t kUsual = 10;  // samples per class; in a smaller set, a class of one sample may be intended
+  constexpr std::size_t kUsual = 10;  // samples per class; a smaller set may have a class of one sample on purpose
   const auto last = static_cast<std::uint8_t>(classes - 1);
   const auto lone = std::find(train.bytes.begin(), train.bytes.end(), last);
   const bool alone = classes > kLeastClasses && train.bytes.size() >= kUsual * static_cast<std::size_t>(classes) &&

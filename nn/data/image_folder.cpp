@@ -43,7 +43,7 @@ class FolderPictures final : public detail::Pictures {
   std::vector<FolderFile> files_;
 };
 
-/// Decodes a picture and returns the error text; empty: the picture is not damaged.
+/// Decodes a picture. Returns the error text if the picture is damaged, otherwise an empty text.
 std::string damage_of(const std::string& root, const std::string& name) {
   thread_local std::vector<std::uint8_t> file;
   thread_local images::Picture picture;
@@ -56,7 +56,7 @@ std::string damage_of(const std::string& root, const std::string& name) {
   return damage;
 }
 
-/// Removes repeated names, because a list may name a picture several times.
+/// Removes repeated names: a list may name a picture several times.
 void keep_first_of_each(std::vector<FolderFile>& files) {
   std::unordered_set<std::string> names;
   std::erase_if(files, [&](const FolderFile& file) { return !names.insert(file.name).second; });
@@ -69,7 +69,7 @@ std::string detail::path_of(const std::string& root, const std::string& name) {
 }
 
 std::string detail::shown(const std::string& root, const std::string& name) {
-  constexpr std::size_t kShown = 200;  // longest text that printable() does not shorten
+  constexpr std::size_t kShown = 200;  // longest text that printable() leaves whole
   const std::string path = path_of(root, name);
   return printable(path.size() <= kShown ? path : name);
 }

@@ -1,4 +1,4 @@
-// Reads lists of pictures, which have a line of path and label for each picture.
+// Reads lists of pictures. A list has one line of path and label for each picture.
 
 #include <algorithm>
 #include <charconv>
@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kKind = "list:";
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-constexpr std::size_t kMostLine = 8192;                       // the system limits paths to 4096
+constexpr std::size_t kMostLine = 8192;                       // most bytes of a line; the system limits paths to 4096
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;  // 10 times a list of ImageNet's 14 million pictures
 constexpr std::string_view kExpected = "expected PATH LABEL or PATH,LABEL";
 
@@ -54,8 +54,8 @@ std::pair<std::string_view, std::string_view> divided(std::string_view line) {
   return {line, {}};
 }
 
-/// Simplifies a path as `find` and other tools print it: "./a//b.jpg" and "a/./b.jpg" become a/b.jpg, so that a file
-/// has one name. "a/../b.jpg" stays, because it is another file than b.jpg if a is a link.
+/// Simplifies a path as `find` and other tools print it, so that a file has one name: "./a//b.jpg" and "a/./b.jpg"
+/// become a/b.jpg. Keeps "a/../b.jpg", because it is another file than b.jpg if a is a link.
 std::string plain_name(std::string_view path) {
   std::string name;
   name.reserve(path.size());
@@ -76,7 +76,7 @@ void add_lines(std::span<const PictureList> lists, std::size_t list,
   std::string_view rest = lists[list].text;
   rest.remove_prefix(rest.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0);
   for (std::int64_t number = 1; !rest.empty(); ++number) {
-    // A lambda, so that texts are made for errors only: there may be millions of lines.
+    // A lambda, so that only an error makes the texts: there may be millions of lines.
     const auto refuse = [&](const auto&... what) { throw DataError(concat(place(path, number), ": ", what...)); };
     const std::size_t end = rest.find('\n');
     std::string_view line = rest.substr(0, end);
@@ -112,14 +112,14 @@ bool is_number(std::string_view label) {
   return !label.empty() && label.find_first_not_of("0123456789") == label.npos;
 }
 
-/// The classes of the training list: maps each label, a number or a name, to the number of its class.
+/// Classes of the training list. Maps each label, a number or a name, to the number of its class.
 class Classes {
  public:
   Classes(std::span<const PictureList> lists, std::span<const Listed> train)
       : lists_(lists), first_(train.front()), numbers_(is_number(train.front().label)) {
     std::vector<bool> found;
     if (numbers_) {
-      // Each class has a picture, so there are at most as many classes as pictures.
+      // Each class has a picture, so there are no more classes than pictures.
       size_ = std::min<std::int64_t>(static_cast<std::int64_t>(train.size()), std::numeric_limits<std::int32_t>::max());
       const Listed* largest = nullptr;
       std::int64_t most = -1;
@@ -149,8 +149,8 @@ class Classes {
   [[nodiscard]] std::string name(std::int64_t label) const {
     return numbers_ ? std::to_string(label) : std::string(names_[static_cast<std::size_t>(label)]);
   }
-  /// Returns the number of a picture's class. Throws DataError for a label of no class. most: the reason for the
-  /// largest label, in the error text.
+  /// Returns the number of a picture's class. Throws DataError for a label that no class has; `most` is the part of the
+  /// error text that explains the largest label.
   [[nodiscard]] std::int64_t of(const Listed& picture, const char* most = "as the training list has them") const {
     require_kind(picture);
     if (!numbers_) {
@@ -187,8 +187,8 @@ class Classes {
   std::vector<std::string_view> names_;
 };
 
-/// Throws DataError for a picture with two labels. split: also for a picture that is listed twice, because the copies
-/// could be in both sets.
+/// Throws DataError for a picture with two labels. If `split` is true, also throws it for a picture that is listed
+/// twice, because training and test could each get one of the two.
 void require_distinct(std::span<const PictureList> lists, std::span<const Listed> pictures, bool split) {
   std::vector<std::size_t> order(pictures.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -211,7 +211,7 @@ void require_distinct(std::span<const PictureList> lists, std::span<const Listed
   }
 }
 
-/// Asks the system and returns why a path cannot be a picture; empty: it is a regular file.
+/// Asks the system why a path cannot be a picture, and returns the reason; empty if the path is a regular file.
 std::string problem_of(const std::string& path) {
   std::error_code error;
   const fs::file_type type = fs::status(path, error).type();
@@ -224,7 +224,7 @@ std::string problem_of(const std::string& path) {
   return type == fs::file_type::regular ? "" : "is no file";
 }
 
-/// Returns the path from `root` to the folder of another list, so that names do not depend on the location of the root.
+/// Returns the path from `root` to the folder of another list, so that names do not depend on where the root is.
 std::string above_of(const fs::path& list, const fs::path& root) {
   const auto real = [](const fs::path& folder) {
     std::error_code error;

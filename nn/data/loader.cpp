@@ -18,7 +18,7 @@
 namespace lockstep::nn {
 namespace {
 
-// Batches that the caller may use: the last one that next() returned, and the two before it.
+// Number of batches that the caller may use: the last one that next() returned, and the two before it.
 constexpr std::int64_t kHeld = 3;
 
 std::size_t aligned(std::size_t bytes) {
@@ -32,7 +32,7 @@ std::size_t checked_bytes(std::int64_t rows, std::int64_t row_bytes) {
   return static_cast<std::size_t>(bytes);
 }
 
-/// Offsets of the tensors of a batch in its buffer: the data set's fields, then the sample ids.
+/// Byte offsets of the tensors of a batch in its buffer: first the data set's fields, then the sample ids.
 struct Layout {
   Layout(const Dataset& dataset, const Sampler& sampler) {
     const auto place = [&](std::size_t row_bytes) {
@@ -70,10 +70,10 @@ std::int64_t slot_count(const LoaderOptions& options) {
 }  // namespace
 
 // Batches are numbered from the start position: 0, 1, ... Batch t lies in slot t % slots. All workers fill a batch
-// together, one piece each, so that the batch is ready soon and few batches need to be under way. A worker begins a
-// piece of batch t once the caller no longer holds batch t - slots, which was in the same slot.
+// together, one piece each, so that the batch is ready soon and few batches are in progress. A worker begins a piece of
+// batch t when the caller no longer holds batch t - slots, which was in the same slot.
 struct Loader::Impl {
-  using Row = std::vector<std::span<std::byte>>;  // bytes of one sample of a batch, by field of the data set
+  using Row = std::vector<std::span<std::byte>>;  // for each field of the data set, the bytes of one sample
   struct Slot {
     Buffer buffer;
     Batch batch;
@@ -103,7 +103,7 @@ struct Loader::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  /// Writes epoch, index and numbers of samples of batch `number` to its slot. fill() writes the rows later.
+  /// Writes epoch, index and numbers of samples of batch `number` to its slot. fill() writes the rows afterwards.
   void prepare(std::int64_t number, Slot& slot) const {
     Batch& batch = slot.batch;
     // The first epoch may have fewer batches than the others.
@@ -129,7 +129,7 @@ struct Loader::Impl {
     std::vector<std::int64_t> ids;
   };
 
-  /// Tells the data set which samples of a window this rank reads.
+  /// Tells the data set which samples of a window this rank will read.
   void announce(std::int64_t epoch, std::int64_t window, std::vector<std::int64_t>& ids) const {
     const std::int64_t skipped = epoch == options.epoch ? options.skipped : 0;
     const std::int64_t size = sampler.options().batch_size;
@@ -155,8 +155,8 @@ struct Loader::Impl {
     }
   }
 
-  /// Announces the windows that follow those of this batch, unless an earlier batch has announced them. After the last
-  /// window of an epoch comes the first window of the next.
+  /// Announces the windows that follow the windows of this batch, unless an earlier batch has announced them. The last
+  /// window of an epoch is followed by the first window of the next epoch.
   void announce_behind(const Batch& batch, std::int64_t number, std::vector<std::int64_t>& ids) const {
     if (!sampler.options().shuffle || sampler.options().chunk == 0) {
       return;
@@ -173,7 +173,7 @@ struct Loader::Impl {
     }
   }
 
-  /// Reads the rows of a piece of a batch, after prepare(). row: memory that is reused.
+  /// Reads the rows of a piece of a batch, after prepare(). The memory of `row` is reused.
   void fill(const Batch& batch, std::int64_t piece, Row& row) const {
     const std::int64_t skipped = batch.epoch == options.epoch ? options.skipped : 0;
     const Partition share = sampler.share(batch.index, skipped);
@@ -202,7 +202,7 @@ struct Loader::Impl {
     }
   }
 
-  /// Fills a piece. Returns the exception that was thrown, or nullptr.
+  /// Fills a piece. Returns the exception that was thrown; nullptr if there was none.
   [[nodiscard]] std::exception_ptr try_to_fill(const Batch& batch, std::int64_t number, std::int64_t piece,
                                                Memory& memory) const noexcept {
     try {
@@ -257,11 +257,11 @@ struct Loader::Impl {
   std::condition_variable space;   // notified when a slot may be filled again
   std::condition_variable filled;  // notified when a slot is ready
   std::atomic<bool> stop{false};
-  std::int64_t pieces = 1;      // number of pieces of a batch
-  std::int64_t next_batch = 0;  // batch of the piece that a worker takes next
-  std::int64_t next_piece = 0;  // number of that piece
+  std::int64_t pieces = 1;      // number of pieces in each batch
+  std::int64_t next_batch = 0;  // number of the batch whose piece a worker takes next
+  std::int64_t next_piece = 0;  // number of the piece that a worker takes next
   std::int64_t taken = 0;       // number of batches that next() has returned or waits for
-  Memory own;                   // memory of next() when there are no workers
+  Memory own;                   // memory of next(), used if there are no workers
   std::exception_ptr failed;
   std::vector<std::thread> workers;
 };

@@ -12,31 +12,31 @@
 namespace lockstep::nn {
 
 struct LoaderOptions {
-  int workers = 1;           ///< threads that read ahead, each a part of a batch; 0: next() reads in the calling thread
+  int workers = 1;           ///< threads that read ahead, all in the same batch; 0: next() reads in the calling thread
   int prefetch = 2;          ///< number of batches that workers may be ahead of the caller
   std::int64_t epoch = 0;    ///< epoch of the first batch that next() returns
-  std::int64_t batch = 0;    ///< number of that batch in its epoch, in [0, sampler.batches(skipped))
-  std::int64_t skipped = 0;  ///< positions left out at the beginning of the first epoch's order (Sampler)
+  std::int64_t batch = 0;    ///< number of the first batch in its epoch, in [0, sampler.batches(skipped))
+  std::int64_t skipped = 0;  ///< number of positions left out at the beginning of the first epoch's order (Sampler)
 };
 
-/// Reads batches in order, epoch after epoch without end: one rank's share of each global batch, in host memory. A
-/// batch has the data set's fields and sample_ids (i64, the index in the data set), each (capacity, ...); rows from
-/// `valid` on are zero. The content of a batch depends only on the data set, the sampler and the position, never on the
-/// number of workers. The constructor allocates all memory; next() allocates nothing, except in a data set that
-/// allocates. Only one thread may use a Loader.
+/// Reads one rank's share of each global batch into host memory, in order, epoch after epoch without end. A batch has
+/// the data set's fields and sample_ids (i64, the index in the data set). Every field has Sampler::capacity() rows; the
+/// rows from `valid` on are zero. The content of a batch depends only on the data set, the sampler and the position,
+/// never on the number of workers. The constructor allocates all memory; next() allocates nothing, except in a data set
+/// that allocates. Only one thread may use a Loader.
 ///
-/// With SamplerOptions::chunk the loader announces samples to the data set (Dataset::ahead()). With the first batch of
-/// a window of the order, it announces the samples of the next window that this rank reads. They are announced in the
-/// order of the data set, with one call for each run of neighbours.
+/// If SamplerOptions::chunk is set, the loader announces samples to the data set (Dataset::ahead()). With the first
+/// batch of a window of the order, the loader announces the samples that this rank will read in the next window. The
+/// announcements go through the data set in its order, with one call for each run of neighbours.
 class Loader {
  public:
   /// `dataset` and `memory` must outlive the loader. `memory` is on the host, page-locked (pinned) for copies to a GPU.
-  /// Throws UsageError for options out of range, or a sampler for another number of samples.
+  /// Throws UsageError for options out of range, or for a sampler with another number of samples than the data set.
   Loader(const Dataset& dataset, const Sampler& sampler, MemoryResource& memory, const LoaderOptions& options = {});
   static constexpr int kMaxWorkers = 256;
   static constexpr int kMaxPrefetch = 1024;
-  /// Bytes that a loader allocates from its memory resource. Throws UsageError if the number of workers or of
-  /// prefetched batches is out of range.
+  /// Returns the bytes that a loader allocates from its memory resource. Throws UsageError if the number of workers or
+  /// of prefetched batches is out of range.
   [[nodiscard]] static std::size_t memory_bytes(const Dataset& dataset, const Sampler& sampler,
                                                 const LoaderOptions& options);
   Loader(Loader&&) noexcept;
@@ -44,9 +44,9 @@ class Loader {
   ~Loader();  ///< stops each worker after the sample that the worker is reading
 
   /// Returns the next batch; waits if the workers have not read it yet. This batch and the two before it do not change
-  /// until the next call; older ones are overwritten. So a caller that has waited for the copy of batch k - 2 may take
-  /// batch k + 1 while the copies of k - 1 and k are still queued. An exception of Dataset::read_sample_in() is thrown
-  /// here in place of its batch, and again by every later call.
+  /// until the next call; older batches are overwritten. So a caller that has waited for the copy of batch k - 2 may
+  /// take batch k + 1 while the copies of k - 1 and k are still queued. If Dataset::read_sample_in() throws an
+  /// exception, next() throws it in place of that batch, and again in every later call.
   const Batch& next();
 
  private:

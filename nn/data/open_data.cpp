@@ -1,4 +1,4 @@
-// Separate from dataset.cpp, so that a program that opens no files needs no library for image files.
+// This file is separate from dataset.cpp, so that a program that opens no files needs no library for image files.
 
 #include <lockstep/nn/data/open_data.hpp>
 
@@ -12,7 +12,7 @@
 namespace lockstep::nn {
 namespace {
 
-// Number of images for the statistics of a synthetic set: enough for three digits, and quick to draw.
+// Number of images for the statistics of a synthetic set: enough for three digits, and drawn quickly.
 constexpr std::int64_t kSyntheticSamples = 1024;
 
 }  // namespace

@@ -21,10 +21,10 @@
 namespace lockstep::nn::detail {
 namespace {
 
-/// Host threads that decode entropy codes for nvJPEG, where it does not do so on the GPU, as for a few files.
+/// Largest number of host threads with which nvJPEG decodes entropy codes. It does so on the host for a few files.
 constexpr int kEntropyThreads = 4;
 
-/// Sizes and offsets of the parts of the one block that a preprocessor allocates.
+/// Sizes and offsets of the parts of a preprocessor's one block of device memory.
 struct Extents {
   Extents(const DeviceImages& set, std::int64_t capacity, bool on_gpu)
       : samples(capacity),
@@ -59,14 +59,14 @@ struct Extents {
   std::size_t bytes = 0;
 };
 
-/// Finishes batches. On a GPU the work runs on a stream of its own, the picture stream:
+/// Finishes batches. On a GPU the work runs on its own side stream, the picture stream:
 ///
 ///   picture stream   wait used(n - 2) | rows and work -> device | decode, resize, recolour, erase, mix | record
 ///   finished context's stream                          step n - 1 ......                       wait finished | step n
 ///
-/// So a batch is finished while the step before it runs. There are two slots of images. The step that read a slot has
-/// ended when the event has passed that the context's stream recorded one call ago. On the host the work goes into the
-/// context's stream, in order, and kernels read the pictures in the loader's memory.
+/// So a batch is finished while the step before it runs. There are two slots of images. A slot is free when the step
+/// that read it has ended. The event used(n - 2), which the context's stream recorded one call ago, marks that end. On
+/// the host the work goes into the context's stream, in order, and kernels read the pictures in the loader's memory.
 class PictureFinisher final : public BatchPreprocessor {
  public:
   PictureFinisher(const DeviceImages& set, Context& context, std::int64_t capacity)
@@ -152,15 +152,15 @@ class PictureFinisher final : public BatchPreprocessor {
     }
   }
 
-  /// Copies the used part of each row of pixels to the device. Full rows that are neighbours take one copy. Rows with a
-  /// JPEG file are decoded to their place on the device.
+  /// Copies the used part of each row of pixels to the device. Full rows that are neighbours take one copy. If a row
+  /// has a JPEG file, the file is decoded to the row's place on the device.
   void send(const Batch& batch, const TensorView& host_work, const TensorView& rows) {
-    const auto* table = host_work.as<double>();                        // (pictures, columns)
-    auto* from = batch.view(StateField::pictures).as<std::uint8_t>();  // (pictures, row)
-    auto* to = rows.as<std::uint8_t>();                                // (pictures, row on the device)
+    const auto* table = host_work.as<double>();                        // parameters, (pictures, columns)
+    auto* from = batch.view(StateField::pictures).as<std::uint8_t>();  // host rows, (pictures, bytes)
+    auto* to = rows.as<std::uint8_t>();                                // device rows, (pictures, bytes)
     const std::int64_t row = set_.row_bytes();
-    std::int64_t begin = 0;  // first row of the copy that is not enqueued yet
-    std::int64_t bytes = 0;  // size of that copy
+    std::int64_t begin = 0;  // first row of the next copy to enqueue
+    std::int64_t bytes = 0;  // size of the next copy to enqueue
     const auto flush = [&] {
       if (bytes > 0) {
         copy(*own_, TensorView(from + begin * row, DType::u8, Device::cpu(), {bytes}),
@@ -249,7 +249,7 @@ class PictureFinisher final : public BatchPreprocessor {
   Buffer memory_;
   std::optional<ops::JpegDecoder> decoder_;
   std::vector<ops::JpegDecoder::File> files_;
-  std::vector<std::int64_t> owners_;  ///< number in the batch of the picture of each of files_
+  std::vector<std::int64_t> owners_;  ///< for each of files_, the number of its picture in the batch
   std::int64_t calls_ = 0;
   Batch batch_;
   std::optional<SyncGuard> idle_;  ///< waits for own_'s stream; destroyed before the memory that queued work uses

@@ -1,4 +1,4 @@
-// Makes images of one size from pictures: decodes, turns, crops and resizes them.
+// Turns pictures into images of one size: decodes, turns, crops and resizes them.
 
 #include <algorithm>
 #include <bit>
@@ -30,7 +30,7 @@ Scratch& own_scratch() {
   return scratch;
 }
 
-/// Frees the memory of a large picture.
+/// Frees the memory that a large picture took.
 void keep_little(Scratch& scratch) {
   detail::keep_little(scratch.file);
   detail::keep_little(scratch.picture.pixels);
@@ -97,7 +97,7 @@ PictureImages::Placed PictureImages::place(std::optional<std::int64_t> epoch, st
   Placed placed{.opened = pictures_->open(index, memory)};
   const images::Header& header = placed.opened.header;
 
-  // EXIF's orientation exchanges rows and columns, then mirrors one or both.
+  // EXIF's orientation exchanges rows and columns, then mirrors one axis or both.
   const int turn = header.orientation;
   placed.transposed = turn >= 5;
   const bool mirrored_x = turn == 2 || turn == 3 || turn == 7 || turn == 8;
@@ -112,7 +112,7 @@ PictureImages::Placed PictureImages::place(std::optional<std::int64_t> epoch, st
       view = images::mirrored(view, this->width());
     }
   }
-  // From the turned picture to the picture as it is stored.
+  // Converts the axes of the turned picture to those of the stored picture.
   placed.x = placed.transposed ? view.y : view.x;
   placed.y = placed.transposed ? view.x : view.y;
   placed.x = mirrored_x ? images::mirrored(placed.x, header.width) : placed.x;
@@ -123,7 +123,8 @@ PictureImages::Placed PictureImages::place(std::optional<std::int64_t> epoch, st
 
 namespace {
 
-/// Returns the pixels of a placed picture. A file is decoded; the axes are then converted to the decoded pixels.
+/// Returns the pixels of a placed picture. If the picture is a file, decodes it and converts the axes to its decoded
+/// pixels.
 template <class Placed>
 images::PixelView decoded(Placed& placed, Scratch& scratch) {
   const images::Header& header = placed.opened.header;

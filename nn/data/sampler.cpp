@@ -38,7 +38,8 @@ Permutation::Permutation(std::uint64_t seed, std::int64_t epoch, std::int64_t si
 std::int64_t Permutation::operator()(std::int64_t position) const {
   auto x = static_cast<std::uint64_t>(position);
   do {
-    // Even rounds change the left half, odd rounds the right one. The right half has a bit more if the width is odd.
+    // Even rounds change the left half, odd rounds the right half. If the number of bits is odd, the right half has one
+    // more.
     std::uint64_t left = x >> right_bits_;
     std::uint64_t right = low_bits(x, right_bits_);
     for (std::size_t round = 0; round < kRounds; round += 2) {
@@ -85,7 +86,7 @@ std::int64_t Sampler::Order::begin_of(std::int64_t place) const {
 
 std::int64_t Sampler::Order::place_of(std::int64_t position) const {
   const std::int64_t place = position / chunk_;
-  // All places after that of the smaller chunk begin missing_ positions earlier.
+  // The places after the smaller chunk begin missing_ positions earlier than with chunks of equal size.
   return position < begin_of(last_place_ + 1) ? place : (position + missing_) / chunk_;
 }
 

@@ -1,6 +1,6 @@
-// Draws images from random numbers. An image shows the figure of its class at a random place, size, tilt and stretch,
-// in a random colour on a random gradient, with specks and noise. The figure is brighter than its surroundings as often
-// as it is darker. So the mean image is the same for every class, and a linear classifier cannot learn the classes; a
+// Draws images from random numbers. An image shows the figure of its class at a random place, size, tilt and stretch.
+// It has a random colour on a random gradient, with specks and noise. The figure is brighter than its surroundings as
+// often as darker. So the mean image is the same for every class, and a linear classifier cannot learn the classes; a
 // small convolutional network learns them from a few thousand images. Mirroring an image left to right keeps its class.
 // The pixels are the same on every machine: the code uses only + - * / and sqrt, and is compiled without fused
 // multiply-add.
@@ -17,7 +17,7 @@
 namespace lockstep::nn::detail {
 namespace {
 
-// Figures fill about [-1, 1]^2.
+// Kinds of figures. Each fills about [-1, 1]^2.
 enum class Figure : int {
   disk,
   ring,
@@ -32,9 +32,9 @@ enum class Figure : int {
 };
 constexpr int kFigures = 10;
 
-// An image of classes 0 to 9 shows one figure. Images of other classes show rows of two small equal figures side by
-// side: one row (classes 10 to 19), two rows (20 to 119) or three rows (120 to 1119). The kinds of figures, from top to
-// bottom, are the digits of the class's number among the classes with the same number of rows.
+// An image of classes 0 to 9 shows one figure. An image of another class shows one row (classes 10 to 19), two rows (20
+// to 119) or three rows (120 to 1119) of two small equal figures side by side. Among the classes with the same number
+// of rows, the digits of a class's number are the kinds of figures, from top to bottom.
 constexpr int kMaxRows = 3;
 constexpr int kMaxClasses = kFigures + 10 + 100 + 1000;
 
@@ -50,7 +50,7 @@ float bars(float x, float y) {
 // near straight edges, which is enough to smooth them.
 float figure_distance(Figure figure, float x, float y) {
   constexpr float kDiagonal = 0.70710678F;
-  constexpr float kSlope = 0.4472136F;  // 1 / sqrt(5): the sides rise by 2 for every 1
+  constexpr float kSlope = 0.4472136F;  // 1 / sqrt(5): a side of the triangle rises by 2 for every 1 to the side
   switch (figure) {
     case Figure::disk:
       return std::sqrt(x * x + y * y) - 0.9F;
@@ -79,7 +79,7 @@ float figure_distance(Figure figure, float x, float y) {
   return 1;
 }
 
-// Pixels are drawn in pieces of a row, in loops over arrays that a compiler can vectorise.
+// Pixels are drawn in pieces of a row, in loops over arrays, which a compiler can vectorise.
 constexpr std::int64_t kPiece = 256;
 using Floats = std::array<float, kPiece>;
 
@@ -112,8 +112,8 @@ class Drawing {
     }
   }
 
-  // Writes the distances of `count` neighbouring points (u, v) to the drawing's edge, below zero inside, as
-  // figure_distance() does. Overwrites u and v.
+  // Writes the signed distances of `count` neighbouring points (u, v) to the drawing's edge, like figure_distance():
+  // below zero inside. Overwrites u and v.
   void distances(Floats& u, Floats& v, std::size_t count, Floats& out) const {
     if (rows_ == 0) {
       kDistancesTo[figures_[0]](u, v, 0, count, out);
@@ -121,7 +121,7 @@ class Drawing {
     }
     const auto rows = static_cast<float>(rows_);
     const float scale = std::max(rows, 2.0F);
-    const float pitch = 2.2F / scale;  // distance between columns, and between rows
+    const float pitch = 2.2F / scale;  // distance between columns and between rows
     const auto row_of = [&](float at) {
       const float row = at / pitch + 0.5F * rows;
       return static_cast<std::size_t>(rows_ > 1 && row >= 1) + static_cast<std::size_t>(rows_ > 2 && row >= 2);
@@ -150,9 +150,9 @@ class Drawing {
   std::array<std::size_t, kMaxRows> figures_{};
 };
 
-using Colour = std::array<float, 3>;  // 0 to 255
+using Colour = std::array<float, 3>;  // three channels, 0 to 255
 
-// Clamps a value to the range 0 to most.
+// Clamps a value to [0, most].
 float limited(float value, float most) {
   return std::min(std::max(value, 0.0F), most);
 }
@@ -161,7 +161,8 @@ float between(Random& random, double low, double high) {
   return static_cast<float>(low + (high - low) * random.uniform());
 }
 
-// SplitMix64 (Steele, Lea, Flood 2014): a quick generator, as the noise needs a number for every pixel and channel.
+// SplitMix64 (Steele, Lea, Flood 2014): a quick generator, because the noise needs a number for every pixel and
+// channel.
 std::uint64_t next_word(std::uint64_t& state) {
   state += 0x9e3779b97f4a7c15ULL;
   std::uint64_t z = state;
@@ -178,13 +179,13 @@ struct Speck {
 };
 constexpr int kSpecks = 4;
 
-// The content of one image, drawn at random by the constructor; draw() computes its pixels.
+// Content of one image. The constructor draws it at random; draw() computes its pixels.
 class Picture {
  public:
   Picture(int class_index, float width, float height, Random& random) : drawing_(class_index), w_(width), h_(height) {
     const float side = std::min(h_, w_);
-    // The surroundings have a colour and its change over half the image. The figure has the same colour made brighter
-    // or darker, and each channel moved a little more.
+    // The surroundings have a colour that changes by up to 35 over half the image. The figure has the same colour made
+    // brighter or darker by `contrast`, with each channel moved a little more.
     const float sign = random.below(2) == 0 ? -1.0F : 1.0F;
     const float contrast = between(random, 40, 110) * sign;
     for (std::size_t c = 0; c < 3; ++c) {
@@ -195,7 +196,8 @@ class Picture {
     }
     noise_ = between(random, 4, 24);
 
-    // Size, tilt and place. (cos, sin) = ((1 - t^2), 2t) / (1 + t^2) is a rotation by 2 atan(t), up to 17 degrees.
+    // Draws size, tilt and place. (cos, sin) = ((1 - t^2), 2t) / (1 + t^2) is a rotation by 2 atan(t), up to 17
+    // degrees.
     radius_ = between(random, 0.20, 0.36) * side;
     const float stretch = between(random, 0.85, 1.18);
     const float t = between(random, -0.15, 0.15);
@@ -216,7 +218,7 @@ class Picture {
     noise_state_ = noise_state_ << 32 | random.bits();
   }
 
-  // Draws `count` pixels of a row, at most kPiece, from column `first` on. y: middle of the row.
+  // Draws `count` pixels of a row, at most kPiece, from column `first` on. `y` is the middle of the row.
   void draw(float y, std::int64_t first, std::size_t count, std::uint8_t* pixel) {
     Floats x;
     Floats u;
@@ -313,7 +315,7 @@ class Synthetic final : public ImageDataset {
     }
   }
 
-  // The numbers determine the pixels. The hash of a few images tells whether another version draws them differently.
+  // The numbers determine the pixels. The hash of a few images detects another version that draws them differently.
   std::uint64_t fingerprint() const override {
     Hash hash;
     for (const std::int64_t number : {size(), height(), width(), static_cast<std::int64_t>(classes())}) {

@@ -148,7 +148,8 @@ std::int64_t TokenWindows::tokens() const {
 }
 
 void TokenWindows::read_sample(std::int64_t index, std::span<const std::span<std::byte>> out) const {
-  // The last file whose first window is at most `index`. A file without a window has the first window of the next file.
+  // Finds the last file whose first window is at most `index`. A file without windows shares its number with the next
+  // file.
   const auto file =
       static_cast<std::size_t>(std::upper_bound(first_.begin(), first_.end(), index) - first_.begin()) - 1;
   const std::int64_t begin = (index - first_[file]) * length_;
@@ -159,7 +160,7 @@ void TokenWindows::read_sample(std::int64_t index, std::span<const std::span<std
     const auto at = static_cast<std::size_t>(done) * sizeof ids[0];
     const auto bytes = static_cast<std::size_t>(count) * sizeof ids[0];
     std::memcpy(out[0].data() + at, ids.data(), bytes);
-    std::memcpy(out[1].data() + at, ids.data() + 1, bytes);  // the labels lie one token further
+    std::memcpy(out[1].data() + at, ids.data() + 1, bytes);  // the label of each token is the next token
     done += count;
   }
 }

@@ -17,32 +17,33 @@ class TokenIds {
  public:
   virtual ~TokenIds() = default;
   [[nodiscard]] virtual std::int64_t size() const = 0;  ///< number of tokens, 1 or more
-  /// Reads out[i] = id `begin` + i, for 0 <= begin and begin + out.size() <= size(). Throws DataError, which names the
-  /// file, the place and the id, for an id that is not below `vocabulary`, which is at most 2^31 - 1.
+  /// Reads ids begin to begin + out.size() - 1 into `out`, for 0 <= begin and begin + out.size() <= size(). Throws
+  /// DataError for an id that is not below `vocabulary`, which is at most 2^31 - 1. The error names the file, the place
+  /// and the id.
   virtual void read(std::int64_t begin, std::int64_t vocabulary, std::span<std::int32_t> out) const = 0;
   /// Hints that tokens [begin, begin + count) will be read soon (MappedFile::ahead()).
   virtual void ahead(std::int64_t begin, std::int64_t count) const noexcept = 0;
-  /// Hash that tells contents apart.
+  /// Returns a hash that tells contents apart.
   [[nodiscard]] virtual std::uint64_t fingerprint() const = 0;
 };
 
-/// Token ids in a file, mapped into memory. The first four bytes decide which of two kinds the file is:
+/// Token ids in a file, mapped into memory. The first four bytes decide whether the file is of llm.c or of nanoGPT:
 ///
 ///   llm.c    a header of 256 i32 (little-endian) that begins with 20240520, 1, count or with 20240801, 7, count; then
 ///            count ids, which are u16 after the first header and u32 after the second
 ///   nanoGPT  ids of u16 from the first byte on. With GPT-2's vocabulary no such file begins like a header of llm.c.
 class TokenFile final : public TokenIds {
  public:
-  /// Throws DataError, or FileError where the system is the reason: no file, a file without ids, a file shorter or
-  /// longer than its header says, a header of another version.
+  /// Throws DataError for a file without ids, a file shorter or longer than its header says, and a header of another
+  /// version. Throws FileError if the system cannot open the file.
   explicit TokenFile(const std::string& path);
 
   [[nodiscard]] const std::string& path() const { return file_->path(); }
   [[nodiscard]] std::int64_t size() const override { return size_; }
   void read(std::int64_t begin, std::int64_t vocabulary, std::span<std::int32_t> out) const override;
   void ahead(std::int64_t begin, std::int64_t count) const noexcept override;
-  /// Hash of the size and of 256 pages spread over the file. A hash of all pages would read the whole file from the
-  /// disk.
+  /// Returns a hash of the size and of 256 pages spread over the file. A hash of all pages would read the whole file
+  /// from the disk.
   [[nodiscard]] std::uint64_t fingerprint() const override;
 
  private:
@@ -72,7 +73,7 @@ class TokenWindows final : public Dataset {
 
  private:
   std::vector<std::unique_ptr<const TokenIds>> files_;
-  std::vector<std::int64_t> first_;  ///< number of the first window of each file, ascending
+  std::vector<std::int64_t> first_;  ///< number of each file's first window, counted over all files; ascending
   std::int64_t length_;
   std::int64_t vocabulary_;
   std::uint64_t fingerprint_;
@@ -82,10 +83,10 @@ struct TokenFolder {
   std::vector<std::string> train;       ///< sorted paths of the training files
   std::vector<std::string> validation;  ///< sorted paths of the validation files
 };
-/// Finds the files *.bin of a folder that are named as nanoGPT and llm.c name them. One of the words of the name, which
-/// '_', '-' and '.' separate, is train, or val, valid or validation ("train.bin", "fineweb_val_000000.bin"). Other
-/// files are ignored. Throws DataError when there is no training or no validation file, and FileError when the folder
-/// cannot be read.
+/// Finds the files *.bin of a folder whose names follow nanoGPT and llm.c. The characters '_', '-' and '.' divide a
+/// name into words. A training file has the word train; a validation file has val, valid or validation ("train.bin",
+/// "fineweb_val_000000.bin"). Other files are ignored. Throws DataError when there is no training or no validation
+/// file, and FileError when the folder cannot be read.
 [[nodiscard]] TokenFolder find_token_files(const std::string& folder);
 
 }  // namespace lockstep::nn

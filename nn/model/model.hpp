@@ -11,15 +11,15 @@
 
 namespace lockstep::nn {
 
-/// The output of a layer, or the input of the model: an index into Model::nodes().
+/// Output of a layer, or input of the model: an index into Model::nodes().
 struct NodeId {
   int index = -1;
   friend bool operator==(const NodeId&, const NodeId&) = default;
 };
 
 struct Node {
-  std::shared_ptr<const Layer> layer;  ///< null for the input of the model
-  std::vector<NodeId> inputs;          ///< inputs of the node, which are all earlier nodes
+  std::shared_ptr<const Layer> layer;  ///< layer of the node; null for the input of the model
+  std::vector<NodeId> inputs;          ///< inputs of the layer, all of them earlier nodes
   Shape shape;                         ///< stored shape of one sample, channels last
   std::int64_t channels = 0;           ///< logical channels of the last axis; further stored channels are zero
 };
@@ -27,55 +27,55 @@ struct Node {
 /// Returns the shapes of the node's inputs, in their order.
 [[nodiscard]] std::vector<Shape> input_shapes(const std::vector<Node>& nodes, const Node& node);
 
-/// Initial values of a parameter that replace the numbers of ParameterSpec::init, or a part of them.
+/// Initial values of a parameter that replace all or some of the numbers of ParameterSpec::init.
 struct InitialValue {
-  bool identity = false;                                ///< the first filters are the identity, ConvInit::identity
+  bool identity = false;                                ///< true: the first filters are identity (ConvInit::identity)
   std::shared_ptr<const std::vector<double>> values{};  ///< values of the whole parameter, in order of `dims`, or null
 };
 
-/// An immutable graph of layers from one input to one output, which a ModelBuilder makes
-/// (nn/layers/model_builder.hpp). Knows no device, batch size or dtype. May be shared freely.
+/// An immutable graph of layers from one input to one output, made by a ModelBuilder (nn/layers/model_builder.hpp). It
+/// knows no device, batch size or dtype, and may be shared freely.
 class Model {
  public:
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] const std::vector<Node>& nodes() const { return nodes_; }
   [[nodiscard]] NodeId output() const { return {static_cast<int>(nodes_.size()) - 1}; }
-  /// Logical shape of an input sample: (D, H, W, C), (H, W, C), (T, C), (features), or (T) tokens.
+  /// Returns the logical shape of an input sample: (D, H, W, C), (H, W, C), (T, C), (features), or (T) for T tokens.
   [[nodiscard]] const Shape& input_shape() const { return input_shape_; }
   [[nodiscard]] InputKind input_kind() const { return input_kind_; }
-  /// Returns the same model with another kind of input: images (H, W, 3) may be u8 images or values. Throws UsageError
-  /// for other changes.
+  /// Returns the same model with another kind of input. Only images (H, W, 3) have two kinds, u8 images and values.
+  /// Throws UsageError for other changes.
   [[nodiscard]] Model reading(InputKind kind) const;
   [[nodiscard]] const Shape& output_shape() const { return nodes_.back().shape; }
   [[nodiscard]] std::int64_t classes() const { return output_shape().back(); }
-  /// Number of learned values, counted by logical shape; a tied parameter counts once.
+  /// Returns the number of learned values, counted by logical shape. A tied parameter counts once.
   [[nodiscard]] std::int64_t parameter_count() const;
 
-  /// A parameter of the model with the number of writes that its gradient gets per step (tied: more than one).
+  /// A parameter of the model, and the number of writes that its gradient gets per step (more than one if tied).
   struct Parameter {
     ParameterSpec spec;
     int writes = 1;
     InitialValue beginning{};
   };
-  /// The parameters in the order in which their gradients become ready: layers from last to first, and the parameters
-  /// of a layer in its order. A tied parameter stands where its last gradient write is. Frozen parameters come after
-  /// all others, in the same order. Throws ShapeError when a tied parameter has two shapes, and for more than 2^56
-  /// values in all; ModelBuilder::build() calls this function too.
+  /// Returns the parameters in the order in which their gradients become ready: layers from last to first, and the
+  /// parameters of a layer in its order. A tied parameter stands at the place of its last gradient write. Frozen
+  /// parameters come after all others, in the same order. Throws ShapeError for a tied parameter with two shapes, and
+  /// for more than 2^56 values in all. ModelBuilder::build() calls this function, too.
   [[nodiscard]] std::vector<Parameter> parameters() const;
-  /// Returns the same model with frozen parameters (ParameterSpec::trainable is false): those whose name is `prefix` or
-  /// begins with `prefix` and a dot ("layer1", "conv1.weight"). The gradient of a frozen parameter is not computed,
-  /// reduced or stored, and the optimizer does not change the parameter. Backward ends at the first layer that trains.
-  /// Running statistics still follow the batches. Throws UsageError when there is no such parameter, or when no
-  /// parameter would train.
+  /// Returns the same model with more frozen parameters (ParameterSpec::trainable is false): those whose name is
+  /// `prefix` or begins with `prefix` and a dot ("layer1", "conv1.weight"). The gradient of a frozen parameter is not
+  /// computed, reduced or stored, and the optimizer does not change the parameter. Backward ends at the first layer
+  /// that trains. Running statistics still follow the batches. Throws UsageError if there is no such parameter, or if
+  /// no parameter would train.
   [[nodiscard]] Model freezing(const std::string& prefix) const;
-  /// Returns the same model with initial values for a parameter, for example values computed from data, in the order of
-  /// the logical shape. Values from a checkpoint replace them. Throws UsageError when there is no such parameter, for
-  /// another number of values than the parameter has, and for a value that is not finite.
+  /// Returns the same model with initial values for a parameter, such as values computed from data, in the order of the
+  /// logical shape. Values from a checkpoint replace them. Throws UsageError if there is no such parameter, if the
+  /// parameter has another number of values, and for a value that is not finite.
   [[nodiscard]] Model with_initial_value(const std::string& parameter, std::vector<double> values) const;
-  [[nodiscard]] std::vector<BufferSpec> buffers() const;  ///< buffers of all layers, in the order of the layers
-  /// Kind, inputs and settings of each layer by its name, "conv2d of input: stride 2, pad 1". Models with equal
-  /// parameters and equal texts compute the same function. If several layers have one name, the second and later ones
-  /// get a number: "relu (2)".
+  [[nodiscard]] std::vector<BufferSpec> buffers() const;  ///< buffers of all layers, in order of the layers
+  /// Returns kind, inputs and settings of each layer, by its name: "conv2d of input: stride 2, pad 1". Models with
+  /// equal parameters and equal texts compute the same function. If several layers have one name, the second and later
+  /// ones get a number: "relu (2)".
   [[nodiscard]] std::map<std::string, std::string> layer_texts() const;
 
  private:
@@ -87,7 +87,7 @@ class Model {
   InputKind input_kind_ = InputKind::values;
   std::vector<Node> nodes_;
   std::vector<std::string> frozen_;                     ///< names of the frozen parameters
-  std::map<std::string, InitialValue> initial_values_;  ///< initial values by name of the parameter
+  std::map<std::string, InitialValue> initial_values_;  ///< initial values, by name of the parameter
 };
 
 }  // namespace lockstep::nn

@@ -32,16 +32,16 @@ std::vector<Piece> model_pieces(const ParameterSet& parameters) {
   return pieces;
 }
 
-/// True for the counters of PyTorch's BatchNorm and AveragedModel, which are skipped.
+/// True for the counters of PyTorch's BatchNorm and AveragedModel, which the reader skips.
 bool ignored(const TensorEntry& entry) {
   return entry.name.ends_with(".num_batches_tracked") || entry.name == "n_averaged";
 }
 
 /// Prefixes that other programs put before the names of a model's tensors: DistributedDataParallel and AveragedModel,
-/// torch.compile, Lightning. Prefixes may be nested.
+/// torch.compile, Lightning. A name may have several prefixes.
 constexpr std::array<std::string_view, 3> kPrefixes{"module.", "_orig_mod.", "model."};
 
-/// Removes a prefix of kPrefixes from all names if the file has none of the model's tensors without the prefix.
+/// If no tensor of the file has a name of the model, removes the prefix (one or several of kPrefixes) from all names.
 void take_off_prefix(TensorFile& file, const ParameterSet& parameters) {
   std::set<std::string, std::less<>> names;
   for (const Piece& piece : model_pieces(parameters)) {
@@ -73,7 +73,7 @@ void take_off_prefix(TensorFile& file, const ParameterSet& parameters) {
   file.set_entries(std::move(entries));
 }
 
-/// Throws DataError unless the file has all pieces, and no other tensors except those named in `left`.
+/// Throws DataError unless the file has all pieces, and has no other tensors except those named in `left`.
 void require_fit(const TensorFile& file, const std::vector<Piece>& pieces, const std::vector<std::string>& left) {
   require_pieces(file, pieces, kModel);
   std::set<std::string> known(left.begin(), left.end());
@@ -98,7 +98,7 @@ void read_fitting(const TensorFile& file, Context& context, ParameterSet& parame
   context.synchronize();
 }
 
-/// Returns the parameters of the last layer that has parameters; none if another layer shares one of them.
+/// Returns the parameters of the last layer that has parameters. Returns none if another layer shares one of them.
 std::vector<ParameterSpec> head_of(const Model& model) {
   const std::vector<Node>& nodes = model.nodes();
   for (auto node = nodes.rbegin(); node != nodes.rend() && node->layer; ++node) {
@@ -116,7 +116,8 @@ std::vector<ParameterSpec> head_of(const Model& model) {
   return {};
 }
 
-/// Returns the names of the head's tensors if the file has all of them with one other first extent; else none.
+/// Returns the names of the head's tensors if the file has all of them with one first extent that is not the model's.
+/// Otherwise returns an empty list.
 std::vector<std::string> other_head(const TensorFile& file, const Model& model) {
   std::vector<std::string> names;
   std::int64_t classes = model.classes();
@@ -134,7 +135,7 @@ std::vector<std::string> other_head(const TensorFile& file, const Model& model) 
   return names;
 }
 
-/// Returns the model file for a path that may be a file or a folder.
+/// Returns the path of the model file; `path` is this file or its folder.
 std::string model_path(const std::string& path) {
   std::error_code error;
   if (fs::is_directory(path, error)) {
@@ -152,7 +153,7 @@ std::string model_path(const std::string& path) {
   return folder + "/" + kModelFile;
 }
 
-/// Throws DataError if the file's checksum differs from the one in a checksums.json of its folder.
+/// Throws DataError if a checksums.json in the file's folder has another checksum for the file.
 void require_unchanged(const TensorFile& file) {
   const fs::path path(file.path());
   require_checksums(path.has_parent_path() ? path.parent_path().string() : ".", {path.filename().string()});

@@ -11,45 +11,45 @@
 
 namespace lockstep::nn {
 
-/// Texts by name in the header of a safetensors file (Python: safe_open(...).metadata()). The name "format" is
+/// Texts by name in the header of a safetensors file (in Python, safe_open(...).metadata()). The name "format" is
 /// reserved.
 using Metadata = std::map<std::string, std::string>;
 
 /// Writes the parameters and the averaged running statistics to a safetensors file, with the names and logical shapes
-/// of torchvision and in the type of the values (f32 for 16-bit plans). At any moment `path` is the old file or the new
-/// one. Local: the calling rank writes alone. Throws DataError when the file cannot be written.
+/// of torchvision. The numbers have the type of the values (f32 for 16-bit plans). At any moment `path` is the old file
+/// or the new one. Local: the calling rank writes alone. Throws DataError if the file cannot be written.
 ///
-/// The statistics are those of evaluation (ParameterSet::evaluation_buffer_arena()), which Trainer::evaluate(),
-/// average_statistics() and load_model() set.
+/// The written statistics are those of evaluation (ParameterSet::evaluation_buffer_arena()). Trainer::evaluate(),
+/// average_statistics() and load_model() set these statistics.
 void save_model(const std::string& path, Context& context, const ParameterSet& parameters,
                 const Metadata& metadata = {});
 
 /// Reads a file of save_model() or of torch.save (runtime/files/torch_file.hpp) into parameters and running statistics.
-/// path: the file, or a folder that contains model.safetensors (a checkpoint). Numbers may be F32, F64, F16 or BF16. A
-/// tensor called ...num_batches_tracked, in which PyTorch counts batches, is skipped. Local: any rank may call it
+/// `path` is the file, or a folder that contains model.safetensors (a checkpoint). Numbers may be F32, F64, F16 or
+/// BF16. Skips tensors called ...num_batches_tracked, in which PyTorch counts batches. Local: any rank may call it
 /// alone.
 ///
-/// Files of GPT-2 by Hugging Face and nanoGPT are converted: "transformer." is removed from names, the matrices of
-/// Hugging Face, (in, out), are transposed, and masks and a tied lm_head.weight are skipped. The shape of c_attn, which
-/// is never square, tells whether matrices are (in, out).
+/// Converts files of GPT-2 by Hugging Face and nanoGPT: removes "transformer." from names, transposes the (in, out)
+/// matrices of Hugging Face, and skips masks and a tied lm_head.weight. The shape of c_attn, which is never square,
+/// tells whether matrices are (in, out).
 ///
-/// Throws DataError when there is no such file, when the file has neither format, when its checksum is not the one in a
-/// checksums.json in its folder, or when a tensor is missing, unknown or of another shape. The error text names the
-/// tensor, the shape found and the shape expected. All tensors are checked before anything changes.
+/// Throws DataError if there is no such file, if the file has neither format, if a checksums.json in its folder has
+/// another checksum, or if a tensor is missing, unknown or of another shape. The error text names the tensor, the shape
+/// found and the shape expected. All tensors are checked before anything changes.
 void load_model(const std::string& path, Context& context, ParameterSet& parameters);
 
 /// Reads a file like load_model() into a model that may have another number of classes. The head is the last layer with
 /// parameters. If the head's tensors in the file differ from the model's only in the first extent (the number of
-/// classes), the model's head keeps its present values. Returns the names of the head's tensors then, and nothing when
-/// the whole file fits.
+/// classes), the model's head keeps its present values, and the function returns the names of the head's tensors. If
+/// the whole file fits, it returns an empty list.
 [[nodiscard]] std::vector<std::string> load_pretrained(const std::string& path, Context& context, const Model& model,
                                                        ParameterSet& parameters);
 
-/// Returns the metadata of a file, except "format". path: as in load_model().
+/// Returns the metadata of a file, except "format". `path` is as in load_model().
 [[nodiscard]] Metadata read_metadata(const std::string& path);
 
-/// Opens the file that load_model() would read for `path`, with names and shapes converted to those of our models.
-/// Throws DataError when there is no such file.
+/// Opens the file that load_model() would read for `path`, and converts names and shapes to those of our models. Throws
+/// DataError if there is no such file.
 [[nodiscard]] TensorFile open_model_file(const std::string& path);
 /// Throws the DataErrors of load_model().
 void require_model(const TensorFile& file, const ParameterSet& parameters);

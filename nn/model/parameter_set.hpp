@@ -15,19 +15,19 @@
 
 namespace lockstep::nn {
 
-/// A parameter's place in the arenas.
+/// Place of a parameter in the arenas.
 struct ParameterInfo {
   ParameterSpec spec;
   std::int64_t offset = 0;  ///< index of the first element in the arena, a multiple of kArenaStep for every type
-  std::int64_t numel = 0;   ///< number of stored elements, without the padding up to the next parameter
-  int writes = 1;           ///< number of gradient writes per step, if trainable
+  std::int64_t numel = 0;   ///< number of stored elements, without the gap before the next parameter
+  int writes = 1;           ///< number of gradient writes per step, if the parameter is trainable
   InitialValue beginning{};
 };
 
-/// Parameters begin at multiples of this many elements, like the parts of ranges that ranks divide (comm::Shards).
+/// Parameters begin at multiples of this number of elements, like the parts of ranges that ranks divide (comm::Shards).
 inline constexpr std::int64_t kArenaStep = comm::kShardStep;
 
-/// Bytes of the arenas of a ParameterSet. weights is 0 unless the set rounds().
+/// Bytes of the arenas of a ParameterSet. `weights` is 0 unless the set rounds().
 struct ParameterArenaBytes {
   std::size_t values = 0;
   std::size_t gradients = 0;
@@ -37,149 +37,156 @@ struct ParameterArenaBytes {
 };
 [[nodiscard]] ParameterArenaBytes parameter_arena_bytes(const Model& model, DType dtype);
 
-/// Memory that the host program lends for the arenas of a ParameterSet. A view may have any type and shape, has no
-/// gaps, and lies on the context's device, aligned to kAlignment, with at least the bytes of parameter_arena_bytes().
-/// The memory must outlive the set. Its content is overwritten, because a new set is zero. For a view that is not
-/// given, the set allocates memory from its resource.
+/// Memory that the host program lends for the arenas of a ParameterSet. A view may have any type and shape, but no
+/// gaps. It lies on the context's device, aligned to kAlignment, with at least the bytes of parameter_arena_bytes().
+/// The memory must outlive the set. A new set overwrites it with zeros. If a view is not given, the set allocates
+/// memory.
 struct ParameterArenas {
   TensorView values{};
   TensorView gradients{};
-  TensorView weights{};  ///< not used unless the set rounds()
+  TensorView weights{};  ///< arena of weights(); not used unless the set rounds()
   TensorView buffers{};
   TensorView evaluation_buffers{};
 };
 
 struct ParameterSetOptions {
   double weight_decay = 0;
-  bool decay_all = true;             ///< false: biases and norm parameters are not decayed
-  ParameterGroups groups{};          ///< decay by role, which overrides decay_all, and rates by name
-  MemoryResource* memory = nullptr;  ///< resource of the arenas; nullptr: the context's
+  bool decay_all = true;             ///< false: biases and norm parameters have no weight decay
+  ParameterGroups groups{};          ///< weight decay by role, which overrides decay_all, and learning rates by name
+  MemoryResource* memory = nullptr;  ///< resource of the arenas; nullptr: the context's resource
   ParameterArenas lent{};            ///< arenas in the host program's memory, used instead of `memory`
-  std::int64_t statistics_rows = 1;  ///< rows of statistics(); more than 1 need memory of their own
+  std::int64_t statistics_rows = 1;  ///< rows of statistics(); more than 1 take memory of their own
 };
 
-/// Holds all parameters of a model in one flat arena, their gradients and optimizer states in arenas of the same
-/// layout, and the layers' buffers. Parameters are in the order in which their gradients become ready. Padding is zero
-/// and stays zero. The layout depends neither on the number of ranks nor on the type. A bucket, an update, a norm and a
-/// checkpoint are each a range of this layout.
+/// Holds all parameters of a model in one flat arena. Gradients and optimizer states lie in arenas of the same layout;
+/// the layers' buffers have an arena, too. Parameters are in the order in which their gradients become ready. Padding
+/// is zero and stays zero. The layout depends neither on the number of ranks nor on the type. A bucket, an update, a
+/// norm and a checkpoint are each a range of this layout.
 ///
-/// Frozen parameters (Model::freezing()) come after all others. The arenas of gradients and states end before them, and
-/// so do buckets, updates and norms.
+/// Frozen parameters (Model::freezing()) come after all others. The arenas of gradients and states end before the
+/// frozen parameters, and so do buckets, updates and norms.
 ///
 /// For a plan in 16 bits all arenas above are f32, and values() are the master weights (Micikevicius et al. 2018,
 /// "Mixed Precision Training", section 3.1). One more arena holds the values rounded to the plan's type; convolutions
-/// and products read this arena. After writing values() call round_weights(); the optimizer writes both arenas.
+/// and products read this arena. A caller that writes values() must call round_weights(); the optimizer writes both.
 class ParameterSet {
  public:
-  /// dtype: the type of the plans, PlanOptions::dtype. Throws ShapeError when lent memory does not fit (the error text
-  /// names the arena, the bytes or the address, and the expected value) or when two arenas overlap. Throws DeviceError
-  /// for memory of another device.
+  /// `dtype` is the type of the plans, PlanOptions::dtype. Throws ShapeError if lent memory does not fit, or if two
+  /// arenas overlap. The error text names the arena, the bytes or the address, and the expected value. Throws
+  /// DeviceError for memory of another device.
   ParameterSet(Context& context, const Model& model, DType dtype, const ParameterSetOptions& options = {});
 
-  /// Type of values, gradients, states and buffers: accumulation_dtype() of the plans' type.
+  /// Returns the type of values, gradients, states and buffers: accumulation_dtype() of the plans' type.
   [[nodiscard]] DType dtype() const { return dtype_; }
   [[nodiscard]] DType weight_dtype() const { return weight_dtype_; }  ///< type of the plans
   [[nodiscard]] bool rounds() const { return weight_dtype_ != dtype_; }
-  [[nodiscard]] std::int64_t numel() const { return numel_; }  ///< arena elements, padding included
+  [[nodiscard]] std::int64_t numel() const { return numel_; }  ///< number of arena elements, padding included
   [[nodiscard]] std::span<const ParameterInfo> parameters() const { return infos_; }
-  /// The parameters that are not frozen: the first of parameters(), in the first trainable_numel() elements.
+  /// Returns the parameters that are not frozen. They are the first of parameters(), in the first trainable_numel()
+  /// elements.
   [[nodiscard]] std::span<const ParameterInfo> trainable() const {
     return std::span(infos_).first(static_cast<std::size_t>(trainable_));
   }
   [[nodiscard]] std::int64_t trainable_numel() const { return trainable_numel_; }
-  [[nodiscard]] int find(const std::string& name) const;  ///< index of a parameter; throws UsageError without one
+  [[nodiscard]] int find(const std::string& name) const;  ///< index of a parameter; throws UsageError if there is none
 
   [[nodiscard]] TensorView values() const;     ///< arena of all values, (numel)
   [[nodiscard]] TensorView gradients() const;  ///< arena of all gradients, (trainable_numel)
-  /// gradients() followed by kArenaStep elements, zero when made. The first of these elements holds the sum of the
-  /// weights of samples when a step counts or weighs them (step/train_step.hpp). The whole view is summed over ranks.
+  /// Returns gradients() followed by kArenaStep elements, which are zero when made. If a step counts or weighs samples
+  /// (step/train_step.hpp), the first of these elements holds the sum of the samples' weights. The whole view is summed
+  /// over ranks.
   [[nodiscard]] TensorView gradients_and_weight_sum() const;
-  [[nodiscard]] TensorView weight_sum() const;  ///< sum of the weights, a scalar in gradients_and_weight_sum()
-  [[nodiscard]] TensorView weights() const;     ///< values() in the type of the plans: the same memory unless rounds()
-  [[nodiscard]] TensorView value(int index) const;     ///< view of stored shape
-  [[nodiscard]] TensorView gradient(int index) const;  ///< throws UsageError when the parameter is frozen
+  [[nodiscard]] TensorView weight_sum() const;      ///< sum of samples' weights, a scalar in gradients_and_weight_sum()
+  [[nodiscard]] TensorView weights() const;         ///< values() in the plans' type: the same memory unless rounds()
+  [[nodiscard]] TensorView value(int index) const;  ///< view of a parameter in its stored shape
+  [[nodiscard]] TensorView gradient(int index) const;  ///< throws UsageError if the parameter is frozen
   [[nodiscard]] TensorView weight(int index) const;
-  /// Enqueues weights() = values(), rounded to nearest even. Does nothing unless rounds().
+  /// Enqueues the rounding of values() to weights(), to nearest even. Does nothing unless rounds().
   void round_weights(Context& context) const;
-  /// A parameter in its logical axes `dims`, as a strided view of an arena (values(), gradients(), a state).
+  /// Returns a parameter in its logical axes `dims`, as a strided view of an arena (values(), gradients(), a state).
   [[nodiscard]] TensorView logical(int index, const TensorView& arena) const;
   /// Copies a parameter's value to or from host memory of shape `dims`, of any type and strides. Waits for the stream.
-  /// Throws UsageError when there is no such parameter, ShapeError for another shape, DeviceError for device memory.
+  /// Throws UsageError if there is no such parameter, ShapeError for another shape, DeviceError for device memory.
   void read(Context& context, const std::string& name, const TensorView& out) const;
   void write(Context& context, const std::string& name, const TensorView& value);
-  /// Segments of equal options for arena ops, padding included.
+  /// Returns the segments of parameters with equal options, for arena ops, padding included.
   [[nodiscard]] std::span<const ops::ArenaSegment> segments() const { return segments_; }
-  /// One segment per parameter for arena ops; those of biases and norm parameters do not adapt (kernels/lars.hpp).
+  /// Returns one segment per parameter, for arena ops. Segments of biases and norm parameters do not adapt
+  /// (kernels/lars.hpp).
   [[nodiscard]] std::span<const ops::ArenaSegment> tensor_segments() const { return tensor_segments_; }
 
-  /// Divides the optimizer states over ranks. For each range of the arena, this rank keeps the states of its part and
-  /// of the rest, which all ranks have. Throws ShapeError unless the ranges are consecutive and end at
+  /// Divides the optimizer states over ranks. For each range of the arena, this rank keeps the states of its own part
+  /// and of the rest, whose states all ranks have. Throws ShapeError unless the ranges are consecutive and end at
   /// trainable_numel(), and StateError after add_state().
   void shard_states(std::vector<comm::Shards> ranges, int rank, int ranks);
-  /// Ranges of the arena that shard_states() divided; empty when this rank has the states of all parameters.
+  /// Returns the ranges of the arena that shard_states() divided; empty if this rank has the states of all parameters.
   [[nodiscard]] std::span<const comm::Shards> state_shards() const { return state_shards_; }
   [[nodiscard]] int shard() const { return shard_; }              ///< number of this rank's part of each range
   [[nodiscard]] int shard_ranks() const { return shard_ranks_; }  ///< 1 unless the states are divided
-  /// The elements of a state() for elements [begin, end) of the arena. With divided states, throws ShapeError unless
-  /// [begin, end) lies in this rank's part, or in the rest, of one range.
+  /// Returns the elements of a state() for elements [begin, end) of the arena. If states are divided, throws ShapeError
+  /// unless [begin, end) lies in this rank's part, or in the rest, of one range.
   [[nodiscard]] TensorView state_range(const TensorView& state, std::int64_t begin, std::int64_t end) const;
-  /// Adds an optimizer state, zero when made: add() with Sharing::shard.
+  /// Adds an optimizer state, which is zero when made: calls add() with Sharing::shard.
   TensorView add_state(Context& context, const std::string& name);
   [[nodiscard]] std::vector<std::string> state_names() const;
   [[nodiscard]] TensorView state(const std::string& name) const;
   /// Adds a count of the optimizer, such as its number of updates: i64 (1) on the device, zero when made. Throws
-  /// StateError for a second one of the same name.
+  /// StateError if the name is taken.
   TensorView add_counter(Context& context, const std::string& name);
 
-  /// The loss scale (nn/optim/loss_scale.hpp), of dtype(), and the number of consecutive updates that did not change
-  /// it, i64. Both are scalars on the device; views without a loss scale are not given.
+  /// Names of two scalars on the device: the loss scale (nn/optim/loss_scale.hpp), of dtype(), and the i64 number of
+  /// consecutive updates that did not change it. Without a loss scale, both views are not given.
   static constexpr const char* kLossScale = "loss scale";
   static constexpr const char* kGoodUpdates = "good updates";
   [[nodiscard]] TensorView loss_scale() const { return states_.view(kLossScale); }
   [[nodiscard]] TensorView loss_scale_good() const { return states_.view(kGoodUpdates); }
 
-  /// The pieces of the arena for which this rank has optimizer states: the whole arena, or this rank's share of it.
+  /// Returns the pieces of the arena for which this rank has optimizer states: the whole arena, or this rank's share.
   [[nodiscard]] std::vector<ops::ArenaPiece> state_pieces() const;
-  /// Buffers that training updates: this rank's own running statistics.
+  /// Returns the buffers that training updates: this rank's own running statistics.
   [[nodiscard]] std::span<const BufferSpec> buffers() const { return buffer_specs_; }
   [[nodiscard]] TensorView buffer_arena() const;
-  [[nodiscard]] TensorView buffer(int index) const;  ///< view of stored shape
-  /// The running statistics of this rank's virtual ranks (TrainStepOptions::virtual_ranks), (rows, elements): one row
-  /// for each. A virtual rank's row is copied to buffer_arena() for its turn. A single row is buffer_arena() itself.
+  [[nodiscard]] TensorView buffer(int index) const;  ///< view of a buffer in its stored shape
+  /// Returns the running statistics of this rank's virtual ranks (TrainStepOptions::virtual_ranks), one row for each:
+  /// (rows, elements). Before a virtual rank's turn, its row is copied to buffer_arena(). A single row is
+  /// buffer_arena() itself.
   [[nodiscard]] TensorView statistics() const;
   [[nodiscard]] std::int64_t statistics_rows() const { return statistics_rows_; }
-  /// Enqueues buffer_arena() = row `row` of statistics(), or the reverse. Both do nothing if there is one row.
+  /// Enqueue the copy of row `row` of statistics() to buffer_arena(), and the reverse. Both do nothing if there is one
+  /// row.
   void take_statistics(Context& context, std::int64_t row) const;
   void keep_statistics(Context& context, std::int64_t row) const;
   /// Enqueues a copy of buffer_arena() to every row of statistics().
   void spread_statistics(Context& context) const;
   [[nodiscard]] int find_buffer(const std::string& name) const;
-  /// The buffers of evaluation, inference and checkpoints: averages over ranks, written by the code that averages.
+  /// Returns the buffers of evaluation, inference and checkpoints: averages over ranks, which the averaging code
+  /// writes.
   [[nodiscard]] TensorView evaluation_buffer_arena() const;
-  [[nodiscard]] TensorView evaluation_buffer(int index) const;  ///< view of stored shape
-  /// The stored view of buffer `index` in an arena with the layout of buffer_arena().
+  [[nodiscard]] TensorView evaluation_buffer(int index) const;  ///< view of a buffer in its stored shape
+  /// Returns the stored view of buffer `index` in an arena with the layout of buffer_arena().
   [[nodiscard]] TensorView buffer_in(int index, const TensorView& arena) const;
-  /// The logical part, without padding, of the stored view of a buffer.
+  /// Returns the logical part, without padding, of the stored view of a buffer.
   [[nodiscard]] TensorView logical_buffer(int index, const TensorView& stored) const;
-  /// read() and write() for a buffer. Reading returns the value for evaluation. Writing sets the value for evaluation
-  /// and the one that training updates.
+  /// Do the same as read() and write() for a buffer. Reading returns the value for evaluation. Writing sets the value
+  /// for evaluation and the value that training updates.
   void read_buffer(Context& context, const std::string& name, const TensorView& out) const;
   void write_buffer(Context& context, const std::string& name, const TensorView& value);
 
-  /// All states that a run keeps from step to step: parameters, statistics, the states of the optimizer, of the sum of
-  /// gradients and of the moving average, and states of the program's own.
+  /// Returns all states that a run keeps from step to step: parameters, statistics, the states of the optimizer, of the
+  /// sum of gradients and of the moving average, and the program's own states.
   [[nodiscard]] const StateRegistry& states() const { return states_; }
   /// Adds a state in memory of the set's resource; state.view gives type and shape. With Sharing::shard the state is an
-  /// arena like gradients(), or, if states are divided, this rank's elements of it, one after the other. Throws
-  /// StateError when the name is taken.
+  /// arena like gradients(). If states are divided, it has only this rank's elements of that arena, one after the
+  /// other. Throws StateError if the name is taken.
   TensorView add(Context& context, State state);
-  /// Adds a state of the program's own on the device. It is broadcast, compared, saved, loaded and divided like all
-  /// other states. All ranks make the same calls, before any state is broadcast, saved or loaded. Throws StateError
-  /// when the name is that of another state or of a tensor in the files, and UsageError for an invalid type or shape.
+  /// Adds a state of the program itself on the device. It is broadcast, compared, saved, loaded and divided like all
+  /// other states. All ranks must make the same calls, before any state is broadcast, saved or loaded. Throws
+  /// StateError if another state, or a tensor in the files, has the name. Throws UsageError for an invalid type or
+  /// shape.
   TensorView register_state(Context& context, const StateSpec& spec);
 
   /// Sets parameters to initial values from (seed, parameter name) or from Model::with_initial_value(), buffers to
-  /// their initial values, gradients to zero, and all other states by states().initialise() and states().follow().
+  /// their initial values, and gradients to zero. Sets all other states by states().initialise() and states().follow().
   void initialise(Context& context, std::uint64_t seed);
   [[nodiscard]] std::size_t bytes() const;        ///< bytes of all arenas and states
   [[nodiscard]] std::size_t state_bytes() const;  ///< bytes of the optimizer's states on this rank
@@ -203,7 +210,7 @@ class ParameterSet {
   Buffer weights_;  ///< empty unless rounds()
   Buffer buffers_;
   std::int64_t statistics_rows_;
-  Buffer statistics_;  ///< empty with one row
+  Buffer statistics_;  ///< empty if there is one row
   Buffer evaluation_buffers_;
   [[nodiscard]] std::int64_t state_numel() const;
   std::vector<comm::Shards> state_shards_;

@@ -41,7 +41,7 @@ class Guarded {
 
   [[nodiscard]] const TensorView& view() const { return view_; }
 
-  /// Copies values (bf16, as many as the view has) and the guard bands to the device.
+  /// Copies the guard bands and `values` (bf16, as many as the view has) to the device.
   void assign(CpuContext& host, const Tensor& values) {
     if (view_.given()) {
       copy(host, values.view().reshape(view_.shape), on_host());
@@ -54,7 +54,7 @@ class Guarded {
     std::memset(image_.data() + kFront, 0xff, bytes_);
     upload();
   }
-  /// Copies the tensor to the host. Returns the damage of its guard bands, or an empty text.
+  /// Copies the tensor to the host. Returns the damage of its guard bands; an empty text if there is none.
   [[nodiscard]] std::string fetch() {
     copy_now(context_, all(buffer_.data(), context_.device()), all(image_.data(), Device::cpu()));
     return damage_of_guard_band(image_.data()).empty() ? damage_of_guard_band(image_.data() + kFront + bytes_)
@@ -81,7 +81,7 @@ class Guarded {
   TensorView view_;
 };
 
-/// The operands of a call on the host, as bf16, so that a call in any floating type gets the same numbers.
+/// Operands of a call on the host. They are bf16, so that a call in any floating type gets the same numbers.
 struct Numbers {
   Tensor a, b, bias, out;
 };
@@ -117,7 +117,7 @@ ops::GradMode grad_mode(const ops::MatmulPlan& plan) {
   return plan.desc().grad_mode;
 }
 
-/// Number of products that are summed for one element of the output.
+/// Returns the number of products that are summed for one element of the output.
 double terms(const ops::ConvPlan& plan, const TensorView& out) {
   return plan.desc().flops() / 2 / static_cast<double>(out.numel());
 }
@@ -125,7 +125,7 @@ double terms(const ops::MatmulPlan& plan, const TensorView& /*out*/) {
   return static_cast<double>(plan.desc().k);
 }
 
-/// Makes a plan with the pass of `plan` for `desc`, which is the desc of `plan` or a smaller one.
+/// Makes a plan for `desc`, the desc of `plan` or a smaller one, with the pass of `plan`.
 std::unique_ptr<ops::ConvPlan> plan_like(Context& context, const ops::ConvPlan& plan, const ops::ConvDesc& desc,
                                          const std::string& choice) {
   return ops::plan_conv2d(context, desc, plan.pass(), choice);
@@ -135,7 +135,7 @@ std::unique_ptr<ops::MatmulPlan> plan_like(Context& context, const ops::MatmulPl
   return ops::plan_matmul(context, desc, choice);
 }
 
-/// Returns smaller descs to try in place of a plan's own, smallest first.
+/// Returns smaller descs that may replace a plan's own desc, smallest first.
 std::vector<ops::ConvDesc> smaller(ops::ConvDesc desc) {
   const std::int64_t batch = std::exchange(desc.batch, 1);
   std::vector<ops::ConvDesc> all;
@@ -145,7 +145,7 @@ std::vector<ops::ConvDesc> smaller(ops::ConvDesc desc) {
   return all;
 }
 std::vector<ops::MatmulDesc> smaller(const ops::MatmulDesc& desc) {
-  constexpr std::int64_t kLong = 64;  // a shortened extent keeps its remainder modulo blocks of this length
+  constexpr std::int64_t kLong = 64;  // a shortened extent keeps its remainder modulo blocks of 64
   const auto shortened = [](std::int64_t extent) { return extent < 2 * kLong ? extent : kLong + extent % kLong; };
   ops::MatmulDesc small = desc;
   small.batch = std::min<std::int64_t>(desc.batch, 3);
@@ -208,7 +208,7 @@ Outcome run(Context& context, CpuContext& host, const Plan& plan, const Numbers&
   return outcome;
 }
 
-/// Returns the first difference between a library's plan and our own kernel, or an empty text.
+/// Returns the first difference between a library's plan and our own kernel; an empty text if there is none.
 template <class Plan>
 std::string difference(Context& context, const Plan& plan) {
   CpuContext host;
@@ -244,7 +244,7 @@ std::string difference(Context& context, const Plan& plan) {
   return {};
 }
 
-/// Returns the first difference for a pass that serves a batch norm, or an empty text.
+/// Returns the first difference of a pass that serves a batch norm; an empty text if there is none.
 std::string difference_beside_norm(Context& context, const ops::ConvPlan& plan) {
   const LibraryOperands o = operands_of(call_of(plan), context.device());
   const auto memory = [&](const TensorView& view, std::uint64_t seed) {
@@ -272,7 +272,7 @@ std::string difference_beside_norm(Context& context, const ops::ConvPlan& plan) 
   return {};
 }
 
-/// Returns the first error of a plan, with the context's threads or with one thread; empty: there is none.
+/// Returns the first error of a plan, with the context's threads or with one thread; an empty text if there is none.
 template <class Plan>
 std::string wrong_with(Context& context, const std::shared_ptr<const Plan>& plan) {
   const std::shared_ptr<const Plan> small = smallest_alike(context, plan);
@@ -289,7 +289,7 @@ std::string wrong_with(Context& context, const std::shared_ptr<const Plan>& plan
     try {
       const std::string wrong = difference(one, *plan_like(one, *small, small->desc(), small->choice()));
       return wrong.empty() ? wrong : concat("with one thread: ", wrong);
-    } catch (const UnsupportedError&) {  // the choice cannot run with one thread, so there is no such run to check
+    } catch (const UnsupportedError&) {  // the choice cannot run with one thread, so there is no run to check
     }
   }
   return {};

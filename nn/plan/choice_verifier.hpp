@@ -13,29 +13,28 @@
 
 namespace lockstep::nn {
 
-/// Compares the library calls of a plan (PlanOptions::verifier) with our own kernels before the first step. A library's
-/// implementation that is wrong for a shape shows as a number that differs by more than rounding, or as a changed guard
-/// byte.
+/// Compares the library calls of a plan (PlanOptions::verifier) with our own kernels before the first step. If a
+/// library's implementation is wrong for a shape, a number differs by more than rounding, or a guard byte changes.
 ///
-/// Each call runs on random numbers between guard bytes: with the context's threads and, on the host, also with one
-/// thread. The batch (for a product, the rows and terms) is the smallest for which the library chooses the same
-/// implementation (ConvPlan::implementation()); a fault that needs a larger batch is not found. Passes that serve a
-/// norm (ConvPlan::serves_norm()) are compared by NormTrial.
+/// Each call runs on random numbers between guard bytes: once with the context's threads and, on the host, once more
+/// with one thread. The batch (for a product, also the rows and terms) is the smallest for which the library chooses
+/// the same implementation (ConvPlan::implementation()). A fault that needs a larger batch is not found. NormTrial
+/// compares the passes that serve a norm (ConvPlan::serves_norm()).
 ///
 /// A difference is an error if it exceeds the sum of two bounds. The first is four times the largest error of an f32
-/// sum of as many terms in any order. The second is the rounding of the result: twice its last place, plus 2^-9 of the
-/// sum of absolute values with TF32, and 2^-8 of that sum with 16 bits on a GPU, where an engine may round intermediate
-/// sums.
+/// sum of as many terms in any order. The second is the rounding of the result: twice its last place. With TF32, the
+/// second bound also contains 2^-9 of the sum of absolute values. With 16 bits on a GPU, where an engine may round
+/// intermediate sums, it also contains 2^-8 of that sum.
 ///
-/// One verifier serves all plans of a process and compares each call and choice once. Only one thread at a time may use
+/// One verifier serves all plans of a process. It compares each call and choice once. Only one thread at a time may use
 /// it.
 class ChoiceVerifier {
  public:
   using Tell = std::function<void(const std::string& refused)>;
-  explicit ChoiceVerifier(Tell tell = {}) : tell_(std::move(tell)) {}  ///< tell: called with each line of refused()
+  explicit ChoiceVerifier(Tell tell = {}) : tell_(std::move(tell)) {}  ///< calls `tell` with each line of refused()
 
-  /// Returns `plan` if it computes the same as our own kernel, else a plan of the first other choice of
-  /// conv2d_choices() or matmul_choices() that does. Our own kernel is the last choice. Waits for the context's stream;
+  /// Returns `plan` if it computes the same as our own kernel. Otherwise returns a plan with the first other choice of
+  /// conv2d_choices() or matmul_choices() that does; our own kernel is the last choice. Waits for the context's stream;
   /// allocates on its device.
   [[nodiscard]] std::shared_ptr<const ops::ConvPlan> checked(Context& context,
                                                              std::shared_ptr<const ops::ConvPlan> plan);
@@ -44,11 +43,11 @@ class ChoiceVerifier {
 
   [[nodiscard]] int compared() const { return static_cast<int>(wrong_.size()); }  ///< number of calls and choices
   [[nodiscard]] double seconds() const { return seconds_; }                       ///< time of all comparisons
-  /// Errors that were found, one line each: "conv2d forward f32 ...: onednn:nhwc (jit:avx2): element 5 is 3, expected 4
-  /// ...".
+  /// Returns the errors that were found, one line each: "conv2d forward f32 ...: onednn:nhwc (jit:avx2): element 5 is
+  /// 3, expected 4 ...".
   [[nodiscard]] const std::vector<std::string>& refused() const { return refused_; }
 
-  /// Returns a verifier that writes to standard error if the environment has LOCKSTEP_VERIFY=1, and nullptr if the
+  /// Returns a verifier that writes to standard error if the environment has LOCKSTEP_VERIFY=1. Returns nullptr if the
   /// variable is 0, empty or not set. Throws UsageError for another value.
   [[nodiscard]] static std::shared_ptr<ChoiceVerifier> from_environment();
 

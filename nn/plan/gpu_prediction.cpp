@@ -34,35 +34,35 @@ constexpr GpuDescription kGpus[] = {
 };
 
 /// Share of the data sheet's bandwidth that a copy on the GPU reaches, read and written bytes together: 3.0 TB/s on an
-/// H100, 4.3 on an H200. Published values for an H100 (SXM): 2,903 GB/s (github.com/aigatech/vpbenchmarking) and 2,959
-/// (issue 392 of github.com/NVIDIA/cuda-samples). For a GH200: reading alone 3,615 and writing alone 3,705 of 4,000
-/// (github.com/mredenti/PowerCapping). The other GPUs are assumed to reach the same share.
+/// H100, 4.3 TB/s on an H200. Published values for an H100 (SXM) are 2,903 GB/s (github.com/aigatech/vpbenchmarking)
+/// and 2,959 GB/s (issue 392 of github.com/NVIDIA/cuda-samples). A GH200 reaches 3,615 in reading alone and 3,705 in
+/// writing alone, of 4,000 (github.com/mredenti/PowerCapping). The other GPUs are assumed to reach the same share.
 constexpr double kCopy = 0.896;
 
-/// Shares of a data sheet's bandwidth and rate that kernels reach, and the time of a launch.
+/// Shares of a data sheet's bandwidth and rate that kernels reach, and seconds of a launch.
 struct Efficiency {
   double PredictedTime::*seconds;
   double library_memory;   ///< share of the bandwidth that calls of cuDNN and cuBLASLt reach
   double own_memory;       ///< share of the bandwidth that our kernels reach
-  double arithmetic;       ///< share of the rate
-  double slow_arithmetic;  ///< most that a slow convolution reaches of the rate
+  double arithmetic;       ///< share of the rate that kernels reach
+  double slow_arithmetic;  ///< largest share of the rate that a slow convolution reaches
   double launch_s;
 };
 
-// expected_s: our kernels reach 0.85 of a copy's bandwidth, libraries 0.78. A large bf16 product reaches 0.8 of its
-// rate and a convolution 0.8 of that. Two dependent nodes of a CUDA graph begin about 1.2 us apart. low_s: about an
-// eighth less.
+// For expected_s, our kernels reach 0.85 of a copy's bandwidth, and libraries 0.78. A large bf16 product reaches 0.8 of
+// its rate, and a convolution 0.8 of that. Two dependent nodes of a CUDA graph begin about 1.2 us apart. For low_s, all
+// shares are about an eighth smaller.
 constexpr Efficiency kEfficiencies[] = {
     {&PredictedTime::limit_s, 1, 1, 1, 1, 0},
     {&PredictedTime::expected_s, 0.78 * kCopy, 0.85 * kCopy, 0.62, 0.35, 1.2e-6},
     {&PredictedTime::low_s, 0.68 * kCopy, 0.74 * kCopy, 0.55, 0.31, 1.5e-6},
 };
 
-/// Factor on the arithmetic of a cuDNN engine that also computes a batch norm's sums. The engine is compiled at run
-/// time for the instructions of an A100, which reach about 0.65 of the rate of a newer GPU's own instructions.
+/// Factor on the arithmetic rate of a cuDNN engine that also computes a batch norm's sums. The engine is compiled at
+/// run time for the instructions of an A100, which reach about 0.65 of the rate of a newer GPU's own instructions.
 constexpr double kServingRate = 0.65;
 
-constexpr std::string_view kAgain = "again ";  // prefix of the op of a forward call that backward repeats
+constexpr std::string_view kAgain = "again ";  // prefix of a call's op: a forward call that backward repeats
 
 bool of_library(const Call& call) {
   std::string_view op = call.op;
@@ -92,14 +92,14 @@ double rate_of(const Plan& plan, const Call& call, const GpuDescription& gpu, bo
   return narrowest < sizeof(float) ? gpu.flops_16 : tf32 ? gpu.flops_tf32 : gpu.flops_32;
 }
 
-/// Returns the op without its provider: "conv2d forward" of "conv2d forward onednn"; an "again " before it stays.
+/// Returns the op without its provider: "conv2d forward" of "conv2d forward onednn". Keeps an "again " before the op.
 std::string kind_of(const Call& call) {
   const std::size_t first = call.op.find(' ', call.op.starts_with(kAgain) ? kAgain.size() : 0);
   return call.op.substr(0, first == std::string::npos ? first : call.op.find(' ', first + 1));
 }
 
 /// Returns the keys ("layer1.0.conv1 forward") of the convolutions that reach little of the rate with any library. Few
-/// channels leave tensor cores idle, and a data gradient with a stride writes elements that it does not multiply.
+/// channels leave tensor cores idle. A data gradient with a stride writes elements that it does not multiply.
 std::set<std::string> slow_convolutions(const Plan& plan) {
   constexpr std::int64_t kFewChannels = 128;
   std::set<std::string> slow;
@@ -123,13 +123,13 @@ std::string milliseconds(double seconds) {
   return out.str();
 }
 
-/// The sums in one line of the table.
+/// Sums in one line of the table.
 struct Line {
   int calls = 0;
   int launches = 0;
   double bytes = 0;
   double flops = 0;
-  double arithmetic_s = 0;  ///< part of time.limit_s in calls that operations limit, not bytes
+  double arithmetic_s = 0;  ///< part of time.limit_s in calls that operations limit, and not bytes
   PredictedTime time{};
 
   void operator+=(const Line& other) {
@@ -211,7 +211,7 @@ PredictedTime GpuPrediction::step() const {
 }
 
 std::string GpuPrediction::text(const Plan& plan) const {
-  std::vector<std::pair<std::string, Line>> lines;  // in the order of the plan
+  std::vector<std::pair<std::string, Line>> lines;  // sums by kind of op, in the order of the plan
   for (std::size_t i = 0; i < calls_.size(); ++i) {
     const Call& call = plan.calls()[i];
     const std::string kind = kind_of(call);

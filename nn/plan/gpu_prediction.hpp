@@ -7,15 +7,15 @@
 #include <lockstep/kernels/batch_norm_fused.hpp>
 #include <lockstep/nn/plan/plan.hpp>
 
-/// Predicts the time of a plan on a GPU that this machine need not have. The prediction uses the plan's bytes,
-/// operations and launches, which are counted, and the GPU's data sheet. Nothing is measured.
+/// Predicts the time of a plan on a GPU, which this machine need not have. The prediction uses counts of the plan's
+/// bytes, operations and launches, and the GPU's data sheet. Nothing is measured.
 namespace lockstep::nn {
 
-/// Values of a GPU's data sheet. Rates are those of dense factors (no sparsity), and count a multiplication and an
-/// addition as two operations.
+/// Values of a GPU's data sheet. Rates are for dense factors (no sparsity). A multiplication and an addition count as
+/// two operations.
 struct GpuDescription {
-  std::string_view name;    ///< "h200"
-  std::string_view title;   ///< "NVIDIA H200 (SXM)"
+  std::string_view name;    ///< short name, like "h200"
+  std::string_view title;   ///< full name, like "NVIDIA H200 (SXM)"
   double memory_bytes = 0;  ///< size of the GPU's memory
   double bytes_per_s = 0;   ///< bandwidth of the GPU's memory
   double flops_16 = 0;      ///< operations per second of bf16 and f16 on tensor cores, summed in f32
@@ -27,22 +27,22 @@ struct GpuDescription {
 
 /// Returns the description of a GPU. Throws UsageError, which lists the known names, for another name.
 [[nodiscard]] const GpuDescription& known_gpu(std::string_view name);
-[[nodiscard]] std::string known_gpu_names();  ///< "a100, h100, ..."
+[[nodiscard]] std::string known_gpu_names();  ///< names of all described GPUs: "a100, h100, ..."
 
-/// Seconds under three assumptions about the share of the data sheet's values that kernels reach.
+/// Predicted seconds, for three shares of the data sheet's values that kernels may reach.
 struct PredictedTime {
-  double limit_s = 0;     ///< kernels reach the full values, and launches take no time
-  double expected_s = 0;  ///< kernels reach the shares of a copy's bandwidth and of the rate that good kernels reach
-  double low_s = 0;       ///< kernels that nobody has tuned on the GPU: about an eighth less of both
+  double limit_s = 0;     ///< seconds if kernels reach the full values and launches take no time
+  double expected_s = 0;  ///< seconds if kernels reach the shares of bandwidth and rate that good kernels reach
+  double low_s = 0;       ///< seconds for kernels not tuned on the GPU: both shares are about an eighth smaller
 
   PredictedTime& operator+=(const PredictedTime& other);
 };
 
 struct GpuPredictionOptions {
-  bool tf32 = false;        ///< PlanOptions::tf32 of the plan
+  bool tf32 = false;        ///< true: the plan has PlanOptions::tf32
   double update_bytes = 0;  ///< bytes that the optimizer reads and writes in a step; 0: no update
-  int micro_batches = 1;    ///< number of micro-batches in a step; each is assumed to take the time of the plan
-  double samples = 0;       ///< samples of a step on this GPU; 0: as many as the micro-batches can hold
+  int micro_batches = 1;    ///< number of micro-batches in a step; the prediction gives each the time of the plan
+  double samples = 0;       ///< number of samples of a step on this GPU; 0: as many as the micro-batches can hold
 };
 
 /// Predicted times of a training step, or of the evaluation of a batch, on one GPU, call by call. A call takes the
@@ -50,7 +50,7 @@ struct GpuPredictionOptions {
 /// 2009, doi 10.1145/1498765.1498785). Caches between two calls, the copy of the input, and sums over GPUs are ignored.
 class GpuPrediction {
  public:
-  /// gpu must outlive the object.
+  /// `gpu` must outlive the object.
   GpuPrediction(const Plan& plan, const GpuDescription& gpu, const GpuPredictionOptions& options = {});
 
   [[nodiscard]] const std::vector<PredictedTime>& calls() const { return calls_; }  ///< time of each call of the plan
@@ -63,7 +63,7 @@ class GpuPrediction {
   const GpuDescription* gpu_;
   GpuPredictionOptions options_;
   std::vector<PredictedTime> calls_;
-  std::vector<bool> arithmetic_;  ///< for each call: operations, not bytes, decide limit_s
+  std::vector<bool> arithmetic_;  ///< for each call, true: operations decide limit_s; false: bytes decide it
   PredictedTime update_;
 };
 

@@ -29,7 +29,7 @@ namespace {
 
 constexpr const char* kFormat = "lockstep-choices";
 constexpr int kVersion = 1;
-constexpr int kMostThreads = 12;  // most threads that prepare candidates
+constexpr int kMostThreads = 12;  // largest number of threads that prepare candidates
 
 std::string extents(const std::array<std::int64_t, 3>& values, int rank) {
   std::string text;
@@ -77,13 +77,12 @@ std::size_t bytes_of(const TensorView& view) {
   return view.shape.rank() == 0 && !view.given() ? 0 : view.bytes();
 }
 
-/// Memory for one operand of all calls, with the size of the largest.
+/// Memory that all calls use for one operand, with the size that the largest call needs.
 class Arena {
  public:
   void need(const TensorView& view) { bytes_ = std::max(bytes_, bytes_of(view)); }
 
-  /// Fills the memory with random numbers in [0, 1) of a 16-bit type, whose bits are finite and small in wider types
-  /// too.
+  /// Fills the memory with random 16-bit numbers in [0, 1). Their bits are finite and small in wider types, too.
   void fill(Context& context, std::uint64_t seed) {
     memory_ = small_random_numbers(context, static_cast<std::int64_t>((bytes_ + 7) / 8 * 4), seed);
   }
@@ -104,14 +103,14 @@ struct Arenas {
   [[nodiscard]] Operands at(const Operands& o) const { return {a.at(o.a), b.at(o.b), bias.at(o.bias), out.at(o.out)}; }
 };
 
-/// A planned candidate.
+/// A candidate for a library call, with its plan.
 struct Candidate {
   std::shared_ptr<const void> plan;
   std::string choice;
   std::size_t workspace_bytes = 0;
   bool deterministic = false;
   std::function<void(const Operands&, const TensorView& workspace)> run;
-  /// For a convolution next to a batch norm, compares the results (NormTrial::check()); else empty.
+  /// For a convolution next to a batch norm, compares the results (NormTrial::check()); otherwise empty.
   std::function<void(const Operands&, const TensorView& workspace)> check{};
 };
 
@@ -142,7 +141,7 @@ Candidate plan_candidate(Context& context, const LibraryCall& call, const std::s
   return candidate;
 }
 
-/// Returns the median of a candidate's runs; empty if the warm-up was too slow.
+/// Returns the median of a candidate's runs; nullopt if the warm-up was too slow.
 std::optional<double> time_candidate(Context& context, const Candidate& candidate, const Operands& operands,
                                      const ChoiceOptions& options, double best) {
   const Buffer workspace(candidate.workspace_bytes, context);
@@ -175,7 +174,7 @@ std::optional<double> time_candidate(Context& context, const Candidate& candidat
   return *middle;
 }
 
-/// A timed choice and its plan. A library keeps a plan as long as a shared pointer holds it.
+/// A timed choice and its plan. A library keeps a plan as long as a shared pointer to it exists.
 struct Chosen {
   TimedChoice timed;
   std::shared_ptr<const void> plan;
@@ -202,7 +201,7 @@ Chosen choose(Context& context, const LibraryCall& call, const Operands& operand
     refused.push_back(concat(nn::describe(call), ": ", failure));
   }
   for (const std::string& choice : all) {
-    if (!norm && choice.find(":norm") != std::string::npos) {  // "cudnn:norm:..." cannot be compared without the trial
+    if (!norm && choice.find(":norm") != std::string::npos) {  // "cudnn:norm:..." needs the trial for a comparison
       continue;
     }
     try {
@@ -237,7 +236,7 @@ Chosen choose(Context& context, const LibraryCall& call, const Operands& operand
   return {std::move(best), std::move(best_plan)};
 }
 
-/// True if a choice from a file can be planned here; another version of a library may lack it.
+/// True if a choice from a file can be planned here. Another version of a library may lack the choice.
 bool can_be_planned(Context& context, const LibraryCall& call, const std::string& choice,
                     std::vector<std::string>& refused) {
   try {
@@ -280,7 +279,7 @@ void choose_all(Context& context, const std::map<std::string, LibraryCall>& call
   const int threads = planning_threads();
   int timed = 0;
   for (auto next = calls.begin(); next != calls.end();) {
-    // A group has two calls per thread, so no thread waits long for the last plan, and losing plans need little memory.
+    // A group has two calls per thread: no thread waits long for the last plan, and losing plans need little memory.
     std::vector<ops::ConvCall> ahead;
     auto end = next;
     for (int i = 0; i < 2 * threads && end != calls.end(); ++i, ++end) {
@@ -327,7 +326,7 @@ std::string host_name() {
   return "cpu";
 }
 
-/// Throws the error that rank 0 has sent instead of choices, on all ranks in the same way.
+/// Throws, on all ranks in the same way, the error that rank 0 has sent instead of choices.
 [[noreturn]] void throw_together(const std::string& text, int code) {
   if (code == exit_code::kBadInput) {
     throw comm::CollectiveError<UsageError>(text);
@@ -438,7 +437,7 @@ Choices choose_libraries(Context& context, const std::vector<LibraryPlan>& plans
   std::map<std::string, TimedChoice>& known = table[choice_key(context, options)];
   std::map<std::string, LibraryCall> missing;
   std::map<std::string, LibraryCall> stored;
-  std::map<std::string, std::string> of_call;  // description of the call for each key
+  std::map<std::string, std::string> of_call;  // description of the call, by its key
   for (const LibraryPlan& library : plans) {
     const LibraryCall call = call_of(library);
     const std::string text = describe(call);

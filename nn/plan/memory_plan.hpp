@@ -6,7 +6,7 @@
 
 namespace lockstep::nn {
 
-/// A block of bytes that is needed from call `first` to call `last`, both included.
+/// Bytes that are needed from call `first` to call `last`, both included.
 struct Lifetime {
   std::size_t bytes = 0;
   int first = 0;
@@ -14,14 +14,15 @@ struct Lifetime {
 };
 
 struct MemoryPlan {
-  std::vector<std::size_t> offsets;  ///< offset of each lifetime
+  std::vector<std::size_t> offsets;  ///< offset of each lifetime in the block, in bytes
   std::size_t peak_bytes = 0;        ///< size of the one block that holds all lifetimes
-  std::size_t sum_bytes = 0;         ///< size without reuse of memory
+  std::size_t sum_bytes = 0;         ///< size that the block would have without reuse of memory
 };
 
-/// Places lifetimes in one block. Two lifetimes that overlap in time do not overlap in memory. The largest is placed
-/// first, each at the lowest offset that is free over its whole life ("greedy by size", Pisarchyk and Lee, arXiv
-/// 2001.03288, section 5.2). Offsets are multiples of `alignment`. The same list always gives the same offsets.
+/// Places lifetimes in one block. Lifetimes that overlap in time do not overlap in memory. The function goes from the
+/// largest to the smallest, and places each at the lowest offset that is free over its whole life ("greedy by size",
+/// Pisarchyk and Lee, arXiv 2001.03288, section 5.2). Offsets are multiples of `alignment`. The same list always gives
+/// the same offsets.
 [[nodiscard]] MemoryPlan plan_memory(std::span<const Lifetime> lifetimes, std::size_t alignment = 256);
 
 }  // namespace lockstep::nn

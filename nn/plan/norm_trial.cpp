@@ -13,8 +13,8 @@ namespace lockstep::nn {
 namespace {
 
 constexpr double kEpsilon = 1e-5;
-// Relative tolerance for rounding: sums of the same 16-bit numbers in another order, and gradients rounded once more or
-// less.
+// Relative tolerance for rounding: sums of the same 16-bit numbers may have another order, and gradients may be rounded
+// once more or less.
 constexpr double kTolerance = 0.05;
 constexpr std::int64_t kCompared = std::int64_t{1} << 20;  // number of elements of g that are compared
 
@@ -147,7 +147,8 @@ std::vector<double> NormTrial::results(const TensorView& out, bool serves) {
     const auto* const from = values.view().as<double>();
     all.insert(all.end(), from, from + view.numel());
   };
-  // In forward: sums of deviations from the mean. check() makes the mean of the bare pass the shift of serving plans.
+  // In forward, the results are sums of deviations from the mean: check() makes the mean of the bare pass the shift of
+  // serving plans.
   if (pass_ == ops::ConvPass::forward) {
     if (serves) {
       take(given_.view().slice(0, 0, 2));
@@ -165,7 +166,7 @@ std::vector<double> NormTrial::results(const TensorView& out, bool serves) {
 
 void NormTrial::check(const ops::ConvPlan& plan, const Operands& operands) {
   require<UnsupportedError>(checks() || !plan.serves_norm(), "there is no bare pass to compare it with");
-  // Outputs begin as NaN, so that an element that is not written, or is only added to, is found.
+  // Outputs begin as NaN, which shows an element that is not written, or is only added to.
   const double nan = std::numeric_limits<double>::quiet_NaN();
   ops::fill(context_, nan, given_.view());
   ops::fill(context_, nan, operands.out);
@@ -186,9 +187,9 @@ void NormTrial::check(const ops::ConvPlan& plan, const Operands& operands) {
     largest = std::max(largest, std::abs(expected_[i]));
   }
   for (std::size_t i = 0; i < got.size(); ++i) {
-    // Scale of the tolerance. Forward: a sum of squares itself; for a sum of deviations, the root of rows times the sum
-    // of squares. Backward: for a sum, the sum of g, whose terms have one sign; for an element of g, the largest
-    // element.
+    // Scale of the tolerance. In forward, a sum of squares is its own scale; a sum of deviations has the root of rows
+    // times the sum of squares. In backward, a sum has the sum of g, whose terms have one sign; an element of g has the
+    // largest element.
     double scale = largest;
     if (pass_ == ops::ConvPass::forward) {
       const double squares = expected_[channels + i % channels];

@@ -27,20 +27,20 @@ namespace lockstep::nn {
 
 class ParameterSet;
 
-/// Purpose of a plan. train: augments images, computes loss and gradients. evaluate: uses running statistics, computes
-/// loss and accuracy. infer: computes the output only.
+/// Purpose of a plan. `train` augments images, and computes loss and gradients. `evaluate` uses running statistics, and
+/// computes loss and accuracy. `infer` computes only the output.
 enum class Mode : unsigned char { train, evaluate, infer };
 [[nodiscard]] std::string_view name_of(Mode mode);
 
-/// A tensor of a plan: an index into Plan::slots().
+/// A tensor of a plan: index into Plan::slots().
 struct SlotId {
   int index = -1;
   [[nodiscard]] bool valid() const { return index >= 0; }
   friend bool operator==(const SlotId&, const SlotId&) = default;
 };
 
-/// Memory of a slot. weight: a parameter in the type of the plan, ParameterSet::weight(). weight_sum:
-/// ParameterSet::weight_sum(). state: a field of the StepState.
+/// Memory of a slot. `weight` is a parameter in the type of the plan, ParameterSet::weight(). `weight_sum` is
+/// ParameterSet::weight_sum(). `state` is a field of the StepState.
 enum class SlotKind : unsigned char { workspace, parameter, weight, gradient, buffer, state, loss_scale, weight_sum };
 
 struct SlotInfo {
@@ -48,18 +48,18 @@ struct SlotInfo {
   SlotKind kind = SlotKind::workspace;
   DType dtype = DType::f32;
   Shape shape{};
-  int source = -1;     ///< number of the parameter, buffer or StateField, for kinds other than workspace
-  int alias_of = -1;   ///< slot whose memory this slot reuses, or -1
-  int first = -1;      ///< first call that touches the slot
-  int last = -1;       ///< last call that touches the slot, or that runs while a call on the side stream touches it
-  bool saved = false;  ///< a forward call writes the slot and a backward call reads it
-  int again = -1;      ///< slot with the recomputed value, which backward calls use instead; or -1
+  int source = -1;     ///< index of the parameter, buffer or StateField, for kinds other than workspace
+  int alias_of = -1;   ///< slot whose memory this slot reuses; -1: none
+  int first = -1;      ///< first call that touches the slot; -1: none
+  int last = -1;       ///< last call that touches the slot, or that may run while a call on the side stream touches it
+  bool saved = false;  ///< true: a forward call writes the slot, and a backward call reads it
+  int again = -1;      ///< slot with the recomputed value, which backward calls use instead; -1: none
   std::size_t bytes = 0;
   std::size_t offset = 0;  ///< first byte of the slot in the workspace
-  std::size_t end = 0;     ///< end in the workspace of the memory that the slot has or shares with another slot
+  std::size_t end = 0;     ///< end, in the workspace, of the memory that the slot has or shares with another slot
 };
 
-/// The views of all slots, by slot, which are passed to a call.
+/// Views of all slots, by slot. Each call gets a Frame.
 class Frame {
  public:
   [[nodiscard]] const TensorView& operator[](SlotId slot) const {
@@ -74,17 +74,17 @@ class Frame {
 
 /// One op call of a plan.
 struct Call {
-  std::string layer;  ///< "layer1.0.conv1"
-  std::string op;     ///< "conv2d forward onednn"
+  std::string layer;  ///< name of the layer, like "layer1.0.conv1"
+  std::string op;     ///< operation, pass and provider, like "conv2d forward onednn"
   bool backward = false;
-  bool once = false;    ///< never computed again in backward: PlanBuilder::call_once()
-  bool beside = false;  ///< runs on the side stream, where it may overlap the following calls: PlanBuilder::beside()
+  bool once = false;    ///< true: the call is never computed again in backward (PlanBuilder::call_once())
+  bool beside = false;  ///< true: runs on the side stream and may overlap the following calls (PlanBuilder::beside())
   std::vector<SlotId> reads;
   std::vector<SlotId> writes;
   double flops = 0;
   double bytes = 0;      ///< bytes read and written, each tensor counted once
-  double exchanged = 0;  ///< bytes that this rank gives to the other ranks (Exchange); 0: no communication
-  /// Number of kernels on a GPU; a library call counts as one. A lower bound for layers that residual networks lack.
+  double exchanged = 0;  ///< bytes that this rank sends to the other ranks (Exchange); 0: no communication
+  /// Number of kernels on a GPU; a library call counts as one. For layers that residual networks lack, a lower bound.
   int launches = 1;
   std::vector<int> gradients;  ///< parameters (in ready order) whose gradients this call writes
   std::function<void(Context&, const Frame&)> run;
@@ -96,8 +96,8 @@ struct LibraryPlan {
   std::variant<std::shared_ptr<const ops::ConvPlan>, std::shared_ptr<const ops::MatmulPlan>> plan;
 };
 
-/// A wait of the plan's stream for call `call` on the side stream. The wait comes before call `before`, or at the end
-/// if `before` is the number of calls.
+/// A wait of the plan's stream for call `call` on the side stream. The plan's stream waits before call `before`, or at
+/// the end of the plan if `before` is the number of calls.
 struct Join {
   int call = 0;
   int before = 0;
@@ -106,7 +106,7 @@ struct Join {
 struct PlanContents {
   std::vector<SlotInfo> slots;
   std::vector<Call> calls;
-  std::vector<Join> joins;  ///< one per call on the side stream, in order of the calls; `before` never decreases
+  std::vector<Join> joins;  ///< one Join per call on the side stream, in order of the calls; `before` never decreases
   int backward_begin = 0;   ///< index of the first backward call
   SlotId output;
   Choices choices;  ///< choices with which the library calls were planned
@@ -114,19 +114,19 @@ struct PlanContents {
   Recomputed recomputed;
   std::size_t workspace_bytes = 0;
   std::size_t unshared_bytes = 0;  ///< bytes of all slots without reuse of memory
-  bool guarded = false;            ///< PlanOptions::guard_bands
+  bool guarded = false;            ///< true: PlanOptions::guard_bands is in effect
   [[nodiscard]] std::size_t guard_bytes() const { return guarded ? kGuardBandBytes : 0; }
 };
 
-/// The recorder of a plan's run, which gets one span per call. Plan::name_calls() makes a CallRecord.
+/// Recorder of a plan's run, which gets one span per call. Plan::name_calls() makes a CallRecord.
 struct CallRecord {
   SpanRecorder* recorder = nullptr;
-  int first_name = 0;  ///< number of call 0's name in the recorder; the names of the other calls follow
+  int first_name = 0;  ///< index in the recorder of the name of call 0; the other calls' names follow in order
 };
 
 /// A model planned for one context, mode and batch size: a static list of op calls over slots. Forward, backward, the
-/// per-layer table and graph capture walk the same list. Several plans may share one ParameterSet and one workspace.
-/// Planning allocates. run() neither allocates nor waits for the stream.
+/// per-layer table and graph capture use the same list. Several plans may share one ParameterSet and one workspace.
+/// Planning allocates; run() neither allocates nor waits for the stream.
 class Plan {
  public:
   Plan(Context& context, const Model& model, Mode mode, std::int64_t batch, const PlanOptions& options = {});
@@ -146,60 +146,61 @@ class Plan {
   [[nodiscard]] double flops() const;
   [[nodiscard]] double bytes() const;                 ///< sum of Call::bytes over all calls
   [[nodiscard]] int launches() const;                 ///< sum of Call::launches over all calls
-  [[nodiscard]] int top_k() const { return top_k_; }  ///< PlanOptions::top_k in evaluation, else 0
+  [[nodiscard]] int top_k() const { return top_k_; }  ///< PlanOptions::top_k in evaluation, otherwise 0
 
-  /// Resolves all slots to memory. workspace: at least workspace_bytes(), kAlignment-aligned, on the device of the
+  /// Resolves all slots to memory. `workspace` has at least workspace_bytes(), kAlignment-aligned, on the device of the
   /// parameters. Workspace, parameters and state must stay valid until the next bind() or the end of the plan. Throws
-  /// ShapeError when they belong to another model or batch size. Throws StateError when the plan scales its loss and
-  /// the parameters hold no loss scale, or the reverse.
+  /// ShapeError if they belong to another model or batch size. Throws StateError if the plan scales its loss and the
+  /// parameters hold no loss scale, or the reverse.
   void bind(ParameterSet& parameters, StepState& state, const Buffer& workspace);
   /// Takes a workspace in the host program's memory, of any type and shape. Each run overwrites the workspace. Throws
-  /// ShapeError when it has too few bytes (the error text names both numbers), has gaps, or is not kAlignment-aligned,
-  /// and DeviceError when it is not on the parameters' device.
+  /// ShapeError if the workspace has too few bytes (the error text names both numbers), has gaps, or is not
+  /// kAlignment-aligned. Throws DeviceError if it is not on the parameters' device.
   void bind(ParameterSet& parameters, StepState& state, const TensorView& workspace);
-  /// For a plan that only reads the parameters. Throws StateError for a plan that trains.
+  /// Binds a plan that only reads the parameters. Throws StateError for a plan that trains.
   void bind(const ParameterSet& parameters, StepState& state, const Buffer& workspace);
   void bind(const ParameterSet& parameters, StepState& state, const TensorView& workspace);
-  /// Makes later runs read and write another state, of the same layout as that of bind(), from sample `first` on.
+  /// Makes later runs read and write another state, from sample `first` on. The new state must have the layout of
+  /// bind()'s.
   void use(const StepState& state, std::int64_t first = 0);
 
-  /// Enqueues all calls in order. Calls written(parameter), with the parameter's index in ready order, for each
-  /// gradient that a backward call has written: after the call, or after the wait for a call on the side stream.
-  /// `written` may be empty. At the end the stream of `context` has waited for all calls.
+  /// Enqueues all calls in order. For each gradient that a backward call has written, calls written(parameter) with the
+  /// parameter's index in ready order. The call comes after the writing call, or after the wait for a call on the side
+  /// stream. `written` may be empty. At the end the stream of `context` has waited for all calls.
   void run(Context& context, const std::function<void(int parameter)>& written = {}, const CallRecord& record = {});
-  /// The two halves of run(). Work that runs between them must not touch this plan's workspace. Each forward() is
-  /// followed by one backward() with the same kept activations.
+  /// Run the two halves of run(). Work that runs between them must not touch this plan's workspace. One backward() with
+  /// the same kept activations must follow each forward().
   void forward(Context& context, const CallRecord& record = {});
   void backward(Context& context, const std::function<void(int parameter)>& written = {},
                 const CallRecord& record = {});
   /// Adds another set of kept activations, in a workspace with the properties that bind() requires. So a forward() of
   /// one set may run between forward() and backward() of another. Returns the number of the set; bind() makes set 0 and
-  /// removes all others. The parameters of the set are those of bind(). Its state is that of the set in use now; use()
-  /// changes the state of the set in use only. Throws StateError before bind().
+  /// removes all others. The new set has the parameters of bind(), and the state of the set in use now. use() changes
+  /// only the state of the set in use. Throws StateError before bind().
   int add_kept(const TensorView& workspace);
-  /// Makes the plan run on set `set` of kept activations from the next call on. Throws UsageError if there is no such
-  /// set.
+  /// Makes the plan run on set `set` of kept activations, beginning with the next call. Throws UsageError if there is
+  /// no such set.
   void keep_in(int set);
-  /// Adds the names of all calls to a recorder.
+  /// Adds the names of all calls to a recorder. Returns the record to pass to run().
   [[nodiscard]] CallRecord name_calls(SpanRecorder& recorder) const;
-  /// Enqueues one call; the stream of `context` waits for the call. Must not be used while a run is being enqueued.
+  /// Enqueues one call; the stream of `context` waits for the call. Do not use it while a run is being enqueued.
   void run_call(Context& context, int index);
 
-  /// The model's output, (batch, output shape). Throws StateError before bind().
+  /// Returns the model's output, whose shape is (batch, output shape of the model). Throws StateError before bind().
   [[nodiscard]] const TensorView& output() const;
   [[nodiscard]] const TensorView& view(SlotId slot) const { return frame_[slot]; }  ///< view of a slot in forward
 
  private:
-  /// Events by which the plan's stream and the side stream wait for each other at one call.
+  /// Events with which the plan's stream and the side stream wait for each other at one call.
   struct Meeting {
     explicit Meeting(Device device) : begin(device), end(device) {}
     Event begin, end;
   };
   void run_one(Context& context, const Call& call, const CallRecord& record, int index);
   void run_beside(Context& context, const Call& call, Meeting& meeting, const CallRecord& record, int index);
-  /// After an error, makes the context's stream wait for the `begun` calls that still run on the side stream.
+  /// After an error, makes the context's stream wait for the `begun` calls that may still run on the side stream.
   void wait_for_beside(Context& context, std::size_t begun) noexcept;
-  /// Enqueues the writing, or with `check` the check, of the guard bands after the slots that `call` writes.
+  /// Enqueues the writing of the guard bands after the slots that `call` writes, or, if `check` is true, their check.
   void guard(Context& context, const Call& call, bool check);
   void bind_slots(const ParameterSet& parameters, const StepState& state, const TensorView& workspace);
   void bind_again(const Frame& frame, Frame& again) const;
@@ -214,22 +215,23 @@ class Plan {
   bool scaled_loss_;
   PlanContents contents_;
   Frame frame_;
-  Frame again_;  ///< frame of backward calls if some slots are computed again; else empty
+  Frame again_;  ///< frame of backward calls if some slots are computed again; otherwise empty
   Context* beside_;
-  /// A set of kept activations: the frames and the workspace of their slots.
+  /// A set of kept activations: its frames, and the workspace of their slots.
   struct Kept {
     Frame frame, again;
     std::byte* workspace;
   };
-  std::vector<Kept> kept_;         ///< all sets; the entry of the set in use is not current
+  std::vector<Kept> kept_;         ///< all sets; the entry of the set in use is out of date
   std::size_t set_ = 0;            ///< number of the set in use
   Device device_ = Device::cpu();  ///< device of the workspaces
   std::byte* workspace_ = nullptr;
-  std::vector<Meeting> meetings_;  ///< events of each Join
+  std::vector<Meeting> meetings_;  ///< events of the calls on the side stream, one Meeting for each Join
   bool bound_ = false;
 };
 
-/// Formats the per-layer table of --dry-run: calls, shapes, flops, bytes and launches, then their sums and the memory.
+/// Formats the per-layer table of --dry-run: calls with shapes, flops, bytes and launches, then their sums and the
+/// memory.
 [[nodiscard]] std::string describe(const Plan& plan);
 
 }  // namespace lockstep::nn

@@ -335,7 +335,7 @@ void PlanBuilder::merge_pending() {
 }
 
 void PlanBuilder::add_gradients(SlotId a, SlotId b, SlotId out) {
-  std::vector<int> writes = std::exchange(pending_writes_, {});  // belong to the layer's next call, not to this one
+  std::vector<int> writes = std::exchange(pending_writes_, {});  // writes of the layer's next call
   call("add", {a, b}, {out}, 0,
        [=](Context& context, const Frame& frame) { ops::add(context, frame[a], frame[b], frame[out]); });
   pending_writes_ = std::move(writes);

@@ -13,7 +13,7 @@ struct Name {
   Precision precision;
 };
 
-// name_of() returns the first name of each.
+// If a Precision has several names, name_of() returns the first one.
 constexpr std::array<Name, 7> kNames{{{"fp32", {DType::f32, false}},
                                       {"f32", {DType::f32, false}},
                                       {"tf32", {DType::f32, true}},

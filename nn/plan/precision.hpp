@@ -7,7 +7,7 @@
 
 namespace lockstep::nn {
 
-/// Types that a run computes in, chosen by the values of --dtype:
+/// Types in which a run computes, chosen by the values of --dtype:
 ///
 ///   name         activations, factors of products   in memory   parameters, gradients of parameters, statistics
 ///   fp32, f32    f32                                 4 bytes     f32
@@ -27,7 +27,7 @@ struct Precision {
 };
 
 [[nodiscard]] Precision parse_precision(std::string_view name);  ///< throws UsageError for another name
-[[nodiscard]] std::string_view name_of(Precision precision);     ///< "fp32", "tf32", "bf16", "fp16" or "f64"
+[[nodiscard]] std::string_view name_of(Precision precision);     ///< returns "fp32", "tf32", "bf16", "fp16" or "f64"
 
 /// Throws UsageError unless `device` can run plans in `dtype`: f16 needs a GPU, f64 the host.
 void require_computed_on(Device device, DType dtype);

@@ -26,8 +26,8 @@ inline void require_threads(int threads) {
   require<UsageError>(threads >= 1 && threads <= kMost, "threads are ", threads, ", expected 1 to ", kMost);
 }
 
-/// Runs work() and returns the text of its DataError, which describes the damage of a file; empty: no error. A
-/// FileError, where the system is the reason, is thrown on.
+/// Runs work(). Returns the text of its DataError, which describes a damaged file, or an empty text if work() throws
+/// nothing. A FileError, which the system causes, is passed on to the caller.
 template <class Work>
 std::string damage_in(Work&& work) {
   try {
@@ -40,8 +40,8 @@ std::string damage_in(Work&& work) {
   return {};
 }
 
-/// Threads that make items [0, count) ahead of the caller, who takes the items in order. At most four items per thread
-/// are ahead, and no new item is begun while the finished ones hold 1 GiB. Item::held(), if there is one, returns the
+/// Makes items [0, count) in threads, ahead of the caller, who takes the items in order. At most four items per thread
+/// are ahead, and no new item is begun while the finished ones hold 1 GiB. Item::held(), if it exists, returns the
 /// bytes of an item.
 template <class Item>
 class Ahead {
@@ -52,7 +52,7 @@ class Ahead {
       try {
         threads_.push_back(helper_thread([this] { work(); }));
       } catch (const std::system_error&) {
-        break;  // no more threads can be had: the threads so far do the work; without any, take() does
+        break;  // no more threads: the existing threads do the work; without any, take() makes the items
       }
     }
   }

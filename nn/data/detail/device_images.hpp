@@ -12,23 +12,23 @@
 
 namespace lockstep::nn::detail {
 
-/// First columns of the groups in StateField::picture_work, f64: the parameters of the steps that a device does to a
-/// picture. A row of zeros stands for no picture and gives a black image.
+/// Columns of StateField::picture_work (f64), the parameters of the steps that a device does to a picture. Each
+/// constant is the first column of a group. A row of zeros stands for no picture and gives a black image.
 struct WorkColumns {
-  static constexpr int kPart = 0;      ///< table of ops::resized_crop()
-  static constexpr int kFile = 13;     ///< PicturePart::file_bytes
-  static constexpr int kChanges = 14;  ///< table of ops::adjust_colours()
-  static constexpr int kErased = 22;   ///< rectangle of ops::erase_and_mix()
-  static constexpr int kMixture = 26;  ///< mixture of ops::erase_and_mix(), in the row of a sample's first picture
+  static constexpr int kPart = 0;      ///< parameters of ops::resized_crop()
+  static constexpr int kFile = 13;     ///< size of the JPEG file in bytes (PicturePart::file_bytes)
+  static constexpr int kChanges = 14;  ///< parameters of ops::adjust_colours()
+  static constexpr int kErased = 22;   ///< rectangle that ops::erase_and_mix() erases
+  static constexpr int kMixture = 26;  ///< mixture for ops::erase_and_mix(), in the row of a sample's first picture
   static constexpr int kColumns = 32;
 };
 
-/// Returns the part for pixels that already are the finished image.
+/// Returns the PicturePart of pixels that already are the finished image.
 [[nodiscard]] PicturePart whole_image(std::int64_t width, std::int64_t height);
 
-/// Result of ImageDataset::device_preprocessing() and AugmentedImages::device_preprocessing(). Fields: pictures u8
-/// (pictures per sample, bytes), picture_work f64 (pictures per sample, columns) and labels. A set that mixes has two
-/// pictures per sample, and also the fields of the other labels and the shares.
+/// Result of ImageDataset::device_preprocessing() and AugmentedImages::device_preprocessing(). The fields are pictures,
+/// u8 (pictures per sample, bytes); picture_work, f64 (pictures per sample, columns); and labels. A set that mixes has
+/// two pictures per sample, and also the fields of the other labels and the shares.
 class DeviceImages final : public DevicePreprocessing {
  public:
   DeviceImages(const ImageDataset& images, bool keep_jpeg);
@@ -44,13 +44,13 @@ class DeviceImages final : public DevicePreprocessing {
   [[nodiscard]] const ImageDataset& images() const { return images_; }
   [[nodiscard]] const AugmentationOptions& options() const { return options_; }
   [[nodiscard]] bool keeps_jpeg() const { return keep_jpeg_; }
-  [[nodiscard]] std::int64_t pictures() const { return options_.mixes() ? 2 : 1; }  ///< number per sample
-  /// Index of the sample that a sample of a set that mixes is mixed with.
+  [[nodiscard]] std::int64_t pictures() const { return options_.mixes() ? 2 : 1; }  ///< pictures per sample
+  /// Returns the index of the sample with which sample `index` is mixed. Only for a set that mixes.
   [[nodiscard]] std::int64_t other_of(std::int64_t epoch, std::int64_t index) const {
     return augmented_->mixture(epoch, index).other;
   }
   [[nodiscard]] std::int64_t row_bytes() const { return images_.part_bytes(); }
-  /// Bytes of the row on the device that holds a decoded picture.
+  /// Returns the bytes of a row on the device, which holds one decoded picture.
   [[nodiscard]] std::int64_t decoded_bytes() const { return keep_jpeg_ ? images_.decoded_bytes() : row_bytes(); }
 
  private:

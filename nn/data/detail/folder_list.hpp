@@ -13,25 +13,28 @@ struct FolderFile {
   std::int32_t label = 0;
 };
 
-/// The image files of folder:DIR or list:TRAIN,VAL, which open_data() describes. Those of a folder are sorted by class,
-/// then by the bytes of their names; those of lists are in the order of the lists.
+/// The image files of folder:DIR or list:TRAIN,VAL, which open_data() describes. Files of a folder are sorted by class,
+/// then by the bytes of their names. Files of lists keep the order of the lists.
 struct FolderList {
   int classes = 0;
-  std::vector<std::string> names;  ///< names of the classes
+  std::vector<std::string> names;  ///< names of the classes, by label
   std::vector<FolderFile> train;
   std::vector<FolderFile> test;
-  std::string root;    ///< DIR, or the folder of TRAIN; empty: the program's working directory
+  std::string root;    ///< DIR, or the folder of TRAIN; an empty text means the program's working directory
   std::string source;  ///< DIR or TRAIN, for errors
   std::string about;   ///< origin of the test images, for a user
 };
 
-/// Lists the image files that `spec` names: "folder:DIR", "list:TRAIN" or "list:TRAIN,VAL". Opens no image. With
-/// val_fraction > 0 this fraction of each class is for the test, at least one image and not all; seed, class and number
-/// of images decide which. With val_fraction 0 the images for the test are those below DIR/val or DIR/test, or of VAL.
-/// Throws UsageError for a fraction with such test images, for neither, for a fraction out of range, and for lists with
-/// another number of commas. Throws DataError for a folder that does not exist or has no classes, for a class without
-/// images, for classes that differ between training and test, and for links to nowhere or in a circle. Throws FileError
-/// for a folder or list that the system cannot read, and for lists also the errors of combined_lists().
+/// Lists the image files that `spec` names: "folder:DIR", "list:TRAIN" or "list:TRAIN,VAL". Opens no image. If
+/// val_fraction is above 0, that fraction of each class is for the test: at least one image and not all, if the class
+/// has two or more. Seed, class and number of images decide the choice. If val_fraction is 0, the test images are those
+/// below DIR/val or DIR/test, or those of VAL.
+///
+/// Throws UsageError for a fraction together with such test images, for neither of the two, for a fraction out of
+/// range, and for lists with another number of commas. Throws DataError for a folder that does not exist or has no
+/// classes, for a class without images, for classes that differ between training and test, and for links to nowhere or
+/// in a circle. Throws FileError for a folder or list that the system cannot read. For lists it also throws the errors
+/// of combined_lists().
 [[nodiscard]] FolderList list_pictures(const std::string& spec, double val_fraction, std::uint64_t seed);
 [[nodiscard]] FolderList list_folder(const std::string& folder, double val_fraction, std::uint64_t seed);
 [[nodiscard]] FolderList list_lists(const std::string& paths, double val_fraction, std::uint64_t seed);
@@ -43,17 +46,17 @@ struct FolderList {
 struct PictureList {
   std::string path;   ///< path of the list, for errors
   std::string text;   ///< contents of the list
-  std::string above;  ///< path from the root to the folder of this list, like "../val/"; empty: that folder is the root
+  std::string above;  ///< path from the root to this list's folder, like "../val/"; empty if that folder is the root
 };
-/// Combines the lists TRAIN and, if there is one, VAL. problem(name) returns why the file cannot be a picture; empty:
-/// it can. Throws DataError, which names list and line, for a line without a label, with a byte 0, or of more than 8192
-/// bytes; for a problem of a file; for a label that is below 0 or too large, or a name among numbers or a number among
-/// names; for a picture with two labels, or listed twice where a fraction is split off; for a list without pictures,
-/// and for a class without a training picture.
+/// Combines the lists TRAIN and, if given, VAL. problem(name) returns the reason why a file cannot be a picture, or an
+/// empty text if it can be one. Throws a DataError, which names list and line, for: a line without a label, with a byte
+/// 0, or of more than 8192 bytes; a problem of a file; a label that is below 0 or too large; a name among numbers or a
+/// number among names; a picture with two labels; a picture listed twice in a list that is split; a list without
+/// pictures; a class without a training picture.
 [[nodiscard]] FolderList combined_lists(std::span<const PictureList> lists, double val_fraction, std::uint64_t seed,
                                         const std::function<std::string(const std::string& name)>& problem);
 
-/// Draws which of the `images` images of a class are for the test. Depends only on the arguments.
+/// Draws which of the `images` images of a class are for the test. The result depends only on the arguments.
 [[nodiscard]] std::vector<bool> drawn_for_test(std::size_t images, double fraction, std::uint64_t seed,
                                                std::int32_t label);
 /// Throws UsageError unless 0 <= val_fraction < 1.

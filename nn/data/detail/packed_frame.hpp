@@ -8,11 +8,11 @@
 
 #include <lockstep/runtime/files/file.hpp>
 
-/// The parts that all packed files have, whatever they hold: begin, end, and checksums of both and of the index
+/// Common parts of all packed files, whatever they hold: begin, end, and the checksums of begin, end and index
 /// (packed/packed_file.hpp describes the format).
 namespace lockstep::nn::detail {
 
-/// Content of a packed file, as a number in its begin.
+/// Kind of content of a packed file, a number in the file's begin.
 enum class PackedContent : std::uint32_t { pictures = 0, tokens = 1 };
 
 /// Lengths and magic words of the format.
@@ -24,7 +24,7 @@ struct PackedFormat {
   static constexpr std::size_t kEndBytes = 64;
 };
 
-/// The numbers at bytes 16 to 43 of the end: the parts or samples for training and for the test, and three numbers
+/// Numbers at bytes 16 to 43 of the end: the numbers of parts or samples for training and for the test, and three more
 /// whose meaning depends on the content.
 struct PackedNumbers {
   std::uint64_t train = 0;
@@ -36,7 +36,7 @@ struct PackedNumbers {
 
 /// Index and end of a packed file, after their checksums were checked.
 struct PackedFrame {
-  std::span<const std::byte> index;  ///< valid as long as the file
+  std::span<const std::byte> index;  ///< bytes of the index, valid as long as the file
   std::uint64_t at = 0;              ///< byte of the file at which the samples end and the index begins
   PackedNumbers numbers{};
 };
@@ -49,7 +49,7 @@ struct PackedFrame {
 /// FileError when the file cannot be made, and WriteError when the disk is full.
 class PackedOutput {
  public:
-  PackedOutput(std::string path, PackedContent content);  ///< writes the begin
+  PackedOutput(std::string path, PackedContent content);  ///< writes the begin of the file
   void write(std::string_view bytes);
   void commit(std::string_view index, const PackedNumbers& numbers);  ///< writes index and end; the file then appears
   [[nodiscard]] std::uint64_t at() const { return at_; }              ///< bytes written so far
@@ -68,8 +68,8 @@ void put_packed_number(std::string& to, std::uint64_t value, std::size_t count);
 /// Formats a CRC-32 as eight hexadecimal digits.
 [[nodiscard]] std::string crc_text(std::uint64_t crc32);
 
-/// Checks the path `out` of the file to write. Throws UsageError when it is a folder, exists without `overwrite`, lies
-/// in the folder `source`, or is the file `source`. Throws FileError where the system is the reason.
+/// Checks the path `out` of the file to write. Throws UsageError if `out` is a folder, exists while `overwrite` is
+/// false, lies in the folder `source`, or is the file `source`. Throws FileError if the system is the reason.
 void require_pack_output(const std::string& out, const std::string& source, bool overwrite);
 
 }  // namespace lockstep::nn::detail

@@ -19,23 +19,24 @@ struct PackedSample;  // nn/data/packed/packed_file.hpp
 
 namespace lockstep::nn::detail {
 
-/// Image files of any size, by index: in a folder, or in a packed file, which may also store decoded pixels. Immutable;
-/// any number of threads may read at once.
+/// A set of image files of any size, read by index. The files lie in a folder, or in a packed file, which may also hold
+/// decoded pixels. The set is immutable; any number of threads may read at once.
 class Pictures {
  public:
   virtual ~Pictures() = default;
   [[nodiscard]] virtual std::int64_t size() const = 0;
   [[nodiscard]] virtual std::int32_t label(std::int64_t index) const = 0;
-  /// Name of the file (FolderFile::name), which is a part of the fingerprint.
+  /// Returns the name of the file (FolderFile::name), which is a part of the fingerprint.
   [[nodiscard]] virtual std::string_view name(std::int64_t index) const = 0;
 
   struct Opened {
     std::string text{};  ///< name of the picture, for errors
     images::Header header{};
     std::span<const std::uint8_t> bytes{};  ///< contents of the file, or pixels
-    bool decoded = false;                   ///< `bytes` are pixels (height, width, 3)
+    bool decoded = false;                   ///< true: `bytes` are pixels (height, width, 3)
   };
-  /// Returns picture `index` before decoding. Its bytes may lie in `memory`. Throws DataError if it is damaged.
+  /// Returns picture `index` before decoding. The bytes of the result may lie in `memory`. Throws DataError if the
+  /// picture is damaged.
   [[nodiscard]] virtual Opened open(std::int64_t index, std::vector<std::uint8_t>& memory) const = 0;
   virtual void ahead(std::int64_t /*begin*/, std::int64_t /*count*/) const noexcept {}  ///< Dataset::ahead()
 };
@@ -43,8 +44,8 @@ class Pictures {
 /// Images of one size, to which pictures are resized and cropped as FolderOptions says.
 class PictureImages final : public ImageDataset {
  public:
-  /// random: images of an epoch are random parts of the pictures. kind: a part of the fingerprint that is not 0 if
-  /// stored pixels differ from those that a folder gives.
+  /// If `random` is true, the images of an epoch are random parts of the pictures. `kind` is a part of the fingerprint;
+  /// it is not 0 if stored pixels differ from the pixels that a folder gives.
   PictureImages(const std::string& name, std::unique_ptr<const Pictures> pictures, int classes,
                 const FolderOptions& options, std::uint64_t seed, bool random, std::uint64_t kind = 0);
 
@@ -58,15 +59,16 @@ class PictureImages final : public ImageDataset {
 
   [[nodiscard]] PicturePart read_part(std::optional<std::int64_t> epoch, std::int64_t index, bool keep_jpeg,
                                       std::span<std::uint8_t> row) const override;
-  /// Four times image_bytes(): most pictures of ImageNet have, after decoding, less than twice the image's side.
+  /// Returns four times image_bytes(). Most decoded pictures of ImageNet fit: they have less than twice the image's
+  /// side.
   [[nodiscard]] std::int64_t part_bytes() const override { return 4 * image_bytes(); }
   [[nodiscard]] std::string text_of(std::int64_t index) const override;
-  /// Reads the size of a few pictures. Returns "; enlarged, as most have a shorter side of 32 pixels", or an empty text
-  /// if most of them are not enlarged.
+  /// Reads the size of a few pictures. If most of them are enlarged, returns a text like "; enlarged, as most have a
+  /// shorter side of 32 pixels"; otherwise returns an empty text.
   [[nodiscard]] std::string enlarged_text() const;
 
  private:
-  /// A picture, and the axes of the image in the pixels of the picture as it is stored.
+  /// An opened picture, and the axes of the image in pixels of the stored picture.
   struct Placed {
     Pictures::Opened opened;
     bool transposed = false;
@@ -90,7 +92,8 @@ class PictureImages final : public ImageDataset {
 /// Returns the greatest shrink factor of images::decode() that leaves at least two pixels of the picture for each pixel
 /// of the image. step_x, step_y: Axis::step of the two axes.
 [[nodiscard]] int shrink_for(double step_x, double step_y);
-/// Converts an axis to a picture that images::decode() made `shrink` times smaller; it now has `extent` pixels.
+/// Converts an axis to pixels of a picture that images::decode() made `shrink` times smaller. `extent` is the number of
+/// pixels that the smaller picture has along the axis.
 [[nodiscard]] images::Axis shrunk(const images::Axis& axis, int shrink, std::int64_t extent);
 /// Frees `memory` if a large picture made it larger than 32 MiB.
 template <class T>
@@ -101,26 +104,26 @@ void keep_little(std::vector<T>& memory) {
   }
 }
 
-/// Throws UsageError in a build without the JPEG and PNG libraries. data: "folder:DIR", "list:FILE".
+/// Throws UsageError in a build without the JPEG and PNG libraries. `data` names the data in the error: "folder:DIR".
 void require_decoders(const std::string& data);
 /// Returns the options with a `resize` of 0 replaced by its value. Throws UsageError for options out of range.
 [[nodiscard]] FolderOptions resolved(FolderOptions options);
 /// Describes for a user how images are made: "resized to 256 and cropped; random crops to train on".
 [[nodiscard]] std::string text_of(const FolderOptions& resolved);
-/// The mean and the standard deviation of ImageNet's training set, as torchvision's models use them.
+/// Returns the mean and the standard deviation of ImageNet's training set, as torchvision's models use them.
 [[nodiscard]] ChannelStatistics imagenet_statistics();
 
-/// Path of a file of a FolderList.
+/// Returns the path of a file of a FolderList.
 [[nodiscard]] std::string path_of(const std::string& root, const std::string& name);
-/// Path of a file of a FolderList in printable characters, for errors; the name alone if the path is long.
+/// Returns the path of a FolderList's file in printable characters, for errors; if the path is long, only the name.
 [[nodiscard]] std::string shown(const std::string& root, const std::string& name);
 /// Reads a file of a FolderList into `bytes` and returns its header.
 [[nodiscard]] images::Header load_picture(const std::string& root, const std::string& name, const std::string& text,
                                           std::vector<std::uint8_t>& bytes);
 
-/// Returns the header of a packed JPEG or PNG file, whose bytes PackedFile::read() gave. text: PackedFile::text_of() of
-/// the sample. Throws DataError when the picture has another size than the index says, and UnsupportedError in a build
-/// without the libraries.
+/// Returns the header of a packed JPEG or PNG file. `bytes` are the result of PackedFile::read(), and `text` is that of
+/// PackedFile::text_of(). Throws DataError if the picture has another size than the index says, and UnsupportedError in
+/// a build without the libraries.
 [[nodiscard]] images::Header packed_header(const PackedSample& sample, std::span<const std::uint8_t> bytes,
                                            const std::string& text);
 

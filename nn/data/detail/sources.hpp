@@ -10,7 +10,7 @@
 
 namespace lockstep::nn::detail {
 
-/// The sources that open_data() chooses from. Only those of image files and packed files set DataSplit::statistics.
+/// Functions of open_data(), one for each source. Only open_pictures() and open_packed() set DataSplit::statistics.
 [[nodiscard]] DataSplit open_cifar10(const std::string& folder);
 [[nodiscard]] DataSplit open_idx(const std::string& folder);
 [[nodiscard]] DataSplit open_pictures(const std::string& spec, const FolderOptions& options, std::uint64_t seed);
@@ -20,7 +20,8 @@ namespace lockstep::nn::detail {
 /// Images and labels in memory, stored with 1 or 3 channels.
 class StoredImages final : public ImageDataset {
  public:
-  /// pixels: (size, H, W, channels). labels: (size), in [0, classes), which the caller has checked.
+  /// `pixels` has shape (size, H, W, channels). `labels` has shape (size), with values in [0, classes) that the caller
+  /// has checked.
   StoredImages(DatasetInfo info, int channels, std::vector<std::uint8_t> pixels, std::vector<std::uint8_t> labels);
 
   [[nodiscard]] std::int32_t label(std::int64_t index) const override;
@@ -34,11 +35,11 @@ class StoredImages final : public ImageDataset {
   std::uint64_t fingerprint_;
 };
 
-/// 64-bit hash for fingerprints; depends on the order of the added data. Not safe against an adversary.
+/// 64-bit hash for fingerprints. The order of the added data matters. The hash is not safe against an adversary.
 class Hash {
  public:
   void add(std::uint64_t word);
-  void add(std::span<const std::uint8_t> bytes);  ///< adds length and content
+  void add(std::span<const std::uint8_t> bytes);  ///< adds length and content of `bytes`
   [[nodiscard]] std::uint64_t value() const { return state_; }
 
  private:

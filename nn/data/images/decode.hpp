@@ -5,18 +5,18 @@
 #include <string>
 #include <vector>
 
-/// Decodes JPEG by libjpeg-turbo and PNG by libpng. Only files of this folder include the headers of these libraries,
-/// and this header is the same in every build. The functions share no state, so any number of threads may call them.
-/// `name` is the file's name for error texts. The functions throw DataError for bytes that are no JPEG or PNG file,
-/// that are damaged or end too early, or that exceed the limits below.
+/// Decodes JPEG with libjpeg-turbo and PNG with libpng. Only files of this folder include the headers of these
+/// libraries, so this header is the same in every build. The functions share no state, so any number of threads may
+/// call them. `name` is the file's name for error texts. The functions throw DataError for bytes that are no JPEG or
+/// PNG file, that are damaged or end too early, or that exceed the limits below.
 namespace lockstep::nn::images {
 
-/// False in a build without these libraries (LOCKSTEP_IMAGES); the functions below then throw UnsupportedError.
+/// Returns false in a build without these libraries (LOCKSTEP_IMAGES); the functions below then throw UnsupportedError.
 [[nodiscard]] bool available();
 
 inline constexpr std::uint64_t kMaxFileBytes = std::uint64_t{1} << 28;
-/// Most pixels of one picture. So many take 400 MB when decoded, and 800 MB more for a progressive JPEG. A file that
-/// claims more pixels, or more than its bytes can hold, is refused before memory is allocated.
+/// Largest number of pixels of a picture. That many pixels take 400 MB when decoded, and 800 MB more for a progressive
+/// JPEG. A file that claims more pixels, or more than its bytes can hold, is refused before memory is allocated.
 inline constexpr std::int64_t kMaxPixels = std::int64_t{1} << 27;
 
 enum class Format : unsigned char { jpeg, png };
@@ -26,7 +26,7 @@ struct Header {
   Format format = Format::jpeg;
   std::int64_t width = 0;  ///< stored columns, before the picture is turned by its orientation
   std::int64_t height = 0;
-  int orientation = 1;  ///< EXIF orientation, 1 to 8; 1 where it is missing or invalid
+  int orientation = 1;  ///< EXIF orientation, 1 to 8; 1 if it is missing or invalid
 };
 [[nodiscard]] Header read_header(std::span<const std::uint8_t> file, const std::string& name);
 
@@ -37,18 +37,18 @@ struct Header {
 struct Picture {
   std::int64_t width = 0;
   std::int64_t height = 0;
-  int shrink = 1;  ///< a pixel stands for shrink x shrink stored ones
+  int shrink = 1;  ///< a pixel stands for shrink x shrink pixels of the file
   std::vector<std::uint8_t> pixels;
 };
 
-/// Decodes the whole file. `header` is its read_header(). shrink: 1, 2, 4 or 8. A JPEG is decoded at 1 / shrink of its
-/// size, rounded up, which takes less time; a PNG ignores shrink.
+/// Decodes the whole file into `out`. `header` is the result of read_header(). `shrink` is 1, 2, 4 or 8. A JPEG is
+/// decoded at 1 / shrink of its size, rounded up, which takes less time; a PNG ignores `shrink`.
 ///
 /// Grey becomes three equal channels. CMYK and YCCK, read as Adobe writes them (inverted), become RGB without a colour
-/// profile. 16 bits become 8, rounded. An alpha channel and a transparent colour are dropped, gamma and colour profiles
-/// ignored. So all pixels equal those of Pillow's convert("RGB"), except for 16 bits (grey, RGB, RGBA), which Pillow
-/// cuts off. A JPEG with damaged coded data is refused even where the library would go on. Bytes between the markers of
-/// a JPEG and after its end are not checked.
+/// profile. 16 bits are rounded to 8. An alpha channel, a transparent colour, gamma and colour profiles are ignored. So
+/// all pixels equal those of Pillow's convert("RGB"), except in files of 16 bits (grey, RGB, RGBA), which Pillow cuts
+/// off. A JPEG with damaged coded data is refused, even where the library would go on. Bytes between the markers of a
+/// JPEG, and bytes after its end, are not checked.
 void decode(std::span<const std::uint8_t> file, const std::string& name, const Header& header, int shrink,
             Picture& out);
 

@@ -6,7 +6,7 @@
 
 #include <lockstep/nn/data/images/decode.hpp>
 
-/// Functions that use one library each; read_header() and decode() call them.
+/// Functions that read_header() and decode() call. Each function uses only one of the libraries.
 namespace lockstep::nn::images {
 
 [[nodiscard]] Header jpeg_header(std::span<const std::uint8_t> file, const std::string& name);
@@ -14,10 +14,10 @@ void decode_jpeg(std::span<const std::uint8_t> file, const std::string& name, in
 [[nodiscard]] Header png_header(std::span<const std::uint8_t> file, const std::string& name);
 void decode_png(std::span<const std::uint8_t> file, const std::string& name, Picture& out);
 
-/// Throws DataError for a picture without pixels, or with more than kMaxPixels.
+/// Throws DataError for a picture without pixels or with more than kMaxPixels pixels.
 void require_size(const std::string& name, std::uint64_t width, std::uint64_t height);
-/// Returns the orientation in EXIF data, which begins with "II" or "MM"; 1 where the data states none or cannot be
-/// read.
+/// Returns the orientation in EXIF data, which begins with "II" or "MM". Returns 1 if the data states no orientation or
+/// cannot be read.
 [[nodiscard]] int exif_orientation(std::span<const std::uint8_t> tiff);
 
 }  // namespace lockstep::nn::images

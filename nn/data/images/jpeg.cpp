@@ -1,5 +1,5 @@
-// Decodes JPEG with libjpeg-turbo. libjpeg reports errors by a function that must not return. That function jumps back
-// into guarded(), so no object with a destructor may live in a body that guarded() runs.
+// Decodes JPEG with libjpeg-turbo. libjpeg reports an error by calling a function that must not return. That function
+// jumps back into guarded(), so no object with a destructor may live in a body that guarded() runs.
 
 #include <algorithm>
 #include <array>
@@ -20,7 +20,7 @@
 namespace lockstep::nn::images {
 namespace {
 
-// A small progressive file may ask for thousands of passes over a large picture. Encoders write about ten.
+// A small progressive file may ask for thousands of passes over a large picture. Encoders write about ten passes.
 constexpr int kMaxScans = 100;
 
 struct Failure {
@@ -40,7 +40,7 @@ extern "C" {
   std::longjmp(failure.back, 1);
 }
 
-// Warnings have level -1: after them the library goes on with grey pixels where data is damaged. So warnings are
+// Warnings have level -1: after a warning, the library goes on with grey pixels where data is damaged. So warnings are
 // treated as errors, except three that are harmless, such as extra bytes between markers.
 static void lockstep_jpeg_message(j_common_ptr info, int level) {
   const int code = info->err->msg_code;
@@ -58,7 +58,7 @@ static void lockstep_jpeg_progress(j_common_ptr info) {
 }
 }
 
-/// A decompressor that has read the header.
+/// A libjpeg decompressor whose constructor reads the header.
 class Decompressor {
  public:
   Decompressor(std::span<const std::uint8_t> file, const std::string& name) : name_(name) {
@@ -77,7 +77,7 @@ class Decompressor {
         jpeg_read_header(&info_, TRUE);
       });
       require_size(name_, info_.image_width, info_.image_height);
-      // Huffman codes take at least one bit for a block of 8 x 8 pixels.
+      // A block of 8 x 8 pixels takes at least one bit of Huffman code, so a byte holds at most 512 pixels.
       const std::uint64_t claimed = std::uint64_t{info_.image_width} * info_.image_height;
       require<DataError>(claimed <= file.size() * 512, name_, ": ", info_.image_width, " x ", info_.image_height,
                          " pixels in a JPEG of ", file.size(), " bytes, expected at most 512 a byte");
@@ -94,7 +94,7 @@ class Decompressor {
   Decompressor(const Decompressor&) = delete;
   Decompressor& operator=(const Decompressor&) = delete;
 
-  /// Runs calls of libjpeg; its error becomes a DataError.
+  /// Runs calls of libjpeg. An error of libjpeg becomes a DataError.
   template <class Body>
   void guarded(Body&& body) {
     if (setjmp(failure_.back) == 0) {
@@ -107,7 +107,7 @@ class Decompressor {
   [[nodiscard]] jpeg_decompress_struct& info() { return info_; }
 
   [[nodiscard]] int orientation() const {
-    constexpr char kExif[] = "Exif\0";  // with the zero at the end of the literal, two zeros
+    constexpr char kExif[] = "Exif\0";  // two zeros at the end: one written here, one that every literal has
     for (const jpeg_marker_struct* marker = info_.marker_list; marker != nullptr; marker = marker->next) {
       if (marker->marker == JPEG_APP0 + 1 && marker->data_length >= sizeof kExif &&
           std::memcmp(marker->data, kExif, sizeof kExif) == 0) {
@@ -124,7 +124,7 @@ class Decompressor {
   jpeg_decompress_struct info_;
 };
 
-/// Converts four inverted channels, CMYK, to RGB.
+/// Converts inverted CMYK (four channels) to RGB.
 void rgb_of_cmyk(const std::uint8_t* from, std::uint8_t* to, std::size_t pixels) {
   for (std::size_t p = 0; p < pixels; ++p) {
     const unsigned black = from[4 * p + 3];
@@ -147,7 +147,7 @@ bool plain_jpeg(std::span<const std::uint8_t> file, const std::string& name) {
   if (info.arith_code || (info.jpeg_color_space != JCS_GRAYSCALE && info.jpeg_color_space != JCS_YCbCr)) {
     return false;
   }
-  // Numbers of luma values for one value of chroma, across and down.
+  // Numbers of luma values for each value of chroma: horizontally, vertically.
   constexpr std::array<std::pair<int, int>, 6> kKnown{{{1, 1}, {2, 1}, {2, 2}, {1, 2}, {4, 1}, {4, 2}}};
   const std::span channels(info.comp_info, static_cast<std::size_t>(info.num_components));
   const auto one = [](const jpeg_component_info& channel) {

@@ -15,7 +15,8 @@ using Table = std::array<std::uint8_t, 256>;
 
 constexpr std::size_t kChannels = 3;
 
-/// torchvision's _blend of bytes: ratio * value + (1 - ratio) * other, limited to 0 to 255 and cut off to a byte.
+/// Does the same as torchvision's _blend of bytes: ratio * value + (1 - ratio) * other, limited to 0 to 255 and cut off
+/// to a byte.
 struct Blend {
   explicit Blend(double ratio) : part(static_cast<float>(ratio)), rest(static_cast<float>(1 - ratio)) {}
   [[nodiscard]] std::uint8_t operator()(std::uint8_t value, float other) const {
@@ -53,7 +54,7 @@ struct Source {
 };
 
 void move_pixels(const Source& from, const Extent& size, Image image, std::vector<std::uint8_t>& copy) {
-  constexpr double kNearest = 0.5 + 1e-6;  // 1e-6: the last bits of sine and cosine have no effect
+  constexpr double kNearest = 0.5 + 1e-6;  // 1e-6 hides the last bits of sine and cosine
   copy.assign(image.begin(), image.end());
   std::uint8_t* to = image.data();
   for (std::int64_t y = 0; y < size.height; ++y) {
@@ -108,7 +109,7 @@ void change_contrast(const Blend& blend, Image image) {
   look_up(table_of([&](std::uint8_t value) { return blend(value, mean); }), image);
 }
 
-/// Blends with a blur of 3 x 3 pixels: weight 5 in the middle, else 1. Pixels at the border are not blurred.
+/// Blends with a blur of 3 x 3 pixels, whose weight is 5 in the middle and 1 elsewhere. Border pixels stay as they are.
 void change_sharpness(const Blend& blend, const Extent& size, Image image, std::vector<std::uint8_t>& copy) {
   if (size.width <= 2 || size.height <= 2) {
     return;
@@ -129,7 +130,7 @@ void change_sharpness(const Blend& blend, const Extent& size, Image image, std::
             sum += from[line - kPixel] + from[line] + from[line + kPixel];
           }
           constexpr int kWeights = 13;
-          other = (2 * sum + kWeights) / (2 * kWeights);  // rounds to the nearest; there are no ties
+          other = (2 * sum + kWeights) / (2 * kWeights);  // rounds to the nearest; ties do not occur
         }
         *to = blend(*from, static_cast<float>(other));
       }
@@ -137,7 +138,7 @@ void change_sharpness(const Blend& blend, const Extent& size, Image image, std::
   }
 }
 
-/// Changes each channel by a table of its own, which function(histogram) returns.
+/// Changes each channel with its own table, the result of function(histogram) of the channel.
 template <class Function>
 void each_channel(Image image, Function&& function) {
   for (std::size_t c = 0; c < kChannels; ++c) {
@@ -168,7 +169,7 @@ Table stretched(const Histogram& histogram) {
   });
 }
 
-/// Returns the table of Pillow's equalize: the pixels in the last used bin do not count.
+/// Returns the table of Pillow's equalize, which does not count the pixels of the last used bin.
 Table equalized(const Histogram& histogram) {
   const auto last = std::find_if(histogram.rbegin(), histogram.rend(), [](std::int64_t count) { return count > 0; });
   std::int64_t all = last == histogram.rend() ? 0 : -*last;

@@ -28,8 +28,8 @@ enum class PictureOp : unsigned char {
 inline constexpr int kPictureOps = 14;
 [[nodiscard]] const char* name_of(PictureOp op);
 
-/// Changes an image of bytes, (height, width, 3), to the same bytes to which torchvision changes a tensor of bytes
-/// (transforms/autoaugment.py: _apply_op):
+/// Applies an operation to a u8 image (height, width, 3). The result has the same bytes as torchvision's for a u8
+/// tensor (transforms/autoaugment.py: _apply_op):
 ///
 ///   shear       by `magnitude` pixels per row (column), from the upper left corner; nearest pixels, black outside
 ///   translate   by `magnitude` pixels to the right (down), without its fraction
@@ -38,11 +38,12 @@ inline constexpr int kPictureOps = 14;
 ///   posterize   keeps the upper `magnitude` bits; solarize: inverts values that are not below `magnitude`
 ///   autocontrast, equalize   changes each channel by itself
 ///
-/// Pillow, which torchvision calls for images that are no tensors, gives the same bytes with two exceptions: some bytes
-/// of color, contrast and sharpness differ by 1, and single pixels of a rotation differ. A position in the middle of
-/// two pixels takes the pixel to the right (below); in torchvision it depends on rounding.
+/// Pillow, which torchvision calls for images that are no tensors, gives the same bytes with two exceptions. Some bytes
+/// of color, contrast and sharpness differ by 1, and single pixels of a rotation differ. A position midway between two
+/// pixels takes the right (lower) pixel; in torchvision, rounding decides.
 ///
-/// magnitude: finite; at least -1 for a blend, 0 to 8 for posterize. copy: memory that is reused for the next image.
+/// `magnitude` is finite, at least -1 for a blend, and 0 to 8 for posterize. The memory of `copy` is reused between
+/// images.
 void apply(PictureOp op, double magnitude, const Extent& size, std::span<std::uint8_t> image,
            std::vector<std::uint8_t>& copy);
 

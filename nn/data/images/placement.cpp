@@ -9,7 +9,8 @@ namespace lockstep::nn::images {
 
 namespace {
 
-/// kChannels: number of channels, known at compile time, so that a pixel is copied without a call; 0: use `given`.
+/// kChannels is the number of channels at compile time, so that a pixel is copied without a call. If 0, `given` is
+/// used.
 template <bool kReflect, int kChannels>
 void show_pixels(const Extent& size, std::int64_t given, const Placement& at, const std::uint8_t* from,
                  std::uint8_t* to) {

@@ -6,15 +6,15 @@
 
 namespace lockstep::nn::images {
 
-/// Shift and mirroring of an image: pixel (h, w) of the result shows pixel (h + row, w + column) of the image. With
-/// `mirror`, w counts from the right.
+/// Shift and mirroring of an image: pixel (h, w) of the result shows pixel (h + row, w + column) of the image. If
+/// `mirror` is true, w counts from the right.
 struct Placement {
   std::int64_t row = 0;
   std::int64_t column = 0;
   bool mirror = false;
 };
 
-/// Pixels that are shown for positions outside an image.
+/// Kind of pixels that are shown for positions outside an image.
 enum class Outside : unsigned char {
   black,
   reflected  ///< pixels of the image reflected about its edge; shifts must be smaller than its height and width

@@ -4,7 +4,7 @@
 
 namespace lockstep::nn {
 
-/// Policy that chooses the operations of automatic augmentation for an image.
+/// Policy of automatic augmentation, which chooses the operations for an image.
 enum class AutoAugment : unsigned char {
   none,
   /// One operation with one of 31 magnitudes: Mueller and Hutter, "TrivialAugment: Tuning-free Yet State-of-the-Art

@@ -12,20 +12,20 @@
 namespace lockstep::nn {
 namespace {
 
-/// The largest id of a part of a file of tokens, among the ids that were read so far.
+/// Largest id of a part of a file of tokens, among the ids that were read so far.
 struct Largest {
   std::size_t part = 0;
   std::uint32_t id = 0;
   std::int64_t at = 0;  ///< first place of the id in the part
 };
 
-/// Result of the check of a few samples, or of one block.
+/// Result of checking a few samples or one block.
 struct Checked {
   std::vector<std::string> damage{};
   std::uint64_t bytes = 0;
   std::vector<Largest> largest{};  ///< largest id of each part that has ids in the block
 
-  /// Runs the check work() of a sample or block, and keeps the text of its DataError.
+  /// Runs work(), the check of a sample or block, and keeps the text of its DataError.
   template <class Work>
   void note(Work&& work) {
     if (std::string text = detail::damage_in(std::forward<Work>(work)); !text.empty()) {
@@ -34,8 +34,8 @@ struct Checked {
   }
 };
 
-/// Calls check(begin, end) in threads for all samples or blocks, `together` of them in a call. Calls take(checked) in
-/// the caller's thread for each result, in order.
+/// Calls check(begin, end) in threads, for `together` samples or blocks in a call, until all are checked. Calls
+/// take(checked) in the caller's thread for each result, in order.
 template <class Check, class Take>
 PackedCheck check_all(PackProgress progress, std::int64_t together, int threads, std::size_t most,
                       const std::function<void(const PackProgress&)>& report, Check check, Take take) {
@@ -79,8 +79,8 @@ Checked check_pictures(const PackedFile& file, std::int64_t begin, std::int64_t 
   return found;
 }
 
-/// Returns the largest id of each part among the ids of a block. begin: number of the block's first id. first: number
-/// of the first id of each part. Both count over all parts.
+/// Returns the largest id of each part among the ids of a block. `begin` is the number of the block's first id, and
+/// `first` has the number of each part's first id. Both are counted over all parts.
 std::vector<Largest> largest_in(std::span<const std::byte> bytes, std::int64_t begin, const PackedTokens& file,
                                 std::span<const std::int64_t> first) {
   thread_local std::vector<std::int32_t> ids;

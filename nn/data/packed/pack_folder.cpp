@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kMostResize = 8192;
 
-/// A picture in the form in which it will be stored.
+/// A picture in the form that the packed file stores.
 struct Prepared {
   PackedSample sample{};
   std::vector<std::uint8_t> bytes{};
@@ -29,7 +29,8 @@ struct Prepared {
   [[nodiscard]] std::size_t held() const { return bytes.size(); }
 };
 
-/// Resizes a picture to a shorter side of `shorter` pixels with the taps of evaluation (centre_crop()), without a crop.
+/// Resizes a picture, without a crop, to a shorter side of `shorter` pixels. Uses the taps of evaluation
+/// (centre_crop()).
 void resize_to(std::int64_t shorter, const images::Picture& picture, const images::Header& header,
                images::ResampleMemory& memory, Prepared& out) {
   const std::int64_t least = std::min(header.width, header.height);
@@ -47,7 +48,7 @@ void resize_to(std::int64_t shorter, const images::Picture& picture, const image
   out.resized = true;
 }
 
-/// Reads and decodes a file. Prepared::damage of the result has the error text of a damaged file.
+/// Reads and decodes a file. If the file is damaged, Prepared::damage of the result has the error text.
 Prepared prepare(const PackOptions& options, const std::string& root, const std::string& name, std::int32_t label) {
   thread_local images::Picture picture;
   thread_local images::ResampleMemory memory;
@@ -82,7 +83,7 @@ void detail::require_pack_output(const std::string& file, const std::string& sou
                       ": is a folder, expected a file to write");
   require<UsageError>(overwrite || !fs::exists(out, error), printable(file),
                       ": exists, expected no such file, or that it may be replaced (--overwrite)");
-  if (is_list(source)) {  // the output may lie in any folder, as the pictures of a list may lie anywhere
+  if (is_list(source)) {  // the output may lie in any folder, because a list's pictures may lie anywhere
     for (const std::string& list : paths_of_lists(source.substr(source.find(':') + 1))) {
       require<UsageError>(!fs::equivalent(out, list, error), printable(file),
                           ": is a list of pictures, expected another file to write");

@@ -14,16 +14,16 @@ namespace lockstep::nn {
 
 struct PackOptions {
   std::string folder;  ///< DIR of open_data()'s folder:DIR, or a list specification like "list:TRAIN,VAL"
-  std::string out;     ///< path of the file to write, outside of the folder; none of the lists
+  std::string out;     ///< path of the file to write; not in the folder, and not one of the lists
   PackedStore store = PackedStore::files;
-  /// Shorter side to which larger pictures are resized, the longer side in proportion, as in evaluation; 0: none are
-  /// resized. Only with PackedStore::pixels.
+  /// Shorter side to which larger pictures are resized, the longer side in proportion, as in evaluation. 0: no picture
+  /// is resized. Only with PackedStore::pixels.
   std::int64_t resize = 0;
-  double val_fraction = 0;  ///< FolderOptions::val_fraction
-  std::uint64_t seed = 0;   ///< seed of that split (DataOptions::seed) and of `shuffle`
+  double val_fraction = 0;  ///< fraction of each class for the test (FolderOptions::val_fraction)
+  std::uint64_t seed = 0;   ///< seed of the split by val_fraction (DataOptions::seed) and of `shuffle`
   bool skip_damaged = false;
   bool overwrite = false;
-  /// Stores training samples in a random order instead of the folder's, class by class, for later shuffles in chunks.
+  /// true: stores training samples in a random order instead of class by class, for later shuffles in chunks.
   bool shuffle = false;
   int threads = 1;  ///< number of threads that decode; the caller's thread writes
 };
@@ -33,14 +33,14 @@ struct PackSummary {
   std::int64_t test = 0;
   std::int64_t resized = 0;             ///< number of pictures that became smaller
   std::uint64_t bytes = 0;              ///< size of the file
-  std::vector<DamagedImage> damaged{};  ///< damaged images, which were left out
+  std::vector<DamagedImage> damaged{};  ///< damaged images, which were left out of the file
 };
 
 /// A folder or list that will be packed. The constructor reads the names of the files and checks the options.
 class FolderPack {
  public:
-  /// Throws UsageError for options out of range, for an output that lies in the folder, is one of the lists or their
-  /// pictures, or exists without `overwrite`, and in a build without the libraries. Throws the DataErrors of
+  /// Throws UsageError for options out of range; for an output that lies in the folder, is one of the lists or their
+  /// pictures, or exists while `overwrite` is false; and in a build without the libraries. Throws the DataErrors of
   /// open_data().
   explicit FolderPack(PackOptions options);
 
@@ -51,17 +51,18 @@ class FolderPack {
   [[nodiscard]] const std::string& about() const { return about_; }  ///< origin of the test images, for a user
 
   /// Decodes every picture, and writes all pictures, training samples first. Equal folders and options give equal bytes
-  /// for any number of threads. The file appears at the end, durable, or not at all. `report` is called in this thread
-  /// after each image. A damaged image is left out with skip_damaged, else it is a DataError with its name. Throws
-  /// DataError also when a class or the test has no images left. Holds a few pictures per thread in memory.
+  /// for any number of threads. The file appears at the end, durable, or not at all. Calls `report` in this thread
+  /// after each image. A damaged image is left out if skip_damaged is true; otherwise write() throws DataError with the
+  /// file's name. Also throws DataError if a class or the test has no images left. Holds a few pictures per thread in
+  /// memory.
   PackSummary write(const std::function<void(const PackProgress&)>& report) const;
 
  private:
   PackOptions options_;
-  std::string root_;    ///< folder that the names are relative to
-  std::string source_;  ///< DIR or TRAIN, for errors
+  std::string root_;    ///< folder to which the names are relative
+  std::string source_;  ///< DIR or TRAIN, for error texts
   std::vector<std::string> class_names_;
-  std::vector<std::pair<std::string, std::int32_t>> files_;  ///< names and labels; files for training come first
+  std::vector<std::pair<std::string, std::int32_t>> files_;  ///< names and labels; the training files come first
   std::int64_t train_ = 0;
   std::string about_;
 };

@@ -19,8 +19,8 @@ constexpr std::string_view kTokens = "tokens:";
 constexpr std::string_view kText = "text:";
 constexpr std::int64_t kIdsAtOnce = std::int64_t{1} << 16;
 
-/// Calls take(ids) for all ids of a file, in order, up to kIdsAtOnce in a call. Throws DataError for an id that is not
-/// below `vocabulary`.
+/// Calls take(ids) for all ids of a file, in order, with at most kIdsAtOnce ids in a call. Throws DataError for an id
+/// that is not below `vocabulary`.
 template <class Take>
 void for_ids(const TokenIds& file, std::int64_t vocabulary, Take&& take) {
   std::vector<std::int32_t> ids(static_cast<std::size_t>(std::min(kIdsAtOnce, file.size())));
@@ -32,7 +32,7 @@ void for_ids(const TokenIds& file, std::int64_t vocabulary, Take&& take) {
   }
 }
 
-/// The bytes of a text as token ids.
+/// Bytes of a text as token ids.
 class TextIds final : public TokenIds {
  public:
   explicit TextIds(const std::string& text) : text_(text) {}
@@ -78,7 +78,7 @@ TokenPack::TokenPack(TokenPackOptions options) : options_(std::move(options)) {
   } else {
     folder_ = find_token_files(path);
     files_ = static_cast<std::int64_t>(folder_.train.size() + folder_.validation.size());
-    for (const std::string& file : folder_.train) {  // opens one file at a time: there may be thousands
+    for (const std::string& file : folder_.train) {  // opens one file at a time, because there may be thousands
       train_tokens_ += TokenFile(file).size();
     }
     for (const std::string& file : folder_.validation) {

@@ -15,7 +15,7 @@ namespace lockstep::nn {
 struct TokenPackOptions {
   std::string source;  ///< tokens:DIR with a folder for find_token_files(), or text:PATH with a path for read_text()
   std::string out;     ///< path of the file to write, outside of the source
-  std::optional<std::int64_t> vocabulary{};  ///< upper bound of the ids of tokens, which are below it
+  std::optional<std::int64_t> vocabulary{};  ///< number that all ids must be below; nullopt: 2^31 - 1
   bool overwrite = false;
 };
 /// True if `source` begins with tokens: or text:.
@@ -31,9 +31,9 @@ struct TokenPackSummary {
 /// memory.
 class TokenPack {
  public:
-  /// Throws UsageError for options out of range, for an output that lies in the source or exists without `overwrite`,
-  /// and for a vocabulary with text. Throws DataError for a text of fewer than ten bytes, which has no last tenth for
-  /// validation, and the errors of find_token_files(), TokenFile and read_text().
+  /// Throws UsageError for options out of range, for an output that lies in the source or exists while `overwrite` is
+  /// false, and for a vocabulary given with text. Throws DataError for a text of fewer than ten bytes, because its last
+  /// tenth for validation would be empty. Also throws the errors of find_token_files(), TokenFile and read_text().
   explicit TokenPack(TokenPackOptions options);
 
   [[nodiscard]] const TokenPackOptions& options() const { return options_; }
@@ -42,10 +42,10 @@ class TokenPack {
   [[nodiscard]] std::int64_t train_tokens() const { return train_tokens_; }  ///< number of tokens; bytes for text
   [[nodiscard]] std::int64_t validation_tokens() const { return validation_tokens_; }
 
-  /// Reads tokens twice, first to find the largest id, then to write them in the order of the files. Equal sources give
-  /// equal bytes. The file appears at the end, durable, or not at all. `report` is called in this thread after each
-  /// 2^16 ids. Throws DataError, which names file and place, for an id that is not below the vocabulary, or that became
-  /// larger than the largest id between the two reads.
+  /// Reads tokens twice: first to find the largest id, then to write them in the order of the files. Equal sources give
+  /// equal bytes. The file appears at the end, durable, or not at all. Calls `report` in this thread after each 2^16
+  /// ids. Throws DataError, which names file and place, for an id that is not below the vocabulary, and for an id of
+  /// the second read that is above the largest id of the first.
   [[nodiscard]] TokenPackSummary write(const std::function<void(const PackProgress&)>& report) const;
 
  private:

@@ -19,7 +19,7 @@ using detail::packed_text;
 
 constexpr std::size_t kRecordBytes = 40;
 
-/// Short name for put_packed_number(), which writes each field of a record.
+/// Writes a field of a record: a short name for put_packed_number().
 void put(std::string& to, std::uint64_t value, std::size_t count) {
   detail::put_packed_number(to, value, count);
 }
@@ -143,7 +143,7 @@ std::span<const std::uint8_t> PackedFile::read(std::int64_t index) const {
 }
 
 void PackedFile::ahead(std::int64_t begin, std::int64_t count) const noexcept {
-  if (count > 0) {  // samples lie one after the other, so their bytes are one range
+  if (count > 0) {  // samples lie one after the other, so their bytes form one range
     const Entry& last = entry(begin + count - 1);
     file_.ahead(entry(begin).offset, last.offset + last.bytes - entry(begin).offset);
   }

@@ -10,8 +10,8 @@
 
 #include <lockstep/runtime/files/file.hpp>
 
-/// Pictures (JPEG and PNG files, or their pixels) in one file, which lockstep-pack writes. Training then opens one file
-/// instead of thousands of small ones. Numbers are little endian, and there is no padding between the parts:
+/// Format of a file of pictures (JPEG and PNG files, or their pixels), which lockstep-pack writes. Training then opens
+/// one file instead of thousands of small ones. Numbers are little endian, and there is no padding between the parts:
 ///
 ///   begin    16   0 "LSPACK\r\n"   8 u32 version, 1   12 u32 content: 0 pictures, described here; 1 text or tokens,
 ///                 described in packed_tokens.hpp
@@ -29,22 +29,23 @@
 ///                40 u32 shorter side to which larger pictures were resized, for pixels; 0: none were resized
 ///                44 u32 CRC-32 of the index   48 "LSPACKED"   56 u32 0   60 u32 CRC-32 of begin and these 60 bytes
 ///
-/// A flipped bit is always detected: in begin, index and end when the file is opened, in a sample when it is read.
+/// A flipped bit is always detected: when the file is opened if the bit is in begin, index or end, otherwise when its
+/// sample is read.
 namespace lockstep::nn {
 namespace detail {
 class PackedOutput;  // nn/data/detail/packed_frame.hpp
 }
 
 enum class PackedStore : unsigned char { files, pixels };
-[[nodiscard]] const char* name_of(PackedStore store);  ///< "files", "pixels"
+[[nodiscard]] const char* name_of(PackedStore store);  ///< returns "files" or "pixels"
 
-/// Properties of a sample that the index states.
+/// Properties of a sample that the index holds.
 struct PackedSample {
   std::int32_t label = 0;
   std::int64_t width = 0;
   std::int64_t height = 0;
   int orientation = 1;
-  bool jpeg = true;         ///< kind of the original file: JPEG, else PNG
+  bool jpeg = true;         ///< true: the original file is a JPEG; false: a PNG
   std::string_view name{};  ///< path of the original file relative to the folder
 };
 
@@ -57,21 +58,21 @@ class PackedFile {
   explicit PackedFile(const std::string& path);
 
   [[nodiscard]] const std::string& path() const { return file_.path(); }
-  [[nodiscard]] std::uint64_t bytes() const { return file_.size(); }  ///< size of the file
+  [[nodiscard]] std::uint64_t bytes() const { return file_.size(); }  ///< size of the file in bytes
   [[nodiscard]] PackedStore store() const { return store_; }
   [[nodiscard]] std::int64_t resized() const { return resized_; }  ///< shorter side of resized pictures; 0: none
   [[nodiscard]] const std::vector<std::string>& class_names() const { return class_names_; }
   [[nodiscard]] std::int64_t train_size() const { return train_; }
   [[nodiscard]] std::int64_t test_size() const { return static_cast<std::int64_t>(entries_.size()) - train_; }
-  /// Sample `index`, 0 <= index < train_size() + test_size(). Test samples come last.
+  /// Returns the properties of sample `index`, 0 <= index < train_size() + test_size(). Test samples come last.
   [[nodiscard]] const PackedSample& sample(std::int64_t index) const { return entry(index).sample; }
-  /// Returns the bytes of a sample, valid as long as this object. Each call computes their checksum and throws
-  /// DataError if it is wrong. For stored pixels the checksum takes a noticeable part of the time, less with libdeflate
-  /// (LOCKSTEP_LIBDEFLATE).
+  /// Returns the bytes of a sample, valid as long as this object. Each call computes the sample's checksum, and throws
+  /// DataError if it is wrong. For stored pixels the checksum takes a noticeable part of the time; libdeflate
+  /// (LOCKSTEP_LIBDEFLATE) shortens it.
   [[nodiscard]] std::span<const std::uint8_t> read(std::int64_t index) const;
   /// Hints that the bytes of samples [begin, begin + count) will be read soon (MappedFile::ahead()).
   void ahead(std::int64_t begin, std::int64_t count) const noexcept;
-  /// Names a sample in error texts: "'out.pack': sample 7 of class 'cat' ('train/cat/1.jpg')".
+  /// Returns a sample's name for error texts: "'out.pack': sample 7 of class 'cat' ('train/cat/1.jpg')".
   [[nodiscard]] std::string text_of(std::int64_t index) const;
 
  private:
@@ -93,7 +94,7 @@ class PackedFile {
   std::vector<Entry> entries_;
 };
 
-/// Progress of the writing or the check of a packed file.
+/// Progress in writing or checking a packed file.
 struct PackProgress {
   std::int64_t done = 0;  ///< units written or checked so far
   std::int64_t all = 0;
@@ -109,10 +110,10 @@ class PackedWriter {
   ~PackedWriter();
   PackedWriter(const PackedWriter&) = delete;
   PackedWriter& operator=(const PackedWriter&) = delete;
-  /// Appends a sample. Throws StateError for a training sample after one of the test, and UsageError for numbers that
+  /// Appends a sample. Throws StateError for a training sample after a test sample, and UsageError for numbers that
   /// PackedFile refuses.
   void add(bool test, const PackedSample& sample, std::span<const std::uint8_t> bytes);
-  void commit();                              ///< throws UsageError without samples for training or for the test
+  void commit();                              ///< throws UsageError if there is no training or no test sample
   [[nodiscard]] std::uint64_t bytes() const;  ///< bytes written so far
   [[nodiscard]] std::int64_t samples() const { return train_ + test_; }
 
@@ -129,7 +130,7 @@ class PackedWriter {
 
 namespace detail {
 
-/// Returns why PackedFile refuses a sample of `bytes` bytes; empty: the sample is valid.
+/// Returns the reason why PackedFile refuses a sample of `bytes` bytes; empty if the sample is valid.
 [[nodiscard]] std::string packed_problem(const PackedSample& sample, std::uint64_t bytes, PackedStore store,
                                          std::size_t classes);
 

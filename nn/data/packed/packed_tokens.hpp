@@ -12,7 +12,7 @@
 #include <lockstep/nn/data/token_files.hpp>
 #include <lockstep/runtime/files/file.hpp>
 
-/// Text or token ids in one file, which lockstep-pack writes for train_text. Begin and end have the layout and
+/// Format of a file of text or token ids, which lockstep-pack writes for train_text. Begin and end have the layout and
 /// checksums of packed files of pictures (packed_file.hpp). Only the fields with another meaning are listed here.
 /// Numbers are little endian, and there is no padding between the parts:
 ///
@@ -27,22 +27,22 @@
 ///   end      64   16 u64 parts for training   24 u64 parts for validation   32 u32 vocabulary: the largest id + 1
 ///                 36 u32 kind of the ids: 2 bytes of a text, 3 tokens (0 and 1: pictures)   40 u32 bytes of an id
 ///
-/// A flipped bit is always detected: in begin, index and end when the file is opened, in a block of ids when it is read
-/// for the first time.
+/// A flipped bit is always detected: when the file is opened if the bit is in begin, index or end, otherwise when its
+/// block of ids is read for the first time.
 namespace lockstep::nn {
 namespace detail {
 class PackedOutput;  // nn/data/detail/packed_frame.hpp
 }
 
 enum class PackedIds : unsigned char { text, tokens };
-[[nodiscard]] const char* name_of(PackedIds ids);  ///< "text", "tokens"
+[[nodiscard]] const char* name_of(PackedIds ids);  ///< returns "text" or "tokens"
 
-/// Properties of a part that the index states.
+/// Properties of a part that the index holds.
 struct PackedPart {
   std::string name{};
   std::int64_t size = 0;          ///< number of ids
   std::uint64_t fingerprint = 0;  ///< TokenIds::fingerprint() of the source of the part
-  std::int32_t largest = 0;       ///< largest id
+  std::int32_t largest = 0;       ///< largest id of the part
   std::int64_t largest_at = 0;    ///< first place of the largest id in the part
 };
 
@@ -55,30 +55,32 @@ class PackedTokens {
   explicit PackedTokens(const std::string& path);
 
   [[nodiscard]] const std::string& path() const { return file_.path(); }
-  [[nodiscard]] std::uint64_t bytes() const { return file_.size(); }  ///< size of the file
+  [[nodiscard]] std::uint64_t bytes() const { return file_.size(); }  ///< size of the file in bytes
   [[nodiscard]] PackedIds ids() const { return ids_; }
-  [[nodiscard]] int width() const { return static_cast<int>(width_); }  ///< bytes of an id
+  [[nodiscard]] int width() const { return static_cast<int>(width_); }  ///< number of bytes of an id
   [[nodiscard]] std::int64_t vocabulary() const { return vocabulary_; }
-  /// The parts for training, then the parts for validation. There are one or more of each; for a text, one of each.
+  /// Returns the parts for training, then the parts for validation. There are one or more of each; a text has one of
+  /// each.
   [[nodiscard]] std::span<const PackedPart> parts() const { return parts_; }
   [[nodiscard]] std::size_t train_parts() const { return train_; }
   /// Throws DataError, which names part and place, if the index states an id that is not below `vocabulary`. The id may
-  /// lie in no window; a run on the source files would then never read the id.
+  /// lie outside of all windows, where a run on the source files would never read it.
   void require_below(std::int64_t vocabulary) const;
 
   /// Reads ids of a part like TokenIds::read(). The first call in this process that touches a block of ids computes the
-  /// block's checksum, and throws DataError if it is wrong.
+  /// block's checksum, and throws DataError if the checksum is wrong.
   void read(std::size_t part, std::int64_t begin, std::int64_t vocabulary, std::span<std::int32_t> out) const;
   /// Hints that ids [begin, begin + count) of a part will be read soon (MappedFile::ahead()).
   void ahead(std::size_t part, std::int64_t begin, std::int64_t count) const noexcept;
-  /// Returns all bytes of a part of a text, after their checksums were found right. Valid as long as this object.
+  /// Returns all bytes of a part of a text, after a check of their checksums. The bytes are valid as long as this
+  /// object.
   [[nodiscard]] std::string_view text(std::size_t part) const;
 
   static constexpr std::uint64_t kBlockBytes = 65536;
   [[nodiscard]] std::int64_t blocks() const { return static_cast<std::int64_t>(checksums_.size()); }
-  /// Returns the bytes of a block. Computes its checksum in every call, and throws DataError if it is wrong.
+  /// Returns the bytes of a block. Every call computes the block's checksum, and throws DataError if it is wrong.
   std::span<const std::byte> read_block(std::int64_t block) const;
-  /// Names a part in error texts: "'out.pack': part 1 ('a_val.bin')".
+  /// Returns a part's name for error texts: "'out.pack': part 1 ('a_val.bin')".
   [[nodiscard]] std::string text_of(std::size_t part) const;
 
  private:
@@ -91,26 +93,27 @@ class PackedTokens {
   std::uint64_t width_ = 1;
   std::int64_t vocabulary_ = 0;
   std::size_t train_ = 0;
-  std::uint64_t id_bytes_ = 0;  ///< bytes of all ids
+  std::uint64_t id_bytes_ = 0;  ///< number of bytes of all ids
   std::vector<PackedPart> parts_;
   std::vector<std::uint64_t> first_;      ///< number of the first id of each part, counted over all parts
   std::vector<std::uint32_t> checksums_;  ///< expected CRC-32 of each block
-  /// A bit for each block whose checksum was found right. Two threads may compute the same checksum, which is harmless.
+  /// One bit for each block, set once the block's checksum was found right. Two threads may compute the same checksum,
+  /// which is harmless.
   std::unique_ptr<std::atomic<std::uint64_t>[]> right_;
 };
 
-/// True if the first bytes of a file are those of a packed file of text or tokens. Throws the errors of InputFile.
+/// True if a file begins like a packed file of text or tokens. Throws the errors of InputFile.
 [[nodiscard]] bool is_packed_tokens(const std::string& path);
 
-/// Returns the parts for training, or those for validation, for TokenWindows.
+/// Returns the parts for training, or for validation if `validation` is true, as the token ids of a TokenWindows.
 [[nodiscard]] std::vector<std::unique_ptr<const TokenIds>> token_ids_of(const std::shared_ptr<const PackedTokens>& file,
                                                                         bool validation);
 
-/// Writes a packed file of ids. The file appears with commit(), durable, and replaces an older one. Throws the errors
-/// of PackedWriter.
+/// Writes a packed file of ids. The file appears with commit(), durable, and replaces an older one. Throws FileError
+/// when the file cannot be made, and WriteError when the disk is full.
 class PackedTokensWriter {
  public:
-  /// width: bytes of an id. Throws UsageError unless it is 1, 2 or 4, or 1 for a text.
+  /// `width` is the number of bytes of an id: 1 for a text; 1, 2 or 4 for tokens. Throws UsageError for another width.
   PackedTokensWriter(std::string path, PackedIds ids, int width);
   ~PackedTokensWriter();
   PackedTokensWriter(const PackedTokensWriter&) = delete;
@@ -119,10 +122,10 @@ class PackedTokensWriter {
   /// Begins a new part, to which the following ids belong. Throws StateError for a training part after a validation
   /// part.
   void begin_part(bool validation, std::string name, std::uint64_t fingerprint);
-  /// Appends ids to the last part. Throws UsageError for an id below 0, or one that needs more bytes than `width`.
+  /// Appends ids to the last part. Throws UsageError for an id below 0 or an id that needs more bytes than `width`.
   void add(std::span<const std::int32_t> ids);
-  /// Throws UsageError for a part without ids, and unless there are one or more parts for training and for validation
-  /// (one of each for a text).
+  /// Writes index and end; the file then appears. Throws UsageError if a part has no ids, or if there is no part for
+  /// training or none for validation. For a text, also throws UsageError if there are more than one of each.
   void commit();
   [[nodiscard]] std::uint64_t bytes() const;      ///< bytes written so far
   [[nodiscard]] std::int64_t vocabulary() const;  ///< largest id so far + 1
@@ -141,9 +144,9 @@ class PackedTokensWriter {
 
 namespace detail {
 
-/// Returns why these numbers of parts are refused; empty: they are valid.
+/// Returns the reason why these numbers of parts are refused; empty if they are valid.
 [[nodiscard]] std::string packed_parts_problem(PackedIds ids, std::uint64_t train, std::uint64_t validation);
-/// Largest allowed id, because a vocabulary is at most 2^31 - 1.
+/// Largest id that is allowed, because a vocabulary has at most 2^31 - 1 ids.
 inline constexpr std::int64_t kLargestId = (std::int64_t{1} << 31) - 2;
 
 }  // namespace detail

@@ -21,7 +21,7 @@ bool passed_over(const fs::directory_entry& entry) {
          (entry.is_directory(ignored) && fs::exists(entry.path() / "CMakeCache.txt", ignored));
 }
 
-/// Returns the files below `folder` with one of these endings, in the order of their paths.
+/// Returns the files below `folder` that have one of these endings, in the order of their paths.
 std::vector<std::string> files_below(const std::string& folder, const std::vector<std::string>& endings) {
   std::vector<std::string> files;
   std::error_code error;

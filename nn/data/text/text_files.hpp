@@ -6,18 +6,18 @@
 
 namespace lockstep::nn {
 
-/// The text of one or several files, concatenated and cut in two: the last tenth is for validation.
+/// Text of one or several files, concatenated and cut in two: the last tenth is for validation.
 struct TextFiles {
   std::int64_t files = 0;
   std::string train;
   std::string validation;
 };
 
-/// Reads a text. If `path` is a file, that file is read, whatever its name. If `path` is a folder, all files with one
-/// of `endings` in it and in the folders below are read, in the order of their paths. Names that begin with a dot and
-/// build trees (folders with a CMakeCache.txt) are skipped. shown: the path as error texts name it. Throws DataError
-/// when `path` does not exist, when no file has such an ending, or when the files have more than 4 GiB together. Throws
-/// FileError where the system is the reason.
+/// Reads a text. If `path` is a file, reads that file, whatever its name. If `path` is a folder, reads all files with
+/// one of `endings` in the folder and in the folders below it, in the order of their paths. Skips names that begin with
+/// a dot, and build trees (folders with a CMakeCache.txt). `shown` is the path for error texts. Throws DataError if
+/// `path` does not exist, if no file has such an ending, or if the files have more than 4 GiB together. Throws
+/// FileError if the system is the reason.
 [[nodiscard]] TextFiles read_text(const std::string& path, const std::string& shown,
                                   const std::vector<std::string>& endings = {".md", ".txt", ".hpp", ".cpp"});
 

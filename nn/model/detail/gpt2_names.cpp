@@ -19,7 +19,7 @@ using namespace std::string_view_literals;
 
 constexpr std::string_view kPrefix = "transformer.";
 
-/// Returns the part after "h.N." of the name of a layer's tensor; empty for another name.
+/// Returns the part after "h.N." of the name of a layer's tensor. Returns an empty text for another name.
 std::string_view in_layer(std::string_view name) {
   if (name.starts_with(kPrefix)) {
     name.remove_prefix(kPrefix.size());
@@ -32,7 +32,7 @@ std::string_view in_layer(std::string_view name) {
   return dot == 0 || dot == std::string_view::npos || name[dot] != '.' ? std::string_view() : name.substr(dot + 1);
 }
 
-/// Order of the axes of a layer's c_attn: (3 C, C) is ours; (C, 3 C), that of Conv1D, is turned.
+/// Order of the axes of a layer's c_attn. (3 C, C) is `ours`; (C, 3 C), the order of Conv1D, is `turned`.
 enum class Way : unsigned char { ours, turned, other };
 Way way_of(const TensorEntry& c_attn) {
   const auto is_triple = [](std::int64_t a, std::int64_t b) { return a > 0 && a % 3 == 0 && a / 3 == b; };

@@ -17,7 +17,7 @@ std::vector<std::int64_t> extents(const Shape& shape) {
   return {shape.begin(), shape.end()};
 }
 
-/// Holds one tensor at a time on the host. Strides and types are converted there, in the same way for every device.
+/// Holds one tensor at a time on the host, where strides and types are converted in the same way for every device.
 class Staging {
  public:
   explicit Staging(Context& context) : context_(context) {}
@@ -34,7 +34,7 @@ class Staging {
   void finish(const Piece& piece) { copy_now(context_of(piece), host_view(piece), piece.stored); }
 
  private:
-  /// Returns a host context for a piece on the host: states that rank 0 has collected lie there for every device.
+  /// Returns a host context for a piece on the host: collected states lie on the host of rank 0, whatever the device.
   Context& context_of(const Piece& piece) { return piece.stored.device == Device::cpu() ? host_ : context_; }
   TensorView host_view(const Piece& piece) {
     return {bytes_.data(), piece.stored.dtype, Device::cpu(), piece.stored.shape};
@@ -51,7 +51,7 @@ void add_parameter_pieces(std::vector<Piece>& pieces, const ParameterSet& parame
   for (std::size_t i = 0; i < parameters.parameters().size(); ++i) {
     const ParameterInfo& info = parameters.parameters()[i];
     if (info.offset >= arena.numel()) {
-      break;  // frozen parameters have no states
+      break;  // only frozen parameters are left, which have no states
     }
     pieces.push_back({.name = info.spec.name + suffix,
                       .shape = info.spec.shape,
@@ -111,8 +111,8 @@ std::string shape_text(const TensorEntry& entry) {
   return text + ")";
 }
 
-/// Returns "; the nearest is 'x' of shape ..." for a missing tensor: the tensor of the file whose name ends with
-/// `name`, else the one with the most similar name.
+/// Returns "; the nearest is 'x' of shape ..." for a missing tensor. The nearest is the tensor of the file whose name
+/// ends with `name`, or, if there is none, the tensor with the most similar name.
 std::string nearest_text(const TensorFile& file, const std::string& name) {
   const TensorEntry* nearest = nullptr;
   std::size_t least = std::string::npos;

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kUnderWay = 2;
 
-/// Identity of a slot's memory: two slots with equal values share memory.
+/// Identity of a slot's memory. Two slots with equal values share memory.
 using Memory = std::pair<SlotKind, int>;
 Memory memory_of(const std::vector<SlotInfo>& slots, SlotId slot) {
   const SlotInfo& info = slots[static_cast<std::size_t>(slot.index)];
@@ -42,7 +42,7 @@ void plan_joins(PlanContents& contents) {
     }
   }
   contents.joins.assign(beside.size(), {});
-  int next = static_cast<int>(calls.size());  // join of the following side-stream call, which also waits for this one
+  int next = static_cast<int>(calls.size());  // join of the next side-stream call, which also waits for this one
   for (std::size_t k = beside.size(); k-- > 0;) {
     int before = std::min(next, k + kUnderWay < beside.size() ? beside[k + kUnderWay] : next);
     for (int j = beside[k] + 1; j < before; ++j) {

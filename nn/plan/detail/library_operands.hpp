@@ -10,7 +10,7 @@ namespace lockstep::nn {
 [[nodiscard]] LibraryCall call_of(const ops::ConvPlan& plan);
 [[nodiscard]] LibraryCall call_of(const ops::MatmulPlan& plan);
 
-/// The tensors that a call reads and writes, in the order of conv2d() and matmul(). Without a bias, `bias` is not
+/// Tensors that a call reads and writes, in the order of conv2d() and matmul(). If the call has no bias, `bias` is not
 /// given.
 struct LibraryOperands {
   TensorView a, b, bias, out;
@@ -19,7 +19,7 @@ struct LibraryOperands {
 /// Returns the shapes and types of a call's tensors on the device, without memory.
 [[nodiscard]] LibraryOperands operands_of(const LibraryCall& call, Device device);
 
-/// Enqueues conv2d() or matmul() with a plan. workspace: plan.workspace_bytes() of memory.
+/// Enqueues conv2d() or matmul() with a plan. `workspace` is plan.workspace_bytes() of memory.
 void enqueue(Context& context, const ops::ConvPlan& plan, const LibraryOperands& o, const TensorView& workspace);
 void enqueue(Context& context, const ops::MatmulPlan& plan, const LibraryOperands& o, const TensorView& workspace);
 
@@ -27,9 +27,10 @@ void enqueue(Context& context, const ops::MatmulPlan& plan, const LibraryOperand
 [[nodiscard]] std::vector<std::string> choices_of(Context& context, const LibraryCall& call,
                                                   const ops::ConvListing& listing = {});
 
-/// Name of the provider of our own kernels, which supports every call: "reference" on the host, "cuda" on a GPU.
+/// Returns the name of the provider of our own kernels, which supports every call: "reference" on the host, "cuda" on a
+/// GPU.
 [[nodiscard]] const char* own_kernels(Device device);
-/// True for a choice of our own kernels: "cuda", "cuda:norm".
+/// True for a choice of our own kernels, such as "cuda" and "cuda:norm".
 [[nodiscard]] bool is_own(std::string_view choice, Device device);
 
 }  // namespace lockstep::nn

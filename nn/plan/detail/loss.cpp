@@ -20,12 +20,12 @@ ops::RegressionLossOptions regression_desc(const PlanOptions& options) {
           .delta = options.huber_delta};
 }
 
-/// Returns the elements of the metrics that a loss adds to.
+/// Returns the elements of the metrics to which a loss adds.
 TensorView loss_metrics(const TensorView& metrics) {
   return metrics.slice(0, 0, StepState::kTopK);
 }
 
-/// Returns the weights of the loss, and appends the call that sums them for the metrics and, when training, for the
+/// Returns the weights of the loss. Appends the call that sums them for the metrics and, when training, for the
 /// divisor. Returns an invalid slot if the plan reads no weights.
 SlotId plan_weights(PlanBuilder& builder) {
   if (builder.options().weights == LossWeights::none) {
@@ -146,7 +146,7 @@ SlotId plan_loss(PlanBuilder& builder, const Model& model, SlotId output) {
         2);
   };
   if (builder.training() && builder.options().two_labels) {
-    // The loss of a mixture is linear in its labels, and so is the gradient. The second call may overwrite the logits.
+    // The loss of a mixture is linear in its labels, and so is its gradient. The second call may overwrite the logits.
     const SlotId other = builder.activation("d(output) of other labels", builder.prototype(output).shape);
     cross_entropy(builder.state(StateField::other_labels), builder.state(StateField::other_shares), other);
     cross_entropy(labels, builder.state(StateField::shares), gradient);

@@ -26,7 +26,7 @@ void insert(std::vector<int>& sorted, int value) {
   }
 }
 
-/// Disjoint sets of tensors that can be joined. One of its tensors names each set.
+/// Disjoint sets of tensors that can be joined. One tensor of each set names the set.
 class Groups {
  public:
   explicit Groups(std::size_t tensors) : next_(tensors) { std::iota(next_.begin(), next_.end(), 0); }
@@ -39,25 +39,25 @@ class Groups {
   void join(int tensor, int other) { next_[at(of(tensor))] = of(other); }
 
  private:
-  std::vector<int> next_;  ///< for each tensor: another tensor of its set, or itself if it names the set
+  std::vector<int> next_;  ///< for each tensor, another tensor of its set, or the tensor itself if it names the set
 };
 
-/// Memory of a slot in the workspace and its aliases, with the calls that touch it.
+/// Memory of a slot in the workspace and of its aliases, with the calls that touch the memory.
 struct Tensor {
   std::size_t bytes = 0;
   std::vector<int> writers{}, readers{};  ///< forward calls, ascending
-  int backward_read = -1;                 ///< first backward call that reads the tensor, or -1
+  int backward_read = -1;                 ///< first backward call that reads the tensor; -1: none
   bool backward_writes = false;
   [[nodiscard]] bool saved() const { return backward_read >= 0; }
 };
 
-/// The tensors that a call reads and writes.
+/// Tensors that a call reads and writes.
 struct Use {
   std::vector<int> reads{}, writes{};
-  bool once = false;  ///< the call must not be repeated; used for forward calls
+  bool once = false;  ///< true: a forward call that must not be repeated
 };
 
-/// An entry in the new order of calls. again: a forward call that is repeated among the backward calls.
+/// An entry in the new order of calls. `again` is true for a forward call that is repeated among the backward calls.
 struct Place {
   int call = 0;
   bool again = false;
@@ -65,11 +65,11 @@ struct Place {
 
 /// A set of tensors to compute again, and the plan that results.
 struct Proposal {
-  std::vector<bool> again;  ///< for each tensor: it is computed again
+  std::vector<bool> again;  ///< for each tensor, true if it is computed again
   std::vector<Place> order{};
   std::vector<Lifetime> lives{};
-  std::size_t most_alive = 0;  ///< most bytes that are alive at a time, a lower bound of the workspace
-  std::size_t bytes = 0;       ///< bytes of the workspace, once it is planned
+  std::size_t most_alive = 0;  ///< largest number of bytes that are alive at one time, a lower bound of the workspace
+  std::size_t bytes = 0;       ///< size of the workspace, once it is planned
   double flops = 0;            ///< operations of the repeated calls
   double moved = 0;            ///< bytes that the repeated calls read and write
 };
@@ -114,7 +114,7 @@ Recomputation::Recomputation(const PlanContents& contents)
     }
     tensor_of_[i] = of_root[at(root)];
   }
-  std::set<std::pair<SlotKind, int>> changed;  // memory outside the workspace that calls write
+  std::set<std::pair<SlotKind, int>> changed;  // memory outside the workspace that some call writes
   for (const Call& call : contents.calls) {
     for (const SlotId slot : call.writes) {
       const SlotInfo& info = contents.slots[at(slot.index)];
@@ -161,20 +161,21 @@ Recomputation::Recomputation(const PlanContents& contents)
   }
 }
 
-/// True if all calls that write the tensor may be repeated, and backward does not write the tensor.
+/// True if all calls that write the tensor may be repeated and backward does not write the tensor.
 bool Recomputation::may_repeat(int tensor) const {
   const Tensor& t = tensors_[at(tensor)];
   return !t.writers.empty() && !t.backward_writes &&
          std::none_of(t.writers.begin(), t.writers.end(), [&](int call) { return uses_[at(call)].once; });
 }
 
-/// True if the tensor, when it is kept, still has the value that call `reader` has read.
+/// True if the tensor, when it is kept, still has the value that forward call `reader` read.
 bool Recomputation::keeps_value(int tensor, int reader) const {
   const Tensor& t = tensors_[at(tensor)];
   return !t.writers.empty() && t.writers.back() < reader && !t.backward_writes;
 }
 
-/// Returns the unit of each tensor. Tensors that one forward call writes form a unit and are computed again together.
+/// Returns the unit of each tensor. All tensors that one forward call writes form a unit, and are computed again
+/// together.
 std::vector<int> Recomputation::units() const {
   Groups groups(tensors_.size());
   for (int c = 0; c < forward_; ++c) {
@@ -195,7 +196,7 @@ Proposal Recomputation::cheap() const {
   for (std::size_t t = 0; t < unit.size(); ++t) {
     members[unit[t]].push_back(static_cast<int>(t));
   }
-  std::vector<std::pair<int, int>> order;  // units sorted by their last call, so that a unit follows those it reads
+  std::vector<std::pair<int, int>> order;  // units sorted by their last call: a unit follows the units that it reads
   for (const auto& [number, all] : members) {
     int last = -1;
     for (const int t : all) {
@@ -205,7 +206,7 @@ Proposal Recomputation::cheap() const {
   }
   std::sort(order.begin(), order.end());
   std::vector<bool> possible(tensors_.size());
-  std::vector<bool> read(tensors_.size());  // tensors that a repeated call reads, and which must therefore be kept
+  std::vector<bool> read(tensors_.size());  // tensors that a repeated call reads, which must therefore be kept
   for (const auto& [last, number] : order) {
     const std::vector<int>& all = members[number];
     std::set<int> calls;
@@ -222,7 +223,7 @@ Proposal Recomputation::cheap() const {
         if (unit[at(t)] == number) {
           continue;
         }
-        if (possible[at(t)]) {  // units form a chain if no other call reads the tensor between them
+        if (possible[at(t)]) {  // only this unit may read a tensor that is computed again
           fits =
               fits && std::all_of(readers.begin(), readers.end(), [&](int reader) { return calls.contains(reader); });
         } else {
@@ -241,8 +242,8 @@ Proposal Recomputation::cheap() const {
   return proposed(possible);
 }
 
-/// Returns the tensors that can be computed again from tensors that are kept, within their segment. segments: segment
-/// of each forward call, or -1 for a call that is not repeated.
+/// Returns the tensors that can be computed again, within their segment, from tensors that are kept. `segments` has the
+/// segment of each forward call, or -1 for a call that is not repeated.
 std::vector<bool> Recomputation::inside(const std::vector<int>& segments) const {
   std::vector<bool> possible(tensors_.size());
   for (std::size_t t = 0; t < tensors_.size(); ++t) {
@@ -320,15 +321,15 @@ std::vector<Proposal> Recomputation::blocks() const {
     }
     std::vector<int> segments = cut(saved / parts);
     all.push_back(proposed(inside(segments)));
-    const int last = segments.back();  // backward of the last segment follows at once, so it need not be repeated
+    const int last = segments.back();  // backward of the last segment follows at once: no need to repeat it
     std::replace(segments.begin(), segments.end(), last, -1);
     all.push_back(proposed(inside(segments)));
   }
   return all;
 }
 
-/// Makes a proposal from the tensors that can be computed again: takes those that backward reads, and those that are
-/// needed to compute them.
+/// Makes a proposal from the tensors that can be computed again. Takes the tensors that backward reads, and the tensors
+/// that are needed to compute these.
 Proposal Recomputation::proposed(const std::vector<bool>& possible) const {
   Proposal proposal{.again = std::vector<bool>(tensors_.size())};
   std::vector<int> open;
@@ -361,13 +362,13 @@ Proposal Recomputation::proposed(const std::vector<bool>& possible) const {
 }
 
 std::vector<Place> Recomputation::ordered(const std::vector<bool>& again) const {
-  // Joins the tensors of repeated calls that are connected by tensors that are computed again.
+  // Joins the tensors of repeated calls into one group if tensors that are computed again connect the calls.
   Groups groups(tensors_.size());
   const auto repeated = [&](int call) {
     const std::vector<int>& writes = uses_[at(call)].writes;
     return std::any_of(writes.begin(), writes.end(), [&](int t) { return again[at(t)]; });
   };
-  std::map<int, std::vector<int>> calls;  // repeated calls of each group
+  std::map<int, std::vector<int>> calls;  // for each group, its repeated calls
   for (int c = 0; c < forward_; ++c) {
     if (repeated(c)) {
       for (const std::vector<int>* tensors : {&uses_[at(c)].writes, &uses_[at(c)].reads}) {
@@ -384,8 +385,8 @@ std::vector<Place> Recomputation::ordered(const std::vector<bool>& again) const 
       calls[groups.of(uses_[at(c)].writes.front())].push_back(c);
     }
   }
-  std::map<int, std::vector<int>> groups_before;  // groups that come before each backward call
-  std::map<int, int> first_read;                  // first backward call that reads a tensor of each group
+  std::map<int, std::vector<int>> groups_before;  // for each backward call, the groups that come before it
+  std::map<int, int> first_read;                  // for each group, its tensors' first read in backward
   for (std::size_t t = 0; t < tensors_.size(); ++t) {
     if (again[t] && tensors_[t].saved()) {
       int& first = first_read.try_emplace(groups.of(static_cast<int>(t)), tensors_[t].backward_read).first->second;
@@ -461,7 +462,7 @@ void apply(PlanContents& contents, const Recomputation& of, const Proposal& prop
       continue;
     }
     SlotInfo second = contents.slots[at(i)];
-    // A slot comes before its aliases, so the `again` of the slot is already set.
+    // A slot comes before its aliases, so SlotInfo::again of the slot is already set.
     second.alias_of = second.alias_of < 0 ? -1 : contents.slots[at(second.alias_of)].again;
     contents.slots[at(i)].again = static_cast<int>(contents.slots.size());
     contents.slots.push_back(std::move(second));
@@ -509,7 +510,7 @@ void recompute(PlanContents& contents, Recompute wanted) {
   const std::size_t everything = best.bytes = plan_memory(best.lives, kAlignment).peak_bytes;
   contents.recomputed.workspace_bytes_without = everything;
   std::size_t least = everything;
-  // For `blocks`, 2 % more memory than the least is accepted if the time is shorter.
+  // For `blocks`, up to 2 % more memory than the least is accepted if the time is shorter.
   const auto most = [&] { return wanted == Recompute::cheap ? least : std::min(least + least / 50, everything); };
   std::vector<Proposal> planned{best};
   for (Proposal& proposal : proposals) {
