@@ -26,7 +26,7 @@ namespace lockstep::cli {
 
 namespace {
 
-/// Returns whether an option is among the arguments. False for an empty name, the negation of an option without one.
+/// Returns whether an option is among the arguments. False for an empty name, which stands for a missing negation.
 bool given(const std::string& option, const std::vector<std::string>& arguments) {
   return !option.empty() && std::any_of(arguments.begin(), arguments.end(), [&](const std::string& argument) {
     return argument == option || argument.starts_with(option + "=");

@@ -74,7 +74,7 @@ bool continues(char byte) {
   return (static_cast<unsigned char>(byte) & 0xC0U) == 0x80U;
 }
 
-/// Returns the byte offset of character `column` of a line; columns count from 1, and are characters instead of bytes.
+/// Returns the byte offset of character `column` of a line. Columns count from 1, in characters instead of bytes.
 std::size_t offset_of(const std::string& line, std::size_t column) {
   std::size_t at = 0;
   for (std::size_t character = 1; character < column && at < line.size(); ++character) {

@@ -17,10 +17,10 @@ struct BottleneckWidth {
 
 /// ResNet-18, 34, 50, 101 or 152 for large images (He et al. 2015; v1.5: the 3x3 convolution of a bottleneck has the
 /// stride). More groups make a ResNeXt (Xie et al. 2017: 32 groups of 4), wider groups a wide ResNet (Zagoruyko and
-/// Komodakis 2016: 128). Depth 18 and 34 have no bottlenecks and throw UsageError for another width. Names of the
-/// parameters and the model and logical shapes are torchvision's: resnet50, resnext50_32x4d, wide_resnet50_2. `image`
-/// is the side in pixels of the square RGB input. With zero_init_residual the scale of each block's last norm begins as
-/// 0, so the block begins as its shortcut (Goyal et al. 2017, section 5.1).
+/// Komodakis 2016: 128). Depth 18 and 34 have no bottlenecks and throw UsageError for another width. Parameter names,
+/// logical shapes and the model's name are torchvision's: resnet50, resnext50_32x4d, wide_resnet50_2. `image` is the
+/// side in pixels of the square RGB input. With zero_init_residual the scale of each block's last norm begins as 0, so
+/// the block begins as its shortcut (Goyal et al. 2017, section 5.1).
 [[nodiscard]] Model resnet(int depth, std::int64_t classes = 1000, std::int64_t image = 224,
                            const BottleneckWidth& width = {}, bool zero_init_residual = false);
 

@@ -69,7 +69,7 @@ class Jacobi {
   std::vector<double> v_;  ///< row i: eigenvector i
 };
 
-/// Sums over all patches of the images: of the byte at each place of a patch, and of the products of each two bytes.
+/// Sums over all patches of the images: of the byte at each place of a patch, and of the product of each two bytes.
 struct PatchSums {
   std::vector<std::int64_t> bytes;
   std::vector<std::int64_t> products;

@@ -8,7 +8,7 @@
 
 namespace lockstep::nn {
 
-/// Eigenvalues and eigenvectors of a symmetric matrix.
+/// Decomposition A = V diag(values) V^T of a symmetric matrix A. The columns of V are the eigenvectors of A.
 struct EigenSystem {
   std::vector<double> values;  ///< eigenvalues, descending
   /// (n, n): row i is the eigenvector of values[i], with length 1; the element of largest size is positive.

@@ -13,9 +13,9 @@ class Schema;
 namespace lockstep::nn {
 
 /// Whether and how the training loss is scaled (Micikevicius et al. 2018, "Mixed Precision Training", section 3.2).
-/// Without a scale, f16 gradients of activations below 6e-8 would be 0. The scale lies in the ParameterSet on the
+/// Without a scale, f16 gradients of activations below 6e-8 would become 0. The scale lies in the ParameterSet on the
 /// device. A plan with PlanOptions::scaled_loss reads the scale; the optimizer divides gradients by it and changes it.
-/// f32 and bf16 need no scale; there a power of two changes no bit unless something overflows.
+/// f32 and bf16 need no scale; in these types a power of two changes no bit unless something overflows.
 ///
 /// The kind `automatic` means dynamic in f16 and off otherwise; resolved() replaces this kind before use.
 struct LossScale {

@@ -30,9 +30,9 @@ struct MovingAverageOptions {
   bool ramp = false;  ///< true: the n-th averaging after the copies has a decay of at most 1 - (1 + n)^(-2/3) (timm)
 
   [[nodiscard]] bool on() const { return decay > 0; }
-  /// Returns the weight of the parameters in the average after update number `update` of the run, counted from 1. A
-  /// weight of 1 copies the parameters, 0 leaves the average unchanged. `scheduled` is the update's number for
-  /// copied_updates and ramp. It differs after a change of the batch size (Trainer::learning_rate()).
+  /// Returns the weight of the parameters in the average after update `update` of the run, counted from 1. A weight of
+  /// 1 copies the parameters, 0 leaves the average unchanged. `scheduled` is the update's number for copied_updates and
+  /// ramp; it differs from `update` if the run continued with another batch size (Trainer::learning_rate()).
   [[nodiscard]] double weight(std::int64_t update, std::int64_t scheduled) const;
   [[nodiscard]] double weight(std::int64_t update) const { return weight(update, update); }
 };

@@ -23,10 +23,10 @@ struct Rule;  // defined in detail/rule.hpp
 /// device decides the scale of the next step.
 ///
 /// With clip_norm, skip_non_finite or a loss scale, an additional pass over the gradients computes the norm of the
-/// whole arena. The device then decides. It scales gradients down if their norm is too large. It skips an update whose
-/// norm is not finite as a whole, including the step count. A skipped update does not undo the forward pass: running
-/// statistics of batch norms have moved if the batch's statistics were finite (kernels/batch_norm.hpp). Nothing waits
-/// for the device. After the constructor nothing is allocated.
+/// whole arena. The device then decides: it scales gradients down if their norm is too large; if the norm is not
+/// finite, it skips the whole update, including the step count. A skipped update does not undo the forward pass:
+/// running statistics of batch norms have moved if the batch's statistics were finite (kernels/batch_norm.hpp). Nothing
+/// waits for the device, and after the constructor nothing is allocated.
 ///
 /// If the states are divided over ranks (ParameterSet::shard_states()), each rank updates its own parts and the rests
 /// of all ranges (comm/gradients/shards.hpp). The norm is summed over the ranks, in another order than without

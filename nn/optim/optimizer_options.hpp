@@ -65,7 +65,6 @@ struct RuleTraits {
 /// arXiv:2502.16982, equation 4; torch.optim.Muon's "match_rms_adamw"). Decay is decoupled in both and uses the
 /// unscaled rate. Products are in the type of the plan (f32 with tf32). torch.optim.Muon has momentum 0.95 with
 /// nesterov; the defaults here differ. Each rank computes the same update by itself, so all GPUs must be of one kind.
-/// Each rank computes the same update by itself, so GPUs must be of one kind.
 struct OptimizerOptions {
   OptimizerKind kind = OptimizerKind::sgd;
   double momentum = 0.9;             ///< read by sgd, lars, muon

@@ -88,7 +88,7 @@ struct EpochEvent {
   double train_accuracy = 0;  ///< NaN for regressions
   EvaluationEvent test;
   double samples_per_second = 0;     ///< speed of training, without evaluation
-  double comm_exposed_s = 0;         ///< seconds in the epoch on this rank; negative: not timed
+  double comm_exposed_s = 0;         ///< exposed communication of this rank in the epoch; negative: not timed
   double seconds = 0;                ///< seconds of the epoch, with evaluation
   std::int64_t skipped_updates = 0;  ///< see Trainer::skipped_updates()
   /// Bytes of a rank's gradients in a step, and the bytes that are sent for them (GradientReducer::sent_bytes()).

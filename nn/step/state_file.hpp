@@ -25,7 +25,6 @@ struct StateExtras {
 /// gradients that each rank has not sent yet), and the program's own states. With a moving average
 /// (TrainStepOptions::average) ema.safetensors holds averaged weights and statistics under the model's names. Equal
 /// states give equal bytes.
-/// names of the model's file.
 ///
 /// `control` is a communicator for host tensors of the ranks that train together; without it a rank trains alone.
 /// Collective: rank 0 writes, and every rank gets the same error (WriteError; UsageError if ranks have registered other
@@ -59,8 +58,8 @@ struct LoadedState {
 /// Ignores states in the file that this optimizer lacks, and a loss scale if this optimizer's scale is not dynamic. A
 /// dynamic loss scale that the file lacks does not change. DataError as in load_model(), and also for a state or
 /// counter of the optimizer that is missing or has another shape, for a mean of squares (exp_avg_sq) that is negative
-/// or NaN, and for a file whose checksum differs from checksums.json (a folder without checksums.json is not checked
-/// so). All tensors are checked before anything changes.
+/// or NaN, and for a file whose checksum differs from checksums.json (a folder without checksums.json is read
+/// unchecked). All tensors are checked before anything changes.
 LoadedState load_state(const std::string& folder, Context& context, ParameterSet& parameters);
 LoadedState load_state(const std::string& folder, Context& context, ParameterSet& parameters,
                        comm::Communicator& control, int ranks = 0);

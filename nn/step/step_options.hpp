@@ -35,7 +35,8 @@ enum class Strategy : unsigned char {
   /// Each rank keeps everything. Gradients are summed on all ranks, and all ranks make the same update.
   ddp,
   /// Each rank keeps 1 / ranks of the optimizer's states. Gradients are summed on the rank that updates them
-  /// (reduce-scatter), and it sends the new parameters to the others (all-gather). ZeRO's stage 1, Rajbhandari et al.
+  /// (reduce-scatter), and that rank sends the new parameters to the others (all-gather). ZeRO's stage 1, Rajbhandari
+  /// et al.
   /// 2020, section 5.1. Checkpoints are the same files; clipping and lars sum norms in another order.
   zero1
 };

@@ -9,7 +9,7 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Returns whether a plan of this pass can also do the norm's work in desc.norm. On the host every reference plan can.
+/// Returns whether a plan of this pass can also do the work of desc.norm. On the host every reference plan can.
 bool may_be_served(PlanBuilder& b, const ops::ConvDesc& desc, ops::ConvPass pass) {
   return b.context().device().kind == DeviceKind::cpu || ops::conv_may_serve_norm(desc, pass);
 }

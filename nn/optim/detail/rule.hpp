@@ -31,8 +31,8 @@ struct Rule {
   std::size_t bytes = 0;  ///< number of bytes that the rule has allocated
   /// Enqueues the update of a range of the arena. If `update` has a copy, the rule also writes the copy.
   std::function<void(Context& context, const ops::ArenaUpdate& update, const Views& views)> update{};
-  /// For states that are divided over ranks. sum_rows is the number of rows of two sums over whole tensors that
-  /// update() reads. add_sums() adds a range of the arena to such sums, an f64 tensor (sum_rows, 2).
+  /// For states that are divided over ranks. update() reads sum_rows pairs of sums over whole tensors. add_sums() adds
+  /// a range of the arena to such sums, an f64 tensor (sum_rows, 2).
   std::int64_t sum_rows = 0;
   std::function<void(Context&, const ops::ArenaUpdate&, const TensorView& sums, const TensorView& workspace)>
       add_sums{};

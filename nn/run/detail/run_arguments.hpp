@@ -10,7 +10,7 @@ struct RunArguments {
   comm::Communicator& control;
   const RunIdentity& identity;
   const RunOptions& options;
-  BestBy best;  ///< as returned by resolved()
+  BestBy best;  ///< result of resolved()
   RunObserver& observer;
 };
 

@@ -84,9 +84,9 @@ bool RunCheckpoints::judge(const EvaluationEvent& test) {
 }
 
 void RunCheckpoints::save_evaluated(bool best) {
-  // Writes the best checkpoint first. If the run ends before "last" is written, the best of "last" is then there. Also
-  // deletes checkpoints that are no longer among the best before "last": a run killed in between repeats this epoch,
-  // and deletes them then.
+  // Writes the best checkpoint before "last", so that "last" never names a best evaluation whose checkpoint is missing.
+  // Checkpoints that are no longer among the best are also deleted before "last": a run killed in between repeats this
+  // epoch and deletes them then.
   if (const auto value = sound_value(progress_, run_.best.metric); value && among_the_best(*value)) {
     write(CheckpointStore::best_name(step()));
     kept_.written(step());

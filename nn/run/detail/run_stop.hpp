@@ -9,8 +9,8 @@
 namespace lockstep::nn::detail {
 
 /// Stops a run on a signal (RunOptions::stop) or after its time (max_seconds), which begins when this object is made. A
-/// signal reaches the ranks at different steps, so the ranks must agree. They ask each other after each step that takes
-/// stop_within or longer; shorter steps are grouped to about that time.
+/// signal reaches the ranks at different steps, so the ranks must agree. They ask each other after a step that takes
+/// stop_within or longer, and after as many shorter steps as take that time.
 class RunStop {
  public:
   explicit RunStop(const RunArguments& run) : run_(run), looked_at_(run.trainer.position().step) {}

@@ -11,9 +11,8 @@ namespace lockstep::nn {
 /// Writes metrics.jsonl, one JSON object per line, and flushes after each line. Events:
 ///   "step"   a report: epoch, step, loss, accuracy, learning_rate, samples_per_second, comm_exposed_s (per step)
 ///   "epoch"  epoch, step, loss, accuracy, test_loss, test_accuracy, samples_per_second, comm_exposed_s, seconds,
-///            skipped_updates (since the process began), gradient_bytes (of one rank in a step) and sent_bytes (their
-/// bytes
-///            when they are sent), peak_bytes (EpochEvent, of rank 0), and test_top_k_accuracy if
+///            skipped_updates (since the process began), gradient_bytes (of one rank in a step) and sent_bytes (the
+///            bytes that are sent for them), peak_bytes (EpochEvent, of rank 0), and test_top_k_accuracy if
 ///            PlanOptions::top_k asks for it
 ///   "end"    exit_code, step, test_loss, test_accuracy, best_by, best
 ///   "resume" from, epoch, step: the run continues after that step. Earlier lines with later steps belong to the part

@@ -21,7 +21,7 @@ struct TraceSteps {
 };
 /// Parses "A:B". UsageError that names --trace-steps unless 1 <= A <= B and A to B are at most kMost steps.
 [[nodiscard]] TraceSteps parse_trace_steps(const std::string& text);
-/// Returns 10:20. For a process of fewer than 20 steps returns as many of its last steps as there are.
+/// Returns 10:20. For a process of fewer than 20 steps returns its last 11 steps, or all steps if there are fewer.
 [[nodiscard]] TraceSteps default_trace_steps(std::int64_t steps);
 
 /// Records the timeline of some steps of a run and writes it to a file (nn/run/timeline.hpp). Make one object on every

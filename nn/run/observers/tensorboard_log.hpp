@@ -16,7 +16,8 @@ namespace lockstep::nn {
 ///   end of epoch    epoch/loss, epoch/accuracy, epoch/samples_per_second, test/loss, test/accuracy,
 ///                   test/top_k_accuracy, metrics of your own as test/NAME
 /// Values that do not exist, such as accuracies of a regression, are left out. Every process writes its own file.
-/// TensorBoard joins the files of a folder and drops earlier steps that a later file repeats.
+/// TensorBoard joins the files of a folder, and drops all steps of earlier files from the first step of a later file
+/// on.
 ///
 /// The file is a sequence of records (length, CRC-32C of the length, bytes, CRC-32C of the bytes;
 /// tensorflow/core/lib/io/record_writer.h), each with an Event message (tensorflow/core/util/event.proto).

@@ -76,7 +76,7 @@ class StepProgress {
  private:
   comm::Watchdog* watchdog_;
   std::optional<comm::BucketBreadcrumbs> marks_;
-  int place_ = -1;  ///< place given to begin_sums(), until end_sums(); -1 without marks and outside these calls
+  int place_ = -1;  ///< place given to begin_sums(), until end_sums(); otherwise, or without marks, -1
 };
 
 }  // namespace lockstep::nn

@@ -12,7 +12,7 @@ namespace lockstep::nn {
 /// tool is attached to the process. Without a recorder nothing is recorded. Only record_into() allocates.
 class StepTrace {
  public:
-  /// Spans of a step that are recorded here and by no plan call or reducer.
+  /// Spans that this class records; the plans' calls and the reducer record all other spans of a step.
   enum Span : std::size_t { input, update, average, graph };
 
   /// Sends the spans of plans, reducer and step to `other` from now on. nullptr: to a tool's recorder, if any. Adds
