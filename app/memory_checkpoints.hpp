@@ -104,7 +104,7 @@ class MemoryCheckpoints {
   bool on_ = true;
   int second_ = -1;  ///< lowest rank of the second node; -1: there is one node
   std::string path_;
-  std::optional<CopiesFolder> folder_;  ///< held by the lowest rank of the node
+  std::optional<CopiesFolder> folder_;  ///< folder that the lowest rank of the node holds
 };
 
 }  // namespace lockstep::nn

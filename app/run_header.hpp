@@ -11,7 +11,7 @@
 #include <lockstep/nn/plan/library_choices.hpp>
 #include <lockstep/runtime/context/memory_summary.hpp>
 
-/// Functions that print on rank 0 the lines of a training program before it trains.
+/// Functions that print, on rank 0, the lines that a training program shows before it trains.
 namespace lockstep::nn {
 
 /// Prints ranks, devices, model, data, batch, optimizer, memory, gradient buckets and warnings, one or two lines each.

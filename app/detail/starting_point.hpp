@@ -31,7 +31,7 @@ class StartingPoint {
   [[nodiscard]] bool trains() const { return !o_.dry_run && o_.evaluate.empty(); }
   void look_for_earlier_start();
   void find_resumed();
-  /// Returns the best checkpoint of a folder of results, otherwise the checkpoint that `path` means. Collective.
+  /// Returns the best checkpoint if `path` is a folder of results, else the checkpoint that `path` means. Collective.
   [[nodiscard]] std::string best_in(const std::string& path);
   void read_saved();
   /// Decides whether the run continues from a checkpoint of its folder other than last/, and finds the best one for it.

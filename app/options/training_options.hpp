@@ -17,15 +17,15 @@ class Schema;
 
 namespace lockstep::nn {
 
-/// When library calls are timed. fast: without library engines that are compiled at run time. automatic: `on` on GPUs
-/// without virtual ranks and if TrainingOptions::choices is given; otherwise `off`.
+/// Whether library calls are timed. fast: without library engines that are compiled at run time. automatic: `on` if a
+/// GPU runs without virtual ranks, or if TrainingOptions::choices is given; otherwise `off`.
 enum class Tune : unsigned char { off, fast, on, automatic };
 
 /// The given options that training programs share. A program sets its own defaults first. `automatic` and negative
 /// values are resolved later, when data and ranks are known. describe() explains each option and its allowed values.
 struct TrainingOptions {
-  /// Options that the run was given (Schema::given()), with those of the program. config.json keeps them, so that
-  /// --config OUT/config.json repeats the run.
+  /// Options that the user gave to this run (Schema::given()), with the program's own options. config.json keeps them,
+  /// so that --config OUT/config.json repeats the run.
   std::map<std::string, std::string> chosen{};
   std::string recipe;  ///< the recipe's name or file, for the header; other options take precedence
 

@@ -30,8 +30,8 @@ void ingest(Context& context, const StepState& state, const FieldView& from, std
 /// Throws the errors of emit() if a view does not fit an output of `samples` samples.
 void require_output(const StepLayout& layout, const FieldView& to, std::int64_t samples);
 
-/// Copies `rows` (n, output shape) to a caller's view with the output's logical shape and axes as in ingest(). n is the
-/// number of samples in the view. Every output leaves through this function. ShapeError as in ingest().
+/// Copies n outputs, `rows` (n, output shape), to a caller's view with the output's logical shape and axes as in
+/// ingest(). The view decides n. Every output leaves through this function. ShapeError as in ingest().
 void emit(Context& context, const StepLayout& layout, const TensorView& rows, const FieldView& to);
 
 }  // namespace lockstep::nn

@@ -23,8 +23,8 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Returns the memory that a step gives to its parameters. Gradients lie in `gradients`, memory that NCCL has
-/// registered, if that buffer is not empty.
+/// Returns the memory that a step gives to its parameters. If the buffer `gradients`, memory that NCCL has registered,
+/// is not empty, the gradients lie in it.
 ParameterArenas with_gradients(ParameterArenas lent, const Buffer& gradients) {
   if (gradients.bytes() > 0) {
     lent.gradients =
@@ -87,7 +87,7 @@ struct GradientBuckets {
   std::vector<comm::GradientRange> gradients;  ///< gradients, and the weight sum if the step counts samples
   std::vector<comm::Bucket> buckets;
   std::vector<comm::Shards> shards;      ///< for each bucket its division over the ranks (zero1), otherwise empty
-  std::shared_ptr<comm::BucketSum> sum;  ///< sum of a bucket, whose state the parameters hold
+  std::shared_ptr<comm::BucketSum> sum;  ///< sums a bucket; the parameters hold its state
 };
 
 /// Returns the optimizer's options. A step that checks gradients also skips updates whose gradients are not finite.

@@ -14,8 +14,8 @@ namespace lockstep::nn {
 /// Decides which evaluation is the best. Checkpoints keep the best evaluation as "best".
 struct BestBy {
   /// Name of the metric: "test_accuracy", "test_loss" or the name of a RunMetric with of_evaluation; with a moving
-  /// average of the weights also "ema_test_accuracy" or "ema_test_loss". Empty: the accuracy, for regressions the loss,
-  /// of the moving average if there is one.
+  /// average of the weights also "ema_test_accuracy" or "ema_test_loss". Empty means the accuracy, or the loss for a
+  /// regression; if there is a moving average, the metric is that of the average.
   std::string metric{};
   bool lowest = false;  ///< true: the lowest value is the best; only for your own metric
   /// Returns true if value `a` is better than value `b`.

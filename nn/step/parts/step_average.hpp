@@ -55,7 +55,7 @@ class StepAverage {
                         "TrainStepOptions::average");
     require<StateError>(added == 0 && !begun_, "train step: begin_average() ",
                         begun_ ? "a second time" : "between add() and update()");
-    // The code below first keeps the values that it overwrites later.
+    // Saves the values that the code below overwrites.
     const TensorView values = parameters_.values().slice(0, 0, parameters_.trainable_numel());
     const TensorView buffers = parameters_.evaluation_buffer_arena();
     if (buffers.numel() > 0) {

@@ -47,7 +47,7 @@ class StepTrace {
   std::unique_ptr<SpanRecorder> for_tool_ = SpanRecorder::for_tool();
   CallRecord train_;
   CallRecord accumulate_;
-  std::array<int, 4> names_{};  ///< name of each Span, as the recorder numbers names
+  std::array<int, 4> names_{};  ///< for each Span the number of its name in the recorder
 };
 
 }  // namespace lockstep::nn
