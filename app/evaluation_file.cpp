@@ -11,8 +11,8 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Returns the means of blocks of `factor` x `factor` pixels; pixels that remain at the right and lower edge are cut
-/// off.
+/// Returns the image reduced to the means of blocks of `factor` x `factor` pixels. Cuts off pixels that remain at the
+/// right and lower edge.
 images::Picture shrunk(std::span<const std::byte> image, std::int64_t height, std::int64_t width, std::int64_t factor) {
   images::Picture small;
   small.width = std::max<std::int64_t>(width / factor, 1);

@@ -33,15 +33,15 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kAway = ".away";
-constexpr std::time_t kAwayFor = 3600;  // seconds that PATH.away is kept; a start of the job takes less
+constexpr std::time_t kAwayFor = 3600;  // seconds for which PATH.away is kept; a start of the job takes less
 constexpr std::int64_t kPieceBytes = 16 << 20;
 
 std::string user_prefix() {
   return concat("lockstep-copies-", ::geteuid(), '-');
 }
 
-/// Opens and holds a folder and returns its descriptor; -1 if there is none, or it was removed meanwhile. FileError if
-/// the folder is another user's.
+/// Opens a folder, holds it with a shared lock, and returns its descriptor. Returns -1 if there is no folder, or if it
+/// was removed meanwhile. FileError if the folder is another user's.
 int held(const std::string& path) {
   const int folder = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (folder < 0) {
@@ -78,7 +78,7 @@ void delete_all(const std::string& path) {
   fs::remove_all(path, ignored);
 }
 
-/// Returns the files of a folder with their sizes, in the order of names.
+/// Returns the files of a folder with their sizes in bytes, in the order of names.
 std::vector<std::pair<std::string, std::int64_t>> files_in(const std::string& folder) {
   std::vector<std::pair<std::string, std::int64_t>> files;
   std::error_code error;
@@ -117,7 +117,7 @@ CopiesFolder::CopiesFolder(const std::string& job, Use use, const std::string& r
   if (descriptor_ < 0) {
     descriptor_ = made_and_held(path_);
   }
-  (void)::futimens(descriptor_, nullptr);  // marks the folder as used: the next start comes within kAwayFor
+  (void)::futimens(descriptor_, nullptr);  // marks the folder as used, because the next start comes within kAwayFor
 }
 
 CopiesFolder::~CopiesFolder() {
@@ -179,7 +179,7 @@ MemoryCheckpoints::MemoryCheckpoints(comm::Communicator& control, const Place& p
   if (leads()) {
     try {
       folder_.emplace(place.job, CopiesFolder::Use::start, place.root);
-      remove_abandoned_copies(place.root);  // once this job's folders are held
+      remove_abandoned_copies(place.root);  // after this job's folders are held
     } catch (const FileError& error) {
       problem = error.what();
     }
@@ -279,14 +279,14 @@ void MemoryCheckpoints::settle(bool last_start) {
 
 void MemoryCheckpoints::require_room(std::size_t bytes) {
   const std::size_t copies = holds() ? 3 : 1;  // at a start every node needs the newest copy
-  constexpr std::size_t kBeside = 1 << 16;     // bytes of files' headers and state.json
+  constexpr std::size_t kBeside = 1 << 16;     // bytes of the files' headers and of state.json
   constexpr std::size_t kLeft = 256 << 20;
   std::string problem;
   struct statvfs room {};
   if (folder_ && ::statvfs(path_.c_str(), &room) == 0) {
     const std::size_t there = static_cast<std::size_t>(room.f_bavail) * room.f_frsize +
                               static_cast<std::size_t>(bytes_below(path_));  // old copies will be replaced
-    // The rest is for shared memory of MPI and NCCL, whose processes end by a signal when they find none.
+    // The rest is for shared memory of MPI and NCCL. A signal kills their processes if that memory is missing.
     const std::size_t left = std::min(kLeft, static_cast<std::size_t>(room.f_blocks) * room.f_frsize / 10);
     const std::size_t needed = copies * (bytes + kBeside) + left;
     if (there < needed) {
@@ -338,7 +338,7 @@ std::string MemoryCheckpoints::take(int from) const {
         write();
       }
     } catch (const DataError& error) {
-      problem = error.what();  // the sender still sends the rest, which must be received
+      problem = error.what();  // the sender still sends the rest, so it must be received
     }
   };
   std::vector<std::int64_t> length(1);

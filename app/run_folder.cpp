@@ -36,13 +36,13 @@ void replace_text(const std::string& path, const std::string& text) {
   }
 }
 
-/// Returns a text that identifies last/: another last/ has another text. "none" if there is none.
+/// Returns a text that identifies the present last/, so that another last/ has another text. "none" if there is none.
 std::string last_of(const std::string& folder) {
   const std::string state = checkpoint_text(CheckpointStore(folder).path(CheckpointStore::kLast));
   return state.empty() ? "none" : concat("crc32 ", crc32_of(std::as_bytes(std::span(state))));
 }
 
-/// Deletes files that replace_file() leaves when it is killed.
+/// Deletes files that a killed replace_file() has left.
 void remove_cut_files(const std::string& folder, const std::string& name) {
   const std::string begin = name + ".tmp-";
   std::error_code error;
@@ -148,7 +148,7 @@ void RunFolder::make(const std::string& folder, bool append) {
   const std::string scalars = concat(folder, '/', kTensorBoard);
   require<DataError>(!append || !tensorboard_from_ || !std::filesystem::is_symlink(scalars), scalars,
                      ": is a link, expected a folder or nothing");
-  if (append) {  // before anything is changed: a link is refused here
+  if (append) {  // before anything is changed, because a link throws here
     log_.emplace(folder + "/metrics.jsonl", append, samples_);
   }
   CheckpointStore(folder).recover();
@@ -282,7 +282,7 @@ void RunFolder::write_evaluation(const Json& evaluation) {
     if (now == before) {
       throw;
     }
-    remove_cut_files(now, kEvaluation);  // somebody moved the folder between the two steps of the writer
+    remove_cut_files(now, kEvaluation);  // somebody moved the folder between the writer's two steps
     replace_text(concat(now, '/', kEvaluation), text);
   }
 }

@@ -16,7 +16,7 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Formats bytes in powers of 1000, unlike memory_now(), which uses powers of 1024 (runtime/base/units.hpp).
+/// Formats bytes in powers of 1000. memory_now() uses powers of 1024 (runtime/base/units.hpp).
 template <class Amount>
 std::string decimal_bytes(Amount amount) {
   const auto bytes = static_cast<double>(amount);
@@ -51,7 +51,7 @@ std::string schedule_text(const Schedule& schedule) {
   return out.str();
 }
 
-/// Describes the device; for a GPU a second line describes the host threads.
+/// Describes the device. For a GPU a second line describes the host threads.
 std::string compute_text(const comm::RankContext& place, Trainer& trainer) {
   if (!place.on_gpu()) {
     return concat("cpu, ", counted(place.threads(), "thread"), " a rank (", place.threads_from(), "); ",
@@ -63,7 +63,7 @@ std::string compute_text(const comm::RankContext& place, Trainer& trainer) {
                 place.share().description(), "; ", place.binding());
 }
 
-/// Prints what backward computes again, and what that costs and saves; only if recomputation was asked for.
+/// Prints, if recomputation was asked for, what backward computes again, and what time and memory that costs and saves.
 void print_recomputed(std::ostream& out, const Plan& plan, Recompute wanted) {
   const Recomputed& again = plan.recomputed();
   if (wanted == Recompute::off) {
@@ -81,7 +81,7 @@ void print_recomputed(std::ostream& out, const Plan& plan, Recompute wanted) {
       << " % more bytes moved\n";
 }
 
-/// Describes how a compression sends the gradients of a step; empty without a compression.
+/// Describes how a compression sends the gradients of a step. Empty without a compression.
 std::string sent_text(const TrainingOptions& o, const TrainerOptions& options, const comm::GradientReducer& reducer) {
   if (o.compress == "none" && options.step.sums.hook == nullptr) {
     return {};

@@ -11,7 +11,7 @@
 #include <lockstep/nn/plan/library_choices.hpp>
 #include <lockstep/runtime/context/memory_summary.hpp>
 
-/// Functions that print on rank 0 what a training program says before it trains.
+/// Functions that print, on rank 0, the lines that a training program shows before it trains.
 namespace lockstep::nn {
 
 /// Prints ranks, devices, model, data, batch, optimizer, memory, gradient buckets and warnings, one or two lines each.
@@ -20,11 +20,11 @@ void print_header(std::ostream& out, const TrainingOptions& options, const Train
                   Trainer& trainer);
 void print_choices(std::ostream& out, const ChoiceReport& report, const std::string& file);
 void print_verified(std::ostream& out, const ChoiceVerifier& verifier);
-/// Prints where the run continues, and what differs from the run before, one line each.
+/// Prints the point at which the run continues, and the differences to the run before, one line each.
 void print_resumed(std::ostream& out, const std::string& from, const RunProgress& progress,
                    const std::string& differences);
 
-/// Returns the memory in use; empty if the system does not tell, because a run does not depend on it.
+/// Returns the memory in use. Empty if the system does not tell it; a run does not depend on the number.
 [[nodiscard]] std::optional<MemorySummary> memory_now(Context& context);
 
 }  // namespace lockstep::nn

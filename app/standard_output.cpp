@@ -31,13 +31,13 @@ using Seconds = std::chrono::duration<double>;
 struct StandardOutput::Shared {
   std::mutex mutex;
   std::condition_variable changed;
-  std::string waiting;  ///< text that the system has not got yet
+  std::string waiting;  ///< text that was not given to the system yet
   /// Bytes of `waiting` that may be written: whole lines, and flushed text, so that an error does not cut a line.
   std::size_t ready = 0;
-  bool writing = false;  ///< a write is under way
-  bool full = false;     ///< text was left out after `waiting`
+  bool writing = false;  ///< true while a write is under way
+  bool full = false;     ///< true: text was left out after `waiting`
   bool over = false;
-  int reason = 0;  ///< errno of a failed write; 0: none failed
+  int reason = 0;  ///< errno of a failed write; 0: no write failed
 
   [[nodiscard]] bool idle() const { return waiting.empty() && !writing; }
 
@@ -96,7 +96,7 @@ struct StandardOutput::Shared {
   }
 };
 
-/// The buffer that std::cout writes to.
+/// The buffer to which std::cout writes.
 class StandardOutput::Buffer final : public std::streambuf {
  public:
   explicit Buffer(Shared& shared) : shared_(shared) {}
@@ -124,7 +124,7 @@ class StandardOutput::Buffer final : public std::streambuf {
 
 StandardOutput::StandardOutput() : shared_(std::make_shared<Shared>()), buffer_(std::make_unique<Buffer>(*shared_)) {
   std::cout.flush();
-  // Signals are for the main thread. Without SIGPIPE, write() fails when the reader has gone.
+  // Signals are for the main thread. Without SIGPIPE, write() returns an error if the reader has gone.
   sigset_t all;
   sigset_t before;
   sigfillset(&all);

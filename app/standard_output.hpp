@@ -6,10 +6,10 @@
 
 namespace lockstep::nn {
 
-/// While this object lives, std::cout does not make the program wait: a thread writes to standard output what the
-/// program has printed. So a run goes on when nobody reads its output (a pager that stands still, Ctrl-S), or when
-/// writing fails (the reader has gone, a full disk); a failure prints one line on standard error. Text that waits for
-/// its reader takes at most 4 MiB; further text is left out, and a line says so in its place.
+/// Keeps std::cout from making the program wait while this object exists: a thread writes the printed text to standard
+/// output. So a run continues if nobody reads its output (a pager that stands still, Ctrl-S) or if writing fails (the
+/// reader has gone, a full disk). A failure prints one line on standard error. Waiting text takes at most 4 MiB.
+/// Further text is left out, and a line in its place says so.
 class StandardOutput {
  public:
   StandardOutput();

@@ -12,7 +12,7 @@ namespace lockstep::nn {
 
 namespace {
 
-// Global, because a signal handler has no other data.
+// These variables are global, because a signal handler has no other data.
 std::atomic<int> received{0};
 std::atomic<bool> recorded{false};
 std::atomic<bool> speaks{false};
@@ -32,8 +32,8 @@ extern "C" void on_stop_signal(int number) {
 }  // namespace
 
 void watch_stop_signals() {
-  // Rank 0, or a process without a launcher, prints. When the environment contradicts itself, a Session reports that
-  // later.
+  // Rank 0 prints, and so does a process without a launcher. If the environment contradicts itself, a Session reports
+  // the error later.
   try {
     speaks = comm::detect_launch(comm::process_environment()).rank <= 0;
   } catch (const Error&) {

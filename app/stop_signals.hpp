@@ -4,20 +4,20 @@
 
 namespace lockstep::nn {
 
-/// How a training program answers SIGTERM, SIGINT and SIGUSR1. The settings hold for the whole process.
+/// Functions that decide how a training program answers SIGTERM, SIGINT and SIGUSR1, for the whole process.
 ///
-/// SIGXFSZ is ignored: a file that reaches its size limit is an error like a full disk.
+/// SIGXFSZ is ignored, so that a file at its size limit causes an error like a full disk.
 ///
-/// A training program calls this first. From then on a stop signal ends the process at once, because there is nothing
-/// to save yet: the process prints one line (on several ranks only rank 0 does) and exits with exit_code::kStopped.
+/// Makes a stop signal end the process at once, because there is nothing to save yet. The process prints one line (of
+/// several ranks only rank 0 does) and exits with exit_code::kStopped. A training program calls this first.
 void watch_stop_signals();
 
-/// For a program that has failed and is ending, while the launcher may already end its ranks: SIGTERM and SIGUSR1
-/// change neither its output nor its exit code; SIGINT ends the program at once, as it ends any program.
+/// Ignores SIGTERM and SIGUSR1, which then change neither output nor exit code; SIGINT ends the program at once, as it
+/// ends any program. For a program that has failed and is ending, because the launcher may already end its ranks.
 void ignore_stop_signals();
 
-/// From this call on a stop signal only stores its number in the returned variable, which is 0 before, and the run
-/// stops with a checkpoint (RunOptions::stop).
+/// Makes a stop signal only store its number in the returned variable, which is 0 before. The run then stops with a
+/// checkpoint (RunOptions::stop).
 [[nodiscard]] const std::atomic<int>& record_stop_signals();
 
 }  // namespace lockstep::nn

@@ -40,7 +40,7 @@ struct TrainingProgram::Impl {
         start(site, copies),
         timeline(site) {}
 
-  /// Normally waits until the reader has the whole output. An error does not wait for a reader.
+  /// Waits until the reader has the whole output. After an error does not wait for a reader.
   ~Impl() {
     if (std::uncaught_exceptions() == uncaught) {
       wait_for_reader();
@@ -49,8 +49,8 @@ struct TrainingProgram::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  /// A single rank waits as other programs do, until its output is read or it is stopped. Several ranks end together,
-  /// so they wait for 10 seconds at most.
+  /// Waits until the output is read. A single rank waits until it is stopped, as other programs do. Several ranks end
+  /// together, so they wait for 10 seconds at most.
   void wait_for_reader() noexcept {
     if (!output) {
       return;
@@ -63,7 +63,7 @@ struct TrainingProgram::Impl {
                    [this] { return stop != nullptr && stop->load(std::memory_order_relaxed) != 0; });
   }
 
-  /// Ends a program whose result is its output; returns the exit code.
+  /// Ends a program whose result is its output. Returns the exit code.
   int end_printed() {
     wait_for_reader();
     require<WriteError>(!output || !output->failed(), "standard output: the result could not be written");
@@ -113,7 +113,7 @@ struct TrainingProgram::Impl {
     }
   }
 
-  /// Returns the metrics of the inputs and, if the model is a classifier, those of `classes`, which then watches.
+  /// Returns the metrics of the inputs. If the model is a classifier, makes `classes` watch it and adds its metrics.
   std::vector<RunMetric> watch_classes(const TrainingInputs& inputs) {
     constexpr std::size_t kWorst = 16;
     std::vector<RunMetric> metrics = inputs.metrics;
@@ -143,7 +143,7 @@ struct TrainingProgram::Impl {
   void open_files(const TrainingInputs& inputs, const Position& begin) {
     site.session.agree([&] {
       site.doing(site.first ? "opening the files of results" : "waiting for rank 0's files of results");
-      stop = &record_stop_signals();  // before anything is deleted: a stop then leaves a checkpoint
+      stop = &record_stop_signals();  // before anything is deleted, so that a stop leaves a checkpoint
       if (!site.first) {
         return;
       }
@@ -168,8 +168,8 @@ struct TrainingProgram::Impl {
     }
   }
 
-  /// Sets the file for the last collectives, written if the job fails. Deletes the file that an earlier run has left
-  /// there.
+  /// Sets the file to which a failing job writes its last collectives. Deletes the file of an earlier run in this
+  /// place.
   void keep_operations() {
     comm::Session& session = site.session;
     const std::string file =
@@ -182,7 +182,7 @@ struct TrainingProgram::Impl {
   }
 
   RunOptions run_options(const TrainingInputs& inputs, const std::vector<RunMetric>& metrics) {
-    constexpr double kNoTime = 1e-6;  // seconds: the run stops after its first step
+    constexpr double kNoTime = 1e-6;  // seconds; the run stops after its first step
     RunOptions options = o.run;
     options.checkpoint_dir = o.out;
     options.checkpoint_place = [this] { return files.place(); };
@@ -238,7 +238,7 @@ struct TrainingProgram::Impl {
   }
 
   int uncaught = std::uncaught_exceptions();
-  std::unique_ptr<StandardOutput> output;  ///< on rank 0
+  std::unique_ptr<StandardOutput> output;  ///< given on rank 0 only
   const std::atomic<int>* stop = nullptr;
   detail::RunSite site;
   const TrainingOptions& o = site.options;
@@ -246,7 +246,7 @@ struct TrainingProgram::Impl {
   detail::RestartCopies copies;
   detail::StartingPoint start;
   detail::PreparedTraining made;
-  std::optional<TrainingInputs> kept;  ///< inputs of run(); threads of the trainer read its data
+  std::optional<TrainingInputs> kept;  ///< inputs of run(), kept because threads of the trainer read their data
   detail::RunTimeline timeline;
   std::optional<Trainer> trainer;
   std::optional<ClassStatistics> classes;  ///< destroyed before the trainer

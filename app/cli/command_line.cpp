@@ -26,14 +26,14 @@ namespace lockstep::cli {
 
 namespace {
 
-/// Returns whether an option is given. An option without a negation has an empty name for it, which is never given.
+/// Returns whether an option is among the arguments. False for an empty name, which stands for a missing negation.
 bool given(const std::string& option, const std::vector<std::string>& arguments) {
   return !option.empty() && std::any_of(arguments.begin(), arguments.end(), [&](const std::string& argument) {
     return argument == option || argument.starts_with(option + "=");
   });
 }
 
-/// Returns whether these arguments overrule an option of a file: they give it, or another option that replaces it.
+/// Returns whether the arguments overrule an option of a file. They do if they give it or an option that replaces it.
 bool overruled(const std::string& option, const std::vector<std::string>& arguments, Schema* schema) {
   if (given(option, arguments)) {
     return true;
@@ -47,7 +47,7 @@ bool overruled(const std::string& option, const std::vector<std::string>& argume
     }
     const auto replaces = [&](const std::string& name) {
       const Option* other = schema->find(name);
-      return other != nullptr && given(other->spelled(), arguments);  // a negation leaves the others alone
+      return other != nullptr && given(other->spelled(), arguments);  // a negation does not replace other options
     };
     return given(described.spelled(), arguments) || given(described.negated(), arguments) ||
            (described.spelled() == option &&
@@ -56,7 +56,7 @@ bool overruled(const std::string& option, const std::vector<std::string>& argume
   return false;
 }
 
-/// Returns advice in brackets: what to write instead of arguments that the app does not know, and how to find more.
+/// Returns advice in brackets: what to write instead of the arguments that the app does not know, and how to find more.
 std::string advice(const CLI::App& app, const std::vector<std::string>& unknown, const std::string& more) {
   if (const std::string here = spelled_here(app, unknown); !here.empty()) {
     return concat(" (write ", here, "; ", more, ", docs/coming_from.md has words of other programs)");
@@ -70,7 +70,7 @@ std::string advice(const CLI::App& app, const std::vector<std::string>& unknown,
   return concat(" (", more, ')');
 }
 
-/// Returns the command line, then the options that only the file gives, then those that only the recipe gives.
+/// Returns the command line's arguments, then options that only the file gives, then those that only the recipe gives.
 std::vector<std::string> arguments_with(const ConfigFile& config, const CLI::App& app, Schema* schema, int argc,
                                         const char* const* argv) {
   std::vector<std::string> arguments(argv + 1, argv + argc);
@@ -99,7 +99,7 @@ std::vector<std::string> arguments_with(const ConfigFile& config, const CLI::App
   return arguments;
 }
 
-/// Refuses numbers that CLI11 would misread: 010 as 8, and a number that is too large as the largest one.
+/// Throws UsageError for numbers that CLI11 would misread: 010 as 8, and a number that is too large as the largest one.
 void refuse_misread_number(const std::string& name, const std::string& value, bool is_unsigned) {
   const std::string digits = value.substr(value.starts_with('-') || value.starts_with('+') ? 1 : 0);
   require<UsageError>(
@@ -115,7 +115,7 @@ void refuse_misread_number(const std::string& name, const std::string& value, bo
                                   : std::uint64_t{std::numeric_limits<std::int64_t>::max()});
 }
 
-/// Returns a flag's value as true or false, which every release of CLI11 reads alike: some take "on" for off.
+/// Returns a flag's value as true or false. Every release of CLI11 reads these alike, but some read "on" as off.
 std::string flag_value(const std::string& name, std::string value) {
   const std::string given_value = value;
   std::ranges::transform(value, value.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
@@ -143,7 +143,7 @@ void settle_flag_values(const Schema& schema, std::vector<std::string>& argument
   }
 }
 
-/// Calls refuse_misread_number() for every number of the command line, also in lists.
+/// Calls refuse_misread_number() for every number of the command line, also for numbers in lists.
 void refuse_misread_numbers(const CLI::App& app, const std::vector<std::string>& arguments) {
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::size_t equals = arguments[i].find('=');
@@ -152,7 +152,7 @@ void refuse_misread_numbers(const CLI::App& app, const std::vector<std::string>&
     if (option == nullptr || option->get_type_name().find("INT") == std::string::npos) {
       continue;
     }
-    std::vector<std::string> values;  // for an option with a list all values that follow, divided at commas
+    std::vector<std::string> values;  // for an option with a list: all values that follow, divided at commas
     const auto take = [&values](const std::string& list) {
       std::istringstream parts(list);
       for (std::string part; std::getline(parts, part, ',');) {
@@ -248,8 +248,8 @@ void describe_option(const Option& option, bool brief, std::string& out) {
   wrap(name, text, kColumn, out);
 }
 
-/// Returns the help on a topic: empty, a group's name in small letters, or "all". A program of few options shows them
-/// all.
+/// Returns the help on a topic: empty for the common options, a group's name in small letters, or "all". A program of
+/// few options always shows all of them.
 std::string help_text(const ProgramText& program, const Schema& schema, const std::string& topic) {
   std::vector<std::string> groups;
   for (const Option& option : schema.options()) {
@@ -285,7 +285,7 @@ std::string help_text(const ProgramText& program, const Schema& schema, const st
   return out;
 }
 
-/// Returns the topic that stands after --help; empty: none.
+/// Returns the topic that follows --help, or an empty text if none follows.
 std::string help_topic(int argc, const char* const* argv) {
   constexpr std::string_view kWithTopic = "--help=";
   for (int i = 1; i < argc; ++i) {
@@ -310,7 +310,7 @@ std::string parse(CLI::App& app, Schema* schema, int argc, const char* const* ar
     if (schema != nullptr) {
       settle_flag_values(*schema, arguments);
     }
-    std::reverse(arguments.begin(), arguments.end());  // CLI11 wants the last argument first
+    std::reverse(arguments.begin(), arguments.end());  // CLI11 takes the arguments in reverse order
     app.parse(std::move(arguments));
   } catch (const CLI::CallForHelp&) {
     return help();
@@ -333,7 +333,7 @@ constexpr const char* kRunConfigHelp =
 }  // namespace
 
 std::string parse_command_line(CLI::App& app, int argc, const char* const* argv, const ConfigFile& config) {
-  std::string config_name;  // parsed and ignored: read_config_file() has read the file
+  std::string config_name;  // parsed and ignored, because read_config_file() has read the file
   app.add_option("--config", config_name, kConfigHelp)->type_name("FILE");
   return parse(app, nullptr, argc, argv, config, [&app] { return app.help(); });
 }

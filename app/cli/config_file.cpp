@@ -21,8 +21,8 @@
 namespace lockstep::cli {
 namespace {
 
-/// Returns the last value of an option on a command line; empty when the option is not there. expected: what the option
-/// takes, for the error.
+/// Returns the last value of an option on a command line, or an empty text without the option. `expected` says in the
+/// error text what the option takes.
 std::string last_of(const std::string& option, const char* expected, int argc, const char* const* argv) {
   std::string name;
   for (int i = 1; i < argc; ++i) {
@@ -37,7 +37,7 @@ std::string last_of(const std::string& option, const char* expected, int argc, c
   return name;
 }
 
-/// Returns the path of a recipe's file.
+/// Returns the path of a recipe's file. UsageError lists the known recipes.
 std::string recipe_path(const std::string& name) {
   if (name.find('/') != std::string::npos) {
     return name;
@@ -46,7 +46,7 @@ std::string recipe_path(const std::string& name) {
   std::error_code error;
   const fs::path programs = fs::read_symlink("/proc/self/exe", error).parent_path();
   std::set<std::string> names;
-  // First the folder of a build and of most installations, then that of installations with other folders.
+  // The first folder is that of a build and of most installations, the second that of installations with other folders.
   for (const char* from_programs : {"../share/lockstep/recipes", LOCKSTEP_RECIPES}) {
     const fs::path folder = (programs / from_programs).lexically_normal();
     const fs::path path = folder / (name + ".toml");
@@ -66,15 +66,15 @@ std::string recipe_path(const std::string& name) {
   throw UsageError(concat("--recipe is ", printable(name), ", expected ", known, "or a path of a file, as ./my.toml"));
 }
 
-/// The largest file of options in bytes; /dev/zero would have no end.
+/// Largest size in bytes of a file of options. Without a limit reading /dev/zero would not end.
 constexpr std::size_t kMostBytes = std::size_t{1} << 20;
 
-/// True for a byte that continues a UTF-8 character.
+/// Returns true for a byte that continues a UTF-8 character.
 bool continues(char byte) {
   return (static_cast<unsigned char>(byte) & 0xC0U) == 0x80U;
 }
 
-/// Returns the byte at which character `column` of a line begins, counted from 1: columns are characters, not bytes.
+/// Returns the byte offset of character `column` of a line. Columns count from 1, in characters instead of bytes.
 std::size_t offset_of(const std::string& line, std::size_t column) {
   std::size_t at = 0;
   for (std::size_t character = 1; character < column && at < line.size(); ++character) {
@@ -85,7 +85,7 @@ std::size_t offset_of(const std::string& line, std::size_t column) {
   return at;
 }
 
-/// Returns a number as the file writes it, so that 1.0 does not become 1.
+/// Returns a number in the form that the file has, so that 1.0 does not become 1.
 std::string source_text(const toml::node& node, const std::vector<std::string>& lines) {
   const toml::source_region& at = node.source();
   const std::string& line = lines.at(at.begin.line - 1);
@@ -93,8 +93,8 @@ std::string source_text(const toml::node& node, const std::vector<std::string>& 
   return line.substr(begin, offset_of(line, at.end.column) - begin);
 }
 
-/// Returns the position after the last quote of the text in quotes that begins at `at`; the end of `toml` when nothing
-/// closes the text; npos for a backslash before a character that is not ASCII.
+/// Returns the position after the closing quote of the quoted text that begins at `at`. If nothing closes the text,
+/// returns the end of `toml`, or of the line. Returns npos for a backslash before a character that is not ASCII.
 std::size_t end_of_quoted(const std::string& toml, std::size_t at) {
   const char quote = toml[at];
   const std::string three(3, quote);
@@ -103,7 +103,7 @@ std::size_t end_of_quoted(const std::string& toml, std::size_t at) {
     if (toml.compare(at, close.size(), close) == 0) {
       at += close.size();
       for (int more = 0; more < 2 && close.size() == 3 && at < toml.size() && toml[at] == quote; ++more) {
-        ++at;  // up to two quotes of the text stand before the three that end it
+        ++at;  // the text may end with up to two quotes before the closing three
       }
       return at;
     }
@@ -111,7 +111,7 @@ std::size_t end_of_quoted(const std::string& toml, std::size_t at) {
       return at;
     }
     if (quote == '"' && toml[at] == '\\') {
-      // A backslash may continue a line: then spaces follow it.
+      // A backslash may continue a line; white space then follows it.
       const std::size_t next = toml.find_first_not_of(" \t\r\n", at + 1);
       if (next < toml.size() && static_cast<unsigned char>(toml[next]) >= 0x80) {
         return std::string::npos;
@@ -122,8 +122,8 @@ std::size_t end_of_quoted(const std::string& toml, std::size_t at) {
   return toml.size();
 }
 
-/// Returns whether a value without quotes may be a number, true or false: signs only in front and after an e. The
-/// parser decides.
+/// Returns whether a value without quotes may be a number, true or false. A sign may only be in front or after an e.
+/// The parser makes the final decision.
 bool plain_word(std::string_view word) {
   for (std::size_t i = 0; i < word.size(); ++i) {
     const bool sign = word[i] == '+' || word[i] == '-';
@@ -135,14 +135,14 @@ bool plain_word(std::string_view word) {
   return true;
 }
 
-/// Refuses, before the parser sees them, values that are neither text in quotes, nor numbers, true or false, nor lists
-/// of these, and characters outside of quotes and comments that are not printable ASCII: options have no other
-/// characters, and some versions of the parser abort or have undefined behaviour for damaged ones.
+/// Checks values and characters before the parser reads them. DataError unless each value is a quoted text, a number,
+/// true, false or a list of these. DataError for characters outside of quotes and comments that are not printable
+/// ASCII: no option has them, and some versions of the parser abort or have undefined behaviour for damaged ones.
 void require_plain(const std::string& toml, const std::string& name) {
   int line = 1;
   const auto expect = [&](bool right, const char* what) { require<DataError>(right, name, ":", line, ": ", what); };
   bool list = false;
-  char last = '\n';  // the last character that is neither space nor comment; in a list a new line is space
+  char last = '\n';  // last character that is neither space nor comment; in a list a new line is space
   for (std::size_t at = 0; at < toml.size();) {
     const std::size_t begin = at;
     const char c = toml[at];
@@ -184,7 +184,7 @@ std::string scalar_text(const toml::node& node, const std::vector<std::string>& 
   }
   require<DataError>(node.is_number(), where, "is a ", concat(node.type()),
                      ", expected text, a number, true, false or a list of these");
-  if (const auto* whole = node.as_integer()) {  // TOML writes integers also as 1_000 and 0o20
+  if (const auto* whole = node.as_integer()) {  // TOML also writes integers as 1_000 and 0o20
     return std::to_string(whole->get());
   }
   std::string text = source_text(node, lines);
@@ -193,7 +193,7 @@ std::string scalar_text(const toml::node& node, const std::vector<std::string>& 
 }
 
 std::string text_of_file(const char* option, const std::string& name) {
-  // Several processes read the file, each from its begin: a pipe would be empty for the second. libstdc++ opens a
+  // Several processes read the file from its begin, and a pipe would be empty for the second process. libstdc++ opens a
   // folder as if it were an empty file.
   std::error_code unknown;
   require<DataError>(!std::filesystem::exists(name, unknown) || std::filesystem::is_regular_file(name, unknown), option,
@@ -246,7 +246,7 @@ ConfigFile read_config_file(lockstep::comm::Session& session, int argc, const ch
   return config;
 }
 
-/// Returns the options of a config.json, as TrainingProgram writes them.
+/// Returns the options in a config.json that TrainingProgram has written.
 static std::vector<ConfigValue> parse_run_config(const std::string& name, const std::string& text) {
   const Json config = parse_json(text, name);
   std::vector<ConfigValue> values;
@@ -264,14 +264,14 @@ std::vector<ConfigValue> parse_config(const std::string& name, const std::string
     return parse_run_config(name, given);
   }
   std::vector<std::string> lines;
-  // Skip the byte-order mark that editors on Windows write.
+  // Skips the byte-order mark that editors on Windows write.
   const std::string text = given.substr(given.starts_with("\xEF\xBB\xBF") ? 3 : 0);
   std::istringstream in(text);
   for (std::string line; std::getline(in, line);) {
     lines.push_back(line);
   }
   require_plain(text, name);
-  constexpr std::ptrdiff_t kMostDots = 10'000;  // each dot in a key makes a table: toml++ calls itself for them
+  constexpr std::ptrdiff_t kMostDots = 10'000;  // toml++ calls itself for each dot in a key
   require<DataError>(std::count(text.begin(), text.end(), '.') <= kMostDots, name, ": has more than ", kMostDots,
                      " dots, expected plain names of options");
   toml::table table;

@@ -10,7 +10,7 @@ namespace lockstep {
 class Schema;
 }
 
-/// The options of every program with ranks: which devices, and how ranks are started (docs/launch.md).
+/// The options of every program with ranks: the devices, and how ranks are started (docs/launch.md).
 namespace lockstep::cli {
 
 struct LaunchOptions {
@@ -24,18 +24,18 @@ struct LaunchOptions {
   int min_ranks = 0;
 };
 
-/// Whether a program can continue from a checkpoint: then it has --max-restarts and --min-ranks.
+/// Says whether a program can continue from a checkpoint. Such a program has --max-restarts and --min-ranks.
 enum class Restarts : unsigned char { no, yes };
 
-/// Adds the group Launch.
+/// Adds the options to the group Launch.
 void describe(Schema& schema, LaunchOptions& options, Restarts restarts = Restarts::no);
 
-/// Returns the request without RestartPolicy::progress. UsageError that names the option and what was expected.
+/// Returns the request without RestartPolicy::progress. UsageError names the option and what was expected.
 [[nodiscard]] lockstep::comm::RanksRequest ranks_request(const LaunchOptions& options);
 
-/// Binds the calling thread, and the threads that it starts later, as --bind says: on a GPU to the processors next to
-/// the GPU; on the host it binds nothing. Returns why the thread runs where it does, for headers: "bound next to the
-/// GPU", "not bound: --bind none"; empty on the host.
+/// Binds the calling thread, and the threads that it starts later, as --bind says. On a GPU they are bound to the
+/// processors next to the GPU; on the host nothing is bound. Returns for headers why the thread runs where it does:
+/// "bound next to the GPU", "not bound: --bind none"; empty on the host.
 [[nodiscard]] std::string bind_rank(const LaunchOptions& options, lockstep::Device device);
 
 }  // namespace lockstep::cli

@@ -13,7 +13,7 @@ namespace lockstep::cli {
 namespace {
 
 struct Word {
-  std::string_view theirs;  ///< word of another tool, without leading dashes, '-' for '_'
+  std::string_view theirs;  ///< word of another tool, without leading dashes, with '-' for '_'
   std::string_view ours;
 };
 
@@ -46,7 +46,7 @@ constexpr std::array<Word, 28> kOptions{{{"accelerator", "--devices"},
                                          {"wd", "--weight-decay"},
                                          {"weights", "--init"}}};
 
-/// Words of other tools for values of an option here.
+/// A word of another tool for a value of an option here.
 struct ValueWord {
   std::string_view option;
   std::string_view theirs;
@@ -64,7 +64,7 @@ constexpr std::array<ValueWord, 11> kValues{{{"--devices", "cuda", "gpu"},
                                              {"--resume", "true", "auto"},
                                              {"--resume", "True", "auto"}}};
 
-/// Returns a name without its leading dashes and its value, with '-' for '_'.
+/// Returns an option's name without its leading dashes and its value, with '-' for '_'.
 std::string plain(const std::string& argument) {
   std::string name = argument.substr(0, argument.find('='));
   name.erase(0, name.find_first_not_of('-'));
@@ -72,7 +72,7 @@ std::string plain(const std::string& argument) {
   return name;
 }
 
-/// Returns the option of this program for a name, with a value if a word of others includes one; empty: none.
+/// Returns this program's option for a name, with a value if another tool's word includes one; empty if there is none.
 std::string option_of(const CLI::App& app, const std::string& name) {
   const auto* const word = std::ranges::find(kOptions, name, &Word::theirs);
   const std::string option = word != kOptions.end() ? std::string(word->ours) : "--" + name;
@@ -92,7 +92,7 @@ std::string value_of(const std::string& option, const std::string& value) {
 
 std::string spelled_here(const CLI::App& app, const std::vector<std::string>& unknown) {
   std::string here;
-  // Lightning's accelerator gives the kind of devices, another option their number: here one option says both.
+  // Lightning's accelerator gives the kind of devices and another option their number. Here one option gives both.
   std::string kind;
   const bool counted = std::ranges::any_of(unknown, [&](const std::string& argument) {
     const std::string name = plain(argument);
@@ -126,7 +126,7 @@ std::string spelled_here(const CLI::App& app, const std::vector<std::string>& un
 std::string nearest_option(const CLI::App& app, const std::string& unknown) {
   const std::string name = plain(unknown);
   std::string nearest;
-  std::size_t least = (name.size() + 1) / 3 + 1;  // half a word is no misspelling
+  std::size_t least = (name.size() + 1) / 3 + 1;  // about a third of the characters may differ
   for (const CLI::Option* option : app.get_options()) {
     for (const std::string& known : option->get_lnames()) {
       if (const std::size_t away = edit_distance(name, known); name.size() > 2 && away < least) {

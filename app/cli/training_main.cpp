@@ -11,7 +11,7 @@ namespace lockstep::cli {
 
 namespace {
 
-/// Returns a text that changes with the newest checkpoint in a folder.
+/// Returns a text that changes when the newest checkpoint in a folder changes.
 std::string newest_state(const std::string& out) {
   return nn::checkpoint_text(nn::CheckpointStore(out).newest());
 }

@@ -26,13 +26,13 @@ struct Parsed {
   std::string text;
 };
 
-/// Sets what restarts continue from: the last checkpoint, and copies in memory (app/memory_checkpoints.hpp), whose
-/// folder lives as long as the job.
+/// Sets the states from which restarts continue: the last checkpoint, and copies in memory
+/// (app/memory_checkpoints.hpp), whose folder exists as long as the job.
 void keep_for_restarts(comm::RestartPolicy& policy, const nn::TrainingOptions& options);
 
-/// The main() of a training program: starts the ranks if no launcher did, reads the same options on every rank, gives
-/// each rank its device, and calls body. Options has the members `launch` (LaunchOptions) and `training`
-/// (nn::TrainingOptions). parse throws UsageError naming the option, and prints nothing. Returns the exit code.
+/// The main() of a training program. Starts the ranks if no launcher did, reads the same options on every rank, gives
+/// each rank its device, and calls `body`. Options must have the members `launch` (LaunchOptions) and `training`
+/// (nn::TrainingOptions). `parse` throws UsageError that names the option, and prints nothing. Returns the exit code.
 template <class Options>
 int training_main(int argc, char** argv,
                   const std::function<Parsed<Options>(int, const char* const*, const ConfigFile&)>& parse,

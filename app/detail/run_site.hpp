@@ -14,8 +14,8 @@
 
 namespace lockstep::nn::detail {
 
-/// What the parts of a training program share: the ranks, this rank's context, the watchdog, the options, and the files
-/// of the run.
+/// Data that the parts of a training program share: the ranks, this rank's context, the watchdog, the options, and the
+/// files of the run.
 struct RunSite {
   RunSite(comm::Session& ranks_of_job, comm::RankContext& own_place, const TrainingOptions& given)
       : session(ranks_of_job),
@@ -40,7 +40,7 @@ struct RunSite {
             place.on_gpu() ? nullptr : &session.inline_ops()};
   }
 
-  /// Returns on every rank what `find` returns on rank 0. Collective. Throws the errors of Session::agree().
+  /// Returns on every rank the text that `find` returns on rank 0. Collective. Throws the errors of Session::agree().
   [[nodiscard]] std::string text_of_first(const std::function<std::string()>& find) const {
     std::string text;
     session.agree([&] { text = first ? find() : ""; });
@@ -53,10 +53,10 @@ struct RunSite {
   comm::Session& session;
   comm::RankContext& place;
   bool first;               ///< true on rank 0
-  TrainingOptions options;  ///< StartingPoint changes resume, init, evaluate, overwrite
+  TrainingOptions options;  ///< StartingPoint changes resume, init, evaluate and overwrite
   RunFolder files;          ///< open on rank 0 only
   std::optional<comm::Watchdog> own_watchdog;
-  comm::Watchdog* watchdog;  ///< the session's or our own; nullptr: no watchdog is wanted
+  comm::Watchdog* watchdog;  ///< the session's watchdog or own_watchdog; nullptr: none is wanted
 };
 
 }  // namespace lockstep::nn::detail

@@ -10,31 +10,31 @@
 
 namespace lockstep::nn::detail {
 
-/// The state that a run begins with. Decides which state --resume, --init, --evaluate, the folder of results and an
-/// earlier start of the job mean, and reads it. Collective. Throws the errors of Session::agree().
+/// Finds and reads the state with which a run begins. --resume, --init, --evaluate, the folder of results and an
+/// earlier start of the job decide which state that is. Collective. Throws the errors of Session::agree().
 class StartingPoint {
  public:
-  /// Locks the folder of results, if a run has written to it, and finds the state. Changes resume, init, evaluate and
-  /// overwrite in the options to what they mean here.
+  /// Locks the folder of results, if a run has written to it, and finds the state. Replaces resume, init, evaluate and
+  /// overwrite in the options by their resolved values.
   StartingPoint(RunSite& site, RestartCopies& copies);
-  /// The checkpoint from which the run continues; empty: none.
+  /// Returns the checkpoint from which the run continues, or an empty text.
   [[nodiscard]] const std::string& resumed() const { return resumed_; }
-  /// Identity and progress in the checkpoint that is resumed or evaluated; none: there is no such checkpoint.
+  /// Returns identity and progress in the checkpoint that is resumed or evaluated; no value without such a checkpoint.
   [[nodiscard]] const std::optional<CheckpointState>& saved() const { return saved_; }
-  /// True when the checkpoint is one of the folder of results, but not its last/. Known after load().
+  /// Returns true if the checkpoint is in the folder of results but is not its last/. Valid after load().
   [[nodiscard]] bool rolls_back() const { return rolls_back_; }
 
-  /// Reads the state into the trainer and returns where the run then stands. Prints what a user should know.
+  /// Reads the state into the trainer and returns the progress of the run. Prints lines that a user should know.
   [[nodiscard]] RunProgress load(const TrainingInputs& inputs, Trainer& trainer, const RunIdentity& identity);
 
  private:
   [[nodiscard]] bool trains() const { return !o_.dry_run && o_.evaluate.empty(); }
   void look_for_earlier_start();
   void find_resumed();
-  /// Returns the best checkpoint of a folder of results, as people mean it, else the newest one. Collective.
+  /// Returns the best checkpoint if `path` is a folder of results, else the checkpoint that `path` means. Collective.
   [[nodiscard]] std::string best_in(const std::string& path);
   void read_saved();
-  /// Decides whether the run continues from a checkpoint of its folder other than last/, and which one is its best now.
+  /// Decides whether the run continues from a checkpoint of its folder other than last/, and finds the best one for it.
   void settle_best(const BestBy& best, RunProgress& progress);
 
   RunSite& site_;

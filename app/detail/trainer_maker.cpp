@@ -136,7 +136,7 @@ void TrainerMaker::identify(const TrainingInputs& inputs) {
     made_.identity.options["frozen"] = joined(std::set<std::string>(o_.freeze.begin(), o_.freeze.end()), ", ");
   }
   made_.identity.options.insert(inputs.options.begin(), inputs.options.end());
-  // The library orders sums of gradients, or only sums of their norms, which zero1 adds over the ranks.
+  // The communication library decides the order of gradient sums, or with zero1 only of the sums of their norms.
   const bool norms = options.step.strategy == Strategy::zero1 &&
                      (options.step.optimizer.clip_norm > 0 || traits_of(options.step.optimizer.kind).layer_norms);
   const std::string sums = comm::broadcast_text(site_.session.control(), site_.session.sums());
@@ -144,14 +144,14 @@ void TrainerMaker::identify(const TrainingInputs& inputs) {
       (options.step.sums.order == comm::SumOrder::library || norms)) {
     made_.identity.options["sums"] = sums + (site_.session.nodes() > 1 ? nodes_text() : "");
   }
-  if (site_.place.on_gpu()) {  // the name on rank 0, so that all ranks decide alike
+  if (site_.place.on_gpu()) {  // rank 0's name, so that all ranks decide alike
     made_.identity.options["device"] = comm::broadcast_text(site_.session.control(), site_.place.gpu()->name);
   }
 }
 
 std::string TrainerMaker::nodes_text() {
   const std::vector<double> nodes = comm::all_gather_value(site_.session.control(), site_.session.node());
-  std::map<double, std::string> ranks;  // by node: texts of the node's ranks
+  std::map<double, std::string> ranks;  // for each node, texts of its ranks
   for (std::size_t begin = 0, end = 0; begin < nodes.size(); begin = end) {
     while (end < nodes.size() && nodes[end] == nodes[begin]) {
       ++end;
@@ -174,7 +174,7 @@ void TrainerMaker::choose_calls(const Model& model) {
     // Choices that cannot be planned here are reported as a difference.
     made_.resolved.trainer.step.plan.choices_required = false;
   }
-  // With virtual ranks new timings would give other bits on other ranks; a file keeps the timings.
+  // With virtual ranks new timings could give other bits on another number of ranks; a file keeps the timings.
   const bool times = site_.place.on_gpu() && o_.trainer.step.virtual_ranks == 0;
   const bool wanted = o_.tune == Tune::automatic ? times || !o_.choices.empty() : o_.tune != Tune::off;
   const TrainerOptions& options = made_.resolved.trainer;
@@ -198,10 +198,10 @@ void TrainerMaker::choose_calls(const Model& model) {
   if (timed) {
     ChoiceOptions choice;
     choice.workspace_limit = static_cast<std::size_t>(o_.workspace_mb) * 1000000;
-    choice.deterministic = true;  // so that a repeated run gives the same bits
+    choice.deterministic = true;  // a repeated run must give the same bits
     choice.engines = o_.tune == Tune::fast ? ops::Engines::precompiled : ops::Engines::all;
     choice.progress = [said = 0.0](int done, int of, double seconds) mutable {
-      constexpr double kEvery = 2;  // seconds between lines: short searches say nothing
+      constexpr double kEvery = 2;  // seconds between lines: short searches print nothing
       if (seconds - said >= kEvery) {
         said = seconds;
         std::cout << "tuning: " << done << " of " << of << " calls, " << std::lround(seconds) << " s\n" << std::flush;

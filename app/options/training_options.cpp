@@ -32,11 +32,11 @@ DType sent_as(const std::string& reduce_dtype) {
   return reduce_dtype == "bf16" ? DType::bf16 : reduce_dtype == "fp16" ? DType::f16 : DType::f32;
 }
 
-/// Names of other tools that mean ddp or zero1 here, and names that mean neither.
+/// Names of other tools that mean ddp or zero1 here, and names that have no meaning here.
 constexpr std::array<std::string_view, 8> kDdpElsewhere{"auto",      "dp",       "ddp2",         "ddp_cpu",
                                                         "ddp_spawn", "ddp_fork", "ddp_notebook", "horovod"};
-constexpr std::string_view kUnusedParameters = "ddp_find_unused_parameters";               // also longer names
-constexpr std::array<std::string_view, 3> kDividedElsewhere{"fsdp", "deepspeed", "zero"};  // also longer names
+constexpr std::string_view kUnusedParameters = "ddp_find_unused_parameters";               // also begins longer names
+constexpr std::array<std::string_view, 3> kDividedElsewhere{"fsdp", "deepspeed", "zero"};  // also begin longer names
 constexpr std::array<std::string_view, 4> kZero1Elsewhere{"ddp_sharded", "ddp_sharded_spawn", "deepspeed_stage_1",
                                                           "zero"};
 
@@ -51,7 +51,7 @@ void require_optimizer(const TrainingOptions& o) {
   (void)given_learning_rate(o);
 }
 
-/// Checks schedule, warm-up, moving average and groups of parameters.
+/// Checks the options of schedule, warm-up, moving average and parameter groups.
 void require_recipe(const TrainingOptions& o) {
   const TrainStepOptions& step = o.trainer.step;
   const auto need = [](bool right, const char* option, const auto& value, const char* expected) {
@@ -303,7 +303,7 @@ ResolvedTraining resolve(const TrainingOptions& o, std::int64_t training_samples
                          .keep_last = o.trainer.keep_last,
                          .seed = o.trainer.step.seed,
                          .chunk = o.trainer.shuffle_chunk});
-  constexpr std::int64_t kMostSteps = std::int64_t{1} << 53;  // double holds steps up to this exactly
+  constexpr std::int64_t kMostSteps = std::int64_t{1} << 53;  // a double holds all steps up to this one exactly
   require<UsageError>(o.run.epochs <= kMostSteps / sampler.batches(), "--epochs is ", o.run.epochs, ", of ",
                       sampler.batches(), " batches each, expected at most ", kMostSteps / sampler.batches());
   resolved.total_steps = o.run.epochs * sampler.batches();

@@ -10,8 +10,8 @@
 
 namespace lockstep::nn {
 
-/// One number for each spatial axis, outermost first as in torch's tuples ({1, 3, 3} over (D, H, W)), or one number for
-/// all axes. A layer throws UsageError, with its name, for another number of entries.
+/// Sizes of a layer along its spatial axes: one number for each axis, outermost first as in torch ({1, 3, 3} over
+/// (D, H, W)), or one number for all axes. A layer throws UsageError, with its name, for another number of entries.
 class AxisSizes {
  public:
   static constexpr int kMostAxes = 3;
@@ -28,13 +28,13 @@ class AxisSizes {
   // NOLINTEND(google-explicit-constructor)
 
   [[nodiscard]] constexpr int entries() const { return entries_; }
-  /// True when there is one number for all axes, or one for each of `axes` axes (1 to kMostAxes).
+  /// True if the sizes are one number for all axes, or one number for each of `axes` axes (1 to kMostAxes).
   [[nodiscard]] constexpr bool fits(int axes) const { return entries_ == 1 || entries_ == axes; }
   [[nodiscard]] constexpr std::int64_t operator[](int axis) const { return sizes_[static_cast<std::size_t>(axis)]; }
   [[nodiscard]] constexpr std::int64_t least() const {
     return *std::min_element(sizes_.begin(), sizes_.begin() + used());
   }
-  /// True when every axis has this number.
+  /// True if the size of every axis is `value`.
   [[nodiscard]] constexpr bool all(std::int64_t value) const {
     return std::all_of(sizes_.begin(), sizes_.begin() + used(), [=](std::int64_t size) { return size == value; });
   }
@@ -49,17 +49,17 @@ class AxisSizes {
   int entries_;
 };
 
-/// Prints "1x3x3". Equal numbers are printed once: 3 and {3, 3} as "3".
+/// Prints sizes that differ as "1x3x3", and equal sizes once: 3 and {3, 3} as "3".
 std::ostream& operator<<(std::ostream& out, const AxisSizes& sizes);
 
-/// Returns the shape of a sample with `axes` spatial axes, as error texts name it: "(H, W, C)".
+/// Returns the name that error texts give to the shape of a sample with `axes` spatial axes: "(H, W, C)".
 [[nodiscard]] const char* sample_text(int axes);
 
 struct NamedSizes {
   const char* name;
   AxisSizes sizes;
 };
-/// Throws UsageError, with the layer's name, unless each option has one number or one for each axis.
+/// Throws UsageError, with the layer's name, unless each option has one number for all axes or one for each of `axes`.
 void require_axes(const std::string& layer, int axes, std::initializer_list<NamedSizes> options);
 
 }  // namespace lockstep::nn

@@ -9,34 +9,34 @@ namespace lockstep::nn {
 /// Initial values of a convolution's weight. The bias begins as 0.
 enum class ConvInit : unsigned char {
   he,  ///< normal with standard deviation sqrt(2 / fan out) (He et al. 2015)
-  /// Uniform in [-b, b), b = 1 / sqrt(fan in), as in PyTorch, except for the first filters, as many as there are input
-  /// channels: they are the identity, filter i returns channel i (Jordan 2024, "94% on CIFAR-10 in 3.29 Seconds on a
-  /// Single GPU", section 3.3; Zagoruyko and Komodakis 2017, "DiracNets"). Needs groups = 1.
+  /// Uniform in [-b, b), b = 1 / sqrt(fan in), as in PyTorch; then the first filters, one per input channel, become the
+  /// identity: filter i returns channel i. Needs groups = 1. (Jordan 2024, "94% on CIFAR-10 in 3.29 Seconds on a Single
+  /// GPU", section 3.3; Zagoruyko and Komodakis 2017, "DiracNets".)
   identity
 };
 
-/// Options of a convolution over one to three axes. A size is one number for all axes or one for each:
+/// Options of a convolution over one to three axes. Each size is one number for all axes or one number for each axis:
 /// {.kernel = {1, 3, 3}}.
 struct ConvOptions {
   AxisSizes kernel = 3;
   AxisSizes stride = 1;
-  AxisSizes pad = 0;  ///< zeros on both sides of an axis
+  AxisSizes pad = 0;  ///< number of zeros added on each side of an axis
   bool bias = false;
-  std::int64_t groups = 1;  ///< each group reads 1 / groups of the inputs and makes 1 / groups of the output channels
+  std::int64_t groups = 1;  ///< each group maps 1 / groups of the input channels to 1 / groups of the output channels
   AxisSizes dilation = 1;
   ConvInit init = ConvInit::he;
 };
 using Conv2dOptions = ConvOptions;
 
-/// Options of a transposed convolution, as in torch.nn.ConvTranspose2d. Sizes as in ConvOptions. Along each axis
+/// Options of a transposed convolution, as in torch.nn.ConvTranspose2d. Sizes as in ConvOptions. Each axis has
 ///   output extent = (input - 1) * stride - 2 * pad + dilation * (kernel - 1) + output_pad + 1
 struct ConvTransposeOptions {
   AxisSizes kernel = 2;
   AxisSizes stride = 2;
   AxisSizes pad = 0;
-  AxisSizes output_pad = 0;  ///< additional positions at the end of each axis; must be less than the stride
+  AxisSizes output_pad = 0;  ///< positions added at the end of each axis; must be less than the stride
   bool bias = false;
-  std::int64_t groups = 1;  ///< groups of channels, as in ConvOptions
+  std::int64_t groups = 1;  ///< number of channel groups, as in ConvOptions
   AxisSizes dilation = 1;
 };
 

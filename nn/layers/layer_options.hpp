@@ -11,25 +11,25 @@ namespace lockstep::nn {
 
 struct BatchNormOptions {
   bool relu = false;
-  NodeId residual{};  ///< added before the ReLU when given
+  NodeId residual{};  ///< tensor added before the ReLU, if given
   double epsilon = 1e-5;
-  double momentum = 0.1;      ///< weight of the new batch in the running statistics
-  double initial_weight = 1;  ///< the norm's; 0: a block starts as the identity (Goyal et al. 2017, section 5.1)
-  /// Initial running statistics, one number per channel, if they were computed from data; empty: mean 0, variance 1.
+  double momentum = 0.1;      ///< weight of the new batch in the running statistics, 0 to 1
+  double initial_weight = 1;  ///< initial scale; 0: a block begins as the identity (Goyal et al. 2017, section 5.1)
+  /// Initial running statistics, such as means over data: one number per channel; empty: mean 0, variance 1.
   std::vector<double> running_mean{};
   std::vector<double> running_var{};
 };
 
 struct LinearOptions {
-  /// Initial values. he_init: the weight is normal with the standard deviation of He et al. 2015 for ReLU nets, else
-  /// with `deviation` if that is above 0; the bias is zero. Otherwise weight and bias are uniform in [-b, b),
-  /// b = 1 / sqrt(fan in), as in PyTorch.
+  /// The weight begins normal if he_init is set or `deviation` is above 0, and the bias then begins as 0. The standard
+  /// deviation is that of He et al. 2015 for ReLU nets with he_init, otherwise `deviation`. In all other cases weight
+  /// and bias begin uniform in [-b, b), b = 1 / sqrt(fan in), as in PyTorch.
   bool he_init = false;
   double deviation = 0;
   bool bias = true;
-  ops::Activation activation = ops::Activation::identity;  ///< applied in one pass with bias and residual
-  NodeId residual{};                                       ///< added after the activation when given
-  /// Name of the weight; empty: "NAME.weight". The name of another layer's weight ties the two weights.
+  ops::Activation activation = ops::Activation::identity;  ///< function applied in one pass with bias and residual
+  NodeId residual{};                                       ///< tensor added after the activation, if given
+  /// Name of the weight; empty: "NAME.weight". Another layer's weight name makes both layers share that weight.
   std::string weight = {};
 };
 

@@ -44,7 +44,7 @@ NodeId ModelBuilder::add(std::shared_ptr<const Layer> layer, std::vector<NodeId>
 
 NodeId ModelBuilder::add_stored(std::shared_ptr<const Layer> layer, std::vector<NodeId> inputs) {
   Node node{.layer = std::move(layer), .inputs = std::move(inputs), .shape = {}, .channels = 0};
-  constexpr std::size_t kLongestName = 1000;  // a tensor's name in a file has at most 1024 bytes
+  constexpr std::size_t kLongestName = 1000;  // a file stores tensor names of at most 1024 bytes
   const std::string& name = node.layer->name();
   require<UsageError>(name.size() <= kLongestName && displayed(name) == name, "model ", model_.name_, ": layer ",
                       printable(name), ", expected a name of UTF-8 without control characters, at most ", kLongestName,
@@ -60,7 +60,7 @@ NodeId ModelBuilder::add_stored(std::shared_ptr<const Layer> layer, std::vector<
   try {
     node.shape = node.layer->output_shape(input_shapes(model_.nodes_, node));
   } catch (ShapeError& error) {
-    if (!std::string_view(error.what()).starts_with(node.layer->name() + ": ")) {  // the text of an op names no layer
+    if (!std::string_view(error.what()).starts_with(node.layer->name() + ": ")) {  // an op's text names no layer
       error.annotate(concat("model ", model_.name_, ": layer ", node.layer->name()));
     }
     throw;

@@ -13,24 +13,24 @@
 
 namespace lockstep::nn {
 
-/// Appends layers one by one; each call checks the shapes and returns the new node.
+/// Builds a model layer by layer. Each call checks the shapes and returns the new node.
 ///
 /// A sample is an image (H, W, C), a field (D, H, W, C), features (C), a sequence (T, C) or tokens (T).
 ///
-/// A built-in layer and the methods that append the layer are in KIND/NAME.cpp next to this file: dropout() in
-/// pointwise/dropout.cpp. The layer's class is private to that file.
+/// KIND/NAME.cpp next to this file holds a built-in layer and the methods that append the layer. Example: dropout() is
+/// in pointwise/dropout.cpp. The layer's class is private to that file.
 class ModelBuilder {
  public:
-  /// For a model that reads numbers: (D, H, W, C), (H, W, C), (T, C) or (features).
+  /// Begins a model that reads numbers: (D, H, W, C), (H, W, C), (T, C) or (features).
   ModelBuilder(std::string name, const Shape& input);
-  /// For a model that reads u8 images (H, W, 3). The plan augments and normalises them (PlanOptions::augment).
+  /// Begins a model that reads u8 images (H, W, 3). The plan augments and normalises the images (PlanOptions::augment).
   [[nodiscard]] static ModelBuilder for_images(std::string name, const Shape& input);
-  /// For a model that reads sequences of `length` token ids.
+  /// Begins a model that reads sequences of `length` token ids.
   [[nodiscard]] static ModelBuilder for_tokens(std::string name, std::int64_t length);
 
   [[nodiscard]] NodeId input() const { return {0}; }
-  /// Convolutions of (T, C), (H, W, C) and (D, H, W, C). The weight has PyTorch's shape: (channels, C / groups,
-  /// kernel...). UsageError for ConvInit::identity with several groups.
+  /// Appends a convolution of (T, C), (H, W, C) or (D, H, W, C). The weight has PyTorch's shape: (channels, C / groups,
+  /// kernel extents..). UsageError for ConvInit::identity with several groups.
   NodeId conv1d(const std::string& name, NodeId x, std::int64_t channels, const ConvOptions& options = {}) {
     return add_conv(1, name, x, channels, options);
   }
@@ -40,8 +40,8 @@ class ModelBuilder {
   NodeId conv3d(const std::string& name, NodeId x, std::int64_t channels, const ConvOptions& options = {}) {
     return add_conv(3, name, x, channels, options);
   }
-  /// Transposed convolutions lead back to a finer grid. The weight has the shape of PyTorch: (C, channels / groups,
-  /// kernel...).
+  /// Appends a transposed convolution, which maps to a finer grid. The weight has PyTorch's shape: (C, channels /
+  /// groups, kernel extents..).
   NodeId conv_transpose1d(const std::string& name, NodeId x, std::int64_t channels,
                           const ConvTransposeOptions& options = {}) {
     return add_conv_transpose(1, name, x, channels, options);
@@ -58,57 +58,56 @@ class ModelBuilder {
   NodeId layer_norm(const std::string& name, NodeId x, double epsilon = 1e-5);
   NodeId relu(const std::string& name, NodeId x);
   NodeId activation(const std::string& name, NodeId x, ops::Activation function);
-  /// Returns factor * x; the factor is a constant that is not trained. UsageError unless the factor is finite.
+  /// Returns factor * x. The factor is a constant that is not trained. UsageError unless the factor is finite.
   NodeId scale(const std::string& name, NodeId x, double factor);
-  /// Max pools of (H, W, C), (T, C) and (D, H, W, C); sizes as in ConvOptions. Padding is never the maximum.
+  /// Appends a max pool over (H, W, C), (T, C) or (D, H, W, C); sizes as in ConvOptions. Padding is never the maximum.
   NodeId max_pool(const std::string& name, NodeId x, AxisSizes kernel, AxisSizes stride, AxisSizes pad);
   NodeId max_pool1d(const std::string& name, NodeId x, AxisSizes kernel, AxisSizes stride, AxisSizes pad);
   NodeId max_pool3d(const std::string& name, NodeId x, AxisSizes kernel, AxisSizes stride, AxisSizes pad);
-  /// Average pools of the same shapes. `over` says whether padding counts, as zeros.
+  /// Appends an average pool over the same shapes. `over` says whether padding counts in the mean, as zeros.
   NodeId average_pool(const std::string& name, NodeId x, AxisSizes kernel, AxisSizes stride, AxisSizes pad,
                       ops::AverageOver over = ops::AverageOver::window);
   NodeId average_pool1d(const std::string& name, NodeId x, AxisSizes kernel, AxisSizes stride, AxisSizes pad,
                         ops::AverageOver over = ops::AverageOver::window);
   NodeId average_pool3d(const std::string& name, NodeId x, AxisSizes kernel, AxisSizes stride, AxisSizes pad,
                         ops::AverageOver over = ops::AverageOver::window);
-  /// The mean of each channel over all spatial axes: (C).
+  /// Returns the mean of each channel over all spatial axes, a vector (C).
   NodeId global_average_pool(const std::string& name, NodeId x);
   NodeId subsample_pad(const std::string& name, NodeId x, std::int64_t channels, std::int64_t stride);
-  /// Fully connected. An image is flattened in the order C, H, W, a field in C, D, H, W. Each position of a sequence is
-  /// mapped by itself.
+  /// Appends a fully connected layer. An image is flattened in the order C, H, W, a field in the order C, D, H, W. In a
+  /// sequence the layer maps each position by itself.
   NodeId linear(const std::string& name, NodeId x, std::int64_t features, const LinearOptions& options = {});
-  /// Maps tokens (T) to vectors (T, width): a learned vector per token (NAME.weight) plus one per position
-  /// (POSITIONS.weight).
+  /// Maps tokens (T) to vectors (T, width): the learned vector of the token (NAME.weight) plus the learned vector of
+  /// its position (POSITIONS.weight).
   NodeId embedding(const std::string& name, const std::string& positions, NodeId tokens, std::int64_t vocabulary,
                    std::int64_t width);
-  /// Multi-head self-attention (Vaswani et al. 2017, section 3.2) over a sequence; without parameters. qkv (T, 3 C)
-  /// holds queries, keys and values one after the other, each with `heads` parts. Returns (T, C).
+  /// Appends multi-head self-attention without parameters (Vaswani et al. 2017, section 3.2). qkv (T, 3 C) holds the
+  /// queries, then the keys, then the values of each position, each with `heads` parts. Returns (T, C).
   NodeId attention(const std::string& name, NodeId qkv, const AttentionOptions& options);
-  /// Returns a + b, two tensors of one shape: the end of a residual branch.
+  /// Returns a + b for two tensors of one shape. A residual branch ends with this layer.
   NodeId add(const std::string& name, NodeId a, NodeId b);
-  /// In training each element is zero with probability `rate`, else divided by 1 - rate (Srivastava et al. 2014).
+  /// In training zeroes each element with probability `rate`, else divides it by 1 - rate (Srivastava et al. 2014).
   NodeId dropout(const std::string& name, NodeId x, double rate);
   /// Appends a layer of the caller's own. ShapeError if an input has padded channels, because the layer would take them
-  /// for real ones. Three channels are stored as four until a layer (a convolution, say) makes channels of its own.
+  /// for real channels. Three channels are stored as four until a layer, such as a convolution, makes its own.
   NodeId add(std::shared_ptr<const Layer> layer, std::vector<NodeId> inputs);
 
-  /// Freezes parameters of the layers added so far, as Model::freezing() does. build() refuses a model in which nothing
-  /// trains.
+  /// Freezes parameters of the layers added so far, as Model::freezing() does. build() throws if no parameter trains.
   void freeze(const std::string& prefix);
 
   /// Returns the model whose output is the node added last, and empties the builder. ShapeError if that output has
-  /// padded channels: after an input of three channels, no layer has made channels of its own.
+  /// padded channels. An example is a model of a three-channel input in which no layer makes channels of its own.
   [[nodiscard]] Model build();
   [[nodiscard]] const Shape& shape(NodeId node) const;
 
  private:
   [[nodiscard]] std::int64_t channels(NodeId node) const;
-  /// Throws ShapeError if channels of x are padding; for layers that would compute with padded channels.
+  /// Throws ShapeError if x has padded channels. Layers that would compute with padded channels call this function.
   void require_all_channels(const std::string& name, NodeId x) const;
   ModelBuilder(std::string name, const Shape& input, InputKind kind);
   /// Appends a layer whose input may have padded channels.
   NodeId add_stored(std::shared_ptr<const Layer> layer, std::vector<NodeId> inputs);
-  /// Appends a layer that keeps zero channels zero: its output has the logical channels of its inputs.
+  /// Appends a layer that keeps zero channels zero. The output has as many logical channels as the inputs.
   NodeId add_channelwise(std::shared_ptr<const Layer> layer, std::vector<NodeId> inputs);
   NodeId add_conv(int axes, const std::string& name, NodeId x, std::int64_t channels, const ConvOptions& options);
   NodeId add_conv_transpose(int axes, const std::string& name, NodeId x, std::int64_t channels,

@@ -14,7 +14,7 @@ Model transformer(const TransformerOptions& o) {
   const LinearOptions inner{.deviation = kDeviation};
   const LinearOptions with_gelu{.deviation = kDeviation, .activation = ops::Activation::gelu_tanh};
   ModelBuilder b = ModelBuilder::for_tokens("transformer", o.length);
-  // Appends the end of a residual branch. Without dropout the product's bias and the addition are one pass.
+  // Appends the end of a residual branch. Without dropout, one pass adds the product's bias and the residual.
   const auto branch = [&](const std::string& name, NodeId x, NodeId y) {
     LinearOptions projection{.deviation = kDeviation / std::sqrt(2.0 * static_cast<double>(o.layers))};
     if (o.dropout == 0) {

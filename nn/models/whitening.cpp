@@ -11,7 +11,7 @@ namespace lockstep::nn {
 
 namespace {
 
-/// A symmetric matrix that rotations make diagonal, and the product of the rotations.
+/// Symmetric matrix that rotations make diagonal, together with the product of these rotations.
 class Jacobi {
  public:
   Jacobi(std::span<const double> matrix, std::size_t n) : n_(n), a_(n * n), v_(n * n) {
@@ -23,13 +23,13 @@ class Jacobi {
     }
   }
 
-  /// Rotates each pair once; returns false when nothing was left to rotate.
+  /// Rotates each pair of axes once. Returns false if all off-diagonal elements were already negligible.
   bool sweep() {
     bool rotated = false;
     for (std::size_t p = 0; p < n_; ++p) {
       for (std::size_t q = p + 1; q < n_; ++q) {
         const double off = a_[p * n_ + q];
-        // A smaller element changes no bit of the two diagonal elements.
+        // An off-diagonal element below this bound changes no bit of the two diagonal elements.
         if (off != 0 && std::abs(off) > 1e-17 * (std::abs(a_[p * n_ + p]) + std::abs(a_[q * n_ + q]))) {
           rotate(p, q);
           rotated = true;
@@ -43,16 +43,16 @@ class Jacobi {
   [[nodiscard]] double vector(std::size_t i, std::size_t element) const { return v_[i * n_ + element]; }
 
  private:
-  /// Makes elements (p, q) and (q, p) zero by the smaller of the two possible angles.
+  /// Makes elements (p, q) and (q, p) zero by a rotation through the smaller of the two possible angles.
   void rotate(std::size_t p, std::size_t q) {
     const double theta = (a_[q * n_ + q] - a_[p * n_ + p]) / (2 * a_[p * n_ + q]);
     const double tangent = std::copysign(1.0, theta) / (std::abs(theta) + std::hypot(theta, 1.0));
     const double cosine = 1 / std::hypot(tangent, 1.0);
     const double sine = tangent * cosine;
-    for (std::size_t k = 0; k < n_; ++k) {  // columns
+    for (std::size_t k = 0; k < n_; ++k) {  // columns p and q
       turn(a_[k * n_ + p], a_[k * n_ + q], cosine, sine);
     }
-    for (std::size_t k = 0; k < n_; ++k) {  // rows
+    for (std::size_t k = 0; k < n_; ++k) {  // rows p and q
       turn(a_[p * n_ + k], a_[q * n_ + k], cosine, sine);
       turn(v_[p * n_ + k], v_[q * n_ + k], cosine, sine);
     }
@@ -69,7 +69,7 @@ class Jacobi {
   std::vector<double> v_;  ///< row i: eigenvector i
 };
 
-/// Sums over all patches of the images: of the byte at each place, and of the product of the bytes at each two places.
+/// Sums over all patches of the images: of the byte at each place of a patch, and of the product of each two bytes.
 struct PatchSums {
   std::vector<std::int64_t> bytes;
   std::vector<std::int64_t> products;
@@ -82,7 +82,7 @@ PatchSums sums_of(const ImageDataset& images, std::int64_t count, std::int64_t s
   const auto places = static_cast<std::size_t>(3 * side * side);
   PatchSums sums{std::vector<std::int64_t>(places), std::vector<std::int64_t>(places * places), 0};
   std::vector<std::uint8_t> image(static_cast<std::size_t>(images.image_bytes()));
-  std::vector<std::int32_t> patch(places);  // values in the order C, H, W
+  std::vector<std::int32_t> patch(places);  // values of one patch in the order C, H, W
   for (std::int64_t i = 0; i < count; ++i) {
     images.read(i, image);
     for (std::int64_t y = 0; y + side <= height; ++y) {
@@ -118,7 +118,7 @@ EigenSystem eigen_of_symmetric(std::span<const double> matrix, std::int64_t n) {
   }
   const auto size = static_cast<std::size_t>(n);
   Jacobi jacobi(matrix, size);
-  constexpr int kMostSweeps = 100;  // the off-diagonal elements shrink quadratically: 6 to 10 sweeps
+  constexpr int kMostSweeps = 100;  // 6 to 10 sweeps suffice, because the off-diagonal elements shrink quadratically
   for (int i = 0; i < kMostSweeps && jacobi.sweep(); ++i) {
   }
   std::vector<std::size_t> order(size);
@@ -142,7 +142,7 @@ EigenSystem eigen_of_symmetric(std::span<const double> matrix, std::int64_t n) {
 std::vector<double> whitening_filters(const ImageDataset& images, const ChannelStatistics& statistics,
                                       const WhiteningOptions& options) {
   constexpr std::int64_t kMostSide = 16;
-  constexpr std::int64_t kMostImages = 1 << 20;  // sums of products over so many images fit 64 bits
+  constexpr std::int64_t kMostImages = 1 << 20;  // most images for which the sums of products fit 64 bits
   require<UsageError>(options.images >= 1 && options.images <= kMostImages, "whitening: images is ", options.images,
                       ", expected 1 to ", kMostImages);
   require<UsageError>(options.side >= 1 && options.side <= kMostSide, "whitening: the side of patches is ",
@@ -177,7 +177,7 @@ std::vector<double> whitening_filters(const ImageDataset& images, const ChannelS
   std::vector<double> filters;
   for (const double sign : {1.0, -1.0}) {
     for (std::size_t i = 0; i < places; ++i) {
-      // An eigenvalue is a mean of squares, so not negative, but rounding can make it so.
+      // An eigenvalue is a mean of squares and so at least 0, but rounding can make it negative.
       const double factor = sign / std::sqrt(std::max(system.values[i], 0.0) + options.epsilon);
       for (std::size_t k = 0; k < places; ++k) {
         filters.push_back(factor * system.vectors[i * places + k]);

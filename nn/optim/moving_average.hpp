@@ -11,49 +11,48 @@ class Schema;
 
 namespace lockstep::nn {
 
-/// An exponential moving average (EMA) of the weights, kept beside them (Polyak and Juditsky 1992;
-/// torch.optim.swa_utils.AveragedModel with use_buffers, torchvision's ExponentialMovingAverage, timm's ModelEmaV3).
-/// After an update
+/// Options of an exponential moving average (EMA) of the weights, kept in addition to the weights (Polyak and Juditsky
+/// 1992; torch.optim.swa_utils.AveragedModel with use_buffers, torchvision's ExponentialMovingAverage, timm's
+/// ModelEmaV3). After an update, all parameters that are not frozen and the rank's running statistics are averaged:
 ///
 ///   average += weight(update) * (value - average)
 ///
-/// for every parameter that is not frozen, and for each rank's running statistics: averaged weights need averaged
-/// statistics. The average lies in the ParameterSet, in checkpoints (with each rank's statistics) and in a model file
-/// of its own beside the model's (nn/step/state_file.hpp). Updates that an optimizer skips count, too.
+/// Averaged weights need averaged statistics. The average lies in the ParameterSet, in checkpoints (with each rank's
+/// statistics) and in ema.safetensors (nn/step/state_file.hpp). Updates that an optimizer skips count, too.
 struct MovingAverageOptions {
-  double decay = 0;  ///< 0 <= decay < 1; 0: no average
-  /// Updates from one averaging to the next, counted over the whole run; the first update averages. torchvision counts
-  /// anew in each epoch.
+  double decay = 0;  ///< 0 <= decay < 1; 0: there is no average
+  /// Number of updates from one averaging to the next, counted over the whole run. The first update averages.
+  /// (torchvision starts to count again in each epoch.)
   std::int64_t every = 1;
-  /// Averagings within the first `copied_updates` updates, and the first averaging after them, copy the weights, as
-  /// torchvision does while its learning rate warms up; timm's update_after_step.
+  /// Averagings within the first `copied_updates` updates copy the weights, and so does the first averaging after them.
+  /// torchvision does this while its learning rate warms up; timm's name is update_after_step.
   std::int64_t copied_updates = 0;
-  bool ramp = false;  ///< the n-th averaging after the copies has a decay of at most 1 - (1 + n)^(-2/3) (timm)
+  bool ramp = false;  ///< true: the n-th averaging after the copies has a decay of at most 1 - (1 + n)^(-2/3) (timm)
 
   [[nodiscard]] bool on() const { return decay > 0; }
-  /// Returns the weight of the parameters in the average after update number `update` of the run, counted from 1: 1
-  /// copies them, 0 leaves the average alone. scheduled: the update's number for copied_updates and ramp. It differs
-  /// from `update` if the run has gone on with another batch size (Trainer::learning_rate()).
+  /// Returns the weight of the parameters in the average after update `update` of the run, counted from 1. A weight of
+  /// 1 copies the parameters, 0 leaves the average unchanged. `scheduled` is the update's number for copied_updates and
+  /// ramp; it differs from `update` if the run continued with another batch size (Trainer::learning_rate()).
   [[nodiscard]] double weight(std::int64_t update, std::int64_t scheduled) const;
   [[nodiscard]] double weight(std::int64_t update) const { return weight(update, update); }
 };
 
-/// The average in a ParameterSet; no view is given if the set has no average.
+/// Views of the average in a ParameterSet. A set without an average gives no views.
 struct MovingAverage {
-  TensorView weights;     ///< a state like the optimizer's: ranks divide it in the same way
-  TensorView statistics;  ///< this rank's, like ParameterSet::statistics()
-  /// The mean of `statistics` over the ranks, for the averaged weights; like evaluation_buffer_arena(), and written by
-  /// the code that averages.
+  TensorView weights;     ///< averaged weights, a state that ranks divide like the optimizer's states
+  TensorView statistics;  ///< averages of this rank's statistics, like ParameterSet::statistics()
+  /// Mean of `statistics` over the ranks, for evaluation with the averaged weights. Like evaluation_buffer_arena(),
+  /// this view is written by the code that averages over ranks.
   TensorView buffers;
 };
-/// Adds an average to the states of a set, all zero when made. StateRegistry::follow() sets it to the weights and
-/// statistics. A second call throws StateError.
+/// Adds an average, at first all zero, to the states of a set. StateRegistry::follow() then sets the average to the
+/// weights and statistics. A second call throws StateError.
 void add_average(Context& context, ParameterSet& parameters);
 [[nodiscard]] MovingAverage average_of(const ParameterSet& parameters);
 
 /// Throws UsageError for values out of range.
 void require_moving_average(const MovingAverageOptions& options);
-/// Returns all settings that decide numbers: "0.999", "0.999 every 32, copied for 100, ramp".
+/// Returns a text of all settings that affect numbers: "0.999", "0.999 every 32, copied for 100, ramp".
 [[nodiscard]] std::string text_of(const MovingAverageOptions& options);
 void describe(Schema& schema, MovingAverageOptions& options);
 

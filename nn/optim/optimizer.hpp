@@ -14,44 +14,44 @@ namespace lockstep::nn {
 
 struct Rule;  // defined in detail/rule.hpp
 
-/// Updates a ParameterSet's arena and, in the same pass, its 16-bit weights. The states are arenas of the set, named as
-/// in PyTorch: "momentum_buffer" (sgd and lars with momentum), "exp_avg" and "exp_avg_sq" (adam, adamw, muon; muon's
-/// velocity is an "exp_avg", too), and the counter "step" (adam, adamw, muon: updates made). A rule of your own has its
-/// own states and that counter.
+/// Updates a ParameterSet's arena and, in the same pass, the set's 16-bit weights. The optimizer's states are arenas of
+/// the set with PyTorch's names: "momentum_buffer" (sgd and lars with momentum), "exp_avg" and "exp_avg_sq" (adam,
+/// adamw, muon; muon's velocity is an "exp_avg", too). adam, adamw and muon also have the counter "step" of updates
+/// made. A user's rule has the states that it names, and that counter.
 ///
-/// With a loss scale (nn/optim/loss_scale.hpp) the updating pass divides the gradients by the scale, and the device
-/// decides the scale of the next step.
+/// With a loss scale (nn/optim/loss_scale.hpp) the pass that updates also divides the gradients by the scale, and the
+/// device decides the scale of the next step.
 ///
-/// With clip_norm, skip_non_finite or a loss scale, the gradients are read once more for the norm of their arena. The
-/// device then decides: gradients with too large a norm are scaled down; an update whose norm is not finite is skipped
-/// as a whole, including the step count. Results of the forward pass are not undone: running statistics of batch norms
-/// have moved if the batch's were finite (kernels/batch_norm.hpp). Nothing waits for the device, and nothing is
-/// allocated after the constructor.
+/// With clip_norm, skip_non_finite or a loss scale, an additional pass over the gradients computes the norm of the
+/// whole arena. The device then decides: it scales gradients down if their norm is too large; if the norm is not
+/// finite, it skips the whole update, including the step count. A skipped update does not undo the forward pass:
+/// running statistics of batch norms have moved if the batch's statistics were finite (kernels/batch_norm.hpp). Nothing
+/// waits for the device, and after the constructor nothing is allocated.
 ///
 /// If the states are divided over ranks (ParameterSet::shard_states()), each rank updates its own parts and the rests
-/// (comm/gradients/shards.hpp). The norm is summed over the ranks, in another order than without division. lars sums
-/// its norms of tensors over the ranks, too, in f64.
+/// of all ranges (comm/gradients/shards.hpp). The norm is summed over the ranks, in another order than without
+/// division. lars also sums its norms of tensors over the ranks, in f64.
 class Optimizer {
  public:
-  /// Adds the states and the loss scale to the set. UsageError for options out of range. divisor: a scalar of
-  /// parameters.dtype() on the device, by which the updating pass divides the gradients; not given: 1. If the divisor
+  /// Adds the states and the loss scale to the set. UsageError for options out of range. The pass that updates divides
+  /// the gradients by `divisor`, a scalar of parameters.dtype() on the device, or by 1 if none is given. If the divisor
   /// is not a positive, finite number, the update is skipped as a whole and the loss scale does not change.
   Optimizer(Context& context, ParameterSet& parameters, const OptimizerOptions& options,
             const TensorView& divisor = {});
   ~Optimizer();
 
-  /// Replaces values (contiguous, f64, on the device) by their sums over the ranks, on the context's stream.
+  /// Replaces `values` (contiguous, f64, on the device) by their sums over the ranks, on the context's stream.
   using SumOverRanks = std::function<void(const TensorView& values)>;
-  /// Begins an update, when the gradients of the whole arena are complete. Call once before update() of the ranges.
-  /// With divided states `sum` is required.
+  /// Begins an update after the gradients of the whole arena are complete. Call once before update() of the ranges.
+  /// `sum` is required if the states are divided.
   void begin(Context& context, const SumOverRanks& sum = {});
-  /// Calls begin(), then update() for this rank's parts and the rests, from the last range of the arena to the first,
-  /// because forward reads the last range first. Calls updated(k) after the update of range k.
+  /// Calls begin(), then update() for this rank's parts and the rests. The order is from the last range of the arena to
+  /// the first. Calls updated(k) after the update of range k.
   void update_shards(Context& context, const TensorView& learning_rate, const SumOverRanks& sum,
                      const std::function<void(int range)>& updated);
-  /// Updates arena elements [begin, end): the whole arena, a bucket or a shard. lars updates whole parameters only
-  /// (ShapeError), and with divided states only by update_shards() (StateError). muon updates all trainable elements at
-  /// once (ShapeError). learning_rate: f64 scalar on the device.
+  /// Updates arena elements [begin, end): the whole arena, a bucket or a shard. learning_rate is an f64 scalar on the
+  /// device. lars updates whole parameters only (ShapeError); with divided states it updates only by update_shards()
+  /// (StateError). muon updates all trainable elements at once (ShapeError).
   void update(Context& context, const TensorView& learning_rate, std::int64_t begin, std::int64_t end);
   /// Calls begin(), then update() for all parameters that are not frozen.
   void update(Context& context, const TensorView& learning_rate) {
@@ -59,25 +59,25 @@ class Optimizer {
     update(context, learning_rate, 0, parameters_.trainable_numel());
   }
 
-  /// The norm of the gradients of the last update, before clipping and without the loss scale; f64 scalar on the
-  /// device. Given with clip_norm, skip_non_finite or a loss scale.
+  /// The norm of the last update's gradients, before clipping and without the loss scale: an f64 scalar on the device.
+  /// Given with clip_norm, skip_non_finite or a loss scale.
   [[nodiscard]] const TensorView& gradient_norm() const { return norm_; }
-  /// Updates skipped since the constructor because of that norm; i64 scalar on the device. Given when gradient_norm()
-  /// is.
+  /// Number of updates skipped since the constructor because of gradient_norm(): an i64 scalar on the device. Given
+  /// when gradient_norm() is given.
   [[nodiscard]] const TensorView& skipped() const { return skipped_; }
-  [[nodiscard]] std::size_t bytes() const;  ///< allocated bytes, without the states
+  [[nodiscard]] std::size_t bytes() const;  ///< number of allocated bytes, without the states
 
  private:
   [[nodiscard]] bool counts() const { return step_.given(); }
-  /// True when the norm of the gradients is needed.
+  /// True if the update needs the norm of the gradients.
   [[nodiscard]] bool measures() const {
     return options_.clip_norm > 0 || options_.skip_non_finite || options_.loss_scale.scales();
   }
   void measure(Context& context, const SumOverRanks& sum);
   /// Describes the update of arena elements [begin, end), without states.
   [[nodiscard]] ops::ArenaUpdate update_of(const TensorView& learning_rate, std::int64_t begin, std::int64_t end) const;
-  /// Calls f(begin, end, of_all) for this rank's part of a range, and with of_all for the rest, which all ranks have.
-  /// Does not call f for an empty part or rest.
+  /// Calls f(begin, end, of_all) for this rank's part of a range with of_all = false, and for the range's rest, which
+  /// all ranks update, with of_all = true. Skips an empty part or rest.
   template <class F>
   void for_own(const comm::Shards& range, F&& f) const;
   [[nodiscard]] bool has_factor() const { return measures() || divisor_.given(); }
@@ -88,15 +88,15 @@ class Optimizer {
   std::vector<TensorView> states_;
   std::vector<TensorView> state_ranges_;  ///< ranges of the states for the current update
   TensorView step_;
-  Buffer memory_;  ///< memory of the scalars and the workspace below
+  Buffer memory_;  ///< holds the scalars and the workspace below
   TensorView factor_;
   TensorView skip_;
-  TensorView squared_norm_;  ///< scalar; with divided states two numbers per range: own part, rest
-  TensorView sums_;          ///< the rule's sums over whole tensors, with divided states
-  bool has_sums_ = false;    ///< sums_ holds the sums of this update
+  TensorView squared_norm_;  ///< scalar; with divided states two numbers per range, for the rank's part and the rest
+  TensorView sums_;          ///< the rule's sums over whole tensors, if states are divided
+  bool has_sums_ = false;    ///< true if sums_ holds the sums of the current update
   TensorView norm_;
   TensorView skipped_;
-  TensorView workspace_;  ///< for the norm of all gradients, and for the rule after it
+  TensorView workspace_;  ///< scratch of the norm, then of the rule
 };
 
 }  // namespace lockstep::nn

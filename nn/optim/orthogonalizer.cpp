@@ -17,11 +17,10 @@ namespace {
 
 constexpr int kIterations = 5;
 constexpr double kEpsilon = 1e-37;  // f32 can hold 1 / kEpsilon; matrices of larger norm get the Frobenius norm 1
-constexpr std::int64_t kMostElements = std::int64_t{1} << 24;  // elements of a batch, unless one matrix has more
+constexpr std::int64_t kMostElements = std::int64_t{1} << 24;  // most elements in a batch, unless one matrix has more
 
-/// Plans a product. On the host it takes the choice whose bits do not depend on threads or processors, else the first
-/// choice that gives the same bits in every run. Each rank computes the same update by itself and must get the same
-/// bits.
+/// Plans a product that gives the same bits in every run, because each rank computes the same update alone. On the
+/// host the choice is "reference", whose bits do not depend on threads or processors; else the first deterministic one.
 std::unique_ptr<ops::MatmulPlan> planned(Context& context, const ops::MatmulDesc& desc) {
   if (context.device().kind == DeviceKind::cpu) {
     return ops::plan_matmul(context, desc, "reference");
@@ -38,18 +37,18 @@ std::unique_ptr<ops::MatmulPlan> planned(Context& context, const ops::MatmulDesc
 
 }  // namespace
 
-/// Matrices of one shape, computed together as (batch, rows, columns); k is the shorter side.
+/// Matrices of one shape, which are computed together as (batch, rows, columns). k is the length of the shorter side.
 struct Orthogonalizer::Group {
   std::vector<Matrix> matrices;
-  TensorView squares;  ///< squared norms of the matrices, (batch) f64
-  TensorView factors;  ///< inverse norms of the matrices, (batch)
+  TensorView squares;  ///< squared norms of the matrices, f64 (batch)
+  TensorView factors;  ///< inverse norms of the matrices (batch)
   TensorView norm_workspace;
-  TensorView x, next;     ///< (batch, rows, columns), of the products' type
-  TensorView gram, poly;  ///< (batch, k, k), of the products' type
+  TensorView x, next;     ///< matrices of one iteration and the next, in the products' type: (batch, rows, columns)
+  TensorView gram, poly;  ///< A = gram and polynomial of A, in the products' type: (batch, k, k)
   TensorView workspace;
-  std::unique_ptr<ops::MatmulPlan> gram_of_x;  ///< gram = X X^T, or X^T X unless wide()
+  std::unique_ptr<ops::MatmulPlan> gram_of_x;  ///< gram = X X^T if wide(), otherwise X^T X
   std::unique_ptr<ops::MatmulPlan> square;     ///< poly = gram * gram
-  std::unique_ptr<ops::MatmulPlan> product;    ///< next X = poly * X, or X * poly
+  std::unique_ptr<ops::MatmulPlan> product;    ///< next X = poly * X if wide(), otherwise X * poly
 
   [[nodiscard]] bool wide() const { return matrices.front().rows <= matrices.front().columns; }
 };
@@ -77,7 +76,7 @@ Orthogonalizer::Orthogonalizer(Context& context, const std::vector<Matrix>& matr
     }
   }
 
-  // All groups share one piece of memory; each group divides it in its own way.
+  // All groups share one block of memory, which each group divides in its own way.
   std::size_t bytes = 0;
   const auto divide = [&](Group& group, std::byte* memory) {
     std::size_t at = 0;

@@ -11,30 +11,31 @@
 
 namespace lockstep::nn {
 
-/// Replaces matrices M = U S V^T by approximately U V^T, for Muon (kernels/muon.hpp): M is scaled to the Frobenius norm
-/// 1, then five Newton-Schulz iterations X = (a I + b A + c A A) X with A = X X^T (for more rows than columns X (..)
-/// with A = X^T X) bring its singular values near 1. Matrices of one shape are computed together, as batches.
+/// Replaces matrices M = U S V^T by approximately U V^T, for Muon (kernels/muon.hpp). M is first scaled to the
+/// Frobenius norm 1. Then five Newton-Schulz iterations X = (a I + b A + c A A) X with A = X X^T bring the singular
+/// values near 1. A matrix with more rows than columns uses X (..) with A = X^T X. Matrices of one shape are computed
+/// together, as batches.
 class Orthogonalizer {
  public:
-  /// A matrix (rows, columns), row-major, that begins at element `offset` of an arena.
+  /// A row-major matrix (rows, columns) that begins at element `offset` of an arena.
   struct Matrix {
     std::int64_t offset = 0;
     std::int64_t rows = 1;
     std::int64_t columns = 1;
   };
 
-  /// Plans the products and allocates their memory. UnsupportedError if no deterministic product is available. arena:
-  /// type of the matrices, f32, on the host also f64. compute: type of the products: the same type, bf16 or f16.
+  /// Plans the products and allocates their memory. `arena` is the matrices' type: f32, on the host also f64. `compute`
+  /// is the products' type: the same type, bf16 or f16. UnsupportedError if no deterministic product is available.
   Orthogonalizer(Context& context, const std::vector<Matrix>& matrices, DType arena, DType compute);
   Orthogonalizer(Orthogonalizer&&) noexcept;
   Orthogonalizer& operator=(Orthogonalizer&&) noexcept;
   ~Orthogonalizer();
 
-  /// Enqueues the replacement of all matrices in the arena, (n) and contiguous, which must hold finite numbers. A
-  /// matrix of zeros stays zero. Allocates nothing and does not wait. Deterministic; on the host the bits do not depend
-  /// on the number of threads.
+  /// Enqueues the replacement of all matrices in the arena, a contiguous vector that must hold finite numbers. A matrix
+  /// of zeros stays zero. Allocates nothing and does not wait. The result is deterministic; on the host its bits do not
+  /// depend on the number of threads.
   void run(Context& context, const TensorView& arena);
-  [[nodiscard]] std::size_t bytes() const;  ///< bytes that the constructor has allocated
+  [[nodiscard]] std::size_t bytes() const;  ///< number of bytes that the constructor has allocated
 
  private:
   struct Group;

@@ -10,9 +10,9 @@
 
 namespace lockstep::nn {
 
-/// An optimizer of your own: it turns gradients into an update. Optimizer keeps the states (checkpoints hold them),
-/// clips, divides and skips, and rounds the parameters for 16-bit plans. All ranks need the same rule; several
-/// optimizers may share one rule.
+/// Base class of an optimizer rule of your own, which turns gradients into an update. The Optimizer keeps the rule's
+/// states (checkpoints hold them), clips, divides and skips, and rounds the parameters for 16-bit plans. All ranks need
+/// the same rule. Several optimizers may share one rule.
 ///
 ///   struct Signs final : nn::UpdateRule {                            // on the host; signSGD, Bernstein et al. 2018
 ///     std::string name() const override { return "signs"; }
@@ -28,22 +28,23 @@ class UpdateRule {
   UpdateRule& operator=(const UpdateRule&) = delete;
   virtual ~UpdateRule() = default;
 
-  /// The rule's name in checkpoints and messages; an OptimizerKind must not have the same name. A run resumes only with
-  /// the same name.
+  /// Returns the rule's name in checkpoints and messages. The name must not be that of an OptimizerKind. A run resumes
+  /// only with the same name.
   [[nodiscard]] virtual std::string name() const = 0;
-  /// The numbers that decide what the rule does, as text: "beta 0.9". A resumed run reports numbers that differ.
+  /// Returns the numbers that decide what the rule does, as text: "beta 0.9". A resumed run reports changed numbers.
   [[nodiscard]] virtual std::string settings() const { return {}; }
-  /// Names of the rule's states: arenas like that of the parameters, zero before the first update, kept in checkpoints.
-  /// No state of the parameter set may have such a name ("parameters", "statistics", ...; StateError).
+  /// Returns the names of the rule's states. Each state is an arena like that of the parameters, zero before the first
+  /// update, and kept in checkpoints. StateError for the name of a state of the set ("parameters", "statistics", ...).
   [[nodiscard]] virtual std::vector<std::string> states() const { return {}; }
 
   struct States {
-    std::span<const TensorView> arenas;  ///< (n), of the parameters' type, in the order of states()
-    TensorView step;                     ///< i64 scalar: the number of this update, 1 for the first
+    std::span<const TensorView> arenas;  ///< arenas in the order of states(), (n), of the parameters' type
+    TensorView step;                     ///< number of this update, 1 for the first: i64 scalar
   };
-  /// Enqueues the update of a range of the arena on the context's stream. The function must not wait or allocate, and
-  /// must read from the device what changes from step to step: the call may be captured once and replayed. `update` is
-  /// a checked ops::ArenaUpdate: factor, skip and clip_value may be given and must be respected; copy is not given.
+  /// Enqueues the update of a range of the arena on the context's stream. The function must not wait or allocate. The
+  /// call may be captured once and replayed, so the function must read numbers that change between steps from the
+  /// device. `update` is a checked ops::ArenaUpdate. It may have a factor, skip and clip_value, and the rule must
+  /// respect these; it never has a copy.
   virtual void update(Context& context, const ops::ArenaUpdate& update, const States& states) const = 0;
 };
 

@@ -9,25 +9,25 @@
 /// Functions that save and resume the checkpoints of a Trainer.
 namespace lockstep::nn {
 
-/// Returns all of a run's identity that the trainer knows. Programs add the other options that decide their numbers.
+/// Returns the part of a run's identity that the trainer knows. Programs add the other options that decide numbers.
 [[nodiscard]] RunIdentity identity_of(const Trainer& trainer);
 
-/// Writes the trainer's state by write_checkpoint(). Running statistics are averaged over the ranks, each rank weighted
-/// by the samples that it has seen. Collective; rank 0 writes; every rank gets the same error (WriteError).
+/// Writes the trainer's state by write_checkpoint(). First averages the running statistics over the ranks, weighted by
+/// the samples that each rank has seen. Collective: rank 0 writes, and every rank gets the same error (WriteError).
 void save_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicator& control, const RunIdentity& identity,
                      const RunProgress& progress, int keep = 0);
 
-/// Reads a checkpoint, so that the run continues bit for bit; every rank reads the files itself. Returns the
-/// differences between the checkpoint's identity and `identity`, one a line, empty when the continuation is exact. With
-/// virtual ranks it is exact on any number of ranks; DataError for another number of virtual ranks. Without them, every
-/// rank continues from the averaged statistics if the number of ranks differs. With another global batch the run
-/// continues after the samples that were trained on (Trainer::continued()).
+/// Reads a checkpoint, so that the run continues bit for bit. Every rank reads the files by itself. Returns the
+/// differences between the checkpoint's identity and `identity`, one per line; an empty text means an exact
+/// continuation. With virtual ranks a run continues exactly on any number of ranks; another number of virtual ranks is
+/// a DataError. Without them, if the number of ranks differs, every rank continues from the averaged statistics. With
+/// another global batch the run continues after the samples that were trained on (Trainer::continued()).
 [[nodiscard]] std::string resume_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicator& control,
                                             const RunIdentity& identity, RunProgress& progress);
 
-/// Calls resume_checkpoint() if rank 0 finds a checkpoint in DIR, else does nothing. Returns where the run stands.
-/// Collective, with the same error on every rank when ranks read different states. Prints nothing: the differences are
-/// in `differences`.
+/// Calls resume_checkpoint() if rank 0 finds a checkpoint in DIR; otherwise does nothing. Returns where the run stands.
+/// Collective; every rank gets the same error if the ranks read different states. Prints nothing, but writes the
+/// differences to `differences`.
 [[nodiscard]] RunProgress resume_if_there(const std::string& dir, Trainer& trainer, comm::Communicator& control,
                                           const RunIdentity& identity, std::string* differences = nullptr);
 

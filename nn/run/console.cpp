@@ -28,12 +28,12 @@ std::string format(const char* pattern, Args... args) {
   return line;
 }
 
-/// Formats the number by the pattern; "-" for NaN.
+/// Formats a number by the pattern. NaN becomes "-".
 std::string figure(const char* pattern, double value) {
   return std::isnan(value) ? "-" : format(pattern, value);
 }
 
-/// Formats metrics: "  bits_per_byte 2.345".
+/// Formats metrics as "  bits_per_byte 2.345".
 std::string text_of(const MetricValues& metrics) {
   std::string text;
   for (const auto& [name, value] : metrics) {
@@ -121,7 +121,7 @@ Console::~Console() {
   try {
     clear_bar();
     out_.flush();
-  } catch (...) {  // the stream throws: the line stays
+  } catch (...) {  // the stream throws; the line stays
   }
 }
 
@@ -160,7 +160,7 @@ void Console::on_epoch_end(const EpochEvent& event) {
        << format("  %.0f ", event.samples_per_second) << options_.samples << "/s  " << duration_text(event.seconds)
        << skipped << diverged << '\n'
        << std::flush;
-  last_step_ = -1;  // evaluation does not count as time of a step
+  last_step_ = -1;  // evaluation time does not count as time of a step
 }
 
 }  // namespace lockstep::nn

@@ -9,19 +9,19 @@
 
 namespace lockstep::nn {
 
-/// Shows a run to people. On a terminal: a progress line, redrawn in place and cut to the terminal's width, with images
-/// (or samples of another name) per second and the time left. Elsewhere: a plain line per event. Both print one line
-/// per epoch. Writes only to the given stream.
+/// Shows a run to people. On a terminal a progress line is redrawn in place and cut to the terminal's width; it shows
+/// images (or samples of another name) per second and the time left. Elsewhere each event is a plain line. Both print
+/// one line per epoch. Writes only to the given stream.
 class Console final : public RunObserver {
  public:
   struct Options {
     bool terminal = false;
     std::string samples = "samples";  ///< word for samples
     bool accuracies = true;           ///< false for a regression, which has no accuracy
-    int columns = 0;                  ///< width of the terminal; 0: terminal_columns(), asked at each report
+    int columns = 0;                  ///< width of the terminal; 0: terminal_columns(), called at each report
   };
   Console(std::ostream& out, Options options) : out_(out), options_(std::move(options)) {}
-  ~Console() override;  ///< removes a progress line that an error has left, so that the error's text begins a line
+  ~Console() override;  ///< removes a progress line that an error has left; the error's text then begins a line
   Console(const Console&) = delete;
   Console& operator=(const Console&) = delete;
 
@@ -29,7 +29,7 @@ class Console final : public RunObserver {
   void on_report(const ReportEvent& event) override;
   void on_epoch_end(const EpochEvent& event) override;
   void on_run_end(const RunResult& result) override;  ///< ends the progress line
-  void note(const std::string& text);                 ///< prints a line of its own
+  void note(const std::string& text);                 ///< prints `text` as a line of its own
 
  private:
   void clear_bar();
@@ -37,20 +37,20 @@ class Console final : public RunObserver {
   std::ostream& out_;
   Options options_;
   RunBegin run_;
-  double seconds_per_step_ = 0;  ///< smoothed over reports
+  double seconds_per_step_ = 0;  ///< mean over reports, the newest with weight 0.2
   std::int64_t last_step_ = -1;
   double last_time_ = 0;
   bool bar_drawn_ = false;
 };
 
-/// True when standard output is a terminal that can clear a line (TERM is set and not "dumb"). mpirun gives every rank
-/// a terminal even when its own output goes to a file; then the parent's standard output decides.
+/// Returns true if standard output is a terminal that can clear a line (TERM is set and not "dumb"). mpirun gives every
+/// rank a terminal even if mpirun's own output goes to a file. So the parent's standard output decides under mpirun.
 [[nodiscard]] bool output_is_terminal();
 
 /// Returns the columns of the terminal on standard output or standard input, else the variable COLUMNS, else 80.
 [[nodiscard]] int terminal_columns();
 
-/// Formats a duration: "1 h 02 min", "3 min 20 s", "12 s".
+/// Formats a duration as "1 h 02 min", "3 min 20 s" or "12 s".
 [[nodiscard]] std::string duration_text(double seconds);
 
 }  // namespace lockstep::nn

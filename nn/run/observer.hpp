@@ -12,18 +12,18 @@ namespace lockstep::nn {
 
 enum class RunEnd : unsigned char {
   finished,
-  stopped,      ///< stopped by RunOptions::stop
-  out_of_time,  ///< stopped by RunOptions::max_seconds
-  no_better     ///< finished by RunOptions::patience
+  stopped,      ///< the run was stopped by RunOptions::stop
+  out_of_time,  ///< the run was stopped by RunOptions::max_seconds
+  no_better     ///< the run finished by RunOptions::patience
 };
 
-// Events of a run. Unless a comment says otherwise, numbers cover all ranks and are the same on every rank.
+// Events of a run. Unless a comment says otherwise, the numbers cover all ranks and are the same on every rank.
 
 struct RunBegin {
   Position position;                   ///< position at which the run begins or continues
-  std::int64_t epochs = 0;             ///< epochs of the whole run, including one that RunOptions::steps cuts
-  std::int64_t total_steps = 0;        ///< steps of the whole run
-  std::int64_t batches_per_epoch = 0;  ///< steps of an epoch
+  std::int64_t epochs = 0;             ///< epochs of the whole run, including an epoch that RunOptions::steps cuts
+  std::int64_t total_steps = 0;        ///< number of steps in the whole run
+  std::int64_t batches_per_epoch = 0;  ///< number of steps in an epoch
 };
 
 struct EpochBegin {
@@ -31,7 +31,7 @@ struct EpochBegin {
   std::int64_t step = 0;   ///< number of steps done
 };
 
-/// A step that is about to be enqueued, or was just enqueued: the device may still compute it.
+/// A step that will be enqueued next, or was just enqueued. In the second case the device may still compute it.
 struct StepEvent {
   std::int64_t epoch = 0;  ///< number of epochs done before this step
   std::int64_t step = 0;   ///< number of the step, 1 for the first of the run
@@ -41,30 +41,30 @@ struct StepEvent {
 struct ReportEvent {
   std::int64_t epoch = 0;  ///< number of epochs done before this one
   std::int64_t step = 0;   ///< last step that the report covers
-  std::int64_t batch = 0;  ///< batches of this epoch so far
+  std::int64_t batch = 0;  ///< number of batches done in this epoch
   double loss = 0;         ///< mean over the samples of all ranks since the last report
   double accuracy = 0;     ///< accuracy on the training batches; NaN for regressions, which have none
   double learning_rate = 0;
   double samples_per_second = 0;
-  /// Seconds per step in which gradient communication was not hidden, on this rank. Negative: steps ran as a CUDA
-  /// graph, which is not timed.
+  /// Seconds per step in which gradient communication on this rank was not hidden. Negative: steps ran as a CUDA graph,
+  /// in which communication is not timed.
   double comm_exposed_s = 0;
   MetricValues metrics;  ///< your own metrics (RunMetric::of_report)
 };
 
-/// A step whose update was skipped because gradients were not finite (TrainStepOptions::check_gradients).
+/// A step with gradients that were not finite, so that its update was skipped (TrainStepOptions::check_gradients).
 struct NonFiniteEvent {
   std::int64_t step = 0;
-  std::string gradients;  ///< Trainer::non_finite_gradients()
+  std::string gradients;  ///< text of Trainer::non_finite_gradients()
 };
 
 struct EvaluationBegin {
   std::int64_t step = 0;  ///< number of steps done
 };
 
-/// A micro-batch of an evaluation that was enqueued on this rank. For your own sums over outputs; start them again at
-/// on_evaluation_begin(). Work on the trainer's stream may read the outputs until the next event; copy_now() copies
-/// them to the host in f32, whatever their type, layout and device (runtime/tensor/copy.hpp).
+/// A micro-batch of an evaluation that was enqueued on this rank, for your own sums over outputs. Begin the sums again
+/// in on_evaluation_begin(). Work on the trainer's stream may read the outputs until the next event. copy_now() copies
+/// outputs of any type, layout and device to the host in f32 (runtime/tensor/copy.hpp).
 struct EvaluationBatch {
   const Batch& batch;        ///< fields on the host; the first `valid` (>= 0) rows count
   const TensorView& output;  ///< (rows, output shape) on the device, as the plan computes it
@@ -73,11 +73,11 @@ struct EvaluationBatch {
 struct EvaluationEvent {
   std::int64_t step = 0;
   double loss = 0;      ///< mean over the test set
-  double accuracy = 0;  ///< fraction of the labels; NaN for regressions
+  double accuracy = 0;  ///< fraction of correct labels; NaN for regressions
   int top_k = 0;        ///< the k of top_k_accuracy: PlanOptions::top_k
   double top_k_accuracy = 0;
-  double correct = 0;    ///< samples whose label is the largest output; weighted where samples have weights
-  double samples = 0;    ///< samples of the test set
+  double correct = 0;    ///< samples whose label has the largest output; weighted if samples have weights
+  double samples = 0;    ///< number of samples in the test set
   MetricValues metrics;  ///< your own metrics (RunMetric::of_evaluation)
 };
 
@@ -88,10 +88,10 @@ struct EpochEvent {
   double train_accuracy = 0;  ///< NaN for regressions
   EvaluationEvent test;
   double samples_per_second = 0;     ///< speed of training, without evaluation
-  double comm_exposed_s = 0;         ///< seconds over the epoch on this rank; negative: not timed
+  double comm_exposed_s = 0;         ///< exposed communication of this rank in the epoch; negative: not timed
   double seconds = 0;                ///< seconds of the epoch, with evaluation
-  std::int64_t skipped_updates = 0;  ///< Trainer::skipped_updates()
-  /// Bytes of a rank's gradients in a step, and their bytes when they are sent (GradientReducer::sent_bytes()).
+  std::int64_t skipped_updates = 0;  ///< see Trainer::skipped_updates()
+  /// Bytes of a rank's gradients in a step, and the bytes that are sent for them (GradientReducer::sent_bytes()).
   std::int64_t gradient_bytes = 0;
   std::int64_t sent_bytes = 0;
   std::int64_t peak_bytes = -1;  ///< peak of memory in use on this rank's device; -1: not counted
@@ -105,12 +105,12 @@ struct CheckpointEvent {
 
 struct RunResult {
   RunEnd end = RunEnd::finished;
-  RunProgress progress;  ///< progress at the end
+  RunProgress progress;  ///< progress at the end of the run
 };
 
-/// An observer of a run: console, log, images, a metric of your own. It is called on every rank, between steps, in
-/// the order of events. A slow call delays the host; a call that waits for the device delays the device. An exception
-/// ends the run on this rank.
+/// Base class of an observer of a run, such as a console, a log or a metric of your own. It is called on every rank,
+/// between steps, in the order of events. A slow call delays the host. A call that waits for the device delays the
+/// device. An exception ends the run on this rank.
 class RunObserver {
  public:
   RunObserver() = default;
@@ -132,7 +132,7 @@ class RunObserver {
   virtual void on_run_end(const RunResult&) {}               ///< not called after an error
 };
 
-/// Several observers as one, called in the order in which they were added. The observers must outlive this object.
+/// Joins several observers into one, which calls them in the order of add(). The observers must outlive this object.
 class RunObservers final : public RunObserver {
  public:
   RunObservers& add(RunObserver& observer) {
@@ -163,8 +163,8 @@ class RunObservers final : public RunObserver {
   std::vector<RunObserver*> observers_;
 };
 
-/// One rank's part of a metric. A mean over items whose number differs between ranks is given as sum and amount. A
-/// plain number has amount 1: if all ranks give the same number the result is that number, else their mean.
+/// One rank's part of a metric. Give a mean over items as sum and amount, because ranks may have different numbers of
+/// items. A plain number has amount 1; the result is the mean of all ranks' numbers, or the number if they are equal.
 struct MetricPart {
   double sum = 0;
   double amount = 1;
@@ -173,15 +173,15 @@ struct MetricPart {
   MetricPart(double s, double a) : sum(s), amount(a) {}
 };
 
-/// A metric of your own. It appears in the console, in metrics.jsonl and, for an evaluation, in checkpoints:
+/// A metric of your own. It appears in the console, in metrics.jsonl and, if it is of an evaluation, in checkpoints:
 ///
 ///   options.metrics = {{.name = "bits_per_byte", .of_evaluation = [](const auto& e) { return e.loss / M_LN2; }}};
 ///
-/// The functions are called on every rank with the results of all ranks (events without `metrics`). The returned parts
-/// are summed over the ranks, in rank order: the metric is sum of sums / sum of amounts. An observer that collects data
+/// The functions are called on every rank with the results of all ranks; `metrics` of the event is then empty. The
+/// ranks' parts are added in rank order, and the metric is sum of sums / sum of amounts. An observer that collects data
 /// for the functions must do so on every rank.
 struct RunMetric {
-  std::string name{};  ///< lower-case letters, digits and '_'; not a name that metrics.jsonl already has
+  std::string name{};  ///< lower-case letters, digits and '_'; not a name that metrics.jsonl already uses
   std::function<MetricPart(const ReportEvent&)> of_report{};
   std::function<MetricPart(const EvaluationEvent&)> of_evaluation{};
 };

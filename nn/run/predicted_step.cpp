@@ -12,9 +12,9 @@
 namespace lockstep::nn {
 namespace {
 
-/// Returns the bytes that an update of this rank reads and writes. For each parameter it reads the gradient, once more
-/// if the norm of all gradients is computed; reads and writes the value and each state; and writes the 16-bit weight.
-/// The average of the weights is one of the states; its own pass reads the value once more.
+/// Returns the bytes that an update of this rank reads and writes. For each parameter the update reads the gradient
+/// (once more if the norm of all gradients is computed), reads and writes the value and each state, and writes the
+/// 16-bit weight. The average of the weights is one of the states; its own pass reads the value once more.
 double update_bytes(const ParameterSet& parameters, const OptimizerOptions& options) {
   const bool norm = options.clip_norm > 0 || options.skip_non_finite || options.loss_scale.scales();
   const double accesses = 3.0 + 2.0 * static_cast<double>(parameters.state_names().size()) + (norm ? 1.0 : 0.0) +
@@ -24,9 +24,9 @@ double update_bytes(const ParameterSet& parameters, const OptimizerOptions& opti
          (accesses * static_cast<double>(size_of(parameters.dtype())) + rounded);
 }
 
-constexpr int kSteps = 4;  // lockstep-scale needs at least three in a row
+constexpr int kSteps = 4;  // lockstep-scale needs at least three steps in a row
 
-/// Returns the timeline of kSteps steps, one after the other, from time 0.
+/// Returns the timeline of kSteps steps in a row, from time 0 on.
 RankTimeline predicted_timeline(Trainer& trainer, const GpuPrediction& prediction, int micro_batches) {
   using Lane = SpanRecorder::Lane;
   RankTimeline part;
@@ -54,7 +54,7 @@ RankTimeline predicted_timeline(Trainer& trainer, const GpuPrediction& predictio
       part.spans.push_back({name, Lane::compute, step, begin, std::llround(1e9 * now_s)});
     };
     for (int micro_batch = 1; micro_batch <= micro_batches; ++micro_batch) {
-      std::vector<int> missing(gradients.size());  // writes still to come, by gradient
+      std::vector<int> missing(gradients.size());  // number of writes still to come, for each gradient
       for (std::size_t i = 0; i < gradients.size(); ++i) {
         missing[i] = gradients[i].expected_writes;
       }

@@ -14,7 +14,7 @@
 #include <lockstep/runtime/files/json.hpp>
 #include <lockstep/runtime/stream/span_recorder.hpp>
 
-/// The timeline of some steps on all ranks: a file for viewers, and a summary in a few numbers.
+/// The timeline of some steps on all ranks, as a file for viewers and as a summary in a few numbers.
 namespace lockstep::nn {
 
 /// One rank's part of a timeline. Times are in nanoseconds of rank 0's clock.
@@ -22,27 +22,27 @@ struct RankTimeline {
   int rank = 0;
   std::vector<SpanRecorder::Name> names{};
   std::vector<SpanRecorder::Span> spans{};
-  std::int64_t dropped = 0;         ///< number of spans for which there was no room
+  std::int64_t dropped = 0;         ///< number of spans for which there was no memory
   std::int64_t clock_error_ns = 0;  ///< largest error of the times
 };
 
-/// Converts a rank's spans to rank 0's time.
+/// Converts the times of a rank's spans to rank 0's clock.
 [[nodiscard]] RankTimeline rank_timeline(int rank, const SpanRecorder& recorder, std::vector<SpanRecorder::Span> spans,
                                          const comm::AlignedClock& clock);
 
-/// Calls take() on rank 0 with the parts of all ranks, in rank order; one part is in memory at a time. An exception of
-/// take() is thrown when all parts have come. Collective.
+/// Calls take() on rank 0 with the parts of all ranks, in rank order. Only one part is in memory at a time. If take()
+/// throws, the exception is thrown again after all parts have arrived. Collective.
 void gather_timelines(comm::Communicator& control, const RankTimeline& own,
                       const std::function<void(const RankTimeline&)>& take);
 
-/// A file in Chrome's trace event format, which ui.perfetto.dev and chrome://tracing open: one process per rank, with
-/// the threads compute, communication and host; complete events ("X"), and an instant ("i") when a bucket is ready.
+/// A file in Chrome's trace event format, for ui.perfetto.dev and chrome://tracing. Each rank is a process with the
+/// threads compute, communication and host. Spans are complete events ("X"); an instant ("i") marks a ready bucket.
 class TimelineFile {
  public:
-  /// Replaces the file by a timeline without events, so that the file is valid JSON however the run ends. UsageError
-  /// when something else than a timeline is there, FileError when the file cannot be written.
+  /// Replaces the file by a timeline without events, so that the file is valid JSON even if the run fails. UsageError
+  /// if the path holds something other than a timeline. FileError if the file cannot be written.
   static void start(const std::string& path);
-  /// Writes to a temporary file beside `path`, by which finish() replaces `path`. Times count from origin_ns.
+  /// Opens a temporary file next to `path`. finish() then replaces `path` by that file. Times count from origin_ns.
   TimelineFile(std::string path, std::int64_t origin_ns);
   void add(const RankTimeline& part);
   void finish();
@@ -58,18 +58,18 @@ class TimelineFile {
   std::string text_;  ///< text that is not yet written
 };
 
-/// Summary of a timeline.
+/// A summary of a timeline in a few numbers.
 class TimelineSummary {
  public:
-  /// Communication of one rank over the steps, in seconds. Collectives: the sums of buckets, the exchanges of
+  /// Communication of one rank over all steps, in seconds. It consists of collectives: sums of buckets and exchanges of
   /// parameters.
   struct Communication {
-    double total_s = 0;    ///< all collectives, from begin to end
-    double hidden_s = 0;   ///< part during which the rank computed: a layer, the update
-    double exposed_s = 0;  ///< part during which the rank did not compute
+    double total_s = 0;    ///< time of all collectives, from begin to end
+    double hidden_s = 0;   ///< part in which the rank also computed a layer or the update
+    double exposed_s = 0;  ///< part in which the rank did not compute
   };
-  /// How often a rank was the last of all whose bucket was ready, and how long the first rank had then waited for that
-  /// rank in the bucket's sum.
+  /// How often a rank was the last one to have a bucket ready, and for how long the first rank with that bucket had
+  /// then waited for it in the bucket's sum.
   struct WaitedFor {
     std::int64_t times = 0;
     double seconds = 0;
@@ -77,13 +77,14 @@ class TimelineSummary {
 
   void add(const RankTimeline& part);  ///< call in rank order
 
-  [[nodiscard]] const std::vector<Communication>& communication() const { return communication_; }  ///< by rank
-  [[nodiscard]] std::vector<WaitedFor> waited_for() const;                                          ///< by rank
+  [[nodiscard]] const std::vector<Communication>& communication() const { return communication_; }  ///< index: rank
+  [[nodiscard]] std::vector<WaitedFor> waited_for() const;                                          ///< index: rank
   [[nodiscard]] std::int64_t steps() const { return spans_ > 0 ? last_ - first_ + 1 : 0; }
-  /// Returns three lines in the style of the header. file: path of the timeline.
+  /// Returns three lines in the style of the header. `file` is the path of the timeline.
   [[nodiscard]] std::string text(const std::string& file) const;
-  /// Returns first_step, last_step, spans, dropped, clock_error_s; communication_s, hidden_s, exposed_s: per step, mean
-  /// of the ranks; ranks: an array by rank of these three numbers and last_ready, waited_for_s: over all steps.
+  /// Returns first_step, last_step, spans, dropped and clock_error_s; communication_s, hidden_s and exposed_s per step,
+  /// as the mean over the ranks; and `ranks`, an array by rank of the same three numbers with last_ready and
+  /// waited_for_s over all steps.
   [[nodiscard]] Json::Object json() const;
 
  private:
@@ -94,7 +95,7 @@ class TimelineSummary {
   };
   [[nodiscard]] Communication mean_of_a_step() const;
   std::vector<Communication> communication_;
-  std::map<std::pair<std::int64_t, int>, std::vector<Arrival>> arrivals_;  ///< by step and bucket
+  std::map<std::pair<std::int64_t, int>, std::vector<Arrival>> arrivals_;  ///< arrivals for each step and bucket
   std::int64_t spans_ = 0;
   std::int64_t dropped_ = 0;
   std::int64_t clock_error_ns_ = 0;

@@ -30,7 +30,7 @@ Metrics sum_over_ranks(comm::Communicator& control, const Metrics& own, bool in_
   if (in_tree) {
     return sum_in_tree(all);
   }
-  Metrics sum;  // in a fixed order, so that every rank has the same bits
+  Metrics sum;  // added in a fixed order, so that every rank has the same bits
   for (const Metrics& each : all) {
     sum += each;
   }
@@ -50,14 +50,14 @@ void require_fields(const Dataset& dataset, const StepLayout& layout) {
   (void)samples_of(layout, sample, true);
 }
 
-/// The batches of a trainer's steps: the loader of the training set, and the preprocessor that finishes its batches on
-/// a device. Must be destroyed before the step, whose host memory the loader uses.
+/// Supplies the batches of a trainer's steps: a loader reads the training set, and a preprocessor finishes the batches
+/// on a device. Must be destroyed before the step, because the loader uses the step's host memory.
 class TrainingFeed {
  public:
   TrainingFeed(Context& context, TrainStep& step, const detail::RankShare& share)
       : context_(context), step_(step), share_(share) {}
   [[nodiscard]] bool is_open() const { return loader_ != nullptr; }
-  /// Makes a loader that begins at the share's position. The caller has waited for the step's queued work.
+  /// Makes a loader that begins at the share's position. The caller must have waited for the step's queued work.
   void open() {
     step_.wait_for_copies();
     if (finisher_ != nullptr) {
@@ -72,8 +72,8 @@ class TrainingFeed {
     from_here.skipped = share_.position().skipped;
     loader_ = std::make_unique<Loader>(share_.read_set(), share_.training(), step_.host_memory(), from_here);
   }
-  [[nodiscard]] const Batch& next() { return loader_->next(); }  ///< batch as the loader has read it
-  /// Returns the loaded batch with the fields of the data set: finished by the device, if there is a preprocessor.
+  [[nodiscard]] const Batch& next() { return loader_->next(); }  ///< returns the next batch, as the loader has read it
+  /// Returns the loaded batch with all fields of the data set, finished on the device if there is a preprocessor.
   [[nodiscard]] const Batch& finished(const Batch& loaded) {
     return finisher_ != nullptr ? finisher_->finish(loaded) : loaded;
   }
@@ -83,7 +83,7 @@ class TrainingFeed {
   TrainStep& step_;
   const detail::RankShare& share_;
   std::unique_ptr<Loader> loader_;
-  std::unique_ptr<BatchPreprocessor> finisher_;  ///< destroyed before the loader, whose memory the preprocessor reads
+  std::unique_ptr<BatchPreprocessor> finisher_;  ///< destroyed before the loader, because it reads the loader's memory
 };
 
 }  // namespace
@@ -122,7 +122,7 @@ struct Trainer::Impl {
 
   void doing(const char* what) const noexcept { ranks.doing(what, share.position().step); }
 
-  /// Opens the feed at the current position.
+  /// Makes a new loader at the current position.
   void open_feed() {
     feed.open();
     behind = false;
@@ -159,14 +159,14 @@ struct Trainer::Impl {
   TrainStep step;
   std::string contract;
   TrainingFeed feed;
-  bool behind = false;               ///< true: a step failed whose batch the feed has given out
-  std::vector<double> samples_seen;  ///< one element, or one for each virtual rank
+  bool behind = false;               ///< true: a step failed after the feed had given out its batch
+  std::vector<double> samples_seen;  ///< samples seen: one element, or one for each virtual rank
   SpanRecorder* recorder = nullptr;  ///< recorder of the step
   struct Names {
     int step = 0;
     int batch = 0;
     int evaluation = 0;
-    int average = 0;  ///< evaluation of the moving average
+    int average = 0;  ///< name of an evaluation of the moving average
     int checkpoint = 0;
   } names;         ///< names in the recorder
   SyncGuard idle;  ///< destroyed first: queued work reads the loader's memory
@@ -212,7 +212,7 @@ void Trainer::start() {
   doing("agreeing on options and parameters after step");
   comm::require_same_on_all_ranks(impl_->ranks.control, impl_->contract + impl_->step.parameters().states().text());
   impl_->step.broadcast(0);
-  impl_->open_feed();  // last: it may fail on one rank alone
+  impl_->open_feed();  // last, because one rank alone may fail
 }
 
 void Trainer::require_same_state() {
@@ -320,7 +320,7 @@ void Trainer::reduce_buffers() {
   if (total == 0 || s.step.parameters().buffers().empty()) {
     return;  // nothing was trained since the evaluation buffers were loaded
   }
-  s.step.synchronize();  // the copies below do not check the communicator
+  s.step.synchronize();  // the copies below wait without checking the communicator
   doing("gathering statistics of all ranks after step");
   average_statistics(s.context, s.step.parameters(), s.ranks.control, seen);
 }

@@ -16,7 +16,7 @@ namespace lockstep::nn {
 
 namespace {
 
-/// The course of run_training() once its arguments are checked: what happens, in which order.
+/// The course of run_training() after its arguments are checked: which parts run, and in which order.
 class Run {
  public:
   Run(const detail::RunArguments& run, RunProgress progress)
@@ -53,7 +53,7 @@ class Run {
       if (run_.options.patience > 0 && checkpoints_.progress().since_best >= run_.options.patience) {
         return RunEnd::no_better;
       }
-      // A stop at the last step of an epoch: its evaluation, event and checkpoints are already done.
+      // If a stop came at the last step of an epoch, the epoch's evaluation, event and checkpoints are already done.
       if (stop_.end() || !run_epoch()) {
         return *stop_.end();
       }
@@ -61,7 +61,7 @@ class Run {
     return RunEnd::finished;
   }
 
-  /// Runs one epoch. Returns false if the run was stopped within it, with a checkpoint.
+  /// Runs one epoch. Returns false if the run was stopped within the epoch, after a checkpoint was written.
   bool run_epoch() {
     const std::int64_t epoch = at().epoch;
     const double begin = detail::now_s();

@@ -15,10 +15,10 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Returns sizes of plans up to a maximum: 1, 4, 8, then steps of a half and a third in turn (12, 16, 24, 32, ..., 256,
-/// 384), and 1024, 4096, ... beyond. Between ten and a few hundred samples, the fixed time of a call is about the time
-/// of its samples. There sizes are close together, so that neither a second call nor unused room costs more than half
-/// the time of a plan of the exact size.
+/// Returns the plans' sizes up to a maximum: 1, 4, 8, then in turn a half and a third more (12, 16, 24, 32, ..., 256,
+/// 384), then 1024, 4096, ... Between ten and a few hundred samples, the fixed time of a call is about the time of its
+/// samples. Sizes in this range are close together, so that a second call or unused room costs at most half the time of
+/// a plan of the exact size.
 std::vector<std::int64_t> plan_sizes(std::int64_t most) {
   std::vector<std::int64_t> sizes;
   for (const std::int64_t size : {1, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384}) {
@@ -33,8 +33,8 @@ std::vector<std::int64_t> plan_sizes(std::int64_t most) {
   return sizes;
 }
 
-/// Returns the assumed time of a run, for choosing sizes only: half a microsecond per call, twice that in f32 (oneDNN),
-/// and the operations at the rate of one core.
+/// Returns the assumed time of a run in seconds, used only to choose sizes. It counts half a microsecond per call, in
+/// f32 (oneDNN) twice that, and the plan's operations at the rate of one core.
 double seconds_of(const Plan& plan) {
   const bool f64 = plan.layout().dtype == DType::f64;
   return (f64 ? 0.5e-6 : 1e-6) * static_cast<double>(plan.calls().size()) + plan.flops() / (f64 ? 20e9 : 80e9);
@@ -54,7 +54,7 @@ ParameterSet const& checked(const ParameterSet& parameters, const Model& model, 
   return parameters;
 }
 
-/// Inference computes no loss, so it needs no weights.
+/// Returns the options without weights of the loss, because inference computes no loss.
 PlanOptions without_weights(PlanOptions options) {
   options.weights = LossWeights::none;
   return options;
@@ -85,7 +85,7 @@ struct Inference::Impl {
     choose_sizes();
   }
 
-  /// Sets first[n] to the index of the plan for the first of n samples, when the rest is split best.
+  /// Sets first[n] to the index of the plan that computes the first of n samples, for the fastest split of n samples.
   void choose_sizes() {
     first.assign(static_cast<std::size_t>(max_batch) + 1, 0);
     std::vector<double> cost(first.size(), 0);
@@ -99,19 +99,19 @@ struct Inference::Impl {
           first[n] = static_cast<int>(p);
         }
         if (size >= n) {
-          break;  // larger plans have even more unused room
+          break;  // a larger plan would have even more unused room
         }
       }
     }
   }
 
-  /// Computes the first n samples of the state into `output`.
+  /// Computes the outputs of the first n samples of the state and writes them to `output`.
   void compute(std::int64_t n) {
     for (std::int64_t begin = 0; begin < n;) {
       Plan& plan = plans[static_cast<std::size_t>(first[static_cast<std::size_t>(n - begin)])];
       const std::int64_t size = plan.batch();
       const std::int64_t count = std::min(size, n - begin);
-      // A plan with unused room must not read beyond the state: it begins earlier, and computes some samples again.
+      // A plan with unused room must not read beyond the state. So it begins earlier and computes some samples again.
       const std::int64_t from = std::min(begin, max_batch - size);
       plan.use(state, from);
       plan.run(context);
@@ -129,7 +129,7 @@ struct Inference::Impl {
     wanted.axes = to.axes;
   }
 
-  /// Checks that a view and its output fit the model, and returns the view's number of samples.
+  /// Checks that an input view and an output view fit the model. Returns the number of samples in the input view.
   std::int64_t checked_samples(const SampleView& from, const SampleView& to) {
     take(from, to);
     const std::int64_t n = samples_of(state.layout(), given);
@@ -142,15 +142,15 @@ struct Inference::Impl {
   Context& context;
   std::int64_t max_batch;
   StepState state;
-  std::deque<Plan> plans;  ///< in the order of their sizes
+  std::deque<Plan> plans;  ///< one plan per size, in ascending order
   Buffer workspace;
   Buffer out;
-  TensorView output;  ///< view of `out`: (max_batch, output shape)
+  TensorView output;  ///< view of `out` with shape (max_batch, output shape)
   std::vector<int> first;
   FieldView given;  ///< input view that run() handles now
   FieldView wanted;
-  std::vector<std::int64_t> samples;  ///< number of samples of each view of run()
-  SyncGuard idle;                     ///< destroyed first: waits for queued work
+  std::vector<std::int64_t> samples;  ///< number of samples in each input view of run()
+  SyncGuard idle;                     ///< destroyed first; waits for queued work
 };
 
 Inference::Inference(Context& context, const Model& model, const ParameterSet& parameters,

@@ -11,18 +11,18 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Returns the letters of 'n' and of a sample with this many axes, channels last.
+/// Returns the axis letters of a batch of samples with this many axes: 'n', then the sample's axes, channels last.
 std::string_view letters_of(int sample_rank, const std::string& where) {
   constexpr std::array<std::string_view, 5> kLetters{"n", "nc", "ntc", "nhwc", "ndhwc"};
   require<ShapeError>(sample_rank <= 4, where, " has ", sample_rank, " axes a sample, expected at most 4");
   return kLetters[static_cast<std::size_t>(sample_rank)];
 }
 
-/// The logical form of a field: its axes, and the extents of one sample.
+/// The logical form of a field, with the letters of its axes and the extents of one sample.
 struct FieldShape {
   std::string_view axes;  ///< letters of the axes, 'n' first
   Shape sample;           ///< extents of the letters after 'n'
-  const char* noun;       ///< name of the field in errors
+  const char* noun;       ///< name of the field in error texts
 };
 
 FieldShape shape_of_output(const StepLayout& layout, const char* noun = "the output") {
@@ -85,7 +85,7 @@ struct Fitted {
   std::string_view axes;
 };
 
-/// Checks a view against the shape that the model takes.
+/// Checks that a caller's view fits the shape that the model takes.
 Fitted fit(const StepLayout& layout, const FieldShape& shape, const FieldView& given) {
   const TensorView& view = given.view;
   require<ShapeError>(view.given(), shape.noun, " is missing: its view has no memory");
@@ -126,8 +126,8 @@ Fitted fit_output(const StepLayout& layout, const FieldShape& shape, const Field
   return fitted;
 }
 
-/// Returns a view of `rows` (samples, sample...), without the padding of the last axis, with the caller's axes: one
-/// axis per letter. The samples are divided over the letters n.
+/// Returns a view of `rows` (samples, sample axes..) in the caller's order, with one axis per letter. The view leaves
+/// out the padding of the last axis. The letters n divide the samples among them.
 TensorView in_order_of(const FieldShape& shape, const TensorView& rows, const FieldView& given, const Fitted& fitted) {
   TensorView ordered = rows;
   ordered.shape = given.view.shape;

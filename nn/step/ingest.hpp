@@ -9,29 +9,29 @@
 
 namespace lockstep::nn {
 
-/// Copies a field of a batch to samples [first, first + n) of the step state, enqueued on the context's stream; n is
-/// the number of samples in the view. Every batch enters a step through this function. Brings axes into the model's
-/// order and converts numbers to the field's type (runtime's copy()). The padding of the last axis does not change. The
-/// view's memory must not change until the copy has read it, as copy() describes.
+/// Enqueues, on the context's stream, the copy of a batch's field to samples [first, first + n) of the step state. n is
+/// the number of samples in the view. Every batch enters a step through this function. The copy brings axes into the
+/// model's order and converts numbers to the field's type (runtime's copy()). The padding of the last axis does not
+/// change. The view's memory must not change until the copy has read it, as copy() describes.
 ///
-/// ShapeError, in the model's terms, when axes or extents do not fit the model ("the input has 3 features, model mlp
-/// takes 4"), when there is no room for the samples, or when the model has no such field. DeviceError for memory of
-/// another device.
+/// ShapeError, in the model's terms, if axes or extents do not fit the model ("the input has 3 features, model mlp
+/// takes 4"), if there is no room for the samples, or if the model lacks the field. DeviceError for another device's
+/// memory.
 void ingest(Context& context, const StepState& state, const FieldView& from, std::int64_t first = 0);
 
-/// Returns the number of samples in the view, after the checks of ingest().
+/// Returns the number of samples in the view. Throws the errors of ingest().
 [[nodiscard]] std::int64_t samples_of(const StepLayout& layout, const FieldView& from);
 
-/// Returns the number of samples of a batch. UsageError when a field that the model needs is missing, or a field is
-/// given twice; ShapeError when fields hold different numbers of samples. needs_answers: labels or targets are required
-/// too, and weights if the layout has them.
+/// Returns the number of samples in a batch. UsageError if a field that the model needs is missing or a field is given
+/// twice. ShapeError if fields hold different numbers of samples. If needs_answers, labels or targets are also needed,
+/// and weights if the layout has them.
 [[nodiscard]] std::int64_t samples_of(const StepLayout& layout, std::span<const FieldView> fields, bool needs_answers);
 
-/// Throws the errors of emit() if a view does not fit the output of `samples` samples.
+/// Throws the errors of emit() if a view does not fit an output of `samples` samples.
 void require_output(const StepLayout& layout, const FieldView& to, std::int64_t samples);
 
-/// Copies `rows` (n, output shape) to a view of the caller with the output's logical shape, and axes as in ingest(). n
-/// is the number of samples in the view. Every output leaves through this function. ShapeError as in ingest().
+/// Copies n outputs, `rows` (n, output shape), to a caller's view with the output's logical shape and axes as in
+/// ingest(). The view decides n. Every output leaves through this function. ShapeError as in ingest().
 void emit(Context& context, const StepLayout& layout, const TensorView& rows, const FieldView& to);
 
 }  // namespace lockstep::nn

@@ -54,7 +54,7 @@ MicrobatchPipeline::MicrobatchPipeline(Context& context, comm::Communicator& com
     made.block = host_.data() + i * block_bytes;
     made.metrics = reinterpret_cast<double*>(host_.data() + count * block_bytes + i * kAlignment);
   }
-  if (copies_) {  // the copy stream starts when the context's stream has filled the states
+  if (copies_) {  // copies may start only after the context's stream has filled the states
     for (Event& event : loaded_) {
       context.stream().record(event);
       copies_->stream().wait(event);
@@ -126,7 +126,7 @@ int MicrobatchPipeline::begin(const Batch& batch, const StepState::Scalars& scal
   now.sample_weight = scalars.sample_weight;
   const auto index = static_cast<std::size_t>(next_ % states_.size());
   const StepState& state = states_[index];
-  // Fields in host memory that already have the state's form are sent in the block of scalars.
+  // The block of scalars also takes host fields that already have the form of the state.
   const auto in_block = [&](StateField field) -> const FieldView* {
     const FieldView* from = batch.find(field);
     const TensorView& to = state.view(field);
@@ -143,11 +143,11 @@ int MicrobatchPipeline::begin(const Batch& batch, const StepState::Scalars& scal
   }
   Context& copies = copies_ ? *copies_ : context_;
   if (copies_ && next_ >= states_.size()) {
-    copies.stream().wait(slot(next_ - states_.size()).done);  // waits until the work that reads this state has ended
+    copies.stream().wait(slot(next_ - states_.size()).done);  // until the work that reads this state has ended
   }
   if (copies_ && std::any_of(batch.fields.begin(), batch.fields.end(),
                              [](const FieldView& field) { return field.view.device.kind == DeviceKind::cuda; })) {
-    context_.stream().record(given_);  // this stream has the work that made the field
+    context_.stream().record(given_);  // the work that made the field is on this stream
     copies.stream().wait(given_);
   }
   const TensorView packed = state.packed();
@@ -194,7 +194,7 @@ void MicrobatchPipeline::end_step(const TensorView& weight_sum) {
   Slot& last = slot(next_ - 1);
   fetch_weight(last, weight_sum);
   context_.stream().record(last.done);
-  last.pending = true;  // also when the metrics were already fetched
+  last.pending = true;  // true again, even if the metrics were already fetched
   last.ends_step = true;
 }
 
@@ -210,7 +210,7 @@ void MicrobatchPipeline::forget(std::int64_t count) {
 }
 
 void MicrobatchPipeline::poll() {
-  for (std::size_t i = 0; i < slots_.size(); ++i) {  // oldest first
+  for (std::size_t i = 0; i < slots_.size(); ++i) {  // oldest slot first
     Slot& oldest = slot(next_ + i);
     if (oldest.pending && !oldest.done.complete()) {
       return;

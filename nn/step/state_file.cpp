@@ -23,9 +23,9 @@ namespace lockstep::nn {
 
 namespace {
 
-constexpr const char* kRankBuffers = "rank_buffers";  ///< tensor of all ranks' statistics in the optimizer's file
+constexpr const char* kRankBuffers = "rank_buffers";  ///< tensor with all ranks' statistics in the optimizer's file
 constexpr const char* kSquares = ".exp_avg_sq";       ///< suffix of a parameter's mean of squared gradients (Adam)
-/// Names of a step's counts in the metadata.
+/// Metadata names of a step's counts of updates and micro-batches.
 constexpr const char* kSteps = "lockstep.steps";
 constexpr const char* kMicrobatches = "lockstep.microbatches";
 
@@ -33,11 +33,11 @@ std::vector<std::int64_t> extents_of(const Shape& shape) {
   return {shape.begin(), shape.end()};
 }
 
-/// The optimizer's states as whole arenas (trainable_numel elements): the arenas of the set or, if ranks have divided
-/// them, copies on the host.
+/// The optimizer's states as whole arenas of trainable_numel elements. The arenas are those of the set or, if ranks
+/// have divided the states, copies on the host.
 class WholeStates {
  public:
-  /// keep: true when this rank needs the whole arenas.
+  /// keep: true if this rank needs the whole arenas.
   WholeStates(Context& context, const ParameterSet& parameters, bool keep)
       : context_(context), parameters_(parameters) {
     if (divided() && keep) {
@@ -52,7 +52,7 @@ class WholeStates {
     }
     return {copies_.at(name).data(), parameters_.dtype(), Device::cpu(), {parameters_.trainable_numel()}};
   }
-  /// Fills the arenas of rank 0 with the parts of all ranks. Collective.
+  /// Fills rank 0's arenas with the parts of all ranks. Collective.
   void gather(comm::Communicator& control) {
     if (!divided()) {
       return;
@@ -78,9 +78,9 @@ class WholeStates {
       }
     }
   }
-  /// The file has no such state: the set's state stays as it is.
+  /// Drops the copy of a state that the file lacks. The set's state then does not change.
   void leave(const std::string& name) { copies_.erase(name); }
-  /// Copies this rank's elements from the arenas into the set.
+  /// Copies this rank's elements from the whole arenas into the set.
   void scatter() {
     for (const auto& [name, bytes] : copies_) {
       const TensorView whole = of(name);
@@ -98,7 +98,7 @@ class WholeStates {
 
  private:
   [[nodiscard]] bool divided() const { return !parameters_.state_shards().empty(); }
-  /// Copies elements [begin, end) of the arena, which this rank has, to the host.
+  /// Copies elements [begin, end) of the arena to the host. This rank must have these elements.
   void own(const std::string& name, std::int64_t begin, std::int64_t end, const TensorView& to) {
     if (begin < end) {
       copy_now(context_, parameters_.state_range(parameters_.state(name), begin, end), to);
@@ -121,13 +121,13 @@ struct HostTensor {
   }
 };
 
-/// Returns a state's shape in a file, where a scalar has shape (1).
+/// Returns the shape that a state has in a file. A scalar has the shape (1).
 Shape file_shape(const State& state) {
   return state.view.shape.rank() == 0 ? Shape{1} : state.view.shape;
 }
 
-/// Returns the shape of the states of `ranks` ranks in a file: with a mean the rows of all ranks in rank order, else
-/// (ranks, shape...).
+/// Returns the shape that the states of `ranks` ranks have in a file. A state with a mean has the rows of all ranks in
+/// rank order; any other state has the shape (ranks, state shape..).
 Shape file_shape(const State& state, std::int64_t ranks) {
   if (!state.mean.empty()) {
     Shape rows = file_shape(state);
@@ -144,7 +144,7 @@ bool of_each_rank(const State& state) {
   return state.sharing == Sharing::of_rank || state.sharing == Sharing::sum_of_ranks;
 }
 
-/// Returns every rank's numbers, in rank order, on rank 0; empty on the others. Collective.
+/// Returns the numbers of every rank, in rank order, on rank 0. The other ranks get an empty vector. Collective.
 std::vector<double> gather_rows(Context& context, const TensorView& rows, comm::Communicator& control) {
   std::vector<double> own(static_cast<std::size_t>(rows.numel()));
   copy_now(context, rows, TensorView(std::span<double>(own), rows.shape));
@@ -155,7 +155,7 @@ std::vector<double> gather_rows(Context& context, const TensorView& rows, comm::
   return all;
 }
 
-/// Returns the arenas of all ranks, on the host of rank 0; the other ranks get none. Collective.
+/// Returns the arenas of all ranks on the host of rank 0. The other ranks get no arenas. Collective.
 std::vector<std::vector<std::byte>> gather_arenas(Context& context, const TensorView& arena,
                                                   comm::Communicator& control) {
   Stream stream = Stream::host_inline();
@@ -176,7 +176,7 @@ std::vector<std::vector<std::byte>> gather_arenas(Context& context, const Tensor
   return all;
 }
 
-/// The states that each rank has of its own, collected on rank 0.
+/// States that differ between the ranks, collected on rank 0.
 struct RankStates {
   std::map<std::string, std::vector<double>> rows;
   std::map<std::string, std::vector<std::vector<std::byte>>> arenas;
@@ -194,13 +194,13 @@ struct RankStates {
   }
 };
 
-/// True when there is a moving average.
+/// Returns true if the set has a moving average.
 bool averages(const ParameterSet& parameters) {
   const std::span<const State> all = parameters.states().all();
   return std::any_of(all.begin(), all.end(), [](const State& state) { return state.file == StateFile::average; });
 }
 
-/// Returns the arenas that a file holds by parameter, except those that each rank has of its own.
+/// Returns the pieces, by parameter, of the arenas in a file, except arenas that differ between the ranks.
 std::vector<Piece> arena_pieces(const ParameterSet& parameters, WholeStates& states, StateFile file) {
   std::vector<Piece> pieces;
   for (const State& state : parameters.states().all()) {
@@ -211,7 +211,7 @@ std::vector<Piece> arena_pieces(const ParameterSet& parameters, WholeStates& sta
   return pieces;
 }
 
-/// Returns the pieces of one rank's arena, for a state of which each rank has its own.
+/// Returns the pieces of the arena of rank `rank`, for a state that differs between the ranks.
 std::vector<Piece> rank_pieces(const ParameterSet& parameters, const State& state, const TensorView& arena,
                                std::size_t rank) {
   std::vector<Piece> pieces;
@@ -229,7 +229,7 @@ void write_average(const std::string& path, Context& context, const ParameterSet
   write_pieces(path, context, pieces, {}, metadata);
 }
 
-/// Reads a state that all ranks share. DataError for numbers that the state cannot have.
+/// Reads a state that is equal on all ranks. DataError for numbers that the state cannot have.
 HostTensor read_tensor(const TensorFile& file, const State& state) {
   const Shape shape = file_shape(state);
   const bool floating = is_floating(state.view.dtype);
@@ -246,7 +246,7 @@ HostTensor read_tensor(const TensorFile& file, const State& state) {
     file.read(entry, std::as_writable_bytes(std::span(value.counts)));
   }
   for (const double real : state.numbers == Numbers::scale ? value.reals : std::vector<double>()) {
-    // A scale of this range is neither 0 nor infinite in f32, too.
+    // A scale in this range is neither 0 nor infinite in f32.
     need(real >= 0x1p-126 && real <= 3e38, real, "a positive number, 2^-126 to 3e38");
   }
   for (const std::int64_t count : state.numbers == Numbers::counts ? value.counts : std::vector<std::int64_t>()) {
@@ -255,8 +255,8 @@ HostTensor read_tensor(const TensorFile& file, const State& state) {
   return value;
 }
 
-/// DataError unless all numbers of a mean of squares are at least 0. Others come from a damaged file, or from a run
-/// that had diverged.
+/// Throws DataError unless all numbers of a mean of squares are at least 0. Other numbers come from a damaged file, or
+/// from a run that had diverged.
 void require_squares(const TensorFile& file, const Piece& piece) {
   std::vector<double> values(static_cast<std::size_t>(piece.shape.numel()));
   read_entry(file, *file.find(piece.name), TensorView(std::span(values), {piece.shape.numel()}));
@@ -269,7 +269,7 @@ void write_optimizer(const std::string& path, Context& context, const ParameterS
                      std::int64_t ranks, RankStates& of_ranks) {
   std::vector<Piece> pieces = arena_pieces(parameters, states, StateFile::optimizer);
   std::vector<SafetensorsTensor> tensors;
-  std::deque<HostTensor> values;  // a deque does not move its elements
+  std::deque<HostTensor> values;  // a deque, because its elements must not move
   for (const State& state : parameters.states().all()) {
     if (state.layout == StateLayout::tensor && of_each_rank(state)) {
       tensors.push_back({.name = state.saved_as,
@@ -310,7 +310,7 @@ void require_ranks(const TrainStep& step, int ranks) {
                       ranks == 1 ? " rank, expected " : " ranks, expected ", step.ranks(), ", those of the step");
 }
 
-/// Removes a count from the metadata and returns it; empty when there is none.
+/// Removes a count from the metadata and returns it. Returns an empty value if the metadata have no such count.
 std::optional<std::int64_t> take_count(Metadata& metadata, const std::string& name, const std::string& folder) {
   const auto found = metadata.find(name);
   if (found == metadata.end()) {
@@ -324,7 +324,7 @@ std::optional<std::int64_t> take_count(Metadata& metadata, const std::string& na
   return count;
 }
 
-/// Checks everything in a folder, then reads the folder.
+/// Checks all of a folder's contents, then reads them.
 class StateFolder {
  public:
   StateFolder(const std::string& folder, Context& context, const ParameterSet& parameters, int ranks)
@@ -392,8 +392,8 @@ class StateFolder {
                        kOptimizerFile);
     return found;
   }
-  /// Returns whether to read a state from the optimizer's file. A state that is to be read but is missing gives a
-  /// DataError.
+  /// Returns whether to read a state from the optimizer's file. For a required state returns true even if it is
+  /// missing; reading then throws DataError.
   [[nodiscard]] bool has(const State& state) const {
     if (state.saved_as.empty()) {
       return false;
@@ -445,8 +445,8 @@ class StateFolder {
       }
     }
   }
-  /// Reads this rank's arena, if as many ranks wrote the file. Else each rank gets an equal part of the sum: of
-  /// gradients that are not sent yet, later steps then send the same in all.
+  /// Reads this rank's arena if as many ranks wrote the file. Otherwise gives each rank an equal part of the sum of all
+  /// arenas. An arena holds gradients that are not sent yet, so later steps then send the same in all.
   void read_rank_arena(Context& context, const ParameterSet& parameters, const State& state, int rank, int ranks) {
     const TensorView& arena = state.view;
     const int wrote = arena_ranks_.at(state.name);
@@ -467,8 +467,8 @@ class StateFolder {
     std::for_each(sum.begin(), sum.end(), [&](double& value) { value /= ranks; });
     copy_now(context, TensorView(std::span(sum), arena.shape), arena);
   }
-  /// Reads this rank's rows. If another number of ranks wrote them: the mean if there is one, else an equal part of a
-  /// sum, or the initial value.
+  /// Reads this rank's rows if as many ranks wrote the file. Otherwise the rows get the mean, if the state has a mean;
+  /// an equal part of the sum, if the state is a sum of ranks; or the initial value.
   void read_rows(Context& context, const ParameterSet& parameters, const State& state, int rank, int ranks) {
     const TensorEntry* const entry = has(state) ? optimizer_.find(state.saved_as) : nullptr;
     const std::int64_t numel = state.view.numel();
@@ -503,15 +503,15 @@ class StateFolder {
   SafetensorsFile optimizer_;
   WholeStates states_;
   std::vector<Piece> pieces_;               ///< pieces of the optimizer's file
-  std::optional<SafetensorsFile> average_;  ///< none: there is no average, or none in the folder
+  std::optional<SafetensorsFile> average_;  ///< file of the moving average; empty if set or folder has no average
   std::vector<Piece> average_pieces_;
   std::vector<std::pair<const State*, HostTensor>> values_;
-  std::map<std::string, int> arena_ranks_;  ///< by state: number of ranks whose arenas the file has
+  std::map<std::string, int> arena_ranks_;  ///< for each state, the number of ranks whose arenas the file has
   int ranks_ = 1;
   Metadata metadata_;
 };
 
-/// Computes the mean of the rows of all ranks, in rank order, for every rank; the weights sum to `total`. Collective.
+/// Computes the weighted mean of all ranks' rows, in rank order, on every rank. The weights sum to `total`. Collective.
 void average_rows(Context& context, const TensorView& statistics, comm::Communicator& control,
                   const std::vector<double>& weights, double total, const TensorView& to) {
   const std::int64_t n = to.numel();
@@ -605,7 +605,7 @@ void save_state(const std::string& folder, TrainStep& step, comm::Communicator& 
                       kSteps, "' and '", kMicrobatches, "' are taken, expected others");
   step.synchronize();
   const std::vector<double> microbatches = comm::all_gather_value(control, static_cast<double>(step.microbatches()));
-  if (step.steps() > 0) {  // without a step the averages are the loaded ones, or the model's initial ones
+  if (step.steps() > 0) {  // without a step the averages are the loaded or the initial ones
     const std::int64_t rows = control.size() * step.parameters().statistics_rows();
     average_statistics(step.context(), step.parameters(), control,
                        std::vector<double>(static_cast<std::size_t>(rows), 1.0));
@@ -643,7 +643,7 @@ LoadedState load_state(const std::string& folder, TrainStep& step, comm::Communi
   const std::optional<std::int64_t> steps = take_count(saved.metadata(), kSteps, folder);
   const std::optional<std::int64_t> microbatches = take_count(saved.metadata(), kMicrobatches, folder);
   step.synchronize();
-  step.continue_from(steps.value_or(0), microbatches.value_or(0));  // first, because it refuses a step that has begun
+  step.continue_from(steps.value_or(0), microbatches.value_or(0));  // first, because it throws if a step has begun
   return saved.read(step.context(), step.parameters(), control.rank(), control.size());
 }
 

@@ -23,8 +23,8 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Returns the arenas that a step gives its parameters. The gradients lie in `gradients`, memory that NCCL has
-/// registered, if there is some.
+/// Returns the memory that a step gives to its parameters. If the buffer `gradients`, memory that NCCL has registered,
+/// is not empty, the gradients lie in it.
 ParameterArenas with_gradients(ParameterArenas lent, const Buffer& gradients) {
   if (gradients.bytes() > 0) {
     lent.gradients =
@@ -33,7 +33,7 @@ ParameterArenas with_gradients(ParameterArenas lent, const Buffer& gradients) {
   return lent;
 }
 
-/// Makes a second context on the step's device, for weight gradients (TrainStepOptions::weights_beside).
+/// Makes a second context on the step's device. It computes weight gradients (TrainStepOptions::weights_beside).
 std::unique_ptr<Context> context_beside(Context& context, std::optional<Stream>& worker) {
   if (context.device().kind == DeviceKind::cuda) {
     return std::make_unique<CudaContext>(
@@ -45,9 +45,9 @@ std::unique_ptr<Context> context_beside(Context& context, std::optional<Stream>&
       CpuContextOptions{.threads = static_cast<CpuContext&>(context).threads(), .stream = &*worker});
 }
 
-/// The buckets of a step's gradients, their division over the ranks, and the sum of a bucket.
+/// The buckets of a step's gradients, the division of each bucket over the ranks, and the sum of a bucket.
 struct GradientBuckets {
-  /// Divides the states of the parameters with zero1, and adds the states of the sum.
+  /// Divides the optimizer states of the parameters if the strategy is zero1. Adds the states of the sum.
   GradientBuckets(Context& context, ParameterSet& set, const comm::Communicator& ranks, const TrainStepOptions& o)
       : gradients(gradient_ranges(set)) {
     const std::int64_t trainable = set.trainable_numel();
@@ -60,7 +60,7 @@ struct GradientBuckets {
     buckets = comm::plan_buckets(gradients, sizes);
     const bool divided = o.strategy == Strategy::zero1;
     if (divided) {
-      for (const comm::Bucket& bucket : buckets) {  // the weight sum, stored after the parameters, is for all ranks
+      for (const comm::Bucket& bucket : buckets) {  // all ranks keep the weight sum, which follows the parameters
         shards.push_back(comm::shards_of(bucket.begin, std::min(bucket.end, trainable), ranks.size()));
       }
       set.shard_states(shards, ranks.rank(), ranks.size());
@@ -84,27 +84,27 @@ struct GradientBuckets {
     }
     sum->keep_in(kept);
   }
-  std::vector<comm::GradientRange> gradients;  ///< with the sum of the weights of samples when the step counts
+  std::vector<comm::GradientRange> gradients;  ///< gradients, and the weight sum if the step counts samples
   std::vector<comm::Bucket> buckets;
-  std::vector<comm::Shards> shards;      ///< with zero1 one per bucket, else empty
-  std::shared_ptr<comm::BucketSum> sum;  ///< sum of a bucket; the parameters hold its state
+  std::vector<comm::Shards> shards;      ///< for each bucket its division over the ranks (zero1), otherwise empty
+  std::shared_ptr<comm::BucketSum> sum;  ///< sums a bucket; the parameters hold its state
 };
 
-/// Returns the optimizer's options. A step that checks gradients skips updates whose gradients are not finite.
+/// Returns the optimizer's options. A step that checks gradients also skips updates whose gradients are not finite.
 OptimizerOptions optimizer_options(const TrainStepOptions& o) {
   OptimizerOptions options = o.optimizer;
   options.skip_non_finite = options.skip_non_finite || o.check_gradients;
   return options;
 }
 
-/// Returns 1 / (samples of all ranks' largest micro-batches), rounded down to a power of two: sums of this weight are
-/// exact, and gradients have about the size of the mean's gradients.
+/// Returns 1 / (max_batch * ranks), rounded down to a power of two. Sums of this weight are exact, and gradients have
+/// about the size of a mean's gradients.
 double power_of_two_weight(std::int64_t max_batch, std::int64_t ranks) {
   return std::exp2(-std::ceil(std::log2(static_cast<double>(max_batch) * static_cast<double>(ranks))));
 }
 
-/// Returns why the micro-batches of such a step are not captured; empty when they are. With CudaGraph::on throws
-/// UsageError naming the reason.
+/// Returns why micro-batches with these options are not captured, or an empty text if they are. With CudaGraph::on
+/// throws UsageError that names the reason.
 std::string capture_obstacle(const TrainStepOptions& options, Device device, const comm::Communicator& gradients,
                              const comm::BucketSum& sum) {
   std::string found = graph_obstacle(device, gradients, options.cuda_graph);
@@ -119,7 +119,7 @@ std::string capture_obstacle(const TrainStepOptions& options, Device device, con
   return virtuals ? "a rank computes several virtual ones" : hook + " decides on the host";
 }
 
-/// Returns the sum of all elements, and sets them to zero.
+/// Returns the sum of all elements, and then sets the elements to zero.
 Metrics taken(std::vector<Metrics>& sums) {
   const Metrics sum = sum_in_tree(sums);
   std::fill(sums.begin(), sums.end(), Metrics{});
@@ -208,12 +208,12 @@ struct TrainStep::Impl {
     parameters.initialise(ctx, o.seed);
     buckets.sum->initialise(ctx);
     trace.record_into(nullptr, plans, *reducer);
-    if (ranks.grad.size() > 1) {  // a single rank sums no bucket: marks would be copies between its kernels
+    if (ranks.grad.size() > 1) {  // a single rank sums no bucket, and marks would be copies between its kernels
       progress.watch_device(ctx, ranks.comm_stream, *reducer, pipeline.states());
     }
   }
 
-  /// Most micro-batches of one step on this rank; with TrainStepOptions::microbatches 0 a step may have more.
+  /// Most micro-batches of one step on this rank. With TrainStepOptions::microbatches 0 a step may have more.
   [[nodiscard]] std::int64_t most_microbatches() const { return std::max(options.microbatches, virtual_ranks.rows()); }
 
   [[nodiscard]] PlanOptions plan_options() {
@@ -238,7 +238,7 @@ struct TrainStep::Impl {
     return plan;
   }
 
-  /// Returns the number of rows of a batch that count.
+  /// Returns how many samples of a batch count.
   [[nodiscard]] std::int64_t valid_rows(const Batch& batch, const StepLayout& layout) const {
     const std::int64_t rows = samples_of(layout, batch.fields, true);
     require<UsageError>(rows <= options.max_batch, "the batch has ", rows, " samples, expected at most ",
@@ -248,8 +248,8 @@ struct TrainStep::Impl {
     return batch.valid == Batch::kAllRows ? rows : batch.valid;
   }
 
-  /// Enqueues a micro-batch of training. The calls are the same in every step; numbers that change are read from the
-  /// state.
+  /// Enqueues a micro-batch of training. The calls are the same in every step; the device reads from the state all
+  /// numbers that change.
   void enqueue(int state, bool first, bool last) {
     Plan& plan = first ? plans.train : *plans.accumulate;
     plan.use(pipeline.state(state));
@@ -264,15 +264,15 @@ struct TrainStep::Impl {
         reducer->gradient_written(static_cast<int>(parameters.trainable().size()));
       }
       plan.run(context, gradient_written, calls);
-      if (weighs()) {  // the plan wrote the sum
+      if (weighs()) {  // the plan has written the sum
         reducer->gradient_written(static_cast<int>(parameters.trainable().size()));
       }
       progress.doing("waiting for the gradients of step", steps + 1);
     });
   }
 
-  /// Enqueues the gradients by write(), their sum over the ranks, and the update. The rate lies in the state of the
-  /// step's last micro-batch.
+  /// Enqueues the gradients by write(), then their sum over the ranks and the update. `state` is the state of the
+  /// step's last micro-batch, which holds the learning rate.
   template <class Write>
   void reduce(int state, Write&& write) {
     if (check) {
@@ -351,19 +351,19 @@ struct TrainStep::Impl {
     }
   }
 
-  /// Returns the weight sum of a step's last micro-batch, summed over the ranks; an empty view when the step does not
-  /// count.
+  /// Returns the step's weight sum over all ranks, which its last micro-batch carries. Returns an empty view if the
+  /// step does not count samples.
   [[nodiscard]] std::optional<TensorView> weight_sum() const {
     return options.count_samples ? parameters.weight_sum() : TensorView();
   }
 
-  /// True when the plans read weights and write their sum.
+  /// True if the plans read weights of the loss and write their sum.
   [[nodiscard]] bool weighs() const { return options.plan.weights != LossWeights::none; }
 
-  /// Returns the sum of the weights of this rank's samples, when the host counts them.
+  /// Returns the weight sum of this rank's samples, for steps in which the host counts samples.
   [[nodiscard]] double sum_of_weights() const { return samples * weight; }
 
-  /// Returns the first id for samples that came without ids: unique within a run.
+  /// Returns the first id for samples without ids. The ids are unique within a run.
   [[nodiscard]] std::int64_t first_id() const {
     const std::int64_t of_rank = (microbatches * ranks.grad.size() + ranks.grad.rank()) * virtual_ranks.rows();
     return (of_rank + virtual_ranks.row_of(added)) * options.max_batch;
@@ -420,44 +420,44 @@ struct TrainStep::Impl {
     samples = 0;
   }
 
-  std::unique_ptr<comm::Communicator> alone;  ///< communicator of a step with one rank
+  std::unique_ptr<comm::Communicator> alone;  ///< communicator for a step with one rank
   Context& context;
   StepRanks ranks;
   TrainStepOptions options;
   VirtualRanks virtual_ranks;
-  double weight;                                    ///< weight of a sample, when the step counts
-  std::unique_ptr<MemoryResource> gradient_memory;  ///< memory that NCCL has registered; nullptr: the context's
-  Buffer gradient_arena;                            ///< lies in gradient_memory
+  double weight;                                    ///< weight of one sample, if the step counts samples
+  std::unique_ptr<MemoryResource> gradient_memory;  ///< memory registered with NCCL; nullptr: the context's is used
+  Buffer gradient_arena;                            ///< memory of the gradients, allocated from gradient_memory
   ParameterSet parameters;
-  SyncGuard idle_parameters;  ///< waits for queued work on the parameters' memory when a later member throws
+  SyncGuard idle_parameters;  ///< waits for queued work on the parameters' memory if a later member throws
   GradientBuckets buckets;
   Optimizer optimizer;
   MicrobatchPipeline pipeline;
-  std::optional<Stream> beside_worker;  ///< stream of `beside` on a host
-  std::unique_ptr<Context> beside;      ///< context of TrainStepOptions::weights_beside, else nullptr
+  std::optional<Stream> beside_worker;  ///< stream of the context `beside` on a host
+  std::unique_ptr<Context> beside;      ///< context of TrainStepOptions::weights_beside, otherwise nullptr
   MicrobatchPlans plans;
   Buffer workspace;
   StepProgress progress;
   std::unique_ptr<comm::GradientReducer> reducer;
-  std::optional<GradientCheck> check;  ///< TrainStepOptions::check_gradients
+  std::optional<GradientCheck> check;  ///< empty without TrainStepOptions::check_gradients
   std::function<void(int)> gradient_written;
   Optimizer::SumOverRanks sum_over_ranks;
   std::function<void(int)> shard_updated;
   StepTrace trace;
   StepGraphs graphs;
-  Choices choices;  ///< choices of all plans
+  Choices choices;  ///< library choices of all plans
   StepAverage average;
-  std::int64_t steps = 0;         ///< TrainStep::steps()
-  std::int64_t added = 0;         ///< TrainStep::added()
-  std::int64_t microbatches = 0;  ///< TrainStep::microbatches()
-  double samples = 0;             ///< samples of this rank in the step that has begun
-  Batch given;                    ///< batch for add() and update() with fields
-  std::vector<Metrics> trained;   ///< sums of training: one element, or one for each virtual rank
+  std::int64_t steps = 0;         ///< number of updates: TrainStep::steps()
+  std::int64_t added = 0;         ///< micro-batches since the last update: TrainStep::added()
+  std::int64_t microbatches = 0;  ///< micro-batches of all steps: TrainStep::microbatches()
+  double samples = 0;             ///< number of this rank's samples in the step that has begun
+  Batch given;                    ///< batch of the add() and update() that take fields
+  std::vector<Metrics> trained;   ///< metric sums of training: one element, or one for each virtual rank
   std::vector<Metrics> evaluated;
   std::size_t next_evaluated = 0;
   Event drained;  ///< recorded by synchronize()
   SyncGuard idle;
-  SyncGuard idle_beside;  ///< destroyed first: waits for queued work
+  SyncGuard idle_beside;  ///< destroyed first; waits for queued work
 };
 
 TrainStep::TrainStep(Context& context, const Model& model, const TrainStepOptions& options)
@@ -607,8 +607,8 @@ SpanRecorder* TrainStep::recorder() const {
   return impl_->trace.recorder();
 }
 std::size_t TrainStep::spans_of_a_step() const {
-  // A micro-batch has its calls and its input; a bucket its ready point, sum, gather, a wait for the sum, one for the
-  // gather, and one before a layer; a step the update, the moving average and two waits.
+  // A micro-batch has its calls and its input. A bucket has its ready point, sum and gather, a wait for the sum, one
+  // for the gather, and one before a layer. A step has the update, the moving average and two waits.
   return static_cast<std::size_t>(impl_->most_microbatches()) * (train_plan().calls().size() + 1) +
          6 * impl_->buckets.buckets.size() + 4;
 }

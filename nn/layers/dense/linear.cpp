@@ -11,12 +11,12 @@ namespace lockstep::nn {
 
 namespace {
 
-/// y (K) = activation(weight (K, features) x + bias (K)) + residual (second input). x is a flattened image, features,
-/// or each position of a sequence. The features of an image are in the order C, H, W, as in a PyTorch model that
-/// flattens an image.
+/// Computes y = activation(weight x + bias) + residual. The weight has the shape (K, features) for K outputs; the
+/// residual is the second input. x is a flattened image, a vector of features, or one position of a sequence. An image
+/// is flattened in the order C, H, W, as in PyTorch.
 class LinearLayer final : public Layer {
  public:
-  /// logical: shape of one input sample without padded channels.
+  /// `logical` is the shape of one input sample without padded channels.
   LinearLayer(std::string name, const Shape& logical, std::int64_t features, LinearOptions options)
       : Layer(std::move(name)), logical_(logical), features_(features), options_(std::move(options)) {
     require<ShapeError>(features >= 1, this->name(), ": features is ", features, ", expected at least 1");
@@ -43,12 +43,12 @@ class LinearLayer final : public Layer {
     return options_.weight.empty() ? name() + ".weight" : options_.weight;
   }
   [[nodiscard]] bool activates() const { return options_.activation != ops::Activation::identity; }
-  /// True when backward computes the slope of the activation from the output, so that the product is not kept.
+  /// True if backward computes the activation's slope from the output, so that the product need not be kept.
   [[nodiscard]] bool slope_of_output() const {
     return options_.activation == ops::Activation::relu && options_.residual.index < 0;
   }
-  /// Appends the product and the rest of the forward, in one call if ops::fuses_activation() says so. Returns the slot
-  /// from which backward computes the activation's slope: the output, or else the product before the bias was added.
+  /// Appends the product and the rest of the forward, in one call if ops::fuses_activation() allows that. Returns the
+  /// slot from which backward computes the activation's slope: the output, or the product before the bias was added.
   SlotId plan_forward(PlanBuilder& builder, std::int64_t rows, std::int64_t in) const;
 
   Shape logical_;
@@ -64,7 +64,7 @@ std::vector<ParameterSpec> LinearLayer::parameters(std::span<const Shape> inputs
   const Initialiser init = deviation > 0 ? Initialiser{Initialiser::Kind::normal, deviation} : uniform;
   const Shape matrix{features_, fan_in};
   ParameterSpec weight{weight_name(), matrix, matrix, {0, 1}, inputs[0].back(), ParameterRole::weight, init};
-  if (logical_.rank() >= 3) {  // image: dims (K, C, H, W), stored (K, H, W, C); field: D before H
+  if (logical_.rank() >= 3) {  // image: dims (K, C, H, W), stored (K, H, W, C); a field has D before H
     weight.dims = {features_, logical_.back()};
     weight.axes = {0};
     for (int i = 0; i + 1 < logical_.rank(); ++i) {
@@ -98,7 +98,7 @@ SlotId LinearLayer::plan_forward(PlanBuilder& builder, std::int64_t rows, std::i
     desc.bias = false;
     desc.activation = ops::Activation::identity;
   }
-  // Own key with an activation: a choice stored for the product alone may lack the activation.
+  // A fused activation has its own key: the choice stored for the product alone may not support the activation.
   const std::string pass = fused && activates() ? concat("forward ", ops::name_of(desc.activation)) : "forward";
   const auto plan = builder.matmul(name() + " " + pass, desc);
   const SlotId scratch = builder.scratch(plan->workspace_bytes());
@@ -122,7 +122,7 @@ SlotId LinearLayer::plan_forward(PlanBuilder& builder, std::int64_t rows, std::i
 }
 
 void LinearLayer::plan(PlanBuilder& builder) const {
-  const Shape& sample = builder.input_shape();  // stored shape, padded channels included
+  const Shape& sample = builder.input_shape();  // stored shape, with padded channels
   const std::int64_t in = sequence() ? sample.back() : sample.numel();
   const std::int64_t rows = builder.batch() * (sequence() ? sample[0] : 1);
   const std::int64_t out = features_;
@@ -131,7 +131,7 @@ void LinearLayer::plan(PlanBuilder& builder) const {
   const SlotId kept = plan_forward(builder, rows, in);
 
   builder.on_backward([=, this](PlanBuilder& b) {
-    SlotId dy = b.output_gradients()[0];  // first the gradient of the output, later that of the product
+    SlotId dy = b.output_gradients()[0];  // first the gradient of the output, later the gradient of the product
     if (options_.residual.index >= 0) {
       b.pass_gradient(1, dy);
     }
@@ -139,8 +139,7 @@ void LinearLayer::plan(PlanBuilder& builder) const {
     if (activates()) {
       const SlotId given = dy;
       dy = b.overwrite_gradient(dy, "d(" + name() + " product)");
-      // ReLU: y is above 0 where product + bias is, except where y rounds to 0. So the slope at y is used, without the
-      // bias.
+      // ReLU's slope is taken at y, without the bias: y is above 0 where product + bias is, unless y rounds to 0.
       const SlotId bias = options_.bias && !slope_of_output() ? b.parameter(name() + ".bias") : SlotId{};
       const SlotId scratch =
           b.scratch(dbias.wanted() ? ops::linear_epilogue_workspace_bytes(b.context(), b.prototype(kept)) : 0);

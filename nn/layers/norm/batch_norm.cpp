@@ -10,8 +10,8 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Returns `own` if statistics are not shared. Else appends calls that add up the sums of all ranks, and returns the
-/// result. Must come before input_gradient(), because the call after that writes the gradient. name: the layer's name.
+/// Appends calls that add up the sums of all ranks, and returns the result; without shared statistics returns `own`.
+/// Must come before input_gradient(), because the call after it writes the gradient. `name` is the layer's name.
 SlotId sums_of_all_ranks(PlanBuilder& b, SlotId own, const std::string& name) {
   if (!b.options().shares_statistics()) {
     return own;
@@ -26,8 +26,8 @@ SlotId sums_of_all_ranks(PlanBuilder& b, SlotId own, const std::string& name) {
   return sums;
 }
 
-/// Returns whether a pass over x is planned as one call, which on a GPU is one cooperative launch. A forward pass in
-/// one call could not be recomputed, because it changes running statistics.
+/// Returns whether one call makes the whole pass over x; on a GPU that call is one cooperative launch. A one-call
+/// forward pass changes running statistics, so it excludes recomputation.
 bool in_one_call(PlanBuilder& b, const TensorView& x, ops::NormPass pass) {
   const PlanOptions& options = b.options();
   const bool possible = pass == ops::NormPass::backward || options.recompute == Recompute::off;
@@ -38,22 +38,22 @@ bool in_one_call(PlanBuilder& b, const TensorView& x, ops::NormPass pass) {
                                                       : ops::batch_norm_fits(b.context(), x, pass);
 }
 
-/// Returns whether a convolution may also compute the norm's sums. These must cover the rank's own batch only, and no
-/// call may be recomputed.
+/// Returns whether a convolution may also compute the norm's sums. The sums must cover the rank's own batch only, and
+/// no call may be recomputed.
 bool takes_given_sums(PlanBuilder& b) {
   return b.training() && b.fuses() && !b.options().shares_statistics() && b.options().recompute == Recompute::off;
 }
 
-/// A norm whose forward is planned, with the slots that its backward reads.
+/// Slots of a norm whose forward is planned. The norm's backward reads these slots.
 struct NormForward {
   SlotId x, residual, weight, bias, running_mean, running_var, coefficients;
-  SlotId stats{}, valid{}, mask{}, scratch{};  ///< only in training
+  SlotId stats{}, valid{}, mask{}, scratch{};  ///< valid only in training
   double epsilon = 0;
   double momentum = 0;
   bool relu = false;
 };
 
-/// The slots of a norm whose backward is planned.
+/// Slots and gradients of a norm whose backward is planned.
 struct NormSlots {
   SlotId x, coefficients, stats, sums;
   GradientTarget dweight, dbias, dx;
@@ -64,14 +64,15 @@ struct NormSlots {
   }
 };
 
-/// Returns the backward slots of the current node's norm, among them its gradients. name: the layer's name.
+/// Returns the backward slots of the current node's norm, with its parameter gradients. `name` is the layer's name.
 NormSlots norm_backward(PlanBuilder& b, const std::string& name, SlotId x, SlotId coefficients, SlotId stats) {
   const auto [dweight, dbias] = b.parameter_gradients(name + ".weight", name + ".bias");
   const SlotId sums = b.statistics("d(" + name + ").sums", {2, b.prototype(x).shape.back()});
   return {x, coefficients, stats, sums, dweight, dbias, {}};
 }
 
-/// Returns whether a block's last norm can also run the backward of the shortcut's norm, whose output it has computed.
+/// Returns whether a block's last norm can also run the backward of the shortcut's norm. The last norm then has
+/// computed the output of the shortcut's norm, too.
 bool takes_backward_of_shortcut(PlanBuilder& b) {
   bool wanted = b.unapplied_norm(1).coefficients.valid() && !b.options().shares_statistics() &&
                 b.wants_input_gradient(0) && b.wants_input_gradient(1);
@@ -81,7 +82,7 @@ bool takes_backward_of_shortcut(PlanBuilder& b) {
   return wanted;
 }
 
-/// Returns the backward slots of the norm of the block's shortcut, whose output this node has computed.
+/// Returns the backward slots of the norm of the block's shortcut. This node has computed that norm's output.
 NormSlots shortcut_backward(PlanBuilder& b) {
   const UnappliedNorm& shortcut = b.unapplied_norm(1);
   const SlotId x2 = b.input(1);
@@ -90,8 +91,8 @@ NormSlots shortcut_backward(PlanBuilder& b) {
   return norm;
 }
 
-/// Appends the pass that computes dx of a block's last norm and dx of its shortcut's norm. The first dx takes the
-/// memory of `reuse` if it is given, the second that of g.
+/// Appends the pass that computes dx of a block's last norm and dx of its shortcut's norm. If `reuse` is valid, the
+/// first dx takes its memory. The second dx takes the memory of g.
 void plan_pair_apply(PlanBuilder& b, NormSlots norm, NormSlots other, SlotId g, SlotId reuse, SlotId stats,
                      SlotId valid) {
   norm.dx = b.input_gradient(0, reuse, false);
@@ -104,8 +105,8 @@ void plan_pair_apply(PlanBuilder& b, NormSlots norm, NormSlots other, SlotId g, 
          });
 }
 
-/// Appends the call that computes the norm's sums and parameter gradients from rows 0 and `row` of the sums that a
-/// convolution left in `given`.
+/// Appends the call that computes the norm's sums and parameter gradients. The call reads rows 0 and `row` of the sums
+/// that a convolution has written to `given`.
 void plan_given_gradients(PlanBuilder& b, SlotId given, std::int64_t row, const NormSlots& norm) {
   b.call("batch_norm gradients_given", {given}, {norm.sums, norm.dweight.slot, norm.dbias.slot}, 0,
          [=](Context& context, const Frame& frame) {
@@ -116,8 +117,8 @@ void plan_given_gradients(PlanBuilder& b, SlotId given, std::int64_t row, const 
          });
 }
 
-/// Appends the backward of a norm for which a convolution has computed the masked gradient g and its sums. With `pair`
-/// it includes the backward of the shortcut's norm. If there is a residual, its gradient is g.
+/// Appends the backward of a norm whose masked gradient g, with its sums, a convolution has computed. `pair` includes
+/// the backward of the shortcut's norm. If the norm has a residual, the residual's gradient is g.
 void plan_masked_backward(PlanBuilder& b, const std::string& name, const NormForward& n, bool pair) {
   const auto [g, given] = b.masked_gradient();
   NormSlots norm = norm_backward(b, name, n.x, n.coefficients, n.stats);
@@ -139,8 +140,8 @@ void plan_masked_backward(PlanBuilder& b, const std::string& name, const NormFor
          });
 }
 
-/// Appends the backward of a block's last norm and of its shortcut's norm. Their common gradient g is stored, and then
-/// read once by the pass that computes both dx. g takes the memory of dy2, and later one dx takes that of g.
+/// Appends the backward of a block's last norm and of its shortcut's norm. A first pass stores the gradient g that both
+/// norms share; a second pass reads g once and computes both dx. g takes dy2's memory, and later one dx takes g's.
 void plan_pair_backward(PlanBuilder& b, const std::string& name, const NormForward& n) {
   const SlotId dy = b.output_gradients()[0];
   const SlotId dy2 = b.output_gradients().size() > 1 ? b.output_gradients()[1] : SlotId{};
@@ -183,8 +184,8 @@ void plan_pool_backward(PlanBuilder& b, const std::string& name, const NormForwa
          });
 }
 
-/// Appends the call that makes the norm's coefficients, in training from the statistics of all ranks, from sums of the
-/// convolution that wrote x, or from x. fused: none, because the call that makes the output makes the coefficients.
+/// Appends the call that makes the norm's coefficients. In training the call uses the statistics of all ranks, the sums
+/// of the convolution that wrote x, or x itself. With `fused` appends nothing: the call of plan_output() makes them.
 void plan_coefficients(PlanBuilder& b, const std::string& name, NormForward& n, bool fused) {
   if (!b.training()) {
     b.call("batch_norm finalize_inference", {n.running_mean, n.running_var, n.weight, n.bias}, {n.coefficients}, 0,
@@ -234,7 +235,8 @@ void plan_coefficients(PlanBuilder& b, const std::string& name, NormForward& n, 
   }
 }
 
-/// Appends the norm's output. added: the coefficients of a residual whose norm is unapplied, else invalid.
+/// Appends the call that makes the norm's output. If the residual is the input of an unapplied norm, `added` holds the
+/// coefficients of that norm; otherwise `added` is invalid.
 SlotId plan_output(PlanBuilder& b, const std::string& name, const NormForward& n, SlotId added, bool fused) {
   const SlotId y = output_like_input(b, name, /*reads_input=*/true);
   if (fused) {
@@ -263,15 +265,15 @@ SlotId plan_output(PlanBuilder& b, const std::string& name, const NormForward& n
   return y;
 }
 
-/// Appends the backward of a norm without help of a convolution, a shortcut's norm or a pool.
+/// Appends the backward of a norm that shares no work with a convolution, a shortcut's norm or a pool.
 void plan_backward(PlanBuilder& b, const std::string& name, const NormForward& n) {
   const SlotId dy = b.output_gradients()[0];
   const SlotId dy2 = b.output_gradients().size() > 1 ? b.output_gradients()[1] : SlotId{};
   const SlotId own = b.statistics("d(" + name + ").sums", {2, b.prototype(n.x).shape.back()});
   const SlotId scratch = b.scratch(ops::batch_norm_workspace_bytes(b.context(), b.prototype(n.x)));
   const auto [dweight, dbias] = b.parameter_gradients(name + ".weight", name + ".bias");
-  // The residual's gradient is the masked sum of dy and dy2. If the first pass stores it, the second pass need not read
-  // dy, dy2 and the mask. It takes the memory of dy2.
+  // The residual's gradient is dy + dy2 after the mask. It takes the memory of dy2. If the first pass stores this
+  // gradient, the second pass reads only it, instead of dy, dy2 and the mask.
   const bool stores = b.fuses() && n.residual.valid() && b.first_input_gradient(1);
   GradientTarget dresidual = stores ? b.input_gradient(1, dy2, false) : GradientTarget{};
   const SlotId masked = dresidual.slot;
@@ -296,7 +298,7 @@ void plan_backward(PlanBuilder& b, const std::string& name, const NormForward& n
                                            frame[dweight.slot], frame[dbias.slot], frame[masked], frame[scratch]);
          });
   const SlotId sums = sums_of_all_ranks(b, own, name);
-  // dx takes the memory of dy, the residual's gradient takes that of dy2: the call below is the last to read them.
+  // The call below reads dy and dy2 last. So dx takes the memory of dy, and the residual's gradient that of dy2.
   const GradientTarget dx = b.input_gradient(0, dy, false);
   if (stores) {
     if (dx.wanted()) {
@@ -312,7 +314,7 @@ void plan_backward(PlanBuilder& b, const std::string& name, const NormForward& n
   if (!dx.wanted() && !dresidual.wanted()) {
     return;
   }
-  // The model's input wants no gradient, but the op always writes one.
+  // The op always writes dx. If no layer wants dx, as before the first layer, dx goes to memory that nothing reads.
   const SlotId dx_slot = dx.wanted() ? dx.slot : b.overwrite_gradient(dy, "d(input) of " + name);
   b.call("batch_norm backward_apply", {dy, dy2, n.mask, n.x, n.coefficients, sums, n.stats, n.valid},
          {dx_slot, dresidual.slot}, 0, [=](Context& context, const Frame& frame) {
@@ -322,7 +324,7 @@ void plan_backward(PlanBuilder& b, const std::string& name, const NormForward& n
          });
 }
 
-/// Batch norm over all but the last axis, then the residual (second input) and the ReLU.
+/// Batch norm over all axes but the last. The layer then adds the residual (second input) and applies the ReLU.
 class BatchNormLayer final : public Layer {
  public:
   BatchNormLayer(std::string name, std::int64_t logical_channels, const BatchNormOptions& options)
@@ -378,7 +380,7 @@ void BatchNormLayer::plan(PlanBuilder& builder) const {
                 .momentum = options_.momentum,
                 .relu = options_.relu};
   const bool leaves = !has_residual && builder.may_leave_norm_unapplied(n.relu);  // the only reader computes y itself
-  // Valid if the residual is the x of an unapplied norm.
+  // `added` is valid if the residual is the input of an unapplied norm.
   const SlotId added = has_residual ? builder.unapplied_norm(1).coefficients : SlotId{};
   const bool fused = builder.training() && !leaves && !added.valid() && !builder.input_sums().valid() &&
                      in_one_call(builder, builder.prototype(n.x), ops::NormPass::forward);

@@ -7,8 +7,8 @@ namespace lockstep::nn {
 
 namespace {
 
-/// In training zeroes elements with probability `rate`, keyed by (PlanOptions::dropout_seed, epoch, `number`, sample
-/// id). In evaluation returns its input.
+/// In training zeroes elements with probability `rate`; the random numbers depend on (PlanOptions::dropout_seed, epoch,
+/// `number`, sample id). In evaluation returns its input.
 class DropoutLayer final : public Layer {
  public:
   DropoutLayer(std::string name, double rate, std::uint32_t number)
@@ -36,7 +36,7 @@ void DropoutLayer::plan(PlanBuilder& builder) const {
   }
   const SlotId y = output_like_input(builder, name(), /*reads_input=*/false);
   builder.set_output(y);
-  if (!builder.training()) {  // a copy: the next layer may overwrite y, and x has other readers
+  if (!builder.training()) {  // a copy, because x has other readers and the next layer may overwrite y
     builder.call("copy", {x}, {y}, 0, [=](Context& context, const Frame& frame) { copy(context, frame[x], frame[y]); });
     return;
   }
@@ -56,7 +56,7 @@ void DropoutLayer::plan(PlanBuilder& builder) const {
 }  // namespace
 
 NodeId ModelBuilder::dropout(const std::string& name, NodeId x, double rate) {
-  const auto number = static_cast<std::uint32_t>(model_.nodes_.size());  // every layer draws its own random numbers
+  const auto number = static_cast<std::uint32_t>(model_.nodes_.size());  // the layer's own random stream
   return add_channelwise(std::make_shared<DropoutLayer>(name, rate, number), {x});
 }
 

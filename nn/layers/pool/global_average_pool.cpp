@@ -5,7 +5,7 @@ namespace lockstep::nn {
 
 namespace {
 
-/// The mean over all spatial axes: (T, C), (H, W, C) or (D, H, W, C) -> (C).
+/// Mean of each channel over all spatial axes: maps (T, C), (H, W, C) or (D, H, W, C) to (C).
 class GlobalAveragePoolLayer final : public Layer {
  public:
   using Layer::Layer;
@@ -20,7 +20,7 @@ class GlobalAveragePoolLayer final : public Layer {
     const SlotId x = builder.input();
     const Shape in = builder.input_shape();
     const SlotId y = builder.activation(name(), builder.batched(output_shape({&in, 1})));
-    const int last = in.rank() - 2;  // innermost spatial axis
+    const int last = in.rank() - 2;  // index of the innermost spatial axis
     std::int64_t rows = 1;
     for (int i = 0; i < last; ++i) {
       rows *= in[i];

@@ -12,17 +12,17 @@ namespace {
 
 enum Third : int { kQueries, kKeys, kValues, kWhole };
 
-/// Operand or result of a product: a slot, or a third of it.
+/// Operand or result of a product: a slot or a third of a slot.
 struct Operand {
   SlotId slot;
   Third third = kWhole;
 };
 
-/// Layout of the heads in memory: the matrix of each head is contiguous, one head after the other.
+/// Layout of the heads in memory. The matrix of each head is contiguous, and the heads lie one after the other.
 struct Heads {
-  std::int64_t batch, length, heads, head;  ///< head: columns of one head
+  std::int64_t batch, length, heads, head;  ///< head: number of columns of one head
   std::int64_t items;                       ///< batch * heads
-  std::int64_t part;  ///< elements from queries to keys, and to values: a multiple of 16 bytes, as libraries want
+  std::int64_t part;  ///< elements from queries to keys and from keys to values, a multiple of 16 bytes for libraries
 
   Heads(std::int64_t of_batch, std::int64_t of_length, std::int64_t of_heads, std::int64_t columns, DType dtype)
       : batch(of_batch),
@@ -32,7 +32,7 @@ struct Heads {
         items(batch * heads),
         part(align_up(items * length * head, 16 / static_cast<std::int64_t>(size_of(dtype)))) {}
 
-  // joined: (B, T, 3, heads, D); split: (3, B, heads, T, D); "mixed": the same without the 3.
+  // Shapes: joined is (B, T, 3, heads, D), split is (3, B, heads, T, D); "mixed" shapes lack the axis of length 3.
   [[nodiscard]] Shape joined() const { return {batch, length, 3, heads, head}; }
   [[nodiscard]] Shape joined_mixed() const { return {batch, length, heads, head}; }
   [[nodiscard]] Shape split_mixed() const { return {batch, heads, length, head}; }
@@ -42,7 +42,7 @@ struct Heads {
     strides[0] = part;
     return TensorView(all.data, all.dtype, all.device, split, strides);
   }
-  /// Returns a third as (B * heads, T, D), or the whole slot.
+  /// Returns a view of the operand: a third as (B * heads, T, D), or the whole slot.
   [[nodiscard]] TensorView view(const Frame& frame, Operand of) const {
     if (of.third == kWhole) {
       return frame[of.slot];
@@ -54,7 +54,7 @@ struct Heads {
         .reshape({items, length, head});
   }
 
-  /// Appends c = a b for each head, by `plan`.
+  /// Appends the product c = a b for each head. `plan` says how each product is computed.
   void product(PlanBuilder& builder, const std::string& what, const std::shared_ptr<const ops::MatmulPlan>& plan,
                Operand a, Operand b, Operand c) const {
     const SlotId scratch = builder.scratch(plan->workspace_bytes());
@@ -66,7 +66,7 @@ struct Heads {
   }
 };
 
-/// (T, 3 C) -> (T, C): softmax(q k^T / sqrt(D)) v for each of the heads of D = C / heads columns.
+/// Maps (T, 3 C) to (T, C): softmax(q k^T / sqrt(D)) v for each head, which has D = C / heads columns.
 class AttentionLayer final : public Layer {
  public:
   AttentionLayer(std::string name, const AttentionOptions& options) : Layer(std::move(name)), options_(options) {
@@ -91,7 +91,7 @@ class AttentionLayer final : public Layer {
 void AttentionLayer::plan(PlanBuilder& builder) const {
   const std::int64_t length = builder.input_shape()[0];
   const std::int64_t width = builder.input_shape()[1] / 3;
-  const std::int64_t head = width / options_.heads;  // columns of one head
+  const std::int64_t head = width / options_.heads;  // number of columns of one head
   const DType dtype = builder.dtype();
   const Heads h(builder.batch(), length, options_.heads, head, dtype);
   const double scale = 1 / std::sqrt(static_cast<double>(head));
@@ -103,7 +103,7 @@ void AttentionLayer::plan(PlanBuilder& builder) const {
     ops::strided_copy(context, frame[qkv].reshape(h.joined()).permute({2, 0, 3, 1, 4}), h.thirds(frame[parts]));
   });
 
-  // scores = q k^T; softmax in place.
+  // scores = q k^T; the softmax then overwrites the scores.
   const SlotId weights = builder.activation(name() + ".weights", {h.items, length, length});
   const auto scores = builder.matmul(
       name() + " scores", {.dtype = dtype, .batch = h.items, .m = length, .n = length, .k = head, .transpose_b = true});

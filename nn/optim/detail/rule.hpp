@@ -14,33 +14,34 @@
 
 namespace lockstep::nn {
 
-/// What an Optimizer does with gradients: a built-in rule, which make_NAME() in rules/NAME.cpp makes, or a user's
-/// UpdateRule. The Optimizer clips, skips and counts updates and keeps the states. No function waits or allocates.
+/// How an Optimizer turns gradients into an update. make_NAME() in rules/NAME.cpp makes a built-in rule, make_own()
+/// wraps a user's UpdateRule. The Optimizer clips, skips, counts and keeps the states. No function waits or allocates.
 struct Rule {
   struct Views {
-    std::span<const TensorView> states;  ///< ranges of the states, in the order of the names
-    TensorView step;                     ///< with `counts`: i64 scalar, the number of this update, 1 for the first
-    TensorView workspace;                ///< workspace_bytes bytes
-    TensorView sums;                     ///< sums over all ranks, if states are divided and there are sum_rows
+    std::span<const TensorView> states;  ///< ranges of the states, in the order of Rule::states
+    TensorView step;                     ///< number of this update, 1 for the first: i64 scalar, given if `counts`
+    TensorView workspace;                ///< scratch memory of workspace_bytes bytes
+    TensorView sums;                     ///< sums over all ranks, given if states are divided and sum_rows is not 0
   };
 
   std::vector<std::string> states{};  ///< names of the states, as in UpdateRule::states()
-  bool counts = true;                 ///< true: the ParameterSet gets the counter "step" of the updates made
-  bool by_tensor = false;             ///< true: segments of an ArenaUpdate are tensors: ParameterSet::tensor_segments()
+  bool counts = true;                 ///< true: the ParameterSet gets the counter "step", the number of updates made
+  bool by_tensor = false;  ///< true: an ArenaUpdate has one segment per tensor (ParameterSet::tensor_segments())
   std::size_t workspace_bytes = 0;
-  std::size_t bytes = 0;  ///< bytes that the rule has allocated
-  /// Enqueues the update of a range. If `update` has a copy, the rule writes the copy, too.
+  std::size_t bytes = 0;  ///< number of bytes that the rule has allocated
+  /// Enqueues the update of a range of the arena. If `update` has a copy, the rule also writes the copy.
   std::function<void(Context& context, const ops::ArenaUpdate& update, const Views& views)> update{};
-  /// For states that are divided over ranks. sum_rows: how many rows of two sums over whole tensors update() reads.
-  /// add_sums: adds a range of the arena to such sums, (rows, 2), f64.
+  /// For states that are divided over ranks. update() reads sum_rows pairs of sums over whole tensors. add_sums() adds
+  /// a range of the arena to such sums, an f64 tensor (sum_rows, 2).
   std::int64_t sum_rows = 0;
   std::function<void(Context&, const ops::ArenaUpdate&, const TensorView& sums, const TensorView& workspace)>
       add_sums{};
 };
 
-/// Returns the states of sgd and lars: "momentum_buffer" if there is momentum.
+/// Returns the names of the states of sgd and lars: "momentum_buffer" if there is momentum.
 [[nodiscard]] std::vector<std::string> momentum_states(double momentum);
-/// Returns the options of adam, adamw, and of muon's other parameters. UsageError for options out of range.
+/// Returns the options of adam and adamw, and those of muon for parameters other than hidden matrices. UsageError for
+/// options out of range.
 [[nodiscard]] ops::AdamOptions adam_options(const OptimizerOptions& options, DType dtype);
 
 }  // namespace lockstep::nn

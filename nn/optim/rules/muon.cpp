@@ -32,7 +32,7 @@ struct Muon {
       const std::int64_t rows = info.spec.shape[0];
       const double scale = 0.2 * std::sqrt(static_cast<double>(std::max(rows, info.spec.shape.numel() / rows)));
       matrix.learning_rate_scale *= scale;
-      matrix.weight_decay /= scale;  // the update multiplies decay by the scaled rate
+      matrix.weight_decay /= scale;  // the update multiplies the decay by the scaled rate
       found.push_back({info.offset, rows, info.numel / rows});
     }
     const DType compute = parameters.rounds() ? parameters.weight_dtype() : parameters.dtype();
@@ -64,10 +64,10 @@ struct Muon {
 
   ops::MuonOptions momentum;
   ops::AdamOptions adam;
-  std::vector<ops::ArenaSegment> matrices;  ///< ParameterSet::tensor_segments(), only hidden matrices trainable
-  std::vector<ops::ArenaSegment> others;    ///< tensor_segments(), only the other parameters trainable
+  std::vector<ops::ArenaSegment> matrices;  ///< tensor_segments() in which only hidden matrices are trainable
+  std::vector<ops::ArenaSegment> others;    ///< tensor_segments() in which only the other parameters are trainable
   std::optional<Orthogonalizer> orthogonalizer;
-  Buffer memory;         ///< memory of direction
+  Buffer memory;         ///< memory of `direction`
   TensorView direction;  ///< arena of the directions to orthogonalise
 };
 

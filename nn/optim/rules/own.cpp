@@ -6,7 +6,7 @@
 
 namespace lockstep::nn {
 
-/// Makes the rule that wraps OptimizerOptions::rule.
+/// Makes the rule that calls the user's UpdateRule, OptimizerOptions::rule.
 Rule make_own(Context& /*context*/, const ParameterSet& /*parameters*/, const OptimizerOptions& options) {
   const std::string name = options.rule->name();
   const auto taken = [&](const RuleTraits& rule) { return rule.name == name; };

@@ -11,44 +11,44 @@
 
 namespace lockstep::nn {
 
-/// Decides which evaluation was the best. Checkpoints keep that evaluation as "best".
+/// Decides which evaluation is the best. Checkpoints keep the best evaluation as "best".
 struct BestBy {
-  /// "test_accuracy", "test_loss" or the name of a RunMetric with of_evaluation; with a moving average of the weights
-  /// also its "ema_test_accuracy" and "ema_test_loss". Empty: the accuracy (for regressions the loss), of the moving
-  /// average if there is one.
+  /// Name of the metric: "test_accuracy", "test_loss" or the name of a RunMetric with of_evaluation; with a moving
+  /// average of the weights also "ema_test_accuracy" or "ema_test_loss". Empty means the accuracy, or the loss for a
+  /// regression; if there is a moving average, the metric is that of the average.
   std::string metric{};
-  bool lowest = false;  ///< only for your own metric: the lowest value is the best
-  /// True when value `a` is better than value `b`.
+  bool lowest = false;  ///< true: the lowest value is the best; only for your own metric
+  /// Returns true if value `a` is better than value `b`.
   [[nodiscard]] bool better(double a, double b) const { return lowest ? a < b : a > b; }
 };
 
-/// Metrics of the moving average (TrainStepOptions::average).
+/// Names of the metrics of the moving average (TrainStepOptions::average).
 inline constexpr const char* kAverageLoss = "ema_test_loss";
 inline constexpr const char* kAverageAccuracy = "ema_test_accuracy";
 
-/// Returns `best` with its metric named and its direction set, for a run with a moving average or without one, of a
-/// regression or of a classifier.
+/// Returns `best` with its metric and direction filled in. `average` says whether the run has a moving average,
+/// `regression` whether the model is a regression.
 [[nodiscard]] BestBy resolved(BestBy best, bool average, bool regression);
 
-/// Returns the value of a metric at the last evaluation; none if it is not finite, or if it is an accuracy whose loss
-/// is not finite: such a model may still be right by chance.
+/// Returns the value of a metric at the last evaluation. Returns no value if it is not finite, or if it is an accuracy
+/// whose loss is not finite, because such a model may be right by chance.
 [[nodiscard]] std::optional<double> sound_value(const RunProgress& progress, const std::string& metric);
 
-/// Decides which checkpoints best-STEP of a store stay: the K best. Each is ranked by the evaluation in its own
-/// state.json; of equal values the earlier one is better. A resume needs nothing else. Checkpoints of steps after the
-/// one at which this run began were left behind by the resume, until this run has written them itself: they do not
-/// count, and are deleted with the next checkpoint that falls out. Folders that cannot be read are left alone.
+/// Decides which checkpoints best-STEP of a store stay: the K best. The evaluation in a checkpoint's state.json gives
+/// its value; of equal values the earlier is better. A resume needs no other data. If the run began at a step and
+/// best-STEP of a later step is there, the resume has left that checkpoint behind: it does not count until this run has
+/// written it itself, and retire_others() deletes it. Folders that cannot be read are not touched.
 class BestCheckpoints {
  public:
-  /// keep: K; begin: the step at which this run begins. by.metric is not empty.
+  /// `keep` is K, `begin` the step at which this run begins. by.metric must not be empty.
   BestCheckpoints(BestBy by, int keep, std::int64_t begin) : by_(std::move(by)), keep_(keep), begin_(begin) {}
 
-  /// True when an evaluation at `step` is among the K best of the store. K = 1: never, because only "best" is kept.
+  /// Returns true if an evaluation at `step` is among the K best of the store; false for K = 1: only "best" is kept.
   [[nodiscard]] bool takes(const CheckpointStore& store, std::int64_t step, double value) const;
-  /// Reports that this run has written best-STEP of `step`.
+  /// Tells that this run has written the checkpoint best-STEP of `step`.
   void written(std::int64_t step) { own_.insert(step); }
-  /// Deletes checkpoints that are not among the K best, each at once or not at all, and what killed writers have left.
-  /// K = 1: deletes none. Throws FileError.
+  /// Deletes checkpoints that are not among the K best, and the remains of killed writers. A kill leaves each
+  /// checkpoint whole or deleted. For K = 1 deletes none. Throws FileError.
   void retire_others(const CheckpointStore& store) const;
 
  private:
@@ -56,7 +56,7 @@ class BestCheckpoints {
     std::int64_t step = 0;
     std::optional<double> value{};
   };
-  /// Returns the checkpoints that count, the best first. left_behind: gets the steps that do not count.
+  /// Returns the checkpoints that count, the best first. Writes the steps of the others to `left_behind`.
   [[nodiscard]] std::vector<Found> ranking(const CheckpointStore& store, std::vector<std::int64_t>* left_behind) const;
 
   BestBy by_;
@@ -65,21 +65,22 @@ class BestCheckpoints {
   std::set<std::int64_t> own_;
 };
 
-/// What happens to best/ when a run continues.
+/// Value and source of best/ when a run continues.
 struct BestOfResumed {
-  std::optional<double> value{};  ///< value of the best evaluation so far; none: the next one is the best
-  std::string copy_from{};        ///< checkpoint that becomes best/; empty: best/ stays as it is
+  std::optional<double> value{};  ///< value of the best evaluation so far; none: the next evaluation is the best
+  std::string copy_from{};        ///< checkpoint to copy to best/; empty: best/ does not change
 };
 
-/// A checkpoint holds the value of the best evaluation, but best/ may be another one. Checks in this order:
+/// Finds the best evaluation of a resumed run. A checkpoint holds the value of the best evaluation, but best/ may hold
+/// another one. The first of these that exists is taken:
 ///
 ///   best                     if it has that value
-///   a best-STEP              of that value, up to the step of the checkpoint: it is copied
-///   best of a later step     a run was killed between best and last: its evaluation comes again, and decides again
-///                            (not with `rolls_back`: then best is of the run that is left behind)
+///   a best-STEP              of that value, up to the checkpoint's step; it is copied to best/
+///   best of a later step     of a run killed between best and last, which will repeat and judge that evaluation
+///                            (not with `rolls_back`: best then belongs to the run that is left behind)
 ///   best of an earlier step  with a better value
 ///
-/// Else there is none: the best checkpoint was in another folder, or is deleted. by: resolved().
+/// If none exists, the best checkpoint was in another folder or is deleted. `by` must be resolved().
 [[nodiscard]] BestOfResumed best_of_resumed(const CheckpointStore& store, const RunProgress& progress, const BestBy& by,
                                             bool rolls_back);
 

@@ -70,7 +70,7 @@ RunIdentity identity_of(const Json& json, const std::string& source) {
   return identity;
 }
 
-/// Returns a number that JSON can hold; null for others and for none.
+/// Returns a number that JSON can hold; null for NaN, infinity and an empty value.
 Json to_json(std::optional<double> number) {
   return number && std::isfinite(*number) ? Json(*number) : Json();
 }
@@ -79,7 +79,7 @@ std::optional<double> number_or_none(const Json& json, const std::string& source
   return json.is_null() ? std::nullopt : std::optional(json.as<double>(source));
 }
 
-/// Reads the entries that format 1 named differently. It had only the best accuracy, -1 before the first evaluation.
+/// Reads the entries that have other names in format 1. It has only the best accuracy, -1 before the first evaluation.
 void read_format_1(const Json& json, const std::string& path, CheckpointState& state) {
   const auto best = json.get<double>("best_accuracy", path);
   const auto test = json.get<double>("test_accuracy", path);
@@ -110,7 +110,7 @@ std::string differences(const RunIdentity& saved, const RunIdentity& now,
   std::string text;
   const Json a = to_json(saved);
   const Json b = to_json(now);
-  // Milestones follow from a run's length. No number depends on them unless a schedule has milestones.
+  // Milestones follow from a run's length, and matter only for a schedule with milestones.
   const bool steps = option_of(saved, "schedule") == "step" || option_of(now, "schedule") == "step";
   const auto text_in = [](const Json::Object& object, const std::string& name) {
     const auto found = object.find(name);

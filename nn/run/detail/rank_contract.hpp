@@ -7,7 +7,7 @@
 
 namespace lockstep::nn::detail {
 
-/// Returns everything of a trainer that must be equal on all ranks before its first step, one item a line. layers:
+/// Returns all items of a trainer that must be equal on all ranks before its first step, one per line. `layers` is
 /// Model::layer_texts().
 [[nodiscard]] std::string rank_contract(const Model& model, const std::map<std::string, std::string>& layers,
                                         const TrainingData& data, const TrainerOptions& options,

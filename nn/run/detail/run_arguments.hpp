@@ -4,13 +4,13 @@
 
 namespace lockstep::nn::detail {
 
-/// The arguments of run_training(), for its parts.
+/// The arguments of run_training(), as its parts use them.
 struct RunArguments {
   Trainer& trainer;
   comm::Communicator& control;
   const RunIdentity& identity;
   const RunOptions& options;
-  BestBy best;  ///< after resolved()
+  BestBy best;  ///< result of resolved()
   RunObserver& observer;
 };
 

@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* kLast = CheckpointStore::kLast;
 
-/// Returns an error's text with the folder's name, which the user knows, instead of its path.
+/// Returns an error's text in which the folder's name, which the user knows, replaces its path.
 std::string by_name(std::string text, const RunOptions::Place& place) {
   if (const std::size_t found = text.find(place.path); found != std::string::npos) {
     text.replace(found, place.path.size(), place.name);
@@ -43,7 +43,7 @@ RunCheckpoints::RunCheckpoints(const RunArguments& run, RunProgress progress)
 
 void RunCheckpoints::before_first_step() {
   if (run_.options.checkpoint_first) {
-    write(kLast);  // keeps the best value: "best" may be written after this
+    write(kLast);  // keeps the best value, because "best" may be written later
   }
 }
 
@@ -84,9 +84,9 @@ bool RunCheckpoints::judge(const EvaluationEvent& test) {
 }
 
 void RunCheckpoints::save_evaluated(bool best) {
-  // The best checkpoint is written first: what "last" calls the best is then there, however the run ends between the
-  // two. Checkpoints that fall out are deleted before "last", too: a run killed in between repeats this epoch and
-  // deletes them then.
+  // Writes the best checkpoint before "last", so that "last" never names a best evaluation whose checkpoint is missing.
+  // Checkpoints that are no longer among the best are also deleted before "last": a run killed in between repeats this
+  // epoch and deletes them then.
   if (const auto value = sound_value(progress_, run_.best.metric); value && among_the_best(*value)) {
     write(CheckpointStore::best_name(step()));
     kept_.written(step());

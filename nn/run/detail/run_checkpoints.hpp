@@ -6,22 +6,22 @@
 
 namespace lockstep::nn::detail {
 
-/// Holds where a run stands, and writes its checkpoints: "last" when it is due, "best" and each best-STEP of
-/// evaluations, copies for restarts. Tells the observer. All calls are collective, unless there is no folder.
+/// Holds the progress of a run and writes its checkpoints: "last" when it is due, "best" and each best-STEP after
+/// evaluations, and copies for restarts. Tells the observer. All calls are collective, unless there is no folder.
 class RunCheckpoints {
  public:
-  /// Drops the best value of `progress` if another metric decided it.
+  /// Discards the best value of `progress` if another metric decided it.
   RunCheckpoints(const RunArguments& run, RunProgress progress);
   [[nodiscard]] const RunProgress& progress() const { return progress_; }
 
   void before_first_step();  ///< writes "last" with RunOptions::checkpoint_first
-  /// True when a checkpoint or a copy is due after this step; take_due() makes it.
+  /// Returns true if a checkpoint or a copy is due after this step. take_due() makes it.
   [[nodiscard]] bool due() const { return checkpoint_due() || copy_due(); }
   void take_due();
   void save_last();
-  /// Takes the results of an evaluation; returns true if it is the best so far.
+  /// Takes the results of an evaluation. Returns true if the evaluation is the best so far.
   [[nodiscard]] bool judge(const EvaluationEvent& test);
-  /// Writes the checkpoints after an evaluation. best: result of judge().
+  /// Writes the checkpoints after an evaluation. `best` is the result of judge().
   void save_evaluated(bool best);
 
  private:
@@ -30,9 +30,9 @@ class RunCheckpoints {
   [[nodiscard]] std::int64_t step() const { return run_.trainer.position().step; }
   [[nodiscard]] RunOptions::Place place() const;
   [[nodiscard]] CheckpointStore store() const { return CheckpointStore(place().path); }
-  /// Forgets the best value if "best" was deleted: no checkpoint holds it then, and the next evaluation is the best.
+  /// Discards the best value if "best" was deleted: no checkpoint holds it then, and the next evaluation is the best.
   void forget_missing_best();
-  /// Returns whether the evaluation of this step gets a "best-STEP". The same on every rank.
+  /// Returns whether the evaluation of this step gets a "best-STEP". The answer is the same on every rank.
   [[nodiscard]] bool among_the_best(double value);
   void remove_fallen_out();
   void note_progress();
@@ -40,8 +40,8 @@ class RunCheckpoints {
 
   const RunArguments& run_;
   RunProgress progress_;
-  BestCheckpoints kept_;  ///< checkpoints best-STEP as rank 0 finds them
-  bool writes_;           ///< true: there is a folder
+  BestCheckpoints kept_;  ///< the checkpoints best-STEP that rank 0 finds
+  bool writes_;           ///< true: there is a folder for checkpoints
   bool keeps_several_;
 };
 

@@ -8,24 +8,24 @@
 
 namespace lockstep::nn::detail {
 
-/// Stops a run by a signal (RunOptions::stop) or by its time (max_seconds), which begins with this object. A signal
-/// reaches the ranks at different steps, so the ranks agree. They ask each other after a step that takes stop_within or
-/// longer, and after as many shorter steps as take that time.
+/// Stops a run on a signal (RunOptions::stop) or after its time (max_seconds), which begins when this object is made. A
+/// signal reaches the ranks at different steps, so the ranks must agree. They ask each other after a step that takes
+/// stop_within or longer, and after as many shorter steps as take that time.
 class RunStop {
  public:
   explicit RunStop(const RunArguments& run) : run_(run), looked_at_(run.trainer.position().step) {}
-  /// Asks the other ranks if it is time to ask. Call after every step. Collective.
+  /// Asks the other ranks if it is time to ask. Call it after every step. Collective.
   void look();
-  /// Why the run stops; none: the run goes on. The same on every rank.
+  /// Returns why the run stops, the same on every rank. Returns no value while the run continues.
   [[nodiscard]] const std::optional<RunEnd>& end() const { return end_; }
 
  private:
   const RunArguments& run_;
   std::optional<RunEnd> end_;
   double begin_ = now_s();
-  double looked_ = begin_;      ///< time at which the ranks asked each other last
-  std::int64_t looked_at_;      ///< step after which they did
-  std::int64_t next_look_ = 0;  ///< step after which they ask next
+  double looked_ = begin_;      ///< time at which the ranks last asked each other
+  std::int64_t looked_at_;      ///< step after which the ranks last asked each other
+  std::int64_t next_look_ = 0;  ///< step after which the ranks ask each other next
 };
 
 }  // namespace lockstep::nn::detail

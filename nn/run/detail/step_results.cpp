@@ -67,7 +67,7 @@ void StepResults::restart_lap(double now) {
 }
 
 void StepResults::collect() {
-  std::int64_t steps = 0;  // steps of the reports that arrive now
+  std::int64_t steps = 0;  // number of steps in the reports that arrive now
   for (auto step = run_.trainer.metrics_of(next_step_); !step.empty(); step = run_.trainer.metrics_of(next_step_)) {
     lap_sums_.resize(step.size());
     for (std::size_t part = 0; part < step.size(); ++part) {

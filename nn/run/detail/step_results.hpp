@@ -10,9 +10,9 @@
 
 namespace lockstep::nn::detail {
 
-/// Results of steps that reach the host after the steps are enqueued, up to Trainer::steps_under_way() steps later:
-/// sums, of which reports are made, and gradients that are not finite. Tells the observer. All calls but leave_out()
-/// are collective.
+/// Results of steps, which reach the host up to Trainer::steps_under_way() steps after the steps are enqueued. Makes
+/// reports of the sums, finds gradients that are not finite, and tells the observer. enqueued() and finish() are
+/// collective.
 class StepResults {
  public:
   explicit StepResults(const RunArguments& run)
@@ -22,47 +22,47 @@ class StepResults {
         checked_(run.trainer.position().step) {}
 
   void begin_epoch();
-  /// A step was enqueued, batch `batch` of its epoch. last: the epoch has no further step, so this call waits for the
-  /// step.
+  /// Takes note of a step that was enqueued; `batch` is its batch in the epoch. If `last`, the epoch has no further
+  /// step, and this call waits for the step.
   void enqueued(const StepEvent& step, std::int64_t batch, bool last);
-  /// Waits for all reports that are due. Call before a checkpoint.
+  /// Waits for all reports that are due. Call it before a checkpoint.
   void finish();
-  /// Leaves `seconds` out of the time of training.
+  /// Subtracts `seconds` from the time of training.
   void leave_out(double seconds) { lap_begin_ += seconds; }
-  /// Fills in the totals of the epoch's reports: loss, accuracy, speed and exposed communication.
+  /// Writes the totals of the epoch's reports to `event`: loss, accuracy, speed and exposed communication.
   void describe_epoch(EpochEvent& event) const;
 
  private:
-  /// A report that is due: made when the metrics of its last step have arrived on every rank.
+  /// A report that is due. It is made when the metrics of its last step have arrived on every rank.
   struct Report {
     std::int64_t step = 0;
     std::int64_t batch = 0;
     double learning_rate = 0;
     std::int64_t steps = 0;       ///< number of steps that the report covers
     bool there = false;           ///< true: the metrics have arrived on this rank
-    std::vector<Metrics> sums{};  ///< sums of this rank, as in Trainer::metrics_of()
-    double seconds = -1;          ///< training time that the report covers; below 0: not known yet
+    std::vector<Metrics> sums{};  ///< sums of this rank, as Trainer::metrics_of() gives them
+    double seconds = -1;          ///< training time that the report covers; negative: not known yet
     double exposed_s = 0;
   };
   [[nodiscard]] Report& due(std::size_t i) { return due_[(first_due_ + i) % due_.size()]; }
   void restart_lap(double now);
-  /// Takes the metrics of steps that have arrived. Reports whose last steps arrived together divide the time since the
-  /// report before them, in proportion to their steps.
+  /// Takes the metrics of steps that have arrived. Reports whose last steps arrive together share the time since the
+  /// report before them in proportion to their steps.
   void collect();
-  void report();  ///< makes the first report that is due
-  /// Checks the gradients of all steps up to `through`, whose metrics have arrived.
+  void report();  ///< makes the report that is due first
+  /// Checks the gradients of all steps up to `through`. The metrics of these steps must have arrived.
   void check_gradients(std::int64_t through);
   void wait_and_report();
 
   const RunArguments& run_;
   int lag_;
   bool timed_;
-  std::array<Report, 4> due_{};  ///< a ring: at most the reports of steps_under_way() + 1 steps
+  std::array<Report, 4> due_{};  ///< a ring for the reports of at most steps_under_way() + 1 steps
   std::size_t first_due_ = 0;
   std::size_t waiting_ = 0;
-  std::int64_t reported_ = 0;      ///< the last step of the newest report
-  std::int64_t next_step_ = 0;     ///< step whose metrics come next
-  std::int64_t checked_;           ///< the last step whose gradients were checked
+  std::int64_t reported_ = 0;      ///< last step of the newest report
+  std::int64_t next_step_ = 0;     ///< step whose metrics arrive next
+  std::int64_t checked_;           ///< last step whose gradients were checked
   std::vector<Metrics> lap_sums_;  ///< sums of this rank since the last report
   double lap_begin_ = 0;
   double lap_exposed_begin_ = 0;

@@ -11,7 +11,7 @@ namespace lockstep::nn::detail {
 
 namespace {
 
-/// Returns the sums over a micro-batch for the mean of its outputs in all views. The mean replaces the plan's output.
+/// Returns the sums over a micro-batch for the mean output over all views. Replaces the plan's output by that mean.
 Metrics sums_of_views(const TestRun& run, const Batch& batch) {
   const Plan& plan = run.step.evaluation_plan();
   const TensorView images = batch.view(StateField::images);
@@ -27,7 +27,7 @@ Metrics sums_of_views(const TestRun& run, const Batch& batch) {
     }
     show_view(view, images, {std::span(bytes), images.shape});
     run.step.evaluate(seen);
-    run.step.synchronize();  // the copy below does not check the communicator
+    run.step.synchronize();  // the copy below waits without checking the communicator
     viewed.add(run.context, view.weight, plan.output());
   }
   viewed.write(run.context, plan.output());
@@ -40,7 +40,7 @@ Metrics TestRun::own_sums(const Trainer::EvaluationHook& each) const {
   (void)step.take_evaluated();
   Loader loader(test, share.test(), step.host_memory(), share.loader_options());
   const SyncGuard idle(context.stream());  // waits for the copies
-  // Like the sums of the step: one element, or one for each virtual rank.
+  // Sums have the form of the step's sums: one element, or one for each virtual rank.
   std::vector<Metrics> viewed(static_cast<std::size_t>(step.parameters().statistics_rows()));
   for (std::int64_t i = 0; i < share.test().batches(); ++i) {
     ranks.doing("evaluating batch", i + 1);

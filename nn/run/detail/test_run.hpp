@@ -4,7 +4,7 @@
 
 namespace lockstep::nn::detail {
 
-/// An evaluation of a trainer's test set, with the current parameters and evaluation buffers.
+/// Evaluates a trainer's test set with the current parameters and evaluation buffers.
 struct TestRun {
   Context& context;
   const Ranks& ranks;
@@ -12,7 +12,7 @@ struct TestRun {
   RankShare& share;
   const Dataset& test;
   TestTimeAugmentation views;
-  /// Returns this rank's sums. Waits for the device. DataError if a label is wrong.
+  /// Returns this rank's sums. Waits for the device. DataError if a label is out of range.
   [[nodiscard]] Metrics own_sums(const Trainer::EvaluationHook& each) const;
 };
 

@@ -17,9 +17,9 @@ namespace lockstep::nn {
 
 namespace {
 
-constexpr double kUnit = 0x1p32;    // units of the sums of confidence in 1
-constexpr int kMostInTable = 12;    // most classes of a confusion matrix on a terminal
-constexpr int kShownClasses = 10;   // classes that are shown if there are more
+constexpr double kUnit = 0x1p32;    // confidence 1 in the units of the sums
+constexpr int kMostInTable = 12;    // most classes for which a terminal shows a confusion matrix
+constexpr int kShownClasses = 10;   // number of classes that a terminal shows if there are more
 constexpr std::size_t kWidth = 16;  // bytes of a name on a terminal
 
 bool before(const ClassReport::Sample& a, const ClassReport::Sample& b) {
@@ -30,7 +30,7 @@ std::size_t at(int index) {
   return static_cast<std::size_t>(index);
 }
 
-/// Cuts a text, or fills it with spaces, to `width` bytes; right: spaces at the left end.
+/// Cuts a text, or fills it with spaces, to `width` bytes. With `right` the spaces are at the left end.
 std::string cell(const std::string& text, std::size_t width, bool right = true) {
   if (text.size() > width) {
     return text.substr(0, width);
@@ -39,7 +39,7 @@ std::string cell(const std::string& text, std::size_t width, bool right = true) 
   return right ? space + text : text + space;
 }
 
-/// Formats a fraction: "93.2 %"; "-" for NaN.
+/// Formats a fraction as "93.2 %". NaN becomes "-".
 std::string percent(double fraction) {
   return std::isnan(fraction) ? "-" : digits(100 * fraction, 1) + " %";
 }
@@ -81,7 +81,7 @@ std::string worst_text(const ClassReport& report, const std::vector<std::string>
   order.resize(std::min(order.size(), at(kShownClasses)));
   std::string text = concat("  the ", order.size(), " classes of least accuracy, of ", report.classes, '\n');
   for (const int label : order) {
-    int taken = -1;  // the class that `label` is most often taken for
+    int taken = -1;  // other class that is predicted most often for samples of `label`
     for (int other = 0; other < report.classes; ++other) {
       if (other != label && report.count(label, other) > (taken < 0 ? 0 : report.count(label, taken))) {
         taken = other;

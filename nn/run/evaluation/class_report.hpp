@@ -12,18 +12,18 @@
 
 namespace lockstep::nn {
 
-/// What a classifier made of the samples of a test set, in counts: which class it takes for which, how far its
-/// confidence is right, and which samples it gets most wrong. The counts are integers, and so are the sums of
-/// confidence (in units of 2^-32): they are the same however samples are divided over batches and ranks.
+/// Counts of a classifier's results on a test set: how often it predicts which class for which label, how well its
+/// confidence matches its accuracy, and which samples have the greatest loss. All counts are integers, and so are the
+/// sums of confidence (in units of 2^-32). So they do not depend on how samples are divided over batches and ranks.
 ///
 /// kernels/prediction.hpp defines a sample's prediction; its confidence is the softmax at the prediction. A sample
-/// whose logits have no softmax is not finite: it has no prediction, counts as wrong, and is in no bin.
+/// whose logits have no softmax is called not finite. It has no prediction, counts as wrong, and is in no bin.
 struct ClassReport {
   /// Number of bins of confidence, as in Guo et al. 2017, "On Calibration of Modern Networks".
   static constexpr int kBins = 15;
-  static constexpr int kMostClasses = 4096;  ///< limit, because the counts take classes^2 * 8 bytes
+  static constexpr int kMostClasses = 4096;  ///< a limit, because the counts take classes^2 * 8 bytes
 
-  struct Bin {  ///< bin b: samples with b / kBins < confidence <= (b + 1) / kBins
+  struct Bin {  ///< bin b holds samples with b / kBins < confidence <= (b + 1) / kBins
     std::int64_t samples = 0;
     std::int64_t correct = 0;
     std::int64_t confidence = 0;  ///< sum of confidences, in units of 2^-32
@@ -37,50 +37,51 @@ struct ClassReport {
   };
 
   int classes = 0;
-  std::vector<std::int64_t> confusion{};   ///< (classes, classes): row label, column prediction
-  std::vector<std::int64_t> not_finite{};  ///< number of samples that are not finite, by label
+  std::vector<std::int64_t> confusion{};   ///< (classes, classes) counts; row is the label, column the prediction
+  std::vector<std::int64_t> not_finite{};  ///< number of samples that are not finite, for each label
   std::array<Bin, kBins> bins{};
-  std::size_t most_worst = 0;   ///< number of samples that `worst` keeps
-  std::vector<Sample> worst{};  ///< samples of greatest loss, in this order; of equal losses the smaller ids
+  std::size_t most_worst = 0;   ///< largest number of samples in `worst`
+  std::vector<Sample> worst{};  ///< samples by descending loss; of equal losses the smaller id is first
 
   ClassReport() = default;
-  /// Makes empty counts. UsageError unless 1 <= classes <= kMostClasses.
+  /// Makes a report with all counts 0. UsageError unless 1 <= classes <= kMostClasses.
   ClassReport(int classes, std::size_t most_worst);
 
-  /// Counts a sample with logits (classes). Does not count a label out of range: the code that computes the loss
-  /// reports it.
+  /// Counts a sample by its logits, one per class. Does not count a label out of range, which the code that computes
+  /// the loss reports.
   void add(std::int64_t id, std::int32_t label, std::span<const double> logits);
-  /// Adds the counts of other samples of the same classes.
+  /// Adds the counts of another report, of other samples of the same classes.
   void add(const ClassReport& other);
-  /// Puts a sample among the worst, if it belongs there.
+  /// Adds a sample to `worst` if its loss is great enough.
   void keep(const Sample& sample);
 
   [[nodiscard]] std::int64_t count(int label, int predicted) const {
     return confusion[static_cast<std::size_t>(label) * static_cast<std::size_t>(classes) +
                      static_cast<std::size_t>(predicted)];
   }
-  [[nodiscard]] std::int64_t samples() const;              ///< samples that are not finite included
-  [[nodiscard]] std::int64_t samples_of(int label) const;  ///< samples that are not finite included
+  [[nodiscard]] std::int64_t samples() const;              ///< number of samples, with those that are not finite
+  [[nodiscard]] std::int64_t samples_of(int label) const;  ///< samples of a label, with those that are not finite
   [[nodiscard]] double accuracy_of(int label) const;       ///< NaN for a class without samples
   [[nodiscard]] std::int64_t all_not_finite() const;
-  /// Returns the mean over the bins of |accuracy - mean confidence|, weighted by their samples; NaN without a finite
-  /// sample.
+  /// Returns the mean over the bins of |accuracy - mean confidence|, weighted by the samples in each bin. NaN if no
+  /// sample is finite.
   [[nodiscard]] double calibration_error() const;
-  /// Returns the least accuracy of the classes that have samples; NaN without any.
+  /// Returns the lowest accuracy of the classes that have samples; NaN if no class has any.
   [[nodiscard]] double worst_class_accuracy() const;
 };
 
-/// Returns the name of a class for people: `names[label]`, or the number if there is no name.
+/// Returns the name of a class for people: `names[label]`, or the label's number if there is no name.
 [[nodiscard]] std::string class_name(const std::vector<std::string>& names, int label);
 
-/// Returns lines for a terminal: the confusion matrix of up to 12 classes, else the ten classes of least accuracy, each
-/// with the class that it is most often taken for; then the calibration error, and how many samples are not finite.
+/// Returns lines for a terminal: the confusion matrix of up to 12 classes, otherwise the ten classes of lowest
+/// accuracy, each with the class that is most often predicted for it. Then follow calibration error and number of
+/// samples that are not finite.
 [[nodiscard]] std::string text_of(const ClassReport& report, const std::vector<std::string>& names);
 
-/// Returns the report as evaluation.json holds it: "classes" (name, samples, correct, not_finite, predicted: pairs of
-/// class and count, those above 0), "bins" (samples, accuracy, confidence), "calibration_error", "worst" (sample,
-/// label, predicted, loss, confidence, and picture: a PNG file in base64). picture: returns the PNG file of a sample,
-/// or empty; an empty function: no pictures.
+/// Returns the report in the form of evaluation.json: "classes" (name, samples, correct, not_finite, predicted: pairs
+/// of class and count, for counts above 0), "bins" (samples, accuracy, confidence), "calibration_error", "worst"
+/// (sample, label, predicted, loss, confidence, and picture: a PNG file in base64). picture() returns the PNG file of a
+/// sample, or an empty text. If the function is empty, the report has no pictures.
 [[nodiscard]] Json::Object json_of(const ClassReport& report, const std::vector<std::string>& names,
                                    const std::function<std::string(std::int64_t sample)>& picture = {});
 

@@ -12,9 +12,9 @@ namespace lockstep::nn {
 
 namespace {
 
-constexpr std::size_t kNumbers = 5;  // numbers per sample among the worst, when it is sent
+constexpr std::size_t kNumbers = 5;  // numbers that are sent for each of the worst samples
 
-/// Copies the rows of a field that count to the host, as T.
+/// Copies the rows of a field that count to the host, as numbers of type T.
 template <class T>
 void take(CpuContext& host, const Batch& batch, StateField field, std::int64_t rows, std::vector<T>& into) {
   into.resize(static_cast<std::size_t>(rows));
@@ -57,7 +57,7 @@ ClassStatistics::~ClassStatistics() {
 }
 
 void ClassStatistics::on_evaluation_begin(const EvaluationBegin& /*event*/) {
-  count_all();  // outputs of an evaluation that ended with an error
+  count_all();  // takes outputs of an evaluation that ended with an error
   report_ = ClassReport(classes_, most_worst_);
   reduced_ = false;
 }
@@ -82,7 +82,7 @@ void ClassStatistics::on_evaluation_batch(const EvaluationBatch& event) {
   if (!slot.copied) {
     slot.copied.emplace(context.device());
   }
-  slot.waiting = true;  // set before the copy: the memory may be written from now on
+  slot.waiting = true;  // before the copy, because it may write the memory from now on
   copy(context, output, TensorView(slot.outputs.data(), output.dtype, Device::cpu(), output.shape));
   context.stream().record(*slot.copied);
 }
@@ -135,7 +135,7 @@ void ClassStatistics::reduce() {
     own.insert(own.end(), {static_cast<double>(sample.id), static_cast<double>(sample.label),
                            static_cast<double>(sample.predicted), sample.loss, sample.confidence});
   }
-  own.resize(kNumbers * most_worst_, -1);  // empty places have id -1
+  own.resize(kNumbers * most_worst_, -1);  // places without a sample have id -1
   const std::vector<double> all = own.empty() ? own : comm::all_gather_values(ranks_.control, own);
   ClassReport sum(classes_, most_worst_);
   auto next = counts.begin();

@@ -16,17 +16,17 @@
 namespace lockstep::nn {
 
 /// Makes the ClassReport of each evaluation of a classifier. The outputs of a micro-batch are copied to the host after
-/// its work, and counted while the device computes the next ones: the host waits for a copy only when the device is
-/// kBehind micro-batches ahead. The ranks add their counts once, in report().
+/// its work, and the host counts them while the device computes the next micro-batches. The host waits for a copy only
+/// if the device is kBehind micro-batches ahead. report() adds up the ranks' counts once.
 ///
-/// An observer on every rank. The memory for the copies is allocated in the first evaluation, page-locked for a GPU.
-/// Trainer and ranks must outlive this object.
+/// Use the object as an observer on every rank. The first evaluation allocates the memory for the copies, page-locked
+/// for a GPU. Trainer and ranks must outlive this object.
 class ClassStatistics final : public RunObserver {
  public:
-  /// True for a classifier of samples: one label each, of 2 to ClassReport::kMostClasses classes.
+  /// Returns true for a classifier with one label per sample and 2 to ClassReport::kMostClasses classes.
   [[nodiscard]] static bool can_watch(const Trainer& trainer);
 
-  /// ranks: the trainer's ranks. most_worst: ClassReport::most_worst.
+  /// `ranks` are the trainer's ranks. most_worst is ClassReport::most_worst.
   ClassStatistics(Trainer& trainer, const Ranks& ranks, std::size_t most_worst);
   ~ClassStatistics() override;  ///< waits for the copies
 
@@ -35,10 +35,10 @@ class ClassStatistics final : public RunObserver {
   void on_evaluation_end(const EvaluationEvent& event) override;  ///< calls report()
 
   /// Returns the report on the samples of all ranks since the last evaluation began. The first call after an
-  /// evaluation's batches is collective: all ranks call it, in on_evaluation_end() or earlier, in a metric of
+  /// evaluation's batches is collective. All ranks make it in on_evaluation_end(), or earlier in a metric of
   /// evaluations. Before the first evaluation the report has no samples.
   [[nodiscard]] const ClassReport& report();
-  /// Returns metrics of evaluations: "calibration_error" and "worst_class_accuracy". They call report().
+  /// Returns metrics of evaluations, "calibration_error" and "worst_class_accuracy". Both call report().
   [[nodiscard]] std::vector<RunMetric> metrics();
 
  private:
@@ -64,7 +64,7 @@ class ClassStatistics final : public RunObserver {
   CpuContext host_;
   Stream inline_stream_;
   std::array<Slot, kBehind> slots_;
-  std::size_t next_ = 0;  ///< number of the next slot, which is also the oldest
+  std::size_t next_ = 0;  ///< index of the next slot, which is also the oldest
   ClassReport report_;
   bool reduced_ = false;
   std::vector<double> logits_;

@@ -8,14 +8,14 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Adds an accuracy, unless it is NaN: regressions have none.
+/// Adds an accuracy to a line, unless it is NaN: regressions have none.
 void put_accuracy(Json::Object& line, const char* name, double accuracy) {
   if (!std::isnan(accuracy)) {
     line[name] = accuracy;
   }
 }
 
-/// Makes the folder of a file that may not exist yet, and returns the file's path.
+/// Makes the folder of a file if the folder is missing. Returns the file's path.
 std::string with_folder(const std::string& path) {
   std::error_code ignored;  // opening the file reports the error
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);

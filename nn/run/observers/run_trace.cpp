@@ -11,8 +11,8 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Spans of the host in a step and before the next one: the step, its batch, two evaluations, three checkpoints, a copy
-/// in memory.
+/// Most host spans of a step and of the time before the next step: the step, its batch, two evaluations, three
+/// checkpoints and a copy in memory.
 constexpr std::size_t kOfHost = 8;
 
 }  // namespace
@@ -89,7 +89,7 @@ void RunTrace::save_own() noexcept {
     TimelineFile file(file_, origin_ns_);
     file.add(rank_timeline(control_.rank(), recorder_, recorder_.take(compute), {}));
     file.finish();
-  } catch (...) {  // the run's own error is the one to report
+  } catch (...) {  // the run's own error is reported instead
   }
 }
 

@@ -15,7 +15,7 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Returns CRC-32C (Castagnoli; RFC 3720, appendix B.4), masked as in records: rotated, and a constant is added.
+/// Returns CRC-32C (Castagnoli; RFC 3720, appendix B.4), masked as in records: rotated, and then a constant is added.
 std::uint32_t masked_crc32c(std::string_view bytes) {
   static constexpr std::array<std::uint32_t, 256> kTable = [] {
     std::array<std::uint32_t, 256> table{};
@@ -43,7 +43,7 @@ std::string little_endian(Number value) {
   return bytes;
 }
 
-// Encode fields of a Protocol Buffers message, by their wire types.
+// The functions below encode fields of a Protocol Buffers message, one function per wire type.
 std::string varint(std::uint64_t value) {
   std::string bytes;
   for (; value >= 0x80; value >>= 7) {
@@ -64,13 +64,13 @@ std::string bytes_field(unsigned number, std::string_view value) {
   return varint(number << 3U | 2U) + varint(value.size()).append(value);
 }
 
-/// Encodes an Event: wall_time (1), step (2), and `what`.
+/// Encodes an Event message: wall_time (field 1), step (field 2), and the encoded field `what`.
 std::string event_of(std::int64_t step, const std::string& what) {
   const double now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   return double_field(1, now) + integer_field(2, step) + what;
 }
 
-/// Returns the path of a new file, "events.out.tfevents.SECONDS.HOST-PID-rRANDOM": TensorBoard looks for "tfevents".
+/// Returns the path of a new file, "events.out.tfevents.SECONDS.HOST-PID-rRANDOM". TensorBoard searches for "tfevents".
 std::string new_file(const std::string& folder) {
   std::error_code ignored;  // opening the file reports the error
   std::filesystem::create_directories(folder, ignored);
@@ -98,7 +98,7 @@ void TensorBoardLog::write_record(const std::string& event) {
 void TensorBoardLog::write(std::int64_t step, const Scalars& scalars) {
   std::string summary;
   for (const auto& [tag, value] : scalars) {
-    summary += bytes_field(1, bytes_field(1, tag) + float_field(2, static_cast<float>(value)));  // tag, simple_value
+    summary += bytes_field(1, bytes_field(1, tag) + float_field(2, static_cast<float>(value)));  // tag and value
   }
   write_record(event_of(step, bytes_field(5, summary)));
 }

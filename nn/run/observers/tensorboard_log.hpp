@@ -10,21 +10,22 @@
 
 namespace lockstep::nn {
 
-/// An event file that TensorBoard reads: `tensorboard --logdir FOLDER`. Scalars by step:
+/// Writes an event file that TensorBoard reads: `tensorboard --logdir FOLDER`. Each scalar has a step:
 ///   a report        train/loss, train/accuracy, train/learning_rate, train/samples_per_second, train/comm_exposed_s,
 ///                   metrics of your own as train/NAME
 ///   end of epoch    epoch/loss, epoch/accuracy, epoch/samples_per_second, test/loss, test/accuracy,
 ///                   test/top_k_accuracy, metrics of your own as test/NAME
-/// Values that do not exist are left out (accuracies of a regression). Every process writes a file of its own;
-/// TensorBoard joins the files of a folder and forgets the steps after the one that a later file begins with.
+/// Values that do not exist, such as accuracies of a regression, are left out. Every process writes its own file.
+/// TensorBoard joins the files of a folder, and drops all steps of earlier files from the first step of a later file
+/// on.
 ///
-/// Format: records (length, CRC-32C of the length, bytes, CRC-32C of the bytes; tensorflow/core/lib/io/record_writer.h)
-/// of Event messages (tensorflow/core/util/event.proto).
+/// The file is a sequence of records (length, CRC-32C of the length, bytes, CRC-32C of the bytes;
+/// tensorflow/core/lib/io/record_writer.h), each with an Event message (tensorflow/core/util/event.proto).
 class TensorBoardLog final : public RunObserver {
  public:
-  /// Makes the folder if it is missing, and a new file in the folder. `step`: number of steps done before, 0 for a new
-  /// run. `samples`: the word for samples, as in MetricsLog. DataError when the file cannot be made, WriteError from
-  /// each call when it cannot be written.
+  /// Makes the folder if it is missing, and a new file in the folder. `step` is the number of steps done before, 0 for
+  /// a new run. `samples` is the word for samples, as in MetricsLog. DataError if the file cannot be made. WriteError
+  /// from each call if the file cannot be written.
   TensorBoardLog(const std::string& folder, std::int64_t step, const std::string& samples = "samples");
   void on_report(const ReportEvent& event) override;
   void on_epoch_end(const EpochEvent& event) override;

@@ -14,30 +14,29 @@
 
 namespace lockstep::nn {
 
-/// Finds gradients of this rank that have NaN or infinity before the ranks sum them: a flag for each tensor, set on the
-/// device while backward computes. The host keeps the flags and the norm of the summed gradients of the last kStepsKept
-/// steps. Nothing waits, and nothing is allocated after the constructor; begin() and written() may be captured into a
-/// Graph.
+/// Finds gradients of this rank with NaN or infinity before the ranks sum the gradients. While backward computes, the
+/// device sets a flag for each such tensor. The host keeps the flags and the norm of the summed gradients for the last
+/// kStepsKept steps. No call waits; only the constructor allocates. A Graph may capture begin() and written().
 class GradientCheck {
  public:
   static constexpr std::int64_t kStepsKept = 8;
-  /// norm: f64 scalar on the device, of the summed gradients of a step. host: page-locked memory for a GPU. Parameters,
-  /// norm and host must outlive this object.
+  /// `norm` is an f64 scalar on the device with the norm of a step's summed gradients. `host` is page-locked memory on
+  /// a GPU. Parameters, norm and host must outlive this object.
   GradientCheck(Context& context, const ParameterSet& parameters, const TensorView& norm, MemoryResource& host);
 
-  /// Begins a step: enqueues the clearing of all flags.
+  /// Begins a step. Enqueues a kernel that clears all flags.
   void begin(Context& context);
-  /// A write of gradient `parameter` (an index of ParameterSet::trainable()) is enqueued. After its last write of the
-  /// step, enqueues the check of this gradient.
+  /// Tells that a write of the gradient `parameter` (an index of ParameterSet::trainable()) is enqueued. After the last
+  /// write in the step, enqueues the check of this gradient.
   void written(Context& context, int parameter);
-  /// Enqueues the copy of the flags and the norm of step `step` to the host, after the step's update.
+  /// Enqueues the copy of the flags and the norm of step `step` to the host; call it after the step's update.
   void keep(Context& context, std::int64_t step);
 
-  /// Returns whether the norm of a step is finite, the same on every rank. The step must be done, one of the last
-  /// kStepsKept.
+  /// Returns whether the norm of a step is finite; the answer is the same on every rank. The step must be complete and
+  /// one of the last kStepsKept.
   [[nodiscard]] bool finite(std::int64_t step) const;
-  /// Describes a step whose norm is not finite: "rank 3: conv2.weight and 12 written after it", a part for each rank
-  /// that has such gradients, four at most. `control` takes host tensors. Collective; the same on every rank.
+  /// Describes a step whose norm is not finite: "rank 3: conv2.weight and 12 written after it". Names at most four
+  /// ranks that have such gradients. `control` takes host tensors. Collective; the text is the same on every rank.
   [[nodiscard]] std::string text(std::int64_t step, comm::Communicator& control) const;
   [[nodiscard]] std::size_t bytes() const { return flags_.bytes() + host_.bytes(); }
 
@@ -47,10 +46,10 @@ class GradientCheck {
   const ParameterSet& parameters_;
   TensorView norm_;
   Stream inline_stream_;
-  Buffer flags_;  ///< a flag per tensor, i32, on the device
-  Buffer host_;   ///< for each kept step: the norm, f64, and the flags
+  Buffer flags_;  ///< one i32 flag per tensor, on the device
+  Buffer host_;   ///< for each kept step the norm (f64) and the flags
   std::size_t stride_;
-  std::vector<int> left_;  ///< writes of each gradient that are still to come in this step
+  std::vector<int> left_;  ///< number of writes of each gradient that this step will still enqueue
 };
 
 }  // namespace lockstep::nn

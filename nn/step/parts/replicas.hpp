@@ -12,14 +12,13 @@
 
 namespace lockstep::nn {
 
-/// Compares over the ranks of `control`, which takes host tensors, the state that must be equal on all of them.
-/// Collective. The caller has waited for the device, because a copy to pageable memory waits without checking the
-/// communicator.
+/// Compares the state that must be equal on all ranks of `control`, a communicator for host tensors. Collective. The
+/// caller must have waited for the device, because a copy to pageable memory waits without checking the communicator.
 class Replicas {
  public:
   Replicas(Context& context, const ParameterSet& parameters) : context_(context), parameters_(parameters) {}
 
-  /// Throws UsageError on every rank when states or lines of `more` differ (TrainStep::require_same_state()).
+  /// Throws UsageError on every rank if states or the lines in `more` differ (TrainStep::require_same_state()).
   void require_same_state(comm::Communicator& control, const std::string& more) const {
     std::ostringstream text;
     text.imbue(std::locale::classic());
@@ -31,7 +30,7 @@ class Replicas {
     }
     comm::require_same_on_all_ranks(control, text.str());
   }
-  /// Throws comm::ReplicaError on every rank when parameters differ after step `step` (TrainStep::check_replicas()).
+  /// Throws comm::ReplicaError on every rank if parameters differ after step `step` (TrainStep::check_replicas()).
   void check(comm::Communicator& control, std::int64_t step) const {
     if (differing(parameters_.values(), control).empty()) {
       return;
@@ -48,7 +47,7 @@ class Replicas {
   }
 
  private:
-  /// Returns the hash of an arena's bytes, computed on its device: one number comes to the host.
+  /// Returns the hash of an arena's bytes. The arena's device computes the hash, so only one number comes to the host.
   [[nodiscard]] std::uint64_t hash_of(const TensorView& arena) const {
     const Tensor result = Tensor::empty(context_, Shape{}, DType::u64);
     std::uint64_t hash = 0;
@@ -58,7 +57,7 @@ class Replicas {
     context_.synchronize();
     return hash;
   }
-  /// Returns the ranks whose bits of an arena differ from rank 0's: "1, 3".
+  /// Returns the ranks whose arena has other bits than rank 0's arena: "1, 3".
   [[nodiscard]] std::string differing(const TensorView& arena, comm::Communicator& control) const {
     const std::vector<std::uint64_t> hashes = comm::all_gather_values<std::uint64_t>(control, {hash_of(arena)});
     std::string ranks;

@@ -11,12 +11,12 @@
 
 namespace lockstep::nn {
 
-/// The moving average of a step's weights: follows each update, and takes the place of the parameters between begin()
-/// and end(), for an evaluation.
+/// The moving average of a step's weights. It follows each update. Between begin() and end() the average takes the
+/// place of the parameters, so that an evaluation can use it.
 class StepAverage {
  public:
-  /// Adds the average to the parameters, if the options have one. divided: number of shards of the reducer; with shards
-  /// each rank averages its own part. Context, parameters and reducer must outlive this object.
+  /// Adds the average to the parameters if the options have an average. `divided` is the reducer's number of shards;
+  /// with shards each rank averages its own part. Context, parameters and reducer must outlive this object.
   StepAverage(Context& context, ParameterSet& parameters, const MovingAverageOptions& options,
               comm::GradientReducer& reducer, int divided)
       : context_(context), parameters_(parameters), options_(options), reducer_(reducer), divided_(divided) {
@@ -26,12 +26,12 @@ class StepAverage {
     }
   }
 
-  /// Sets how many updates of the run, and of its schedule, came before the step's first update.
+  /// Sets how many updates of the run, and how many of its schedule, came before this step's first update.
   void set_behind(std::int64_t updates, std::int64_t scheduled) {
     updates_before_ = updates;
     scheduled_before_ = scheduled;
   }
-  /// Enqueues the averaging after update `step`, which was enqueued last. Allocates nothing.
+  /// Enqueues the averaging after update `step`, the update that was enqueued last. Allocates nothing.
   void take(std::int64_t step, const StepTrace& trace) {
     const double share = options_.weight(updates_before_ + step, scheduled_before_ + step);
     if (share == 0) {
@@ -47,15 +47,15 @@ class StepAverage {
     });
   }
 
-  /// TrainStep::begin_average(). added: micro-batches since the last update. synchronize(): waits for the device, and
-  /// checks the communicator meanwhile.
+  /// Implements TrainStep::begin_average(). `added` is the number of micro-batches since the last update. synchronize()
+  /// waits for the device and checks the communicator meanwhile.
   template <class Synchronize>
   void begin(std::int64_t added, Synchronize&& synchronize) {
     require<StateError>(options_.on(), "train step: begin_average() without a moving average, expected ",
                         "TrainStepOptions::average");
     require<StateError>(added == 0 && !begun_, "train step: begin_average() ",
                         begun_ ? "a second time" : "between add() and update()");
-    // Keeps first what is overwritten below.
+    // Saves the values that the code below overwrites.
     const TensorView values = parameters_.values().slice(0, 0, parameters_.trainable_numel());
     const TensorView buffers = parameters_.evaluation_buffer_arena();
     if (buffers.numel() > 0) {
@@ -86,7 +86,7 @@ class StepAverage {
       throw;
     }
   }
-  /// TrainStep::end_average().
+  /// Implements TrainStep::end_average().
   void end() {
     require<StateError>(begun_, "train step: end_average() without begin_average() before");
     begun_ = false;
@@ -98,7 +98,7 @@ class StepAverage {
       copy_now(context_, TensorView(std::span(kept_buffers_), buffers.shape), buffers);
     }
   }
-  void require_ended(const char* call) const {  ///< throws StateError, naming the call, between begin() and end()
+  void require_ended(const char* call) const {  ///< throws StateError, which names the call, between begin() and end()
     require<StateError>(!begun_, "train step: ", call, " between begin_average() and end_average()");
   }
 
@@ -110,9 +110,9 @@ class StepAverage {
   int divided_;
   std::int64_t updates_before_ = 0;
   std::int64_t scheduled_before_ = 0;
-  std::vector<ops::ArenaPiece> own_;  ///< this rank's elements: ParameterSet::state_pieces()
+  std::vector<ops::ArenaPiece> own_;  ///< pieces that this rank averages: ParameterSet::state_pieces()
   bool begun_ = false;
-  std::vector<double> kept_buffers_;  ///< the evaluation buffers, between begin() and end()
+  std::vector<double> kept_buffers_;  ///< the evaluation buffers, kept between begin() and end()
 };
 
 }  // namespace lockstep::nn

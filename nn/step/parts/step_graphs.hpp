@@ -12,17 +12,17 @@
 
 namespace lockstep::nn {
 
-/// Runs micro-batches of training. If they are captured into CUDA graphs, each is one launch. There is a graph for each
-/// state in which a micro-batch may lie and for its place in the step: first or not, last or not. The first run of a
+/// Runs training micro-batches, each as one launch if it is captured into a CUDA graph. There is one graph for each
+/// state in which a micro-batch may lie, and for each place in the step: first or not, last or not. The first run at a
 /// place is not captured, so that libraries can initialise; the second run captures the graphs of all states. Only
-/// these two runs allocate; no run waits.
+/// these two runs allocate. No run waits.
 class StepGraphs {
  public:
-  /// Enqueues the micro-batch in `state`. The calls are the same in every step; numbers that change are read from the
-  /// state.
+  /// Enqueues the micro-batch in `state`. The calls are the same in every step; the device reads from the state all
+  /// numbers that change.
   using Enqueue = std::function<void(int state, bool first, bool last)>;
-  /// obstacle: why nothing is captured; empty: runs are captured on `compute`. Stream, trace and everything that the
-  /// work uses (a communicator, marks) must outlive this object.
+  /// `obstacle` says why nothing is captured. If it is empty, runs are captured on `compute`. The stream, the trace and
+  /// everything that the work uses (a communicator, marks) must outlive this object.
   StepGraphs(Stream& compute, const StepTrace& trace, std::string obstacle, int states, Enqueue enqueue)
       : compute_(compute),
         trace_(trace),
@@ -58,8 +58,8 @@ class StepGraphs {
   const StepTrace& trace_;
   std::string obstacle_;
   Enqueue enqueue_;
-  std::vector<Graph> graphs_;   ///< by state, then by place; empty when nothing is captured
-  std::array<bool, 4> warm_{};  ///< by place: true after the first run
+  std::vector<Graph> graphs_;   ///< graphs by state, then by place in the step; empty if nothing is captured
+  std::array<bool, 4> warm_{};  ///< for each place, true after its first run
 };
 
 }  // namespace lockstep::nn

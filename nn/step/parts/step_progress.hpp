@@ -11,21 +11,21 @@
 namespace lockstep::nn {
 
 /// Tells a rank's watchdog how far a step has come: the host's work, and the buckets that a GPU sums. Without a
-/// watchdog no call does anything. Only watch_device() allocates and waits.
+/// watchdog the calls do nothing. Only watch_device() allocates and waits.
 class StepProgress {
  public:
   explicit StepProgress(comm::Watchdog* watchdog) : watchdog_(watchdog) {}
   StepProgress(const StepProgress&) = delete;
   StepProgress& operator=(const StepProgress&) = delete;
-  /// Runs after the destructors of the reducer and of captured steps, which write the marks.
+  /// Must run after the destructors of the reducer and of captured steps, because their work writes the marks.
   ~StepProgress() {
     if (marks_) {
       watchdog_->forget_device(this);
     }
   }
 
-  /// From now on the reducer marks its buckets on `comm`, and the watchdog reads how far the GPU has come with them.
-  /// places: number of states of micro-batches; each step under way has one. Does nothing on a host.
+  /// Makes the reducer mark its buckets on `comm` from now on; the watchdog reads from the marks how far the GPU has
+  /// come. `places` is the number of micro-batch states; each step under way uses one. Does nothing on a host.
   void watch_device(Context& compute, Stream& comm, comm::GradientReducer& reducer, int places) {
     if (watchdog_ != nullptr && comm.device().kind == DeviceKind::cuda) {
       marks_.emplace(compute, comm, reducer.gradients(), reducer.buckets(), places);
@@ -34,13 +34,13 @@ class StepProgress {
     }
   }
 
-  /// Reports what the host begins: "computing step", 7.
+  /// Reports the work that the host begins: "computing step", 7.
   void doing(const char* what, std::int64_t step) const noexcept {
     if (watchdog_ != nullptr) {
       watchdog_->begin(what, step);
     }
   }
-  /// Reports that backward has written this gradient of the reducer.
+  /// Reports that backward has written a gradient of the reducer.
   void written(const comm::GradientReducer& reducer, int gradient) const noexcept {
     if (watchdog_ != nullptr) {
       std::array<char, 96> text{};
@@ -50,22 +50,22 @@ class StepProgress {
     }
   }
 
-  /// The host is about to enqueue `step`, whose buckets may be summed from now on. place: state of its last
-  /// micro-batch.
+  /// Reports that the host begins to enqueue `step`, whose buckets may be summed from now on. `place` is the state of
+  /// the step's last micro-batch.
   void begin_sums(int place, std::int64_t step) noexcept {
     if (marks_) {
       marks_->begin(place, step);
       place_ = place;
     }
   }
-  /// Work that is enqueued from now on, also in a capture, sums the buckets of the step at `place`.
+  /// Tells that work enqueued from now on, also in a capture, sums the buckets of the step at `place`.
   void use(int place) noexcept {
     if (marks_) {
       marks_->use(place);
     }
   }
-  void end_sums() noexcept { place_ = -1; }  ///< the step of begin_sums() is all enqueued
-  /// The rest of the step of begin_sums() will not be enqueued; its buckets may stay where they are.
+  void end_sums() noexcept { place_ = -1; }  ///< reports that the step of begin_sums() is all enqueued
+  /// Reports that the rest of the step of begin_sums() will not be enqueued. Its buckets may then stop at any point.
   void forget_sums() noexcept {
     if (place_ >= 0) {
       marks_->forget(place_);
@@ -76,7 +76,7 @@ class StepProgress {
  private:
   comm::Watchdog* watchdog_;
   std::optional<comm::BucketBreadcrumbs> marks_;
-  int place_ = -1;  ///< place given to begin_sums(), until end_sums(), with marks; else -1
+  int place_ = -1;  ///< place given to begin_sums(), until end_sums(); otherwise, or without marks, -1
 };
 
 }  // namespace lockstep::nn

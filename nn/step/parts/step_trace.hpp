@@ -8,15 +8,15 @@
 
 namespace lockstep::nn {
 
-/// Records when the parts of a step run, as spans of a recorder: the caller's, or one of its own if a tool is attached
-/// to the process. Without either nothing is recorded. Only record_into() allocates.
+/// Records the times at which the parts of a step run, as spans of a recorder: the caller's, or the step's own if a
+/// tool is attached to the process. Without a recorder nothing is recorded. Only record_into() allocates.
 class StepTrace {
  public:
-  /// Spans of a step that neither the plans' calls nor the reducer record.
+  /// Spans that this class records; the plans' calls and the reducer record all other spans of a step.
   enum Span : std::size_t { input, update, average, graph };
 
-  /// From now on the spans of plans, reducer and step go to `other`; nullptr: to a tool's recorder, if any. Adds names.
-  /// The recorder must outlive the streams' work.
+  /// Sends the spans of plans, reducer and step to `other` from now on. nullptr: to a tool's recorder, if any. Adds
+  /// names to the recorder. The recorder must outlive the streams' work.
   void record_into(SpanRecorder* other, const MicrobatchPlans& plans, comm::GradientReducer& reducer) {
     SpanRecorder* const recorder = other != nullptr ? other : for_tool_.get();
     train_ = accumulate_ = {};
@@ -32,7 +32,7 @@ class StepTrace {
               recorder->add_name({.text = "step as a CUDA graph", .kind = SpanKind::graph})};
   }
   [[nodiscard]] SpanRecorder* recorder() const { return train_.recorder; }  ///< nullptr: nothing is recorded
-  /// Record for runs of MicrobatchPlans::train, the first plan of a step, or of accumulate.
+  /// Returns the record for runs of MicrobatchPlans::train, if `first` (the first plan of a step), or of accumulate.
   [[nodiscard]] const CallRecord& calls(bool first) const { return first ? train_ : accumulate_; }
 
   /// Runs `work`, which enqueues on `compute`, and records it as a span.
@@ -47,7 +47,7 @@ class StepTrace {
   std::unique_ptr<SpanRecorder> for_tool_ = SpanRecorder::for_tool();
   CallRecord train_;
   CallRecord accumulate_;
-  std::array<int, 4> names_{};  ///< for each Span its name in the recorder
+  std::array<int, 4> names_{};  ///< for each Span the number of its name in the recorder
 };
 
 }  // namespace lockstep::nn

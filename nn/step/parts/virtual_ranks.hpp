@@ -9,24 +9,24 @@
 
 namespace lockstep::nn {
 
-/// The virtual ranks of this rank. Each computes a micro-batch of a step, with its own running statistics; their
-/// gradients are added in one tree.
+/// The virtual ranks of this rank. Each virtual rank computes one micro-batch of a step, with its own running
+/// statistics. One tree adds the gradients of all virtual ranks.
 class VirtualRanks {
  public:
-  explicit VirtualRanks(std::int64_t count) : count_(count) {}  ///< count 0: there are no virtual ranks
+  explicit VirtualRanks(std::int64_t count) : count_(count) {}  ///< 0: there are no virtual ranks
 
   [[nodiscard]] std::int64_t count() const { return count_; }
-  /// Number of rows of statistics and of sums of metrics on this rank: 1, or one for each virtual rank.
+  /// Returns the number of rows of statistics and of metric sums on this rank: 1, or one for each virtual rank.
   [[nodiscard]] std::int64_t rows() const { return std::max<std::int64_t>(count_, 1); }
   [[nodiscard]] std::int64_t row_of(std::int64_t microbatch) const { return count_ > 0 ? microbatch : 0; }
 
-  /// Allocates the arenas of the tree; must come before the first run(). The parameters must outlive the tree.
+  /// Allocates the arenas of the tree. Must come before the first run(). The parameters must outlive the tree.
   void allocate(Context& context, const ParameterSet& parameters) {
     if (count_ > 0) {
       tree_.emplace(context, parameters.gradients_and_weight_sum(), count_);
     }
   }
-  /// Enqueues micro-batch `number` of a step, which the plan reads from its state (Plan::use()). Allocates nothing.
+  /// Enqueues micro-batch `number` of a step. The plan reads it from the state set by Plan::use(). Allocates nothing.
   void run(Context& context, const ParameterSet& parameters, Plan& plan, std::int64_t number,
            const CallRecord& record) {
     parameters.take_statistics(context, number);
@@ -34,7 +34,7 @@ class VirtualRanks {
     parameters.keep_statistics(context, number);
     tree_->add(context);
   }
-  /// Forgets the gradients of a step that will not end.
+  /// Discards the gradients of a step that will not end.
   void restart() {
     if (tree_) {
       tree_->restart();

@@ -12,27 +12,27 @@
 
 namespace lockstep::nn {
 
-// What convolutions and transposed convolutions share, over `axes` spatial axes: 1 to 3.
+// Code that convolutions and transposed convolutions share. `axes` is the number of spatial axes, 1 to 3.
 
-/// Describes the convolution of one sample: batch and type are not set.
+/// Describes the convolution of one sample. The caller sets the batch size and the type.
 [[nodiscard]] ops::ConvDesc describe_conv(int axes, const Shape& input, std::int64_t channels,
                                           const ConvOptions& options);
 
-/// Layer::settings() of convolutions and transposed convolutions.
+/// Returns Layer::settings() of a convolution or transposed convolution.
 [[nodiscard]] std::string conv_settings(const ConvOptions& options, const AxisSizes& output_pad = 0);
 
-/// Plans one pass by builder.planned(). key: the layer's name and the pass. A pass that may serve a norm is stored
-/// under a key of its own.
+/// Plans one pass by builder.planned(). `key` holds the layer's name and the pass. The choice for a pass with a norm is
+/// stored under a key of its own.
 [[nodiscard]] std::shared_ptr<const ops::ConvPlan> plan_conv_pass(PlanBuilder& builder, const std::string& key,
                                                                   const ops::ConvDesc& desc, ops::ConvPass pass);
 
-/// Appends a pass: out = plan(a, b) + bias. before: `out` if the pass adds to `out`, else invalid.
+/// Appends a pass: out = plan(a, b) + bias. `before` is `out` if the pass adds to `out`; otherwise it is invalid.
 void append_pass(PlanBuilder& builder, const std::string& call, const std::shared_ptr<const ops::ConvPlan>& plan,
                  SlotId a, SlotId b, SlotId bias, SlotId out, SlotId before = {});
-/// Appends the gradient of the layer's weight, if it is wanted. The pass reads x and dy.
+/// Appends the gradient of the layer's weight, if that gradient is wanted. The pass reads x and dy.
 void append_weight_gradient(PlanBuilder& builder, const Layer& layer, ops::ConvDesc desc, SlotId x, SlotId dy);
 /// Returns the parameters of a convolution or transposed convolution. The weight's logical shape is (first, second,
-/// kernel...); stored_second is `second` with padding.
+/// kernel extents..); stored_second is the number `second` with padded channels included.
 [[nodiscard]] std::vector<ParameterSpec> conv_parameters(const std::string& name, std::int64_t first,
                                                          std::int64_t second, std::int64_t stored_second, int axes,
                                                          const AxisSizes& kernel, std::int64_t channels, bool bias);

@@ -10,15 +10,15 @@
 
 // Pools over one and three axes run the kernels for images, on other views of the same memory:
 //
-//   (N, T, C)         as images (N, T, 1, C) under windows of one column
-//   (N, D, H, W, C)   first the planes, as images (N * D, H, W, C); then axis D of their result (N, D, P, Q, C), as
-//                     images (N, D, P * Q, C); a step that would do nothing is left out
+//   (N, T, C)         runs as images (N, T, 1, C) with windows of one column.
+//   (N, D, H, W, C)   runs in two steps: first the planes, as images (N * D, H, W, C); then axis D of their result
+//                     (N, D, P, Q, C), as images (N, D, P * Q, C). A step that would do nothing is left out.
 //
-// The steps give the same result as one window over three axes. The maximum of the planes' maxima is the maximum; of
-// equal values the first in row-major order wins, because the first plane wins, and in a plane the first pixel. A mean
-// of means is the mean, because the windows of one axis have the same extents whatever the others are, also where
-// padding does not count. Kernels for three axes would move fewer bytes (with a stride of two 9 / 8 of x's bytes, the
-// steps 13 / 8), but there would be twice as many kernels. In 16 bits the result for the planes is rounded, too.
+// Two steps give the same result as one window over three axes. The maximum of the planes' maxima is the maximum. Of
+// equal values the first in row-major order wins, because the first plane wins, and the first pixel in a plane. A mean
+// of means is the mean, because windows along one axis have the same extents at all positions of the other axes, also
+// if padding does not count. Kernels for three axes would move fewer bytes (with a stride of two 9 / 8 of x's bytes,
+// the steps 13 / 8), but would double the number of kernels. In 16 bits the planes' result is rounded, too.
 
 namespace lockstep::nn {
 
@@ -26,10 +26,10 @@ struct PoolWindow {
   AxisSizes kernel, stride, pad;
 };
 
-/// Base of the max pool and the average pool: windows over `axes` spatial axes, 1 to 3.
+/// Base class of the max pool and the average pool over `axes` spatial axes, 1 to 3.
 class PoolLayer : public Layer {
  public:
-  /// kind: the kind of the pool over two axes, "max_pool". Pools over one and three axes append "1d" and "3d".
+  /// `kind` is the name of the pool over two axes, "max_pool". Names over one and three axes end with "1d" and "3d".
   PoolLayer(const char* kind, int axes, std::string name, const PoolWindow& window);
   [[nodiscard]] std::string kind() const override { return axes_ == 2 ? kind_ : concat(kind_, axes_, 'd'); }
   [[nodiscard]] std::string settings() const override;
@@ -44,19 +44,19 @@ class PoolLayer : public Layer {
   std::string kind_;
 };
 
-/// Returns the window over the two axes `rows` and `columns`.
+/// Returns the window over two axes; `rows` and `columns` are the numbers of these axes.
 [[nodiscard]] ops::PoolDesc plane_window(const PoolWindow& window, int rows, int columns);
 
-/// One run of a kernel for images: it reads x (N, H, W, C) and makes y (N, P, Q, C).
+/// One run of a kernel for images, which reads x (N, H, W, C) and makes y (N, P, Q, C).
 struct PoolStep {
   ops::PoolDesc desc;
   Shape x, y;
 };
 
-/// Returns the steps that pool a batch (N, space.., C).
+/// Returns the steps that pool a batch (N, spatial axes.., C).
 [[nodiscard]] std::vector<PoolStep> steps_of(int axes, const PoolWindow& window, const Shape& batch);
 
-/// Appends the steps in order: calls forward(i, step, x, y) for each.
+/// Appends the steps in order. Calls forward(i, step, x, y) for each step.
 template <class Forward>
 void plan_steps(PlanBuilder& builder, const std::string& name, const std::vector<PoolStep>& steps, const Shape& output,
                 Forward forward) {
@@ -70,7 +70,7 @@ void plan_steps(PlanBuilder& builder, const std::string& name, const std::vector
   builder.set_output(x);
 }
 
-/// Appends the backward of the steps, last to first: calls backward(i, step, dy, dx) for each.
+/// Appends the backward of the steps, last step first. Calls backward(i, step, dy, dx) for each step.
 template <class Backward>
 void plan_steps_back(PlanBuilder& b, const std::string& name, const std::vector<PoolStep>& steps, Backward backward) {
   if (!b.wants_input_gradient(0)) {
