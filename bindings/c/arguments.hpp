@@ -43,7 +43,7 @@ template <class T>
   return result;
 }
 
-/// Writes a struct for a caller whose header says that it has `size` bytes.
+/// Copies the struct `defaults` to a caller whose header gives the struct `size` bytes.
 template <class T>
 void write_options(T* options, std::size_t size, T defaults, std::size_t oldest, const char* name) {
   static_cast<void>(given(options, name));
@@ -58,9 +58,9 @@ void write_options(T* options, std::size_t size, T defaults, std::size_t oldest,
 /// within.
 [[nodiscard]] std::string text_of(const char* text, std::size_t length, const char* name);
 
-/// DTypeError for a number that is no lockstep_dtype.
+/// Returns the type of a lockstep_dtype. DTypeError for other numbers.
 [[nodiscard]] DType dtype_from(lockstep_dtype dtype, const char* name);
-/// DTypeError for a type that C has no number for.
+/// Returns the number of a type in lockstep.h. DTypeError for a type without a number.
 [[nodiscard]] lockstep_dtype to_c(DType dtype);
 
 /// Returns values[number], for a number of lockstep.h. UsageError for a number outside of `values`; its text has
@@ -79,15 +79,15 @@ template <class T, std::size_t count>
 /// Returns the caller's view as a TensorView. UsageError for NULL; ShapeError for an invalid number of axes, extent or
 /// address; DTypeError; DeviceError unless the memory is on `device` or on the host.
 [[nodiscard]] TensorView view_of(const lockstep_view* view, Device device, const char* name);
-/// view_of() for memory that is written: also ShapeError where two elements may share memory.
+/// Returns view_of() for memory that is written. Also ShapeError if two elements may share memory.
 [[nodiscard]] TensorView output_of(const lockstep_view* view, Device device, const char* name);
 [[nodiscard]] std::string_view axes_of(const lockstep_view& view);
 
-/// UsageError that names the first element that is NaN or infinite, in row-major order. UnsupportedError for memory of
-/// a GPU.
+/// Throws a UsageError that names the first element, in row-major order, that is NaN or infinite. UnsupportedError for
+/// memory of a GPU.
 void require_finite(const TensorView& view, const char* name);
-/// DTypeError unless the labels are integers. DataError that names the first label outside of [least, most]; only
-/// labels in host memory are checked.
+/// Throws DTypeError unless the labels are integers, and a DataError that names the first label outside of [least,
+/// most]. Only labels in host memory are checked.
 void require_labels(const TensorView& view, std::int64_t least, std::int64_t most, const char* name);
 
 }  // namespace lockstep::c

@@ -23,7 +23,7 @@ struct LayerRequest {
 /// have; UsageError for a number of inputs or a size that the kind does not take; and the builder's errors.
 nn::NodeId add_layer(nn::ModelBuilder& builder, const LayerRequest& request);
 
-/// UsageError for a number that is no LOCKSTEP_ACTIVATION_*.
+/// Returns the activation of a LOCKSTEP_ACTIVATION_*. UsageError for other numbers.
 [[nodiscard]] ops::Activation activation_from(std::int32_t number);
 
 }  // namespace lockstep::c

@@ -9,7 +9,7 @@
 
 namespace lockstep::tools {
 
-/// The generation of GPUs whose NCCL constants hold.
+/// The generation of GPUs; it selects NCCL's constants.
 enum class GpuGeneration : unsigned char { ampere, hopper };
 
 /// Equal nodes of GPUs. Bandwidths are bus bandwidths of a whole node in bytes per second, as nccl-tests prints them.
@@ -24,7 +24,8 @@ struct Cluster {
   double network_latency_s = 0;  ///< latency of one hop in addition to NCCL's own constants
 };
 
-/// Returns "a100" (8 GPUs, 8 x 200 Gbit/s a node) or "h100" (8 GPUs, 8 x 400 Gbit/s). UsageError for other names.
+/// Returns the cluster "a100" (8 GPUs, 8 x 200 Gbit/s a node) or "h100" (8 GPUs, 8 x 400 Gbit/s a node). UsageError for
+/// other names.
 [[nodiscard]] Cluster known_cluster(const std::string& name);
 
 /// The algorithm that sums gradients.
