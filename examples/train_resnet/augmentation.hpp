@@ -39,8 +39,8 @@ void require_augmentation_flags(const AugmentationFlags& flags, bool of_folder, 
 /// Returns the sizes of the random crops of pictures.
 [[nodiscard]] lockstep::nn::CropOptions crop_of(const AugmentationFlags& flags);
 
-/// Returns the augmentation on the host. on_device: padding and mirroring of the data set, which move to the host if
-/// there is any other augmentation; and the mean, which erased rectangles are filled with.
+/// Returns the augmentation on the host. on_device: the padding and mirroring of the data set, which the host does if
+/// there is any other augmentation; and the mean, the colour of erased rectangles.
 [[nodiscard]] lockstep::nn::AugmentationOptions augmentation_of(const AugmentationFlags& flags, bool of_folder,
                                                                 const lockstep::ops::AugmentDesc& on_device,
                                                                 std::uint64_t seed);

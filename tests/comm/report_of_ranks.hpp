@@ -6,7 +6,7 @@
 
 namespace lockstep::comm {
 
-/// After InitGoogleTest(): rank 0 reports as usual, the others only what fails.
+/// To be called after InitGoogleTest(). Rank 0 then reports as usual, the other ranks report failures only.
 inline void report_of_rank(int rank) {
   if (rank == 0) {
     return;
