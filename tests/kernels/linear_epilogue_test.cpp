@@ -42,7 +42,7 @@ TEST(LinearEpilogue, ByHand) {
   EXPECT_EQ(dbias, (std::vector<double>{21, 42}));
 }
 
-/// The same in steps, of which activation_test has the functions: bias added, activation, residual added.
+/// Computes the op in steps: adds the bias, applies the activation (tested in activation_test), adds the residual.
 void forward_oracle(const LinearEpilogueParams& p, Inputs in, Outputs expected) {
   CpuContext context;
   std::size_t next = 0;

@@ -38,7 +38,7 @@ TEST(StridedCopy, ConversionsAreThoseOfCopy) {
   EXPECT_EQ(low, (std::vector<std::uint8_t>{1, 255}));
 }
 
-/// The oracle goes through double, row by row of the views.
+/// The oracle copies through double, row by row of the views.
 TEST(StridedCopy, MatchesTheNaiveLoop) {
   for (const StridedCopyParams& p : all_strided_copies()) {
     expect_matches(strided_copy_case(p), [&](Inputs in, Outputs expected) {
