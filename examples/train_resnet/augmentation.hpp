@@ -24,7 +24,7 @@ struct AugmentationFlags {
   double random_erase = 0;
   double mixup = 0;
   double cutmix = 0;
-  std::string pictures = "host";  ///< where encoded images are decoded, resized and augmented: a name of nn::PicturesOn
+  std::string pictures = "host";  ///< place that decodes, resizes and augments images: a name of nn::PicturesOn
   std::string show_batch;         ///< PNG file to write instead of training; empty: train
 };
 

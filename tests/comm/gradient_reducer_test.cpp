@@ -237,7 +237,7 @@ TEST_P(GradientReducerTest, TheComputeStreamUsesTheCommunicatorBetweenBuckets) {
     std::vector<float> own(3), all(3 * static_cast<std::size_t>(communicator.size()));
     int wrong = 0;
     for (int step = 0; step < 6; ++step) {
-      const bool abandoned = step == 3;  // its started buckets are still under way in the next step
+      const bool abandoned = step == 3;  // buckets that it started are still under way in the next step
       reducer.begin_step();
       for (std::size_t g = 0; g < r.gradients.size() - (abandoned ? 1 : 0); ++g) {
         const std::uint32_t delay = random.below(30000);

@@ -375,7 +375,7 @@ TEST(WatchdogHandler, SendsOnTheWatchdogsThreadUntilTheEnd) {
   hears(*ring[1], kSecond, "no word from host a (rank 0) for 0 s: ");
   hears(*ring[1], kSecond, "; its last word: rank 0: computing step 7");
   end.end_heartbeat();
-  for (int i = 0; i < 200; ++i) {  // as long as two heartbeats
+  for (int i = 0; i < 200; ++i) {  // sleeps as long as two heartbeats
     ring[1]->listen(kSecond);
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }

@@ -1050,7 +1050,7 @@ TEST_P(CudaSteps, NeitherAllocateNorWaitForTheDevice) {
                        .pictures = pictures,
                        .check_gradients = true};
   with_trainer(context, setup, [&](Trainer& trainer, comm::Communicator&) {
-    steps(trainer, 2);  // these steps capture the graph
+    steps(trainer, 2);  // steps that capture the graph
     context.on_synchronisation(
         [&](const Synchronisation& wait) { waits.push_back(concat(wait.call, ": ", name_of(wait.reason))); });
     const std::int64_t events = standin::calls("cudaEventSynchronize");
