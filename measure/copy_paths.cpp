@@ -272,8 +272,7 @@ class Lane {
   std::unique_ptr<Context> context_;
   std::unique_ptr<Pool> src_;
   std::unique_ptr<Pool> dst_;
-  std::vector<std::vector<ops::CopyPair>>
-      groups_;  ///< lists of pairs for the prepared size, one list for each place of the pool
+  std::vector<std::vector<ops::CopyPair>> groups_;  ///< pairs for the prepared size, a list for each place of the pool
   std::size_t place_ = 0;
 };
 

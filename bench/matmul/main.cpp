@@ -185,8 +185,8 @@ class MatmulBenchmarks {
     std::vector<Case> all;
     for (Place& place : places_) {
       place.open();
-      std::vector<std::string>
-          providers;  // names of providers: a plan with a provider's name takes the provider's best guess
+      // Names of providers. A plan with a provider's name takes the provider's best guess.
+      std::vector<std::string> providers;
       for (const std::string& choice : ops::matmul_choices(*place.context, square(options_.min_size))) {
         const std::string provider = choice.substr(0, choice.find(':'));
         if (providers.empty() || providers.back() != provider) {

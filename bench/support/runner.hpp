@@ -26,8 +26,7 @@ struct PerCall {
 /// One case with its memory, ready to be timed.
 struct Timed {
   measure::Work work{};
-  double sample_seconds =
-      0;  ///< calls shorter than this many seconds are timed together, as in measure::MeasureOptions
+  double sample_seconds = 0;              ///< shorter calls are timed together, as in measure::MeasureOptions
   std::shared_ptr<measure::Load> load{};  ///< runs at the same time as the work, if given
   std::vector<PerCall> per_call{};
   std::vector<std::pair<std::string, double>> counters{};  ///< (name, value); NaN values are not reported

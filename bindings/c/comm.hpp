@@ -15,8 +15,7 @@ namespace lockstep::c {
 struct CommObject {
   std::shared_ptr<ContextObject> context;
   std::shared_ptr<comm::Communicator> communicator;  ///< communicator for host memory
-  std::unique_ptr<comm::Communicator>
-      gpus{};  ///< communicator of the same ranks for memory of the context's GPU; may be null
+  std::unique_ptr<comm::Communicator> gpus{};        ///< the same ranks, for memory of the context's GPU; may be null
 };
 
 /// Begins a collective entry: every rank calls it, whether its arguments are valid or not. `failure` is this rank's

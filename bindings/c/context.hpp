@@ -35,10 +35,9 @@ struct ContextObject {
   /// True when work on the context's stream may be captured in a CUDA graph; false for CUDA's legacy stream.
   [[nodiscard]] bool can_be_captured() const;
 
-  std::unique_ptr<MemoryResource>
-      host_memory;  ///< the host program's allocator or a counting resource; null: the context's own memory
-  std::unique_ptr<MemoryResource>
-      limited;  ///< resource that host_memory counts and limits; null if host_memory has none
+  /// The host program's allocator or a counting resource; null: the context uses its own memory.
+  std::unique_ptr<MemoryResource> host_memory;
+  std::unique_ptr<MemoryResource> limited;  ///< resource that host_memory counts and limits; null: none
   std::unique_ptr<Context> context;
 
   /// Marks the context as used while a call runs. StateError while another thread is in a call of the context.

@@ -27,8 +27,7 @@ namespace {
 
 constexpr std::size_t kOldestLayerOptions = offsetof(lockstep_layer_options, output_pad);
 constexpr std::size_t kOldestParameter = sizeof(lockstep_parameter);
-constexpr std::int64_t kSamplesUnasked =
-    64;  ///< least max_batch that lockstep_infer plans for if lockstep_model_prepare was not called
+constexpr std::int64_t kSamplesUnasked = 64;  ///< least max_batch if lockstep_model_prepare() was not called
 
 lockstep_layer_options default_layer_options() {
   lockstep_layer_options options{};

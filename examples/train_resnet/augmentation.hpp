@@ -16,8 +16,7 @@ namespace train_resnet {
 
 /// The options of augmentation, as given on the command line.
 struct AugmentationFlags {
-  std::vector<double>
-      crop_scale;  ///< smallest and largest share of the area; empty: torchvision's values, for folders only
+  std::vector<double> crop_scale;  ///< range of the crop's share of the area; empty: torchvision's (folders only)
   std::vector<double> crop_ratio;  ///< smallest and largest width / height; empty: torchvision's values
   std::string auto_augment = "none";
   std::vector<double> color_jitter;  ///< brightness, contrast, saturation, hue; empty: no jitter

@@ -31,8 +31,7 @@ struct Options {
   Flip flip = Flip::automatic;
   AugmentationFlags augmentation;
   lockstep::nn::TestTimeAugmentation test_time_augmentation = lockstep::nn::TestTimeAugmentation::none;
-  std::vector<float>
-      mean;  ///< means of value / 255 for three channels; empty: the means of the training images or of the checkpoint
+  std::vector<float> mean;  ///< mean of value / 255 per channel; empty: of the training images or checkpoint
   std::vector<float> std;
   lockstep::cli::LaunchOptions launch;
   lockstep::nn::TrainingOptions training;

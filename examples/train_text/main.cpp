@@ -34,8 +34,8 @@ nn::TrainingInputs inputs_of(const Options& o, const nn::Model& model, const Tex
   inputs.about = {{"text", text.about},
                   {"baseline", concat(digits(histogram, 3), " bits a ", text.unit, ": validation by the ", text.unit,
                                       " histogram of the text to train on")}};
-  inputs.options["heads"] =
-      std::to_string(o.heads);  // identity of the run: no parameter's shape shows the number of heads
+  // The number of heads is part of the run's identity, as no parameter's shape shows it.
+  inputs.options["heads"] = std::to_string(o.heads);
   inputs.config = {{"data", o.data},   {"layers", o.layers}, {"heads", o.heads},
                    {"width", o.width}, {"length", o.length}, {"histogram_bits", histogram}};
   const std::string bits = "bits_per_" + text.unit;

@@ -38,8 +38,8 @@ std::size_t token_at(std::span<const float> logits, double temperature, double p
       return token;
     }
   }
-  return static_cast<std::size_t>(std::max_element(weights.begin(), weights.end()) -
-                                  weights.begin());  // rounding has left the sum below `point`: the likeliest token
+  // Rounding has left the sum below `point`: returns the likeliest token.
+  return static_cast<std::size_t>(std::max_element(weights.begin(), weights.end()) - weights.begin());
 }
 
 }  // namespace

@@ -14,9 +14,8 @@ namespace train_text {
 struct SamplingOptions {
   std::int64_t tokens = 200;               ///< number of tokens to draw
   std::vector<std::int32_t> prompt{'\n'};  ///< tokens before the drawn tokens; at least one
-  double temperature =
-      0.8;  ///< divisor of the logits; near 0: the likeliest token is drawn; 1: the model's own probabilities
-  std::uint64_t seed = 1;  ///< equal seeds, parameters and prompts give equal tokens
+  double temperature = 0.8;  ///< divisor of the logits; near 0: draws the likeliest token; 1: as the model says
+  std::uint64_t seed = 1;    ///< equal seeds, parameters and prompts give equal tokens
   lockstep::nn::PlanOptions plan{};
 };
 

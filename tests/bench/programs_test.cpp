@@ -169,8 +169,8 @@ TEST(BenchCopy, OneRank) {
                                 "--benchmark_filter=-numa");
   ended.says({"no GPU"});
   const auto names = expect_results(root, 1);
-  EXPECT_EQ(names.size(),
-            7U * 2 + 6 * 3 + 1);  // sizes; pieces with a wait for each, with one wait, and grouped; with a matmul
+  // 7 * 2: sizes. 6 * 3: pieces with a wait for each, with one wait, and grouped. 1: with a matmul.
+  EXPECT_EQ(names.size(), 7U * 2 + 6 * 3 + 1);
   if (numa_nodes().size() < 2) {
     ended.says({"numa: the processors of this process are on one node"});
   }

@@ -91,8 +91,8 @@ TEST(BucketCost, NoPlanOfAllIsOverEarlierNorHasFewerBuckets) {
 }
 
 TEST(BucketCost, WhatLatencyAndBandwidthAskFor) {
-  const std::vector<GradientRange> gradients =
-      ranges(std::vector<std::int64_t>(100, 100000), kBegin);  // 100 gradients: 40 MB of f32
+  // 100 gradients: 40 MB of f32.
+  const std::vector<GradientRange> gradients = ranges(std::vector<std::int64_t>(100, 100000), kBegin);
   const std::vector<double> at_once(100, 0.0);
   EXPECT_EQ(plan_buckets_by_cost(gradients, at_once, kLine, 4).size(), 1U);
 

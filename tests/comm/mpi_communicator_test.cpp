@@ -302,8 +302,8 @@ TEST(MpiGradientReducer, OverlapDoesNotChangeTheBits) {
   const std::vector<float> alone = train(*comm, compute, compute, 1.0f);
   const std::vector<float> overlapped = train(*comm, compute, worker, 1.0f);
   EXPECT_EQ(std::memcmp(alone.data(), overlapped.data(), 4 * alone.size()), 0);
-  const std::vector<float> other =
-      train(*comm, compute, worker, 1.0f + 0x1p-23f);  // the control: one bit of the input differs
+  // The control: one bit of the input differs.
+  const std::vector<float> other = train(*comm, compute, worker, 1.0f + 0x1p-23f);
   EXPECT_NE(std::memcmp(alone.data(), other.data(), 4 * alone.size()), 0);
 }
 

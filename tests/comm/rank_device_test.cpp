@@ -101,8 +101,8 @@ TEST(RankDevice, RanksAndGpusThatDoNotMatch) {
   expect_refused("1,3", all_see(3, 4), {"3 ranks on this node for 2 GPUs", "name 3 GPUs"});
   expect_refused("1,", all_see(2, 4), {"2 ranks on this node for 1 GPU,"});
   expect_refused("auto", all_see(4, 3), {"4 ranks on this node for 3 GPUs", "take cpu"});
-  for (const char* request :
-       {"auto", "gpu", "1", "0,"}) {  // the ranks see all GPUs, not those that a launcher assigned
+  // The ranks see all GPUs, not those that a launcher assigned.
+  for (const char* request : {"auto", "gpu", "1", "0,"}) {
     expect_refused(request, all_see(2, 1), {"2 ranks on this node for 1 GPU,", "start 1 rank on", "take cpu"});
   }
   expect_refused("auto", {{"GPU-a0", "GPU-b1"}, {"GPU-a0"}}, {"local ranks 0 and 1 see different GPUs (2 and 1)"});

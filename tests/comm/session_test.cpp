@@ -346,8 +346,8 @@ TEST(Session, NoGpuAndATakenGpu) {
 
 TEST(Session, RanksShareAGpuOnlyWhereTheEnvironmentAllowsIt) {
   const Ended alone = run(0, "share", "-u NCCL_HOSTID LOCKSTEP_ALLOW_SHARED_GPU=1");
-  EXPECT_EQ(alone.count("rank 0 on cuda:0, NCCL's host (none)"), 1)
-      << alone.output;  // a rank alone does not share its GPU
+  // A rank alone does not share its GPU.
+  EXPECT_EQ(alone.count("rank 0 on cuda:0, NCCL's host (none)"), 1) << alone.output;
   expect_ended(run(0, "share", "LOCKSTEP_ALLOW_SHARED_GPU=yes"), 2,
                {"lockstep: error: LOCKSTEP_ALLOW_SHARED_GPU is 'yes', expected 0 or 1"});
   NEEDS_MPI();

@@ -118,8 +118,8 @@ class HalfAProcessor {
         return;
       }
       const std::string limit = made + (version2 ? "/cpu.max" : "/cpu.cfs_quota_us");
-      const bool there =
-          std::filesystem::exists(limit, error);  // missing if the parent group does not delegate processors
+      // The file is missing if the parent group does not delegate processors.
+      const bool there = std::filesystem::exists(limit, error);
       if (there && (std::ofstream(limit) << (version2 ? "50000 100000" : "50000") << std::flush).good() &&
           run_command(start(made) + "true").code == 0) {
         folder = made;

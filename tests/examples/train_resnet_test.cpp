@@ -1116,8 +1116,8 @@ TEST_F(TrainResNet, ErasedRectanglesAreTheMeanThatTheRunSubtracts) {
   };
   train_resnet(0, tiny + "--random-erase 1" + out("plain")).finished();
   train_resnet(0, begun + out("begun")).finished({"which --mean and --std can give"});
-  for (const char* name :
-       {"mean", "training_data"}) {  // --init leaves both unchanged; the fill is in the data's fingerprint
+  // --init leaves both unchanged; the fill is in the data's fingerprint.
+  for (const char* name : {"mean", "training_data"}) {
     EXPECT_EQ(option_of("begun", name), option_of("plain", name)) << name;
   }
   train_resnet(0, begun + other + out("given")).finished();

@@ -324,8 +324,8 @@ TEST(PackedText, IsWhatItWasMadeOf) {
     put_file(folder / name, text);
   }
   testing::write_tokens(folder / "tokens/a_train.bin", 0, testing::token_cycle(1234, 300));
-  testing::write_tokens(folder / "tokens/b_train.bin", 20240801,
-                        testing::token_cycle(31, 30));  // too short for some lengths
+  // This file is too short for some lengths.
+  testing::write_tokens(folder / "tokens/b_train.bin", 20240801, testing::token_cycle(31, 30));
   testing::write_tokens(folder / "tokens/c_train.bin", 20240520, testing::token_cycle(500, 11));
   testing::write_tokens(folder / "tokens/val.bin", 0, testing::token_cycle(300, 12));
   for (const std::int64_t length : {1, 7, 64}) {

@@ -22,16 +22,13 @@ void launch(Input input);   ///< environments of launchers: a rank below its siz
 void lists(Input input);    ///< lists of images: one image a line, labels of classes, equal when written and read again
 void options(Input input);  ///< command lines: like config
 void packed(Input input);   ///< files of lockstep-pack: samples lie one after the other, and are images at any size
-void packed_tokens(
-    Input input);           ///< files of text and tokens: like packed; ids are those in the file, below the vocabulary
-void planted(Input input);  ///< has faults on purpose: the control of the replay program
-void safetensors(
-    Input input);         ///< safetensors: tensors lie in the file without gaps, are equal when written and read again
-void state(Input input);  ///< state.json of a checkpoint: values are in range, and equal when saved and read again
+void packed_tokens(Input input);  ///< like packed; ids are those in the file, below the vocabulary
+void planted(Input input);        ///< has faults on purpose: the control of the replay program
+void safetensors(Input input);    ///< tensors lie without gaps, and are equal when written and read again
+void state(Input input);    ///< state.json of a checkpoint: values are in range, and equal when saved and read again
 void tensors(Input input);  ///< tensors of a checkpoint: hold squares and counts; if refused, nothing changes
 void tokens(Input input);   ///< token files: the ids are those in the file, below the vocabulary
-void torch(
-    Input input);  ///< torch files: tensors lie where strides and offsets say, have names that safetensors allows
-void units(Input input);  ///< numbers formatted for people: equal the number within its digits
+void torch(Input input);    ///< tensors lie where strides and offsets say; safetensors allows their names
+void units(Input input);    ///< numbers formatted for people: equal the number within its digits
 
 }  // namespace lockstep::fuzz

@@ -86,8 +86,8 @@ TEST(Activation, MatchesTheFormulas) {
             expected[0].assign(values);
           });
           OpCase backward = activation_backward_case(kind, shape, dtype, in_place);
-          backward.tolerance =
-              dtype == DType::f64 ? 1e-12 : 1e-6;  // the difference quotient of the oracle has this error
+          // The difference quotient of the oracle has this error.
+          backward.tolerance = dtype == DType::f64 ? 1e-12 : 1e-6;
           expect_matches(backward, [&](Inputs in, Outputs expected) {
             const std::vector<double> x = in[0].values();
             std::vector<double> dx = in_place ? expected[0].values() : in[1].values();

@@ -22,8 +22,7 @@ struct ArenaParams {
   std::optional<DType> gradients{};  ///< type of the gradients; empty: the type of the parameters
   std::optional<DType> copy{};
   double clip_value = 0;
-  std::vector<std::int64_t>
-      cuts{};  ///< ends of ranges that are updated one after another; empty: one update of the whole arena
+  std::vector<std::int64_t> cuts{};  ///< ends of ranges that are updated in turn; empty: the whole arena at once
 };
 
 inline std::string to_text(const ArenaParams& p) {

@@ -139,8 +139,8 @@ inline std::vector<DeviceCase> batch_norm_given_device_cases() {
   std::vector<DeviceCase> items = device_cases(
       batch_norm_given_params(), [](const BatchNormParams& p) { return batch_norm_coefficients_given_case(p); });
   for (const GivenSums kind : {GivenSums::cancel, GivenSums::infinite, GivenSums::nan}) {
-    for (const std::int64_t channels :
-         {56, 300}) {  // the last channel is in the first round of a block's threads, and in the second
+    // The last channel is in the first round of a block's threads, and in the second.
+    for (const std::int64_t channels : {56, 300}) {
       append(items, device_cases([&](DType dtype) {
                return batch_norm_coefficients_given_case({{9, 40, channels}, dtype, 9, true}, kind);
              }));

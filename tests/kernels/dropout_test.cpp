@@ -125,8 +125,8 @@ TEST(Dropout, KeepsTheShareThatItShould) {
 
 TEST(Dropout, SeedsEpochsLayersAndSamplesAreIndependent) {
   constexpr double kRate = 0.3;
-  constexpr double kAgreement =
-      kRate * kRate + (1 - kRate) * (1 - kRate);  // expected agreement of two independent masks
+  // Expected agreement of two independent masks.
+  constexpr double kAgreement = kRate * kRate + (1 - kRate) * (1 - kRate);
   const std::vector<bool> kept = not_zero(run_on_ones({.rate = kRate, .seed = 3, .layer = 1}, {5}, 1, 100003));
   const auto agreement = [&](const std::vector<bool>& other) {
     std::vector<bool> same(kept.size());

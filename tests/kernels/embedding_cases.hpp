@@ -101,9 +101,8 @@ inline std::vector<DeviceCase> embedding_device_cases() {
     append(items, device_cases([&](DType dtype) { return embedding_forward_case(p, dtype); }));
     for (const ops::GradMode mode : {ops::GradMode::overwrite, ops::GradMode::accumulate}) {
       const OpCase host = embedding_backward_case(p, DType::f32, mode);
-      for (const DType dtype :
-           {DType::f32, DType::bf16,
-            DType::f16}) {  // dtable is f32 with all types, so no rounding is added to the tolerance
+      // dtable is f32 with all types, so no rounding is added to the tolerance.
+      for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
         items.push_back({embedding_backward_case(p, dtype, mode), host, host.tolerance});
       }
     }

@@ -47,8 +47,8 @@ TEST(ReduceRows, ManyEqualValuesDoNotStallInF32) {
   GuardedTensor sums(Shape{1}, DType::f32);
   std::fill_n(x.span<float>().begin(), kRows, 2.0F);
   ops::reduce_rows(context, x, GradMode::overwrite, sums, {});
-  EXPECT_EQ(sums.values()[0],
-            2.0 * static_cast<double>(kRows - 1));  // 2^25 + 10 rounded to the nearest float, ties to even
+  // 2^25 + 10 is rounded to the nearest float, ties to even.
+  EXPECT_EQ(sums.values()[0], 2.0 * static_cast<double>(kRows - 1));
 }
 
 TEST(ReduceRows, TheSameBitsForAnyNumberOfThreads) {

@@ -168,8 +168,8 @@ inline std::vector<ResizedCropParams> resized_crop_params() {
       add(whole_x, ops::images::mirrored(crop_axis(4, 11, down), kHeight));
       add(crop_axis(0, 1, across), whole_y);
       add(crop_axis(36, 37, across), crop_axis(22, 23, down));
-      add({5.5, 0, 2, 9},
-          {-3, 0.75, 0, kHeight});  // first axis: no step; second axis: middles outside, which are moved to the edge
+      // The first axis has no step; the second has middles outside, which are moved to the edge.
+      add({5.5, 0, 2, 9}, {-3, 0.75, 0, kHeight});
       p.rows.push_back({1, 1, crop_axis(0, 1, across), crop_axis(0, 1, down), transposed});
       p.rows.push_back({2, 9, crop_axis(0, 2, across), crop_axis(1, 8, down), transposed});
       // Only the needed window of a larger picture is given.

@@ -30,8 +30,8 @@ TEST_F(CudaResizedCrop, RowsOfTheTableAnyDistanceApart) {
 }
 
 TEST_F(CudaResizedCrop, PicturesOf2To27Pixels) {
-  const Tensor bytes =
-      Tensor::empty(cuda(), Shape{12}, DType::u8);  // the image, followed by the first pixels of the picture
+  // The image, followed by the first pixels of the picture.
+  const Tensor bytes = Tensor::empty(cuda(), Shape{12}, DType::u8);
   const Tensor parts = Tensor::empty(cuda(), Shape{1, ops::kPartColumns}, DType::f64);
   const TensorView out = bytes.view().slice(0, 0, 6).reshape(Shape{1, 1, 2, 3});
   const auto send = [&](const std::vector<double>& numbers, const TensorView& to) {

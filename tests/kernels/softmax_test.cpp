@@ -27,8 +27,8 @@ TEST(Softmax, ByHand) {
   ops::softmax_backward(context, y, dy, 2, dx);
   EXPECT_EQ(dx.values(), (std::vector<double>{-0.5, -2.5, 3, 1.75, -0.75, -1}));
 
-  ops::softmax_forward(context, in, 2, SoftmaxMask::causal,
-                       y);  // two queries and three keys: the last query sees all keys
+  // Two queries and three keys: the last query sees all keys.
+  ops::softmax_forward(context, in, 2, SoftmaxMask::causal, y);
   const std::vector<double> causal{0.5, 0.5, 0, 0.125, 0.375, 0.5};
   for (std::size_t i = 0; i < causal.size(); ++i) {
     EXPECT_DOUBLE_EQ(y.span<double>()[i], causal[i]) << i;

@@ -103,8 +103,8 @@ TEST(CopyBench, GroupedPiecesAreTheSameBytes) {
     const std::unique_ptr<comm::Communicator> alone = comm::LocalGroup(1).communicator(0);
     for (const CopySize& size : {grouped, CopySize{1001, 7, false, true}, CopySize{1, 1, false, true}}) {
       EXPECT_NO_THROW(bench.check(size)) << size.bytes;
-      EXPECT_EQ(bench.measure(*alone, size, kQuick).samples.seconds.size(), 3U)
-          << size.bytes;  // uses several places in memory
+      // The measurement uses several places in memory.
+      EXPECT_EQ(bench.measure(*alone, size, kQuick).samples.seconds.size(), 3U) << size.bytes;
       EXPECT_NO_THROW(bench.check(size)) << size.bytes << ", after they were measured";
     }
     EXPECT_EQ(copy_name(path, grouped), "host_to_host/pageable/one_way/copy_worker/1048576/pieces:256/grouped");

@@ -42,8 +42,8 @@ double tensor_error(const std::function<double()>& function, const GradientPair&
     const double below = x[i] = kept - step;
     const double f_below = function();
     x[i] = kept;
-    const double numeric =
-        (f_above - f_below) / (above - below);  // above - below is the step that rounding really made
+    // above - below is the step that rounding really made.
+    const double numeric = (f_above - f_below) / (above - below);
     difference += (analytic[i] - numeric) * (analytic[i] - numeric);
     norm += numeric * numeric;
   }

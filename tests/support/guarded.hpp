@@ -25,8 +25,7 @@ using Generator = std::function<void(GuardedTensor&)>;
 /// integers) between guard bytes. A write past either end shows, and so does an element that was never written.
 class GuardedTensor {
  public:
-  static constexpr std::size_t kGuardBytes =
-      256;  ///< bytes on each side; the upper guard follows the last element directly
+  static constexpr std::size_t kGuardBytes = 256;  ///< bytes on each side; the upper guard touches the last element
 
   GuardedTensor(const Shape& shape, DType dtype);
   GuardedTensor(const Shape& shape, DType dtype, const Generator& start) : GuardedTensor(shape, dtype) { start(*this); }

@@ -21,8 +21,7 @@ struct TensorSpec {
   std::string name;
   Shape shape;
   DType dtype = DType::f32;
-  Generator
-      start;  ///< empty: the tensor is poisoned. An output that is also read (accumulate, in place) has a generator
+  Generator start;  ///< generator of the values; empty: poison. Needed by outputs that are also read
 };
 
 using Views = std::span<const TensorView>;

@@ -204,8 +204,8 @@ TEST_F(Pack, TrainingHasTheBitsOfTheFolder) {
 
 TEST_F(Pack, ARunGoesOnFromTheFolderToTheFile) {
   put_pictures(path("data"), 9);
-  const std::string steady =
-      "--schedule constant --warmup-epochs 0 --lr 0.01 ";  // schedules are equal for any number of epochs
+  // The schedules are equal for any number of epochs.
+  const std::string steady = "--schedule constant --warmup-epochs 0 --lr 0.01 ";
   const std::string folder = " --data folder:" + path("data");
   train_resnet(steady + "--epochs 2" + folder + out("whole")).finished();
   pack(path("data") + " " + path("a.pack")).finished();

@@ -122,8 +122,8 @@ HostFacts read_host(const std::string& root) {
   host.processors = ProcessorSet::parse(line_of(cpus + "online")).count();
   std::set<std::pair<int, int>> cores;
   std::set<int> sockets;
-  std::map<std::tuple<int, std::string, std::uint64_t>, std::set<std::string>>
-      caches;  // kind of cache -> sets of processors that share one cache
+  // Maps a kind of cache to the sets of processors that share one cache.
+  std::map<std::tuple<int, std::string, std::uint64_t>, std::set<std::string>> caches;
   for (const int cpu : numbered(cpus, "cpu")) {
     const std::string folder = cpus + "cpu" + std::to_string(cpu) + "/";
     const std::optional<int> core = integer_of(folder + "topology/core_id");

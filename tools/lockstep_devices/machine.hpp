@@ -18,9 +18,8 @@ struct GpuFacts {
   GpuInfo gpu{};
   PciFacts pci{};
   NvmlGpu nvml{};
-  std::vector<std::string>
-      process_names{};       ///< names of nvml.processes; an empty name: not known, e.g. a process in another container
-  std::string claimed_by{};  ///< holder of the claim; empty: none (runtime/machine/gpu_claim.hpp)
+  std::vector<std::string> process_names{};  ///< names of nvml.processes; empty: not known, e.g. in another container
+  std::string claimed_by{};                  ///< holder of the claim; empty: none (runtime/machine/gpu_claim.hpp)
 };
 
 struct GpuPair {

@@ -15,8 +15,8 @@ struct Evaluation {
     std::int64_t samples = 0;
     std::int64_t correct = 0;
     std::int64_t not_finite = 0;
-    std::vector<std::pair<std::int64_t, std::int64_t>>
-        predicted;  ///< (class, number of samples predicted as that class), for numbers above 0
+    /// (class, number of samples predicted as that class), for numbers above 0.
+    std::vector<std::pair<std::int64_t, std::int64_t>> predicted;
     [[nodiscard]] double accuracy() const {
       return samples == 0 ? 0 : static_cast<double>(correct) / static_cast<double>(samples);
     }

@@ -145,8 +145,8 @@ RunLog read_run(const std::string& path) {
   if (folder && fs::exists(evaluation, error)) {
     run.evaluation = read_evaluation(evaluation.string());
     run.files.push_back(evaluation.string());
-    if (!run.resumed_after.empty() &&
-        run.evaluation->step > run.steps) {  // a resume discarded the step of the evaluation
+    // True if a resume discarded the step of the evaluation.
+    if (!run.resumed_after.empty() && run.evaluation->step > run.steps) {
       run.evaluation.reset();
     }
   }

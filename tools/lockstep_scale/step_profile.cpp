@@ -159,8 +159,7 @@ StepProfile step_profile(const Json& timeline, const std::string& source) {
   profile.jitter_s = 1.4826 * measure::median_of(std::move(distances));
   double latest = 0;
   for (std::size_t i = 0; i < bytes.size(); ++i) {
-    latest = std::max(latest,
-                      measure::median_of(std::move(ready[i])));  // medians of neighbouring buckets may be out of order
+    latest = std::max(latest, measure::median_of(std::move(ready[i])));  // buckets' medians may be out of order
     profile.gradients.push_back({.bytes = bytes[i], .ready_s = latest});
   }
   profile.backward_s = std::max(profile.backward_s, latest);

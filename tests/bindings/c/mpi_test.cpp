@@ -147,8 +147,8 @@ TEST(Mpi, RanksThatDoNotTrainGetTheModel) {
     const HostContext context;
     const MpiComm world(context, MPI_COMM_WORLD);
     std::optional<Line> line;
-    const Mlp other(context, {1, 1}, LOCKSTEP_F64,
-                    static_cast<std::uint64_t>(world_rank + 2));  // a model of the ranks that do not train
+    // This model belongs to ranks that do not train.
+    const Mlp other(context, {1, 1}, LOCKSTEP_F64, static_cast<std::uint64_t>(world_rank + 2));
     if (trains) {
       line.emplace(half);
       ASSERT_TRUE(ok(line->add(1, 5)));

@@ -254,8 +254,8 @@ TEST(Ranks, WithoutAnySampleChangeNothing) {
   for (const std::int32_t weights : {LOCKSTEP_WEIGHTS_NONE, LOCKSTEP_WEIGHTS_SAMPLE}) {
     as_ranks(2, [&](Team::Member&, const Rank& rank) {
       const Mlp model(rank.context, {1, 1});
-      lockstep_trainer_options options =
-          trainer_options(2);  // Adam, whose momentum would move the parameters without gradients
+      // Adam's momentum would move the parameters without gradients.
+      lockstep_trainer_options options = trainer_options(2);
       options.weight_decay = 0.5;
       options.weights = weights;
       const NewTrainer trainer(model, rank.comm, options);

@@ -283,8 +283,8 @@ TEST(Ranks, OfTheHostTrainTogether) {
           plain = line_of(model);
         }
         for (int step = 0; step < 10; ++step) {
-          std::vector<double> x(static_cast<std::size_t>(rank)),
-              y(x.size());  // rank 0 has no samples except in the last step
+          // Rank 0 has no samples except in the last step.
+          std::vector<double> x(static_cast<std::size_t>(rank)), y(x.size());
           for (std::size_t i = 0; i < x.size(); ++i) {
             x[i] = draw(static_cast<std::uint64_t>(10 * rank + step) + i);
             y[i] = 2 * x[i] + 1;

@@ -231,8 +231,8 @@ struct DevicePool {
       auto& pool = *static_cast<DevicePool*>(user);
       --pool.pieces;
       pool.streams.push_back(stream);
-      EXPECT_EQ(cudaStreamSynchronize(static_cast<cudaStream_t>(stream)),
-                cudaSuccess);  // waits, because cudaFree is not ordered in a stream
+      // Waits, because cudaFree is not ordered in a stream.
+      EXPECT_EQ(cudaStreamSynchronize(static_cast<cudaStream_t>(stream)), cudaSuccess);
       EXPECT_EQ(cudaFree(memory), cudaSuccess);
     };
     return made;

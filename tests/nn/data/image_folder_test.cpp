@@ -181,8 +181,8 @@ TEST_F(ImageFolder, PicturesAreTurnedAsExifSays) {
   const Image upright = read(*data.train, 0);
   for (std::int64_t i = 1; i < 8; ++i) {
     EXPECT_LE(difference(read(*data.train, i), upright), 1) << "orientation " << i + 1;
-    EXPECT_LE(difference(read(*data.test, i), upright), 6)
-        << "orientation " << i + 1;  // JPEG changes the values a little
+    // JPEG changes the values a little.
+    EXPECT_LE(difference(read(*data.test, i), upright), 6) << "orientation " << i + 1;
   }
   // The control: the same pixels without an orientation.
   put("val/a/1.jpg", jpeg(pixels(kHigh, kWide, 3, stored[5])));

@@ -62,8 +62,7 @@ TEST(Png, AllKindsBecomeRgb) {
   const auto grey = [](std::int64_t y, std::int64_t x, int /*c*/) { return ramp(y, x, 0); };
   for (const bool interlaced : {false, true}) {
     expect_pixels(decoded(png(pixels(13, 7, 3, ramp), {.interlaced = interlaced})), 13, 7, 0, ramp);
-    expect_pixels(decoded(png(pixels(13, 7, 4, ramp), {.interlaced = interlaced})), 13, 7, 0,
-                  ramp);  // alpha is dropped
+    expect_pixels(decoded(png(pixels(13, 7, 4, ramp), {.interlaced = interlaced})), 13, 7, 0, ramp);  // no alpha
     expect_pixels(decoded(png(pixels(5, 3, 1, ramp), {.interlaced = interlaced})), 5, 3, 0, grey);
     expect_pixels(decoded(png(pixels(5, 3, 2, ramp), {.interlaced = interlaced})), 5, 3, 0, grey);
   }

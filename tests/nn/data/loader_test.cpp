@@ -85,8 +85,8 @@ std::vector<Copy> take(const ImageDataset& dataset, const Sampler& sampler, cons
 
 TEST(Loader, BatchesHoldTheSamplersShare) {
   const Numbers data(23);
-  const Sampler sampler(
-      {23, 8, 3, 1, true, true, 5});  // batches of 8 samples are shared as 3, 3, 2, batches of 7 as 3, 2, 2
+  // Batches of 8 samples are shared as 3, 3, 2, batches of 7 as 3, 2, 2.
+  const Sampler sampler({23, 8, 3, 1, true, true, 5});
   const auto batches = take(data, sampler, {2, 2, 0, 0}, 7);
   for (std::size_t b = 0; b < batches.size(); ++b) {
     const Copy& batch = batches[b];

@@ -175,8 +175,8 @@ TEST_F(PackedFiles, SamplesAreReadAhead) {
     ahead();
     EXPECT_TRUE(testing::becomes_resident(path_, offset(begin), offset(begin + count))) << begin;
     const std::vector<bool> after = testing::resident(path_);
-    for (const int other :
-         {12, 28, 36}) {  // samples far from all of these; only the page that the index needs is in memory
+    // Samples far from all of these: only the page that the index needs is in memory.
+    for (const int other : {12, 28, 36}) {
       const std::size_t page = offset(other) / testing::page_bytes() + 1;
       EXPECT_EQ(after[page], before[page]) << begin << ' ' << other;
     }

@@ -260,8 +260,8 @@ constexpr std::int64_t kChunks[]{1, 2, 3, 5, 8, 13, 16, 50, 64, 100, 999, 4000};
 TEST(SamplerChunks, OrderIsThatOfTheTables) {
   for (const std::int64_t size : kSizes) {
     for (const std::int64_t chunk : kChunks) {
-      for (const std::int64_t epoch :
-           {0, 1, 2, 9}) {  // several epochs, so that the small last chunk comes to many places
+      // Several epochs, so that the small last chunk comes to many places.
+      for (const std::int64_t epoch : {0, 1, 2, 9}) {
         const Table table(size, chunk, 3, epoch);
         const Sampler::Order order = in_chunks(size, chunk).order(epoch);
         ASSERT_EQ(all(order, size), table.order) << "size " << size << ", chunk " << chunk << ", epoch " << epoch;

@@ -108,8 +108,8 @@ TEST(Memory, ATrainersPlannedBytesAreTheGrowthOfTheProcess) {
   const Model model = resnet(18, 10, 160);
   comm::on_ranks(1, [&](comm::Communicator& grad, comm::Communicator& control) {
     CpuContext context({.threads = 2});
-    const TrainerOptions options{.global_batch = 16,
-                                 .prefetch = 64};  // so that the batches are a visible part of the memory
+    // The prefetch is large, so that the batches are a visible part of the memory.
+    const TrainerOptions options{.global_batch = 16, .prefetch = 64};
     const std::int64_t before = resident_bytes();
     Trainer trainer(context, {grad, control, context.stream()}, model, data, options);
     trainer.start();

@@ -204,8 +204,8 @@ TEST_F(BestCheckpointsTest, KilledBetweenAnyTwoOfItsCheckpointsItGoesOnAsIfItHad
             "last best-6 best last last best-12 best last last best-18 last last best-24 last last best-30 best last "
             "last last ");
   const Steps kept{12, 30};
-  for (const std::int64_t step :
-       {12, 24, 30}) {  // the checkpoint is added; changes nothing; is added while another is removed
+  // Step 12 adds a checkpoint, 24 changes nothing, 30 adds one and removes another.
+  for (const std::int64_t step : {12, 24, 30}) {
     for (const std::string& name : {concat("best-", step), std::string("best"), std::string("last")}) {
       job.dir = path(concat(name, " at ", step));
       Looks killed(job, name, step);

@@ -76,8 +76,8 @@ TEST(ClassReport, BoundsOfBinsBelongToTheLowerOne) {
 
 TEST(ClassReport, WhatIsNotFiniteIsWrongAndSaid) {
   ClassReport report(3, 2);
-  report.add(7, 0,
-             std::array<double, 3>{kNan, 0, 0});  // a comparison with NaN would choose class 0, which is the label
+  // A comparison with NaN would choose class 0, which is the label.
+  report.add(7, 0, std::array<double, 3>{kNan, 0, 0});
   report.add(5, 1, std::array<double, 3>{0, 0, kNan});
   report.add(3, 2, std::array<double, 3>{0, 0, kInfinity});
   report.add(1, 2, std::array<double, 3>{-kInfinity, -kInfinity, -kInfinity});

@@ -197,8 +197,8 @@ inline RunOutcome train(const RunSetup& setup) {
       load_model(setup.dir, trainer.context(), trainer.parameters());
     } else {
       std::atomic<int> stop{0};
-      Watch observer(control.rank() == control.size() - 1 ? setup.stop_at : 0,
-                     stop);  // only the last rank stops: a signal may reach one rank alone
+      // Only the last rank stops: a signal may reach one rank alone.
+      Watch observer(control.rank() == control.size() - 1 ? setup.stop_at : 0, stop);
       const RunOptions run{.epochs = setup.epochs,
                            .steps = setup.steps,
                            .log_every = setup.log_every,

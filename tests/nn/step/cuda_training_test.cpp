@@ -1064,8 +1064,8 @@ TEST_P(CudaSteps, NeitherAllocateNorWaitForTheDevice) {
       }
     }
     if (graph == CudaGraph::on) {  // without a graph the reducer reads the times of events that are complete
-      EXPECT_EQ(standin::calls("cudaEventSynchronize") - events,
-                5);  // one wait in each step, for the step before the last one
+      // Each step waits once, for the step before the last one.
+      EXPECT_EQ(standin::calls("cudaEventSynchronize") - events, 5);
     }
     EXPECT_EQ(waits, Texts{});
     context.synchronize();  // the control: this call waits

@@ -75,8 +75,8 @@ inline SyncOutcome train_rank(const SyncRun& run, comm::Communicator& grad, comm
   SyncOutcome outcome;
   outcome.trained = trainer.take_metrics();
   const std::vector<double> arena = testing::to_doubles(trainer.parameters().values());
-  for (const ParameterInfo& info :
-       trainer.parameters().parameters()) {  // leaves out padding, which differs between the types
+  // Goes through single parameters to leave out padding, which differs between the types.
+  for (const ParameterInfo& info : trainer.parameters().parameters()) {
     const auto begin = arena.begin() + info.offset;
     outcome.values.insert(outcome.values.end(), begin, begin + info.numel);
   }

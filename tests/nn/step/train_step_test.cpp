@@ -419,8 +419,8 @@ TEST(TrainStep, LentMemoryHoldsWhatTheStepLearns) {
     }
     EXPECT_TRUE(testing::has_same_bits(lender.values(), lent.parameters().values()));
   }
-  EXPECT_TRUE(testing::has_same_bits(lender.values(),
-                                     own.parameters().values()));  // the values stay after the step is destroyed
+  // The values stay after the step is destroyed.
+  EXPECT_TRUE(testing::has_same_bits(lender.values(), own.parameters().values()));
 }
 
 }  // namespace

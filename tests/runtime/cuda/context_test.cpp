@@ -55,8 +55,8 @@ TEST_F(CudaContextTest, BorrowsTheHostProgramsStreamAndLeavesItAlive) {
 TEST_F(CudaContextPairTest, TheLegacyStreamOfEachDeviceCanBeLent) {
   for_seeds(
       [](std::uint64_t) {
-        for (const int current :
-             {0, 1}) {  // the name says "of the current device"; the calls must make their own device current
+        // The name says "of the current device"; the calls must make their own device current.
+        for (const int current : {0, 1}) {
           ASSERT_EQ(cudaSetDevice(current), cudaSuccess);
           for (const int index : {0, 1}) {
             constexpr std::int64_t kCount = 517;

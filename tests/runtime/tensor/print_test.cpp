@@ -100,8 +100,8 @@ TEST(Print, Summaries) {
   CpuContext context;
   EXPECT_EQ(text(Tensor::arange(context, 0, 1001, 1, DType::i32)),
             "[   0,    1,    2, ...,  998,  999, 1000] i32 (1001) on cpu");
-  EXPECT_EQ(text(Tensor::arange(context, 0, 1000, 1, DType::i32)).find("..."),
-            std::string::npos);  // 1000 elements are the threshold
+  // 1000 elements are the threshold.
+  EXPECT_EQ(text(Tensor::arange(context, 0, 1000, 1, DType::i32)).find("..."), std::string::npos);
   const PrintOptions few{.edge_items = 1, .threshold = 5};
   const Tensor t = Tensor::arange(context, 0, 36, 1, DType::i32);
   EXPECT_EQ(text(t.view().reshape(Shape{6, 6}), few),

@@ -862,9 +862,8 @@ void on_segv(int number, siginfo_t* info, void* raw) {
     return;
   }
   auto& registers = static_cast<ucontext_t*>(raw)->uc_mcontext.gregs;
-  machine().wild_access(info->si_addr,
-                        reinterpret_cast<const void*>(registers[REG_RIP] +
-                                                      1));  // +1: places are return addresses, one instruction further
+  // Adds 1, since places are return addresses, one instruction further.
+  machine().wild_access(info->si_addr, reinterpret_cast<const void*>(registers[REG_RIP] + 1));
   const auto top = reinterpret_cast<greg_t>(machine().fiber()->low + machine().fiber()->bytes);
   registers[REG_RSP] = top - 64 - 8;
   registers[REG_RIP] = reinterpret_cast<greg_t>(&abandon_from_signal);

@@ -99,8 +99,8 @@ std::vector<Schedule> schedules() {
 std::vector<float> numbers(int count) {
   std::vector<float> values(static_cast<std::size_t>(count));
   for (int i = 0; i < count; ++i) {
-    values[static_cast<std::size_t>(i)] =
-        static_cast<float>((i * 37 + 11) % 64 - 20);  // small whole numbers, whose sums are exact
+    // Small whole numbers, whose sums are exact.
+    values[static_cast<std::size_t>(i)] = static_cast<float>((i * 37 + 11) % 64 - 20);
   }
   return values;
 }
@@ -731,8 +731,8 @@ void check_shuffles(const Schedule& schedule, const Shape& shape, unsigned mask)
             source = lane ^ argument;
           }
           T expected;
-          std::memset(static_cast<void*>(&expected), 0xFF,
-                      sizeof(T));  // the value is untouched, or comes from a missing lane
+          // The value is untouched, or comes from a missing lane.
+          std::memset(static_cast<void*>(&expected), 0xFF, sizeof(T));
           const bool takes_part = (mask >> lane & 1u) != 0;
           if (takes_part && source < lanes && (mask >> source & 1u) != 0) {
             expected = value_of<T>(first_of_warp + static_cast<unsigned>(source));

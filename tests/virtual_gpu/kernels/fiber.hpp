@@ -16,8 +16,8 @@ namespace lockstep::emulation {
 /// A stack on which code runs. A switch saves the registers that a call preserves, on the stack that is left. It does
 /// not save signal masks and floating-point modes. AddressSanitizer is told of each switch.
 struct Fiber {
-  std::byte* low =
-      nullptr;  ///< lowest byte of the stack; nullptr for the OS thread's own stack until a switch back to it
+  /// The lowest byte of the stack; nullptr for the OS thread's own stack until a switch back to it.
+  std::byte* low = nullptr;
   std::size_t bytes = 0;
   void* fake_stack = nullptr;  ///< AddressSanitizer's handle of the stack
 #if defined(LOCKSTEP_EMULATION_UCONTEXT)

@@ -194,8 +194,8 @@ struct Open {
   ncclComm* comm;
   cudaStream_t stream;
   const char* name;
-  std::vector<std::pair<std::shared_ptr<Message>, std::size_t>>
-      messages{};  ///< messages, and the side of each that this rank is
+  /// The messages, and the side of each that this rank is.
+  std::vector<std::pair<std::shared_ptr<Message>, std::size_t>> messages{};
   std::vector<Range> uses{};
 };
 Work work_of(const Open& open) {

@@ -27,8 +27,7 @@ struct Options {
   int polls = 0;
   int stuck_rank = -1;       ///< rank whose set-up is never over
   bool peers_notice = true;  ///< true: when one rank aborts, the others see ncclRemoteError; false: they see nothing
-  std::string
-      folder{};  ///< folder, for this run alone, in which ranks that are processes meet; empty: ranks are threads
+  std::string folder{};      ///< new folder in which ranks that are processes meet; empty: ranks are threads
 };
 /// The answer of ncclGroupSimulateEnd() for several ranks: kEstimateMicroseconds, and one more microsecond for each
 /// kEstimateBytes bytes of a rank's larger tensor. The call runs nothing. For communicators whose calls do not block it

@@ -31,8 +31,8 @@ class Machine {
   /// sticky or driver error. A call that gives something back or waits continues after an error.
   cudaError_t enter(const char* name, bool makes_context = true);
   cudaError_t fail(cudaError_t error);  ///< sets the thread's last error
-  cudaError_t violate(const std::string& text,
-                      cudaError_t error);  ///< sets the thread's last error and records a violation
+  /// Sets the last error and records a violation.
+  cudaError_t violate(const std::string& text, cudaError_t error);
 
   /// Makes the runtime's context on a device. An error if other processes leave no room for it.
   cudaError_t make_context(int device);
@@ -44,8 +44,7 @@ class Machine {
   void retire(const char* call, Block& block);      ///< ends the block's life, with all checks of a release
   void trim(Pool& pool, std::size_t keep);          ///< gives unused memory back, down to `keep` bytes
   [[nodiscard]] Pool* pool_of(cudaMemPool_t pool);  ///< returns nullptr unless `pool` is a living pool
-  [[nodiscard]] Block* find(
-      const void* pointer);  ///< returns the block whose mapping, guards included, holds the pointer
+  [[nodiscard]] Block* find(const void* pointer);   ///< returns the block whose mapping, guards included, holds it
   /// Checks that [pointer, pointer + bytes) is memory of the kind; violates() otherwise.
   cudaError_t check_device(const char* call, const void* pointer, std::size_t bytes, int device);
   cudaError_t check_host(const char* call, const void* pointer, std::size_t bytes, bool& pinned);

@@ -31,8 +31,8 @@ struct EventObject {
   int device = 0;
   bool timing = false;
   std::shared_ptr<Ticket> ticket;  ///< latest recording; empty before the first
-  std::shared_ptr<struct Capture> capture =
-      {};  ///< capture with the latest recording, which comes after the nodes `after`
+  /// The capture with the latest recording, which comes after the nodes `after`.
+  std::shared_ptr<struct Capture> capture = {};
   std::set<std::size_t> after = {};
 };
 

@@ -485,8 +485,8 @@ TEST_F(Standin, AStreamWaitsForMemory) {
     auto* value = ::new (static_cast<void*>(pinned)) std::atomic<std::uint64_t>(4);
     pinned[2] = 1;
     const auto address = reinterpret_cast<CUdeviceptr>(value);
-    EXPECT_EQ(wait_value(stream, address, 4, CU_STREAM_WAIT_VALUE_GEQ),
-              CUDA_SUCCESS);  // the memory has this value already
+    // The memory has this value already.
+    EXPECT_EQ(wait_value(stream, address, 4, CU_STREAM_WAIT_VALUE_GEQ), CUDA_SUCCESS);
     EXPECT_EQ(wait_value(stream, address, 5, CU_STREAM_WAIT_VALUE_GEQ), CUDA_SUCCESS);
     copy(device, pinned + 2, 4, cudaMemcpyHostToDevice, stream);
     standin::step(10);
@@ -573,12 +573,8 @@ TEST_F(Standin, CapturesAreSpoiltByWhatCudaForbids) {
                                    cudaErrorStreamCaptureInvalidated);
                        }),
             cudaErrorStreamCaptureInvalidated);
-  EXPECT_EQ(capture_on(a,
-                       [&] {
-                         std::thread([&] {
-                           EXPECT_EQ(cudaStreamSynchronize(b), cudaSuccess);
-                         }).join();  // other threads may wait
-                       }),
+  // Other threads may wait.
+  EXPECT_EQ(capture_on(a, [&] { std::thread([&] { EXPECT_EQ(cudaStreamSynchronize(b), cudaSuccess); }).join(); }),
             cudaSuccess);
   EXPECT_EQ(copy(device, pinned, 16, cudaMemcpyHostToDevice, a), cudaSuccess);
   EXPECT_EQ(cudaStreamSynchronize(a), cudaSuccess);
