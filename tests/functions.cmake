@@ -15,7 +15,7 @@ set(LOCKSTEP_NO_MPI "needs MPI, this build has none")
 set(LOCKSTEP_NO_CUDA "needs the CUDA toolkit, this build has none")
 
 # lockstep_add_test_entry(NAME COMMAND .. [TIMEOUT s] [LABELS ..] [ENVIRONMENT ..] [PROCESSORS n]): adds an entry of
-# ctest with the label of its floor.
+# ctest, with the label of its floor.
 function(lockstep_add_test_entry name)
   cmake_parse_arguments(E "" "TIMEOUT;PROCESSORS" "COMMAND;LABELS;ENVIRONMENT" ${ARGN})
   set(timeout 240)
@@ -23,7 +23,7 @@ function(lockstep_add_test_entry name)
     set(timeout ${E_TIMEOUT})
   endif()
   if(LOCKSTEP_SANITIZE)
-    math(EXPR timeout "3 * ${timeout}")  # code with sanitizers may run on a slow machine
+    math(EXPR timeout "3 * ${timeout}")  # allows for code with sanitizers on a slow machine
   endif()
   string(REGEX REPLACE "\\..*" "" floor ${name})
   add_test(NAME ${name} COMMAND ${E_COMMAND})
@@ -35,7 +35,7 @@ function(lockstep_add_test_entry name)
   endif()
 endfunction()
 
-# Adds a GoogleTest program. The program of floor.name is test_FLOOR_NAME.
+# Adds a GoogleTest program: test_FLOOR_NAME for floor.name.
 function(lockstep_add_test_program name)
   cmake_parse_arguments(P "" "" "SOURCES;LINK" ${ARGN})
   string(REPLACE "." "_" target test_${name})
