@@ -64,8 +64,8 @@ struct CollectiveCase {
 /// Measures and checks collectives of one communicator. Owns the memory; the stream and the communicator are the
 /// caller's. algbw = bytes / time, with the bytes of the larger of a rank's two tensors, as in nccl-tests. One thread
 /// uses the bench; all ranks make the same calls. Timed calls go through a pool of buffers larger than a cache; the
-/// buffers hold zeros, whose sums stay zero. A graph uses one place of the pool. UsageError for a graph of send_recv or
-/// of a communicator that cannot be captured. Destroy the bench before the communicator.
+/// buffers hold zeros, whose sums stay zero. A graph uses one place of the pool. Throws UsageError for a graph of
+/// send_recv or of a communicator that cannot be captured. Destroy the bench before the communicator.
 class CollectiveBench {
  public:
   /// context: gives the device and the memory of the tensors. stream: takes the operations, on the same device. Both
@@ -83,7 +83,7 @@ class CollectiveBench {
                                     const MeasureOptions& options);
   [[nodiscard]] Work work(const CollectiveCase& item, std::int64_t bytes);
   /// Runs the case once on small whole numbers, whose sums every type holds exactly, and compares every element, in
-  /// host or GPU memory. StateError on the ranks that find a wrong element.
+  /// host or GPU memory. Throws StateError on the ranks that find a wrong element.
   void check(const CollectiveCase& item, std::int64_t bytes);
   /// Returns the seconds that NCCL expects one call to take; empty if NCCL has no estimate. `estimator` has the same
   /// ranks as the communicator.

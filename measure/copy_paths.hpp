@@ -86,15 +86,15 @@ class CopyBench {
  public:
   /// threads: number of threads that copy on the host; 0: OpenMP's default. On a NUMA node at most one thread per
   /// processor runs. Allocates and touches about 2 * directions * max(max_bytes, pool_bytes) bytes, at least 128 MiB
-  /// between nodes. DeviceError when a GPU is missing, OutOfMemory, StateError for a node that this process may not run
-  /// on.
+  /// between nodes. Throws DeviceError when a GPU is missing, OutOfMemory, StateError for a node that this process may
+  /// not run on.
   CopyBench(const CopyPath& path, std::int64_t max_bytes, int threads = 0, std::int64_t pool_bytes = kPoolBytes);
   ~CopyBench();
   CopyBench(const CopyBench&) = delete;
   CopyBench& operator=(const CopyBench&) = delete;
 
-  /// Times copies of all ranks at once, each in its own memory. The result's name is copy_name(). UsageError unless 1
-  /// <= pieces <= bytes <= max_bytes, and for grouped pieces on a path that cannot group them.
+  /// Times copies of all ranks at once, each in its own memory. The result's name is copy_name(). Throws UsageError
+  /// unless 1 <= pieces <= bytes <= max_bytes, and for grouped pieces on a path that cannot group them.
   [[nodiscard]] Measurement measure(comm::Communicator& ranks, const CopySize& size, const MeasureOptions& options);
   /// Returns one copy for callers with their own loop: start() enqueues the copy, wait() returns when it is complete.
   [[nodiscard]] Work work(const CopySize& size);

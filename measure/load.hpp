@@ -47,7 +47,7 @@ class Load {
 /// Makes a load of all-reduces of `bytes` bytes, on the stream and in the memory of `context` (MPI: the host, an inline
 /// stream; NCCL: the rank's GPU). Only the load may use the communicator meanwhile, and the process may use no other
 /// NCCL communicator. The ranks agree inside each all-reduce whether to stop, so the host waits for every all-reduce.
-/// StateError on the host unless any_thread(), UsageError for one rank.
+/// Throws StateError on the host unless any_thread(), UsageError for one rank.
 [[nodiscard]] std::unique_ptr<Load> all_reduce_load(comm::Communicator& communicator, Context& context,
                                                     std::int64_t bytes);
 

@@ -36,7 +36,7 @@ struct Work {
 /// Times `work` on all ranks together. For each value the ranks pass a barrier, then each times start() and wait(). The
 /// value is the time of the slowest rank. All ranks make the same number of calls, as rank 0 decides the number after
 /// each round, and all get the same values, bit by bit. Collective over `ranks`, which is used between the calls and
-/// must not be the communicator that `work` uses. UsageError for options out of range.
+/// must not be the communicator that `work` uses. Throws UsageError for options out of range.
 [[nodiscard]] Samples measure(comm::Communicator& ranks, const MeasureOptions& options, const Work& work);
 
 /// Times `work` in this process alone.

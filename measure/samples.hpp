@@ -19,8 +19,8 @@ struct Samples {
   [[nodiscard]] double min() const;
   [[nodiscard]] double max() const;
   /// Returns the smallest value that at least `percent` of the values do not exceed (nearest rank). Empty unless at
-  /// least one value is expected beyond the percentile: p50 needs 2 values, p95 20, p99 100. UsageError unless 0 <
-  /// percent < 100.
+  /// least one value is expected beyond the percentile: p50 needs 2 values, p95 20, p99 100. Throws UsageError unless 0
+  /// < percent < 100.
   [[nodiscard]] std::optional<double> percentile(double percent) const;
   /// Returns the largest of the ranks' medians divided by the smallest: 1 when all ranks are alike, and for one rank.
   [[nodiscard]] double rank_spread() const;

@@ -20,8 +20,8 @@ struct Contender {
 
 /// Returns the names of the contenders: "c", "cpp", "plain", "exact", "fortran", "torch".
 [[nodiscard]] const std::vector<std::string>& ways();
-/// Makes the contender `way` for n samples on one thread. UsageError for an unknown way; Error when a result differs
-/// from the result of plain loops.
+/// Makes the contender `way` for n samples on one thread. Throws UsageError for an unknown way; Error when a result
+/// differs from the result of plain loops.
 template <class T>
 [[nodiscard]] Contender make_contender(const std::string& way, std::int64_t n);
 

@@ -16,8 +16,8 @@ struct GateReport {
   int failed = 0;
 };
 
-/// Measures and checks the chosen gates. UsageError for an invalid expression, and for an expression that matches no
-/// gate.
+/// Measures and checks the chosen gates. Throws UsageError for an invalid expression, and for an expression that
+/// matches no gate.
 [[nodiscard]] GateReport check_gates(const GateOptions& options);
 
 }  // namespace lockstep::bench

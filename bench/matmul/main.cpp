@@ -78,7 +78,7 @@ class Product {
   [[nodiscard]] const TensorView& result() const { return c_; }
   [[nodiscard]] Context& context() const { return context_; }
 
-  /// Computes the product once. StateError unless every element is n.
+  /// Computes the product once. Throws StateError unless every element is n.
   void check() {
     enqueue();
     std::vector<float> values(static_cast<std::size_t>(c_.shape().numel()));

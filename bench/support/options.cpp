@@ -107,7 +107,8 @@ struct Parsed {
   std::string text{};
 };
 
-/// Parses the command line; `config` is the file of --config. UsageError, and DataError for a file that is not TOML.
+/// Parses the command line; `config` is the file of --config. Throws UsageError, and DataError for a file that is not
+/// TOML.
 Parsed parse(const Program& program, int argc, char** argv, const lockstep::cli::ConfigFile& config) {
   Parsed parsed;
   std::string devices = "auto";

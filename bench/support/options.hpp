@@ -45,8 +45,8 @@ struct Program {
   std::function<int(comm::Session&, const DeviceRequest&, const RunOptions&)> run;
 };
 
-/// The main() of a benchmark program. Rank 0 prints --help and --version. UsageError on all ranks, printed once, for
-/// arguments that are invalid or differ between ranks.
+/// The main() of a benchmark program. Rank 0 prints --help and --version. Throws UsageError on all ranks, printed once,
+/// for arguments that are invalid or differ between ranks.
 int run_program(int argc, char** argv, const Program& program) noexcept;
 
 /// Returns the N ranks of cpu:N, otherwise nullopt, since one process measures all GPUs. To be used as Program::ranks.
@@ -66,8 +66,8 @@ struct SizeOptions {
 /// needs.
 void add_size_options(CLI::App& app, SizeOptions& options, const std::string& held);
 
-/// Returns sizes from `least` to `most`, each `factor` times the size before; the last size is `most`. Pure. UsageError
-/// unless 1 <= least <= most and factor >= 2.
+/// Returns sizes from `least` to `most`, each `factor` times the size before; the last size is `most`. Pure. Throws
+/// UsageError unless 1 <= least <= most and factor >= 2.
 [[nodiscard]] std::vector<std::int64_t> size_sweep(std::int64_t least, std::int64_t most, std::int64_t factor);
 
 }  // namespace lockstep::bench

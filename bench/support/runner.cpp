@@ -21,7 +21,7 @@ class NullReporter final : public benchmark::BenchmarkReporter {
   void ReportRuns(const std::vector<Run>& /*runs*/) override {}
 };
 
-/// Passes options to the library. UsageError for an option that the library does not take.
+/// Passes options to the library. Throws UsageError for an option that the library does not take.
 void initialize(const char* executable, std::vector<std::string> options) {
   std::string name = executable;
   std::vector<char*> words{name.data()};
@@ -66,7 +66,7 @@ class Runner {
     }
   }
 
-  /// Returns the names of the cases that the filter selects. UsageError when the filter selects no case.
+  /// Returns the names of the cases that the filter selects. Throws UsageError when the filter selects no case.
   [[nodiscard]] std::string chosen() const {
     NullReporter reporter;
     std::ostringstream names;

@@ -19,9 +19,9 @@ struct CommObject {
 };
 
 /// Begins a collective entry: every rank calls it, whether its arguments are valid or not. `failure` is this rank's
-/// error, or null. StateError on all ranks when a rank calls another entry. Otherwise rethrows `failure`, or throws
-/// PeerError with the text of a rank that failed ("agreed: rank 1: ..."). When no rank failed, compares the ranks'
-/// values of `must_be_equal`: a UsageError on all ranks names `what` if the values differ.
+/// error, or null. Throws StateError on all ranks when a rank calls another entry. Otherwise rethrows `failure`, or
+/// throws PeerError with the text of a rank that failed ("agreed: rank 1: ..."). When no rank failed, compares the
+/// ranks' values of `must_be_equal`: a UsageError on all ranks names `what` if the values differ.
 void agree(comm::Communicator& communicator, const std::exception_ptr& failure, std::uint64_t must_be_equal = 0,
            const char* what = "");
 
@@ -45,7 +45,7 @@ void agree_on(comm::Communicator& communicator, Check&& check, const char* what 
 /// Returns a hash of a text, equal in every process (FNV-1a).
 [[nodiscard]] std::uint64_t number_of(std::string_view text);
 
-/// Returns the root of a broadcast as a number for agree_on(). UsageError unless root is a rank.
+/// Returns the root of a broadcast as a number for agree_on(). Throws UsageError unless root is a rank.
 [[nodiscard]] std::uint64_t root_of(std::int32_t root, const comm::Communicator& communicator);
 
 /// Returns the largest of the ranks' values. Collective.

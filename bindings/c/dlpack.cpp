@@ -63,8 +63,8 @@ lockstep_dtype dtype_of(const lockstep_dlpack& tensor) {
   return type->dtype;
 }
 
-/// Returns the device type of a lockstep_view for a device type of DLPack. DeviceError unless CPU or one of CUDA's
-/// types.
+/// Returns the device type of a lockstep_view for a device type of DLPack. Throws DeviceError unless it is CPU or one
+/// of CUDA's types.
 std::int32_t device_type_of(std::int32_t kind) {
   require<DeviceError>(kind == kCpu || kind == kCuda || kind == kCudaHost || kind == kCudaManaged,
                        "tensor: the device is ", name_in(kDeviceNames, kind),

@@ -53,13 +53,13 @@ template <class Handle>
 [[nodiscard]] Handle make_handle(std::shared_ptr<typename HandleType<Handle>::Object> object) {
   return static_cast<Handle>(detail::add_handle(HandleType<Handle>::kind, std::move(object)));
 }
-/// Returns the object of a handle; UsageError for an invalid handle.
+/// Returns the object of a handle. Throws UsageError for an invalid handle.
 template <class Handle>
 [[nodiscard]] typename HandleType<Handle>::Object& object_of(Handle handle) {
   return *static_cast<typename HandleType<Handle>::Object*>(
       detail::find_handle(HandleType<Handle>::kind, handle).get());
 }
-/// Returns a share in the object of a handle; UsageError for an invalid handle.
+/// Returns a share in the object of a handle. Throws UsageError for an invalid handle.
 template <class Handle>
 [[nodiscard]] std::shared_ptr<typename HandleType<Handle>::Object> share_of(Handle handle) {
   return std::static_pointer_cast<typename HandleType<Handle>::Object>(

@@ -56,8 +56,8 @@ nn::ModelBuilder& unfinished(ModelObject& model) {
   return *model.builder;
 }
 
-/// Makes the parameters of a model that has none; the model itself does not change. StateError for a model without
-/// layers.
+/// Makes the parameters of a model that has none; the model itself does not change. Throws StateError for a model
+/// without layers.
 std::shared_ptr<Learned> finish(const ModelObject& model) {
   require<StateError>(model.nodes.size() > 1, "the model has no layers, expected lockstep_model_add before");
   nn::ModelBuilder copy = *model.builder;

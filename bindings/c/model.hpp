@@ -45,7 +45,7 @@ struct ModelObject {
   std::vector<nn::SampleView> inputs{};        ///< views of one call, kept for their memory
   std::vector<nn::SampleView> outputs{};
 
-  /// Returns `learned`. StateError before lockstep_model_initialise or _load.
+  /// Returns `learned`. Throws StateError before lockstep_model_initialise or _load.
   [[nodiscard]] Learned& finished() const;
 };
 

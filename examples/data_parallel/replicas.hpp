@@ -52,7 +52,7 @@ struct Settings {
 };
 
 /// The replicas and the parts of a training step, in the order in which they are called. All calls enqueue;
-/// synchronize() waits. UsageError for no device and for fewer samples than devices.
+/// synchronize() waits. Throws UsageError for no device and for fewer samples than devices.
 class Replicas {
  public:
   Replicas(const std::vector<lockstep::Device>& devices, const lockstep::nn::Model& model, const Settings& settings);

@@ -29,7 +29,7 @@ struct SamplingOptions {
 /// Converts the bytes of a text to tokens; bytes_of() converts them back.
 [[nodiscard]] std::vector<std::int32_t> tokens_of(const std::string& bytes);
 [[nodiscard]] std::string bytes_of(const std::vector<std::int32_t>& tokens);
-/// Converts ids to decimal numbers separated by spaces; parse_ids() converts them back. UsageError for other
+/// Converts ids to decimal numbers separated by spaces; parse_ids() converts them back. Throws UsageError for other
 /// characters, for ids outside of 0 to vocabulary - 1, and for a text without ids.
 [[nodiscard]] std::string ids_text(const std::vector<std::int32_t>& tokens);
 [[nodiscard]] std::vector<std::int32_t> parse_ids(const std::string& text, std::int64_t vocabulary);

@@ -1,4 +1,4 @@
-// Copies of a run's state in memory, on ranks that are threads and nodes that are folders.
+// Tests copies of a run's state in memory, on ranks that are threads and nodes that are folders.
 #include <array>
 #include <cstddef>
 #include <filesystem>

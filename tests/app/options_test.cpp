@@ -1,4 +1,4 @@
-// The options that training programs share: every refusal is one line that names the option, its value and the
+// Tests the options that training programs share: every refusal is one line that names the option, its value and the
 // expectation.
 #include <sstream>
 #include <string>

@@ -1,4 +1,4 @@
-// Output that does not make a run wait. Each case runs in a process whose standard output is a pipe.
+// Tests output that does not make a run wait. Each case runs in a process whose standard output is a pipe.
 #include <lockstep/app/standard_output.hpp>
 
 #include <fcntl.h>

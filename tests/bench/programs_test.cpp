@@ -1,5 +1,5 @@
-// The benchmarks as users call them: alone, with ranks that they start themselves, and under mpirun, on tiny sizes.
-// Their files are read again.
+// Tests the benchmarks as users call them: alone, with ranks that they start themselves, and under mpirun, on tiny
+// sizes. Their files are read again.
 #include <algorithm>
 #include <fstream>
 #include <sstream>

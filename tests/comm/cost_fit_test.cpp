@@ -1,4 +1,4 @@
-// The alpha-beta fit on made-up machines whose parameters are known.
+// Tests the alpha-beta fit on made-up machines whose parameters are known.
 #include <lockstep/comm/cost/cost_fit.hpp>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// A program's own hook in place of a bucket's all-reduce.
+// Tests a program's own hook in place of a bucket's all-reduce.
 #include <lockstep/comm/gradients/bucket_sum.hpp>
 
 #include <atomic>

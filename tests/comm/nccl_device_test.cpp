@@ -1,5 +1,5 @@
-// NCCL on GPUs: as many ranks as mpirun starts, each with its own GPU, or, with LOCKSTEP_ALLOW_SHARED_GPU=1, sharing
-// the GPUs of the machine (scripts/gpu-check.sh). Skipped without a GPU.
+// Tests NCCL on GPUs: as many ranks as mpirun starts, each with its own GPU, or, with LOCKSTEP_ALLOW_SHARED_GPU=1,
+// sharing the GPUs of the machine (scripts/gpu-check.sh). Skipped without a GPU.
 
 #include <cmath>
 #include <optional>

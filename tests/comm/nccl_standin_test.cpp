@@ -1,4 +1,4 @@
-// comm/nccl on the stand-ins for CUDA and NCCL: ranks are threads, each with a device.
+// Tests comm/nccl on the stand-ins for CUDA and NCCL: ranks are threads, each with a device.
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-// The heartbeats that nodes send each other, and when a node is named, over the loopback device. Whole jobs:
+// Tests the heartbeats that nodes send each other, and when a node is named, over the loopback device. Whole jobs:
 // tests/launch/silent_host.sh.
 #include <arpa/inet.h>
 #include <netinet/in.h>

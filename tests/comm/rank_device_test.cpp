@@ -1,4 +1,4 @@
-// The device that each rank of a node gets, on made-up nodes.
+// Tests the device that each rank of a node gets, on made-up nodes.
 #include <lockstep/comm/launch/rank_device.hpp>
 
 #include <gtest/gtest.h>

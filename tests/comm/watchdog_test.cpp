@@ -1,4 +1,4 @@
-// When a watchdog reports and when not. Whole jobs that hang: tests/examples (failing_rank hang).
+// Tests when a watchdog reports and when not. Whole jobs that hang: tests/examples (failing_rank hang).
 #include <atomic>
 #include <chrono>
 #include <cmath>

@@ -1,4 +1,4 @@
-// train_resnet --model airbench94 as users call it: its first values, on any number of ranks and after a resume.
+// Tests train_resnet --model airbench94 as users call it: its first values, on any number of ranks and after a resume.
 #include <cstddef>
 #include <span>
 #include <string>

@@ -1,4 +1,4 @@
-// --config FILE: the file's values replace options that the command line does not give.
+// Tests --config FILE: the file's values replace options that the command line does not give.
 #include <filesystem>
 #include <fstream>
 #include <string>

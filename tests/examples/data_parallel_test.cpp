@@ -1,4 +1,4 @@
-// Data parallelism by hand: its gradients and parameters compared with those of ranks, and the program.
+// Tests data parallelism by hand: its gradients and parameters compared with those of ranks, and the program.
 #include <string>
 #include <vector>
 

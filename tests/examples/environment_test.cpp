@@ -1,5 +1,5 @@
-// Programs in the environments that batch systems, shells and launchers leave: fewer threads than asked for, threads
-// bound to processors, ranks that do not exist.
+// Tests programs in the environments that batch systems, shells and launchers leave: fewer threads than asked for,
+// threads bound to processors, ranks that do not exist.
 #include <atomic>
 #include <cerrno>
 #include <cstring>

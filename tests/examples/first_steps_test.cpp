@@ -1,4 +1,4 @@
-// The output as users see it: exit code and the informative lines.
+// Tests the output of first_steps as users see it: exit code and the informative lines.
 #include <string>
 
 #include <gtest/gtest.h>

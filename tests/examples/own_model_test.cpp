@@ -1,4 +1,4 @@
-// own_model as users call it: it trains, resumes, and predicts.
+// Tests own_model as users call it: it trains, resumes, and predicts.
 #include <filesystem>
 #include <string>
 

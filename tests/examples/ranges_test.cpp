@@ -1,5 +1,5 @@
-// The ranges that a tool receives from train_resnet, started without options as Nsight Systems does: one file for each
-// rank.
+// Tests the ranges that a tool receives from train_resnet, started without options as Nsight Systems does: one file for
+// each rank.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>

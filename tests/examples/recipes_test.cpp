@@ -1,4 +1,5 @@
-// --recipe: a dry run of every recipe works, options on the command line override it, and training uses its values.
+// Tests --recipe: a dry run of every recipe works, options on the command line override it, and training uses its
+// values.
 #include <cstdint>
 #include <filesystem>
 #include <map>

@@ -1,4 +1,4 @@
-// Option names of other programs on the command line.
+// Tests option names of other programs on the command line.
 #include <cstdint>
 #include <string>
 #include <vector>

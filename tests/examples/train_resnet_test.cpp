@@ -1,4 +1,4 @@
-// The program as users call it: under mpirun, good and bad input, exit codes, files.
+// Tests train_resnet as users call it: under mpirun, good and bad input, exit codes, files.
 #include <unistd.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// train_text as users call it, and its parts: text, windows, samples.
+// Tests train_text as users call it, and its parts: text, windows, samples.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>

@@ -1,5 +1,5 @@
-// own_model and train_text, unchanged, on GPUs that do not exist (tests/virtual_gpu/programs), compared with the same
-// programs on the CPU. A rank on the CPU resumes the checkpoints of ranks on GPUs and gives the same numbers.
+// Tests own_model and train_text, unchanged, on GPUs that do not exist (tests/virtual_gpu/programs), compared with the
+// same programs on the CPU. A rank on the CPU resumes the checkpoints of ranks on GPUs and gives the same numbers.
 #include <cmath>
 #include <cstdio>
 #include <filesystem>

@@ -1,5 +1,5 @@
-// Changes of colour on a GPU beyond the cases that all ops share: a grid of all colours, factors out of range, calls
-// one after the other.
+// Tests changes of colour on a GPU beyond the cases that all ops share: a grid of all colours, factors out of range,
+// calls one after the other.
 #include <cmath>
 #include <limits>
 

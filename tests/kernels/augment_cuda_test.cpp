@@ -1,4 +1,4 @@
-// Augmentation on a GPU beyond the cases that all ops share: draws that are rejected, values out of range on the
+// Tests augmentation on a GPU beyond the cases that all ops share: draws that are rejected, values out of range on the
 // device, the places of samples in the batch, errors.
 #include <lockstep/runtime/base/random.hpp>
 

@@ -1,4 +1,4 @@
-// Average pooling on a GPU beyond the cases that all ops share: NaN, beyond 2^31 elements.
+// Tests average pooling on a GPU beyond the cases that all ops share: NaN, beyond 2^31 elements.
 #include <cmath>
 
 #include <lockstep/kernels/fill.hpp>

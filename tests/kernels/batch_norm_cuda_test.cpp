@@ -1,5 +1,5 @@
-// Batch norm on a GPU beyond the cases that all ops share: precision of the statistics, values of `valid` out of range,
-// padding that must not be read, masks of rounded values, more than 2^31 elements.
+// Tests batch norm on a GPU beyond the cases that all ops share: precision of the statistics, values of `valid` out of
+// range, padding that must not be read, masks of rounded values, more than 2^31 elements.
 #include <cmath>
 
 #include <lockstep/kernels/fill.hpp>

@@ -1,5 +1,5 @@
-// Fused batch norm on a GPU beyond the cases that all ops share: the bits of the two ops that it replaces, tensors that
-// do not fit into shared memory, padding that must not be read, values of `valid` out of range.
+// Tests fused batch norm on a GPU beyond the cases that all ops share: the bits of the two ops that it replaces,
+// tensors that do not fit into shared memory, padding that must not be read, values of `valid` out of range.
 #include <algorithm>
 #include <cmath>
 

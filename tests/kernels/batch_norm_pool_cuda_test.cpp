@@ -1,4 +1,4 @@
-// The stem on a GPU beyond the cases that all ops share: NaN, values of `valid` out of range, repeatability.
+// Tests the stem on a GPU beyond the cases that all ops share: NaN, values of `valid` out of range, repeatability.
 #include <algorithm>
 #include <cmath>
 

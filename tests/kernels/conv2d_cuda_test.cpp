@@ -1,4 +1,4 @@
-// Convolutions on a GPU by the libraries. The cases that all ops share test lockstep's own kernels.
+// Tests convolutions on a GPU by the libraries. The cases that all ops share test lockstep's own kernels.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// The graphs of convolutions and the engines that cuDNN offers for them, planned for a GPU that is described and need
-// not be present.
+// Tests the graphs of convolutions and the engines that cuDNN offers for them, planned for a GPU that is described and
+// need not be present.
 #include <gtest/gtest.h>
 
 #include <algorithm>

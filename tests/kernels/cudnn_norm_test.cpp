@@ -1,5 +1,5 @@
-// Convolutions that serve a batch norm, planned by the real cuDNN for a GPU that is described and not present. cuDNN
-// must have engines for them, and these must compile. Nothing runs.
+// Tests convolutions that serve a batch norm, planned by the real cuDNN for a GPU that is described and not present.
+// cuDNN must have engines for them, and these must compile. Nothing runs.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 

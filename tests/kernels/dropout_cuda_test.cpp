@@ -1,4 +1,4 @@
-// Dropout on a GPU beyond the cases that all ops share: all ids and epochs, the same decisions in every type, the
+// Tests dropout on a GPU beyond the cases that all ops share: all ids and epochs, the same decisions in every type, the
 // places of samples in the batch.
 #include "tests/kernels/dropout_cases.hpp"
 #include "tests/support/cuda_test.hpp"

@@ -1,4 +1,4 @@
-// Embedding on a GPU beyond the cases that all ops share: values out of range on the device, the order of sums,
+// Tests embedding on a GPU beyond the cases that all ops share: values out of range on the device, the order of sums,
 // repeatability, errors.
 #include <limits>
 

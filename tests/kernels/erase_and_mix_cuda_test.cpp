@@ -1,5 +1,5 @@
-// Erasing and mixing on a GPU beyond the cases that all ops share: values out of range, all pairs of bytes, output and
-// pictures that begin at different distances from a 16-byte boundary.
+// Tests erasing and mixing on a GPU beyond the cases that all ops share: values out of range, all pairs of bytes,
+// output and pictures that begin at different distances from a 16-byte boundary.
 #include <cmath>
 #include <limits>
 

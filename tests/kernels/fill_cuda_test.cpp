@@ -1,4 +1,5 @@
-// Fill on a GPU beyond the cases that all ops share: off 16-byte boundaries, special values, beyond 2^31 elements.
+// Tests fill on a GPU beyond the cases that all ops share: off 16-byte boundaries, special values, beyond 2^31
+// elements.
 #include <array>
 #include <cmath>
 

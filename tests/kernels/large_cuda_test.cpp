@@ -1,6 +1,6 @@
-// Tensors beyond 2^31 elements on a GPU, for the ops whose last rows can be computed alone. The op runs over the whole
-// tensor, then over the last rows alone, and both must give the same bits. Ops whose rows depend on each other (sums,
-// pools, transposes, statistics) have a test in their own OP_cuda_test.cpp.
+// Tests tensors beyond 2^31 elements on a GPU, for the ops whose last rows can be computed alone. The op runs over the
+// whole tensor, then over the last rows alone, and both must give the same bits. Ops whose rows depend on each other
+// (sums, pools, transposes, statistics) have a test in their own OP_cuda_test.cpp.
 #include <functional>
 #include <string>
 #include <vector>
@@ -153,7 +153,7 @@ TEST_F(CudaLarge, Rows) {
 
 TEST_F(CudaLarge, SumsOverRows) {
   run_large([&] {
-    // Gradients of a bias from dy that is zero except in the last rows.
+    // Computes the gradients of a bias from dy that is zero except in the last rows.
     const Tensor dy = rows();
     const Tensor dbias = Tensor::empty(cuda(), Shape{kColumns}, DType::f32);
     const auto bytes = static_cast<std::int64_t>(ops::linear_epilogue_workspace_bytes(cuda(), dy));

@@ -1,4 +1,4 @@
-// Matrix products on a GPU by the libraries. The cases that all ops share test lockstep's own kernels.
+// Tests matrix products on a GPU by the libraries. The cases that all ops share test lockstep's own kernels.
 #include <gtest/gtest.h>
 
 #include "tests/kernels/matmul_cases.hpp"

@@ -1,5 +1,5 @@
-// Maximum pooling on a GPU beyond the cases that all ops share: NaN and infinity, winners outside of their windows,
-// beyond 2^31 elements.
+// Tests maximum pooling on a GPU beyond the cases that all ops share: NaN and infinity, winners outside of their
+// windows, beyond 2^31 elements.
 #include <array>
 #include <cmath>
 

@@ -1,5 +1,5 @@
-// Sums on a GPU beyond the cases that all ops share: long sums, repeatability and views off 16-byte boundaries, beyond
-// 2^31 elements, errors.
+// Tests sums on a GPU beyond the cases that all ops share: long sums, repeatability and views off 16-byte boundaries,
+// beyond 2^31 elements, errors.
 #include <cmath>
 
 #include <lockstep/kernels/fill.hpp>

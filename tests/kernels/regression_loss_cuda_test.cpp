@@ -1,5 +1,5 @@
-// Regression losses on a GPU beyond the cases that all ops share: values out of range on the device, NaN, in place and
-// off 16-byte boundaries, repeatability.
+// Tests regression losses on a GPU beyond the cases that all ops share: values out of range on the device, NaN, in
+// place and off 16-byte boundaries, repeatability.
 #include <cmath>
 #include <limits>
 

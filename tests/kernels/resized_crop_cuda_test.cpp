@@ -1,5 +1,5 @@
-// Resized crops on a GPU beyond the cases that all ops share: tables with rows in any places, pictures that are larger
-// than the memory after them.
+// Tests resized crops on a GPU beyond the cases that all ops share: tables with rows in any places, pictures that are
+// larger than the memory after them.
 #include "tests/kernels/resized_crop_cases.hpp"
 #include "tests/support/cuda_test.hpp"
 #include "tests/support/op_checks.hpp"

@@ -1,5 +1,5 @@
-// Softmax cross entropy on a GPU beyond the cases that all ops share: values out of range on the device, infinities and
-// NaN, in place, repeatability, errors.
+// Tests softmax cross entropy on a GPU beyond the cases that all ops share: values out of range on the device,
+// infinities and NaN, in place, repeatability, errors.
 #include <cmath>
 #include <limits>
 

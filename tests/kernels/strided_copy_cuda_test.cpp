@@ -1,5 +1,5 @@
-// Copies on a GPU beyond the cases that all ops share: values that a type cannot hold, integers that double cannot
-// hold, NaN, beyond 2^31 elements, errors.
+// Tests copies on a GPU beyond the cases that all ops share: values that a type cannot hold, integers that double
+// cannot hold, NaN, beyond 2^31 elements, errors.
 #include <cmath>
 #include <limits>
 

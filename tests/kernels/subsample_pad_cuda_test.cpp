@@ -1,4 +1,4 @@
-// subsample_pad on a GPU beyond 2^31 elements.
+// Tests subsample_pad on a GPU beyond 2^31 elements.
 #include <lockstep/kernels/fill.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
 

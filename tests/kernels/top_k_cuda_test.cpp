@@ -1,4 +1,4 @@
-// Top-k accuracy on a GPU beyond the cases that all ops share: values out of range on the device, NaN, errors.
+// Tests top-k accuracy on a GPU beyond the cases that all ops share: values out of range on the device, NaN, errors.
 #include <cmath>
 #include <limits>
 

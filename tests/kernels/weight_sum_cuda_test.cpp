@@ -1,4 +1,4 @@
-// Sums of weights on a GPU beyond the cases that all ops share: values out of range on the device, off 16-byte
+// Tests sums of weights on a GPU beyond the cases that all ops share: values out of range on the device, off 16-byte
 // boundaries, NaN, repeatability.
 #include <cmath>
 

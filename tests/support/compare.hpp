@@ -10,7 +10,7 @@ namespace lockstep::testing {
 
 /// Returns ||out - ref|| / ||ref|| (Euclidean norms in double) of host views of any types and strides; ||out|| when ref
 /// is all zero. Infinity when one of them holds a NaN, or an infinity that the other does not have at the same place.
-/// ShapeError when the shapes differ.
+/// Throws ShapeError when the shapes differ.
 [[nodiscard]] double relative_error(const TensorView& out, const TensorView& ref);
 
 /// True if relative_error() is at most `tolerance`. For EXPECT_TRUE, and for EXPECT_FALSE in negative controls.

@@ -1,4 +1,4 @@
-// lockstep-cost as users call it, with very little time, and the parts of its survey that decide.
+// Tests lockstep-cost as users call it, with very little time, and the parts of its survey that decide.
 #include <algorithm>
 #include <set>
 #include <string>

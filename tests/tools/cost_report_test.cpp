@@ -1,4 +1,4 @@
-// Report, plots and limits from made-up data.
+// Tests the report, plots and limits of lockstep-cost from made-up data.
 #include "tools/lockstep_cost/report.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// lockstep-pack as users call it, and training on its files.
+// Tests lockstep-pack as users call it, and training on its files.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -347,7 +347,7 @@ TEST_F(Pack, FoldersThatCannotBePackedAreRefused) {
              {path("data/train") + file, {"has no folder train", "--val-fraction"}},
              {path("data") + file + " --resize 9", {"resize is 9", "--store pixels"}}});
   EXPECT_EQ(pack(path("data") + " /dev/full/a.pack").code, 2);
-  // 4 KiB, since clang's OpenMP wants a file of 1 KiB itself.
+  // The limit of file sizes is 4 KiB, because clang's OpenMP itself writes a file of 1 KiB.
   EXPECT_EQ(testing::run_command("sh -c 'ulimit -f 8; trap \"\" XFSZ; " + std::string(LOCKSTEP_TEST_PROGRAM) + " " +
                                  path("data") + " " + path("a.pack") + " --store pixels'")
                 .code,

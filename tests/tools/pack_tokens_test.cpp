@@ -1,4 +1,4 @@
-// lockstep-pack with text and tokens as users call it, and training on its files.
+// Tests lockstep-pack with text and tokens as users call it, and training on its files.
 #include <cstdint>
 #include <filesystem>
 #include <string>

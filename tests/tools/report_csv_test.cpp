@@ -1,4 +1,4 @@
-// lockstep-report --csv on made-up runs.
+// Tests lockstep-report --csv on made-up runs.
 #include <cstdlib>
 #include <filesystem>
 #include <string>

@@ -1,4 +1,4 @@
-// lockstep-report on made-up runs.
+// Tests lockstep-report on made-up runs.
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>

@@ -1,5 +1,5 @@
-// lockstep-scale: NCCL's model compared with figures worked out by hand and measured elsewhere, and steps of made-up
-// timelines.
+// Tests lockstep-scale: NCCL's model compared with figures worked out by hand and measured elsewhere, and steps of
+// made-up timelines.
 #include <cmath>
 #include <cstdint>
 #include <fstream>

@@ -5,7 +5,7 @@
 
 namespace lockstep::tools {
 
-/// The physical limit of a path, one way.
+/// The physical limit of a path in one direction.
 struct KnownLimit {
   std::string text{};      ///< "PCIe 5.0 x16"; empty: the limit is not known
   double bytes_per_s = 0;  ///< bytes per second, headers of packets included

@@ -78,7 +78,7 @@ struct Parsed {
   std::string text{};
 };
 
-/// Parses the command line; `config` is the file of --config. UsageError for invalid options.
+/// Parses the command line; `config` is the file of --config. Throws UsageError for invalid options.
 Parsed parse(int argc, const char* const* argv, const cli::ConfigFile& config) {
   Options options;
   CLI::App app(

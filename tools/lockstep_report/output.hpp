@@ -24,7 +24,7 @@ class Output {
   /// Makes a temporary file next to path(). FileError, before anything is written, if that file cannot be made, or if
   /// path() is a device, a FIFO or a folder.
   void begin();
-  /// Writes the text, after begin(). WriteError when the disk is full.
+  /// Writes the text, after begin(). Throws WriteError when the disk is full.
   void write(const std::string& text);
 
  private:

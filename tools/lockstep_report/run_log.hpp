@@ -54,12 +54,12 @@ struct RunLog {
 };
 
 /// Reads metrics.jsonl and, if they exist, config.json and evaluation.json of a folder of results; or one file of
-/// metrics alone. An incomplete last line is left out, as a run that resumes does. DataError for a folder without
-/// metrics.jsonl. A DataError names the number of a line that is not one JSON object with an event.
+/// metrics alone. An incomplete last line is left out, as a run that resumes does. Throws DataError for a folder
+/// without metrics.jsonl. A DataError names the number of a line that is not one JSON object with an event.
 [[nodiscard]] RunLog read_run(const std::string& path);
 
-/// Reads several runs; runs of the same name get their paths as names. UsageError for an empty path, and for a path
-/// that is given twice; DataError when no run has made a step yet.
+/// Reads several runs; runs of the same name get their paths as names. Throws UsageError for an empty path, and for a
+/// path that is given twice; DataError when no run has made a step yet.
 [[nodiscard]] std::vector<RunLog> read_runs(const std::vector<std::string>& paths);
 
 }  // namespace lockstep::tools

@@ -1,5 +1,5 @@
-// The statements of docs/embedding.md on threads: handles of different contexts are independent, a context may pass
-// from thread to thread, and no call holds a lock while a function of the host program runs. Also runs under
+// Tests the statements of docs/embedding.md on threads: handles of different contexts are independent, a context may
+// pass from thread to thread, and no call holds a lock while a function of the host program runs. Also runs under
 // ThreadSanitizer (scripts/nightly.sh).
 #include <atomic>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// The promises of bindings/c/README.md for every entry: status and text, handles, structs of other versions, and
+// Tests the promises of bindings/c/README.md for every entry: status and text, handles, structs of other versions, and
 // memory. left_alone_test.cpp tests what the library leaves alone in the process.
 #include <cstdio>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// DLPack tensors in and out of the C interface. This host program is both producer and consumer.
+// Tests DLPack tensors in and out of the C interface. This host program is both producer and consumer.
 #include <array>
 #include <cstdlib>
 #include <memory>

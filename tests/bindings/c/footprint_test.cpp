@@ -1,4 +1,4 @@
-// The memory that the interface takes from the process. Every malloc of the program and its libraries is counted;
+// Tests the memory that the interface takes from the process. Every malloc of the program and its libraries is counted;
 // mallocs of oneDNN while it executes are counted separately.
 #include <array>
 #include <atomic>

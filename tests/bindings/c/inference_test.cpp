@@ -1,4 +1,4 @@
-// Models, parameters and inference through the C interface, compared with loops written here.
+// Tests models, parameters and inference through the C interface, compared with loops written here.
 #include <cstdio>
 #include <thread>
 

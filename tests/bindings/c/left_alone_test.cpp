@@ -1,4 +1,4 @@
-// The parts of its host process that the library leaves alone: one test for each.
+// Tests the parts of its host process that the library leaves alone: one test for each.
 #include <cfenv>
 #include <clocale>
 #include <csignal>

@@ -1,4 +1,4 @@
-// The C interface over MPI, as an MPI program embeds it: the program's own communicators, training on half of the
+// Tests the C interface over MPI, as an MPI program embeds it: the program's own communicators, training on half of the
 // ranks, errors of one rank, and handles that outlive MPI.
 #include <optional>
 

@@ -1,5 +1,5 @@
-// The state that training ranks share, and the part of it that inference and files see: running statistics, values,
-// layers, calls in one order. Ranks are threads here; mpi_test.cpp runs processes.
+// Tests the state that training ranks share, and the part of it that inference and files see: running statistics,
+// values, layers, calls in one order. Ranks are threads here; mpi_test.cpp runs processes.
 #include <atomic>
 #include <cfenv>
 #include <chrono>

@@ -1,5 +1,5 @@
-// Training through the C interface: one rank, and ranks that are threads of this program and exchange with its own
-// functions.
+// Tests training through the C interface: one rank, and ranks that are threads of this program and exchange with its
+// own functions.
 #include "team.hpp"
 
 namespace host {

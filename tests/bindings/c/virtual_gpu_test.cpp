@@ -1,5 +1,5 @@
-// The C interface on GPUs that do not exist (tests/virtual_gpu): a host program with its own memory, streams and, if
-// there is NCCL, communicators. Work is queued in every order that CUDA allows, so that a missing wait gives a wrong
+// Tests the C interface on GPUs that do not exist (tests/virtual_gpu): a host program with its own memory, streams and,
+// if there is NCCL, communicators. Work is queued in every order that CUDA allows, so that a missing wait gives a wrong
 // result for some seed.
 #include <array>
 #include <optional>

@@ -1,5 +1,5 @@
-// Programs whose ranks meet over TCP and exchange by gloo: the tests of session_test.cpp and train_resnet_test.cpp
-// without MPI.
+// Tests programs whose ranks meet over TCP and exchange by gloo: the tests of session_test.cpp and
+// train_resnet_test.cpp without MPI.
 
 #include <algorithm>
 #include <chrono>

@@ -1,5 +1,5 @@
-// Random augmentation: colours and resized parts compared with torchvision's, the samples that AugmentedImages makes of
-// a set, and its errors.
+// Tests random augmentation: colours and resized parts compared with torchvision's, the samples that AugmentedImages
+// makes of a set, and its errors.
 #include <array>
 #include <cstring>
 #include <limits>

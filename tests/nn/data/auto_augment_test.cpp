@@ -1,5 +1,5 @@
-// TrivialAugment and RandAugment: each operation with all magnitudes compared with torchvision's, how often each is
-// drawn, and their place among the other steps.
+// Tests TrivialAugment and RandAugment: each operation with all magnitudes compared with torchvision's, how often each
+// is drawn, and their place among the other steps.
 #include <algorithm>
 #include <array>
 #include <cmath>

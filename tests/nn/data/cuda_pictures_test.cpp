@@ -1,4 +1,4 @@
-// Images that a GPU finishes, tested without a GPU: the stand-ins for the CUDA runtime and nvJPEG, and the emulated
+// Tests images that a GPU finishes, without a GPU: the stand-ins for the CUDA runtime and nvJPEG, and the emulated
 // kernels.
 
 #include <lockstep/nn/layers/model_builder.hpp>

@@ -1,4 +1,4 @@
-// folder:DIR: the files that it finds, the images that it makes of them, and bad input.
+// Tests folder:DIR: the files that it finds, the images that it makes of them, and bad input.
 #include <map>
 
 #include <sys/stat.h>

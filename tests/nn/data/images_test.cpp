@@ -1,4 +1,4 @@
-// Decoding and resampling, without folders.
+// Tests decoding and resampling, without folders.
 #include <lockstep/nn/data/images/decode.hpp>
 #include <lockstep/nn/data/images/resample.hpp>
 

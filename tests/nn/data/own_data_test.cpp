@@ -1,4 +1,4 @@
-// A user's own data: tensors in memory, a regression and a sequence through the trainer, several ranks, resume.
+// Tests a user's own data: tensors in memory, a regression and a sequence through the trainer, several ranks, resume.
 #include <cstring>
 
 #include <lockstep/nn/layers/model_builder.hpp>

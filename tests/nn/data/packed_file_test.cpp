@@ -1,4 +1,4 @@
-// Packed files, byte by byte: the written bytes, and the files that are refused. Needs no library for images.
+// Tests packed files, byte by byte: the written bytes, and the files that are refused. Needs no library for images.
 #include <cstdio>
 #include <tuple>
 

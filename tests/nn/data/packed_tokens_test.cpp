@@ -1,5 +1,5 @@
-// Packed files of text and tokens, byte by byte: the written bytes, the files that are refused, and the windows of a
-// packed file compared with those of its sources.
+// Tests packed files of text and tokens, byte by byte: the written bytes, the files that are refused, and the windows
+// of a packed file compared with those of its sources.
 #include <cstdio>
 #include <memory>
 #include <thread>

@@ -1,4 +1,4 @@
-// list:TRAIN,VAL: the meaning of a line, the same samples as from a folder, and bad input.
+// Tests list:TRAIN,VAL: the meaning of a line, the same samples as from a folder, and bad input.
 #include <algorithm>
 #include <utility>
 

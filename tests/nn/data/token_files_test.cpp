@@ -1,4 +1,4 @@
-// Files of token ids: the ids that are read from them, and the files that are refused.
+// Tests files of token ids: the ids that are read from them, and the files that are refused.
 #include <lockstep/nn/data/token_files.hpp>
 
 #include <functional>

@@ -1,5 +1,5 @@
-// Convolutions, transposed convolutions and pools over one, two and three axes of space, against the sums that define
-// them and against numbers of torch.
+// Tests convolutions, transposed convolutions and pools over one, two and three axes of space, against the sums that
+// define them and against numbers of torch.
 #include <algorithm>
 #include <array>
 #include <tuple>

@@ -1,5 +1,5 @@
-// Models and states in files without a Trainer: reading gives the written numbers, and a file that does not fit changes
-// nothing.
+// Tests models and states in files without a Trainer: reading gives the written numbers, and a file that does not fit
+// changes nothing.
 
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/model/model_file.hpp>

@@ -1,4 +1,4 @@
-// The network of airbench94 compared with plain loops in f64, its parameters, and their first values.
+// Tests the network of airbench94 compared with plain loops in f64, its parameters, and their first values.
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/models/airbench.hpp>
 

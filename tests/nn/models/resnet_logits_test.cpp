@@ -1,5 +1,5 @@
-// ResNet-18, ResNet-50, ResNeXt-50 and Wide-ResNet-50 against torchvision, for weights from a hash that both sides
-// compute (golden/torch_logits.py).
+// Tests ResNet-18, ResNet-50, ResNeXt-50 and Wide-ResNet-50 against torchvision, for weights from a hash that both
+// sides compute (golden/torch_logits.py).
 #include <algorithm>
 #include <array>
 

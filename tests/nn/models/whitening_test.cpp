@@ -1,5 +1,5 @@
-// Whitening filters: Jacobi's rotations find the known eigenvalues of matrices, and the filters whiten the patches that
-// they were computed from.
+// Tests whitening filters: Jacobi's rotations find the known eigenvalues of matrices, and the filters whiten the
+// patches that they were computed from.
 #include <lockstep/nn/models/whitening.hpp>
 
 #include <algorithm>

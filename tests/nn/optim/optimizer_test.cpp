@@ -1,4 +1,4 @@
-// Optimizers over a ParameterSet: their states, their numbers over several steps, clipping.
+// Tests optimizers over a ParameterSet: their states, their numbers over several steps, clipping.
 #include <algorithm>
 #include <array>
 #include <limits>

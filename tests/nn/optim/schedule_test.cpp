@@ -1,5 +1,5 @@
-// The learning rate as a function of the step, groups of parameters, and the share of a moving average, against closed
-// formulas.
+// Tests the learning rate as a function of the step, groups of parameters, and the share of a moving average, against
+// closed formulas.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Weight gradients on the side stream: PlanOptions::beside, TrainStepOptions::weights_beside.
+// Tests weight gradients on the side stream: PlanOptions::beside, TrainStepOptions::weights_beside.
 #include <cstring>
 
 #include <lockstep/nn/layers/model_builder.hpp>

@@ -1,4 +1,4 @@
-// The choice of a library for each call: candidates, a made-up clock, the file, two ranks.
+// Tests the choice of a library for each call: candidates, a made-up clock, the file, two ranks.
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/plan/library_choices.hpp>
 

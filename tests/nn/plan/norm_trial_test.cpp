@@ -1,4 +1,4 @@
-// The calls that are timed for a convolution with a batch norm. A plan that gives wrong numbers is refused.
+// Tests the calls that are timed for a convolution with a batch norm. A plan that gives wrong numbers is refused.
 #include <lockstep/nn/plan/norm_trial.hpp>
 
 #include <gtest/gtest.h>

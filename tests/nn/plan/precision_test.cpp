@@ -1,5 +1,5 @@
-// The types that a run computes in: names, models in bf16 compared with f32, loss scales, and plans that are never
-// computed.
+// Tests the types that a run computes in: names, models in bf16 compared with f32, loss scales, and plans that are
+// never computed.
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/plan/precision.hpp>
 

@@ -1,5 +1,5 @@
-// Activations that backward computes again: the same bits with less memory, and a symbolic run of the calls that does
-// not depend on kernels and on how they were chosen.
+// Tests activations that backward computes again: the same bits with less memory, and a symbolic run of the calls that
+// does not depend on kernels and on how they were chosen.
 #include <cstring>
 #include <set>
 

@@ -1,4 +1,5 @@
-// The bytes and launches of a training step on a GPU, counted from its plan. Moving less must not change a result.
+// Tests the bytes and launches of a training step on a GPU, counted from its plan. Moving less must not change a
+// result.
 #include <algorithm>
 #include <cstring>
 

@@ -1,4 +1,5 @@
-// Gradients that a hook sums, in whole runs: PowerSGD, whose state is part of a checkpoint, and a program's own hook.
+// Tests gradients that a hook sums, in whole runs: PowerSGD, whose state is part of a checkpoint, and a program's own
+// hook.
 #include <lockstep/nn/step/state_file.hpp>
 #include <lockstep/runtime/files/safetensors.hpp>
 

@@ -1,4 +1,5 @@
-// The moving average of the weights: compared with a reference in f64, for every division of a run, and in its files.
+// Tests the moving average of the weights: compared with a reference in f64, for every division of a run, and in its
+// files.
 #include <cstring>
 
 #include <lockstep/runtime/files/safetensors.hpp>

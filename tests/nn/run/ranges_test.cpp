@@ -1,5 +1,5 @@
-// The ranges of a run that a tool receives which NVTX loads (tests/support/nvtx/tool.hpp). The tests also run without a
-// tool; then nothing is loaded.
+// Tests the ranges of a run that a tool receives which NVTX loads (tests/support/nvtx/tool.hpp). The tests also run
+// without a tool; then nothing is loaded.
 #include <pthread.h>
 
 #include <algorithm>

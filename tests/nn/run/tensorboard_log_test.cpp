@@ -1,4 +1,4 @@
-// The event file, read by the test's own reader.
+// Tests the event file, read by the test's own reader.
 #include <lockstep/nn/run/observers/tensorboard_log.hpp>
 
 #include <bit>

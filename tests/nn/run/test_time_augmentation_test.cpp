@@ -1,4 +1,4 @@
-// Test-time augmentation: the views compared with images padded by hand, the metrics with those of the ops, an
+// Tests test-time augmentation: the views compared with images padded by hand, the metrics with those of the ops, an
 // evaluation with outputs of nn::Inference that are averaged here.
 #include <lockstep/nn/run/test_time_augmentation.hpp>
 

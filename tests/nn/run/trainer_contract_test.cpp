@@ -1,4 +1,4 @@
-// The settings that all ranks must share, and the errors if they differ.
+// Tests the settings that all ranks must share, and the errors if they differ.
 #include <lockstep/comm/error.hpp>
 
 #include "tests/nn/run/trainer_runs.hpp"

@@ -1,4 +1,4 @@
-// Steps that fail, a peer that is gone, memory that is freed while work is queued.
+// Tests steps that fail, a peer that is gone, memory that is freed while work is queued.
 
 #include <lockstep/comm/error.hpp>
 

@@ -1,4 +1,5 @@
-// Checkpoints of runs: the same bytes when stopped and resumed, continuation by other ranks, and refused checkpoints.
+// Tests checkpoints of runs: the same bytes when stopped and resumed, continuation by other ranks, and refused
+// checkpoints.
 #include <array>
 #include <map>
 #include <set>

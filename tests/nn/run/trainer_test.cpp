@@ -1,4 +1,4 @@
-// The computations of a run: micro-batches, ranks, types, metrics, planned bytes, the compute stream.
+// Tests the computations of a run: micro-batches, ranks, types, metrics, planned bytes, the compute stream.
 
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/models/transformer.hpp>

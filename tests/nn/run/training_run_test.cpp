@@ -1,5 +1,5 @@
-// run_training(): the calls of observers and their times, user metrics, the best evaluation, and reports that do not
-// stop the device.
+// Tests run_training(): the calls of observers and their times, user metrics, the best evaluation, and reports that do
+// not stop the device.
 #include <algorithm>
 #include <array>
 #include <limits>

@@ -1,5 +1,5 @@
-// Whole training on a CudaContext without a GPU: the library's host code on the stand-in for the CUDA runtime, its
-// kernels on the emulation. environment.cpp fails a test when either of them reports an error.
+// Tests whole training on a CudaContext without a GPU: the library's host code on the stand-in for the CUDA runtime,
+// its kernels on the emulation. environment.cpp fails a test when either of them reports an error.
 #include <pthread.h>
 
 #include <algorithm>

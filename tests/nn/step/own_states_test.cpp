@@ -1,4 +1,4 @@
-// A program's own states, together with those of a step: broadcast, compared, saved, loaded and divided like all
+// Tests a program's own states, together with those of a step: broadcast, compared, saved, loaded and divided like all
 // others.
 
 #include <lockstep/nn/layers/model_builder.hpp>

@@ -1,5 +1,5 @@
-// Batch norm over the batches of all ranks: compares P ranks with one rank that has the whole batch. Ranks are threads
-// here; sync_batch_norm_mpi_test.cpp runs processes.
+// Tests batch norm over the batches of all ranks: compares P ranks with one rank that has the whole batch. Ranks are
+// threads here; sync_batch_norm_mpi_test.cpp runs processes.
 #include "tests/nn/step/sync_batch_norm_runs.hpp"
 
 #include <lockstep/nn/layers/model_builder.hpp>

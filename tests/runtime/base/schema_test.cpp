@@ -1,4 +1,4 @@
-// Options that describe themselves: values of every kind, ranges, the options that a user has set.
+// Tests options that describe themselves: values of every kind, ranges, the options that a user has set.
 #include <limits>
 #include <optional>
 #include <string>

@@ -1,5 +1,5 @@
-// The paths of copy() between host and devices (docs/copies.md): sub-blocks, conversions, staging, peers. Every result
-// is compared with the result of the host's own copy of the same views in ordinary memory.
+// Tests the paths of copy() between host and devices (docs/copies.md): sub-blocks, conversions, staging, peers. Every
+// result is compared with the result of the host's own copy of the same views in ordinary memory.
 #include <cstring>
 #include <numeric>
 

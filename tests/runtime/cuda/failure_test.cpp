@@ -1,4 +1,4 @@
-// Failures of CUDA, with the stand-in only: no driver, no device, the n-th call failing, work failing.
+// Tests failures of CUDA, with the stand-in only: no driver, no device, the n-th call failing, work failing.
 #include <set>
 #include <sstream>
 #include <string>

@@ -1,4 +1,4 @@
-// Probing GPUs: leaves nothing behind, disturbs no other process, and says why a GPU cannot be used.
+// Tests the probing of GPUs: it leaves nothing behind, disturbs no other process, and says why a GPU cannot be used.
 #include <cstdlib>
 #include <string>
 #include <vector>

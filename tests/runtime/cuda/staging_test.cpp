@@ -1,5 +1,5 @@
-// Copies through staging memory, as only the stand-in can show them: the calls that are made, the effect of a forgotten
-// wait or a failing call, and the devices whose memory is used.
+// Tests copies through staging memory, as only the stand-in can show them: the calls that are made, the effect of a
+// forgotten wait or a failing call, and the devices whose memory is used.
 #include <map>
 #include <numeric>
 #include <set>

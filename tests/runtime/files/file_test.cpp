@@ -1,4 +1,4 @@
-// Files in memory, files that appear whole, checksums of bytes.
+// Tests files in memory, files that appear whole, checksums of bytes.
 #include <array>
 #include <chrono>
 #include <csignal>

@@ -1,5 +1,5 @@
-// Files of torch.save, made by tests/support/torch_files.hpp and by torch itself (golden/): their contents, and every
-// way in which they may be wrong.
+// Tests files of torch.save, made by tests/support/torch_files.hpp and by torch itself (golden/): their contents, and
+// every way in which they may be wrong.
 #include <lockstep/runtime/files/torch_file.hpp>
 
 #include <cstdint>

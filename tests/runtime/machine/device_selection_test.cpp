@@ -1,4 +1,4 @@
-// The meaning of --devices: every form and every refusal, on a made-up list of GPUs.
+// Tests the meaning of --devices: every form and every refusal, on a made-up list of GPUs.
 #include <lockstep/runtime/machine/device_selection.hpp>
 
 #include <gtest/gtest.h>

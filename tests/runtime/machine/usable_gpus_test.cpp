@@ -1,4 +1,4 @@
-// Search for usable GPUs: claims between real processes, on GPUs that do not exist.
+// Tests the search for usable GPUs: claims between real processes, on GPUs that do not exist.
 #include <lockstep/runtime/machine/usable_gpus.hpp>
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// The decisions of copy() before it calls CUDA: order, blocks, boxes. Pure functions on loops.
+// Tests the decisions of copy() before it calls CUDA: order, blocks, boxes. Pure functions on loops.
 #include <lockstep/runtime/detail/copy_blocks.hpp>
 
 #include <gtest/gtest.h>

@@ -15,31 +15,33 @@ struct Grid {
   dim3 block;
 };
 
+/// The mistake that a kernel below makes on purpose. A comment gives its number in the feasibility study's table, if it
+/// has one, and where the mistake is.
 enum class Bug : int {
   none,
   past_the_end,          // 1  `<=`
   unaligned_vectors,     // 2  16-byte loads at any address
   tail_skipped,          // 3
   shuffle_step_missing,  // 4
-  divergent_collective,  // 5  in a loop of unequal trip count
+  divergent_collective,  // 5  a collective in a loop of unequal trip count
   no_syncwarp,           // 6
-  no_barrier_partials,   // 7  before reading partial sums
-  no_barrier_reuse,      // 8  before using the buffer again
-  plain_add,             // 9  += between blocks
+  no_barrier_partials,   // 7  no barrier before reading partial sums
+  no_barrier_reuse,      // 8  no barrier before using the buffer again
+  plain_add,             // 9  += from several blocks
   dynamic_too_small,     // 10
   uninitialised_shared,  // 11
-  early_return,          // 12 before a barrier
+  early_return,          // 12 a thread returns before a barrier
   window_not_clamped,    // 13
   no_barrier_transpose,  // 15
-  column_32,             // 16 of [32][32]
-  no_bounds_check,       // 17 on the output
-  chunk_not_clamped,     // 18 of several tensors
-  no_threadfence,        // 20 last-block sum
-  no_barrier_flag,       // 21 after a shared flag
+  column_32,             // 16 column 32 of an array [32][32]
+  no_bounds_check,       // 17 no check of the output's end
+  chunk_not_clamped,     // 18 the end of one of several tensors
+  no_threadfence,        // 20 in a sum by the last block
+  no_barrier_flag,       // 21 no barrier after a shared flag
   barrier_in_if,         // 22
   half_mask,             // 23 names half of the warp
-  barrier_in_loop,       // 24 of unequal trip count
-  no_barrier_zero,       // 25 after zeroing bins
+  barrier_in_loop,       // 24 a barrier in a loop of unequal trip count
+  no_barrier_zero,       // 25 no barrier after zeroing bins
   plain_count,           // 26 h[i]++ in shared memory
   fence_after_atomic,    //    last-block sum
   barrier_against_warp,  //    __syncthreads here, __syncwarp there
