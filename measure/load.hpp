@@ -51,7 +51,7 @@ class Load {
 [[nodiscard]] std::unique_ptr<Load> all_reduce_load(comm::Communicator& communicator, Context& context,
                                                     std::int64_t bytes);
 
-/// How two pieces of work slow each other down.
+/// The rates of two pieces of work, alone and together, which show how they slow each other down.
 struct Beside {
   Samples samples;           ///< times of the timed work, with the load
   double alone_seconds = 0;  ///< median seconds of the timed work without the load

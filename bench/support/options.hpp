@@ -27,7 +27,7 @@ struct RunOptions {
   std::string out_format{};            ///< --benchmark_out_format
   bool list_tests = false;             ///< --benchmark_list_tests
   bool console = true;                 ///< --benchmark_format is console: text for people
-  std::int64_t iterations = 0;         ///< --iterations
+  std::int64_t iterations = 0;         ///< value of --iterations
   double max_seconds = 0;              ///< --max-seconds
 };
 

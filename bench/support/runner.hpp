@@ -32,7 +32,7 @@ struct Timed {
   std::vector<std::pair<std::string, double>> counters{};  ///< (name, value); NaN values are not reported
   std::string label{};
   std::string skipped{};  ///< reason why this case cannot be timed here; empty: it can be timed
-  /// Is called after each run of the library to add counters.
+  /// Called after each run of the library to add counters.
   std::function<void(const measure::Samples& samples, benchmark::UserCounters& counters)> after{};
 };
 

@@ -286,7 +286,7 @@ TEST(Launch, MpiConfirmsIt) {
   expect_error<UsageError>([&] { (void)confirm(kTorchrun, 0, 1); },
                            {"WORLD_SIZE=8", "torchrun", "1 rank", "mpirun -np 8", "srun --mpi=pmix"});
   expect_error<UsageError>([&] { (void)confirm(kTorchrun, 0, 16); }, {"WORLD_SIZE=8", "16 ranks"});
-  // Variables of another launcher, next to one that sets none.
+  // Sets variables of another launcher, next to one that sets none.
   expect_error<UsageError>(
       [&] {
         (void)confirm_launch({}, {{"WORLD_SIZE", "4"}}, 0, 2, "Some MPI 4");

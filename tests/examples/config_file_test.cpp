@@ -112,7 +112,7 @@ TEST(ConfigFile, CommandLineWins) {
   expect_holds(failure<UsageError>("", {"--hidden", "8,020"}), "'020'");
   expect_holds(failure<UsageError>("", {"--hidden=8,020", "--epochs", "1"}), "'020'");
   EXPECT_EQ(Read("", {"--epochs", "0", "--lr", "0.5"}).epochs, 0);
-  // Other ways of TOML to write a number.
+  // TOML has other ways to write a number.
   EXPECT_EQ(Read("epochs = 1_000").epochs, 1000);
   EXPECT_EQ(Read("epochs = 0o20").epochs, 16);
 }

@@ -35,7 +35,7 @@ using testing::put_file;
 using testing::run_command;
 
 constexpr bool kMpi = LOCKSTEP_HAS_MPI != 0;
-/// Options for two ranks if there is MPI.
+/// The options that start two ranks if there is MPI.
 const std::string kRanks = kMpi ? " --devices cpu:2 " : " --devices cpu ";
 
 /// A model of some 20,000 parameters.

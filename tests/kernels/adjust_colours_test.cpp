@@ -202,7 +202,7 @@ TEST(AdjustColours, RefusesWhatTheContractExcludes) {
   EXPECT_THROW(call([](Arguments& a) { a.changes.shape = Shape{2, 7}; }), ShapeError);
   EXPECT_THROW(call([](Arguments& a) { a.changes.strides = Strides{1, 2}; }), ShapeError);
   EXPECT_THROW(call([](Arguments& a) { a.sums.strides = Strides{2}; }), ShapeError);
-  // Views whose memory overlaps.
+  // Expects errors for views whose memory overlaps.
   GuardedTensor memory(Shape{100}, DType::f64, constant(0));
   auto* const at = memory.span<double>().data();
   const auto table = [&](double* from, const Strides& strides) {

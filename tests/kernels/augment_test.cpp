@@ -132,20 +132,20 @@ TEST(Augment, PixelsByHand) {
   // The window in the middle shows the image itself.
   EXPECT_EQ(small_image(desc, sample_with(desc, 1, 1, false), 3),
             (std::vector<double>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18}));
-  // The image mirrored, with a fourth channel.
+  // Expects the mirrored image, with a fourth channel.
   EXPECT_EQ(small_image(desc, sample_with(desc, 1, 1, true), 4),
             (std::vector<double>{7, 8, 9, 0, 4, 5, 6, 0, 1, 2, 3, 0, 16, 17, 18, 0, 13, 14, 15, 0, 10, 11, 12, 0}));
   // The window lies one row up and one column left: padding above and on the left.
   EXPECT_EQ(small_image(desc, sample_with(desc, 0, 0, false), 3),
             (std::vector<double>{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6}));
-  // One row down and one column right, then mirrored.
+  // Expects the image one row down and one column right, then mirrored.
   EXPECT_EQ(small_image(desc, sample_with(desc, 2, 2, true), 3),
             (std::vector<double>{0, 0, 0, 16, 17, 18, 13, 14, 15, 0, 0, 0, 0, 0, 0, 0, 0, 0}));
   // Padding is black in the raw image: (0 - mean) / std after it.
   AugmentDesc shifted = desc;
   shifted.mean = {2.0F / 255, 0, 0};
   EXPECT_EQ(small_image(shifted, sample_with(desc, 0, 0, false), 3)[0], -2);
-  // Without augmentation nothing is drawn.
+  // Without augmentation, no number is drawn.
   EXPECT_EQ(small_image({}, 12345, 3)[0], 1);
 }
 
@@ -154,7 +154,7 @@ TEST(Augment, ReflectedPixelsByHand) {
   // The window one row up and one column left: row 1 above row 0, and column 1 left of column 0.
   EXPECT_EQ(small_image(desc, sample_with(desc, 0, 0, false), 3),
             (std::vector<double>{13, 14, 15, 10, 11, 12, 13, 14, 15, 4, 5, 6, 1, 2, 3, 4, 5, 6}));
-  // One row down and one column right, then mirrored.
+  // Expects the image one row down and one column right, then mirrored.
   EXPECT_EQ(small_image(desc, sample_with(desc, 2, 2, true), 3),
             (std::vector<double>{13, 14, 15, 16, 17, 18, 13, 14, 15, 4, 5, 6, 7, 8, 9, 4, 5, 6}));
 }

@@ -44,7 +44,7 @@ TEST(BatchNormFused, WhatFitsOnAnH100) {
   EXPECT_TRUE(fits({512, 8, 8, 64}, NormPass::backward));
   EXPECT_FALSE(fits({512, 32, 32, 16}, NormPass::forward, DType::f32));
   EXPECT_TRUE(fits({256, 32, 32, 16}, NormPass::forward, DType::f32)) << "half as many rows of twice the bytes";
-  // ResNet-50, 256 images.
+  // The shapes are those of ResNet-50 with 256 images.
   EXPECT_TRUE(fits({256, 7, 7, 512}, NormPass::backward));
   EXPECT_FALSE(fits({256, 7, 7, 2048}, NormPass::forward)) << "51 MB";
   // The op needs columns of 16 bytes and whole bytes of the mask.

@@ -187,7 +187,7 @@ inline std::vector<ConvCase> conv_cases_for_devices() {
       }
     }
   }
-  // Sums of 1100 and more terms in each pass.
+  // These cases sum 1100 and more terms in each pass.
   cases.push_back({"long_sum_of_pixels", {.spatial_rank = 1, .in_size = {1101, 1, 1}, .kernel = {2, 1, 1}}});
   cases.push_back({"long_sum_of_taps", square(1, 2, 280, 3, 2, 1, 0)});
   cases.push_back({"long_sum_of_output_channels", square(1, 2, 3, 280, 2, 1, 0)});

@@ -214,7 +214,7 @@ TEST(EraseAndMix, RefusesWhatTheContractExcludes) {
                  a.erasures = TensorView(at + 19, DType::f64, Device::cpu(), Shape{2, 2, 4}, Strides{4, 4, 1});
                }),
                ShapeError);
-  // Too many pixels. There are no images, so that no memory is needed.
+  // The batch has too many pixels. There are no images, so that no memory is needed.
   const auto large = [&](std::int64_t width) {
     call([=](Arguments& a) {
       const std::int64_t height = std::int64_t{1} << 16;

@@ -187,7 +187,7 @@ inline std::vector<ResizedCropParams> resized_crop_params() {
                  20,
                  {{120, 20, crop_axis(0, 120, 20), crop_axis(0, 20, 20)},
                   {20, 120, crop_axis(0, 20, 20), crop_axis(0, 120, 20)}}});
-  // Sums of 64 and 65 weights, and of more weights.
+  // These cases sum 64 and 65 weights, and more weights.
   all.push_back({"long sums",
                  2,
                  1,

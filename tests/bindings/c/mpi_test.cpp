@@ -15,7 +15,7 @@ namespace {
 int world_rank = 0;
 int world_size = 1;
 
-/// Handles that are destroyed after MPI_Finalize.
+/// The handles that are destroyed after MPI_Finalize.
 lockstep_context forgotten_context = nullptr;
 lockstep_comm forgotten_comm = nullptr;
 lockstep_trainer forgotten_trainer = nullptr;

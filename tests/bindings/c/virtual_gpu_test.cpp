@@ -61,7 +61,7 @@ void expect_sound(const std::string& when) {
   EXPECT_EQ(standin::leaks(), Texts{}) << when;
 }
 
-/// Floats in the memory of the current device.
+/// An array of floats in the memory of the current device.
 class OnDevice {
  public:
   explicit OnDevice(std::int64_t count) : count_(static_cast<std::size_t>(count)) {

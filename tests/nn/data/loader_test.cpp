@@ -314,7 +314,7 @@ class Announced final : public Dataset {
     }
   }
   std::uint64_t fingerprint() const override { return 1; }
-  // To be called after the loader is destroyed.
+  // Must be called after the loader is destroyed.
   [[nodiscard]] const std::vector<Partition>& ranges() const { return ranges_; }
   [[nodiscard]] const std::vector<std::int64_t>& unannounced() const { return unannounced_; }
   [[nodiscard]] std::vector<std::int64_t> announced() const {

@@ -36,7 +36,7 @@ TEST(Memory, ReuseSavesAQuarterOfAnInferencePlan) {
   EXPECT_EQ(without.workspace_bytes(), without.unshared_bytes()) << "the switch turns it off";
 }
 
-/// Images of ones with the labels of class 0.
+/// A data set of images whose pixels are one and whose labels are class 0.
 class Images {
  public:
   Images(std::int64_t count, std::int64_t size)

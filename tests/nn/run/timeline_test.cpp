@@ -26,7 +26,7 @@ double number(const Json::Object& json, const std::string& key) {
   return json.at(key).as<double>(key);
 }
 
-/// Numbers of the parts that are made by hand below.
+/// The numbers of the parts that are made by hand below.
 enum Number : int { kForward, kReady, kReduce, kWait, kUpdate, kGather };
 
 RankTimeline by_hand(int rank, const std::vector<SpanRecorder::Span>& spans) {

@@ -30,7 +30,7 @@ Model regression() {
   return b.build();
 }
 
-/// Normal inputs, and targets that are a function of them.
+/// Data with normal inputs, and targets that are a function of them.
 struct Data {
   explicit Data(std::int64_t n, std::uint64_t seed = 3) : x(normal_numbers(n * kFeatures, seed)), rows(n) {
     for (std::int64_t i = 0; i < n; ++i) {

@@ -314,9 +314,9 @@ TEST_F(TorchFiles, Cycles) {
       torch::program(torch::dict({{"bomb", "](" + doubled + "e"}, {"model", torch::dict({{"a", six()}})}})),
       {floats(6)})));
   EXPECT_EQ(read("a").size(), 6U);
-  // More values than there may be.
+  // The program has more values than are allowed.
   expect_holds(program_error("(" + Bytes(4'000'001, 'N') + "t"), "more than 4000000 values");
-  // Lists that are nested more deeply than any stack allows.
+  // The lists are nested more deeply than any stack allows.
   expect_holds(program_error(Bytes(1'000'000, ']') + Bytes(999'999, 'a')), "holds a list");
 }
 
@@ -417,7 +417,7 @@ TEST_F(TorchFiles, TheArchive) {
   expect_holds(with([](auto& r) { r.push_back({"other/data.pkl", ""}); }), "two records data.pkl");
   expect_holds(with([](auto& r) { r.push_back(r[2]); }), "'archive/data/0' stands twice");
   expect_holds(with([](auto& r) { r[2].name = "elsewhere/data/0"; }), "no record 'data/0'");
-  // Wrong numbers in the directory of the zip archive.
+  // The directory of the zip archive has wrong numbers.
   const Bytes file = torch::zip(good);
   const std::size_t directory = file.find("PK\x01\x02"s);
   const auto patched = [&](std::size_t at, const Bytes& bytes) {

@@ -263,7 +263,7 @@ TEST_F(Memory, ContextTakesOptions) {
   EXPECT_EQ(make_context(Device::cpu())->device(), Device::cpu());
 }
 
-/// Host memory that claims to be elsewhere.
+/// Host memory that claims to be on another device.
 class Elsewhere final : public MemoryResource {
  public:
   void* allocate(std::size_t, std::size_t, Stream&) override { return nullptr; }

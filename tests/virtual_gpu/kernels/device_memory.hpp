@@ -48,7 +48,7 @@ template <class T, class Change>
 }  // namespace lockstep::emulation
 
 // Atomics have overloads for the same types as in CUDA, so that code that does not compile there does not compile here.
-// Integers wrap.
+// Integers wrap around.
 #define LOCKSTEP_PLACE ::lockstep::emulation::Place place = {__builtin_FILE(), __builtin_LINE()}
 #define LOCKSTEP_ATOMIC(name, type, result)                                                           \
   [[gnu::always_inline]] inline type name(type* address, type value, LOCKSTEP_PLACE) {                \

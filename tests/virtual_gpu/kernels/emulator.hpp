@@ -22,7 +22,7 @@ class Error : public std::runtime_error {
 
 inline constexpr std::size_t kDefaultShared =
     48 * 1024;  ///< bytes of a block, static and dynamic, unless the kernel opted in
-inline constexpr std::size_t kMostShared = 227 * 1024;  ///< bytes of a block on sm_90
+inline constexpr std::size_t kMostShared = 227 * 1024;  ///< most shared memory of a block on sm_90, in bytes
 
 struct Launch {
   dim3 grid;
@@ -32,8 +32,8 @@ struct Launch {
   /// Most bytes of static and dynamic shared memory together; up to kMostShared for a kernel that was given
   /// cudaFuncAttributeMaxDynamicSharedMemorySize.
   std::size_t shared_limit = kDefaultShared;
-  /// All blocks are in flight at once, whatever the schedule says, so that they may call grid_barrier(). Error if they
-  /// have more than 4096 threads.
+  /// All blocks are in flight at once, whatever the schedule says, so that they may call grid_barrier(). It is an error
+  /// if they have more than 4096 threads.
   bool cooperative = false;
 };
 

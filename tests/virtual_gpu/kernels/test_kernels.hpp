@@ -19,26 +19,26 @@ struct Grid {
 /// has one, and where the mistake is.
 enum class Bug : int {
   none,
-  past_the_end,          // 1  `<=`
+  past_the_end,          // 1  `<=` in place of `<`
   unaligned_vectors,     // 2  16-byte loads at any address
-  tail_skipped,          // 3
-  shuffle_step_missing,  // 4
+  tail_skipped,          // 3  the last elements are skipped
+  shuffle_step_missing,  // 4  a step of a shuffle reduction is missing
   divergent_collective,  // 5  a collective in a loop of unequal trip count
   no_syncwarp,           // 6
   no_barrier_partials,   // 7  no barrier before reading partial sums
   no_barrier_reuse,      // 8  no barrier before using the buffer again
   plain_add,             // 9  += from several blocks
-  dynamic_too_small,     // 10
+  dynamic_too_small,     // 10 less dynamic shared memory than the kernel uses
   uninitialised_shared,  // 11
   early_return,          // 12 a thread returns before a barrier
   window_not_clamped,    // 13
-  no_barrier_transpose,  // 15
+  no_barrier_transpose,  // 15 no barrier inside a transpose
   column_32,             // 16 column 32 of an array [32][32]
   no_bounds_check,       // 17 no check of the output's end
   chunk_not_clamped,     // 18 the end of one of several tensors
   no_threadfence,        // 20 in a sum by the last block
   no_barrier_flag,       // 21 no barrier after a shared flag
-  barrier_in_if,         // 22
+  barrier_in_if,         // 22 a barrier in an if
   half_mask,             // 23 names half of the warp
   barrier_in_loop,       // 24 a barrier in a loop of unequal trip count
   no_barrier_zero,       // 25 no barrier after zeroing bins

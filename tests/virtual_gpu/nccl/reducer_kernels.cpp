@@ -16,8 +16,8 @@ namespace {
 
 template <class From, class To>
 void convert(const TensorView& src, const TensorView& dst) {
-  const auto* from = static_cast<const From*>(src.data);  // (n)
-  auto* to = static_cast<To*>(dst.data);                  // (n)
+  const auto* from = static_cast<const From*>(src.data);  // shape (n)
+  auto* to = static_cast<To*>(dst.data);                  // shape (n)
   for (std::int64_t i = 0; i < src.numel(); ++i) {
     to[i] = To(static_cast<float>(from[i]));
   }

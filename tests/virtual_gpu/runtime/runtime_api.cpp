@@ -224,7 +224,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
   }
 }
 
-// Answers without a driver, too.
+// Gives an answer without a driver, too.
 cudaError_t cudaDriverGetVersion(int* version) {
   const std::lock_guard lock(Machine::instance().mutex);
   *version = Machine::instance().driver_version;
