@@ -102,9 +102,9 @@ std::vector<testing::OpCase> matmul_bench() {
     }
   };
   const auto add_linear = [&](std::int64_t batch, std::int64_t in, std::int64_t out) {
-    add(batch, out, in, false, true);   // forward
-    add(batch, in, out, false, false);  // backward_data
-    add(out, in, batch, true, false);   // backward_weights
+    add(batch, out, in, false, true);   // product of a forward
+    add(batch, in, out, false, false);  // product of a backward_data
+    add(out, in, batch, true, false);   // product of a backward_weights
   };
   add_linear(128, 64, 10);
   add_linear(32, 2048, 1000);

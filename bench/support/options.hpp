@@ -22,13 +22,13 @@ namespace lockstep::bench {
 struct RunOptions {
   const char* executable = "";         ///< argv[0]: the library keeps this pointer
   std::vector<std::string> library{};  ///< "--benchmark_...=value": all options passed to the library
-  std::string filter{};                ///< --benchmark_filter; the runner reads this member and the members below, too
-  std::string out{};                   ///< --benchmark_out
-  std::string out_format{};            ///< --benchmark_out_format
-  bool list_tests = false;             ///< --benchmark_list_tests
-  bool console = true;                 ///< --benchmark_format is console: text for people
-  std::int64_t iterations = 0;         ///< value of --iterations
-  double max_seconds = 0;              ///< --max-seconds
+  std::string filter{};      ///< value of --benchmark_filter; the runner reads this member and the members below, too
+  std::string out{};         ///< --benchmark_out
+  std::string out_format{};  ///< value of --benchmark_out_format
+  bool list_tests = false;   ///< true with --benchmark_list_tests
+  bool console = true;       ///< --benchmark_format is console: text for people
+  std::int64_t iterations = 0;  ///< value of --iterations
+  double max_seconds = 0;       ///< value of --max-seconds
 };
 
 /// A program of benchmarks.

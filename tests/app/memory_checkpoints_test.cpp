@@ -73,7 +73,7 @@ class Copies : public TrainerTest {
             EXPECT_EQ(resume_checkpoint(copies.newest(), trainer, control, identity, progress), "");
             EXPECT_EQ(progress.position.step, *found);
           }
-          (void)comm::all_gather_value(control, 0);  // All ranks have read before the first settles, as in a program.
+          (void)comm::all_gather_value(control, 0);  // all ranks have read before the first settles, as in a program
           copies.settle(false);
           if (before) {
             before(copies);
@@ -168,7 +168,7 @@ TEST_F(Copies, ADamagedCopyIsLeftOutAndTheOneBeforeIsTaken) {
   fs::remove_all(root(1));
   run(nodes, 9);
   damage(folder(0) + "/last");
-  fs::remove(folder(1) + "/last/checksums.json");  // No kill leaves a copy like this.
+  fs::remove(folder(1) + "/last/checksums.json");  // no kill leaves a copy like this
   const Outcome before = run(nodes, 9);
   EXPECT_EQ(before.found, 4);
   EXPECT_EQ(before.said.size(), 2U);

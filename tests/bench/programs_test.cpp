@@ -306,7 +306,7 @@ TEST(BenchEmbedding, CasesAndGates) {
       there.push_back(each);
     }
   }
-  for (const std::string& reason : missing) {  // A build that lacks a way of computing says so.
+  for (const std::string& reason : missing) {  // a build that lacks a way of computing says so
     EXPECT_TRUE(reason.find("libtorch") == 0 || reason == "this build has no Fortran compiler") << reason;
   }
   root["benchmarks"] = there;
@@ -330,7 +330,7 @@ TEST(BenchPrograms, TwoRanks) {
   if (kMpirun.empty()) {
     GTEST_SKIP() << "this build has no MPI";
   }
-  const auto [reduced, root] =  // The program starts its ranks itself.
+  const auto [reduced, root] =  // the program starts its ranks itself
       measure("bench_allreduce",
               "--devices cpu:2 --min-bytes 4 --max-bytes 1024 --factor 256 --dtypes f32,bf16 --model resnet20 "
               "--benchmark_filter='-beside'" +

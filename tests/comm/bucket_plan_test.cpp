@@ -68,9 +68,9 @@ TEST(BucketPlan, OneGradientIsOneBucketWhateverItsSize) {
 
 TEST(BucketPlan, CapClosesBeforeTheTensorThatWouldPassIt) {
   BucketOptions options;
-  options.bucket_bytes = 40;  // ten elements
+  options.bucket_bytes = 40;  // room for ten elements
   EXPECT_EQ(counts(plan_buckets(ranges({4, 6, 1, 9, 1, 30, 2, 8}), options)), (std::vector<int>{2, 2, 1, 1, 2}));
-  options.element_bytes = 2;  // twenty elements
+  options.element_bytes = 2;  // room for twenty elements
   EXPECT_EQ(counts(plan_buckets(ranges({4, 6, 1, 9, 1, 30, 2, 8}), options)), (std::vector<int>{4, 1, 1, 2}));
 }
 

@@ -38,9 +38,9 @@ class Recipes : public testing::ProgramTest {
 /// The expected values of a recipe.
 struct Expected {
   std::vector<std::string> header;
-  std::int64_t side = 0;                       ///< Height and width of images.
-  std::int64_t top_k = 0;                      ///< Member of config.json.
-  std::map<std::string, std::string> options;  ///< Some members of config.json's options.
+  std::int64_t side = 0;                       ///< height and width of images
+  std::int64_t top_k = 0;                      ///< member of config.json
+  std::map<std::string, std::string> options;  ///< some members of config.json's options
   std::string for_mlp{};                       ///< options that replace those for parameters that mlp lacks
 };
 

@@ -356,7 +356,7 @@ TEST_F(Resume, APathMayBeWrittenInOtherWays) {
   }
   fs::remove_all(path("run/last"));
   fs::remove_all(path("run/last.1"));
-  train("--epochs 3 --resume run --out run").finished();  // The folder stands for its newest checkpoint.
+  train("--epochs 3 --resume run --out run").finished();  // the folder stands for its newest checkpoint
   expect_refused(train("--epochs 3 --resume run/best-99 --out run"), {"run/best-99", "there is no checkpoint"});
 }
 

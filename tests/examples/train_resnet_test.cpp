@@ -213,7 +213,7 @@ TEST_F(TrainResNet, BadRandomPictures) {
 
 /// Each process ends with code 2, and one of several ranks says why, at every place where they agree.
 TEST_F(TrainResNet, RanksRefuseTogether) {
-  if (kMpi) {  // A rank that only prints its help would leave the other alone.
+  if (kMpi) {  // a rank that only prints its help would leave the other alone
     const std::string one = std::string("exec ") + TRAIN_RESNET;
     expect_refused(run_as_ranks(MPIRUN, {one + " --help", one + kTiny}), {"do not agree", "argument 1: --help"});
     expect_refused(run_as_ranks(MPIRUN, {one + kTiny + "--lr 0.1", one + kTiny + "--lr 0.2"}),
@@ -252,11 +252,11 @@ TEST_F(TrainResNet, GradientsThatAreNotFiniteEndTheJobOrAreTold) {
 }
 
 TEST_F(TrainResNet, TrainsAndWritesItsFiles) {
-  const std::string overlap = kMpi ? " --overlap on " : "";  // The host waits for gradients.
+  const std::string overlap = kMpi ? " --overlap on " : "";  // the host waits for gradients
   const Ended ended = train_resnet(kRanks, kTiny + overlap + "--report-waits 3" + out("run")).finished();
   ended.says({kMpi ? "  waits      first 3 steps: " : "  waits      first 3 steps: none",
               "devices 'auto': the CPU, because "});
-  ended.has({{"lockstep: error:", 0}, {" cpu: ", 2}, {"; others ", 2}});  // Header and end show memory.
+  ended.has({{"lockstep: error:", 0}, {" cpu: ", 2}, {"; others ", 2}});  // header and end show memory
   expect_members(config("run"), {{"ranks", std::max(kRanks, 1)}, {"model", "resnet20"}});
 
   std::vector<std::string> kinds;
@@ -337,7 +337,7 @@ TEST_F(TrainResNet, ABareModelFileIsEvaluatedAndBegunFrom) {
 TEST_F(TrainResNet, AnEvaluationTakesTheBestSaysSoAndNeedsNoTrainingBatch) {
   const std::string mlp = kTiny + "--model mlp --hidden 8 --lr 1e-30 --devices cpu ";
   train_resnet(0, mlp + out("run")).finished();
-  const std::string large = mlp + "--batch-size 128 --evaluate ";  // Training images are 64.
+  const std::string large = mlp + "--batch-size 128 --evaluate ";  // training images are 64
   for (const auto& [given, read] :
        std::map<std::string, std::string>{{"run", "run/best, step 4"},
                                           {"run/", "run/best, step 4"},
@@ -450,13 +450,13 @@ TEST_F(TrainResNet, BucketsFollowTheCostsOfAFile) {
   comm::CostFile file;
   file.ranks = kMpi ? 2 : 1;
   comm::CostPath all_reduce{.name = "all_reduce"};
-  all_reduce.model = {{{0, 0.1, 1e-9}}};  // Only latency counts: one bucket.
+  all_reduce.model = {{{0, 0.1, 1e-9}}};  // only latency counts: one bucket
   file.paths = {all_reduce};
   const auto planned = [&] {
     return train_resnet(kRanks, kTiny + "--dry-run --cost " + put("cost.json", comm::cost_text(file))).finished();
   };
   planned().says({" 1 bucket(s): ", ", by " + path("cost.json")}).has({{"not reliable", 0}});
-  file.paths[0].model = {{{0, 0, 1e-6}}};  // The control: no latency, many buckets.
+  file.paths[0].model = {{{0, 0, 1e-6}}};  // the control: no latency, many buckets
   file.paths[0].held_out = {.count = 12, .median = 0.21, .p90 = 1, .worst = 289};
   planned()
       .lacks({" 1 bucket(s): "})
@@ -575,7 +575,7 @@ TEST_F(TrainResNet, RanksThatItStartedItselfStopWithACheckpoint) {
                    {kTiny + "--devices cpu:2 --hostfile " + path("none"),
                     {"--hostfile", path("none"), "No such file", "a node and its slots on each line"}},
                    {kTiny + "--devices cpu:99999", {"'cpu:99999'", "at most 64", "core"}},
-                   {kTiny + "--devices 2", {"devices", "'2'"}}});  // This machine has no GPUs here.
+                   {kTiny + "--devices 2", {"devices", "'2'"}}});  // this machine has no GPUs here
   expect_refused(train_resnet(2, kTiny + "--devices cpu:2 --nodes 2"), {"--nodes is 2", "on 1 node"});
   expect_refused(train_resnet(2, kTiny + "--hostfile hosts"), {"--hostfile is 'hosts'", "by mpirun"});
   const std::string rank = std::string("exec ") + TRAIN_RESNET + kTiny + "--steps ";
@@ -649,7 +649,7 @@ TEST_F(TrainResNet, ChoicesOfAnotherBuildAreReplacedAndReported) {
       .finished({"differs    " + std::to_string(choices.size()) +
                      " choices, first 'conv1 backward_weights': checkpoint \"another library:fast\", now ",
                  "(the run continues, not bit for bit)"},
-                {{"choices", 1}});  // One cause is one line.
+                {{"choices", 1}});  // one cause is one line
 }
 
 TEST_F(TrainResNet, OptimizersAreChosenByName) {
@@ -796,7 +796,7 @@ TEST_F(TrainResNet, WhatAllRanksFindIsSaidOnce) {
   const int ranks = kMpi ? 3 : 0;
   // An error during the run: a checkpoint cannot be written.
   put("run/best", "not a folder");
-  expect_error(train_resnet(ranks, kTiny + out("run")), 3, {path("run/best")});  // The user's options were right.
+  expect_error(train_resnet(ranks, kTiny + out("run")), 3, {path("run/best")});  // the user's options were right
   // An error on resume: the position does not belong to this run.
   train_resnet(0, kTiny + "--steps 2" + out("other")).finished();
   expect_refused(train_resnet(ranks, kTiny + "--train-images 16 --resume auto" + out("other")),
@@ -811,7 +811,7 @@ TEST_F(TrainResNet, ResultsOfAnEarlierRunAreNotWrittenOver) {
   train_resnet(0, kTiny + "--steps 1" + out("other")).finished();
   expect_refusals({{job + "--resume " + path("other/last"), {"--out " + path("run"), "last/"}}});
   EXPECT_TRUE(model("run") == before) << "refused, and yet changed";
-  train_resnet(0, job + "--dry-run").finished();  // A dry run writes nothing.
+  train_resnet(0, job + "--dry-run").finished();  // a dry run writes nothing
   train_resnet(kRanks, kTiny + "--steps 3 --seed 5 --resume auto" + out("run")).finished();
   // A copy that a user has made is left alone.
   fs::copy(path("run/last"), path("run/last.old-mine"), fs::copy_options::recursive);
@@ -820,7 +820,7 @@ TEST_F(TrainResNet, ResultsOfAnEarlierRunAreNotWrittenOver) {
     fs::copy(path("run/last"), path(copy), fs::copy_options::recursive);
   }
   put("run/best-5/notes", "mine");
-  for (const char* option : {"", "--overwrite", "--resume auto"}) {  // The run would train in a folder that goes away.
+  for (const char* option : {"", "--overwrite", "--resume auto"}) {  // the run would train in a folder that goes away
     expect_refusals({{kTiny + option + out("run/last"), {"run/last is a checkpoint"}}});
   }
   train_resnet(0, job + "--overwrite").finished();
@@ -888,7 +888,7 @@ TEST_F(TrainResNet, ARestartGoesOnFromItsOwnCheckpointsOnly) {
     return train_resnet_alone(options, "env LOCKSTEP_ATTEMPT='" + attempt + "' ");
   };
   start("7-1 0 -", job + "--keep 2" + out("run")).finished();
-  fs::remove_all(path("run/last"));  // A kill came before this folder was there.
+  fs::remove_all(path("run/last"));  // looks as after a kill before this folder existed
   fs::rename(path("run/last.2"), path("run/last"));
   expect_refused(start("7-2 1 -", job + out("run")), {"--out " + path("run"), "last/", "--resume auto"});
   start("7-1 1 -", job + "--overwrite" + out("run"))
@@ -927,7 +927,7 @@ TEST_F(TrainResNet, TheLastStartWritesWhatItResumedFromMemory) {
 
 TEST_F(TrainResNet, MetricsTellWhereAResumedRunGoesOn) {
   train_resnet(0, kTiny + "--steps 3 --log-every 1" + out("run")).finished();
-  put("run/metrics.jsonl", get("run/metrics.jsonl") + "{\"accuracy\":0.0");  // A full disk leaves such a line.
+  put("run/metrics.jsonl", get("run/metrics.jsonl") + "{\"accuracy\":0.0");  // a line that a full disk leaves
   train_resnet(0, kTiny + "--steps 5 --log-every 1 --resume auto" + out("run")).finished();
   const std::vector<Json> all = events("run");
   const auto resume = std::find_if(all.begin(), all.end(), [](const Json& event) {
@@ -985,7 +985,7 @@ TEST_F(TrainResNet, DryRunHelpAndVersionWriteNothing) {
   train_resnet(0, kTiny + "--dry-run" + out("run")).finished({"layer3.2.conv2", "workspace"});
   EXPECT_FALSE(fs::exists(path("run")));
   const Ended help = train_resnet(0, "--help");
-  help.lacks({"--bucket-mb"});  // Few runs need it.
+  help.lacks({"--bucket-mb"});  // an option that few runs need
   help.says({"--help GROUP (model, data, augmentation, launch, training, ranks, results)"});
   EXPECT_LE(help.lines().size(), 60U);
   const Ended all = train_resnet(0, "--help all").says({"Files in --out"});
@@ -1023,7 +1023,7 @@ TEST_F(TrainResNet, EpochsAreThoseThatStepsReach) {
   ended.says({"epoch 1/2 "}).has({{"4 steps an epoch, 2 epochs, 6 steps in all", 1}, {"/90", 0}});
   const Ended resumed = train_resnet(0, job + "--steps 9 --resume auto" + out("run")).says({"epoch 2/3 "});
   resumed.has({{"differs    options 'total_steps'", 1}});
-  resumed.has({{"differs    options 'milestones'", 0}});  // No number of a cosine depends on them.
+  resumed.has({{"differs    options 'milestones'", 0}});  // no number of a cosine depends on them
 }
 
 TEST_F(TrainResNet, TheHeaderShowsTheRules) {
@@ -1160,7 +1160,7 @@ TEST_F(TrainResNet, PicturesInFoldersAreTrainedOn) {
   EXPECT_NE(model("straight"), model("one"));
   train_resnet(0, data + " --pad 2" + out("padded")).finished();
   EXPECT_NE(model("padded"), model("one"));
-  if (kMpi) {  // A sum over ranks is rounded in another order.
+  if (kMpi) {  // a sum over ranks is rounded in another order
     train_resnet(2, data + out("two")).finished();
     const auto loss = [&](const std::string& run) {
       return nn::read_checkpoint_state(path(run) + "/last").progress.test_loss.value_or(-1);
@@ -1183,7 +1183,7 @@ TEST_F(TrainResNet, TheSizeOfPicturesFollowsTheModel) {
            {" --model resnet20", "; enlarged, as most have a shorter side of 21 pixels", 1},
            {" --model resnet20 --image-size 224", "6 test images 224 x 224,", 1},
            {" --model resnet18", "6 test images 224 x 224,", 1},
-           {" --image-size 21", "enlarged", 0},  // The control.
+           {" --image-size 21", "enlarged", 0},  // the control: not enlarged
            {" --evaluate " + path("run/last"), "6 test images 224 x 224,", 1}}) {
     SCOPED_TRACE(options);
     train_resnet(0, data + options + " --dry-run").finished({}, {{words, lines}});
@@ -1214,7 +1214,7 @@ TEST_F(TrainResNet, PicturesInListsAreTrainedOn) {
   train_resnet(0, list + " --shuffle-chunk 5 --epochs 3 --resume " + path("chunks/last") + out("on"))
       .finished({"'shuffle_chunk': checkpoint \"4\", now \"5\""});
   const std::string any = get("data/train/c0/0.jpg");
-  for (int label = 0; label < 40; ++label) {  // Each class has three pictures, so a window has 16 of 40 classes.
+  for (int label = 0; label < 40; ++label) {  // each class has three pictures, so a window has 16 of 40 classes
     for (const std::string name : {"train/c$/a.jpg", "train/c$/b.jpg", "train/c$/c.jpg", "val/c$/a.jpg"}) {
       put("many/" + std::string(name).replace(name.find('$'), 1, std::to_string(label)), any);
     }
@@ -1303,7 +1303,7 @@ TEST_F(TrainResNet, PicturesInFoldersAreMixed) {
   train_resnet(0, steady + "--epochs 1" + out("half")).finished();
   train_resnet(0, steady + "--pictures device --resume " + path("half") + out("device"))
       .finished({"training images: finished on the device\n"},
-                {{"  differs    options '", 2}});  // The options are epochs and total_steps.
+                {{"  differs    options '", 2}});  // two options differ: epochs and total_steps
   EXPECT_EQ(model("device"), model("whole"));
   expect_refusals({{data + " --pictures nvjpeg", {"--pictures is nvjpeg", "--auto-augment", "host or device"}},
                    {kSmallFolder + "--pictures nvjpeg --data folder:" + path("data"),
@@ -1357,7 +1357,7 @@ TEST_F(TrainResNet, BadCheckpointsAndFolders) {
                  {"model.safetensors", "another model"});
   expect_refusals({{kTiny + "--resume " + path("nowhere") + out("other"), {path("nowhere")}},
                    {kTiny + "--model resnet32 --init " + path("run") + out("other"),
-                    {path("run/best/model.safetensors"), "another model"}}});  // The best stands for its folder.
+                    {path("run/best/model.safetensors"), "another model"}}});  // --init run takes run/best
   EXPECT_FALSE(fs::exists(path("other"))) << "nothing half written";
 
   // A file whose header claims to be longer than the file.
@@ -1424,7 +1424,7 @@ TEST_F(TrainResNet, StandardFilesThatAreClosedOrFull) {
   const std::string run = program + kTiny + "--steps 4 --devices cpu" + (kMpi ? ":2" : "");
   run_command("sh -c '" + run + out("closed") + " <&- >&-'").finished();
   run_command("sh -c '" + program + kTiny + "--steps 4 --devices cpu" + out("full") + " > /dev/full'")
-      .finished()  // The results are complete.
+      .finished()  // the results are complete
       .has({{"lockstep: standard output cannot be written: No space left on device; the run goes on", 1}});
   EXPECT_EQ(step_of("closed/last"), 4);
   EXPECT_EQ(step_of("full/last"), 4);
@@ -1474,7 +1474,7 @@ TEST_F(TrainResNet, ALinkToNowhereIsNamed) {
 TEST_F(TrainResNet, StepsThatAreLongerThanAStopMayTake) {
   train_resnet(0, kTiny + "--stop-within 1e-9" + out("run"))
       .finished({}, {{"longer than --stop-within 1e-09: a stop is heard after a step", 1}});
-  train_resnet(0, kTiny + out("other")).finished({}, {{"--stop-within", 0}});  // Nobody has asked.
+  train_resnet(0, kTiny + out("other")).finished({}, {{"--stop-within", 0}});  // no time limit was given
 }
 
 TEST_F(TrainResNet, AFolderThatAnotherRunWritesToIsRefused) {
@@ -1520,7 +1520,7 @@ TEST_F(TrainResNet, NothingIsWrittenThroughALink) {
 
 TEST_F(TrainResNet, AFullDiskEndsTheJob) {
   train_resnet(0, kTiny + "--epochs 1" + out("run")).finished();
-  const int kilobytes = 4096;  // The file is longer: it cannot grow, as on a full disk.
+  const int kilobytes = 4096;  // the file is longer: it cannot grow, as on a full disk
   put("run/metrics.jsonl", std::string(kilobytes * 1024, '\n'));
   const std::string ranks = kMpi ? std::string(MPIRUN) + " -np 2 " : "";
   expect_error(run_command("bash -c 'ulimit -f " + std::to_string(kilobytes) + "; " + ranks + TRAIN_RESNET + kTiny +

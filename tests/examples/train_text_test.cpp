@@ -302,7 +302,7 @@ void expect_packed_like(const std::string& data, const std::string& source, std:
   const train_text::TextData packed = train_text::open_text("packed:" + out, length, 300);
   EXPECT_EQ(packed.unit, expected.unit);
   EXPECT_EQ(packed.vocabulary, expected.vocabulary);
-  fs::remove(out);  // The mapped bytes stay.
+  fs::remove(out);  // the mapped bytes stay
   for (const auto& [set, other] : {std::pair(packed.train, expected.train), {packed.validation, expected.validation}}) {
     ASSERT_EQ(set->size(), other->size());
     EXPECT_EQ(set->fingerprint(), other->fingerprint());

@@ -195,7 +195,7 @@ TEST_F(VirtualGpus, TimelineOfTrainText) {
                             .finished();
     ended.has({{"steps ran as a CUDA graph, one span each", graph ? 1 : 0}, {" exposed", graph ? 0 : 1}});
     std::map<std::string, int> counts;
-    std::map<std::string, double> ends;  // Ends of the spans that come in turn, by process.
+    std::map<std::string, double> ends;  // ends of the spans that come in turn, by process
     for (const Json& event : read_json(gpu + "/t.json").get<Json::Array>("traceEvents", "t.json")) {
       const std::string text = event.text();
       if (event.get<std::string>("ph", text) != "X") {

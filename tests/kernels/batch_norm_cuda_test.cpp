@@ -153,7 +153,7 @@ TEST_F(CudaBatchNorm, NaNIsNotHidden) {
   const BatchNormParams p{{40, 3}, DType::f32, -1, false, true};
   const Generator start = [](GuardedTensor& x) {
     x.normal(1);
-    x.span<float>()[100] = std::nanf("");  // channel 1
+    x.span<float>()[100] = std::nanf("");  // an element of channel 1
   };
   OpCase item = batch_norm_stats_case(p);
   item.inputs[0].start = start;

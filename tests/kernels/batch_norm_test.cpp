@@ -333,7 +333,7 @@ TEST(BatchNorm, StatsOfAConstantHaveNoDeviation) {
 TEST(BatchNorm, NaNIsNotHidden) {
   CpuContext context;
   GuardedTensor x(Shape{40, 3}, DType::f32, normal(1));
-  x.span<float>()[100] = NAN;  // channel 1
+  x.span<float>()[100] = NAN;  // an element of channel 1
   GuardedTensor stats(Shape{7}, DType::f32);
   const Workspace workspace(context, x);
   ops::batch_norm_stats(context, x, {}, stats, workspace.tensor);

@@ -14,7 +14,7 @@ using ops::GradMode;
 
 TEST(LinearEpilogue, ByHand) {
   CpuContext context;
-  std::vector<double> x{1, -2, 3, -4, 5, -6};  // 3 x 2
+  std::vector<double> x{1, -2, 3, -4, 5, -6};  // a matrix of 3 x 2
   std::vector<double> bias{-2, 5};
   std::vector<double> residual{10, 20, 30, 40, 50, 60};
   std::vector<double> y(6, NAN);

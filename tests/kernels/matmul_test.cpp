@@ -256,7 +256,7 @@ TEST(Matmul, AnActivationOfTheReferenceIsThatOfASecondPass) {
       alone.activation = ops::Activation::identity;
       const CheckedRun product(matmul_case(alone, "reference"), context, &fused.inputs());
       const TensorView y = product.output(0);
-      EXPECT_FALSE(has_same_bits(fused.output(0), y));  // a control
+      EXPECT_FALSE(has_same_bits(fused.output(0), y));  // the control: without bias and activation, the bits differ
       const TensorView bias = d.bias ? TensorView(fused.inputs()[2]) : TensorView();
       ops::linear_epilogue_forward(context, d.activation, y, bias, {}, y);
       expect_same_bits(fused.output(0), y, ops::name_of(d.activation));

@@ -10,7 +10,7 @@ namespace {
 
 TEST(StridedCopy, ByHand) {
   CpuContext context;
-  std::vector<float> src{1, 2, 3, 4, 5, 6};  // 2 x 3
+  std::vector<float> src{1, 2, 3, 4, 5, 6};  // a matrix of 2 x 3
   std::vector<float> turned(6, NAN);
   const TensorView from(std::span<float>(src), Shape{2, 3});
   const TensorView to(std::span<float>(turned), Shape{3, 2});

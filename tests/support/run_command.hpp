@@ -30,7 +30,7 @@ struct Ended {
     std::istringstream in(output);
     for (std::string line; std::getline(in, line);) {
       found.push_back(
-          line.substr(line.starts_with('\0') ? 1 : 0));  // Open MPI 5's mpirun ends each message with a zero byte.
+          line.substr(line.starts_with('\0') ? 1 : 0));  // Open MPI 5's mpirun ends each message with a zero byte
     }
     return found;
   }

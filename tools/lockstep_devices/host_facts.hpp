@@ -16,7 +16,7 @@ struct NumaNode {
 /// Caches of one kind.
 struct Cache {
   int level = 1;
-  std::string type{};       ///< "data", "instruction", "unified"
+  std::string type{};       ///< one of "data", "instruction", "unified"
   std::uint64_t bytes = 0;  ///< bytes of one cache
   int count = 0;
   int sharers = 1;  ///< processors that share one cache
@@ -25,7 +25,7 @@ struct Cache {
 /// Facts that the kernel reports about the machine. Facts that the kernel does not report are empty.
 struct HostFacts {
   std::string name{};       ///< host name
-  std::string processor{};  ///< "Intel(R) Xeon(R) ..."
+  std::string processor{};  ///< name, e.g. "Intel(R) Xeon(R) ..."
   int processors = 0;       ///< online processors, hyper-threads counted
   int usable = 0;           ///< processors that this process may run on
   std::optional<int> cores{};

@@ -19,7 +19,7 @@ struct GpuProcess {
 struct NvmlGpu {
   std::optional<std::uint64_t> memory_used{};  ///< bytes, those of the driver included
   std::optional<std::uint64_t> memory_free{};
-  std::optional<int> memory_clock_mhz{};  ///< highest clock
+  std::optional<int> memory_clock_mhz{};  ///< highest clock of the memory
   std::optional<int> memory_bus_bits{};
   std::optional<std::string> compute_mode{};  ///< "default", "exclusive process", "prohibited"
   std::optional<std::vector<GpuProcess>> processes{};

@@ -41,7 +41,7 @@ enum class SumAlgorithm : unsigned char {
 /// The cost of one algorithm and protocol.
 struct SumCost {
   SumAlgorithm algorithm = SumAlgorithm::ring;
-  std::string_view protocol;  ///< "LL", "LL128", "Simple"
+  std::string_view protocol;  ///< one of "LL", "LL128", "Simple"
   double seconds = 0;
 };
 

@@ -23,13 +23,13 @@ namespace {
 
 std::atomic<std::int64_t> taken{0};      ///< number of pieces ever taken
 std::atomic<std::int64_t> held{0};       ///< bytes held now
-std::atomic<bool> asks{false};           ///< true: the caller of each piece is looked up
+std::atomic<bool> asks{false};           ///< true while the caller of each piece is looked up
 std::atomic<std::int64_t> of_onednn{0};  ///< pieces that oneDNN took while `asks` was set
 
 struct Library {
   std::uintptr_t begin = 0;
   std::uintptr_t end = 0;
-  bool third = false;  ///< version 3
+  bool third = false;  ///< true for oneDNN 3
 };
 /// Returns the addresses of oneDNN in the process; none if oneDNN is not loaded.
 Library find_onednn() {

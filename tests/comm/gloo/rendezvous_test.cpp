@@ -252,7 +252,7 @@ TEST(Rendezvous, ALoopbackAddressIsNotThatOfRankZeroForOthers) {
   if (outer.empty()) {
     GTEST_SKIP() << "this machine has no address but loopback";
   }
-  for (const int last : {1, 2}) {  // in both orders
+  for (const int last : {1, 2}) {  // tests both orders of arrival
     const int port = free_port();
     std::vector<RendezvousOptions> all{options(0, 3, port), options(1, 3, port), options(2, 3, port)};
     all[1].host = "127.0.1.1";

@@ -55,8 +55,8 @@ bool is_c(const Program& program) {
 /// The output of a run.
 struct Outcome {
   Ended ended;
-  std::map<int, double> loss;   ///< by step
-  std::vector<double> weights;  ///< row by row
+  std::map<int, double> loss;   ///< key: step
+  std::vector<double> weights;  ///< weights of the stencil, row by row
 };
 
 Outcome heat2d(const Program& program, int ranks, const std::string& options = "") {

@@ -67,8 +67,8 @@ TEST_F(TokenFiles, OfNanoGptAndOfLlmC) {
 TEST_F(TokenFiles, WindowsOfSeveralFiles) {
   write_tokens(path("a.bin"), kGpt2, token_cycle(7, 100));         // two windows of 3
   write_tokens(path("short.bin"), 0, {90, 91});                    // too short for a window
-  write_tokens(path("b.bin"), 0, {10, 11, 12, 13});                // one
-  write_tokens(path("c.bin"), kLlama3, {20, 21, 22, 23, 24, 25});  // one window: the last label of a second is missing
+  write_tokens(path("b.bin"), 0, {10, 11, 12, 13});                // one window
+  write_tokens(path("c.bin"), kLlama3, {20, 21, 22, 23, 24, 25});  // one window: a second one lacks a label
   const TokenWindows windows("text", files({"a.bin", "short.bin", "b.bin", "c.bin", "short.bin"}), 3, 100);
   using Fields = std::vector<std::vector<std::int32_t>>;
   ASSERT_EQ(windows.size(), 4);

@@ -56,8 +56,8 @@ double largest_difference(const std::vector<double>& a, const std::vector<double
 TEST_F(MovingAverage, IsTorchvisionsInF64) {
   struct Loop {
     double decay;
-    std::int64_t steps;          // --model-ema-steps
-    std::int64_t warmup_epochs;  // --lr-warmup-epochs
+    std::int64_t steps;          // value of --model-ema-steps
+    std::int64_t warmup_epochs;  // value of --lr-warmup-epochs
   };
   constexpr std::int64_t kBatches = 6;
   for (const Loop& loop : {Loop{0.7, 1, 0}, Loop{0.9, 1, 1}, Loop{0.9, 3, 1}}) {

@@ -31,7 +31,7 @@ struct SyncRun {
 
 /// Results of a run on a rank.
 struct SyncOutcome {
-  std::vector<double> values;      ///< parameters
+  std::vector<double> values;      ///< values of the parameters
   std::vector<double> statistics;  ///< running statistics of this rank
   Metrics trained;                 ///< sums over all ranks
 };

@@ -73,7 +73,7 @@ TEST(Copy, ConversionsByHand) {
   copy(context, TensorView(std::span(f32), Shape{6}), TensorView(bits.data(), DType::f16, Device::cpu(), Shape{6}));
   EXPECT_EQ(bits[0], 0x4180);
   EXPECT_EQ(bits[1], 0xc180);
-  EXPECT_EQ(bits[2], 0x7c00);  // overflow
+  EXPECT_EQ(bits[2], 0x7c00);  // infinity, after an overflow
   EXPECT_EQ(bits[3], 0x8000);
   EXPECT_EQ(bits[5], 0x7c00);
   std::vector<std::int64_t> i64{(std::int64_t{1} << 53) + 1, -1};

@@ -72,10 +72,10 @@ struct Work {
   const char* name = "";
   std::function<void()> run = {};          ///< runs copies and memsets, under the lock
   std::vector<Range> uses = {};            ///< memory that the work touches
-  std::shared_ptr<Ticket> awaits = {};     ///< cudaStreamWaitEvent
+  std::shared_ptr<Ticket> awaits = {};     ///< ticket that cudaStreamWaitEvent waits for
   std::function<bool()> ready = {};        ///< cuStreamWaitValue64: the memory has the value
-  std::shared_ptr<Ticket> completes = {};  ///< cudaEventRecord
-  cudaHostFn_t function = nullptr;         ///< cudaLaunchHostFunc
+  std::shared_ptr<Ticket> completes = {};  ///< ticket that cudaEventRecord completes
+  cudaHostFn_t function = nullptr;         ///< function of cudaLaunchHostFunc
   void* data = nullptr;
   std::vector<std::shared_ptr<Meeting>> meetings = {};  ///< all meetings of this work, in any order
   std::shared_ptr<const bool> given_up = {};            ///< true: the work does nothing any more and waits for nobody
