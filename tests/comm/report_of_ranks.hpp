@@ -6,7 +6,7 @@
 
 namespace lockstep::comm {
 
-/// To be called after InitGoogleTest(). Rank 0 then reports as usual, the other ranks report failures only.
+/// Lets rank 0 report as usual, and the other ranks report failures only. Call this after InitGoogleTest().
 inline void report_of_rank(int rank) {
   if (rank == 0) {
     return;

@@ -7,7 +7,7 @@
 #include "tests/kernels/arena_support.hpp"
 #include "tests/support/op_checks.hpp"
 
-/// Checks of the promises of every optimizer update (kernels/arena.hpp), through the op.
+/// Checks the promises of every optimizer update (kernels/arena.hpp), through the op.
 namespace lockstep::testing {
 
 using MakeArenaCase = std::function<OpCase(const ArenaParams&)>;

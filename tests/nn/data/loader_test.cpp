@@ -389,7 +389,7 @@ TEST(LoaderChunks, SamplesAreAnnouncedAWindowBeforeTheyAreRead) {
           expected.insert(expected.end(), more.begin(), more.end());
         }
         EXPECT_EQ(data.announced(), expected) << batch << ' ' << ranks << ' ' << keep_last;
-        if (ranks == 1 && keep_last) {  // announced are whole chunks; neighbours are announced as one range
+        if (ranks == 1 && keep_last) {  // whole chunks are announced, neighbours as one range
           EXPECT_LE(data.ranges().size(), 202U + 202U + 17U);
         }
       }

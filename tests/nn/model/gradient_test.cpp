@@ -58,7 +58,7 @@ TEST(Gradient, PaddedBatchHasTheGradientOfTheValidSamples) {
 }
 
 TEST(Gradient, BottleneckWithMaxPoolAndDownsample) {
-  // A small version of ResNet-50: a stem with max pool, then bottlenecks with projection shortcuts.
+  // The model is a small version of ResNet-50: a stem with max pool, then bottlenecks with projection shortcuts.
   ModelBuilder b("tiny", {12, 12, 3});
   NodeId x = b.conv2d("conv1", b.input(), 6, {.kernel = 5, .stride = 2, .pad = 2});
   x = b.batch_norm("bn1", x, {.relu = true});
