@@ -1,5 +1,5 @@
-# Sets CUDNN::CUDNN, CUDNN_VERSION. Looks in CUDNN_ROOT, the CUDA toolkit, the system and the Python package nvidia-cudnn.
-# libcudnn loads its parts (graph, ops, engines) itself, from its own folder.
+# Finds cuDNN in CUDNN_ROOT, the CUDA toolkit, the system or the Python package nvidia-cudnn. Sets CUDNN::CUDNN and
+# CUDNN_VERSION. libcudnn loads its parts (graph, ops, engines) itself, from its own folder.
 
 include(${CMAKE_CURRENT_LIST_DIR}/LockstepSitePackages.cmake)
 lockstep_find_nvidia(CUDNN cudnn_version.h NAMES cudnn libcudnn.so.9 FOLDER cudnn)

@@ -1,4 +1,5 @@
-# Sets NCCL::NCCL, NCCL_VERSION. Looks in NCCL_ROOT, the CUDA toolkit, the system and the Python package nvidia-nccl.
+# Finds NCCL in NCCL_ROOT, the CUDA toolkit, the system or the Python package nvidia-nccl. Sets NCCL::NCCL and
+# NCCL_VERSION.
 
 include(${CMAKE_CURRENT_LIST_DIR}/LockstepSitePackages.cmake)
 lockstep_find_nvidia(NCCL nccl.h NAMES nccl libnccl.so.2 FOLDER nccl)

@@ -1,6 +1,6 @@
-# Sets NVJPEG_INCLUDE_DIR, NVJPEG_VERSION and, if found, NVJPEG_LIBRARY, which only running needs. Looks in NVJPEG_ROOT, the
-# CUDA toolkit, the system and the Python package nvidia-nvjpeg. If the user has set NVJPEG_INCLUDE_DIR, takes it and the
-# library next to it.
+# Finds nvJPEG in NVJPEG_ROOT, the CUDA toolkit, the system or the Python package nvidia-nvjpeg. Sets
+# NVJPEG_INCLUDE_DIR, NVJPEG_VERSION and, if found, NVJPEG_LIBRARY, which only running needs. If the user has set
+# NVJPEG_INCLUDE_DIR, takes it and the library next to it.
 
 include(${CMAKE_CURRENT_LIST_DIR}/LockstepSitePackages.cmake)
 set(_names nvjpeg libnvjpeg.so.13 libnvjpeg.so.12)

@@ -15,7 +15,8 @@ macro(lockstep_release_flags language)
 endmacro()
 lockstep_release_flags(CXX)
 
-# By default the benchmarks need Google Benchmark, the Fortran module a compiler. Inside of another project both are off.
+# By default, benchmarks are built if Google Benchmark is found, the Fortran module if a compiler is. Inside another
+# project both are off.
 set(_ours AUTO)
 if(NOT PROJECT_IS_TOP_LEVEL)
   set(_ours OFF)

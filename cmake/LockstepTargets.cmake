@@ -29,8 +29,9 @@ function(lockstep_compile_settings target)
   endif()
 endfunction()
 
-# lockstep_compile_for_size(files/json.cpp ...): compiles files for size that plan, or read and write files, and that no step
-# runs; they need half of the space then. In a Debug build, and with a sanitizer, they are compiled as the others.
+# lockstep_compile_for_size(files/json.cpp ...): compiles files for size: files that plan, or read and write files, and
+# that no training step runs. They then need half of the space. A Debug build, and a sanitizer, compile them like the
+# other files.
 function(lockstep_compile_for_size)
   if(NOT LOCKSTEP_SANITIZE)
     set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS $<$<NOT:$<CONFIG:Debug>>:-Os>)

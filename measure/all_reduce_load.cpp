@@ -44,7 +44,7 @@ class AllReduceLoad final : public Load {
 
 std::unique_ptr<Load> all_reduce_load(comm::Communicator& communicator, Context& context, std::int64_t bytes) {
   require<UsageError>(communicator.size() > 1, "all-reduces as a load need several ranks, here is one");
-  // Over NCCL only the load communicates; the ranks agree on iterations over MPI.
+  // With NCCL, the load alone uses the GPU communicator, and the ranks agree on iterations over MPI.
   const bool on_gpu = context.device().kind == DeviceKind::cuda;
   require<StateError>(
       on_gpu ? communicator.can_overlap() : communicator.any_thread(),

@@ -1,4 +1,4 @@
-// Compiled as kernels/cpu: for one processor family, with contraction into multiply-adds.
+// Compiled like kernels/cpu: for one processor family, with products and sums contracted into multiply-adds.
 #include <measure/arithmetic.hpp>
 
 #include <algorithm>
@@ -20,20 +20,20 @@ constexpr std::size_t kBytes = 16;
 #endif
 typedef float Vector __attribute__((vector_size(kBytes)));  // NOLINT(modernize-use-using): gcc requires typedef
 constexpr std::size_t kLanes = kBytes / sizeof(float);
-// More chains than the latency of a multiply-add times the multiply-adds that begin in a cycle (4 x 2); the chains fit
-// in the registers.
+// Number of chains. The processor needs at least 4 x 2 (cycles of latency x multiply-adds that begin in a cycle); the
+// chains fit in the registers.
 constexpr std::size_t kChains = 12;
 
 /// Runs the multiply-adds of one thread. Returns the sum of all chains, so that the compiler removes none.
 float run(std::int64_t rounds) {
-  // Different first values, as the compiler would merge equal chains.
+  // Every chain begins with another value: the compiler would merge equal chains.
   Vector chains[kChains] = {};
   for (std::size_t i = 0; i < kChains; ++i) {
     chains[i] += static_cast<float>(i + 2);
   }
   Vector factor = {};
   Vector addend = {};
-  factor += 0.999F;  // the chains converge: no infinity, no denormal
+  factor += 0.999F;  // the chains converge, so no value becomes infinite or denormal
   addend += 1e-3F;
   for (std::int64_t i = 0; i < rounds; ++i) {
     for (Vector& chain : chains) {

@@ -22,14 +22,14 @@ bool in_parts(Collective collective) {
          collective == Collective::all_to_all;
 }
 
-/// Small whole numbers, so that sums over ranks are exact in every type.
+/// Number of values that the elements take: small whole numbers, whose sums over ranks are exact in every type.
 constexpr int kNumbers = 3;
 int number(int rank, std::int64_t i) {
   return static_cast<int>((rank + i) % kNumbers);
 }
 
-/// The value that rank `mine` expects at element i of the result; each rank gave `part` elements to each of `ranks`
-/// ranks.
+/// Returns the value that rank `mine` expects at element i of the result, if each rank gave `part` elements to each of
+/// `ranks` ranks.
 int expected(const CollectiveCase& item, int mine, int ranks, std::int64_t part, std::int64_t i) {
   const auto sum = [&](std::int64_t at) {
     int total = 0;
@@ -119,13 +119,13 @@ struct CollectiveBench::Impl {
   Context& context;
   Stream& stream;
   std::int64_t pool_bytes;
-  Tensor in;   // u8
-  Tensor out;  // made when a case needs it
+  Tensor in;   // memory of the larger tensor, as bytes
+  Tensor out;  // memory of the second tensor; made when a case needs one
   std::int64_t next = 0;
   bool turn = false;  // send_recv: true when the rank with sends_first() sends in this call
   Graph graph;
 
-  /// Returns n elements at the next place of a pool; both pools have the same next place.
+  /// Returns n elements of a pool, from offset `next` on; both pools use the same offset.
   [[nodiscard]] TensorView at(const Tensor& pool, DType dtype, std::int64_t n) const {
     const std::int64_t bytes = n * static_cast<std::int64_t>(size_of(dtype));
     require<UsageError>(bytes <= pool.shape()[0], "collective of ", bytes, " bytes, expected at most ",
@@ -138,7 +138,7 @@ struct CollectiveBench::Impl {
       context.synchronize();
     }
   }
-  /// Starts again at the beginning of the pool when the next call would not fit. Calls may have different sizes.
+  /// Sets `next` to 0 when the next call would not fit in the rest of the pool. Calls may have different sizes.
   void make_room(std::int64_t bytes) {
     if (next + bytes > std::min(pool_bytes, in.shape()[0])) {
       next = 0;
@@ -215,8 +215,8 @@ struct CollectiveBench::Impl {
                         " in a graph, expected another collective than send_recv, of NCCL");
   }
 
-  /// Captures the operation in a graph. Runs the operation once before, as NCCL connects at first use, which a capture
-  /// does not allow.
+  /// Captures the operation in a graph. Runs the operation once before the capture: NCCL connects at its first use,
+  /// which a capture does not allow.
   void capture(const CollectiveCase& item, const Views& views) {
     enqueue(item, views);
     stream.synchronize();
@@ -229,7 +229,7 @@ struct CollectiveBench::Impl {
 CollectiveBench::CollectiveBench(comm::Communicator& communicator, Context& context, Stream& stream,
                                  std::int64_t max_bytes, std::int64_t pool_bytes) {
   require<UsageError>(max_bytes >= 1, "the largest collective is ", max_bytes, " bytes, expected at least 1");
-  // Room for one element of each rank, however small the size.
+  // A pool holds at least 8 bytes, one element of the largest type, for each rank.
   const std::int64_t least = std::int64_t{8} * communicator.size();
   const Shape pool{std::max({max_bytes, pool_bytes, least})};
   impl_ = std::make_unique<Impl>(
@@ -266,7 +266,7 @@ Work CollectiveBench::work(const CollectiveCase& item, std::int64_t bytes) {
     return {.start = [s] { s->graph.launch(s->stream); }, .wait = [s] { s->stream.synchronize(); }, .prepare = {}};
   }
   const std::int64_t all = elements * static_cast<std::int64_t>(size_of(item.dtype));
-  // As little as possible happens between the clock and the call: small calls take less than a microsecond.
+  // Only pointer updates lie between the clock and the call: small calls take less than a microsecond.
   const auto start = [s, item, all, first, now = first]() mutable {
     s->make_room(all);
     now.in.data = static_cast<std::byte*>(first.in.data) + s->next;

@@ -22,23 +22,25 @@ inline constexpr Collective kCollectives[] = {Collective::all_reduce, Collective
                                               Collective::all_gather, Collective::all_to_all,
                                               Collective::broadcast,  Collective::send_recv};
 
-[[nodiscard]] std::string_view name_of(Collective collective);     ///< "all_reduce"
-[[nodiscard]] Collective parse_collective(std::string_view text);  ///< UsageError listing the names
-[[nodiscard]] bool is_sum(Collective collective);                  ///< takes only types that can be summed
+[[nodiscard]] std::string_view name_of(Collective collective);     ///< returns e.g. "all_reduce"
+[[nodiscard]] Collective parse_collective(std::string_view text);  ///< throws a UsageError that lists the names
+[[nodiscard]] bool is_sum(Collective collective);  ///< true if the ranks' values are added, so that u8 is not allowed
 
-/// busbw / algbw: the bytes that a rank's link carries per byte of the size. With it, collectives and numbers of ranks
-/// can be compared with each other and with hardware (nccl-tests, doc/PERFORMANCE.md): 2 (n - 1) / n for all_reduce, (n
-/// - 1) / n for reduce_scatter, all_gather and all_to_all, 1 for broadcast and send_recv. Empty for one rank, which has
-/// no link.
+/// Returns busbw / algbw: the bytes that a rank's link carries for each byte of the size. busbw is comparable between
+/// collectives, numbers of ranks and hardware (nccl-tests, doc/PERFORMANCE.md). The factor is 2 (n - 1) / n for
+/// all_reduce, (n - 1) / n for reduce_scatter, all_gather and all_to_all, 1 for broadcast and send_recv. Empty for one
+/// rank, which has no link.
 [[nodiscard]] std::optional<double> bus_factor(Collective collective, int ranks);
 
 /// One collective to measure.
 struct CollectiveCase {
   Collective collective = Collective::all_reduce;
   DType dtype = DType::f32;
-  /// all_reduce and broadcast are always in place; all_gather may be either; the others are out of place.
+  /// The result overwrites the input. Always true for all_reduce and broadcast; true or false for all_gather; otherwise
+  /// false.
   bool in_place = true;
-  /// send_recv: the two ranks, which take turns while the others wait. -1: rank 2k with rank 2k + 1, all pairs at once.
+  /// send_recv: the two ranks that take turns to send, while the others wait. -1: ranks 2k and 2k + 1 take turns, in
+  /// all pairs at once.
   int from = -1;
   int to = -1;
   /// Captures the operation once in a CUDA graph and launches the graph: needs a CUDA stream and a communicator whose
@@ -46,7 +48,7 @@ struct CollectiveCase {
   bool graph = false;
 };
 
-/// The cases of these collectives and types that Communicator supports. Pure.
+/// Returns the cases of these collectives and types that a Communicator supports. Pure.
 [[nodiscard]] std::vector<CollectiveCase> collective_cases(const std::vector<Collective>& collectives,
                                                            const std::vector<DType>& dtypes);
 
@@ -59,11 +61,11 @@ struct CollectiveCase {
 [[nodiscard]] std::string collective_name(const comm::Communicator& communicator, const Stream& stream,
                                           const CollectiveCase& item, std::int64_t bytes);
 
-/// Memory and a stream for collectives of one communicator. algbw = bytes / time, with the bytes of the larger of a
-/// rank's two tensors, as in nccl-tests. One thread uses the bench; all ranks make the same calls. Timed calls go
-/// through a pool of buffers larger than a cache; the buffers hold zeros, whose sums stay zero. A graph uses one place
-/// of the pool. UsageError for a graph of send_recv or of a communicator that cannot be captured. Destroy the bench
-/// before the communicator.
+/// Measures and checks collectives of one communicator. Owns the memory; the stream and the communicator are the
+/// caller's. algbw = bytes / time, with the bytes of the larger of a rank's two tensors, as in nccl-tests. One thread
+/// uses the bench; all ranks make the same calls. Timed calls go through a pool of buffers larger than a cache; the
+/// buffers hold zeros, whose sums stay zero. A graph uses one place of the pool. Throws UsageError for a graph of
+/// send_recv or of a communicator that cannot be captured. Destroy the bench before the communicator.
 class CollectiveBench {
  public:
   /// context: gives the device and the memory of the tensors. stream: takes the operations, on the same device. Both
@@ -74,17 +76,17 @@ class CollectiveBench {
   CollectiveBench(const CollectiveBench&) = delete;
   CollectiveBench& operator=(const CollectiveBench&) = delete;
 
-  /// Times the case; the result's name is collective_name(). ranks: a communicator of the same ranks for everything but
-  /// the operation itself. payload_bytes is the size; traffic_bytes are the bytes that a rank's link carries, payload *
-  /// bus_factor(), 0 for one rank.
+  /// Times the case; the result's name is collective_name(). `ranks` has the same ranks as the communicator and carries
+  /// only the barriers and the exchange of times. payload_bytes is the size; traffic_bytes are the bytes that a rank's
+  /// link carries, payload * bus_factor(), 0 for one rank.
   [[nodiscard]] Measurement measure(comm::Communicator& ranks, const CollectiveCase& item, std::int64_t bytes,
                                     const MeasureOptions& options);
   [[nodiscard]] Work work(const CollectiveCase& item, std::int64_t bytes);
   /// Runs the case once on small whole numbers, whose sums every type holds exactly, and compares every element, in
-  /// host or GPU memory. StateError on the ranks that find a wrong element.
+  /// host or GPU memory. Throws StateError on the ranks that find a wrong element.
   void check(const CollectiveCase& item, std::int64_t bytes);
-  /// Returns the seconds that NCCL expects one call to take; empty where NCCL has no estimate. estimator: one for the
-  /// same ranks.
+  /// Returns the seconds that NCCL expects one call to take; empty if NCCL has no estimate. `estimator` has the same
+  /// ranks as the communicator.
   [[nodiscard]] std::optional<double> estimate(comm::NcclEstimator& estimator, const CollectiveCase& item,
                                                std::int64_t bytes);
 

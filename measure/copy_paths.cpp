@@ -23,7 +23,7 @@ namespace lockstep::measure {
 namespace {
 
 constexpr std::int64_t kAlignment = 256;
-constexpr std::int64_t kGrainBytes = std::int64_t{1} << 20;  // least bytes per thread, as in runtime's copy()
+constexpr std::int64_t kGrainBytes = std::int64_t{1} << 20;  // least bytes per thread, as in copy() of runtime
 
 const char* name_of(Memory memory) {
   constexpr const char* kNames[] = {"pageable", "pinned", "device"};
@@ -89,11 +89,11 @@ void stream_range(const std::byte* src, std::byte* dst, std::int64_t bytes) {
 
 void stream_copy(const CpuContext& context, const TensorView& src, const TensorView& dst) {
   constexpr std::int64_t kLine = 64;
-  constexpr std::int64_t kLeast = 4 * kLine;  // smaller copies use memcpy: non-temporal stores take longer
+  constexpr std::int64_t kLeast = 4 * kLine;  // smaller copies use memcpy: non-temporal stores would take longer
   const auto bytes = static_cast<std::int64_t>(src.bytes());
   const auto* from = static_cast<const std::byte*>(src.data);
   auto* to = static_cast<std::byte*>(dst.data);
-  // memcpy copies pieces that are not 16-byte aligned, as the non-temporal stores require alignment.
+  // Pieces that are not 16-byte aligned use memcpy: non-temporal stores require alignment.
   if (bytes < kLeast || reinterpret_cast<std::uintptr_t>(from) % 16 != 0 ||
       reinterpret_cast<std::uintptr_t>(to) % 16 != 0) {
     std::memcpy(to, from, static_cast<std::size_t>(bytes));
@@ -112,8 +112,8 @@ void bind(Stream& worker, const ProcessorSet& processors) {
   worker.synchronize();
 }
 
-/// The memory of one end of a path. The constructor touches host memory, as a page is placed on the node that touches
-/// it first.
+/// The memory of one end of a path. The constructor touches host memory: a page is placed on the NUMA node of the
+/// thread that touches it first.
 class Pool {
  public:
   Pool(const CopyEnd& end, Device gpu, std::int64_t bytes, Context& context, int threads) : device_(end.device) {
@@ -147,7 +147,7 @@ class Pool {
   Buffer buffer_;
 };
 
-/// One direction of a path: a context of its own and both pools.
+/// One direction of a path, with a context of its own and a pool at each end.
 class Lane {
  public:
   Lane(const CopyPath& path, const CopyEnd& from, const CopyEnd& to, std::int64_t bytes, std::int64_t pool_bytes,
@@ -161,7 +161,7 @@ class Lane {
       if (to.node) {
         const int most = to.node->processors.count();
         threads = threads > 0 ? std::min(threads, most) : most;
-        bind(*worker_, to.node->processors);  // before it starts threads, which inherit the binding
+        bind(*worker_, to.node->processors);  // binds the worker before it starts threads, which inherit the binding
       }
       context_ = std::make_unique<CpuContext>(CpuContext::Options{.threads = threads, .stream = worker_.get()});
     } else {
@@ -171,10 +171,10 @@ class Lane {
     dst_ = std::make_unique<Pool>(to, gpu, bytes, *context_, threads);
   }
 
-  /// Makes the lists of grouped copies before they are timed, as a program would. Is called with no copy under way. On
-  /// the host a list must not change until its copy is done, so each place of the pool has its own list.
+  /// Makes the lists of grouped copies before the clock starts, as a program would. No copy may be under way. On the
+  /// host a list must not change until its copy is done, so each place of the pool has its own list.
   void prepare(const CopySize& size) {
-    constexpr std::int64_t kMostPairs = 1 << 15;  // pairs in all lists together; the number of places is limited by it
+    constexpr std::int64_t kMostPairs = 1 << 15;  // most pairs in all lists together; limits the number of lists
     groups_.clear();
     place_ = 0;
     const std::int64_t step = align_up(size.bytes, kAlignment);
@@ -258,7 +258,7 @@ class Lane {
     ops::strided_copy(*context_, near_src, near_dst);
   }
 
-  /// Copies between a pool and the host's own memory, whichever GPU holds the pool.
+  /// Copies between a pool, on any GPU or the host, and the host's own memory.
   static void transfer(const TensorView& src, const TensorView& dst) {
     const std::unique_ptr<Context> context = make_context(src.device == Device::cpu() ? dst.device : src.device);
     copy(*context, src, dst);
@@ -272,7 +272,7 @@ class Lane {
   std::unique_ptr<Context> context_;
   std::unique_ptr<Pool> src_;
   std::unique_ptr<Pool> dst_;
-  std::vector<std::vector<ops::CopyPair>> groups_;  ///< lists of the prepared size, one for each place of the pool
+  std::vector<std::vector<ops::CopyPair>> groups_;  ///< pairs for the prepared size, a list for each place of the pool
   std::size_t place_ = 0;
 };
 

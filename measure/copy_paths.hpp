@@ -29,7 +29,7 @@ enum class Mover : unsigned char {
 struct CopyEnd {
   Memory memory = Memory::pageable;
   Device device;  ///< owner of the memory; the CPU for pageable and pinned
-  /// Host: the NUMA node whose memory holds the bytes. Either both ends have a node or none.
+  /// For host memory: the NUMA node whose memory holds the bytes. Either both ends have a node or none.
   std::optional<NumaNode> node{};
 };
 
@@ -52,7 +52,8 @@ struct CopyPath {
   /// True when one call can do all pieces of a copy: ops::grouped_copy(), inside one device's memory.
   [[nodiscard]] bool can_group() const;
   [[nodiscard]] double payload_bytes(std::int64_t bytes) const { return static_cast<double>(bytes) * directions(); }
-  /// Payload over a link; twice the payload inside one memory.
+  /// Returns the payload if the bytes cross a link; inside one memory twice the payload, since bytes are read and
+  /// written.
   [[nodiscard]] double traffic_bytes(std::int64_t bytes) const { return payload_bytes(bytes) * (over_link() ? 1 : 2); }
 };
 
@@ -78,21 +79,22 @@ struct CopySize {
 /// Returns PATH/BYTES; for several pieces also their number and the way in which the host waits for them.
 [[nodiscard]] std::string copy_name(const CopyPath& path, const CopySize& size);
 
-/// Memory and contexts for one path. Not thread-safe. Timed calls go through a pool of buffers larger than a cache, one
-/// after the other, so that a cache holds only the bytes of a small copy that the hardware prefetched.
+/// Measures and checks copies on one path, with memory and contexts of its own. Not thread-safe. Timed calls go through
+/// a pool of buffers larger than a cache, one after the other. A cache therefore holds only the bytes of a small copy
+/// that the hardware prefetched.
 class CopyBench {
  public:
-  /// threads: number of threads of the host's own copies, 0 for OpenMP's default; on a NUMA node at most its
-  /// processors. Allocates and touches about 2 * directions * max(max_bytes, pool_bytes) bytes, at least 128 MiB
-  /// between nodes. DeviceError when a GPU is missing, OutOfMemory, StateError for a node that this process may not run
-  /// on.
+  /// threads: number of threads that copy on the host; 0: OpenMP's default. On a NUMA node at most one thread per
+  /// processor runs. Allocates and touches about 2 * directions * max(max_bytes, pool_bytes) bytes, at least 128 MiB
+  /// between nodes. Throws DeviceError when a GPU is missing, OutOfMemory, StateError for a node that this process may
+  /// not run on.
   CopyBench(const CopyPath& path, std::int64_t max_bytes, int threads = 0, std::int64_t pool_bytes = kPoolBytes);
   ~CopyBench();
   CopyBench(const CopyBench&) = delete;
   CopyBench& operator=(const CopyBench&) = delete;
 
-  /// Times copies of all ranks at once, each in its own memory. The result's name is copy_name(). UsageError unless 1
-  /// <= pieces <= bytes <= max_bytes, and for grouped pieces on a path that cannot group them.
+  /// Times copies of all ranks at once, each in its own memory. The result's name is copy_name(). Throws UsageError
+  /// unless 1 <= pieces <= bytes <= max_bytes, and for grouped pieces on a path that cannot group them.
   [[nodiscard]] Measurement measure(comm::Communicator& ranks, const CopySize& size, const MeasureOptions& options);
   /// Returns one copy for callers with their own loop: start() enqueues the copy, wait() returns when it is complete.
   [[nodiscard]] Work work(const CopySize& size);

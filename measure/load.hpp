@@ -19,7 +19,7 @@ class Load {
   Load(const Load&) = delete;
   Load& operator=(const Load&) = delete;
 
-  /// Returns when the first piece of work is done. Collective where the work is collective.
+  /// Returns when the first piece of work is done. Collective if the work is collective.
   void start();
   /// Stops the work. Returns the pieces of work per second since start(); rethrows what the work threw. Collective like
   /// start().
@@ -42,21 +42,22 @@ class Load {
 /// a GPU, where the next product is always enqueued before the running one ends. Only the load uses `context` until the
 /// load is destroyed.
 [[nodiscard]] std::unique_ptr<Load> matmul_load(Context& context);
-/// False where this build has no matrix product for that device.
+/// Returns false if this build has no matrix product for the device of `context`.
 [[nodiscard]] bool can_load_matmul(Context& context);
 /// Makes a load of all-reduces of `bytes` bytes, on the stream and in the memory of `context` (MPI: the host, an inline
 /// stream; NCCL: the rank's GPU). Only the load may use the communicator meanwhile, and the process may use no other
-/// NCCL communicator. The ranks agree inside the all-reduce on when to stop, so the host waits for each one. StateError
-/// on the host unless any_thread(), UsageError for one rank.
+/// NCCL communicator. The ranks agree inside each all-reduce whether to stop, so the host waits for every all-reduce.
+/// Throws StateError on the host unless any_thread(), UsageError for one rank.
 [[nodiscard]] std::unique_ptr<Load> all_reduce_load(comm::Communicator& communicator, Context& context,
                                                     std::int64_t bytes);
 
-/// How two pieces of work slow each other down.
+/// The rates of two pieces of work, alone and together, which show how they slow each other down.
 struct Beside {
   Samples samples;           ///< times of the timed work, with the load
-  double alone_seconds = 0;  ///< median without the load
-  double slowdown = 0;       ///< median with / without
-  double load_slowdown = 0;  ///< load's rate alone / with the work, largest of all ranks; NaN: no piece finished
+  double alone_seconds = 0;  ///< median seconds of the timed work without the load
+  double slowdown = 0;       ///< median with the load / median without the load
+  double load_slowdown = 0;  ///< largest of the ranks' ratios: the load's rate alone / its rate with the work; NaN: the
+                             ///< load finished no piece
 };
 
 /// Runs take() alone, then the load alone for the same time, then both. Collective over `ranks`.

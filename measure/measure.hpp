@@ -15,13 +15,14 @@ using Clock = std::chrono::steady_clock;
 [[nodiscard]] double seconds_since(Clock::time_point begin);
 
 struct MeasureOptions {
-  double target_seconds = 0.3;         ///< runs for about this long...
-  std::int64_t min_iterations = 5;     ///< ...but takes at least this many values
-  std::int64_t max_iterations = 5000;  ///< ...and at most this many
-  /// Least time that one value is measured over: shorter calls are repeated and timed together, so that the clock's own
-  /// cost does not count. 0: every call is timed by itself, which shows the tail of a distribution.
+  double target_seconds = 0.3;         ///< approximate time for which values are taken, in seconds
+  std::int64_t min_iterations = 5;     ///< least number of values, even if they take longer than target_seconds
+  std::int64_t max_iterations = 5000;  ///< largest number of values, even if target_seconds is not reached
+  /// Least seconds over which one value is measured. Shorter calls are repeated and timed together, so that the cost of
+  /// reading the clock does not count. 0: every call is timed by itself, which shows the tail of a distribution.
   double sample_seconds = 0;
-  /// Number of calls, from which the number of values follows; 0: the limits above decide.
+  /// Number of timed calls in all, from which the number of values follows. 0: target_seconds, min_iterations and
+  /// max_iterations decide.
   std::int64_t calls = 0;
 };
 
@@ -32,10 +33,10 @@ struct Work {
   std::function<void()> prepare;  ///< called before each value, not timed; may be empty
 };
 
-/// Times `work` on all ranks together: a barrier, then on each rank the clock around start() and wait(). Every value is
-/// the time of the slowest rank. All ranks make the same number of calls, as rank 0 decides the number after each
-/// round, and all get the same values, bit by bit. Collective over `ranks`, which is used between the calls and must
-/// not be the communicator that `work` uses. UsageError for options out of range.
+/// Times `work` on all ranks together. For each value the ranks pass a barrier, then each times start() and wait(). The
+/// value is the time of the slowest rank. All ranks make the same number of calls, as rank 0 decides the number after
+/// each round, and all get the same values, bit by bit. Collective over `ranks`, which is used between the calls and
+/// must not be the communicator that `work` uses. Throws UsageError for options out of range.
 [[nodiscard]] Samples measure(comm::Communicator& ranks, const MeasureOptions& options, const Work& work);
 
 /// Times `work` in this process alone.
@@ -51,7 +52,8 @@ struct Measurement {
   std::int64_t bytes = 0;  ///< the size that the name ends with
   Samples samples;
   double payload_bytes = 0;  ///< bytes that one call delivers, on one rank
-  /// Bytes that memories or links carry for one call, on one rank, as the measuring function defines them.
+  /// Bytes that memories or links carry for one call, on one rank. The function that makes the Measurement defines
+  /// them.
   double traffic_bytes = 0;
 };
 

@@ -13,19 +13,20 @@ struct Samples {
   std::int64_t calls = 1;      ///< least number of calls timed together for one value; more than 1 for short calls
   double mean_over_ranks = 0;  ///< mean of all ranks' own values: the average of OSU's benchmarks
 
-  /// These return NaN when there is no value.
+  /// median(), mean(), min() and max() return NaN when `seconds` is empty.
   [[nodiscard]] double median() const;
   [[nodiscard]] double mean() const;
   [[nodiscard]] double min() const;
   [[nodiscard]] double max() const;
-  /// The smallest value that at least `percent` of the values do not exceed (nearest rank). Empty unless at least one
-  /// value is expected beyond it: p50 needs 2 values, p95 20, p99 100. UsageError unless 0 < percent < 100.
+  /// Returns the smallest value that at least `percent` of the values do not exceed (nearest rank). Empty unless at
+  /// least one value is expected beyond the percentile: p50 needs 2 values, p95 20, p99 100. Throws UsageError unless 0
+  /// < percent < 100.
   [[nodiscard]] std::optional<double> percentile(double percent) const;
-  /// Largest over smallest of the ranks' medians: 1 when all ranks are alike, and for one rank.
+  /// Returns the largest of the ranks' medians divided by the smallest: 1 when all ranks are alike, and for one rank.
   [[nodiscard]] double rank_spread() const;
 };
 
-/// The middle value, or the mean of the two middle ones; NaN for an empty list.
+/// Returns the middle value, or the mean of the two middle values; NaN for an empty list.
 [[nodiscard]] double median_of(std::vector<double> values);
 
 }  // namespace lockstep::measure

@@ -95,7 +95,8 @@ if [ $# -gt 0 ]; then take_libraries "$@"; fi
 strip --strip-unneeded "$folder"/lib/*.so* "$inside"/*.so "$folder"/bin/* 2> /dev/null || true
 
 cat > "$folder/environment" << 'END'
-# Source this. Open MPI finds its plugins and texts by these, wherever the folder lies; what is set already stays.
+# Source this file. By these variables Open MPI finds its plugins and texts, wherever the folder lies. Variables that
+# are set stay.
 lockstep_deps=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 export OPAL_PREFIX=$lockstep_deps OPAL_SYSCONFDIR=$lockstep_deps/etc/openmpi
 export PMIX_PKGLIBDIR=$lockstep_deps/lib/pmix PMIX_PKGDATADIR=$lockstep_deps/share/pmix PMIX_SYSCONFDIR=$lockstep_deps/etc

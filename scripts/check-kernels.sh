@@ -27,7 +27,7 @@ export -f compile
 export work architecture
 printf '%s\n' kernels/cuda/*.cu | xargs -P "$(build_jobs)" -I {} bash -c 'compile {}' || die "check-kernels.sh: a kernel does not compile"
 
-# The control of the last column of the table below: kernels with accesses before they wait.
+# Writes the control for the last column of the table below: kernels that access memory before they wait.
 printf 'ptxas info    : Compiling entry function \047%s\047 for\n' first second third > "$work/control.log"
 printf '%s\n' '.visible .entry first(' '@!%p1 ld.v4.f32 {%f1}, [%rd1];' 'ld.param.u64 %rd1, [a];' 'griddepcontrol.wait;' 'st.global.u32 [%rd1], 1;' \
   '.visible .entry second(' 'atom.global.add.u32 %r1, [%rd1], 1;' '.visible .entry third(' 'ld.shared.u32 %r1, [a];' 'griddepcontrol.wait;' \

@@ -1,7 +1,8 @@
 # Functions that declare tests.
 
-# lockstep_skip_tests(NAMES comm.hello_ranks ... REASON "text" [LABELS ..]): ctest entries for tests that this build cannot
-# run. ctest reports them as skipped; scripts/count-tests.awk prints the reason, which is all the output there is.
+# lockstep_skip_tests(NAMES comm.hello_ranks ... REASON "text" [LABELS ..]): adds ctest entries for tests that this
+# build cannot run. ctest reports them as skipped; scripts/count-tests.awk prints the reason, which is their whole
+# output.
 function(lockstep_skip_tests)
   cmake_parse_arguments(T "" "REASON" "NAMES;LABELS" ${ARGN})
   foreach(name IN LISTS T_NAMES)
@@ -13,8 +14,8 @@ endfunction()
 set(LOCKSTEP_NO_MPI "needs MPI, this build has none")
 set(LOCKSTEP_NO_CUDA "needs the CUDA toolkit, this build has none")
 
-# lockstep_add_test_entry(NAME COMMAND .. [TIMEOUT s] [LABELS ..] [ENVIRONMENT ..] [PROCESSORS n]): an entry of ctest, which has the label
-# of its floor.
+# lockstep_add_test_entry(NAME COMMAND .. [TIMEOUT s] [LABELS ..] [ENVIRONMENT ..] [PROCESSORS n]): adds an entry of
+# ctest, with the label of its floor.
 function(lockstep_add_test_entry name)
   cmake_parse_arguments(E "" "TIMEOUT;PROCESSORS" "COMMAND;LABELS;ENVIRONMENT" ${ARGN})
   set(timeout 240)
@@ -22,11 +23,11 @@ function(lockstep_add_test_entry name)
     set(timeout ${E_TIMEOUT})
   endif()
   if(LOCKSTEP_SANITIZE)
-    math(EXPR timeout "3 * ${timeout}")  # checked code, on a slow machine
+    math(EXPR timeout "3 * ${timeout}")  # allows for code with sanitizers on a slow machine
   endif()
   string(REGEX REPLACE "\\..*" "" floor ${name})
   add_test(NAME ${name} COMMAND ${E_COMMAND})
-  # The long ones begin first, so that none of them is left over for one processor.
+  # Long tests begin first, so that none of them runs alone at the end.
   set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout} COST ${timeout} LABELS "${floor};${E_LABELS}"
     ENVIRONMENT "${E_ENVIRONMENT}")
   if(E_PROCESSORS)
@@ -34,7 +35,7 @@ function(lockstep_add_test_entry name)
   endif()
 endfunction()
 
-# A GoogleTest program, test_FLOOR_NAME for NAME floor.name.
+# Adds a GoogleTest program: test_FLOOR_NAME for floor.name.
 function(lockstep_add_test_program name)
   cmake_parse_arguments(P "" "" "SOURCES;LINK" ${ARGN})
   string(REPLACE "." "_" target test_${name})

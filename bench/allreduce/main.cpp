@@ -5,10 +5,10 @@
 //   mpirun -np 4 bench_allreduce
 //
 // Host tensors are sent over MPI, tensors on GPUs over NCCL, on a stream of high priority.
-// Four kinds of rows: one collective of one size; the same captured in a CUDA graph (NCCL); the all-reduces of a
-// model's gradient buckets, back to back; and an all-reduce at the same time as matrix products. algbw and busbw are
-// those of nccl-tests (measure/collectives.hpp). percent_of_copy is busbw relative to a copy (bytes read + bytes
-// written) while all ranks copy at once.
+// There are four kinds of rows: one collective of one size; the same captured in a CUDA graph (NCCL); the all-reduces
+// of a model's gradient buckets, one after the other; and an all-reduce at the same time as matrix products. algbw and
+// busbw are defined as in nccl-tests (measure/collectives.hpp). percent_of_copy is busbw relative to a copy (bytes read
+// + bytes written) while all ranks copy at once.
 
 #include <algorithm>
 #include <cmath>
@@ -60,7 +60,8 @@ struct Options {
 
 class CollectiveBenchmarks {
  public:
-  /// gpus: tensors are on these GPUs and are sent over NCCL; nullptr: host tensors, over MPI.
+  /// gpus: the tensors are on these GPUs and are sent over NCCL; nullptr: the tensors are on the host and are sent over
+  /// MPI.
   CollectiveBenchmarks(comm::Session& session, const Options& options, comm::GpuRanks* gpus)
       : session_(session),
         options_(options),
@@ -160,7 +161,7 @@ class CollectiveBenchmarks {
     return copy_;
   }
 
-  /// Returns the counters of one call that delivers `bytes` bytes.
+  /// Returns the values per call for a call that delivers `bytes` bytes.
   Timed timed_of(Collective collective, std::int64_t bytes) {
     const auto payload = static_cast<double>(bytes);
     const double traffic = payload * measure::bus_factor(collective, session_.size()).value_or(kDoesNotApply);
@@ -177,7 +178,7 @@ class CollectiveBenchmarks {
   void add(std::vector<Case>& all, const CollectiveCase& item, Stream& stream, std::int64_t bytes) {
     const std::string name = measure::collective_name(grad(), stream, item, bytes);
     if (!all.empty() && all.back().name == name) {
-      return;  // too small for a part for each rank: rounded up to the size before
+      return;  // each rank must get a part, so this size was rounded up to the size before
     }
     all.push_back({name, [this, item, &stream, bytes] { return open(item, stream, bytes); }});
   }
@@ -236,7 +237,7 @@ class CollectiveBenchmarks {
     return gradients_;
   }
 
-  /// Opens a case in which one call is all all-reduces of a step, in the order in which they start.
+  /// Opens a case. One call makes all all-reduces of a step, in the order in which they start in a step.
   Timed open_buckets(const std::vector<comm::Bucket>& buckets, Stream& stream) {
     const std::int64_t elements = buckets.back().end;
     const auto arena = std::make_shared<Tensor>(Tensor::zeros(context(), Shape{elements}, DType::f32));
@@ -276,12 +277,12 @@ class CollectiveBenchmarks {
   std::vector<comm::GradientRange> gradients_;
 };
 
-/// True for `--devices auto` in a build without NCCL, which cannot all-reduce on GPUs.
+/// True for `--devices auto` in a build without NCCL: such a build cannot all-reduce on GPUs.
 bool auto_without_nccl(const DeviceRequest& devices) {
   return std::holds_alternative<DeviceRequest::Automatic>(devices.form()) && !comm::has_nccl();
 }
 
-/// Returns this rank's GPU or the CPU; the CPU also for `auto` in a build without NCCL.
+/// Returns this rank's GPU, or the CPU. Without NCCL `auto` means the CPU.
 comm::RankDevice place(comm::Session& session, const DeviceRequest& devices) {
   return auto_without_nccl(devices) ? comm::RankDevice{} : comm::place_rank(session, devices);
 }

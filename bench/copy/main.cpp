@@ -48,7 +48,7 @@ class CopyBenchmarks {
         options_(options),
         gpus_(std::move(gpus)),
         threads_(options.threads > 0 ? options.threads : comm::cpu_share(session).threads()) {
-    if (session.size() == 1) {  // several ranks need the same rows, and their nodes may differ
+    if (session.size() == 1) {  // several ranks need the same rows, but the ranks' nodes may differ
       nodes_ = measure::usable_nodes(numa_nodes(), ProcessorSet::of_this_thread());
     }
     session.agree([&] {
@@ -60,7 +60,7 @@ class CopyBenchmarks {
 
   [[nodiscard]] int threads() const { return threads_; }
 
-  /// Returns the kinds of rows that are missing on this machine or with these ranks, and why.
+  /// Returns the kinds of rows that are missing on this machine or with this number of ranks, each with the reason.
   [[nodiscard]] std::string left_out() const {
     std::string text;
     const auto add = [&](const char* what) { text += concat(text.empty() ? "" : "; ", what); };
@@ -123,7 +123,7 @@ class CopyBenchmarks {
   }
 
  private:
-  /// Returns the bench with the memory of a path; successive sizes of one path share it.
+  /// Returns the bench, with memory for `path`. Successive sizes of one path share the bench.
   measure::CopyBench& bench_of(const CopyPath& path, std::int64_t bytes) {
     if (path.name != name_ || bytes > bytes_) {
       bench_.reset();
@@ -152,7 +152,7 @@ class CopyBenchmarks {
     all.push_back({"copy/" + measure::copy_name(path, size), [this, path, size] { return open(path, size); }});
   }
 
-  /// Returns the GPU of a path, for two GPUs the sender; nullopt for a path inside the host.
+  /// Returns the GPU of a path; for a path between two GPUs, the sender. nullopt for a path inside the host.
   static std::optional<Device> gpu_of(const CopyPath& path) {
     for (const measure::CopyEnd* end : {&path.from, &path.to}) {
       if (end->memory == measure::Memory::device) {
@@ -164,7 +164,8 @@ class CopyBenchmarks {
 
   enum class Beside : unsigned char { matmul, all_reduce };
 
-  /// Makes the load that runs at the same time as a copy: on the path's GPU, on its own stream, or on the host.
+  /// Makes the load that runs at the same time as a copy. The load runs on the path's GPU, on a stream of its own, or
+  /// on the host.
   bench::Neighbour neighbour(const CopyPath& path, Beside beside) {
     constexpr std::int64_t kHostBytes = 4 * kMiB;
     constexpr std::int64_t kGpuBytes = 32 * kMiB;
@@ -208,7 +209,7 @@ class CopyBenchmarks {
   int threads_;
   std::vector<NumaNode> nodes_;
   std::optional<comm::GpuRanks> nccl_;  ///< NCCL's communicator; made at first use, for several ranks with GPUs
-  bool can_multiply_ = true;            ///< every GPU has a matrix product
+  bool can_multiply_ = true;            ///< true if every GPU has a matrix product
   std::optional<measure::CopyBench> bench_;
   std::string name_;
   std::int64_t bytes_ = 0;

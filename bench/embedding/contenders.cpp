@@ -29,7 +29,7 @@ namespace lockstep::bench {
 namespace {
 
 constexpr std::int64_t kBoxes = 64;
-constexpr std::int64_t kCells = 8 * 8 * 8;  ///< cells of a box
+constexpr std::int64_t kCells = 8 * 8 * 8;  ///< number of cells in a box
 constexpr int kCallsOfAThread = 20;
 
 void ok(lockstep_status status) {
@@ -39,7 +39,7 @@ void ok(lockstep_status status) {
 template <class T>
 constexpr lockstep_dtype kType = std::is_same_v<T, float> ? LOCKSTEP_F32 : LOCKSTEP_F64;
 
-/// A context with one thread and the model on it, through the C interface only.
+/// A context with one thread and the model in it, made through the C interface only.
 template <class T>
 class Host {
  public:
@@ -76,7 +76,7 @@ class Host {
   lockstep_model model_ = nullptr;
 };
 
-/// A view (n, features) of the host program's memory.
+/// A view of shape (n, features) of the host program's memory.
 template <class T>
 class Rows {
  public:
@@ -163,7 +163,7 @@ void require_close(const std::vector<T>& found, const std::vector<T>& expected, 
   }
 }
 
-/// Returns the result of plain loops for samples<T>(n).
+/// Returns the outputs for samples<T>(n), computed by plain loops.
 template <class T>
 std::vector<T> expected(std::int64_t n) {
   Network<T> network(n);
@@ -171,7 +171,8 @@ std::vector<T> expected(std::int64_t n) {
   return network.result();
 }
 
-/// Makes a contender of a call that writes `result`, one number per sample; runs it once and compares the result.
+/// Makes a contender of a call that writes `result`, one number per sample. Runs the call once and compares `result`
+/// with plain loops.
 template <class T>
 Contender checked(std::function<void()> call, const std::vector<T>& result, const std::string& what) {
   call();
@@ -186,7 +187,7 @@ Contender in_cpp(const std::string& way, std::int64_t n) {
   return checked<T>([network, call = std::move(call)] { call(); }, network->result(), way);
 }
 
-/// Returns a call of lockstep_infer for all samples of the program.
+/// Returns a function that calls lockstep_infer for all samples of the program.
 template <class T>
 std::function<void()> infer(const std::shared_ptr<Embedded<T>>& program) {
   return [program] { ok(lockstep_infer(program->host.model(), program->in.view(), program->out.view(), nullptr)); };
@@ -243,7 +244,7 @@ Contender in_torch(std::int64_t n) {
   return checked<T>(call, program->y, "torch");
 }
 
-/// Threads that compute together in turns. They wait between the turns, so that starting threads is not timed.
+/// Threads that compute together, one turn at a time. They wait between turns, so that starting threads is not timed.
 template <class T>
 class Team {
  public:

@@ -13,32 +13,32 @@ namespace lockstep::bench {
 
 /// One way to compute the network.
 struct Contender {
-  std::function<void()> call{};  ///< owns everything that it uses; empty: it cannot run here
+  std::function<void()> call{};  ///< owns everything that it uses; empty: this contender cannot run here
   std::string missing{};         ///< reason why `call` is empty
   double samples = 0;            ///< samples per call
 };
 
-/// Returns "c", "cpp", "plain", "exact", "fortran", "torch".
+/// Returns the names of the contenders: "c", "cpp", "plain", "exact", "fortran", "torch".
 [[nodiscard]] const std::vector<std::string>& ways();
-/// Makes a contender for n samples on one thread. UsageError for an unknown way; Error when a result differs from that
-/// of plain loops.
+/// Makes the contender `way` for n samples on one thread. Throws UsageError for an unknown way; Error when a result
+/// differs from the result of plain loops.
 template <class T>
 [[nodiscard]] Contender make_contender(const std::string& way, std::int64_t n);
 
-/// Makes a contender for 64 boxes of 8 x 8 x 8 cells: by lockstep_infer_many, or as one view of all cells.
+/// Makes a contender for 64 boxes of 8 x 8 x 8 cells. many: by lockstep_infer_many; otherwise by one view of all cells.
 template <class T>
 [[nodiscard]] Contender make_boxes(bool many);
 
-/// Makes a contender of threads with a context and a shared model each. Every thread computes 20 times 1024 samples,
-/// all threads at the same time.
+/// Makes a contender of several threads, each with its own context and a shared model. Every thread computes 20 times
+/// 1024 samples, all threads at the same time.
 template <class T>
 [[nodiscard]] Contender make_threads(int threads);
 
-/// Returns lockstep_infer for any number of samples, with a model that was prepared once for 1024 samples.
+/// Returns a function that calls lockstep_infer for n samples, with a model that was prepared once for 1024 samples.
 template <class T>
 [[nodiscard]] std::function<void(std::int64_t n)> make_any();
 
-/// Returns "2.6.0", or the reason why there is no libtorch.
+/// Returns libtorch's version, such as "2.6.0", or the reason why there is no libtorch.
 [[nodiscard]] std::string torch_version();
 
 }  // namespace lockstep::bench

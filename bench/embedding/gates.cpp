@@ -30,7 +30,7 @@ using Calls = std::vector<std::function<void()>>;
 
 constexpr int kRounds = 31;
 
-/// Returns the processor time of this thread, for calls that one thread computes: the time of other programs does not
+/// Returns the processor time of this thread. For calls that one thread computes: the time of other programs does not
 /// count.
 double seconds_of_thread() {
   timespec now{};
@@ -41,8 +41,8 @@ double seconds_of_clock() {
   return std::chrono::duration<double>(measure::Clock::now().time_since_epoch()).count();
 }
 
-/// Returns the seconds of one call of each function: the median over the rounds. In a round each function is repeated
-/// for about `seconds` seconds.
+/// Returns the seconds of one call of each function: the median over the rounds. In a round each function in turn is
+/// repeated for about `seconds` seconds.
 std::vector<double> in_turns(const Calls& calls, int rounds = kRounds, double seconds = 1e-3,
                              double (*now)() = seconds_of_thread) {
   const auto time = [now](const std::function<void()>& call, std::int64_t repeats) {
@@ -117,7 +117,7 @@ std::string type_name() {
   return std::is_same_v<T, float> ? "f32" : "f64";
 }
 
-/// Checks n samples in C against plain loops; with `overheads` also against C++ and Fortran.
+/// Checks n samples in C against plain loops; if `overheads`, also against C++ and Fortran.
 template <class T>
 void check_size(Gates& gates, std::int64_t n, double of_plain, bool overheads) {
   const std::string name = concat(type_name<T>(), "/n:", n);
@@ -146,9 +146,9 @@ void check_size(Gates& gates, std::int64_t n, double of_plain, bool overheads) {
   }
 }
 
-/// Checks every n, after one lockstep_model_prepare, against a plan of exactly n samples. A ratio near the limit is
-/// measured again, for longer and with a plan at another address, as noise or the address may be the reason. The least
-/// ratio counts.
+/// Checks every n, after one lockstep_model_prepare, against a plan of exactly n samples. If a ratio is near the limit,
+/// noise or an address may be the reason: it is measured again, for longer and with a plan at another address. The
+/// smallest ratio counts.
 template <class T>
 void check_every(Gates& gates) {
   constexpr double kLimit = 1.5;
@@ -189,7 +189,8 @@ void check_boxes(Gates& gates) {
   }
 }
 
-/// Checks the time of 8 threads against one thread. Each thread does the same work, so ideally both times are equal.
+/// Checks the time of 8 threads against the time of one. Each thread does the same work, so ideally both times are
+/// equal.
 void check_threads(Gates& gates) {
   constexpr int kThreads = 8;
   const std::string name = concat("f32/threads:", kThreads, " over one");

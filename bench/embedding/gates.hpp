@@ -4,10 +4,10 @@
 
 namespace lockstep::bench {
 
-/// Limits on the cost of a call of the C interface relative to other contenders. The calls take turns, so that other
-/// work of the machine disturbs all alike; medians are compared. For a quiet machine.
+/// Options of the gates: limits on the cost of a call of the C interface relative to other contenders. The calls take
+/// turns, so that other work of the machine disturbs all alike; medians are compared. For a quiet machine.
 struct GateOptions {
-  std::string chosen = ".";  ///< regular expression: gates whose name contains a match
+  std::string chosen = ".";  ///< regular expression; a gate is chosen if its name contains a match
   double slack = 1;          ///< factor of all limits
 };
 
@@ -16,7 +16,8 @@ struct GateReport {
   int failed = 0;
 };
 
-/// Measures and checks the chosen gates. UsageError for an invalid expression, and for one that matches no gate.
+/// Measures and checks the chosen gates. Throws UsageError for an invalid expression, and for an expression that
+/// matches no gate.
 [[nodiscard]] GateReport check_gates(const GateOptions& options);
 
 }  // namespace lockstep::bench

@@ -59,7 +59,7 @@ void add_cases(std::vector<Case>& all, const std::string& type) {
 }
 
 struct Options {
-  std::string gates{};  ///< regular expression of --gates; empty: run the benchmarks
+  std::string gates{};  ///< regular expression of --gates; empty: the benchmarks run
   double slack = 1;
 };
 

@@ -31,7 +31,7 @@ inline nn::Model mlp() {
   return b.build();
 }
 
-/// Computes y = w x + b for each sample: x (n, in), w (out, in), b (out), y (n, out).
+/// Computes y = w x + b for each sample, then tanh if `tanh`. Shapes: x (n, in), w (out, in), b (out), y (n, out).
 template <class T>
 [[gnu::noinline]] void layer(const std::vector<T>& x, const std::vector<T>& w, const std::vector<T>& b,
                              std::vector<T>& y, std::int64_t n, std::int64_t in, std::int64_t out, bool tanh) {
@@ -46,7 +46,7 @@ template <class T>
   }
 }
 
-/// Returns n different samples, (n, kInputs).
+/// Returns n different samples, of shape (n, kInputs).
 template <class T>
 std::vector<T> samples(std::int64_t n) {
   std::vector<T> x(static_cast<std::size_t>(n * kInputs));
@@ -56,8 +56,8 @@ std::vector<T> samples(std::int64_t n) {
   return x;
 }
 
-/// The network in one type on one thread, with memory for n samples, and the ways to compute them in C++. Each way
-/// returns a function to be timed; the Network must outlive it.
+/// The network in type T on one thread, with memory for n samples, and the ways to compute it in C++. Each way returns
+/// a function to be timed; the Network must outlive that function.
 template <class T>
 class Network {
  public:
@@ -81,14 +81,14 @@ class Network {
     }
   }
 
-  /// Returns a call of Inference::run, which splits any number of samples into plans of a few sizes.
+  /// Returns a function that calls Inference::run, which splits any number of samples into plans of a few sizes.
   [[nodiscard]] std::function<void()> run() {
     inference_ = std::make_unique<nn::Inference>(
         context_, model_, parameters_, nn::InferenceOptions{.max_batch = kMaxBatch, .plan = {.dtype = dtype_of<T>}});
     return [this] { inference_->run(in(), out()); };
   }
 
-  /// Returns a call of Plan::run with a plan of n samples, with the same copies in and out.
+  /// Returns a function that calls Plan::run with a plan of n samples, with the same copies in and out.
   [[nodiscard]] std::function<void()> exact() {
     const nn::PlanOptions options{.dtype = dtype_of<T>};
     state_ = std::make_unique<nn::StepState>(context_, n_, nn::step_layout(model_, options));
@@ -103,7 +103,7 @@ class Network {
     };
   }
 
-  /// Returns plain loops over samples, outputs and inputs, with std::tanh.
+  /// Returns a function of plain loops over samples, outputs and inputs, with std::tanh.
   [[nodiscard]] std::function<void()> plain() {
     return [this] {
       layer(in_, weights_[0], weights_[1], hidden1_, n_, kInputs, kHidden, true);
@@ -114,7 +114,7 @@ class Network {
 
   /// Returns the weight and the bias of each layer in turn, in their logical shapes.
   [[nodiscard]] const std::vector<std::vector<T>>& weights() const { return weights_; }
-  [[nodiscard]] const std::vector<T>& result() const { return out_; }  ///< (n, 1), result of the last run
+  [[nodiscard]] const std::vector<T>& result() const { return out_; }  ///< outputs of the last run, shape (n, 1)
 
  private:
   static std::vector<T> values(std::int64_t count) { return std::vector<T>(static_cast<std::size_t>(count)); }
@@ -125,9 +125,9 @@ class Network {
   std::int64_t n_;
   nn::Model model_;
   nn::ParameterSet parameters_;
-  std::vector<T> in_;       // (n, kInputs)
-  std::vector<T> out_;      // (n, 1)
-  std::vector<T> hidden1_;  // (n, kHidden)
+  std::vector<T> in_;       // inputs, shape (n, kInputs)
+  std::vector<T> out_;      // outputs, shape (n, 1)
+  std::vector<T> hidden1_;  // first hidden layer, shape (n, kHidden)
   std::vector<T> hidden2_;
   std::vector<std::vector<T>> weights_;
   std::unique_ptr<nn::Inference> inference_;

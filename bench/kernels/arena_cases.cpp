@@ -11,7 +11,8 @@
 
 namespace lockstep::bench {
 
-/// The arenas of ResNet-20 and ResNet-50, and one bucket of 25 MiB; AdamW with 16-bit gradients and a 16-bit copy.
+/// Returns cases for the arenas of ResNet-20 and ResNet-50, and one bucket of 25 MiB; AdamW with 16-bit gradients and a
+/// 16-bit copy.
 std::vector<testing::OpCase> adam_bench() {
   std::vector<testing::OpCase> items;
   const auto arena = [](std::int64_t n) {
@@ -26,12 +27,12 @@ std::vector<testing::OpCase> adam_bench() {
   return items;
 }
 
-/// A few scalars, so that the launch dominates.
+/// Returns cases for a few scalars, so that the launch dominates.
 std::vector<testing::OpCase> clip_bench() {
   return {testing::clip_case({DType::f32, 1, 4, 1024})};
 }
 
-/// A small range, the gradients of ResNet-20, and the gradients of ResNet-50.
+/// Returns cases for a small range, the gradients of ResNet-20, and the gradients of ResNet-50.
 std::vector<testing::OpCase> fill_bench() {
   std::vector<testing::OpCase> items;
   for (const std::int64_t n : {4096, 272474, 25557032}) {
@@ -40,12 +41,13 @@ std::vector<testing::OpCase> fill_bench() {
   return items;
 }
 
-/// The parameters of ResNet-50 and of GPT-2 small.
+/// Returns cases for the parameters of ResNet-50 and of GPT-2 small.
 std::vector<testing::OpCase> hash_bench() {
   return {testing::hash_case({25557032}, DType::f32), testing::hash_case({124439808}, DType::f32)};
 }
 
-/// The arenas of ResNet-20 and ResNet-50 with the networks' numbers of tensors, and one bucket of 25 MiB.
+/// Returns cases for the arenas of ResNet-20 and ResNet-50 with the networks' numbers of tensors, and one bucket of 25
+/// MiB.
 std::vector<testing::OpCase> lars_bench() {
   std::vector<testing::OpCase> items;
   for (const auto& [n, tensors] : {std::pair<std::int64_t, std::int64_t>{272474, 65}, {6553600, 40}, {25557032, 161}}) {
@@ -54,26 +56,26 @@ std::vector<testing::OpCase> lars_bench() {
   return items;
 }
 
-/// The averaged weights of ResNet-50 and of GPT-2 small.
+/// Returns cases for the averaged weights of ResNet-50 and of GPT-2 small.
 std::vector<testing::OpCase> lerp_bench() {
   return {testing::lerp_case({25557032}, DType::f32, 1e-4), testing::lerp_case({124439808}, DType::f32, 1e-4)};
 }
 
-/// A few scalars, so that the launch dominates.
+/// Returns cases for a few scalars, so that the launch dominates.
 std::vector<testing::OpCase> loss_scale_bench() {
   return {testing::loss_scale_case({.good = 7})};
 }
 
-/// Bias gradients of classifiers, one tall reduction, and for ResNet-50 the gradient norm, the sum and the search for
-/// infinities.
+/// Returns cases for bias gradients of classifiers, one tall reduction, and for ResNet-50 the gradient norm, the sum
+/// and the search for infinities.
 std::vector<testing::OpCase> reduce_bench() {
   return {testing::reduce_rows_case(128, 10, DType::f32),    testing::reduce_rows_case(256, 1000, DType::f32),
           testing::reduce_rows_case(131072, 64, DType::f32), testing::squared_norm_case(Shape{25557032}, DType::f32),
           testing::sum_case(Shape{25557032}, DType::f32),    testing::all_finite_case(Shape{25557032}, DType::f32)};
 }
 
-/// The arenas of ResNet-20 and ResNet-50, and one bucket of 25 MiB, in two groups as with undecayed biases; the arena
-/// of ResNet-50 without momentum, and with 16-bit gradients and a 16-bit copy.
+/// Returns cases for the arenas of ResNet-20 and ResNet-50, and one bucket of 25 MiB, in two groups as with undecayed
+/// biases; the arena of ResNet-50 without momentum, and with 16-bit gradients and a 16-bit copy.
 std::vector<testing::OpCase> sgd_bench() {
   std::vector<testing::OpCase> items;
   const auto arena = [](std::int64_t n) {
@@ -89,7 +91,7 @@ std::vector<testing::OpCase> sgd_bench() {
   return items;
 }
 
-/// Weights of samples, of the positions of texts, and of the values of images.
+/// Returns cases for weights of samples, of the positions of texts, and of the values of images.
 std::vector<testing::OpCase> weight_sum_bench() {
   return {testing::weight_sum_case({Shape{256}}, DType::f32), testing::weight_sum_case({Shape{32, 1024}}, DType::f32),
           testing::weight_sum_case({Shape{32, 224, 224, 3}}, DType::f32)};

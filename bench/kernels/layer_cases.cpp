@@ -21,7 +21,7 @@
 
 namespace lockstep::bench {
 
-/// The hidden layer of a transformer block of width 768 (GPT-2 small), 8 sequences of 1024.
+/// Returns cases for the hidden layer of a transformer block of width 768 (GPT-2 small), 8 sequences of 1024.
 std::vector<testing::OpCase> activation_bench() {
   std::vector<testing::OpCase> items;
   for (const ops::Activation kind : testing::kActivations) {
@@ -31,13 +31,13 @@ std::vector<testing::OpCase> activation_bench() {
   return items;
 }
 
-/// A skip gradient of ResNet-20 (batch 128) and one of ResNet-50 (batch 32).
+/// Returns cases for a skip gradient of ResNet-20 (batch 128) and one of ResNet-50 (batch 32).
 std::vector<testing::OpCase> add_bench() {
   return {testing::add_case({128, 32, 32, 16}, DType::f32), testing::add_case({32, 56, 56, 256}, DType::f32)};
 }
 
-/// The shortcuts of ResNet-D and the transitions of DenseNet (2 x 2 at stride 2, batch 32), the windows of Inception (3
-/// x 3, padded), and the last layers of ResNet-20 (batch 128) and ResNet-50.
+/// Returns cases for the shortcuts of ResNet-D and the transitions of DenseNet (2 x 2 at stride 2, batch 32), the
+/// windows of Inception (3 x 3, padded), and the last layers of ResNet-20 (batch 128) and ResNet-50.
 std::vector<testing::OpCase> average_pool2d_bench() {
   std::vector<testing::OpCase> items;
   for (const testing::PoolParams& p : {testing::PoolParams{{32, 56, 56, 256}, {{2, 2}, {2, 2}}},
@@ -52,9 +52,9 @@ std::vector<testing::OpCase> average_pool2d_bench() {
   return items;
 }
 
-/// The batch norms of ResNet-20 (batch 128) and of the first and last stage of ResNet-50 (batch 32): statistics,
-/// forward with ReLU and mask, with and without a residual, and both halves of backward; in f32 and bf16. The
-/// statistics of 8 ranks.
+/// Returns cases for the batch norms of ResNet-20 (batch 128) and of the first and last stage of ResNet-50 (batch 32):
+/// statistics, forward with ReLU and mask, with and without a residual, and both halves of backward; in f32 and bf16.
+/// The statistics of 8 ranks.
 std::vector<testing::OpCase> batch_norm_bench() {
   using testing::BatchNormParams;
   std::vector<testing::OpCase> items;
@@ -78,7 +78,8 @@ std::vector<testing::OpCase> batch_norm_bench() {
   return items;
 }
 
-/// Layers 1 and 3 of ResNet-20 (batch 128), the latter with a residual: forward and backward, in f32 and bf16.
+/// Returns cases for layers 1 and 3 of ResNet-20 (batch 128), the latter with a residual: forward and backward, in f32
+/// and bf16.
 std::vector<testing::OpCase> batch_norm_fused_bench() {
   std::vector<testing::OpCase> items;
   for (const DType dtype : {DType::f32, DType::bf16}) {
@@ -93,7 +94,7 @@ std::vector<testing::OpCase> batch_norm_fused_bench() {
   return items;
 }
 
-/// Channels of ResNet-50 for which a convolution has computed the sums, so x is not read.
+/// Returns cases for channels of ResNet-50 for which a convolution has computed the sums, so x is not read.
 std::vector<testing::OpCase> batch_norm_given_bench() {
   std::vector<testing::OpCase> items;
   for (const std::int64_t channels : {64, 2048}) {
@@ -103,7 +104,7 @@ std::vector<testing::OpCase> batch_norm_given_bench() {
   return items;
 }
 
-/// The stem of ResNet-50 (batch 32): forward and both halves of backward, in f32 and bf16.
+/// Returns cases for the stem of ResNet-50 (batch 32): forward and both halves of backward, in f32 and bf16.
 std::vector<testing::OpCase> batch_norm_pool_bench() {
   std::vector<testing::OpCase> items;
   for (const DType dtype : {DType::f32, DType::bf16}) {
@@ -115,7 +116,8 @@ std::vector<testing::OpCase> batch_norm_pool_bench() {
   return items;
 }
 
-/// Transformer blocks of width 768 and their attention (GPT-2 small) on 8 sequences of 1024; a classifier's last layer.
+/// Returns cases for transformer blocks of width 768 and their attention (GPT-2 small) on 8 sequences of 1024; a
+/// classifier's last layer.
 std::vector<testing::OpCase> dropout_bench() {
   std::vector<testing::OpCase> items;
   for (const Shape& shape : {Shape{8, 1024, 768}, Shape{1, 12, 1024, 1024}, Shape{256, 4096}}) {
@@ -124,14 +126,15 @@ std::vector<testing::OpCase> dropout_bench() {
   return items;
 }
 
-/// The embedding of GPT-2 small on 8 sequences of 1024, with all ids equally frequent.
+/// Returns cases for the embedding of GPT-2 small on 8 sequences of 1024, with all ids equally frequent.
 std::vector<testing::OpCase> embedding_bench() {
   const testing::EmbeddingParams p{50257, 768, Shape{8, 1024}, true, 8};
   return {testing::embedding_forward_case(p, DType::f32),
           testing::embedding_backward_case(p, DType::f32, ops::GradMode::accumulate)};
 }
 
-/// The parameters of ResNet-50's batch norms (106 of 64 to 2048 numbers), tensors of 4 KiB, and a few large ones.
+/// Returns cases for the parameters of ResNet-50's batch norms (106 of 64 to 2048 numbers), tensors of 4 KiB, and a few
+/// large ones.
 std::vector<testing::OpCase> grouped_copy_bench() {
   std::vector<testing::GroupedPair> norms;
   const auto stage = [&](int blocks, std::int64_t width) {
@@ -152,7 +155,8 @@ std::vector<testing::OpCase> grouped_copy_bench() {
           testing::grouped_copy_case("32 MiB", {4, {Shape{8 << 20}, DType::f32}})};
 }
 
-/// Transformer blocks of width 768 (GPT-2 small) on 8 sequences of 1024, and of width 4096 on 2048 tokens.
+/// Returns cases for transformer blocks of width 768 (GPT-2 small) on 8 sequences of 1024, and of width 4096 on 2048
+/// tokens.
 std::vector<testing::OpCase> layer_norm_bench() {
   std::vector<testing::OpCase> items;
   for (const Shape& shape : {Shape{8192, 768}, Shape{2048, 4096}}) {
@@ -162,13 +166,14 @@ std::vector<testing::OpCase> layer_norm_bench() {
   return items;
 }
 
-/// The stem of ResNet-50 (batch 32).
+/// Returns cases for the stem of ResNet-50 (batch 32).
 std::vector<testing::OpCase> max_pool2d_bench() {
   const testing::PoolParams stem{{32, 112, 112, 64}, {{3, 3}, {2, 2}, {1, 1}, {1, 1}}};
   return {testing::max_pool2d_forward_case(stem), testing::max_pool2d_backward_case(stem)};
 }
 
-/// A rank's batch of images that a network reconstructs, with and without weights, and a table of numbers.
+/// Returns cases for a rank's batch of images that a network reconstructs, with and without weights, and a table of
+/// numbers.
 std::vector<testing::OpCase> regression_loss_bench() {
   const ops::RegressionLossOptions huber{ops::RegressionLoss::huber, 1};
   return {testing::regression_loss_case({Shape{32, 224, 224, 3}, {}, -1, true}, DType::f32),
@@ -179,7 +184,7 @@ std::vector<testing::OpCase> regression_loss_bench() {
               DType::f32)};
 }
 
-/// The first stage of ResNet-20 (batch 128) and of ResNet-50 (batch 32).
+/// Returns cases for the first stage of ResNet-20 (batch 128) and of ResNet-50 (batch 32).
 std::vector<testing::OpCase> relu_bench() {
   std::vector<testing::OpCase> items;
   for (const Shape& shape : {Shape{128, 32, 32, 16}, Shape{32, 56, 56, 256}}) {
@@ -190,12 +195,13 @@ std::vector<testing::OpCase> relu_bench() {
   return items;
 }
 
-/// The gradients of ResNet-50 and of GPT-2 small.
+/// Returns cases for the gradients of ResNet-50 and of GPT-2 small.
 std::vector<testing::OpCase> scale_bench() {
   return {testing::scale_case({25557032}, DType::f32, true), testing::scale_case({124439808}, DType::f32, true)};
 }
 
-/// Attention scores (B, heads, T, T): GPT-2 small on a sequence of 1024 with a causal mask, ViT-B/16 on 4 images.
+/// Returns cases for attention scores (B, heads, T, T): GPT-2 small on a sequence of 1024 with a causal mask, ViT-B/16
+/// on 4 images.
 std::vector<testing::OpCase> softmax_bench() {
   const Shape gpt2{1, 12, 1024, 1024};
   const Shape vit{4, 12, 197, 197};
@@ -205,15 +211,15 @@ std::vector<testing::OpCase> softmax_bench() {
           testing::softmax_backward_case(vit, DType::f32)};
 }
 
-/// CIFAR-10 and ImageNet batches of one rank.
+/// Returns cases for CIFAR-10 and ImageNet batches of one rank.
 std::vector<testing::OpCase> softmax_cross_entropy_bench() {
   return {testing::softmax_cross_entropy_case({128, 10, DType::f32, 0, -1, true}),
           testing::softmax_cross_entropy_case({64, 1000, DType::f32, 0.1, -1, true}),
           testing::softmax_cross_entropy_case({256, 1000, DType::f32, 0.1, -1, true})};
 }
 
-/// Transposed matrices; heads of attention (GPT-2 small, 8 sequences of 1024) moved before positions; channels of an
-/// activation of ResNet-50 moved last; casts; a part of every row.
+/// Returns cases for transposed matrices; heads of attention (GPT-2 small, 8 sequences of 1024) moved before positions;
+/// channels of an activation of ResNet-50 moved last; casts; a part of every row.
 std::vector<testing::OpCase> strided_copy_bench() {
   using testing::permuted_copy;
   using testing::strided_copy_case;
@@ -230,7 +236,7 @@ std::vector<testing::OpCase> strided_copy_bench() {
   return items;
 }
 
-/// The two shortcuts of ResNet-20 (batch 128).
+/// Returns cases for the two shortcuts of ResNet-20 (batch 128).
 std::vector<testing::OpCase> subsample_pad_bench() {
   std::vector<testing::OpCase> items;
   for (const testing::SubsamplePadParams& p :
@@ -242,7 +248,7 @@ std::vector<testing::OpCase> subsample_pad_bench() {
   return items;
 }
 
-/// A rank's batch of ImageNet, and tokens of GPT-2.
+/// Returns cases for a rank's batch of ImageNet, and tokens of GPT-2.
 std::vector<testing::OpCase> top_k_bench() {
   return {testing::top_k_case({256, 1000, 5}, DType::f32), testing::top_k_case({1024, 50257, 5}, DType::f32)};
 }

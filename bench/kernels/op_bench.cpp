@@ -25,7 +25,7 @@ struct Limits {
   double fma = kDoesNotApply;        ///< f32 operations per second in registers, on the host
 };
 
-/// Makes the memory and the timed call of an op.
+/// Makes the memory of an op case and the call to be timed.
 Timed timed(const testing::OpCase& item, Context& context, const Limits& limits) {
   constexpr double kSampleSeconds = 1e-3;
   const auto instance = std::make_shared<testing::OpInstance>(item, context);

@@ -11,8 +11,9 @@
 
 namespace lockstep::bench {
 
-/// Each pass of the convolutions of ResNet-20 (batch 128) and ResNet-50 (batch 8) with every choice that the host has,
-/// in f32 and bf16, weight reorders included; with a GPU, also with the best guess of each of its providers.
+/// Returns cases for each pass of the convolutions of ResNet-20 (batch 128) and ResNet-50 (batch 8) with every choice
+/// that the host has, in f32 and bf16, weight reorders included; with a GPU, also with the best guess of each of its
+/// providers.
 std::vector<testing::OpCase> conv2d_bench() {
   CpuContext context;
   std::vector<testing::OpCase> items;
@@ -61,9 +62,9 @@ testing::OpCase in_two_passes(const ops::MatmulDesc& desc, const std::string& ch
 
 }  // namespace
 
-/// The three products of the last layers of ResNet-20 and ResNet-50, one large square, and the hidden layer of a
-/// perceptron and of a transformer with their activation, in one pass and in two; in f32 and bf16, with every choice
-/// that the host has and, with a GPU, the best guess of each of its providers.
+/// Returns cases for the three products of the last layers of ResNet-20 and ResNet-50, one large square, and the hidden
+/// layer of a perceptron and of a transformer with their activation, in one pass and in two; in f32 and bf16, with
+/// every choice that the host has and, with a GPU, the best guess of each of its providers.
 std::vector<testing::OpCase> matmul_bench() {
   CpuContext context;
   std::vector<testing::OpCase> items;
@@ -86,7 +87,7 @@ std::vector<testing::OpCase> matmul_bench() {
     d.transpose_b = transpose_b;
     for (const DType dtype : {DType::f32, DType::bf16}) {
       d.dtype = dtype;
-      d.accumulator_output = transpose_a;  // the gradient of weights
+      d.accumulator_output = transpose_a;  // a transposed `a` means a gradient of weights
       for_each_choice(d, [&](const std::string& choice) { items.push_back(testing::matmul_case(d, choice)); });
     }
   };
@@ -101,9 +102,9 @@ std::vector<testing::OpCase> matmul_bench() {
     }
   };
   const auto add_linear = [&](std::int64_t batch, std::int64_t in, std::int64_t out) {
-    add(batch, out, in, false, true);   // forward
-    add(batch, in, out, false, false);  // backward_data
-    add(out, in, batch, true, false);   // backward_weights
+    add(batch, out, in, false, true);   // product of a forward
+    add(batch, in, out, false, false);  // product of a backward_data
+    add(out, in, batch, true, false);   // product of a backward_weights
   };
   add_linear(128, 64, 10);
   add_linear(32, 2048, 1000);
@@ -113,8 +114,8 @@ std::vector<testing::OpCase> matmul_bench() {
   return items;
 }
 
-/// The epilogues after the products of a transformer block of width 768 (GPT-2 small) on 8 sequences of 1024: the
-/// hidden layer, and the projection that is added to the block's input.
+/// Returns cases for the epilogues after the products of a transformer block of width 768 (GPT-2 small) on 8 sequences
+/// of 1024: the hidden layer, and the projection that is added to the block's input.
 std::vector<testing::OpCase> linear_epilogue_bench() {
   using ops::Activation;
   using testing::LinearEpilogueParams;
@@ -128,7 +129,7 @@ std::vector<testing::OpCase> linear_epilogue_bench() {
   return items;
 }
 
-/// The largest convolution of ResNet-50 (512 x 4608) and the embedding of GPT-2 small, rank 2.
+/// Returns cases for the largest convolution of ResNet-50 (512 x 4608) and the embedding of GPT-2 small, rank 2.
 std::vector<testing::OpCase> low_rank_bench() {
   std::vector<testing::OpCase> items;
   for (const Shape& shape : {Shape{512, 4608}, Shape{50257, 768}}) {
@@ -139,7 +140,7 @@ std::vector<testing::OpCase> low_rank_bench() {
   return items;
 }
 
-/// The arena of ResNet-50, and square matrices: 12 of GPT-2 small's width, 4 of ResNet-50's largest.
+/// Returns cases for the arena of ResNet-50, and square matrices: 12 of GPT-2 small's width, 4 of ResNet-50's largest.
 std::vector<testing::OpCase> muon_bench() {
   return {testing::muon_direction_case({25557032, DType::f32, testing::many_segments(25557032, 161), 0}, {}),
           testing::muon_polynomial_case(12, 768, DType::f32), testing::muon_polynomial_case(4, 2048, DType::f32)};

@@ -40,7 +40,7 @@ using namespace lockstep;
 using bench::Case;
 using bench::Timed;
 
-/// Reads the samples of epoch 0 one after the other, then those of epoch 1, and so on.
+/// Reads the samples of epoch 0 one after the other, then the samples of epoch 1, and so on.
 class Reader {
  public:
   Reader(std::unique_ptr<nn::Dataset> set, nn::PicturesOn where)
@@ -71,7 +71,7 @@ Timed timed(std::unique_ptr<nn::Dataset> set, nn::PicturesOn where = nn::Picture
   const auto reader = std::make_shared<Reader>(std::move(set), where);
   Timed timed;
   timed.work.start = [reader] { reader->next(); };
-  timed.work.start();  // makes the objects of the first use
+  timed.work.start();  // warms up: the first call makes objects
   timed.sample_seconds = 1e-4;
   timed.per_call = {{"images_per_second", 1}};
   return timed;
@@ -138,7 +138,7 @@ void put_photos(const std::string& folder) {
   }
 }
 
-/// Adds the cases of pictures. spec: the value of --data, in `photos`. kind: a part of the cases' names.
+/// Adds cases that read images from files. spec: the value of --data, in `photos`. kind: a part of the cases' names.
 void add_pictures(std::vector<Case>& all, const std::shared_ptr<testing::TemporaryFolder>& photos,
                   const std::string& kind, const std::string& spec) {
   for (const Named& step : steps(0)) {
@@ -157,7 +157,7 @@ void add_pictures(std::vector<Case>& all, const std::shared_ptr<testing::Tempora
   }
 }
 
-/// Adds a case of the loader's work when a device does the rest (`where`).
+/// Adds a case of the loader's work when a device resizes, or decodes and resizes, the images (`where`).
 void add_deferred(std::vector<Case>& all, const std::shared_ptr<testing::TemporaryFolder>& photos,
                   const std::string& kind, const std::string& spec, nn::PicturesOn where) {
   all.push_back({concat("loader/", kind, "/224/", name_of(where)),

@@ -78,7 +78,7 @@ class Product {
   [[nodiscard]] const TensorView& result() const { return c_; }
   [[nodiscard]] Context& context() const { return context_; }
 
-  /// Computes the product once. StateError unless every element is n.
+  /// Computes the product once. Throws StateError unless every element is n.
   void check() {
     enqueue();
     std::vector<float> values(static_cast<std::size_t>(c_.shape().numel()));
@@ -118,7 +118,7 @@ class StagedProduct {
     product_.enqueue();
     copy(product_.context(), product_.result(), host(c_));
   }
-  /// Computes and copies once. StateError as Product::check().
+  /// Computes and copies once. StateError as for Product::check().
   void check() {
     enqueue();
     product_.context().synchronize();
@@ -135,7 +135,7 @@ class StagedProduct {
   Buffer a_, b_, c_;
 };
 
-/// A device with a context whose work does not run in the calling thread: the CPU has a worker thread.
+/// A device with a context. Its work does not run in the calling thread: the CPU has a worker thread.
 struct Place {
   std::string name;
   Device device;
@@ -185,7 +185,8 @@ class MatmulBenchmarks {
     std::vector<Case> all;
     for (Place& place : places_) {
       place.open();
-      std::vector<std::string> providers;  // a plan with a provider's name takes its best guess
+      // Names of providers. A plan with a provider's name takes the provider's best guess.
+      std::vector<std::string> providers;
       for (const std::string& choice : ops::matmul_choices(*place.context, square(options_.min_size))) {
         const std::string provider = choice.substr(0, choice.find(':'));
         if (providers.empty() || providers.back() != provider) {
@@ -193,7 +194,7 @@ class MatmulBenchmarks {
         }
       }
       for (const std::string& choice : providers) {
-        const bool slow = choice.starts_with("reference");  // large sizes would take too long
+        const bool slow = choice.starts_with("reference");  // products of large sizes would take too long
         for (const std::int64_t n : bench::size_sweep(options_.min_size, options_.max_size, 2)) {
           if (!slow || n <= 512) {
             add_size(all, place, choice, n, /*staged=*/false);
@@ -223,7 +224,7 @@ class MatmulBenchmarks {
  private:
   static constexpr const char* kStaged = "/with_copies";
 
-  /// A product with its memory; `staged`: operands and result are in host memory.
+  /// A product with its memory. staged: operands and result are in host memory.
   struct Sized {
     Sized(Context& context, std::int64_t n, const std::string& choice, bool staged) : product(context, n, choice) {
       product.check();
@@ -258,7 +259,7 @@ class MatmulBenchmarks {
     all.push_back({concat("matmul/", place.name, "/f32/", choice, "/n:", n, staged ? kStaged : ""), open});
   }
 
-  /// Products and their norms, which a program would log.
+  /// Products, and their norms as a program would log them.
   struct Norms {
     static constexpr std::int64_t kSize = 100;
     Norms(Context& on, std::int64_t products)
@@ -270,7 +271,8 @@ class MatmulBenchmarks {
               DType::u8)),
           logged(static_cast<std::size_t>(products)) {}
 
-    /// Enqueues all products. each: copies every norm to the host and waits for it; else copies all norms at the end.
+    /// Enqueues all products. each: copies every norm to the host and waits for it; otherwise copies all norms once at
+    /// the end.
     void enqueue(bool each) {
       for (std::size_t i = 0; i < logged.size(); ++i) {
         const auto at = static_cast<std::int64_t>(i);
@@ -288,7 +290,7 @@ class MatmulBenchmarks {
     }
     void check() {
       context.synchronize();
-      for (const double value : logged) {  // 100 x 100 elements of 100
+      for (const double value : logged) {  // the product has 100 x 100 elements of value 100
         require<StateError>(value == 1e8, "a squared norm is ", value, ", expected 1e8");
       }
     }
@@ -318,8 +320,8 @@ class MatmulBenchmarks {
     }
   }
 
-  /// Makes a case in which one call is two products. Unless at_once, both run one after the other in the same place:
-  /// with all threads of the CPU, or on the first device.
+  /// Makes a case in which one call is two products. With at_once they run at the same time; otherwise one after the
+  /// other in one place: with all threads of the CPU, or on the first device.
   Timed two(Place& first, Place& second, bool at_once) {
     first.open();
     second.open();

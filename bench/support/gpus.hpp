@@ -15,9 +15,9 @@ struct ProcessGpus {
   std::shared_ptr<const UsableGpus> claims{};  ///< claims of usable:N; keep them until measuring ends
 };
 
-/// Returns the GPUs that this process measures: as the only rank all GPUs of --devices (docs/devices.md), among several
-/// ranks its own GPU. Empty on the host. UsageError on all ranks, also for cpu:N with another number of ranks;
-/// DeviceError for usable:N. Collective.
+/// Returns the GPUs that this process measures. A single rank gets all GPUs of --devices (docs/devices.md); one of
+/// several ranks gets its own GPU. Empty on the host. Throws UsageError on all ranks, also for cpu:N with another
+/// number of ranks; DeviceError for usable:N. Collective.
 [[nodiscard]] ProcessGpus gpus_of_process(comm::Session& session, const DeviceRequest& request);
 
 }  // namespace lockstep::bench

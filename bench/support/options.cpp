@@ -12,7 +12,7 @@
 #include "app/cli/command_line.hpp"
 #include "app/cli/config_file.hpp"
 
-// The suffix that the library expects after a number of seconds (bench/CMakeLists.txt).
+// The text that the library expects after a number of seconds (bench/CMakeLists.txt): "s" or nothing.
 #ifndef LOCKSTEP_BENCHMARK_SECONDS
 #define LOCKSTEP_BENCHMARK_SECONDS ""
 #endif
@@ -20,7 +20,7 @@
 namespace lockstep::bench {
 namespace {
 
-/// Returns a validator that accepts "0.5" and "0.5s" and turns both into the library's form: the number and `unit`.
+/// Returns a validator that accepts "0.5" and "0.5s", and rewrites both to the library's form: the number and `unit`.
 CLI::Validator seconds(const std::string& unit = "") {
   const auto check = [unit](std::string& text) -> std::string {
     const std::string number = text.ends_with('s') ? text.substr(0, text.size() - 1) : text;
@@ -35,9 +35,9 @@ CLI::Validator seconds(const std::string& unit = "") {
   return {check, "SECONDS"};
 }
 
-/// The library's options. Each option is passed on, given or not: else the library would read it from the environment
-/// (BENCHMARK_FILTER and so on), which may differ between ranks. --benchmark_enable_random_interleaving is not offered:
-/// it would give each rank its own order.
+/// The library's options. Each option is passed on, whether the user gave it or not. Otherwise the library would read
+/// it from the environment (BENCHMARK_FILTER and so on), which may differ between ranks.
+/// --benchmark_enable_random_interleaving is not offered: each rank would have its own order.
 class LibraryOptions {
  public:
   explicit LibraryOptions(CLI::App& app) {
@@ -107,7 +107,8 @@ struct Parsed {
   std::string text{};
 };
 
-/// Parses the command line. `config`: the file of --config. UsageError, and DataError for a file that is not TOML.
+/// Parses the command line; `config` is the file of --config. Throws UsageError, and DataError for a file that is not
+/// TOML.
 Parsed parse(const Program& program, int argc, char** argv, const lockstep::cli::ConfigFile& config) {
   Parsed parsed;
   std::string devices = "auto";

@@ -22,13 +22,13 @@ namespace lockstep::bench {
 struct RunOptions {
   const char* executable = "";         ///< argv[0]: the library keeps this pointer
   std::vector<std::string> library{};  ///< "--benchmark_...=value": all options passed to the library
-  std::string filter{};                ///< --benchmark_filter; the runner also reads this and the following ones
-  std::string out{};                   ///< --benchmark_out
-  std::string out_format{};            ///< --benchmark_out_format
-  bool list_tests = false;             ///< --benchmark_list_tests
-  bool console = true;                 ///< --benchmark_format is console: text for people
-  std::int64_t iterations = 0;         ///< --iterations
-  double max_seconds = 0;              ///< --max-seconds
+  std::string filter{};      ///< value of --benchmark_filter; the runner reads this member and the members below, too
+  std::string out{};         ///< --benchmark_out
+  std::string out_format{};  ///< value of --benchmark_out_format
+  bool list_tests = false;   ///< true with --benchmark_list_tests
+  bool console = true;       ///< --benchmark_format is console: text for people
+  std::int64_t iterations = 0;  ///< value of --iterations
+  double max_seconds = 0;       ///< value of --max-seconds
 };
 
 /// A program of benchmarks.
@@ -39,34 +39,35 @@ struct Program {
   /// --config and --version. The options may be parsed several times, into new values each time. --help has the
   /// defaults.
   std::function<void(CLI::App&)> add_options{};
-  /// Returns the ranks that the program starts when no launcher did (comm/launch/self_start.hpp); nullopt: it runs
-  /// alone. An empty function: the program runs on one rank only, UsageError for more.
+  /// Returns the ranks that the program starts when no launcher did (comm/launch/self_start.hpp); nullopt: the program
+  /// runs alone. If the function is empty, the program runs on one rank only: UsageError for more.
   std::function<std::optional<comm::RanksRequest>(const DeviceRequest&)> ranks{};
   std::function<int(comm::Session&, const DeviceRequest&, const RunOptions&)> run;
 };
 
-/// The main() of a benchmark program. Rank 0 prints --help and --version. UsageError on all ranks, printed once, for
-/// arguments that are invalid or differ between ranks.
+/// The main() of a benchmark program. Rank 0 prints --help and --version. Throws UsageError on all ranks, printed once,
+/// for arguments that are invalid or differ between ranks.
 int run_program(int argc, char** argv, const Program& program) noexcept;
 
-/// For Program::ranks: returns the N ranks of cpu:N, else nullopt, since one process measures all GPUs.
+/// Returns the N ranks of cpu:N, otherwise nullopt, since one process measures all GPUs. To be used as Program::ranks.
 [[nodiscard]] std::optional<comm::RanksRequest> host_ranks(const DeviceRequest& devices);
 
-/// Adds --threads of a rank; 0: its share of the processors.
+/// Adds --threads, the number of threads of a rank; 0: the rank's share of the processors.
 void add_threads_option(CLI::App& app, int& threads);
 
-/// Sizes in bytes from min to max, each `factor` times the one before.
+/// Sizes in bytes from min_bytes to max_bytes. Each size is `factor` times the size before.
 struct SizeOptions {
   std::int64_t min_bytes = 4;
   std::int64_t max_bytes = std::int64_t{1} << 30;
   std::int64_t factor = 4;
   std::int64_t pool_bytes = measure::kPoolBytes;
 };
-/// Adds --min-bytes, --max-bytes, --factor, --pool-bytes. held: the memory that the largest size needs, for --help.
+/// Adds --min-bytes, --max-bytes, --factor, --pool-bytes. held: text of --help on the memory that the largest size
+/// needs.
 void add_size_options(CLI::App& app, SizeOptions& options, const std::string& held);
 
-/// Returns sizes from `least` to `most`, each `factor` times the one before, the last one `most`. Pure. UsageError
-/// unless 1 <= least <= most and factor >= 2.
+/// Returns sizes from `least` to `most`, each `factor` times the size before; the last size is `most`. Pure. Throws
+/// UsageError unless 1 <= least <= most and factor >= 2.
 [[nodiscard]] std::vector<std::int64_t> size_sweep(std::int64_t least, std::int64_t most, std::int64_t factor);
 
 }  // namespace lockstep::bench

@@ -21,7 +21,7 @@ class NullReporter final : public benchmark::BenchmarkReporter {
   void ReportRuns(const std::vector<Run>& /*runs*/) override {}
 };
 
-/// Passes options to the library. UsageError for an option that the library does not take.
+/// Passes options to the library. Throws UsageError for an option that the library does not take.
 void initialize(const char* executable, std::vector<std::string> options) {
   std::string name = executable;
   std::vector<char*> words{name.data()};
@@ -34,7 +34,7 @@ void initialize(const char* executable, std::vector<std::string> options) {
   require<UsageError>(count == 1, "the benchmark library does not take '", count == 1 ? "" : words[1], "'");
 }
 
-/// Returns rank 0's names of the cases on all ranks, as a rank's own GPU may have another number.
+/// Returns, on all ranks, rank 0's names of the cases: a rank's own names may have another GPU number.
 std::vector<std::string> names_of_rank_0(comm::Session& session, const std::vector<Case>& cases) {
   std::string joined;
   for (const Case& each : cases) {
@@ -66,7 +66,7 @@ class Runner {
     }
   }
 
-  /// Returns the names that the filter selects. UsageError when it selects none.
+  /// Returns the names of the cases that the filter selects. Throws UsageError when the filter selects no case.
   [[nodiscard]] std::string chosen() const {
     NullReporter reporter;
     std::ostringstream names;
@@ -83,7 +83,7 @@ class Runner {
     return names.str();
   }
 
-  /// Passes the options of run_chosen() to the library. Only rank 0 writes the file.
+  /// Passes the options of run_chosen() to the library. The other ranks do not write the output file.
   void initialize_chosen() const {
     std::vector<std::string> arguments = options_.library;
     if (session_.rank() != 0) {
@@ -104,7 +104,7 @@ class Runner {
   }
 
  private:
-  /// Times a case. The library calls run() with more and more iterations until they last long enough.
+  /// Times a case. The library calls run() with more and more iterations until the iterations last long enough.
   void run(std::size_t index, benchmark::State& state) {
     open(index);
     if (!timed_) {
@@ -130,7 +130,7 @@ class Runner {
     count(state, samples);
   }
 
-  /// Opens the case to be timed, after destroying the previous case.
+  /// Destroys the previous case and opens the case number `index`. Does nothing if that case is open.
   void open(std::size_t index) {
     if (index_ == index) {
       return;
@@ -192,11 +192,12 @@ class Runner {
   const std::vector<Case>& cases_;
   measure::Clock::time_point begin_;
   std::optional<std::size_t> index_;
-  std::optional<Timed> timed_;  ///< the open case, number index_; empty if it is skipped
+  std::optional<Timed> timed_;  ///< the open case, number index_; empty if the case is skipped
   std::string skipped_;
 };
 
-/// DataError when the file of --benchmark_out is incomplete: the library does not check that its output was written.
+/// Throws DataError when the file of --benchmark_out is incomplete: the library does not check that its output was
+/// written.
 void require_written(const RunOptions& options) {
   if (!std::filesystem::is_regular_file(options.out)) {  // a pipe, for example
     return;

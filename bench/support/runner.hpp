@@ -26,13 +26,13 @@ struct PerCall {
 /// One case with its memory, ready to be timed.
 struct Timed {
   measure::Work work{};
-  double sample_seconds = 0;              ///< calls shorter than this are timed together, as in measure::MeasureOptions
+  double sample_seconds = 0;              ///< shorter calls are timed together, as in measure::MeasureOptions
   std::shared_ptr<measure::Load> load{};  ///< runs at the same time as the work, if given
   std::vector<PerCall> per_call{};
   std::vector<std::pair<std::string, double>> counters{};  ///< (name, value); NaN values are not reported
   std::string label{};
-  std::string skipped{};  ///< reason why this case cannot be timed here; or empty
-  /// Called after each run of the library: adds counters.
+  std::string skipped{};  ///< reason why this case cannot be timed here; empty: it can be timed
+  /// Called after each run of the library to add counters.
   std::function<void(const measure::Samples& samples, benchmark::UserCounters& counters)> after{};
 };
 
@@ -44,20 +44,20 @@ struct Neighbour {
 
 struct Case {
   std::string name;  ///< "copy/host_to_host/pageable/one_way/memcpy/1048576"; the library adds "/manual_time"
-  /// Makes memory and checks results. All ranks call open() together when the case's turn comes; the result is
-  /// destroyed before the next case is opened.
+  /// Makes memory and checks results. All ranks call open() together when the turn of the case comes. The returned
+  /// object is destroyed before the next case is opened.
   std::function<Timed()> open;
 };
 
-/// Names and values that are printed above the results and written to the context of the JSON.
+/// Names and values that rank 0 prints above the results and writes to the context of the JSON file.
 using RunContext = std::vector<std::pair<std::string, std::string>>;
 
-/// Registers the cases with Google Benchmark and runs those that the options select; rank 0 reports. The library
-/// chooses the number of iterations in each process from the time that the case reports. All ranks report the time of
-/// the slowest rank, so all choose the same number.
+/// Registers the cases with Google Benchmark and runs the selected cases; rank 0 reports. In each process the library
+/// chooses the number of iterations from the time that the case reports. All ranks report the time of the slowest rank,
+/// so all choose the same number.
 ///
-/// UsageError for a filter that selects nothing, DataError for a file that cannot be written: on all ranks, through
-/// Session::agree(). Returns the exit code.
+/// UsageError for a filter that selects nothing, and DataError for a file that cannot be written, on all ranks
+/// (Session::agree()). Returns the exit code.
 int run_cases(comm::Session& session, const RunOptions& options, const RunContext& context,
               const std::vector<Case>& cases);
 

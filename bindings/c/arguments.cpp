@@ -29,7 +29,7 @@ Device device_of(const lockstep_view& view, const char* name) {
   return Device::cuda(view.device_id);
 }
 
-/// ShapeError where the bytes between the first and the last element do not fit an address.
+/// Throws ShapeError if the distance in bytes from the first to the last element does not fit an address.
 void require_addressable(const TensorView& view, const char* name) {
   std::int64_t reach = 0;
   for (int axis = 0; axis < view.shape.rank(); ++axis) {
@@ -101,7 +101,7 @@ void each_element(const TensorView& view, Check&& check) {
 }  // namespace
 
 std::string text_of(const char* text, std::size_t length, const char* name) {
-  constexpr std::size_t kLongest = std::size_t{1} << 30;  // a longer length is likely a -1
+  constexpr std::size_t kLongest = std::size_t{1} << 30;  // a longer length is probably a -1 that became unsigned
   static_cast<void>(given(text, name));
   require<UsageError>(length <= kLongest, name, " has ", length, " bytes, expected at most ", kLongest);
   std::string result = length == 0 ? std::string(text) : std::string(text, length);

@@ -23,8 +23,9 @@ T& given(T* pointer, const char* name) {
 }
 
 /// Returns the caller's struct of options in this library's layout. Fields that a shorter struct lacks come from
-/// `defaults`. oldest: the size of the struct in the first version of this soname. UsageError for a smaller size,
-/// UnsupportedError for a struct of a newer header with bytes other than 0 after the fields that this library knows.
+/// `defaults`. oldest: the size of the struct in the first version of this soname. Throws UsageError for a smaller
+/// size, UnsupportedError for a struct of a newer header with bytes other than 0 after the fields that this library
+/// knows.
 template <class T>
 [[nodiscard]] T read_options(const T* options, const T& defaults, std::size_t oldest, const char* name) {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -43,7 +44,7 @@ template <class T>
   return result;
 }
 
-/// Writes a struct for a caller whose header says that it has `size` bytes.
+/// Copies the struct `defaults` to a caller whose header gives the struct `size` bytes.
 template <class T>
 void write_options(T* options, std::size_t size, T defaults, std::size_t oldest, const char* name) {
   static_cast<void>(given(options, name));
@@ -54,16 +55,16 @@ void write_options(T* options, std::size_t size, T defaults, std::size_t oldest,
   std::memcpy(static_cast<void*>(options), &defaults, std::min(size, sizeof(T)));
 }
 
-/// Returns the text at a pointer; length 0: the text is ended by a zero. UsageError for NULL, an empty text, or a zero
-/// within.
+/// Returns the text at a pointer; length 0: the text is ended by a zero. Throws UsageError for NULL, an empty text, or
+/// a zero within.
 [[nodiscard]] std::string text_of(const char* text, std::size_t length, const char* name);
 
-/// DTypeError for a number that is no lockstep_dtype.
+/// Returns the type of a lockstep_dtype. Throws DTypeError for other numbers.
 [[nodiscard]] DType dtype_from(lockstep_dtype dtype, const char* name);
-/// DTypeError for a type that C has no number for.
+/// Returns the number of a type in lockstep.h. Throws DTypeError for a type without a number.
 [[nodiscard]] lockstep_dtype to_c(DType dtype);
 
-/// Returns values[number], for a number of lockstep.h. UsageError for a number outside of `values`; its text has
+/// Returns values[number], for a number of lockstep.h. Throws UsageError for a number outside of `values`; its text has
 /// `first`, the name of number 0 in lockstep.h, and `last`, the end of the name of the last number.
 template <class T, std::size_t count>
 [[nodiscard]] T value_of(std::int32_t number, const T (&values)[count], const char* what, const char* first,
@@ -73,21 +74,21 @@ template <class T, std::size_t count>
   return values[number];
 }
 
-/// Returns true for 1 and false for 0; UsageError for other numbers.
+/// Returns true for 1 and false for 0. Throws UsageError for other numbers.
 [[nodiscard]] bool flag_of(std::int32_t value, const char* name);
 
-/// Returns the caller's view as a TensorView. UsageError for NULL; ShapeError for an invalid number of axes, extent or
-/// address; DTypeError; DeviceError unless the memory is on `device` or on the host.
+/// Returns the caller's view as a TensorView. Throws UsageError for NULL; ShapeError for an invalid number of axes,
+/// extent or address; DTypeError; DeviceError unless the memory is on `device` or on the host.
 [[nodiscard]] TensorView view_of(const lockstep_view* view, Device device, const char* name);
-/// view_of() for memory that is written: also ShapeError where two elements may share memory.
+/// Returns view_of() for memory that is written. Also ShapeError if two elements may share memory.
 [[nodiscard]] TensorView output_of(const lockstep_view* view, Device device, const char* name);
 [[nodiscard]] std::string_view axes_of(const lockstep_view& view);
 
-/// UsageError that names the first element that is NaN or infinite, in row-major order. UnsupportedError for memory of
-/// a GPU.
+/// Throws a UsageError that names the first element, in row-major order, that is NaN or infinite. Throws
+/// UnsupportedError for memory of a GPU.
 void require_finite(const TensorView& view, const char* name);
-/// DTypeError unless the labels are integers. DataError that names the first label outside of [least, most]; only
-/// labels in host memory are checked.
+/// Throws DTypeError unless the labels are integers, and a DataError that names the first label outside of [least,
+/// most]. Only labels in host memory are checked.
 void require_labels(const TensorView& view, std::int64_t least, std::int64_t most, const char* name);
 
 }  // namespace lockstep::c

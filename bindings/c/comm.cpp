@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::size_t kOldestOps = sizeof(lockstep_comm_ops);
 
-/// Returns the numbers of every rank (size, n), in rank order.
+/// Gathers `mine` from every rank. Returns the numbers of rank 0, then the numbers of rank 1, and so on. Collective.
 std::vector<std::int64_t> gather(comm::Communicator& communicator, std::span<std::int64_t> mine) {
   std::vector<std::int64_t> all(mine.size() * static_cast<std::size_t>(communicator.size()));
   Stream stream = Stream::host_inline();
@@ -104,7 +104,7 @@ std::unique_ptr<comm::Communicator> communicator_of(const std::shared_ptr<HostOp
   return comm::make_callback_communicator(std::move(functions));
 }
 
-/// Compares the rank and size of all ranks. UsageError on every rank when they do not fit.
+/// Throws UsageError on every rank unless place r is held by rank r, and all ranks name the same size. Collective.
 void require_ranks_fit(comm::Communicator& communicator) {
   std::int64_t mine[] = {communicator.rank(), communicator.size()};
   const std::vector<std::int64_t> all = gather(communicator, mine);

@@ -14,14 +14,14 @@ namespace lockstep::c {
 /// The object that a lockstep_comm names.
 struct CommObject {
   std::shared_ptr<ContextObject> context;
-  std::shared_ptr<comm::Communicator> communicator;  ///< for host memory
-  std::unique_ptr<comm::Communicator> gpus{};        ///< for memory of the context's GPU, of these ranks; may be null
+  std::shared_ptr<comm::Communicator> communicator;  ///< communicator for host memory
+  std::unique_ptr<comm::Communicator> gpus{};        ///< the same ranks, for memory of the context's GPU; may be null
 };
 
 /// Begins a collective entry: every rank calls it, whether its arguments are valid or not. `failure` is this rank's
-/// error, or null. StateError on all ranks when a rank calls another entry. Else rethrows `failure`, or throws
-/// PeerError with the text of a rank that failed ("agreed: rank 1: ..."). When no rank failed, compares the ranks'
-/// values of `must_be_equal`: UsageError on all ranks that names `what` if they differ.
+/// error, or null. Throws StateError on all ranks when a rank calls another entry. Otherwise rethrows `failure`, or
+/// throws PeerError with the text of a rank that failed ("agreed: rank 1: ..."). When no rank failed, compares the
+/// ranks' values of `must_be_equal`: a UsageError on all ranks names `what` if the values differ.
 void agree(comm::Communicator& communicator, const std::exception_ptr& failure, std::uint64_t must_be_equal = 0,
            const char* what = "");
 
@@ -45,7 +45,7 @@ void agree_on(comm::Communicator& communicator, Check&& check, const char* what 
 /// Returns a hash of a text, equal in every process (FNV-1a).
 [[nodiscard]] std::uint64_t number_of(std::string_view text);
 
-/// Returns the root of a broadcast, for agree_on(). UsageError unless it is a rank.
+/// Returns the root of a broadcast as a number for agree_on(). Throws UsageError unless root is a rank.
 [[nodiscard]] std::uint64_t root_of(std::int32_t root, const comm::Communicator& communicator);
 
 /// Returns the largest of the ranks' values. Collective.

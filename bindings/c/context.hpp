@@ -11,11 +11,11 @@
 
 namespace lockstep::c {
 
-/// The host program's allocator as a memory resource. One thread at a time may use it, as for its context.
+/// A memory resource over the host program's allocator. One thread at a time may use it, as for its context.
 class HostAllocator final : public MemoryResource {
  public:
   HostAllocator(const lockstep_allocator& functions, Device device) : functions_(functions), device_(device) {}
-  /// OutOfMemory when the host program's function returns NULL, UsageError when it throws.
+  /// Throws OutOfMemory when the host program's function returns NULL, UsageError when that function throws.
   void* allocate(std::size_t bytes, std::size_t alignment, Stream& stream) override;
   void deallocate(void* pointer, std::size_t bytes, std::size_t alignment, Stream& stream) noexcept override;
   [[nodiscard]] Device device() const override { return device_; }
@@ -35,8 +35,9 @@ struct ContextObject {
   /// True when work on the context's stream may be captured in a CUDA graph; false for CUDA's legacy stream.
   [[nodiscard]] bool can_be_captured() const;
 
-  std::unique_ptr<MemoryResource> host_memory;  ///< the host program's, or one with a limit; null: the context's own
-  std::unique_ptr<MemoryResource> limited;      ///< the resource under host_memory, if that has a limit
+  /// The host program's allocator or a counting resource; null: the context uses its own memory.
+  std::unique_ptr<MemoryResource> host_memory;
+  std::unique_ptr<MemoryResource> limited;  ///< resource that host_memory counts and limits; null: none
   std::unique_ptr<Context> context;
 
   /// Marks the context as used while a call runs. StateError while another thread is in a call of the context.
@@ -59,7 +60,7 @@ struct ContextObject {
     ~Call() = default;
     Call(const Call&) = delete;
     Call& operator=(const Call&) = delete;
-    /// Is called when all work of the call is enqueued.
+    /// Makes `stream` wait for the call; to be called when all work of the call is enqueued.
     void end();
 
    private:

@@ -44,7 +44,7 @@ constexpr std::array kTypes{Type{2, 16, LOCKSTEP_F16},  Type{2, 32, LOCKSTEP_F32
                             Type{4, 16, LOCKSTEP_BF16}, Type{0, 32, LOCKSTEP_I32}, Type{0, 64, LOCKSTEP_I64},
                             Type{1, 8, LOCKSTEP_U8}};
 
-/// Returns the name of a number with the number, e.g. "Metal (8)" or "unknown (99)".
+/// Returns the name of a number of DLPack, followed by the number: "Metal (8)", "unknown (99)".
 template <std::size_t N>
 std::string name_in(const std::array<const char*, N>& names, std::int64_t number) {
   const bool known = number >= 0 && number < static_cast<std::int64_t>(N);
@@ -63,7 +63,8 @@ lockstep_dtype dtype_of(const lockstep_dlpack& tensor) {
   return type->dtype;
 }
 
-/// Returns the device type of a lockstep_view for a device type of DLPack. DeviceError for others than CPU and CUDA's.
+/// Returns the device type of a lockstep_view for a device type of DLPack. Throws DeviceError unless it is CPU or one
+/// of CUDA's types.
 std::int32_t device_type_of(std::int32_t kind) {
   require<DeviceError>(kind == kCpu || kind == kCuda || kind == kCudaHost || kind == kCudaManaged,
                        "tensor: the device is ", name_in(kDeviceNames, kind),

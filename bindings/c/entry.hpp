@@ -25,7 +25,7 @@ void clear_last_error() noexcept;
 [[nodiscard]] const char* current_entry() noexcept;
 void set_current_entry(const char* name) noexcept;
 
-/// While an InCallback lives, this thread is in a function of the host program: calls of lockstep are
+/// Marks that this thread is in a function of the host program. While an InCallback lives, calls of lockstep return
 /// LOCKSTEP_ERR_STATE.
 class InCallback {
  public:
@@ -34,11 +34,11 @@ class InCallback {
   InCallback(const InCallback&) = delete;
   InCallback& operator=(const InCallback&) = delete;
 };
-/// StateError while this thread is in a callback.
+/// Throws StateError while this thread is in a callback.
 void require_outside_callback();
 
-/// Runs the body of an entry of the interface. Throws nothing, whatever body() throws: returns the status of a failure
-/// and sets the text of lockstep_last_error().
+/// Runs the body of an entry of the interface. Never throws: if body() throws, returns the status of the failure and
+/// sets the text of lockstep_last_error().
 template <class Body>
 lockstep_status entry(const char* name, Body&& body) noexcept {
   clear_last_error();

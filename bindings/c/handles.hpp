@@ -19,9 +19,9 @@ namespace detail {
 /// Makes a handle of an object. A handle consists of the number of a slot, the slot's generation and the kind, so a
 /// handle that was destroyed, is of another kind or was never made is an error. Looking up a handle takes no lock.
 [[nodiscard]] void* add_handle(HandleKind kind, std::shared_ptr<void> object);
-/// Returns the object of a handle. UsageError that names the kind, for an invalid handle.
+/// Returns the object of a handle. A UsageError names the kind if the handle is invalid.
 [[nodiscard]] const std::shared_ptr<void>& find_handle(HandleKind kind, const void* handle);
-/// Ends a handle and returns the slot's share in the object. Errors as find_handle().
+/// Ends a handle and returns the slot's share in the object. Errors as for find_handle().
 [[nodiscard]] std::shared_ptr<void> take_handle(HandleKind kind, const void* handle);
 }  // namespace detail
 
@@ -53,19 +53,20 @@ template <class Handle>
 [[nodiscard]] Handle make_handle(std::shared_ptr<typename HandleType<Handle>::Object> object) {
   return static_cast<Handle>(detail::add_handle(HandleType<Handle>::kind, std::move(object)));
 }
-/// Returns the object of a handle; UsageError for an invalid handle.
+/// Returns the object of a handle. Throws UsageError for an invalid handle.
 template <class Handle>
 [[nodiscard]] typename HandleType<Handle>::Object& object_of(Handle handle) {
   return *static_cast<typename HandleType<Handle>::Object*>(
       detail::find_handle(HandleType<Handle>::kind, handle).get());
 }
-/// Returns a share in the object of a handle; UsageError for an invalid handle.
+/// Returns a share in the object of a handle. Throws UsageError for an invalid handle.
 template <class Handle>
 [[nodiscard]] std::shared_ptr<typename HandleType<Handle>::Object> share_of(Handle handle) {
   return std::static_pointer_cast<typename HandleType<Handle>::Object>(
       detail::find_handle(HandleType<Handle>::kind, handle));
 }
-/// Ends the handle; does nothing for NULL. An object that goes with the handle is destroyed outside of every lock.
+/// Ends the handle; does nothing for NULL. If the handle had the last share, the object is destroyed outside of every
+/// lock.
 template <class Handle>
 void destroy(Handle handle) {
   if (handle != nullptr) {

@@ -30,7 +30,7 @@ void require_option(bool supported, const LayerRequest& request, std::string_vie
 }
 
 /// Returns an option with one number for each of `axes` axes. A 0 means the number in the first place; a 0 in the first
-/// place means `otherwise`. UsageError for negative numbers; with may_be_none, -1 after the first place means 0.
+/// place means `otherwise`. Throws UsageError for negative numbers; with may_be_none, -1 after the first place means 0.
 nn::AxisSizes sizes(const LayerRequest& request, int axes, const std::int32_t (&values)[3], const char* option,
                     const nn::AxisSizes& otherwise, bool may_be_none = false) {
   std::array<std::int64_t, 3> each{};

@@ -19,11 +19,11 @@ struct LayerRequest {
   lockstep_layer_options options{};
 };
 
-/// Adds the layer and returns its output. UnsupportedError for an unknown kind or an option that the kind does not
-/// have; UsageError for a number of inputs or a size that the kind does not take; and the builder's errors.
+/// Adds the layer and returns its output. Throws UnsupportedError for an unknown kind or an option that the kind does
+/// not have; UsageError for a number of inputs or a size that the kind does not take; and the builder's errors.
 nn::NodeId add_layer(nn::ModelBuilder& builder, const LayerRequest& request);
 
-/// UsageError for a number that is no LOCKSTEP_ACTIVATION_*.
+/// Returns the activation of a LOCKSTEP_ACTIVATION_*. Throws UsageError for other numbers.
 [[nodiscard]] ops::Activation activation_from(std::int32_t number);
 
 }  // namespace lockstep::c

@@ -27,7 +27,7 @@ namespace {
 
 constexpr std::size_t kOldestLayerOptions = offsetof(lockstep_layer_options, output_pad);
 constexpr std::size_t kOldestParameter = sizeof(lockstep_parameter);
-constexpr std::int64_t kSamplesUnasked = 64;  ///< least max_batch of a model without lockstep_model_prepare
+constexpr std::int64_t kSamplesUnasked = 64;  ///< least max_batch if lockstep_model_prepare() was not called
 
 lockstep_layer_options default_layer_options() {
   lockstep_layer_options options{};
@@ -56,8 +56,8 @@ nn::ModelBuilder& unfinished(ModelObject& model) {
   return *model.builder;
 }
 
-/// Makes the parameters of a model that has none; the model itself does not change. StateError for a model without
-/// layers.
+/// Makes the parameters of a model that has none; the model itself does not change. Throws StateError for a model
+/// without layers.
 std::shared_ptr<Learned> finish(const ModelObject& model) {
   require<StateError>(model.nodes.size() > 1, "the model has no layers, expected lockstep_model_add before");
   nn::ModelBuilder copy = *model.builder;
@@ -69,8 +69,8 @@ void adopt(ModelObject& model, std::shared_ptr<Learned> learned) {
   model.builder.reset();
 }
 
-/// UsageError unless the name is new, or with share = 1 the name of an earlier layer: layers of one name share
-/// parameters.
+/// Throws UsageError unless the name is new. With share = 1 the name must be that of an earlier layer: layers of one
+/// name share parameters.
 void require_name(const ModelObject& model, const LayerRequest& request) {
   const bool taken = std::find(model.names.begin(), model.names.end(), request.name) != model.names.end();
   if (flag_of(request.options.share, "options: share")) {
@@ -92,7 +92,8 @@ void prepare(ModelObject& model, std::int64_t max_batch) {
   model.inference = std::move(made);
 }
 
-/// Returns the number of samples in a view by its letters. An invalid view is found later, when it is computed.
+/// Returns the number of samples in a view: the product of the extents of axes n. Computing reports an invalid view
+/// later.
 std::int64_t samples_in(const nn::SampleView& view) {
   std::int64_t samples = 1;
   for (int axis = 0; axis < view.view.shape.rank(); ++axis) {
@@ -127,14 +128,14 @@ void infer(ModelObject& model, const lockstep_view* in, const lockstep_view* out
   if (model.inference == nullptr) {
     prepare(model, std::max(most, kSamplesUnasked));
   } else if (most > model.inference->max_batch()) {
-    // At least half as many again: a number that grows by 1 with every call is planned rarely.
+    // Plans for at least half as many samples again: a number that grows by 1 with every call is planned for rarely.
     prepare(model, std::max(most, model.inference->max_batch() * 3 / 2));
   }
   ContextObject::Call call(*model.context, stream);
   model.inference->run(model.inputs, model.outputs);
   call.end();
   if (on_host && device.kind == DeviceKind::cuda) {
-    model.context->context->synchronize();  // copies of page-locked memory have not waited
+    model.context->context->synchronize();  // copies of page-locked memory may still be running
   }
 }
 

@@ -29,7 +29,7 @@ struct Learned {
   /// Returns the properties that must be equal on ranks that train or share parameters, one per line: types, layers,
   /// parameters. The extents of samples may differ.
   [[nodiscard]] std::string contract() const;
-  /// StateError while the running statistics are stale.
+  /// Throws StateError while the running statistics are stale.
   void require_statistics() const;
 };
 
@@ -38,14 +38,14 @@ struct ModelObject {
   std::shared_ptr<ContextObject> context;
   DType dtype = DType::f32;
   std::optional<nn::ModelBuilder> builder{};
-  std::vector<nn::NodeId> nodes{};   ///< indexed by the caller's node numbers; 0: the input
+  std::vector<nn::NodeId> nodes{};   ///< nodes of the builder by the caller's node numbers; number 0: the input
   std::vector<std::string> names{};  ///< names of the layers
   std::shared_ptr<Learned> learned{};
-  std::unique_ptr<nn::Inference> inference{};  ///< uses `learned`, so it is destroyed before it
+  std::unique_ptr<nn::Inference> inference{};  ///< uses `learned`, so it is declared after it and destroyed first
   std::vector<nn::SampleView> inputs{};        ///< views of one call, kept for their memory
   std::vector<nn::SampleView> outputs{};
 
-  /// StateError before lockstep_model_initialise or _load.
+  /// Returns `learned`. Throws StateError before lockstep_model_initialise or _load.
   [[nodiscard]] Learned& finished() const;
 };
 

@@ -33,16 +33,16 @@ namespace lockstep::c {
 struct TrainerObject {
   std::shared_ptr<Learned> learned;
   std::shared_ptr<CommObject> comm;
-  std::unique_ptr<comm::Communicator> alone;  ///< exchanges nothing, for one rank; null: the step uses comm's
+  std::unique_ptr<comm::Communicator> alone;  ///< communicator of one rank that exchanges nothing; null: `comm` is used
   lockstep_trainer_options options{};
   nn::Batch batch{};  ///< batch of one call, kept for its memory
   std::unique_ptr<nn::TrainStep> step{};
   bool has_gradients = false;  ///< the arena still holds the gradients of the last update
   bool syncs = false;          ///< batch norm is over all ranks: add() is collective, running statistics are equal
 
-  /// The communicator for host tensors of the ranks that train together.
+  /// Returns the communicator for host tensors of the ranks that train together.
   [[nodiscard]] comm::Communicator& control() const { return alone != nullptr ? *alone : *comm->communicator; }
-  /// The communicator for the gradients.
+  /// Returns the communicator for the gradients.
   [[nodiscard]] comm::Communicator& gradients() const {
     return alone == nullptr && comm->gpus != nullptr ? *comm->gpus : control();
   }
@@ -104,7 +104,7 @@ nn::TrainStepOptions step_options(const lockstep_trainer_options& o, DType dtype
           .buckets = {.bucket_bytes = o.bucket_bytes}};
 }
 
-/// Returns the options and properties of the model that must be equal on all ranks, one per line.
+/// Returns one text with the options and the model's properties that must be equal on all ranks, one per line.
 std::string contract_of(const Learned& learned, const lockstep_trainer_options& o) {
   return concat("optimizer ", o.optimizer, "\nloss ", o.loss, "\nnesterov ", o.nesterov, "\nskip_non_finite ",
                 o.skip_non_finite, "\nsync_batch_norm ", o.sync_batch_norm, "\nbeta1 ", o.beta1, "\nbeta2 ", o.beta2,
@@ -195,7 +195,7 @@ nn::FieldView field_of(nn::StateField field, const lockstep_view* view, Device d
   return result;
 }
 
-/// Begins a collective entry of a trainer: agree_on() of check(). The context is in use from then on (`use`).
+/// Begins a collective entry of a trainer: calls agree_on() with check(). `use` marks the context as used from then on.
 template <class Check>
 void begin(TrainerObject& t, std::optional<ContextObject::Use>& use, Check&& check, const char* what = "") {
   agree_on(
@@ -207,7 +207,7 @@ void begin(TrainerObject& t, std::optional<ContextObject::Use>& use, Check&& che
       what);
 }
 
-/// Copies the running statistics of training to those that inference and files use.
+/// Copies the running statistics of training to the statistics that inference and files use.
 void take_statistics(TrainerObject& t) {
   const nn::ParameterSet& parameters = t.learned->parameters;
   if (parameters.buffer_arena().numel() > 0) {
@@ -224,7 +224,7 @@ void share_statistics(TrainerObject& t) {
   }
 }
 
-/// Makes t.batch of the views of a call. Throws for invalid views, and for a weight that the options do not expect.
+/// Sets t.batch to the views of a call. Throws for invalid views, and for a weight that the options do not expect.
 void take_batch(TrainerObject& t, const lockstep_view* in, const lockstep_view* target, const lockstep_view* weight) {
   const bool weighs = t.options.weights != LOCKSTEP_WEIGHTS_NONE;
   require<UsageError>(weighs == (weight != nullptr), "weight is ", weighs ? "NULL" : "given", ", expected ",

@@ -78,7 +78,7 @@ function(lockstep_fortran_module header template output)
       set(${text} "")
     endforeach()
     foreach(argument IN LISTS arguments)
-      # An argument without a name has its type's. A second name behind the first does no harm.
+      # If an argument has no name, its type becomes its name. A second name after the first does no harm.
       string(REGEX REPLACE "(lockstep_)?([a-z0-9_]+)[*]?$" "\\0 \\2" argument "${argument}")
       string(REGEX MATCH "^((const )?([a-z0-9_]+)[*]?) ([a-z0-9_]+)" all "${argument}")
       set(kind "${CMAKE_MATCH_1}")

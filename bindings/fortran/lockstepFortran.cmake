@@ -18,7 +18,8 @@ function(lockstep_add_fortran sources module)
   endif()
   target_link_libraries(lockstep_fortran PUBLIC lockstep::c)
 
-  # A C compiler of another vendor has no ISO_Fortran_binding.h: it gets a copy of this one header of the Fortran compiler.
+  # A C compiler of another vendor has no ISO_Fortran_binding.h and gets a copy of this one header from the Fortran
+  # compiler.
   check_include_file(ISO_Fortran_binding.h LOCKSTEP_C_HAS_FORTRAN_DESCRIPTORS)
   if(NOT LOCKSTEP_C_HAS_FORTRAN_DESCRIPTORS)
     execute_process(COMMAND ${CMAKE_Fortran_COMPILER} -print-file-name=include/ISO_Fortran_binding.h OUTPUT_VARIABLE header

@@ -8,18 +8,19 @@
 namespace data_parallel {
 
 /// Returns the devices that one process drives, from the option --devices and the GPUs of the machine (list_gpus()).
-/// "auto" is all GPUs, or the host without GPUs. The host counts as N devices with cpu:N, else as two, so that there is
-/// something to sum. UsageError when `gpus` cannot meet the request; StateError for usable:N (select_devices()).
+/// "auto" means all GPUs, or the host without GPUs. The host counts as N devices with cpu:N, otherwise as two, so that
+/// there are gradients to sum. Throws UsageError when `gpus` cannot meet the request; StateError for usable:N
+/// (select_devices()).
 [[nodiscard]] std::vector<lockstep::Device> devices_of(const lockstep::DeviceRequest& request,
                                                        const std::vector<lockstep::GpuInfo>& gpus);
 
 struct Devices {
   std::vector<lockstep::Device> all;
-  lockstep::UsableGpus usable{};  ///< with usable:N the claims on the GPUs; hold them while the program runs
+  lockstep::UsableGpus usable{};  ///< claims on the GPUs of usable:N; hold them while the program runs
 };
 
-/// Returns the requested devices of this machine. Looks for GPUs only when the request is not for the host. CudaError
-/// when the driver answers with an error.
+/// Returns the requested devices of this machine. Looks for GPUs only when the request is not for the host. Throws
+/// CudaError when the driver answers with an error.
 [[nodiscard]] Devices devices_here(const lockstep::DeviceRequest& request);
 
 }  // namespace data_parallel

@@ -53,8 +53,8 @@ struct Options {
   int threads = 0;
 };
 
-/// Makes a model of convolutions and a linear layer. The model has no batch norm: its statistics over a share would
-/// make the summed gradient differ from the gradient of the whole batch.
+/// Makes a model of convolutions and a linear layer. The model has no batch norm: statistics over a share of the batch
+/// would make the summed gradient differ from the gradient of the whole batch.
 nn::Model small_cnn(std::int64_t side, int classes) {
   nn::ModelBuilder b = nn::ModelBuilder::for_images("small_cnn", {side, side, 3});
   nn::NodeId x = b.relu("relu1", b.conv2d("conv1", b.input(), 16, {.kernel = 3, .pad = 1, .bias = true}));
@@ -68,7 +68,7 @@ double now_ms() {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// Milliseconds of the parts of a step, each up to the end of its work on all devices.
+/// Milliseconds of the parts of a step. Each time ends when the part's work is complete on all devices.
 struct StepTimes {
   double split = 0, compute = 0, sum = 0, update = 0;
   [[nodiscard]] double total() const { return split + compute + sum + update; }
@@ -89,7 +89,8 @@ StepTimes step(Replicas& replicas, const nn::Batch& batch, Sum how) {
   return times;
 }
 
-/// Returns the times of the median step by total time, which other work on the machine disturbs less than the mean.
+/// Returns the times of the step whose total time is the median. Other work on the machine disturbs the median less
+/// than the mean.
 StepTimes median_step(Replicas& replicas, nn::Loader& loader, std::int64_t steps, Sum how) {
   step(replicas, loader.next(), how);  // warm up
   std::vector<StepTimes> all;
@@ -111,7 +112,11 @@ std::vector<float> gradient_of(Replicas& replicas, const nn::Batch& batch, Sum h
   return host;
 }
 
-/// Returns ||a - b|| / ||b||.
+/// Returns the relative difference
+/// a - b
+/// /
+/// b
+/// .
 double relative_difference(const std::vector<float>& a, const std::vector<float>& b) {
   double difference = 0;
   double norm = 0;

@@ -40,7 +40,7 @@ Replicas::Replicas(const std::vector<Device>& devices, const nn::Model& model, c
   require<UsageError>(count >= 1, "no device is given, expected at least 1");
   require<UsageError>(settings.batch >= count, "the batch size is ", settings.batch,
                       ", expected at least one sample for each of the ", count, " devices");
-  const std::int64_t rows = nn::partition_of(settings.batch, count, 0).count;  // the largest share
+  const std::int64_t rows = nn::partition_of(settings.batch, count, 0).count;  // number of samples in the largest share
   for (const Device device : devices) {
     replicas_.push_back(std::make_unique<Replica>(device, model, rows, settings.threads, settings.plan));
   }
@@ -53,7 +53,7 @@ Replicas::~Replicas() {
   for (const auto& replica : replicas_) {
     try {
       replica->context->synchronize();
-    } catch (...) {  // a failure was reported before
+    } catch (...) {  // an earlier call has reported the failure
     }
   }
 }
@@ -63,11 +63,11 @@ void Replicas::broadcast_parameters() {
   root.context->stream().record(root.done);
   for (std::size_t d = 1; d < size(); ++d) {
     Replica& replica = at(d);
-    replica.context->stream().wait(root.done);  // until the parameters are complete
+    replica.context->stream().wait(root.done);  // waits until the parameters of device 0 are complete
     copy(*replica.context, root.parameters.values(), replica.parameters.values());
     replica.parameters.round_weights(*replica.context);
     replica.context->stream().record(replica.done);
-    root.context->stream().wait(replica.done);  // until the parameters have been copied
+    root.context->stream().wait(replica.done);  // waits until the replica has copied the parameters
   }
 }
 
@@ -105,7 +105,7 @@ void Replicas::all_reduce(Sum how) {
   }
 }
 
-// The star is simple, and slower with more devices: all 2 (N - 1) copies go through device 0, which receives the
+// A star is simple, but slower with more devices: all 2 (N - 1) copies go through device 0. Device 0 receives the
 // gradients one after the other.
 void Replicas::all_reduce_star() {
   Replica& root = at(0);
@@ -113,25 +113,25 @@ void Replicas::all_reduce_star() {
   for (std::size_t d = 1; d < size(); ++d) {
     Replica& replica = at(d);
     replica.context->stream().record(replica.done);
-    root.context->stream().wait(replica.done);  // until the replica's gradient is complete
+    root.context->stream().wait(replica.done);  // waits until the replica's gradient is complete
     copy(*root.context, replica.parameters.gradients(), root.received);
     ops::add(*root.context, sum, root.received, sum);
   }
   root.context->stream().record(root.done);
   for (std::size_t d = 1; d < size(); ++d) {
     Replica& replica = at(d);
-    replica.context->stream().wait(root.done);  // until the sum is complete and this gradient has been read
+    replica.context->stream().wait(root.done);  // waits until the sum is complete and this gradient has been read
     copy(*replica.context, sum, replica.parameters.gradients());
     replica.context->stream().record(replica.done);
   }
   for (std::size_t d = 1; d < size(); ++d) {
-    root.context->stream().wait(at(d).done);  // before the next backward overwrites the sum
+    root.context->stream().wait(at(d).done);  // waits until the sum has been read: the next backward overwrites it
   }
 }
 
-// In the first N - 1 steps each device adds to one part the same part of its left neighbour; then device d holds the
-// whole sum of part d + 1. In the next N - 1 steps the sums are passed on. Each link carries 2 (N - 1) / N of the
-// gradient. A part is summed on one device and then copied, so all devices end with the same bits.
+// In each of the first N - 1 steps, each device adds the left neighbour's part of the gradient to its own same part.
+// Then device d holds the whole sum of part d + 1. In the next N - 1 steps the sums are passed on. Each link carries 2
+// (N - 1) / N of the gradient. A part is summed on one device and then copied, so all devices end with the same bits.
 void Replicas::all_reduce_ring() {
   const std::size_t count = size();
   const auto part = [&](const TensorView& all, std::size_t index) {
@@ -139,8 +139,8 @@ void Replicas::all_reduce_ring() {
         nn::partition_of(all.numel(), static_cast<std::int64_t>(count), static_cast<std::int64_t>(index % count));
     return all.slice(0, share.begin, share.begin + share.count);
   };
-  // Before a step a device waits for the previous step of both neighbours: the left one has then made the part that is
-  // read now, and the right one has read the part that is written now.
+  // Before a step a device waits for the previous step of both neighbours: the left neighbour has then made the part
+  // that the device reads now, and the right neighbour has read the part that the device writes now.
   const auto meet = [&] {
     for (const auto& replica : replicas_) {
       replica->context->stream().record(replica->done);
@@ -167,7 +167,7 @@ void Replicas::all_reduce_ring() {
            part(at(d).parameters.gradients(), d + count - step));
     }
   }
-  meet();  // before the next backward overwrites the gradients
+  meet();  // waits for all devices before the next backward overwrites the gradients
 }
 
 void Replicas::update() {

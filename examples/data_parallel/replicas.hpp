@@ -38,9 +38,9 @@ struct Replica {
   lockstep::Event done;       ///< recorded after the last work that another device may have to wait for
 };
 
-/// How gradients are summed. star: all are added on device 0, one after the other, and the sum is copied back. ring:
-/// every device copies from its neighbour only, all at the same time, an N-th of the gradient at a time (Patarasuk and
-/// Yuan 2009).
+/// How gradients are summed. star: device 0 adds all gradients, one after the other, and the sum is copied back. ring:
+/// every device copies from its neighbour only, all at the same time, an N-th of the gradient in each step (Patarasuk
+/// and Yuan 2009).
 enum class Sum : unsigned char { star, ring };
 
 struct Settings {
@@ -51,25 +51,27 @@ struct Settings {
   lockstep::nn::PlanOptions plan{};
 };
 
-/// The replicas and the parts of a training step, in the order of their calls. All calls enqueue; synchronize() waits.
-/// UsageError for no device and for fewer samples than devices.
+/// The replicas and the parts of a training step, in the order in which they are called. All calls enqueue;
+/// synchronize() waits. Throws UsageError for no device and for fewer samples than devices.
 class Replicas {
  public:
   Replicas(const std::vector<lockstep::Device>& devices, const lockstep::nn::Model& model, const Settings& settings);
-  ~Replicas();  ///< waits: queued work reads other replicas
+  ~Replicas();  ///< waits for queued work, which may read other replicas
 
   void broadcast_parameters();  ///< copies the parameters of device 0 to all devices
   /// Copies the d-th share of the batch to device d; shares differ by at most one sample. The loss of each sample is
-  /// divided by the samples of the whole batch, so the sum over the devices is the gradient of the whole batch.
+  /// divided by the number of samples in the whole batch. The gradients of all devices therefore sum to the gradient of
+  /// the whole batch.
   void split_batch(const lockstep::nn::Batch& batch);
   void forward_backward();
   void all_reduce(Sum how);
-  void update();  ///< updates by SGD on each device; equal gradients make equal parameters, without a copy
+  void update();  ///< updates the parameters on each device by SGD; equal gradients give equal parameters, so nothing
+                  ///< is copied
   void synchronize();
 
   [[nodiscard]] std::size_t size() const { return replicas_.size(); }
   [[nodiscard]] Replica& at(std::size_t device) { return *replicas_[device]; }
-  /// Returns the bytes that all_reduce() copies between devices, all copies together.
+  /// Returns the bytes that all copies of one all_reduce() move between devices.
   [[nodiscard]] std::size_t copied_bytes() const {
     return 2 * (replicas_.size() - 1) * replicas_.front()->parameters.gradients().bytes();
   }

@@ -17,7 +17,7 @@ std::vector<nn::DamagedImage> find_damaged(comm::Session& session, const comm::C
   if (comm::Watchdog* watchdog = session.watchdog()) {
     watchdog->pause("looking for damaged images");  // reading all images takes long
   }
-  std::string found;  // names and texts, each ended by a zero
+  std::string found;  // names and error texts of damaged images, each ended by a zero
   session.agree([&] {
     for (const nn::DamagedImage& image : nn::damaged_images(data, session.size(), session.rank(), share.threads())) {
       found += image.file + '\0' + image.text + '\0';

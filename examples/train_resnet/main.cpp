@@ -63,7 +63,7 @@ int run(comm::Session& session, comm::RankContext& place, const Options& o) {
   const bool photos = !o.data.spec.starts_with("idx:");  // digits and letters change their meaning when mirrored
   nn::TrainingInputs inputs{.model = *model, .test = std::move(data.test), .class_names = std::move(data.class_names)};
   inputs.rate = train_resnet::base_rate(request.name, o.training.trainer.step.optimizer.kind);
-  // The decoder of a picture takes random parts of it, and mirrors them.
+  // The decoder of an encoded image also takes random parts and mirrors them.
   const bool folder = train_resnet::of_folder(o.data);
   const bool prepared = folder && o.data.folder.random_crops;
   inputs.augment = {

@@ -145,7 +145,7 @@ cli::Parsed<Options> parse(int argc, const char* const* argv, const cli::ConfigF
     }
   }
   o.data.folder.crop = crop_of(o.augmentation);
-  o.training.dry_run = o.training.dry_run || !o.augmentation.show_batch.empty();  // writes nothing to --out
+  o.training.dry_run = o.training.dry_run || !o.augmentation.show_batch.empty();  // a dry run writes nothing to --out
   o.data.seed = o.training.trainer.step.seed;
   if (o.image_size) {
     o.data.synthetic.height = o.data.synthetic.width = o.data.folder.image_size = *o.image_size;

@@ -49,7 +49,7 @@ nn::Model model_of(const nn::RunIdentity& saved, const std::string& checkpoint, 
     request.zero_init_residual = false;  // the values come from the checkpoint
     request.hidden = hidden == saved.options.end() ? std::vector<std::int64_t>() : sizes_in(hidden->second);
     model.emplace(nn::make_model(request));
-    std::error_code missing;  // a missing file is an error later, when it is read
+    std::error_code missing;  // set when the file is missing; reading the file reports that later
     const std::uintmax_t bytes = std::filesystem::file_size(folder + "/" + nn::kModelFile, missing);
     require<DataError>(missing || static_cast<std::uintmax_t>(model->parameter_count()) <= bytes, "model ",
                        request.name, " has ", model->parameter_count(), " parameters, and ", nn::kModelFile,

@@ -27,7 +27,7 @@ using lockstep::TensorView;
 namespace {
 
 constexpr std::int64_t kMostColumns = 8;
-constexpr std::int64_t kMostSheet = 8192;  // most pixels of a side of the PNG file, unless one image has more
+constexpr std::int64_t kMostSheet = 8192;  // largest side of the PNG file in pixels, unless one image is larger
 constexpr std::int64_t kSmallTile = 128;
 constexpr std::int64_t kGap = 2;
 constexpr std::uint8_t kGapColour = 255;
@@ -104,7 +104,7 @@ void show_batch(const nn::Dataset& train, const lockstep::ops::AugmentDesc& augm
   nn::images::Picture sheet{columns * (width * enlarged + kGap) - kGap, rows * (height * enlarged + kGap) - kGap};
   sheet.pixels.assign(static_cast<std::size_t>(sheet.width * sheet.height * 3), kGapColour);
   lockstep::CpuContext context({.threads = 1});
-  lockstep::ops::AugmentDesc seeded = augment;  // with the trainer's seed
+  lockstep::ops::AugmentDesc seeded = augment;  // `augment` with the trainer's seed
   seeded.seed = run.step.seed;
   Sample sample(train);
   const nn::Sampler::Order order = sampler.order(0);

@@ -14,24 +14,24 @@ namespace train_text {
 
 inline constexpr std::int64_t kBytes = 256;  ///< size of the vocabulary when a token is a byte
 
-/// A text, cut in two: the last tenth is for validation.
+/// A text in two parts. The last tenth is for validation.
 struct Corpus {
   std::string source;  ///< name of the source, for people
   lockstep::nn::TextFiles text;
 };
 
-/// Reads a file or a folder, as nn::read_text() does. An empty path: the documents (*.md) of the source tree of this
-/// program.
+/// Reads a file or a folder, as nn::read_text() does. An empty path means the documents (*.md) of this program's source
+/// tree.
 [[nodiscard]] Corpus read_corpus(const std::string& path);
 
-/// Windows of a text as samples: tokens (length) and labels (length), both i32. Window i begins at byte i * length; the
-/// label of a byte is the next byte. Windows do not overlap, so an epoch reads each byte once; the rest at the end of
-/// the text is in no window.
+/// Windows of a text as samples. A sample has tokens (length) and labels (length), both i32. Window i begins at byte i
+/// * length; the label of a byte is the next byte. Windows do not overlap, so an epoch reads each byte once. The bytes
+/// after the last whole window are in no window.
 class TextWindows final : public lockstep::nn::Dataset {
  public:
-  /// DataError when the text has not enough bytes for one window.
+  /// Throws DataError when the text has not enough bytes for one window.
   TextWindows(const std::string& name, std::string text, std::int64_t length);
-  /// Uses a text that `owner` keeps alive.
+  /// Makes windows of a text that `owner` keeps alive.
   TextWindows(const std::string& name, std::shared_ptr<const void> owner, std::string_view text, std::int64_t length);
 
   void read_sample(std::int64_t index, std::span<const std::span<std::byte>> out) const override;
@@ -58,13 +58,13 @@ struct TextData {
   [[nodiscard]] bool bytes() const { return unit == "byte"; }
 };
 /// Opens the data. `data`: a path for read_corpus(); or tokens:DIR, a folder for nn::find_token_files() with ids below
-/// `vocabulary`; or packed:FILE, either of them in a file of lockstep-pack, with the same windows and fingerprints.
+/// `vocabulary`; or packed:FILE, a text or tokens in a file of lockstep-pack, with the same windows and fingerprints.
 /// Throws the errors of these functions and of the windows.
 [[nodiscard]] TextData open_text(const std::string& data, std::int64_t length, std::int64_t vocabulary);
 
 /// Returns the bits that a token of `validation` costs when it is coded by the histogram of the tokens of `train`
-/// alone. One is added to each count, so that no token is impossible. A model that has learned anything needs less.
-/// Only the first 2^24 tokens of each are counted.
+/// alone. One is added to each count, so that no token is impossible. A model that has learned anything needs fewer
+/// bits. Only the first 2^24 tokens of each set are counted.
 [[nodiscard]] double histogram_bits(const lockstep::nn::Dataset& train, const lockstep::nn::Dataset& validation,
                                     std::int64_t vocabulary);
 

@@ -84,7 +84,7 @@ cli::Parsed<Options> parse(int argc, const char* const* argv, const cli::ConfigF
   o.training.trainer.step.weight_decay = 0.1;
   o.training.trainer.step.decay_all = false;
   o.training.trainer.step.optimizer.clip_norm = 1;
-  o.training.workers = 0;  // reading a window copies a few bytes
+  o.training.workers = 0;  // no reader threads: reading a window copies a few bytes
   o.training.out = "text.out";
   lockstep::Schema schema;
   describe_model(schema, o);
@@ -97,7 +97,8 @@ cli::Parsed<Options> parse(int argc, const char* const* argv, const cli::ConfigF
   o.training.chosen = schema.given(/*kept_only=*/true);
   require<UsageError>(o.width % o.heads == 0, "--heads is ", o.heads, ", expected a divisor of --width ", o.width);
   o.vocabulary_given = schema.find("vocabulary")->given;
-  if (!o.data.starts_with("tokens:") && !o.data.starts_with("packed:")) {  // packed: may hold text or tokens
+  // A packed: file may hold text or tokens; open_text() checks which.
+  if (!o.data.starts_with("tokens:") && !o.data.starts_with("packed:")) {
     require_no_vocabulary(o);
   }
   require<UsageError>(o.training.trainer.step.plan.top_k == 0, "--top-k is ", o.training.trainer.step.plan.top_k,

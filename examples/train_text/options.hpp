@@ -12,7 +12,7 @@ namespace train_text {
 
 /// The command line as given.
 struct Options {
-  std::string data;                 ///< empty: the documents of lockstep
+  std::string data;                 ///< value of --data; empty: the documents of lockstep
   std::int64_t vocabulary = 50257;  ///< size of the vocabulary of token data
   bool vocabulary_given = false;
   std::int64_t layers = 4;
@@ -26,10 +26,10 @@ struct Options {
   lockstep::nn::TrainingOptions training;
 };
 
-/// UsageError when --vocabulary was given for text.
+/// Throws UsageError when --vocabulary was given for text.
 void require_no_vocabulary(const Options& options);
 
-/// Parses the command line. UsageError with the option and the expected value. `config`: the file of --config.
+/// Parses the command line; `config` is the file of --config. A UsageError names the option and the expected value.
 [[nodiscard]] lockstep::cli::Parsed<Options> parse(int argc, const char* const* argv,
                                                    const lockstep::cli::ConfigFile& config);
 

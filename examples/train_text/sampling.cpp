@@ -19,7 +19,7 @@ namespace nn = lockstep::nn;
 
 namespace {
 
-/// Returns the token at `point`, in [0, 1), of the cumulative softmax distribution.
+/// Returns the token at which the cumulative softmax distribution of the logits passes `point`, in [0, 1).
 std::size_t token_at(std::span<const float> logits, double temperature, double point) {
   const double largest = *std::max_element(logits.begin(), logits.end());
   std::vector<double> weights;
@@ -38,7 +38,8 @@ std::size_t token_at(std::span<const float> logits, double temperature, double p
       return token;
     }
   }
-  return static_cast<std::size_t>(std::max_element(weights.begin(), weights.end()) - weights.begin());  // rounding
+  // Rounding has left the sum below `point`: returns the likeliest token.
+  return static_cast<std::size_t>(std::max_element(weights.begin(), weights.end()) - weights.begin());
 }
 
 }  // namespace
@@ -54,7 +55,8 @@ std::vector<std::int32_t> sample_tokens(lockstep::Context& context, const nn::Mo
   std::vector<std::int32_t> said = options.prompt;
   const std::size_t begin = said.size();
   for (std::int64_t i = 0; i < options.tokens; ++i) {
-    // The window holds the last tokens, then zeros while they are few: no position depends on later ones.
+    // The window holds the last tokens, then zeros if there are fewer tokens than places: no position depends on later
+    // ones.
     const std::size_t known = std::min(said.size(), window.size());
     std::fill(window.begin(), window.end(), 0);
     std::copy(said.end() - static_cast<std::ptrdiff_t>(known), said.end(), window.begin());

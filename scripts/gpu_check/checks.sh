@@ -75,8 +75,8 @@ conduct() {
     stopped="stopped after $allowed s"
   fi
   "$reader"
-  # The output of a stopped program counts. Without an error in it the check failed by a hang if it reached its own limit;
-  # else the call had no time for it. A sanitizer that reaches its limit is only slow.
+  # The output of a stopped program counts. If it shows no error, the check failed by a hang if it reached its own
+  # limit; otherwise the call had no time left for it. A sanitizer that reaches its limit is only slow.
   if [ -n "$stopped" ] && [ "$state" != failed ]; then
     if [ "$allowed" -lt "$limit" ]; then
       state=skipped skip=$((skip + 1)) detail="no time: $detail"

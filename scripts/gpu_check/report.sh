@@ -24,7 +24,8 @@ row() {
   printf -v counts '%d\t%d\t%d\t%d' "$3" "$4" "$5" "$6"
   detail=${detail:0:20000}
   {
-    # A process that was stopped in here and writes its last row would wait for itself: at most 5 s.
+    # A process that is stopped while it holds this lock and then writes its last row would wait for itself: waits at
+    # most 5 s.
     flock -w 5 9 || true
     printf '%s\t%s\t%s\t%s\n' "$name" "$2" "$counts" "$detail" >> "$files.tsv"
     printf '%s\t%s\t%s\t%s\n' "$name" "$2" "$counts" "$detail" >> "$kept/rows.tsv"

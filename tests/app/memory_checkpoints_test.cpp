@@ -1,4 +1,4 @@
-// Copies of a run's state in memory, on ranks as threads and nodes that are folders.
+// Tests copies of a run's state in memory, on ranks that are threads and nodes that are folders.
 #include <array>
 #include <cstddef>
 #include <filesystem>
@@ -29,22 +29,22 @@ namespace fs = std::filesystem;
 
 constexpr const char* kJob = "7-9";
 
-/// So many ranks on each node. Six steps are an epoch, after which there is no copy.
+/// Fixture of runs with given numbers of ranks on each node. An epoch has six steps; after its end there is no copy.
 class Copies : public TrainerTest {
  protected:
   [[nodiscard]] std::string root(int node) const { return path("node" + std::to_string(node)); }
-  /// The folder that ranks make there.
+  /// Returns the folder that ranks make on a node.
   [[nodiscard]] std::string folder(int node) const {
     return root(node) + "/lockstep-copies-" + std::to_string(::geteuid()) + "-" + kJob + ".away";
   }
 
   struct Outcome {
     std::optional<std::int64_t> found;
-    bool on = false;  ///< at the end
+    bool on = false;  ///< true: copies are on at the end
     std::vector<std::string> said;
   };
 
-  /// Goes on from the newest copy, if there is one, and trains until `steps`, with a copy after every second one.
+  /// Resumes from the newest copy, if there is one, and trains until `steps`, with a copy after every second step.
   Outcome run(const std::vector<int>& nodes, std::int64_t steps, const std::string& dir = "",
               const std::function<void(MemoryCheckpoints&)>& before = {}, bool orderly = false, bool zero1 = false) {
     std::vector<MemoryCheckpoints::Place> places;
@@ -73,7 +73,7 @@ class Copies : public TrainerTest {
             EXPECT_EQ(resume_checkpoint(copies.newest(), trainer, control, identity, progress), "");
             EXPECT_EQ(progress.position.step, *found);
           }
-          (void)comm::all_gather_value(control, 0);  // All ranks have read before the first settles, as in a program.
+          (void)comm::all_gather_value(control, 0);  // all ranks have read before the first settles, as in a program
           copies.settle(false);
           if (before) {
             before(copies);
@@ -120,7 +120,7 @@ TEST_F(Copies, TheNextStartGoesOnFromTheNewestBitForBit) {
     const std::string alone = path(concat("alone", ++number));
     const std::string restarted = path(concat("restarted", number));
     EXPECT_EQ(run(nodes, 0, alone, {}, true, trial.zero1).found, std::nullopt);
-    EXPECT_EQ(run(nodes, 9, restarted, {}, false, trial.zero1).found, std::nullopt);  // and is killed
+    EXPECT_EQ(run(nodes, 9, restarted, {}, false, trial.zero1).found, std::nullopt);  // this run is killed at its end
     const int all = static_cast<int>(nodes.size());
     for (int node = 0; node < all; ++node) {
       EXPECT_EQ(fs::exists(folder(node) + "/last"), node < 2);
@@ -168,7 +168,7 @@ TEST_F(Copies, ADamagedCopyIsLeftOutAndTheOneBeforeIsTaken) {
   fs::remove_all(root(1));
   run(nodes, 9);
   damage(folder(0) + "/last");
-  fs::remove(folder(1) + "/last/checksums.json");  // No kill leaves a copy like this.
+  fs::remove(folder(1) + "/last/checksums.json");  // no kill leaves a copy like this
   const Outcome before = run(nodes, 9);
   EXPECT_EQ(before.found, 4);
   EXPECT_EQ(before.said.size(), 2U);
@@ -209,7 +209,7 @@ TEST_F(Copies, WithoutRoomTheRunGoesOnWithoutCopies) {
   testing::expect_holds(none.said[0], {"no more copies in memory: rank 0: " + folder(0), "bytes are free, expected "});
   EXPECT_FALSE(fs::exists(folder(0) + "/last"));
   EXPECT_TRUE(run({1, 1}, 9, "", [](MemoryCheckpoints& copies) { copies.require_room(1000); }).on);
-  // A folder that cannot be written to, for root too.
+  // A folder to which not even root can write.
   for (const int node : {0, 1}) {
     fs::remove_all(root(0));
     fs::remove_all(root(1));
@@ -248,13 +248,13 @@ TEST_F(Copies, AFolderIsRemovedOnceNobodyHoldsIt) {
     EXPECT_TRUE(fs::exists(name + "/text"));
   }
   EXPECT_FALSE(fs::exists(name));
-  // What a killed process leaves; and what is not ours.
+  // The folder that a killed process leaves, and a folder that is not lockstep's.
   fs::create_directory(name);
   fs::create_directory(root(0) + "/lockstep-copies-of-mine");
   remove_abandoned_copies(root(0));
   EXPECT_FALSE(fs::exists(name));
   EXPECT_TRUE(fs::exists(root(0) + "/lockstep-copies-of-mine"));
-  // A rank's folder is not held between two starts.
+  // Between two starts no process holds a rank's folder.
   std::string away;
   {
     CopiesFolder rank("1-1", Use::start, root(0));
@@ -267,7 +267,7 @@ TEST_F(Copies, AFolderIsRemovedOnceNobodyHoldsIt) {
   ASSERT_EQ(::utimensat(AT_FDCWD, away.c_str(), old.data(), 0), 0);
   remove_abandoned_copies(root(0));
   EXPECT_FALSE(fs::exists(away));
-  // Not a folder, or no place for one.
+  // The name is a file, or the folder cannot be made there.
   std::ofstream(name) << "a file";
   EXPECT_THROW(CopiesFolder("1-1", Use::job, root(0)), FileError);
   EXPECT_THROW(CopiesFolder("1-1", Use::job, root(0) + "/missing"), FileError);

@@ -1,5 +1,5 @@
-// The options that training programs share: every refusal is one line that names the option, its value and what was
-// expected.
+// Tests the options that training programs share: every refusal is one line that names the option, its value and the
+// expectation.
 #include <sstream>
 #include <string>
 #include <vector>
@@ -17,7 +17,7 @@
 namespace lockstep {
 namespace {
 
-/// What a training program makes of a command line. options: the defaults of the program.
+/// Returns the options that a training program reads from a command line. options: the defaults of the program.
 nn::TrainingOptions parsed(const std::string& line, nn::TrainingOptions options = {}) {
   cli::LaunchOptions launch;
   Schema schema;
@@ -91,7 +91,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"--clip-value 1 --optimizer lars", {"--clip-value", "1", "lars"}},
         Refusal{"--top-k -1", {"--top-k", "-1", "at least 0"}}));
 
-/// What a file of options gives beside a command line.
+/// Returns the options of a file together with those of a command line.
 nn::TrainingOptions with_file(const std::string& toml, const std::vector<const char*>& given) {
   nn::TrainingOptions options;
   cli::LaunchOptions launch;

@@ -1,4 +1,4 @@
-// Output that does not make a run wait. Each case runs in a process whose standard output is a pipe.
+// Tests output that does not make a run wait. Each case runs in a process whose standard output is a pipe.
 #include <lockstep/app/standard_output.hpp>
 
 #include <fcntl.h>
@@ -29,7 +29,7 @@ bool never() {
   return false;
 }
 
-/// A child whose standard output is a pipe; it exits with what `body` returns.
+/// A child process whose standard output is a pipe. It exits with the result of `body`.
 struct Child {
   pid_t pid = 0;
   int output = -1;  ///< the end to read

@@ -1,5 +1,5 @@
-// The benchmarks as people call them: alone, with ranks that they start themselves, and under mpirun, on sizes that
-// cost nothing; what they write is read again.
+// Tests the benchmarks as users call them: alone, with ranks that they start themselves, and under mpirun, on tiny
+// sizes. Their files are read again.
 #include <algorithm>
 #include <fstream>
 #include <sstream>
@@ -27,7 +27,7 @@ using testing::TemporaryFolder;
 const std::string kFolder = BENCH_FOLDER;
 const std::string kMpirun = MPIRUN;
 
-/// A command with `ranks` ranks; 0: without mpirun.
+/// Runs a command with `ranks` ranks; 0: without mpirun.
 Ended run_ranks(int ranks, const std::string& command) {
   return run_command((ranks == 0 ? "" : kMpirun + " -np " + std::to_string(ranks) + " ") + command);
 }
@@ -40,7 +40,7 @@ nlohmann::json read(const std::string& path) {
   return nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
 }
 
-/// A program that finished, and the file of results that it wrote.
+/// The end of a program, and the file of results that it wrote.
 struct Measured {
   Ended ended;
   nlohmann::json root;
@@ -53,14 +53,15 @@ Measured measure(const std::string& program, const std::string& options) {
   return {std::move(ended), read(file)};
 }
 
-/// EXPECTs refusals of the programs: options begin with a program's name.
+/// Expects refusals of the programs. The options begin with a program's name.
 void expect_refusals(const std::vector<testing::Refusal>& refusals, const char* file = __builtin_FILE(),
                      int line = __builtin_LINE()) {
   testing::expect_refusals([](const std::string& call) { return run_command(kFolder + "/" + call); }, refusals, file,
                            line);
 }
 
-/// What Google Benchmark's gbench/report.py takes of a file (compare.py), by which it pairs the entries of two files.
+/// Expects the fields that Google Benchmark's gbench/report.py (compare.py) reads, by which it pairs the entries of two
+/// files.
 void expect_comparable(const nlohmann::json& root) {
   ASSERT_TRUE(root.is_object() && root.contains("context") && root.contains("benchmarks")) << root;
   EXPECT_TRUE(root["context"].at("date").is_string());
@@ -85,7 +86,8 @@ void expect_comparable(const nlohmann::json& root) {
 const std::string kTiny = " --iterations 3 --pool-bytes 65536 ";
 const std::string kSuffix = "/iterations:3/manual_time";
 
-/// What every file of runs of three iterations holds. Returns the names of the cases, without what the library adds.
+/// Checks the contents of every file of runs of three iterations. Returns the names of the cases, without the parts
+/// that the library adds.
 std::vector<std::string> expect_results(const nlohmann::json& root, int ranks) {
   expect_comparable(root);
   std::vector<std::string> names;
@@ -120,7 +122,7 @@ TEST(Ranks, MakeTheSameCallsAndReportTheSlowest) {
   }
   const TemporaryFolder folder;
   const std::string program = std::string(RANKS_PROGRAM) + " --devices cpu --benchmark_out=" + folder / "ranks.json";
-  // The library chooses the number of iterations, in each rank for itself.
+  // The library chooses the number of iterations in each rank separately.
   const Ended ended =
       run_ranks(2, program + " --benchmark_min_time=0.03 --benchmark_repetitions=2 --benchmark_filter=-fails")
           .finished();
@@ -167,7 +169,8 @@ TEST(BenchCopy, OneRank) {
                                 "--benchmark_filter=-numa");
   ended.says({"no GPU"});
   const auto names = expect_results(root, 1);
-  EXPECT_EQ(names.size(), 7U * 2 + 6 * 3 + 1);  // sizes; pieces, each waited for, once, and grouped; beside a matmul
+  // 7 * 2: sizes. 6 * 3: pieces with a wait for each, with one wait, and grouped. 1: with a matmul.
+  EXPECT_EQ(names.size(), 7U * 2 + 6 * 3 + 1);
   if (numa_nodes().size() < 2) {
     ended.says({"numa: the processors of this process are on one node"});
   }
@@ -192,7 +195,7 @@ TEST(BenchCopy, NamesAndBadInput) {
                 .output,
             listed.output)
       << "the environment decides nothing: it may differ between ranks";
-  if (!kMpirun.empty()) {  // ranks with other sizes would wait for each other for ever
+  if (!kMpirun.empty()) {  // ranks with different sizes would wait for each other without end
     const std::string program = "exec " + kFolder + "/bench_copy --devices cpu --benchmark_list_tests";
     expect_refused(run_as_ranks(kMpirun, {program, program + " --min-bytes 8"}), {"the ranks do not agree"});
   }
@@ -261,7 +264,7 @@ TEST(BenchKernels, OneRank) {
   }
   EXPECT_GT(counted, 0);
 
-  // Too late for all: the file says so, and can still be read.
+  // The time is over before the first case. The file says so, and can still be read.
   const nlohmann::json late = measure("bench_kernels", options + "relu_forward --max-seconds 1e-9").root;
   expect_comparable(late);
   ASSERT_EQ(late["benchmarks"].size(), root["benchmarks"].size());
@@ -289,7 +292,7 @@ TEST(BenchLoader, PackedFilesBesideTheFolder) {
                                       "loader/packed/pixels/224/middle"}));
 }
 
-// Every way of computing gives what plain loops give, or the program stops.
+// Every way of computing must give the result of plain loops; otherwise the program stops.
 TEST(BenchEmbedding, CasesAndGates) {
   auto [ended, root] = measure(
       "bench_embedding",
@@ -303,7 +306,7 @@ TEST(BenchEmbedding, CasesAndGates) {
       there.push_back(each);
     }
   }
-  for (const std::string& reason : missing) {  // A build that lacks a way of computing says so.
+  for (const std::string& reason : missing) {  // a build that lacks a way of computing says so
     EXPECT_TRUE(reason.find("libtorch") == 0 || reason == "this build has no Fortran compiler") << reason;
   }
   root["benchmarks"] = there;
@@ -327,14 +330,14 @@ TEST(BenchPrograms, TwoRanks) {
   if (kMpirun.empty()) {
     GTEST_SKIP() << "this build has no MPI";
   }
-  const auto [reduced, root] =  // The program starts its ranks itself.
+  const auto [reduced, root] =  // the program starts its ranks itself
       measure("bench_allreduce",
               "--devices cpu:2 --min-bytes 4 --max-bytes 1024 --factor 256 --dtypes f32,bf16 --model resnet20 "
               "--benchmark_filter='-beside'" +
                   kTiny);
   const auto names = expect_results(root, 2);
-  // Six collectives, all_gather twice, in both types. Two streams, two sizes (8 bytes where parts of 4 bytes are too
-  // small). Four bucket plans on two streams.
+  // Six collectives, all_gather both in place and not, in two types; two streams and two sizes (8 bytes if parts of 4
+  // bytes are too small); four bucket plans on two streams.
   EXPECT_EQ(names.size(), (7U + 7) * 2 * 2 + 4 * 2) << reduced.output;
   const auto& line = entry(root, "all_gather/mpi/f32/out_of_place/stream/1024");
   EXPECT_NEAR(line.at("busbw"), line.at("algbw").get<double>() / 2, 1);

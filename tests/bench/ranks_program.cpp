@@ -1,5 +1,5 @@
-// A program of benchmarks whose ranks differ, for programs_test.cpp: rank 1 takes 2 ms longer than the others, and
-// every rank says at the end how many calls it made.
+// A benchmark program whose ranks differ, for programs_test.cpp: rank 1 takes 2 ms longer than the others, and every
+// rank prints at the end how many calls it made.
 #include <chrono>
 #include <cmath>
 #include <cstdio>

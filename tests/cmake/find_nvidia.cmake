@@ -63,7 +63,7 @@ NVJPEG 13.3.2 ${nvidia}/cu13/lib/libnvjpeg.so.13 ${nvidia}/cu13/include")
 CUDNN 9.19.0 ${nvidia}/cudnn/lib/libcudnn.so.9 ${nvidia}/cudnn/include;\
 NVJPEG 13.3.2 ${nvidia}/cu13/lib/libnvjpeg.so.13 ${nvidia}/cu13/include" -DNCCL_ROOT=${root})
 
-  # Of CUDA 12's packages each has a folder of its own.
+  # Each package of CUDA 12 has its own folder.
   file(RENAME ${nvidia}/cu13 ${nvidia}/nvjpeg)
   expect(nvjpeg_12 "NCCL none;CUDNN none;NVJPEG 13.3.2 ${nvidia}/nvjpeg/lib/libnvjpeg.so.13 ${nvidia}/nvjpeg/include"
     -DLOCKSTEP_SITE_PACKAGES=OFF -DNVJPEG_ROOT=${nvidia}/nvjpeg)
@@ -74,7 +74,7 @@ else()
 endif()
 
 set(PYTHONPATH "")
-# A header that is named: the library beside it, if there is one.
+# If a header is named, the library beside it is taken, if there is one.
 set(root ${WORK}/header)
 make_library(${root} NVJPEG libnvjpeg.so.13 nvjpeg.h "${nvjpeg_header}")
 expect(header "NCCL none;CUDNN none;NVJPEG 13.3.2 ${root}/lib/libnvjpeg.so.13 ${root}/include"

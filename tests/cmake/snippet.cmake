@@ -7,7 +7,8 @@ get_filename_component(name "${DOCUMENT}" NAME)
 file(READ "${PROGRAM}" program)
 file(READ "${DOCUMENT}" document)
 
-# text_between(VARIABLE TEXT BEGIN END FILE): what stands behind the line BEGIN and before END, which follows it.
+# text_between(VARIABLE TEXT BEGIN END FILE): sets VARIABLE to the text behind the line BEGIN and before the line END
+# that follows.
 function(text_between variable text begin end file)
   string(FIND "${text}" "${begin}\n" at)
   if(at EQUAL -1)
@@ -34,7 +35,7 @@ set(found "\n${found}")
 if(wanted STREQUAL found)
   return()
 endif()
-# The first line that differs; lists would lose semicolons.
+# Finds the first line that differs, without lists, which would lose semicolons.
 set(line 0)
 while(TRUE)
   foreach(text wanted found)

@@ -3,8 +3,8 @@ add_test(NAME cmake.find_nvidia COMMAND ${CMAKE_COMMAND} -DSOURCE=${PROJECT_SOUR
   -DWORK=${CMAKE_CURRENT_BINARY_DIR}/find_nvidia "-DGENERATOR=${CMAKE_GENERATOR}" -P ${CMAKE_CURRENT_LIST_DIR}/find_nvidia.cmake)
 set_tests_properties(cmake.find_nvidia PROPERTIES LABELS "cmake" TIMEOUT 120)
 
-# What only the owner of a process may do stays out of the libraries that a host program embeds. (Of kernels, nvcc's own
-# start-up code calls exit.)
+# Checks that the libraries that a host program embeds need nothing that only the owner of a process may do. (Of
+# kernels, nvcc's own start-up code calls exit.)
 find_program(LOCKSTEP_NM NAMES nm)
 mark_as_advanced(LOCKSTEP_NM)
 if(LOCKSTEP_NM)
@@ -18,7 +18,7 @@ else()
   lockstep_skip_tests(NAMES cmake.symbols REASON "needs nm")
 endif()
 
-# What README.md shows is what a program does.
+# Checks that README.md shows a part of a real program.
 add_test(NAME cmake.readme_snippet COMMAND ${CMAKE_COMMAND} -DPROGRAM=${PROJECT_SOURCE_DIR}/examples/own_model/main.cpp
   -DDOCUMENT=${PROJECT_SOURCE_DIR}/README.md -P ${CMAKE_CURRENT_LIST_DIR}/snippet.cmake)
 set_tests_properties(cmake.readme_snippet PROPERTIES LABELS "cmake" TIMEOUT 20)

@@ -16,13 +16,13 @@
 namespace lockstep::comm {
 namespace {
 
-const CostModel kLine{{{0, 1e-4, 1e-9}}};  // 0.1 ms, 1 GB/s
-// Faster, then slower for each byte, as collectives are that change their algorithm.
+const CostModel kLine{{{0, 1e-4, 1e-9}}};  // latency 0.1 ms, bandwidth 1 GB/s
+// A cost that is at first faster, then slower for each byte, like collectives that change their algorithm.
 const CostModel kPieces{{{0, 2e-5, 4e-9}, {1e5, 3.6e-4, 6e-10}, {1e6, 0, 1.1e-9}}};
 
-constexpr std::int64_t kBegin = 128;  // an arena need not begin with the first gradient
+constexpr std::int64_t kBegin = 128;  // the first gradient need not be at the beginning of the arena
 
-/// The plan that cuts after gradient i when bit i of `cuts` is set; never after the 64th.
+/// Returns the plan that cuts after gradient i if bit i of `cuts` is set; never after the 64th.
 std::vector<Bucket> plan_of(std::span<const GradientRange> gradients, std::uint64_t cuts) {
   std::vector<Bucket> plan;
   int first = 0;
@@ -37,7 +37,7 @@ std::vector<Bucket> plan_of(std::span<const GradientRange> gradients, std::uint6
   return plan;
 }
 
-/// finish_time() once more.
+/// Computes finish_time() again.
 double end_of(const std::vector<Bucket>& plan, const std::vector<double>& ready, const CostModel& model) {
   double now = 0;
   for (const Bucket& bucket : plan) {
@@ -81,7 +81,7 @@ TEST(BucketCost, NoPlanOfAllIsOverEarlierNorHasFewerBuckets) {
       EXPECT_LE(plan.size(), fewest);
       EXPECT_EQ(plan.front().begin, 128);
       EXPECT_EQ(plan.back().last, kGradients);
-      // The control: one bucket for all, and one for each, are plans too and worse.
+      // The control: one bucket for all, and one for each gradient, are plans, too, and worse.
       const double one = end_of(plan_of(gradients, 0), ready, model);
       const double each = end_of(plan_of(gradients, ~0U), ready, model);
       better_than_one += finish < 0.95 * std::min(one, each) ? 1 : 0;
@@ -91,17 +91,18 @@ TEST(BucketCost, NoPlanOfAllIsOverEarlierNorHasFewerBuckets) {
 }
 
 TEST(BucketCost, WhatLatencyAndBandwidthAskFor) {
-  const std::vector<GradientRange> gradients = ranges(std::vector<std::int64_t>(100, 100000), kBegin);  // 40 MB of f32
+  // 100 gradients: 40 MB of f32.
+  const std::vector<GradientRange> gradients = ranges(std::vector<std::int64_t>(100, 100000), kBegin);
   const std::vector<double> at_once(100, 0.0);
   EXPECT_EQ(plan_buckets_by_cost(gradients, at_once, kLine, 4).size(), 1U);
 
-  // Long backward: only the last bucket counts, and it is one gradient.
+  // With a long backward only the last bucket counts, and it has one gradient.
   const std::vector<Bucket> hidden = plan_buckets_by_cost(gradients, even_ready_times(gradients, 10), kLine, 4);
   EXPECT_EQ(hidden.back().last - hidden.back().first, 1);
   EXPECT_LE(hidden.size(), 3U);
 
-  // Equal buckets of b bytes would end at b / S * T + alpha * S / b + beta * S, least for b = S * sqrt(alpha / T); a
-  // search that may make them unequal does no worse.
+  // With equal buckets of b bytes the sums would end at b / S * T + alpha * S / b + beta * S, which is least for b = S
+  // * sqrt(alpha / T). A search that may make the buckets unequal must not be worse.
   const double backward_s = 0.04;
   const double bytes = 4e7;
   const std::vector<double> ready = even_ready_times(gradients, backward_s);

@@ -15,7 +15,7 @@
 namespace lockstep::comm {
 namespace {
 
-/// Number of gradients per bucket.
+/// Returns the number of gradients in each bucket.
 std::vector<int> counts(const std::vector<Bucket>& buckets) {
   std::vector<int> result;
   for (const Bucket& b : buckets) {
@@ -24,8 +24,8 @@ std::vector<int> counts(const std::vector<Bucket>& buckets) {
   return result;
 }
 
-/// Parameters of ResNet-50 (He et al. 2015, stride in the 3x3 convolution; 1000 classes) in forward order. The stem
-/// has its three input channels stored as four.
+/// Returns the sizes of ResNet-50's parameters (He et al. 2015, stride in the 3x3 convolution; 1000 classes) in forward
+/// order. The stem's three input channels are stored as four.
 std::vector<std::int64_t> resnet50_sizes() {
   std::vector<std::int64_t> sizes{64 * 7 * 7 * 4, 64, 64};
   std::int64_t in = 64;
@@ -68,9 +68,9 @@ TEST(BucketPlan, OneGradientIsOneBucketWhateverItsSize) {
 
 TEST(BucketPlan, CapClosesBeforeTheTensorThatWouldPassIt) {
   BucketOptions options;
-  options.bucket_bytes = 40;  // ten elements
+  options.bucket_bytes = 40;  // room for ten elements
   EXPECT_EQ(counts(plan_buckets(ranges({4, 6, 1, 9, 1, 30, 2, 8}), options)), (std::vector<int>{2, 2, 1, 1, 2}));
-  options.element_bytes = 2;  // twenty
+  options.element_bytes = 2;  // room for twenty elements
   EXPECT_EQ(counts(plan_buckets(ranges({4, 6, 1, 9, 1, 30, 2, 8}), options)), (std::vector<int>{4, 1, 1, 2}));
 }
 
@@ -80,11 +80,11 @@ TEST(BucketPlan, DefaultFillsTheTailFromTheEnd) {
   options.tail_bytes = 10;
   options.head_bytes = 100;
   EXPECT_EQ(counts(plan_buckets(ranges({60, 40, 7, 3, 4, 3}), options)), (std::vector<int>{2, 1, 3}));
-  // A last tensor beyond the tail's cap is a tail of its own.
+  // A last tensor that is larger than the tail's cap is a tail by itself.
   EXPECT_EQ(counts(plan_buckets(ranges({60, 40, 7, 3, 4, 11}), options)), (std::vector<int>{2, 3, 1}));
-  // Everything in the tail.
+  // All tensors fit into the tail.
   EXPECT_EQ(counts(plan_buckets(ranges({1, 2, 3, 4}), options)), (std::vector<int>{4}));
-  // A tensor larger than the head's cap.
+  // One tensor is larger than the head's cap.
   EXPECT_EQ(counts(plan_buckets(ranges({5, 500, 5, 10}), options)), (std::vector<int>{1, 1, 1, 1}));
   options.tail_bytes = 0;
   EXPECT_EQ(counts(plan_buckets(ranges({1, 2, 3, 4}), options)), (std::vector<int>{3, 1}));
@@ -131,7 +131,7 @@ TEST(BucketPlan, ResNet50HasAFewLargeBucketsAndASmallTail) {
   ASSERT_EQ(std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}), 25557032 + 64 * 7 * 7);
   std::reverse(sizes.begin(), sizes.end());  // backward order
   for (std::int64_t& size : sizes) {
-    size = (size + 63) / 64 * 64;  // 256 bytes, as in the arena
+    size = (size + 63) / 64 * 64;  // rounded up to 256 bytes, as in the arena
   }
   const auto plan = plan_buckets(ranges(sizes), {});
   EXPECT_GE(plan.size(), 4u);
@@ -169,7 +169,7 @@ TEST(BucketPlan, APlanThatIsKnownIsTaken) {
   const std::vector<GradientRange> gradients = ranges({60, 40, 7, 3, 4, 3});
   BucketOptions options;
   options.ends = {1, 4, 6};
-  options.bucket_bytes = 8;  // not looked at
+  options.bucket_bytes = 8;  // ignored, because `ends` is given
   const std::vector<Bucket> plan = plan_buckets(gradients, options);
   EXPECT_EQ(counts(plan), (std::vector<int>{1, 3, 2}));
   EXPECT_EQ(plan[1].begin, gradients[1].begin);

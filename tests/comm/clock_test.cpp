@@ -14,7 +14,7 @@
 namespace lockstep::comm {
 namespace {
 
-/// A rank's clock: an hour a rank ahead, and so many parts in a thousand too fast.
+/// Returns a rank's clock. It is an hour ahead for each rank, and `too_fast` parts in a thousand too fast.
 std::int64_t planted(int rank, double too_fast) {
   const std::int64_t hour = std::int64_t{3600} * 1'000'000'000;
   static const std::int64_t kBegin = SpanRecorder::now_ns();
@@ -34,7 +34,7 @@ TEST(Clock, FindsPlantedOffsets) {
   });
 }
 
-/// A clock that is 50 in 1000 too fast: two readings bring a time between them to rank 0's, one does not.
+/// A clock is 50 parts in 1000 too fast: two readings map a time between them to rank 0's time, one reading does not.
 TEST(Clock, FollowsDrift) {
   (void)planted(0, 0);
   on_ranks(2, [](Communicator& ranks) {

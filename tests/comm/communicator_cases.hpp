@@ -18,7 +18,7 @@
 
 #include "communicator_data.hpp"
 
-// What every communicator must do, with data whose results are known exactly.
+// Checks of what every communicator must do, with data whose results are known exactly.
 
 namespace lockstep::comm::cases {
 
@@ -95,7 +95,7 @@ inline void check_moves(Communicator& comm, Stream& stream, DType dtype, std::in
   }
 }
 
-/// Every operation, type and a range of sizes.
+/// Checks every operation and type for a range of sizes.
 inline void check_operations(Communicator& comm, Stream& stream, const std::vector<std::int64_t>& sizes,
                              const Place& place = host()) {
   for (const std::int64_t n : sizes) {
@@ -109,7 +109,7 @@ inline void check_operations(Communicator& comm, Stream& stream, const std::vect
   }
 }
 
-/// Odd and even ranks apart, each in reverse order.
+/// Checks a split into odd and even ranks, each group in reverse order.
 inline void check_split(Communicator& comm, Stream& stream, const Place& place = host()) {
   const int me = comm.rank();
   const std::unique_ptr<Communicator> half = comm.split(me % 2, -me);
@@ -126,7 +126,7 @@ inline void check_split(Communicator& comm, Stream& stream, const Place& place =
   all.expect("all_gather of a split", me, [&](std::int64_t i) { return (members - 1 - i) * 2 + me % 2; });
 }
 
-/// Queued without waiting: operations run in order.
+/// Checks that operations that are queued without waiting run in order.
 inline void check_order(Communicator& comm, Stream& stream, const Place& place = host()) {
   constexpr int kRounds = 10;
   const Data data(place, DType::i64, 5, [&](std::int64_t i) { return i + 1; });
@@ -144,7 +144,8 @@ inline void check_order(Communicator& comm, Stream& stream, const Place& place =
   });
 }
 
-/// Refused before anything is exchanged, so every rank may do it alone.
+/// Checks calls with invalid arguments. They are refused before any rank exchanges data, so one rank may make them
+/// alone.
 inline void check_bad_input(Communicator& comm, Stream& stream, const Place& place = host()) {
   const int size = comm.size();
   const Data a(place, DType::f32, 12 * size);
@@ -196,7 +197,8 @@ inline void check_counts(Communicator& comm, Stream& stream, const Place& place 
   EXPECT_EQ(after.bytes - before.bytes, 40);
 }
 
-/// Sums of n elements on a worker's stream beside small ones on this thread: two communicators do not mix.
+/// Checks that two communicators do not mix: sums of n elements on a worker's stream, at the same time as small sums on
+/// this thread.
 inline void check_two_at_once(Communicator& grad, Communicator& inline_ops, std::int64_t n) {
   Stream worker = Stream::host_worker("grad");
   Stream stream = Stream::host_inline();
@@ -218,7 +220,7 @@ inline void check_two_at_once(Communicator& grad, Communicator& inline_ops, std:
   }
 }
 
-/// Texts of a length of their own reach every rank, and those of any root.
+/// Checks that texts of different lengths reach every rank, and that texts of any root do.
 inline void check_texts(Communicator& comm) {
   const int size = comm.size();
   const auto all = all_gather_text(comm, std::string(static_cast<std::size_t>(comm.rank()), 'x'));
@@ -235,7 +237,7 @@ inline void check_texts(Communicator& comm) {
   EXPECT_EQ(all_gather_value(comm, comm.rank() + 0.5).back(), size - 0.5);
 }
 
-/// NaN of the last rank reaches every rank; sums of integers wrap.
+/// Checks that a NaN of the last rank reaches every rank, and that sums of integers wrap.
 inline void check_nan_and_wrap(Communicator& comm) {
   Stream stream = Stream::host_inline();
   const bool last = comm.rank() == comm.size() - 1;
@@ -250,7 +252,8 @@ inline void check_nan_and_wrap(Communicator& comm) {
   EXPECT_EQ(most[2], comm.size() == 1 ? kMost : std::numeric_limits<std::int32_t>::min());
 }
 
-/// Four ranks add in the order of ranks: 1e8 + 1 rounds to 1e8, so another order of the same numbers has another sum.
+/// Checks that four ranks add in rank order. 1e8 + 1 rounds to 1e8, so another order of the same numbers has another
+/// sum.
 inline void check_order_of_sums(Communicator& comm) {
   const float values[] = {1e8F, 1.0F, -1e8F, 1.0F};
   ASSERT_EQ(comm.size(), 4);
@@ -263,7 +266,7 @@ inline void check_order_of_sums(Communicator& comm) {
   EXPECT_NE(other[0], 1.0F) << "control";
 }
 
-/// Everything that holds for every communicator on every stream.
+/// Checks everything that holds for every communicator on every stream.
 inline void check_everything(Communicator& comm, Stream& stream, const std::vector<std::int64_t>& sizes,
                              const Place& place = host()) {
   check_operations(comm, stream, sizes, place);

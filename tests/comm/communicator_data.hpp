@@ -13,17 +13,17 @@
 #include "tests/comm/view_of.hpp"
 #include "tests/support/guarded.hpp"
 
-// What the checks of a communicator exchange, and where it is.
+// The data that the checks of a communicator exchange, and the memory that holds it.
 
 namespace lockstep::comm::cases {
 
-/// Small whole numbers that every type holds exactly, and so the sums of five ranks.
+/// Returns small whole numbers. Every type holds them, and the sums of five ranks, exactly.
 inline double number(DType dtype, int rank, std::int64_t i) {
   const auto value = static_cast<double>((rank * 37 + i * 11 + 5) % 97);
   return dtype == DType::u8 || dtype == DType::u64 ? value : value - 48;
 }
 
-/// Where the communicator's tensors are. This one: on the host.
+/// The memory of the communicator's tensors. This class: the host's memory.
 class Place {
  public:
   Place() = default;
@@ -32,7 +32,7 @@ class Place {
   virtual ~Place() = default;
   [[nodiscard]] virtual Device device() const { return Device::cpu(); }
   [[nodiscard]] virtual Device elsewhere() const { return Device::cuda(0); }
-  /// Bytes there with this content, and what is in them now. Both wait.
+  /// upload() returns a tensor there with these bytes; download() reads the bytes of a tensor. Both wait.
   [[nodiscard]] virtual Tensor upload(std::span<const std::byte> /*image*/) const { return {}; }
   virtual void download(const Tensor& /*there*/, std::span<std::byte> /*image*/) const {}
   /// Enqueues adding 1 to an i64 tensor.
@@ -50,7 +50,7 @@ inline const Place& host() {
   return place;
 }
 
-/// n elements, poisoned and guarded.
+/// n elements in guarded memory, poisoned or with given values.
 class Data {
  public:
   Data(DType dtype, std::int64_t n) : Data(host(), dtype, n) {}
@@ -76,14 +76,14 @@ class Data {
     }
   }
   [[nodiscard]] const TensorView& view() const { return view_; }
-  /// Elements [index * n, (index + 1) * n).
+  /// Returns elements [index * n, (index + 1) * n).
   [[nodiscard]] TensorView part(int index, std::int64_t n) const { return view().slice(0, index * n, (index + 1) * n); }
 
   template <class Expected>
   void expect(const char* what, int rank, Expected&& expected) const {
     expect_in(what, rank, 0, view().numel(), expected);
   }
-  /// Elements [begin, end); the others may be anything.
+  /// Expects elements [begin, end); the others may be anything.
   template <class Expected>
   void expect_in(const char* what, int rank, std::int64_t begin, std::int64_t end, Expected&& expected) const {
     place_.download(there_, tensor_.image());

@@ -1,4 +1,4 @@
-// The alpha-beta fit on made-up machines whose parameters are known.
+// Tests the alpha-beta fit on made-up machines whose parameters are known.
 #include <lockstep/comm/cost/cost_fit.hpp>
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace lockstep::comm {
 namespace {
 
-/// Times of `model` at 24 sizes from 8 B, each off by a factor of e^(noise * u), u uniform in -1 .. 1.
+/// Returns the times of `model` at 24 sizes from 8 B, each off by a factor of e^(noise * u), u uniform in -1 .. 1.
 std::vector<TimedSize> times_of(const CostModel& model, double noise, std::uint64_t seed = 1) {
   lockstep::Random random(seed, lockstep::RandomUse::test);
   std::vector<TimedSize> points;
@@ -43,7 +43,7 @@ TEST(CostFit, ChangesOfProtocolAreFoundAndOneLineIsNotEnough) {
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
     const std::vector<TimedSize> points = times_of(kSwitching, 0.05, seed);
     const CostModel model = fit_cost(points);
-    ASSERT_EQ(model.pieces.size(), 5U) << model.text();  // three regimes and what is between them
+    ASSERT_EQ(model.pieces.size(), 5U) << model.text();  // three regimes and the two transitions between them
     EXPECT_EQ(model.pieces[1].first_bytes, 4096);
     EXPECT_EQ(model.pieces[2].first_bytes, 8192);
     EXPECT_NEAR(std::log2(model.pieces[4].first_bytes / 3e6), 0, 2) << model.text();
@@ -53,7 +53,7 @@ TEST(CostFit, ChangesOfProtocolAreFoundAndOneLineIsNotEnough) {
     EXPECT_EQ(all.count, 12);
     EXPECT_LT(all.median, 0.10);
     EXPECT_LT(all.p90, 0.20);
-    // The control: one line cannot say this.
+    // The control: one line cannot describe this.
     const CostErrors line = held_out_errors(points, {.most_regimes = 1});
     EXPECT_GT(line.p90, 0.30);
   }
@@ -87,7 +87,7 @@ TEST(CostFit, FewOrOddTimesAreTakenAsTheyAre) {
   EXPECT_TRUE(std::isinf(falling.bandwidth()));
   EXPECT_NEAR(falling.latency_s(), 5.05e-6, 0.1e-6);
 
-  // Only large sizes: a latency below nothing is not claimed.
+  // With large sizes only, the fit must not claim a negative latency.
   const CostModel large = fit_cost({{1e6, 1e-4}, {2e6, 2.2e-4}, {4e6, 4.8e-4}, {8e6, 1e-3}});
   EXPECT_GE(large.latency_s(), 0);
   for (const CostModel& model : {two, equal, falling, large}) {
@@ -114,7 +114,7 @@ TEST(CostFit, ErrorsAreOfTheOtherSizes) {
   EXPECT_LT(held_out_errors(points).worst, 1e-3);
   std::vector<TimedSize> doubled = points;
   for (std::size_t i = 1; i < doubled.size(); i += 2) {
-    doubled[i].seconds *= 2;  // sizes that the fit does not see
+    doubled[i].seconds *= 2;  // changes only sizes that the fit does not use
   }
   EXPECT_NEAR(held_out_errors(doubled).median, 0.5, 1e-3);
   const CostErrors ten = cost_errors(kHockney, {points.begin(), points.begin() + 10});

@@ -35,7 +35,7 @@ void* or_throw(void* memory) {
 
 }  // namespace
 
-// The library's own array and nothrow forms forward to these, a sanitizer's do not.
+// The library's array and nothrow forms call these functions; a sanitizer's do not.
 void* operator new(std::size_t bytes) {
   return or_throw(plain(bytes));
 }

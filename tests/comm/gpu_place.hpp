@@ -9,7 +9,7 @@
 
 namespace lockstep::comm::cases {
 
-/// The tensors of one rank, on its GPU or stand-in. What adds one is left to the test: comm's tests have no kernel.
+/// The memory of one rank's GPU, or of its stand-in. A test defines add_one(): the tests of comm have no kernel.
 class GpuPlace : public Place {
  public:
   explicit GpuPlace(Device device) : context_(std::make_unique<CudaContext>(device)) {}

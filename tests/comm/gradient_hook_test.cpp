@@ -1,4 +1,4 @@
-// A hook of the program's own in the place of a bucket's all-reduce.
+// Tests a program's own hook in place of a bucket's all-reduce.
 #include <lockstep/comm/gradients/bucket_sum.hpp>
 
 #include <atomic>
@@ -21,7 +21,7 @@ namespace {
 
 using lockstep::testing::error_of;
 
-/// Sums in rank order like the local communicator, and adds `offset` to every element.
+/// Returns a hook that sums in rank order, like the local communicator, and adds `offset` to every element.
 std::shared_ptr<BucketSum> shifted(float offset) {
   return make_gradient_hook("shifted",
                             [offset](const TensorView& gradients, Stream& stream, Communicator& communicator) {
@@ -86,7 +86,7 @@ TEST(GradientHook, SumsTheBucketsInThePlaceOfTheAllReduce) {
   }
 }
 
-/// Counts what the reducer calls, and sends every other element only.
+/// A sum that counts the reducer's calls, and sends every other element only.
 class Recorder final : public BucketSum {
  public:
   [[nodiscard]] std::string name() const override { return "recorder"; }
@@ -133,7 +133,7 @@ TEST(GradientHook, GetsTheBucketsInOrderAndIsReleased) {
   });
 }
 
-/// One line that names hook and bucket on the rank that failed; the others end as after any rank that fails.
+/// The rank that failed prints one line that names hook and bucket; the others end as after any rank that fails.
 TEST(GradientHook, ARankWhoseHookThrowsIsNamed) {
   for (const bool ours : {true, false}) {
     const auto fail = [ours] {
@@ -145,7 +145,7 @@ TEST(GradientHook, ARankWhoseHookThrowsIsNamed) {
         int calls = 0;
         const auto hook =
             make_gradient_hook("sparse", [&](const TensorView& gradients, Stream& stream, Communicator& ranks) {
-              if (++calls == 8 && ranks.rank() == 1) {  // bucket 2 of the second step
+              if (++calls == 8 && ranks.rank() == 1) {  // fails in bucket 2 of the second step
                 fail();
               }
               ranks.all_reduce(stream, gradients);
@@ -192,7 +192,7 @@ TEST(GradientHook, IsRefusedBesideWhatDecidesTheSumToo) {
 }
 
 TEST(GradientHook, IsRefusedBesideShards) {
-  LocalGroup group(2);  // rank 1 is never asked
+  LocalGroup group(2);  // rank 1 is never called
   const auto communicator = group.communicator(0);
   Stream stream = Stream::host_inline();
   const auto gradients = ranges({300, 400});
@@ -216,7 +216,7 @@ TEST(GradientHook, NeedsANameOfOneLineAndAFunction) {
             "gradient hook: the name has several lines, expected one");
   EXPECT_EQ(error_of<UsageError>([&] { (void)make_gradient_hook("empty", nullptr); }),
             "gradient hook empty: there is no function, expected one");
-  // A sum of the library's own says by SumOptions what it does, so that no refusal of other options is missed.
+  // A sum made by the library states by SumOptions what it does, so that no conflict with other options is missed.
   EXPECT_EQ(error_of<UsageError>([&] {
               (void)make_bucket_sum({.hook = make_bucket_sum({.dtype = DType::bf16, .order = SumOrder::ranks})});
             }),

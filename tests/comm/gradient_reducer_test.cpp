@@ -30,7 +30,7 @@ using lockstep::testing::expect_error;
 
 constexpr float kPoison = -777.0f;
 
-/// Work that takes a while without sleeping.
+/// Takes some time without sleeping.
 void busy(std::uint32_t turns) {
   volatile std::uint32_t x = 1;
   for (std::uint32_t i = 0; i < turns; ++i) {
@@ -61,7 +61,7 @@ struct Pair {
 
 constexpr std::int64_t kBucketBytes[] = {4000, 1 << 20};
 
-/// A reducer over kSizes, and steps of it. Behind the gradients the arena has ten elements of kPoison.
+/// A reducer over kSizes, and steps of it. After the gradients, the arena has ten elements of kPoison.
 struct Reduction {
   Reduction(Communicator& communicator, Streams kind, const std::optional<SumOptions>& sums = {},
             std::int64_t bucket_bytes = 4000, bool divided = false)
@@ -98,8 +98,8 @@ struct Reduction {
     streams.compute().synchronize();
     streams.comm().synchronize();
   }
-  /// Runs `steps` steps, all of whose sums must be those of `order` and `dtype`; counts in `unlike` those that are not
-  /// those of f32 in rank order.
+  /// Runs `steps` steps and expects their sums to be those of `order` and `dtype`. `unlike` counts sums that differ
+  /// from sums in f32 in rank order.
   void expect_sums(int steps, SumOrder order, DType dtype, std::atomic<int>& unlike) {
     for (int step = 0; step < steps; ++step) {
       run(step);
@@ -145,7 +145,7 @@ struct Alone {
   std::vector<float> arena = std::vector<float>(static_cast<std::size_t>(gradients.back().end));
 };
 
-/// Ranges of three tensors, the second of which is written twice.
+/// Returns the ranges of three tensors. The second one is written twice.
 std::vector<GradientRange> tied() {
   auto gradients = ranges({3, 4, 5});
   gradients[1].expected_writes = 2;
@@ -176,7 +176,7 @@ INSTANTIATE_TEST_SUITE_P(All, GradientReducerTest, ::testing::ValuesIn(all_cases
   return name_of(test.param.streams) + std::to_string(test.param.ranks);
 });
 
-// Whatever streams and delays: the bits are those of the sum in rank order, i.e. the same for every case.
+// With any streams and delays, the bits are those of the sum in rank order, the same for every case.
 TEST_P(GradientReducerTest, SameBitsWithRandomDelays) {
   const auto [ranks, kind] = GetParam();
   on_ranks(ranks, [kind = kind](Communicator& communicator) {
@@ -196,7 +196,7 @@ TEST_P(GradientReducerTest, SameBitsWithRandomDelays) {
         }
       }
       reducer.finish();
-      // The optimizer: reads all gradients on the compute stream.
+      // The optimizer's part: reads all gradients on the compute stream.
       r.streams.compute().enqueue([&] { seen = r.arena; });
       r.streams.compute().synchronize();
       const std::int64_t end = r.gradients.back().end;
@@ -225,8 +225,8 @@ TEST_P(GradientReducerTest, SameBitsWithRandomDelays) {
   });
 }
 
-// What the compute stream exchanges between the layers of backward, over the reducer's own communicator: in the order
-// of the calls on every rank, and with no bucket under way.
+// The compute stream makes exchanges between the layers of backward, over the reducer's own communicator. They run in
+// the order of the calls on every rank, and while no bucket is under way.
 TEST_P(GradientReducerTest, TheComputeStreamUsesTheCommunicatorBetweenBuckets) {
   const auto [ranks, kind] = GetParam();
   on_ranks(ranks, [kind = kind](Communicator& communicator) {
@@ -237,7 +237,7 @@ TEST_P(GradientReducerTest, TheComputeStreamUsesTheCommunicatorBetweenBuckets) {
     std::vector<float> own(3), all(3 * static_cast<std::size_t>(communicator.size()));
     int wrong = 0;
     for (int step = 0; step < 6; ++step) {
-      const bool abandoned = step == 3;  // started buckets are under way in the next step
+      const bool abandoned = step == 3;  // buckets that it started are still under way in the next step
       reducer.begin_step();
       for (std::size_t g = 0; g < r.gradients.size() - (abandoned ? 1 : 0); ++g) {
         const std::uint32_t delay = random.below(30000);
@@ -269,7 +269,7 @@ TEST_P(GradientReducerTest, TheComputeStreamUsesTheCommunicatorBetweenBuckets) {
           wrong += r.arena[static_cast<std::size_t>(i)] == reduced(communicator.size(), step, i) ? 0 : 1;
         }
       });
-      reducer.wait_for_started();  // outside a step: for what was abandoned
+      reducer.wait_for_started();  // outside of a step, waits for the abandoned buckets
     }
     r.synchronize();
     EXPECT_EQ(wrong, 0);
@@ -277,7 +277,7 @@ TEST_P(GradientReducerTest, TheComputeStreamUsesTheCommunicatorBetweenBuckets) {
   });
 }
 
-// Control for the tests above: without the event R[k] the all-reduce reads what was in the arena before.
+// A control for the tests above: without the event R[k] the all-reduce reads the former contents of the arena.
 TEST(GradientReducer, WithoutTheEventTheResultIsWrong) {
   std::latch reduced_early(2);
   on_ranks(2, [&](Communicator& communicator) {
@@ -285,7 +285,7 @@ TEST(GradientReducer, WithoutTheEventTheResultIsWrong) {
     Stream comm = Stream::host_worker("comm");
     std::vector<float> arena(100, kPoison);
     compute.enqueue([&] {
-      reduced_early.wait();  // a slow backward kernel
+      reduced_early.wait();  // waits, like a slow backward kernel
       for (std::size_t i = 0; i < arena.size(); ++i) {
         arena[i] = gradient(communicator.rank(), 0, static_cast<std::int64_t>(i));
       }
@@ -298,7 +298,7 @@ TEST(GradientReducer, WithoutTheEventTheResultIsWrong) {
   });
 }
 
-// The order in which gradients become ready may differ from rank to rank; the all-reduces may not.
+// The order in which gradients become ready may differ between ranks; the order of the all-reduces must not.
 TEST(GradientReducer, BucketsStartInOrderWhateverBecomesReadyFirst) {
   on_ranks(3, [](Communicator& communicator) {
     Stream compute = Stream::host_inline();
@@ -324,7 +324,7 @@ TEST(GradientReducer, BucketsStartInOrderWhateverBecomesReadyFirst) {
   });
 }
 
-// The oracle rounds where the buckets do: once on the way in, and at every addition, in rank order.
+// The oracle rounds where the buckets round: each gradient once, and every sum, in rank order.
 TEST(GradientReducer, SixteenBitBucketsAreRoundedWhereTheySay) {
   for (const Streams kind : kKinds) {
     for (const DType dtype : {DType::bf16, DType::f16}) {
@@ -341,7 +341,7 @@ TEST(GradientReducer, SixteenBitBucketsAreRoundedWhereTheySay) {
   }
 }
 
-// The oracle knows no buckets.
+// The oracle has no buckets.
 TEST(GradientReducer, InRankOrderTheBitsDoNotDependOnBuckets) {
   std::atomic<int> different{0};
   for (const int ranks : {1, 2, 3, 4}) {
@@ -384,7 +384,7 @@ TEST(GradientReducer, WithShardsARankHasItsSumsAndGathersTheRest) {
       for (const SumOrder order : {SumOrder::library, SumOrder::ranks, SumOrder::tree}) {
         for (const DType dtype : {DType::f32, DType::bf16}) {
           if (order == SumOrder::tree && dtype == DType::bf16) {
-            continue;  // refused
+            continue;  // the reducer refuses this combination
           }
           for (const std::int64_t bytes : kBucketBytes) {
             on_ranks(ranks, [&](Communicator& communicator) {
@@ -398,7 +398,7 @@ TEST(GradientReducer, WithShardsARankHasItsSumsAndGathersTheRest) {
                   ASSERT_EQ(r.arena[static_cast<std::size_t>(i)], expected_sum(order, dtype, ranks, step, i)) << i;
                 });
                 EXPECT_LT(own, r.gradients.back().end / ranks + 6 * ranks * kShardStep);
-                // Each rank updates what is its own; then all have everything.
+                // Each rank updates its own part; then all ranks have everything.
                 r.streams.compute().enqueue([&] {
                   r.for_own([&](std::int64_t i) {
                     parameters[static_cast<std::size_t>(i)] = static_cast<float>(i * (step + 1));
@@ -507,7 +507,7 @@ TEST(GradientReducer, AStepThatIsGivenUpLeavesNothingBehind) {
     GradientReducer reducer(*alone.communicator, alone.stream, worker ? other : alone.stream, alone.gradients,
                             plan_buckets(alone.gradients, {.bucket_bytes = 4, .tail_bytes = 4}), view_of(alone.arena));
     ASSERT_EQ(reducer.buckets().size(), 3U);
-    reducer.abandon_step();  // outside a step
+    reducer.abandon_step();  // outside of a step it does nothing
     for (int given_up = 0; given_up < 3; ++given_up) {
       reducer.begin_step();
       reducer.gradient_written(0);
@@ -552,14 +552,14 @@ TEST(GradientReducer, BadConstruction) {
     }
     return GradientReducer(*alone.communicator, alone.stream, alone.stream, alone.gradients, b, v, options);
   };
-  EXPECT_THROW(make({}, view), ShapeError);                             // nothing covered
-  EXPECT_THROW(make({{0, 2, 0, 7}}, view), ShapeError);                 // the last one is missing
-  EXPECT_THROW(make({{0, 2, 0, 7}, {1, 3, 3, 12}}, view), ShapeError);  // covered twice
-  EXPECT_THROW(make({{0, 2, 0, 7}, {2, 4, 7, 12}}, view), ShapeError);  // beyond the last
-  EXPECT_THROW(make({{0, 2, 0, 6}, {2, 3, 6, 12}}, view), ShapeError);  // not where the tensors are
+  EXPECT_THROW(make({}, view), ShapeError);                             // no gradient is in a bucket
+  EXPECT_THROW(make({{0, 2, 0, 7}}, view), ShapeError);                 // the last gradient is missing
+  EXPECT_THROW(make({{0, 2, 0, 7}, {1, 3, 3, 12}}, view), ShapeError);  // a gradient is in two buckets
+  EXPECT_THROW(make({{0, 2, 0, 7}, {2, 4, 7, 12}}, view), ShapeError);  // a bucket reaches beyond the last gradient
+  EXPECT_THROW(make({{0, 2, 0, 6}, {2, 3, 6, 12}}, view), ShapeError);  // the elements are not those of the tensors
   EXPECT_THROW(make({{0, 0, 0, 0}, {0, 3, 0, 12}}, view), ShapeError);  // an empty bucket
   EXPECT_THROW(make(good, view.slice(0, 0, 11)), ShapeError);           // the arena is too short
-  EXPECT_THROW(make(good, view.reshape(Shape{3, 4})), ShapeError);      // and not 1-D
+  EXPECT_THROW(make(good, view.reshape(Shape{3, 4})), ShapeError);      // the arena is not 1-D
   EXPECT_THROW(make(good, view, DType::f64), DTypeError);
   EXPECT_NO_THROW(make(good, view, DType::bf16));
   const GradientReducer whole = make(good, view);
@@ -625,7 +625,7 @@ TEST(GradientReducer, AStepAllocatesNothing) {
   }
 }
 
-TEST(GradientReducer, TheAllocationCounterCounts) {  // control for the test above
+TEST(GradientReducer, TheAllocationCounterCounts) {  // a control for the test above
   counting = true;
   const std::int64_t before = allocations;
   auto* const something = new std::vector<int>(3);

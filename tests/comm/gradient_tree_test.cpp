@@ -1,4 +1,4 @@
-// GradientTree against a plain loop, and with the reducer: a tree whose bits do not depend on who adds what.
+// Compares GradientTree with a plain loop, and with the reducer: the bits of a tree do not depend on who adds what.
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -24,14 +24,14 @@ using testing::error_of;
 
 constexpr std::int64_t kElements = 777;
 
-/// The gradient of a leaf: of all sizes and both signs, so that sums show their order.
+/// Returns the gradient of a leaf. Gradients have all sizes and both signs, so that sums show their order.
 template <class T>
 T leaf_value(std::int64_t leaf, std::int64_t i) {
   const auto x = static_cast<T>(gradient(static_cast<int>(leaf), 1, i));
   return ((leaf + i) % 3 == 0 ? T(-1) : T(1)) * std::ldexp(x, static_cast<int>((leaf * 5 + i) % 7));
 }
 
-/// The leaves in a row; each pass replaces neighbours by their sum.
+/// Returns the sum of the leaves: each pass replaces two neighbours by their sum.
 template <class T>
 T plain_sum(std::int64_t leaves, std::int64_t i) {
   std::vector<T> row;
@@ -70,7 +70,7 @@ void expect_sums(std::int64_t leaves) {
     for (std::int64_t i = 0; i < kElements; ++i) {
       ASSERT_EQ(arena[static_cast<std::size_t>(i)], plain_sum<T>(leaves, i)) << leaves << " leaves, element " << i;
     }
-    add_leaves(tree, context, arena, 0, leaves / 2);  // a step that is given up
+    add_leaves(tree, context, arena, 0, leaves / 2);  // a step that is abandoned
     tree.restart();
   }
 }

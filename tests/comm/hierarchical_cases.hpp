@@ -14,21 +14,21 @@
 
 #include "communicator_cases.hpp"
 
-// What holds for sums within and between nodes, whatever the parts are.
+// Checks of sums within and between nodes, whatever communicators the parts are.
 
 namespace lockstep::comm::cases {
 
-/// Ranks of 2 x 2, of 3 + 1, dealt out, and of one node, of four ranks.
+/// Nodes of four ranks: two nodes of 2; nodes of 3 and 1; two nodes whose ranks alternate; one node.
 inline const std::vector<std::vector<int>> kNodesOfFour{{0, 0, 1, 1}, {0, 0, 0, 1}, {7, -1, 7, -1}, {3, 3, 3, 3}};
-/// Small, odd, around the size at which nodes divide the data, and longer than a window's chunk.
+/// Sizes of sums: small, odd, near the size from which nodes divide the data, and longer than a window's chunk.
 inline const std::vector<std::int64_t> kSumSizes{0, 7, 4097, 33333};
 
-/// Values whose sum depends on the order.
+/// Returns values whose sum depends on the order.
 inline float uneven(int rank, std::int64_t i) {
   return 1.0f / static_cast<float>(3 + rank * 7 + static_cast<int>(i % 101)) * (rank % 2 == 0 ? 1.0f : 1e3f);
 }
 
-/// The sum of every element by hand: within a node in rank order, then the nodes' sums in the order of their first
+/// Returns the expected sum of element i: within a node in rank order, then the nodes' sums in the order of their first
 /// ranks.
 inline float by_nodes(const std::vector<int>& nodes, std::int64_t i) {
   std::vector<int> order;
@@ -53,7 +53,8 @@ inline float by_nodes(const std::vector<int>& nodes, std::int64_t i) {
   return total;
 }
 
-/// `make` a communicator of all ranks, collectively. in_rank_order: its parts add so.
+/// Checks a HierarchicalCommunicator over make(), which makes a communicator of all ranks, collectively. in_rank_order:
+/// the parts add in rank order.
 template <class Make>
 void check_hierarchy(const Make& make, Stream& stream, bool in_rank_order) {
   for (const std::vector<int>& nodes : kNodesOfFour) {

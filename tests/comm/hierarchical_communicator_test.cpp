@@ -1,4 +1,4 @@
-// Sums within and between nodes, over ranks as threads. Nodes are numbers.
+// Tests sums within and between nodes, over ranks as threads. Nodes are numbers.
 #include <lockstep/comm/hierarchical_communicator.hpp>
 
 #include <atomic>

@@ -15,8 +15,8 @@
 
 namespace lockstep::comm {
 
-/// Runs body(communicator), or body(communicator, another one of the same ranks), as `size` ranks on threads. What each
-/// rank threw: "" or the text, PeerError with "peer: " in front.
+/// Runs body(communicator), or body(communicator, another communicator of the same ranks), as `size` ranks on threads.
+/// Returns for each rank "" or the text of its exception; the text of a PeerError begins with "peer: ".
 template <class Body>
 std::vector<std::string> run_ranks(int size, Body&& body) {
   LocalGroup group(size);
@@ -49,7 +49,7 @@ inline std::vector<std::string> none_failed(int size) {
   return std::vector<std::string>(static_cast<std::size_t>(size));
 }
 
-/// EXPECT that no rank threw; `failures` is what run_ranks() returned.
+/// Expects that no rank threw. `failures` is the result of run_ranks().
 inline void expect_none_failed(const std::vector<std::string>& failures, const char* file = __builtin_FILE(),
                                int line = __builtin_LINE()) {
   for (std::size_t rank = 0; rank < failures.size(); ++rank) {

@@ -1,5 +1,5 @@
-// Runs under mpirun: mpi_thread_level_test single|funneled|serialized|multiple. A host program that initialises MPI
-// with that thread level and calls it itself beside the library. Between the library and MPI it looks on: which thread
+// Runs under mpirun: mpi_thread_level_test single|funneled|serialized|multiple. A host program initialises MPI with
+// that thread level and calls MPI in addition to the library. The test observes the library's MPI calls: which thread
 // makes a call, and whether two threads are in a call at once.
 
 #include <lockstep/comm/mpi/mpi_communicator.hpp>
@@ -30,7 +30,7 @@ int thread_level = MPI_THREAD_SINGLE;
 /// The MPI calls of this process.
 struct Watch {
   std::atomic<int> inside = 0;
-  std::atomic<bool> at_once = false;  ///< two threads were in a call at the same time
+  std::atomic<bool> at_once = false;  ///< true after two threads were in a call at the same time
   std::mutex mutex;
   std::set<std::thread::id> threads;  ///< threads that made calls
 
@@ -42,7 +42,7 @@ struct Watch {
 };
 Watch watch;
 
-/// One call.
+/// Marks that a thread is in a call.
 class Inside {
  public:
   Inside() {
@@ -60,7 +60,8 @@ class Inside {
 }  // namespace
 }  // namespace lockstep::comm
 
-// MPI's own interface for tools: what a program defines under MPI_ replaces what its library has also as PMPI_.
+// MPI's interface for tools: a function that a program defines as MPI_X replaces the library's, which is also there as
+// PMPI_X.
 using lockstep::comm::Inside;
 extern "C" {
 int MPI_Allreduce(const void* in, void* out, int n, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
@@ -123,7 +124,7 @@ class MpiThreadLevel : public ::testing::Test {
   static void expect_only_this_thread() {
     EXPECT_EQ(watch.threads, std::set<std::thread::id>{std::this_thread::get_id()});
   }
-  /// The host's own MPI.
+  /// Expects the host's own MPI calls to work.
   static void expect_host_counts_all(const Communicator& comm) {
     int ranks = 1;
     MPI_Allreduce(MPI_IN_PLACE, &ranks, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
@@ -152,7 +153,8 @@ TEST_F(MpiThreadLevel, InlineOperationsRunInTheCallingThread) {
   EXPECT_EQ(comm->any_thread(), thread_level == MPI_THREAD_MULTIPLE);
 }
 
-/// Three steps of a reducer; the host calls MPI between them. Returns the sums, which are the same for each stream.
+/// Makes three steps of a reducer; the host calls MPI between them. Returns the sums, which are the same for each
+/// stream.
 std::vector<float> reduce(Communicator& comm, Stream& compute, Stream& communication) {
   const std::vector<GradientRange> gradients{{"a", 0, 5000, 1}, {"b", 5000, 5001, 1}, {"c", 5001, 9000, 1}};
   BucketOptions options;
@@ -238,7 +240,8 @@ TEST_F(MpiThreadLevel, TheSoleWorkerIsAHostWorker) {
             "mpi communicator: sole_mpi_worker is an inline or a CUDA stream, expected a host worker");
 }
 
-/// Below SERIALIZED the offer changes nothing, at MULTIPLE it is not needed: a host program may make it at each level.
+/// Below SERIALIZED the offer changes nothing, and at MULTIPLE it is not needed: a host program may make it at each
+/// level.
 TEST_F(MpiThreadLevel, WithASoleWorker) {
   Stream worker = Stream::host_worker("sole");
   const auto comm = make_mpi_communicator(MPI_COMM_WORLD, {.sole_mpi_worker = &worker});
@@ -262,7 +265,8 @@ TEST_F(MpiThreadLevel, WithASoleWorker) {
   EXPECT_GE(watch.threads.size(), 2u) << "no worker called MPI";
 }
 
-/// Communicators with the worker and without it, operations on it and inline, in one order on all ranks.
+/// Uses communicators with the worker and without it, with operations on the worker and inline, in one order on all
+/// ranks.
 TEST_F(MpiThreadLevel, InlineOperationsWaitForTheSoleWorker) {
   if (thread_level < MPI_THREAD_SERIALIZED) {
     GTEST_SKIP() << "MPI's thread level is below SERIALIZED";
@@ -279,7 +283,7 @@ TEST_F(MpiThreadLevel, InlineOperationsWaitForTheSoleWorker) {
       with->broadcast(worker, large.view(), i % with->size());
       half->barrier(worker);
     }
-    switch (round % 4) {  // no wait in between: the library's
+    switch (round % 4) {  // the test does not wait in between; the library does
       case 0:
         cases::check_sums(*without, stream, DType::f64, 10 + round);
         break;
@@ -319,11 +323,11 @@ TEST_F(MpiThreadLevel, AnotherSoleWorkerOnceTheFirstIsGone) {
     const auto half = comm->split(comm->rank() % 2, 0);
     Stream stream = Stream::host_inline();
     half->barrier(comm->can_overlap() ? worker : stream);
-    worker.synchronize();  // before the communicators go
+    worker.synchronize();  // before the communicators are destroyed
   }
 }
 
-/// What a host gets that uses the communicator in a task of its own on the worker: it would wait for itself.
+/// A host gets an error if it uses the communicator in its own task on the worker: the operation would wait for itself.
 TEST_F(MpiThreadLevel, InlineOperationsInATaskOfTheSoleWorker) {
   if (thread_level != MPI_THREAD_SERIALIZED) {
     GTEST_SKIP() << "MPI's thread level is not SERIALIZED";

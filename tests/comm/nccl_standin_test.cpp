@@ -1,4 +1,4 @@
-// comm/nccl on the stand-ins for CUDA and NCCL: ranks are threads, each with a device.
+// Tests comm/nccl on the stand-ins for CUDA and NCCL: ranks are threads, each with a device.
 
 #include <algorithm>
 #include <array>
@@ -71,14 +71,14 @@ Texts run_gpu_ranks(int size, Body&& body, const NcclOptions& options = {}) {
   });
 }
 
-/// run_gpu_ranks(), of which none may fail; nothing may be left behind.
+/// Calls run_gpu_ranks(). No rank may fail, and nothing may be left behind.
 template <class Body>
 void expect_gpu_ranks(int size, const std::string& when, Body&& body, const NcclOptions& options = {}) {
   EXPECT_EQ(run_gpu_ranks(size, body, options), none_failed(size)) << when;
   expect_clean(when);
 }
 
-/// The host's ranks come together.
+/// Waits until all ranks have come, on the host.
 void meet(Communicator& control) {
   Stream stream = Stream::host_inline();
   control.barrier(stream);
@@ -88,7 +88,7 @@ class NcclStandin : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, NcclStandin, ::testing::Values(1, 2, 3, 4));
 
 TEST_P(NcclStandin, DoesWhatEveryCommunicatorDoes) {
-  for (std::uint64_t seed = 0; seed < 4; ++seed) {  // every style of schedule
+  for (std::uint64_t seed = 0; seed < 4; ++seed) {  // one seed for every style of schedule
     for (const int polls : {0, 2}) {
       reset(GetParam(), seed, {.polls = polls});
       expect_gpu_ranks(GetParam(), concat("seed ", seed, ", polls ", polls), [&](Communicator&, Communicator& nccl) {
@@ -121,13 +121,14 @@ TEST(NcclHierarchy, AddsWithinAndBetweenNodes) {
 
 constexpr std::array kReduceTypes{DType::f32, DType::bf16, DType::f16};
 
-/// Before each bucket, for its gradients, and at the end, for the last bucket.
+/// Returns the number of waits in a step: one before each bucket, for its gradients, and one at the end, for the last
+/// bucket.
 int waits_of_a_step(const std::vector<Bucket>& buckets) {
   return static_cast<int>(buckets.size()) + 1;
 }
 
-/// Steps of the reducer on a device: elements that are wrong after them. forget: this wait of rank 0's second step, of
-/// one stream for another, is left out.
+/// Makes steps of the reducer on a device. Returns the number of wrong elements. forget: number of the wait, of one
+/// stream for another in rank 0's second step, that is left out.
 int wrong_elements(Communicator& nccl, int forget, DType dtype = DType::f32, SumOrder order = SumOrder::library) {
   constexpr std::int64_t kKernels = 8;
   const Device device = Device::cuda(nccl.rank());
@@ -147,7 +148,7 @@ int wrong_elements(Communicator& nccl, int forget, DType dtype = DType::f32, Sum
     }
     reducer.begin_step();
     for (std::size_t g = 0; g < gradients.size(); ++g) {
-      // In several kernels, so that there is much that a stream which does not wait can overtake.
+      // Writes in several kernels, so that a stream that does not wait can overtake many of them.
       for (std::int64_t kernel = 0; kernel < kKernels; ++kernel) {
         standin::launch(compute.stream().cuda_handle(),
                         [range = gradients[g], kernel, step, rank = nccl.rank(),
@@ -182,7 +183,7 @@ int wrong_elements(Communicator& nccl, int forget, DType dtype = DType::f32, Sum
 
 TEST_P(NcclStandin, TheGradientReducerGivesTheSumInEveryLegalOrder) {
   for (const DType dtype : kReduceTypes) {
-    const std::vector<SumOrder> orders = dtype == DType::f32  // no 16 bits in a tree
+    const std::vector<SumOrder> orders = dtype == DType::f32  // a tree cannot have 16 bits
                                              ? std::vector{SumOrder::library, SumOrder::ranks, SumOrder::tree}
                                              : std::vector{SumOrder::library, SumOrder::ranks};
     for (std::uint64_t seed = 0; seed < 4 * orders.size(); ++seed) {
@@ -194,7 +195,7 @@ TEST_P(NcclStandin, TheGradientReducerGivesTheSumInEveryLegalOrder) {
   }
 }
 
-// A captured step: backward, the reducer on its own stream, all in one graph that every rank launches.
+// A captured step: backward, and the reducer on its own stream, in one graph that every rank launches.
 TEST_P(NcclStandin, AStepOfTheReducerIsCapturedInAGraph) {
   for (std::uint64_t seed = 0; seed < 4; ++seed) {
     reset(GetParam(), seed, {.polls = 1});
@@ -208,7 +209,7 @@ TEST_P(NcclStandin, AStepOfTheReducerIsCapturedInAGraph) {
       compute.synchronize();
       GradientReducer reducer(nccl, compute.stream(), comm, gradients, small_buckets(gradients), arena,
                               {.sum = make_bucket_sum({.dtype = dtype})});
-      std::vector<int> steps(gradients.size());  // counters, as a step counter in the device's memory
+      std::vector<int> steps(gradients.size());  // counters, like a step counter in the device's memory
       Graph graph = Graph::capture(compute.stream(), [&] {
         reducer.begin_step();
         for (std::size_t g = 0; g < gradients.size(); ++g) {
@@ -240,7 +241,7 @@ TEST_P(NcclStandin, AStepOfTheReducerIsCapturedInAGraph) {
   }
 }
 
-/// The machine does at once what it can, so rank 0 stands where the ranks that launch nothing let it come to.
+/// The machine executes work at once if it can, so rank 0 stops where it needs the ranks that launch nothing.
 TEST_P(NcclStandin, MarksSayHowFarACapturedStepHasCome) {
   std::uint64_t eager = 0;
   while (standin::style_of(eager) != standin::Style::eager) {
@@ -295,7 +296,7 @@ TEST_P(NcclStandin, MarksSayHowFarACapturedStepHasCome) {
     EXPECT_EQ(marks.text(), "on the device step 9: computing gradients of bucket 1 of 2, " + first);
     marks.forget(0);
     EXPECT_EQ(marks.text(), "on the device step 8: all 2 buckets are summed");
-    // Without a graph, and by one stream: a bucket at a time.
+    // Without a graph, and on one stream: one bucket at a time.
     marks.begin(0, 9);
     marks.use(0);
     reducer.begin_step();
@@ -339,7 +340,7 @@ TEST_P(NcclStandin, EstimatesAndRunsNothing) {
     expect("all_gather", bytes, [&](Communicator& c) { c.all_gather(stream, part, all); });
     expect("broadcast", 4 * kPart, [&](Communicator& c) { c.broadcast(stream, part, 0); });
     EXPECT_FALSE(estimator->seconds([](Communicator&) {}).has_value());
-    if (nccl.size() > 1) {  // NCCL executes those of one rank, so that they are not even called
+    if (nccl.size() > 1) {  // NCCL would execute the calls of one rank, so they are not made
       EXPECT_THROW((void)estimator->seconds([&](Communicator& c) { c.broadcast(stream, part, 9); }), UsageError);
     }
     expect("after an error", 4 * kPart, [&](Communicator& c) { c.all_reduce(stream, part); });
@@ -351,7 +352,7 @@ TEST_P(NcclStandin, EstimatesAndRunsNothing) {
     };
     EXPECT_EQ(first_of(all), 3);
     EXPECT_EQ(first_of(part), 5) << "nothing ran";
-    nccl.all_reduce(stream, part);  // the communicator itself is as it was
+    nccl.all_reduce(stream, part);  // the communicator itself is unchanged
     EXPECT_EQ(first_of(part), 5.0F * static_cast<float>(nccl.size()));
   });
 }
@@ -364,7 +365,7 @@ TEST(NcclFailure, AnEstimateThatFailsEndsItsOwnCommunicator) {
     context.synchronize();
     for (const char* call : {"ncclGroupStart", "ncclGroupSimulateEnd", "ncclAllReduce"}) {
       const auto estimator = make_nccl_estimator(nccl);
-      meet(control);  // a failure on rank 0 ends a split that rank 1 is still in
+      meet(control);  // a failure on rank 0 would end a split in which rank 1 still is
       if (nccl.rank() == 0) {
         nccl_standin::fail_call(1, ncclInternalError, call);
         const auto estimate = [&] {
@@ -383,8 +384,8 @@ TEST(NcclFailure, AnEstimateThatFailsEndsItsOwnCommunicator) {
   EXPECT_EQ(standin::violations(), Texts{});
 }
 
-/// The control for the tests above: each wait of a step is seen to be missing in some order, and there are no others.
-/// On lazy and eager machines no stream overtakes another, so they are passed over.
+/// The control for the tests above: in some order, each missing wait of a step shows, and there are no other waits. On
+/// lazy and eager machines no stream overtakes another, so they are left out.
 TEST(NcclStandinReducer, EveryWaitOfAStepIsNeeded) {
   const int waits = waits_of_a_step(small_buckets(ranges(kSizes)));
   for (int forgotten = 1; forgotten <= waits + 1; ++forgotten) {
@@ -403,7 +404,7 @@ TEST(NcclStandinReducer, EveryWaitOfAStepIsNeeded) {
   }
 }
 
-/// Like run_gpu_ranks(), for set-ups that fail: device_of(rank).
+/// Like run_gpu_ranks(), for set-ups that fail. device_of(rank) gives the device.
 template <class DeviceOf>
 Texts set_up(int size, DeviceOf&& device_of, const NcclOptions& options = {}) {
   return run_ranks(size, [&](Communicator& control) {
@@ -445,7 +446,7 @@ TEST(NcclSetUp, ThatIsNotOverInTimeNamesRankAndSecondsOnAll) {
   for (const std::string& failure : failures) {
     EXPECT_EQ(failure, failures[0]);
   }
-  // Rank 1 never starts; rank 0 does, and waits in vain for rank 1 in the first operation.
+  // Rank 1 never starts. Rank 0 starts and waits in vain for rank 1 in the first operation.
   EXPECT_NE(failures[0].find("nccl: rank "), std::string::npos) << failures[0];
   EXPECT_TRUE(failures[0].find("not over after 0.25 s") != std::string::npos ||
               failures[0].find("remote process exited") != std::string::npos)
@@ -487,7 +488,7 @@ TEST(NcclSetUp, OptionsAreChecked) {
   expect_clean("options");
 }
 
-/// Something of every rank that all-reduces take.
+/// A tensor of every rank for all-reduces.
 struct Floats {
   explicit Floats(int rank)
       : context(Device::cuda(rank)), tensor(Tensor::zeros(context, Shape{8}, DType::f32)), over(context.device()) {}
@@ -500,7 +501,7 @@ TEST(NcclFailure, AnErrorOfOneRankEndsTheWaitOfAll) {
   reset(3, 0);
   expect_gpu_ranks(3, "an error of one rank", [](Communicator& control, Communicator& nccl) {
     Floats data(nccl.rank());
-    if (nccl.rank() != 1) {  // which never does
+    if (nccl.rank() != 1) {  // rank 1 never calls it
       nccl.all_reduce(data.context.stream(), data.tensor);
     }
     meet(control);
@@ -522,7 +523,7 @@ TEST(NcclFailure, AnErrorOfOneRankEndsTheWaitOfAll) {
       expect_holds(text, nccl.rank() == 1 ? "unhandled system error; NCCL's last message: injected into rank 1"
                                           : "remote process exited");
     }
-    data.context.synchronize();  // ends: the operation was given up
+    data.context.synchronize();  // returns, because the operation was abandoned
     EXPECT_THROW(nccl.check(), NcclError);
     EXPECT_THROW(nccl.all_reduce(data.context.stream(), data.tensor), NcclError);
     EXPECT_THROW(nccl.barrier(data.context.stream()), NcclError);
@@ -600,7 +601,7 @@ TEST(NcclFailure, AnEndThatNobodyJoinsIsAborted) {
     cudaSetDevice(control.rank());
     auto nccl = make_nccl_communicator(control, Device::cuda(control.rank()), {.timeout_s = 0.2});
     if (control.rank() == 0) {
-      nccl.reset();  // finalises, and waits in vain
+      nccl.reset();  // finalises the communicator, and waits in vain
     }
     meet(control);
     require<DataError>(control.rank() == 0, "left by an exception");
@@ -610,8 +611,8 @@ TEST(NcclFailure, AnEndThatNobodyJoinsIsAborted) {
   expect_clean("an end that nobody joins");
 }
 
-/// Two ranks, each with a graph that captured an all-reduce and outlives the communicator; seconds that body(rank,
-/// nccl) took, which ends the communicator.
+/// Runs two ranks, each with a graph that captured an all-reduce and outlives the communicator. Returns the seconds of
+/// body(rank, nccl), which ends the communicator.
 template <class Body>
 double with_living_graphs(Body&& body) {
   double longest = 0;
@@ -636,7 +637,7 @@ double with_living_graphs(Body&& body) {
     const std::lock_guard lock(mutex);
     longest = std::max(longest, seconds);
   });
-  for (int i = 0; i < 5000 && !nccl_standin::leaks().empty(); ++i) {  // now the aborts come through
+  for (int i = 0; i < 5000 && !nccl_standin::leaks().empty(); ++i) {  // the aborts take effect now
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   return longest;
@@ -665,7 +666,8 @@ TEST(NcclFailure, AnEndWhileAGraphLivesIsAborted) {
   expect_clean("an end while a graph lives");
 }
 
-/// Two ranks sum up 100 numbers in memory of exchange_memory(); the collectives that ran in registered memory.
+/// Two ranks sum 100 numbers in memory of exchange_memory(). Returns the number of collectives that ran in registered
+/// memory.
 std::int64_t summed_in_nccl_memory(std::int64_t first_refused) {
   reset(2, 0);
   if (first_refused > 0) {
@@ -723,7 +725,7 @@ TEST(NcclMemory, NoneLeftIsSaidSo) {
   });
 }
 
-/// Ranks of a program that sums up 8 numbers through GpuRanks; body(ranks, data) before the end.
+/// Runs ranks of a program that sums 8 numbers through GpuRanks. body(ranks, data) runs before the end.
 template <class Body>
 Texts with_gpu_ranks(int size, Body&& body) {
   return run_ranks(size, [&](Communicator& control) {
@@ -758,7 +760,7 @@ TEST(NcclGpuRanks, AnExceptionOnOneRankEndsAll) {
 TEST(NcclGpuRanks, EndAfterAnAbort) {
   reset(2, 0);
   const Texts failures = with_gpu_ranks(2, [](Communicator& control, GpuRanks& ranks) {
-    meet(control);  // both have enqueued
+    meet(control);  // both ranks have enqueued
     if (ranks.grad().rank() == 1) {
       nccl_standin::fail_rank(1, ncclSystemError);
       EXPECT_THROW(ranks.grad().check(), NcclError);
@@ -771,7 +773,7 @@ TEST(NcclGpuRanks, EndAfterAnAbort) {
   expect_clean("an end after an abort");
 }
 
-// Controls: what comm/nccl must not do is seen.
+// Controls: the stand-in finds the errors that comm/nccl must not make.
 
 TEST(NcclStandinItself, SeesRanksThatCallDifferentThings) {
   reset(2, 0);
@@ -799,7 +801,7 @@ TEST(NcclStandinItself, SeesAnEstimateOfACommunicatorThatDoesNotBlock) {
 }
 
 TEST(NcclStandinItself, SeesADestructorBeforeTheStreamsHavePassed) {
-  reset(1, 0);  // lazy
+  reset(1, 0);  // the lazy style
   run_gpu_ranks(1, [](Communicator&, Communicator& nccl) {
     static thread_local std::unique_ptr<Floats> data;  // outlives the communicator
     data = std::make_unique<Floats>(0);

@@ -1,4 +1,5 @@
-// What nodes tell each other, and when one is named, over the loopback device. Whole jobs: tests/launch/silent_host.sh.
+// Tests the heartbeats that nodes send each other, and when a node is named, over the loopback device. Whole jobs:
+// tests/launch/silent_host.sh.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -34,7 +35,7 @@ namespace {
 constexpr std::int64_t kSecond = 1'000'000'000;
 constexpr std::size_t kHeader = 32;
 
-/// As many nodes of one rank each, which have met: a, b, c.
+/// Returns `count` nodes a, b, c, .. of one rank each, which know each other's addresses.
 std::vector<std::unique_ptr<NodeHeartbeat>> nodes(int count) {
   std::vector<std::unique_ptr<NodeHeartbeat>> made;
   std::vector<std::string> address_texts;
@@ -53,7 +54,7 @@ std::vector<std::unique_ptr<NodeHeartbeat>> nodes(int count) {
   return made;
 }
 
-/// Listens, without letting time pass, until `node` names the node before it; its text.
+/// Listens, without letting time pass, until `node` names the node before it. Returns the text.
 std::string named(NodeHeartbeat& node, std::int64_t now_ns) {
   for (int i = 0; i < 500; ++i) {
     node.listen(now_ns);
@@ -75,7 +76,7 @@ void hears(NodeHeartbeat& node, std::int64_t now_ns, const std::string& part) {
   testing::expect_holds(node.silent(0), part);
 }
 
-/// The port in an introduction.
+/// Returns the port in an introduction.
 int port_of(const std::string& address_text) {
   std::istringstream in(address_text);
   int node = -1;
@@ -85,7 +86,7 @@ int port_of(const std::string& address_text) {
   return port;
 }
 
-/// A socket of anybody on this machine.
+/// A socket of any process on this machine.
 class OtherSocket {
  public:
   OtherSocket() {
@@ -99,7 +100,7 @@ class OtherSocket {
   OtherSocket(const OtherSocket&) = delete;
   OtherSocket& operator=(const OtherSocket&) = delete;
 
-  /// An introduction of a node that is this socket.
+  /// Returns an introduction of a node that has this socket.
   [[nodiscard]] std::string address_text(int node, std::uint64_t key) const {
     return concat(node, ' ', port_, ' ', key, "\nother\n127.0.0.1\n");
   }
@@ -155,7 +156,7 @@ TEST(NodeHeartbeat, SilenceIsMeasuredAndEndsWithAHeartbeat) {
   EXPECT_EQ(ring[1]->silent(2), "");
 }
 
-/// A batch system stops a whole job, and its ranks do not go on at one moment.
+/// A batch system may stop a whole job, and its ranks do not continue at the same moment.
 TEST(NodeHeartbeat, TimeInWhichThisProcessDoesNotLookIsNoSilence) {
   const auto ring = nodes(2);
   ring[0]->send_heartbeat({"rank 0: computing step 7"});
@@ -163,7 +164,7 @@ TEST(NodeHeartbeat, TimeInWhichThisProcessDoesNotLookIsNoSilence) {
   ring[1]->listen(3600 * kSecond);
   EXPECT_EQ(ring[1]->silent(NodeHeartbeat::kLongestLook + 0.1), "");
   testing::expect_holds(ring[1]->silent(NodeHeartbeat::kLongestLook), " for 2 s: ");
-  ring[1]->listen(1800 * kSecond);  // a clock that runs backwards takes nothing away
+  ring[1]->listen(1800 * kSecond);  // a clock that runs backwards changes nothing
   testing::expect_holds(ring[1]->silent(NodeHeartbeat::kLongestLook), " for 2 s: ");
 }
 
@@ -210,7 +211,7 @@ TEST(NodeHeartbeat, ALateHeartbeatChangesNothing) {
   testing::expect_holds(second.silent(0), "computing step 8");
 }
 
-/// Rank 0's introduction has the job's key: with the key of another job, heartbeats go to the right port and are
+/// Rank 0's introduction has the job's key. With the key of another job, heartbeats go to the right port and are
 /// dropped.
 TEST(NodeHeartbeat, HeartbeatsOfAnotherJobAreDropped) {
   const auto ring = nodes(2);
@@ -245,7 +246,7 @@ TEST(NodeHeartbeat, GarbageIsDropped) {
     for (char& c : bytes) {
       c = letter();
     }
-    if (i % 2 == 0 && bytes.size() > 8) {  // begins as a heartbeat does
+    if (i % 2 == 0 && bytes.size() > 8) {  // the bytes begin like a heartbeat
       bytes.replace(0, 8, real, 0, 8);
     }
     other.send(bytes, port);
@@ -260,10 +261,10 @@ TEST(NodeHeartbeat, GarbageIsDropped) {
     bytes[at] = static_cast<char>(bytes[at] ^ 1);
     return bytes;
   };
-  for (std::size_t at = 0; at < 16; ++at) {  // magic and key
+  for (std::size_t at = 0; at < 16; ++at) {  // a changed byte in the magic number or the key
     other.send(changed(at), port);
   }
-  for (std::size_t at = 24; at < 28; ++at) {  // node
+  for (std::size_t at = 24; at < 28; ++at) {  // a changed byte in the number of the node
     other.send(changed(at), port);
   }
   other.send(real + std::string(NodeHeartbeat::kMostBytes, 'x'), port);
@@ -275,7 +276,7 @@ TEST(NodeHeartbeat, GarbageIsDropped) {
 
   other.send(real, port);
   testing::expect_holds(named(second, kSecond), "computing step 7");
-  // Texts are anything: they come out in one line, and what prints them shows what a terminal would obey.
+  // Texts may hold any bytes. They are printed on one line, with control characters escaped.
   for (int i = 0; i < 200; ++i) {
     std::string bytes = real.substr(0, kHeader);
     for (std::size_t left = random() % (NodeHeartbeat::kMostBytes - kHeader); left > 0; --left) {
@@ -347,7 +348,7 @@ TEST(NodeHeartbeat, RanksOfANodeAreNamed) {
   }
 }
 
-/// Ranks without a watchdog, or without sockets, introduce themselves with nothing or no port.
+/// The introduction of ranks without a watchdog, or without sockets, is empty or has no port.
 TEST(NodeHeartbeat, RanksWithoutHeartbeatsAreLeftOut) {
   NodeHeartbeat first({.rank = 0, .node = 0, .nodes = 2, .listens = true, .host = "a"});
   NodeHeartbeat second({.rank = 1, .node = 1, .nodes = 2, .listens = true, .host = "b"});
@@ -356,13 +357,13 @@ TEST(NodeHeartbeat, RanksWithoutHeartbeatsAreLeftOut) {
     first.send_heartbeat({"rank 0: computing step 7"});
     first.send_shutdown();
   }
-  second.set_addresses({"", second.address_text()});  // no key
+  second.set_addresses({"", second.address_text()});  // without a key from rank 0
   second.send_heartbeat({"rank 1: computing step 7"});
   second.listen(kSecond);
   EXPECT_EQ(second.silent(0), "");
 }
 
-/// A rank's watchdog speaks while the rank does something else, until the rank shuts down.
+/// A rank's watchdog sends heartbeats while the rank does other work, until the rank shuts down.
 TEST(WatchdogHandler, SendsOnTheWatchdogsThreadUntilTheEnd) {
   auto ring = nodes(2);
   WatchdogHandler end(1000, 0, std::nullopt);
@@ -374,7 +375,7 @@ TEST(WatchdogHandler, SendsOnTheWatchdogsThreadUntilTheEnd) {
   hears(*ring[1], kSecond, "no word from host a (rank 0) for 0 s: ");
   hears(*ring[1], kSecond, "; its last word: rank 0: computing step 7");
   end.end_heartbeat();
-  for (int i = 0; i < 200; ++i) {  // two heartbeats take as long
+  for (int i = 0; i < 200; ++i) {  // sleeps as long as two heartbeats
     ring[1]->listen(kSecond);
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }

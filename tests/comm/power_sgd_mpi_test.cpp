@@ -1,4 +1,4 @@
-// Runs under mpirun: PowerSGD between processes, against the oracle of plain loops.
+// Runs under mpirun. Compares PowerSGD between processes with the oracle of plain loops.
 #include <cstdio>
 #include <optional>
 #include <string>

@@ -1,4 +1,4 @@
-// Which device each rank of a node gets, on made-up nodes.
+// Tests the device that each rank of a node gets, on made-up nodes.
 #include <lockstep/comm/launch/rank_device.hpp>
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ std::vector<GpuInfo> gpus_of(const Uuids& uuids) {
   return gpus;
 }
 
-/// What ranks that see `visible` get; nodes: of each rank, all 0 when empty.
+/// Returns the devices of ranks that see the GPUs `visible`. nodes: the node of each rank, 0 when empty.
 std::vector<RankDevice> place(std::string_view request, const std::vector<Uuids>& visible,
                               const std::vector<int>& nodes = {}) {
   std::vector<RankView> ranks;
@@ -101,7 +101,8 @@ TEST(RankDevice, RanksAndGpusThatDoNotMatch) {
   expect_refused("1,3", all_see(3, 4), {"3 ranks on this node for 2 GPUs", "name 3 GPUs"});
   expect_refused("1,", all_see(2, 4), {"2 ranks on this node for 1 GPU,"});
   expect_refused("auto", all_see(4, 3), {"4 ranks on this node for 3 GPUs", "take cpu"});
-  for (const char* request : {"auto", "gpu", "1", "0,"}) {  // they see all there is, not what a launcher handed out
+  // The ranks see all GPUs, not those that a launcher assigned.
+  for (const char* request : {"auto", "gpu", "1", "0,"}) {
     expect_refused(request, all_see(2, 1), {"2 ranks on this node for 1 GPU,", "start 1 rank on", "take cpu"});
   }
   expect_refused("auto", {{"GPU-a0", "GPU-b1"}, {"GPU-a0"}}, {"local ranks 0 and 1 see different GPUs (2 and 1)"});
@@ -138,7 +139,7 @@ TEST(RankDevice, NodesByThemselves) {
   expect_devices(
       place("1,0", {{"GPU-a0", "GPU-b1"}, {"GPU-c2", "GPU-d3"}, {"GPU-a0", "GPU-b1"}, {"GPU-c2", "GPU-d3"}}, nodes),
       {1, 1, 0, 0});
-  // A node without GPUs beside one that has them: nothing is mixed silently.
+  // One node has no GPUs and another has: devices are never mixed silently.
   expect_refused("auto", {{"GPU-a0"}, {}}, {"rank 1 on node 1 sees no GPU", "rank 0 on node 0 sees 1", "cpu"}, {0, 1});
   expect_refused("auto", {{}, {"GPU-a0"}}, {"rank 0 on node 0 sees no GPU"}, {0, 0});
   expect_devices(place("cpu", {{"GPU-a0"}, {}}, {0, 1}), {-1, -1});
@@ -157,7 +158,7 @@ TEST(RankDevice, GpusHandedOutByTheLauncher) {
   expect_refused("auto", {{"GPU-c2"}, {"GPU-b1"}, {"GPU-c2"}}, {"local ranks 0 and 2 both see GPU-c2"});
 }
 
-/// What check_usable() says; empty: nothing.
+/// Returns the text of check_usable(); empty: no error.
 std::string unusable(std::string_view request, const std::vector<RankView>& ranks, int rank = 0) {
   try {
     check_usable(DeviceRequest::parse(request), rank, ranks);
@@ -184,7 +185,7 @@ TEST(RankDevice, UsableGpus) {
   expect_holds(unusable("usable:2", {{0, {"GPU-a0", "GPU-b1"}}, {0, {"GPU-b1", "GPU-a0"}}}), "another order");
   EXPECT_THROW(check_usable(DeviceRequest::parse("usable"), 4, ranks), UsageError);
 
-  // What was found is placed like a list, in the order of the local ranks.
+  // The GPUs that were found are assigned like a list, in the order of the local ranks.
   const DeviceRequest found = DeviceRequest::parse("usable:2").with_gpus({"GPU-b1", "GPU-d3"});
   EXPECT_EQ(device_of_rank(found, gpus_of(sees_four.gpus), 0, ranks).device, Device::cuda(1));
   EXPECT_EQ(device_of_rank(found, gpus_of(sees_four.gpus), 2, ranks).device, Device::cuda(3));

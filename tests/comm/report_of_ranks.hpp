@@ -6,7 +6,7 @@
 
 namespace lockstep::comm {
 
-/// After InitGoogleTest(): rank 0 reports as usual, the others only what fails.
+/// Lets rank 0 report as usual, and the other ranks report failures only. Call this after InitGoogleTest().
 inline void report_of_rank(int rank) {
   if (rank == 0) {
     return;

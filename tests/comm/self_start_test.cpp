@@ -83,7 +83,7 @@ TEST(SelfStart, RanksOfEveryFormOfDevices) {
 TEST(SelfStart, GpusThatAreNotThereAreRefusedBeforeRanksAreStarted) {
   testing::expect_error<UsageError>([] { (void)plan_self_start(ask("3"), {}, kNoGpu); },
                                     {"'3'", "3 GPUs", "has none", "cpu:3"});
-  // Other nodes may have them.
+  // Other nodes may have GPUs.
   RanksRequest elsewhere = ask("3");
   elsewhere.hostfile = "hosts";
   EXPECT_TRUE(plan_self_start(elsewhere, {}, kNoGpu));
@@ -98,7 +98,7 @@ TEST(SelfStart, NotWhereALauncherIsAlready) {
   RanksRequest alone = ask("cpu:4");
   alone.launcher = Launcher::none;
   EXPECT_FALSE(plan_self_start(alone, {}, kSite));
-  // mpirun of an MPI whose variables are not known here would start this program again and again.
+  // mpirun of an MPI with unknown variables would start this program again and again.
   EXPECT_THROW((void)plan_self_start(ask("cpu:4"), {{kStartedWith, "mpirun -np 4"}}, kSite), UsageError);
 }
 
@@ -254,7 +254,7 @@ TEST(SelfStart, RestartsThatCannotBe) {
   expect_holds(refused("cpu:4", {.most = 1, .min_ranks = 2}, 2), "on one node");
 }
 
-/// self_start() of a shell script, in a process of its own: what it prints, and its exit code at the end.
+/// Calls self_start() for a shell script, in its own process. Returns its output, with its exit code at the end.
 std::string supervised(const std::string& script, const std::string& folder, const RestartPolicy& policy,
                        const char* devices = "cpu", double watchdog_s = 300) {
   const std::string printed = folder + "/printed";
@@ -276,7 +276,7 @@ std::string supervised(const std::string& script, const std::string& folder, con
 
 TEST(SelfStart, AJobThatBreaksIsStartedAgain) {
   const testing::TemporaryFolder folder;
-  // The numbers of the starts; the third one finishes.
+  // The script records the numbers of the starts; the third start finishes.
   const std::string count =
       "set -- $1 $LOCKSTEP_ATTEMPT; echo $3 >> $1/starts; echo start $3; [ -e $1/job ] || echo $2 > $1/job; "
       "[ $(cat $1/job) = $2 ] || echo another job; ";
@@ -286,7 +286,7 @@ TEST(SelfStart, AJobThatBreaksIsStartedAgain) {
   std::filesystem::remove(folder / "job");
   EXPECT_EQ(supervised(count + "exit 76", folder.path(), {.most = 1}),
             "start 0\nlockstep: the job ended with code 76: restart 1 of 1\nstart 1\ncode 76\n");
-  for (const int code : {0, 2, 75}) {  // done, wrong for good, stopped
+  for (const int code : {0, 2, 75}) {  // finished, invalid input, stopped
     std::filesystem::remove(folder / "job");
     EXPECT_EQ(supervised(concat(count, "exit ", code), folder.path(), {.most = 3}),
               concat("start 0\ncode ", code, '\n'));
@@ -343,7 +343,7 @@ TEST(SelfStart, FewerRanksAfterAStartThatKeptNothing) {
             "3 ranks, start 2, cpu:3\nlockstep: the job ended with code 3: restart 3 of 4 on cpu:2\n"
             "2 ranks, start 3, cpu:2\nlockstep: the job ended with code 3: restart 4 of 4 on cpu:2\n"
             "2 ranks, start 4, cpu:2\ncode 3\n");
-  // A job that can have 8, 4 or 2 ranks.
+  // A job that may have 8, 4 or 2 ranks.
   const RestartPolicy halves{.most = 3,
                              .min_ranks = 2,
                              .fits = [](int ranks) { return 8 % ranks == 0; },
@@ -379,8 +379,8 @@ TEST(RunLauncher, ExitCodesComeThrough) {
   EXPECT_EQ(detail::run_launcher({"no-such-program"}, {}).code, 127);
 }
 
-/// run_launcher() in a process of its own, which ignores the signals `ignored` and no others, whatever this one does.
-/// It gets signals[i] once `script` has made the file ${1}i, all but the first after a pause; its exit code.
+/// Calls run_launcher() in its own process, which ignores the signals `ignored` and no others. Sends signals[i] once
+/// `script` has made the file ${1}i, all but the first after a pause. Returns the exit code.
 int with_signals(const std::string& script, const std::vector<int>& signals, std::chrono::milliseconds pause = {},
                  const std::vector<int>& ignored = {}, const detail::LauncherLimit& limit = {}) {
   testing::TemporaryFolder folder;
@@ -406,15 +406,15 @@ int with_signals(const std::string& script, const std::vector<int>& signals, std
 
 TEST(RunLauncher, SignalsArePassedOn) {
   const std::string wait = "; : > ${1}0; while :; do sleep 0.02; done";
-  // What asks a program to stop arrives as SIGUSR1.
+  // A signal that asks a program to stop arrives as SIGUSR1.
   for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGUSR1}) {
     EXPECT_EQ(with_signals("trap 'exit 75' USR1" + wait, {number}), 75) << number;
   }
   EXPECT_EQ(with_signals("trap 'exit 7' USR2" + wait, {SIGUSR2}), 7);
-  // A program that does not know SIGUSR1 ends by what it was sent.
+  // A program that does not handle SIGUSR1 ends by the signal that was sent.
   EXPECT_EQ(with_signals("true" + wait, {SIGTERM}), 128 + SIGTERM);
   EXPECT_EQ(with_signals("true" + wait, {SIGUSR1}), 128 + SIGUSR1);
-  // The second time the launcher is to end, unless both belong to one request, as when a terminal closes.
+  // A second signal asks the launcher to end, unless both signals belong to one request, as when a terminal closes.
   EXPECT_EQ(with_signals("trap ': > ${1}1' USR1; trap 'exit 9' TERM" + wait, {SIGTERM, SIGTERM},
                          std::chrono::milliseconds(1100)),
             9);
@@ -427,7 +427,7 @@ TEST(RunLauncher, OneWithoutLivingRanksIsEnded) {
   const auto run = [](const char* script) { return detail::run_launcher({"sh", "-c", script}, {}, kSoon).code; };
   ::testing::internal::CaptureStderr();
   const int never = run("exec sleep 100");
-  const int dead = run("sleep 0 & exec sleep 100");  // nobody takes notice of its end
+  const int dead = run("sleep 0 & exec sleep 100");  // a process whose end nobody waits for
   const std::string said = ::testing::internal::GetCapturedStderr();
   EXPECT_EQ(never, exit_code::kWatchdog);
   EXPECT_EQ(dead, exit_code::kWatchdog);
@@ -463,9 +463,9 @@ TEST(RunLauncher, OneRequestToStopIsEnough) {
 }
 
 TEST(RunLauncher, WhatIsIgnoredFromTheStart) {
-  // nohup
+  // nohup ignores SIGHUP.
   EXPECT_EQ(with_signals("trap 'exit 9' USR1; : > ${1}0; sleep 0.2; exit 0", {SIGHUP}, {}, {SIGHUP}), 0);
-  // Without SIGCHLD nobody would learn that the launcher has ended.
+  // Without SIGCHLD the parent would not learn that the launcher has ended.
   EXPECT_EQ(with_signals("exit 5", {}, {}, {SIGCHLD}), 5);
   EXPECT_EQ(with_signals("(exit 6) & wait $!", {}, {}, {SIGCHLD}), 6) << "the launcher waits for processes too";
 }
@@ -480,7 +480,7 @@ TEST(RunLauncher, AnswersOfAChild) {
   EXPECT_NE(detail::ask_in_a_child([] { return static_cast<int>(::getpid()); }), self);
 }
 
-/// What passes a BannerFilter that gets the text in pieces of `size`.
+/// Returns the text that passes a BannerFilter which gets the text in pieces of `size`.
 std::string filtered(const std::string& text, bool show, std::size_t size) {
   std::string passed;
   detail::BannerFilter filter([&](std::string_view part) { passed += part; });
@@ -510,7 +510,7 @@ TEST(BannerFilter, TheLineThatMattersIsTheLast) {
 }
 
 TEST(RunLauncher, CtrlZStopsAndFgContinues) {
-  // The command notes what it gets; the runner stops itself meanwhile.
+  // The command records its signals; the runner stops itself meanwhile.
   testing::TemporaryFolder folder;
   const std::string got = folder / "got";
   const pid_t runner = testing::start_child([&] {
@@ -564,7 +564,7 @@ TEST(RunLauncher, ClosedStandardFilesAreNoHarm) {
     ::close(STDIN_FILENO);
     ::close(STDOUT_FILENO);
     detail::open_standard_files();
-    // This process itself must learn that its output goes nowhere; the command must not fail of it.
+    // This process itself must see that its output cannot be written; the command must not fail because of it.
     if (::write(STDOUT_FILENO, "x", 1) != -1) {
       return 99;
     }

@@ -26,7 +26,7 @@
 #endif
 
 #if LOCKSTEP_TEST_MPI
-/// LOCKSTEP_TEST_THREAD_LEVEL=serialized: an MPI that knows no more than that.
+/// With LOCKSTEP_TEST_THREAD_LEVEL=serialized, MPI provides no higher thread level.
 extern "C" int MPI_Init_thread(int* argc, char*** argv, int required, int* provided) {
   const char* most = std::getenv("LOCKSTEP_TEST_THREAD_LEVEL");
   const bool serialized = most != nullptr && std::string_view(most) == "serialized";
@@ -72,7 +72,8 @@ int communicate(Session& session) {
   return 0;
 }
 
-/// Memory that a stream uses must stay until it is idle, also when an exception leaves the scope.
+/// Waits for the stream in the destructor: memory that a stream uses must stay until it is idle, also when an exception
+/// leaves the scope.
 struct Idle {
   Stream& stream;
   ~Idle() {
@@ -83,7 +84,7 @@ struct Idle {
   }
 };
 
-/// Rank 1 (the only one in a world of one) fails while the others are in a collective or on their way to it.
+/// Lets rank 1 (or the only rank) fail while the others are in a collective or on their way to it.
 template <class Throw>
 int fail_alone(Session& session, Throw&& fail) {
   std::vector<float> data(1000, 1.0f);
@@ -101,7 +102,7 @@ int fail_alone(Session& session, Throw&& fail) {
   return 0;
 }
 
-/// Rank 1 dies between two all-reduces, while the others wait for it in the second.
+/// Lets rank 1 die between two all-reduces, while the others wait for it in the second.
 int die_alone(Session& session) {
   std::vector<float> data(100000, 1.0f);
   Stream stream = Stream::host_inline();
@@ -114,7 +115,7 @@ int die_alone(Session& session) {
   return 0;
 }
 
-/// Three steps of a reducer whose hook throws on rank 1 in the second bucket of the second step.
+/// Makes three steps of a reducer whose hook throws on rank 1 in the second bucket of the second step.
 int fail_in_hook(Session& session) {
   int calls = 0;
   const auto hook = comm::make_gradient_hook(
@@ -136,7 +137,7 @@ int fail_in_hook(Session& session) {
   return 0;
 }
 
-/// Two of four GPUs that do not exist, the first of which is busy; then two more, which there are not.
+/// Searches for two of four GPUs that do not exist; the first is busy. Then searches for two more, which are missing.
 int use_gpus(Session& session, const std::string& claim_folder) {
   comm::NodeGpus machine;
   machine.list = [] {
@@ -159,7 +160,8 @@ int use_gpus(Session& session, const std::string& claim_folder) {
   return 0;
 }
 
-/// The host, for which the machine is not asked; no GPU; then one for each rank, the last of which another process has.
+/// Takes the host, for which the machine is not asked; then no GPU; then one for each rank, of which another process
+/// holds the last.
 int use_taken_gpu(Session& session) {
   comm::NodeGpus machine;
   machine.list = []() -> std::vector<GpuInfo> { throw StateError("not to be asked for the host"); };
@@ -189,7 +191,7 @@ int use_taken_gpu(Session& session) {
   return 0;
 }
 
-/// One GPU that does not exist, for all ranks.
+/// Takes one GPU that does not exist, for all ranks.
 int share_gpu(Session& session) {
   comm::NodeGpus machine;
   machine.list = [] { return std::vector<GpuInfo>{{.index = 0, .uuid = "GPU-0"}}; };
@@ -202,7 +204,7 @@ int share_gpu(Session& session) {
   return 0;
 }
 
-/// Operations that all ranks call, and then one that is rank 1's alone. The second does not wait, so nothing ends.
+/// Calls operations on all ranks, and then one on rank 1 alone. The latter does not wait, so no rank ends.
 int differ(Session& session) {
   session.watchdog()->begin("computing step", 7);
   Stream stream = Stream::host_inline();
@@ -215,7 +217,7 @@ int differ(Session& session) {
   return 0;
 }
 
-/// Rank 1 computes for ever where the others wait for it.
+/// Lets rank 1 compute without end while the others wait for it.
 int linger(Session& session) {
   session.watchdog()->begin("computing step", 7);
   Stream stream = Stream::host_inline();
@@ -228,8 +230,8 @@ int linger(Session& session) {
   return 0;
 }
 
-/// Steps of all ranks. Rank 1 is stopped in the third, for good with "ever"; with "2" for 2.8 s, and again in the
-/// sixth. With "host" all ranks of the second node are stopped in the third.
+/// Makes steps of all ranks. Rank 1 is stopped in the third step: for good with "ever", for 2.8 s with "2", and then
+/// again in the sixth. With "host" all ranks of the second node are stopped in the third.
 int stall(Session& session, const std::string& argument) {
   Stream stream = Stream::host_inline();
   std::vector<float> data(8, 1.0f);
@@ -239,7 +241,7 @@ int stall(Session& session, const std::string& argument) {
     session.watchdog()->begin("computing step", step);
     session.watchdog()->where("1 of 3 buckets enqueued, conv2.weight");
     if (stops && ((step == 3 && argument != "0") || (step == 6 && argument == "2"))) {
-      if (session.nodes() > 1) {  // other nodes hear about once a second what this one does
+      if (session.nodes() > 1) {  // other nodes hear once a second what this node does
         std::this_thread::sleep_for(std::chrono::milliseconds(2500));
       }
       const pid_t stopped = ::getpid();
@@ -318,7 +320,7 @@ int run(const std::string& mode, const std::string& argument, Session& session) 
   if (mode == "throw_int") {
     return fail_alone(session, [] { throw 7; });
   }
-  if (mode == "throw_together") {  // with communicators that are destroyed on the way out
+  if (mode == "throw_together") {  // communicators are destroyed on the way out
     const auto half = session.control().split(session.rank() % 2, 0);
     const std::string text = comm::broadcast_text(session.control(), "no room\nfor the checkpoint");
     throw comm::CollectiveError<DataError>(text);
@@ -345,7 +347,7 @@ int run(const std::string& mode, const std::string& argument, Session& session) 
   if (mode == "agree_nested") {
     session.agree([&] { session.agree([&] { require<DataError>(session.rank() != 1, "inner"); }); });
   }
-  if (mode == "agree_then_leave") {  // objects with communicators unwind on every rank
+  if (mode == "agree_then_leave") {  // objects with communicators are destroyed on every rank
     const auto half = session.control().split(session.rank() % 2, 0);
     session.agree([&] { require<UsageError>(session.rank() != 0, "first"); });
   }
@@ -389,7 +391,7 @@ int main(int argc, char** argv) {
 #if LOCKSTEP_TEST_MPI
   if (host_owns_mpi) {
     int sum = 1;
-    MPI_Allreduce(MPI_IN_PLACE, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);  // still alive
+    MPI_Allreduce(MPI_IN_PLACE, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);  // shows that all ranks are alive
     if (rank == 0) {
       std::printf("host still counts %d\n", sum);
     }

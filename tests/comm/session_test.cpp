@@ -36,8 +36,8 @@ Ended run(int ranks, const std::string& mode, const std::string& environment = "
   return run_command("env " + environment + " " + launcher + kProgram + " " + mode);
 }
 
-/// Open MPI kills the others as soon as one process ends with a code, unless it is told to wait for all; then it
-/// returns 0 itself.
+/// Open MPI kills the other processes as soon as one ends with a nonzero code, unless it is told to wait for all; then
+/// it returns 0 itself.
 const std::string kWaitForAll =
     "OMPI_MCA_orte_abort_on_non_zero_status=0 PRTE_MCA_state_base_error_non_zero_exit=0";  // Open MPI 4 and 5
 
@@ -62,7 +62,7 @@ TEST(Session, AloneItSharesNoFolderWithOthers) {
   char host[256] = "";
   ASSERT_EQ(::gethostname(host, sizeof host - 1), 0);
   const std::string name(host);
-  // Open MPI 4 takes this one for every program that is started alone; here it cannot be made.
+  // Open MPI 4 uses this folder for every program that is started alone; here it cannot be made.
   const std::string sessions = folder / ("ompi." + name.substr(0, name.find('.')) + "." + std::to_string(::getuid()));
   std::filesystem::create_directory(sessions);
   testing::put_file(sessions + "/jf.0", "");
@@ -72,7 +72,7 @@ TEST(Session, AloneItSharesNoFolderWithOthers) {
   EXPECT_EQ(std::distance(begin(left), end(left)), 1) << "its own folder is deleted";
 }
 
-// Open MPI 5 goes on without the folder and crashes at the next call.
+// Open MPI 5 continues without the folder and crashes at the next call.
 TEST(Session, AloneItNeedsAFolderForTemporaryFiles) {
   NEEDS_MPI();
   if (run(0, "ok").count("on Open MPI ") == 0) {
@@ -143,7 +143,7 @@ TEST(Session, TheHostProgramMayOwnMpi) {
   NEEDS_MPI();
   const Ended o = run(2, "ok host_owns_mpi");
   EXPECT_EQ(o.code, 0) << o.output;
-  // The host may call MPI at any time, and no two threads may do so at this level: none of lockstep's own does.
+  // The host may call MPI at any time, and at this level no two threads may do so: no thread of lockstep calls MPI.
   expect_printed(o, {", thread level serialized, communication stream inline", "host still counts 2"});
 }
 
@@ -186,7 +186,7 @@ TEST(Session, TheEnvironmentChoosesWhatAddsOnTheHost) {
                {"lockstep: error: LOCKSTEP_HOST_ALL_REDUCE is 'no', expected auto, mpi, shared or hierarchical"});
 }
 
-/// The text of operation `number` of a communicator, as the record of the operations has it; "none".
+/// Returns the text of operation `number` of a communicator in the record of the operations, or "none".
 std::string recorded(const Json& record, int rank, const std::string& communicator, std::int64_t number) {
   const std::string source = "record";
   for (const Json& each : record.get<Json::Array>("ranks", source)) {
@@ -238,7 +238,7 @@ TEST(Session, TheRankThatHasCalledFewerOperationsIsNamed) {
   EXPECT_EQ(recorded(record, 1, "inline_ops", 1), "barrier");
 }
 
-/// After a quarter of the watchdog's time, once a stall, and not in a run that goes on.
+/// A stall is reported after a quarter of the watchdog's time, once for each stall, and not in a run that continues.
 TEST(Session, AStallIsReportedRankByRank) {
   NEEDS_MPI();
   const std::string stopped = "1 of 3 buckets enqueued, conv2.weight, for ";
@@ -290,7 +290,7 @@ TEST(Session, AgreePrintsTheLowestRanksTextOnce) {
     expect_printed(run(ranks, "agree", kWaitForAll),
                    {"lockstep: error:", "lockstep: error: rank 2: no such file", {"ended with 2", ranks}});
   }
-  EXPECT_EQ(run(2, "agree").code, 0);  // nobody fails
+  EXPECT_EQ(run(2, "agree").code, 0);  // no rank fails
 }
 
 TEST(Session, AgreeLeavesTheRankOutWhenAllSayTheSame) {
@@ -346,7 +346,8 @@ TEST(Session, NoGpuAndATakenGpu) {
 
 TEST(Session, RanksShareAGpuOnlyWhereTheEnvironmentAllowsIt) {
   const Ended alone = run(0, "share", "-u NCCL_HOSTID LOCKSTEP_ALLOW_SHARED_GPU=1");
-  EXPECT_EQ(alone.count("rank 0 on cuda:0, NCCL's host (none)"), 1) << alone.output;  // nobody to share it with
+  // A rank alone does not share its GPU.
+  EXPECT_EQ(alone.count("rank 0 on cuda:0, NCCL's host (none)"), 1) << alone.output;
   expect_ended(run(0, "share", "LOCKSTEP_ALLOW_SHARED_GPU=yes"), 2,
                {"lockstep: error: LOCKSTEP_ALLOW_SHARED_GPU is 'yes', expected 0 or 1"});
   NEEDS_MPI();
@@ -374,7 +375,7 @@ TEST(Session, ALauncherThatSaysMoreRanksThanThereAre) {
   for (const char* environment : {
          "PMI_SIZE=4 PMI_RANK=0", "SLURM_STEP_ID=0 SLURM_NTASKS=4 SLURM_PROCID=0",
              "OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_RANK=0",
-#if !LOCKSTEP_TEST_GLOO  // with it they meet without MPI: gloo/ranks_without_mpi_test.cpp
+#if !LOCKSTEP_TEST_GLOO  // with gloo they meet without MPI
              "RANK=0 LOCAL_RANK=0 WORLD_SIZE=4 LOCAL_WORLD_SIZE=4 GROUP_RANK=0 MASTER_ADDR=a MASTER_PORT=1"
 #endif
        }) {
@@ -382,13 +383,13 @@ TEST(Session, ALauncherThatSaysMoreRanksThanThereAre) {
     expect_ended(run(0, "ok", environment), 2, {"lockstep: error: launch: ", ", but MPI reports 1 rank ("});
   }
   EXPECT_EQ(run(0, "ok", "SLURM_STEP_ID=0 SLURM_NTASKS=4 SLURM_PROCID=0").count("srun --mpi=pmix"), 1);
-  // Others say so, too: nobody knows whether there is a rank 0.
+  // Rank 3 also reports this, because no rank knows whether there is a rank 0.
   EXPECT_EQ(run(0, "ok", "PMI_SIZE=4 PMI_RANK=3").count("lockstep: error:"), 1);
-  // RANK alone belongs to nothing.
+  // RANK alone belongs to no launcher.
   expect_ended(run(0, "ok", "RANK=3"), 2, {"lockstep: error: launch: RANK=3 without "});
-  // Tasks of an allocation without a step are no contradiction.
+  // The number of tasks of an allocation without a step is no contradiction.
   EXPECT_EQ(run(0, "ok", "-u SLURM_STEP_ID SLURM_NTASKS=4").code, 0);
-  // A step of one task needs nobody, and keeps its variables.
+  // A step of one task needs no other process, and keeps its variables.
   EXPECT_EQ(run(0, "ok", "SLURM_STEPID=0 SLURM_STEP_ID=0 SLURM_NTASKS=1 SLURM_PROCID=0").code, 0);
   EXPECT_EQ(run(0, "ok", "PMI_SIZE=1 PMI_RANK=0").code, 0);
 }
@@ -398,7 +399,7 @@ TEST(Session, AContradictionOnOneRankEndsAll) {
   for (const char* environment : {"WORLD_SIZE=3", "WORLD_SIZE=2 RANK=0"}) {
     EXPECT_EQ(run(2, "ok", environment).code, 2) << environment;
   }
-  const Ended o = run(2, "ok", kWaitForAll + " WORLD_SIZE=2 RANK=0");  // rank 1 is told that it is rank 0
+  const Ended o = run(2, "ok", kWaitForAll + " WORLD_SIZE=2 RANK=0");  // rank 1 is told to be rank 0
   EXPECT_LT(o.seconds, 10);
   EXPECT_EQ(o.count("lockstep: error:"), 1) << o.output;
   EXPECT_EQ(o.count("lockstep: error: rank 1: launch: OMPI_COMM_WORLD_RANK=1") +

@@ -24,7 +24,7 @@ struct Pool final : lockstep::MemoryResource {
   lockstep::Device device() const override { return lockstep::Device::cpu(); }
 };
 
-// An op of this program's own. Without a GPU the second overload is compiled and linked only.
+// An op that this program adds to lockstep. A build without a GPU only compiles and links the second overload.
 namespace backend {
 static void double_values(lockstep::CpuContext&, const lockstep::TensorView& x) {
   for (float& value : x.span<float>()) {
@@ -47,7 +47,7 @@ static bool is_fatal(MPI_Comm comm) {
   return fatal;
 }
 
-// Steps of training over the host's communicator, on the host's memory: rank 0 has one sample, rank 1 two.
+// Trains for some steps over the host's communicator, in the host's memory: rank 0 has one sample, rank 1 has two.
 static bool trains(lockstep::Context& context, lockstep::comm::Communicator& communicator, lockstep::Stream& stream) {
   namespace nn = lockstep::nn;
   nn::ModelBuilder b("line", {1});
@@ -71,7 +71,7 @@ static bool trains(lockstep::Context& context, lockstep::comm::Communicator& com
   double at[] = {3};
   double result[] = {0};
   predict.run(lockstep::TensorView(std::span(at), {1, 1}), lockstep::TensorView(std::span(result), {1, 1}));
-  return step.wait_loss().value < 1e-4 && result[0] > 6.9 && result[0] < 7.1;  // 2 x + 1
+  return step.wait_loss().value < 1e-4 && result[0] > 6.9 && result[0] < 7.1;  // the model learned 2 x + 1
 }
 
 int main(int argc, char** argv) {
@@ -94,7 +94,7 @@ int main(int argc, char** argv) {
     const int size = communicator->size();
     good = pool.calls == 1 && size == 2 && is_fatal(mine) && is_fatal(MPI_COMM_WORLD);
     for (const float x : tensor.view().span<float>()) {
-      good = good && x == static_cast<float>(size * (size + 1));  // 2 (1 + 2 + ...)
+      good = good && x == static_cast<float>(size * (size + 1));  // sum over the ranks: 2 (1 + 2 + ...)
     }
     good = good && trains(context, *communicator, stream);
     std::printf("downstream: rank %d of %d: %s\n", communicator->rank(), size, good ? "good" : "WRONG");

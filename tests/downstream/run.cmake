@@ -44,7 +44,8 @@ if(NOT count EQUAL 2)
   message(FATAL_ERROR "expected two ranks that say good")
 endif()
 
-# README's sample, by the lines of CMake that stand beside it, and the programs and files that batch jobs call.
+# Builds README's sample by the lines of CMake that stand beside it, and checks the programs and files that batch jobs
+# call.
 if(HOW STREQUAL "install")
   file(READ ${SOURCE_DIR}/README.md readme)
   string(FIND "${readme}" "```cmake\n" at)

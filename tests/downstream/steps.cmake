@@ -1,6 +1,7 @@
-# What the scripts here share.
+# Functions that the scripts here share.
 
-# must(COMMAND...): runs it and shows what it prints, which is in `output` afterwards. Ends the script where it fails.
+# must(COMMAND...): runs the command and shows its output, which it leaves in `output`. Ends the script if the command
+# fails.
 function(must)
   execute_process(COMMAND ${ARGN} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output ECHO_OUTPUT_VARIABLE
                   ECHO_ERROR_VARIABLE)
@@ -11,7 +12,7 @@ function(must)
   set(output "${output}" PARENT_SCOPE)
 endfunction()
 
-# must_answer(COMMAND...): the hosts have learned y = 3 x - 1 and are asked for x = 2.
+# must_answer(COMMAND...): runs a host that has learned y = 3 x - 1, and checks its answer for x = 2.
 function(must_answer)
   must(${ARGN})
   if(NOT output STREQUAL "5.000\n")
@@ -19,7 +20,7 @@ function(must_answer)
   endif()
 endfunction()
 
-# must_count(COMMAND...): two ranks of the hosts with MPI count themselves.
+# must_count(COMMAND...): checks that two ranks of a host with MPI count themselves.
 function(must_count)
   must(${ARGN})
   if(NOT output MATCHES "rank 0 of 2, the last is 1" OR NOT output MATCHES "rank 1 of 2, the last is 1")
@@ -27,7 +28,7 @@ function(must_count)
   endif()
 endfunction()
 
-# must_be(shared|static PROGRAM): it needs liblockstep.so.0, or no library of ours.
+# must_be(shared|static PROGRAM): checks that it needs liblockstep.so.0, or none of our libraries.
 find_program(READELF NAMES readelf)
 function(must_be kind program)
   if(NOT READELF)
@@ -40,8 +41,8 @@ function(must_be kind program)
   endif()
 endfunction()
 
-# install_components(PREFIX): those that a host in C or Fortran needs, from BUILD_DIR, into a folder that is made anew. It is
-# moved afterwards: the package must not know where it was made.
+# install_components(PREFIX): installs from BUILD_DIR the components that a host in C or Fortran needs, into a new
+# folder. It then moves the folder, as the package must not know where it was made.
 function(install_components prefix)
   file(REMOVE_RECURSE ${prefix} ${prefix}.first)
   foreach(component Runtime Development)
@@ -50,8 +51,8 @@ function(install_components prefix)
   file(RENAME ${prefix}.first ${prefix})
 endfunction()
 
-# ask_pkg_config(KIND FILE): the flags that pkg-config tells, as `flags`, with the archives named where KIND is static, since
-# the linker takes a shared library that lies beside its archive.
+# ask_pkg_config(KIND FILE): sets `flags` to the flags that pkg-config prints. If KIND is static, it names the archives,
+# since the linker prefers a shared library that lies beside its archive.
 function(ask_pkg_config kind file)
   set(static "")
   if(kind STREQUAL "static")

@@ -7,10 +7,10 @@ else()
   list(JOIN LOCKSTEP_MPIRUN "|" mpirun)
   list(JOIN MPI_CXX_INCLUDE_DIRS "|" includes)
   foreach(how install subdirectory)
-    set(type $<CONFIG>)  # only that one is installed
+    set(type $<CONFIG>)  # the only configuration that is installed
     set(options "")
     if(how STREQUAL "subdirectory")
-      set(type Debug)  # lockstep is compiled once more: quickly
+      set(type Debug)  # compiles lockstep once more, and quickly
       set(options "-DLOCKSTEP_CUDA=OFF|-DCMAKE_CXX_FLAGS_DEBUG=-O0")
       if(CMAKE_CXX_COMPILER_LAUNCHER)
         string(APPEND options "|-DCMAKE_CXX_COMPILER_LAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER}")
@@ -26,7 +26,8 @@ else()
   endforeach()
 endif()
 
-# The same for the C interface, the Fortran module and the programs of examples/embedding, by CMake and by pkg-config.
+# Tests the C interface, the Fortran module and the programs of examples/embedding in the same way, by CMake and by
+# pkg-config.
 find_program(LOCKSTEP_PKG_CONFIG NAMES pkg-config pkgconf)
 find_program(LOCKSTEP_C_COMPILER NAMES gcc clang cc)
 mark_as_advanced(LOCKSTEP_PKG_CONFIG LOCKSTEP_C_COMPILER)
@@ -66,7 +67,8 @@ else()
       ${CMAKE_INSTALL_LIBDIR}/liblockstep_mpi.a ${CMAKE_INSTALL_LIBDIR}/pkgconfig/lockstep-mpi.pc)
   endif()
   list(JOIN files "|" files)
-  # 3.25 MiB without CUDA, 20 MiB with it for one architecture. clang's build in CI is compiled with less optimisation.
+  # The limit is 3.25 MiB without CUDA, and 20 MiB with it for one architecture. It does not apply to clang's build in
+  # CI, which is compiled with less optimisation.
   set(largest "")
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_BUILD_TYPE STREQUAL "Release")
     list(LENGTH CMAKE_CUDA_ARCHITECTURES architectures)

@@ -1,4 +1,4 @@
-// --config FILE: what a file says stands in for options that the command line does not give.
+// Tests --config FILE: the file's values replace options that the command line does not give.
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -57,7 +57,7 @@ std::string failure(const std::string& toml, const std::vector<const char*>& arg
   return "no error";
 }
 
-/// EXPECTs a DataError of each text, with these words.
+/// Expects a DataError for each text, with these words.
 void expect_failures(const std::vector<std::pair<std::string, std::string>>& files) {
   for (const auto& [toml, words] : files) {
     expect_holds(failure<DataError>(toml), words);
@@ -112,7 +112,7 @@ TEST(ConfigFile, CommandLineWins) {
   expect_holds(failure<UsageError>("", {"--hidden", "8,020"}), "'020'");
   expect_holds(failure<UsageError>("", {"--hidden=8,020", "--epochs", "1"}), "'020'");
   EXPECT_EQ(Read("", {"--epochs", "0", "--lr", "0.5"}).epochs, 0);
-  // TOML's own ways to write a number.
+  // TOML has other ways to write a number.
   EXPECT_EQ(Read("epochs = 1_000").epochs, 1000);
   EXPECT_EQ(Read("epochs = 0o20").epochs, 16);
 }
@@ -143,7 +143,7 @@ TEST(ConfigFile, DevicesKeepTheirType) {
   }
 }
 
-// What headers say of a rank's place.
+// The text of headers on a rank's place.
 TEST(LaunchOptions, WhereARankIs) {
   EXPECT_EQ(to_string(lockstep::GpuInfo{.index = 1, .uuid = "GPU-5f3e", .pci = "0000:3b:00.0", .name = "NVIDIA H200"}),
             "cuda:1  NVIDIA H200  GPU-5f3e  0000:3b:00.0");
@@ -177,7 +177,7 @@ TEST(ConfigFile, IsReadFromItsName) {
     EXPECT_EQ(file.name, path);
     EXPECT_EQ(file.text, "epochs = 2\n");
   }
-  std::ofstream(path, std::ios::trunc).close();  // without a byte: no options, and no error
+  std::ofstream(path, std::ios::trunc).close();  // an empty file has no options, and is no error
   const char* const empty[] = {"p", "--config", path.c_str()};
   const char* const endless[] = {"p", "--config", "/dev/zero"};
   EXPECT_THROW((void)lockstep::cli::read_config_file(3, endless), DataError);
@@ -189,7 +189,7 @@ TEST(ConfigFile, IsReadFromItsName) {
   const char* const directory[] = {"p", "--config", folder.c_str()};
   EXPECT_THROW((void)lockstep::cli::read_config_file(3, directory), DataError);
   std::filesystem::remove(path);
-  // A pipe would be empty for the process that reads it next, and one that nobody writes would wait for ever.
+  // A pipe would be empty for the next process that reads it, and a pipe without a writer would block without end.
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
   EXPECT_THROW((void)lockstep::cli::read_config_file(3, empty), DataError);
   std::filesystem::remove(path);
@@ -199,7 +199,7 @@ TEST(ConfigFile, IsReadFromItsName) {
   EXPECT_TRUE(lockstep::cli::read_config_file(1, gone).name.empty());
 }
 
-// The library that reads the text calls itself for each part of a key.
+// The library that reads the text recurses for each part of a key.
 TEST(ConfigFile, AKeyOfVeryManyPartsIsRefused) {
   std::string key = "a";
   for (int i = 0; i < 200'000; ++i) {

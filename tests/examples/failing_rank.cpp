@@ -18,7 +18,7 @@ namespace {
 
 using namespace lockstep;  // NOLINT(google-build-using-namespace): a program
 
-/// A data set whose images cannot be read any more after some thousand reads.
+/// A data set whose images cannot be read after some thousand reads.
 class Breaking final : public nn::ImageDataset {
  public:
   Breaking(const nn::ImageDataset& whole, std::int64_t reads, bool hangs)
@@ -64,7 +64,7 @@ int run(comm::Session& session, int argc, char** argv) {
       context, {session.grad(), session.control(), session.communication_stream(), watchdog ? &*watchdog : nullptr},
       nn::cifar_resnet(20, 4, 12, 12), data, trainer_options);
   session.agree([&] { trainer.start(); });
-  for (;;) {  // ends by the failure
+  for (;;) {  // the failure ends the loop
     trainer.step();
   }
 }

@@ -1,4 +1,5 @@
-// What a tool is told of train_resnet, with no option, as Nsight Systems starts it: one file of each rank.
+// Tests the ranges that a tool receives from train_resnet, started without options as Nsight Systems does: one file for
+// each rank.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>

@@ -1,4 +1,5 @@
-// --recipe: every recipe of examples/recipes plans, what is given beside it wins, and what it asks for is what trains.
+// Tests --recipe: a dry run of every recipe works, options on the command line override it, and training uses its
+// values.
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -27,23 +28,23 @@ using testing::expect_refused;
 
 class Recipes : public testing::ProgramTest {
  protected:
-  /// The program in this process, with the recipes beside it (tests/examples/CMakeLists.txt).
+  /// Runs the program in this process, with the recipes next to it (tests/examples/CMakeLists.txt).
   [[nodiscard]] static Ended run(const std::string& options) {
     return testing::run_here(train_resnet_main,
                              "train_resnet --train-images 64 --test-images 30 --threads 1 " + options);
   }
 };
 
-/// What is known of a recipe.
+/// The expected values of a recipe.
 struct Expected {
   std::vector<std::string> header;
-  std::int64_t side = 0;                       ///< Height and width of images.
-  std::int64_t top_k = 0;                      ///< Member of config.json.
-  std::map<std::string, std::string> options;  ///< Some members of config.json's options.
-  std::string for_mlp{};                       ///< in place of what mlp has no parameters for
+  std::int64_t side = 0;                       ///< height and width of images
+  std::int64_t top_k = 0;                      ///< member of config.json
+  std::map<std::string, std::string> options;  ///< some members of config.json's options
+  std::string for_mlp{};                       ///< options that replace those for parameters that mlp lacks
 };
 
-// 16 steps an epoch. All values are those of the sources that the recipes name.
+// An epoch has 16 steps. All values are those of the sources that the recipes name.
 TEST_F(Recipes, EachOneIsWhatTrains) {
   const std::string tenth = "0.10000000000000001";  // with 17 digits
   const std::map<std::string, Expected> expected{
@@ -114,7 +115,7 @@ TEST_F(Recipes, EachOneIsWhatTrains) {
     run("--recipe " + name + " --dry-run --image-size 32 --batch-size 4")
         .finished(one.header)
         .says({"  recipe     " + name + "\n"});
-    // The rest, of a run with a model that needs no time.
+    // The other values come from a run with a model that needs no time.
     run("--recipe " + name + " --model mlp --steps 1 --batch-size 4" + out(name) + one.for_mlp).finished();
     const Json config_file = config(name);
     testing::expect_members(config_file, {{"height", one.side}, {"width", one.side}, {"top_k", one.top_k}});
@@ -140,12 +141,12 @@ TEST_F(Recipes, TheHeaderSaysWhatCounts) {
     run(small + schedule).finished({std::string("(") + schedule + ", warm-up 0 steps)"});
   }
   run(small + "cosine").finished({"(cosine to 0.01, warm-up 0 steps)"});
-  // --ema 0 switches a recipe's average off, with all that belongs to it.
+  // --ema 0 switches a recipe's average off, with all options that belong to it.
   run("--dry-run --image-size 32 --batch-size 4 --recipe resnet50-v2 --ema 0")
       .finished({"  recipe     resnet50-v2\n"}, {{"of the weights, decay", 0}});
 }
 
-// What excludes an option of the recipe takes its place, either way round; within one file it stays a mistake.
+// An option that excludes an option of the recipe replaces it, in either direction. Within one file this is an error.
 TEST_F(Recipes, WhatExcludesAnOptionTakesItsPlace) {
   const std::string small = "--dry-run --image-size 32 --batch-size 4 --recipe ";
   run(small + "resnet50-v2 --no-decay-norm")
@@ -214,7 +215,7 @@ TEST_F(Recipes, TheAverageIsShownKeptAndEvaluated) {
   testing::expect_members(config("run"), {{"recipe", "cifar-resnet20"}});
   const std::string loss = concat("test loss ", saved.progress.metrics.at("ema_test_loss"));
   run("--image-size 12 --batch-size 16 --evaluate " + path("run/last/ema.safetensors")).finished({loss});
-  // Of the checkpoint both are evaluated: the average decides which one best/ is.
+  // Both models of the checkpoint are evaluated; the average decides which checkpoint is best/.
   const std::string weights = concat("\ntest loss ", saved.progress.test_loss.value_or(-1));
   run("--image-size 12 --batch-size 16 --evaluate " + path("run/last")).finished({weights, "ema " + loss});
   run(options + "--epochs 3 --resume auto " + out("run")).finished({"resuming", "ema_test_accuracy"}, {{"'ema'", 0}});

@@ -1,5 +1,5 @@
-// A run goes on: from last/ and from other checkpoints of its folder, after kills at the seams between them, as
-// restarts and after folders have been moved, renamed and damaged.
+// Runs that resume: from last/ and from other checkpoints of the folder, after kills between writing them, as restarts,
+// and after folders were moved, renamed and damaged.
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -36,15 +36,15 @@ using testing::expect_refused;
 
 constexpr bool kMpi = LOCKSTEP_HAS_MPI != 0;
 
-/// 4 steps an epoch. The schedule is the same for any number of epochs.
+/// An epoch has 4 steps. The schedule is the same for any number of epochs.
 const std::string kJob =
     " --train-images 64 --test-images 30 --image-size 12 --batch-size 16 --log-every 2 --threads 1 --devices cpu "
     "--schedule constant --warmup-steps 0 --seed 3 --keep-best 3 ";
 
 class Resume : public testing::ProgramTest {
  protected:
-  /// In a folder of the tests' own, in this process; a process for several ranks, and behind what a shell does
-  /// `before`.
+  /// Trains in the tests' own folder, in this process; in another process for several ranks, and after the shell
+  /// commands `before`.
   [[nodiscard]] Ended train(const std::string& options, const std::string& before = "") const {
     if (before.empty() && options.find("cpu:") == std::string::npos) {
       const fs::path here = fs::current_path();
@@ -55,11 +55,11 @@ class Resume : public testing::ProgramTest {
     }
     return testing::run_command("sh -c \"cd " + path("") + "; " + before + " " + TRAIN_RESNET + kJob + options + "\"");
   }
-  /// As the N-th start (from 0) of a job.
+  /// Trains as start number `number` (from 0) of a job.
   [[nodiscard]] Ended start(int number, const std::string& options) const {
     return train(options, concat("export LOCKSTEP_ATTEMPT='7-1 ", number, " -'; ulimit -f ${LIMIT:-unlimited};"));
   }
-  /// Three epochs in `name`: best-4, best-8, best-12, and last of step 12. Trained once.
+  /// Puts a run of three epochs into `name`: best-4, best-8, best-12, and last of step 12. The run is trained once.
   void make_run(const std::string& name) {
     if (!fs::exists(path("made"))) {
       train("--epochs 3" + out("made")).finished();
@@ -67,7 +67,7 @@ class Resume : public testing::ProgramTest {
     fs::remove_all(path(name));
     fs::copy(path("made"), path(name), fs::copy_options::recursive);
   }
-  /// Names of the checkpoints, the step of each and a hash of its bytes.
+  /// Returns the names of the checkpoints, with the step of each and a hash of its bytes.
   [[nodiscard]] std::map<std::string, std::string> checkpoints(const std::string& run) const {
     std::map<std::string, std::string> all;
     for (const std::string& name : nn::CheckpointStore(path(run)).list()) {
@@ -82,7 +82,7 @@ class Resume : public testing::ProgramTest {
   [[nodiscard]] std::int64_t step_of(const std::string& checkpoint) const {
     return read_json(path(checkpoint) + "/state.json").get<std::int64_t>("step", checkpoint);
   }
-  /// Steps that the events "resume" of a run tell of.
+  /// Returns the steps in the events "resume" of a run.
   [[nodiscard]] std::vector<std::int64_t> resumes(const std::string& run) const {
     std::vector<std::int64_t> steps;
     for (const Json& event : events(run, "resume")) {
@@ -98,7 +98,7 @@ TEST_F(Resume, AJobKilledAtTheEndOfItsFirstEpochGoesOn) {
   const std::string devices = kMpi ? "--devices cpu:2 " : "";
   const std::string job = devices + "--epochs 3 --resume auto";
   train(job + out("whole")).finished();
-  // The first epoch writes best-4, best, last. A kill leaves the first of them, or the first two.
+  // The first epoch writes best-4, best, last. A kill leaves only the first of them, or the first two.
   for (const bool best : {false, true}) {
     fs::remove_all(path("cut"));
     fs::create_directories(path("cut"));
@@ -112,7 +112,7 @@ TEST_F(Resume, AJobKilledAtTheEndOfItsFirstEpochGoesOn) {
   }
 }
 
-/// A job that is requeued gives the same command again.
+/// A requeued job gives the same command again.
 TEST_F(Resume, InitIsWhereARunWithoutACheckpointBegins) {
   const std::string weights = path("base") + "/last ";
   train("--epochs 1" + out("base")).finished();
@@ -127,7 +127,7 @@ TEST_F(Resume, InitIsWhereARunWithoutACheckpointBegins) {
                             {"--init a --evaluate b", {"--evaluate is b beside --init"}}});
 }
 
-/// The best of the first epoch stays the best: an mlp that learns nothing has the same accuracy after each.
+/// The best of the first epoch stays best: an mlp that learns nothing has the same accuracy after each epoch.
 TEST_F(Resume, TheBestOfAFirstEpochThatWasCutIsKept) {
   const std::string job = "--model mlp --hidden 8 --lr 1e-30 --epochs 3 --keep-best 2 --resume auto ";
   train(job + out("whole")).finished();
@@ -138,13 +138,13 @@ TEST_F(Resume, TheBestOfAFirstEpochThatWasCutIsKept) {
   EXPECT_EQ(checkpoints("cut"), checkpoints("whole"));
 }
 
-/// Kills between the steps of a restart, by the folders that they leave.
+/// Simulates kills between the steps of a restart by the folders that they leave.
 TEST_F(Resume, ARestartKnowsWhetherTheRunHasGoneBack) {
   make_run("run");
   const std::string back = "--epochs 4 --lr 0.02 --resume run/last.1 --out run";
   start(0, back + " --max-time 0.000001").exits(75);
   EXPECT_EQ(step_of("run/last.1"), 8) << "written first";
-  // As if it had been killed behind its first last/, before config.json was written again.
+  // As if the run was killed after its first last/, before config.json was written again.
   make_run("cut");
   ::setenv("LIMIT", "20", 1);
   start(0, "--epochs 4 --lr 0.02 --resume cut/last.1 --out cut").exits(3);
@@ -154,7 +154,7 @@ TEST_F(Resume, ARestartKnowsWhetherTheRunHasGoneBack) {
   fs::rename(path("cut/last.1"), path("cut/last"));
   start(1, "--epochs 4 --lr 0.02 --resume cut/last.1 --out cut")
       .finished({}, {{"  resuming   cut/last at epoch 2, batch 0, step 8", 1}});
-  // A fresh job that lost two starts before its first last/.
+  // A new job whose first two starts were killed before the first last/.
   fs::remove_all(path("cut"));
   ::setenv("LIMIT", "20", 1);
   start(0, "--epochs 3 --out cut").exits(3);
@@ -168,7 +168,7 @@ TEST_F(Resume, ARestartKnowsWhetherTheRunHasGoneBack) {
 TEST_F(Resume, ARunThatGoesBackIsTheSameWhereverItIsStopped) {
   make_run("whole");
   make_run("parts");
-  // Another rate: from here on the numbers are others. best/ is of step 12, or whichever was the best.
+  // Another rate changes the numbers from here on. best/ is that of step 12, or another one that was best.
   const std::string job = "--epochs 5 --lr 0.02 ";
   train(job + "--resume whole/best-4 --out whole").finished();
   EXPECT_EQ(resumes("whole"), Steps{4});
@@ -178,14 +178,14 @@ TEST_F(Resume, ARunThatGoesBackIsTheSameWhereverItIsStopped) {
     EXPECT_EQ(step_of("parts/last"), 5 + stop);
   }
   train(job + "--resume auto --out parts").finished();
-  // Earlier checkpoints are of other steps where a run was stopped.
+  // If a run was stopped, its earlier checkpoints are of other steps.
   std::map<std::string, std::string> whole = checkpoints("whole");
   std::map<std::string, std::string> parts = checkpoints("parts");
   whole.erase("last.1");
   parts.erase("last.1");
   EXPECT_EQ(parts, whole);
   EXPECT_EQ(resumes("parts"), (Steps{4, 5, 6, 7}));
-  // best/ is the first of the others.
+  // best/ equals one of the best-N.
   EXPECT_TRUE(std::any_of(whole.begin(), whole.end(), [&](const auto& each) {
     return each.first.starts_with("best-") && each.second == whole["best"];
   }));
@@ -196,7 +196,7 @@ TEST_F(Resume, ARunThatFailsBeforeItGoesBackChangesNothing) {
   const auto before = checkpoints("run");
   const std::string metrics = get("run/metrics.jsonl");
   const std::string back = "--epochs 4 --lr 0.02 --resume run/best-4 --out run";
-  ::setenv("LIMIT", "20", 1);  // blocks of 512 bytes: less than a checkpoint, more than the other files
+  ::setenv("LIMIT", "20", 1);  // limit in blocks of 512 bytes: less than a checkpoint, more than the other files
   for (const int number : {0, 1}) {
     start(number, back)
         .exits(3, {}, {{"  resuming   run/best-4", 1}, {"model.safetensors: cannot be written: File too large", 1}});
@@ -204,7 +204,7 @@ TEST_F(Resume, ARunThatFailsBeforeItGoesBackChangesNothing) {
     EXPECT_EQ(get("run/metrics.jsonl"), metrics);
   }
   ::unsetenv("LIMIT");
-  // The next start of that job still goes back, and once it has, a later one goes on from its last/.
+  // The next start of that job still goes back to best-4. After that a later start resumes from last/.
   start(2, back + " --max-time 0.000001").exits(75, {}, {{"  resuming   run/best-4", 1}});
   start(3, back).finished({}, {{"  resuming   run/last at epoch 1, batch 1", 1}});
   EXPECT_EQ(resumes("run"), (Steps{4, 5}));
@@ -223,7 +223,7 @@ TEST_F(Resume, LastIsWrittenFirstWhereSomethingIsLeftToDo) {
   EXPECT_EQ(step_of("run/last.1"), 5) << "last/ by another path is not written again";
 }
 
-/// What out/best is, by states that are written by hand.
+/// Which checkpoint out/best is, tested with states that are written by hand.
 TEST_F(Resume, WhichIsTheBest) {
   make_run("run");
   const auto put_state = [&](const std::string& checkpoint, std::int64_t step, double best, std::int64_t since_best) {
@@ -277,12 +277,12 @@ TEST_F(Resume, ABestThatIsMissingComesFromTheOthers) {
   EXPECT_EQ(get("run/best/model.safetensors"), best);
 }
 
-// Somebody else may have put something into the folder.
+// Another user may have put files into the folder.
 TEST_F(Resume, OnlyTheFilesOfACheckpointAreCopied) {
   make_run("run");
   fs::remove_all(path("run/best"));
   put("secret", "mine");
-  for (const auto& entry : fs::directory_iterator(path("run"))) {  // whichever is the best
+  for (const auto& entry : fs::directory_iterator(path("run"))) {  // the name of the best varies
     if (entry.path().filename().string().starts_with("best-")) {
       fs::create_symlink(path("secret"), entry.path() / "link");
       fs::create_directories(entry.path() / "folder");
@@ -356,11 +356,11 @@ TEST_F(Resume, APathMayBeWrittenInOtherWays) {
   }
   fs::remove_all(path("run/last"));
   fs::remove_all(path("run/last.1"));
-  train("--epochs 3 --resume run --out run").finished();  // The folder stands for its newest checkpoint.
+  train("--epochs 3 --resume run --out run").finished();  // the folder stands for its newest checkpoint
   expect_refused(train("--epochs 3 --resume run/best-99 --out run"), {"run/best-99", "there is no checkpoint"});
 }
 
-/// The ranks of a job that was killed notice it a moment later.
+/// The ranks of a killed job notice the kill a moment later.
 TEST_F(Resume, ARunWaitsForTheEndOfTheOneBefore) {
   make_run("run");
   std::optional<FolderLock> held(std::in_place, path("run"));

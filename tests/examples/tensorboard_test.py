@@ -50,7 +50,7 @@ def main():
         out = pathlib.Path(folder) / "run"
         train(sys.argv[1], out, "--epochs", "2")
         first = compare(out)
-        for name in ("last", "last.1"):  # as if it had been killed after step 15
+        for name in ("last", "last.1"):  # acts as if the run had been killed after step 15
             (out / name).rename(out / ("gone" if name == "last" else "last"))
         train(sys.argv[1], out, "--epochs", "3", "--resume", "auto")
         assert compare(out) > first

@@ -1,4 +1,4 @@
-// train_text as people call it, and its parts: text, windows, samples.
+// Tests train_text as users call it, and its parts: text, windows, samples.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -35,7 +35,7 @@ using testing::put_file;
 using testing::run_command;
 
 constexpr bool kMpi = LOCKSTEP_HAS_MPI != 0;
-/// The program with two ranks where there is MPI.
+/// The options that start two ranks if there is MPI.
 const std::string kRanks = kMpi ? " --devices cpu:2 " : " --devices cpu ";
 
 /// A model of some 20,000 parameters.
@@ -43,7 +43,7 @@ const std::string kTiny = " --layers 1 --heads 2 --width 32 --length 32 --batch-
 
 class TrainText : public testing::ProgramTest {
  protected:
-  /// The program in this process; with ranks that it starts itself, a process.
+  /// Runs the program in this process; with ranks that it starts itself, as a process.
   static Ended run(const std::string& options) {
     return options.find("cpu:") != std::string::npos ? run_command(TRAIN_TEXT + (" " + options))
                                                      : testing::run_here(train_text_main, "train_text " + options);
@@ -54,7 +54,7 @@ class TrainText : public testing::ProgramTest {
     }
   }
 
-  /// Trains on the documents of lockstep. The text that it writes is checked below.
+  /// Trains on the documents of lockstep. The written text is checked below.
   void expect_learns(const std::string& options, int ranks) {
     const Ended ended = run(kTiny + options + "--steps 1200 --lr 1e-2 --log-every 300 --sample 0" + out("run"))
                             .finished({}, {{"lockstep: error:", 0},
@@ -120,7 +120,7 @@ TEST_F(TrainText, RecomputedItEndsWithTheSameBytesInLessMemory) {
     run(job + how + " --checkpoint-every 4 --keep 1" + out(how))
         .finished({}, {{"  recompute  " + how + ": workspace ", 1}, {" more operations, ", 1}});
     testing::expect_holds(get(how + "/config.json"), "\"recompute\": \"" + how + '"');
-    // What the first steps computed in one way goes on in the other.
+    // Steps that began in one mode continue in the other.
     run(job + "off --resume " + path(how) + "/last.1" + out("rest_" + how))
         .finished({}, {{"  differs    ", 0}, {"  recompute  ", 0}});
     expect_same_files(how, "off", files);
@@ -156,12 +156,12 @@ TEST_F(TrainText, SamplesAreThoseOfTheSeed) {
   const std::string first = sample("--prompt 'A stream'");
   EXPECT_TRUE(first.starts_with("A stream")) << first;
   EXPECT_GE(first.size(), 8U + 40 + 1);
-  // The run is complete: what follows only writes text.
+  // The run is complete: the following calls only write text.
   EXPECT_EQ(sample("--prompt 'A stream' --resume auto"), first);
   EXPECT_NE(sample("--prompt 'A stream' --resume auto --seed 2"), first);
 }
 
-/// A cycle of 40 tokens, in nanoGPT's and in llm.c's form: what comes next is certain.
+/// A cycle of 40 tokens in the formats of nanoGPT and llm.c: the next token is certain.
 TEST_F(TrainText, FilesOfTokens) {
   testing::write_tokens(path("data/train.bin"), 0, testing::token_cycle(4000, 40));
   testing::write_tokens(path("data/corpus_val_000001.bin"), 20240520, testing::token_cycle(700, 40));
@@ -227,7 +227,7 @@ TEST_F(TrainText, ACheckpointOfAnotherModelIsRefused) {
                  {"model.safetensors", "another model"});
 }
 
-/// What the program does without being told gives way to what it is told; the header says what changes numbers.
+/// Given options override the program's defaults; the header lists the options that change numbers.
 TEST_F(TrainText, WeightDecayOfNormsMayBeGiven) {
   const std::string dry = kTiny + "--devices cpu --dry-run" + out("run");
   run(dry).finished({}, {{"weight decay 0.1, none on biases and norms", 1}});
@@ -244,7 +244,7 @@ TEST_F(TrainText, HelpNamesEveryOption) {
                               "  --accumulate ", "  --evaluate ", "  --recompute "});
 }
 
-/// Tokens and labels of a sample.
+/// Returns tokens and labels of a sample.
 std::vector<std::vector<std::int32_t>> window(const nn::Dataset& windows, std::int64_t index) {
   std::vector<std::vector<std::int32_t>> fields;
   std::vector<std::span<std::byte>> bytes;
@@ -293,7 +293,7 @@ TEST(Corpus, TakesTextFilesInOrderAndCutsOffTheLastTenth) {
   EXPECT_GT(train_text::read_corpus("").text.files, 10) << "the documents of lockstep";
 }
 
-/// What is packed of a source is the source: sizes, windows, fingerprints.
+/// Expects a packed source to equal the source: sizes, windows, fingerprints.
 void expect_packed_like(const std::string& data, const std::string& source, std::int64_t length) {
   const testing::TemporaryFolder folder;
   const std::string out = folder / "a.pack";
@@ -302,7 +302,7 @@ void expect_packed_like(const std::string& data, const std::string& source, std:
   const train_text::TextData packed = train_text::open_text("packed:" + out, length, 300);
   EXPECT_EQ(packed.unit, expected.unit);
   EXPECT_EQ(packed.vocabulary, expected.vocabulary);
-  fs::remove(out);  // The mapped bytes stay.
+  fs::remove(out);  // the mapped bytes stay
   for (const auto& [set, other] : {std::pair(packed.train, expected.train), {packed.validation, expected.validation}}) {
     ASSERT_EQ(set->size(), other->size());
     EXPECT_EQ(set->fingerprint(), other->fingerprint());
@@ -324,7 +324,8 @@ TEST(PackedText, IsWhatItWasMadeOf) {
     put_file(folder / name, text);
   }
   testing::write_tokens(folder / "tokens/a_train.bin", 0, testing::token_cycle(1234, 300));
-  testing::write_tokens(folder / "tokens/b_train.bin", 20240801, testing::token_cycle(31, 30));  // too short for some
+  // This file is too short for some lengths.
+  testing::write_tokens(folder / "tokens/b_train.bin", 20240801, testing::token_cycle(31, 30));
   testing::write_tokens(folder / "tokens/c_train.bin", 20240520, testing::token_cycle(500, 11));
   testing::write_tokens(folder / "tokens/val.bin", 0, testing::token_cycle(300, 12));
   for (const std::int64_t length : {1, 7, 64}) {
@@ -335,7 +336,7 @@ TEST(PackedText, IsWhatItWasMadeOf) {
 }
 
 TEST(Corpus, BitsOfAHistogram) {
-  // Counts with one added to each: a 4, b 2, 254 others 1. The last byte of a text is in no window.
+  // Counts, with one added to each, are a 4, b 2, and 1 for 254 others. The last byte of a text is in no window.
   const train_text::TextWindows train("train", "aaab.", 2);
   const train_text::TextWindows validation("validation", "ab.", 2);
   EXPECT_DOUBLE_EQ(train_text::histogram_bits(train, validation, 256),
@@ -366,7 +367,7 @@ TEST(Sampling, GoesOnFromTheLastByteThatIsKnown) {
   const nn::Model model = nn::transformer({.vocabulary = 256, .length = kLength, .width = 8, .heads = 2, .layers = 2});
   nn::ParameterSet parameters(context, model, DType::f32);
   parameters.initialise(context, 3);
-  // The likeliest byte after a text, with other bytes behind it than sample_text() has.
+  // Finds the likeliest byte after a text; the bytes after the text differ from those that sample_text() has.
   nn::Inference predict(context, model, parameters, {.max_batch = 1});
   const auto likeliest = [&](std::string text) {
     text = text.substr(text.size() - std::min<std::size_t>(text.size(), kLength));

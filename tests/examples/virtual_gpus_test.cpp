@@ -1,5 +1,5 @@
-// own_model and train_text, as they are, on GPUs that are not there (tests/virtual_gpu/programs), beside the same
-// programs on the CPU: what ranks of GPUs leave behind, a rank of the CPU goes on from, to the same numbers.
+// Tests own_model and train_text, unchanged, on GPUs that do not exist (tests/virtual_gpu/programs), compared with the
+// same programs on the CPU. A rank on the CPU resumes the checkpoints of ranks on GPUs and gives the same numbers.
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -24,17 +24,17 @@ namespace {
 using testing::Ended;
 using testing::run_command;
 
-/// Several ranks, each a process with a GPU.
+/// True: several ranks run, each a process with a GPU.
 constexpr bool kRanks = RANKS_OF_GPUS != 0;
 
-/// The command in a folder, with so many GPUs, which ranks use through `meeting`, another folder.
+/// Runs the command in a folder with `gpus` GPUs, which ranks use through another folder, `meeting`.
 Ended in_folder(const std::string& folder, int gpus, const std::string& meeting, const std::string& command) {
   return run_command("sh -c 'cd " + folder + " && OMP_NUM_THREADS=1 LOCKSTEP_VIRTUAL_GPUS=" + std::to_string(gpus) +
                      " LOCKSTEP_VIRTUAL_SEED=1 LOCKSTEP_VIRTUAL_FOLDER=" + meeting + " " + command + "'");
 }
 
-/// What a rank's machine says at its end: so many of them have computed, replayed graphs, and summed with NCCL where
-/// there are several. A rank whose machine saw a misuse has ended with code 99.
+/// Checks the line that each rank's machine prints at its end: `ranks` machines have computed, replayed graphs, and
+/// summed with NCCL if there are several. A rank whose machine saw a misuse has ended with code 99.
 void expect_machines(const Ended& ended, int ranks) {
   int machines = 0;
   for (const std::string& line : ended.lines()) {
@@ -52,7 +52,7 @@ void expect_machines(const Ended& ended, int ranks) {
   EXPECT_EQ(machines, ranks) << ended.output;
 }
 
-/// All floats of a model file.
+/// Returns all floats of a model file.
 std::vector<float> parameters_of(const std::string& checkpoint) {
   const SafetensorsFile file(checkpoint + "/model.safetensors");
   std::vector<float> all;
@@ -65,7 +65,7 @@ std::vector<float> parameters_of(const std::string& checkpoint) {
   return all;
 }
 
-/// |a - b| / |b|; infinity unless both are finite and of one size.
+/// Returns |a - b| / |b|; infinity unless both are finite and of one size.
 double distance(const std::vector<float>& a, const std::vector<float>& b) {
   double difference = 0;
   double size = 0;
@@ -78,7 +78,7 @@ double distance(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::isfinite(result) ? result : HUGE_VAL;
 }
 
-/// A number of a kind of line, by step.
+/// Returns a number from each line of one kind, by step.
 std::map<std::int64_t, double> logged(const std::string& file, const std::string& event, const std::string& name) {
   std::map<std::int64_t, double> found;
   std::ifstream in(file);
@@ -91,7 +91,7 @@ std::map<std::int64_t, double> logged(const std::string& file, const std::string
   return found;
 }
 
-/// A text of at least so many bytes.
+/// Writes a text of at least `bytes` bytes.
 void put_text(const std::string& file, std::size_t bytes) {
   std::string words;
   for (int i = 0; words.size() < bytes; ++i) {
@@ -107,7 +107,7 @@ class VirtualGpus : public ::testing::Test {
     return folder_ / name;
   }
 
-  /// An epoch on GPUs and, from there, one on the CPU, beside two on the CPU.
+  /// Compares one epoch on GPUs followed by one on the CPU with two epochs on the CPU.
   void expect_own_model(int ranks) const {
     const std::string mpirun = ranks > 1 ? std::string(MPIRUN) + " -np " + std::to_string(ranks) + " " : "";
     const std::string gpu = folder("gpu");
@@ -131,11 +131,11 @@ class VirtualGpus : public ::testing::Test {
     in_folder(cpu, 0, "", std::string(OWN_MODEL) + " 2").finished();
     ASSERT_TRUE(state(cpu).progress.test_loss && state(gpu).progress.test_loss);
     EXPECT_NEAR(*state(gpu).progress.test_loss, *state(cpu).progress.test_loss, 1e-3);
-    // The control: an epoch more or less is seen.
+    // The control: one epoch more or less shows.
     EXPECT_GT(distance(parameters_of(cpu + "/own_model.out/last"), epoch), 0.05);
   }
 
-  /// Some steps of a small model on GPUs, beside the same on the CPU, which then evaluates what the GPUs have kept.
+  /// Compares some steps of a small model on GPUs with the same on the CPU, which then evaluates the GPUs' checkpoint.
   void expect_train_text(int ranks) const {
     const std::string text = folder_ / "text.txt";
     put_text(text, 4000);
@@ -179,8 +179,8 @@ class VirtualGpus : public ::testing::Test {
   testing::TemporaryFolder folder_;
 };
 
-/// A captured step is one span; without graphs layers and buckets are seen, at times that events tell, and weight
-/// gradients that run beside in a thread of their own.
+/// A captured step is one span. Without graphs the timeline has layers and buckets, at times from events, and weight
+/// gradients of the side stream in their own thread.
 TEST_F(VirtualGpus, TimelineOfTrainText) {
   const std::string gpu = folder("gpu");
   put_text(gpu + "/text.txt", 2000);
@@ -195,7 +195,7 @@ TEST_F(VirtualGpus, TimelineOfTrainText) {
                             .finished();
     ended.has({{"steps ran as a CUDA graph, one span each", graph ? 1 : 0}, {" exposed", graph ? 0 : 1}});
     std::map<std::string, int> counts;
-    std::map<std::string, double> ends;  // Ends of the spans that come in turn, by process.
+    std::map<std::string, double> ends;  // ends of the spans that come in turn, by process
     for (const Json& event : read_json(gpu + "/t.json").get<Json::Array>("traceEvents", "t.json")) {
       const std::string text = event.text();
       if (event.get<std::string>("ph", text) != "X") {

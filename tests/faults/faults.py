@@ -41,7 +41,7 @@ import zlib
 
 OPTIONS = ("--model mlp --hidden 24 --image-size 8 --train-images 240 --test-images 48 --batch-size 24 --epochs 24 "
            "--log-every 3 --checkpoint-every 2 --keep-best 3 --workers 1 --threads 1 --lr 0.05 --watchdog 30").split()
-END_WITHIN = 20.0  # seconds; a killed job of a quiet machine takes two
+END_WITHIN = 20.0  # seconds; a killed job takes two on a quiet machine
 
 
 class Violation(Exception):
@@ -72,7 +72,7 @@ def processes_of(session):
             rank = re.search(rb"(?:^|\0)OMPI_COMM_WORLD_RANK=(\d+)", environment)
             found.append((int(entry.name), int(rank[1]) if rank else -1))
         except (OSError, ValueError):
-            continue  # it has ended meanwhile
+            continue  # the process has ended meanwhile
     return found
 
 
@@ -132,7 +132,7 @@ class Chain:
         self.log = out.parent / (out.name + ".log")
         self.rng = rng
         self.step = 0
-        self.parts = []  # what was done, for the report
+        self.parts = []  # names of what was done, for the report
 
     def start(self, *options):
         with open(self.log, "ab") as log:
@@ -228,7 +228,7 @@ class Chain:
         self.until(process, lambda: self.ranks_of(process))
         time.sleep(self.rng.uniform(0, seconds))
         ranks = self.ranks_of(process)
-        if not ranks:  # it is done
+        if not ranks:  # the job has ended
             self.wait(process)
             return
         rank = self.rng.choice(sorted(ranks))
@@ -239,7 +239,7 @@ class Chain:
         try:
             code = self.wait(process)
         except Violation:
-            # Behind the end of the run no rank watches any more (docs/reliability.md): wait() has killed the job.
+            # After the end of the run, no rank watches any more (docs/reliability.md): wait() has killed the job.
             require("\nfinished: " in self.said(), "it did not end")
             self.look(ended=True)
             return
@@ -318,7 +318,7 @@ class Chain:
         self.until(process, lambda: (self.out / "metrics.jsonl").exists())
         time.sleep(self.rng.uniform(0, 0.5))
         running = process.poll() is None
-        while self.out.exists():  # a file may come while its folder is emptied
+        while self.out.exists():  # a file may appear while the folder is emptied
             shutil.rmtree(self.out, ignore_errors=True)
             if running:
                 break
@@ -327,8 +327,8 @@ class Chain:
         require(code in (0, 3), f"exit code {code}: {lines}")
         if code == 3:
             require(lines and all(str(self.out) in line for line in lines), f"the errors are {lines}")
-            # What was written while the folder was emptied may be a checkpoint, from which the next run would go on. Who
-            # deletes the folder goes on until it is gone.
+            # A file that was written while the folder was emptied may be a checkpoint, from which the next run would go
+            # on. Whoever deletes the folder therefore repeats that until it is gone.
             shutil.rmtree(self.out, ignore_errors=True)
         elif (self.out / "last").exists():
             require(checkpoint(self.out / "last")["epoch"] == EPOCHS, "exit code 0, and the run is not done")
@@ -388,7 +388,8 @@ class Chain:
         for line in (self.out / "metrics.jsonl").read_text().splitlines():
             event = json.loads(line)
             if event["event"] == "resume":
-                # The first may be from the disk: the killed job's copies are gone. Later ones have copies of their job.
+                # The first resume may read the disk, as the killed job's copies are gone. Later ones have copies of
+                # their own job.
                 require((not resumed and not event["from"].startswith("/dev/shm/")) or event["step"] >= done - 2,
                         f"from step {event['step']} of {event['from']}, where step {done} was done")
                 resumed = True
@@ -405,7 +406,7 @@ class Chain:
                                        stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
         done = 0
         for number in range(1, kills + 1):
-            # Each start has written to the folder when a rank of it is killed: "step" or "resume" lines are there.
+            # Each start has written "step" or "resume" lines to the folder before a rank of it is killed.
             steps = f"restart {number - 1}" if number > 1 else "training"
             if not self.until(process, lambda: steps in self.said() and len(self.ranks_of_job(process)) == self.ranks):
                 break
@@ -444,9 +445,9 @@ class Chain:
         return self.wait(process)
 
 
-IMAGES, EPOCHS = 240, 24  # as in OPTIONS
+IMAGES, EPOCHS = 240, 24  # equal to those in OPTIONS
 RATE = 0.002
-# It learns these images: the loss falls from 2.7 to 0.5.
+# With these options, it learns the images: the loss falls from 2.7 to 0.5.
 LEARNS = f"--image-size 32 --hidden 64 --pad 0 --flip off --optimizer adamw --lr {RATE} --warmup-steps 0".split()
 
 
@@ -532,7 +533,7 @@ def main():
             chain = Chain(arguments.program, ranks, folder / f"{kind}{number}", rng)
             try:
                 if kind == "worlds":
-                    for again in range(5):  # what is left of a run may take less time than a signal on a busy machine
+                    for again in range(5):  # on a busy machine, the rest of a run may take less time than a signal
                         try:
                             world(arguments.program, chain.out, rng, by_rank=number % 2 == 0)
                             break
@@ -551,7 +552,7 @@ def main():
                     end(seconds)
                     ends += 1
                 chain.finish()
-                if kind == "deletes":  # the best so far was lost, and the numbers are the same
+                if kind == "deletes":  # the best checkpoint was lost, but the numbers are equal
                     tensors = ("model.safetensors", "optimizer.safetensors")
                     require(digest(chain.out / "last", tensors) == digest(alone.out / "last", tensors),
                             "last/ has not the weights of a run that was left alone")

@@ -1,5 +1,5 @@
-# control.sh FUZZ_REPLAY: the replay program and the checks of the readers find the faults of the planted reader, each by
-# its own message, and find none in what is right.
+# control.sh FUZZ_REPLAY: checks that the replay program and the readers' checks find the faults of the planted reader,
+# each by its own message, and find none in valid inputs.
 set -u
 ulimit -c 0
 replay=$1

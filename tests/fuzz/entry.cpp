@@ -1,4 +1,4 @@
-// libFuzzer's way in to one reader: LOCKSTEP_FUZZ_READER is its name.
+// The function that libFuzzer calls with each input. It calls the reader that LOCKSTEP_FUZZ_READER names.
 #include <cstddef>
 #include <cstdint>
 

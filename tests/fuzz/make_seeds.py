@@ -71,7 +71,7 @@ def idx_seeds():
     put("idx", "no_extent", idx(0, images(0, 2, 2, b""), *good[1:]))
     put("idx", "overflow", idx(0, images(0xFFFFFFFF, 4096, 4096, b""), *good[1:]))
     put("idx", "too_much", idx(0, images(0xFFFF, 1024, 1024, b""), *good[1:]))
-    # F4: the header of a small compressed file asks for a thousand times its size.
+    # F4: the header of a small compressed file claims a thousand times its size.
     noise = bytes((i * i * 31 + i // 7) % 251 for i in range(4000))
     put("idx", "f4_claims_most", idx(0x11, images(3, 1024, 1024, noise), *good[1:]))
 
@@ -355,11 +355,12 @@ def tensors_seeds():
         put("tensors", name + "_name", edits((which, 60, ord("x"))))
         put("tensors", name + "_cut", edits((254 + which, 100, 0)))
         put("tensors", name + "_empty", edits((254 + which, 0, 0)))
-    # F3, F10: every byte of the optimizer's numbers in turn; some are signs of squares, some the count of updates.
+    # F3, F10: changes every byte of the optimizer's numbers in turn; some are signs of squares, some the count of
+    # updates.
     for at in range(3, 72, 4):
         put("tensors", "optimizer_byte_%02d" % at, edits((3, at, 0xFF)))
     put("tensors", "nan", edits((3, 71, 0x7F), (3, 70, 0xFF)))
-    # The other checkpoint: which % 3 is the file, odd which / 3 its data.
+    # The other checkpoint: which % 3 selects the file, an odd which / 3 its data.
     put("tensors", "whole_unchanged", edits((66, 65535, 0)))
     for file, name in enumerate(["model", "optimizer", "average"]):
         put("tensors", f"whole_{name}_length", edits((66 + file, 0, 0xFF)))
@@ -494,7 +495,7 @@ def torch_seeds():
 
 
 # ---- image
-# JPEG files of tests/support/image_files.cpp: an RGB with an orientation, others by their names.
+# JPEG files of tests/support/image_files.cpp: an RGB file with an orientation, and others as named.
 JPEGS = {
     "jpeg":
         "/9j/4AAQSkZJRgABAQAAAQABAAD/4QAiRXhpZgAASUkqAAgAAAABABIBAwABAAAABgAAAAAAAAD/2wBDAA0JCgsKCA0LCgsODg0PEyAVExISEyccHhcg"
@@ -567,7 +568,7 @@ def image_seeds():
     put("image", "png_alpha_16", png(6, 3, 2, bits=16))
     put("image", "png_palette", png(3, 2, 2, bits=1, chunks=[(b"PLTE", bytes(range(6))), (b"tRNS", b"\0")]))
     put("image", "png_grey_alpha", png(4, 9, 8))
-    # Seven passes of a picture of one pixel: one row.
+    # A picture of one pixel has seven passes but only one row.
     put("image", "png_interlaced", png(2, 1, 1, interlaced=1))
     put("image", "png_claims_most", png(2, 0x7FFFFFFF, 0x7FFFFFFF, pixels=b""))
     put("image", "png_claims_much", png(2, 8192, 8192, pixels=b""))
@@ -632,7 +633,7 @@ def packed_seeds():
         for place, value in change.items():
             record[place] = value
         put("packed", name, packed([tuple(record)] + pixels[1:]))
-    offset = good.rindex(b"train/a") - 3 * 40 + 40  # of the second record
+    offset = good.rindex(b"train/a") - 3 * 40 + 40  # offset of the second record
     put("packed", "offset", b"\1" + good[1:offset] + b"\x1d" + good[offset + 1:])
 
 

@@ -7,13 +7,13 @@
 
 #include <zlib.h>
 
-/// The bytes of packed files, for readers that make their checksums right.
+/// Access to the bytes of packed files, for readers that correct the checksums of an input.
 namespace lockstep::fuzz {
 
 inline constexpr std::size_t kBegin = 16;
 inline constexpr std::size_t kEnd = 64;
 
-/// Of `count` bytes, little endian.
+/// Returns the number in `count` bytes, little-endian, from byte `at` on.
 inline std::uint64_t number(const std::string& bytes, std::size_t at, std::size_t count) {
   std::uint64_t value = 0;
   for (std::size_t i = count; i-- > 0;) {

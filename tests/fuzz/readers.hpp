@@ -3,32 +3,32 @@
 #include <cstdint>
 #include <span>
 
-/// One function for each reader of what users and other programs write. It gives the reader the bytes and returns when
-/// they were refused with an error that the reader's contract names, or read and the properties hold that stand beside
-/// it. Everything else is a finding (support.hpp), or a crash.
+/// One function for each reader of data that users and other programs write. The function gives the bytes to the
+/// reader. It returns if the reader refused them with an error that its contract names, or if the reader accepted them
+/// and the property in the function's comment holds. Everything else is a finding (support.hpp), or a crash.
 namespace lockstep::fuzz {
 
 using Input = std::span<const std::uint8_t>;
 
-void cifar10(Input input);  ///< samples read are the bytes of the file (plain, gzip)
-void choices(Input input);  ///< ascend, are finite, are equal when written and read again
-void config(Input input);   ///< TOML of --config: means steps, a rate and a batch that can be
-void cost(Input input);     ///< cost.json: as choices
+void cifar10(Input input);  ///< the samples are the bytes of the file (plain, gzip)
+void choices(Input input);  ///< files of choices: ascend, are finite, are equal when written and read again
+void config(Input input);   ///< TOML of --config: gives possible numbers of steps, a rate and a batch
+void cost(Input input);     ///< cost.json: like choices
 void devices(Input input);  ///< --devices on made-up GPUs: selects each device once
 void idx(Input input);      ///< IDX files: like cifar10
 void image(Input input);    ///< JPEG, PNG: has the pixels of its header; is refused at every size or at none
-void json(Input input);     ///< is equal when written and read again
+void json(Input input);     ///< JSON: is equal when written and read again
 void launch(Input input);   ///< environments of launchers: a rank below its size; MPI's rank counts
-void lists(Input input);  ///< lists of pictures: a picture a line, labels of classes, equal when written and read again
-void options(Input input);        ///< command lines: as config
-void packed(Input input);         ///< files of lockstep-pack: samples lie one after the other, are images at any size
-void packed_tokens(Input input);  ///< files of text and tokens: like packed; ids are the file's, below the vocabulary
+void lists(Input input);    ///< lists of images: one image a line, labels of classes, equal when written and read again
+void options(Input input);  ///< command lines: like config
+void packed(Input input);   ///< files of lockstep-pack: samples lie one after the other, and are images at any size
+void packed_tokens(Input input);  ///< like packed; ids are those in the file, below the vocabulary
 void planted(Input input);        ///< has faults on purpose: the control of the replay program
-void safetensors(Input input);    ///< lie in the file without gaps, are equal when written and read again
-void state(Input input);    ///< state.json of a checkpoint: lies in its ranges, is equal when saved and read again
-void tensors(Input input);  ///< tensors of a checkpoint: hold squares and counts; refused, change nothing
-void tokens(Input input);   ///< token ids are those of the file, below the vocabulary
-void torch(Input input);    ///< lie in the file as strides and offsets say, have names that safetensors takes
-void units(Input input);    ///< numbers written for people: the number within its digits
+void safetensors(Input input);    ///< tensors lie without gaps, and are equal when written and read again
+void state(Input input);    ///< state.json of a checkpoint: values are in range, and equal when saved and read again
+void tensors(Input input);  ///< tensors of a checkpoint: hold squares and counts; if refused, nothing changes
+void tokens(Input input);   ///< token files: the ids are those in the file, below the vocabulary
+void torch(Input input);    ///< tensors lie where strides and offsets say; safetensors allows their names
+void units(Input input);    ///< numbers formatted for people: equal the number within its digits
 
 }  // namespace lockstep::fuzz

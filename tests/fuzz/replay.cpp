@@ -1,6 +1,6 @@
-// fuzz_replay [--seconds S] [--megabytes M] READER PATH...: gives the reader each file, and each file in each folder,
-// once. A finding or a crash ends it; the line before says with which file. An input that takes longer than S, or the
-// process more memory than M, is a finding as well.
+// fuzz_replay [--seconds S] [--megabytes M] READER PATH...: gives the reader each file once, and each file in each
+// folder. A finding or a crash ends the program; the line before names the file. An input that takes longer than S
+// seconds, or a process that needs more than M MiB, is a finding, too.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -22,8 +22,8 @@ namespace fs = std::filesystem;
 using lockstep::fuzz::Input;
 
 struct Limits {
-  double seconds = 10;    ///< limit of one input: most take a millisecond, but for sanitizers and a busy machine
-  long megabytes = 1024;  ///< limit of the process
+  double seconds = 10;    ///< limit of one input; most take a millisecond, more with sanitizers or on a busy machine
+  long megabytes = 1024;  ///< limit of the process's memory
 };
 
 struct Reader {
@@ -31,10 +31,10 @@ struct Reader {
   void (*read)(Input);
 };
 constexpr Reader kReaders[] = {
-#include "fuzz_readers.inc"  // written by CMake: those of this build
+#include "fuzz_readers.inc"  // CMake writes the list of this build's readers
 };
 
-/// Takes the options off the command line.
+/// Removes the options from the command line and returns their values.
 Limits limits_of(int& argc, char**& argv) {
   Limits limits;
   while (argc > 2 && std::string_view(argv[1]).starts_with("--")) {

@@ -14,7 +14,7 @@
 
 namespace lockstep::fuzz {
 
-/// Says what is wrong and aborts, which libFuzzer and ctest take for a failure.
+/// Prints the text and aborts. libFuzzer and ctest take that for a failure.
 [[noreturn]] void finding(const std::string& what);
 
 template <class... Parts>
@@ -24,7 +24,7 @@ void check(bool holds, const Parts&... parts) {
   }
 }
 
-/// Runs a reader. False when it throws the error that its contract names; any other exception is a finding.
+/// Runs a reader. Returns false when it throws the error that its contract names; any other exception is a finding.
 template <class Expected, class Read>
 bool accepts(Read&& read) {
   try {
@@ -41,25 +41,25 @@ bool accepts(Read&& read) {
 }
 
 [[nodiscard]] std::string text_of(Input input);
-/// The lines of a text; the last one needs no end.
+/// Returns the lines of a text; the last line needs no line end.
 [[nodiscard]] std::vector<std::string> lines_of(Input input);
 
-/// Takes an input apart from front to back. Behind its end everything is zero or empty.
+/// Reads an input from front to back. After its end every value is zero or empty.
 class Cursor {
  public:
   explicit Cursor(Input input) : rest_(input) {}
   [[nodiscard]] bool empty() const { return rest_.empty(); }
   std::uint8_t byte();
-  std::uint16_t word();  ///< little-endian
+  std::uint16_t word();  ///< two bytes, little-endian
   Input bytes(std::size_t count);
-  Input piece() { return bytes(word()); }  ///< a word that is a length, and so many bytes
+  Input piece() { return bytes(word()); }  ///< reads a word, then as many bytes as it says
   Input rest() { return bytes(rest_.size()); }
 
  private:
   Input rest_;
 };
 
-/// An empty folder, in memory where /dev/shm is, deleted at the end.
+/// Makes an empty folder, in memory if /dev/shm exists, and deletes it at the end.
 class Folder {
  public:
   Folder();
@@ -75,7 +75,7 @@ class Folder {
   std::string path_;
 };
 
-/// The folder of this process.
+/// Returns the folder of this process.
 [[nodiscard]] const Folder& folder();
 
 }  // namespace lockstep::fuzz

@@ -5,14 +5,15 @@
 
 namespace lockstep::fuzz {
 
-/// Two numbers to two classes.
+/// Returns a model that maps two numbers to two classes.
 inline nn::Model tiny_model() {
   nn::ModelBuilder builder("tiny", {2});
   builder.linear("1", builder.input(), 2);
   return builder.build();
 }
 
-/// Four numbers to four and, with running statistics between, to two classes: matrices that a compression divides.
+/// Returns a model that maps four numbers to four and then, after a norm with running statistics, to two classes. Its
+/// matrices can be compressed.
 inline nn::Model tiny_norm_model() {
   nn::ModelBuilder builder("tiny", {4});
   const nn::NodeId hidden = builder.linear("1", builder.input(), 4);

@@ -1,5 +1,5 @@
-# cmake -DFILE=report.json -DEXPECT="call=a;checks.0.status=passed" -P expect_json.cmake: fails when FILE is no JSON or a
-# value is another. Names of members are joined by dots, an element of an array is a number.
+# cmake -DFILE=report.json -DEXPECT="call=a;checks.0.status=passed" -P expect_json.cmake: fails if FILE is no JSON or a
+# value differs. Dots join names of members; an element of an array is a number.
 file(READ "${FILE}" text)
 foreach(expected IN LISTS EXPECT)
   string(REGEX MATCH "^([^=]*)=(.*)$" _ "${expected}")

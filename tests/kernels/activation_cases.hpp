@@ -12,7 +12,7 @@ inline constexpr ops::Activation kActivations[] = {
     ops::Activation::gelu,    ops::Activation::gelu_tanh, ops::Activation::silu,    ops::Activation::tanh,
     ops::Activation::sigmoid, ops::Activation::relu,      ops::Activation::identity};
 
-/// inputs: x; outputs: y. In place there is only y, which starts as x.
+/// Makes a case. Inputs: x; outputs: y. In place there is only y, which starts as x.
 inline OpCase activation_forward_case(ops::Activation kind, const Shape& shape, DType dtype, bool in_place = false) {
   OpCase item;
   item.name = concat("activation_forward ", ops::name_of(kind), ' ', dtype, ' ', shape, in_place ? " in place" : "");
@@ -29,7 +29,7 @@ inline OpCase activation_forward_case(ops::Activation kind, const Shape& shape, 
   return item;
 }
 
-/// inputs: x, dy; outputs: dx. In place dy is dx.
+/// Makes a case. Inputs: x, dy; outputs: dx. In place dy is dx.
 inline OpCase activation_backward_case(ops::Activation kind, const Shape& shape, DType dtype, bool in_place = false) {
   OpCase item;
   item.name = concat("activation_backward ", ops::name_of(kind), ' ', dtype, ' ', shape, in_place ? " in place" : "");
@@ -45,7 +45,7 @@ inline OpCase activation_backward_case(ops::Activation kind, const Shape& shape,
   return item;
 }
 
-/// Nothing, one element, odd, around a warp, and more than a thread's share.
+/// Returns shapes: nothing, one element, odd, around a warp, and more than a thread's share.
 inline std::vector<Shape> activation_shapes() {
   return {Shape{}, Shape{1}, Shape{0, 3}, Shape{7}, Shape{31}, Shape{33}, Shape{3, 5, 17}, Shape{2, 10007}};
 }

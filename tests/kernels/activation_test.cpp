@@ -17,7 +17,7 @@ namespace {
 
 using ops::Activation;
 
-/// The formulas of the contract in 64 bits of mantissa. gelu by erf, where the op uses erfc.
+/// Computes the formulas of the contract with a mantissa of 64 bits. gelu uses erf, where the op uses erfc.
 long double function(Activation kind, long double x) {
   constexpr long double kPi = std::numbers::pi_v<long double>;
   switch (kind) {
@@ -39,7 +39,7 @@ long double function(Activation kind, long double x) {
   return NAN;
 }
 
-/// Five-point difference: off by about 1e-13. Not across the bend of relu.
+/// Returns the derivative by a five-point difference, whose error is about 1e-13. Not across the bend of relu.
 long double derivative(Activation kind, long double x) {
   if (kind == Activation::relu) {
     return x > 0 ? 1 : 0;
@@ -86,7 +86,8 @@ TEST(Activation, MatchesTheFormulas) {
             expected[0].assign(values);
           });
           OpCase backward = activation_backward_case(kind, shape, dtype, in_place);
-          backward.tolerance = dtype == DType::f64 ? 1e-12 : 1e-6;  // error of the difference quotient
+          // The difference quotient of the oracle has this error.
+          backward.tolerance = dtype == DType::f64 ? 1e-12 : 1e-6;
           expect_matches(backward, [&](Inputs in, Outputs expected) {
             const std::vector<double> x = in[0].values();
             std::vector<double> dx = in_place ? expected[0].values() : in[1].values();
@@ -101,7 +102,7 @@ TEST(Activation, MatchesTheFormulas) {
   }
 }
 
-/// What x goes to far out: 0, 1, -1 or x itself, for the value and its slope.
+/// Expects the limits of the value and the slope for large |x|: 0, 1, -1 or x itself.
 template <class T>
 void expect_limits() {
   CpuContext context;
@@ -139,7 +140,7 @@ TEST(Activation, FarOutNothingOverflows) {
   expect_limits<double>();
 }
 
-/// How far `got` is from `exact`, in units of the last place that a T near `exact` has.
+/// Returns the distance of `got` from `exact`, in units of the last place of a T near `exact`.
 template <class T>
 double places_off(T got, long double exact) {
   int exponent = 0;
@@ -148,7 +149,8 @@ double places_off(T got, long double exact) {
   return static_cast<double>(std::fabs(static_cast<long double>(got) - exact) / place);
 }
 
-/// Those of every size from denormal to what rounds to 1, and zero; a spread of the rest of the digits.
+/// Returns arguments of every size, from denormal numbers to those that round to 1, and zero. The other digits are
+/// spread.
 template <class T>
 std::vector<T> arguments() {
   std::vector<T> x{0, std::numeric_limits<T>::denorm_min(), std::numeric_limits<T>::min(),
@@ -185,7 +187,7 @@ void expect_last_places(double most) {
         }
       }
       EXPECT_LT(worst, most) << ops::name_of(kind) << " sign " << sign;
-      EXPECT_GT(worst, 0.1);  // a control: there is something to measure
+      EXPECT_GT(worst, 0.1);  // a control: an error can be measured
     }
   }
 }
@@ -195,7 +197,7 @@ TEST(Activation, TanhAndSigmoidAreWithinAFewUnitsOfTheLastPlace) {
   expect_last_places<double>(3);
 }
 
-/// The library's tanh is as far from exact.
+/// As a control: the standard library's tanh has an error of the same size.
 TEST(Activation, TanhIsAsNearAsThatOfTheStandardLibrary) {
   for (const double x : arguments<double>()) {
     ASSERT_LT(places_off(std::tanh(x), function(Activation::tanh, static_cast<long double>(x))), 3) << x;
@@ -225,8 +227,8 @@ TEST(Activation, InfinityHasALimitAndNaNStays) {
   EXPECT_NEAR(y[1] / std::exp(-720.0), 1, 1e-10);
 }
 
-/// An element has the same bits wherever it stands and however many there are: forward and backward, each way that an
-/// op has to them.
+/// Expects that an element has the same bits at every place and for every number of elements: forward and backward, on
+/// each path of the op.
 TEST(Activation, TheBitsOfAnElementDoNotDependOnTheNumberOfElements) {
   constexpr std::int64_t kMost = 1024;
   for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {

@@ -1,4 +1,5 @@
-// Adam on a GPU beyond the cases that all ops share: ranges of an arena, what is kept, the step in device memory.
+// Tests Adam on a GPU beyond the cases that all ops share: ranges of an arena, elements that are not updated, the step
+// in device memory.
 #include <vector>
 
 #include <lockstep/kernels/fill.hpp>

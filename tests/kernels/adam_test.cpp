@@ -15,7 +15,7 @@ MakeArenaCase make(const AdamOptions& options) {
   return [=](const ArenaParams& p) { return adam_case(p, options); };
 }
 
-/// One parameter, starting at p, after each of the gradients; learning rate 0.1.
+/// Returns the values of one parameter, which starts at p, after each of the gradients; learning rate 0.1.
 std::vector<double> trajectory(double p, const AdamOptions& options, const ArenaSegment& segment,
                                const std::vector<double>& gradients) {
   CpuContext context;
@@ -47,14 +47,14 @@ TEST(Adam, StepsByHand) {
                 {first, first + 0.1 / (std::sqrt(19.0 / 7) + 0.5)});
   // Decay in the gradient: g = 1 + 0.5 * 2 = 2, so the step is 0.1 * 2 / (2 + 2).
   expect_values(trajectory(2, {0.9, 0.999, 2, false}, {0, 1, 1, 0.5}, {1}), {1.95});
-  // Decay beside it: 2 (1 - 0.1 * 0.5) - 0.1 / (1 + 1); then 1.85 * 0.95 - 0.05.
+  // Decoupled decay: 2 (1 - 0.1 * 0.5) - 0.1 / (1 + 1); then 1.85 * 0.95 - 0.05.
   expect_values(trajectory(2, {0.9, 0.999, 1, true}, {0, 1, 1, 0.5}, {1, 1}), {1.85, 1.7075});
-  // The scale multiplies the learning rate, also that of the decay: 2 (1 - 0.2 * 0.5) - 0.2 / 2.
+  // The scale multiplies the learning rate, also for the decay: 2 (1 - 0.2 * 0.5) - 0.2 / 2.
   expect_values(trajectory(2, {0.9, 0.999, 1, true}, {0, 1, 2, 0.5}, {1}), {1.7});
   expect_values(trajectory(2, {0.9, 0.999, 1, true}, {0, 1, 1, 0.5, false}, {1, 1}), {2, 2});
 }
 
-/// As the papers have it: the moments over their corrections first. Step 3.
+/// Updates one element as in the papers: corrects the moments first. Step 3.
 void oracle_rule(const AdamOptions& o, const ArenaSegment& s, double rate, double gradient, double& p,
                  std::vector<double>& moments) {
   const double g = gradient + (o.decoupled ? 0 : s.weight_decay * p);

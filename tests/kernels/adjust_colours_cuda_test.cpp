@@ -1,5 +1,5 @@
-// Changes of colour on a GPU beyond the cases that all ops share: a grid of all colours, factors out of range, calls
-// one after the other.
+// Tests changes of colour on a GPU beyond the cases that all ops share: a grid of all colours, factors out of range,
+// calls one after the other.
 #include <cmath>
 #include <limits>
 
@@ -12,7 +12,7 @@ namespace {
 
 using CudaAdjustColours = CudaTest;
 
-/// Each of 16 values a channel. Hues at the borders of the circle's sixths, too.
+/// Every combination of 16 values per channel, which includes hues at the borders of the circle's sixths.
 TEST_F(CudaAdjustColours, AGridOfColoursIsThatOfTheHost) {
   std::vector<double> grid;
   for (int color = 0; color < 16 * 16 * 16; ++color) {
@@ -34,8 +34,8 @@ TEST_F(CudaAdjustColours, AGridOfColoursIsThatOfTheHost) {
   compare(item, cpu(), item, cuda(), 0);
 }
 
-/// All bytes, as greys and in one channel; factors that are very small and large, and halves, whose
-/// products lie between two bytes.
+/// All bytes, as greys and in one channel. Factors are very small, large, and halves, whose products lie between two
+/// bytes.
 TEST_F(CudaAdjustColours, AllBytesAreThoseOfTheHost) {
   std::vector<double> bytes;
   for (int byte = 0; byte < 256; ++byte) {
@@ -75,7 +75,7 @@ TEST_F(CudaAdjustColours, FactorsOutOfRangeChangeNoOtherImage) {
   }
 }
 
-/// The sums of greys begin at 0 in each.
+/// The sums of greys must begin at 0 in each call.
 TEST_F(CudaAdjustColours, TwoCallsWithOneWorkspaceAreThoseOfTheHost) {
   OpCase item = adjust_colours_case({Shape{24, 9, 7, 3}, colour_orders(0.7), 0, "twice"});
   item.run = [run = item.run](Context& context, Views in, Views out, const TensorView& workspace) {

@@ -11,7 +11,7 @@
 
 namespace lockstep::testing {
 
-/// What the updates of all optimizers have in common.
+/// Parameters that the updates of all optimizers have in common.
 struct ArenaParams {
   std::int64_t count = 1;
   DType dtype = DType::f32;
@@ -19,10 +19,10 @@ struct ArenaParams {
   std::int64_t begin = 0;
   std::optional<double> factor{};
   std::optional<int> skip{};
-  std::optional<DType> gradients{};  ///< their type; that of the parameters otherwise
+  std::optional<DType> gradients{};  ///< type of the gradients; empty: the type of the parameters
   std::optional<DType> copy{};
   double clip_value = 0;
-  std::vector<std::int64_t> cuts{};  ///< ends of ranges that are updated one after another; none: the whole
+  std::vector<std::int64_t> cuts{};  ///< ends of ranges that are updated in turn; empty: the whole arena at once
 };
 
 inline std::string to_text(const ArenaParams& p) {
@@ -35,8 +35,8 @@ inline std::string to_text(const ArenaParams& p) {
   return text;
 }
 
-/// Segments of different groups over [0, count): with and without weight decay, one frozen, one with its own learning
-/// rate, one that does not adapt, and a gap of `gap` elements that belongs to none.
+/// Returns segments of different groups over [0, count): with and without weight decay, one frozen, one with its own
+/// learning rate, one that does not adapt. A gap of `gap` elements belongs to no segment.
 inline std::vector<ops::ArenaSegment> mixed_segments(std::int64_t count, std::int64_t gap) {
   std::vector<ops::ArenaSegment> segments;
   const std::int64_t part = count / 5;
@@ -48,7 +48,7 @@ inline std::vector<ops::ArenaSegment> mixed_segments(std::int64_t count, std::in
   return segments;
 }
 
-/// `number` segments of about the same length, of three groups in turn; every seventh is frozen.
+/// Returns `number` segments of about the same length, of three groups in turn. Every seventh segment is frozen.
 inline std::vector<ops::ArenaSegment> many_segments(std::int64_t count, std::int64_t number) {
   std::vector<ops::ArenaSegment> segments;
   for (std::int64_t i = 0; i < number; ++i) {
@@ -59,12 +59,12 @@ inline std::vector<ops::ArenaSegment> many_segments(std::int64_t count, std::int
   return segments;
 }
 
-/// The call behind the common part: views of the states and of the inputs that the op has beside.
+/// Calls the op after the common part, with views of the states and of the inputs that the op has in addition.
 using RunUpdate = std::function<void(Context& context, const ops::ArenaUpdate& update, Views states, Views more,
                                      const TensorView& workspace)>;
 
-/// inputs: learning rate, gradients, factor, skip, `more`; outputs: parameters, states, copy if there is one; all of
-/// them started at random.
+/// Makes a case. Inputs: learning rate, gradients, factor, skip, `more`; outputs: parameters, states, copy if there is
+/// one; all of them started at random.
 inline OpCase arena_case(const std::string& op, const ArenaParams& p, const std::vector<TensorSpec>& states,
                          std::vector<TensorSpec> more, const RunUpdate& run) {
   OpCase item;
@@ -113,8 +113,8 @@ inline OpCase arena_case(const std::string& op, const ArenaParams& p, const std:
   return item;
 }
 
-/// Nothing, one, odd and prime counts, more than one thread's share; whole arenas and ranges that cut segments; a
-/// factor, a skip, 16-bit gradients.
+/// Returns parameters of cases: nothing, one, odd and prime counts, more than one thread's share; whole arenas and
+/// ranges that cut segments; a factor, a skip, 16-bit gradients.
 inline std::vector<ArenaParams> arena_params() {
   std::vector<ArenaParams> all;
   for (const DType dtype : {DType::f32, DType::f64}) {
@@ -132,7 +132,8 @@ inline std::vector<ArenaParams> arena_params() {
   return all;
 }
 
-/// arena_params(), and some that are clipped by value, on both sides: with and without a factor, in 16 bits.
+/// Returns arena_params(), and parameters of cases that clip gradients by value on both sides: with and without a
+/// factor, in 16 bits.
 inline std::vector<ArenaParams> arena_params_and_clipped() {
   std::vector<ArenaParams> all = arena_params();
   for (const DType dtype : {DType::f32, DType::f64}) {
@@ -151,7 +152,7 @@ inline std::vector<ArenaParams> arena_params_and_clipped() {
   return all;
 }
 
-/// Those with a copy, which is checked against the parameters that the same call writes.
+/// Returns parameters of cases with a copy, which is compared with the parameters that the same call writes.
 inline std::vector<ArenaParams> arena_params_with_copy() {
   std::vector<ArenaParams> all;
   for (const DType half : {DType::bf16, DType::f16}) {
@@ -162,8 +163,8 @@ inline std::vector<ArenaParams> arena_params_with_copy() {
   return all;
 }
 
-/// Cases on a GPU; make: from params to the op's case. A copy is off by a last bit now and then, where two roundings
-/// of the parameters fall on two sides.
+/// Returns the cases for a GPU. make: makes the op's case from parameters. A copy is sometimes off by one last bit, if
+/// the parameters of GPU and host round to different sides.
 inline std::vector<DeviceCase> arena_device_cases(const std::function<OpCase(const ArenaParams&)>& make,
                                                   const std::vector<ArenaParams>& params,
                                                   const std::vector<ArenaParams>& with_copy, double tolerance) {

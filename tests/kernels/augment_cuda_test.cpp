@@ -1,5 +1,5 @@
-// Augmentation on a GPU beyond the cases that all ops share: draws that are rejected, values out of range on the
-// device, the places of samples in the batch, what is refused.
+// Tests augmentation on a GPU beyond the cases that all ops share: draws that are rejected, values out of range on the
+// device, the places of samples in the batch, errors.
 #include <lockstep/runtime/base/random.hpp>
 
 #include "tests/kernels/augment_cases.hpp"
@@ -11,7 +11,7 @@ namespace {
 
 using CudaAugment = CudaTest;
 
-/// Samples whose row or column offset is drawn twice, because the first number fell into the part that would make the
+/// Samples whose row or column offset is drawn twice, because the first number lies in the part that would make the
 /// offsets uneven (one draw in 21 million with this padding).
 TEST_F(CudaAugment, RejectedNumbersAreDrawnAgainLikeOnTheHost) {
   constexpr std::int64_t kPad = 102;
@@ -46,7 +46,7 @@ TEST_F(CudaAugment, PaddingFarBeyondTheImage) {
 }
 
 TEST_F(CudaAugment, RefusesImagesBeyond2To31Pixels) {
-  // No sample, so that no memory is needed.
+  // There is no sample, so that no memory is needed.
   const auto call = [&](std::int64_t width) {
     const Shape in{0, std::int64_t{1} << 16, width, 3};
     const Tensor images = Tensor::empty(cuda(), in, DType::u8);

@@ -1,4 +1,4 @@
-// Average pooling on a GPU beyond the cases that all ops share: NaN, beyond 2^31 elements.
+// Tests average pooling on a GPU beyond the cases that all ops share: NaN, beyond 2^31 elements.
 #include <cmath>
 
 #include <lockstep/kernels/fill.hpp>
@@ -49,7 +49,7 @@ TEST_F(CudaAveragePool2d, Beyond2To31Elements) {
         EXPECT_EQ(values[i], i < values.size() / 2 ? 0 : 1) << i;
       }
     }
-    // Back: pixel (7, 7) belongs to window (3, 3) alone, whose 3 x 3 pixels are all inside.
+    // Backward: pixel (7, 7) belongs to window (3, 3) alone, whose 3 x 3 pixels are all inside.
     ops::average_pool2d_backward(cuda(), kStem, AverageOver::inside, y, x);
     std::vector<double> gradient = fetch(last);
     for (std::size_t i = gradient.size() - 64; i < gradient.size(); ++i) {

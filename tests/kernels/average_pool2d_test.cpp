@@ -14,7 +14,8 @@ using ops::PoolDesc;
 constexpr AverageOver kBoth[] = {AverageOver::window, AverageOver::inside};
 
 TEST(AveragePool2d, OverlappingPaddedWindowsByHand) {
-  // 3 x 3 windows at stride 2 around a 3 x 3 image with one pixel of padding: 2 x 2 of its pixels in each.
+  // Windows of 3 x 3 at stride 2 over a 3 x 3 image with one pixel of padding: each window covers 2 x 2 pixels of the
+  // image.
   CpuContext context;
   const PoolDesc desc{{3, 3}, {2, 2}, {1, 1}, {1, 1}};
   std::vector<float> x{1, 2, 3,  //
@@ -28,7 +29,7 @@ TEST(AveragePool2d, OverlappingPaddedWindowsByHand) {
   ops::average_pool2d_forward(context, desc, AverageOver::window, vx, vy);
   EXPECT_EQ(y, (std::vector<float>{12.0F / 9, 16.0F / 9, 24.0F / 9, 28.0F / 9}));
 
-  // The middle belongs to all four windows, the middle of an edge to two.
+  // The pixel in the middle belongs to all four windows, the middle of an edge to two.
   y = {4, 8, 12, 16};
   ops::average_pool2d_backward(context, desc, AverageOver::inside, vy, vx);
   EXPECT_EQ(x, (std::vector<float>{1, 3, 2,   //
@@ -51,7 +52,7 @@ TEST(AveragePool2d, PixelsInNoWindowHaveNoGradient) {
   EXPECT_EQ(dx, (std::vector<float>{5, 0, 0, 0}));
 }
 
-/// What each element of y divides by.
+/// Returns the divisor of each element of y.
 std::vector<double> divisors(const PoolParams& p, AverageOver over) {
   const auto elements = static_cast<std::size_t>(ops::pooled_shape(p.desc, p.x).numel());
   if (over == AverageOver::window) {
@@ -146,7 +147,7 @@ TEST(AveragePool2d, TheSameBitsForAnyNumberOfThreads) {
   }
 }
 
-/// forward(x, y) and backward(dy, dx) against each other; out: shape of y.
+/// Compares backward(dy, dx) with differences of forward(x, y). out: shape of y.
 template <class Forward, class Backward>
 void expect_finite_differences(const Shape& out, Forward forward, Backward backward) {
   const Shape shape{2, 7, 6, 3};

@@ -13,17 +13,17 @@
 
 namespace lockstep::testing {
 
-/// One call of each batch norm op. Statistics, parameters and sums are of accumulation_dtype(dtype).
+/// This file makes a case for each batch norm op. Statistics, parameters and sums are of accumulation_dtype(dtype).
 
-/// Which of the optional tensors a call gets.
+/// Shape and type of a call, and the optional tensors that the call gets.
 struct BatchNormParams {
   Shape shape;
   DType dtype = DType::f32;
-  std::int64_t valid = -1;  ///< -1: not given
+  std::int64_t valid = -1;  ///< number of valid samples; -1: not given
   bool residual = false;    ///< apply: a residual is added; coefficients: running statistics are kept; backward:
                             ///< dresidual, of reduce masked, is wanted
-  bool relu = false;        ///< with a mask
-  bool second = false;      ///< a second incoming gradient
+  bool relu = false;        ///< apply ReLU, with a mask
+  bool second = false;      ///< there is a second incoming gradient, dy2
 };
 
 inline std::string name_of_case(const char* op, const BatchNormParams& p) {
@@ -32,7 +32,7 @@ inline std::string name_of_case(const char* op, const BatchNormParams& p) {
                 p.relu ? " relu" : "", p.second ? " dy2" : "");
 }
 
-/// The type of everything that has a value for each channel.
+/// Returns the type of all tensors with a value for each channel.
 inline DType parameters_of(const BatchNormParams& p) {
   return ops::accumulation_dtype(p.dtype);
 }
@@ -45,7 +45,7 @@ inline std::int64_t rows_of(const Shape& shape) {
   return shape.numel() / shape.back();
 }
 
-/// (4, C): scale, shift, mean, inv_std, as a forward pass could have made them.
+/// Returns a start of shape (4, C): scale, shift, mean and inv_std, such as a forward pass could have made.
 inline Generator batch_norm_coefficients(std::int64_t channels) {
   return [=](GuardedTensor& t) {
     t.normal(11);
@@ -58,7 +58,7 @@ inline Generator batch_norm_coefficients(std::int64_t channels) {
   };
 }
 
-/// (2C + 1): anything but the count, which is `rows`.
+/// Returns a start of shape (2C + 1): random statistics, and the count `rows` at the end.
 inline Generator batch_norm_stats_values(std::int64_t rows) {
   return [=](GuardedTensor& t) {
     t.uniform(12, 1, 2);
@@ -72,7 +72,7 @@ inline std::int64_t valid_rows_of(const BatchNormParams& p) {
   return p.valid < 0 || p.shape[0] == 0 ? rows_of(p.shape) : rows_of(p.shape) / p.shape[0] * p.valid;
 }
 
-/// The op and its plain loops run as `call(op, in, out)`: it calls op with all arguments but the context and the
+/// Sets item.run and item.plain from `call(op, in, out)`. call() passes all arguments but the context and the
 /// workspace, which the plain loops do not have.
 template <class Op, class Plain, class Call>
 void set_runs(OpCase& item, Op op, Plain plain_loops, Call call) {
@@ -89,7 +89,7 @@ void set_runs(OpCase& item, Op op, Plain plain_loops, Call call) {
   item.plain = [=](Context&, Views in, Views out, const TensorView&) { call(plain_loops, in, out); };
 }
 
-/// inputs: x, valid; outputs: stats.
+/// Makes a case. Inputs: x, valid; outputs: stats.
 inline OpCase batch_norm_stats_case(const BatchNormParams& p, double mean = 0.5, double deviation = 2) {
   OpCase item;
   item.name = name_of_case("stats", p);
@@ -105,7 +105,8 @@ inline OpCase batch_norm_stats_case(const BatchNormParams& p, double mean = 0.5,
   return item;
 }
 
-/// inputs: parts; outputs: stats. rows: of each part; a part without rows is zeros, as batch_norm_stats makes it.
+/// Makes a case. Inputs: parts; outputs: stats. rows: number of rows of each part; a part without rows is zeros, as
+/// batch_norm_stats makes it.
 inline OpCase batch_norm_merge_stats_case(std::int64_t channels, DType dtype, const std::vector<std::int64_t>& rows) {
   OpCase item;
   item.name = concat("batch_norm_merge_stats ", dtype, " (", channels, ") of");
@@ -133,7 +134,7 @@ inline OpCase batch_norm_merge_stats_case(std::int64_t channels, DType dtype, co
   return item;
 }
 
-/// inputs: x, valid, weight, bias; outputs: stats, coefficients, running_mean, running_var.
+/// Makes a case. Inputs: x, valid, weight, bias; outputs: stats, coefficients, running_mean, running_var.
 inline OpCase batch_norm_coefficients_case(const BatchNormParams& p) {
   OpCase item = batch_norm_stats_case(p);
   item.name = name_of_case("coefficients", p);
@@ -156,7 +157,7 @@ inline OpCase batch_norm_coefficients_case(const BatchNormParams& p) {
   return item;
 }
 
-/// inputs: stats, weight, bias; outputs: running_mean, running_var, coefficients.
+/// Makes a case. Inputs: stats, weight, bias; outputs: running_mean, running_var, coefficients.
 inline OpCase batch_norm_finalize_case(std::int64_t channels, DType dtype, std::int64_t rows, bool running) {
   OpCase item;
   item.name = concat("batch_norm_finalize ", dtype, " (", channels, ") count ", rows, running ? "" : " stateless");
@@ -175,7 +176,7 @@ inline OpCase batch_norm_finalize_case(std::int64_t channels, DType dtype, std::
   return item;
 }
 
-/// inputs: running_mean, running_var, weight, bias; outputs: coefficients.
+/// Makes a case. Inputs: running_mean, running_var, weight, bias; outputs: coefficients.
 inline OpCase batch_norm_finalize_inference_case(std::int64_t channels, DType dtype) {
   OpCase item;
   item.name = concat("batch_norm_finalize_inference ", dtype, " (", channels, ')');
@@ -192,7 +193,7 @@ inline OpCase batch_norm_finalize_inference_case(std::int64_t channels, DType dt
   return item;
 }
 
-/// inputs: x, coefficients, residual; outputs: y, mask.
+/// Makes a case. Inputs: x, coefficients, residual; outputs: y, mask.
 inline OpCase batch_norm_apply_case(const BatchNormParams& p) {
   OpCase item;
   item.name = name_of_case("apply", p);
@@ -209,7 +210,7 @@ inline OpCase batch_norm_apply_case(const BatchNormParams& p) {
   return item;
 }
 
-/// inputs: x, coefficients, residual, residual coefficients; outputs: y, mask.
+/// Makes a case. Inputs: x, coefficients, residual, residual coefficients; outputs: y, mask.
 inline OpCase batch_norm_apply_pair_case(const BatchNormParams& p) {
   BatchNormParams with_residual = p;
   with_residual.residual = true;
@@ -222,11 +223,11 @@ inline OpCase batch_norm_apply_pair_case(const BatchNormParams& p) {
   return item;
 }
 
-/// Where a backward op puts its results.
+/// The memory in which a backward op puts its results.
 enum class GradientPlace : unsigned char { apart, dx_in_dy, dresidual_in_dy };
 
-/// inputs: dy, x, coefficients, valid, mask, dy2 (the last two when used); outputs: sums, dweight, dbias (the last two
-/// when wanted) and with p.residual masked, which at dresidual_in_dy starts as dy and is read as such.
+/// Makes a case. Inputs: dy, x, coefficients, valid, mask, dy2 (the last two when used); outputs: sums, dweight, dbias
+/// (the last two when wanted) and with p.residual masked, which at dresidual_in_dy starts as dy and is read as such.
 inline OpCase batch_norm_backward_reduce_case(const BatchNormParams& p, ops::GradMode mode,
                                               GradientPlace place = GradientPlace::apart) {
   const std::int64_t channels = p.shape.back();
@@ -263,8 +264,8 @@ inline OpCase batch_norm_backward_reduce_case(const BatchNormParams& p, ops::Gra
   return item;
 }
 
-/// inputs: x, coefficients, sums, stats, valid, then mask, dy2 and dy when they are inputs; outputs: dx, dresidual. An
-/// output that starts as dy has dy's values before.
+/// Makes a case. Inputs: x, coefficients, sums, stats, valid, then mask, dy2 and dy when they are inputs; outputs: dx,
+/// dresidual. An output that starts as dy has dy's values before.
 inline OpCase batch_norm_backward_apply_case(const BatchNormParams& p, GradientPlace place = GradientPlace::apart) {
   const std::int64_t channels = p.shape.back();
   OpCase item;
@@ -293,8 +294,9 @@ inline OpCase batch_norm_backward_apply_case(const BatchNormParams& p, GradientP
   return item;
 }
 
-/// inputs: dy, mask, valid, dy2, then x and coefficients of both norms; outputs: masked, which in_place starts as dy
-/// and is read as such, then sums, dweight and dbias of both (dweight and dbias of a mode that wants them).
+/// Makes a case. Inputs: dy, mask, valid, dy2, then x and coefficients of both norms; outputs: masked, which in_place
+/// starts as dy and is read as such, then sums, dweight and dbias of both (dweight and dbias of a mode that wants
+/// them).
 inline OpCase batch_norm_backward_reduce_pair_case(const BatchNormParams& p, ops::GradMode mode, ops::GradMode mode2,
                                                    bool in_place = false) {
   const std::int64_t channels = p.shape.back();
@@ -318,7 +320,7 @@ inline OpCase batch_norm_backward_reduce_pair_case(const BatchNormParams& p, ops
     item.outputs.push_back({concat("dweight ", seed), Shape{channels}, parameters, starts ? normal(5) : Generator()});
     item.outputs.push_back({concat("dbias ", seed), Shape{channels}, parameters, starts ? normal(7) : Generator()});
   }
-  for (const std::size_t first : {5, 2}) {  // no gradients of parameters where they are not wanted
+  for (const std::size_t first : {5, 2}) {  // drops the gradients of parameters that are not wanted
     if ((first == 2 ? mode : mode2) == ops::GradMode::ignore) {
       item.outputs.erase(item.outputs.begin() + static_cast<std::ptrdiff_t>(first),
                          item.outputs.begin() + static_cast<std::ptrdiff_t>(first) + 2);
@@ -359,10 +361,11 @@ inline OpCase batch_norm_backward_reduce_pair_case(const BatchNormParams& p, ops
   return item;
 }
 
-/// Which dx of a pair lies in the gradient's memory.
+/// The dx of a pair that lies in the gradient's memory, if any.
 enum class PairPlace : unsigned char { apart, first_in_g, second_in_g };
 
-/// inputs: stats, valid, then x, coefficients and sums of both norms, g when it is an input; outputs: dx of both.
+/// Makes a case. Inputs: stats, valid, then x, coefficients and sums of both norms, g when it is an input; outputs: dx
+/// of both.
 inline OpCase batch_norm_backward_apply_pair_case(const BatchNormParams& p, PairPlace place = PairPlace::apart) {
   const std::int64_t channels = p.shape.back();
   OpCase item;

@@ -1,5 +1,5 @@
-// Batch norm on a GPU beyond the cases that all ops share: precision of the statistics, values of `valid` that cannot
-// be, padding that is not to be read, masks of rounded values, more than 2^31 elements.
+// Tests batch norm on a GPU beyond the cases that all ops share: precision of the statistics, values of `valid` out of
+// range, padding that must not be read, masks of rounded values, more than 2^31 elements.
 #include <cmath>
 
 #include <lockstep/kernels/fill.hpp>
@@ -16,7 +16,8 @@ using ops::GradMode;
 
 using CudaBatchNorm = CudaTest;
 
-/// Every mean to a rounding of itself and `tolerance` of the deviation, every M2 to `tolerance` of itself.
+/// Expects every mean to be right to a rounding and `tolerance` of the deviation, and every M2 to `tolerance` of
+/// itself.
 void expect_moments(Context& context, const BatchNormParams& p, const Generator& x, double tolerance) {
   OpCase item = batch_norm_stats_case(p);
   item.inputs[0].start = x;
@@ -95,7 +96,7 @@ TEST_F(CudaBatchNorm, StatsOfPartsAreMerged) {
   }
 }
 
-/// Both norms have coefficients and sums of their own.
+/// Each of the two norms has its own coefficients and sums.
 TEST_F(CudaBatchNorm, BackwardOfAPair) {
   for (BatchNormParams p : {BatchNormParams{{6, 11, 16}, DType::f32, 5, false, true, true},
                             BatchNormParams{{7, 31}, DType::f32, -1, false, true, false},
@@ -111,7 +112,7 @@ TEST_F(CudaBatchNorm, BackwardOfAPair) {
   }
 }
 
-/// normal() in the first rows, NaN in the others.
+/// Returns a start of normal() in the first rows and NaN in the others.
 Generator with_padding(std::int64_t elements) {
   return [=](GuardedTensor& x) {
     x.normal(1);
@@ -152,7 +153,7 @@ TEST_F(CudaBatchNorm, NaNIsNotHidden) {
   const BatchNormParams p{{40, 3}, DType::f32, -1, false, true};
   const Generator start = [](GuardedTensor& x) {
     x.normal(1);
-    x.span<float>()[100] = std::nanf("");  // channel 1
+    x.span<float>()[100] = std::nanf("");  // an element of channel 1
   };
   OpCase item = batch_norm_stats_case(p);
   item.inputs[0].start = start;
@@ -229,7 +230,7 @@ TEST_F(CudaBatchNorm, TypesThatGPUsDoNotTake) {
   }
 }
 
-/// So many rows that a thread takes more of them than the least.
+/// There are so many rows that a thread takes more than the least number of them.
 TEST_F(CudaBatchNorm, SumsOfLongChunks) {
   const BatchNormParams p{{2100001, 1}, DType::f32};
   expect_moments(cuda(), p, normal(1, 2, 0.5), 1e-6);
@@ -245,12 +246,12 @@ TEST_F(CudaBatchNorm, Beyond2To31Elements) {
     const Tensor mask = Tensor::empty(cuda(), mask_shape(x.view().shape), DType::u8);
     const auto bytes = static_cast<std::int64_t>(ops::batch_norm_workspace_bytes(cuda(), x));
     const Tensor workspace = Tensor::empty(cuda(), Shape{bytes}, DType::u8);
-    // 1 everywhere, 4 in the last row
+    // x is 4 in the last row, 1 in all others
     ops::fill(cuda(), 1, x);
     ops::fill(cuda(), 4, x.view().slice(0, rows - 1, rows));
     const Tensor stats = Tensor::empty(cuda(), Shape{2 * kChannels + 1}, DType::f32);
     ops::batch_norm_stats(cuda(), x, {}, stats, workspace);
-    // y = x - 2: -1 becomes 0
+    // y = x - 2, so -1 becomes 0 by ReLU
     const Tensor coefficients = Tensor::empty(cuda(), Shape{4, kChannels}, DType::f32);
     ops::fill(cuda(), 1, coefficients);
     ops::fill(cuda(), -2, coefficients.view().slice(0, 1, 2));

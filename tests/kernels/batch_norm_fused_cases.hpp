@@ -9,12 +9,12 @@
 
 namespace lockstep::testing {
 
-/// Whether what a fused pass writes lies in what it reads: y in the residual, dx in dy, masked in dy2.
+/// The memory of a fused pass's outputs. in_place: y lies in the residual, dx in dy, masked in dy2.
 enum class FusedPlace : unsigned char { apart, in_place };
 
-/// inputs: x, valid, weight, bias, and residual unless y lies in it and starts as it does; outputs: y, stats,
-/// coefficients, running_mean, running_var, and mask when p.relu. With a mask y lies apart: each type rounds what y
-/// starts as, and bits of the mask would differ.
+/// Makes a case. Inputs: x, valid, weight, bias, and residual unless y lies in it and starts as it does; outputs: y,
+/// stats, coefficients, running_mean, running_var, and mask when p.relu. With a mask y lies apart: each type rounds
+/// what y starts as, and bits of the mask would differ.
 inline OpCase batch_norm_fused_forward_case(const BatchNormParams& p, FusedPlace place = FusedPlace::apart) {
   const Shape channels{p.shape.back()};
   const bool in_residual = p.residual && !p.relu && place == FusedPlace::in_place;
@@ -49,8 +49,9 @@ inline OpCase batch_norm_fused_forward_case(const BatchNormParams& p, FusedPlace
   return item;
 }
 
-/// inputs: x, coefficients, stats, valid, then mask when p.relu, and dy and dy2 unless an output lies in them; outputs:
-/// dx, sums, dweight and dbias (when wanted), masked when p.residual. dy2, which p.second asks for, comes with masked.
+/// Makes a case. Inputs: x, coefficients, stats, valid, then mask when p.relu, and dy and dy2 unless an output lies in
+/// them; outputs: dx, sums, dweight and dbias (when wanted), masked when p.residual. dy2, which p.second asks for,
+/// comes with masked.
 inline OpCase batch_norm_fused_backward_case(const BatchNormParams& p, ops::GradMode mode,
                                              FusedPlace place = FusedPlace::apart) {
   const std::int64_t channels = p.shape.back();
@@ -111,7 +112,7 @@ inline OpCase batch_norm_fused_backward_case(const BatchNormParams& p, ops::Grad
   };
   item.plain = [=](Context&, Views in, Views out, const TensorView&) {
     const Given v = given(in, out);
-    const GuardedTensor g(p.shape, p.dtype);  // like masked, also where that is not given
+    const GuardedTensor g(p.shape, p.dtype);  // has the shape of masked, also if masked is not given
     plain::batch_norm_backward_reduce(v.dy, v.dy2, v.mask, in[0], in[1], v.valid, mode, out[1], v.dweight, v.dbias, g);
     plain::batch_norm_backward_apply(g, {}, {}, in[0], in[1], out[1], in[2], v.valid, out[0], v.masked);
   };
@@ -120,15 +121,16 @@ inline OpCase batch_norm_fused_backward_case(const BatchNormParams& p, ops::Grad
   return item;
 }
 
-/// Both passes; `turn` chooses mode and place.
+/// Returns a case for each of the two passes. `turn` chooses mode and place.
 inline std::vector<OpCase> batch_norm_fused_calls(const BatchNormParams& p, int turn) {
   const FusedPlace place = turn % 2 == 0 ? FusedPlace::apart : FusedPlace::in_place;
   return {batch_norm_fused_forward_case(p, place),
           batch_norm_fused_backward_case(p, static_cast<ops::GradMode>(turn % 3), place)};
 }
 
-/// Channels that a pass in one launch takes and some that it does not (17, 12, 56 in f32: half bytes of the mask); rows
-/// of one chunk, of several, of more than there are blocks; padding of none, of part and of all chunks; no rows.
+/// Returns parameters of cases: channels that a pass in one launch takes and some that it does not (17, 12, 56 in f32:
+/// half bytes of the mask); rows of one chunk, of several, of more than there are blocks; padding of none, of part and
+/// of all chunks; no rows.
 inline std::vector<BatchNormParams> batch_norm_fused_params() {
   const Shape shapes[] = {{0, 8},  {1, 8},   {7, 31, 16}, {5, 3, 64}, {3, 7, 136},    {6, 50, 32},
                           {4, 17}, {33, 12}, {9, 40, 56}, {2, 1000},  {11, 60, 5, 8}, {12, 111, 24}};

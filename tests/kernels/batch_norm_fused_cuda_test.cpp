@@ -1,5 +1,5 @@
-// Fused batch norm on a GPU beyond the cases that all ops share: the bits of the two ops that it replaces, tensors that
-// have no room in shared memory, padding that is not to be read, values of `valid` that cannot be.
+// Tests fused batch norm on a GPU beyond the cases that all ops share: the bits of the two ops that it replaces,
+// tensors that do not fit into shared memory, padding that must not be read, values of `valid` out of range.
 #include <algorithm>
 #include <cmath>
 
@@ -15,7 +15,7 @@ using ops::NormPass;
 
 using CudaBatchNormFused = CudaTest;
 
-/// The case with the two ops in place of the one.
+/// Returns the case with two ops in place of the fused op.
 OpCase forward_in_two_ops(const BatchNormParams& p) {
   OpCase item = batch_norm_fused_forward_case(p);
   item.run = [=](Context& context, Views in, Views out, const TensorView& workspace) {
@@ -56,7 +56,8 @@ TEST_F(CudaBatchNormFused, HasTheBitsOfTwoOps) {
   }
 }
 
-/// More items than an H100 has blocks: two or three a block, in more shared memory than a kernel has unasked.
+/// There are more items than an H100 has blocks: two or three for each block, in more shared memory than a kernel has
+/// by default.
 TEST_F(CudaBatchNormFused, SeveralItemsABlock) {
   const std::int64_t images = std::max(kLarge >> 22, std::int64_t{3});
   for (const std::int64_t n : {images, images * 300 / 512}) {
@@ -66,7 +67,7 @@ TEST_F(CudaBatchNormFused, SeveralItemsABlock) {
   }
 }
 
-/// What does not fit into the shared memory of the emulated GPU; a real one has room for the first of them.
+/// A tensor that does not fit into the shared memory of the emulated GPU. A real GPU has room for the first tensors.
 TEST_F(CudaBatchNormFused, WithoutRoomItIsTwoLaunches) {
   const BatchNormParams p{{19, 500, 32}, DType::f32, 18, true, true, true};
   expect_same_bits(cuda(), batch_norm_fused_forward_case(p), forward_in_two_ops(p));
@@ -91,7 +92,7 @@ TEST_F(CudaBatchNormFused, ValidOutsideTheBatchIsTheNearestInside) {
   }
 }
 
-/// NaN in the padding: it takes no part in any sum, and its gradient is 0. y of it is NaN, as of every NaN.
+/// The padding holds NaN. It takes no part in any sum, and its gradient is 0. Its y is NaN.
 TEST_F(CudaBatchNormFused, PaddingTakesNoPart) {
   const BatchNormParams p{{6, 70, 16}, DType::f32, 4, true, true, true};
   const auto with_padding = [](const Generator& start) {

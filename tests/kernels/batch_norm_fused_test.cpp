@@ -30,24 +30,24 @@ TEST(BatchNormFused, TheSameBitsForAnyNumberOfThreads) {
   }
 }
 
-/// Which batch norms of a step fit on an H100, by hand: 132 multiprocessors with room for two items of 32 KB and their
-/// sums twice, once, or for six of them alone. An item is 256 threads' 8 rows of 16 bytes.
+/// Computes by hand which batch norms of a step fit on an H100: 132 multiprocessors, each with room for two items of 32
+/// KB twice with their sums, once, or for six items alone. An item has 8 rows of 16 bytes for each of 256 threads.
 TEST(BatchNormFused, WhatFitsOnAnH100) {
   CpuContext context;
   const auto fits = [&](const Shape& shape, NormPass pass, DType dtype = DType::bf16) {
     return ops::batch_norm_fits(context, TensorView(nullptr, dtype, context.device(), shape), pass);
   };
-  // ResNet-20, 512 images: 512 items of x; 256, with the gradient of 64 KB; 128.
+  // ResNet-20 with 512 images: 512 items of x; 256 items with the gradient of 64 KB; 128 items.
   EXPECT_TRUE(fits({512, 32, 32, 16}, NormPass::forward));
   EXPECT_FALSE(fits({512, 32, 32, 16}, NormPass::backward)) << "33.6 MB";
   EXPECT_TRUE(fits({512, 16, 16, 32}, NormPass::backward));
   EXPECT_TRUE(fits({512, 8, 8, 64}, NormPass::backward));
   EXPECT_FALSE(fits({512, 32, 32, 16}, NormPass::forward, DType::f32));
   EXPECT_TRUE(fits({256, 32, 32, 16}, NormPass::forward, DType::f32)) << "half as many rows of twice the bytes";
-  // ResNet-50, 256 images.
+  // The shapes are those of ResNet-50 with 256 images.
   EXPECT_TRUE(fits({256, 7, 7, 512}, NormPass::backward));
   EXPECT_FALSE(fits({256, 7, 7, 2048}, NormPass::forward)) << "51 MB";
-  // Columns of 16 bytes, whole bytes of the mask.
+  // The op needs columns of 16 bytes and whole bytes of the mask.
   EXPECT_FALSE(fits({4, 17}, NormPass::forward));
   EXPECT_FALSE(fits({4, 12}, NormPass::forward));
   EXPECT_TRUE(fits({4, 56}, NormPass::forward));

@@ -18,7 +18,7 @@ TEST(BatchNormGiven, MatchesThePlainLoopsInBf16) {
   }
 }
 
-/// Sums of x itself, whatever they are deviations from: the coefficients that x gives.
+/// If the given sums are sums of x, the coefficients are those of x, whatever number the deviations are taken from.
 TEST(BatchNormGiven, SumsOfTheTensorGiveItsCoefficients) {
   CpuContext context;
   constexpr std::int64_t kChannels = 5;

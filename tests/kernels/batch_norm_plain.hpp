@@ -8,15 +8,16 @@
 
 #include "tests/support/guarded.hpp"
 
-/// The ops of batch_norm.hpp in plain loops, the oracle of every backend: arguments and results as there, views on the
-/// host in any type, computed in double (sums in long double) and rounded once. No period, no vector, no chunk.
+/// The ops of batch_norm.hpp in plain loops: the oracle of every backend. They have the arguments and results of the
+/// ops, for views on the host in any type. They compute in double (sums in long double) and round once. No periods,
+/// vectors or chunks.
 namespace lockstep::testing::plain {
 
-/// (rows, C) read out of a tensor of channels last.
+/// The elements of a tensor with channels last, as rows of C channels.
 struct Rows {
   std::vector<double> values;
   std::size_t channels;
-  std::size_t valid;  ///< elements of the samples that count
+  std::size_t valid;  ///< number of elements in the valid samples
 
   Rows(const TensorView& x, const TensorView& valid_samples)
       : values(to_doubles(x)), channels(static_cast<std::size_t>(x.shape.back())), valid(values.size()) {
@@ -27,12 +28,12 @@ struct Rows {
   }
 };
 
-/// The values of a view; zeros where it is not given.
+/// Returns the values of a view, or `count` zeros if the view is not given.
 inline std::vector<double> or_zeros(const TensorView& view, std::size_t count) {
   return view.given() ? to_doubles(view) : std::vector<double>(count, 0.0);
 }
 
-/// Two passes: the mean, then the squares of what is left.
+/// Computes in two passes: the mean, then the sum of the squares of the deviations from it.
 inline void batch_norm_stats(const TensorView& x, const TensorView& valid, const TensorView& stats) {
   const Rows in(x, valid);
   const std::size_t rows = in.valid / in.channels;
@@ -54,7 +55,8 @@ inline void batch_norm_stats(const TensorView& x, const TensorView& valid, const
   from_doubles(out, stats);
 }
 
-/// Two passes over the parts: the mean of all their rows, then each part's squares and those of its mean around that.
+/// Passes over the parts twice: computes the mean of all rows, then adds each part's squares and the squares of the
+/// distance of the part's mean from it.
 inline void batch_norm_merge_stats(const TensorView& parts, const TensorView& stats) {
   const std::vector<double> in = to_doubles(parts);
   const auto width = static_cast<std::size_t>(parts.shape[1]);
@@ -80,7 +82,7 @@ inline void batch_norm_merge_stats(const TensorView& parts, const TensorView& st
   from_doubles(out, stats);
 }
 
-/// Scale, shift, mean and inverse deviation of every channel.
+/// Writes scale, shift, mean and inverse deviation of every channel.
 inline void write_coefficients(const std::vector<double>& mean, const std::vector<double>& variance,
                                const TensorView& weight, const TensorView& bias, double epsilon,
                                const TensorView& coefficients) {
@@ -165,7 +167,7 @@ inline void batch_norm_apply_pair(const TensorView& x, const TensorView& coeffic
   batch_norm_apply(x, coefficients, more, relu, y, mask);
 }
 
-/// dy [+ dy2], 0 where the mask is not set.
+/// Returns dy [+ dy2], and 0 where the mask is not set.
 inline std::vector<double> incoming(const TensorView& dy, const TensorView& dy2, const TensorView& mask) {
   std::vector<double> g = to_doubles(dy);
   const std::vector<double> second = or_zeros(dy2, g.size());
@@ -186,7 +188,7 @@ inline void batch_norm_backward_reduce(const TensorView& dy, const TensorView& d
   if (masked.given()) {
     std::fill(g.begin() + static_cast<std::ptrdiff_t>(in.valid), g.end(), 0.0);
     from_doubles(g, masked);
-    g = to_doubles(masked);  // rounded
+    g = to_doubles(masked);  // g is rounded to the type of masked
   }
   const std::vector<double> k = to_doubles(coefficients);
   std::vector<double> out(2 * in.channels, 0.0);

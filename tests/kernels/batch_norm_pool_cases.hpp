@@ -14,7 +14,7 @@ namespace lockstep::testing {
 
 struct StemParams {
   PoolParams pool;
-  std::int64_t valid = -1;  ///< samples; -1: not given
+  std::int64_t valid = -1;  ///< number of valid samples; -1: not given
 };
 
 inline std::string name_of_stem(const char* op, const StemParams& p) {
@@ -28,7 +28,7 @@ inline DType parameters_of(const StemParams& p) {
 
 namespace plain {
 
-/// 3 * r + s of pixel h * W + w in the window of element `out` of the pooled tensor.
+/// Returns the place 3 * r + s of pixel h * W + w in the window of element `out` of the pooled tensor.
 inline double place_in_window(const PoolParams& p, const Shape& pooled, std::size_t out, std::int64_t pixel) {
   const std::int64_t window = static_cast<std::int64_t>(out) / pooled[3];
   const std::int64_t r = pixel / p.x[2] - (window / pooled[2] % pooled[1] * 2 - p.desc.pad_before[0]);
@@ -36,7 +36,7 @@ inline double place_in_window(const PoolParams& p, const Shape& pooled, std::siz
   return static_cast<double>(3 * r + s);
 }
 
-/// Batch norm and ReLU into a tensor of x's type, then each window in turn.
+/// Computes batch norm and ReLU into a tensor of x's type, then the maximum of each window in turn.
 inline void batch_norm_pool_forward(const PoolParams& p, const TensorView& x, const TensorView& coefficients,
                                     const TensorView& y, const TensorView& index) {
   const GuardedTensor activated(x.shape, x.dtype);
@@ -54,7 +54,7 @@ inline void batch_norm_pool_forward(const PoolParams& p, const TensorView& x, co
   from_doubles(winner, index);
 }
 
-/// g: dy goes to the winner of each window.
+/// Returns g: each dy is added to the winner of its window.
 inline std::vector<double> pooled_gradient(const PoolParams& p, const TensorView& dy, const TensorView& index) {
   std::vector<double> g(static_cast<std::size_t>(p.x.numel()), 0.0);
   const std::vector<double> gradients = to_doubles(dy);
@@ -67,13 +67,13 @@ inline std::vector<double> pooled_gradient(const PoolParams& p, const TensorView
 
 }  // namespace plain
 
-/// Eighths from -2 to 2: with x of small integers every product and sum is exact in f32.
+/// Returns a start of eighths from -2 to 2. With x of small integers every product and sum is exact in f32.
 inline Generator small_eighths(std::uint64_t seed) {
   return mapped(integers(seed, -16, 16), [](double value) { return value / 8; });
 }
 
-/// inputs: x, coefficients; outputs: y, index. Small numbers, so that there are ties, more of them once rounded to
-/// bf16.
+/// Makes a case. Inputs: x, coefficients; outputs: y, index. Small numbers, so that there are ties, more of them once
+/// rounded to bf16.
 inline OpCase batch_norm_pool_forward_case(const StemParams& p) {
   const Shape pooled = ops::pooled_shape(p.pool.desc, p.pool.x);
   return {.name = name_of_stem("forward", p),
@@ -89,12 +89,13 @@ inline OpCase batch_norm_pool_forward_case(const StemParams& p) {
                        const TensorView&) { plain::batch_norm_pool_forward(p.pool, in[0], in[1], out[0], out[1]); }};
 }
 
-/// A place in each window, one in ten none; some of them lie in the padding.
+/// Returns a start of the index: a place in each window, and for one window in ten no winner. Some places lie in the
+/// padding.
 inline Generator stem_winners() {
   return mapped(integers(3, 0, 9), [](double value) { return value > 8 ? ops::kNoWinner : value; });
 }
 
-/// inputs: dy, index, x, coefficients, valid; outputs: sums, dweight, dbias (the last two when wanted).
+/// Makes a case. Inputs: dy, index, x, coefficients, valid; outputs: sums, dweight, dbias (the last two when wanted).
 inline OpCase batch_norm_pool_backward_reduce_case(const StemParams& p, ops::GradMode mode) {
   const Shape pooled = ops::pooled_shape(p.pool.desc, p.pool.x);
   const std::int64_t channels = p.pool.x[3];
@@ -130,7 +131,7 @@ inline OpCase batch_norm_pool_backward_reduce_case(const StemParams& p, ops::Gra
   return item;
 }
 
-/// inputs: dy, index, x, coefficients, sums, stats, valid; outputs: dx.
+/// Makes a case. Inputs: dy, index, x, coefficients, sums, stats, valid; outputs: dx.
 inline OpCase batch_norm_pool_backward_apply_case(const StemParams& p) {
   const Shape pooled = ops::pooled_shape(p.pool.desc, p.pool.x);
   const std::int64_t channels = p.pool.x[3];
@@ -162,8 +163,8 @@ inline OpCase batch_norm_pool_backward_apply_case(const StemParams& p) {
           .tolerance = p.pool.dtype == DType::f64 ? 1e-13 : 1e-6};
 }
 
-/// The stem of ResNet-50 in small; odd extents and channels; padding on one side, none, and of two pixels; images of
-/// one window, of one pixel and of one line; no image; channels of several tiles of a sum.
+/// Returns parameters of cases: the stem of ResNet-50 in small; odd extents and channels; padding on one side, none,
+/// and of two pixels; images of one window, of one pixel and of one line; no image; channels of several tiles of a sum.
 inline std::vector<StemParams> stem_params(DType dtype) {
   const auto pool = [=](const Shape& x, std::array<std::int64_t, 2> before, std::array<std::int64_t, 2> after) {
     return PoolParams{x, {{3, 3}, {2, 2}, before, after}, dtype};
@@ -175,7 +176,7 @@ inline std::vector<StemParams> stem_params(DType dtype) {
           {pool({2, 5, 4, 67}, {2, 2}, {2, 2})},      {pool({7, 40, 41, 8}, {1, 1}, {1, 1}), 5}};
 }
 
-/// All three ops; `turn` chooses the mode.
+/// Returns a case for each of the three ops. `turn` chooses the mode.
 inline std::vector<OpCase> batch_norm_pool_calls(const StemParams& p, std::size_t turn) {
   return {batch_norm_pool_forward_case(p),
           batch_norm_pool_backward_reduce_case(p, static_cast<ops::GradMode>(turn % 3)),

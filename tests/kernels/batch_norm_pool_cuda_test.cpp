@@ -1,5 +1,4 @@
-// The stem on a GPU beyond the cases that all ops share: NaN, values of `valid` that cannot be, the same bits every
-// time.
+// Tests the stem on a GPU beyond the cases that all ops share: NaN, values of `valid` out of range, repeatability.
 #include <algorithm>
 #include <cmath>
 

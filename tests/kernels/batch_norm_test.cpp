@@ -45,7 +45,7 @@ TEST(BatchNorm, ForwardAndBackwardByHand) {
   ops::batch_norm_stats(context, vx, {}, view(stats, {5}), workspace.tensor);
   EXPECT_EQ(stats, (std::vector<double>{4, 0, 20, 16, 4}));
 
-  // epsilon 11 and 12 would be 16; with epsilon 4: variances 5 and 4, inverse deviations 1/3 and 1/sqrt(8)
+  // The variances are 5 and 4. With epsilon 4 the inverse deviations are 1/3 and 1/sqrt(8).
   ops::batch_norm_finalize(context, view(stats, {5}), view(weight, {2}), view(bias, {2}), 4, 0.25,
                            view(running_mean, {2}), view(running_var, {2}), view(coefficients, {4, 2}));
   const double s = 3 / std::sqrt(8.0);
@@ -58,7 +58,7 @@ TEST(BatchNorm, ForwardAndBackwardByHand) {
   EXPECT_NEAR(coefficients[6], 1.0 / 3, 1e-16);
   EXPECT_NEAR(coefficients[7], 1 / std::sqrt(8.0), 1e-16);
   EXPECT_EQ(running_mean, (std::vector<double>{7, 0.75}));
-  EXPECT_NEAR(running_var[0], 0.75 + 0.25 * 20 / 3, 1e-15);  // unbiased
+  EXPECT_NEAR(running_var[0], 0.75 + 0.25 * 20 / 3, 1e-15);  // the running variance is unbiased
   EXPECT_NEAR(running_var[1], 1.5 + 0.25 * 16 / 3, 1e-15);
 
   std::vector<double> y(8, NAN);
@@ -117,7 +117,7 @@ TEST(BatchNorm, CountsOfZeroAndOne) {
   }
 }
 
-// Each channel for itself; the coefficients show what was there.
+// Each channel keeps its own statistics; the coefficients show the values of the batch.
 TEST(BatchNorm, RunningStatisticsStayFinite) {
   CpuContext context;
   const auto bad = [](auto type) {
@@ -160,7 +160,7 @@ TEST(BatchNorm, InferenceUsesTheRunningStatistics) {
 
 // ---- against the plain loops ---------------------------------------------------------------------------------------
 
-/// The op against its plain twin, on the same inputs.
+/// Compares the op with its plain twin, on the same inputs.
 void expect_as_in_plain_loops(const OpCase& item) {
   static CpuContext context({.threads = 2});
   ASSERT_TRUE(item.plain) << item.name;
@@ -230,7 +230,8 @@ TEST(BatchNorm, MergedStatsMatchTwoPassesOverTheParts) {
   }
 }
 
-/// The plain loops answer for every backend, so they are held to the numbers by hand of ForwardAndBackwardByHand too.
+/// All backends are compared with the plain loops, so the plain loops must also give the numbers by hand of
+/// ForwardAndBackwardByHand.
 TEST(BatchNorm, ThePlainLoopsByHand) {
   std::vector<double> x{1, 2, 3, 2, 5, -2, 7, -2, 99, 99};  // the last row is padding
   std::vector<double> stats(5, NAN), weight{3, 1}, bias{10, -1}, means{8, 1}, variances{1, 2}, k(8, NAN);
@@ -273,7 +274,7 @@ TEST(BatchNorm, ThePlainLoopsByHand) {
 
 // ---- precision and determinism -------------------------------------------------------------------------------------
 
-/// Relative error of M2. The mean must be right to a rounding of itself and to 1e-5 of the deviation.
+/// Returns the relative error of M2. Expects the mean to be right to a rounding and to 1e-5 of the deviation.
 double error_of_m2(const BatchNormParams& p, const std::function<void(GuardedTensor&)>& fill) {
   CpuContext context({.threads = 2});
   GuardedTensor x(p.shape, p.dtype);
@@ -299,7 +300,7 @@ double error_of_m2(const BatchNormParams& p, const std::function<void(GuardedTen
 TEST(BatchNorm, StatsKeepASmallDeviationOfALargeMean) {
   for (const Shape& shape : {Shape{40, 9, 9, 16}, Shape{900, 64}, Shape{7, 31, 3}, Shape{30000, 1}, Shape{130, 257}}) {
     EXPECT_LE(error_of_m2({shape, DType::f32}, [](GuardedTensor& x) { x.normal(1, 0.1, 1000); }), 1e-6) << shape;
-    // the means of chunks are rounded to 1e-13, a ten millionth of the deviation
+    // the means of chunks are rounded to 1e-13, which is 1e-7 of the deviation
     EXPECT_LE(error_of_m2({shape, DType::f64}, [](GuardedTensor& x) { x.normal(1, 1e-6, 1000); }), 1e-7) << shape;
   }
 }
@@ -332,7 +333,7 @@ TEST(BatchNorm, StatsOfAConstantHaveNoDeviation) {
 TEST(BatchNorm, NaNIsNotHidden) {
   CpuContext context;
   GuardedTensor x(Shape{40, 3}, DType::f32, normal(1));
-  x.span<float>()[100] = NAN;  // channel 1
+  x.span<float>()[100] = NAN;  // an element of channel 1
   GuardedTensor stats(Shape{7}, DType::f32);
   const Workspace workspace(context, x);
   ops::batch_norm_stats(context, x, {}, stats, workspace.tensor);
@@ -475,7 +476,7 @@ struct Layer {
                                     workspace.tensor);
     ops::batch_norm_backward_apply(context, dy, dy2, mask, x, k, sums, stats, valid, dx, dresidual);
   }
-  /// The same by way of the masked gradient.
+  /// Computes backward() by way of the masked gradient.
   void backward_from_masked() {
     ops::batch_norm_backward_reduce(context, dy, dy2, mask, x, k, valid, GradMode::overwrite, sums, dweight, dbias,
                                     dresidual, workspace.tensor);
@@ -517,8 +518,8 @@ TEST(BatchNorm, GradientsOfTheWholeLayerAreFiniteDifferences) {
 
 // ---- a batch in parts, as ranks have it ----------------------------------------------------------------------------
 
-/// A batch whose samples are divided into parts, each padded by two samples of NaN. Forward and backward are what ranks
-/// compute that synchronise their statistics; the exchange is a tensor that all parts write to.
+/// A batch whose samples are divided into parts, each padded by two samples of NaN. Forward and backward compute what
+/// ranks compute that synchronise their statistics. A tensor to which all parts write replaces the exchange.
 struct Parts {
   struct Part {
     Part(const Layer& whole, std::int64_t begin, std::int64_t samples)
@@ -557,7 +558,8 @@ struct Parts {
     EXPECT_EQ(begin, whole.shape[0]);
   }
 
-  /// merged: with the statistics of all parts; the negative control goes on with those of the first part.
+  /// Runs all parts. merged: with the statistics of all parts; otherwise, as negative control, with those of the first
+  /// part.
   void run(bool merged) {
     const auto count = static_cast<std::int64_t>(parts.size());
     const std::int64_t channels = whole.channels[0];
@@ -588,7 +590,7 @@ struct Parts {
     }
   }
 
-  /// The samples of all parts one behind the other.
+  /// Returns the samples of all parts one after the other.
   [[nodiscard]] GuardedTensor joined(GuardedTensor Part::*tensor) const {
     std::vector<double> values;
     for (const std::unique_ptr<Part>& part : parts) {
@@ -613,8 +615,8 @@ struct Parts {
   std::vector<std::unique_ptr<Part>> parts;
 };
 
-/// The largest relative error of outputs, gradients and running statistics of the parts against the plain loops over
-/// the whole batch.
+/// Returns the largest relative error of outputs, gradients and running statistics of the parts, compared with the
+/// plain loops over the whole batch.
 double error_of_parts(const Shape& shape, const std::vector<std::int64_t>& samples, bool merged = true) {
   Layer whole(shape, shape[0]);
   Parts parts(whole, samples);
@@ -632,7 +634,7 @@ double error_of_parts(const Shape& shape, const std::vector<std::int64_t>& sampl
   double worst = 0;
   const auto compare = [&](const TensorView& got, const TensorView& expected) {
     const double error = relative_error(got, expected);
-    worst = error <= worst ? worst : error;  // NaN stays
+    worst = error <= worst ? worst : error;  // a NaN error stays
   };
   compare(parts.joined(&Part::y), whole.y);
   compare(parts.joined(&Part::dx), whole.dx);
@@ -676,7 +678,7 @@ TEST(BatchNorm, GradientsOfPartsAreFiniteDifferences) {
 
 // ---- two norms that are added, against finite differences ----------------------------------------------------------
 
-/// A block's last norm and that of its shortcut, whose input is `residual`.
+/// The last norm of a block and the norm of its shortcut, whose input is `residual`.
 struct PairLayer : Layer {
   PairLayer(const Shape& extents, std::int64_t count) : Layer(extents, count) {
     weight2.normal(8);
@@ -760,7 +762,7 @@ void expect_refused(const Call& call, std::string_view what, const Change& chang
   EXPECT_THROW(call(context, a), Error) << what;
 }
 
-/// Every view of a call: another device, another type, another shape, gaps.
+/// Expects errors for every view of a call on another device, of another type, of another shape, and with gaps.
 void expect_views_checked(const Call& call, std::initializer_list<TensorView Arguments::*> views) {
   int index = 0;
   for (TensorView Arguments::*view : views) {
@@ -779,7 +781,7 @@ void expect_strides_checked(const Call& call, std::initializer_list<TensorView A
   }
 }
 
-/// The two of each pair may not share memory.
+/// Expects an error when the two views of a pair share memory.
 using Pair = std::pair<TensorView Arguments::*, TensorView Arguments::*>;
 void expect_apart(const Call& call, std::initializer_list<Pair> pairs) {
   for (const auto& [a, b] : pairs) {

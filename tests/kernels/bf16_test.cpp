@@ -1,4 +1,5 @@
-// Every op on the host in bf16 against itself in f32: the bf16 cases of OP_device_cases(). One test an op.
+// Compares every op on the host in bf16 with itself in f32, on the bf16 cases of OP_device_cases(). One test for each
+// op.
 #include <cmath>
 #include <limits>
 #include <ostream>
@@ -47,10 +48,11 @@ TEST_P(Bf16, HasTheSameBitsForAnyNumberOfThreads) {
 INSTANTIATE_TEST_SUITE_P(Ops, Bf16, ::testing::ValuesIn(bf16_ops()),
                          [](const auto& instance) { return std::string(instance.param.name); });
 
-/// 67 of them, so that vectors and their tails see each; x[i] is numbers[i % 9].
+/// Special numbers. A tensor of 67 elements with x[i] = numbers[i % 9] has each of them in vectors and in the rest
+/// after them.
 const std::vector<double> kNumbers{
     NAN,      std::numeric_limits<double>::infinity(),     -3, -std::numeric_limits<double>::infinity(), 0, -0.0,
-    0x1p-133, 3.38953138925153547590470800371487866880e38,  // least, largest
+    0x1p-133, 3.38953138925153547590470800371487866880e38,  // smallest and largest positive number
     -0x1p-133};
 
 GuardedTensor numbers(std::size_t shift = 0) {
@@ -96,7 +98,7 @@ TEST(Bf16Numbers, KeepNanInfinityAndSubnormals) {
   }
 }
 
-/// All 2^16 numbers times 1.5, of which half lie between two numbers of bf16, many in the middle.
+/// All 2^16 numbers times 1.5. Half of the products lie between two numbers of bf16, many in the middle.
 TEST(Bf16Numbers, RoundToNearestEvenInVectorsToo) {
   CpuContext context;
   GuardedTensor x(Shape{1 << 16}, DType::bf16);

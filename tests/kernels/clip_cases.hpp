@@ -14,12 +14,12 @@ struct ClipParams {
   double max_norm = 0;
   double squared_norm = 0;
   double loss_scale = 1;
-  bool all = true;  ///< false: only what must be given
+  bool all = true;  ///< false: only the required tensors are given
   double divisor = 1;
-  int squares = 1;  ///< numbers whose sum squared_norm is: a power of two
+  int squares = 1;  ///< the numbers of which squared_norm is the sum; their count is a power of two
 };
 
-/// inputs: squared_norm, loss_scale, divisor; outputs: factor, skip, step, norm, skipped.
+/// Makes a case. Inputs: squared_norm, loss_scale, divisor; outputs: factor, skip, step, norm, skipped.
 inline OpCase clip_case(const ClipParams& p) {
   OpCase item;
   item.name =
@@ -69,7 +69,7 @@ inline std::vector<ClipParams> clip_params() {
   return all;
 }
 
-/// Divisors that skip the update, with and without a norm that is not finite.
+/// Returns parameters of cases: divisors that skip the update, with and without a norm that is not finite.
 inline std::vector<ClipParams> clip_params_without_weight() {
   std::vector<ClipParams> all;
   for (const double squared : {0.0, 4.0, HUGE_VAL, std::nan("")}) {
@@ -80,7 +80,8 @@ inline std::vector<ClipParams> clip_params_without_weight() {
   return all;
 }
 
-/// Norms that skip the update. Apart from the others: a NaN is like no other NaN when outputs are compared.
+/// Returns parameters of cases with norms that skip the update. They are apart from the others because outputs with NaN
+/// cannot be compared.
 inline std::vector<ClipParams> clip_params_that_skip() {
   std::vector<ClipParams> all;
   for (const double squared : {HUGE_VAL, std::nan("")}) {

@@ -5,7 +5,7 @@
 
 namespace lockstep::testing {
 
-/// A norm that is not finite: factor 0, skip 1, the step stays, the norm is reported as it is.
+/// Expects of a norm that is not finite: factor 0, skip 1, the step stays, and the norm is reported unchanged.
 inline void expect_skips(Context& context) {
   for (const ClipParams& p : clip_params_that_skip()) {
     const CheckedRun instance(clip_case(p), context);
@@ -17,7 +17,7 @@ inline void expect_skips(Context& context) {
   }
 }
 
-/// A divisor that is none: factor 0, skip 2, nothing is counted.
+/// Expects of a divisor that is not positive and finite: factor 0, skip 2, and nothing is counted.
 inline void expect_no_weight(Context& context) {
   for (const ClipParams& p : clip_params_without_weight()) {
     const CheckedRun instance(clip_case(p), context);

@@ -1,4 +1,4 @@
-// Clipping on a GPU beyond the cases that all ops share: norms that are not finite.
+// Tests clipping on a GPU beyond the cases that all ops share: norms that are not finite.
 #include "tests/kernels/clip_checks.hpp"
 #include "tests/support/cuda_test.hpp"
 

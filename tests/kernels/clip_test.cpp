@@ -17,14 +17,14 @@ TEST(Clip, ByHand) {
     double norm;
   };
   for (const Case& item : {
-           Case{{DType::f64, 1, 16}, 1 / (4 + 1e-6), 4},                    // longer than allowed
-           Case{{DType::f64, 5, 16}, 1, 4},                                 // shorter
-           Case{{DType::f64, 0, 16}, 1, 4},                                 // not clipped
-           Case{{DType::f64, 1, 1048576, 256}, 1.0 / 256 / (4 + 1e-6), 4},  // 1024 with a loss scale of 256
+           Case{{DType::f64, 1, 16}, 1 / (4 + 1e-6), 4},                    // norm above the limit
+           Case{{DType::f64, 5, 16}, 1, 4},                                 // norm below the limit
+           Case{{DType::f64, 0, 16}, 1, 4},                                 // no limit
+           Case{{DType::f64, 1, 1048576, 256}, 1.0 / 256 / (4 + 1e-6), 4},  // the norm is 1024 with a loss scale of 256
            Case{{DType::f64, 5, 1048576, 256}, 1.0 / 256, 4},
            Case{{DType::f64, 1, 0}, 1, 0},
-           Case{{DType::f64, 0, 1048576, 256, true, 0.5}, 1.0 / 128, 8},  // and a divisor
-           Case{{DType::f64, 5e-7, 1e-16}, 1, 1e-8},                      // shorter, however short
+           Case{{DType::f64, 0, 1048576, 256, true, 0.5}, 1.0 / 128, 8},  // no limit, with a divisor
+           Case{{DType::f64, 5e-7, 1e-16}, 1, 1e-8},                      // tiny norm below a tiny limit
            Case{{DType::f64, 1e-30, 1e-56}, 1e-2 / 1.001, 1e-28},
        }) {
     const CheckedRun instance(clip_case(item.params), context);
@@ -67,7 +67,7 @@ TEST(Clip, ANormThatIsNotFiniteSkipsTheUpdate) {
 TEST(Clip, ADivisorThatIsNotPositiveAndFiniteSkipsTheUpdate) {
   CpuContext context;
   expect_no_weight(context);
-  // without a norm the divisor decides alone
+  // without a norm only the divisor sets the factor
   float divisor = 0.25F;
   float factor = -1;
   std::int32_t skip = -1;

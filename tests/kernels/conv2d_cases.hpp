@@ -23,7 +23,8 @@ struct ConvCase {
   ops::ConvDesc desc;
 };
 
-/// One pass of a convolution with one choice; inputs a, b [, bias] and the output of conv2d().
+/// Makes a case of one pass of a convolution with one choice. Inputs: a, b, and bias if there is one; output: the
+/// output of conv2d().
 inline OpCase conv2d_case(const std::string& name, const ops::ConvDesc& desc, ops::ConvPass pass,
                           const std::string& choice) {
   using ops::ConvPass;
@@ -57,8 +58,8 @@ inline OpCase conv2d_case(const std::string& name, const ops::ConvDesc& desc, op
   return item;
 }
 
-/// One pass of a convolution that serves a norm; inputs a, b and what desc.norm says of ConvNormOperands, outputs out
-/// and sums.
+/// Makes a case of one pass of a convolution that serves a norm. Inputs: a, b and the tensors of ConvNormOperands that
+/// desc.norm asks for; outputs: out and sums.
 inline OpCase conv2d_norm_case(const std::string& name, const ops::ConvDesc& desc, ops::ConvPass pass,
                                const std::string& choice) {
   const bool forward = pass == ops::ConvPass::forward;
@@ -110,7 +111,7 @@ inline OpCase conv2d_norm_case(const std::string& name, const ops::ConvDesc& des
   return item;
 }
 
-/// A square two-dimensional convolution with the same padding before and after.
+/// Returns a square two-dimensional convolution with the same padding before and after.
 inline ops::ConvDesc square(std::int64_t batch, std::int64_t size, std::int64_t in, std::int64_t out,
                             std::int64_t kernel, std::int64_t stride, std::int64_t pad) {
   return {.batch = batch,
@@ -123,7 +124,7 @@ inline ops::ConvDesc square(std::int64_t batch, std::int64_t size, std::int64_t 
           .pad_after = {pad, pad, 0}};
 }
 
-/// Small shapes that between them use everything a ConvDesc can say.
+/// Returns small cases that together use everything that a ConvDesc can say.
 inline std::vector<ConvCase> conv_cases() {
   std::vector<ConvCase> cases{
       {"pointwise_one_pixel", square(1, 1, 1, 1, 1, 1, 0)},  {"pointwise_16_to_33", square(2, 5, 16, 33, 1, 1, 0)},
@@ -173,7 +174,8 @@ inline std::vector<ConvCase> conv_cases() {
   return cases;
 }
 
-/// What a ConvDesc can say, in a few small cases for GPUs: more than one tile of outputs, sums that are split.
+/// Returns a few small cases for GPUs that use what a ConvDesc can say: more than one tile of outputs, sums that are
+/// split.
 inline std::vector<ConvCase> conv_cases_for_devices() {
   std::vector<ConvCase> cases;
   for (const ConvCase& item : conv_cases()) {
@@ -185,25 +187,25 @@ inline std::vector<ConvCase> conv_cases_for_devices() {
       }
     }
   }
-  // Sums of 1100 and more in each pass.
+  // These cases sum 1100 and more terms in each pass.
   cases.push_back({"long_sum_of_pixels", {.spatial_rank = 1, .in_size = {1101, 1, 1}, .kernel = {2, 1, 1}}});
   cases.push_back({"long_sum_of_taps", square(1, 2, 280, 3, 2, 1, 0)});
   cases.push_back({"long_sum_of_output_channels", square(1, 2, 3, 280, 2, 1, 0)});
   return cases;
 }
 
-/// Passes of those.
+/// Returns the number of passes of conv_cases_for_devices().
 inline std::size_t conv2d_device_passes() {
   return conv_cases_for_devices().size() * std::size(kConvPasses);
 }
 
-/// One of them in each type, with each choice that choices(desc, pass) names.
+/// Returns the cases for a GPU of pass number `index`, in each type, with each choice that choices(desc, pass) names.
 inline std::vector<DeviceCase> conv2d_device_cases(
     std::size_t index, const std::function<std::vector<std::string>(const ops::ConvDesc&, ops::ConvPass)>& choices) {
   std::vector<DeviceCase> items;
   const ConvCase item = conv_cases_for_devices().at(index / std::size(kConvPasses));
   const ops::ConvPass pass = kConvPasses[index % std::size(kConvPasses)];
-  const bool variant = index % 2 == 0;  // three passes: either comes to all of them
+  const bool variant = index % 2 == 0;  // there are three passes, so each pass gets both variants
   ops::ConvDesc d = item.desc;
   d.bias = variant;
   d.grad_mode = variant ? ops::GradMode::accumulate : ops::GradMode::overwrite;
@@ -213,7 +215,7 @@ inline std::vector<DeviceCase> conv2d_device_cases(
     for (const std::string& choice : choices(d, pass)) {
       DeviceCase made = device_case(conv2d_case(item.name, d, pass, choice), host);
       if (made.device.outputs.front().dtype == DType::f32 && !choice.starts_with("cudnn:split")) {
-        made.tolerance = host.tolerance;  // nothing was rounded to 16 bits on the way
+        made.tolerance = host.tolerance;  // no value was rounded to 16 bits in between
       }
       items.push_back(std::move(made));
     }
@@ -221,7 +223,8 @@ inline std::vector<DeviceCase> conv2d_device_cases(
   return items;
 }
 
-/// Passes that serve a norm, with our own kernels: one chunk of rows and several, more channels than a warp has.
+/// Returns the cases for a GPU of passes that serve a norm, with lockstep's own kernels: one chunk of rows and several,
+/// more channels than a warp has lanes.
 inline std::vector<DeviceCase> conv2d_norm_device_cases() {
   std::vector<DeviceCase> items;
   for (const ConvCase& item : {ConvCase{"k3_c5_to_6", square(3, 7, 5, 6, 3, 2, 1)},
@@ -238,7 +241,7 @@ inline std::vector<DeviceCase> conv2d_norm_device_cases() {
         for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
           d.dtype = dtype;
           items.push_back(device_case(conv2d_norm_case(item.name, d, pass, "cuda:norm"), host));
-          items.back().tolerance += rounding_of(dtype);  // g is rounded without the addend and with it
+          items.back().tolerance += rounding_of(dtype);  // g is rounded twice: without the addend and with it
         }
       }
     }
@@ -246,7 +249,7 @@ inline std::vector<DeviceCase> conv2d_norm_device_cases() {
   return items;
 }
 
-/// All with our own kernels.
+/// Returns all cases for a GPU with lockstep's own kernels.
 inline std::vector<DeviceCase> conv2d_device_cases() {
   std::vector<DeviceCase> all = conv2d_norm_device_cases();
   for (std::size_t index = 0; index < conv2d_device_passes(); ++index) {

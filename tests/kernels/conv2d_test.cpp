@@ -23,13 +23,13 @@ using ops::ConvDesc;
 using ops::ConvPass;
 using ops::GradMode;
 
-/// Calls f(index into y, index into x, index into weights) once for every multiply-add of the convolution: walks an
-/// explicitly padded image, with coordinates counted like the digits of a number.
+/// Calls f(index into y, index into x, index into weights) once for every multiply-add of the convolution. Walks an
+/// explicitly padded image, whose coordinates count up like the digits of a number.
 template <class F>
 void enumerate(const ConvDesc& d, F f) {
   const auto rank = static_cast<std::size_t>(d.spatial_rank);
   const Shape y_shape = d.y_shape();
-  // padded coordinate -> image coordinate, or -1, for each axis
+  // image[axis][padded coordinate]: coordinate in the image, or -1
   std::vector<std::vector<std::int64_t>> image(rank);
   for (std::size_t i = 0; i < rank; ++i) {
     for (std::int64_t p = -d.pad_before[i]; p < d.in_size[i] + d.pad_after[i]; ++p) {
@@ -76,7 +76,7 @@ void enumerate(const ConvDesc& d, F f) {
   }
 }
 
-/// The pass by enumeration, in double. out holds what the output held before.
+/// Computes the pass by enumeration, in double. out: the contents of the output before the call.
 void oracle(const ConvDesc& d, ConvPass pass, Inputs inputs, std::vector<double>& out) {
   const std::vector<double> a_values = inputs[0].values();
   const std::vector<double> b_values = inputs[1].values();
@@ -112,7 +112,7 @@ void expect_oracle(Context& context, const ConvCase& item, DType dtype) {
       d.dtype = dtype;
       d.bias = variant;
       d.grad_mode = variant ? GradMode::accumulate : GradMode::overwrite;
-      std::vector<double> sums;  // one result for all choices: their inputs are the same
+      std::vector<double> sums;  // one result for all choices, because their inputs are the same
       for (const std::string& choice : ops::conv2d_choices(context, d, pass)) {
         expect_matches(conv2d_case(item.name, d, pass, choice), context, [&](Inputs in, Outputs expected) {
           if (sums.empty()) {
@@ -150,7 +150,8 @@ TEST(Conv2d, EveryChoiceMatchesTheOracleInBf16) {
 
 // ---- By hand
 
-/// The outputs of all choices must be exactly `expected`. before: what the output holds when gradients accumulate.
+/// Expects the outputs of all choices to be exactly `expected`. before: the contents of the output if gradients
+/// accumulate.
 void expect_by_hand(const ConvDesc& d, ConvPass pass, const std::vector<std::vector<double>>& inputs,
                     const std::vector<double>& expected, const std::vector<double>& before = {}) {
   CpuContext context;
@@ -178,7 +179,7 @@ TEST(Conv2d, AChoiceThatIsRefusedIsNotTheLast) {
   const auto plan = [&](const std::string& choice) {
     ++asked;
     require<UnsupportedError>(choice != "a" && choice != "c", choice, " is refused");
-    require<Error>(choice != "b", "status 4001");  // some libraries answer so where they mean "not supported"
+    require<Error>(choice != "b", "status 4001");  // some libraries give this answer to mean "not supported"
     require<OutOfMemory>(choice != "large", "no memory");
     require<CudaError>(choice != "broken", "an illegal memory access");
     return std::make_unique<std::string>(choice);
@@ -357,7 +358,7 @@ TEST(Conv2d, OneDnnHasFastImplementationsForResNet) {
 
 // ---- Implementations that a library should not have
 
-/// `size` pixels along each of `rank` axes and one tap.
+/// Returns a convolution of one tap, with `size` pixels along each of `rank` axes.
 ConvDesc one_tap(int rank, std::int64_t batch, std::int64_t size, std::int64_t in, std::int64_t out,
                  std::int64_t stride, DType dtype) {
   ConvDesc d;
@@ -373,7 +374,7 @@ ConvDesc one_tap(int rank, std::int64_t batch, std::int64_t size, std::int64_t i
   return d;
 }
 
-/// A square bf16 image, padded by half of the kernel.
+/// Returns a convolution of a square bf16 image, padded by half of the kernel.
 ConvDesc in_bf16(std::int64_t size, std::int64_t in, std::int64_t out, std::int64_t kernel, std::int64_t stride,
                  std::int64_t dilation, std::int64_t groups) {
   ConvDesc d = square(2, size, in, out, kernel, stride, kernel / 2);
@@ -383,7 +384,7 @@ ConvDesc in_bf16(std::int64_t size, std::int64_t in, std::int64_t out, std::int6
   return d;
 }
 
-/// Three axes, the first shorter than the kernel, in f32 and two groups.
+/// Returns a convolution of three axes, the first shorter than the kernel, in f32 and two groups.
 ConvDesc short_3d() {
   ConvDesc d = one_tap(3, 1, 1, 4, 34, 1, DType::f32);
   d.in_size[0] = 3;
@@ -395,7 +396,8 @@ ConvDesc short_3d() {
   return d;
 }
 
-/// One axis of three that counts: an image that is shorter than two kernels, padded by no multiple of the stride.
+/// Returns a convolution with one long axis of three. The image is shorter than two kernels, and its padding is no
+/// multiple of the stride.
 ConvDesc strided_3d(std::int64_t size, std::int64_t in, std::int64_t kernel, std::int64_t stride, std::int64_t before,
                     std::int64_t after, DType dtype) {
   ConvDesc d = one_tap(3, 1, 1, in, 18, 1, dtype);
@@ -408,7 +410,7 @@ ConvDesc strided_3d(std::int64_t size, std::int64_t in, std::int64_t kernel, std
   return d;
 }
 
-/// The same call with memory behind its workspace in which nothing may be written.
+/// Returns the same call with memory after its workspace to which nothing may be written.
 OpCase with_band(OpCase item) {
   constexpr std::int64_t kBand = 1 << 18;
   const auto prepare = item.prepare;
@@ -514,7 +516,7 @@ TEST(Conv2d, KnownBadImplementationsByVersionPassAndShape) {
   EXPECT_FALSE(bad("onednn", "2.6.3", "jit:avx512_core", strided_3d(4, 4, 3, 1, 1, 1, DType::bf16), to_w));
 }
 
-/// Whatever the processor: without instructions for bf16 the choices are those that convert.
+/// On any processor: without instructions for bf16 the choices are those that convert.
 TEST(Conv2d, OneDnnTakesBf16AsItIsOrByWayOfF32) {
   if (!has_onednn()) {
     GTEST_SKIP() << "built without oneDNN";
@@ -538,7 +540,7 @@ TEST(Conv2d, OneDnnTakesBf16AsItIsOrByWayOfF32) {
     }
     EXPECT_EQ(ops::plan_conv2d(context, d, pass, "onednn")->choice(), found.front());
     EXPECT_EQ(found.back(), "reference");
-    // a processor that can do one pass can do all, accumulating or not, and prefers it
+    // a processor that can do one pass can do all passes, accumulating or not, and prefers bf16
     for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate}) {
       d.grad_mode = mode;
       const std::string first = ops::conv2d_choices(context, d, pass).front();
@@ -557,7 +559,7 @@ TEST(Conv2d, OneDnnLeavesTheThreadCountOfTheCallerAlone) {
   EXPECT_EQ(default_threads(), before);
 }
 
-/// The region has threads of OpenMP's own, as that of a host program has.
+/// The parallel region has its own threads of OpenMP, like a region of a host program.
 TEST(Conv2d, HasTheSameBitsInsideAParallelRegionOfTheHost) {
   if (!has_onednn()) {
     GTEST_SKIP() << "built without oneDNN";
@@ -567,10 +569,10 @@ TEST(Conv2d, HasTheSameBitsInsideAParallelRegionOfTheHost) {
     const OpCase item = conv2d_case("nested", square(4, 17, 16, 16, 3, 1, 1), pass, "onednn");
     CheckedRun outside(item, two);
     const auto nested = [&] {
-      OpInstance instance(item, two);  // planned and run here
+      OpInstance instance(item, two);  // planned and run inside the region
       run_checked(instance);
       EXPECT_TRUE(has_same_bits(instance.output(0), outside.output(0))) << item.name;
-      outside.enqueue();  // planned outside
+      outside.enqueue();  // planned outside of the region
       EXPECT_TRUE(has_same_bits(instance.output(0), outside.output(0))) << item.name;
       EXPECT_EQ(CpuContext({.threads = 2}).threads(), 1);
       EXPECT_EQ(CpuContext().threads(), 1);
@@ -608,7 +610,7 @@ TEST(Conv2d, PlanningRefusesWhatMakesNoSense) {
   EXPECT_THROW(plan(with(good, &ConvDesc::batch, 0)), ShapeError);
   EXPECT_THROW(plan(with(good, &ConvDesc::stride, {1, 0, 1})), ShapeError);
   EXPECT_THROW(plan(with(good, &ConvDesc::pad_before, {-1, 1, 0})), ShapeError);
-  ConvDesc d = with(good, &ConvDesc::dilation, {5, 1, 1});  // spans 11 of 10
+  ConvDesc d = with(good, &ConvDesc::dilation, {5, 1, 1});  // the kernel spans 11 of 10 pixels
   EXPECT_THROW(plan(d), ShapeError);
   EXPECT_THROW((void)d.y_shape(), ShapeError);
   d = with(good, &ConvDesc::grad_mode, GradMode::ignore);
@@ -668,9 +670,9 @@ TEST(Conv2d, RunningRefusesOperandsThatDoNotFit) {
   EXPECT_THROW(call(with(x, &TensorView::dtype, DType::f64), w, bias, y, workspace), DTypeError);
   EXPECT_THROW(call(with(x, &TensorView::strides, {32, 8, 3, 1}), w, bias, y, workspace), ShapeError);
   EXPECT_THROW(call(with(x, &TensorView::device, Device::cuda(0)), w, bias, y, workspace), DeviceError);
-  // the output lies on an input
+  // the output overlaps an input
   EXPECT_THROW(call(view(written, d.x_shape()), w, bias, y, workspace), ShapeError);
-  // too short, not aligned, of another type, on an operand
+  // a workspace that is too short, not aligned, of another type, or overlaps an operand
   EXPECT_THROW(call(x, w, bias, y, {}), Error);
   EXPECT_THROW(call(x, w, bias, y, workspace.slice(0, 0, bytes - 1)), ShapeError);
   EXPECT_THROW(call(x, w, bias, y, TensorView(memory + 1, DType::u8, Device::cpu(), Shape{bytes})), ShapeError);
@@ -681,7 +683,7 @@ TEST(Conv2d, RunningRefusesOperandsThatDoNotFit) {
   EXPECT_THROW(ops::conv2d(context, *without_bias, x, w, bias, y, workspace), ShapeError);
 }
 
-/// What a plan that serves a norm takes, in f64.
+/// The tensors that a plan that serves a norm takes, in f64.
 struct NormTensors {
   GuardedTensor shift, addend, mask, x, coefficients, x2, coefficients2, sums;
 
@@ -712,7 +714,7 @@ struct NormTensors {
   }
 };
 
-/// In plain loops over what the bare pass gives.
+/// The expected outputs come from plain loops over the result of the bare pass.
 TEST(Conv2d, ServesANorm) {
   CpuContext context({.threads = 2});
   for (const ops::ConvNorm norm : {ops::ConvNorm{true}, ops::ConvNorm{true, true}, ops::ConvNorm{true, false, true},

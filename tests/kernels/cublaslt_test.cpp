@@ -1,5 +1,5 @@
-// What the cuBLASLt provider decides without the library: its description of a product, taken at its word by a naive
-// loop, gives what the host's reference gives; and a choice's text makes the same algorithm again.
+// Tests the decisions of the cuBLASLt provider without the library. A naive loop that follows its description of a
+// product must give the result of the host's reference. A choice's text must make the same algorithm again.
 #include <lockstep/kernels/cublaslt/description.hpp>
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ using ops::cublaslt::Algorithm;
 using ops::cublaslt::ColumnMajor;
 using ops::cublaslt::Description;
 
-/// out (+)= op(first) op(second) + bias along out's rows, as cuBLASLt reads its arguments.
+/// Returns out (+)= op(first) op(second) + bias along out's rows, with the arguments read as cuBLASLt reads them.
 std::vector<double> multiply(const MatmulDesc& d, const Description& description, const std::vector<double>& first,
                              const std::vector<double>& second, const std::vector<double>& bias,
                              std::vector<double> out) {

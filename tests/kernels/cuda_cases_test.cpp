@@ -1,5 +1,6 @@
-// Every op that has CUDA kernels against the host: the OP_device_cases() of tests/kernels/OP_cases.hpp. One test an op,
-// Ops/CudaCases.MatchTheHost/OP, and one on views that are not aligned, MatchTheHostOffA16ByteBoundary/OP.
+// Compares every op that has CUDA kernels with the host, on the OP_device_cases() of tests/kernels/OP_cases.hpp. For
+// each op one test, Ops/CudaCases.MatchTheHost/OP, and one on views that are not aligned,
+// MatchTheHostOffA16ByteBoundary/OP.
 #include <ostream>
 #include <string>
 #include <vector>
@@ -29,7 +30,7 @@ TEST_P(CudaCases, MatchTheHost) {
   }
 }
 
-/// The paths that take one element at a time where 16-byte accesses are not allowed.
+/// Tests the paths that take one element at a time where 16-byte accesses are not allowed.
 TEST_P(CudaCases, MatchTheHostOffA16ByteBoundary) {
   for (const DeviceCase& item : GetParam().cases()) {
     if (!item.device.prepare) {

@@ -1,4 +1,4 @@
-// An engine or a list at which cuDNN fails costs that engine or list: whatever status it gives, the others serve.
+// If cuDNN fails at an engine or at a list of engines, only these are lost. Whatever the status, the others are used.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -96,7 +96,7 @@ TEST_F(CudnnFailures, APlanThatFailsIsAskedForOnceUnlessMemoryRanOut) {
   failing_cudnn_fail(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, 1, CUDNN_STATUS_ALLOC_FAILED);
   EXPECT_TRUE(said(cache).starts_with("memory: "));
   EXPECT_EQ(said(cache), "planned");
-  // The same of plans that threads make ahead.
+  // The same must hold for plans that threads make ahead.
   PlanCache ahead;
   failing_cudnn_fail(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, 1, CUDNN_STATUS_ALLOC_FAILED);
   const std::vector<Target> two{target(), target()};

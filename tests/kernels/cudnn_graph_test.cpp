@@ -1,4 +1,5 @@
-// The graphs of convolutions and what cuDNN offers for them, planned for a GPU that is described and need not be here.
+// Tests the graphs of convolutions and the engines that cuDNN offers for them, planned for a GPU that is described and
+// need not be present.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -217,7 +218,7 @@ class CudnnH100 : public ::testing::Test {
   }
   [[nodiscard]] Target target() const { return {nullptr, properties_.get()}; }
 
-  /// Texts of what is offered, each of which makes the same configuration again.
+  /// Returns the texts of the offered plans. Each text must make the same configuration again.
   std::vector<std::string> offered(const ConvDesc& d, ConvPass pass, const std::string& name) {
     std::vector<std::string> texts;
     std::size_t nondeterministic = 0;
@@ -230,7 +231,7 @@ class CudnnH100 : public ::testing::Test {
       const bool may_differ = config.has(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC);
       EXPECT_TRUE(may_differ || nondeterministic == 0) << name << ' ' << texts.back() << " is behind one that is not";
       nondeterministic += may_differ ? 1 : 0;
-      if (texts.size() == 1) {  // a plan without a choice takes the first that can be made
+      if (texts.size() == 1) {  // a plan without a choice takes the first engine that can be made
         Descriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
         plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config.descriptor());
         plan.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, *properties_);
@@ -261,7 +262,7 @@ TEST_F(CudnnH100, HasEnginesForEveryPassOfResNet50InEveryType) {
         const std::vector<std::string> found = offered(with(item.desc, type), pass, name);
         ASSERT_FALSE(found.empty()) << name;
         if (type.dtype != DType::f32 && pass != ConvPass::backward_weights) {
-          EXPECT_GE(found.size(), 4U) << name;  // tensor cores: there is something to choose from
+          EXPECT_GE(found.size(), 4U) << name;  // with tensor cores there are several engines to choose from
         }
       }
     }

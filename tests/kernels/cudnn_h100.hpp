@@ -2,7 +2,7 @@
 
 namespace lockstep::testing {
 
-/// An H100 (SXM, 80 GB), as cuDNN writes the properties of a device. The names are those of CUDA's attributes.
+/// The properties of an H100 (SXM, 80 GB), as cuDNN writes them. The names are those of CUDA's attributes.
 inline constexpr const char* kH100 = R"({"deviceName": "NVIDIA H100 80GB HBM3", "cudaDeviceId": 0, "deviceVer": 900,
   "multiProcessorCount": 132, "driverVer": 13000, "maxSharedMemoryPerBlockOptin": 232448,
   "totalGlobalMem": 85024112640, "maxGridSize": [2147483647, 65535, 65535], "maxBlockSize": [1024, 1024, 64],

@@ -1,5 +1,5 @@
-// Convolutions that serve a batch norm, asked of the real cuDNN for a GPU that is described and not here: that it has
-// engines for them and that these compile. Nothing runs.
+// Tests convolutions that serve a batch norm, planned by the real cuDNN for a GPU that is described and not present.
+// cuDNN must have engines for them, and these must compile. Nothing runs.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,8 @@ using testing::ConvCase;
 class CudnnNorm : public ::testing::Test {
  protected:
   void SetUp() override {
-    // cuDNN looks for the driver by its name, which the stub has, too: what is loaded already is what it gets.
+    // cuDNN looks for the driver by its name, which the stub has, too. It takes a library of this name that is already
+    // loaded.
     if (dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL) == nullptr &&
         (*LOCKSTEP_DRIVER_STUB == 0 || dlopen(LOCKSTEP_DRIVER_STUB, RTLD_NOW | RTLD_GLOBAL) == nullptr)) {
       GTEST_SKIP() << "needs a CUDA driver, or the toolkit's stub of one";
@@ -32,7 +33,7 @@ class CudnnNorm : public ::testing::Test {
     properties_ = std::make_unique<Descriptor>(describe_device(testing::kH100));
   }
 
-  /// The algorithms that serve a norm; they come behind all others.
+  /// Returns the algorithms that serve a norm. They come after all others.
   std::vector<Algorithm> serving(const ConvDesc& desc, ConvPass pass, const std::string& name) {
     std::vector<Algorithm> found;
     for (const Algorithm& algorithm : algorithms({nullptr, properties_.get()}, desc, pass)) {
@@ -44,7 +45,7 @@ class CudnnNorm : public ::testing::Test {
     return found;
   }
 
-  /// What cuDNN says when it makes the plan: compiled kernels end at the driver, which cannot load them.
+  /// Returns cuDNN's text when it makes the plan. Compiled kernels fail at the driver, which cannot load them.
   std::string outcome(const ConvDesc& desc, ConvPass pass, const Algorithm& algorithm) {
     const Target target{nullptr, properties_.get()};
     const OperationGraph graph(describe(desc, pass, Form::norm), target);
@@ -99,7 +100,7 @@ TEST_F(CudnnNorm, HasEnginesForResNet50) {
   EXPECT_EQ(asked, 2 * (7 + 5 * 3));
 }
 
-/// The heuristics also recommend engines that do not compile; the first one does.
+/// The heuristics also recommend engines that do not compile; the first engine compiles.
 TEST_F(CudnnNorm, TheFirstOneCompiles) {
   for (const ConvCase& item : testing::resnet50_cases(256)) {
     if (const std::string which = item.name; which != "56x56_64_to_256_k1" && which != "14x14_256_to_256") {

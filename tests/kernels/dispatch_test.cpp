@@ -8,7 +8,7 @@
 #include "control.hpp"
 #endif
 
-// An op outside of the library: it sets none of the library's definitions.
+// An op outside of the library. It sets none of the library's definitions.
 namespace outside {
 namespace backend {
 

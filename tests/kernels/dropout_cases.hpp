@@ -12,8 +12,8 @@ inline ops::DropoutDesc dropout_desc(double rate = 0.3) {
   return {.rate = rate, .seed = 0x123456789ABCDEF0, .layer = 7};
 }
 
-/// inputs: sample ids, epoch, x; outputs: y. In place there is only y, which starts as x. x is whole numbers, which all
-/// types hold.
+/// Makes a case. Inputs: sample ids, epoch, x; outputs: y. In place there is only y, which starts as x. x is whole
+/// numbers, which all types hold.
 inline OpCase dropout_case(const Shape& shape, DType dtype, const ops::DropoutDesc& desc = dropout_desc(),
                            bool in_place = false) {
   OpCase item;
@@ -27,11 +27,11 @@ inline OpCase dropout_case(const Shape& shape, DType dtype, const ops::DropoutDe
     ops::dropout(context, desc, in[0], in[1], in_place ? out[0] : in[2], out[0]);
   };
   item.bytes = 2 * static_cast<double>(shape.numel()) * static_cast<double>(size_of(dtype));
-  return item;  // tolerance 0
+  return item;  // tolerance 0: all backends give the same bits
 }
 
-/// No sample, no element, one, samples that end inside of a block of random words, one element each, more samples than
-/// a grid has threads, samples of several grids.
+/// Returns shapes: no sample, no element, one, samples that end inside of a block of random words, one element each,
+/// more samples than a grid has threads, samples of several grids.
 inline std::vector<Shape> dropout_shapes() {
   return {Shape{0, 5},    Shape{3, 0},   Shape{1},        Shape{37},      Shape{5, 7},
           Shape{3, 2, 8}, Shape{97, 33}, Shape{2, 13001}, Shape{2100, 8}, Shape{3, 6000}};
@@ -52,7 +52,7 @@ inline std::vector<OpCase> dropout_cases() {
   return items;
 }
 
-/// In f32 the same bits as on the host.
+/// Returns the cases for a GPU. In f32 the GPU gives the same bits as the host.
 inline std::vector<DeviceCase> dropout_device_cases() {
   std::vector<DeviceCase> items =
       device_cases(dropout_shapes(), [](const Shape& shape, DType dtype) { return dropout_case(shape, dtype); });

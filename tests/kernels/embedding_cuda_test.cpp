@@ -1,5 +1,5 @@
-// Embedding on a GPU beyond the cases that all ops share: values out of range on the device, the order of sums, the
-// same bits every time, what is refused.
+// Tests embedding on a GPU beyond the cases that all ops share: values out of range on the device, the order of sums,
+// repeatability, errors.
 #include <limits>
 
 #include "tests/kernels/embedding_cases.hpp"
@@ -32,7 +32,7 @@ TEST_F(CudaEmbedding, BadIdsCountInTheValidSequencesOnly) {
   }
 }
 
-/// Tokens of one id near each other, and further apart than a block looks in one go.
+/// Tokens of one id are near each other, or further apart than a block looks at once.
 TEST_F(CudaEmbedding, SumsRunInTheOrderOfTheTokens) {
   for (const std::int64_t distance : {1, 33, 128, 700}) {
     OpCase item = embedding_backward_case({2, 3, Shape{2 * distance + 1}}, DType::f32, GradMode::overwrite);

@@ -12,19 +12,20 @@ namespace {
 using Bytes = std::vector<std::uint8_t>;
 using Row = std::vector<double>;
 
-/// Of products and sums that are rounded one by one: no compiler may join what it must store.
+/// Returns the value, stored once. Products and sums are thus rounded one by one: a compiler may not contract across a
+/// store.
 float rounded(float value) {
   volatile float stored = value;
   return stored;
 }
 
-/// A pixel whose whole square from (x, y) to (x + 1, y + 1) lies between edges whose fractions were dropped.
+/// True for a pixel whose square from (x, y) to (x + 1, y + 1) lies within the edges, whose fractions are dropped.
 bool holds(const double* rectangle, std::int64_t x, std::int64_t y) {
   return static_cast<double>(x) >= std::trunc(rectangle[0]) && static_cast<double>(y) >= std::trunc(rectangle[1]) &&
          static_cast<double>(x) < std::trunc(rectangle[2]) && static_cast<double>(y) < std::trunc(rectangle[3]);
 }
 
-/// A pixel at a time. in: as of the case, images: of all.
+/// Computes the case one pixel at a time. images: the images of all samples.
 void oracle(const EraseAndMixParams& p, const Bytes& images, Outputs expected) {
   const Row erasures = erasure_table(p);
   const Row mixtures = mixture_table(p);
@@ -70,7 +71,7 @@ TEST(EraseAndMix, MatchesAPixelAtATime) {
   }
 }
 
-/// Images of a row of `width` pixels; pictures: one or two, of 3 * width bytes.
+/// Runs the op on one sample with one row of `width` pixels. pictures: one or two, of 3 * width bytes.
 Bytes result(const std::vector<Bytes>& pictures, const Row& erasures, const Row& mixture = {}) {
   CpuContext context;
   const auto count = static_cast<std::int64_t>(pictures.size());
@@ -96,7 +97,7 @@ TEST(EraseAndMix, ByHand) {
   EXPECT_EQ(result({a}, {0, 0, 0, 0}), a);
   EXPECT_EQ(result({a}, {1, 0, 2, 1}), (Bytes{1, 2, 3, 11, 222, 133, 7, 8, 9}));
   EXPECT_EQ(result({a}, {0, 0, 3, 1}), (Bytes{11, 222, 133, 11, 222, 133, 11, 222, 133}));
-  // A rectangle of picture 1, with what is erased of both.
+  // A rectangle of picture 1 replaces picture 0, including the erased parts of both.
   EXPECT_EQ(result({a, b}, none, {1, 0.3, 1, 0, 3, 1}), (Bytes{1, 2, 3, 104, 105, 106, 107, 108, 109}));
   EXPECT_EQ(result({a, b}, none, {1, 0.3, 0, 0, 0, 0}), a);
   EXPECT_EQ(result({a, b}, none, {1, 0.3, 0, 0, 3, 1}), b);
@@ -104,13 +105,13 @@ TEST(EraseAndMix, ByHand) {
             (Bytes{11, 222, 133, 104, 105, 106, 11, 222, 133}));
   EXPECT_EQ(result({a, b}, {2, 0, 3, 1, 0, 0, 1, 1}, {1, 0.3, 1, 0, 3, 1}),
             (Bytes{1, 2, 3, 104, 105, 106, 107, 108, 109}));
-  // Shares: a quarter of a, three of b; 0.5 is rounded up.
+  // The result is a quarter of a and three quarters of b; 0.5 is rounded up.
   EXPECT_EQ(result({a, b}, none, {0, 0.25, 1, 0, 3, 1}), (Bytes{76, 77, 78, 79, 80, 81, 82, 83, 84}));
   EXPECT_EQ(result({a, b}, none, {0, 1, 1, 0, 3, 1}), a);
   EXPECT_EQ(result({a, b}, none, {0, 0, 1, 0, 3, 1}), b);
   EXPECT_EQ(result({{1, 1, 1}, {2, 4, 255}}, none, {0, 0.5, 0, 0, 0, 0}), (Bytes{2, 3, 128}));
   EXPECT_EQ(result({{255, 255, 255}, {255, 254, 0}}, none, {0, 0.1, 0, 0, 0, 0}), (Bytes{255, 254, 26}));
-  // 0.5 * (1, 2, 3) + 0.5 * (11, 222, 133), and the other way round.
+  // The result is 0.5 * (1, 2, 3) + 0.5 * (11, 222, 133), in either order of the pictures.
   EXPECT_EQ(result({{1, 2, 3}, {9, 9, 9}}, {0, 0, 0, 0, 0, 0, 1, 1}, {0, 0.5, 0, 0, 0, 0}), (Bytes{6, 112, 68}));
   EXPECT_EQ(result({{9, 9, 9}, {1, 2, 3}}, {0, 0, 1, 1, 0, 0, 0, 0}, {0, 0.5, 0, 0, 0, 0}), (Bytes{6, 112, 68}));
 }
@@ -187,11 +188,11 @@ TEST(EraseAndMix, RefusesWhatTheContractExcludes) {
   EXPECT_THROW(call([](Arguments& a) { a.erasures.strides = Strides{1, 2, 4}; }), ShapeError);
   EXPECT_THROW(call([](Arguments& a) { a.mixtures.strides = Strides{1, 2}; }), ShapeError);
   EXPECT_THROW(call([](Arguments& a) { a.mixtures.shape = Shape{2, 5}; }), ShapeError);
-  // Mixtures of one picture.
+  // Mixtures need two pictures.
   Arguments mixed = one;
   mixed.mixtures = mixtures;
   EXPECT_THROW(run(mixed), ShapeError);
-  // One picture may be the output, two may not; nothing overlaps otherwise.
+  // The output may overwrite one picture but not two. No other views may overlap.
   Arguments in_place = one;
   in_place.out.data = in_place.images.data;
   EXPECT_NO_THROW(run(in_place));
@@ -201,7 +202,7 @@ TEST(EraseAndMix, RefusesWhatTheContractExcludes) {
   EXPECT_THROW(call([](Arguments& a) { a.out.data = static_cast<std::uint8_t*>(a.images.data) + 72; }), ShapeError);
   GuardedTensor memory(Shape{64}, DType::f64, constant(0));
   auto* const at = memory.span<double>().data();
-  const TensorView within(at + 30, DType::u8, Device::cpu(), out.view().shape);  // 9 numbers
+  const TensorView within(at + 30, DType::u8, Device::cpu(), out.view().shape);  // takes the memory of 9 numbers
   const auto table = [&](std::int64_t from, std::int64_t stride) {
     return TensorView(at + from, DType::f64, Device::cpu(), Shape{2, 6}, Strides{stride, 1});
   };
@@ -213,7 +214,7 @@ TEST(EraseAndMix, RefusesWhatTheContractExcludes) {
                  a.erasures = TensorView(at + 19, DType::f64, Device::cpu(), Shape{2, 2, 4}, Strides{4, 4, 1});
                }),
                ShapeError);
-  // Too many pixels; without images, so that no memory is needed.
+  // The batch has too many pixels. There are no images, so that no memory is needed.
   const auto large = [&](std::int64_t width) {
     call([=](Arguments& a) {
       const std::int64_t height = std::int64_t{1} << 16;

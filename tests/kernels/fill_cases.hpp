@@ -16,7 +16,7 @@ inline OpCase fill_case(double value, const Shape& shape, DType dtype) {
           .run = [=](Context& context, Views, Views out, const TensorView&) { ops::fill(context, value, out[0]); }};
 }
 
-/// Every type; empty, one element, odd, prime, and more than one thread's share.
+/// Returns cases: every type; empty, one element, odd, prime, and more than one thread's share.
 inline std::vector<OpCase> fill_cases() {
   std::vector<OpCase> items;
   for (const DType dtype :

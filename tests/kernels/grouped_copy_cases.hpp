@@ -9,13 +9,14 @@
 
 namespace lockstep::testing {
 
-/// What a pair is made of. Bytes of other types are numbers that u8 holds, so that every type keeps them.
+/// The shape and type of a pair. Bytes of other types are numbers that u8 holds, so that every type keeps them.
 struct GroupedPair {
   Shape shape;
   DType dtype;
 };
 
-/// inputs: the sources; outputs: the targets. The list is made anew by each call, and lives as long as the case.
+/// Makes a case. Inputs: the sources; outputs: the targets. The list is made anew by each call, and lives as long as
+/// the case.
 inline OpCase grouped_copy_case(const std::string& what, const std::vector<GroupedPair>& group) {
   OpCase item;
   item.name = concat("grouped_copy ", what, " of ", group.size());
@@ -36,8 +37,8 @@ inline OpCase grouped_copy_case(const std::string& what, const std::vector<Group
   return item;
 }
 
-/// No pair, empty ones between others, each size of an element, ends behind 16-byte pieces, chunks of 16 KiB and one
-/// byte less or more, more than one table of 80.
+/// Returns cases: no pair, empty ones between others, each size of an element, ends behind 16-byte pieces, chunks of 16
+/// KiB and one byte less or more, more than one table of 80.
 inline std::vector<OpCase> grouped_copy_cases() {
   std::vector<OpCase> items;
   items.push_back(grouped_copy_case("nothing", {}));
@@ -67,7 +68,7 @@ inline std::vector<OpCase> grouped_copy_cases() {
   return items;
 }
 
-/// The host copies every type, too: the same bits.
+/// Returns the cases for a GPU. The host copies every type, too, and gives the same bits.
 inline std::vector<DeviceCase> grouped_copy_device_cases() {
   return same_cases(grouped_copy_cases());
 }

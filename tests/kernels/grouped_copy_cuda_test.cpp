@@ -1,5 +1,5 @@
-// Grouped copies on a GPU beyond the cases that all ops share: sides that begin at different distances from a boundary,
-// beyond 2^31 bytes.
+// Tests grouped copies on a GPU beyond the cases that all ops share: sources and targets that begin at different
+// distances from a 16-byte boundary, beyond 2^31 bytes.
 #include <lockstep/kernels/fill.hpp>
 
 #include "tests/kernels/grouped_copy_cases.hpp"

@@ -8,19 +8,20 @@
 
 namespace lockstep::testing {
 
-/// inputs: x; outputs: result.
+/// Makes a case. Inputs: x; outputs: result.
 inline OpCase hash_case(const Shape& shape, DType dtype) {
   OpCase item;
   item.name = concat("hash_range ", dtype, ' ', shape);
   item.dtype = dtype;
   item.inputs = {{"x", shape, dtype, integers(1, 0, 200)}};
-  item.outputs = {{"result", Shape{}, DType::u64, constant(5)}};  // start that the op must replace
+  item.outputs = {{"result", Shape{}, DType::u64, constant(5)}};  // the output starts at 5, which the op must replace
   item.run = [=](Context& context, Views in, Views out, const TensorView&) { ops::hash_range(context, in[0], out[0]); };
   item.bytes = static_cast<double>(shape.numel()) * static_cast<double>(size_of(dtype));
   return item;
 }
 
-/// Nothing, a scalar, less than a word, a word and 16 bytes and one off, odd, more than a grid takes at once.
+/// Returns cases: nothing, a scalar, less than a word, a word and 16 bytes and one off, odd, more than a grid takes at
+/// once.
 inline std::vector<OpCase> hash_cases() {
   std::vector<OpCase> items;
   for (const std::int64_t bytes : {0, 1, 7, 8, 9, 15, 16, 17, 31, 1000003}) {
@@ -34,7 +35,7 @@ inline std::vector<OpCase> hash_cases() {
   return items;
 }
 
-/// The same bytes on the host. The types that GPUs compute in are nothing special here.
+/// Returns the cases for a GPU, which must give the same result as the host. The cases have the same types on both.
 inline std::vector<DeviceCase> hash_device_cases() {
   return same_cases(hash_cases());
 }

@@ -19,7 +19,7 @@ std::uint64_t hash_of(std::vector<std::uint8_t> bytes) {
   return hash_of(TensorView(std::span(bytes), Shape{static_cast<std::int64_t>(bytes.size())}));
 }
 
-/// The generator as its authors write it.
+/// The generator SplitMix64 as its authors write it.
 class SplitMix64 {
  public:
   explicit SplitMix64(std::uint64_t seed) : state_(seed) {}
@@ -51,7 +51,7 @@ TEST(Hash, MatchesTheDefinition) {
       const TensorView& x = in[0].view();
       const auto* bytes = static_cast<const std::uint8_t*>(x.data);
       std::uint64_t hash = SplitMix64(x.bytes()).next();
-      std::uint64_t skipped = 0;  // a generator that has given i numbers is one whose state is i constants ahead
+      std::uint64_t skipped = 0;  // a generator after i numbers is in the state that is i constants ahead
       for (std::size_t i = 0; i < x.bytes(); i += 8) {
         std::uint64_t word = 0;
         for (std::size_t b = i; b < std::min(i + 8, x.bytes()); ++b) {
@@ -82,7 +82,7 @@ TEST(Hash, SeesEveryBitTheOrderAndTheLength) {
     changed[bit / 8] ^= static_cast<std::uint8_t>(1U << bit % 8);
     add(changed);
   }
-  for (const std::ptrdiff_t word : {1, 2, 3, 4}) {  // swapped with the first
+  for (const std::ptrdiff_t word : {1, 2, 3, 4}) {  // this word is swapped with the first one
     std::vector<std::uint8_t> changed = bytes;
     std::swap_ranges(changed.begin(), changed.begin() + 8, changed.begin() + 8 * word);
     add(changed);

@@ -1,4 +1,5 @@
-// nvJPEG itself. Without a GPU it does not start: all other tests are on its stand-in (tests/virtual_gpu/nvjpeg).
+// Tests of nvJPEG itself, which does not start without a GPU. All other tests use its stand-in
+// (tests/virtual_gpu/nvjpeg).
 #include <lockstep/kernels/jpeg_decoder.hpp>
 
 #include <gtest/gtest.h>
@@ -43,7 +44,8 @@ class JpegDecoderGpu : public ::testing::Test {
   }
 };
 
-/// Fewer files than nvJPEG decodes altogether on the GPU, and more; smooth pictures, whose pixels differ little.
+/// Decodes fewer files than nvJPEG decodes at once on the GPU, and more. The images are smooth: their pixels differ
+/// little.
 TEST_F(JpegDecoderGpu, PixelsAreThoseOfLibjpegButForRoundings) {
   CudaContext context(Device::cuda(0));
   CpuContext host;

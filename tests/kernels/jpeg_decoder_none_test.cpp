@@ -1,4 +1,4 @@
-// The JPEG decoder of builds without nvJPEG.
+// Tests the JPEG decoder of builds without nvJPEG.
 #include <lockstep/kernels/jpeg_decoder.hpp>
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
-// Beyond 2^31 elements on a GPU, for the ops whose last rows can be had alone: the op runs over the whole, then over
-// the last rows by themselves, and both must give the same bits. Ops whose rows depend on each other (sums, pools,
-// transposes, statistics) have a test in their own OP_cuda_test.cpp.
+// Tests tensors beyond 2^31 elements on a GPU, for the ops whose last rows can be computed alone. The op runs over the
+// whole tensor, then over the last rows alone, and both must give the same bits. Ops whose rows depend on each other
+// (sums, pools, transposes, statistics) have a test in their own OP_cuda_test.cpp.
 #include <functional>
 #include <string>
 #include <vector>
@@ -37,7 +37,7 @@ using Views = std::vector<TensorView>;
 
 constexpr std::int64_t kColumns = 64;
 const std::int64_t kRows = kLarge / kColumns + 5;
-constexpr std::int64_t kLast = 3;  // rows that are looked at
+constexpr std::int64_t kLast = 3;  // number of the last rows, which are compared
 
 TensorView last(const TensorView& view, std::int64_t count = kLast) {
   return view.slice(0, view.shape[0] - count, view.shape[0]);
@@ -45,7 +45,8 @@ TensorView last(const TensorView& view, std::int64_t count = kLast) {
 
 class CudaLarge : public CudaTest {
  protected:
-  /// Zeros, but for small integers in the last `count` entries of the first axis; below: they are in [0, below).
+  /// Returns zeros, with small integers in the last `count` entries of the first axis. below: the integers are in [0,
+  /// below).
   Tensor ending(const Shape& shape, DType dtype, int below, std::int64_t count = kLast) {
     Tensor all = Tensor::zeros(cuda(), shape, dtype);
     const TensorView end = last(all, count);
@@ -67,7 +68,8 @@ class CudaLarge : public CudaTest {
     return vector;
   }
 
-  /// run(in, out) over the whole, then over the last entries of each; outputs that are read begin alike.
+  /// Calls run(in, out) over the whole tensors, then over the last entries of each. Expects the same bits. Outputs that
+  /// are read begin with the same values.
   void expect_last_alike(const std::string& what, const Views& in, const Views& out,
                          const std::function<void(const Views& in, const Views& out)>& run,
                          std::int64_t count = kLast) {
@@ -151,7 +153,7 @@ TEST_F(CudaLarge, Rows) {
 
 TEST_F(CudaLarge, SumsOverRows) {
   run_large([&] {
-    // Gradients of a bias, of zeros but for the last rows.
+    // Computes the gradients of a bias from dy that is zero except in the last rows.
     const Tensor dy = rows();
     const Tensor dbias = Tensor::empty(cuda(), Shape{kColumns}, DType::f32);
     const auto bytes = static_cast<std::int64_t>(ops::linear_epilogue_workspace_bytes(cuda(), dy));
@@ -184,7 +186,7 @@ TEST_F(CudaLarge, SamplesAndTokens) {
 
 TEST_F(CudaLarge, EmbeddingBackward) {
   run_large([&] {
-    // Token 1 stands in the last rows only, in all of them.
+    // Token 1 stands in all of the last rows and in no other row.
     const Tensor dy = rows();
     const Tensor tokens = Tensor::zeros(cuda(), Shape{kRows}, DType::i32);
     ops::fill(cuda(), 1, last(tokens));
@@ -207,7 +209,7 @@ TEST_F(CudaLarge, Losses) {
     const Tensor target = rows();
     const Tensor gradient = Tensor::zeros(cuda(), x.shape(), DType::bf16);
     const Tensor labels = Tensor::empty(cuda(), Shape{kRows}, DType::i32);
-    ops::fill(cuda(), -1, labels);  // takes part in nothing
+    ops::fill(cuda(), -1, labels);  // such a row takes part in no result
     ops::fill(cuda(), kColumns - 1, last(labels));
     const auto workspace = [&](std::size_t bytes) {
       return Tensor::empty(cuda(), Shape{static_cast<std::int64_t>(bytes)}, DType::u8);
@@ -299,7 +301,7 @@ TEST_F(CudaLarge, Adam) {
 
 TEST_F(CudaLarge, Lars) {
   run_large([&] {
-    // The second of two tensors has its own ratio.
+    // The second of two tensors must get its own ratio.
     const std::int64_t kCount = kLarge + 77;
     constexpr std::int64_t kEnd = 40;
     const Tensor p = ending(Shape{kCount}, DType::f32, 5, kEnd);
@@ -338,7 +340,8 @@ TEST_F(CudaLarge, Augment) {
   });
 }
 
-/// The bytes of the pictures, and those of the images. Only the last rows of the table show something.
+/// Both the bytes of the pictures and the images are beyond 2^31. Only the last rows of the table show a part of a
+/// picture.
 TEST_F(CudaLarge, ResizedCrop) {
   run_large([&] {
     constexpr std::int64_t kSide = 64;

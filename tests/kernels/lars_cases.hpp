@@ -9,7 +9,7 @@
 
 namespace lockstep::testing {
 
-/// States: velocity, absent without momentum.
+/// Makes a case. States: velocity, absent without momentum.
 inline OpCase lars_case(const ArenaParams& p, const ops::LarsOptions& options) {
   std::vector<TensorSpec> states;
   if (options.momentum > 0) {
@@ -27,7 +27,7 @@ inline OpCase lars_case(const ArenaParams& p, const ops::LarsOptions& options) {
   return item;
 }
 
-/// The same from squares of ranges that are taken one after the other, as ranks that divide the arena take them;
+/// Makes lars_case() from squares of ranges that are computed one after the other, as by ranks that divide the arena.
 /// p.cuts may cut segments.
 inline OpCase lars_divided_case(const ArenaParams& p, const ops::LarsOptions& options) {
   const std::int64_t rows = ops::lars_rows(p.segments);
@@ -91,7 +91,7 @@ inline std::vector<ops::LarsOptions> lars_options() {
           {.momentum = 0.9, .nesterov = true, .trust_coefficient = 0.02}};
 }
 
-/// As arena_params(), with whole segments only.
+/// Returns parameters of cases like arena_params(), with whole segments only.
 inline std::vector<ArenaParams> lars_params() {
   std::vector<ArenaParams> all;
   for (const DType dtype : {DType::f32, DType::f64}) {
@@ -99,7 +99,7 @@ inline std::vector<ArenaParams> lars_params() {
       all.push_back({count, dtype, {{0, count, 1, 0.0005, true}}, 0});
     }
     all.push_back({25021, dtype, mixed_segments(25021, 3), 0, 0.25, 0});
-    all.push_back({208, dtype, mixed_segments(260, 3), 52});  // from the second segment on
+    all.push_back({208, dtype, mixed_segments(260, 3), 52});  // the range begins with the second segment
     all.push_back({101, dtype, {}, 5});
     all.push_back({101, dtype, mixed_segments(101, 3), 0, -0.5, 3});
     all.push_back({20011, dtype, many_segments(20011, 150), 0});

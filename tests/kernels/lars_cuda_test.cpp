@@ -1,4 +1,4 @@
-// LARS on a GPU beyond the cases that all ops share: tensor by tensor, what is kept.
+// Tests LARS on a GPU beyond the cases that all ops share: tensor by tensor, elements that are not updated.
 #include "tests/kernels/arena_checks.hpp"
 #include "tests/kernels/lars_cases.hpp"
 #include "tests/support/cuda_test.hpp"

@@ -15,7 +15,8 @@ MakeArenaCase make(const LarsOptions& options) {
   return [=](const ArenaParams& p) { return lars_case(p, options); };
 }
 
-/// Two parameters of one tensor, starting at (3, 4), after `steps` steps with the gradient g; learning rate 0.1.
+/// Returns two parameters of one tensor, which start at (3, 4), after `steps` steps with the gradient g; learning rate
+/// 0.1.
 std::vector<double> after(int steps, const LarsOptions& options, const ArenaSegment& segment, std::vector<double> g,
                           double factor = 1) {
   CpuContext context;
@@ -40,7 +41,7 @@ TEST(Lars, StepsByHand) {
   const LarsOptions plain{.trust_coefficient = 0.1, .epsilon = 0};
   // ||p|| = 5, ||g|| = 1: ratio 0.5.
   expect_values(after(1, plain, {0, 2}, {0, 1}), {3, 3.95});
-  // A longer gradient makes no longer step, and neither does a factor.
+  // A longer gradient does not make a longer step, and neither does a factor.
   expect_values(after(1, plain, {0, 2}, {0, 8}), {3, 3.95});
   expect_values(after(1, plain, {0, 2}, {0, 1}, 16), {3, 3.95});
   // Decay: ratio 0.1 * 5 / (1 + 0.2 * 5) = 0.25 of (0.6, 1.8).
@@ -54,13 +55,13 @@ TEST(Lars, StepsByHand) {
   // Nesterov: 0.5 + 0.5 * 0.5.
   expect_values(after(1, {.momentum = 0.5, .nesterov = true, .trust_coefficient = 0.1, .epsilon = 0}, {0, 2}, {0, 1}),
                 {3, 3.925});
-  // What does not adapt, and a gradient of 0, have ratio 1.
+  // A segment that does not adapt, and a gradient of 0, have ratio 1.
   expect_values(after(1, plain, {0, 2, 1, 0, true, false}, {0, 1}), {3, 3.9});
   expect_values(after(1, plain, {0, 2, 1, 0.5}, {0, 0}), {2.85, 3.8});
   expect_values(after(1, plain, {0, 2, 1, 0.5, false}, {0, 1}), {3, 4});
 }
 
-/// ||x|| of the elements of a segment that lie in the call.
+/// Returns the norm of the elements of a segment that lie in the call.
 double norm_of(const GuardedTensor& tensor, const ArenaSegment& s, std::int64_t begin) {
   const std::vector<double> values = tensor.values();
   double sum = 0;
@@ -73,7 +74,7 @@ double norm_of(const GuardedTensor& tensor, const ArenaSegment& s, std::int64_t 
   return std::sqrt(sum);
 }
 
-/// The elements of the call are all that norms are taken of, also where it begins inside a segment.
+/// Norms are taken over the elements of the call only, also if the call begins inside a segment.
 void expect_the_naive_formula(const std::vector<ArenaParams>& params, bool divided) {
   for (const LarsOptions& o : lars_options()) {
     for (const ArenaParams& p : params) {
@@ -111,7 +112,7 @@ TEST(Lars, DividedOverRangesMatchesTheNaiveFormula) {
   expect_the_naive_formula(lars_divided_params(), true);
 }
 
-/// One range has the order of lars_update(); another cut shows in f64.
+/// One range sums in the order of lars_update(); another cut gives other bits in f64.
 TEST(Lars, SquaresOfOneRangeGiveTheBitsOfTheWhole) {
   CpuContext context({.threads = 2});
   for (const LarsOptions& o : lars_options()) {
@@ -129,7 +130,7 @@ TEST(Lars, RefusesSquaresOfOtherRows) {
   const GuardedTensor g(Shape{6}, DType::f32);
   std::vector<double> memory(32);
   const TensorView workspace(memory.data(), DType::u8, Device::cpu(), Shape{128});
-  // The second is frozen, the third empty.
+  // The second segment is frozen, the third is empty.
   const std::vector<ArenaSegment> segments{{0, 4}, {4, 4, 1, 0, false}, {8, 0}, {8, 6}};
   EXPECT_EQ(ops::lars_rows(segments), 2);
   const ops::ArenaUpdate update{

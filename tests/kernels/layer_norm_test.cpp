@@ -87,7 +87,7 @@ TEST(LayerNorm, ForwardMatchesTheDefinition) {
   }
 }
 
-/// dx from the Jacobian of a row: d xhat_c / d x_k = inv_std * (delta_ck - 1 / C - xhat_c * xhat_k / C).
+/// Computes dx from the Jacobian of a row: d xhat_c / d x_k = inv_std * (delta_ck - 1 / C - xhat_c * xhat_k / C).
 void backward_oracle(Inputs in, GradMode mode, bool in_place, Outputs expected) {
   const std::vector<double> x = in[0].values();
   const std::vector<double> weight = in[1].values();

@@ -14,9 +14,9 @@ struct LinearEpilogueParams {
   Shape shape;
   DType dtype = DType::f32;
   bool bias = true;
-  bool residual = true;                           ///< forward
-  ops::GradMode mode = ops::GradMode::overwrite;  ///< backward
-  bool in_place = false;                          ///< y is x; dx is dy
+  bool residual = true;                           ///< forward: a residual is added
+  ops::GradMode mode = ops::GradMode::overwrite;  ///< backward: mode of the gradients of parameters
+  bool in_place = false;                          ///< y overwrites x; dx overwrites dy
 };
 
 inline std::string linear_epilogue_name(const char* direction, const LinearEpilogueParams& p) {
@@ -24,7 +24,7 @@ inline std::string linear_epilogue_name(const char* direction, const LinearEpilo
                 p.bias ? "" : " without bias", p.in_place ? " in place" : "");
 }
 
-/// inputs: x (unless in place), bias, residual, as given; outputs: y.
+/// Makes a case. Inputs: x (unless in place), bias, residual, as given; outputs: y.
 inline OpCase linear_epilogue_forward_case(const LinearEpilogueParams& p) {
   OpCase item;
   item.name = linear_epilogue_name("forward", p) + (p.residual ? " residual" : "");
@@ -44,7 +44,7 @@ inline OpCase linear_epilogue_forward_case(const LinearEpilogueParams& p) {
   return item;
 }
 
-/// inputs: x, bias, as given, dy (unless in place); outputs: dx, dbias (unless the mode is ignore).
+/// Makes a case. Inputs: x, bias, as given, dy (unless in place); outputs: dx, dbias (unless the mode is ignore).
 inline OpCase linear_epilogue_backward_case(const LinearEpilogueParams& p) {
   const bool sums = p.mode != ops::GradMode::ignore;
   const bool add = p.mode == ops::GradMode::accumulate;
@@ -70,14 +70,14 @@ inline OpCase linear_epilogue_backward_case(const LinearEpilogueParams& p) {
   return item;
 }
 
-/// One element, one column, no rows, odd, more pieces than threads of a grid, around a warp of pieces, more than a
-/// chunk of rows.
+/// Returns shapes: one element, one column, no rows, odd, more pieces than threads of a grid, around a warp of pieces,
+/// more than a chunk of rows.
 inline std::vector<Shape> linear_epilogue_shapes() {
   return {Shape{1},      Shape{5, 1},   Shape{0, 5},    Shape{7},      Shape{2, 3, 31},
           Shape{67, 33}, Shape{3, 264}, Shape{3, 1104}, Shape{201, 40}};
 }
 
-/// Every kind, then every way to call one of them on every shape.
+/// Returns parameters of cases: every kind, then every way to call one of them on every shape.
 inline std::vector<LinearEpilogueParams> linear_epilogue_params(DType dtype) {
   using ops::Activation;
   std::vector<LinearEpilogueParams> all;

@@ -14,7 +14,7 @@ using ops::GradMode;
 
 TEST(LinearEpilogue, ByHand) {
   CpuContext context;
-  std::vector<double> x{1, -2, 3, -4, 5, -6};  // 3 x 2
+  std::vector<double> x{1, -2, 3, -4, 5, -6};  // a matrix of 3 x 2
   std::vector<double> bias{-2, 5};
   std::vector<double> residual{10, 20, 30, 40, 50, 60};
   std::vector<double> y(6, NAN);
@@ -42,7 +42,7 @@ TEST(LinearEpilogue, ByHand) {
   EXPECT_EQ(dbias, (std::vector<double>{21, 42}));
 }
 
-/// The same in steps, of which activation_test has the functions: bias added, activation, residual added.
+/// Computes the op in steps: adds the bias, applies the activation (tested in activation_test), adds the residual.
 void forward_oracle(const LinearEpilogueParams& p, Inputs in, Outputs expected) {
   CpuContext context;
   std::size_t next = 0;

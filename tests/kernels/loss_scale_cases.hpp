@@ -16,7 +16,7 @@ struct LossScaleParams {
   ops::LossScaleOptions options{};
 };
 
-/// inputs: skip; outputs: scale, good.
+/// Makes a case. Inputs: skip; outputs: scale, good.
 inline OpCase loss_scale_case(const LossScaleParams& p) {
   OpCase item;
   item.name = concat("loss_scale_update ", p.dtype,
@@ -31,10 +31,11 @@ inline OpCase loss_scale_case(const LossScaleParams& p) {
   item.run = [=](Context& context, Views in, Views out, const TensorView&) {
     ops::loss_scale_update(context, p.options, in[0], out[0], out[1]);
   };
-  return item;  // tolerance 0
+  return item;  // tolerance 0: all backends give the same bits
 }
 
-/// Below, at and beyond the interval, at the bounds and off them, factors that are no powers of two.
+/// Returns parameters of cases: below, at and beyond the interval, at the bounds and off them, factors that are no
+/// powers of two.
 inline std::vector<LossScaleParams> loss_scale_params() {
   std::vector<LossScaleParams> all;
   for (const DType dtype : {DType::f32, DType::f64}) {

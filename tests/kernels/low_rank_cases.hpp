@@ -8,12 +8,12 @@
 
 namespace lockstep::testing {
 
-/// What tests drop a column at.
+/// Returns the relative size below which tests drop a column.
 inline double column_epsilon(DType dtype) {
   return dtype == DType::f64 ? 1e-8 : 3e-4;
 }
 
-/// outputs: x, in place, and columns. equal: all columns are the same, so only the first is kept.
+/// Makes a case. Outputs: x, in place, and columns. equal: all columns are the same, so only the first is kept.
 inline OpCase orthonormalise_case(const Shape& shape, DType dtype, bool equal = false) {
   return {.name = concat("low_rank orthonormalise ", dtype, ' ', shape, equal ? " equal columns" : ""),
           .dtype = dtype,
@@ -24,7 +24,7 @@ inline OpCase orthonormalise_case(const Shape& shape, DType dtype, bool equal = 
           .tolerance = dtype == DType::f64 ? 1e-12 : 3e-6};
 }
 
-/// inputs: x (m, n), p (m, r), q (n, r), columns; outputs: error.
+/// Makes a case. Inputs: x (m, n), p (m, r), q (n, r), columns; outputs: error.
 inline OpCase low_rank_residual_case(std::int64_t m, std::int64_t n, std::int64_t r, DType dtype, bool finite = true) {
   const double column = static_cast<double>(finite ? ops::Column::kept : ops::Column::not_finite);
   return {.name = concat("low_rank residual ", dtype, ' ', m, 'x', n, " rank ", r, finite ? "" : " not finite"),
@@ -39,7 +39,7 @@ inline OpCase low_rank_residual_case(std::int64_t m, std::int64_t n, std::int64_
           .tolerance = dtype == DType::f64 ? 1e-14 : 2e-6};
 }
 
-/// inputs: from (n, r), columns; outputs: to.
+/// Makes a case. Inputs: from (n, r), columns; outputs: to.
 inline OpCase keep_columns_case(std::int64_t n, std::int64_t r, DType dtype, ops::Column column) {
   return {.name = concat("low_rank keep ", dtype, ' ', n, 'x', r, " column ", static_cast<int>(column)),
           .dtype = dtype,
@@ -51,7 +51,8 @@ inline OpCase keep_columns_case(std::int64_t n, std::int64_t r, DType dtype, ops
           }};
 }
 
-/// One element, fewer rows than a block has threads, and more; pieces of 16 bytes, and rows that have none.
+/// Returns cases: one element, fewer rows than a block has threads, and more; pieces of 16 bytes, and rows that have
+/// none.
 inline std::vector<OpCase> low_rank_cases(DType dtype) {
   std::vector<OpCase> items;
   for (const Shape& shape : {Shape{1, 1}, Shape{5, 3}, Shape{33, 1}, Shape{255, 2}, Shape{700, 4}}) {
@@ -70,7 +71,7 @@ inline std::vector<OpCase> low_rank_cases(DType dtype) {
   return items;
 }
 
-/// A GPU takes f32 only, the type of gradients that are added there.
+/// Returns the cases for a GPU. A GPU takes f32 only, the type in which gradients are added.
 inline std::vector<DeviceCase> low_rank_device_cases() {
   return same_cases(low_rank_cases(DType::f32));
 }

@@ -10,7 +10,8 @@
 
 namespace lockstep::testing {
 
-/// One NaN or infinity makes all of x NaN and says so of every column; what reads the columns then changes nothing.
+/// Expects that one NaN or infinity makes all of x NaN and marks every column. The ops that read the columns then
+/// change nothing.
 inline void expect_not_finite_is_told(Context& context, DType dtype) {
   for (const double strange :
        {std::nan(""), std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity()}) {

@@ -59,7 +59,7 @@ TEST(LowRank, DependentColumnsAndZerosAreDropped) {
   EXPECT_NEAR(dot(made.x, 4, 0, 3), 0, 1e-14);
 }
 
-/// Columns that differ from the first by little: one pass of Gram-Schmidt leaves them far from orthogonal.
+/// The columns differ little from the first one: one pass of Gram-Schmidt leaves them far from orthogonal.
 TEST(LowRank, ColumnsAreOrthogonalAlsoWhenTheyAreNearlyEqual) {
   constexpr std::size_t kColumns = 3;
   std::vector<double> x;
@@ -78,7 +78,7 @@ TEST(LowRank, ColumnsAreOrthogonalAlsoWhenTheyAreNearlyEqual) {
   }
 }
 
-/// The oracle: for each column the least-squares residual, by Gram-Schmidt in long double.
+/// The oracle computes for each column the least-squares residual, by Gram-Schmidt in long double.
 TEST(LowRank, OrthonormaliseMatchesTheDefinition) {
   for (const DType dtype : {DType::f32, DType::f64}) {
     for (const Shape& shape : {Shape{1, 1}, Shape{5, 3}, Shape{255, 2}, Shape{700, 4}}) {

@@ -14,7 +14,7 @@
 
 namespace lockstep::testing {
 
-/// One product with one choice; inputs a, b [, bias].
+/// Makes a case of one product with one choice. Inputs: a, b, and bias if there is one.
 inline OpCase matmul_case(const ops::MatmulDesc& d, const std::string& choice) {
   const bool accumulate = d.grad_mode == ops::GradMode::accumulate;
   OpCase item;
@@ -41,8 +41,8 @@ inline OpCase matmul_case(const ops::MatmulDesc& d, const std::string& choice) {
   return item;
 }
 
-/// Every transposition, bias or accumulation over sizes of 1, odd and prime, below and above a block of the reference;
-/// without a batch and with one.
+/// Returns products with every transposition, with bias or accumulation, for sizes of 1, odd and prime, below and above
+/// a block of the reference; with and without a batch.
 inline std::vector<ops::MatmulDesc> matmul_descs(DType dtype) {
   std::vector<ops::MatmulDesc> descs;
   const std::int64_t sizes[][4] = {{0, 1, 1, 1},     {0, 2, 3, 1}, {0, 128, 10, 64}, {0, 10, 64, 128}, {0, 5, 67, 31},
@@ -65,8 +65,8 @@ inline std::vector<ops::MatmulDesc> matmul_descs(DType dtype) {
   return descs;
 }
 
-/// Every activation with and without a bias: on one tile, more than a tile or block of the reference in each direction,
-/// and a batch.
+/// Returns products with every activation, with and without a bias: on one tile, on more than a tile or block of the
+/// reference in each direction, and with a batch.
 inline std::vector<ops::MatmulDesc> activated_matmul_descs(DType dtype) {
   std::vector<ops::MatmulDesc> descs;
   const std::int64_t sizes[][4] = {{0, 1, 1, 1}, {0, 67, 130, 17}, {3, 5, 67, 31}};
@@ -89,8 +89,8 @@ inline std::vector<ops::MatmulDesc> activated_matmul_descs(DType dtype) {
   return descs;
 }
 
-/// For GPUs: a third of matmul_descs(), so that every size and every variant occurs, those with an activation, and sums
-/// that are split.
+/// Returns products for GPUs: a third of matmul_descs(), so that every size and every variant occurs; products with an
+/// activation; and products with sums that are split.
 inline std::vector<ops::MatmulDesc> matmul_descs_for_devices() {
   std::vector<ops::MatmulDesc> descs;
   std::size_t i = 0;
@@ -122,7 +122,7 @@ inline std::vector<ops::MatmulDesc> matmul_descs_for_devices() {
   return descs;
 }
 
-/// Those in each type, with each choice that choices(desc) names.
+/// Returns the cases for a GPU of matmul_descs_for_devices(), in each type, with each choice that choices(desc) names.
 inline std::vector<DeviceCase> matmul_device_cases(
     const std::function<std::vector<std::string>(const ops::MatmulDesc&)>& choices) {
   std::vector<DeviceCase> items;
@@ -133,7 +133,7 @@ inline std::vector<DeviceCase> matmul_device_cases(
       for (const std::string& choice : choices(d)) {
         items.push_back(device_case(matmul_case(d, choice), host));
         if (d.bias && choice.starts_with("cublaslt")) {
-          items.back().tolerance += rounding_of(d.c_dtype());  // rounding of the bias
+          items.back().tolerance += rounding_of(d.c_dtype());  // the bias is rounded, too
         }
       }
     }
@@ -141,7 +141,7 @@ inline std::vector<DeviceCase> matmul_device_cases(
   return items;
 }
 
-/// With our own kernels.
+/// Returns the cases for a GPU with lockstep's own kernels.
 inline std::vector<DeviceCase> matmul_device_cases() {
   return matmul_device_cases([](const ops::MatmulDesc&) { return std::vector<std::string>{"cuda"}; });
 }

@@ -1,4 +1,4 @@
-// Matrix products on a GPU beyond the cases that all ops share, which run our own kernels: those of the libraries.
+// Tests matrix products on a GPU by the libraries. The cases that all ops share test lockstep's own kernels.
 #include <gtest/gtest.h>
 
 #include "tests/kernels/matmul_cases.hpp"
@@ -15,7 +15,7 @@ using CudaMatmul = CudaTest;
 TEST_F(CudaMatmul, EveryChoiceOfALibraryMatchesTheHost) {
   const auto of_libraries = [&](const MatmulDesc& d) {
     std::vector<std::string> choices = ops::matmul_choices(cuda(), d);
-    EXPECT_EQ(choices.back(), "cuda");  // the last choice, after all of a library
+    EXPECT_EQ(choices.back(), "cuda");  // the last choice, after the choices of the libraries
     choices.pop_back();
     return choices;
   };

@@ -75,7 +75,7 @@ TEST(MaxPool2d, TheFirstOfEqualValuesAndTheFirstNaNWin) {
 
 TEST(MaxPool2d, PaddingNeverWins) {
   const Pooled p = pool({-5, -4, -kInf, -7}, {1, 2, 2, 1}, {{3, 3}, {1, 1}, {2, 2}, {2, 2}});
-  EXPECT_EQ(p.y[0], -5);  // only the corner
+  EXPECT_EQ(p.y[0], -5);  // the window covers only the corner pixel
   EXPECT_EQ(p.index[0], 0);
   EXPECT_EQ(p.y[12], -kInf);
   EXPECT_EQ(p.index[12], 2);
@@ -171,7 +171,7 @@ TEST(Pool2d, ShapesOfWindows) {
   }
 }
 
-/// Each of the views spoiled in each way, and laid over each other one.
+/// Expects errors for each view that is invalid in each way, and for each pair of views that overlap.
 void expect_views_checked(std::vector<TensorView> views,
                           const std::function<void(const std::vector<TensorView>&)>& call) {
   testing::expect_views_checked(views, call);

@@ -11,7 +11,7 @@
 
 namespace lockstep::testing {
 
-/// States: the velocity in the middle of a run, and what was in the direction's memory before.
+/// Makes a case. States: the velocity in the middle of a run, and random numbers in the direction's memory.
 inline OpCase muon_direction_case(const ArenaParams& p, const ops::MuonOptions& options) {
   OpCase item = arena_case(concat("muon_direction", options.nesterov ? " nesterov" : ""), p,
                            {{"velocity", {}, {}, normal(3, 0.5)}, {"direction", {}, {}, normal(4)}}, {},
@@ -26,7 +26,8 @@ inline std::vector<ops::MuonOptions> muon_options() {
   return {{}, {0.6, false}};
 }
 
-/// inputs: squares; outputs: factors. The squares are 1/16, 1, 16, and every fourth is 0, which epsilon replaces.
+/// Makes a case. Inputs: squares; outputs: factors. The squares are 1/16, 1, 16, and every fourth is 0, which epsilon
+/// replaces.
 inline OpCase muon_factor_case(std::int64_t n, DType dtype) {
   OpCase item;
   item.name = concat("muon_factor ", dtype, " of ", n);
@@ -43,10 +44,10 @@ inline OpCase muon_factor_case(std::int64_t n, DType dtype) {
     ops::muon_factor(context, 0x1p-10, in[0], out[0]);
   };
   item.bytes = static_cast<double>(n) * static_cast<double>(8 + size_of(dtype));
-  return item;  // tolerance 0: powers of two
+  return item;  // tolerance 0: all factors are powers of two
 }
 
-/// inputs: x, and y unless it is z; outputs: z. Whole numbers and halves, which all types hold.
+/// Makes a case. Inputs: x, and y unless it is z; outputs: z. Whole numbers and halves, which all types hold.
 inline OpCase muon_polynomial_case(std::int64_t batch, std::int64_t k, DType dtype, bool in_place = false) {
   const Shape shape{batch, k, k};
   OpCase item;
@@ -59,10 +60,11 @@ inline OpCase muon_polynomial_case(std::int64_t batch, std::int64_t k, DType dty
     ops::muon_polynomial(context, {3.5, -4, 2}, in[0], in_place ? out[0] : in[1], out[0]);
   };
   item.bytes = 3 * static_cast<double>(shape.numel()) * static_cast<double>(size_of(dtype));
-  return item;  // tolerance 0
+  return item;  // tolerance 0: all sums are exact
 }
 
-/// No matrix, no row, one element, odd sides, sides that 16 bytes hold, more than a thread's share.
+/// Returns (batch, side) of matrices: no matrix, no row, one element, odd sides, sides that 16 bytes hold, more than a
+/// thread's share.
 inline std::vector<std::pair<std::int64_t, std::int64_t>> muon_matrices() {
   return {{0, 3}, {2, 0}, {1, 1}, {3, 1}, {1, 7}, {5, 3}, {2, 16}, {3, 33}, {1, 200}};
 }

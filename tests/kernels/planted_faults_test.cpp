@@ -1,4 +1,4 @@
-// Every planted fault (tests/virtual_gpu/kernels/faults.cmake) must make the tests fail that are there to find it.
+// For every planted fault (tests/virtual_gpu/kernels/faults.cmake), the tests that look for it must fail.
 #include <sys/wait.h>
 
 #include <cstdio>
@@ -17,12 +17,13 @@ void PrintTo(const PlantedFault& fault, std::ostream* out) {
 namespace {
 
 constexpr bool kRace = std::string_view(EMULATED_BUILD) == "race";
-constexpr int kSchedules = kRace ? 1 : 6;  // the race checker does not need the unlucky order
+constexpr int kSchedules = kRace ? 1 : 6;  // the race checker finds a race in any order
 
-/// Exit status of the emulated tests under the first schedules, up to the first failure. -1: could not be run.
+/// Runs the emulated tests under the first schedules, up to the first failure. Returns the exit status; -1: could not
+/// be run.
 int run_tests(int fault, const char* filter, std::string& output) {
   for (int first = 0; first < kSchedules; ++first) {
-    // Line coverage is counted without these runs. Shards are of the faults, not of the tests that look for one.
+    // Line coverage does not count these runs. Shards divide the faults, not the tests that look for one fault.
     const std::string command = "GTEST_TOTAL_SHARDS=1 GTEST_SHARD_INDEX=0 GCOV_PREFIX=" + ::testing::TempDir() +
                                 "planted LOCKSTEP_PLANTED_FAULT=" + std::to_string(fault) +
                                 " LOCKSTEP_EMULATION_FIRST=" + std::to_string(first) +

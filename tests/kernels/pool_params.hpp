@@ -9,9 +9,9 @@
 
 namespace lockstep::testing {
 
-/// What the cases of max_pool2d and average_pool2d have in common.
+/// Parameters that the cases of max_pool2d and average_pool2d have in common.
 struct PoolParams {
-  Shape x;  ///< (N, H, W, C)
+  Shape x;  ///< shape of the input (N, H, W, C)
   ops::PoolDesc desc;
   DType dtype = DType::f32;
 };
@@ -22,8 +22,8 @@ inline std::string name_of_pool(const char* op, const PoolParams& p) {
                 d.stride[1], " pad ", d.pad_before[0], ' ', d.pad_before[1], ' ', d.pad_after[0], ' ', d.pad_after[1]);
 }
 
-/// The pool of ResNet-50's stem, windows that overlap, leave gaps, are padded on one side, are the whole image, and
-/// odd numbers of channels below and above a block.
+/// Returns parameters of cases: the pool of ResNet-50's stem, windows that overlap, leave gaps, are padded on one side,
+/// are the whole image, and odd numbers of channels below and above a block.
 inline std::vector<PoolParams> pool_params(DType dtype) {
   return {{{1, 1, 1, 1}, {}, dtype},
           {{2, 12, 12, 64}, {{3, 3}, {2, 2}, {1, 1}, {1, 1}}, dtype},
@@ -37,8 +37,8 @@ inline std::vector<PoolParams> pool_params(DType dtype) {
           {{4, 30, 31, 67}, {{3, 3}, {2, 2}, {0, 0}, {1, 1}}, dtype}};
 }
 
-/// For oracles: f(output, input, pixel) for each element of y (N, P, Q, C) and each of x that its window covers, both
-/// as indices of their tensors, in row-major order. pixel: h * W + w.
+/// Calls f(output, input, pixel) for each element of y (N, P, Q, C) and each element of x that its window covers, for
+/// oracles. output and input are indices of the elements in row-major order; pixel is h * W + w.
 template <class F>
 void for_each_pair(const PoolParams& p, F f) {
   const Shape y = ops::pooled_shape(p.desc, p.x);

@@ -29,7 +29,7 @@ inline OpCase reduce_rows_case(std::int64_t rows, std::int64_t columns, DType dt
           .tolerance = dtype == DType::f64 ? 1e-14 : 1e-7};
 }
 
-/// sum or squared_norm.
+/// Makes a case of sum, or of squared_norm if `squares`.
 inline OpCase sum_case(const Shape& shape, DType dtype, bool squares = false) {
   OpCase item;
   item.name = concat(squares ? "squared_norm " : "sum ", dtype, ' ', shape);
@@ -44,7 +44,7 @@ inline OpCase sum_case(const Shape& shape, DType dtype, bool squares = false) {
     return squares ? ops::squared_norm_workspace_bytes(context, x) : ops::sum_workspace_bytes(context, x);
   };
   item.flops = (squares ? 2 : 1) * static_cast<double>(shape.numel());
-  item.tolerance = squares ? 1e-14 : 1e-13;  // terms of both signs
+  item.tolerance = squares ? 1e-14 : 1e-13;  // terms of both signs cancel
   return item;
 }
 
@@ -52,7 +52,7 @@ inline OpCase squared_norm_case(const Shape& shape, DType dtype) {
   return sum_case(shape, dtype, true);
 }
 
-/// x is finite but for `bad` at one place; found starts at `before`. place -1: all of x is finite.
+/// Makes a case. x is finite but for `bad` at index `place`; `found` starts at `before`. place -1: all of x is finite.
 inline OpCase all_finite_case(const Shape& shape, DType dtype, std::int64_t place = -1, double bad = 0,
                               int before = 0) {
   return {
@@ -72,7 +72,8 @@ inline OpCase all_finite_case(const Shape& shape, DType dtype, std::int64_t plac
       .run = [](Context& context, Views in, Views out, const TensorView&) { ops::all_finite(context, in[0], out[0]); }};
 }
 
-/// No rows, one, odd and prime sizes, more rows than a split or chunk, more columns than a block and than a pass.
+/// Returns shapes: no rows, one, odd and prime sizes, more rows than a split or chunk, more columns than a block and
+/// than a pass.
 inline std::vector<Shape> reduce_rows_shapes() {
   return {Shape{0, 5},      Shape{1, 1},     Shape{4, 0},     Shape{7, 3},    Shape{13, 64},
           Shape{31, 67},    Shape{256, 9},   Shape{257, 32},  Shape{5, 4211}, Shape{1024, 1},
@@ -91,7 +92,7 @@ inline std::vector<OpCase> reduce_rows_cases() {
   return items;
 }
 
-/// Empty, below, at and beyond a chunk.
+/// Returns shapes: empty, below, at and beyond a chunk.
 inline std::vector<Shape> sum_shapes() {
   return {Shape{0}, Shape{}, Shape{1}, Shape{3, 5}, Shape{16384}, Shape{16385}, Shape{7, 7001}, Shape{300007}};
 }
@@ -106,8 +107,8 @@ inline std::vector<OpCase> sum_cases(bool squares) {
   return items;
 }
 
-/// Nothing, one, a vector and its neighbours, more than a block's share of elements; infinity, its negative and NaN at
-/// the first, the last and other places; found as it was.
+/// Returns cases: nothing, one, a vector and its neighbours, more than a block's share of elements; infinity, its
+/// negative and NaN at the first, the last and other places; found as it was.
 inline std::vector<OpCase> all_finite_cases(const std::vector<DType>& dtypes) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   std::vector<OpCase> items;
@@ -125,7 +126,7 @@ inline std::vector<OpCase> all_finite_cases(const std::vector<DType>& dtypes) {
   return items;
 }
 
-/// Outputs are f32 and f64 in all types, so that no rounding comes on top.
+/// Returns the cases for a GPU. Outputs are f32 and f64 for all types, so no rounding is added to the tolerance.
 inline std::vector<DeviceCase> reduce_device_cases() {
   std::vector<DeviceCase> items;
   const auto add = [&](const auto& make) {
@@ -136,7 +137,7 @@ inline std::vector<DeviceCase> reduce_device_cases() {
   };
   for (const Shape& shape : reduce_rows_shapes()) {
     if (shape.numel() > 1000000) {
-      continue;  // the others have several items a block already
+      continue;  // smaller shapes already give a block several items
     }
     for (const ops::GradMode mode : {ops::GradMode::overwrite, ops::GradMode::accumulate}) {
       add([&](DType dtype) { return reduce_rows_case(shape[0], shape[1], dtype, mode); });

@@ -47,7 +47,8 @@ TEST(ReduceRows, ManyEqualValuesDoNotStallInF32) {
   GuardedTensor sums(Shape{1}, DType::f32);
   std::fill_n(x.span<float>().begin(), kRows, 2.0F);
   ops::reduce_rows(context, x, GradMode::overwrite, sums, {});
-  EXPECT_EQ(sums.values()[0], 2.0 * static_cast<double>(kRows - 1));  // 2^25 + 10 to the nearest float, even wins
+  // 2^25 + 10 is rounded to the nearest float, ties to even.
+  EXPECT_EQ(sums.values()[0], 2.0 * static_cast<double>(kRows - 1));
 }
 
 TEST(ReduceRows, TheSameBitsForAnyNumberOfThreads) {
@@ -56,7 +57,7 @@ TEST(ReduceRows, TheSameBitsForAnyNumberOfThreads) {
       expect_same_bits_for_threads(reduce_rows_case(shape[0], shape[1], dtype));
     }
   }
-  // A sum that is cut by the number of threads does not pass.
+  // A control: a sum that depends on the number of threads must not pass.
   OpCase item = reduce_rows_case(20011, 5, DType::f64);
   item.run = [](Context& context, Views in, Views out, const TensorView&) {
     const auto& cpu = static_cast<CpuContext&>(context);
@@ -106,7 +107,7 @@ TEST(SquaredNorm, ByHand) {
   ASSERT_EQ(ops::squared_norm_workspace_bytes(context, x), 8U);
   ops::squared_norm(context, x, result, workspace);
   EXPECT_EQ(result.values()[0], 14.25);
-  x.assign({1e30, 0, 0, -1e30});  // beyond the range of f32, not of f64
+  x.assign({1e30, 0, 0, -1e30});  // the squares are beyond the range of f32, but not of f64
   ops::squared_norm(context, x, result, workspace);
   EXPECT_NEAR(result.values()[0], 2e60, 1e54);
   x.span<float>()[2] = std::nanf("");
@@ -122,7 +123,7 @@ TEST(Sum, ByHand) {
   ASSERT_EQ(ops::sum_workspace_bytes(context, x), 8U);
   ops::sum(context, x, result, workspace);
   EXPECT_EQ(result.values()[0], 2.5);
-  x.assign({0x1p30, 1, -0x1p30, 0x1p-20});  // 50 bits
+  x.assign({0x1p30, 1, -0x1p30, 0x1p-20});  // the sum needs 50 bits
   ops::sum(context, x, result, workspace);
   EXPECT_EQ(result.values()[0], 1 + 0x1p-20);
   ops::sum(context, x.view().slice(0, 1, 1), result, {});
@@ -198,7 +199,7 @@ TEST(AllFinite, RefusesWhatTheContractExcludes) {
   EXPECT_THROW(call(with(x, &TensorView::device, Device::cuda(0)), found), DeviceError);
 }
 
-/// sum and squared_norm.
+/// Tests of sum (false) and squared_norm (true).
 class Sums : public ::testing::TestWithParam<bool> {};
 
 TEST_P(Sums, RefuseWhatTheContractExcludes) {

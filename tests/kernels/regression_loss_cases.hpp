@@ -16,15 +16,15 @@ enum class PredictionGradient : unsigned char { none, apart, in_place };
 struct RegressionLossParams {
   Shape shape;
   ops::RegressionLossOptions options;
-  std::int64_t valid = -1;  ///< -1: not given
+  std::int64_t valid = -1;  ///< number of valid samples; -1: not given
   bool scaled = false;
   PredictionGradient gradient = PredictionGradient::apart;
   Weighting weighting = Weighting::none;
 };
 
-/// Values are multiples of 1/8, so that differences are exact in every type, and some are 0.
-/// inputs: target, valid, scale, prediction (absent when in place), weights (absent when there are none, from -1 to 4);
-/// outputs: metrics (started at 2, 3, 5), then dprediction.
+/// Makes a case. Inputs: target, valid, scale, prediction (absent when in place), weights (absent when there are none,
+/// from -1 to 4); outputs: metrics (started at 2, 3, 5), then dprediction. Values are multiples of 1/8, so that
+/// differences are exact in every type, and some are 0.
 inline OpCase regression_loss_case(const RegressionLossParams& p, DType dtype) {
   const bool in_place = p.gradient == PredictionGradient::in_place;
   const char* kind = p.options.kind == ops::RegressionLoss::mse  ? " mse"
@@ -62,7 +62,8 @@ inline OpCase regression_loss_case(const RegressionLossParams& p, DType dtype) {
   return item;
 }
 
-/// Nothing, one, odd and prime sizes, whole vectors, more than a chunk; all kinds of losses, masks, scales and outputs.
+/// Returns parameters of cases: nothing, one, odd and prime sizes, whole vectors, more than a chunk; all kinds of
+/// losses, masks, scales and outputs.
 inline std::vector<RegressionLossParams> regression_loss_params() {
   std::vector<RegressionLossParams> all;
   for (const ops::RegressionLossOptions& options :

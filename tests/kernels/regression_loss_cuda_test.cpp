@@ -1,5 +1,5 @@
-// Losses between numbers on a GPU beyond the cases that all ops share: values out of range on the device, NaN, in place
-// and off 16-byte boundaries, the same bits every time.
+// Tests regression losses on a GPU beyond the cases that all ops share: values out of range on the device, NaN, in
+// place and off 16-byte boundaries, repeatability.
 #include <cmath>
 #include <limits>
 
@@ -17,7 +17,7 @@ constexpr RegressionLoss kKinds[] = {RegressionLoss::mse, RegressionLoss::l1, Re
 using CudaRegressionLoss = CudaTest;
 
 TEST_F(CudaRegressionLoss, ValidOutOfRangeIsClamped) {
-  for (const double valid : {-4.0, -3e18, 3e18}) {  // times 5 elements, beyond 2^63
+  for (const double valid : {-4.0, -3e18, 3e18}) {  // times 5 elements, the second and third are beyond 2^63
     OpCase item = regression_loss_case({Shape{37, 5}, {}, 1, false}, DType::f32);
     item.inputs[1].start = constant(valid);
     compare(item, cuda(), item, cpu(), item.tolerance);

@@ -8,7 +8,7 @@
 
 namespace lockstep::testing {
 
-/// inputs: x; outputs: y. In place there is only y, which starts as x.
+/// Makes a case. Inputs: x; outputs: y. In place there is only y, which starts as x.
 inline OpCase relu_forward_case(const Shape& shape, DType dtype, bool in_place = false) {
   OpCase item;
   item.name = concat("relu_forward ", dtype, ' ', shape, in_place ? " in place" : "");
@@ -24,7 +24,7 @@ inline OpCase relu_forward_case(const Shape& shape, DType dtype, bool in_place =
   return item;
 }
 
-/// inputs: y, dy; outputs: dx. In place dy is dx. y holds zeros, as the output of a ReLU does.
+/// Makes a case. Inputs: y, dy; outputs: dx. In place dy is dx. y holds zeros, as the output of a ReLU does.
 inline OpCase relu_backward_case(const Shape& shape, DType dtype, bool in_place = false) {
   OpCase item;
   item.name = concat("relu_backward ", dtype, ' ', shape, in_place ? " in place" : "");

@@ -1,4 +1,4 @@
-// ReLU on a GPU beyond the cases that all ops share: what a case cannot hold, NaN and infinity.
+// Tests ReLU on a GPU beyond the cases that all ops share: NaN and infinity, which a case cannot hold.
 #include <cmath>
 
 #include "tests/kernels/relu_cases.hpp"

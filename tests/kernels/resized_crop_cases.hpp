@@ -13,7 +13,7 @@
 
 namespace lockstep::testing {
 
-/// A row of the table. Black: the contract says that it shows no part of a picture.
+/// A row of the table. black: by the contract the row shows no part of a picture.
 struct CropRow {
   std::int64_t width = 1;
   std::int64_t height = 1;
@@ -22,7 +22,7 @@ struct CropRow {
   bool transposed = false;
   std::int64_t left = 0;
   std::int64_t top = 0;
-  std::vector<std::pair<ops::PartColumn, double>> spoiled{};  ///< cells that hold this instead
+  std::vector<std::pair<ops::PartColumn, double>> spoiled{};  ///< cells of the row that hold another number
   bool black = false;
 };
 
@@ -46,7 +46,7 @@ inline std::vector<double> cells_of(const CropRow& row) {
   return cells;
 }
 
-/// Pixels [low, high) of an axis as `size` outputs.
+/// Returns an axis that maps pixels [low, high) to `size` outputs.
 inline ops::images::Axis crop_axis(std::int64_t low, std::int64_t high, std::int64_t size) {
   return {static_cast<double>(low), static_cast<double>(high - low) / static_cast<double>(size), low, high};
 }
@@ -56,7 +56,7 @@ struct ResizedCropParams {
   std::int64_t height = 1;  ///< height of the images
   std::int64_t width = 1;
   std::vector<CropRow> rows;
-  std::int64_t spare = 0;                   ///< bytes behind the largest picture
+  std::int64_t spare = 0;                   ///< number of unused bytes after the largest picture
   std::int64_t stride = ops::kPartColumns;  ///< row stride of the table; NaN between rows
 };
 
@@ -68,7 +68,7 @@ inline std::int64_t picture_bytes(const ResizedCropParams& p) {
   return most + p.spare;
 }
 
-/// inputs: pictures, parts; output: out.
+/// Makes a case. Inputs: pictures, parts; output: out.
 inline OpCase resized_crop_case(const ResizedCropParams& p) {
   const auto samples = static_cast<std::int64_t>(p.rows.size());
   std::vector<double> table(static_cast<std::size_t>(samples * p.stride), std::numeric_limits<double>::quiet_NaN());
@@ -93,8 +93,8 @@ inline OpCase resized_crop_case(const ResizedCropParams& p) {
   return item;
 }
 
-/// Rows that show something at the limits of the contract, and rows that do not, each by one cell; the pictures have 7
-/// x 5 pixels of the 8 x 5 that there is room for.
+/// Returns rows at the limits of the contract: some show a part of a picture, some are invalid in one cell. The
+/// pictures have 7 x 5 of the 8 x 5 pixels that there is room for.
 inline std::vector<CropRow> doubtful_rows() {
   using enum ops::PartColumn;
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -144,8 +144,9 @@ inline std::vector<CropRow> doubtful_rows() {
   return rows;
 }
 
-/// Smaller and larger, mirrored and transposed, windows of a larger whole, parts whose edges end them, one pixel, one
-/// column, no step; images of several tiles, steps of more weights than a kernel keeps; no sample, no pixel, no byte.
+/// Returns parameters of cases: smaller and larger, mirrored and transposed, windows of a larger whole, parts whose
+/// edges end them, one pixel, one column, no step; images of several tiles, steps of more weights than a kernel keeps;
+/// no sample, no pixel, no byte.
 inline std::vector<ResizedCropParams> resized_crop_params() {
   constexpr std::int64_t kWidth = 37;
   constexpr std::int64_t kHeight = 23;
@@ -167,10 +168,11 @@ inline std::vector<ResizedCropParams> resized_crop_params() {
       add(whole_x, ops::images::mirrored(crop_axis(4, 11, down), kHeight));
       add(crop_axis(0, 1, across), whole_y);
       add(crop_axis(36, 37, across), crop_axis(22, 23, down));
-      add({5.5, 0, 2, 9}, {-3, 0.75, 0, kHeight});  // no step; middles outside, which are taken to the edge
+      // The first axis has no step; the second has middles outside, which are moved to the edge.
+      add({5.5, 0, 2, 9}, {-3, 0.75, 0, kHeight});
       p.rows.push_back({1, 1, crop_axis(0, 1, across), crop_axis(0, 1, down), transposed});
       p.rows.push_back({2, 9, crop_axis(0, 2, across), crop_axis(1, 8, down), transposed});
-      // Of a larger picture no more than what is needed is given.
+      // Only the needed window of a larger picture is given.
       p.rows.push_back({6, 5, crop_axis(100, 106, across), crop_axis(40, 45, down), transposed, 100, 40});
       p.rows.push_back({6, 5, mirrored(crop_axis(3, 9, across), 20), crop_axis(40, 45, down), transposed, 11, 40});
       p.rows.push_back({});
@@ -179,13 +181,13 @@ inline std::vector<ResizedCropParams> resized_crop_params() {
     }
     all.push_back(std::move(p));
   }
-  // Of sums in 36ths many lie in the middle between two bytes: which of them comes out shows how they were rounded.
+  // Many sums in 36ths lie in the middle between two bytes, so the result shows how sums are rounded.
   all.push_back({"middles between bytes",
                  20,
                  20,
                  {{120, 20, crop_axis(0, 120, 20), crop_axis(0, 20, 20)},
                   {20, 120, crop_axis(0, 20, 20), crop_axis(0, 120, 20)}}});
-  // Sums of 64 and 65 weights, and of more.
+  // These cases sum 64 and 65 weights, and more weights.
   all.push_back({"long sums",
                  2,
                  1,
@@ -205,7 +207,7 @@ inline std::vector<ResizedCropParams> resized_crop_params() {
   return all;
 }
 
-/// The same bytes as on the host.
+/// Returns the cases for a GPU, which must give the same bytes as the host.
 inline std::vector<DeviceCase> resized_crop_device_cases() {
   return same_cases(resized_crop_params(), resized_crop_case);
 }

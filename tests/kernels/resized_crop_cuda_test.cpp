@@ -1,5 +1,5 @@
-// Parts of pictures on a GPU beyond the cases that all ops share: tables with rows in any places, pictures that are
-// larger than the memory behind them.
+// Tests resized crops on a GPU beyond the cases that all ops share: tables with rows in any places, pictures that are
+// larger than the memory after them.
 #include "tests/kernels/resized_crop_cases.hpp"
 #include "tests/support/cuda_test.hpp"
 #include "tests/support/op_checks.hpp"
@@ -30,7 +30,8 @@ TEST_F(CudaResizedCrop, RowsOfTheTableAnyDistanceApart) {
 }
 
 TEST_F(CudaResizedCrop, PicturesOf2To27Pixels) {
-  const Tensor bytes = Tensor::empty(cuda(), Shape{12}, DType::u8);  // the image and, behind it, the first pixels
+  // The image, followed by the first pixels of the picture.
+  const Tensor bytes = Tensor::empty(cuda(), Shape{12}, DType::u8);
   const Tensor parts = Tensor::empty(cuda(), Shape{1, ops::kPartColumns}, DType::f64);
   const TensorView out = bytes.view().slice(0, 0, 6).reshape(Shape{1, 1, 2, 3});
   const auto send = [&](const std::vector<double>& numbers, const TensorView& to) {

@@ -14,7 +14,7 @@ namespace {
 using ops::PartColumn;
 using ops::images::Axis;
 
-/// The image of one row in double, (height, width, 3). pixels: of the picture.
+/// Returns the image of one row in double, of shape (height, width, 3). pixels: the pixels of the picture.
 std::vector<double> plain_image(const ResizedCropParams& p, const CropRow& row, std::span<const std::uint8_t> pixels) {
   std::vector<double> image(static_cast<std::size_t>(p.height * p.width * 3), 0.0);
   if (row.black) {
@@ -34,11 +34,11 @@ std::vector<double> plain_image(const ResizedCropParams& p, const CropRow& row, 
   const bool transposed = cell(PartColumn::transposed) == 1;
   const std::int64_t across = transposed ? p.height : p.width;
   const std::int64_t down = transposed ? p.width : p.height;
-  std::vector<double> rows;  // (height, across, 3): all rows of the picture, resized along x
+  std::vector<double> rows;  // all rows of the picture, resized along x, of shape (height, across, 3)
   for (std::int64_t y = 0; y < whole(PartColumn::height); ++y) {
     for (std::int64_t i = 0; i < across * 3; ++i) {
       rows.push_back(mean(0, i / 3, [&](std::int64_t x) {
-        const std::int64_t given = x - whole(PartColumn::left);  // others have no weight
+        const std::int64_t given = x - whole(PartColumn::left);  // pixels that are not given have no weight
         const bool there = given >= 0 && given < whole(PartColumn::width);
         const std::int64_t at = (y * whole(PartColumn::width) + given) * 3 + i % 3;
         return there ? static_cast<double>(pixels[static_cast<std::size_t>(at)]) : 0.0;
@@ -58,8 +58,8 @@ std::vector<double> plain_image(const ResizedCropParams& p, const CropRow& row, 
   return image;
 }
 
-/// What is wrong with the images, if anything: a byte that is not the nearest to the plain loop's number, unless this
-/// lies within 1e-3 of the middle between two bytes and the byte is the other one of them.
+/// Returns the mistake in the images, if any: a byte that is not the nearest to the plain loop's number. If this number
+/// lies within 1e-3 of the middle between two bytes, either byte is right.
 std::string mistake(const ResizedCropParams& p, const OpInstance& instance) {
   constexpr double kDoubt = 1e-3;
   const auto pictures = instance.inputs()[0].span<std::uint8_t>();
@@ -90,7 +90,7 @@ TEST(ResizedCrop, IsAPlainLoopInDouble) {
 }
 
 TEST(ResizedCrop, APartElsewhereShows) {
-  // The control of the above.
+  // The control of mistake(): it must find wrong bytes.
   CpuContext context;
   ResizedCropParams p{"one", 4, 4, {{9, 8, crop_axis(1, 9, 4), crop_axis(0, 7, 4)}}};
   const CheckedRun instance(resized_crop_case(p), context);
@@ -102,7 +102,7 @@ TEST(ResizedCrop, APartElsewhereShows) {
   EXPECT_NE(mistake(p, instance), "");
 }
 
-/// The image of one row, of a picture with these pixels; each in all three colours.
+/// Returns the image of one row for a picture with these pixels. All three colours of a pixel are equal.
 std::vector<double> shown(const CropRow& row, std::int64_t height, std::int64_t width,
                           const std::vector<double>& pixels) {
   CpuContext context;
@@ -125,14 +125,14 @@ std::vector<double> shown(const CropRow& row, std::int64_t height, std::int64_t 
 
 TEST(ResizedCrop, PixelsByHand) {
   const Axis one{0, 1, 0, 1};
-  // Weights 1; 3/4 and 1/4; 1/4 and 3/4; 1.
+  // The weights are 1; 3/4 and 1/4; 1/4 and 3/4; 1.
   EXPECT_EQ(shown({2, 1, {0, 0.5, 0, 2}, one}, 1, 4, {0, 100}), (std::vector<double>{0, 25, 75, 100}));
-  // Weights 3, 3, 1 and 1, 3, 3 sevenths.
+  // The weights are 3, 3, 1 sevenths and 1, 3, 3 sevenths.
   EXPECT_EQ(shown({4, 1, {0, 2, 0, 4}, one}, 1, 2, {0, 70, 140, 210}), (std::vector<double>{50, 160}));
-  // The edges of a part are where its picture ends.
+  // The picture ends at the edges of a part.
   EXPECT_EQ(shown({4, 1, {1, 0.5, 1, 3}, one}, 1, 4, {0, 100, 200, 0}), (std::vector<double>{100, 125, 175, 200}));
   EXPECT_EQ(shown({1, 4, one, {1, 0.5, 1, 3}}, 4, 1, {0, 100, 200, 0}), (std::vector<double>{100, 125, 175, 200}));
-  // One pixel is everywhere.
+  // A picture of one pixel fills the image.
   EXPECT_EQ(shown({1, 1, {0, 1.0 / 3, 0, 1}, one}, 1, 3, {7}), (std::vector<double>{7, 7, 7}));
 }
 
@@ -154,10 +154,10 @@ TEST(ResizedCrop, TheSameBitsForAnyNumberOfThreads) {
   }
 }
 
-/// Pictures may be as large as the contract allows; of a part at its beginning no more is read.
+/// Pictures may be as large as the contract allows. Of a part at the beginning only the bytes of that part are read.
 TEST(ResizedCrop, PicturesOf2To27Pixels) {
   CpuContext context;
-  // The image lies in front of the picture, which seems to reach far.
+  // The image lies before the picture. The picture is declared far larger than its memory.
   std::vector<std::uint8_t> bytes{0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6};
   const TensorView pictures(bytes.data() + 6, DType::u8, Device::cpu(), Shape{1, std::int64_t{1} << 40});
   const GuardedTensor parts(Shape{1, ops::kPartColumns}, DType::f64);

@@ -8,7 +8,7 @@
 
 namespace lockstep::testing {
 
-/// States: velocity, absent without momentum.
+/// Makes a case. States: velocity, absent without momentum.
 inline OpCase sgd_case(const ArenaParams& p, const ops::SgdOptions& options) {
   std::vector<TensorSpec> states;
   if (options.momentum > 0) {

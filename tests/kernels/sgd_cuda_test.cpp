@@ -1,5 +1,5 @@
-// SGD on a GPU beyond the cases that all ops share: ranges of an arena, the learning rate in device memory, beyond 2^31
-// elements, what is refused.
+// Tests SGD on a GPU beyond the cases that all ops share: ranges of an arena, the learning rate in device memory,
+// beyond 2^31 elements, errors.
 #include <array>
 
 #include <lockstep/kernels/fill.hpp>

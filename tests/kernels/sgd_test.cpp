@@ -16,7 +16,7 @@ MakeArenaCase make(const SgdOptions& options) {
   return [=](const ArenaParams& p) { return sgd_case(p, options); };
 }
 
-/// One parameter with a constant gradient of 1, starting at p: its values after each of five steps.
+/// Returns the values, after each of five steps, of one parameter with a constant gradient of 1, which starts at p.
 std::vector<double> trajectory(double p, const SgdOptions& options, double rate, const ArenaSegment& segment) {
   CpuContext context;
   double gradient = 1;

@@ -13,10 +13,10 @@ namespace lockstep::testing {
 
 enum class LogitsGradient : unsigned char { none, apart, in_place };
 
-/// Weights of a loss: none, one a sample, one an element.
+/// The weights of a loss: none, one for each sample, or one for each element.
 enum class Weighting : unsigned char { none, sample, element };
 
-/// What an input of such weights is called in a case's name.
+/// Returns the text for weights of this kind in a case's name.
 inline const char* text_of(Weighting weighting) {
   return weighting == Weighting::none ? "" : weighting == Weighting::sample ? " a weight a sample" : " all weights";
 }
@@ -26,20 +26,21 @@ struct SoftmaxCrossEntropyParams {
   std::int64_t classes = 1;
   DType dtype = DType::f32;
   double smoothing = 0;
-  std::int64_t valid = -1;  ///< -1: not given
+  std::int64_t valid = -1;  ///< number of valid samples; -1: not given
   bool scaled = false;
   LogitsGradient gradient = LogitsGradient::apart;
-  std::int64_t positions = 0;  ///< positions of a sample; 0: (N, K)
+  std::int64_t positions = 0;  ///< positions of a sample; 0: logits are (N, K)
   Weighting weighting = Weighting::none;
 };
 
-/// Multiples of 1/8 that every type holds exactly, with equals in most rows.
+/// Returns a start of multiples of 1/8, which every type holds exactly, with equal numbers in most rows.
 inline Generator eighths(std::uint64_t seed) {
   return mapped(integers(seed, -40, 40), [](double value) { return value / 8; });
 }
 
-/// inputs: labels, valid, scale, logits (absent when in place), weights (absent when there are none); outputs: metrics
-/// (started at 2, 3, 5), then dlogits. Labels run from -1 to K, so some are out of range; weights from -1 to 4.
+/// Makes a case. Inputs: labels, valid, scale, logits (absent when in place), weights (absent when there are none);
+/// outputs: metrics (started at 2, 3, 5), then dlogits. Labels run from -1 to K, so some are out of range; weights from
+/// -1 to 4.
 inline OpCase softmax_cross_entropy_case(const SoftmaxCrossEntropyParams& p) {
   const bool in_place = p.gradient == LogitsGradient::in_place;
   const Shape shape = p.positions == 0 ? Shape{p.samples, p.classes} : Shape{p.samples, p.positions, p.classes};
@@ -73,12 +74,12 @@ inline OpCase softmax_cross_entropy_case(const SoftmaxCrossEntropyParams& p) {
   };
   item.workspace_bytes = workspace_for(ops::softmax_cross_entropy_workspace_bytes, p.dtype, shape);
   item.flops = 6.0 * static_cast<double>(p.samples * p.classes);
-  item.tolerance = p.dtype == DType::f64 ? 1e-13 : 1e-6;  // f64: thousands of terms in order, here and there
+  item.tolerance = p.dtype == DType::f64 ? 1e-13 : 1e-6;  // f64: thousands of terms are added in different orders
   return item;
 }
 
-/// One sample, one class, odd and prime sizes, whole vectors, more samples than a block, several positions a sample;
-/// all kinds of masks, scales and outputs.
+/// Returns parameters of cases: one sample, one class, odd and prime sizes, whole vectors, more samples than a block,
+/// several positions a sample; all kinds of masks, scales and outputs.
 inline std::vector<SoftmaxCrossEntropyParams> softmax_cross_entropy_params() {
   std::vector<SoftmaxCrossEntropyParams> all;
   for (const DType dtype : {DType::f32, DType::f64}) {

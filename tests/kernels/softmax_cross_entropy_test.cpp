@@ -8,12 +8,12 @@
 namespace lockstep::testing {
 namespace {
 
-/// A call on vectors, for golden numbers.
+/// A call on vectors, for numbers computed by hand.
 template <class T>
 struct Call {
   std::vector<T> logits;
   std::vector<std::int32_t> labels;
-  std::int64_t valid = -1;  // -1: not given
+  std::int64_t valid = -1;  // number of valid samples; -1: not given
   T scale = 1;
   double smoothing = 0;
   std::vector<T> weights{};  // empty: not given
@@ -52,7 +52,8 @@ TEST(SoftmaxCrossEntropy, TwoClassesByHand) {
 }
 
 TEST(SoftmaxCrossEntropy, WeightsByHand) {
-  // The loss of the first sample is ln 4, of the second ln(4 / 3); the third is taken out: its label is no class.
+  // The loss of the first sample is ln 4, of the second ln(4 / 3). The third sample does not count: its label is no
+  // class.
   const double nan = std::nan("");
   Call<double> call{.logits = {0, std::log(3.0), 0, std::log(3.0), nan, 1},
                     .labels = {0, 1, -100},
@@ -120,14 +121,14 @@ TEST(SoftmaxCrossEntropy, BadLabelsAreCountedAndTakePartInNothing) {
   const double e = std::exp(1.0);
   EXPECT_NEAR(call.metrics[0], 10 + std::log(1 + 1 / e), 1e-14);
   EXPECT_EQ(call.metrics[1], 21);
-  EXPECT_EQ(call.metrics[2], 34);  // the sixth does not count
+  EXPECT_EQ(call.metrics[2], 34);  // the sixth sample is not valid and does not count
   for (std::size_t i = 0; i < call.gradient.size(); ++i) {
     const double expected = i == 4 ? 1 / (1 + e) : (i == 5 ? -1 / (1 + e) : 0.0);
     EXPECT_NEAR(call.gradient[i], expected, 1e-15) << i;
   }
 }
 
-/// Naive: no maximum subtracted (the logits are small), everything in double, target by target.
+/// Computes the loss naively: subtracts no maximum (the logits are small), in double, target by target.
 void oracle(const SoftmaxCrossEntropyParams& p, Inputs in, Outputs expected) {
   const bool in_place = p.gradient == LogitsGradient::in_place;
   const GuardedTensor& logits = in_place ? expected[1] : in[3];

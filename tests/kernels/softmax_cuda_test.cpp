@@ -1,4 +1,4 @@
-// Softmax on a GPU beyond the cases that all ops share: infinities and NaN, the same bits every time.
+// Tests softmax on a GPU beyond the cases that all ops share: infinities and NaN, repeatability.
 #include "tests/kernels/softmax_cases.hpp"
 #include "tests/support/cuda_test.hpp"
 #include "tests/support/op_checks.hpp"

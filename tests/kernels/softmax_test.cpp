@@ -12,7 +12,7 @@ using ops::SoftmaxMask;
 
 TEST(Softmax, ByHand) {
   CpuContext context;
-  // exp(2 x) is 1, 1, 2 and 1, 3, 4 up to a factor that goes away.
+  // exp(2 x) is 1, 1, 2 and 1, 3, 4, up to a factor that cancels.
   const std::vector<double> x{7, 7, 7 + std::log(2.0) / 2, 0, std::log(3.0) / 2, std::log(4.0) / 2};
   GuardedTensor in(Shape{2, 3}, DType::f64, x), y(Shape{2, 3}, DType::f64), dy(Shape{2, 3}, DType::f64),
       dx(Shape{2, 3}, DType::f64);
@@ -21,20 +21,21 @@ TEST(Softmax, ByHand) {
   for (std::size_t i = 0; i < all.size(); ++i) {
     EXPECT_DOUBLE_EQ(y.span<double>()[i], all[i]) << i;
   }
-  // Sum of dy * y: 4 * 1/4 + 8 * 1/2 = 5 and 8 * 1/8 = 1.
+  // The sums of dy * y are 4 * 1/4 + 8 * 1/2 = 5 and 8 * 1/8 = 1.
   dy.assign({4, 0, 8, 8, 0, 0});
   y.assign(all);
   ops::softmax_backward(context, y, dy, 2, dx);
   EXPECT_EQ(dx.values(), (std::vector<double>{-0.5, -2.5, 3, 1.75, -0.75, -1}));
 
-  ops::softmax_forward(context, in, 2, SoftmaxMask::causal, y);  // two queries, three keys: the last sees all
+  // Two queries and three keys: the last query sees all keys.
+  ops::softmax_forward(context, in, 2, SoftmaxMask::causal, y);
   const std::vector<double> causal{0.5, 0.5, 0, 0.125, 0.375, 0.5};
   for (std::size_t i = 0; i < causal.size(); ++i) {
     EXPECT_DOUBLE_EQ(y.span<double>()[i], causal[i]) << i;
   }
 }
 
-/// The mask as numbers of -inf that are added, all exponentials over their sum without a shift.
+/// Computes softmax with the mask as numbers -inf that are added, and all exponentials over their sum without a shift.
 void forward_oracle(const OpCase& item, SoftmaxMask mask, Inputs in, Outputs expected) {
   const Shape& shape = item.outputs[0].shape;
   const std::vector<double> x = in.empty() ? expected[0].values() : in[0].values();
@@ -66,7 +67,7 @@ TEST(Softmax, ForwardMatchesTheDefinition) {
   }
 }
 
-/// dx from the Jacobian: d y_k / d v_j = y_k * (delta_kj - y_j).
+/// Computes dx from the Jacobian: d y_k / d v_j = y_k * (delta_kj - y_j).
 void backward_oracle(const OpCase& item, SoftmaxGradient place, Inputs in, Outputs expected) {
   const std::vector<double> y = place == SoftmaxGradient::over_y ? expected[0].values() : in[0].values();
   const std::vector<double> dy = place == SoftmaxGradient::over_dy ? expected[0].values() : in[in.size() - 1].values();

@@ -1,5 +1,5 @@
-// Copies on a GPU beyond the cases that all ops share: values that a type does not have, integers that double does not
-// have, NaN, beyond 2^31 elements, what is refused.
+// Tests copies on a GPU beyond the cases that all ops share: values that a type cannot hold, integers that double
+// cannot hold, NaN, beyond 2^31 elements, errors.
 #include <cmath>
 #include <limits>
 
@@ -15,7 +15,7 @@ namespace {
 
 using CudaStridedCopy = CudaTest;
 
-/// Runs the case on both devices without a detour of the input through double, and compares bits.
+/// Runs the case on both devices, without converting the input through double, and compares bits.
 void expect_host_bits(const OpCase& item, Context& host, Context& device) {
   expect_same_outputs(CheckedRun(item, device), CheckedRun(item, host), item.name);
 }
@@ -56,7 +56,7 @@ TEST_F(CudaStridedCopy, IntegersThatDoubleDoesNotHave) {
       -1,
       (std::int64_t{1} << 53) + 1,
       (std::int64_t{1} << 24) + 1,
-      (std::int64_t{1} << 60) + (std::int64_t{1} << 36) + 1,  // f32 by way of f64 differs
+      (std::int64_t{1} << 60) + (std::int64_t{1} << 36) + 1,  // a conversion to f32 through f64 gives another number
       std::numeric_limits<std::int64_t>::max(),
       std::numeric_limits<std::int64_t>::min(),
       0x123456789abcdef0};
@@ -104,7 +104,7 @@ TEST_F(CudaStridedCopy, Beyond2To31Elements) {
     const Tensor src = Tensor::empty(cuda(), Shape{kRows, kColumns}, DType::u8);
     const Tensor dst = Tensor::empty(cuda(), Shape{kColumns, kRows}, DType::u8);
     ops::fill(cuda(), 1, src);
-    ops::fill(cuda(), 9, src.view().slice(0, kRows - 1, kRows));  // becomes the last column
+    ops::fill(cuda(), 9, src.view().slice(0, kRows - 1, kRows));  // this row becomes the last column
     ops::strided_copy(cuda(), src.view().permute({1, 0}), dst);
     const auto expect_end = [&](const TensorView& view, double before_the_end, double end) {
       const TensorView line = view.reshape(Shape{view.numel()});
@@ -115,7 +115,7 @@ TEST_F(CudaStridedCopy, Beyond2To31Elements) {
     };
     expect_end(dst, 1, 9);
     ops::fill(cuda(), 2, dst.view().slice(0, kColumns - 1, kColumns));
-    ops::strided_copy(cuda(), dst, src.view().reshape(Shape{kColumns, kRows}));  // rows
+    ops::strided_copy(cuda(), dst, src.view().reshape(Shape{kColumns, kRows}));  // copies by rows
     expect_end(src, 2, 2);
   });
 }

@@ -10,7 +10,7 @@ namespace {
 
 TEST(StridedCopy, ByHand) {
   CpuContext context;
-  std::vector<float> src{1, 2, 3, 4, 5, 6};  // 2 x 3
+  std::vector<float> src{1, 2, 3, 4, 5, 6};  // a matrix of 2 x 3
   std::vector<float> turned(6, NAN);
   const TensorView from(std::span<float>(src), Shape{2, 3});
   const TensorView to(std::span<float>(turned), Shape{3, 2});
@@ -38,7 +38,7 @@ TEST(StridedCopy, ConversionsAreThoseOfCopy) {
   EXPECT_EQ(low, (std::vector<std::uint8_t>{1, 255}));
 }
 
-/// The oracle goes through double, row by row of the views.
+/// The oracle copies through double, row by row of the views.
 TEST(StridedCopy, MatchesTheNaiveLoop) {
   for (const StridedCopyParams& p : all_strided_copies()) {
     expect_matches(strided_copy_case(p), [&](Inputs in, Outputs expected) {

@@ -9,8 +9,8 @@
 namespace lockstep::testing {
 
 struct SubsamplePadParams {
-  Shape x;                    ///< (N, H, W, C)
-  std::int64_t out_channels;  ///< K
+  Shape x;                    ///< shape of the input (N, H, W, C)
+  std::int64_t out_channels;  ///< number of channels K of the output
   std::int64_t stride = 2;
   DType dtype = DType::f32;
 };
@@ -19,7 +19,7 @@ inline Shape subsampled(const SubsamplePadParams& p) {
   return {p.x[0], (p.x[1] + p.stride - 1) / p.stride, (p.x[2] + p.stride - 1) / p.stride, p.out_channels};
 }
 
-/// inputs: x; outputs: y.
+/// Makes a case. Inputs: x; outputs: y.
 inline OpCase subsample_pad_forward_case(const SubsamplePadParams& p) {
   OpCase item;
   item.name = concat("subsample_pad_forward ", p.dtype, ' ', p.x, " to ", p.out_channels, " stride ", p.stride);
@@ -35,7 +35,7 @@ inline OpCase subsample_pad_forward_case(const SubsamplePadParams& p) {
   return item;
 }
 
-/// inputs: dy; outputs: dx.
+/// Makes a case. Inputs: dy; outputs: dx.
 inline OpCase subsample_pad_backward_case(const SubsamplePadParams& p, ops::GradMode mode) {
   const bool add = mode == ops::GradMode::accumulate;
   OpCase item;
@@ -55,8 +55,8 @@ inline OpCase subsample_pad_backward_case(const SubsamplePadParams& p, ops::Grad
   return item;
 }
 
-/// Odd sizes, an odd number of new channels, none of them, strides that do not divide, one larger than the image, and
-/// 16-byte pieces that hold old and new channels.
+/// Returns parameters of cases: odd sizes, an odd number of new channels, none of them, strides that do not divide, one
+/// larger than the image, and 16-byte pieces that hold old and new channels.
 inline std::vector<SubsamplePadParams> subsample_pad_params() {
   std::vector<SubsamplePadParams> all;
   for (const DType dtype : {DType::f32, DType::f64}) {

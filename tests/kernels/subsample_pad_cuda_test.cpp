@@ -1,4 +1,4 @@
-// subsample_pad on a GPU beyond 2^31 elements.
+// Tests subsample_pad on a GPU beyond 2^31 elements.
 #include <lockstep/kernels/fill.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
 
@@ -24,7 +24,7 @@ TEST_F(CudaSubsamplePad, Beyond2To31Elements) {
     for (std::size_t i = 0; i < taken.size(); ++i) {
       EXPECT_EQ(taken[i], i % 64 >= 24 && i % 64 < 40 ? 2 : 0) << i;
     }
-    // Pixels of even rows and columns were taken.
+    // The op took the pixels of even rows and columns.
     const auto expect_gradient = [&](double where_taken, double elsewhere) {
       const std::vector<double> gradient = fetch(last_x);
       for (std::size_t i = 0; i < gradient.size(); ++i) {

@@ -31,7 +31,7 @@ TEST(SubsamplePad, ByHand) {
   EXPECT_EQ(x, (std::vector<float>{1, 0, 5, 0, 0, 0, 9, 0, 13}));
 }
 
-/// Calls f(index into x, index into y) for the elements that are copied.
+/// Calls f(index into x, index into y) for each element that is copied.
 template <class F>
 void for_copied(const SubsamplePadParams& p, F&& f) {
   const Shape y = subsampled(p);

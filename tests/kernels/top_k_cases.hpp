@@ -15,12 +15,12 @@ struct TopKParams {
   std::int64_t samples = 1;
   std::int64_t classes = 1;
   int k = 1;
-  std::int64_t valid = -1;  ///< -1: not given
+  std::int64_t valid = -1;  ///< number of valid samples; -1: not given
   bool weighted = false;
 };
 
-/// inputs: logits, labels, valid, weights (from -1 to 4); outputs: result (started at 7). Logits are multiples of 1/8
-/// with equals in most rows; labels run from -1 to K, so some are out of range.
+/// Makes a case. Inputs: logits, labels, valid, weights (from -1 to 4); outputs: result (started at 7). Logits are
+/// multiples of 1/8 with equals in most rows; labels run from -1 to K, so some are out of range.
 inline OpCase top_k_case(const TopKParams& p, DType dtype) {
   const Shape shape{p.samples, p.classes};
   return {.name = concat("top_k_correct ", dtype, ' ', shape, " k ", p.k,
@@ -40,15 +40,15 @@ inline OpCase top_k_case(const TopKParams& p, DType dtype) {
           .flops = static_cast<double>(p.samples * p.classes)};
 }
 
-/// One sample, one class, odd and prime sizes, rows that start at every place of a vector, whole vectors, rows longer
-/// than a block.
+/// Returns parameters of cases: one sample, one class, odd and prime sizes, rows that start at every place of a vector,
+/// whole vectors, rows longer than a block.
 inline std::vector<TopKParams> top_k_params() {
   return {{0, 5, 2},    {1, 1, 1},       {3, 2, 2},       {33, 10, 5, 20},      {31, 101, 5, 31},
           {17, 64, 20}, {523, 7, 3, 0},  {61, 33, 5, 99}, {64, 24, 1},          {257, 3, 1},
           {6, 1031, 5}, {3, 4099, 1000}, {5, 1000, 400},  {37, 5, 2, -1, true}, {5003, 3, 1, 5000, true}};
 }
 
-/// The host counts the same elements: results are exact in all types.
+/// Returns the cases for a GPU. The host counts the same elements, so results are exact in all types.
 inline std::vector<DeviceCase> top_k_device_cases() {
   std::vector<DeviceCase> items;
   for (const TopKParams& p : top_k_params()) {

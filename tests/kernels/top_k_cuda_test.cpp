@@ -1,4 +1,4 @@
-// Top-k accuracy on a GPU beyond the cases that all ops share: values out of range on the device, NaN, what is refused.
+// Tests top-k accuracy on a GPU beyond the cases that all ops share: values out of range on the device, NaN, errors.
 #include <cmath>
 #include <limits>
 
@@ -24,7 +24,8 @@ TEST_F(CudaTopK, ValuesOutOfRangeOnTheDevice) {
   compare(item, cuda(), item, cpu(), 0);
 }
 
-/// A NaN or an infinity at each place of a row of which the 4 largest count, the label at the fourth of the numbers.
+/// Puts a NaN or an infinity at each place of a row. The 4 largest elements count; the label is at the fourth of the
+/// numbers.
 TEST_F(CudaTopK, OutputsWithoutASoftmaxAreWrongWhateverTheLabel) {
   const double inf = std::numeric_limits<double>::infinity();
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {

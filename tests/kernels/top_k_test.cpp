@@ -10,7 +10,7 @@
 namespace lockstep::testing {
 namespace {
 
-/// How many of the labels are found among the k largest, one row of logits for all.
+/// Returns how many of the labels are among the k largest elements. All labels have the same row of logits.
 double found(const std::vector<double>& row, const std::vector<double>& labels, int k) {
   CpuContext context({.threads = 2});
   const auto n = static_cast<std::int64_t>(labels.size());

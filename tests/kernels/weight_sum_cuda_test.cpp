@@ -1,5 +1,5 @@
-// Sums of weights on a GPU beyond the cases that all ops share: values out of range on the device, off 16-byte
-// boundaries, NaN, the same bits every time.
+// Tests sums of weights on a GPU beyond the cases that all ops share: values out of range on the device, off 16-byte
+// boundaries, NaN, repeatability.
 #include <cmath>
 
 #include "tests/kernels/weight_sum_cases.hpp"

@@ -12,7 +12,7 @@ using ops::GradMode;
 TEST(WeightSum, ByHand) {
   CpuContext context;
   OpCase item = weight_sum_case({Shape{3, 2}, 2, true, GradMode::accumulate}, DType::f64);
-  item.inputs[0].start = values({1, 2, -4, 8, std::nan(""), 1});  // means 1.5 and 2; the third does not count
+  item.inputs[0].start = values({1, 2, -4, 8, std::nan(""), 1});  // means 1.5 and 2; the third sample is not valid
   const CheckedRun instance(item, context);
   EXPECT_EQ(instance.output(0).values()[0], 0.5 + 0.375 * 3.5);
   EXPECT_EQ(instance.output(1).values()[0], 7 + 3.5);
@@ -22,7 +22,7 @@ TEST(WeightSum, ByHand) {
   EXPECT_TRUE(std::isnan(shows.output(1).values()[0]));
 }
 
-/// Weights of ones give the number of samples, and small and large ones lose nothing beside each other's kind.
+/// Weights of 1 give the number of samples. A sum of only small, or of only large weights is exact.
 TEST(WeightSum, OnesCountAndSizesDoNotMatter) {
   CpuContext context;
   for (const double size : {1.0, 1e-6, 1e6}) {

@@ -33,8 +33,8 @@ enter_island() {
   if [ -n "${LOCKSTEP_ISLAND:-}" ]; then
     work=$LOCKSTEP_ISLAND
     mount -t tmpfs -o mode=755 tmpfs "$work" || exit 1
-    # What mpirun and the programs would take from this shell, and what decides on a small machine. As in scripts/lib.sh,
-    # but for the way to start processes on another host, which is what is tested here.
+    # Clears the variables that mpirun and the programs would take from this shell, and sets those that a small machine
+    # needs. It is as in scripts/lib.sh, except for the way to start processes on another host, which is tested here.
     local name
     for name in $(compgen -e OMPI_) $(compgen -e PMIX_) $(compgen -e SLURM_); do unset "$name"; done
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_mpi_yield_when_idle=1
@@ -47,7 +47,7 @@ enter_island() {
   isolate=(unshare "${as_root[@]}" --net --mount --uts --ipc --pid --fork --kill-child --mount-proc)
   reason=$("${isolate[@]}" true 2>&1) || skip "needs root or user namespaces: ${reason//$'\n'/; }"
   work=$(mktemp -d /tmp/lockstep.XXXXXX) || exit 1
-  # Killed with everything in it when it takes too long.
+  # Kills the script, with all its processes, when it takes too long.
   LOCKSTEP_ISLAND=$work LOCKSTEP_UID=$(id -u) LOCKSTEP_GID=$(id -g) \
     timeout --signal=KILL "$limit" "${isolate[@]}" bash "$0" "$@" || status=$?
   rmdir "$work"
@@ -78,7 +78,7 @@ make_hosts() {
     on "$host" ip address add "10.11.0.$number/24" dev eth0
     on "$host" ip link set eth0 up
   done
-  # What ssh is elsewhere: agent HOST COMMAND...
+  # Writes the stand-in for ssh: agent HOST COMMAND...
   {
     echo '#!/bin/sh'
     echo 'case $1 in'
@@ -103,10 +103,10 @@ failed() {
   failures=$((failures + 1))
   echo "FAILED  $*"
 }
-# show FILE: in full, indented.
+# show FILE: prints all of it, indented.
 show() { sed 's/^/        | /' "$1"; }
 
-# run CODE NAME COMMAND...: the output is in $work/output; 'nonzero' as CODE takes any failure.
+# run CODE NAME COMMAND...: checks the exit code; 'nonzero' as CODE takes any failure. The output is in $work/output.
 run() {
   local code=$1 name=$2 status=0
   shift 2
@@ -119,7 +119,7 @@ run() {
   fi
 }
 
-# lines COUNT PATTERN [FILE]: so many lines of the last output match the extended regular expression.
+# lines COUNT PATTERN [FILE]: checks that COUNT lines of the last output match the extended regular expression.
 lines() {
   local count=$1 pattern=$2 file=${3:-$work/output} found
   found=$(grep -cE -- "$pattern" "$file")
@@ -131,7 +131,7 @@ lines() {
   fi
 }
 
-# wait_until SECONDS COMMAND...: status 1 when it has not come true by then.
+# wait_until SECONDS COMMAND...: waits until the command succeeds; status 1 if it has not by then.
 wait_until() {
   local until=$((${EPOCHREALTIME/./} + $1 * 1000000))
   shift
@@ -142,7 +142,7 @@ wait_until() {
 }
 
 none_left() { ! pgrep -x "$1"; }
-# gone PROGRAM: no process of that name (its first 15 letters) on any host.
+# gone PROGRAM: checks that no host has a process of that name (its first 15 letters).
 gone() {
   if wait_until 5 none_left "$1"; then
     passed "  no $1 is left on any host"

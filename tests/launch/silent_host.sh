@@ -16,8 +16,8 @@ mpi() {
   on node1 "$mpirun" --mca plm_rsh_agent "$work/agent" --host "node1:$each,node2:$each" -np $((2 * each)) \
     -x LOCKSTEP_TEST_WATCHDOG "$@"
 }
-# without_mpi RANKS-ON-EACH COMMAND...: its status is rank 0's. Ranks of a host have one parent, as under torchrun's agents.
-# What is left 5 s later, as it is stopped, is killed, which those agents do elsewhere.
+# without_mpi RANKS-ON-EACH COMMAND...: returns rank 0's status. The ranks of a host have one parent, as under
+# torchrun's agents. Processes that remain after 5 s (they are stopped) are killed, which those agents do elsewhere.
 port=29600
 ranks_of_host=$work/ranks
 cat > "$ranks_of_host" << 'EOF'

@@ -10,7 +10,7 @@ need slurmctld slurmctld slurmd slurmd srun slurm-client munged munge
 enter_island "$@"
 make_hosts node1 node2
 
-# SLURM as root gives up group memberships, which a user namespace does not allow: there it runs as the user instead.
+# As root, SLURM gives up group memberships, which a user namespace does not allow. There it runs as the user instead.
 as_user=()
 if [ "$LOCKSTEP_UID" != 0 ]; then
   as_user=(unshare --user --map-user="$LOCKSTEP_UID" --map-group="$LOCKSTEP_GID")
@@ -26,9 +26,9 @@ mkdir "$work/state" "$work/node1" "$work/node2" "$work/jobs"
 head -c 1024 /dev/urandom > "$work/key"
 chmod 400 "$work/key"
 export SLURM_CONF=$work/slurm.conf
-export SLURM_PMIX_FENCE=ring  # several_nodes.sbatch says why
-# TmpFS is a folder that each host has for itself: where two slurmd share one, the second cannot make the folder of a
-# step's PMIx server. cred_expire: a job that is queued again waits until its old credentials have expired.
+export SLURM_PMIX_FENCE=ring  # the reason is in several_nodes.sbatch
+# Each host has its own folder TmpFS: if two slurmd shared one, the second could not make the folder of a step's PMIx
+# server. cred_expire: a job that is queued again waits until its old credentials have expired.
 cat > "$SLURM_CONF" <<END
 ClusterName=test
 SlurmctldHost=node1
@@ -91,7 +91,7 @@ run 0 "srun deals ranks out" slurm node1 srun --mpi=pmix --nodes=2 --ntasks=3 --
 lines 1 '^rank 1 of 3  node2  local 0 of 1 '
 lines 1 '^rank 2 of 3  node1  local 1 of 2 '
 
-# Without --mpi=pmix each task is alone. That is said by one of them, and is no error for a step of one.
+# Without --mpi=pmix, each task is alone. One of them says so, and it is no error for a step of one task.
 run 2 "srun without --mpi=pmix" slurm node1 srun --nodes=1 --ntasks=2 "$bin/hello_ranks" --devices cpu
 lines 1 '^lockstep: error: .*SLURM_PROCID=0, SLURM_STEP_NUM_TASKS=2.*MPI reports 1 rank.*srun --mpi=pmix'
 lines 0 'application appears to have been direct launched'
@@ -113,7 +113,7 @@ submit() {
   job=$(cat "$work/output")
 }
 is_over() { [ -z "$(slurm node1 squeue --noheader --jobs="$1")" ]; }
-# ended JOB NAME STATE: of all tasks, as `scontrol show job` tells it. The log is in $work/output.
+# ended JOB NAME STATE: checks the state of all tasks in `scontrol show job`, and copies the log to $work/output.
 ended() {
   wait_until 30 is_over "$1"
   slurm node1 scontrol --oneliner show job "$1" > "$work/$2.state"
@@ -127,9 +127,9 @@ ended() {
 }
 tiny=(--devices cpu --model mlp --train-images 64 --test-images 32 --image-size 8 --batch-size 16 --workers 0)
 
-# The signal before the time limit, sent now: checkpoint and exit code 75, so the job is queued again. SLURM starts it
-# when the credentials of its first life have expired; until then there are other things to do. The first life has more
-# epochs than it could do before the signal comes, on any machine; the second one ends a few steps after the first.
+# Sends the signal that comes before the time limit: the run writes a checkpoint and ends with exit code 75, so the job
+# is queued again. SLURM starts it when the credentials of its first life have expired; other tests run until then. The
+# first life has more epochs than any machine can do before the signal; the second one ends a few steps after the first.
 lives=$work/lives
 mkdir "$lives"
 ln -s "$bin/hello_ranks" "$lives"
@@ -145,12 +145,13 @@ stopped=$job
 wait_until 20 test -s "$work/jobs/$stopped/metrics.jsonl" || failed "the job to be stopped does not start"
 run 0 "a signal to the job's ranks" slurm node1 scancel --signal=USR1 "$stopped"
 
-# GPUs that a job was given and cannot use end it, before it trains on the host for days.
+# A job that cannot use its GPUs ends, instead of training on the host for days.
 submit no_driver one_node.sbatch --ntasks-per-node=2 --gpus-per-node=2 --cpus-per-task=2 -- "${tiny[@]}" --epochs 1
 ended "$job" no_driver 'JobState=FAILED .*Restarts=0 .*ExitCode=2:0 '
 lines 1 '^lockstep: error: .*SLURM_JOB_GPUS=0,1.*none can be used.*--devices cpu'
 
-# The cluster's GPUs are none: here the first program, which the files call without options, shows the hosts.
+# The cluster has no real GPUs. The first program, which the files call without options, therefore reports only the
+# hosts here.
 on_hosts=$work/on_hosts
 mkdir "$on_hosts"
 ln -s "$bin/train_resnet" "$on_hosts"
@@ -179,12 +180,12 @@ submit mistake one_node.sbatch --ntasks-per-node=2 --gpus-per-node=0 --cpus-per-
 ended "$job" mistake 'JobState=FAILED .*Restarts=0 .*ExitCode=2:0 '
 lines 1 '^lockstep: error: .*resnet19'
 
-# mpirun in a job takes nodes and slots from SLURM and starts its helpers through srun.
+# In a job, mpirun takes nodes and slots from SLURM and starts its helpers through srun.
 run 0 "mpirun in a job" slurm node1 salloc --quiet --nodes=2 --ntasks-per-node=2 "$mpirun" "$bin/hello_ranks" --devices cpu
 lines 1 '^4 ranks on 2 nodes, '
 lines 1 '^rank 3 of 4  node2  local 1 of 2 '
 
-# The program in a job starts its ranks itself, with srun.
+# In a job, the program itself starts its ranks, with srun.
 run 0 "ranks that the program starts" slurm node1 salloc --quiet --nodes=2 --ntasks-per-node=2 "$bin/hello_ranks" \
   --devices cpu:2 --nodes 2
 lines 1 '^4 ranks on 2 nodes, '

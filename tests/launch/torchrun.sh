@@ -27,8 +27,8 @@ check() {  # check NAME CONDITION...
     failures=$((failures + 1))
   fi
 }
-# The port is any that is free; the ranks take the next one. For torchrun before 2.0: no hyphens in options, and under
-# Python 3.11 a word about the files of some rank, which is not there.
+# Uses any free port; the ranks take the next one. Two things serve torchrun before 2.0: options have no hyphens and,
+# for Python 3.11, --redirects and --tee name a rank that does not exist.
 ranks() {
   timeout 120 "${torchrun[@]}" --standalone --redirects=9:1 --tee=9:1 --no_python --nproc_per_node="$1" "${@:2}" \
     > "$work/output" 2>&1
@@ -46,7 +46,7 @@ check "train_resnet ends with 0" ranks 2 "${train[@]}" --out "$work/torchrun"
 check "  with two ranks" has '^  ranks      2 on 1 node, gloo '
 check "the same without torchrun" alone 2 "${train[@]}" --out "$work/here"
 check "  gives the same weights" cmp "$work/torchrun/last/model.safetensors" "$work/here/last/model.safetensors"
-fails() {  # by itself: not because it hangs until the time is over
+fails() {  # fails by itself, not because the time is over
   local status=0
   ranks 3 "$@" || status=$?
   [ "$status" != 0 ] && [ "$status" != 124 ]

@@ -25,7 +25,7 @@ lines 1 '^rank 2 of 4  node2  local 0 of 2 '
 lines 1 '^rank 3 of 4  node2  local 1 of 2 '
 lines 1 '^all-reduced sum of the ranks: 6, as expected$'
 
-# A local rank is no remainder of the world rank: here ranks are dealt out one host after the other, and unevenly.
+# The local rank is not a remainder of the world rank: here, ranks are dealt to one host after the other, and unevenly.
 run 0 "three ranks and one, dealt out" mpi 3 1 --map-by node "$bin/hello_ranks" --devices cpu
 lines 1 '^4 ranks on 2 nodes'
 lines 1 '^rank 0 of 4  node1  local 0 of 3 '
@@ -33,11 +33,11 @@ lines 1 '^rank 1 of 4  node2  local 0 of 1 '
 lines 1 '^rank 2 of 4  node1  local 1 of 3 '
 lines 1 '^rank 3 of 4  node1  local 2 of 3 '
 
-# cpu:2 is asked for per node: right on the first host, wrong on the second.
+# cpu:2 is a number per node: it is right on the first host and wrong on the second.
 run 2 "cpu:2 with two ranks and one" mpi 2 1 "$bin/hello_ranks" --devices cpu:2
 lines 1 '^lockstep: error: .*cpu:2'
 
-# The program starts its ranks itself, with a host file, and says how.
+# The program itself starts its ranks, with a host file, and says how.
 printf '%s slots=2\n' node1 node2 > "$work/hostfile"
 run 0 "ranks that the program starts" on node1 env OMPI_MCA_plm_rsh_agent="$work/agent" PATH="$(dirname "$mpirun"):$PATH" \
   "$bin/hello_ranks" --devices cpu:2 --nodes 2 --hostfile "$work/hostfile"
@@ -45,7 +45,7 @@ lines 1 '^4 ranks on 2 nodes, '
 lines 1 '^started by itself: mpirun .*--hostfile'
 lines 1 '^rank 3 of 4  node2  local 1 of 2 '
 
-# The same numbers as on one host: what connects the ranks does not show.
+# Training gives the same numbers as on one host: they do not depend on what connects the ranks.
 train=("$bin/train_resnet" --devices cpu --model mlp --train-images 64 --test-images 32 --image-size 8 --batch-size 16
   --epochs 1 --log-every 1 --workers 0)
 losses() { sed -n 's/.*\("loss":[^,}]*\).*/\1/p' "$1/metrics.jsonl"; }
@@ -55,7 +55,7 @@ run 0 "training on one host" mpi 2 0 "${train[@]}" --out "$work/one"
 lines 1 '^  ranks      2 on 1 node,'
 run 0 "training with another seed" on node1 "${train[@]}" --out "$work/other" --seed 2
 losses "$work/two" > "$work/output"
-lines 5 '^"loss":[0-9.]+$'  # four steps and the epoch
+lines 5 '^"loss":[0-9.]+$'  # four steps and one epoch
 if [ "$(losses "$work/two")" = "$(losses "$work/one")" ]; then
   passed "  the losses are those of one host"
 else
@@ -67,7 +67,7 @@ else
   failed "  another seed gives the same losses: they say nothing"
 fi
 
-# Sums within a node, then between nodes, where ranks are twice as many as nodes.
+# If there are twice as many ranks as nodes, sums are made within a node and then between nodes.
 by_node='^  sums       in shared memory within a node, by MPI between 2 nodes$'
 flat='^  sums       by MPI over all ranks of 2 nodes$'
 run 0 "two ranks on each host train" mpi 2 2 "${train[@]}" --out "$work/even"
@@ -87,8 +87,8 @@ lines 1 "^  differs    options 'sums': checkpoint .*in shared memory within a no
 run 2 "a way that does not exist" mpi 2 2 -x LOCKSTEP_HOST_ALL_REDUCE=tree "$bin/hello_ranks" --devices cpu
 lines 1 "LOCKSTEP_HOST_ALL_REDUCE is 'tree', expected auto, mpi, shared or hierarchical"
 
-# A rank on the second host is killed, and the first host has lost its copies of the state: the job goes on from those of
-# the second one. Both wait while that happens.
+# A rank on the second host is killed, and the first host has lost its copies of the state: the job goes on from the
+# second host's copies. Both hosts wait while that happens.
 job=("$bin/train_resnet" "${train[@]:1}" --devices cpu:1 --nodes 2 --hostfile "$work/hostfile" --train-images 4800
   --log-every 100 --max-restarts 1)
 start() { on node1 env OMPI_MCA_plm_rsh_agent="$work/agent" PATH="$(dirname "$mpirun"):$PATH" "${job[@]}" "$@"; }
@@ -122,8 +122,8 @@ gone session_program
 gone orted
 [ "$gloo" = 1 ] || finish
 
-# without_mpi RANKS COMMAND...: so many ranks on each host, with torchrun's variables, or Lightning's where lightning=1. Its status is that of the first rank
-# in the order of ranks that did not end with 0.
+# without_mpi RANKS COMMAND...: starts RANKS ranks on each host, with torchrun's variables, or Lightning's if
+# lightning=1. Its status is the first one, in the order of ranks, that is not 0.
 port=29500
 without_mpi() {
   local each=$1 rank host node=0 pids=() status=0 own=() ended
@@ -156,9 +156,9 @@ lines 1 '^all-reduced sum of the ranks: 6, as expected$'
 lightning=1 run 0 "the same in Lightning's form" without_mpi 2 "$bin/hello_ranks" --devices cpu:2
 lines 1 '^4 ranks on 2 nodes, gloo'
 lines 1 '^rank 3 of 4  node2  local 1 of 2 '
-# Debian gives each host its own name at 127.0.1.1. Of two ranks gloo lets the one with the lower address wait for the
-# other: here the one on the second host calls.
-know() {  # know HOST LINE: its /etc/hosts is this line
+# Debian gives each host its own name at 127.0.1.1. Of two ranks, gloo lets the one with the lower address wait for the
+# other; here, the one on the second host calls.
+know() {  # know HOST LINE: replaces its /etc/hosts by this line
   on "$1" sh -c "echo '$2' > $work/private/hosts && mount --bind $work/private/hosts /etc/hosts"
 }
 for number in 1 2; do on node$number ip address add 192.168.11.$number/24 dev eth0; done

@@ -1,5 +1,5 @@
-// The rows of bench_allreduce and bench_copy that need GPUs or NCCL, on the stand-ins for CUDA and NCCL: ranks are
-// threads, each with a device.
+// Tests the rows of bench_allreduce and bench_copy that need GPUs or NCCL, on the stand-ins for CUDA and NCCL. The
+// ranks are threads, each with a device.
 
 #include <atomic>
 
@@ -19,9 +19,9 @@
 namespace lockstep::ops {
 namespace {
 
-std::atomic<int> products{0};  // products that the device has computed
+std::atomic<int> products{0};  // number of products that the device has computed
 
-/// A provider on the stand-in: the product of zeros is zero, so that it has nothing to write.
+/// A matmul provider that only counts its products. The operands are zeros, and so is their product: it need not write.
 class CountingPlan final : public MatmulPlan {
  public:
   CountingPlan(Device device, const MatmulDesc& desc) : MatmulPlan(device, desc) {}
@@ -30,14 +30,14 @@ class CountingPlan final : public MatmulPlan {
   [[nodiscard]] std::string choice() const override { return "counting"; }
   void run(Context& context, const TensorView&, const TensorView&, const TensorView&, const TensorView&,
            const TensorView&) const override {
-    cudaSetDevice(device().index);  // current device, as providers set it
+    cudaSetDevice(device().index);  // providers set the current device
     standin::launch(context.stream().cuda_handle(), [](std::span<const standin::DeviceMemory>) { ++products; });
   }
 };
 
 }  // namespace
 
-// The kernels floor itself is nvcc's and cannot be linked here.
+// Only nvcc can compile the real kernels, so this program defines what it needs of them.
 std::vector<std::string> matmul_choices(Context&, const MatmulDesc&) {
   return {"counting"};
 }
@@ -57,7 +57,7 @@ namespace {
 constexpr MeasureOptions kQuick{.target_seconds = 0, .min_iterations = 3, .max_iterations = 3};
 constexpr std::int64_t kMaxBytes = 4096;
 
-/// What a rank of bench_allreduce has: body(control, nccl, bench, stream).
+/// Calls body(control, nccl, bench, stream) on each rank, with the objects that a rank of bench_allreduce has.
 template <class Body>
 void run_benches(int size, Body&& body) {
   standin::reset({.devices = size, .bytes_per_device = std::size_t{1} << 26, .seed = 1});
@@ -95,7 +95,7 @@ TEST(CollectivesInAGraph, AreTheCollectives) {
                       EXPECT_EQ(line.samples.seconds.size(), 3U);
                       EXPECT_EQ(line.name, collective_name(nccl, stream, item, 1001));
                       EXPECT_NE(line.name.find(graph ? "/graph/" : "/stream/"), std::string::npos) << line.name;
-                      bench.check(item, 64);  // still right
+                      bench.check(item, 64);  // results are still right
                     }
                   }
                 });
@@ -128,7 +128,7 @@ TEST(Estimates, AreThoseOfNccl) {
         const bool messages = collective == Collective::send_recv || collective == Collective::all_to_all;
         EXPECT_NEAR(microseconds(collective), messages ? -1 : expected, 1e-4) << name_of(collective);
       }
-      bench.check({Collective::all_reduce}, kMaxBytes);  // and nothing is left over from them
+      bench.check({Collective::all_reduce}, kMaxBytes);  // earlier rows left nothing behind
     });
   }
 }
@@ -167,7 +167,7 @@ TEST(GpuLoad, AllReducesOverNcclEndOnAllRanksTogether) {
     const std::unique_ptr<Load> load = all_reduce_load(*nccl, context, 4096);
     EXPECT_GT(measure_beside(*control, *load, quick).slowdown, 0);
     load->start();
-    (void)load->stop();  // the ranks are still in step
+    (void)load->stop();  // works only if the ranks are still in step
   });
   EXPECT_EQ(standin::violations(), std::vector<std::string>{});
   EXPECT_EQ(standin::leaks(), std::vector<std::string>{});

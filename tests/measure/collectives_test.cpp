@@ -75,7 +75,7 @@ TEST(Collectives, EveryCaseIsRightForAnyNumberOfRanks) {
   }
 }
 
-/// Forgets the sum of rank 0: what check() is there to find.
+/// A communicator that forgets the sum of rank 0: check() must find it.
 class Forgetful final : public comm::WrappedCommunicator {
  public:
   using WrappedCommunicator::WrappedCommunicator;

@@ -73,9 +73,9 @@ TEST(CopyPaths, PayloadAndTraffic) {
     EXPECT_EQ(find(paths, name).payload_bytes(100), payload) << name;
     EXPECT_EQ(find(paths, name).traffic_bytes(100), traffic) << name;
   };
-  expect("host_to_host/pageable/one_way/memcpy", 100, 200);  // read and written
+  expect("host_to_host/pageable/one_way/memcpy", 100, 200);  // every byte is read and written
   expect("host_to_host/pageable/both_ways/copy", 200, 400);
-  expect("host_to_device/1/pinned/one_way/copy_engine", 100, 100);  // over the link once
+  expect("host_to_device/1/pinned/one_way/copy_engine", 100, 100);  // every byte crosses the link once
   expect("host_to_device/1/pinned/both_ways/copy_engine", 200, 200);
   expect("device_to_device/0/device/one_way/copy_engine", 100, 200);
   expect("peer/0_to_1/one_way/copy_engine", 100, 100);
@@ -103,7 +103,8 @@ TEST(CopyBench, GroupedPiecesAreTheSameBytes) {
     const std::unique_ptr<comm::Communicator> alone = comm::LocalGroup(1).communicator(0);
     for (const CopySize& size : {grouped, CopySize{1001, 7, false, true}, CopySize{1, 1, false, true}}) {
       EXPECT_NO_THROW(bench.check(size)) << size.bytes;
-      EXPECT_EQ(bench.measure(*alone, size, kQuick).samples.seconds.size(), 3U) << size.bytes;  // several places
+      // The measurement uses several places in memory.
+      EXPECT_EQ(bench.measure(*alone, size, kQuick).samples.seconds.size(), 3U) << size.bytes;
       EXPECT_NO_THROW(bench.check(size)) << size.bytes << ", after they were measured";
     }
     EXPECT_EQ(copy_name(path, grouped), "host_to_host/pageable/one_way/copy_worker/1048576/pieces:256/grouped");
@@ -118,7 +119,7 @@ TEST(CopyBench, GroupedPiecesAreTheSameBytes) {
 TEST(NumaPaths, EveryPairOfNodesWithProcessorsOfThisProcess) {
   const std::vector<NumaNode> machine{{0, ProcessorSet::parse("0-3")},
                                       {1, ProcessorSet::parse("4-7")},
-                                      {2, ProcessorSet::parse("")},  // memory alone
+                                      {2, ProcessorSet::parse("")},  // node with memory but no processors
                                       {5, ProcessorSet::parse("8-11")}};
   const std::vector<NumaNode> usable = usable_nodes(machine, ProcessorSet::parse("2-3,9"));
   ASSERT_EQ(usable.size(), 2U);
@@ -143,7 +144,7 @@ TEST(NumaPaths, CopyEveryByteAndBindNobodyElse) {
   const ProcessorSet mine = ProcessorSet::of_this_thread();
   const ProcessorSet first = ProcessorSet::parse(std::to_string(mine.numbers().front()));
   const ProcessorSet last = ProcessorSet::parse(std::to_string(mine.numbers().back()));
-  const std::vector<NumaNode> nodes{{0, first}, {1, last}};  // made up: one node has both
+  const std::vector<NumaNode> nodes{{0, first}, {1, last}};  // invented nodes: both processors may belong to one
   for (const CopyPath& path : numa_paths(nodes)) {
     CopyBench bench(path, 1 << 20, 2, 0);
     EXPECT_NO_THROW(bench.check({(1 << 20) - 5})) << path.name;

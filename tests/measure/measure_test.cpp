@@ -66,7 +66,7 @@ TEST(Measure, KeepsToTheNumberOfIterations) {
   const Samples samples = measure({.target_seconds = 0, .min_iterations = 7, .max_iterations = 9}, work);
   EXPECT_EQ(samples.seconds.size(), 7U);
   EXPECT_EQ(samples.calls, 1);
-  EXPECT_EQ(calls, 9);  // a warm-up, and one to see how long it takes
+  EXPECT_EQ(calls, 9);  // 7 samples, a warm-up, and one call that tells how long a call takes
   EXPECT_EQ(waits, 9);
   EXPECT_EQ(prepared, 9);
   EXPECT_EQ(measure({.target_seconds = 10, .min_iterations = 2, .max_iterations = 11}, work).seconds.size(), 11U);
@@ -98,9 +98,9 @@ TEST(Measure, MakesExactlyTheCallsThatAreAskedFor) {
   EXPECT_EQ(measure({.calls = 7}, count).seconds.size(), 7U);
   EXPECT_EQ(calls, 9);
   const Work sleep{[] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }};
-  // Several calls a value: all calls are shared out over the values.
+  // One value covers several calls: all 11 calls are divided among the values.
   const Samples samples = measure({.sample_seconds = 5e-3, .calls = 11}, sleep);
-  EXPECT_GE(samples.calls, 1);  // two to five, unless the machine is busy
+  EXPECT_GE(samples.calls, 1);  // two to five calls, unless the machine is busy
   EXPECT_EQ(static_cast<std::int64_t>(samples.seconds.size()), 11 / samples.calls);
   EXPECT_EQ(measure({.sample_seconds = 1, .calls = 1}, {[] {}}).seconds.size(), 1U) << "fewer than fill one value";
 }
@@ -151,7 +151,7 @@ TEST(Measure, RefusesWhatMakesNoSense) {
 
 TEST(Measure, MultiplyAddsOfAProcessor) {
   const double one = fma_flop_per_second(CpuContext({.threads = 1}), 0);
-  EXPECT_GT(one, 1e9);  // under a sanitizer, too
+  EXPECT_GT(one, 1e9);  // holds under a sanitizer, too
   EXPECT_LT(one, 1e12) << "no processor does that on one thread";
   EXPECT_GT(fma_flop_per_second(CpuContext({.threads = 2}), 0), 1e9);
 }

@@ -21,7 +21,7 @@
 
 namespace lockstep::testing {
 
-/// All built-in optimizers, so that a new one is in the tests of all.
+/// Returns all built-in optimizers, so that tests of all optimizers include a new one.
 inline std::vector<nn::OptimizerKind> optimizer_kinds() {
   std::vector<nn::OptimizerKind> kinds;
   for (const nn::RuleTraits& rule : nn::built_in_rules()) {
@@ -30,7 +30,7 @@ inline std::vector<nn::OptimizerKind> optimizer_kinds() {
   return kinds;
 }
 
-/// The model on numbers instead of u8 images.
+/// Returns the model with numbers as input instead of u8 images.
 inline nn::Model on_values(const nn::Model& model) {
   return model.input_kind() == nn::InputKind::images ? model.reading(nn::InputKind::values) : model;
 }
@@ -38,7 +38,7 @@ inline nn::Model on_values(const nn::Model& model) {
 /// A model with everything that one training or evaluation step needs, on float input drawn from a seed.
 class Net {
  public:
-  static constexpr double kLossScale = 1024;  ///< with PlanOptions::scaled_loss
+  static constexpr double kLossScale = 1024;  ///< loss scale with PlanOptions::scaled_loss
   Net(const nn::Model& model, nn::Mode mode, std::int64_t batch, DType dtype, int threads = 1,
       nn::PlanOptions options = {}, std::uint64_t seed = 7)
       : context_({.threads = threads}),
@@ -56,7 +56,7 @@ class Net {
     scalars_ = {.learning_rate = 0.1, .sample_weight = 1.0 / static_cast<double>(batch), .valid = batch, .epoch = 0};
   }
 
-  /// Normal input and target (padded channel zero), any tokens, labels i % 3 and sample ids i.
+  /// Fills the state: normal input and target (padded channel zero), any tokens, labels i % 3 and sample ids i.
   void fill_input(std::uint64_t seed) {
     Random random(seed, RandomUse::test);
     const TensorView& input = state_.view(nn::StateField::values);
@@ -75,7 +75,7 @@ class Net {
     std::iota(ids.begin(), ids.end(), std::int64_t{0});
   }
 
-  /// One run of the plan; the scaled loss: sum over valid samples times loss_scale.
+  /// Runs the plan once. Returns the scaled loss: the sum over valid samples times loss_scale.
   double run() {
     state_.set(context_, scalars_);
     plan_.run(context_);
@@ -114,10 +114,11 @@ class Net {
   nn::StepState::Scalars scalars_;
 };
 
-/// One run of the model in `mode` with memory shared as planned, and one with every tensor in memory of its own and
-/// nothing written over: the same bits of loss, gradients, running statistics and, where nobody writes over it, output.
-/// What a layer wrongly says of its memory (Layer::backward_reads_output(), PlanBuilder::may_overwrite_input(), the
-/// reuse of input_gradient(), what a call reads and writes) shows as a difference. options.recompute is of the first.
+/// Runs the model in `mode` twice: with memory shared as planned, and with separate memory for every tensor and nothing
+/// overwritten. True if loss, gradients, running statistics and an output that no layer overwrites have the same bits.
+/// A wrong statement of a layer on its memory (Layer::backward_reads_output(), PlanBuilder::may_overwrite_input(), the
+/// reuse of input_gradient(), the tensors that a call reads and writes) shows as a difference. options.recompute
+/// applies to the first run.
 inline ::testing::AssertionResult sharing_memory_changes_nothing(const nn::Model& model, nn::Mode mode,
                                                                  std::int64_t batch, DType dtype,
                                                                  nn::PlanOptions options = {}) {
@@ -144,7 +145,7 @@ inline ::testing::AssertionResult sharing_memory_changes_nothing(const nn::Model
   return ::testing::AssertionSuccess();
 }
 
-/// A Net for tests of layers: what the layers of its model say of their memory is checked, in evaluation too.
+/// A Net for tests of layers. Checks what the layers of its model state about their memory, in evaluation, too.
 class CheckedNet : public Net {
  public:
   CheckedNet(const nn::Model& model, nn::Mode mode, std::int64_t batch, DType dtype, int threads = 1,
@@ -160,9 +161,9 @@ class CheckedNet : public Net {
   }
 };
 
-/// gradient_error() over the parameters that train, up to `samples` elements of each; `scale` multiplies the analytic
-/// gradient (the negative control). `cancelled`: a parameter that a batch norm behind it makes ineffective; what there
-/// is of its gradient is rounding.
+/// Returns gradient_error() over the parameters that train, up to `samples` elements of each. `scale` multiplies the
+/// analytic gradient (the negative control). `cancelled`: a parameter that a later batch norm makes ineffective, so
+/// that its gradient is rounding only.
 inline double parameter_gradient_error(Net& net, int samples, double scale = 1, const std::string& cancelled = "") {
   net.run();
   nn::ParameterSet& set = net.parameters();

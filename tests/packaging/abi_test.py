@@ -46,7 +46,7 @@ def dump(name, compiler, change=None):
     (here / "all.c").write_text("#include <lockstep/lockstep_dlpack.h>\n" + bodies)
     library = here / "liblockstep.so"
     run(compiler, "-w", "-std=gnu2x", "-g", "-fPIC", "-shared", "-Wl,-soname,liblockstep.so.0", "-Iinclude", "all.c",
-        "-o", library.name, folder=here)  # no folder of this machine in the dump
+        "-o", library.name, folder=here)  # leaves folders of this machine out of the dump
     out = here / "dump.abi"
     run("abidw", "--headers-dir", "include", "--drop-private-types", "--no-show-locs", "--no-corpus-path",
         "--no-comp-dir-path", "--out-file", out.name, library.name, folder=here)
@@ -72,7 +72,7 @@ for compiler in compilers[1:]:
     if run("abidiff", stored, other, good=differ).returncode != 0:
         sys.exit(f"{compiler} makes another interface of the same headers")
 
-# Changes that must be found.
+# Planted changes, which the check must find.
 planted = {
     "wider_field": lambda text: text.replace("int32_t ndim;", "int64_t ndim;", 1),
     "fields_swapped": lambda text: text.replace("double beta2;", "float beta1;", 1).replace("double beta1;", "double beta2;", 1),

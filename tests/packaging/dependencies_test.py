@@ -33,7 +33,7 @@ for entry in entries:
         expect(re.search(rf"(?<![\w+-]){re.escape(package)}(?![\w+-])", install), f"install-deps.sh lacks {package}")
     if entry["needed_by"].startswith("LOCKSTEP_"):
         expect(entry["needed_by"].removeprefix("LOCKSTEP_") in options, f"{entry['needed_by']} is no option")
-    if spack in ("gcc", "llvm"):  # conflicts of the recipe
+    if spack in ("gcc", "llvm"):  # compilers, which are conflicts of the recipe
         compiler = {"gcc": "gcc", "llvm": "clang"}[spack]
         conflict = f"%{compiler}@:{int(minimum) - 1}"
         expect((conflict, "") in recipe.conflicts, f"package.py lacks conflicts('{conflict}')")
@@ -46,7 +46,7 @@ listed = {entry["spack"] for entry in entries}
 for name in recipe.depends:
     expect(name in listed | {"c", "cxx"}, f"dependencies.json lacks {name} of package.py")
 for package in re.findall(r"\b(?:lib[a-z0-9+-]+-dev|nlohmann-json3-dev)\b", install):
-    mpich_or_openmp = package in ("libomp-14-dev", "libmpich-dev")  # other makes of what is listed
+    mpich_or_openmp = package in ("libomp-14-dev", "libmpich-dev")  # alternatives to listed packages
     expect(mpich_or_openmp or any(package in entry["debian"] for entry in entries), f"dependencies.json lacks {package}")
 found = set(re.findall(r"lockstep_need\((\w+)", options)) - {"package", "PACKAGE"}
 known = {"ZLIB", "nlohmann_json", "CLI11", "tomlplusplus", "GTest"}

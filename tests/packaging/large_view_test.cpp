@@ -1,4 +1,5 @@
-// Views whose elements lie further apart than 32 bits count: memory that the system gives only where it is touched.
+// Tests views whose elements lie further apart than a 32-bit number can say. The system backs only the pages that are
+// touched, so they need little memory.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -11,9 +12,9 @@
 namespace {
 
 constexpr std::int64_t kRows = 3;
-constexpr std::int64_t kStep = (std::int64_t{1} << 31) + 5;  // elements
+constexpr std::int64_t kStep = (std::int64_t{1} << 31) + 5;  // step between rows, in elements
 
-/// Room for kRows rows of a type, kStep apart.
+/// Memory for kRows rows of elements of type T, kStep elements apart.
 template <class T>
 struct Far {
   static constexpr std::size_t bytes = (kRows * kStep + 8) * sizeof(T);
@@ -64,7 +65,7 @@ TEST(LargeViews, RowsBeyond32BitsAreReadAndWrittenWhereTheyLie) {
   for (std::int64_t row = 0; row < kRows; ++row) {
     const double expected = static_cast<double>(row + 1) + 10 * static_cast<double>(7 - row) + 0.5;
     EXPECT_EQ(out.data[row * kStep], static_cast<float>(expected)) << row;
-    EXPECT_EQ(out.data[row * kStep + 1], 0) << row;  // not a part of the view
+    EXPECT_EQ(out.data[row * kStep + 1], 0) << row;  // this element is outside the view
   }
   EXPECT_EQ(lockstep_model_destroy(model), LOCKSTEP_OK);
   EXPECT_EQ(lockstep_context_destroy(context), LOCKSTEP_OK);

@@ -1,5 +1,5 @@
-// The C interface on a processor that the library was not built for. The processor is put in the place of this
-// machine's: the definition here comes before the archive's.
+// Tests the C interface on a processor that the library was not built for. This file defines ask_processor(); the
+// linker takes it instead of the archive's, so the library sees that processor.
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -13,7 +13,7 @@
 
 namespace lockstep {
 
-/// The oldest x86-64 has none of the sets that CPUID's later bits tell of.
+/// Answers as the oldest x86-64 does, which has none of the instruction sets that CPUID's later bits report.
 CpuidAnswers ask_processor() noexcept {
   return {};
 }
@@ -24,7 +24,7 @@ namespace {
 
 TEST(Processor, ThatTheLibraryWasNotBuiltForIsRefusedByName) {
   lockstep_context context = nullptr;
-  if (std::strlen(LOCKSTEP_INSTRUCTION_SETS) == 0) {  // LOCKSTEP_CPU_ARCH="": built for this one too
+  if (std::strlen(LOCKSTEP_INSTRUCTION_SETS) == 0) {  // LOCKSTEP_CPU_ARCH="": the build supports this processor, too
     ASSERT_EQ(lockstep_context_create(nullptr, &context), LOCKSTEP_OK) << lockstep_last_error();
     EXPECT_EQ(lockstep_context_destroy(context), LOCKSTEP_OK);
     return;
@@ -39,7 +39,7 @@ TEST(Processor, ThatTheLibraryWasNotBuiltForIsRefusedByName) {
   }
   EXPECT_NE(text.find(": this processor lacks " + all + ";"), std::string::npos) << text;
   EXPECT_THROW(lockstep::CpuContext(), lockstep::UnsupportedError);
-  // Again: the answer stays, and calls that need no processor go on.
+  // A second call gives the same answer, and calls that need no processor still work.
   EXPECT_EQ(lockstep_context_create(nullptr, &context), LOCKSTEP_ERR_UNSUPPORTED);
   EXPECT_EQ(lockstep_version(), static_cast<std::uint32_t>(LOCKSTEP_VERSION));
 }

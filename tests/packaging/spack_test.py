@@ -48,14 +48,13 @@ for bits in itertools.product((False, True), repeat=len(truth)):
         option = "BUILD_SHARED_LIBS" if name == "shared" else f"LOCKSTEP_{name.upper()}"
         expect(options.get(option) == ("ON" if values[name] else "OFF"), f"{values}: {option} is {options.get(option)}")
     expect((options.get("LOCKSTEP_CUDA_ARCHITECTURES") == "80;90") == values["cuda"], f"{values}: architectures {options}")
-    # None is left to what lies about on the machine.
-    # libtorch is looked for by a benchmark alone, and the recipe builds none.
+    # Checks that the recipe leaves no option to what the machine happens to have.
     automatic = {name for name, value in cache.items() if name.startswith("LOCKSTEP_") and value == "AUTO"
                  and name != "LOCKSTEP_TORCH"}
     expect(automatic <= set(options), f"{values}: {sorted(automatic - set(options))} are left to AUTO")
 expect(choices >= 20, f"{choices} choices of variants")
 
-# What a wrong recipe looks like.
+# Checks that a wrong recipe is found.
 try:
     recipe.package.cmake_args = lambda me: [me.define_from_variant("LOCKSTEP_MPI", "mpl")]
     recipe.arguments(dict.fromkeys(recipe.variants, False))
@@ -64,7 +63,7 @@ except ValueError:
     pass
 recipe = Recipe(source / "packaging/spack/package.py")
 
-# The parts that this build has, without CUDA; archives alone.
+# Configures a build with the parts that this build has, without CUDA, as archives alone.
 here = build / "tests/packaging/spack"
 shutil.rmtree(here, ignore_errors=True)
 has = json.loads(sys.argv[6])

@@ -33,7 +33,7 @@ for policy, _, how, proof in rows:
         if not (source / "docs" / target).exists():
             failures.append(f"{policy}: there is no {target}")
 
-# R7, M5: the files themselves. The licence is the one that is claimed.
+# R7, M5: the files exist, and the licence is the one that is claimed.
 for name, text in {"README.md": "# lockstep", "LICENSE": "Apache License", "CHANGELOG.md": "## [Unreleased]",
                    "SUPPORT.md": "lockstep", "CITATION.cff": "cff-version: 1.2.0"}.items():
     file = source / name
@@ -49,7 +49,7 @@ if citation.get("version", "").strip('"') != version:
 if "authors:\n  - " not in (source / "CITATION.cff").read_text():
     failures.append("CITATION.cff names no authors")
 
-# A page that has rotted is found out.
+# Checks that an outdated page is found.
 if missing_tests("`packaging.nothing_of_this_name`", tests)[1] != ["packaging.nothing_of_this_name"]:
     failures.append("a test that does not exist was taken for one")
 

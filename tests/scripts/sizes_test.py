@@ -39,7 +39,7 @@ def limit(line, kind, name, lines, file="comm/a.cpp"):
     return f"{file}:{line}: {kind} {name} has {lines} lines, expected at most {80 if kind == 'function' else 400}"
 
 
-# The limits, to the line.
+# Checks the limits, to the line.
 expect("80 lines", check({"comm/a.cpp": "void f() " + body(80)}),
        (0, [], "sizes: 0 exceptions, 0 functions and classes still to be divided\n"))
 expect("81 lines", check({"comm/a.cpp": "void f() " + body(81)})[:2], (1, [limit(1, "function", "f", 81)]))
@@ -48,7 +48,7 @@ expect("400 lines", faults("struct A {\n" + members + "};\n"), [])
 expect("401 lines", faults("struct A {\n" + members + "  int b;\n};\n"), [limit(1, "class", "A", 401)])
 expect("not these floors", check({"tests/a.cpp": "void f() " + body(81), "comm/a.py": "{"})[:2], (0, []))
 
-# What a function is.
+# Checks what counts as a function.
 for head, name in [("template <class T, int N = (3 > 2)>\nauto f(T&& t, Options o = {.a = {1}}) -> std::vector<T> ", "f"),
                    ("A::A(int a, B b = {}) : a_{a}, b_(std::move(b)), c_{[] { return 1; }()} ", "A::A"),
                    ("bool operator==(const A& a, const A& b) ", "operator=="),
@@ -63,14 +63,14 @@ for text in ["__global__ void kernel() " + body(81), "template <class T>\n__devi
              "const auto a = f({\n" + "  1,\n" * 100 + "});\n"]:
     expect(text[:40], faults(text), [])
 
-# A class of a source counts its members that are defined outside of its braces; one of a header does not.
+# A class in a source file includes its members that are defined outside of its braces; a class in a header does not.
 inside = "struct A::Impl {\n" + "  int a;\n" * 300 + "};\n"
 outside = "".join(f"int A::Impl::f{i}(int a) const {body(70)}\n" for i in range(2))
 expect("source", faults(inside + outside), [limit(1, "class", "A::Impl", 302 + 140)])
 expect("header", faults(inside + outside, "comm/a.hpp"), [])
 expect("other class", faults(inside + outside.replace("A::Impl", "A")), [])
 
-# Exceptions.
+# Checks exceptions.
 long = "void f() " + body(81)
 expect("listed", faults(long, exceptions="# why\ncomm/a.cpp f since\n"), [])
 expect("not needed", faults("", exceptions="comm/a.cpp f since\n"), ["scripts/size_exceptions: comm/a.cpp f is not needed"])
@@ -83,6 +83,6 @@ expect("eleven", faults(many, exceptions="".join(f"comm/a.cpp f{i} since\n" for 
        ["scripts/size_exceptions has 11 exceptions, expected at most 10"])
 expect("no reason", faults(long, exceptions="comm/a.cpp f\n"), ["scripts/size_exceptions: comm/a.cpp f has no reason"])
 
-# Braces that do not pair are no sizes.
+# Checks that braces that do not pair are an error, not a size.
 expect("open", faults("void f() {\n"), ["comm/a.cpp: line 1 opens a brace that nothing closes"])
 expect("closed", faults("void f() {}\n}\n"), ["comm/a.cpp: line 2 closes a brace that nothing opens"])

@@ -12,8 +12,8 @@
 
 namespace lockstep::testing {
 
-/// Runs f in a child process, whose exit code is f's result, or 254 when f throws. No destructors of the parent's
-/// objects run in the child.
+/// Starts a child process that runs f. Its exit code is f's result, or 254 when f throws. No destructors of the
+/// parent's objects run in the child.
 template <class F>
 [[nodiscard]] pid_t start_child(F&& f) {
   std::fflush(nullptr);
@@ -30,7 +30,7 @@ template <class F>
   return child;
 }
 
-/// The exit code of a child once it has ended, or minus the signal that ended it.
+/// Waits for a child. Returns its exit code, or minus the signal that ended it.
 [[nodiscard]] inline int end_of(pid_t child) {
   int status = 0;
   EXPECT_EQ(::waitpid(child, &status, 0), child);

@@ -18,7 +18,7 @@ double relative_error(const TensorView& out, const TensorView& ref) {
     if (std::isfinite(a[i]) && std::isfinite(b[i])) {
       difference += (a[i] - b[i]) * (a[i] - b[i]);
       norm += b[i] * b[i];
-    } else if (!(a[i] == b[i])) {  // two equal infinities are no difference
+    } else if (!(a[i] == b[i])) {  // two equal infinities do not count as a difference
       return std::numeric_limits<double>::infinity();
     }
   }

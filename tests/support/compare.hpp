@@ -8,17 +8,17 @@
 
 namespace lockstep::testing {
 
-/// ||out - ref|| / ||ref|| (Euclidean norms in double) of host views of any types and strides; ||out|| when ref is all
-/// zero. Infinity when either holds a NaN, or an infinity that the other does not have at the same place. ShapeError
-/// when the shapes differ.
+/// Returns ||out - ref|| / ||ref|| (Euclidean norms in double) of host views of any types and strides; ||out|| when ref
+/// is all zero. Infinity when one of them holds a NaN, or an infinity that the other does not have at the same place.
+/// Throws ShapeError when the shapes differ.
 [[nodiscard]] double relative_error(const TensorView& out, const TensorView& ref);
 
-/// For EXPECT_TRUE, and for EXPECT_FALSE in negative controls.
+/// True if relative_error() is at most `tolerance`. For EXPECT_TRUE, and for EXPECT_FALSE in negative controls.
 [[nodiscard]] ::testing::AssertionResult is_close(const TensorView& out, const TensorView& ref, double tolerance);
-/// Same shape, type and bits (so NaN equals a NaN of the same bits, and -0 differs from 0).
+/// True if shape, type and bits are equal (so NaN equals a NaN of the same bits, and -0 differs from 0).
 [[nodiscard]] ::testing::AssertionResult has_same_bits(const TensorView& a, const TensorView& b);
 
-/// EXPECT_TRUE(is_close(..)) that names the caller's line.
+/// Expects is_close(); a failure names the caller's line.
 void expect_close(const TensorView& out, const TensorView& ref, double tolerance, std::string_view what = {},
                   const char* file = __builtin_FILE(), int line = __builtin_LINE());
 void expect_same_bits(const TensorView& a, const TensorView& b, std::string_view what = {},

@@ -14,11 +14,11 @@
 
 namespace lockstep::testing {
 
-/// Tensors of more elements than this have indices beyond 32 bits. On the emulation of a GPU it is a small number:
-/// there the same tests show that they themselves are right.
+/// Tensors of more elements than this have indices beyond 32 bits. On the emulation of a GPU it is a small number,
+/// which only tests the tests themselves.
 extern const std::int64_t kLarge;
 
-/// Fixture of tests that run kernels on a GPU, or on the emulation of one: both contexts are there.
+/// Fixture of tests that run kernels on a GPU, or on the emulation of a GPU. Both contexts, host and GPU, exist.
 class CudaTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -30,7 +30,7 @@ class CudaTest : public ::testing::Test {
   [[nodiscard]] CpuContext& cpu() { return cpu_; }
   [[nodiscard]] CudaContext& cuda() { return *cuda_; }
 
-  /// The elements of a contiguous view of the GPU.
+  /// Returns the elements of a contiguous view of the GPU.
   [[nodiscard]] std::vector<double> fetch(const TensorView& view) {
     const Tensor host = Tensor::empty(cpu_, view.shape, view.dtype);
     copy(cuda(), view, host);

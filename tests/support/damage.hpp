@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-/// Damaged copies of a file's bytes, one after the other, until `look` has failed.
+/// Calls `look` with damaged copies of a file's bytes, one after the other, until `look` has failed.
 namespace lockstep::testing {
 
 inline void for_each_flipped_bit(const std::string& good, const std::function<void(const std::string& bytes)>& look) {
@@ -21,7 +21,8 @@ inline void for_each_flipped_bit(const std::string& good, const std::function<vo
   }
 }
 
-/// Cut at every length, and longer ones: by zeros, and by its own beginning.
+/// Calls `look` with the bytes cut at every length, and with longer copies: followed by zeros, and by their own
+/// beginning.
 inline void for_each_other_length(const std::string& good, const std::function<void(const std::string& bytes)>& look) {
   for (std::size_t size = 0; size < good.size(); ++size) {
     look(good.substr(0, size));

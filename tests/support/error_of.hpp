@@ -11,7 +11,7 @@
 
 namespace lockstep::testing {
 
-/// The text of the E that f throws, on one line; a test failure and "" when it throws none.
+/// Returns the text of the E that f throws, on one line. If f throws no E, the test fails and the text is "".
 template <class E, class F>
 std::string error_of(F&& f, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   try {
@@ -40,7 +40,7 @@ struct Texts {
   std::vector<std::string> all;
 };
 
-/// EXPECTs that the text holds all of the parts.
+/// Expects that the text holds all of the parts.
 inline void expect_holds(const std::string& text, const Texts& parts, const char* file = __builtin_FILE(),
                          int line = __builtin_LINE()) {
   for (const std::string& part : parts.all) {
@@ -49,7 +49,7 @@ inline void expect_holds(const std::string& text, const Texts& parts, const char
     }
   }
 }
-/// EXPECTs that the text holds none of the parts.
+/// Expects that the text holds none of the parts.
 inline void expect_lacks(const std::string& text, const Texts& parts, const char* file = __builtin_FILE(),
                          int line = __builtin_LINE()) {
   for (const std::string& part : parts.all) {
@@ -59,7 +59,7 @@ inline void expect_lacks(const std::string& text, const Texts& parts, const char
   }
 }
 
-/// EXPECT that f throws an E whose text holds all parts.
+/// Expects that f throws an E whose text holds all parts.
 template <class E, class F>
 void expect_error(F&& f, const std::vector<std::string>& parts, const char* file = __builtin_FILE(),
                   int line = __builtin_LINE()) {
@@ -69,7 +69,8 @@ void expect_error(F&& f, const std::vector<std::string>& parts, const char* file
   }
 }
 
-/// `given` with one member changed: with(view, &TensorView::device, Device::cuda(0)), for calls that must refuse it.
+/// Returns `given` with one member changed: with(view, &TensorView::device, Device::cuda(0)), for calls that must
+/// refuse it.
 template <class T, class Member>
 [[nodiscard]] T with(std::type_identity_t<T> given, Member T::*member, const std::type_identity_t<Member>& value) {
   given.*member = value;

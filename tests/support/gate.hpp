@@ -4,7 +4,7 @@
 
 namespace lockstep::testing {
 
-/// A task that blocks its stream until open(). Opened by the destructor too, so that a failing test ends.
+/// A task that blocks its stream until open(). The destructor opens it, too, so that a failing test ends.
 class Gate {
  public:
   Gate() = default;

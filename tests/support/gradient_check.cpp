@@ -12,7 +12,7 @@
 namespace lockstep::testing {
 namespace {
 
-/// `count` different indices below size, or all of them.
+/// Returns `count` different indices below `size`, or all of them.
 std::vector<std::size_t> sample(std::size_t size, std::size_t count, std::uint64_t seed) {
   std::vector<std::size_t> indices(size);
   std::iota(indices.begin(), indices.end(), std::size_t{0});
@@ -42,7 +42,8 @@ double tensor_error(const std::function<double()>& function, const GradientPair&
     const double below = x[i] = kept - step;
     const double f_below = function();
     x[i] = kept;
-    const double numeric = (f_above - f_below) / (above - below);  // the step that rounding really made
+    // above - below is the step that rounding really made.
+    const double numeric = (f_above - f_below) / (above - below);
     difference += (analytic[i] - numeric) * (analytic[i] - numeric);
     norm += numeric * numeric;
   }

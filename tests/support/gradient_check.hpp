@@ -19,17 +19,16 @@ struct GradientPair {
 };
 
 /// Compares analytic gradients with central differences of `function`, which evaluates the scalar from the current
-/// values of all tensors. Step h * max(1, |x|). Tensors with more than max_elements are sampled (elements drawn with
-/// `seed`). Returns the worst over the tensors of ||analytic - numeric|| / ||numeric|| (||analytic|| when the numeric
-/// gradient is all zero); infinity on NaN. So a test asserts
-///   EXPECT_LE(gradient_error(f, pairs), 1e-7)
-/// and, with one gradient perturbed, EXPECT_GT(gradient_error(f, perturbed), 1e-3) as negative control. f64 with
-/// h = 1e-5 reaches about 1e-9 on smooth functions; keep values away from kinks by more than h.
+/// values of all tensors. The step is h * max(1, |x|). Of tensors with more than max_elements only some elements are
+/// compared, drawn with `seed`. Returns the largest ||analytic - numeric|| / ||numeric|| of a tensor (||analytic|| when
+/// the numeric gradient is all zero); infinity on NaN. A test expects gradient_error(f, pairs) <= 1e-7 and, as negative
+/// control with one gradient perturbed, > 1e-3. f64 with h = 1e-5 reaches about 1e-9 on smooth functions; keep values
+/// away from kinks by more than h.
 [[nodiscard]] double gradient_error(const std::function<double()>& function, std::span<const GradientPair> tensors,
                                     double h = 1e-5, std::int64_t max_elements = 200, std::uint64_t seed = 1);
 
-/// sum_i weights_i * out_i: turns a tensor into a scalar whose gradient with respect to out is `weights`. Host, any
-/// types.
+/// Returns sum_i weights_i * out_i. This turns a tensor into a scalar whose gradient with respect to `out` is
+/// `weights`. Host, any types.
 [[nodiscard]] double weighted_sum(const TensorView& out, const TensorView& weights);
 
 }  // namespace lockstep::testing

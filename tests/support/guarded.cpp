@@ -59,9 +59,9 @@ void from_repeated(const std::vector<double>& values, const TensorView& view) {
   });
 }
 
-constexpr std::int64_t kPeriod = 1000003;  // a prime: rows of a large tensor still differ
+constexpr std::int64_t kPeriod = 1000003;  // a prime, so that rows of a large tensor still differ
 
-/// As many drawn values as the view has elements, but at most a period of them.
+/// Fills the view with drawn values: as many as it has elements, but at most kPeriod, which then repeat.
 template <class Draw>
 void fill_drawn(const TensorView& view, Draw&& draw) {
   std::vector<double> list(static_cast<std::size_t>(std::min(view.numel(), kPeriod)));

@@ -12,20 +12,20 @@
 
 namespace lockstep::testing {
 
-/// All elements of a host view as doubles, row-major. Any type, any strides.
+/// Returns all elements of a host view as doubles, row-major. Any type, any strides.
 [[nodiscard]] std::vector<double> to_doubles(const TensorView& view);
 /// Writes values (row-major) into a host view, converted to its type. Any type, any strides.
 void from_doubles(const std::vector<double>& values, const TensorView& view);
 
 class GuardedTensor;
-/// How a tensor starts. Empty: poisoned.
+/// Sets the first values of a tensor. Empty: the tensor is poisoned.
 using Generator = std::function<void(GuardedTensor&)>;
 
 /// A contiguous host tensor for tests: poisoned content (every byte 0xff: NaN in floating types, -1 or the maximum in
-/// integers) between guard bytes, so that a write past either end and an element never written both show.
+/// integers) between guard bytes. A write past either end shows, and so does an element that was never written.
 class GuardedTensor {
  public:
-  static constexpr std::size_t kGuardBytes = 256;  ///< on each side; the upper guard follows the last element directly
+  static constexpr std::size_t kGuardBytes = 256;  ///< bytes on each side; the upper guard touches the last element
 
   GuardedTensor(const Shape& shape, DType dtype);
   GuardedTensor(const Shape& shape, DType dtype, const Generator& start) : GuardedTensor(shape, dtype) { start(*this); }
@@ -40,14 +40,15 @@ class GuardedTensor {
     return view_.span<T>();
   }
   [[nodiscard]] std::vector<double> values() const { return to_doubles(view_); }
-  /// The whole allocation, guards included: what a comparison on another device sends there and back.
+  /// Returns the whole allocation, guards included. A comparison on another device sends it there and back.
   [[nodiscard]] std::span<std::byte> image() const { return {image_.get(), bytes_}; }
 
-  /// Empty when both guards are intact, else a text that says which byte was written.
+  /// Returns an empty text when both guards are intact, otherwise a text that says which byte was written.
   [[nodiscard]] std::string check() const;
 
   GuardedTensor& poison();
-  // Drawn from lockstep::Random; repeat after 1000003 elements, so that large tensors are quick to make.
+  // The values are drawn from lockstep::Random and repeat after 1000003 elements, so that large tensors are quick to
+  // make.
   GuardedTensor& normal(std::uint64_t seed, double scale = 1, double mean = 0);
   GuardedTensor& uniform(std::uint64_t seed, double low = 0, double high = 1);       ///< [low, high)
   GuardedTensor& integers(std::uint64_t seed, std::int64_t low, std::int64_t high);  ///< low..high, both included
@@ -79,7 +80,7 @@ inline Generator values(std::vector<double> list) {
   return [list = std::move(list)](GuardedTensor& t) { t.assign(list); };
 }
 
-/// `start`, then f of each value.
+/// Returns a start that runs `start`, then replaces each value by f(value).
 inline Generator mapped(const Generator& start, const std::function<double(double)>& f) {
   return [=](GuardedTensor& t) {
     start(t);

@@ -1,2 +1,2 @@
-// Nothing: headers that tests share are precompiled for a program, and this is it (LOCKSTEP_PRECOMPILED).
+// This program does nothing. The headers that tests share are precompiled for it (LOCKSTEP_PRECOMPILED).
 int main() {}

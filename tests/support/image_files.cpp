@@ -118,7 +118,8 @@ std::string exif(int orientation, bool big_endian) {
     }
     return text;
   };
-  // Byte order, place of the entries, their number, one entry (tag, type, count, value), no more entries.
+  // In order: byte order, place of the entries, their number, one entry (tag, type, count, value), and no further
+  // entries.
   return (big_endian ? "MM" : "II") + number(42, 2) + number(8, 4) + number(1, 2) + number(0x0112, 2) + number(3, 2) +
          number(1, 4) + number(static_cast<unsigned>(orientation), 2) + number(0, 2) + number(0, 4);
 }

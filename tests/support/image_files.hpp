@@ -5,10 +5,11 @@
 #include <string>
 #include <vector>
 
-/// Writes JPEG and PNG files for tests, by the libraries that read them.
+/// Writes JPEG and PNG files for tests, with the libraries that also read them.
 namespace lockstep::testing {
 
-/// (height, width, channels), 8 bits; of a PNG with bits = 16 two bytes a value, the higher one first.
+/// An image of shape (height, width, channels) with 8 bits a value. For a PNG with bits = 16: two bytes a value, the
+/// higher byte first.
 struct Pixels {
   std::int64_t width = 0;
   std::int64_t height = 0;
@@ -16,32 +17,32 @@ struct Pixels {
   std::vector<std::uint8_t> values{};
 };
 
-/// `value` of row, column and channel.
+/// Returns the image whose values are value(row, column, channel).
 [[nodiscard]] Pixels pixels(std::int64_t width, std::int64_t height, int channels,
                             const std::function<int(std::int64_t, std::int64_t, int)>& value);
 
 struct JpegOptions {
   int quality = 100;
-  bool half_colours = false;  ///< 4:2:0, else 4:4:4
-  int rows_of_luma = 1;       ///< without half_colours: to one of chroma, 1 to 4
-  bool arithmetic = false;    ///< codes; else Huffman's
+  bool half_colours = false;  ///< true: 4:2:0 (colours at half the resolution); false: 4:4:4
+  int rows_of_luma = 1;       ///< without half_colours: rows of luma for each row of chroma, 1 to 4
+  bool arithmetic = false;    ///< true: arithmetic codes; false: Huffman codes
   bool progressive = false;
   bool scan_a_channel = false;  ///< three scans that are not progressive
   std::string exif{};           ///< TIFF data; empty: none
 };
-/// One channel: grey. Three: RGB, stored as YCbCr. Four: CMYK as given, with Adobe's marker.
+/// Returns a JPEG file. One channel: grey. Three: RGB, stored as YCbCr. Four: CMYK as given, with Adobe's marker.
 [[nodiscard]] std::string jpeg(const Pixels& pixels, const JpegOptions& options = {});
 
 struct PngOptions {
-  int bits = 8;  ///< bits of a value; below 8 one byte a value is packed here
+  int bits = 8;  ///< bits of a value; fewer than 8: the values, one per byte, are packed
   bool interlaced = false;
-  std::vector<std::uint8_t> palette{};  ///< RGB of the numbers that the one channel holds
+  std::vector<std::uint8_t> palette{};  ///< RGB colours of the one channel's numbers; empty: no palette
   std::string exif{};
 };
-/// One channel: grey. Two, four: the last is alpha.
+/// Returns a PNG file. One channel: grey. Two or four channels: the last is alpha.
 [[nodiscard]] std::string png(const Pixels& pixels, const PngOptions& options = {});
 
-/// TIFF data with an orientation alone.
+/// Returns TIFF data that holds only an orientation.
 [[nodiscard]] std::string exif(int orientation, bool big_endian = false);
 
 }  // namespace lockstep::testing

@@ -1,5 +1,5 @@
 // The main function of tests. --file=NAME runs the tests of NAME_test.cpp, for programs of several files
-// (lockstep_add_test_room); a filter of GoogleTest's counts in its place.
+// (lockstep_add_test_room). A filter of GoogleTest takes precedence.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -9,8 +9,8 @@
 
 namespace {
 
-/// The tests that `file` holds, as a filter. Empty, after a message, where `file` holds none, where a test belongs to
-/// no *_test.cpp, which no entry of ctest would run, or where two tests have one name.
+/// Returns a filter with the tests that `file` holds. Empty, after a message, if `file` holds none, if a test belongs
+/// to no *_test.cpp (no entry of ctest would run it), or if two tests have one name.
 std::string tests_of(const std::string& file) {
   const std::string end = "/" + file + "_test.cpp";
   std::string filter;
@@ -40,7 +40,7 @@ std::string tests_of(const std::string& file) {
 
 }  // namespace
 
-// Weak: a test with a main function of its own may take this file for one of the templates in it.
+// Weak: a test with its own main function may link this file for one of the templates in it.
 [[gnu::weak]] int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   constexpr std::string_view option = "--file=";

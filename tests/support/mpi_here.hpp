@@ -11,9 +11,9 @@
 
 namespace lockstep::testing {
 
-/// MPI for programs with a Session that run_here() calls. MPI starts and ends once in a process, so a Session of the
-/// test program lives longer than theirs. Variables that MPI sets for itself are taken back: this process starts other
-/// jobs, too.
+/// Starts MPI for programs with a Session that run_here() calls. MPI starts and ends once in a process, so a Session of
+/// the test program outlives the Sessions of the programs. Variables that MPI sets for itself are removed, because this
+/// process also starts other jobs.
 class MpiHere : public ::testing::Environment {
  public:
   void SetUp() override {

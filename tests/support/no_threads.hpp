@@ -6,7 +6,7 @@
 
 namespace lockstep::testing {
 
-/// While one lives, the system refuses every new thread: the stack is to be larger than all addresses.
+/// While a NoThreads lives, the system refuses every new thread: the default stack is larger than the address space.
 class NoThreads {
  public:
   NoThreads() {

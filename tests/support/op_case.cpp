@@ -41,7 +41,8 @@ double bytes_of(const OpCase& item) {
 }
 
 double rounding_of(DType dtype) {
-  // Rounding to nearest is off by at most half a unit in the last place: 2^-9 and 2^-12. Twice that is allowed.
+  // Rounding to nearest is off by at most half a unit in the last place: 2^-9 for bf16, 2^-12 for f16. Twice that is
+  // allowed.
   return dtype == DType::bf16 ? 1.0 / 256 : dtype == DType::f16 ? 1.0 / 2048 : 0;
 }
 

@@ -21,14 +21,14 @@ struct TensorSpec {
   std::string name;
   Shape shape;
   DType dtype = DType::f32;
-  Generator start;  ///< empty: poisoned. An output that is also read (accumulate, in place) has a generator
+  Generator start;  ///< generator of the values; empty: poison. Needed by outputs that are also read
 };
 
 using Views = std::span<const TensorView>;
 /// Enqueues the op. The views are on the context's device, in the order of the specs. workspace: u8.
 using RunOp = std::function<void(Context& context, Views inputs, Views outputs, const TensorView& workspace)>;
 
-/// An op made ready for one context, for ops with a plan.
+/// An op with a plan, made ready for one context.
 struct PreparedOp {
   std::size_t workspace_bytes = 0;
   RunOp run;
@@ -37,59 +37,60 @@ struct PreparedOp {
 /// One call of one op. The same description serves its tests, the comparison of backends, the thread-count test and
 /// the benchmark.
 struct OpCase {
-  std::string name;  ///< "relu_forward f32 (2, 3, 5)": unique; what --benchmark_filter sees
+  std::string name;  ///< "relu_forward f32 (2, 3, 5)": unique; --benchmark_filter is matched with it
   DType dtype = DType::f32;
-  std::vector<TensorSpec> inputs;  ///< must keep their bits
+  std::vector<TensorSpec> inputs;  ///< inputs, which must keep their bits
   std::vector<TensorSpec> outputs;
   RunOp run;
-  RunOp plain;  ///< one call in plain loops over host memory, of no backend; empty: the host's op is the oracle
-  std::function<std::size_t(Context&)> workspace_bytes;  ///< empty: none needed
-  std::function<PreparedOp(Context&)> prepare;           ///< instead of run and workspace_bytes, for ops with a plan
+  RunOp plain;  ///< one call in plain loops over host memory, without a backend; empty: the host's op is the oracle
+  std::function<std::size_t(Context&)> workspace_bytes;  ///< bytes of workspace; empty: none is needed
+  std::function<PreparedOp(Context&)> prepare;           ///< for ops with a plan, replaces run and workspace_bytes
   double bytes = 0;                                      ///< bytes that one call must move; 0: tensor_bytes()
   double flops = 0;                                      ///< operations of one call
   double tolerance = 0;  ///< relative error of the outputs against another backend or the oracle; 0: same bits
 };
 
-/// The bytes of all inputs and outputs, each once.
+/// Returns the bytes of all inputs and outputs, each counted once.
 [[nodiscard]] double tensor_bytes(const OpCase& item);
-/// The bytes that one call must move, for the benchmark's GB/s.
+/// Returns the bytes that one call must move, for the benchmark's GB/s.
 [[nodiscard]] double bytes_of(const OpCase& item);
 
-/// Adds a tensor that only some calls have.
+/// Adds a tensor to `specs` if `condition` holds, for tensors that only some calls have.
 inline void add_if(bool condition, std::vector<TensorSpec>& specs, TensorSpec spec) {
   if (condition) {
     specs.push_back(std::move(spec));
   }
 }
 
-/// OpCase::workspace_bytes of an op whose `bytes(context, x)` asks for a tensor x of this type and shape.
+/// Returns an OpCase::workspace_bytes for an op whose `bytes(context, x)` takes a tensor x of this type and shape.
 template <class Bytes>
 std::function<std::size_t(Context&)> workspace_for(Bytes bytes, DType dtype, const Shape& shape) {
   return [=](Context& context) { return bytes(context, TensorView(nullptr, dtype, context.device(), shape)); };
 }
 
-/// The relative error that rounding to a 16-bit type may cost, on top of a tolerance for f32; 0 for other types.
+/// Returns the relative error that rounding to a 16-bit type may cost, in addition to a tolerance for f32; 0 for other
+/// types.
 [[nodiscard]] double rounding_of(DType dtype);
 
-/// The case with its plain loops in the place of the op; the case itself where it has none.
+/// Returns the case with its plain loops in place of the op, or the case itself if it has no plain loops.
 [[nodiscard]] OpCase plain_twin(const OpCase& item);
 
-/// One call on a GPU and its twin on the host, which computes in another type than a 16-bit call does.
+/// One call on a GPU and its twin on the host. For a 16-bit call the twin computes in another type.
 struct DeviceCase {
   OpCase device;
   OpCase host;
-  double tolerance = 0;  ///< relative error of the outputs that are floating point
+  double tolerance = 0;  ///< largest relative error of the outputs that are floating point
 };
 
-/// All DeviceCases of `more` go to the end of `cases`.
+/// Appends all DeviceCases of `more` to `cases`.
 void append(std::vector<DeviceCase>& cases, std::vector<DeviceCase> more);
-/// The host computes the plain twin of `host`. The tolerance is that of the twin; for the 16-bit types what rounding
-/// the outputs to them costs comes on top.
+/// Makes a DeviceCase in which the host computes the plain twin of `host`. The tolerance is the twin's tolerance, plus,
+/// for 16-bit types, the error of rounding the outputs.
 [[nodiscard]] DeviceCase device_case(const OpCase& device, const OpCase& host);
-/// make(dtype) in each type that GPUs compute in, beside make(f32).
+/// Returns DeviceCases of make(dtype), in each type that GPUs compute in, with the twin make(f32).
 [[nodiscard]] std::vector<DeviceCase> device_cases(const std::function<OpCase(DType)>& make);
-/// device_cases() of each element of the list with each of the makers: make(element, dtype), or make(element) with the
-/// type as the element's member, where elements of other types than f32 are left out.
+/// Returns device_cases() of each element of the list with each of the makers. A maker is make(element, dtype), or
+/// make(element) if the type is a member of the element; elements of other types than f32 are then left out.
 template <class List, class First, class... More>
 [[nodiscard]] std::vector<DeviceCase> device_cases(const List& list, const First& first, const More&... more) {
   std::vector<DeviceCase> cases;
@@ -109,9 +110,9 @@ template <class List, class First, class... More>
   }
   return cases;
 }
-/// Each call on a GPU beside itself on the host, with its own tolerance.
+/// Returns DeviceCases in which GPU and host make the same call, with the call's own tolerance.
 [[nodiscard]] std::vector<DeviceCase> same_cases(const std::vector<OpCase>& items);
-/// same_cases() of make(element) for each element of the list.
+/// Returns same_cases() of make(element) for each element of the list.
 template <class List, class Make>
 [[nodiscard]] std::vector<DeviceCase> same_cases(const List& list, Make make) {
   std::vector<OpCase> items;
@@ -120,23 +121,24 @@ template <class List, class Make>
   }
   return same_cases(items);
 }
-/// The same call on tensors that begin one element behind a 16-byte boundary: views into tensors of one axis. Not for
-/// ops with a plan.
+/// Returns the same call on tensors that begin one element after a 16-byte boundary, as views into tensors of one axis.
+/// Not for ops with a plan.
 [[nodiscard]] OpCase off_boundary(const OpCase& item);
 
-/// An OpCase with memory, for one context: guarded tensors on the host and, for a CUDA context, their images (guards
-/// included) on the device.
+/// An OpCase with memory for one context: guarded tensors on the host and, for a CUDA context, their copies on the
+/// device, guards included.
 class OpInstance {
  public:
-  /// `inputs` replaces the generators: e.g. another instance's inputs (converted to this case's types).
+  /// `inputs`, if given, replaces the generators, e.g. by another instance's inputs (converted to this case's types).
   OpInstance(const OpCase& item, Context& context, const std::vector<GuardedTensor>* inputs = nullptr);
 
-  /// Starts all outputs and the workspace anew, enqueues the op, waits, and brings everything back to the host.
+  /// Sets all outputs and the workspace to their first values, enqueues the op, waits, and copies everything back to
+  /// the host.
   void run();
-  /// Only enqueues, for timing.
+  /// Enqueues the op and does nothing else, for timing.
   void enqueue() { op_.run(context_, input_views_, output_views_, workspace_view_); }
 
-  /// Empty when no guard byte and no input changed in run(), else what did.
+  /// Returns an empty text when no guard byte and no input changed in run(), otherwise a text that names the change.
   [[nodiscard]] std::string check() const;
 
   [[nodiscard]] const std::vector<GuardedTensor>& inputs() const { return inputs_; }
@@ -147,7 +149,7 @@ class OpInstance {
 
  private:
   struct Image {
-    Tensor memory;  ///< empty on the host, where the guarded tensor itself is used
+    Tensor memory;  ///< memory on the device; empty on the host, where the guarded tensor itself is used
     TensorView view;
   };
   Image place(const GuardedTensor& host);
@@ -158,7 +160,7 @@ class OpInstance {
   Context& context_;
   PreparedOp op_;
   std::vector<GuardedTensor> inputs_, outputs_;
-  std::vector<std::size_t> input_hashes_;  ///< the inputs must keep their bits
+  std::vector<std::size_t> input_hashes_;  ///< hashes of the inputs, which must keep their bits
   std::optional<GuardedTensor> workspace_;
   std::vector<Image> input_images_, output_images_;
   Image workspace_image_;

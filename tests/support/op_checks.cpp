@@ -63,7 +63,7 @@ void expect_same_bits_for_threads(const OpCase& item, const std::vector<int>& th
   const auto shown = std::find_if(item.outputs.begin(), item.outputs.end(),
                                   [](const TensorSpec& spec) { return spec.shape.numel() > 0; });
   if (shown == item.outputs.end()) {
-    return;  // no bit to flip
+    return;  // no output has a bit to flip
   }
   const auto flip = [last = threads.back(), index = static_cast<std::size_t>(shown - item.outputs.begin())](RunOp run) {
     return [=](Context& context, Views in, Views out, const TensorView& workspace) {

@@ -9,10 +9,11 @@
 
 #include <lockstep/kernels/images/colour.hpp>
 
-/// Changes of colours by plain loops, a pixel at a time: the oracle of images::adjust_colours() and of the op.
+/// Changes of colours by plain loops, one pixel at a time: the oracle of images::adjust_colours() and of the op.
 namespace lockstep::testing {
 
-/// Of products and sums that are rounded one by one: no compiler may join what it must store.
+/// Returns the value, stored once. Products and sums are thus rounded one by one: a compiler may not contract across a
+/// store.
 inline float rounded(float value) {
   volatile float stored = value;
   return stored;
@@ -29,7 +30,8 @@ inline float plain_blend(double factor, float value, float other) {
   return std::clamp(sum, 0.0F, 1.0F);
 }
 
-/// To hue, saturation and value, and back, by the sixth of the circle that a hue is in.
+/// Turns the hue of a pixel: converts to hue, saturation and value, and back by the sixth of the circle in which the
+/// hue lies.
 inline void plain_hue(float* pixel, double turn) {
   const float r = pixel[0];
   const float g = pixel[1];
@@ -64,7 +66,7 @@ inline void plain_hue(float* pixel, double turn) {
   std::copy_n(all[static_cast<std::size_t>(whole % kSixths)].begin(), 3, pixel);
 }
 
-/// Changes all pixels, (pixels, 3).
+/// Applies one change to all pixels, an array of shape (pixels, 3).
 inline void plain_change(const ops::images::ColourChange& change, std::vector<float>& values) {
   double sum = 0;
   for (std::size_t i = 0; i < values.size(); i += 3) {

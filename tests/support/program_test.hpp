@@ -15,7 +15,7 @@
 
 namespace lockstep::testing {
 
-/// Programs that compute on the CPU, also on a machine with a GPU, and a folder for their files.
+/// Fixture of tests of programs that compute on the CPU, also on a machine with a GPU. It has a folder for their files.
 class ProgramTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() { ::setenv("CUDA_VISIBLE_DEVICES", "", 1); }
@@ -29,9 +29,9 @@ class ProgramTest : public ::testing::Test {
     put_file(path(name), bytes);
     return path(name);
   }
-  /// Bytes of the parameters in a run's last checkpoint.
+  /// Returns the bytes of the parameters in a run's last checkpoint.
   [[nodiscard]] std::string model(const std::string& run) const { return get(run + "/last/model.safetensors"); }
-  /// Lines of a run's metrics.jsonl: all of them, or those of one event.
+  /// Returns the lines of a run's metrics.jsonl: all of them, or the lines of one event.
   [[nodiscard]] std::vector<Json> events(const std::string& run, const std::string& event = "") const {
     std::vector<Json> found;
     std::istringstream lines(get(run + "/metrics.jsonl"));
@@ -49,7 +49,7 @@ class ProgramTest : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-/// EXPECTs these members of an object.
+/// Expects that an object has these members with these values.
 inline void expect_members(const Json& object, const Json::Object& members, const char* file = __builtin_FILE(),
                            int line = __builtin_LINE()) {
   const ::testing::ScopedTrace called(file, line, "expect_members");

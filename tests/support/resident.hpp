@@ -12,14 +12,14 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/// What the system holds of a file in memory. Of a memory file system that is always all.
+/// Functions that ask which pages of a file the system holds in memory. A memory file system always holds all pages.
 namespace lockstep::testing {
 
 inline std::size_t page_bytes() {
   return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
-/// The system forgets a file that is on the disk, as far as nobody has its pages mapped and touched.
+/// Makes the system forget a file that is on the disk, except for pages that a process has mapped and touched.
 inline void forget(const std::string& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   ::fsync(descriptor);
@@ -27,7 +27,7 @@ inline void forget(const std::string& path) {
   ::close(descriptor);
 }
 
-/// By page.
+/// Returns for each page of the file whether the system holds it in memory.
 inline std::vector<bool> resident(const std::string& path) {
   const auto bytes = static_cast<std::size_t>(std::filesystem::file_size(path));
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -43,8 +43,8 @@ inline std::vector<bool> resident(const std::string& path) {
   return held;
 }
 
-/// Whether a page that holds bytes [begin, end) is absent. If none is after forget(), the system does not forget files
-/// (a memory file system), and a test of what is read ahead shows nothing.
+/// True if a page that holds bytes [begin, end) is absent. If no page is absent after forget(), the system does not
+/// forget files (a memory file system), and a test of read-ahead shows nothing.
 inline bool some_absent(const std::string& path, std::uint64_t begin, std::uint64_t end) {
   const std::vector<bool> held = resident(path);
   bool all = true;
@@ -54,7 +54,7 @@ inline bool some_absent(const std::string& path, std::uint64_t begin, std::uint6
   return !all;
 }
 
-/// Whether all pages that hold bytes [begin, end) are there within a minute.
+/// Waits for at most a minute. True if all pages that hold bytes [begin, end) are then in memory.
 inline bool becomes_resident(const std::string& path, std::uint64_t begin, std::uint64_t end) {
   const auto start = std::chrono::steady_clock::now();
   while (std::chrono::steady_clock::now() - start < std::chrono::minutes(1)) {

@@ -18,11 +18,11 @@
 
 namespace lockstep::testing {
 
-/// How a program ended that a test has started.
+/// The end of a program that a test has started: exit code and output.
 struct Ended {
   int code = -1;
   std::string output;   ///< standard output and error together
-  std::string printed;  ///< standard output alone; run_here() tells it
+  std::string printed;  ///< standard output alone; only run_here() sets it
   double seconds = 0;
 
   [[nodiscard]] std::vector<std::string> lines() const {
@@ -30,7 +30,7 @@ struct Ended {
     std::istringstream in(output);
     for (std::string line; std::getline(in, line);) {
       found.push_back(
-          line.substr(line.starts_with('\0') ? 1 : 0));  // Open MPI 5's mpirun ends each message with a zero byte.
+          line.substr(line.starts_with('\0') ? 1 : 0));  // Open MPI 5's mpirun ends each message with a zero byte
     }
     return found;
   }
@@ -39,24 +39,24 @@ struct Ended {
     std::erase_if(found, [](const std::string& line) { return !line.starts_with("lockstep: error:"); });
     return found;
   }
-  /// From the first place of the text to the end of its line; "" where the output lacks the text.
+  /// Returns the output from the first place of the text to the end of its line; "" if the output lacks the text.
   [[nodiscard]] std::string from(const std::string& text) const {
     const std::size_t at = output.find(text);
     return at == std::string::npos ? "" : output.substr(at, output.find('\n', at) - at);
   }
-  /// The number that follows the first place of the text; NaN where the output lacks the text.
+  /// Returns the number after the first place of the text; NaN if the output lacks the text.
   [[nodiscard]] double number_after(const std::string& text) const {
     const std::string found = from(text);
     return found.empty() ? std::nan("") : std::strtod(found.c_str() + text.size(), nullptr);
   }
-  /// Lines that have the text.
+  /// Returns the number of lines that have the text.
   [[nodiscard]] int count(const std::string& text) const {
     const std::vector<std::string> all = lines();
     return static_cast<int>(std::count_if(
         all.begin(), all.end(), [&](const std::string& line) { return line.find(text) != std::string::npos; }));
   }
 
-  /// Fails and ends the test unless this is the exit code. Then says(texts) and has(lines).
+  /// Fails and ends the test unless `expected` is the exit code. Then checks says(texts) and has(lines_with).
   const Ended& exits(int expected, const std::vector<std::string>& texts = {},
                      const std::vector<std::pair<std::string, int>>& lines_with = {},
                      const char* file = __builtin_FILE(), int line = __builtin_LINE()) const {
@@ -71,7 +71,7 @@ struct Ended {
                         const char* file = __builtin_FILE(), int line = __builtin_LINE()) const {
     return exits(0, texts, lines_with, file, line);
   }
-  /// EXPECTs all of the texts in the output.
+  /// Expects all of the texts in the output.
   const Ended& says(const std::vector<std::string>& texts, const char* file = __builtin_FILE(),
                     int line = __builtin_LINE()) const {
     for (const std::string& text : texts) {
@@ -81,7 +81,7 @@ struct Ended {
     }
     return *this;
   }
-  /// EXPECTs none of the texts in the output.
+  /// Expects none of the texts in the output.
   const Ended& lacks(const std::vector<std::string>& texts, const char* file = __builtin_FILE(),
                      int line = __builtin_LINE()) const {
     for (const std::string& text : texts) {
@@ -91,7 +91,7 @@ struct Ended {
     }
     return *this;
   }
-  /// EXPECTs each text in so many lines.
+  /// Expects each text in the given number of lines.
   const Ended& has(const std::vector<std::pair<std::string, int>>& texts, const char* file = __builtin_FILE(),
                    int line = __builtin_LINE()) const {
     for (const auto& [text, expected] : texts) {
@@ -103,8 +103,8 @@ struct Ended {
   }
 };
 
-/// The shell command with no input, for at most 100 seconds; code -1 when it could not be started, 128 + N when signal
-/// N ended it.
+/// Runs a shell command with no input, for at most 100 seconds. The code is -1 when the command could not be started,
+/// 128 + N when signal N ended it.
 inline Ended run_command(const std::string& command) {
   Ended ended;
   const auto begin = std::chrono::steady_clock::now();
@@ -122,8 +122,8 @@ inline Ended run_command(const std::string& command) {
   return ended;
 }
 
-/// A job of `mpirun` with one rank for each of the shell's commands, which have no single quotes. Not by mpirun's
-/// "-np 1 A : -np 1 B": that of Debian 13 (Open MPI 5.0.7) crashes.
+/// Runs a job of `mpirun` with one rank for each of the shell's commands, which have no single quotes. Does not use
+/// mpirun's "-np 1 A : -np 1 B", at which mpirun of Debian 13 (Open MPI 5.0.7) crashes.
 inline Ended run_as_ranks(const std::string& mpirun, const std::vector<std::string>& commands) {
   std::string cases;
   for (std::size_t rank = 0; rank < commands.size(); ++rank) {
@@ -133,7 +133,7 @@ inline Ended run_as_ranks(const std::string& mpirun, const std::vector<std::stri
                      " sh -c 'case ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} in " + cases + "esac'");
 }
 
-/// A text that a program prints on so many lines.
+/// A text that a program prints, and the number of lines that have it.
 struct Printed {
   Printed(const char* said, int lines = 1) : text(said), times(lines) {}  // NOLINT(google-explicit-constructor)
   Printed(std::string said, int lines = 1)
@@ -153,7 +153,7 @@ inline void expect_printed(const Ended& ended, std::initializer_list<Printed> pr
   }
 }
 
-/// Expects the exit code and what was printed.
+/// Expects the exit code and the printed texts.
 inline void expect_ended(const Ended& ended, int code, std::initializer_list<Printed> printed = {},
                          const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   if (ended.code != code) {
@@ -162,7 +162,7 @@ inline void expect_ended(const Ended& ended, int code, std::initializer_list<Pri
   expect_printed(ended, printed, file, line);
 }
 
-/// EXPECTs this exit code and one error line that has all of the words.
+/// Expects this exit code and one error line that has all of the words.
 inline void expect_error(const Ended& ended, int code, const std::vector<std::string>& words,
                          const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   const ::testing::ScopedTrace called(file, line, "called here");
@@ -178,12 +178,12 @@ inline void expect_refused(const Ended& ended, const std::vector<std::string>& w
   expect_error(ended, 2, words, file, line);
 }
 
-/// Options, and words of the error line that they give.
+/// Options of a program, and words of the error line that they must cause.
 struct Refusal {
   std::string options;
   std::vector<std::string> words;
 };
-/// EXPECTs each of the refusals of `run`, a call of a program with options.
+/// Expects that `run`, a call of a program with options, refuses each of the options with its words.
 template <class Run>
 void expect_refusals(const Run& run, const std::vector<Refusal>& refusals, const char* file = __builtin_FILE(),
                      int line = __builtin_LINE()) {

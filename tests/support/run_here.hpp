@@ -16,7 +16,7 @@
 
 namespace lockstep::testing {
 
-/// Words as a shell makes them of a line that has no other syntax than spaces and 'single quotes'.
+/// Splits a line into words as a shell does. The line may have spaces and 'single quotes', and no other syntax.
 inline std::vector<std::string> words_of(const std::string& line) {
   std::vector<std::string> words;
   bool quoted = false;
@@ -39,7 +39,7 @@ inline std::vector<std::string> words_of(const std::string& line) {
   return words;
 }
 
-/// What a process does with its signals, as before at the end: a program ignores some of them for its last moments.
+/// Restores the process's handling of signals at the end: a program ignores some signals in its last moments.
 class SignalsKept {
  public:
   SignalsKept() {
@@ -60,7 +60,7 @@ class SignalsKept {
   std::array<struct sigaction, kNumbers.size()> before_{};
 };
 
-/// What is written to a descriptor, from the beginning to take().
+/// Collects the text that is written to a descriptor, from the constructor to take().
 class Written {
  public:
   explicit Written(int file) : file_(file), before_(::dup(file)), taken_(std::tmpfile()) {
@@ -86,8 +86,8 @@ class Written {
   std::FILE* taken_;
 };
 
-/// Calls the main() of a program, which lockstep_call_main() has given another name, in this process: milliseconds
-/// where a process takes tenths of a second. `command`: a name and options, as words_of() reads them.
+/// Calls, in this process, the main() of a program, which lockstep_call_main() has renamed. This takes milliseconds;
+/// starting a process takes tenths of a second. `command`: a name and options, as words_of() reads them.
 inline Ended run_here(int (*program)(int, char**), const std::string& command) {
   std::vector<std::string> words = words_of(command);
   std::vector<char*> arguments;

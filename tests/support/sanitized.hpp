@@ -11,7 +11,7 @@
 
 namespace lockstep::testing {
 
-/// AddressSanitizer or ThreadSanitizer is in this program: it has shadow memory, and keeps what is freed.
+/// True if this program has AddressSanitizer or ThreadSanitizer, which need shadow memory and keep freed memory.
 #if defined(LOCKSTEP_SANITIZED)
 inline constexpr bool kSanitized = true;
 #else

@@ -11,7 +11,7 @@
 #include "tests/support/gradient_check.hpp"
 #include "tests/support/op_checks.hpp"
 
-// The checks themselves: what must fail, fails.
+// Tests of the checks themselves: a check must fail when its condition fails.
 
 namespace lockstep::testing {
 namespace {
@@ -54,7 +54,7 @@ TEST(Compare, NanAndInfinityFail) {
 TEST(Compare, Bits) {
   GuardedTensor a(Shape{3}, DType::f32);
   GuardedTensor b(Shape{3}, DType::f32);
-  EXPECT_TRUE(has_same_bits(a, b));  // one NaN has equal bits
+  EXPECT_TRUE(has_same_bits(a, b));  // both tensors hold the same NaN
   a.constant(0);
   b.assign({0, -0.0, 0});
   EXPECT_FALSE(has_same_bits(a, b));
@@ -99,7 +99,7 @@ TEST(Guarded, Fills) {
   EXPECT_THROW(t.assign({1}), ShapeError);
 }
 
-/// sum(x^3 + 2 x y) and its gradients.
+/// The function sum(x^3 + 2 x y) and its gradients.
 struct Cubic {
   explicit Cubic(std::int64_t n)
       : x(Shape{n}, DType::f64), y(Shape{n}, DType::f64), dx(Shape{n}, DType::f64), dy(Shape{n}, DType::f64) {
@@ -140,7 +140,7 @@ TEST(GradientCheck, TakesRightAndRefusesWrongGradients) {
   }
 }
 
-/// out = 2 a, with what goes wrong chosen by a flag.
+/// The fault that an op out = 2 a has.
 enum class Fault { none, past_the_end, input, workspace, threads };
 
 OpCase doubling(Fault fault, DType dtype = DType::f32) {
@@ -208,7 +208,7 @@ TEST(OpCase, OracleThreadsAndTypes) {
   EXPECT_NONFATAL_FAILURE(compare(doubling(Fault::none), doubling(Fault::threads), 1e-6), "doubling against doubling");
 }
 
-/// The same op with a plan of 64 bytes of workspace; `prepared` counts how often one is made.
+/// Returns the same op with a plan of 64 bytes of workspace. `prepared` counts how often a plan is made.
 OpCase with_plan(OpCase item, int& prepared) {
   item.prepare = [&prepared, run = item.run](Context&) {
     ++prepared;

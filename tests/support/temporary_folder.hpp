@@ -8,7 +8,7 @@
 
 namespace lockstep::testing {
 
-/// A new folder, deleted at the end.
+/// Makes a new folder and deletes it in the destructor.
 class TemporaryFolder {
  public:
   TemporaryFolder() {

@@ -10,7 +10,7 @@
 
 namespace lockstep::testing {
 
-/// 0, 1, ... period - 1, 0, ...
+/// Returns the token ids 0, 1, ... period - 1, 0, ...
 inline std::vector<std::uint32_t> token_cycle(std::size_t tokens, std::uint32_t period) {
   std::vector<std::uint32_t> ids(tokens);
   for (std::size_t i = 0; i < tokens; ++i) {
@@ -25,7 +25,7 @@ inline void append_number(std::string& bytes, std::uint32_t value, int width) {
   }
 }
 
-/// The header of llm.c: 256 numbers of four bytes.
+/// Returns a header of llm.c: 256 numbers of four bytes.
 inline std::string token_header(std::uint32_t magic, std::uint32_t version, std::uint32_t count) {
   std::string bytes;
   for (const std::uint32_t value : {magic, version, count}) {
@@ -35,7 +35,8 @@ inline std::string token_header(std::uint32_t magic, std::uint32_t version, std:
   return bytes;
 }
 
-/// Little-endian, byte by byte. magic: that of llm.c's header, or 0 for nanoGPT's files, which have none.
+/// Writes a file of token ids, little-endian, byte by byte. magic: the number of llm.c's header, or 0 for nanoGPT's
+/// files, which have no header.
 inline void write_tokens(const std::string& path, std::uint32_t magic, const std::vector<std::uint32_t>& ids) {
   const bool wide = magic == 20240801;
   std::string bytes;

@@ -10,8 +10,8 @@
 
 #include <lockstep/runtime/files/tensor_file.hpp>
 
-/// What torch.save writes, byte by byte, so that a test can also write what it does not: the zip archive, and the
-/// pickle in it, whose operations are functions that give their bytes.
+/// Makes the files that torch.save writes, byte by byte, so that a test can also make files that torch.save would not
+/// write. A file is a zip archive with a pickle; the functions below return the bytes of the pickle's operations.
 namespace lockstep::testing::torch {
 
 using Bytes = std::string;
@@ -24,7 +24,7 @@ inline Bytes little(std::uint64_t value, int count) {
   return bytes;
 }
 
-/// Bit by bit, as the definition has it.
+/// Computes the checksum bit by bit, as in its definition.
 inline std::uint32_t crc32(const Bytes& bytes) {
   std::uint32_t crc = 0xffffffffU;
   for (const char c : bytes) {
@@ -43,7 +43,7 @@ struct Record {
   unsigned flags = 0;
 };
 
-/// A zip archive. zip64: as torch writes what is larger than 4 GiB, all numbers in 64 bits.
+/// Makes a zip archive. zip64: with all numbers in 64 bits, as torch writes files of more than 4 GiB.
 inline Bytes zip(const std::vector<Record>& records, bool zip64 = false) {
   Bytes file;
   Bytes directory;
@@ -52,7 +52,7 @@ inline Bytes zip(const std::vector<Record>& records, bool zip64 = false) {
     const std::uint64_t size = record.data.size();
     const Bytes middle = little(20, 2) + little(record.flags, 2) + little(record.method, 2) + little(0, 4) +
                          little(crc32(record.data), 4);
-    // torch fills up with an extra field, so that numbers lie at multiples of 64.
+    // torch fills up with an extra field, so that numbers begin at multiples of 64.
     const std::size_t data = file.size() + 30 + record.name.size() + 4;
     const std::size_t fill = (64 - data % 64) % 64;
     const Bytes padding = little(0x4246, 2) + little(fill, 2) + Bytes(fill, 'Z');
@@ -115,7 +115,7 @@ inline Bytes tuple(const std::vector<std::int64_t>& numbers) {
 inline Bytes call(const Bytes& function, const Bytes& arguments) {
   return function + arguments + "R";
 }
-/// A dict of texts and values.
+/// Returns a dict with texts as keys.
 inline Bytes dict(const std::vector<std::pair<std::string, Bytes>>& items) {
   Bytes bytes = "}(";
   for (const auto& [key, value] : items) {
@@ -126,7 +126,7 @@ inline Bytes dict(const std::vector<std::pair<std::string, Bytes>>& items) {
 inline Bytes ordered_dict() {
   return call(global("collections", "OrderedDict"), ")");
 }
-/// What state_dict() gives, with the versions in an attribute.
+/// Returns a dict like that of state_dict(), with the versions in an attribute.
 inline Bytes state_dict(const std::vector<std::pair<std::string, Bytes>>& items) {
   return ordered_dict() + dict(items).substr(1) + dict({{"_metadata", ordered_dict()}}) + "b";
 }
@@ -145,7 +145,7 @@ inline Bytes program(const Bytes& value) {
   return "\x80\x02" + value + ".";
 }
 
-/// A tensor with a storage of its own.
+/// A tensor with its own storage.
 struct Plain {
   std::string name;
   std::string type;  ///< "Float", "Long", ...
@@ -162,7 +162,7 @@ Bytes bytes_of(const std::vector<T>& values) {
   return bytes;
 }
 
-/// The records of a file around a pickle and storages "0", "1", ...
+/// Returns the records of a file that holds a pickle and the storages "0", "1", ...
 inline std::vector<Record> records(const Bytes& pickle, const std::vector<Bytes>& storages) {
   std::vector<Record> all{{"archive/data.pkl", pickle}, {"archive/byteorder", "little"}};
   for (std::size_t i = 0; i < storages.size(); ++i) {
@@ -173,7 +173,7 @@ inline std::vector<Record> records(const Bytes& pickle, const std::vector<Bytes>
   return all;
 }
 
-/// What torch.save(state_dict) writes. wrap: puts the dict into something.
+/// Makes the file that torch.save(state_dict) writes. wrap: puts the dict into another object.
 template <class Wrap>
 Bytes file_of(const std::vector<Plain>& tensors, Wrap wrap) {
   std::vector<std::pair<std::string, Bytes>> items;
@@ -195,7 +195,8 @@ inline Bytes file_of(const std::vector<Plain>& tensors) {
   return file_of(tensors, [](const Bytes& dict) { return dict; });
 }
 
-/// What torch.save({"epoch": 3, "state_dict": ...}) writes of the f32 tensors of a file, their names behind a prefix.
+/// Makes the file that torch.save({"epoch": 3, "state_dict": ...}) writes for the f32 tensors of a file. Their names
+/// get a prefix.
 inline Bytes copy_of(const std::string& path, const std::string& prefix = "") {
   const TensorFile file = open_tensor_file(path);
   std::vector<Plain> tensors;

@@ -1,4 +1,4 @@
-// lockstep-cost as people call it, with hardly any time; and the parts of its survey that decide.
+// Tests lockstep-cost as users call it, with very little time, and the parts of its survey that decide.
 #include <algorithm>
 #include <set>
 #include <string>
@@ -35,7 +35,7 @@ TEST(CostSurvey, AtMost24Sizes) {
 TEST(CostSurvey, TimeLeft) {
   EXPECT_NEAR(seconds_left(0, 6, 0, 60), 60, 1e-9);
   EXPECT_NEAR(seconds_left(2, 6, 25, 60), 35, 1e-9);
-  EXPECT_NEAR(seconds_left(2, 6, 60, 60), 60, 1e-9);  // slower than planned
+  EXPECT_NEAR(seconds_left(2, 6, 60, 60), 60, 1e-9);  // the survey is slower than planned
   EXPECT_GT(seconds_left(5, 6, 60, 60), 0);
 }
 
@@ -67,7 +67,7 @@ TEST(CostSurvey, NoiseIsThatOfTheMedians) {
 
 TEST(CostSurvey, PeersAreAmongTheGpusThatWereGiven) {
   const std::vector<GpuInfo> gpus{{.index = 0, .uuid = "a"}, {.index = 1, .uuid = "b"}, {.index = 2, .uuid = "c"}};
-  EXPECT_EQ(peer_gpu(gpus, "a", {"a", "c"}), Device::cuda(2));  // 1 was not asked for
+  EXPECT_EQ(peer_gpu(gpus, "a", {"a", "c"}), Device::cuda(2));  // GPU 1 was not asked for
   EXPECT_EQ(peer_gpu(gpus, "c", {"a", "c"}), Device::cuda(0));
   EXPECT_EQ(peer_gpu(gpus, "b", {"c", "b", "a"}), Device::cuda(0));
   EXPECT_EQ(peer_gpu(gpus, "a", {"a"}), std::nullopt);
@@ -79,7 +79,7 @@ TEST(CostProgram, TwoRanksWriteAFileThatThePlannerReads) {
   const lockstep::testing::TemporaryFolder folder;
   const std::string out = folder / "cost";
   const bool mpi = LOCKSTEP_HAS_MPI != 0;
-  const Ended ended =  // starts its two ranks itself
+  const Ended ended =  // the program starts its two ranks itself
       run_command(std::string(LOCKSTEP_COST) + " --devices " + (mpi ? "cpu:2" : "cpu") +
                   " --seconds 0.6 --max-bytes 65536 --out " + out)
           .finished();
@@ -95,9 +95,10 @@ TEST(CostProgram, TwoRanksWriteAFileThatThePlannerReads) {
     EXPECT_EQ(path.held_out.count, static_cast<std::int64_t>(sizes / 2));
     const bool said = std::any_of(file.left_out.begin(), file.left_out.end(),
                                   [&](const std::string& text) { return text.starts_with(path.text + " from "); });
-    EXPECT_EQ(said, sizes < 14) << path.name << '\n' << ended.output;  // a busy machine may leave large sizes out
+    EXPECT_EQ(said, sizes < 14) << path.name << '\n' << ended.output;  // on a busy machine large sizes may be left out
     EXPECT_GT(path.limit_bytes_per_s, 0);
-    // The model describes what it was fitted to: at half of the sizes within a factor of 2, however busy the machine.
+    // The model describes the times that it was fitted to: at half of the sizes within a factor of 2, however busy the
+    // machine is.
     const auto close = std::count_if(path.points.begin(), path.points.end(), [&](const comm::CostPoint& p) {
       const double ratio = path.model.predict(static_cast<double>(p.bytes)) / p.median_s;
       return ratio > 0.5 && ratio < 2;

@@ -1,4 +1,4 @@
-// Report, plots and limits from made-up data.
+// Tests the report, plots and limits of lockstep-cost from made-up data.
 #include "tools/lockstep_cost/report.hpp"
 
 #include <algorithm>
@@ -63,7 +63,8 @@ CostFile made_up() {
   return file;
 }
 
-/// Tags are closed in order, attributes are quoted, no bare & or <: what an SVG has to be, of the little that ours use.
+/// Returns the first fault of an SVG text: tags must be closed in order, attributes quoted, & and < escaped. Checks
+/// only the parts of SVG that lockstep uses.
 std::string fault_of(const std::string& xml) {
   std::vector<std::string> open;
   for (std::size_t at = 0; at < xml.size();) {
@@ -118,7 +119,7 @@ TEST(CostPlot, EverythingDrawnIsWellFormedAndInside) {
   }
   expect_holds(drawn[0].second, "A &quot;fast&quot; one");
   expect_holds(drawn[1].second, "streaming copy: 6.00 GB/s");
-  // 24 dots for each curve; 12 cells with a number.
+  // Each curve has 24 dots; 12 cells have a number.
   const auto count = [](const std::string& text, const std::string& what) {
     int n = 0;
     for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) {
@@ -167,7 +168,7 @@ TEST(CostPlot, OddDataDraw) {
   EXPECT_EQ(fault_of(heat_map(large)), "");
 }
 
-/// 2.5 % are as high anywhere; on a logarithmic axis they would not be.
+/// On a linear axis 2.5 % have the same height everywhere; on a logarithmic axis they would not.
 TEST(CostPlot, PerCentsAreOnALinearAxis) {
   const std::string svg =
       line_plots("t", "s",
@@ -253,7 +254,7 @@ TEST(CostReport, AllReducesBetweenGpusComeFirst) {
 
 TEST(CostReport, PercentilesOnlyWhereThereAreSome) {
   CostFile file = made_up();
-  expect_holds(report(file), {"p95", "67.1 ms | - |"});  // a p95, no p99
+  expect_holds(report(file), {"p95", "67.1 ms | - |"});  // the path has a p95 but no p99
   for (CostPath& path : file.paths) {
     path.points.back().p95_s.reset();
   }
@@ -295,7 +296,7 @@ TEST(CostLimits, WhatTwoGpusSendEachOther) {
 }
 
 TEST(CostLimits, WhatTheMemoryOfAGpuMoves) {
-  // An H100 has 3.35 TB/s, of which a copy gets half as payload; a T4 320 GB/s.
+  // An H100 has 3.35 TB/s, and a copy gets half of it as payload; a T4 has 320 GB/s.
   EXPECT_NEAR(device_memory_limit(2619, 5120).bytes_per_s, 3.35e12 / 2, 0.01e12);
   EXPECT_EQ(device_memory_limit(2619, 5120).text, "memory of 5120 bits at 2619 MHz, read and written");
   EXPECT_NEAR(device_memory_limit(5001, 256).bytes_per_s, 320e9 / 2, 0.1e9);

@@ -1,4 +1,4 @@
-// lockstep-devices on machines that do not exist: folders in place of /sys and /proc, a library in place of NVML.
+// Tests lockstep-devices on machines that do not exist: folders in place of /sys and /proc, a library in place of NVML.
 #include <unistd.h>
 
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ class DevicesTest : public ::testing::Test {
     std::ofstream(file) << text << "\n";
   }
 
-  /// Two sockets of two cores of two hyper-threads; processors i and i + 4 are one core.
+  /// Writes files of a host with two sockets of two cores with two hyper-threads; processors i and i + 4 are one core.
   void write_host() const {
     write("/proc/cpuinfo", "processor\t: 0\nmodel name\t: Made-up 9000\nprocessor\t: 1\nmodel name\t: Other");
     write("/proc/meminfo", "MemTotal:       16777216 kB\nMemFree:        1 kB");
@@ -45,7 +45,7 @@ class DevicesTest : public ::testing::Test {
       const int core = cpu % 4;
       const int socket = core / 2;
       const std::string folder = concat(cpus, "cpu", cpu, "/");
-      write(folder + "topology/core_id", std::to_string(core % 2));  // counted anew in each socket
+      write(folder + "topology/core_id", std::to_string(core % 2));  // numbers of cores begin at 0 in each socket
       write(folder + "topology/physical_package_id", std::to_string(socket));
       const std::string both = concat(core, ",", core + 4);
       const std::string all = socket == 0 ? "0-1,4-5" : "2-3,6-7";

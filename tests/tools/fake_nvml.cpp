@@ -31,7 +31,7 @@ nvml::PciInfo place_of(int index) {
   return place;
 }
 
-/// What is at the other end of a link: -1 nothing, -2 a switch, else a GPU.
+/// Returns the other end of a link: -1 nothing, -2 a switch, otherwise a GPU.
 int remote(int gpu, unsigned int link) {
   if (gpu == 2 || link > 5 || (gpu == 1 && link == 5)) {
     return -1;

@@ -1,4 +1,4 @@
-// lockstep-info on files whose numbers are known.
+// Tests lockstep-info on files whose numbers are known.
 #include <cstdint>
 #include <filesystem>
 #include <limits>

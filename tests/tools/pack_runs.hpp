@@ -14,22 +14,22 @@ int train_resnet_main(int argc, char** argv);
 
 namespace lockstep::tools {
 
-/// lockstep-pack in a folder of its own, and what training on its files leaves.
+/// Fixture that runs lockstep-pack in its own folder, and reads the results of training on its files.
 class PackTest : public testing::ProgramTest {
  protected:
   static testing::Ended pack(const std::string& options) {
     return testing::run_here(lockstep_pack_main, "lockstep-pack " + options);
   }
-  /// The object that a call with --json prints.
+  /// Returns the JSON object that a call with --json prints.
   static Json json_of(const std::string& options) { return parse_json(pack(options + " --json").printed, "output"); }
-  /// All that training has changed.
+  /// Returns the bytes of all state that training has changed.
   [[nodiscard]] std::string state(const std::string& run) const {
     return model(run) + get(run + "/last/optimizer.safetensors");
   }
 };
 
-/// EXPECTs that damaged packed files are one error line of `check`, which writes the bytes and reads them: bytes with
-/// one bit changed, and files that are cut off.
+/// Expects that damaged packed files are reported in one error line. `check` writes the bytes to a file and reads it.
+/// Damaged are bytes with one bit changed, and files that are cut off.
 template <class Check>
 void expect_damage_is_told(const std::string& good,
                            const std::vector<std::pair<std::size_t, std::vector<std::string>>>& changes,

@@ -1,4 +1,4 @@
-// lockstep-pack as people call it, and training on what it writes.
+// Tests lockstep-pack as users call it, and training on its files.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -66,7 +66,7 @@ TEST_F(Pack, OptionsThatAreNoneAreOneLine) {
   expect_refused(testing::run_command(LOCKSTEP_TEST_PROGRAM " --check ''"), {"--check is empty"});
 }
 
-/// A file of 30 samples of 12 pixels' bytes, which needs no library for images.
+/// Fixture with a file of 30 samples of 12 pixels each, which needs no library for images.
 class PackCheck : public Pack {
  protected:
   PackCheck() {
@@ -78,7 +78,7 @@ class PackCheck : public Pack {
     writer.commit();
     good_ = testing::get_file(file_);
   }
-  /// With one bit of each of these bytes changed.
+  /// Checks the file after one bit of each of these bytes was changed.
   [[nodiscard]] Ended check(const std::vector<std::size_t>& changed, const std::string& options = {}) const {
     std::string bytes = good_;
     for (const std::size_t at : changed) {
@@ -165,7 +165,7 @@ TEST_F(PackCheck, ADamagedHeaderIndexOrEndIsOneError) {
 }
 
 #if LOCKSTEP_HAS_IMAGES
-/// Three classes of pictures of different sizes, all different, `count` each: half of them JPEG.
+/// Writes three classes of `count` images each, all different and of different sizes; half of them are JPEG.
 void put_pictures(const std::string& folder, int count) {
   for (int i = 0; i < 3 * count; ++i) {
     const int c = i % 3;
@@ -196,7 +196,7 @@ TEST_F(Pack, TrainingHasTheBitsOfTheFolder) {
       EXPECT_EQ(state(run), expected) << store << ", " << workers << " workers";
     }
   }
-  // The control: what is resized has other bits.
+  // The control: resized images have other bits.
   pack(path("data") + " " + path("small.pack") + " --store pixels --resize 18").finished();
   train_resnet("--epochs 2 --data packed:" + path("small.pack") + out("small")).finished();
   EXPECT_NE(state("small"), expected);
@@ -204,7 +204,8 @@ TEST_F(Pack, TrainingHasTheBitsOfTheFolder) {
 
 TEST_F(Pack, ARunGoesOnFromTheFolderToTheFile) {
   put_pictures(path("data"), 9);
-  const std::string steady = "--schedule constant --warmup-epochs 0 --lr 0.01 ";  // for any number of epochs
+  // The schedules are equal for any number of epochs.
+  const std::string steady = "--schedule constant --warmup-epochs 0 --lr 0.01 ";
   const std::string folder = " --data folder:" + path("data");
   train_resnet(steady + "--epochs 2" + folder + out("whole")).finished();
   pack(path("data") + " " + path("a.pack")).finished();
@@ -249,7 +250,7 @@ TEST_F(Pack, ListsArePackedAsTheirFolderIs) {
   expect_refused(pack(lists + " " + path("c.pack")), {"val.csv', line 1: 'val/c0/9.jpg' of label 'c0' does not exist"});
 }
 
-/// As pairs of name and label, those for training and those of the test.
+/// Returns the samples as pairs of name and label: first for training, then for the test.
 std::array<std::vector<std::pair<std::string, int>>, 2> samples_of(const std::string& path) {
   const nn::PackedFile file(path);
   std::array<std::vector<std::pair<std::string, int>>, 2> samples;
@@ -346,7 +347,7 @@ TEST_F(Pack, FoldersThatCannotBePackedAreRefused) {
              {path("data/train") + file, {"has no folder train", "--val-fraction"}},
              {path("data") + file + " --resize 9", {"resize is 9", "--store pixels"}}});
   EXPECT_EQ(pack(path("data") + " /dev/full/a.pack").code, 2);
-  // 4 KiB, since clang's OpenMP wants a file of 1 KiB itself.
+  // The limit of file sizes is 4 KiB, because clang's OpenMP itself writes a file of 1 KiB.
   EXPECT_EQ(testing::run_command("sh -c 'ulimit -f 8; trap \"\" XFSZ; " + std::string(LOCKSTEP_TEST_PROGRAM) + " " +
                                  path("data") + " " + path("a.pack") + " --store pixels'")
                 .code,

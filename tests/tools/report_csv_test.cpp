@@ -1,4 +1,4 @@
-// lockstep-report --csv on made-up runs.
+// Tests lockstep-report --csv on made-up runs.
 #include <cstdlib>
 #include <filesystem>
 #include <string>
@@ -25,7 +25,7 @@ namespace {
 
 class ReportCsv : public ::testing::Test {
  protected:
-  /// A folder of results with these lines; its path.
+  /// Makes a folder of results with these lines. Returns its path.
   std::string run(const std::string& name, const std::vector<std::string>& lines) {
     std::string text;
     for (const std::string& line : lines) {
@@ -178,7 +178,7 @@ TEST_F(ReportCsv, ThePageGoesToStandardOutputToo) {
   EXPECT_EQ(testing::count_entries(a), 1U);
 }
 
-// A file in the place of a device or a FIFO would take its name from the system.
+// A file that replaced a device or a FIFO would take the name from the system.
 TEST_F(ReportCsv, DevicesFifosAndFoldersAreNotReplaced) {
   const std::string a = run("a", {R"({"event":"step","epoch":0,"step":1,"loss":2})"});
   ASSERT_EQ(::mkfifo((a + "/report.html").c_str(), 0600), 0);

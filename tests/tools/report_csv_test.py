@@ -34,7 +34,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder) / 'of "two" parts,\nin two lines'
         train(train_resnet, out, "--epochs", "2")
-        for name in ("last", "last.1"):  # as if it had been killed after step 15
+        for name in ("last", "last.1"):  # acts as if the run had been killed after step 15
             (out / name).rename(out / ("gone" if name == "last" else "last"))
         train(train_resnet, out, "--epochs", "3", "--resume", "auto")
         text = subprocess.run([report, str(out), "--csv", "-"], check=True, stdout=subprocess.PIPE).stdout.decode()

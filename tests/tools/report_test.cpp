@@ -1,4 +1,4 @@
-// lockstep-report on made-up runs.
+// Tests lockstep-report on made-up runs.
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -31,7 +31,7 @@ std::string report(std::int64_t step, const std::string& fields) {
 
 class Report : public ::testing::Test {
  protected:
-  /// A folder of results with these lines; its path.
+  /// Makes a folder of results with these lines. Returns its path.
   std::string run(const std::string& name, const std::string& lines, const std::string& settings = "") {
     std::filesystem::create_directories(folder_ / name);
     std::ofstream(folder_ / name + "/metrics.jsonl") << lines;
@@ -58,7 +58,7 @@ std::vector<std::int64_t> steps_of(const Points& points) {
   return steps;
 }
 
-/// Every element is closed, in order, as XML asks for; the declaration and the style aside.
+/// True if every element is closed, in order, as XML requires; ignores the declaration and the style.
 bool well_formed(const std::string& page) {
   std::vector<std::string> open;
   for (std::size_t at = page.find('<'); at != std::string::npos; at = page.find('<', at + 1)) {
@@ -120,7 +120,7 @@ TEST_F(Report, StepsThatAResumeTrainsAgainCountOnce) {
   expect_holds(page_of({log}), {"not told: it runs, or was killed", "<td>once</td>", "a: resumed after step 10"});
 }
 
-/// A chart that shows nothing of a run has no line of that run either, which would stretch its axis.
+/// A chart without a curve of a run has no mark of that run, either: the mark would stretch its axis.
 TEST_F(Report, AResumeIsDrawnWhereItsRunIs) {
   const RunLog one = read_run(run("a", report(10, "\"loss\":3") +
                                            "{\"event\":\"resume\",\"from\":\"last\",\"epoch\":0,\"step\":12}\n" +
@@ -166,7 +166,7 @@ TEST_F(Report, ChartsShareTrainingAndEvaluation) {
   }
   ASSERT_EQ(titles,
             (std::vector<std::string>{"loss", "learning rate", "exposed communication, ms a step", "bits", "own"}));
-  ASSERT_EQ(charts[0].curves.size(), 4U);  // each run's training and evaluation
+  ASSERT_EQ(charts[0].curves.size(), 4U);  // training and evaluation of each run
   EXPECT_EQ(charts[0].curves[1].label, "a, evaluation");
   EXPECT_EQ(charts[0].curves[1].dots[0].second, 5);
   EXPECT_EQ(charts[0].curves[3].colour, 1);
@@ -174,7 +174,7 @@ TEST_F(Report, ChartsShareTrainingAndEvaluation) {
   EXPECT_EQ(charts[3].curves[1].dots[0].second, 2);
 }
 
-/// Where a point lies is computed here from the frame and from what the axis says.
+/// The test computes the place of a point from the frame and from the texts of the axis.
 TEST_F(Report, PointsLieWhereTheAxesSay) {
   const Panel chart{.title = "t", .curves = {{.label = "s", .line = {{0, 0.5}, {50, 3}, {200, 1.25}}}}};
   const std::string picture = draw(chart);
@@ -184,7 +184,7 @@ TEST_F(Report, PointsLieWhereTheAxesSay) {
   expect_lacks(picture, {">3.5</text>"});
 }
 
-/// Every point lies in the frame, whatever the values are.
+/// Every point lies in the frame, for any values.
 TEST_F(Report, ScalesOfOddValues) {
   const auto drawn = [](const PlotPoints& points) {
     const std::string picture =
@@ -249,7 +249,7 @@ TEST_F(Report, APageOfHostileNamesIsWellFormed) {
   expect_holds(page_of({log}), {"<h2>Settings</h2>", "<td>same</td><td>1</td>"});
 }
 
-/// An evaluation of `classes` classes with two samples each: one right, one taken for the next class.
+/// Returns an evaluation of `classes` classes with two samples each: one right, one taken for the next class.
 std::string evaluation_of(int classes, const std::string& worst = "", const std::string& name = "n") {
   std::string text = R"({"format":1,"step":3,"calibration_error":0.125,"worst":[)" + worst +
                      R"(],"bins":[{"samples":0,"accuracy":null,"confidence":null},)"
@@ -276,7 +276,7 @@ TEST_F(Report, TheLastEvaluationIsDrawn) {
       page, {"a: evaluation after step 3", "&lt;i&gt;1", "rgba(0,114,178,0.50)\">1</td>", "50.0 % of 2", "error 0.1250",
              "src=\"data:image/png;base64,AAA=\"", "sample 17: &lt;i&gt;1, taken for &lt;i&gt;0; loss 2.5",
              "taken for nothing: not finite; loss infinite", "3 MiB",
-             // Bin 2 of 2: from x = 46 + 110, a quarter of 220 high.
+             // Bin 2 of 2 begins at x = 46 + 110 and is a quarter of 220 high.
              "x=\"156.0\" y=\"175.0\" width=\"109.0\" height=\"55.0\""});
   expect_lacks(page, {"<i>"});
   EXPECT_TRUE(well_formed(page));
@@ -285,7 +285,7 @@ TEST_F(Report, TheLastEvaluationIsDrawn) {
                {"the most frequent confusions of 31 classes", "the classes of least accuracy"});
   testing::put_file(folder + "/evaluation.json", evaluation_of(3));
   expect_holds(page_of({read_run(folder)}), {"rgba(213,94,0,0.00)\"></td>", "rgba(213,94,0,0.50)\">1</td>"});
-  // A resume behind step 1 has taken the evaluation of step 3 back; one behind step 3 has not.
+  // A resume after step 1 has discarded the evaluation of step 3; a resume after step 3 has not.
   const std::string resumed = R"({"event":"resume","from":"best","epoch":0,"step":)";
   for (const int step : {1, 3}) {
     const std::string other = run(concat("resumed", step), report(3, "\"loss\":1") + resumed + concat(step, "}\n"));

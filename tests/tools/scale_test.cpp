@@ -1,5 +1,5 @@
-// lockstep-scale: NCCL's model against figures worked out by hand and measured elsewhere, and steps of made-up
-// timelines.
+// Tests lockstep-scale: NCCL's model compared with figures worked out by hand and measured elsewhere, and steps of
+// made-up timelines.
 #include <cmath>
 #include <cstdint>
 #include <fstream>
@@ -49,22 +49,23 @@ TEST(Cluster, FollowsNcclsModel) {
     EXPECT_NEAR(microseconds(row.gpus, bytes, SumAlgorithm::tree, "LL128") / row.tree_ll128, 1, 0.01);
     EXPECT_NEAR(microseconds(row.gpus, bytes, SumAlgorithm::nvls_tree, "Simple") / row.nvls_tree, 1, 0.01);
   }
-  // Two nodes: the bandwidth is that of the links inside.
+  // For two nodes the bandwidth is that of the links inside a node.
   EXPECT_NEAR(microseconds(16, 25 * kMiB, SumAlgorithm::ring, "LL128"), 214, 2);
   EXPECT_NEAR(microseconds(16, 25 * kMiB, SumAlgorithm::ring, "Simple"), 312, 3);
   EXPECT_NEAR(microseconds(16, 25 * kMiB, SumAlgorithm::tree, "LL128"), 224, 2);
 }
 
 TEST(Cluster, IsNearToMeasuredSums) {
-  // 8 H100, NVLink SHARP, as NVIDIA's logs of nccl-tests have it.
+  // The times of 8 H100 with NVLink SHARP, from NVIDIA's logs of nccl-tests.
   EXPECT_NEAR(microseconds(8, kMiB, SumAlgorithm::nvls, "Simple") / 26.9, 1, 0.1);
   EXPECT_NEAR(microseconds(8, 128 * kMiB, SumAlgorithm::nvls, "Simple") / 586, 1, 0.15);
-  // 1024 H100, RoCE, a ring by LL128: 93.4 ms for 16 GiB (nccl-tests issue 322).
+  // The time of 1024 H100 over RoCE, a ring by LL128: 93.4 ms for 16 GiB (nccl-tests issue 322).
   EXPECT_NEAR(microseconds(1024, 16384 * kMiB, SumAlgorithm::ring, "LL128") / 93.4e3, 1, 0.1);
 }
 
 TEST(Cluster, HierarchicalSumsSendEachByteBetweenNodesOnceANode) {
-  // So large that latencies do not count: two halves in the node, and a ring of 1/8 over 4 nodes on 1/8 of the network.
+  // The size is so large that latencies do not count: two halves in the node, and a ring of 1/8 over 4 nodes on 1/8 of
+  // the network.
   const double bytes = 16384 * kMiB;
   const double node = bytes * 7 / 8 / 384e9;
   const double network = bytes / 8 * (2 * 3) / 4 / (384e9 / 8);
@@ -103,22 +104,22 @@ StepProfile three_tensors() {
           .jitter_s = 0.1e-3,
           .gradients = {{1'000'000, 2e-3}, {1'000'000, 4e-3}, {1'000'000, 6e-3}}};
 }
-/// 1 ms and 1 ns a byte.
+/// Returns a cost model of 1 ms latency and 1 ns per byte.
 comm::CostModel one_line() {
   return {.pieces = {{.first_bytes = 0, .alpha_s = 1e-3, .beta_s = 1e-9}}};
 }
 
 TEST(Scaling, SumsWaitForGradientsAndForEachOther) {
-  // Buckets of a tensor end at 4, 6 and 8 ms; backward at 6.
+  // With one tensor in each bucket, sums end at 4, 6 and 8 ms; backward ends at 6 ms.
   const ScalingPoint point = predict(three_tensors(), 2, one_line(), {.bucket_bytes = 1'000'000});
   EXPECT_EQ(point.buckets, 3);
   EXPECT_NEAR(point.communication_s, 6e-3, 1e-12);
   EXPECT_NEAR(point.exposed_s, 2e-3, 1e-12);
   EXPECT_NEAR(point.step_s(), 12e-3 + point.waiting_s, 1e-12);
-  // Without overlap all sums follow.
+  // Without overlap all sums run after backward.
   EXPECT_NEAR(predict(three_tensors(), 2, one_line(), {.bucket_bytes = 1'000'000, .overlap = false}).exposed_s, 6e-3,
               1e-12);
-  // Four ranks on two processors compute for twice as long: sums end at 6, 10 and 14 ms, backward at 12.
+  // Four ranks on two processors compute for twice as long: sums end at 6, 10 and 14 ms, backward at 12 ms.
   const ScalingPoint shared = predict(three_tensors(), 4, one_line(), {.bucket_bytes = 1'000'000, .processors = 2});
   EXPECT_NEAR(shared.compute_s, 20e-3, 1e-12);
   EXPECT_NEAR(shared.exposed_s, 2e-3, 1e-12);
@@ -139,7 +140,7 @@ TEST(Scaling, OneRankWaitsForNobody) {
 }
 
 TEST(Scaling, TheSlowestOfManyIsAsNormalDeviationsSay) {
-  // Expected largest of n, Harter, "Expected values of normal order statistics", 1961.
+  // The expected largest of n values, from Harter, "Expected values of normal order statistics", 1961.
   EXPECT_EQ(expected_largest(1), 0);
   EXPECT_NEAR(expected_largest(2), 0.5642, 0.03);
   EXPECT_NEAR(expected_largest(10), 1.5388, 0.02);
@@ -153,7 +154,8 @@ std::string event(const std::string& kind, const std::string& phase, double begi
                 "}}");
 }
 
-/// Steps of 1000 us: forward 300, backward from 300 to 700 with a wait of 100 in it, update.
+/// Returns a timeline of steps of 1000 us: forward to 300, backward from 300 to 700 with a wait of 100 in it, then the
+/// update.
 std::string timeline(int steps, const std::string& last = "") {
   std::string text = R"({"traceEvents":[{"name":"process_name","ph":"M","pid":0,"tid":0,"args":{"name":"rank 0"}})";
   for (int step = 1; step <= steps; ++step) {
@@ -202,7 +204,8 @@ TEST(Profile, RefusesOtherFiles) {
             "t.json: step 4 of rank 0 has other buckets than the first step, expected the same in all");
 }
 
-/// A step of a GPU that is not here, predicted on this machine, of two micro-batches; then of 64 such GPUs.
+/// Reads a step of two micro-batches on a GPU that is not present, predicted on this machine; then predicts 64 such
+/// GPUs.
 TEST(Program, ReadsAPredictedTimeline) {
   const testing::TemporaryFolder folder;
   const auto plan = [&](const std::string& more) {

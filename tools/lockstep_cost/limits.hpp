@@ -5,10 +5,10 @@
 
 namespace lockstep::tools {
 
-/// The physical limit of a path, one way.
+/// The physical limit of a path in one direction.
 struct KnownLimit {
   std::string text{};      ///< "PCIe 5.0 x16"; empty: the limit is not known
-  double bytes_per_s = 0;  ///< bytes of data, before the headers of packets are subtracted
+  double bytes_per_s = 0;  ///< bytes per second, headers of packets included
 };
 
 /// Returns the limit of a PCI Express link: rate * lanes * the share of bits that are data (8b/10b in generations 1 and
@@ -27,15 +27,15 @@ struct KnownLimit {
 [[nodiscard]] KnownLimit peer_limit(int major, std::optional<int> nvlinks, const KnownLimit& mine,
                                     const KnownLimit& other);
 
-/// Returns the limit of busbw for an all-reduce between the GPUs of this many ranks. For two ranks it is the limit of a
-/// copy from one GPU to the other, `peer`, since each sends all that the other receives. Empty for more ranks, where
-/// the limit depends on the topology and on where sums are made (with sums in switches each GPU sends less than busbw
-/// says). Empty between nodes.
+/// Returns the limit of busbw for an all-reduce between the GPUs of `ranks` ranks. Two ranks: the limit of a copy from
+/// one GPU to the other, `peer`, since each GPU sends all that the other receives. Empty for more ranks: the limit then
+/// depends on the topology and on where sums are made (with sums in switches each GPU sends less than busbw says).
+/// Empty between nodes.
 [[nodiscard]] KnownLimit all_reduce_limit(int ranks, int nodes, const KnownLimit& peer);
 
-/// Returns the limit of a copy inside the memory of a GPU, which reads and writes: half of 2 transfers per clock * bus
-/// width. The formula holds for HBM and GDDR, with the clock that drivers report. Empty when clock or width is not
-/// known.
+/// Returns the limit of a copy inside the memory of a GPU: half of 2 transfers per clock * bus width, since a copy
+/// reads and writes. The formula holds for HBM and GDDR, with the clock that drivers report. Empty when clock or width
+/// is not known.
 [[nodiscard]] KnownLimit device_memory_limit(std::optional<int> clock_mhz, std::optional<int> bus_bits);
 
 }  // namespace lockstep::tools

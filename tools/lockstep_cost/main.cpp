@@ -78,7 +78,7 @@ struct Parsed {
   std::string text{};
 };
 
-/// Parses the command line. `config`: the file of --config. UsageError for invalid options.
+/// Parses the command line; `config` is the file of --config. Throws UsageError for invalid options.
 Parsed parse(int argc, const char* const* argv, const cli::ConfigFile& config) {
   Options options;
   CLI::App app(
@@ -133,7 +133,8 @@ int run(comm::Session& session, int argc, char** argv) {
   tools::SurveyOptions survey{.seconds = options.seconds, .max_bytes = options.max_bytes};
   const comm::RankDevice placed =
       tools::place(session, options.ranks.devices, survey);  // `placed` holds the claims of usable:N until the end
-  session.agree([&] { (void)cli::bind_rank(options.launch, placed.device); });  // the CpuShare below describes it
+  // Binds the rank before cpu_share() describes its processors.
+  session.agree([&] { (void)cli::bind_rank(options.launch, placed.device); });
   const comm::CpuShare share = comm::cpu_share(session);
   survey.threads = options.threads > 0 ? options.threads : share.threads();
   if (first) {

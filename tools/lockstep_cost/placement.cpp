@@ -16,8 +16,8 @@
 namespace lockstep::tools {
 namespace {
 
-/// Returns the UUIDs of the GPUs of this node's ranks, in the order of the ranks; for a single rank on the node, those
-/// of the GPUs that were asked for.
+/// Returns the UUIDs of the GPUs of this node's ranks, in the order of the ranks. A single rank on the node gets the
+/// UUIDs of all GPUs that were asked for.
 std::vector<std::string> gpus_of_node(comm::Session& session, const DeviceRequest& request,
                                       const std::vector<GpuInfo>& gpus, const std::string& mine) {
   std::vector<std::string> given;
@@ -78,7 +78,7 @@ comm::RankDevice place(comm::Session& session, const DeviceRequest& request, Sur
       }
     }
   });
-  // All ranks must measure the same paths.
+  // All ranks must measure the same paths, so no rank keeps its peer if one rank has none.
   const std::vector<double> peers = comm::all_gather_value(session.control(), survey.peer ? 1 : 0);
   if (*std::min_element(peers.begin(), peers.end()) == 0) {
     survey.peer.reset();

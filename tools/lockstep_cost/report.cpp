@@ -38,7 +38,8 @@ double rate(const CostPath& path, double bytes, double seconds) {
   return path.bus_factor * bytes / seconds;
 }
 
-/// Returns the copy that represents all copies: to the GPU if there is one, else inside host memory.
+/// Returns the copy that represents all copies in the figures to remember: the copy to the GPU, or without one a copy
+/// inside host memory.
 const CostPath* typical_copy(const CostFile& file) {
   for (const char* name : {"copy/pinned_to_device", "copy/host/copy", "copy/host/memcpy"}) {
     if (const CostPath* path = file.find(name); path != nullptr && !path->points.empty()) {
@@ -48,7 +49,7 @@ const CostPath* typical_copy(const CostFile& file) {
   return nullptr;
 }
 
-/// Returns the measured all-reduces, the one between GPUs first, as gradients use it.
+/// Returns the measured all-reduces: first the all-reduce between GPUs, which gradients use.
 std::vector<const CostPath*> all_reduces(const CostFile& file) {
   std::vector<const CostPath*> paths;
   for (const GradientPath gradients : {GradientPath::nccl, GradientPath::host}) {

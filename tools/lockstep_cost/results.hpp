@@ -7,8 +7,8 @@
 
 namespace lockstep::tools {
 
-/// Makes the folder and checks that a file can be written there, before minutes are spent on measuring. DataError, or
-/// WriteError for a full disk.
+/// Makes the folder and checks that a file can be written there, before minutes are spent on measuring. Throws
+/// DataError, or WriteError for a full disk.
 void require_writable(const std::string& folder);
 
 /// Returns the present time, as "2025-01-31 12:00 UTC".

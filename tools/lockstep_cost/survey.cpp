@@ -20,10 +20,10 @@ namespace {
 constexpr int kRounds = 3;
 constexpr double kMostTime = 1.3;  // a path leaves out larger sizes after this multiple of its share of the time
 constexpr std::size_t kLeastSizes = 4;
-constexpr double kSampleSeconds = 50e-6;  // least time of one value: shorter calls are timed in groups, as in a loop
+constexpr double kSampleSeconds = 50e-6;  // least seconds of one value: shorter calls are timed in groups, as in a loop
 constexpr std::int64_t kCheckBytes = 4096;
 constexpr std::int64_t kPairBytes = std::int64_t{1} << 20;
-constexpr int kMostPairRanks = 16;  // they make 120 pairs
+constexpr int kMostPairRanks = 16;  // 16 ranks make 120 pairs
 
 using measure::Clock;
 using measure::seconds_since;
@@ -64,7 +64,7 @@ class Survey {
  private:
   [[nodiscard]] bool on_gpu() const { return !(options_.device == Device::cpu()); }
 
-  /// Returns the most important copy paths; bench_copy has all.
+  /// Returns the most important copy paths. bench_copy measures all paths.
   [[nodiscard]] std::vector<measure::CopyPath> wanted_copies() const {
     std::vector<Device> gpus;
     if (on_gpu()) {
@@ -107,8 +107,7 @@ class Survey {
     options.sample_seconds = kSampleSeconds;
     std::vector<measure::Samples> all;
     for (int round = 0; round < kRounds; ++round) {
-      // A warm-up: the processor leaves its idle state, and the largest size of the last round no longer fills the
-      // caches.
+      // A warm-up: the processor leaves its idle state, and the caches lose the bytes of the last round's largest size.
       options.target_seconds = share_ / kRounds * 0.1;
       (void)measure(sizes_.front(), options);
       options.target_seconds = share_ / kRounds * 0.65 / static_cast<double>(sizes_.size());  // sizes warm up, too
@@ -150,7 +149,7 @@ class Survey {
     const comm::CostPath described = description(path);
     const auto make = [&] { bench.emplace(path, sizes_.back(), options_.threads); };
     if (described.name == "copy/peer") {
-      // The other GPU may have no free memory; the rest of the report is still made.
+      // The other GPU may have no free memory. The survey then goes on without this path.
       if (!works("Copies between GPUs", make)) {
         return;
       }
@@ -166,7 +165,7 @@ class Survey {
     });
   }
 
-  /// False when make() throws on some rank; the report then says why this path is left out. Collective.
+  /// Returns false when make() throws on some rank. The report then says why the path `what` is left out. Collective.
   bool works(const char* what, const std::function<void()>& make) {
     std::string why;
     try {
@@ -212,8 +211,8 @@ class Survey {
     session_.agree([&] { bench.emplace(session_.grad(), context, context.stream(), sizes_.back()); });
     all_reduce(*bench, {.name = comm::all_reduce_name(comm::GradientPath::host), .text = "all-reduce"});
 
-    // Messages between ranks 0 and 1 of all sizes; then between every two ranks, of one size. The two ranks take turns,
-    // so a call is one message, one way.
+    // First messages of all sizes between ranks 0 and 1; then messages of one size between every two ranks. The two
+    // ranks take turns, so a call is one message, one way.
     const measure::CollectiveCase message{.collective = measure::Collective::send_recv, .from = 0, .to = 1};
     session_.agree([&] { bench->check(message, std::min(kCheckBytes, sizes_.back())); });
     curve({.name = "send_recv/0_1", .text = "message, ranks 0 and 1"},
@@ -274,7 +273,7 @@ class Survey {
     all_reduce(*bench, {.name = comm::all_reduce_name(comm::GradientPath::nccl), .text = "all-reduce between GPUs"});
   }
 
-  /// Adds the physical limits that are known.
+  /// Adds to each path its physical limit, if the limit is known.
   void limits() {
     double memory = 0;
     for (const comm::CostPath& path : file_.paths) {

@@ -25,7 +25,7 @@ struct SurveyOptions {
   std::optional<Device> peer{};                     ///< a GPU that this rank's GPU copies to
   KnownLimit peer_link{};
   KnownLimit device_memory{};  ///< limit of a copy inside the memory of `device`
-  std::string gpu_missing{};   ///< reason why all or some GPU paths are missing; else empty
+  std::string gpu_missing{};   ///< reason why GPU paths are missing; empty: none is missing
 };
 
 /// The state of the survey for a progress line, as rank 0 sees it.
@@ -37,21 +37,23 @@ struct Progress {
   std::string what;  ///< path and size that are measured: "all-reduce, 64 KiB"
 };
 
-/// Returns the GPU that a rank copies to: the one after `mine` in `given`, by its index in `gpus`, the GPUs that this
-/// rank sees. `given`: UUIDs of the GPUs of the node's ranks, in the order of the local ranks. Empty when `given` has a
-/// single GPU, and when this rank does not see the next one. Pure.
+/// Returns the GPU that this rank copies to: the GPU after `mine` in `given`, by its index in `gpus`. `given`: UUIDs of
+/// the GPUs of the node's ranks, in the order of the local ranks. `gpus`: the GPUs that this rank sees. Empty when
+/// `given` has a single GPU, and when this rank does not see the next GPU. Pure.
 [[nodiscard]] std::optional<Device> peer_gpu(const std::vector<GpuInfo>& gpus, const std::string& mine,
                                              const std::vector<std::string>& given);
 
-/// Returns the sizes 8, 16, 32, ... up to max_bytes, ascending; with larger steps if there would be more than 24.
+/// Returns the sizes 8, 16, 32, ... up to max_bytes, ascending. Takes larger steps if there would be more than 24
+/// sizes.
 [[nodiscard]] std::vector<std::int64_t> survey_sizes(std::int64_t max_bytes);
 
-/// Returns the seconds left after `elapsed` seconds, when `done` of `paths` paths are finished and each path was
-/// planned to get an equal part of `planned` seconds. The rest is counted as planned, or at the pace so far if that is
+/// Returns the seconds left after `elapsed` seconds, when `done` of `paths` paths are finished. Each path was planned
+/// to get an equal part of `planned` seconds. Counts the other paths as planned, or at the pace so far if that is
 /// slower. Pure.
 [[nodiscard]] double seconds_left(int done, int paths, double elapsed, double planned);
 
-/// Makes one point of a file. It has percentiles only when every call was timed by itself and there are enough values.
+/// Makes one point of a file. The point has percentiles only if every call was timed by itself and there are enough
+/// values.
 [[nodiscard]] comm::CostPoint cost_point(std::int64_t bytes, const measure::Samples& samples);
 
 /// Returns the relative uncertainty of the medians, for comm::CostFitOptions::noise: twice the standard error of a

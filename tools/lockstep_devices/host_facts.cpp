@@ -61,7 +61,7 @@ std::vector<int> numbered(const std::string& folder, const std::string& prefix) 
   return numbers;
 }
 
-/// Returns the value, in bytes, of a line "... KEY:   1234 kB" of /proc/meminfo or a node's meminfo.
+/// Returns the bytes that a line "... KEY:   1234 kB" of /proc/meminfo or of a node's meminfo states.
 std::optional<std::uint64_t> kilobytes(const std::string& path, const std::string& key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -74,7 +74,7 @@ std::optional<std::uint64_t> kilobytes(const std::string& path, const std::strin
   return std::nullopt;
 }
 
-/// Returns the bytes of a size as "32768K" or "2M".
+/// Returns the bytes of a cache size such as "32768K" or "2M".
 std::uint64_t cache_bytes(const std::string& size) {
   const std::uint64_t value = static_cast<std::uint64_t>(number_of(size).value_or(0));
   const char unit = size.empty() ? ' ' : size.back();
@@ -122,7 +122,8 @@ HostFacts read_host(const std::string& root) {
   host.processors = ProcessorSet::parse(line_of(cpus + "online")).count();
   std::set<std::pair<int, int>> cores;
   std::set<int> sockets;
-  std::map<std::tuple<int, std::string, std::uint64_t>, std::set<std::string>> caches;  // kind -> sets of sharers
+  // Maps a kind of cache to the sets of processors that share one cache.
+  std::map<std::tuple<int, std::string, std::uint64_t>, std::set<std::string>> caches;
   for (const int cpu : numbered(cpus, "cpu")) {
     const std::string folder = cpus + "cpu" + std::to_string(cpu) + "/";
     const std::optional<int> core = integer_of(folder + "topology/core_id");
@@ -183,7 +184,7 @@ PciFacts read_pci(const std::string& pci, const std::string& root) {
 std::uint64_t copy_array_bytes(const HostFacts& host) {
   constexpr std::uint64_t kLeast = std::uint64_t{64} << 20;
   std::uint64_t largest = 0;
-  for (const Cache& cache : host.caches) {  // sorted by level: the last level counts
+  for (const Cache& cache : host.caches) {  // `caches` is sorted by level, so the last level counts
     largest = cache.bytes * static_cast<std::uint64_t>(cache.count);
   }
   constexpr std::uint64_t kMost = std::uint64_t{2} << 30;

@@ -16,16 +16,16 @@ struct NumaNode {
 /// Caches of one kind.
 struct Cache {
   int level = 1;
-  std::string type{};       ///< "data", "instruction", "unified"
+  std::string type{};       ///< one of "data", "instruction", "unified"
   std::uint64_t bytes = 0;  ///< bytes of one cache
   int count = 0;
   int sharers = 1;  ///< processors that share one cache
 };
 
-/// Facts that the kernel reports about the machine. Fields that it does not report are empty.
+/// Facts that the kernel reports about the machine. Facts that the kernel does not report are empty.
 struct HostFacts {
   std::string name{};       ///< host name
-  std::string processor{};  ///< "Intel(R) Xeon(R) ..."
+  std::string processor{};  ///< name, e.g. "Intel(R) Xeon(R) ..."
   int processors = 0;       ///< online processors, hyper-threads counted
   int usable = 0;           ///< processors that this process may run on
   std::optional<int> cores{};
@@ -49,8 +49,8 @@ struct PciFacts {
 /// pci: "0000:3b:00.0", in upper or lower case.
 [[nodiscard]] PciFacts read_pci(const std::string& pci, const std::string& root = "");
 
-/// Returns the PCIe generation of a text as "16.0 GT/s PCIe" (PCI Express Base Specification: 2.5, 5, 8, 16, 32, 64
-/// GT/s); empty for other texts.
+/// Returns the PCIe generation of a text such as "16.0 GT/s PCIe" (PCI Express Base Specification: 2.5, 5, 8, 16, 32,
+/// 64 GT/s); empty for other texts.
 [[nodiscard]] std::optional<int> pcie_generation(const std::string& speed);
 
 /// The measured speed of a copy in the host's memory. Both arrays are larger than the caches, each thread copies its
@@ -63,8 +63,8 @@ struct CopySpeed {
 };
 /// Measures for about `seconds`. array_bytes: bytes of each of the two arrays. Throws OutOfMemory.
 [[nodiscard]] CopySpeed measure_copy(std::uint64_t array_bytes, double seconds);
-/// Returns four times the bytes of all caches of the last level, at least 64 MiB, at most 2 GiB and an eighth of the
-/// memory.
+/// Returns the size of an array for measure_copy(): four times the bytes of all caches of the last level, at least 64
+/// MiB, at most 2 GiB and an eighth of the memory.
 [[nodiscard]] std::uint64_t copy_array_bytes(const HostFacts& host);
 
 }  // namespace lockstep::tools

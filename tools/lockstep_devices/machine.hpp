@@ -18,7 +18,7 @@ struct GpuFacts {
   GpuInfo gpu{};
   PciFacts pci{};
   NvmlGpu nvml{};
-  std::vector<std::string> process_names{};  ///< names for nvml.processes; empty: not known, e.g. in another container
+  std::vector<std::string> process_names{};  ///< names of nvml.processes; empty: not known, e.g. in another container
   std::string claimed_by{};                  ///< holder of the claim; empty: none (runtime/machine/gpu_claim.hpp)
 };
 
@@ -38,8 +38,8 @@ struct Machine {
   std::string nvml_missing{};    ///< reason why NVML does not answer; empty: NVML answers
 };
 
-/// Adds the GPUs with their facts. nvml may be null. Reads the claims in claim_folder, if it exists, while no search
-/// for usable GPUs runs, since such a search would take the reading for a claim. A claim that cannot be read counts as
+/// Adds the GPUs with their facts. nvml may be null. Reads the claims in claim_folder, if the folder exists, while no
+/// search for usable GPUs runs: such a search would take the reading for a claim. A claim that cannot be read counts as
 /// none.
 void add_gpus(Machine& machine, const std::vector<GpuInfo>& gpus, const Nvml* nvml, const std::string& claim_folder,
               const std::string& root = "");
@@ -49,7 +49,7 @@ void add_gpus(Machine& machine, const std::vector<GpuInfo>& gpus, const Nvml* nv
 [[nodiscard]] bool find_gpus(Machine& machine, const std::function<std::vector<GpuInfo>()>& list,
                              const std::string& claim_folder);
 
-/// Returns the report for people; facts that are missing are "not known".
+/// Returns the report for people; a missing fact reads "not known".
 [[nodiscard]] std::string report(const Machine& machine);
 /// Returns the report as JSON; null: not known. Sizes in bytes, speeds in bytes/s, processors as the kernel lists them.
 [[nodiscard]] Json to_json(const Machine& machine);

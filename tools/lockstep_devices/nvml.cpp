@@ -12,8 +12,8 @@ namespace lockstep::tools {
 using nvml::Device;
 using nvml::Result;
 
-/// NVML's functions. An older driver may lack some of the optional ones (find()): they are then null, and their facts
-/// are not known.
+/// NVML's functions. An older driver may lack some of the optional functions, which find() then leaves null; the facts
+/// that they report are not known.
 struct Nvml::Functions {
   explicit Functions(const SharedLibrary& library) {
     library.get(init, "nvmlInit_v2");
@@ -118,7 +118,7 @@ NvmlGpu Nvml::gpu(const std::string& uuid) const {
   if (int mode = 0; works(f.compute_mode, device, &mode)) {
     result.compute_mode = mode_name(mode);
   }
-  // Processes start and end between the call that returns their number and the next one: leave room for more.
+  // Leaves room for more processes than are running: processes may start between two calls.
   std::vector<nvml::ProcessInfo> processes(64);
   for (int attempt = 0; f.processes != nullptr && attempt < 4; ++attempt) {
     auto count = static_cast<unsigned int>(processes.size());

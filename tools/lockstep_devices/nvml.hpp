@@ -19,7 +19,7 @@ struct GpuProcess {
 struct NvmlGpu {
   std::optional<std::uint64_t> memory_used{};  ///< bytes, those of the driver included
   std::optional<std::uint64_t> memory_free{};
-  std::optional<int> memory_clock_mhz{};  ///< highest clock
+  std::optional<int> memory_clock_mhz{};  ///< highest clock of the memory
   std::optional<int> memory_bus_bits{};
   std::optional<std::string> compute_mode{};  ///< "default", "exclusive process", "prohibited"
   std::optional<std::vector<GpuProcess>> processes{};
@@ -27,15 +27,15 @@ struct NvmlGpu {
 
 /// The connection between two GPUs.
 struct GpuLink {
-  /// Number of NVLinks between the GPUs; through switches, the smaller number of the two GPUs' links.
+  /// Number of NVLinks between the GPUs. Through switches: the smaller number of NVLinks that the two GPUs have.
   std::optional<int> nvlinks{};
   /// The nearest common point on PCIe, as nvidia-smi writes it: PIX, PXB, PHB, NODE, SYS.
   std::optional<std::string> nearest{};
-  std::optional<bool> peer_read{};  ///< the first can read the second's memory
+  std::optional<bool> peer_read{};  ///< the first GPU can read the second GPU's memory
 };
 
-/// NVIDIA's management library (NVML), loaded at run time, as it comes with the driver and may be missing. Queries make
-/// no context on a GPU. For one thread.
+/// NVIDIA's management library (NVML). It is loaded at run time: it comes with the driver and may be missing. Queries
+/// make no context on a GPU. For one thread.
 class Nvml {
  public:
   /// Returns null when the library is missing or cannot start; `why` then has the reason.

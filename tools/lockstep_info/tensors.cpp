@@ -78,7 +78,7 @@ void add_numbers(const std::string& dtype, const std::vector<std::byte>& bytes, 
   }
 }
 
-/// Compares names, with numbers in them by value: "layer2.9" comes before "layer2.10".
+/// True if `a` comes before `b`. Compares numbers in names by value: "layer2.9" comes before "layer2.10".
 bool comes_first(const std::string& a, const std::string& b) {
   const auto digit = [](char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; };
   std::size_t i = 0;
@@ -119,7 +119,7 @@ FileFacts facts_of(const std::string& path) {
     tensor.shape = entry.shape;
     std::uint64_t values = 1;
     for (const std::int64_t extent : entry.shape) {
-      values *= static_cast<std::uint64_t>(extent);  // can overflow only if an extent is 0
+      values *= static_cast<std::uint64_t>(extent);  // overflows only if another extent is 0; the product is then 0
     }
     tensor.values = static_cast<std::int64_t>(values);
     tensor.bytes = entry.bytes;

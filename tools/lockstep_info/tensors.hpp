@@ -31,15 +31,15 @@ struct FileFacts {
   std::vector<TensorFacts> tensors{};  ///< ordered by name, with numbers in names ordered by value
 };
 
-/// Reads a file of tensors; or, of a checkpoint's folder, model.safetensors and, if there is one,
-/// optimizer.safetensors, after checking their checksums; or, of a run's folder, the library choices in config.json, as
+/// Reads the tensors of a file, a checkpoint or a run. A checkpoint's folder: model.safetensors and, if there is one,
+/// optimizer.safetensors, after checking their checksums. A run's folder: the library choices in config.json, as
 /// metadata. Host memory holds one tensor at a time. DataError as for TensorFile, for wrong checksums, and for a folder
-/// that is neither.
+/// of neither kind.
 [[nodiscard]] std::vector<FileFacts> read_tensors(const std::string& path);
 
 /// Returns a table for each file, for people.
 [[nodiscard]] std::string tensor_report(const std::vector<FileFacts>& files);
-/// Returns an array of files; null: not known.
+/// Returns the files as a JSON array; null: not known.
 [[nodiscard]] Json tensor_json(const std::vector<FileFacts>& files);
 
 }  // namespace lockstep::tools

@@ -1,5 +1,5 @@
-// lockstep-pack DIR FILE: writes the pictures of a folder or a list, or text or tokens, into one file, for --data
-// packed:FILE. lockstep-pack --check FILE: checks that such a file is undamaged. One process, no mpirun.
+// lockstep-pack DIR FILE: packs a folder or list of images, or text or tokens, into one file, for --data packed:FILE.
+// lockstep-pack --check FILE: checks that such a file is undamaged. One process, no mpirun.
 
 #include <algorithm>
 #include <chrono>
@@ -47,7 +47,7 @@ class ProgressLines {
   double last_ = 0;
 };
 
-/// Writes the file. With --json standard output has the summary only.
+/// Packs `pack` and prints the progress and the summary. With --json standard output has the summary only.
 template <class Pack>
 int write(const Pack& pack, bool json) {
   std::FILE* const lines = json ? stderr : stdout;
@@ -62,7 +62,7 @@ int write(const Pack& pack, bool json) {
   return exit_code::kFinished;
 }
 
-/// Checks the file. Standard output has the result only.
+/// Checks the file at `path`. Standard output has the result only.
 template <class File>
 int check(const std::string& path, int threads, bool json) {
   const File file(path);
@@ -168,7 +168,7 @@ class Command {
   CLI::App app{kAbout, "lockstep-pack"};
 
  private:
-  /// UsageError when another option is given.
+  /// Throws UsageError when an option is given that is not in `taken`.
   void expect_only(std::initializer_list<std::string_view> taken, const std::string& beside) const {
     for (const CLI::Option* const other : app.get_options()) {
       require<UsageError>(

@@ -30,7 +30,7 @@ const char* unit_of(nn::PackedIds ids) {
   return ids == nn::PackedIds::text ? "bytes of text" : "tokens";
 }
 
-/// Returns a line for each damage, and one with the number of further ones.
+/// Returns a line for each damage that `check` names, and one line with the number of further damages.
 std::string damage_text(const nn::PackedCheck& check) {
   std::string text;
   for (const std::string& damage : check.texts) {
@@ -40,7 +40,7 @@ std::string damage_text(const nn::PackedCheck& check) {
   return more > 0 ? concat(text, "and ", more, " more\n") : text;
 }
 
-/// Returns the damage as JSON. JSON holds UTF-8 only, while file names may hold any bytes.
+/// Returns the texts of the damage as JSON. JSON holds UTF-8 only, while file names may hold any bytes.
 Json::Array texts_of(const nn::PackedCheck& check) {
   Json::Array texts;
   for (const std::string& text : check.texts) {

@@ -13,7 +13,7 @@ namespace lockstep::tools {
 /// Returns the lines printed before packing: source, file, way of storing.
 [[nodiscard]] std::string pack_header(const nn::FolderPack& pack);
 [[nodiscard]] std::string pack_header(const nn::TokenPack& pack);
-/// Returns a line as "1200 of 5000 images, 24 %, 130 MiB, 12 s left", after `seconds` seconds.
+/// Returns a line such as "1200 of 5000 images, 24 %, 130 MiB, 12 s left", after `seconds` seconds.
 [[nodiscard]] std::string pack_progress(const nn::PackProgress& progress, double seconds);
 /// Returns the lines printed at the end: the size of the file, the first damaged images by name, the option to train on
 /// the file.
@@ -23,15 +23,15 @@ namespace lockstep::tools {
 [[nodiscard]] Json pack_json(const nn::FolderPack& pack, const nn::PackSummary& summary, double seconds);
 [[nodiscard]] Json pack_json(const nn::TokenPack& pack, const nn::TokenPackSummary& summary, double seconds);
 
-/// Most damaged samples that check_report() names.
+/// Largest number of damaged samples that check_report() names.
 inline constexpr std::size_t kNamedDamage = 20;
-/// Returns "27 samples, 3 classes, 5204 bytes: all checksums right", or a line for each damaged sample and the number
-/// of further ones.
+/// Returns "27 samples, 3 classes, 5204 bytes: all checksums right". If samples are damaged, returns a line for each of
+/// the first and the number of further ones.
 [[nodiscard]] std::string check_report(const nn::PackedFile& file, const nn::PackedCheck& check);
 /// Returns the result of a check as JSON, with the texts of all damaged samples that `check` has.
 [[nodiscard]] Json check_json(const nn::PackedFile& file, const nn::PackedCheck& check);
-/// Returns "90 and 10 tokens of a vocabulary of 40, in 2 parts of 1 byte an id, 274 bytes: all checksums right", or a
-/// line for each damaged block.
+/// Returns "90 and 10 tokens of a vocabulary of 40, in 2 parts of 1 byte an id, 274 bytes: all checksums right". If
+/// blocks are damaged, returns a line for each damaged block.
 [[nodiscard]] std::string check_report(const nn::PackedTokens& file, const nn::PackedCheck& check);
 [[nodiscard]] Json check_json(const nn::PackedTokens& file, const nn::PackedCheck& check);
 /// Returns the number and kind of the parts of a file that may be damaged: "27 samples", "3 blocks of ids".

@@ -74,7 +74,7 @@ std::string csv_of(const std::vector<RunLog>& runs) {
   out += '\n';
   std::vector<std::string> cells(columns.size());
   for (const RunLog& run : runs) {
-    std::vector<std::size_t> place_of;  // index in run.fields -> column
+    std::vector<std::size_t> place_of;  // column of each field of this run, by the field's index in run.fields
     for (const std::string& field : run.fields) {
       place_of.push_back(places.at(field));
     }

@@ -15,7 +15,8 @@ struct Evaluation {
     std::int64_t samples = 0;
     std::int64_t correct = 0;
     std::int64_t not_finite = 0;
-    std::vector<std::pair<std::int64_t, std::int64_t>> predicted;  ///< (class, count), counts above 0
+    /// (class, number of samples predicted as that class), for numbers above 0.
+    std::vector<std::pair<std::int64_t, std::int64_t>> predicted;
     [[nodiscard]] double accuracy() const {
       return samples == 0 ? 0 : static_cast<double>(correct) / static_cast<double>(samples);
     }
@@ -39,12 +40,12 @@ struct Evaluation {
   std::vector<Sample> worst;
 };
 
-/// Reads evaluation.json. DataError that names the file when it is no such file, or when its numbers contradict each
-/// other.
+/// Reads evaluation.json. A DataError names the file if its contents are no evaluation, or if its numbers contradict
+/// each other.
 [[nodiscard]] Evaluation read_evaluation(const std::string& path);
 
-/// Returns HTML: the confusion matrix (for more than 30 classes the most frequent confusions), a bar for each class
-/// (for more than 30 the least accurate ones), the calibration diagram, and the worst samples. run: name of the run.
+/// Returns HTML: the confusion matrix, a bar for each class, the calibration diagram, and the worst samples. For more
+/// than 30 classes: the most frequent confusions and the least accurate classes only. `run` is the name of the run.
 [[nodiscard]] std::string draw(const Evaluation& evaluation, const std::string& run);
 
 }  // namespace lockstep::tools

@@ -15,7 +15,7 @@
 namespace lockstep::tools {
 namespace {
 
-/// True when both are the same file or device. fs::equivalent() refuses two devices.
+/// True when both describe the same file or device. fs::equivalent() does not compare devices.
 bool same_thing(const struct stat& one, const struct stat& other) {
   return one.st_dev == other.st_dev && one.st_ino == other.st_ino;
 }
@@ -30,7 +30,7 @@ bool same_file(const std::string& one, const std::string& other) {
     return same_thing(first, second);
   }
   namespace fs = std::filesystem;
-  std::error_code error;  // set when a folder is missing; no file can be made there either
+  std::error_code error;  // set when a folder is missing; then the file cannot be made
   const fs::path first_name = fs::weakly_canonical(fs::absolute(one), error);
   const fs::path second_name = error ? fs::path() : fs::weakly_canonical(fs::absolute(other), error);
   return !is_first && !is_second && !error && first_name == second_name;

@@ -10,8 +10,8 @@
 
 namespace lockstep::tools {
 
-/// A file to write, or standard output. A file appears whole and replaces an older one. "-", /dev/stdout and other
-/// paths of the same device are standard output.
+/// A file to write, or standard output. The file appears whole and replaces an older one. "-", /dev/stdout and other
+/// paths of the same device mean standard output.
 class Output {
  public:
   explicit Output(std::string path);
@@ -21,10 +21,10 @@ class Output {
   /// True when writing would overwrite `file`.
   [[nodiscard]] bool harms(const std::string& file) const;
 
-  /// Makes a temporary file next to path(). FileError, before anything is written, when it cannot be made or path() is
-  /// a device, a FIFO or a folder.
+  /// Makes a temporary file next to path(). FileError, before anything is written, if that file cannot be made, or if
+  /// path() is a device, a FIFO or a folder.
   void begin();
-  /// Writes the text, after begin(). WriteError when the disk is full.
+  /// Writes the text, after begin(). Throws WriteError when the disk is full.
   void write(const std::string& text);
 
  private:
@@ -33,7 +33,7 @@ class Output {
   std::optional<AtomicFile> file_{};
 };
 
-/// UsageError when an output would overwrite a file that was read, or the other output. nullptr: no such output.
+/// Throws UsageError when an output would overwrite a file that was read, or the other output. A null output is absent.
 void require_apart(const std::vector<RunLog>& runs, const Output* table, const Output* page);
 
 }  // namespace lockstep::tools

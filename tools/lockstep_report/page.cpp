@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::size_t kMostPoints = 1000;  // points of a curve: about two per pixel
 
-/// Fields of an epoch without a curve: the reports of steps have them already, or the table shows them.
+/// Fields of an epoch that get no curve: the steps have a curve of the field already, or the table shows it.
 constexpr std::array<std::string_view, 6> kNoCurve{"comm_exposed_s", "seconds",    "skipped_updates",
                                                    "gradient_bytes", "sent_bytes", "peak_bytes"};
 
@@ -41,7 +41,7 @@ std::vector<std::string> fields_of(const std::vector<RunLog>& runs) {
   return in_order(std::move(all));
 }
 
-/// Adds a curve of the values of a field, if there are any. Curves of training are thin.
+/// Adds a curve of a field's values; does nothing if there are none. Curves of training are thin.
 void add_curve(Panel& chart, const std::map<std::string, Points>& values, const std::string& field, double factor,
                const std::string& run, int colour, bool evaluation) {
   const auto found = values.find(field);
@@ -60,14 +60,14 @@ std::string cell(const std::string& text) {
   return "<td>" + escaped(text) + "</td>";
 }
 
-/// Returns the last value of a field; empty: there is none.
+/// Returns the text of the last value of a field; empty: the field has no value.
 std::string last_of(const std::map<std::string, Points>& values, const std::string& field, double factor = 1,
                     const char* unit = "") {
   const auto found = values.find(field);
   return found == values.end() || found->second.empty() ? "" : brief(found->second.back().value * factor) + unit;
 }
 
-/// Returns the median of a run's reports of a field; empty: there are none.
+/// Returns the median of a field over the reports of a run; empty: no report has the field.
 std::string median_of(const RunLog& run, const std::string& field, double factor = 1) {
   const auto found = run.reports.find(field);
   if (found == run.reports.end() || found->second.empty()) {
@@ -95,12 +95,12 @@ std::string end_of(const RunLog& run) {
   }
 }
 
-/// Returns "images" for "images_per_second".
+/// Returns the noun that a rate counts: "images" for "images_per_second".
 std::string counted_by(const std::string& field) {
   return field.substr(0, field.size() - kPerSecond.size());
 }
 
-/// Returns the median rate of the reports, as "590 images/s".
+/// Returns the median rate of the reports: "590 images/s".
 std::string rate_of(const RunLog& run) {
   for (const auto& [field, points] : run.reports) {
     if (field.ends_with(kPerSecond)) {
@@ -153,8 +153,8 @@ std::string table_of(const std::vector<RunLog>& runs) {
   return out + "</table>\n";
 }
 
-/// Returns a setting with its numbers in the fewest digits that read back the same: 0.1, not 0.10000000000000001. A
-/// run's identity holds numbers with 17 digits.
+/// Returns a setting with its numbers in the fewest digits that read back the same: 0.1 for 0.10000000000000001. The
+/// identity of a run holds numbers with 17 digits.
 std::string shortened(const std::string& value) {
   constexpr std::size_t kLong = 17;
   std::string out;
@@ -267,7 +267,7 @@ std::vector<Panel> charts_of(const std::vector<RunLog>& runs) {
       const RunLog& run = runs[i];
       const int colour = static_cast<int>(i);
       const std::size_t before = chart.curves.size();
-      // The reports show more than the values of epochs, which are their means.
+      // The reports of steps show more than the values of epochs, which are means of the reports.
       add_curve(chart, run.reports.contains(field) ? run.reports : run.epochs, field, quantity.factor, run.name, colour,
                 false);
       for (const auto* values : {&run.reports, &run.epochs}) {

@@ -95,7 +95,7 @@ void sort_by_field(RunLog& run) {
   }
 }
 
-/// Adds the texts and numbers of a tree to `into`, by their paths of names: "options.dtype".
+/// Adds the texts and numbers of a JSON tree to `into`. A key is the path of names to the value: "options.dtype".
 void flatten(const Json& value, const std::string& name, std::map<std::string, std::string>& into) {
   if (const Json::Object* const object = value.if_object()) {
     for (const auto& [key, member] : *object) {
@@ -145,7 +145,8 @@ RunLog read_run(const std::string& path) {
   if (folder && fs::exists(evaluation, error)) {
     run.evaluation = read_evaluation(evaluation.string());
     run.files.push_back(evaluation.string());
-    if (!run.resumed_after.empty() && run.evaluation->step > run.steps) {  // a resume discarded its step
+    // True if a resume discarded the step of the evaluation.
+    if (!run.resumed_after.empty() && run.evaluation->step > run.steps) {
       run.evaluation.reset();
     }
   }

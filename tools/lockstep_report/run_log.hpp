@@ -18,7 +18,7 @@ struct Point {
 };
 using Points = std::vector<Point>;
 
-/// An event "step" or "epoch": a line of metrics.jsonl.
+/// One line of metrics.jsonl: an event "step" or "epoch".
 struct Row {
   enum class Kind { step, epoch };
   struct Value {
@@ -53,13 +53,13 @@ struct RunLog {
   std::map<std::string, std::string> settings;  ///< values of config.json, by "options.clip_norm"; empty: no such file
 };
 
-/// Reads metrics.jsonl and, if they exist, config.json and evaluation.json of a folder of results; or a file of metrics
-/// alone. An incomplete last line is left out, as by a run that resumes. DataError for a folder without metrics.jsonl,
-/// and, with its number, for a line that is not one JSON object with an event.
+/// Reads metrics.jsonl and, if they exist, config.json and evaluation.json of a folder of results; or one file of
+/// metrics alone. An incomplete last line is left out, as a run that resumes does. Throws DataError for a folder
+/// without metrics.jsonl. A DataError names the number of a line that is not one JSON object with an event.
 [[nodiscard]] RunLog read_run(const std::string& path);
 
-/// Reads several runs; runs of the same name get their paths as names. UsageError for an empty path, and for a path
-/// that is given twice; DataError when no run has made a step yet.
+/// Reads several runs; runs of the same name get their paths as names. Throws UsageError for an empty path, and for a
+/// path that is given twice; DataError when no run has made a step yet.
 [[nodiscard]] std::vector<RunLog> read_runs(const std::vector<std::string>& paths);
 
 }  // namespace lockstep::tools

@@ -24,11 +24,11 @@ constexpr ByProtocol kTreeNetwork{5.0, 8.5, 14.0};
 constexpr ByProtocol kRingNetwork{2.7, 4.0, 14.0};
 constexpr double kNvls = 25;
 constexpr double kNvlsTreeNetwork = 20.9;
-constexpr double kNetworkPost = 1;  ///< latency of a host's processor; three times that for Simple
+constexpr double kNetworkPost = 1;  ///< latency of a host's processor, in microseconds; Simple takes three times that
 
-/// Limits of a generation's bandwidths, for one, two, and more nodes.
+/// Limits of a GPU generation's bandwidths (GB/s). Index 0: one node; 1: two nodes; 2: more nodes.
 struct Limits {
-  std::array<double, 3> ll;  ///< limit of all channels together; the others are per channel
+  std::array<double, 3> ll;  ///< limit of all channels together; the other two limits are per channel
   std::array<double, 3> ring_ll128;
   std::array<double, 3> tree;
   std::array<double, 3> tree_ll128;
@@ -36,7 +36,7 @@ struct Limits {
 constexpr Limits kAmpere{{87.7, 39.0, 20.4}, {20.0, 20.0, 20.0}, {24.0, 23.6, 17.8}, {20.0, 20.0, 20.0}};
 constexpr Limits kHopper{{141.0, 39.0, 20.4}, {36.7, 36.7, 36.7}, {38.7, 41.4, 36.0}, {36.7, 36.7, 29.0}};
 
-/// Factors of a tree's bandwidth, by protocol and log2(bytes / 64).
+/// Factors of a tree's bandwidth. First index: protocol; second index: log2(bytes / 64).
 constexpr std::array<std::array<double, 23>, 3> kTreeCorrection{{
     {1, 1, 1, 1, .9, .8, .7, .7, .7, .7, .6, .5, .4, .4, .5, .6, .7, .8, .9, 1, 1, 1, 1},
     {1, 1, 1, 1, 1, .9, .8, .8, .8, .7, .6, .6, .6, .6, .6, .6, .8, .9, .9, .9, .9, 1, 1},
@@ -58,7 +58,7 @@ struct Shape {
   const Cluster& cluster;
   int gpus;
   int nodes;
-  std::size_t kind;  ///< index into Limits: one, two, more nodes
+  std::size_t kind;  ///< index into the arrays of Limits: 0 for one node, 1 for two, 2 for more
 
   [[nodiscard]] const Limits& limits() const { return cluster.generation == GpuGeneration::ampere ? kAmpere : kHopper; }
   /// Bus bandwidth of a node, GB/s. For two nodes NCCL takes the bandwidth of the links inside a node.
@@ -86,7 +86,7 @@ Line ring(const Shape& s, Protocol protocol, double bytes) {
   if (s.nodes > 1) {
     within_us = std::max(within_us, kNetworkPost * (protocol == kSimple ? 3 : 1));
   }
-  // With one GPU per node nothing hides the network's latency, which is then that of trees.
+  // With one GPU per node nothing hides the network's latency, so rings have the latency of trees.
   const double between_us = s.hop((s.gpus == s.nodes ? kTreeNetwork : kRingNetwork).at(protocol), protocol);
   Line line{.latency_us = kRingBase.at(protocol) + (steps - between) * within_us + between * between_us,
             .bandwidth = ring_bus(s, protocol, s.bus(), s.kind) * s.gpus / steps};
@@ -124,14 +124,14 @@ Line nvls_tree(const Shape& s) {
           .bandwidth = std::min(s.cluster.nvls_bus * 1e-9, network) * s.gpus / (2.0 * (s.gpus - 1))};
 }
 
-/// Returns the seconds of a reduce-scatter and an all-gather by rings in the node, with a ring of each GPU's shard over
-/// the nodes in between.
+/// Returns the seconds of a hierarchical all-reduce: a reduce-scatter by rings in the node, an all-reduce of each GPU's
+/// shard by rings over the nodes, and an all-gather by rings in the node.
 double hierarchical(const Shape& s, Protocol protocol, double bytes) {
   const int inside = s.cluster.gpus_per_node;
   const double node_bus = ring_bus(s, protocol, s.cluster.nvlink_bus * 1e-9, 0);
   const Line half{.latency_us = kRingBase.at(protocol) + (inside - 1) * kRingNvlink.at(protocol),
                   .bandwidth = node_bus * inside / (inside - 1)};
-  Cluster shard = s.cluster;  // one GPU per node, with its share of the network
+  Cluster shard = s.cluster;  // one GPU per node, with that GPU's share of the network
   shard.gpus_per_node = 1;
   shard.network_bus /= inside;
   shard.nvlink_bus = shard.network_bus;

@@ -9,7 +9,7 @@
 
 namespace lockstep::tools {
 
-/// The generation of GPUs whose NCCL constants hold.
+/// The generation of GPUs; it selects NCCL's constants.
 enum class GpuGeneration : unsigned char { ampere, hopper };
 
 /// Equal nodes of GPUs. Bandwidths are bus bandwidths of a whole node in bytes per second, as nccl-tests prints them.
@@ -24,7 +24,8 @@ struct Cluster {
   double network_latency_s = 0;  ///< latency of one hop in addition to NCCL's own constants
 };
 
-/// Returns "a100" (8 GPUs, 8 x 200 Gbit/s a node) or "h100" (8 GPUs, 8 x 400 Gbit/s). UsageError for other names.
+/// Returns the cluster "a100" (8 GPUs, 8 x 200 Gbit/s a node) or "h100" (8 GPUs, 8 x 400 Gbit/s a node). Throws
+/// UsageError for other names.
 [[nodiscard]] Cluster known_cluster(const std::string& name);
 
 /// The algorithm that sums gradients.
@@ -40,15 +41,15 @@ enum class SumAlgorithm : unsigned char {
 /// The cost of one algorithm and protocol.
 struct SumCost {
   SumAlgorithm algorithm = SumAlgorithm::ring;
-  std::string_view protocol;  ///< "LL", "LL128", "Simple"
+  std::string_view protocol;  ///< one of "LL", "LL128", "Simple"
   double seconds = 0;
 };
 
 /// Returns the seconds of an all-reduce of `bytes` over `gpus` GPUs for every algorithm and protocol that applies. Uses
 /// the model by which NCCL chooses (2.28 to 2.30, src/graph/tuning.cc: base latency, latency per hop, bandwidth per
 /// protocol, correction of trees by size), with its published constants. The hierarchical sum consists of NCCL's ring
-/// in the node and its ring between nodes. UsageError unless `gpus` is at least 2 and, beyond one node, a multiple of
-/// gpus_per_node.
+/// in the node and its ring between nodes. Throws UsageError unless `gpus` is at least 2 and, beyond one node, a
+/// multiple of gpus_per_node.
 [[nodiscard]] std::vector<SumCost> sum_costs(const Cluster& cluster, int gpus, double bytes);
 
 /// Returns the fastest of sum_costs().

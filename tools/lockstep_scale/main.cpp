@@ -1,4 +1,4 @@
-// lockstep-scale TIMELINE: predicts the time of a step with more ranks. One process, no mpirun. docs/cost.md
+// lockstep-scale TIMELINE: predicts the time of a step with more ranks (docs/cost.md). One process, no mpirun.
 
 #include <algorithm>
 #include <cstdio>
@@ -33,7 +33,7 @@ struct Options {
   std::string out;
 };
 
-/// Returns the points of a known cluster.
+/// Returns one point for each number of ranks on a known cluster.
 std::vector<tools::ScalingPoint> on_cluster(const Options& options, const tools::StepProfile& profile) {
   tools::Cluster cluster = tools::known_cluster(options.system);
   if (options.network_gbs > 0) {

@@ -15,7 +15,8 @@
 namespace lockstep::tools {
 namespace {
 
-/// Returns the value of a standard normal variable that this share of all values is below, by bisection.
+/// Returns, by bisection, the quantile of the standard normal distribution: the fraction `share` of all values lies
+/// below it.
 double normal_quantile(double share) {
   double low = -40;
   double high = 40;
@@ -41,7 +42,7 @@ ScalingPoint predict(const StepProfile& profile, int ranks, const comm::CostMode
     return point;
   }
   point.waiting_s = expected_largest(ranks) * profile.jitter_s * sharing;
-  // Elements of one byte, so that the planner's sizes are the profile's bytes.
+  // Each element has one byte, so that the planner's sizes equal the profile's bytes.
   std::vector<comm::GradientRange> gradients;
   std::vector<double> ready;
   std::int64_t begin = 0;

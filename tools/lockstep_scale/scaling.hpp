@@ -13,11 +13,11 @@
 namespace lockstep::tools {
 
 struct ScalingOptions {
-  /// Bytes of a bucket; 0: the buckets whose sums end first, which depend on the number of ranks.
+  /// Bytes of a bucket. 0: chooses the buckets whose sums end first; this choice depends on the number of ranks.
   std::int64_t bucket_bytes = 0;
-  bool overlap = true;  ///< sums run during backward; false: after it
-  /// Processors that all ranks share: more ranks than processors compute longer, in proportion. 0: each rank has its
-  /// own.
+  bool overlap = true;  ///< true: sums run during backward; false: sums run after it
+  /// Processors that all ranks share. If there are more ranks than processors, computing takes longer in proportion. 0:
+  /// each rank has its own processors.
   int processors = 0;
 };
 
@@ -30,17 +30,17 @@ struct ScalingPoint {
   double compute_s = 0;
   double communication_s = 0;  ///< time of all sums
   double exposed_s = 0;        ///< time of sums that backward does not hide
-  /// Time that the slowest of all ranks computes longer than the median rank: the expected largest of `ranks` normal
+  /// Seconds that the slowest rank computes longer than the median rank: the expected largest of `ranks` normal
   /// deviations (Blom, "Statistical estimates and transformed beta-variables", 1958), times the profile's jitter.
   double waiting_s = 0;
   [[nodiscard]] double step_s() const { return compute_s + exposed_s + waiting_s; }
-  /// Throughput of a rank as a share of its throughput alone, where a step takes alone_s.
+  /// Returns the throughput of a rank divided by its throughput when it trains alone, with alone_s seconds per step.
   [[nodiscard]] double efficiency(double alone_s) const { return alone_s / step_s(); }
 };
 
-/// Predicts the step of `ranks` ranks. Each bucket's sum begins when its last gradient is ready and the sum before it
-/// has ended (comm/gradients/bucket_cost.hpp). The model leaves out that sums slow computation down, that networks are
-/// shared, and the loader.
+/// Predicts the step of `ranks` ranks. The sum of a bucket begins when its last gradient is ready and the sum before it
+/// has ended (comm/gradients/bucket_cost.hpp). The model ignores that sums slow down computation, that other jobs use
+/// the network, and the loader.
 [[nodiscard]] ScalingPoint predict(const StepProfile& profile, int ranks, const comm::CostModel& sum,
                                    const ScalingOptions& options);
 

@@ -28,7 +28,7 @@ struct Step {
   std::map<std::int64_t, std::pair<double, std::int64_t>> ready{};  ///< bucket -> (time, bytes)
 };
 
-/// Returns the time of the intervals that lies within [begin, end).
+/// Returns how much of the intervals' time lies within [begin, end).
 double within(const std::vector<Interval>& intervals, double begin, double end) {
   double sum = 0;
   for (const Interval& each : intervals) {
@@ -89,7 +89,7 @@ StepProfile step_profile(const Json& timeline, const std::string& source) {
   const Steps steps = steps_of(timeline, source);
   std::vector<double> periods;
   std::vector<double> backwards;
-  std::vector<std::vector<double>> ready;  // [bucket in the order of backward][step]
+  std::vector<std::vector<double>> ready;  // ready times by bucket (in the order of backward), then by step
   std::vector<std::int64_t> bytes;
   StepProfile profile;
   std::int64_t last_rank = -1;
@@ -97,7 +97,7 @@ StepProfile step_profile(const Json& timeline, const std::string& source) {
     const Step& step = at->second;
     const std::int64_t rank = at->first.first;
     if (!step.begin || step.ready.empty() || step.backward.empty()) {
-      continue;  // work of a rank outside of the steps
+      continue;  // the events of this rank lie outside of the steps
     }
     profile.ranks += rank != last_rank ? 1 : 0;
     last_rank = rank;
@@ -141,7 +141,7 @@ StepProfile step_profile(const Json& timeline, const std::string& source) {
 
     const auto next = std::next(at);
     if (next != steps.end() && next->first == std::pair(rank, at->first.second + 1) && next->second.begin) {
-      // A wait for a batch belongs to the step of that batch, which is the next one.
+      // A wait for a batch belongs to the step that uses the batch, which is the next step.
       const double waited = within(step.waits, *step.begin, *next->second.begin) +
                             within(next->second.waits, *step.begin, *next->second.begin);
       periods.push_back((*next->second.begin - *step.begin - waited) * 1e-6);
@@ -159,7 +159,7 @@ StepProfile step_profile(const Json& timeline, const std::string& source) {
   profile.jitter_s = 1.4826 * measure::median_of(std::move(distances));
   double latest = 0;
   for (std::size_t i = 0; i < bytes.size(); ++i) {
-    latest = std::max(latest, measure::median_of(std::move(ready[i])));  // medians of neighbours may cross
+    latest = std::max(latest, measure::median_of(std::move(ready[i])));  // buckets' medians may be out of order
     profile.gradients.push_back({.bytes = bytes[i], .ready_s = latest});
   }
   profile.backward_s = std::max(profile.backward_s, latest);

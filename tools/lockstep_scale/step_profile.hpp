@@ -14,7 +14,7 @@ struct ReadyGradients {
   double ready_s = 0;  ///< time since backward began, without waits for communication
 };
 
-/// The times of one rank's step without waits: medians over the steps and ranks of a timeline.
+/// The times of one rank's step without waits. Each time is the median over the steps and ranks of a timeline.
 struct StepProfile {
   int ranks = 0;  ///< number of ranks in the timeline
   std::int64_t steps = 0;
@@ -28,9 +28,9 @@ struct StepProfile {
 };
 
 /// Makes the profile of a timeline that train_resnet --trace wrote, of one or several ranks. The timeline's buckets
-/// become the profile's gradients (--bucket-mb 0.001: each tensor by itself). DataError, with source and expectation,
-/// for another kind of file, for fewer than 3 steps in a row, for steps with different buckets, and for captured steps,
-/// which have no times inside.
+/// become the profile's gradients (with --bucket-mb 0.001 each tensor is one bucket). A DataError names the source and
+/// the expectation for another kind of file, for fewer than 3 steps in a row, for steps with different buckets, and for
+/// captured steps, which have no times inside.
 [[nodiscard]] StepProfile step_profile(const Json& timeline, const std::string& source);
 
 }  // namespace lockstep::tools

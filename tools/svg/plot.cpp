@@ -25,7 +25,8 @@ struct Range {
   }
 };
 
-/// Returns the smallest of 1, 2, 5, 10, ... times a power of ten that divides `range` into at most `most` steps.
+/// Returns the smallest number of the form 1, 2 or 5 times a power of ten that divides `range` into at most `most`
+/// steps.
 double nice_step(double range, int most) {
   const double least = range / most;
   const double power = std::pow(10, std::floor(std::log10(least)));
@@ -37,7 +38,7 @@ double nice_step(double range, int most) {
   return 10 * power;
 }
 
-/// An axis from pixel `from` to pixel `to`, and the values of its lines.
+/// An axis from pixel `from` to pixel `to`, with the values of its grid lines.
 class PlacedAxis {
  public:
   PlacedAxis(const Axis& axis, Range values, double from, double to, int lines)
@@ -69,12 +70,12 @@ class PlacedAxis {
     high_ = std::ceil(values.most / step - 1e-9) * step;
     for (int i = 0; i <= std::lround((high_ - low_) / step); ++i) {
       const double value = low_ + i * step;
-      ticks_.push_back(std::abs(value) < step / 1e6 ? 0 : value);  // rounding may make 0 a small number
+      ticks_.push_back(std::abs(value) < step / 1e6 ? 0 : value);  // rounding may leave a small number in place of 0
     }
   }
 
   void logarithmic(const Range& units, int lines) {
-    // At least about a decade, so that small variations of a flat curve look small.
+    // The axis covers at least about a decade, so that small variations of a flat curve look small.
     const double room = std::max({0.06 * (units.most - units.least), 0.1, (1 - units.most + units.least) / 2});
     low_ = units.least - room;
     high_ = units.most + room;
@@ -105,14 +106,15 @@ struct Frame {
   double left, right, top, bottom;
 };
 
-/// The end of a curve, with the label that stands next to it.
+/// The right end of a curve, where its label stands.
 struct End {
   double y;
   int colour;
   std::string label;
 };
 
-/// Returns the labels, each near the end of its curve, in the same order, at least 16 pixels apart, not below `lowest`.
+/// Returns the labels of the curves in the order of the curves' ends. Labels are at least 16 pixels apart and not below
+/// `lowest`.
 std::string end_labels(std::vector<End> ends, double left, double lowest) {
   constexpr double kApart = 16;
   std::ranges::stable_sort(ends, {}, &End::y);
@@ -239,7 +241,7 @@ std::string heat_map(const HeatMap& map) {
   if (rates.least > rates.most) {
     return out + text_at(20, 120, "nothing measured") + "</svg>\n";
   }
-  // From pale to deep blue, by the share of the largest rate: equal rates have equal colours.
+  // Colours go from pale to deep blue with the share of the largest rate: equal rates have equal colours.
   const auto colour = [&](double value) {
     const double share = value / rates.most;
     return concat("fill=\"rgb(", digits(222 - 205 * share, 0), ',', digits(235 - 153 * share, 0), ',',

@@ -12,7 +12,7 @@ namespace lockstep::tools {
 
 using PlotPoints = std::vector<std::pair<double, double>>;  ///< (x, y), finite; above 0 on a logarithmic axis
 
-/// Dots with a line. Without dots the line is thin.
+/// A curve of dots and a line. Without dots the line is thin.
 struct Curve {
   std::string label;
   PlotPoints dots{};
@@ -53,7 +53,8 @@ struct Panel {
 [[nodiscard]] std::string line_plots(const std::string& title, const std::string& subtitle,
                                      const std::vector<Panel>& panels);
 
-/// Rates between every two ranks, [from][to], to be drawn as coloured cells; 0: no value. Up to 64 ranks.
+/// Rates between every two ranks, to be drawn as coloured cells. bytes_per_second[from][to] is 0 if there is no value.
+/// Up to 64 ranks.
 struct HeatMap {
   std::string title;
   std::string subtitle;

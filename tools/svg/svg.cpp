@@ -12,7 +12,7 @@
 
 namespace lockstep::tools {
 
-/// Colours after Okabe and Ito, "Color Universal Design", 2008, the last two darkened for a white page.
+/// Colours after Okabe and Ito, "Color Universal Design", 2008; the last two are darkened for a white page.
 const char* const kSvgStyle = R"(svg text { font: 12px system-ui, 'Segoe UI', Arial, sans-serif; fill: #57606a; }
 svg .title { font-size: 17px; font-weight: 600; fill: #1f2328; } svg .panel { font-weight: 600; fill: #1f2328; }
 svg .label { font-weight: 600; fill: currentColor; } svg .dot { fill: currentColor; }

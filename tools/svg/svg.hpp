@@ -15,10 +15,10 @@ inline constexpr const char* kEnd = "text-anchor=\"end\"";
 /// Returns a text for SVG and HTML: <, >, & and quotes are replaced; control characters and bytes that are not UTF-8
 /// become \xNN.
 [[nodiscard]] std::string escaped(const std::string& text);
-/// Formats a number with 4 significant digits: from 1e4 on with k, M or G ("1.234M"), from 1e12 on and below 1e-3 with
-/// an exponent ("1e12").
+/// Formats a number with 4 significant digits. From 1e4 on adds k, M or G ("1.234M"); from 1e12 on, and below 1e-3,
+/// writes an exponent ("1e12").
 [[nodiscard]] std::string brief(double value);
-/// Returns the text of a number without zeros at the end of its decimals: "10 us" for "10.0 us".
+/// Removes zeros from the end of a number's decimals: returns "10 us" for "10.0 us".
 [[nodiscard]] std::string trimmed(std::string text);
 
 [[nodiscard]] std::string pixels(double value);

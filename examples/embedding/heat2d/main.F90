@@ -228,7 +228,7 @@ contains
       end if
     end if
     good = good .and. written == 0
-    call lockstep_destroy(context)  ! in any order
+    call lockstep_destroy(context)  ! the order does not matter
     call lockstep_destroy(model)
     call lockstep_destroy(trainer)
     call lockstep_destroy(comm)

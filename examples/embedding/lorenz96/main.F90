@@ -53,7 +53,7 @@ contains
     do m = 1, mine
       x(:, m) = [(5*draw((first + m)*slow + i), i=1, slow)]
       y(:, m) = [(0.1_real64*draw((first + m)*fast + i), i=1, fast)]
-      call integrate(x(:, m), y(:, m), 5000)  ! onto the attractor
+      call integrate(x(:, m), y(:, m), 5000)  ! moves the state onto the attractor
     end do
 
     call lockstep_context_create(context, lockstep_context_options(threads=1))

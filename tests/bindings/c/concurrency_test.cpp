@@ -1,6 +1,6 @@
-// What docs/embedding.md says of threads: handles of different contexts are independent, a context goes from thread to
-// thread, and no call holds a lock while a function of the host program runs. Also under ThreadSanitizer
-// (scripts/nightly.sh).
+// Tests the statements of docs/embedding.md on threads: handles of different contexts are independent, a context may
+// pass from thread to thread, and no call holds a lock while a function of the host program runs. Also runs under
+// ThreadSanitizer (scripts/nightly.sh).
 #include <atomic>
 #include <cstdlib>
 #include <thread>
@@ -16,7 +16,7 @@ std::vector<double> inputs() {
   return drawn(kSamples * 3);
 }
 
-/// Blocks of 1, 2, 3, ... samples.
+/// Returns the outputs for x, inferred in blocks of 1, 2, 3, ... samples.
 std::vector<double> inferred(lockstep_model model, const std::vector<double>& x) {
   std::vector<double> y(kSamples * 2);
   for (std::int64_t begin = 0, n = 1; begin < kSamples; begin += n, ++n) {
@@ -37,7 +37,7 @@ void in_threads(int count, const std::function<void(int)>& body) {
   }
 }
 
-// Each with a context of its own; contexts, handles and errors come and go meanwhile.
+// Each thread has its own context. Contexts, handles and errors are made and destroyed meanwhile.
 TEST(Threads, ShareAModelAndGetTheSameBits) {
   for (const lockstep_dtype dtype : {LOCKSTEP_F32, LOCKSTEP_F64}) {
     const HostContext context;
@@ -63,7 +63,7 @@ TEST(Threads, ShareAModelAndGetTheSameBits) {
   }
 }
 
-/// Training of eight steps, each in a thread of its own where `threads`: the last parameters.
+/// Trains eight steps; threads: each step in its own thread. Returns the last parameters.
 std::vector<double> trained(bool threads) {
   const HostContext context;
   const SelfComm comm(context);
@@ -94,7 +94,7 @@ TEST(Threads, HandAContextOn) {
   EXPECT_EQ(trained(true), alone);
 }
 
-// Were a lock held while the host program's allocator runs, the other thread would wait for ever.
+// If a call held a lock while the host program's allocator runs, the other thread would wait without end.
 TEST(Threads, GoOnWhileAFunctionOfTheHostProgramRuns) {
   std::atomic<int> lives{0};
   lockstep_allocator functions{};

@@ -1,5 +1,5 @@
-// What bindings/c/README.md promises of every entry: status and text, handles, structs of other versions, and what is
-// left behind. What is left alone of the process is in left_alone_test.cpp.
+// Tests the promises of bindings/c/README.md for every entry: status and text, handles, structs of other versions, and
+// memory. left_alone_test.cpp tests what the library leaves alone in the process.
 #include <cstdio>
 #include <cstdlib>
 #include <stdexcept>
@@ -70,7 +70,7 @@ TEST(Handles, OfAnotherKindOrDestroyedAreFoundOut) {
                     {"no handle of lockstep"}));
 }
 
-// All 24 orders of destroying; what is left goes on working.
+// Destroys in all 24 orders. The handles that are left still work.
 TEST(Handles, AreDestroyedInAnyOrder) {
   int order[] = {0, 1, 2, 3};
   do {
@@ -133,7 +133,7 @@ TEST(Structs, OlderAndNewerOnesAreTaken) {
 }
 
 TEST(Structs, HaveTheLayoutOfThisSoname) {
-  // 0.1. A change here is a change of the binary interface: of the soname.
+  // The layout of version 0.1. A change here changes the binary interface, and so the soname.
   EXPECT_EQ(sizeof(lockstep_view), 48U);
   EXPECT_EQ(offsetof(lockstep_view, shape), 24U);
   EXPECT_EQ(offsetof(lockstep_view, axes), 40U);
@@ -142,7 +142,7 @@ TEST(Structs, HaveTheLayoutOfThisSoname) {
   EXPECT_EQ(offsetof(lockstep_context_options, memory_limit), 40U);
   EXPECT_EQ(sizeof(lockstep_comm_ops), 72U);
   EXPECT_EQ(offsetof(lockstep_comm_ops, destroy), 64U);
-  EXPECT_EQ(sizeof(lockstep_layer_options), 112U);  // 96 before output_pad came
+  EXPECT_EQ(sizeof(lockstep_layer_options), 112U);  // 96 before output_pad was added
   EXPECT_EQ(offsetof(lockstep_layer_options, epsilon), 72U);
   EXPECT_EQ(offsetof(lockstep_layer_options, output_pad), 96U);
   EXPECT_EQ(offsetof(lockstep_layer_options, share), 108U);
@@ -181,10 +181,10 @@ TEST(Context, MemoryLimitIsOutOfMemory) {
   std::int64_t in_use = -1;
   std::int64_t peak = -1;
   ASSERT_TRUE(ok(lockstep_context_memory(context, &in_use, &peak)));
-  EXPECT_EQ(in_use, 0);  // nothing was changed
+  EXPECT_EQ(in_use, 0);  // the failed call changed nothing
 }
 
-/// The host program's memory.
+/// The host program's memory, whose allocator may misbehave.
 struct Pool {
   enum class Mood { good, empty, throwing, foreign, crooked, calling } mood = Mood::good;
   std::int64_t given = 0;
@@ -256,7 +256,7 @@ TEST(HostMemory, FailuresOfTheHostHaveNames) {
     EXPECT_TRUE(fails(status, lockstep_model_initialise(model, 1), {text}));
     EXPECT_EQ(pool.given, pool.back);
     pool.mood = Pool::Mood::good;
-    EXPECT_TRUE(ok(lockstep_model_initialise(model, 1)));  // nothing was changed
+    EXPECT_TRUE(ok(lockstep_model_initialise(model, 1)));  // the failed call changed nothing
   }
   lockstep_allocator half = Pool{}.functions();
   half.deallocate = nullptr;
@@ -296,7 +296,7 @@ TEST(Ranks, FunctionsMayNotCallBackNorThrow) {
       me.inside[1] = lockstep_context_synchronize(me.context);
     };
     Comm comm;
-    ASSERT_TRUE(ok(lockstep_comm_from_ops(context, &ops, &comm)));  // an error inside a call is forgotten
+    ASSERT_TRUE(ok(lockstep_comm_from_ops(context, &ops, &comm)));  // an error in a callback does not stay
     EXPECT_EQ(host.inside[0], LOCKSTEP_ERR_STATE);
     host.throws = true;
     std::int32_t largest = 0;
@@ -346,7 +346,7 @@ TEST(Leaks, AThousandLivesLeaveNothing) {
   EXPECT_EQ(entries("/proc/self/fd"), files);
   EXPECT_EQ(entries("/proc/self/task"), threads);
   if (!lockstep::testing::kSanitized) {
-    EXPECT_LE(resident() - before, 256) << "pages";  // 1 MB, of which a life takes a few hundred kB
+    EXPECT_LE(resident() - before, 256) << "pages";  // 1 MB; one use of the library takes a few hundred kB
   }
 }
 

@@ -98,20 +98,21 @@ def main():
     call("lockstep_model_mlp", context, F64, widths, 3, TANH, ctypes.byref(model))
     call("lockstep_model_initialise", model, ctypes.c_uint64(5))
 
-    # Out: NumPy sees the parameters where they lie, read-only, and gives each back once.
+    # Export: NumPy sees the parameters where they lie, read-only, and gives each back once.
     exports = {name: Parameter(model, name.encode()) for name in ("1.weight", "1.bias", "2.weight", "2.bias")}
     arrays = {name: np.from_dlpack(parameter) for name, parameter in exports.items()}
     assert arrays["1.weight"].shape == (6, 4) and arrays["2.weight"].shape == (2, 6)
     assert all(a.dtype == np.float64 and not a.flags.writeable for a in arrays.values())
     assert np.all(np.abs(arrays["1.weight"]) > 0)
-    chosen = np.arange(12, dtype=np.float32).reshape(6, 2).T[:, ::-1]  # f32, turned and reversed: as it lies
+    chosen = np.arange(12, dtype=np.float32).reshape(6, 2).T[:, ::-1]  # f32, transposed and reversed
     value = Array(chosen)
     view = value.view(None)
     call("lockstep_parameter_write", model, b"2.weight", 0, ctypes.byref(view))
     value.close()
     assert np.array_equal(arrays["2.weight"], chosen.astype(np.float64))
 
-    # In: a section of an array, and an output with gaps; beside them NumPy's own arithmetic with the exported arrays.
+    # Import: passes a section of an array and an output with gaps, and compares with NumPy's own arithmetic on the
+    # exported arrays.
     field = np.random.default_rng(1).standard_normal((20, 9))
     rows, out = field[::-3, 1::2], np.full((14, 3), np.nan)
     source, target = Array(rows), Array(out[::2, ::2])
@@ -125,7 +126,7 @@ def main():
     source.close()
     target.close()
 
-    # What is refused.
+    # Checks the arrays that are refused.
     locked = np.zeros((2, 2))
     locked.flags.writeable = False
     array = Array(locked)
@@ -143,7 +144,7 @@ def main():
     empty.view(b"nc")
     empty.close()
 
-    # Parameters outlive model and context.
+    # Exported parameters outlive the model and the context.
     kept = arrays.pop("1.weight")
     copy = kept.copy()
     arrays.clear()

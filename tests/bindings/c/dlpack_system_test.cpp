@@ -1,5 +1,5 @@
-// lockstep_dlpack.h against DLPack's own header (LOCKSTEP_USE_SYSTEM_DLPACK): the same layout and numbers, and a tensor
-// of that header's type in and out. The order of the two headers does not matter.
+// Compares lockstep_dlpack.h with DLPack's own header (LOCKSTEP_USE_SYSTEM_DLPACK): the layout and numbers are the
+// same, and tensors of that header's type go in and out. The order of the two headers does not matter.
 #include <lockstep/lockstep_dlpack.h>
 
 #include <dlpack/dlpack.h>

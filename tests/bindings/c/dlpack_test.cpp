@@ -1,4 +1,4 @@
-// DLPack in and out of the C interface, with a producer and a consumer that are this host program.
+// Tests DLPack tensors in and out of the C interface. This host program is both producer and consumer.
 #include <array>
 #include <cstdlib>
 #include <memory>
@@ -18,8 +18,8 @@ struct TypeCode {
 constexpr TypeCode kF32{2, 32};
 constexpr TypeCode kF64{2, 64};
 
-/// A producer's tensor whose deleter counts. The struct is on the heap, so that AddressSanitizer sees who touches it
-/// after it is gone.
+/// A producer's tensor whose deleter counts its calls. The struct is on the heap, so that AddressSanitizer sees
+/// accesses after its end.
 class Produced {
  public:
   Produced(void* data, TypeCode type, std::vector<std::int64_t> shape, std::vector<std::int64_t> strides = {})
@@ -43,7 +43,7 @@ class Produced {
   }
   Produced(const Produced&) = delete;
   Produced& operator=(const Produced&) = delete;
-  /// Calls the deleter, if nobody has; once in all.
+  /// Calls the deleter unless it was called. Expects one call in all.
   ~Produced() {
     if (deleted == 0) {
       struct_->deleter(get());
@@ -79,7 +79,7 @@ Consumed exported(lockstep_model model, const char* name) {
   return Consumed(tensor);
 }
 
-/// All elements in the order of the shape, by DLPack's own rule: data + byte_offset + index * strides.
+/// Returns all elements in the order of the shape, by DLPack's rule: data + byte_offset + index * strides.
 std::vector<double> values_of(const Consumed& consumed) {
   const lockstep_dlpack& t = fields(consumed);
   EXPECT_EQ(t.type_code, 2);
@@ -102,7 +102,7 @@ std::vector<double> values_of(const Consumed& consumed) {
   return values;
 }
 
-/// The layout by DLPack's specification, on which binaries agree.
+/// Programs agree on the layout of DLPack's specification.
 TEST(Dlpack, HasTheLayoutOfTheSpecification) {
   EXPECT_EQ(sizeof(lockstep_dlpack), 80U);
   EXPECT_EQ(offsetof(lockstep_dlpack, version_major), 0U);
@@ -157,7 +157,8 @@ TEST(DlpackIn, TypesAndDevices) {
   }
 }
 
-/// A linear layer on foreign arrays as they lie: an offset, a reversed axis, gaps, without strides; the output as well.
+/// Computes a linear layer on foreign arrays in place: an offset, a reversed axis, gaps, no strides; also for the
+/// output.
 TEST(DlpackIn, IsReadAndWrittenInPlaceAndItsDeleterIsLeftAlone) {
   const HostContext context;
   const Mlp model(context, {3, 2});
@@ -167,7 +168,7 @@ TEST(DlpackIn, IsReadAndWrittenInPlaceAndItsDeleterIsLeftAlone) {
   std::vector<double> in(64, std::numeric_limits<double>::quiet_NaN());
   std::vector<double> out(64, kCanary);
   const auto x = [](std::int64_t sample, std::int64_t c) { return draw(static_cast<std::uint64_t>(sample * 3 + c)); };
-  // Sample s, channel c at 40 - 10 s + 2 c; the offset is in bytes, and no multiple of more than an element.
+  // Element (sample s, channel c) is at 40 - 10 s + 2 c. The offset is in bytes and a multiple of one element only.
   for (int s = 0; s < 4; ++s) {
     for (int c = 0; c < 3; ++c) {
       in[static_cast<std::size_t>(40 - 10 * s + 2 * c)] = x(s, c);
@@ -217,7 +218,7 @@ TEST(DlpackIn, ZeroAxesAndNoElements) {
   EXPECT_EQ(view.data, nullptr);
 }
 
-/// Tensors that are not what they should be. None is followed, changed or deleted, and the view stays as it was.
+/// Invalid tensors. None is followed, changed or deleted, and the view stays as it was.
 TEST(DlpackIn, HostileTensors) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
   constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
@@ -251,7 +252,7 @@ TEST(DlpackIn, HostileTensors) {
       t.strides = strides.data();
     };
   };
-  // Of another major version nothing else counts.
+  // With another major version no other field counts.
   for (const std::uint32_t major : {0U, 2U, 0xFFFFFFFFU}) {
     refused(LOCKSTEP_ERR_FORMAT,
             [major](auto& t) {
@@ -289,7 +290,7 @@ TEST(DlpackIn, HostileTensors) {
   refused(LOCKSTEP_ERR_SHAPE, [](auto& t) { t.byte_offset = std::numeric_limits<std::uint64_t>::max(); },
           {"byte_offset"});
   refused(LOCKSTEP_ERR_SHAPE, [](auto& t) { t.byte_offset = 4; }, {"multiple of 8", "f64"});
-  // Elements that nothing here computes with, by name.
+  // Element types that lockstep does not compute with, with their names.
   struct Element {
     std::uint8_t code, bits;
     const char* name;
@@ -341,7 +342,7 @@ TEST(DlpackIn, AProducerWithoutADeleterIsFine) {
 TEST(DlpackOut, ParametersInTheirLogicalShape) {
   const HostContext context;
   for (const lockstep_dtype dtype : {LOCKSTEP_F32, LOCKSTEP_F64, LOCKSTEP_BF16}) {
-    const NewModel model(context, dtype, {5, 6, 3});  // channels that are stored padded, in another order
+    const NewModel model(context, dtype, {5, 6, 3});  // channels are stored padded and in another order
     lockstep_layer_options options = layer_options();
     options.kernel[0] = 3;
     options.bias = LOCKSTEP_BIAS_WITH;
@@ -367,7 +368,7 @@ TEST(DlpackOut, ParametersInTheirLogicalShape) {
   }
 }
 
-/// It is a window: what is written and trained shows.
+/// The tensor is a window on the parameter: writes and training show in it.
 TEST(DlpackOut, ShowsTraining) {
   const HostContext context;
   const SelfComm comm(context);
@@ -385,7 +386,7 @@ TEST(DlpackOut, ShowsTraining) {
   EXPECT_EQ(trained, parameter(model, "1.weight", {1, 2}));
 }
 
-/// Out of one model, into another: the two compute the same bits. Read-only is kept on the way.
+/// Takes parameters out of one model and into another: both compute the same bits. The read-only flag is kept.
 TEST(DlpackRoundTrip, FromModelToModel) {
   const HostContext context;
   const Mlp first(context, {3, 8, 2}, LOCKSTEP_F32, 1), second(context, {3, 8, 2}, LOCKSTEP_F32, 2);
@@ -406,7 +407,8 @@ TEST(DlpackRoundTrip, FromModelToModel) {
   EXPECT_EQ(y1, y2);
 }
 
-/// Memory of the program that counts; what is given back is freed, so that AddressSanitizer sees later use.
+/// Memory of the program, which counts blocks. Memory that is given back is freed, so that AddressSanitizer sees later
+/// use.
 struct Counted {
   static void* allocate(void* user, std::size_t bytes, std::size_t alignment, lockstep_stream) {
     ++static_cast<Counted*>(user)->blocks;
@@ -441,7 +443,7 @@ TEST(DlpackOut, OutlivesModelAndContext) {
   again.reset();
   EXPECT_GT(memory.blocks, 0);
   EXPECT_EQ(values_of(weight), expected);
-  std::thread([&] { weight.reset(); }).join();  // the last share, on the thread that has the context now
+  std::thread([&] { weight.reset(); }).join();  // gives back the last share, on the thread that has the context now
   EXPECT_EQ(memory.blocks, 0);
 }
 

@@ -1,4 +1,4 @@
-// bindings/c/entry.hpp: the one place that catches, with the kinds of errors that no call is known to end in.
+// Tests bindings/c/entry.hpp, the one place that catches exceptions, with kinds of errors that no known call throws.
 #include <exception>
 #include <new>
 #include <stdexcept>

@@ -1,5 +1,5 @@
-// What the interface takes of the process's memory: every malloc of the program and its libraries is counted, and those
-// that oneDNN makes while it executes are told from the others.
+// Tests the memory that the interface takes from the process. Every malloc of the program and its libraries is counted;
+// mallocs of oneDNN while it executes are counted separately.
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -21,17 +21,17 @@ void __libc_free(void* memory);
 
 namespace {
 
-std::atomic<std::int64_t> taken{0};      ///< pieces, ever
-std::atomic<std::int64_t> held{0};       ///< bytes, now
-std::atomic<bool> asks{false};           ///< on whose behalf a piece is taken
-std::atomic<std::int64_t> of_onednn{0};  ///< pieces taken by oneDNN, while asks
+std::atomic<std::int64_t> taken{0};      ///< number of pieces ever taken
+std::atomic<std::int64_t> held{0};       ///< bytes held now
+std::atomic<bool> asks{false};           ///< true while the caller of each piece is looked up
+std::atomic<std::int64_t> of_onednn{0};  ///< pieces that oneDNN took while `asks` was set
 
 struct Library {
   std::uintptr_t begin = 0;
   std::uintptr_t end = 0;
-  bool third = false;  ///< version 3
+  bool third = false;  ///< true for oneDNN 3
 };
-/// Where oneDNN lies; nothing where the process has none.
+/// Returns the addresses of oneDNN in the process; none if oneDNN is not loaded.
 Library find_onednn() {
   Library found;
   dl_iterate_phdr(
@@ -116,12 +116,12 @@ namespace {
 
 constexpr std::int64_t kMost = 1024;
 
-/// Pieces that body() takes, without those of oneDNN.
+/// Returns the number of pieces that body() takes, without those of oneDNN.
 template <class Body>
 std::int64_t pieces_of(Body&& body) {
   onednn = find_onednn();
   std::array<void*, 4> frames{};
-  backtrace(frames.data(), 4);  // loads what it needs
+  backtrace(frames.data(), 4);  // the first call loads the libraries of backtrace()
   const std::int64_t before = taken - of_onednn;
   asks = true;
   body();
@@ -144,12 +144,13 @@ TEST(Counting, SeesEveryPiece) {
   EXPECT_EQ(pieces_of([] { const std::vector<double> numbers(1000); }), 1);
 }
 
-// An MLP as column physics has them, for every number of samples up to 1024: less than 4 MB for all of them, and no
-// call allocates. 0.7 MB are not oneDNN's; the primitives of oneDNN 3 hold 4.5 MB, those of 2 a third of that.
+// Infers with an MLP like that of column physics, for every number of samples up to 1024. All together hold less than 4
+// MB, and no call allocates. 0.7 MB are not oneDNN's; the primitives of oneDNN 3 hold 4.5 MB, those of oneDNN 2 a third
+// of that.
 TEST_P(Footprint, OfInferenceWithAnyNumberOfSamples) {
   const std::vector<double> x = drawn(kMost * 4);
   std::vector<double> y(kMost);
-  {  // libraries take memory once
+  {  // the first use: libraries take memory once
     const HostContext context;
     const Mlp model(context, {4, 32, 32, 1}, GetParam());
     ASSERT_TRUE(ok(infer(model, View(x.data(), {1, 4}), View(y.data(), {1, 1}))));
@@ -180,7 +181,7 @@ TEST_P(Footprint, OfInferenceWithAnyNumberOfSamples) {
             }),
             0);
   EXPECT_EQ(failed, 0) << lockstep_last_error();
-  from_shape[0] = to_shape[0] = kMost + 1;  // the control: prepares again
+  from_shape[0] = to_shape[0] = kMost + 1;  // the control: a larger number of samples prepares again
   std::vector<double> more(static_cast<std::size_t>(kMost + 1) * 4), result(static_cast<std::size_t>(kMost) + 1);
   from.data = more.data();
   to.data = result.data();

@@ -19,13 +19,13 @@
 
 #include <lockstep/lockstep.h>
 
-// A host program's side of the C interface, which is all that these tests know of lockstep.
+// A host program's side of the C interface. The tests of the C interface know no other part of lockstep.
 
 namespace host {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-/// EXPECT_TRUE(is(STATUS, call)); the text of the failure is shown, and is there exactly when there is a failure.
+/// For EXPECT_TRUE(is(STATUS, call)). Fails also if a failure has no text, or a success has one; shows the text.
 inline ::testing::AssertionResult is(lockstep_status expected, lockstep_status status) {
   const std::string text = lockstep_last_error();
   if (status != expected || (status != LOCKSTEP_OK) == text.empty()) {
@@ -39,7 +39,7 @@ inline ::testing::AssertionResult ok(lockstep_status status) {
   return is(LOCKSTEP_OK, status);
 }
 
-/// The same for a failure whose text holds each of `parts`.
+/// Like is(), for a failure whose text holds each of `parts`.
 inline ::testing::AssertionResult fails(lockstep_status expected, lockstep_status status,
                                         const std::vector<std::string>& parts) {
   const ::testing::AssertionResult result = is(expected, status);
@@ -71,7 +71,7 @@ constexpr lockstep_dtype dtype_of() {
   }
 }
 
-/// A view with the arrays that it points to.
+/// A lockstep_view with the arrays that it points to.
 class View {
  public:
   template <class T>
@@ -83,7 +83,7 @@ class View {
     view_.device_id = 0;
     view_.axes = axes;
   }
-  /// The struct; the pointers in it are this object's.
+  /// Returns the struct. Its pointers point into this object.
   const lockstep_view* operator&() { return get(); }
   lockstep_view* get() {
     view_.ndim = static_cast<std::int32_t>(shape_.size());
@@ -98,7 +98,7 @@ class View {
   lockstep_view view_{};
 };
 
-/// A handle that is destroyed.
+/// Owns a handle and destroys it.
 template <class Handle, lockstep_status (*Destroy)(Handle) noexcept>
 class Owned {
  public:
@@ -108,7 +108,7 @@ class Owned {
   ~Owned() { EXPECT_TRUE(ok(Destroy(handle_))); }
   operator Handle() const { return handle_; }
   Handle* operator&() { return &handle_; }
-  /// Gives it up without destroying it.
+  /// Returns the handle and no longer owns it.
   Handle release() { return std::exchange(handle_, nullptr); }
 
  private:
@@ -148,7 +148,7 @@ struct NewModel : Model {
   }
 };
 
-/// An MLP without parameters.
+/// An MLP that has no parameters yet.
 struct BareMlp : Model {
   BareMlp(lockstep_context context, const std::vector<std::int64_t>& widths, lockstep_dtype dtype = LOCKSTEP_F64,
           std::int32_t activation = LOCKSTEP_ACTIVATION_TANH) {
@@ -157,7 +157,7 @@ struct BareMlp : Model {
   }
 };
 
-/// An MLP whose parameters are drawn.
+/// An MLP whose parameters are drawn from the seed.
 struct Mlp : BareMlp {
   Mlp(lockstep_context context, const std::vector<std::int64_t>& widths, lockstep_dtype dtype = LOCKSTEP_F64,
       std::uint64_t seed = 1)
@@ -179,7 +179,7 @@ inline lockstep_trainer_options trainer_options(std::int64_t max_batch) {
   return options;
 }
 
-/// Plain gradient descent.
+/// Returns options for plain gradient descent.
 inline lockstep_trainer_options descent(std::int64_t max_batch) {
   lockstep_trainer_options options = trainer_options(max_batch);
   options.optimizer = LOCKSTEP_OPTIMIZER_SGD;
@@ -196,7 +196,7 @@ inline lockstep_layer_options layer_options(const std::function<void(lockstep_la
   return options;
 }
 
-/// Adds a layer that reads `node`; then `node` is that layer.
+/// Adds a layer that reads `node`, and sets `node` to the new layer.
 inline void add_layer(lockstep_model model, const char* kind, const char* name, std::int32_t& node,
                       std::int64_t size = 0, const lockstep_layer_options* options = nullptr) {
   EXPECT_TRUE(ok(lockstep_model_add(model, kind, 0, name, 0, &node, 1, size, options, &node))) << kind;
@@ -210,13 +210,13 @@ inline lockstep_status add(lockstep_trainer trainer, View in, View target, const
   return lockstep_trainer_add(trainer, &in, &target, weight, nullptr);
 }
 
-/// Samples of one feature, targets of one number.
+/// Adds samples of one feature with targets of one number.
 inline lockstep_status add(lockstep_trainer trainer, std::vector<double> x, std::vector<double> y) {
   return add(trainer, View(x.data(), {static_cast<std::int64_t>(x.size()), 1}),
              View(y.data(), {static_cast<std::int64_t>(y.size()), 1}));
 }
 
-/// The loss of the last step, whose number comes into `step`.
+/// Returns the loss of the last step. Writes the step's number to `step`.
 inline double loss_of(lockstep_trainer trainer, std::int64_t* step = nullptr) {
   double loss = kNan;
   EXPECT_TRUE(ok(lockstep_trainer_loss(trainer, 1, &loss, step)));
@@ -230,12 +230,12 @@ inline lockstep_report report_of(lockstep_trainer trainer) {
   return report;
 }
 
-/// A path of this process, where nothing is.
+/// Returns a path for this process at which no file exists yet.
 inline std::string temporary(const std::string& name) {
   return ::testing::TempDir() + "lockstep_c_" + name + "_" + std::to_string(::getpid());
 }
 
-/// A parameter's values, in the order of its logical shape.
+/// Returns a parameter's values, in the order of its logical shape.
 inline std::vector<double> parameter(lockstep_model model, const char* name, std::vector<std::int64_t> shape) {
   std::int64_t count = 1;
   for (const std::int64_t extent : shape) {
@@ -251,7 +251,7 @@ inline lockstep_status write(lockstep_model model, const char* name, View values
   return lockstep_parameter_write(model, name, 0, &values);
 }
 
-/// Numbers that follow no pattern, in (-1, 1), equal everywhere.
+/// Returns the i-th of a sequence of numbers in (-1, 1). They follow no pattern and are equal on every machine.
 inline double draw(std::uint64_t i) {
   std::uint64_t x = (i + 1) * 0x9E3779B97F4A7C15ULL;
   x = (x ^ (x >> 30U)) * 0xBF58476D1CE4E5B9ULL;
@@ -259,7 +259,7 @@ inline double draw(std::uint64_t i) {
   return static_cast<double>((x ^ (x >> 31U)) >> 11U) * 0x1p-52 - 1;
 }
 
-/// draw(from), draw(from + 1), ...
+/// Returns draw(from), draw(from + 1), ...
 template <class T = double>
 std::vector<T> drawn(std::size_t count, std::uint64_t from = 0) {
   std::vector<T> values(count);

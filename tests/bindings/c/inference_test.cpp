@@ -1,4 +1,4 @@
-// Models, parameters and inference through the C interface, against loops written here.
+// Tests models, parameters and inference through the C interface, compared with loops written here.
 #include <cstdio>
 #include <thread>
 
@@ -7,7 +7,7 @@
 namespace host {
 namespace {
 
-/// y = W2 tanh(W1 x + b1) + b2, by hand.
+/// Computes y = W2 tanh(W1 x + b1) + b2 by hand.
 struct PlainMlp {
   std::int64_t in, hidden, out;
   std::vector<double> w1, b1, w2, b2;
@@ -71,7 +71,7 @@ TEST_F(InferenceTest, ParametersAreThoseOfTheModel) {
 TEST_F(InferenceTest, AnyNumberOfSamplesIsWhatALoopGives) {
   const PlainMlp plain(model, 3, 8, 2);
   ASSERT_TRUE(ok(lockstep_model_prepare(model, 100)));
-  for (const std::int64_t n : {1, 2, 3, 7, 31, 99, 100, 101, 257}) {  // some are more than were prepared for
+  for (const std::int64_t n : {1, 2, 3, 7, 31, 99, 100, 101, 257}) {  // some numbers are larger than prepared for
     const std::vector<double> x = drawn(static_cast<std::size_t>(n * 3));
     std::vector<double> y(static_cast<std::size_t>(n * 2), kNan);
     ASSERT_TRUE(ok(infer(model, View(x.data(), {n, 3}), View(y.data(), {n, 2}))));
@@ -103,7 +103,7 @@ TEST_F(InferenceTest, AfterPreparingNothingIsAllocated) {
   EXPECT_EQ(peak_after, peak_before);
 }
 
-// A field (levels, variables, columns) with a halo of one column on either side; the variables are the middle axis.
+// A field (levels, variables, columns) with a halo of one column on either side. The variables are the middle axis.
 TEST_F(InferenceTest, HaloViewsAreReadInPlaceAndWrittenInsideOnly) {
   const PlainMlp plain(model, 3, 8, 2);
   constexpr std::int64_t kLevels = 4, kColumns = 5, kPitch = kColumns + 2;
@@ -182,7 +182,7 @@ TEST_F(InferenceTest, ManyViewsAreComputedTogether) {
     EXPECT_EQ(alone, ys[i]) << "view " << i;
   }
   EXPECT_TRUE(ok(lockstep_infer_many(model, nullptr, nullptr, 0, nullptr)));
-  // One that does not fit: none is written.
+  // If one view does not fit, no view is written.
   const std::vector<std::vector<double>> before = ys;
   for (std::vector<double>& x : xs) {
     for (double& value : x) {
@@ -228,7 +228,7 @@ TEST_F(InferenceTest, SharedModelsOnThreadsGiveTheSameBits) {
 
 TEST_F(InferenceTest, WrittenParametersAreWhatIsComputedAndReadBack) {
   const std::vector<double> weight = drawn(16);
-  // Written column by column: the view is the transpose of a (8, 2) array.
+  // Writes column by column: the view is the transpose of an (8, 2) array.
   std::vector<double> turned(16);
   for (std::size_t k = 0; k < 2; ++k) {
     for (std::size_t j = 0; j < 8; ++j) {
@@ -251,7 +251,7 @@ TEST_F(InferenceTest, SavedModelsLoadWithTheirBits) {
   ASSERT_TRUE(ok(lockstep_model_load(loaded, path.data(), path.size())));
   EXPECT_EQ(parameter(loaded, "1.weight", {8, 3}), parameter(model, "1.weight", {8, 3}));
   EXPECT_EQ(parameter(loaded, "2.bias", {2}), parameter(model, "2.bias", {2}));
-  // A file of another model, a damaged one, none: nothing is changed.
+  // A file of another model, a damaged file, and a missing file change nothing.
   const Mlp other(context, {4, 8, 2});
   const std::vector<double> before = parameter(other, "1.weight", {8, 4});
   EXPECT_TRUE(
@@ -267,7 +267,7 @@ TEST_F(InferenceTest, SavedModelsLoadWithTheirBits) {
   EXPECT_EQ(parameter(other, "1.weight", {8, 4}), before);
 }
 
-// A 3 x 3 convolution without padding on a field with a halo: 2-D sections are a batch of one with one channel.
+// A 3 x 3 convolution without padding on a field with a halo. A 2-D section is a batch of one sample with one channel.
 TEST(Convolution, OfAHaloFieldIsItsStencil) {
   const HostContext context;
   constexpr std::int64_t kRows = 6, kColumns = 7;
@@ -296,8 +296,8 @@ TEST(Convolution, OfAHaloFieldIsItsStencil) {
   }
 }
 
-// The same with planes, in single precision: every layer for samples with planes, behind a convolution that only moves
-// its input. What each computes is tested in nn.
+// The same with planes, in single precision: every kind of layer for samples with planes, after a convolution that only
+// moves its input. The tests of nn check what each layer computes.
 TEST(Convolution, OfAFieldWithPlanes) {
   const HostContext context;
   constexpr std::int64_t kPlanes = 5, kRows = 4, kColumns = 3;
@@ -332,7 +332,8 @@ TEST(Convolution, OfAFieldWithPlanes) {
   EXPECT_TRUE(ok(infer(other, View(u.data(), {3, 6, 2}), View(v.data(), {3, 2, 2}))));
 }
 
-/// A model of one layer, with parameters and input as in tests/nn/model/fields_test.cpp: its output, channels first.
+/// Returns the output, channels first, of a model of one layer, with parameters and input as in
+/// tests/nn/model/fields_test.cpp.
 std::vector<double> one_layer(lockstep_context context, const std::vector<std::int64_t>& sample, const char* kind,
                               std::int64_t channels, const lockstep_layer_options& options,
                               const std::vector<std::int64_t>& result) {
@@ -409,7 +410,7 @@ TEST(Convolution, ANumberForEachAxis) {
             (std::vector<double>{-37, -86, -56, -28, -31, -43, -92, -56, -22, -25, -50, -33, -58, -19, -33, -38, -25,
                                  -62, -21, -31, -48, -48, -48, -48, -48, -52, -24, -60, -10, -35, -44, -24, -68, -20,
                                  -37, -54, -15, -62, -1,  -37, -50, -23, -74, -19, -43, -48, -48, -48, -48, -48}));
-  // A program with an older header has no output_pad: what stands behind its struct is not looked at.
+  // A program with an older header has no output_pad: the bytes after its struct are not read.
   transpose.struct_size = offsetof(lockstep_layer_options, output_pad);
   const std::vector<double> without = one_layer(context, {2, 2, 3, 2}, "conv_transpose3d", 1, transpose, {1, 2, 4, 5});
   EXPECT_EQ(without[0] * 32, -37);
@@ -421,8 +422,8 @@ TEST(Convolution, ANumberForEachAxis) {
   const std::vector<double> pooled = times(one_layer(context, {3, 4, 5, 2}, "max_pool3d", 0, pool, {2, 3, 3, 5}), 4);
   EXPECT_EQ(std::vector<double>(pooled.begin(), pooled.begin() + 10),
             (std::vector<double>{2, 2, 5, 5, 5, 4, 4, 4, 5, 5}));
-  // What is 0: of pools and conv_transpose the stride is the kernel, axis by axis; behind the first as the first; and
-  // -1 is none. Shapes tell: infer refuses others.
+  // The meaning of 0: for pools and conv_transpose the stride is the kernel, axis by axis; a 0 after the first place
+  // means the first number. -1 means none. The shapes show it: infer refuses others.
   const auto shape = [&](const char* kind, const std::vector<std::int64_t>& sample,
                          const std::function<void(lockstep_layer_options&)>& set,
                          const std::vector<std::int64_t>& result) {
@@ -437,7 +438,8 @@ TEST(Convolution, ANumberForEachAxis) {
   shape("conv1d", {9, 2}, [&](auto& o) { put(o.kernel, 3, 3, 3), put(o.stride, 2, 0, 0); }, {5, 4});
 }
 
-// All kinds of layers in one model: what each computes is tested in nn, here that it is the one that was asked for.
+// All kinds of layers in one model. The tests of nn check what each layer computes; here the layer must be the one that
+// was asked for.
 TEST(Layers, EachKindIsThere) {
   const HostContext context;
   const NewModel model(context, LOCKSTEP_F32, {8, 8, 3});
@@ -471,7 +473,7 @@ TEST(Layers, EachKindIsThere) {
     EXPECT_EQ(y[i], y[8 + i]);
     sum_of_sample += y[i];
   }
-  EXPECT_NEAR(sum_of_sample, 0, 1e-4);  // the norm before it, and dropout leaves inference alone
+  EXPECT_NEAR(sum_of_sample, 0, 1e-4);  // the norm before makes the sum 0, and dropout does nothing in inference
 }
 
 TEST_F(InferenceTest, BadInput) {
@@ -564,7 +566,7 @@ TEST(Layers, BadInput) {
   EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, add("max_pool", &zero, 0), {"pad[1] is -2", "-1 for none"}));
   options.pad[0] = options.pad[1] = 0;
   options.groups = 2;
-  EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, add("conv2d", &zero, 4), {"layer a", "padding"}));  // 3 channels
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, add("conv2d", &zero, 4), {"layer a", "padding"}));  // the input has 3 channels
   EXPECT_TRUE(fails(LOCKSTEP_ERR_UNSUPPORTED, add("max_pool", &zero, 0), {"groups is 2"}));
   options.groups = -1;
   EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, add("conv2d", &zero, 4), {"groups is -1, expected at least 0"}));
@@ -586,13 +588,13 @@ TEST(Layers, BadInput) {
   options.kernel[0] = 20;
   EXPECT_TRUE(is(LOCKSTEP_ERR_SHAPE, add("conv2d", &zero, 3)));
   options.kernel[0] = 3;
-  EXPECT_TRUE(ok(add("conv2d", &zero, 3)));  // a layer that fails leaves nothing behind
+  EXPECT_TRUE(ok(add("conv2d", &zero, 3)));  // the failed layer left nothing in the model
   EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, add("conv2d", &zero, 3), {"layer a: another layer has this name", "share"}));
   ASSERT_TRUE(ok(lockstep_model_initialise(model, 1)));
   EXPECT_TRUE(fails(LOCKSTEP_ERR_STATE, add("linear", &zero, 3), {"no more layers"}));
 }
 
-// Two layers have the same parameters only where that is asked for; a struct of a time before `share` does not ask.
+// Two layers share parameters only if the options say so; a struct from before `share` does not.
 TEST(Model, LayersShareParametersWhereTheySaySo) {
   const HostContext context;
   const BareMlp model(context, {2, 2}, LOCKSTEP_F64, LOCKSTEP_ACTIVATION_NONE);
@@ -611,7 +613,7 @@ TEST(Model, LayersShareParametersWhereTheySaySo) {
   std::int32_t count = 0;
   ASSERT_TRUE(ok(lockstep_parameter_count(model, &count)));
   EXPECT_EQ(count, 2);
-  double twice[] = {2, 0, 0, 2}, one[] = {1, 1}, x[] = {1, 5}, y[] = {0, 0};  // 2 (2 x + 1) + 1
+  double twice[] = {2, 0, 0, 2}, one[] = {1, 1}, x[] = {1, 5}, y[] = {0, 0};  // the model computes 2 (2 x + 1) + 1
   ASSERT_TRUE(ok(write(model, "1.weight", View(twice, {2, 2}))));
   ASSERT_TRUE(ok(write(model, "1.bias", View(one, {2}))));
   ASSERT_TRUE(ok(infer(model, View(x, {1, 2}), View(y, {1, 2}))));

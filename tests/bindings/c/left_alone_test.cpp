@@ -1,4 +1,4 @@
-// What the library leaves alone of the process that it is embedded in: a test each.
+// Tests the parts of its host process that the library leaves alone: one test for each.
 #include <cfenv>
 #include <clocale>
 #include <csignal>
@@ -26,7 +26,7 @@ extern char** environ;  // NOLINT(readability-redundant-declaration): not in eve
 namespace host {
 namespace {
 
-/// Training, inference, saving and failing, as a whole. Saved states stay in `kept` where that is given.
+/// Uses the library as a whole: training, inference, saving and failing. Saved states stay in `kept` if it is given.
 void live(const std::string& kept = {}, std::int32_t threads = 1) {
   Context context;
   lockstep_context_options on = context_options();
@@ -56,7 +56,7 @@ void live(const std::string& kept = {}, std::int32_t threads = 1) {
   }
 }
 
-/// Runs body() in a process of its own: the status that waitpid() gives; 0 where it ended well and no check failed.
+/// Runs body() in its own process. Returns the status of waitpid(); 0 if the process ended well and no check failed.
 template <class Body>
 int in_child(Body&& body) {
   std::fflush(nullptr);
@@ -74,7 +74,7 @@ int in_child(Body&& body) {
 constexpr int kTraps = FE_INVALID | FE_DIVBYZERO | FE_OVERFLOW;
 
 TEST(LeftAlone, FloatingPointFlags) {
-  live();  // libraries that are loaded on first use
+  live();  // loads the libraries that the first use loads
   std::fenv_t before;
   ASSERT_EQ(std::fegetenv(&before), 0);
   std::feclearexcept(FE_ALL_EXCEPT);
@@ -87,7 +87,7 @@ TEST(LeftAlone, FloatingPointFlags) {
   std::fesetenv(&before);
 }
 
-// A host program that wants to be stopped by an invalid operation is not stopped by ours.
+// A host program that traps invalid operations is not stopped by lockstep's operations.
 TEST(LeftAlone, FloatingPointTraps) {
   EXPECT_EQ(in_child([] {
               ::feenableexcept(kTraps);
@@ -105,7 +105,7 @@ TEST(LeftAlone, FloatingPointTraps) {
   EXPECT_FALSE(WIFEXITED(control) && WEXITSTATUS(control) == 0) << "a division by zero is trapped";
 }
 
-// The host program's rounding, and its flushing of denormals, are what it finds after every call.
+// After every call the host program finds its own rounding mode and flushing of denormals.
 TEST(LeftAlone, RoundingAndDenormals) {
   live();
   std::fenv_t before;
@@ -129,7 +129,7 @@ TEST(LeftAlone, RoundingAndDenormals) {
   std::fesetenv(&before);
 }
 
-/// Every file below a folder.
+/// Returns the contents of every file below a folder, by name.
 std::map<std::string, std::string> files_below(const std::string& folder) {
   std::map<std::string, std::string> files;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
@@ -141,7 +141,7 @@ std::map<std::string, std::string> files_below(const std::string& folder) {
   return files;
 }
 
-/// The files of states that are saved now, under the host program's locale.
+/// Saves states under the host program's present locale. Returns the files.
 std::map<std::string, std::string> saved_states() {
   const std::string folder = temporary("states");
   std::filesystem::create_directories(folder);
@@ -152,7 +152,8 @@ std::map<std::string, std::string> saved_states() {
   return files;
 }
 
-/// Sets a locale with a decimal comma, as Germany's; makes one where the system has none. "": it cannot be made.
+/// Sets a locale with a decimal comma, such as Germany's; makes one if the system has none. Returns "" if it cannot be
+/// made.
 std::string set_comma_locale() {
   for (const char* name : {"de_DE.UTF-8", "de_DE.utf8", "de_DE", "fr_FR.UTF-8"}) {
     if (std::setlocale(LC_ALL, name) != nullptr) {
@@ -164,7 +165,7 @@ std::string set_comma_locale() {
   std::ofstream(folder + "/source")
       << "LC_NUMERIC\ndecimal_point \",\"\nthousands_sep \".\"\ngrouping 3\nEND LC_NUMERIC\n";
   const std::string command = "localedef -c -i " + folder + "/source " + folder + "/comma >/dev/null 2>&1";
-  static_cast<void>(std::system(command.c_str()));  // the status tells of the categories that the source lacks
+  static_cast<void>(std::system(command.c_str()));  // the status reports the categories that the source lacks
   ::setenv("LOCPATH", folder.c_str(), 1);
   const bool set = std::setlocale(LC_NUMERIC, "comma") != nullptr;
   ::unsetenv("LOCPATH");
@@ -187,7 +188,7 @@ TEST(LeftAlone, DecimalCommaOfTheLocale) {
   std::setlocale(LC_ALL, "C");
 }
 
-// A host program in C++ sets what its streams write.
+// A host program in C++ sets how its streams write numbers.
 TEST(LeftAlone, DecimalCommaOfStreams) {
   struct Comma final : std::numpunct<char> {
     [[nodiscard]] char do_decimal_point() const override { return ','; }
@@ -278,7 +279,7 @@ TEST(LeftAlone, MaskOfFilesFolderEnvironmentAndRandomNumbers) {
   EXPECT_EQ(::umask(mask), mode_t{027});
 }
 
-// A process without standard input, output and error: nothing is printed, so nothing lands in the files that take their
+// A process without standard input, output and error: nothing is printed, so no text gets into files that have their
 // numbers.
 TEST(LeftAlone, NothingIsPrintedAndClosedOutputsAreFine) {
   const std::string path = temporary("silent");
@@ -292,14 +293,14 @@ TEST(LeftAlone, NothingIsPrintedAndClosedOutputsAreFine) {
               ::close(0);
               ::close(1);
               ::close(2);
-              live();  // closed
+              live();  // runs with the descriptors closed
               EXPECT_TRUE(silent);
             }),
             0);
   std::filesystem::remove(path);
 }
 
-// The threads of a context are its own matter: the host program's parallel regions keep their number.
+// A context uses its own number of threads: the host program's parallel regions keep theirs.
 TEST(LeftAlone, ThreadsOfOpenMp) {
   const auto set = reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
   const auto get = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "omp_get_max_threads"));

@@ -1,5 +1,5 @@
-// The C interface over MPI, as an MPI program embeds it: its own communicators, half of the ranks training, errors of
-// one rank, and handles that outlive MPI.
+// Tests the C interface over MPI, as an MPI program embeds it: the program's own communicators, training on half of the
+// ranks, errors of one rank, and handles that outlive MPI.
 #include <optional>
 
 #include <mpi.h>
@@ -15,7 +15,7 @@ namespace {
 int world_rank = 0;
 int world_size = 1;
 
-/// Handles that are destroyed after MPI_Finalize.
+/// The handles that are destroyed after MPI_Finalize.
 lockstep_context forgotten_context = nullptr;
 lockstep_comm forgotten_comm = nullptr;
 lockstep_trainer forgotten_trainer = nullptr;
@@ -53,7 +53,7 @@ TEST(Mpi, RanksTakeTheStepOfAllTheirSamples) {
   double b = line.bias();
   for (int step = 0; step < 5; ++step) {
     const auto x = [&](int rank, int i) { return draw(static_cast<std::uint64_t>(100 * step + 10 * rank + i)); };
-    // Rank r has r + 1 samples, y = 3 x - 1.
+    // Rank r has r + 1 samples of y = 3 x - 1.
     double dw = 0, db = 0;
     int samples = 0;
     for (int rank = 0; rank < world_size; ++rank) {
@@ -78,7 +78,7 @@ TEST(Mpi, RanksTakeTheStepOfAllTheirSamples) {
   EXPECT_TRUE(is_fatal(MPI_COMM_WORLD));
 }
 
-// Half of the ranks train, the others go on with exchanges of their own meanwhile.
+// Half of the ranks train, while the others make exchanges of their own.
 TEST(Mpi, HalfOfTheRanksTrain) {
   const bool trains = world_rank % 2 == 0;
   MPI_Comm half = MPI_COMM_NULL;
@@ -122,7 +122,7 @@ TEST(Mpi, ARankThatFailsAloneIsAgreedUpon) {
     EXPECT_TRUE(fails(LOCKSTEP_ERR_PEER, status, {"agreed: rank " + std::to_string(odd) + ": STATE"}));
   }
   EXPECT_TRUE(ok(lockstep_trainer_update(line.trainer, 0.1)));
-  // A context that is none on one rank alone.
+  // The context is invalid on one rank only.
   Comm none;
   const lockstep_status made = lockstep_comm_from_mpi(
       world_rank == odd ? nullptr : static_cast<lockstep_context>(line.context), MPI_COMM_WORLD, &none);
@@ -130,7 +130,7 @@ TEST(Mpi, ARankThatFailsAloneIsAgreedUpon) {
                     {"lockstep_comm_from_mpi", "the context is NULL"}));
 }
 
-/// The line of a model that has been given to all ranks, (weight, bias).
+/// Expects the line (weight, bias) of a model that all ranks received to be the same on all ranks.
 void expect_the_same(lockstep_model model) {
   double both[] = {parameter(model, "1.weight", {1, 1})[0], parameter(model, "1.bias", {1})[0]};
   double all[4] = {both[0], both[1], -both[0], -both[1]};
@@ -147,7 +147,8 @@ TEST(Mpi, RanksThatDoNotTrainGetTheModel) {
     const HostContext context;
     const MpiComm world(context, MPI_COMM_WORLD);
     std::optional<Line> line;
-    const Mlp other(context, {1, 1}, LOCKSTEP_F64, static_cast<std::uint64_t>(world_rank + 2));  // does not train
+    // This model belongs to ranks that do not train.
+    const Mlp other(context, {1, 1}, LOCKSTEP_F64, static_cast<std::uint64_t>(world_rank + 2));
     if (trains) {
       line.emplace(half);
       ASSERT_TRUE(ok(line->add(1, 5)));
@@ -163,7 +164,7 @@ TEST(Mpi, RanksThatDoNotTrainGetTheModel) {
   MPI_Comm_free(&half);
 }
 
-// Each rank has samples of its own: running statistics are averaged where they are not over the samples of all.
+// Each rank has its own samples: running statistics are averaged unless they are taken over the samples of all ranks.
 TEST(Mpi, RunningStatisticsAreThoseOfAllRanks) {
   double found[2] = {0, 0};
   for (const std::int32_t sync : {0, 1}) {
@@ -185,7 +186,7 @@ TEST(Mpi, RunningStatisticsAreThoseOfAllRanks) {
       ASSERT_TRUE(ok(lockstep_trainer_average(trainer)));
     }
     ASSERT_TRUE(ok(infer(model, point, out)));
-    // The mean of all samples, and their variance or the mean of the ranks' variances.
+    // The expected mean over all samples, and their variance or the mean of the ranks' variances.
     double mean = 0, variance = 0;
     for (int rank = 0; rank < world_size; ++rank) {
       mean += (1.0 + rank + 5) / 2 / world_size;
@@ -217,7 +218,7 @@ TEST(Mpi, RanksThatDifferAreFoundOut) {
   }
   expect_the_same(model);
   ASSERT_TRUE(ok(add(trainer, {0.0}, {0.0})));
-  if (world_size > 1) {  // calls in another order
+  if (world_size > 1) {  // the ranks call in different orders
     const lockstep_status status =
         world_rank == 0 ? lockstep_trainer_update(trainer, 0.1) : lockstep_trainer_average(trainer);
     EXPECT_TRUE(fails(LOCKSTEP_ERR_STATE, status, {"lockstep_trainer_update", "lockstep_trainer_average"}));
@@ -255,7 +256,7 @@ TEST(Mpi, ForgottenHandlesOutliveIt) {
   forgotten_trainer = line.trainer.release();
 }
 
-/// With MPI gone: calls are STATE, and everything is destroyed.
+/// After MPI_Finalize: calls return STATE, and every handle can be destroyed.
 void check_after_finalise() {
   std::int32_t largest = 0;
   if (world_size > 1) {

@@ -1,5 +1,5 @@
-// What ranks that train have in common, and what of it inference and files see: running statistics, values, layers,
-// calls in one order. Ranks are threads here; mpi_test.cpp has processes.
+// Tests the state that training ranks share, and the part of it that inference and files see: running statistics,
+// values, layers, calls in one order. Ranks are threads here; mpi_test.cpp runs processes.
 #include <atomic>
 #include <cfenv>
 #include <chrono>
@@ -10,7 +10,7 @@
 namespace host {
 namespace {
 
-/// y = linear(batch norm(x)) of one feature.
+/// A model y = linear(batch norm(x)) of one feature.
 struct NormModel : NewModel {
   explicit NormModel(lockstep_context context) : NewModel(context, LOCKSTEP_F64, {1}) {
     std::int32_t node = 0;
@@ -20,7 +20,7 @@ struct NormModel : NewModel {
   }
 };
 
-/// The running statistics of batches of one feature, by the rule of batch_norm.
+/// Computes the running statistics of batches of one feature, by the rule of batch_norm.
 struct Running {
   double mean = 0;
   double variance = 1;
@@ -36,7 +36,7 @@ struct Running {
     mean = 0.9 * mean + 0.1 * sum / n;
     variance = 0.9 * variance + 0.1 * squares / (n - 1);
   }
-  /// The output of a NormModel for x in inference.
+  /// Returns the output of a NormModel for x in inference.
   [[nodiscard]] double of(lockstep_model model, double x) const {
     const double normed = (x - mean) / std::sqrt(variance + 1e-5) * parameter(model, "bn.weight", {1})[0] +
                           parameter(model, "bn.bias", {1})[0];
@@ -128,7 +128,7 @@ TEST(RunningStatistics, OfSeveralRanksWantAnAverage) {
   std::filesystem::remove_all(folder);
 }
 
-// Batch norm over the samples of all ranks: one rank with the whole batch.
+// Compares batch norm over the samples of all ranks with one rank that has the whole batch.
 TEST(RunningStatistics, OfSynchronisedBatchNormsAreTheSameOnAllRanks) {
   const std::vector<double> x{1, 4, -2, 0.5, 7}, y{1, 0, 2, -1, 3};
   const HostContext alone;
@@ -143,7 +143,7 @@ TEST(RunningStatistics, OfSynchronisedBatchNormsAreTheSameOnAllRanks) {
   for (const std::int32_t sync : {1, 0}) {
     options.sync_batch_norm = sync;
     std::vector<double> results(3, kNan);
-    as_ranks(3, [&](Team::Member& me, const Rank& rank) {  // rank 0 has no sample
+    as_ranks(3, [&](Team::Member& me, const Rank& rank) {  // three ranks; rank 0 has no sample
       const NormModel model(rank.context);
       const NewTrainer trainer(model, rank.comm, options);
       const std::ptrdiff_t begin = me.rank == 2 ? 2 : 0, end = me.rank == 0 ? 0 : me.rank == 1 ? 2 : 5;
@@ -190,7 +190,7 @@ TEST(RunningStatistics, AreLeftAloneByABatchThatIsNotFinite) {
   }
   EXPECT_EQ(report_of(trainer).step, 3);
   EXPECT_EQ(report_of(trainer).skipped, 2);
-  step(trainer, {1, 1e200, 2}, {1, 0, 2});  // the variance is infinite, and the gradients are not
+  step(trainer, {1, 1e200, 2}, {1, 0, 2});  // the variance is infinite, but the gradients are finite
   EXPECT_NEAR(inferred(model, 2), running.of(model, 2), 1e-12);
   step(trainer, {1, 4, 2}, {1, 0, 2});
   running.see({1, 4, 2});
@@ -199,7 +199,7 @@ TEST(RunningStatistics, AreLeftAloneByABatchThatIsNotFinite) {
   EXPECT_EQ(report_of(trainer).skipped, 2);
 }
 
-// Loss and gradient of a line over the samples of all ranks, by hand.
+// Compares with loss and gradient of a line over the samples of all ranks, computed by hand.
 TEST(Ranks, ReportTheStepOfAll) {
   for (const double clip : {0.0, 0.01}) {
     as_ranks(3, [&](Team::Member& me, const Rank& rank) {
@@ -239,7 +239,7 @@ TEST(Ranks, ReportTheStepOfAll) {
                         lockstep_trainer_report(trainer, &small), {"report: size is 8"}));
       ASSERT_TRUE(ok(add(trainer, x[here], y[here])));
       EXPECT_TRUE(fails(LOCKSTEP_ERR_STATE, lockstep_trainer_report(trainer, &report), {"expected an update before"}));
-      // What was added and given up is where the update's gradients were.
+      // The abandoned gradients have overwritten those of the update.
       ASSERT_TRUE(ok(lockstep_trainer_abandon(trainer)));
       report = report_of(trainer);
       EXPECT_EQ(report.step, 3);
@@ -249,12 +249,13 @@ TEST(Ranks, ReportTheStepOfAll) {
   }
 }
 
-// A step for which no rank has a sample is no failure.
+// A step in which no rank has a sample is no failure.
 TEST(Ranks, WithoutAnySampleChangeNothing) {
   for (const std::int32_t weights : {LOCKSTEP_WEIGHTS_NONE, LOCKSTEP_WEIGHTS_SAMPLE}) {
     as_ranks(2, [&](Team::Member&, const Rank& rank) {
       const Mlp model(rank.context, {1, 1});
-      lockstep_trainer_options options = trainer_options(2);  // Adam: its momentum goes on by itself
+      // Adam's momentum would move the parameters without gradients.
+      lockstep_trainer_options options = trainer_options(2);
       options.weight_decay = 0.5;
       options.weights = weights;
       const NewTrainer trainer(model, rank.comm, options);
@@ -319,7 +320,7 @@ TEST(Ranks, ThatBeginDifferentAreRefused) {
   });
 }
 
-// An exchange that breaks, whichever it is, says nothing of what the ranks have.
+// If any exchange fails, the error does not claim that the ranks differ.
 TEST(Ranks, AnExchangeThatBreaksIsNoDifferenceOfRanks) {
   int calls = 0;
   for (int fail_at = -1; fail_at < calls; ++fail_at) {
@@ -347,7 +348,7 @@ TEST(Ranks, AnExchangeThatBreaksIsNoDifferenceOfRanks) {
   EXPECT_GT(calls, 3);
 }
 
-// The same parameters, but one rank has seen samples.
+// The parameters are the same, but one rank has seen samples.
 TEST(Ranks, WithOtherRunningStatisticsAreRefused) {
   as_ranks(2, [&](Team::Member& me, const Rank& rank) {
     const NormModel model(rank.context);
@@ -366,7 +367,7 @@ TEST(Ranks, WithOtherRunningStatisticsAreRefused) {
   });
 }
 
-// Layers whose parameters have the same shapes, but which compute something else.
+// The layers' parameters have the same shapes, but the layers compute different functions.
 TEST(Ranks, WhoseLayersDifferAreRefused) {
   struct Net {
     std::int32_t activation = LOCKSTEP_ACTIVATION_TANH;
@@ -410,7 +411,7 @@ TEST(Ranks, WhoseLayersDifferAreRefused) {
   }
 }
 
-// One rank has trained, alone; the others infer with its parameters and statistics, and train on from there.
+// One rank has trained alone. The others infer with its parameters and statistics, and continue training from there.
 TEST(Ranks, ThatDoNotTrainGetAModel) {
   std::vector<double> results(3, kNan);
   as_ranks(3, [&](Team::Member& me, const Rank& rank) {
@@ -463,14 +464,14 @@ TEST(Ranks, ThatCallInAnotherOrderAreToldSo) {
         }
       }
     }
-    ASSERT_TRUE(ok(lockstep_trainer_update(trainer, 0.1)));  // and all go on
+    ASSERT_TRUE(ok(lockstep_trainer_update(trainer, 0.1)));  // and all ranks continue
     const std::string other = folder + (me.rank == 1 ? "b" : "");
     EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_trainer_save(trainer, other.c_str(), 0), {"folder differs"}));
     EXPECT_FALSE(std::filesystem::exists(other));
   });
 }
 
-// The allocator holds one thread in a call for as long as the other one tries.
+// The allocator keeps one thread in a call while the other thread tries.
 TEST(Threads, ThatUseAContextAtOnceAreToldSo) {
   struct Host {
     std::atomic<bool> waits{false};
@@ -504,7 +505,7 @@ TEST(Threads, ThatUseAContextAtOnceAreToldSo) {
     found.emplace_back(status, lockstep_last_error());
     ++ended;
   };
-  std::thread second([&] {  // on its own: without the check it waits in the allocator, too
+  std::thread second([&] {  // in its own thread: without the check it waits in the allocator, too
     note(infer(model, 2, y));
     note(lockstep_model_prepare(model, 3));
     note(lockstep_parameter_read(model, "out.bias", 0, &view));

@@ -33,7 +33,8 @@ if(NAME STREQUAL "liblockstep" AND dynamic MATCHES "NEEDED[^\n]*(libmpi|libnccl|
 endif()
 execute_process(COMMAND ${NM} -D --undefined-only ${LIBRARY} OUTPUT_VARIABLE wanted)
 string(REGEX MATCHALL " U [^@\n]+" wanted "${wanted}")
-# sched_setaffinity is there for threads that lockstep starts itself (helper_thread); those of the host keep their masks.
+# sched_setaffinity is allowed for threads that lockstep starts itself (helper_thread); the host's threads keep their
+# masks.
 foreach(symbol IN LISTS wanted)
   if(symbol MATCHES
      "^ U (fork|vfork|exec[a-z]*|posix_spawn.*|signal|sigaction|feenableexcept|fesetround|setlocale|umask|printf|puts|perror|system|unsetenv|putenv|MPI_Init|MPI_Init_thread|MPI_Finalize|MPI_Abort)$")

@@ -8,21 +8,21 @@
 
 namespace host {
 
-/// Ranks as threads, which exchange through memory: a host program's own communicator.
+/// Ranks that are threads and exchange data through memory. They stand for a host program's own communicator.
 class Team {
  public:
   explicit Team(int size) : size_(size), given_(static_cast<std::size_t>(size)) {}
 
-  /// What one rank's functions are called with.
+  /// The argument `user` of one rank's functions.
   struct Member {
     Team* team = nullptr;
     int rank = 0;
-    int fail_at = -1;  ///< the call, counted from 0, that returns `failure`
+    int fail_at = -1;  ///< number of the call, from 0, that returns `failure`; -1: none
     std::int32_t failure = 99;
     int calls = 0;
     int destroyed = 0;
 
-    /// Every rank's pointer, in rank order, while all of them wait.
+    /// Calls read() with every rank's pointer, in rank order, while all ranks wait.
     template <class Read>
     std::int32_t exchange(const void* mine, Read&& read) {
       if (calls++ == fail_at) {
@@ -51,7 +51,7 @@ class Team {
     }
   };
 
-  /// Runs body(member) on as many threads as there are ranks.
+  /// Runs body(member) on one thread for each rank.
   void run(const std::function<void(Member&)>& body) {
     std::vector<std::thread> threads;
     for (int rank = 0; rank < size_; ++rank) {
@@ -122,7 +122,7 @@ class Team {
   std::vector<const void*> given_;
 };
 
-/// A context and a communicator of a rank of a team.
+/// A context and a communicator for one rank of a team.
 struct Rank {
   HostContext context;
   Comm comm;
@@ -132,7 +132,7 @@ struct Rank {
   }
 };
 
-/// Runs body(member, rank) on so many ranks.
+/// Runs body(member, rank) on `size` ranks.
 inline void as_ranks(int size, const std::function<void(Team::Member&, const Rank&)>& body) {
   Team(size).run([&](Team::Member& me) {
     const Rank rank(me);

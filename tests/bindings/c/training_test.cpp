@@ -1,14 +1,14 @@
-// Training through the C interface: one rank, and ranks that are threads of this program and exchange with its own
-// functions.
+// Tests training through the C interface: one rank, and ranks that are threads of this program and exchange with its
+// own functions.
 #include "team.hpp"
 
 namespace host {
 namespace {
 
-/// A line y = w x + b with mean squared error, by hand: plain gradient descent.
+/// Computes by hand: a line y = w x + b with mean squared error and plain gradient descent.
 struct PlainLine {
   double w, b;
-  /// One step over samples (x, y); the loss before it.
+  /// Makes one step over samples (x, y). Returns the loss before the step.
   double step(const std::vector<double>& x, const std::vector<double>& y, double rate) {
     double dw = 0, db = 0, loss = 0;
     for (std::size_t i = 0; i < x.size(); ++i) {
@@ -53,7 +53,7 @@ TEST_F(TrainingTest, StepsAreThoseOfGradientDescentByHand) {
   all_y.insert(all_y.end(), second_y.begin(), second_y.end());
   for (int i = 1; i <= 20; ++i) {
     ASSERT_TRUE(ok(add(trainer, first, first_y)));
-    ASSERT_TRUE(ok(add(trainer, {}, {})));  // nothing
+    ASSERT_TRUE(ok(add(trainer, {}, {})));  // adds no sample
     ASSERT_TRUE(ok(add(trainer, second, second_y)));
     ASSERT_TRUE(ok(lockstep_trainer_update(trainer, 0.1)));
     EXPECT_NEAR(loss_of(trainer, &step), plain.step(all, all_y, 0.1), 1e-12);
@@ -61,13 +61,13 @@ TEST_F(TrainingTest, StepsAreThoseOfGradientDescentByHand) {
     EXPECT_NEAR(line_of(model).w, plain.w, 1e-12);
     EXPECT_NEAR(line_of(model).b, plain.b, 1e-12);
   }
-  // What is inferred are the parameters of now.
+  // Inference uses the present parameters.
   double x = 3, y = 0;
   ASSERT_TRUE(ok(infer(model, View(&x, {1, 1}), View(&y, {1, 1}))));
   EXPECT_NEAR(y, 3 * plain.w + plain.b, 1e-12);
 }
 
-// LOCKSTEP_VERIFY=1 compares the calls of libraries; what is right stays, and so do the numbers.
+// LOCKSTEP_VERIFY=1 compares the calls of libraries. Right libraries stay chosen, so the numbers stay the same.
 TEST_F(TrainingTest, TheEnvironmentAsksForAComparisonOfLibraries) {
   const auto loss_after_a_step = [&] {
     const Mlp checked(context, {1, 1});
@@ -86,7 +86,7 @@ TEST_F(TrainingTest, TheEnvironmentAsksForAComparisonOfLibraries) {
   ::unsetenv("LOCKSTEP_VERIFY");
 }
 
-// A weight of 2 is a sample that stands twice; one of 0 is a sample that is not there, whatever it holds.
+// A weight of 2 equals a sample that occurs twice; a weight of 0 equals a missing sample, whatever it holds.
 TEST_F(TrainingTest, WeightsCountSamplesAndElements) {
   for (const std::int32_t kind : {LOCKSTEP_WEIGHTS_SAMPLE, LOCKSTEP_WEIGHTS_ELEMENT}) {
     const Mlp weighed(context, {1, 1});
@@ -126,7 +126,7 @@ TEST_F(TrainingTest, WhatIsAbandonedIsForgotten) {
 
 TEST_F(TrainingTest, GoesOnFromASavedState) {
   const std::string folder = temporary("state");
-  create(trainer_options(2));  // Adam: it has a state
+  create(trainer_options(2));  // Adam, which has a state
   const auto steps = [](lockstep_trainer which, int from, int to) {
     for (int i = from; i < to; ++i) {
       ASSERT_TRUE(ok(add(which, {draw(static_cast<std::uint64_t>(i)), 0.5}, {1, draw(7)})));
@@ -145,7 +145,7 @@ TEST_F(TrainingTest, GoesOnFromASavedState) {
   std::int64_t step = 0;
   (void)loss_of(again, &step);
   EXPECT_EQ(step, 9);
-  // A model of inference takes the same folder.
+  // A model for inference reads the same folder.
   const BareMlp reader(context, {1, 1}, LOCKSTEP_F64, 0);
   EXPECT_TRUE(ok(lockstep_model_load(reader, folder.c_str(), 0)));
   ASSERT_TRUE(ok(add(again, {1}, {1})));
@@ -178,7 +178,7 @@ TEST_F(TrainingTest, ClassesAreLabels) {
   }
   double numbers[] = {0, kNan, 2};
   EXPECT_TRUE(fails(LOCKSTEP_ERR_DTYPE, add(trainer, in, View(numbers, {3})), {"target: dtype is f64", "integer"}));
-  EXPECT_LT(loss_of(trainer), 0.01);  // nothing was changed
+  EXPECT_LT(loss_of(trainer), 0.01);  // the failed calls changed nothing
 }
 
 TEST_F(TrainingTest, ALabelBesideAWeightOfZeroIsAnyNumberOfI32) {
@@ -230,7 +230,7 @@ TEST_F(TrainingTest, BadInput) {
   refuses("optimizer is 9", [](auto& o) { o.optimizer = 9; });
   refuses("loss is -1", [](auto& o) { o.loss = -1; });
   refuses("nesterov is 2", [](auto& o) { o.nesterov = 2; });
-  refuses("betas", [](auto& o) { o.beta1 = 2; });  // found after the model's memory was lent
+  refuses("betas", [](auto& o) { o.beta1 = 2; });  // this error is found after the model's memory was lent
   refuses("weights is 3", [](auto& o) { o.weights = 3; });
   refuses("struct_size is 3", [](auto& o) { o.struct_size = 3; });
   refuses("weight_decay is nan, expected a number of at least 0", [](auto& o) { o.weight_decay = kNan; });
@@ -278,12 +278,13 @@ TEST(Ranks, OfTheHostTrainTogether) {
         EXPECT_EQ(largest, 11 - ranks);
         const Mlp model(of_team.context, {1, 1}, LOCKSTEP_F64, static_cast<std::uint64_t>(rank + 1));
         ASSERT_TRUE(ok(lockstep_model_broadcast(model, comm, ranks - 1)));
-        const NewTrainer trainer(model, comm, descent(rank + 1));  // ranks have other numbers of samples
+        const NewTrainer trainer(model, comm, descent(rank + 1));  // ranks have different numbers of samples
         if (rank == ranks - 1) {
           plain = line_of(model);
         }
         for (int step = 0; step < 10; ++step) {
-          std::vector<double> x(static_cast<std::size_t>(rank)), y(x.size());  // rank 0 has none but the last
+          // Rank 0 has no samples except in the last step.
+          std::vector<double> x(static_cast<std::size_t>(rank)), y(x.size());
           for (std::size_t i = 0; i < x.size(); ++i) {
             x[i] = draw(static_cast<std::uint64_t>(10 * rank + step) + i);
             y[i] = 2 * x[i] + 1;
@@ -321,7 +322,7 @@ TEST(Ranks, OfTheHostTrainTogether) {
   }
 }
 
-// What goes wrong on rank 1 alone is its own error there and PEER on the others; nobody waits, and all go on.
+// An error on rank 1 alone is its own error there and PEER on the others. No rank waits, and all continue.
 TEST(Ranks, ThatFailAloneAreAgreedUpon) {
   as_ranks(3, [&](Team::Member& me, const Rank& rank) {
     const lockstep_comm comm = rank.comm;
@@ -360,7 +361,7 @@ TEST(Ranks, ThatFailAloneAreAgreedUpon) {
                       {"learning_rate differs between rank 0 and rank 1"}));
     all(LOCKSTEP_ERR_INVALID, lockstep_trainer_update(trainer, odd ? -1 : 0.1), "learning_rate is -1");
     EXPECT_EQ(line_of(model).w, before.w);
-    ASSERT_TRUE(ok(lockstep_trainer_update(trainer, 0.1)));  // the batch that was added is still there
+    ASSERT_TRUE(ok(lockstep_trainer_update(trainer, 0.1)));  // the added batch is still there
     EXPECT_NE(line_of(model).w, before.w);
     all(LOCKSTEP_ERR_INVALID, lockstep_trainer_broadcast(trainer, odd ? 3 : 0), "root is 3");
     EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_trainer_broadcast(trainer, odd ? 1 : 0), {"root differs"}));
@@ -371,10 +372,10 @@ TEST(Ranks, ThatFailAloneAreAgreedUpon) {
     const double seven = 7;
     ASSERT_TRUE(ok(write(model, "1.bias", View(&seven, {1}))));
     all(LOCKSTEP_ERR_IO, lockstep_trainer_load(trainer, odd ? "/nowhere/state" : folder.c_str(), 0), "/nowhere/state");
-    EXPECT_EQ(line_of(model).b, 7);  // on no rank was anything read
+    EXPECT_EQ(line_of(model).b, 7);  // no rank has read anything
     ASSERT_TRUE(ok(lockstep_trainer_load(trainer, folder.c_str(), 0)));
     EXPECT_EQ(line_of(model).b, saved.b);
-    EXPECT_EQ(lockstep_comm_agree(comm, 0, nullptr), LOCKSTEP_ERR_INVALID);  // on all
+    EXPECT_EQ(lockstep_comm_agree(comm, 0, nullptr), LOCKSTEP_ERR_INVALID);  // the call fails on all ranks
     ASSERT_TRUE(ok(lockstep_trainer_average(trainer)));
     if (me.rank == 0) {
       std::filesystem::remove_all(folder);
@@ -402,7 +403,7 @@ TEST(Ranks, ThatWereToldOtherThingsAreFoundOut) {
   team.run([&](Team::Member& me) {
     const HostContext context;
     lockstep_comm_ops ops = Team::functions(me);
-    ops.rank = 0;  // both
+    ops.rank = 0;  // both ranks claim to be rank 0
     Comm comm;
     EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_comm_from_ops(context, &ops, &comm), {"place 1", "0 of 2"}));
     ops = Team::functions(me);

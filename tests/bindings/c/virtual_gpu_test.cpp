@@ -1,6 +1,6 @@
-// The C interface on GPUs that are not there (tests/virtual_gpu): a host program with memory, streams and, where there
-// is NCCL, communicators of its own. Work is queued in every order that CUDA allows, so that a wait which is missing
-// gives a wrong result for some seed.
+// Tests the C interface on GPUs that do not exist (tests/virtual_gpu): a host program with its own memory, streams and,
+// if there is NCCL, communicators. Work is queued in every order that CUDA allows, so that a missing wait gives a wrong
+// result for some seed.
 #include <array>
 #include <optional>
 #include <span>
@@ -24,7 +24,8 @@ using Texts = std::vector<std::string>;
 
 constexpr std::int64_t kSamples = 37;
 
-/// The name that our own calls of CUDA have for a stream that lockstep is given: the stand-in has no nameless one.
+/// Returns the stream with which the test's own calls of CUDA name a stream given to lockstep: the stand-in has no
+/// unnamed stream.
 cudaStream_t named(cudaStream_t stream) {
   return stream != nullptr ? stream : cudaStreamLegacy;
 }
@@ -54,13 +55,13 @@ cudaStream_t new_stream() {
   return stream;
 }
 
-/// The machine has seen no undefined use, and nothing of it is left.
+/// Expects that the machine has seen no undefined use, and that nothing is left on it.
 void expect_sound(const std::string& when) {
   EXPECT_EQ(standin::violations(), Texts{}) << when;
   EXPECT_EQ(standin::leaks(), Texts{}) << when;
 }
 
-/// Floats in the memory of the current device.
+/// An array of floats in the memory of the current device.
 class OnDevice {
  public:
   explicit OnDevice(std::int64_t count) : count_(static_cast<std::size_t>(count)) {
@@ -71,7 +72,7 @@ class OnDevice {
   OnDevice(const OnDevice&) = delete;
   OnDevice& operator=(const OnDevice&) = delete;
   [[nodiscard]] float* data() const { return static_cast<float*>(data_); }
-  /// A kernel that writes values, on a stream.
+  /// Launches a kernel that writes values, on a stream.
   void write(cudaStream_t stream, std::vector<float> values) const {
     EXPECT_EQ(standin::launch(named(stream),
                               [to = data(), values = std::move(values)](std::span<const standin::DeviceMemory>) {
@@ -79,7 +80,7 @@ class OnDevice {
                               }),
               cudaSuccess);
   }
-  /// What the stream comes to.
+  /// Returns the values after the stream's work.
   [[nodiscard]] std::vector<float> read(cudaStream_t stream) const {
     std::vector<float> values(count_);
     EXPECT_EQ(cudaMemcpyAsync(values.data(), data_, count_ * sizeof(float), cudaMemcpyDeviceToHost, named(stream)),
@@ -108,7 +109,7 @@ struct SmallModel : Mlp {
   explicit SmallModel(lockstep_context context) : Mlp(context, {3, 8, 2}, LOCKSTEP_F32) {}
 };
 
-/// What the host makes of inputs(call).
+/// Returns the outputs that the host computes for inputs(call).
 std::vector<float> expected(int call) {
   const HostContext context;
   const SmallModel model(context);
@@ -126,7 +127,7 @@ void expect_near(const std::vector<float>& found, const std::vector<float>& want
 }
 
 // The context's stream is its own, a given one, or CUDA's legacy stream; the stream of a call is the legacy one or the
-// host program's. Inputs come by a kernel on the stream of the call, and the result is read there.
+// host program's. A kernel on the stream of the call writes the inputs, and the result is read on that stream.
 TEST(Streams, ACallIsOrderedBehindItsStreamAndThatOneBehindTheCall) {
   const std::vector<float> results[] = {expected(0), expected(1), expected(2)};
   for (std::uint64_t seed = 0; seed < 8; ++seed) {
@@ -156,7 +157,7 @@ TEST(Streams, ACallIsOrderedBehindItsStreamAndThatOneBehindTheCall) {
   }
 }
 
-// The control: a wait that is left out shows for some seed.
+// The control: a missing wait shows for some seed.
 TEST(Streams, AWaitThatIsLeftOutIsSeen) {
   const std::vector<float> results[] = {expected(0), expected(1)};
   int wrong = 0;
@@ -183,7 +184,7 @@ TEST(Streams, AWaitThatIsLeftOutIsSeen) {
   EXPECT_GT(wrong, 0);
 }
 
-// Page-locked memory is copied without a wait of the copy's own; the call waits.
+// A copy of page-locked memory does not wait; the call waits.
 TEST(HostMemory, IsReadAndWrittenWhenTheCallReturns) {
   for (std::uint64_t seed = 0; seed < 8; ++seed) {
     new_machine(seed);
@@ -200,7 +201,7 @@ TEST(HostMemory, IsReadAndWrittenWhenTheCallReturns) {
         std::fill_n(y, kSamples * 2, std::nanf(""));
         ASSERT_TRUE(ok(infer(model, View(x, {kSamples, 3}), View(y, {kSamples, 2}))));
         expect_near(std::vector<float>(y, y + kSamples * 2), expected(call), "seed " + std::to_string(seed));
-        std::fill_n(x, kSamples * 3, std::nanf(""));  // the memory is the caller's again
+        std::fill_n(x, kSamples * 3, std::nanf(""));  // the memory belongs to the caller again
       }
       ASSERT_EQ(cudaFreeHost(memory), cudaSuccess);
     }
@@ -208,7 +209,7 @@ TEST(HostMemory, IsReadAndWrittenWhenTheCallReturns) {
   }
 }
 
-/// The host program's memory of a device, with the stream that it was asked for on.
+/// The host program's memory of a device, with the streams for which it was asked.
 struct DevicePool {
   std::int64_t pieces = 0;
   std::vector<lockstep_stream> streams;
@@ -230,7 +231,8 @@ struct DevicePool {
       auto& pool = *static_cast<DevicePool*>(user);
       --pool.pieces;
       pool.streams.push_back(stream);
-      EXPECT_EQ(cudaStreamSynchronize(static_cast<cudaStream_t>(stream)), cudaSuccess);  // cudaFree has no order
+      // Waits, because cudaFree is not ordered in a stream.
+      EXPECT_EQ(cudaStreamSynchronize(static_cast<cudaStream_t>(stream)), cudaSuccess);
       EXPECT_EQ(cudaFree(memory), cudaSuccess);
     };
     return made;
@@ -262,7 +264,7 @@ TEST(DeviceMemory, AllOfItComesFromTheHostProgram) {
   EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
 }
 
-/// Samples of rank r of `ranks`, all of which together are those of one rank.
+/// Returns the samples of one of `ranks` ranks. All ranks together have the samples of one rank alone.
 std::vector<float> share_of_rank(int step, int rank, int ranks) {
   std::vector<float> x;
   for (int i = rank; i < 5; i += ranks) {
@@ -278,7 +280,7 @@ std::vector<float> targets_of(const std::vector<float>& x) {
   return y;
 }
 
-/// One rank's share of what is learned, and the line that all of them come to.
+/// One rank's model and trainer, and the line that all ranks must learn.
 struct Learner {
   Mlp model;
   NewTrainer trainer;
@@ -300,7 +302,7 @@ struct Learner {
 
 constexpr int kSteps = 6;
 
-/// What a rank alone on the host comes to with the samples of all.
+/// Returns the line that one rank on the host learns from the samples of all ranks.
 std::array<double, 2> learned_on_the_host() {
   const HostContext context;
   const SelfComm comm(context);
@@ -316,7 +318,7 @@ void expect_line(const std::array<double, 2>& found, const std::array<double, 2>
       << when << ": " << found[0] << ", " << found[1] << ", not " << wanted[0] << ", " << wanted[1];
 }
 
-// A stream of the context's own, whose steps become graphs, and the legacy stream, which CUDA cannot capture.
+// The context's own stream, whose steps become graphs, and the legacy stream, which CUDA cannot capture.
 TEST(OneGpu, TrainsOnItsStreams) {
   const std::array<double, 2> wanted = learned_on_the_host();
   for (std::uint64_t seed = 0; seed < 4; ++seed) {
@@ -334,7 +336,7 @@ TEST(OneGpu, TrainsOnItsStreams) {
           x.write(nullptr, values);
           y.write(nullptr, targets_of(values));
           learner.step(x.view({n, 1}), y.view({n, 1}));
-          ASSERT_EQ(cudaStreamSynchronize(cudaStreamLegacy), cudaSuccess);  // x and y go
+          ASSERT_EQ(cudaStreamSynchronize(cudaStreamLegacy), cudaSuccess);  // x and y are destroyed after this
         }
         expect_line(learner.line(), wanted, when);
         EXPECT_EQ(standin::calls("cudaGraphLaunch") == 0, legacy) << when;
@@ -345,7 +347,7 @@ TEST(OneGpu, TrainsOnItsStreams) {
 }
 
 #if LOCKSTEP_HAS_NCCL
-/// The host program's NCCL communicators, one a rank.
+/// The host program's NCCL communicators, one for each rank.
 class Nccl {
  public:
   explicit Nccl(int size) : size_(size), comms_(static_cast<std::size_t>(size)) {
@@ -359,7 +361,7 @@ class Nccl {
     EXPECT_EQ(settled(comm), ncclSuccess);
     return comm;
   }
-  /// In good order with the other ranks.
+  /// Ends the communicator of a rank, together with the other ranks.
   void end(int rank) const {
     ncclComm_t comm = comms_[static_cast<std::size_t>(rank)];
     static_cast<void>(ncclCommFinalize(comm));
@@ -399,7 +401,7 @@ TEST(TwoGpus, TrainOverTheHostProgramsCommunicators) {
         const lockstep_comm_ops ops = Team::functions(me);
         Comm comm;
         {
-          Comm control;  // the other one keeps it alive
+          Comm control;  // the NCCL communicator keeps it alive
           ASSERT_TRUE(ok(lockstep_comm_from_ops(context, &ops, &control)));
           ASSERT_TRUE(ok(lockstep_comm_from_nccl(context, own, control, &comm)));
         }
@@ -422,7 +424,7 @@ TEST(TwoGpus, TrainOverTheHostProgramsCommunicators) {
         EXPECT_EQ(me.destroyed, 0);
       }
       EXPECT_EQ(me.destroyed, 1);
-      nccl.end(me.rank);  // the communicator was neither ended nor aborted
+      nccl.end(me.rank);  // lockstep has neither ended nor aborted the communicator
     });
     EXPECT_EQ(lines[0], lines[1]) << when;
     expect_line(lines[0], wanted, when);
@@ -449,7 +451,7 @@ TEST(TwoGpus, BadInput) {
       const lockstep_comm_ops ops = Team::functions(me);
       Comm control, none;
       ASSERT_TRUE(ok(lockstep_comm_from_ops(context, &ops, &control)));
-      // On rank 1 alone; no rank waits for another.
+      // The error is on rank 1 alone; no rank waits for another.
       EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_comm_from_nccl(context, odd ? nullptr : own, control, &none),
                         {"lockstep_comm_from_nccl", "rank 1", "the communicator is NULL"}));
       EXPECT_TRUE(fails(LOCKSTEP_ERR_DEVICE, lockstep_comm_from_nccl(odd ? other : context, own, control, &none),
@@ -464,7 +466,7 @@ TEST(TwoGpus, BadInput) {
       EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_comm_from_nccl(context, own, alone, &none),
                         {"of 2", "for host memory of rank 0 of 1"}));
       EXPECT_EQ(static_cast<lockstep_comm>(none), nullptr);
-      // Gradients of a GPU do not travel through the host's functions, nor through those of another GPU.
+      // Gradients of a GPU are not sent through the host's functions, and not through a communicator of another GPU.
       const SmallModel model(context);
       const lockstep_trainer_options options = trainer_options(4);
       Trainer trainer;
@@ -482,7 +484,7 @@ TEST(TwoGpus, BadInput) {
   EXPECT_EQ(lockstep::nccl_standin::leaks(), Texts{});
 }
 
-// A communicator in error is NCCL's status; it is not aborted here, since it is the host program's.
+// A communicator in error gives NCCL's status. lockstep does not abort it, since it is the host program's.
 TEST(TwoGpus, ACommunicatorThatFailsIsLeftToTheHostProgram) {
   new_machine(1, 2);
   lockstep::nccl_standin::reset({.polls = 1});
@@ -502,7 +504,7 @@ TEST(TwoGpus, ACommunicatorThatFailsIsLeftToTheHostProgram) {
       EXPECT_TRUE(
           fails(LOCKSTEP_ERR_NCCL, lockstep_trainer_broadcast(learner.trainer, 0), {"rank 0 of 2", "broadcast"}));
       EXPECT_EQ(lockstep::nccl_standin::aborts(), 0);
-      nccl.abort(0);  // the other one sees it
+      nccl.abort(0);  // the other rank sees the abort
     } else {
       EXPECT_TRUE(fails(LOCKSTEP_ERR_NCCL, lockstep_trainer_broadcast(learner.trainer, 0), {"rank 1 of 2"}));
       nccl.abort(1);

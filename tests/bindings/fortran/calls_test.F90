@@ -1,4 +1,4 @@
-! Memory of the host program, of which there is none left after two pieces.
+! Memory functions of the host program, which give two pieces and then fail.
 module small_memory
   use, intrinsic :: iso_c_binding
   implicit none
@@ -26,7 +26,7 @@ contains
   end subroutine
 end module small_memory
 
-! Functions of a communicator of one rank, of which the gathering one gives the status that it is told to give.
+! Functions of a communicator of one rank. The gathering one returns the status that the test sets.
 module own_ranks
   use, intrinsic :: iso_c_binding
   implicit none
@@ -56,7 +56,7 @@ contains
   end function
 end module own_ranks
 
-! Constants and structs as the header has them, statuses and texts, handles, a training, files.
+! Tests constants and structs (as the header has them), statuses and texts, handles, a training, and files.
 program calls_test
   use, intrinsic :: iso_c_binding
   use checks
@@ -165,7 +165,7 @@ contains
     call check(header_constant(name//c_null_char) == number, 'LOCKSTEP_'//name)
   end subroutine
 
-  ! Sizes and places of all fields.
+  ! Checks the sizes and places of all fields.
   subroutine structs()
     type(lockstep_trainer_options) :: t
     type(lockstep_layer_options) :: l
@@ -194,7 +194,7 @@ contains
     call check(allocator == c_sizeof(a) .and. comm_ops == c_sizeof(o), 'the sizes of allocator and comm_ops')
   end subroutine
 
-  ! Of a type, the library's.
+  ! Checks that the defaults of a type are the library's.
   subroutine defaults()
     type(lockstep_trainer_options) :: t, t0
     type(lockstep_layer_options) :: l, l0
@@ -216,8 +216,8 @@ contains
       (c_associated(c0%stream) .eqv. c_associated(c%stream)) .and. .not. c_associated(c0%memory), 'defaults of context_options')
   end subroutine
 
-  ! As a program passes its own optional arguments on. An optional errmsg is an internal error of gfortran 12 where it goes to
-  ! C, with or without present(): through a text that is there.
+  ! Passes its own optional arguments on, as a program may do. An optional errmsg that goes to C is an internal error of
+  ! gfortran 12, with or without present(), so a text that is always there takes its place.
   subroutine passed_on(model, x, y, stat, errmsg)
     type(lockstep_model), intent(in) :: model
     real(c_double), intent(in) :: x(:)
@@ -256,7 +256,7 @@ contains
     call check(stat /= 0 .and. len(long) == 300 .and. trim(long) == lockstep_last_error(), 'passed on')
     call passed_on(line, x, y, stat)
     call check(stat /= 0, 'passed on without errmsg')
-    ! The procedures that are in Fortran.
+    ! Calls the procedures that are written in Fortran.
     text = 'as it was'
     call lockstep_model_prepare(line, 4, stat, text)
     call check(stat == 0 .and. text == 'as it was', 'prepare')
@@ -274,7 +274,7 @@ contains
     call check_error(stat, LOCKSTEP_ERR_DTYPE, text, 'i32')
   end subroutine
 
-  ! Results and assignments share; destroying ends it for all; in any order.
+  ! Returns a handle: results and assignments share the object, and destroying it ends it for all, in any order.
   function made() result(model)
     type(lockstep_model) :: model
     call make_line(context, model)
@@ -327,7 +327,7 @@ contains
     call lockstep_destroy(shared)
   end subroutine
 
-  ! y = 3 a - 2 b + 1 from exact samples: found. Weights that are zero hide wrong ones.
+  ! Learns y = 3 a - 2 b + 1 from exact samples. Weights that are zero hide wrong samples.
   subroutine train()
     type(lockstep_comm) :: self
     type(lockstep_model) :: model, other
@@ -355,7 +355,7 @@ contains
     call check_error(stat, LOCKSTEP_ERR_SHAPE, text, 'lockstep_trainer_add')
     call lockstep_trainer_add(trainer, x, y, weight=y, stat=stat, errmsg=text)
     call check(stat /= 0 .and. index(text, 'weight') > 0, 'a weight that nobody asked for: '//trim(text))
-    call lockstep_trainer_add(trainer, x, y(1:12)*1000, no_weight, target_axes='n')  ! not allocated: absent
+    call lockstep_trainer_add(trainer, x, y(1:12)*1000, no_weight, target_axes='n')  ! not allocated, so absent
     call lockstep_trainer_abandon(trainer)
     call lockstep_view_of(x(:, 7:12), in)
     call lockstep_view_of(y(7:12), target, 'n')
@@ -438,7 +438,8 @@ contains
     call lockstep_destroy(own)
   end subroutine
 
-  ! Those that no other test here ends in; INTERNAL, which no call is known to end in, is bindings.c.entry's.
+  ! Checks the statuses with which no other test here ends. bindings.c.entry tests INTERNAL, with which no call is known
+  ! to end.
   subroutine statuses()
     use own_ranks
     type(lockstep_context) :: elsewhere

@@ -1,4 +1,4 @@
-! What the tests of the Fortran module share.
+! Code that the tests of the Fortran module share.
 module checks
   use, intrinsic :: iso_c_binding, only: c_double, c_int
   use lockstep
@@ -21,7 +21,7 @@ contains
     end if
   end subroutine
 
-  ! The status is `expected`, and its text holds `part`.
+  ! Checks that the status is `expected` and that its text contains `part`.
   subroutine check_error(stat, expected, text, part)
     integer(c_int), intent(in) :: stat, expected
     character(*), intent(in) :: text, part
@@ -29,7 +29,7 @@ contains
       '", have '//lockstep_status_name(stat)//' "'//trim(text)//'"')
   end subroutine
 
-  ! y = 3 a - 2 b + 1, in f64.
+  ! Makes a model that computes y = 3 a - 2 b + 1, in f64.
   subroutine make_line(context, model)
     type(lockstep_context), intent(in) :: context
     type(lockstep_model), intent(out) :: model

@@ -50,7 +50,7 @@ file(WRITE ${BUILD_DIR}/x.F90.in [[
 ]])
 lockstep_fortran_module(${BUILD_DIR}/x.h ${BUILD_DIR}/x.F90.in ${BUILD_DIR}/x.F90)
 file(READ ${BUILD_DIR}/x.F90 made)
-string(REGEX REPLACE "\n[\n ]+" "\n" made "${made}")  # no indents and empty lines
+string(REGEX REPLACE "\n[\n ]+" "\n" made "${made}")  # removes indents and empty lines
 set(expected [[
   public :: lockstep_why, lockstep_version, lockstep_set, & ! lockstep_shape
 lockstep_get
@@ -199,7 +199,7 @@ if(NOT made STREQUAL expected)
   message(FATAL_ERROR "${BUILD_DIR}/x.F90 is, but for indents and empty lines, not ${BUILD_DIR}/expected.F90")
 endif()
 
-# A row of two columns, a view, a function, a number returned.
+# Each kind of entry: a row of two columns, a view, a function, a returned number.
 foreach(name shape look call version)
   file(WRITE ${BUILD_DIR}/${name}.F90.in "public :: lockstep_${name}\n")
   execute_process(COMMAND ${CMAKE_COMMAND} -DSOURCE_DIR=${SOURCE_DIR} -DBUILD_DIR=${BUILD_DIR} -DREFUSED=${name}

@@ -1,4 +1,4 @@
-! Compiled with -fpack-derived: components that are not whole elements apart.
+! Tests components whose distances are not whole elements: this file is compiled with -fpack-derived.
 program packed_test
   use, intrinsic :: iso_c_binding
   use checks

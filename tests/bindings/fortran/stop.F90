@@ -1,4 +1,4 @@
-! Without stat a failure stops the program with its text: in C (an array), and with an argument in Fortran.
+! Stops the program with the text of a failure, as there is no stat: in C (an array), and with an argument in Fortran.
 program stop
   use lockstep
   implicit none

@@ -1,4 +1,4 @@
-! Arrays as Fortran hands them over: what is taken as it lies, and what is refused by name.
+! Tests arrays as Fortran passes them: some are taken without a copy, others are refused by name.
 program views_test
   use, intrinsic :: iso_c_binding
   use checks
@@ -43,13 +43,14 @@ contains
     end do
   end subroutine
 
-  ! Interiors, backwards, every third, features in front and behind; canaries around what is written.
+  ! Passes interiors, reversed arrays, every third element, and features in front and behind. Canaries lie around the
+  ! output.
   subroutine sections()
     real(c_double) :: a(9, 7), out(9, 7)
     integer :: i
     call fill(a)
     out = canary
-    call lockstep_infer(line, a(4:5, 2:6), out(3:3, 2:6))  ! features fastest: as the model counts
+    call lockstep_infer(line, a(4:5, 2:6), out(3:3, 2:6))  ! features vary fastest, as in the model
     call check(all(out(3, 2:6) == answer(a(4, 2:6), a(5, 2:6))), 'interior')
     out(3, 2:6) = canary
     call check(all(out == canary), 'nothing else was written')
@@ -63,7 +64,7 @@ contains
     call check(count(out == canary) == 60, 'every third: nothing else was written')
     call lockstep_infer(line, a(:, 1:0), out(:, 1:0), in_axes='cn', out_axes='cn', stat=stat, errmsg=text)
     call check_error(stat, LOCKSTEP_ERR_SHAPE, text, 'the input has 9 features')
-    call lockstep_infer(line, a(1:2, 1:0), out(1:1, 1:0))  ! no samples: nothing to do
+    call lockstep_infer(line, a(1:2, 1:0), out(1:1, 1:0))  ! no samples: the call does nothing
   end subroutine
 
   subroutine components()
@@ -164,7 +165,8 @@ contains
     call lockstep_infer(line, a(:, 1:n), out, out_axes='n')
   end subroutine
 
-  ! A dummy argument with a shape of its own is contiguous: the compiler copies a section for it, in and out. Right, but slow.
+  ! Takes a dummy argument with an explicit shape, which is contiguous: the compiler copies a section for it, in and
+  ! out. That is right but slow.
   subroutine explicit_shape(a, n, out)
     integer, intent(in) :: n
     real(c_double), intent(in) :: a(2, n)
@@ -182,16 +184,16 @@ contains
     spread(1:3:2, :) = a
     call explicit_shape(spread(1:3:2, :), 4, spread(2, :))
     call check(all(spread(2, :) == answer(a(1, :), a(2, :))) .and. all(spread(4, :) == canary), 'explicit shape')
-    ! Vector subscripts, u(:, [1, 4, 2]), are an internal error of gfortran 12 here: through a temporary.
+    ! A vector subscript, u(:, [1, 4, 2]), is an internal error of gfortran 12 here: a temporary takes its place.
     chosen = a(:, [1, 4, 2])
     call lockstep_infer(line, chosen, out(1:3), out_axes='n')
     call check(all(out(1:3) == answer(a(1, [1, 4, 2]), a(2, [1, 4, 2]))), 'vector subscript')
-    ! Any expression may go in.
+    ! Any expression may be an input.
     call lockstep_infer(line, 2*a + 1, out, out_axes='n')
     call check(all(out == answer(2*a(1, :) + 1, 2*a(2, :) + 1)), 'an expression')
   end subroutine
 
-  ! lockstep_view_of, lockstep_view_from_ptr and what takes views.
+  ! Tests lockstep_view_of, lockstep_view_from_ptr and the calls that take views.
   subroutine views()
     real(c_double), target :: a(4, 6), out(6)
     type(lockstep_view) :: in(3), to(3), copy
@@ -231,7 +233,8 @@ contains
     call check_error(stat, LOCKSTEP_ERR_DEVICE, text, 'in')
   end subroutine
 
-  ! The first dimension is the fastest: a convolution that shifts by one column, and another by one row, tell them apart.
+  ! Tests that the first dimension is the fastest. A convolution that shifts by one column, and another that shifts by
+  ! one row, tell them apart.
   subroutine order()
     integer, parameter :: columns = 5, rows = 4
     type(lockstep_model) :: shift
@@ -265,7 +268,7 @@ contains
     call lockstep_infer(shift, u, moved, in_axes='hw', out_axes='hw', stat=stat, errmsg=text)
     call check_error(stat, LOCKSTEP_ERR_SHAPE, text, 'in')
     call lockstep_destroy(shift)
-    ! Options count planes, rows and columns in that order, also where they differ.
+    ! Options list planes, rows and columns in that order, also if their values differ.
     block
       real(c_double) :: field(columns, rows, 3), one_row(columns, rows, 3), taps(1, 3, 1, 1, 1)
       options = lockstep_layer_options(kernel=[1, 3, 1], pad=[0, 1, 0])
@@ -281,7 +284,7 @@ contains
       call check(all(one_row(:, 1:3, :) == field(:, 2:4, :)) .and. all(one_row(:, 4, :) == 0), 'one row of each plane')
       call lockstep_destroy(shift)
     end block
-    ! (columns, features, levels) with the features in the middle.
+    ! An array (columns, features, levels), with the features in the middle.
     block
       real(c_double) :: field(5, 2, 3), out(5, 3)
       integer :: k

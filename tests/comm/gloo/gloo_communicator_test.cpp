@@ -51,7 +51,7 @@ TEST(GlooCommunicator, OperationsOnWorkers) {
   cases::check_everything(*comm, stream, kSizes);
 }
 
-// Blocks and segments as those of tensors of gigabytes have them.
+// Uses the numbers of blocks and segments that tensors of gigabytes have.
 TEST(GlooCommunicator, OperationsInManyPieces) {
   struct Case {
     detail::GlooPieces pieces;
@@ -67,7 +67,7 @@ TEST(GlooCommunicator, OperationsInManyPieces) {
   EXPECT_THROW((void)detail::make_gloo_communicator(ranks, {.segment_bytes = 7}), UsageError);
 }
 
-/// Of rank r: fractions whose sums depend on the order and are rounded in every type.
+/// Returns fractions of a rank whose sums depend on the order and are rounded in every type.
 double fraction(int rank, std::int64_t i) {
   return (i % 5 == 3 ? 1e4 : 1.0) / static_cast<double>(3 + rank * 7 + i % 101) * (rank % 2 == 0 ? 1 : -1);
 }
@@ -81,8 +81,8 @@ std::vector<T> fractions(int rank, std::int64_t n) {
   return values;
 }
 
-/// One rank after the other, each sum rounded to T: from a float for the types of 16 bits, whose sums it holds well
-/// enough to round once.
+/// Returns the sum of one rank after the other, each sum rounded to T; for 16-bit types from a float, which holds the
+/// sums well enough to round once.
 template <class T>
 std::vector<T> sum_in_rank_order(int size, std::int64_t n) {
   using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
@@ -212,7 +212,7 @@ TEST(GlooCommunicator, AMessageOfAnotherSizeFailsBothRanks) {
   comm->barrier(stream);
 }
 
-// A rank that is done early must not close connections that another is still making.
+// A rank that ends early must not close connections that another rank is still making.
 TEST(GlooCommunicator, MayEndAtOnce) {
   for (int round = 0; round < 50; ++round) {
     const auto comm = world();
@@ -221,7 +221,7 @@ TEST(GlooCommunicator, MayEndAtOnce) {
   }
 }
 
-/// Of this process, while it lives: at most `more` further descriptors.
+/// While a FewDescriptors lives, this process may open at most `more` further descriptors.
 class FewDescriptors {
  public:
   explicit FewDescriptors(rlim_t more) {
@@ -240,7 +240,7 @@ class FewDescriptors {
   rlimit before_{};
 };
 
-// Before and behind the exchange of addresses.
+// The failure comes before and after the exchange of addresses.
 TEST(GlooCommunicator, WhereARankHasNoDescriptorsAllFailAlike) {
   if (ranks->size() == 1) {
     GTEST_SKIP() << "needs two ranks";

@@ -1,4 +1,5 @@
-// Programs whose ranks meet over TCP and exchange by gloo: what session_test.cpp and train_resnet_test.cpp ask of MPI.
+// Tests programs whose ranks meet over TCP and exchange by gloo: the tests of session_test.cpp and
+// train_resnet_test.cpp without MPI.
 
 #include <algorithm>
 #include <chrono>
@@ -24,7 +25,7 @@ using lockstep::testing::expect_ended;
 using lockstep::testing::expect_printed;
 using lockstep::testing::run_command;
 
-/// `ranks` and options of start_ranks, then a program: "3", "--without 1 3".
+/// Runs start_ranks with `ranks` (a number and options: "3", "--without 1 3") and a program.
 Ended start(const std::string& ranks, const std::string& program, const std::string& environment = "") {
   return run_command("env " + environment + " " + START_RANKS + " " + ranks + " " + program);
 }
@@ -78,8 +79,8 @@ TEST(RanksWithoutMpi, Agree) {
   expect_printed(session("3", "agree_then_leave"), {"lockstep: error: rank 0: first", {"ended with 2", 3}});
 }
 
-/// A rank that is killed, between operations, in the middle of one, or when the others have done their work, is named
-/// by the others within seconds.
+/// A rank is killed between operations, in the middle of one, or when the others have done their work. The others must
+/// name it within seconds.
 TEST(RanksWithoutMpi, AKilledRankIsNamed) {
   for (const char* mode : {"die 1", "die 0", "die_sending 1", "die_sending 0", "die_at_end 1", "die_at_end 0"}) {
     const Ended o = start("3", std::string(LOST_RANK) + " " + mode);
@@ -109,7 +110,7 @@ TEST(RanksWithoutMpi, RanksThatDoNotComeAreNamed) {
                   "lockstep: error: rank 1: launch: rank 0 of 3 does not answer at localhost:"});
 }
 
-/// The variables of one host may be wrong, and nobody else finds that.
+/// The variables of one host may be wrong; only that host finds the error.
 TEST(RanksWithoutMpi, WhatIsWrongOnAnotherHostIsSaidThere) {
   for (const char* local_rank : {"0", "1"}) {
     expect_ended(
@@ -136,7 +137,7 @@ TEST(RanksWithoutMpi, PlacesThatCannotBe) {
   EXPECT_EQ(nowhere.count("lockstep: error:"), 2) << nowhere.output;
 }
 
-/// A rank that is stopped says nothing; the watchdog of the others names it and ends them.
+/// A rank that is stopped sends nothing. The watchdog of the others names it and ends them.
 TEST(RanksWithoutMpi, AStoppedRankIsNamed) {
   const Ended o = start("--grace 2 3", std::string(LOST_RANK) + " stop 1");
   expect_ended(o, 76, {"ended: 76 killed 76"});
@@ -144,7 +145,7 @@ TEST(RanksWithoutMpi, AStoppedRankIsNamed) {
   expect_printed(o, {"no word from rank 1 (host ", "the process is stopped"});
 }
 
-/// The status tables of jobs on this machine: of jobs that start now, for a moment, and of starts that left theirs.
+/// Returns the status tables of jobs on this machine: of running jobs, for a moment, and of starts that left theirs.
 std::set<std::string> tables() {
   std::istringstream listing(run_command("ls /dev/shm | grep '^lockstep-' || true").output);
   std::set<std::string> names;
@@ -154,8 +155,8 @@ std::set<std::string> tables() {
   return names;
 }
 
-/// What a start leaves behind to which not all ranks came would mislead the next one under the same name. Other jobs of
-/// this machine may start meanwhile; their status tables go.
+/// If not all ranks of a start came, files that it leaves would mislead the next start of the same name. Other jobs of
+/// this machine may start meanwhile; their status tables disappear.
 TEST(RanksWithoutMpi, AStartThatFailedLeavesNoBoard) {
   const std::set<std::string> before = tables();
   const Ended o = session("--without 2 3", "ok", "LOCKSTEP_MEET_SECONDS=1 LOCKSTEP_TEST_WATCHDOG=600");
@@ -171,7 +172,7 @@ TEST(RanksWithoutMpi, AStartThatFailedLeavesNoBoard) {
   EXPECT_EQ(left, std::set<std::string>());
 }
 
-/// What the watchdog knows of the ranks' operations does not depend on who carries them.
+/// The watchdog's record of the ranks' operations does not depend on the library that carries them.
 TEST(RanksWithoutMpi, OperationsAreComparedAndKept) {
   const testing::TemporaryFolder folder;
   const std::string file = folder / "operations.json";
@@ -182,7 +183,7 @@ TEST(RanksWithoutMpi, OperationsAreComparedAndKept) {
   const Ended differ = session("2", "differ " + file, "LOCKSTEP_TEST_WATCHDOG=600");
   EXPECT_EQ(differ.count("ended: 3 3"), 1) << differ.output;
   EXPECT_LT(differ.seconds, 30);
-  EXPECT_LE(differ.count("lockstep: error:"), 2) << differ.output;  // a rank may hear of the other's end first
+  EXPECT_LE(differ.count("lockstep: error:"), 2) << differ.output;  // a rank may first hear of the other's end
   EXPECT_EQ(differ.count("lockstep: error: ranks call different operations: operation 6 of grad is broadcast of 8 f32 "
                          "from rank 0 on rank 0 and broadcast of 8 f32 from rank 1 on rank 1"),
             1)
@@ -193,7 +194,7 @@ TEST(RanksWithoutMpi, OperationsAreComparedAndKept) {
   EXPECT_EQ(linger.count("ended: 76 76 76") + linger.count("ended: 76 76 3") + linger.count("ended: 76 3 76") +
                 linger.count("ended: 3 76 76"),
             1)
-      << linger.output;  // 3: a rank that heard of another's end before its own watchdog looked
+      << linger.output;  // 3: a rank heard of another's end before its own watchdog checked
   EXPECT_LT(linger.seconds, 40);
   expect_printed(linger, {"rank 1 has not called operation 2 of inline_ops, all_reduce of 3 f32, as rank ",
                           " has not called operation "});
@@ -234,7 +235,7 @@ TEST(RanksWithoutMpi, TheBackendIsAChoice) {
 #endif
 
 #ifdef TRAIN_RESNET
-/// A sum of two numbers has one order: the weights are the same to the bit, whoever carries the gradients.
+/// A sum of two numbers has one order: the weights have the same bits whichever library carries the gradients.
 TEST(RanksWithoutMpi, TrainingHasTheBitsOfMpi) {
   if (LOCKSTEP_HAS_MPI == 0) {
     GTEST_SKIP() << "needs MPI to compare with, this build has none";
@@ -258,7 +259,7 @@ TEST(RanksWithoutMpi, TrainingHasTheBitsOfMpi) {
   ASSERT_EQ(other.code, 0) << other.output;
   EXPECT_FALSE(weights("gloo").empty());
   EXPECT_EQ(weights("gloo"), weights("mpi"));
-  EXPECT_NE(weights("gloo"), weights("other"));  // control
+  EXPECT_NE(weights("gloo"), weights("other"));  // the control
 }
 #endif
 

@@ -50,7 +50,7 @@ RendezvousOptions options(int rank, int size, int port, double timeout_s = 20) {
           .timeout_s = timeout_s};
 }
 
-/// What a rank came to: "" or the text of its error, "told: " in front when another rank prints it.
+/// The result of a rank: "" or the text of its error, with "told: " in front if another rank prints it.
 struct Came {
   std::string text;
   double seconds = 0;
@@ -74,7 +74,7 @@ Came come(const RendezvousOptions& as, const Body& body) {
   return came;
 }
 
-/// A thread for each of these ranks.
+/// Runs a thread for each of these ranks. Returns their results.
 std::vector<Came> come_all(const std::vector<RendezvousOptions>& all, const Body& body) {
   std::vector<Came> came(all.size());
   std::vector<std::thread> threads;
@@ -87,7 +87,7 @@ std::vector<Came> come_all(const std::vector<RendezvousOptions>& all, const Body
   return came;
 }
 
-/// Connects as anybody can, once somebody listens.
+/// Connects to the port, as any process can, once a process listens.
 detail::Descriptor connect_soon(int port) {
   for (int i = 0; i < 200; ++i) {
     detail::Connected made = detail::connect_to(kHere, port, Clock::now() + milliseconds(1000));
@@ -100,7 +100,7 @@ detail::Descriptor connect_soon(int port) {
   return {};
 }
 
-/// What a rank says first, as another process could.
+/// The first message of a rank, which another process could send, too.
 struct Hello {
   char magic[8] = {'l', 'o', 'c', 'k', 's', 't', 'e', 'p'};
   std::uint32_t version = 1;
@@ -114,7 +114,7 @@ void send_hello(const detail::Descriptor& socket, const Hello& hello) {
                                Clock::now() + std::chrono::seconds(1)));
 }
 
-/// An address of this machine that other machines may reach; or empty.
+/// Returns an address of this machine that other machines may reach, or "".
 std::string outer_address() {
   ifaddrs* all = nullptr;
   std::string found;
@@ -193,7 +193,7 @@ TEST(Rendezvous, NobodyAnswers) {
   EXPECT_LT(came.seconds, 5);
 }
 
-/// Once, before the time is over, by rank 0 and by those who would say that it does not answer.
+/// Expects one note before the time is over, from rank 0 and from the ranks that would report that it does not answer.
 TEST(Rendezvous, RanksSayForWhomTheyWait) {
   const int port = free_port();
   std::mutex mutex;
@@ -212,7 +212,7 @@ TEST(Rendezvous, RanksSayForWhomTheyWait) {
   EXPECT_EQ(notes, std::vector<std::string>{
                        concat("0: waiting for ranks 1, 3 of 4 at 127.0.0.1:", port, ", 1 s more (MASTER_ADDR=here)")});
   notes.clear();
-  (void)come_all({asked(1, 1, 0.3), asked(2, 2, 0.3)}, [](Rendezvous&) { FAIL(); });  // rank 2 is of rank 1's host
+  (void)come_all({asked(1, 1, 0.3), asked(2, 2, 0.3)}, [](Rendezvous&) { FAIL(); });  // rank 2 is on the host of rank 1
   EXPECT_EQ(notes, std::vector<std::string>{concat("1: waiting for rank 0 of 4 at 127.0.0.1:", port,
                                                    " (connection refused), 1 s more (MASTER_ADDR=here)")});
   notes.clear();
@@ -222,7 +222,7 @@ TEST(Rendezvous, RanksSayForWhomTheyWait) {
       come_all({asked(0, 0, 0), asked(1, 1, 1), asked(2, 2, 1), asked(3, 3, 1)}, [](Rendezvous& all) { all.finish(); });
   EXPECT_EQ(met[0].text, "");
   EXPECT_LE(notes.size(), 1U);
-  // Somebody who takes connections and says nothing.
+  // A process that accepts connections and sends nothing.
   notes.clear();
   const detail::Listening silent = detail::listen_at(kHere, port);
   (void)come(asked(1, 1, 0.3), [](Rendezvous&) { FAIL(); });
@@ -232,7 +232,7 @@ TEST(Rendezvous, RanksSayForWhomTheyWait) {
 
 TEST(Rendezvous, AHostWithoutAnAddress) {
   RendezvousOptions nowhere = options(1, 2, 4711, 1);
-  nowhere.host = "no-such-host.invalid";  // the name may get an address later, as names of pods do
+  nowhere.host = "no-such-host.invalid";  // the name may get an address later, like the names of pods
   EXPECT_EQ(
       come(nowhere, [](Rendezvous&) { FAIL(); })
           .text.find("rank 0 of 2 does not answer at no-such-host.invalid:4711 within 1 s: the name has no address"),
@@ -246,13 +246,13 @@ TEST(Rendezvous, AHostWithoutAnAddress) {
   EXPECT_LT(came.seconds, 10);
 }
 
-/// Debian gives a host its own name at 127.0.1.1, so rank 0's neighbour comes from there. Other hosts cannot.
+/// Debian gives a host's own name the address 127.0.1.1, so rank 0's neighbour connects from there. Other hosts cannot.
 TEST(Rendezvous, ALoopbackAddressIsNotThatOfRankZeroForOthers) {
   const std::string outer = outer_address();
   if (outer.empty()) {
     GTEST_SKIP() << "this machine has no address but loopback";
   }
-  for (const int last : {1, 2}) {  // in both orders
+  for (const int last : {1, 2}) {  // tests both orders of arrival
     const int port = free_port();
     std::vector<RendezvousOptions> all{options(0, 3, port), options(1, 3, port), options(2, 3, port)};
     all[1].host = "127.0.1.1";
@@ -275,7 +275,7 @@ TEST(Rendezvous, ALoopbackAddressIsNotThatOfRankZeroForOthers) {
   }
 }
 
-/// A port that nobody listens at may be taken for the caller's own: the call then reaches itself.
+/// The system may give a caller the very port that it calls, if no process listens there: the call then reaches itself.
 TEST(Rendezvous, NobodyAnswersItself) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -287,12 +287,12 @@ TEST(Rendezvous, NobodyAnswersItself) {
     detail::Descriptor made(::socket(AF_INET, SOCK_STREAM, 0));
     address.sin_port = htons(static_cast<std::uint16_t>(port));
     EXPECT_TRUE(port == 0 || ::bind(made.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
-    const linger at_once{.l_onoff = 1, .l_linger = 0};  // leaves nothing behind that would keep the next one away
+    const linger at_once{.l_onoff = 1, .l_linger = 0};  // closes without a state that would block the next call
     EXPECT_EQ(::setsockopt(made.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once), 0);
     return made;
   };
   int port = free_port();
-  while (port % 2 != 0) {  // connect() mostly takes even ports
+  while (port % 2 != 0) {  // connect() mostly chooses even ports
     port = detail::listen_at(kHere, port - 1).socket.is_open() ? port - 1 : free_port();
   }
   {
@@ -300,7 +300,7 @@ TEST(Rendezvous, NobodyAnswersItself) {
     ASSERT_TRUE(call(itself));
     EXPECT_TRUE(detail::is_self_connection(itself.get()));
   }
-  // Plain calls get there by chance (control).
+  // The control: plain calls reach themselves by chance.
   constexpr int kMost = 100000;
   int calls = 0;
   for (bool reached = false; !reached && calls < kMost; ++calls) {
@@ -399,7 +399,7 @@ TEST(Rendezvous, ARankThatEndsBeforeAllCameIsNamedAtOnce) {
   std::string answer;
   EXPECT_TRUE(detail::wait_readable(ends.get(), Clock::now() + std::chrono::seconds(5)));
   EXPECT_TRUE(detail::receive_more(ends.get(), answer));
-  std::this_thread::sleep_for(milliseconds(500));  // rank 2 has come, too
+  std::this_thread::sleep_for(milliseconds(500));  // until rank 2 has come, too
   ends.reset();
   others.join();
   const std::string text = "rank 1 (host old, pid 7) has ended before all ranks came (MASTER_ADDR=here)";
@@ -432,7 +432,7 @@ TEST(Rendezvous, ARankThatEndsIsKnownToAll) {
       const auto key = m.when_lost([&] { ++calls; });
       const auto forgotten = m.when_lost([] { FAIL(); });
       m.forget(forgotten);
-      static_cast<void>(m.all_gather("all wait for it"));  // nobody leaves before
+      static_cast<void>(m.all_gather("all wait for it"));  // no rank leaves before this
       if (m.rank() == leaves) {
         m.forget(key);
         return;
@@ -521,7 +521,7 @@ TEST(Rendezvous, OverIpv6) {
       EXPECT_EQ(one.text, "");
     }
   }
-  // At all addresses: IPv4 too, shown as such.
+  // Listens at all addresses; IPv4 addresses are shown as IPv4.
   all[0].host = kHere;
   all[1].host = kHere;
   for (const Came& one : come_all(all, [](Rendezvous& m) {

@@ -25,7 +25,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// A port that nobody listens at now.
+/// Returns a port at which no process listens now.
 int free_port() {
   const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
@@ -109,7 +109,7 @@ int main(int argc, char** argv) {
     int status = 0;
     const pid_t ended = ::waitpid(-1, &status, WNOHANG);
     if (ended < 0) {
-      break;  // there are no more
+      break;  // no process is left
     }
     for (std::size_t r = 0; ended > 0 && r < processes.size(); ++r) {
       if (processes[r] == ended) {

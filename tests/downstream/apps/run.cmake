@@ -34,7 +34,7 @@ if(NOT apps)
   message(FATAL_ERROR "examples/embedding has neither heat2d nor column_physics")
 endif()
 
-# run_app(NAME FILE PROGRAM): alone, or with each number of ranks.
+# run_app(NAME FILE PROGRAM): runs it alone, or with each number of ranks.
 function(run_app name file program)
   file(STRINGS ${file} with_mpi REGEX "lockstep_mpi")
   set(numbers 1)
@@ -48,7 +48,7 @@ function(run_app name file program)
     endif()
     must(${start} ${program})
     if(NOT with_mpi)
-      continue()  # column_physics draws other numbers each time
+      continue()  # column_physics draws new numbers each time
     endif()
     set(first ${here}/${name}.${number}.txt)
     if(NOT EXISTS ${first})

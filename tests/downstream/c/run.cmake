@@ -31,7 +31,7 @@ foreach(file IN LISTS files)
   endif()
 endforeach()
 
-# What programs load.
+# Installs the files that programs load, stripped, to measure their size.
 must(${CMAKE_COMMAND} --install ${BUILD_DIR} --prefix ${here}/stripped --config ${CONFIG} --component Runtime --strip)
 file(REAL_PATH ${here}/stripped/${LIBDIR}/liblockstep.so.0 library)
 file(SIZE ${library} bytes)

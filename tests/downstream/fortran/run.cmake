@@ -54,7 +54,7 @@ foreach(kind shared static)
   endif()
 endforeach()
 
-# A project without Fortran, or without C, is told why.
+# A project without Fortran or without C is told the reason.
 set(mpi "")
 if(mpirun)
   set(mpi mpi)

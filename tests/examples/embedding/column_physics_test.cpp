@@ -1,5 +1,5 @@
-// column_physics: it checks itself that a column's bits depend neither on blocks nor on threads; this, that they do not
-// depend on the number of ranks, and that its fingerprint would show it.
+// column_physics checks itself that a column's bits depend neither on blocks nor on threads. This test checks that they
+// do not depend on the number of ranks, and that its fingerprint would show it.
 #include <string>
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-/// The fingerprint that so many ranks print; empty when something was wrong.
+/// Returns the fingerprint that `ranks` ranks print; empty when something was wrong.
 std::string fingerprint(int ranks, const std::string& seed = "") {
   const testing::Ended ended =
       testing::run_command(std::string(MPIRUN) + " -np " + std::to_string(ranks) + " " + COLUMN_PHYSICS + " " + seed)

@@ -1,5 +1,5 @@
-// heat2d in C, C++ and Fortran: the stencil is found in both types and with every number of ranks, all programs and
-// numbers of ranks take the same steps, and what cannot be learned is not said to be.
+// heat2d in C, C++ and Fortran: it finds the stencil in both types and with every number of ranks. All programs and
+// numbers of ranks take the same steps, and a stencil that cannot be learned is not reported as learned.
 #include <cmath>
 #include <cstdio>
 #include <map>
@@ -22,8 +22,8 @@ struct Program {
   const char* language;
   const char* path;
   bool counts_allocations;
-  /// The program proves that nothing else is written, and that the fields tell the weights apart; half of its ranks
-  /// may train.
+  /// The program checks that nothing else is written, and that the fields determine the weights; half of its ranks may
+  /// train.
   bool proves;
 };
 std::ostream& operator<<(std::ostream& out, const Program& program) {
@@ -47,16 +47,16 @@ std::vector<Program> proving_programs() {
   return found;
 }
 
-/// For what is the library's part, and is tried with one language.
+/// True for the program in C. Properties of the library are tested with one language.
 bool is_c(const Program& program) {
   return std::string(program.language) == "C";
 }
 
-/// What a run has printed.
+/// The output of a run.
 struct Outcome {
   Ended ended;
-  std::map<int, double> loss;   ///< by step
-  std::vector<double> weights;  ///< row by row
+  std::map<int, double> loss;   ///< key: step
+  std::vector<double> weights;  ///< weights of the stencil, row by row
 };
 
 Outcome heat2d(const Program& program, int ranks, const std::string& options = "") {
@@ -96,7 +96,8 @@ void expect_learned(const Program& program, const Outcome& run, double gate) {
                  {"; 0 allocations after step 2", program.counts_allocations ? 1 : 0}});
 }
 
-/// The same steps but for rounding. A loss is the square of an error, which ends at the last digits of the field.
+/// Expects the same losses except for rounding. A loss is the square of an error, which ends at the last digits of the
+/// field.
 void expect_same_losses(const Outcome& run, const Outcome& reference, int first) {
   for (int step = first; step <= 600; step += 100) {
     ASSERT_EQ(run.loss.count(step), 1U) << step << '\n' << run.ended.output;
@@ -112,7 +113,7 @@ void expect_not_learned(const Outcome& run, const std::string& why) {
   EXPECT_GT(largest_difference(run.weights, kExact), 1e-3) << run.ended.output;
 }
 
-/// Of the program in C with one rank, which the others are compared with.
+/// Returns the outcome of the program in C with one rank, with which the others are compared.
 const Outcome& reference() {
   static const Outcome kOutcome = heat2d(programs().front(), 1);
   return kOutcome;
@@ -141,8 +142,8 @@ TEST_P(Heat2dProofs, HalfOfTheRanksTrainAndTheOthersGoOn) {
   run.ended.has({{"2 ranks, f64: ", 1}, {"2 other ranks solved 600 steps meanwhile: largest error ", 1}});
 }
 
-// Saved by three ranks at step 400, where the weights are not exact yet, and continued by two: with the momentum the
-// steps are those of the run that never stopped.
+// Three ranks save at step 400, where the weights are not exact yet, and two ranks continue. With the momentum the
+// steps are those of a run that never stopped.
 TEST_P(Heat2d, GoesOnFromACheckpointWithAnotherNumberOfRanks) {
   const testing::TemporaryFolder folder;
   const std::string saved = folder / "state";

@@ -1,4 +1,4 @@
-// lorenz96: the network beats the polynomial, and not after a few steps.
+// lorenz96: the network is better than the polynomial, but not after a few steps.
 #include <cmath>
 #include <cstdio>
 #include <string>
@@ -17,7 +17,7 @@ Ended lorenz96(int ranks, const std::string& steps = "") {
   return run_command(std::string(MPIRUN) + " -np " + std::to_string(ranks) + " " + LORENZ96 + " " + steps);
 }
 
-/// The parts of the variance that network and polynomial explain; NaN where the program did not say.
+/// The parts of the variance that network and polynomial explain; NaN if the program did not print them.
 struct Explained {
   double network = std::nan("");
   double polynomial = std::nan("");
@@ -42,12 +42,12 @@ TEST(Lorenz96, TheNetworkLearnsTheClosureWhileTheSystemRuns) {
   const Explained found = explained(ended, 2);
   EXPECT_GT(found.network, 0.87) << ended.output;
   EXPECT_GT(found.network, found.polynomial + 0.02) << ended.output;
-  // What a quartic polynomial is known to explain with these parameters of the system.
+  // The known part that a quartic polynomial explains with these parameters of the system.
   EXPECT_NEAR(found.polynomial, 0.847, 0.01) << ended.output;
 }
 
-// After a few steps it is not learned, to the same degree with every number of ranks: members are spread unevenly
-// over 3.
+// After a few steps it has not learned enough, to the same degree with every number of ranks: 3 ranks have unequal
+// numbers of members.
 TEST(Lorenz96, AFewStepsAreNotEnough) {
   const Ended alone = lorenz96(1, "40");
   const Ended three = lorenz96(3, "40");

@@ -1,6 +1,6 @@
-// Six files, data_batch_1 to 5 and test_batch: a byte of flags (bit i: file i is there), then for each that is there a
-// byte (records; the upper half adds so many bytes) and a piece, the beginning of the file. The rest of the file is
-// zero.
+// The input makes six files, data_batch_1 to 5 and test_batch. Its first byte has flags: bit i says that file i exists.
+// Each file that exists then has a byte (its lowest two bits are the number of records, its upper half a number of
+// further bytes) and a piece with the beginning of the file. The rest of the file is zero.
 #include <array>
 
 #include <lockstep/nn/data/detail/sources.hpp>

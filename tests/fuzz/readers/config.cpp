@@ -6,7 +6,7 @@
 
 namespace lockstep::fuzz {
 
-/// Options in TOML; of a text that begins with '{' the config.json of a run.
+/// Reads the input as options in TOML or, if it begins with '{', as the config.json of a run.
 void config(Input input) {
   const std::string text = text_of(input);
   const bool of_run = text.starts_with('{');

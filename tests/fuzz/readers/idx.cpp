@@ -1,5 +1,5 @@
-// Four files: a byte of flags (bit i: file i is named .gz; bit 4 + i: and is compressed here), then four pieces: images
-// and labels for training, images and labels for the test.
+// The input makes four files: images and labels for training, images and labels for the test. Its first byte has flags:
+// bit i names file i .gz, and bit 4 + i makes this program compress it. Four pieces follow, one for each file.
 #include <array>
 
 #include <zlib.h>
@@ -27,8 +27,8 @@ std::string gzip(const std::string& text) {
 }
 
 struct Part {
-  std::string content;  ///< content in the format, unless the part is opaque
-  bool opaque = false;  ///< compressed by the input
+  std::string content;  ///< bytes in the IDX format, unless the part is opaque
+  bool opaque = false;  ///< true for a .gz file whose bytes come from the input as they are
 };
 
 std::size_t number(const std::string& bytes, std::size_t at) {
@@ -39,7 +39,7 @@ std::size_t number(const std::string& bytes, std::size_t at) {
   return value;
 }
 
-/// The set against the bytes of its files.
+/// Compares the set with the bytes of its files.
 void check_set(const nn::ImageDataset& set, const Part& images, const Part& labels) {
   check(set.classes() >= 10 && set.classes() <= 256, "classes: ", set.classes());
   std::vector<std::uint8_t> image(static_cast<std::size_t>(set.image_bytes()));

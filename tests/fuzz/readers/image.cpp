@@ -1,4 +1,4 @@
-// A file.
+// The input is an image file.
 #include <lockstep/nn/data/images/decode.hpp>
 #include <lockstep/nn/data/images/resample.hpp>
 
@@ -16,9 +16,9 @@ void image(Input input) {
         header.width, " x ", header.height);
   check(header.orientation >= 1 && header.orientation <= 8, "orientation ", header.orientation);
   if (header.format == images::Format::jpeg) {
-    (void)images::plain_jpeg(input, "input");  // the header is valid
+    (void)images::plain_jpeg(input, "input");  // must not throw: the header is valid
   }
-  // What is looked for at the smallest size is what is found at every other.
+  // An image that is accepted at the smallest size is accepted at every other.
   images::Picture small;
   const bool sound = accepts<DataError>([&] { images::decode(input, "input", header, 8, small); });
   images::Picture picture;

@@ -14,12 +14,12 @@ void take(const Json& json) {
   (void)accepts<DataError>([&] { (void)json.as<T>("the value"); });
 }
 
-/// Of a text for terminals: nothing below a space, no delete, valid UTF-8, no C1 control.
+/// Checks a text for terminals: no character below a space, no delete, valid UTF-8, no C1 control.
 void check_printable(const std::string& shown) {
   for (const char c : shown) {
     check(static_cast<unsigned char>(c) >= 0x20 && c != 0x7f, "printable() gives a control character");
   }
-  const std::string text = Json(shown).text();  // bytes that are no UTF-8 would be replaced
+  const std::string text = Json(shown).text();  // replaces bytes that are no UTF-8
   check(parse_json(text, "text") == Json(shown), "printable() gives what is no UTF-8");
   for (std::size_t at = shown.find('\xc2'); at != std::string::npos; at = shown.find('\xc2', at + 1)) {
     check(static_cast<unsigned char>(shown.at(at + 1)) >= 0xa0, "printable() gives a C1 control");

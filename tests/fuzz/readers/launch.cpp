@@ -1,4 +1,4 @@
-// Two bytes, the rank and the size that MPI is to report, then an environment: NAME=VALUE lines.
+// The input has two bytes, the rank and the size that MPI is to report, and then an environment in lines NAME=VALUE.
 #include <lockstep/comm/launch/launch.hpp>
 
 #include <optional>
@@ -22,7 +22,7 @@ void check_place(const comm::Launch& launch) {
   check(launch.description().starts_with("started "), "no description");
 }
 
-/// What a program would start its ranks with, for requests of each kind.
+/// Checks how a program would start its ranks, for each kind of request.
 void check_start(const comm::Environment& environment) {
   for (const char* devices : {"auto", "cpu:3", "2", "0,1", "usable:2"}) {
     for (const int nodes : {0, 2}) {

@@ -1,5 +1,5 @@
-// A byte (bit 0: two lists, else one and a fraction of it), a piece (the first list), and the second list. Names with
-// an exclamation mark are no pictures.
+// The input has a byte (bit 0: two lists; otherwise one list, a fraction of which is the test), a piece (the first
+// list) and the second list. Names with an exclamation mark are no pictures.
 #include <algorithm>
 #include <cstddef>
 #include <string>
@@ -26,7 +26,7 @@ FolderList read(const std::vector<std::string>& texts, double fraction) {
   });
 }
 
-/// Lines that say something.
+/// Counts the lines that are neither empty nor comments.
 std::size_t lines_in(const std::string& text) {
   const std::string mark = "\xEF\xBB\xBF";
   const std::string rest = text.substr(text.starts_with(mark) ? mark.size() : 0);
@@ -39,7 +39,7 @@ std::size_t lines_in(const std::string& text) {
   return count;
 }
 
-/// The list that says the same in the way that is never in doubt.
+/// Writes the list again in its plainest form: a path, a tab and the name of the class in each line.
 std::string written(const std::vector<FolderFile>& files, const std::vector<std::string>& names) {
   std::string text;
   for (const FolderFile& file : files) {

@@ -12,7 +12,7 @@ namespace lockstep::fuzz {
 
 namespace {
 
-/// What the options mean for 1000 samples and two ranks.
+/// Checks the values that the options give for 1000 samples and two ranks.
 void check_meaning(const nn::TrainingOptions& options) {
   const nn::ResolvedTraining resolved = nn::resolve(options, 1000, {.base = 0.1, .reference = 256}, 2, 1, {});
   check(resolved.total_steps >= 1 && resolved.total_steps <= std::int64_t{1} << 53, resolved.total_steps, " steps");
@@ -28,7 +28,7 @@ void options(Input input) {
   std::vector<std::string> lines = lines_of(input);
   std::vector<const char*> arguments{"program"};
   for (const std::string& line : lines) {
-    arguments.push_back(line.c_str());  // up to a zero byte, as the system has it
+    arguments.push_back(line.c_str());  // ends at a zero byte, as the system's arguments do
   }
   (void)accepts<UsageError>([&] {
     cli::LaunchOptions launch;

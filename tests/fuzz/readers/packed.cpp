@@ -1,5 +1,5 @@
-// A byte of flags (1: the checksums of the index, of begin and end are made right; 2: those of the samples too), then a
-// file.
+// The input has a byte of flags and then a file. Flag 1 corrects the checksums of the index, begin and end; flag 2
+// those of the samples, too.
 #include <algorithm>
 #include <cstddef>
 #include <string>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kRecord = 40;
 
-/// Checksums as a writer would have made them, as far as the parts are where they should be.
+/// Writes the checksums that a writer would have written, as far as the parts are where they should be.
 void repair(std::string& bytes, bool samples) {
   if (bytes.size() < kBegin + kEnd) {
     return;

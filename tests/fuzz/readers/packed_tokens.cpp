@@ -1,5 +1,5 @@
-// A byte of flags (1: the checksums of the index, of begin and end are made right; 2: those of the blocks too), a byte
-// (length - 1 of a window), then a file.
+// The input has a byte of flags, a byte (length - 1 of a window) and then a file. Flag 1 corrects the checksums of the
+// index, begin and end; flag 2 those of the blocks, too.
 #include <algorithm>
 #include <cstddef>
 #include <memory>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t kBlock = 65536;
 
-/// Checksums as a writer would have made them, as far as the parts are where they should be.
+/// Writes the checksums that a writer would have written, as far as the parts are where they should be.
 void repair(std::string& bytes, bool blocks) {
   if (bytes.size() < kBegin + kEnd) {
     return;

@@ -1,4 +1,4 @@
-// The control of the replay program: a reader whose faults must be found.
+// A reader with faults that the replay program must find: it checks that program.
 #include <chrono>
 #include <stdexcept>
 #include <string>

@@ -1,4 +1,5 @@
-// A byte; when it is odd, a piece that is the header and the data behind it, else the file as it is.
+// The input begins with a byte. If it is odd, a piece that is the header and then the data follow; otherwise the file
+// as it is.
 #include <lockstep/runtime/files/safetensors.hpp>
 
 #include <algorithm>
@@ -10,7 +11,7 @@ namespace lockstep::fuzz {
 
 namespace {
 
-/// Length, header and data.
+/// Makes a file of a header and data: puts the header's length before them.
 std::string with_length(Input header, Input data) {
   std::string file;
   for (unsigned i = 0; i < 8; ++i) {
@@ -25,7 +26,7 @@ std::vector<std::byte> bytes_of(const SafetensorsFile& file, const TensorEntry& 
   return bytes;
 }
 
-/// The tensors follow each other to the end of the file, and hold its bytes.
+/// Checks that the tensors follow each other to the end of the file and hold its bytes.
 void check_layout(const SafetensorsFile& file, const std::string& whole) {
   std::uint64_t end = whole.size();
   for (auto entry = file.entries().rbegin(); entry != file.entries().rend(); ++entry) {
@@ -40,7 +41,7 @@ void check_layout(const SafetensorsFile& file, const std::string& whole) {
   }
 }
 
-/// Written again and read, it has the same tensors and texts.
+/// Checks that the file, written again and read, has the same tensors and texts.
 void check_round_trip(const SafetensorsFile& file) {
   std::vector<std::vector<std::byte>> data;
   std::vector<SafetensorsTensor> tensors;

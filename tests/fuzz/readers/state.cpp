@@ -1,4 +1,4 @@
-// state.json of a checkpoint.
+// The input is the state.json of a checkpoint.
 #include <cmath>
 #include <filesystem>
 #include <memory>
@@ -15,7 +15,7 @@ namespace lockstep::fuzz {
 
 namespace {
 
-/// A trainer to write checkpoints of.
+/// A trainer whose checkpoints the reader changes.
 struct Run {
   Run() { trainer.start(); }
   CpuContext context{{.threads = 1}};

@@ -1,8 +1,9 @@
-// The files of a checkpoint's tensors, changed: (which, offset, byte) as one byte, one word and one byte, any number of
-// times. The first change says which checkpoint: below 64 and from 253 on that of a plain step, else one with a moving
-// average, running statistics and a compression. Plain: 0 the model's file, 1 the optimizer's, 2 and 3 their data
-// behind the header; 254 and 255 end a file at the offset. The other: which % 3 says the model's, optimizer's or
-// average's file, odd which / 3 its data; 250 to 252 end a file.
+// The input changes the files of a checkpoint's tensors: a list of (which, offset, byte), one byte, one word and one
+// byte. The first change selects the checkpoint: if `which` is below 64 or at least 253, that of a plain step;
+// otherwise one with a moving average, running statistics and a compression. In the plain checkpoint, `which` 0 means
+// the model's file, 1 the optimizer's, 2 and 3 their data behind the header; 254 and 255 end a file at the offset. In
+// the other, which % 3 selects the model's, optimizer's or average's file, and an odd which / 3 its data; 250 to 252
+// end a file.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -26,12 +27,13 @@ std::string file_text(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-/// Of a safetensors file: 8 bytes, the length of the header, and the header, which is shorter than 64 KiB here.
+/// Returns where the data of a safetensors file begins: behind 8 bytes, the length of the header, and the header
+/// itself, which is shorter than 64 KiB here.
 std::size_t data_begin(const std::string& file) {
   return 8 + static_cast<unsigned char>(file.at(0)) + 256 * std::size_t{static_cast<unsigned char>(file.at(1))};
 }
 
-/// A step of Adam and the files of its state.
+/// A training step with AdamW and the files of its state.
 struct Saved {
   Saved(const nn::Model& model, const nn::TrainStepOptions& options, std::vector<std::string> file_names)
       : step(context, model, options), names(std::move(file_names)) {
@@ -55,7 +57,7 @@ Saved& plain() {
   return saved;
 }
 
-/// With all that a checkpoint can hold beside it.
+/// Returns a step whose checkpoint also has all optional parts.
 Saved& whole() {
   static Saved saved(tiny_norm_model(),
                      {.max_batch = 1,
@@ -66,7 +68,7 @@ Saved& whole() {
   return saved;
 }
 
-/// Which file a change is of.
+/// The part of a file that a change affects.
 struct Place {
   std::size_t file = 0;
   bool data = false;
@@ -81,7 +83,7 @@ Place place_of(unsigned which, bool of_whole) {
   return {.file = which % kFiles, .data = !cut && which / kFiles % 2 == 1, .cut = cut};
 }
 
-/// All numbers of the parameters and the optimizer.
+/// Returns all bytes of the parameters and of the optimizer's state.
 std::vector<std::byte> numbers_of(const nn::ParameterSet& parameters) {
   std::vector<std::byte> all;
   for (const nn::State& each : parameters.states().all()) {
@@ -113,7 +115,7 @@ void tensors(Input input) {
     }
   }
   folder().clear();
-  std::filesystem::create_directory(folder() / "state");  // without checksums.json, which would find every change
+  std::filesystem::create_directory(folder() / "state");  // no checksums.json, which would find every change
   for (std::size_t i = 0; i < files.size(); ++i) {
     folder().put("state/" + saved.names[i], files[i]);
   }

@@ -1,4 +1,4 @@
-// A byte (length - 1 of a window), a word (the vocabulary), and a file of token ids.
+// The input has a byte (length - 1 of a window), a word (the vocabulary) and a file of token ids.
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -11,7 +11,7 @@ namespace lockstep::fuzz {
 
 namespace {
 
-/// The id of `width` bytes at `offset`, byte by byte.
+/// Returns the id that the `width` bytes at `offset` hold.
 std::int64_t id_at(const std::string& bytes, std::size_t offset, std::size_t width) {
   std::int64_t id = 0;
   for (std::size_t i = width; i > 0; --i) {
@@ -33,7 +33,7 @@ void tokens(Input input) {
   if (!accepts<DataError>([&] { size = nn::TokenFile(path).size(); })) {
     return;
   }
-  // A file with a header is whole, and its ids end it.
+  // A file with a header is complete, and its ids are its last bytes.
   const std::size_t header = bytes.size() >= 1024 && (id_at(bytes, 0, 4) == 20240520 || id_at(bytes, 0, 4) == 20240801)
                                  ? std::size_t{1024}
                                  : 0;

@@ -1,5 +1,5 @@
-// A byte; when it is odd, a piece that is the pickle and the storage "0" behind it, in an archive that is whole (when
-// its second bit is set with the numbers of zip64), else the file as it is.
+// The input begins with a byte. If it is odd, a piece that is the pickle and then the storage "0" follow, and are put
+// into a valid archive (with the numbers of zip64 if the byte's second bit is set); otherwise the file as it is.
 #include <lockstep/runtime/files/torch_file.hpp>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 
 namespace files = lockstep::testing::torch;
 
-/// Every tensor lies in the file as its entry says, element by element.
+/// Checks each element of every tensor against the file's bytes at the place that its entry gives.
 void check_layout(const TensorFile& file, const std::string& whole) {
   for (const TensorEntry& entry : file.entries()) {
     std::vector<std::byte> bytes(entry.bytes);
@@ -52,7 +52,7 @@ void check_layout(const TensorFile& file, const std::string& whole) {
   }
 }
 
-/// Its tensors can be written as safetensors.
+/// Checks that the file's tensors can be written as safetensors.
 void check_names(const TensorFile& file) {
   std::vector<std::vector<std::byte>> data;
   std::vector<SafetensorsTensor> tensors;

@@ -1,4 +1,4 @@
-// Eight bytes that are a double, and a byte: how numbers are written for people.
+// The input has eight bytes that are a double, and a byte. The reader writes them as numbers for people.
 #include <lockstep/runtime/base/units.hpp>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ double number_in(const std::string& text) {
   return error == std::errc() ? value : std::nan("");
 }
 
-/// "12.3 MiB": the number, a space and a unit; times the unit it is the value within its digits.
+/// Checks a text such as "12.3 MiB": a number, a space and a unit, whose product is the value up to the digits shown.
 void check_unit(const std::string& text, double value, double step, const std::vector<const char*>& units) {
   const std::size_t space = text.find(' ');
   check(space != std::string::npos && space > 0, "no unit in ", text);

@@ -1,5 +1,5 @@
-// Random pictures: colours and resized parts beside torchvision's, what AugmentedImages makes of a set, and what it is
-// told.
+// Tests random augmentation: colours and resized parts compared with torchvision's, the samples that AugmentedImages
+// makes of a set, and its errors.
 #include <array>
 #include <cstring>
 #include <limits>
@@ -93,7 +93,7 @@ TEST(ResizedParts, AreTorchvisions) {
 
 using Bytes = std::vector<std::uint8_t>;
 
-/// Images of random bytes, or all of one value.
+/// Returns images of random bytes, or images with one value everywhere.
 std::unique_ptr<ImageDataset> images_of(std::int64_t size, std::int64_t height, std::int64_t width,
                                         int value_of_all = -1) {
   Random random(17, RandomUse::test);
@@ -196,7 +196,7 @@ TEST(AugmentedImages, RandomPartsAreResized) {
   for (std::int64_t id = 0; id < 12; ++id) {
     raw->read(id, image);
     const Bytes got = image_of(set, 1, id);
-    // One of all parts, by a plain loop.
+    // The image must equal one of all possible parts; a plain loop searches for it.
     int found = 0;
     const auto is_part = [&](std::int64_t x0, std::int64_t w, std::int64_t y0, std::int64_t h) {
       const double step_x = static_cast<double>(w) / kSide;
@@ -229,13 +229,13 @@ TEST(AugmentedImages, RandomPartsAreResized) {
     }
     EXPECT_EQ(found, 1) << id;
   }
-  // The whole of a square is the image itself.
+  // A part that is the whole of a square image is the image itself.
   const AugmentedImages whole(images_of(12, kSide, kSide), {.crop = CropOptions{{1, 1}, {1, 1}}});
   raw->read(5, image);
   EXPECT_EQ(image_of(whole, 0, 5), image);
 }
 
-/// So many times the same image, of two pixels side by side.
+/// Returns `size` copies of one image of two pixels side by side.
 std::unique_ptr<ImageDataset> copies_of(std::int64_t size, const Bytes& two_pixels) {
   Bytes pixels;
   for (std::int64_t i = 0; i < size; ++i) {
@@ -245,7 +245,7 @@ std::unique_ptr<ImageDataset> copies_of(std::int64_t size, const Bytes& two_pixe
                                                 Bytes(static_cast<std::size_t>(size)));
 }
 
-/// `value` of many jittered copies of an image is uniform between `low` and `high`, and comes near both.
+/// Expects that `value` of many jittered copies of an image is uniform between `low` and `high`, and comes near both.
 template <class Value>
 void expect_uniform(const JitterOptions& jitter, const Bytes& two_pixels, double low, double high, const Value& value) {
   constexpr std::int64_t kSamples = 2000;
@@ -259,24 +259,24 @@ void expect_uniform(const JitterOptions& jitter, const Bytes& two_pixels, double
     most = std::max(most, found);
     sum += found;
   }
-  const double near = 0.5 + 0.01 * (high - low);  // bytes are rounded; e^-20 for so many samples that all miss it
+  const double near = 0.5 + 0.01 * (high - low);  // bytes are rounded; with probability e^-20 no sample comes so near
   EXPECT_TRUE(least >= low - 0.5 - 1e-3 && least <= low + near) << least << ", expected " << low;
   EXPECT_TRUE(most <= high + 0.5 + 1e-3 && most >= high - near) << most << ", expected " << high;
   EXPECT_NEAR(sum / kSamples, (low + high) / 2, 4 * (high - low) / std::sqrt(12.0 * kSamples));
 }
 
-// Each change alone has the range of its own option: the others are 0.
+// Each change alone covers the range of its option; the other options are 0.
 TEST(AugmentedImages, FactorsCoverTheirRange) {
   const auto byte = [](std::size_t at) { return [at](const Bytes& image) { return static_cast<double>(image[at]); }; };
   for (std::size_t at = 0; at < 6; ++at) {
     expect_uniform({.brightness = 0.4}, Bytes(6, 100), 60, 140, byte(at));
   }
-  // Away from the mean of the image, which is grey 100.
+  // Contrast moves values away from the mean of the image, which is grey 100.
   for (std::size_t at = 0; at < 6; ++at) {
     const bool dark = at < 3;
     expect_uniform({.contrast = 0.4}, {50, 50, 50, 150, 150, 150}, dark ? 30 : 130, dark ? 70 : 170, byte(at));
   }
-  // Away from the pixel's own grey, as torchvision weighs it.
+  // Saturation moves values away from the pixel's own grey, weighted as in torchvision.
   const Bytes coloured{200, 100, 50, 10, 10, 10};
   const double grey = 0.2989 * 200 + 0.587 * 100 + 0.114 * 50;
   for (std::size_t at = 0; at < 3; ++at) {
@@ -284,7 +284,8 @@ TEST(AugmentedImages, FactorsCoverTheirRange) {
     expect_uniform({.saturation = 0.6}, coloured, coloured[at] - far, coloured[at] + far, byte(at));
     expect_uniform({.saturation = 0.6}, coloured, 10, 10, byte(3 + at));
   }
-  // Red becomes yellow after a sixth of the circle, with green from 0 to 255, and magenta on the other way round.
+  // Red becomes yellow after a sixth of the circle, with green from 0 to 255; in the other direction it becomes
+  // magenta.
   expect_uniform({.hue = 0.1}, {255, 0, 0, 10, 10, 10}, -0.6 * 255, 0.6 * 255,
                  [](const Bytes& image) { return static_cast<double>(image[1] - image[2]); });
   expect_uniform({.hue = 0.1}, {255, 0, 0, 10, 10, 10}, 255, 255, byte(0));
@@ -296,8 +297,8 @@ TEST(AugmentedImages, FactorsCoverTheirRange) {
 }
 
 TEST(AugmentedImages, TheOrderOfColoursIsRandom) {
-  // Half black, half white. With more brightness and less contrast, brightness first leaves (1 - c) / 2 and (1 + c) / 2
-  // of white, whose sum is white; the other order leaves more.
+  // The image is half black, half white. With more brightness and less contrast: if brightness comes first, the values
+  // are (1 - c) / 2 and (1 + c) / 2 of white, whose sum is white. The other order gives more.
   constexpr std::int64_t kSamples = 2000;
   const AugmentedImages set(copies_of(kSamples, {0, 0, 0, 255, 255, 255}), {.jitter = {0.9, 0.9, 0, 0}, .seed = 2});
   int seen = 0;
@@ -347,7 +348,7 @@ TEST(AugmentedImages, OneRectangleIsErased) {
     ASSERT_TRUE((h - 0.5) / (w + 0.5) <= 10.0 / 3 && (w - 0.5) / (h + 0.5) <= 10.0 / 3) << h << " x " << w;
   }
   EXPECT_NEAR(static_cast<double>(erased) / kSamples, 0.3, 4 * std::sqrt(0.21 / kSamples));
-  // An image of one pixel has no such rectangle.
+  // In an image of one pixel no rectangle is possible.
   const AugmentedImages tiny(images_of(3, 1, 1, 200), {.erase = 1});
   EXPECT_EQ(image_of(tiny, 0, 1), Bytes(3, 200));
 }

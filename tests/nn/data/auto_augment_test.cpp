@@ -1,5 +1,5 @@
-// TrivialAugment and RandAugment: each operation and all magnitudes beside torchvision's, which are drawn how often,
-// and their place among the other steps.
+// Tests TrivialAugment and RandAugment: each operation with all magnitudes compared with torchvision's, how often each
+// is drawn, and their place among the other steps.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -88,7 +88,7 @@ TEST(PictureOps, AreTorchvisionsByteForByte) {
 
 TEST(PictureOps, TurnsByQuartersMoveEveryPixel) {
   const Bytes picture = bytes_of(kLargePicture);
-  constexpr std::int64_t kSide = 18;  // even: no position is in the middle of two pixels, and none is lost
+  constexpr std::int64_t kSide = 18;  // even: no position lies in the middle between two pixels, and no pixel is lost
   const Bytes square(picture.begin(), picture.begin() + kSide * kSide * 3);
   const auto pixel = [&](const Bytes& image, std::int64_t y, std::int64_t x) {
     const std::size_t at = static_cast<std::size_t>(y * kSide + x) * 3;
@@ -179,7 +179,7 @@ Bytes image_of(const AugmentedImages& set, std::int64_t index) {
   return image;
 }
 
-/// All that one operation may have made of an image.
+/// True if one operation may have made `made` from the image.
 bool is_made_of(const Bytes& image, const Bytes& made, const Extent& size) {
   Bytes copy;
   for (int op = 0; op < images::kPictureOps; ++op) {

@@ -1,4 +1,4 @@
-// Changes of colour beside plain loops, a pixel and a change at a time, to the bit.
+// Tests changes of colour compared, bit by bit, with plain loops that take one pixel and one change at a time.
 #include <span>
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ Values values_of(const Bytes& bytes) {
   return values;
 }
 
-/// Floats and bytes.
+/// True if floats and bytes equal the result of plain loops.
 ::testing::AssertionResult as_plain(const Changes& changes, const Bytes& image, Values& memory) {
   const Values expected = plain(changes, values_of(image));
   Values values = values_of(image);
@@ -58,11 +58,11 @@ Bytes random_image(std::size_t pixels, std::uint64_t seed, std::uint32_t below =
   return image;
 }
 
-// 1, odd, a block of the implementation and one pixel less and more, several.
+// Numbers of pixels: 1, odd, a block of the implementation, one pixel less and more, several blocks.
 constexpr std::array<std::size_t, 10> kPixels{1, 2, 3, 5, 15, 17, 255, 256, 257, 1021};
 
 TEST(Colour, AllOrdersOfChangesAreThoseOfPlainLoops) {
-  Values memory;  // an image before may have set its size
+  Values memory;  // memory whose size an earlier image may have set
   for (const std::size_t pixels : kPixels) {
     for (const double strength : {0.9, 1.4}) {
       Changes changes{{Colour::brightness, strength},

@@ -1,4 +1,5 @@
-// Pictures that a GPU finishes, without one: the stand-ins for the CUDA runtime and nvJPEG, the emulated kernels.
+// Tests images that a GPU finishes, without a GPU: the stand-ins for the CUDA runtime and nvJPEG, and the emulated
+// kernels.
 
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/model/model.hpp>
@@ -26,7 +27,7 @@ class CudaPictures : public PictureFolder {
     EXPECT_EQ(standin::violations(), Texts{});
     standin::reset();
   }
-  /// On a new machine, whose order of the work the seed decides.
+  /// Returns the fields that a GPU finishes on a new machine, whose order of the work the seed decides.
   static Fields on_gpu(const Dataset& set, bool keep_jpeg, std::uint64_t seed) {
     EXPECT_EQ(standin::violations(), Texts{});
     standin::reset({.seed = seed});
@@ -43,7 +44,7 @@ Model mlp() {
   return builder.build();
 }
 
-/// A trainer of one rank on such a machine, started, and then what `body` does with it. What was thrown, or "".
+/// Starts a trainer of one rank on such a machine and calls `body` with it. Returns the text of the exception, or "".
 std::string with_trainer(const Dataset& train, const Dataset& test, PicturesOn pictures, std::uint64_t seed,
                          const std::function<void(Trainer&)>& body) {
   standin::reset({.seed = seed});
@@ -52,7 +53,7 @@ std::string with_trainer(const Dataset& train, const Dataset& test, PicturesOn p
   Stream communication = Stream::cuda(Device::cuda(0), -1);
   TrainerOptions options{.global_batch = 4, .schedule = {.base = 0.1, .total_steps = 8}, .pictures = pictures};
   options.step.plan.two_labels = true;
-  CpuContext host;  // the libraries of a GPU are no part of this: our own kernels
+  CpuContext host;  // takes lockstep's own kernels: the libraries of a GPU are not tested here
   options.step.plan.choices = Plan(host, mlp(), Mode::train, 4, options.step.plan).choices();
   for (auto& [call, choice] : options.step.plan.choices) {
     choice = "cuda";
@@ -79,8 +80,8 @@ TEST_F(CudaPictures, HaveTheBytesThatTheHostMakes) {
 }
 
 #if LOCKSTEP_HAS_NVJPEG_STANDIN
-/// The stand-in decodes as libjpeg does, so the bytes are the host's. Files of large pictures, CMYK and PNG are left to
-/// the loader.
+/// The stand-in decodes as libjpeg does, so the bytes equal the host's. The loader decodes large JPEG files, CMYK and
+/// PNG.
 TEST_F(CudaPictures, JpegFilesAreDecodedOnTheGpu) {
   put("train/b/cmyk.jpg",
       testing::jpeg(testing::pixels(12, 14, 4, [](auto y, auto x, int c) { return 9 * x + y + c; })));
@@ -100,7 +101,7 @@ TEST_F(CudaPictures, JpegFilesAreDecodedOnTheGpu) {
   EXPECT_EQ(nvjpeg_standin::leaks(), Texts{});
 }
 
-/// Steps with batches under way, in any order of the work.
+/// Trains with batches under way, in any order of the work.
 TEST_F(CudaPictures, TrainToTheNumbersOfTheHost) {
   const AugmentedImages set(pictures(), {.jitter = {.contrast = 0.4}, .erase = 0.5, .mixup = 1, .cutmix = 1});
   const auto test = pictures(false);
@@ -130,7 +131,7 @@ TEST_F(CudaPictures, TrainToTheNumbersOfTheHost) {
   EXPECT_EQ(option_texts({}, {set, *test}), option_texts({.pictures = PicturesOn::device}, {set, *test}));
 }
 
-/// A picture whose header is sound.
+/// Returns a JPEG file whose header is valid and whose data is broken.
 std::string broken_jpeg() {
   std::string file = testing::jpeg(waves(20, 16, 1));
   file.resize(file.size() - 100);

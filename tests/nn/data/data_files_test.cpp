@@ -221,7 +221,7 @@ TEST_F(Idx, MoreClassesOnlyWithoutAGap) {
   EXPECT_EQ(open(spec()).train->classes(), 12);
   EXPECT_EQ(open(spec()).test->classes(), 12);
   for (int& value : values) {
-    ++value;  // begins with 1
+    ++value;  // the values begin with 1
   }
   put_file(train_labels_, labels(values));
   EXPECT_EQ(open(spec()).train->classes(), 13);
@@ -270,7 +270,7 @@ TEST_F(Idx, WrongHeadersAreNamed) {
   expect_holds(error(), "extent 4294967295 at byte 8, expected 1 to 4096");
   put_file(train_images_, big_endian(0x803) + big_endian(0xFFFFFFFF) + big_endian(4096) + big_endian(4096));
   expect_holds(error(), "asks for more than 17179869184 bytes");
-  // Small enough to be true, but not for this file.
+  // The size is possible, but not for a file this small.
   put_file(train_images_, big_endian(0x803) + big_endian(1U << 31) + big_endian(2) + big_endian(2));
   expect_holds(error(), "asks for 8589934592 bytes, but the file cannot hold more than 16");
 }
@@ -297,7 +297,7 @@ TEST_F(Idx, DamagedGzipIsNamed) {
   only_gzip(train_images_, good.substr(0, good.size() - 4));
   expect_holds(error(), path + ": ends at byte " + std::to_string(good.size() - 4) + " in the middle of gzip data");
   Bytes bad = good;
-  bad[bad.size() - 8] = static_cast<char>(bad[bad.size() - 8] ^ 1);  // the check sum
+  bad[bad.size() - 8] = static_cast<char>(bad[bad.size() - 8] ^ 1);  // a byte of the checksum
   only_gzip(train_images_, bad);
   expect_holds(error(), path + ": damaged gzip data");
   expect_holds(error(), "incorrect data check");
@@ -307,7 +307,7 @@ TEST_F(Idx, DamagedGzipIsNamed) {
   expect_holds(error(), path + ": damaged gzip data");
   only_gzip(train_images_, "");
   expect_holds(error(), path + ": ends at byte 0");
-  // Every truncation and every changed byte is an error or gives the same data; none crashes or hangs.
+  // Every truncation and every changed byte gives an error or the same data; none crashes or hangs.
   for (std::size_t i = 0; i < good.size(); ++i) {
     put_file(path, good.substr(0, i));
     EXPECT_THROW((void)open(spec()), DataError) << i;
@@ -315,17 +315,17 @@ TEST_F(Idx, DamagedGzipIsNamed) {
     changed[i] = static_cast<char>(changed[i] ^ 0x10);
     put_file(path, changed);
     try {
-      check(open(spec()));  // time and system in the gzip header may be anything
+      check(open(spec()));  // the time and the system in the gzip header may have any value
     } catch (const DataError&) {
     }
   }
 }
 
 TEST_F(Idx, GzipIsReadNoFurtherThanItsHeaderSays) {
-  // 64 MiB of zeros behind a header for 24 bytes.
+  // 64 MiB of zeros follow a header for 24 bytes.
   only_gzip(train_images_, gzip(images(3, 2, 4) + Bytes(std::size_t{64} << 20, '\0')));
   expect_holds(error(), ": goes on after 24 bytes of data");
-  // A header for 8 GiB before 24 bytes.
+  // The header says 8 GiB, but 24 bytes follow.
   const Bytes claim = big_endian(0x803) + big_endian(1U << 31) + big_endian(2) + big_endian(2);
   only_gzip(train_images_, gzip(claim + Bytes(24, '\0')));
   expect_holds(error(), "asks for 8589934592 bytes, but the file cannot hold more than");

@@ -1,5 +1,5 @@
-// Pictures that a device finishes (Dataset::device_preprocessing()): the same bytes as those that the loader's threads
-// make.
+// Images that a device finishes (Dataset::device_preprocessing()) have the same bytes as those that the loader's
+// threads make.
 #include <optional>
 #include <span>
 
@@ -47,7 +47,7 @@ TEST_F(Deferred, EveryAugmentationHasTheBytesThatTheHostMakes) {
   }
 }
 
-/// The control: the comparison sees another picture.
+/// The control: the comparison finds a difference when the seed differs.
 TEST_F(Deferred, AnotherSeedIsSeen) {
   AugmentationOptions options{.erase = 1, .seed = 1};
   const Fields one = fields_of(AugmentedImages(pictures(), options));
@@ -69,7 +69,7 @@ TEST(DeferredSets, NumbersLeaveNothingToADevice) {
   EXPECT_EQ(set.device_preprocessing(false), nullptr);
 }
 
-/// Says of its images what it is told.
+/// A data set that makes the statements about its images that a test sets.
 class Claims final : public ImageDataset {
  public:
   explicit Claims(const PicturePart& part) : ImageDataset({"claims", 4, 2, 3, 2}), part_(part) {}
@@ -85,7 +85,7 @@ class Claims final : public ImageDataset {
   PicturePart part_;
 };
 
-/// What a set of one's own says decides what is copied, and how much a GPU decodes.
+/// The statements of a user's data set decide how much is copied and how much a GPU decodes.
 TEST(DeferredSets, PartsThatDoNotFitAreRefused) {
   const auto refusal = [](const PicturePart& part, bool keep_jpeg) {
     const Claims set(part);

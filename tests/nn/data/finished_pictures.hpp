@@ -15,12 +15,13 @@
 #include "tests/support/files.hpp"
 #include "tests/support/image_files.hpp"
 
-/// Sets of pictures, and all that a loader gives of them, finished by its threads or by a device.
+/// Data sets of encoded images, and all fields that a loader returns for them. The loader's threads or a device finish
+/// the images.
 namespace lockstep::nn {
 
 inline constexpr std::int64_t kSide = 12;
 
-/// Waves in three channels, so that pixels differ from their neighbours.
+/// Returns an image of waves in three channels, so that pixels differ from their neighbours.
 inline testing::Pixels waves(std::int64_t width, std::int64_t height, int seed) {
   return testing::pixels(width, height, 3, [seed](std::int64_t y, std::int64_t x, int c) {
     return static_cast<int>(128 + 60 * std::sin(0.9 * static_cast<double>(x) + c + seed) +
@@ -30,7 +31,8 @@ inline testing::Pixels waves(std::int64_t width, std::int64_t height, int seed) 
 
 class PictureFolder : public ::testing::Test {
  protected:
-  /// Pictures of many sizes: smaller than an image, decoded at half their size, turned by EXIF, too large for a row.
+  /// Writes images of many sizes: smaller than the output, decoded at half their size, turned by EXIF, too large for a
+  /// row.
   void SetUp() override {
     const std::vector<std::pair<std::int64_t, std::int64_t>> sizes{{12, 12}, {7, 30},  {31, 17}, {100, 90}, {1, 1},
                                                                    {40, 12}, {13, 64}, {150, 8}, {26, 23}};
@@ -62,20 +64,20 @@ class PictureFolder : public ::testing::Test {
   std::string data_ = folder_ / "data";
 };
 
-/// Not square, in memory.
+/// Returns a data set in memory whose images are not square.
 inline std::unique_ptr<ImageDataset> synthetic() {
   const SyntheticOptions sizes{.train_size = 17, .test_size = 4, .height = kSide, .width = kSide + 3, .classes = 2};
   return std::move(open_data({.seed = 3, .synthetic = sizes}).train);
 }
 
-/// Of all batches in two epochs: the fields by name, with the rows behind a batch's samples.
+/// The fields, by name, of all batches in two epochs. They include the rows after a batch's samples.
 using Fields = std::vector<std::pair<std::string, std::vector<std::byte>>>;
 
-/// Who finishes a loader's batches; nobody: its threads.
+/// Selects who finishes a loader's batches: `context`, or the loader's threads if there is none.
 struct Finishing {
   Context* context = nullptr;
   bool keep_jpeg = false;
-  MemoryResource* memory = nullptr;  ///< the loader's; none: the host's
+  MemoryResource* memory = nullptr;  ///< memory of the loader; none: the host's memory
   int workers = 1;
 };
 
@@ -108,7 +110,7 @@ inline Fields fields_of(const Dataset& set, const Finishing& by = {}) {
   return all;
 }
 
-/// The first name whose bytes differ; empty: none.
+/// Returns the first name whose bytes differ; empty: all are equal.
 inline std::string difference(const Fields& a, const Fields& b) {
   for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
     if (a[i] != b[i]) {

@@ -1,4 +1,4 @@
-// folder:DIR: what is in it, the pictures that become of it, and bad input.
+// Tests folder:DIR: the files that it finds, the images that it makes of them, and bad input.
 #include <map>
 
 #include <sys/stat.h>
@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 using testing::error_of, testing::expect_holds, testing::Pixels, testing::pixels;
 
 using Image = std::vector<std::uint8_t>;
-/// Row, column, channel.
+/// Returns the value at (row, column, channel).
 using Picture = std::function<int(std::int64_t, std::int64_t, int)>;
 
 int waves(std::int64_t y, std::int64_t x, int c) {
@@ -57,11 +57,11 @@ class ImageFolder : public ::testing::Test {
     fs::create_directories(fs::path(folder_ / name).parent_path());
     testing::put_file(folder_ / name, bytes);
   }
-  /// A picture that can be told from others by its only colour.
+  /// Writes an image of one grey value, by which it can be recognised.
   void put_grey(const std::string& name, int value) const {
     put(name, png(pixels(4, 4, 1, [&](std::int64_t, std::int64_t, int) { return value; })));
   }
-  /// Two classes of `count` images in train, one each in val.
+  /// Writes two classes with `count` images each in train, and one image each in val.
   void put_two_classes(int count = 2) const {
     for (int i = 0; i < count; ++i) {
       put_grey(concat("train/a/", i, ".png"), i);
@@ -87,7 +87,7 @@ TEST_F(ImageFolder, ClassesAreFoldersInTheOrderOfTheirBytes) {
   for (const std::string part : {"train", "test"}) {
     put_grey(part + "/b/1.png", 10);
     put_grey(part + "/Z/1.PNG", 20);
-    put_grey(part + "/\xff\xfe/1.png", 30);  // no UTF-8
+    put_grey(part + "/\xff\xfe/1.png", 30);  // a name that is not UTF-8
     put_grey(part + "/a/deep/er/1.png", 40);
     put_grey(part + "/a/0.png", 50);
     put(part + "/a/notes.txt", "no image");
@@ -99,7 +99,7 @@ TEST_F(ImageFolder, ClassesAreFoldersInTheOrderOfTheirBytes) {
   EXPECT_EQ(data.train->classes(), 4);
   ASSERT_EQ(data.train->size(), 5);
   ASSERT_EQ(data.test->size(), 5);
-  // Z, a, b, then bytes above 127; a/0.png before a/deep.
+  // The order is Z, a, b, then bytes above 127, and a/0.png before a/deep.
   const std::vector<std::pair<int, int>> expected{{0, 20}, {1, 50}, {1, 40}, {2, 10}, {3, 30}};
   for (std::size_t i = 0; i < expected.size(); ++i) {
     const auto index = static_cast<std::int64_t>(i);
@@ -113,7 +113,7 @@ TEST_F(ImageFolder, ClassesAreFoldersInTheOrderOfTheirBytes) {
 }
 
 TEST_F(ImageFolder, TestImagesAreResizedAndCroppedInTheMiddle) {
-  // Wide, high, square; smaller and larger than what they become.
+  // Images that are wide, high and square, smaller and larger than the output.
   const std::vector<std::pair<std::int64_t, std::int64_t>> sizes{{61, 40}, {33, 90}, {50, 50}, {7, 5}, {16, 14}};
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     put(concat("train/a/", i, ".png"), png(pixels(sizes[i].first, sizes[i].second, 3, waves)));
@@ -128,7 +128,7 @@ TEST_F(ImageFolder, TestImagesAreResizedAndCroppedInTheMiddle) {
     for (std::size_t i = 0; i < sizes.size(); ++i) {
       const std::int64_t width = sizes[i].first;
       const std::int64_t height = sizes[i].second;
-      // torchvision's Resize and CenterCrop.
+      // The sizes of torchvision's Resize and CenterCrop.
       const std::int64_t wide = width <= height ? resize : resize * width / height;
       const std::int64_t high = width <= height ? resize * height / width : resize;
       const auto left = static_cast<std::int64_t>(std::nearbyint(static_cast<double>(wide - kSize) / 2));
@@ -158,7 +158,8 @@ TEST_F(ImageFolder, TestImagesAreResizedAndCroppedInTheMiddle) {
 }
 
 TEST_F(ImageFolder, PicturesAreTurnedAsExifSays) {
-  // A displayed picture and how EXIF 2.3 says that it is stored: which side of it the row 0 and the column 0 are.
+  // A displayed image, and the ways in which EXIF 2.3 says that it is stored: the sides of the image at which row 0 and
+  // column 0 lie.
   constexpr std::int64_t kWide = 40;
   constexpr std::int64_t kHigh = 24;
   const std::vector<Picture> stored{
@@ -180,15 +181,16 @@ TEST_F(ImageFolder, PicturesAreTurnedAsExifSays) {
   const Image upright = read(*data.train, 0);
   for (std::int64_t i = 1; i < 8; ++i) {
     EXPECT_LE(difference(read(*data.train, i), upright), 1) << "orientation " << i + 1;
-    EXPECT_LE(difference(read(*data.test, i), upright), 6) << "orientation " << i + 1;  // a JPEG is no exact copy
+    // JPEG changes the values a little.
+    EXPECT_LE(difference(read(*data.test, i), upright), 6) << "orientation " << i + 1;
   }
-  // The control: the same pixels without a word of orientation.
+  // The control: the same pixels without an orientation.
   put("val/a/1.jpg", jpeg(pixels(kHigh, kWide, 3, stored[5])));
   EXPECT_GT(difference(read(*data.test, 0), upright), 50);
 }
 
 TEST_F(ImageFolder, LargeJpegsAreDecodedSmaller) {
-  // Smooth, so that whatever is right gives nearly the same.
+  // The image is smooth, so that every correct method gives nearly the same pixels.
   const auto smooth = [](std::int64_t y, std::int64_t x, int c) {
     return static_cast<int>(128 + 100 * std::sin(0.011 * static_cast<double>(x) + 0.007 * static_cast<double>(y) + c));
   };
@@ -197,7 +199,7 @@ TEST_F(ImageFolder, LargeJpegsAreDecodedSmaller) {
     put(concat("train/a/", turn, ".png"), png(picture, {.exif = testing::exif(turn)}));
     put(concat("val/a/", turn, ".jpg"), jpeg(picture, {.exif = testing::exif(turn)}));
   }
-  for (const std::int64_t size : {14, 28, 56, 112}) {  // by 8, 4, 2 and as it is
+  for (const std::int64_t size : {14, 28, 56, 112}) {  // the decoder scales down by 8, 4, 2 and 1
     const DataSplit data = open_data(options(size));
     for (const std::int64_t i : {0, 1}) {
       EXPECT_LE(difference(read(*data.test, i), read(*data.train, i)), 4) << size;
@@ -206,7 +208,7 @@ TEST_F(ImageFolder, LargeJpegsAreDecodedSmaller) {
 }
 
 TEST_F(ImageFolder, RandomPartsAreThoseOfTheirKeyAndWithinTheBounds) {
-  // A picture that says where a pixel is from: red grows with x, green with y.
+  // An image whose pixels show their place: red grows with x, green with y.
   constexpr std::int64_t kWide = 250;
   constexpr std::int64_t kHigh = 200;
   const auto place = [](std::int64_t y, std::int64_t x, int c) {
@@ -224,7 +226,7 @@ TEST_F(ImageFolder, RandomPartsAreThoseOfTheirKeyAndWithinTheBounds) {
   for (std::int64_t epoch = 0; epoch < 150; ++epoch) {
     for (std::int64_t i = 0; i < 4; ++i, ++count) {
       const Image image = read_in(*data.train, epoch, i);
-      // The middle of the part, and the distance between pixels, away from the edges.
+      // Computes the middle of the part and the distance between pixels, away from the edges.
       const auto value = [&](std::int64_t y, std::int64_t x, std::int64_t c) {
         return static_cast<double>(image[static_cast<std::size_t>((y * kSize + x) * 3 + c)]);
       };
@@ -239,7 +241,8 @@ TEST_F(ImageFolder, RandomPartsAreThoseOfTheirKeyAndWithinTheBounds) {
       EXPECT_EQ(image, read_in(*data.train, epoch, i));
     }
   }
-  // Areas are uniform from 0.08 to 1, but for large ones that do not fit; sigma of a mirrored count is 12.
+  // Areas are uniform from 0.08 to 1, except that large ones may not fit. The count of mirrored images has a sigma of
+  // 12.
   EXPECT_GT(areas / count, 0.42);
   EXPECT_LT(areas / count, 0.60);
   EXPECT_NEAR(mirrored, count / 2, 60);
@@ -278,7 +281,7 @@ TEST_F(ImageFolder, NarrowPicturesGiveTheirMiddle) {
   }
 }
 
-/// What a loader gives for `batches` batches, by epoch and sample.
+/// Returns the images that a loader gives in `batches` batches, by epoch and sample.
 std::map<std::pair<std::int64_t, std::int64_t>, Image> loaded(const ImageDataset& set, int ranks, int workers) {
   std::map<std::pair<std::int64_t, std::int64_t>, Image> images;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -322,9 +325,9 @@ TEST_F(ImageFolder, PicturesAreTheSameForAnyRanksAndWorkers) {
 }
 
 TEST_F(ImageFolder, AFractionIsSplitOffEachClass) {
-  std::map<int, int> values;  // the class of an image
+  std::map<int, int> values;  // class of each image, by its grey value
   for (int c = 0; c < 3; ++c) {
-    for (int i = 0; i < 1 + 10 * c; ++i) {  // 1, 11 and 21
+    for (int i = 0; i < 1 + 10 * c; ++i) {  // the classes have 1, 11 and 21 images
       put_grey(concat("class", c, "/", i, ".png"), 60 * c + i);
       values[60 * c + i] = c;
     }
@@ -353,7 +356,7 @@ TEST_F(ImageFolder, AFractionIsSplitOffEachClass) {
   given.seed = 8;
   EXPECT_NE(all_of(*open_data(given).test), test);
 
-  // The same below a folder train.
+  // The same must hold below a folder train.
   fs::create_directories(folder_ / "train");
   for (int c = 0; c < 3; ++c) {
     fs::rename(folder_ / concat("class", c), folder_ / concat("train/class", c));
@@ -404,7 +407,7 @@ TEST_F(ImageFolder, DamagedImagesAreFoundNamedAndLeftOut) {
     }
   }
 
-  // Nothing is read before it is needed; then the name is said, in the place of the batch.
+  // A file is read only when it is needed. The error then names the file, in place of the batch.
   const DataSplit all = open_data(options());
   EXPECT_EQ(all.train->size(), 10);
   expect_holds(error_of<DataError>([&] { (void)loaded(*all.train, 1, 2); }), ".png': ");
@@ -427,7 +430,7 @@ TEST_F(ImageFolder, DamagedImagesAreFoundNamedAndLeftOut) {
   }
   expect_holds(refused(sound), "nothing remains of class 1");
 
-  // Not a regular file: nobody waits for its writer.
+  // A FIFO is no regular file: the loader does not wait for its writer.
   ASSERT_EQ(::mkfifo((folder_ / "train/a/5.png").c_str(), 0600), 0);
   ASSERT_EQ(damaged_images(options(), 1, 0, 2).size(), 4U);
   {

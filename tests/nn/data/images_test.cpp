@@ -1,4 +1,4 @@
-// Decoding and resampling, without folders.
+// Tests decoding and resampling, without folders.
 #include <lockstep/nn/data/images/decode.hpp>
 #include <lockstep/nn/data/images/resample.hpp>
 
@@ -33,7 +33,7 @@ std::string refused(const std::string& file) {
   return error_of<DataError>([&] { (void)decoded(file); });
 }
 
-/// Every pixel has the colour that is expected there, up to `most` levels.
+/// Expects every pixel to have the expected colour, up to `most` levels.
 void expect_pixels(const Picture& picture, std::int64_t width, std::int64_t height, int most,
                    const std::function<int(std::int64_t, std::int64_t, int)>& expected) {
   ASSERT_EQ(picture.width, width);
@@ -70,7 +70,7 @@ TEST(Png, AllKindsBecomeRgb) {
   const auto bit = [](std::int64_t y, std::int64_t x, int /*c*/) { return static_cast<int>((x + y) % 2); };
   expect_pixels(decoded(png(pixels(9, 4, 1, bit), {.bits = 1})), 9, 4, 0,
                 [&](std::int64_t y, std::int64_t x, int c) { return 255 * bit(y, x, c); });
-  const std::vector<std::uint8_t> palette{1, 2, 3, 250, 100, 50};  // the first is transparent
+  const std::vector<std::uint8_t> palette{1, 2, 3, 250, 100, 50};  // the first colour is transparent
   expect_pixels(decoded(png(pixels(9, 4, 1, bit), {.bits = 8, .palette = palette})), 9, 4, 0,
                 [&](std::int64_t y, std::int64_t x, int c) {
                   return int{palette[static_cast<std::size_t>(3 * bit(y, x, 0) + c)]};
@@ -93,7 +93,7 @@ TEST(Png, SixteenBitsAreRounded) {
   }
 }
 
-/// Squares of 16 pixels of one colour, which every JPEG keeps.
+/// Returns the value of an image of squares of 16 pixels with one colour each, which every JPEG preserves.
 int square(std::int64_t y, std::int64_t x, int c) {
   return static_cast<int>((40 + 60 * (y / 16) + 90 * (x / 16) + 70 * c) % 256);
 }
@@ -104,7 +104,7 @@ TEST(Jpeg, AllKindsBecomeRgb) {
     expect_pixels(decoded(jpeg(pixels(48, 32, 3, square), options)), 48, 32, 3, square);
     expect_pixels(decoded(jpeg(pixels(48, 32, 1, square), options)), 48, 32, 1,
                   [](std::int64_t y, std::int64_t x, int /*c*/) { return square(y, x, 0); });
-    // As Adobe stores it: 255 is no ink.
+    // CMYK as Adobe stores it: 255 means no ink.
     expect_pixels(decoded(jpeg(pixels(48, 32, 4, square), options)), 48, 32, 3,
                   [](std::int64_t y, std::int64_t x, int c) { return square(y, x, c) * square(y, x, 3) / 255; });
   }
@@ -155,7 +155,8 @@ TEST(Exif, OrientationsAreRead) {
       EXPECT_EQ(orientation(png(some, {.exif = testing::exif(turn, big)})), turn);
     }
   }
-  // What cannot be read says nothing: the number is none of the eight, the data ends, begins otherwise, points nowhere.
+  // An orientation that cannot be read is ignored: the number is none of the eight, the data ends early, begins in
+  // another way, or points outside.
   EXPECT_EQ(orientation(jpeg(some, {.exif = testing::exif(0)})), 1);
   EXPECT_EQ(orientation(jpeg(some, {.exif = testing::exif(9)})), 1);
   const std::string whole = testing::exif(6);
@@ -187,7 +188,8 @@ TEST(Damage, FlippedBytesAreRefusedOrArePixels) {
         try {
           const Picture picture = decoded(bad);
           if (file == png_file) {
-            // A checksum covers every byte. That of the last chunk, which is empty, newer versions of libpng pass over.
+            // A checksum covers every byte. Newer versions of libpng ignore the checksum of the last chunk, which is
+            // empty.
             EXPECT_GE(at, file.size() - 4);
             EXPECT_EQ(picture.pixels, decoded(file).pixels) << at;
           }
@@ -209,16 +211,16 @@ std::string with(std::string file, std::size_t at, const std::string& bytes) {
 }
 
 TEST(Damage, MoreThanTheLimitsIsRefusedBeforeMemoryIsTaken) {
-  // JPEG: height and width are behind the start of the frame.
+  // JPEG: height and width follow the start of the frame.
   const std::string jpeg_file = jpeg(pixels(8, 8, 3, ramp));
   const std::size_t frame = jpeg_file.find("\xff\xc0") + 5;
   expect_holds(refused(with(jpeg_file, frame, std::string("\xff\x00\xff\x00", 4))),
                "65280 x 65280 pixels, expected 1 to 134217728");
   expect_holds(refused(with(jpeg_file, frame, std::string("\x20\x00\x20\x00", 4))),
                concat("8192 x 8192 pixels in a JPEG of ", jpeg_file.size(), " bytes, expected at most 512 a byte"));
-  // A frame that is only a little larger than its data.
+  // The frame is only a little larger than its data.
   expect_holds(refused(with(jpeg_file, frame, std::string("\x00\x80\x00\x80", 4))), "damaged or unknown JPEG data");
-  // PNG: the header has a checksum, which libpng looks at before the size, so it is computed here.
+  // PNG: libpng checks the header's checksum before the size, so the test computes it.
   const auto png_of = [](std::uint32_t width, std::uint32_t height) {
     std::string header = "IHDR";
     for (const std::uint32_t value : {width, height}) {
@@ -240,7 +242,7 @@ TEST(Damage, MoreThanTheLimitsIsRefusedBeforeMemoryIsTaken) {
     }
     return png(pixels(9, 7, 3, ramp)).replace(12, header.size(), header);
   };
-  expect_pixels(decoded(png_of(9, 7)), 9, 7, 0, ramp);  // the control: the same file again
+  expect_pixels(decoded(png_of(9, 7)), 9, 7, 0, ramp);  // the control: the valid file, made again
   expect_holds(refused(png_of(0x7fffffff, 0x7fffffff)), "2147483647 x 2147483647 pixels, expected 1 to 134217728");
   expect_holds(refused(png_of(16384, 8193)), "16384 x 8193 pixels, expected 1 to");
   expect_holds(refused(png_of(16384, 8192)), "16384 x 8192 pixels in a PNG of");
@@ -279,13 +281,13 @@ TEST(Resample, IsAPlainLoopInDouble) {
   const Axis whole_x{0, 37.0 / kSize, 0, kWidth};
   const Axis whole_y{0, 23.0 / kSize, 0, kHeight};
   const std::vector<Case> cases{
-      {whole_x, whole_y},                                             // smaller
-      {{3, 5.0 / kSize, 3, 8}, {20, 3.0 / kSize, 20, 23}},            // larger, a part whose edges end it
-      {{2.25, 1, 0, kWidth}, {1.5, 0.9, 0, kHeight}},                 // a window of a larger whole
-      {images::mirrored(whole_x, kWidth), whole_y},                   // mirrored
-      {whole_x, images::mirrored({4, 7.0 / kSize, 4, 11}, kHeight)},  // mirrored part
-      {{0, 1.0 / kSize, 0, 1}, whole_y},                              // one column
-      {{36, 1.0 / kSize, 36, 37}, {22, 1.0 / kSize, 22, 23}}};        // one pixel
+      {whole_x, whole_y},                                             // output smaller than the image
+      {{3, 5.0 / kSize, 3, 8}, {20, 3.0 / kSize, 20, 23}},            // output larger; a part whose edges end it
+      {{2.25, 1, 0, kWidth}, {1.5, 0.9, 0, kHeight}},                 // a window of a larger image
+      {images::mirrored(whole_x, kWidth), whole_y},                   // a mirrored image
+      {whole_x, images::mirrored({4, 7.0 / kSize, 4, 11}, kHeight)},  // a mirrored part
+      {{0, 1.0 / kSize, 0, 1}, whole_y},                              // a part of one column
+      {{36, 1.0 / kSize, 36, 37}, {22, 1.0 / kSize, 22, 23}}};        // a part of one pixel
   images::ResampleMemory memory;
   for (const bool transposed : {false, true}) {
     for (std::size_t i = 0; i < cases.size(); ++i) {
@@ -321,7 +323,7 @@ TEST(Resample, SameSizeIsTheSamePicture) {
   std::vector<std::uint8_t> out(some.values.size());
   resample(view_of(picture), {0, 1, 0, kSize}, {0, 1, 0, kSize}, {kSize, kSize}, false, memory, out);
   EXPECT_EQ(out, some.values);
-  // The control: half a pixel further.
+  // The control: a part that is shifted by half a pixel differs.
   resample(view_of(picture), {0.5, 1, 0, kSize}, {0, 1, 0, kSize}, {kSize, kSize}, false, memory, out);
   EXPECT_NE(out, some.values);
 }

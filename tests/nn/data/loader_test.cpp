@@ -20,7 +20,7 @@ namespace {
 
 using testing::error_of, testing::expect_holds;
 
-// Pixel p of image i is (7 i + p) mod 251; the image numbered `fails` cannot be read.
+// A data set in which pixel p of image i is (7 i + p) mod 251. The image with number `fails` cannot be read.
 class Numbers final : public ImageDataset {
  public:
   explicit Numbers(std::int64_t size, std::int64_t fails = -1)
@@ -85,7 +85,8 @@ std::vector<Copy> take(const ImageDataset& dataset, const Sampler& sampler, cons
 
 TEST(Loader, BatchesHoldTheSamplersShare) {
   const Numbers data(23);
-  const Sampler sampler({23, 8, 3, 1, true, true, 5});  // shares of 8: 3, 3, 2; of 7: 3, 2, 2
+  // Batches of 8 samples are shared as 3, 3, 2, batches of 7 as 3, 2, 2.
+  const Sampler sampler({23, 8, 3, 1, true, true, 5});
   const auto batches = take(data, sampler, {2, 2, 0, 0}, 7);
   for (std::size_t b = 0; b < batches.size(); ++b) {
     const Copy& batch = batches[b];
@@ -118,11 +119,12 @@ TEST(Loader, SameBatchesForAnyNumberOfWorkers) {
       EXPECT_EQ(take(data, sampler, {workers, prefetch, 0, 0}, 30), reference) << workers << ' ' << prefetch;
     }
   }
-  // Another seed gives other batches: the comparison can fail.
+  // A control: another seed gives other batches, so the comparison can fail.
   EXPECT_NE(take(data, Sampler({101, 10, 2, 0, true, true, 2}), {0, 1, 0, 0}, 30), reference);
 }
 
-/// Each of the first reads waits until so many are under way, and notes what is read.
+/// A data set in which each of the first reads waits until a given number is under way. Records the samples that are
+/// read.
 class Meeting final : public Dataset {
  public:
   explicit Meeting(std::int64_t readers)
@@ -149,7 +151,7 @@ class Meeting final : public Dataset {
   mutable std::vector<std::int64_t> first_;
 };
 
-/// Workers for whom the first batch has no sample begin with the second.
+/// Workers for which the first batch has no sample begin with the second batch.
 TEST(Loader, WorkersShareABatch) {
   for (const auto& [workers, expected] : {std::pair<int, std::vector<std::int64_t>>{1, {0}},
                                           {3, {0, 3, 6}},
@@ -171,7 +173,7 @@ TEST(Loader, StartsAnywhere) {
   const Sampler sampler({50, 7, 1, 0, true, false, 1});
   const auto reference = take(data, sampler, {0, 1, 0, 0}, 25);
   for (const int workers : {0, 2}) {
-    const auto tail = take(data, sampler, {workers, 2, 1, 3}, 15);  // 7 batches an epoch
+    const auto tail = take(data, sampler, {workers, 2, 1, 3}, 15);  // an epoch has 7 batches
     EXPECT_TRUE(std::equal(tail.begin(), tail.end(), reference.begin() + 10)) << workers;
   }
 }
@@ -179,9 +181,9 @@ TEST(Loader, StartsAnywhere) {
 TEST(Loader, StartsBehindSkippedSamples) {
   const Numbers data(50);
   const Sampler sampler({50, 7, 1, 0, true, false, 1});
-  const auto reference = take(data, sampler, {0, 1, 0, 0}, 25);  // 7 batches an epoch
+  const auto reference = take(data, sampler, {0, 1, 0, 0}, 25);  // an epoch has 7 batches
   for (const int workers : {0, 2}) {
-    // 50 - 18 samples are 4 batches; the first of them is left out, too.
+    // The other 50 - 18 samples are 4 batches; the first of them is left out, too.
     const auto batches =
         take(data, sampler, {.workers = workers, .prefetch = 2, .epoch = 1, .batch = 1, .skipped = 18}, 3 + 11);
     const auto order = sampler.order(1);
@@ -277,7 +279,7 @@ TEST(Loader, AnErrorComesInThePlaceOfItsBatch) {
   }
 }
 
-// Made and destroyed at once, with workers in every state; a hang shows as a timeout.
+// Makes loaders and destroys them at once, with workers in every state. A hang shows as a timeout.
 TEST(Loader, DestructionNeverHangs) {
   const Numbers data(40);
   const Sampler sampler({40, 10, 1, 0, true, false, 0});
@@ -292,7 +294,7 @@ TEST(Loader, DestructionNeverHangs) {
   }
 }
 
-/// Keeps what was announced, and in which of them a sample was read before it was.
+/// A data set that records the announced ranges, and the samples that were read before they were announced.
 class Announced final : public Dataset {
  public:
   explicit Announced(std::int64_t size) : Dataset("announced", size, {{StateField::values, DType::u8, {}}}) {}
@@ -312,7 +314,7 @@ class Announced final : public Dataset {
     }
   }
   std::uint64_t fingerprint() const override { return 1; }
-  // After the loader has gone.
+  // Must be called after the loader is destroyed.
   [[nodiscard]] const std::vector<Partition>& ranges() const { return ranges_; }
   [[nodiscard]] const std::vector<std::int64_t>& unannounced() const { return unannounced_; }
   [[nodiscard]] std::vector<std::int64_t> announced() const {
@@ -341,7 +343,8 @@ void load(const Dataset& data, const Sampler& sampler, const LoaderOptions& opti
   }
 }
 
-/// The samples that a rank reads in the windows [from, to) of an epoch, window after window, each in ascending order.
+/// Returns the samples that a rank reads in the windows [from, to) of an epoch, window after window, each in ascending
+/// order.
 std::vector<std::int64_t> samples_of(const Sampler& sampler, std::int64_t epoch, std::int64_t skipped,
                                      std::int64_t from, std::int64_t to) {
   const Sampler::Order order = sampler.order(epoch);
@@ -363,7 +366,8 @@ std::vector<std::int64_t> samples_of(const Sampler& sampler, std::int64_t epoch,
 }
 
 TEST(LoaderChunks, SamplesAreAnnouncedAWindowBeforeTheyAreRead) {
-  // 201 chunks of 5, the last of 3; 12 windows of 16 or 17 chunks. Batches smaller and larger than a window.
+  // 201 chunks of 5 samples, the last of 3, in 12 windows of 16 or 17 chunks. Batches are smaller and larger than a
+  // window.
   for (const std::int64_t batch : {10, 100, 400}) {
     for (const int ranks : {1, 3}) {
       for (const bool keep_last : {true, false}) {
@@ -376,7 +380,7 @@ TEST(LoaderChunks, SamplesAreAnnouncedAWindowBeforeTheyAreRead) {
                                .chunk = 5});
         ASSERT_EQ(sampler.order(0).windows(), 12);
         const Announced data(1003);
-        // All of two epochs; the last batch has announced the first window of the third.
+        // Reads two whole epochs. The last batch has announced the first window of the third epoch.
         load(data, sampler, {.workers = 0}, 2 * sampler.batches());
         EXPECT_EQ(data.unannounced(), std::vector<std::int64_t>());
         std::vector<std::int64_t> expected = samples_of(sampler, 0, 0, 0, 12);
@@ -385,7 +389,7 @@ TEST(LoaderChunks, SamplesAreAnnouncedAWindowBeforeTheyAreRead) {
           expected.insert(expected.end(), more.begin(), more.end());
         }
         EXPECT_EQ(data.announced(), expected) << batch << ' ' << ranks << ' ' << keep_last;
-        if (ranks == 1 && keep_last) {  // whole chunks, neighbours as one
+        if (ranks == 1 && keep_last) {  // whole chunks are announced, neighbours as one range
           EXPECT_LE(data.ranges().size(), 202U + 202U + 17U);
         }
       }
@@ -398,7 +402,7 @@ TEST(LoaderChunks, OneWindowIsAnnouncedWithTheFirstBatchAndTheNextWithIt) {
   Announced data(1003);
   load(data, sampler, {.workers = 0}, 1);
   EXPECT_EQ(data.announced(), samples_of(sampler, 0, 0, 0, 2));
-  // From the middle of an epoch on, behind samples that were skipped.
+  // Begins in the middle of an epoch, after samples that were skipped.
   Announced later(1003);
   load(later, sampler, {.workers = 0, .epoch = 3, .batch = 30, .skipped = 33}, 1);
   const Sampler::Order order = sampler.order(3);
@@ -413,7 +417,7 @@ TEST(LoaderChunks, WorkersAnnounceTheSame) {
   for (const int workers : {1, 3}) {
     const Announced data(1003);
     load(data, sampler, {.workers = workers, .prefetch = 4}, 210);
-    std::vector<std::int64_t> announced = data.announced();  // workers are ahead, and may be one after the other
+    std::vector<std::int64_t> announced = data.announced();  // workers run ahead, in any order
     std::vector<std::int64_t> expected = alone.announced();
     EXPECT_GE(announced.size(), expected.size());
     std::sort(announced.begin(), announced.end());

@@ -1,4 +1,4 @@
-// Data of one's own: tensors in memory, a regression and a sequence through the trainer, several ranks, resume.
+// Tests a user's own data: tensors in memory, a regression and a sequence through the trainer, several ranks, resume.
 #include <cstring>
 
 #include <lockstep/nn/layers/model_builder.hpp>
@@ -16,7 +16,7 @@ using testing::error_of, testing::to_doubles;
 
 constexpr std::int64_t kSize = 50;
 
-/// (size, 3) normal numbers, and (size, 1) their product with (1, -2, 0.5).
+/// Inputs of shape (size, 3), normal numbers, and targets of shape (size, 1), their product with (1, -2, 0.5).
 struct Line {
   explicit Line(std::uint64_t seed) {
     Random random(seed, RandomUse::test);
@@ -55,7 +55,7 @@ TrainerSetup regression(int ranks, const TrainingData& data) {
   return {.ranks = ranks, .options = regression_options(), .model = linear(), .data = data};
 }
 
-/// Parameters after some epochs, and the last test loss.
+/// The parameters after some epochs, and the last test loss.
 struct Outcome {
   std::vector<double> parameters;
   double test_loss = 0;
@@ -103,8 +103,8 @@ TEST(OwnData, ResumeGoesOnBitForBit) {
   EXPECT_EQ(trained(2, 5, folder.path() + "/run", true).parameters, whole.parameters);
 }
 
-/// Parameters and metrics after two epochs of weighted samples, a weight or the same weight for each element of a
-/// sample; what has weight 0 has no target.
+/// Returns parameters and metrics after two epochs of weighted samples. Each sample has one weight, or the same weight
+/// for each element. Samples of weight 0 have no target.
 Outcome weighed(int ranks, LossWeights kind, std::int64_t accumulate) {
   Line train(1);
   std::vector<double> weights;
@@ -172,7 +172,7 @@ TEST(OwnData, RanksAgreeOnTheKindOfWeights) {
 
 TEST(OwnData, SequencesOfTokens) {
   constexpr std::int64_t kLength = 8;
-  std::vector<std::int64_t> tokens(static_cast<std::size_t>(kSize * kLength));  // i64: converted on the way in
+  std::vector<std::int64_t> tokens(static_cast<std::size_t>(kSize * kLength));  // i64, which the loader converts
   std::vector<std::int64_t> next(tokens.size());
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     tokens[i] = static_cast<std::int64_t>(i * 3 % 5);

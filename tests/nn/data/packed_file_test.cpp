@@ -1,4 +1,4 @@
-// Packed files, byte by byte: what is written, what is refused. Needs no library for images.
+// Tests packed files, byte by byte: the written bytes, and the files that are refused. Needs no library for images.
 #include <cstdio>
 #include <tuple>
 
@@ -21,7 +21,7 @@ namespace {
 
 using testing::error_of, testing::expect_holds, testing::torch::crc32, testing::torch::little;
 
-/// A file as the header describes it, with checksums that are right whatever its numbers are.
+/// A file with any numbers in its header, and with correct checksums.
 struct Parts {
   struct Record {
     std::string bytes;
@@ -48,7 +48,7 @@ struct Parts {
   std::uint64_t name_longer = 0;
   std::vector<std::string> class_names{"cat", "a dog"};
   std::vector<Record> records;
-  std::string behind;  ///< the names
+  std::string behind;  ///< bytes after the records: the names
 
   Parts() {
     records.push_back({.bytes = "abcdefghijkl", .name = "train/cat/1.jpg"});
@@ -85,7 +85,7 @@ std::span<const std::uint8_t> bytes_of(const std::string& text) {
 
 class PackedFiles : public ::testing::Test {
  protected:
-  /// Opens a file of these bytes, and reads all of it.
+  /// Writes these bytes to a file, opens it and reads all of it.
   void read(const std::string& bytes) const {
     testing::put_file(path_, bytes);
     const PackedFile file(path_);
@@ -147,7 +147,7 @@ TEST_F(PackedFiles, AreWhatTheHeaderSays) {
   EXPECT_TRUE(file.text_of(2).ends_with("a.pack': sample 2 of class 'a dog'")) << file.text_of(2);
 }
 
-// By the file, and by the sets of packed:FILE: those of the test lie behind those for training.
+// Reads ahead through the file, and through the sets of packed:FILE. The test samples lie after those for training.
 TEST_F(PackedFiles, SamplesAreReadAhead) {
   const PackedSample sample{.width = 100, .height = 100};
   const std::vector<std::uint8_t> pixels(30000, 7);
@@ -175,7 +175,8 @@ TEST_F(PackedFiles, SamplesAreReadAhead) {
     ahead();
     EXPECT_TRUE(testing::becomes_resident(path_, offset(begin), offset(begin + count))) << begin;
     const std::vector<bool> after = testing::resident(path_);
-    for (const int other : {12, 28, 36}) {  // far from all of them, but for the page that the index needs
+    // Samples far from all of these: only the page that the index needs is in memory.
+    for (const int other : {12, 28, 36}) {
       const std::size_t page = offset(other) / testing::page_bytes() + 1;
       EXPECT_EQ(after[page], before[page]) << begin << ' ' << other;
     }
@@ -188,7 +189,7 @@ TEST_F(PackedFiles, EveryBitCounts) {
   testing::for_each_flipped_bit(good, [&](const std::string& bytes) { (void)refused(bytes); });
 }
 
-/// As check_packed() reads the file at that path.
+/// Returns the result of check_packed() for the file at this path.
 PackedCheck checked(const std::string& path, int threads, std::size_t most) {
   const PackedFile file(path);
   std::int64_t done = 0;
@@ -327,7 +328,7 @@ TEST_F(PackedFiles, TheWriterTakesWhatTheReaderTakes) {
   (void)error_of<FileError>([&] { const PackedWriter writer(folder_ / "none/a", PackedStore::files, {"a"}); });
 }
 
-/// Pixels that can be told apart: of sample, row, column and channel.
+/// Returns pixels whose values depend on sample, row, column and channel.
 std::string pixels_of(int sample, int width, int height) {
   std::string pixels;
   for (int i = 0; i < width * height * 3; ++i) {
@@ -359,13 +360,13 @@ TEST_F(PackedFiles, PixelsAreImagesInEveryBuild) {
   EXPECT_EQ(std::string(image.begin(), image.end()), pixels_of(0, 2, 2));
   data.test->read(0, image);
   EXPECT_EQ(std::string(image.begin(), image.end()), pixels_of(2, 2, 2));
-  // EXIF's 6: the first row as stored is the right column.
+  // EXIF orientation 6: the first stored row is the right column.
   data.train->read(1, image);
   const std::string stored = pixels_of(1, 2, 2);
   const auto pixel = [&](std::size_t i) { return stored.substr(3 * i, 3); };
   EXPECT_EQ(std::string(image.begin(), image.end()), pixel(2) + pixel(0) + pixel(3) + pixel(1));
 
-  // What lockstep-pack takes is not taken here.
+  // Options of lockstep-pack are refused here.
   options.folder.val_fraction = 0.5;
   expect_holds(error_of<UsageError>([&] { (void)open_data(options); }), "a validation fraction, expected none");
   options.folder.val_fraction = 0;

@@ -1,4 +1,4 @@
-// A folder and what lockstep-pack makes of it: the same samples, and bad input.
+// A folder and the file that lockstep-pack makes of it have the same samples; and bad input.
 #include <algorithm>
 #include <cmath>
 #include <span>
@@ -31,7 +31,7 @@ class PackedImages : public ::testing::Test {
     fs::create_directories(fs::path(path).parent_path());
     testing::put_file(path, bytes);
   }
-  /// Of every kind: turned by EXIF, grey, four channels, sixteen bits, wide and narrow.
+  /// Writes images of every kind: turned by EXIF, grey, four channels, sixteen bits, wide and narrow.
   void put_pictures() const {
     for (int turn = 1; turn <= 8; ++turn) {
       const auto value = [&](std::int64_t y, std::int64_t x, int c) { return waves(y + turn, x, c); };
@@ -72,7 +72,8 @@ class PackedImages : public ::testing::Test {
   std::string out_ = folder_ / "out.pack";
 };
 
-/// The greatest difference of two sets of the same labels, in two epochs and as the test has it.
+/// Returns the greatest difference between the pixels of two sets with the same labels, in two epochs and as test
+/// samples.
 int difference(const ImageDataset& a, const ImageDataset& b) {
   EXPECT_EQ(a.size(), b.size());
   EXPECT_EQ(a.classes(), b.classes());
@@ -121,7 +122,7 @@ TEST_F(PackedImages, AreThoseOfTheFolder) {
       EXPECT_EQ(folder.statistics.mean, file.statistics.mean);
       EXPECT_EQ(folder.statistics.std, file.statistics.std);
     }
-    // The control: another seed has other parts.
+    // The control: another seed takes other parts.
     DataOptions other = folder_options();
     other.seed = 8;
     EXPECT_GT(difference(*open_data(folder_options()).train, *packed(other).train), 0);
@@ -131,7 +132,7 @@ TEST_F(PackedImages, AreThoseOfTheFolder) {
 TEST_F(PackedImages, PixelsThatDifferHaveAnotherFingerprint) {
   put_pictures();
   pack(options(PackedStore::pixels));
-  // A folder decodes JPEGs of four times the side smaller; here the shorter side of one is 25.
+  // A folder decodes JPEGs of four times the side at a smaller size; here the shorter side of one is 25.
   EXPECT_EQ(open_data(folder_options(7)).test->fingerprint(), packed(folder_options(7)).test->fingerprint());
   EXPECT_NE(open_data(folder_options(6)).test->fingerprint(), packed(folder_options(6)).test->fingerprint());
   EXPECT_EQ(difference(*open_data(folder_options(7)).test, *packed(folder_options(7)).test), 0);
@@ -233,7 +234,7 @@ TEST_F(PackedImages, DamagedImagesAreNamedOrLeftOut) {
     EXPECT_EQ(folder.train->fingerprint(), file.train->fingerprint());
     fs::remove(folder_ / "kept");
   }
-  // Nothing of a class remains.
+  // All images of a class are damaged.
   PackOptions given = options();
   given.skip_damaged = true;
   put("train/c/alpha.PNG", "x");
@@ -276,7 +277,7 @@ TEST_F(PackedImages, BadOptionsAreRefused) {
   fs::create_directory_symlink(data_ + "/val", folder_ / "link");
   given.out = folder_ / "link/x.pack";
   expect_holds(usage(given), "expected a place outside");
-  given.out = folder_ / "data.pack";  // beside it, with a name that begins alike
+  given.out = folder_ / "data.pack";  // next to the folder, with a name that begins like the folder's
   EXPECT_EQ(pack(given).train, 19);
   given.overwrite = false;
   expect_holds(usage(given), "exists, expected no such file, or that it may be replaced (--overwrite)");

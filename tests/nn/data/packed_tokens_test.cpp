@@ -1,5 +1,5 @@
-// Packed files of text and tokens, byte by byte: what is written, what is refused; and the windows of a packed file and
-// of what it was made of.
+// Tests packed files of text and tokens, byte by byte: the written bytes, the files that are refused, and the windows
+// of a packed file compared with those of its sources.
 #include <cstdio>
 #include <memory>
 #include <thread>
@@ -26,7 +26,7 @@ using testing::torch::little;
 
 constexpr std::size_t kBlock = 65536;
 
-/// A file as the header describes it, with checksums that are right whatever its numbers are.
+/// A file with any numbers in its header, and with correct checksums.
 struct Parts {
   struct Part {
     std::vector<std::uint64_t> ids;
@@ -49,7 +49,7 @@ struct Parts {
   std::uint64_t other_crc = 0;
   std::vector<Part> parts;
   std::string behind_ids;
-  std::string behind;  ///< the index
+  std::string behind;  ///< bytes at the end: the index
 
   Parts() {
     parts.push_back(
@@ -83,7 +83,7 @@ struct Parts {
   }
 };
 
-/// All ids of a packed file, part by part.
+/// Returns all ids of a packed file, part by part.
 std::vector<std::vector<std::int32_t>> ids_of(const PackedTokens& file) {
   std::vector<std::vector<std::int32_t>> all;
   for (std::size_t i = 0; i < file.parts().size(); ++i) {
@@ -93,7 +93,7 @@ std::vector<std::vector<std::int32_t>> ids_of(const PackedTokens& file) {
   return all;
 }
 
-/// Tokens and labels of all windows.
+/// Returns tokens and labels of all windows.
 std::vector<std::vector<std::int32_t>> samples_of(const TokenWindows& windows) {
   std::vector<std::vector<std::int32_t>> all;
   for (std::int64_t i = 0; i < windows.size(); ++i) {
@@ -112,7 +112,7 @@ std::vector<std::vector<std::int32_t>> samples_of(const TokenWindows& windows) {
 class PackedTokenFiles : public ::testing::Test {
  protected:
   [[nodiscard]] std::string path(const std::string& name) const { return folder_ / name; }
-  /// Opens a file of these bytes, and reads all of it.
+  /// Writes these bytes to a file, opens it and reads all of it.
   void read(const std::string& bytes) const {
     testing::put_file(path_, bytes);
     (void)ids_of(PackedTokens(path_));
@@ -130,7 +130,7 @@ class PackedTokenFiles : public ::testing::Test {
   TokenPackSummary pack(const std::string& source, bool overwrite = false) const {
     return TokenPack({.source = source, .out = path_, .overwrite = overwrite}).write([](const PackProgress&) {});
   }
-  /// The packed windows are those of the files, in samples and fingerprint.
+  /// Expects the packed windows to equal those of the files, in samples and fingerprint.
   void expect_same(const std::vector<std::string>& files, bool validation, std::int64_t length) const {
     std::vector<TokenFile> opened;
     for (const std::string& file : files) {
@@ -272,7 +272,7 @@ TEST_F(PackedTokenFiles, OneThatBecomesShorterIsNamed) {
   expect_holds(error_of<DataError>([&] { (void)ids_of(file); }), "has 30 bytes, and had");
 }
 
-/// As check_packed() reads the file at that path.
+/// Returns the result of check_packed() for the file at this path.
 PackedCheck checked(const std::string& path, int threads, std::size_t most) {
   const PackedTokens file(path);
   std::int64_t done = 0;
@@ -285,7 +285,7 @@ PackedCheck checked(const std::string& path, int threads, std::size_t most) {
   return check;
 }
 
-/// Three parts, the first of more than three blocks of four bytes an id.
+/// A file of three parts, of which the first has more than three blocks, with four bytes an id.
 class PackedBlocks : public PackedTokenFiles {
  protected:
   PackedBlocks() {
@@ -308,7 +308,7 @@ TEST_F(PackedBlocks, HaveTheWindowsOfTheirFiles) {
   const PackedTokens file(path_);
   EXPECT_EQ(file.parts()[0].name, "train_0.bin");
   EXPECT_EQ(file.parts()[2].name, "val.bin");
-  // Equal sources give equal bytes, wherever they lie.
+  // Equal sources give equal bytes, in whatever folder they lie.
   const std::string bytes = testing::get_file(path_);
   fs::rename(path("data"), path("moved"));
   pack("tokens:" + path("moved"), true);
@@ -346,7 +346,7 @@ TEST_F(PackedBlocks, AreCheckedWhenTheyAreReadForTheFirstTime) {
   std::vector<std::int32_t> ids(10);
   EXPECT_NO_THROW(file->read(0, 32758, 1 << 30, ids)) << "they end the first block";
   EXPECT_EQ(ids.back(), 32767);
-  for (int i = 0; i < 2; ++i) {  // the error comes again
+  for (int i = 0; i < 2; ++i) {  // the second call gives the error again
     expect_holds(error_of<DataError>([&] { file->read(0, 32759, 1 << 30, ids); }),
                  {"a.pack': part 0 ('train_0.bin'): CRC-32 ", " of 65536 bytes from token 32768 on, expected ",
                   ": the file is damaged"});
@@ -354,7 +354,7 @@ TEST_F(PackedBlocks, AreCheckedWhenTheyAreReadForTheFirstTime) {
   EXPECT_NO_THROW(file->read(2, 39991, 1 << 30, ids)) << "of the third block";
   const TokenWindows windows("packed", token_ids_of(file, false), 1000, 1 << 30);
   expect_holds(error_of<DataError>([&] { (void)samples_of(windows); }), "part 0 ('train_0.bin'): CRC-32 ");
-  // A block is looked at once: what is right stays right, in this process.
+  // A block is checked once per process: a block that was right counts as right.
   bytes[at] = static_cast<char>(bytes[at] ^ 1);
   testing::put_file(path("b.pack"), bytes);
   const PackedTokens other(path("b.pack"));
@@ -528,7 +528,7 @@ TEST_F(PackedTokenFiles, SourcesThatAreNone) {
   expect_holds(error_of<DataError>([&] { (void)large.write([](const PackProgress&) {}); }),
                "val.bin': token 35 is 35, expected one below the vocabulary's 35");
   EXPECT_EQ(testing::get_file(path_), before);
-  // One that changes between the two times that it is read.
+  // The source changes between the two times that it is read.
   const TokenPack changing({.source = "tokens:" + path("data"), .out = path_, .overwrite = true});
   expect_holds(error_of<DataError>([&] {
                  (void)changing.write([&](const PackProgress& progress) {

@@ -1,4 +1,4 @@
-// list:TRAIN,VAL: what a line says, the same samples as a folder's, and bad input.
+// Tests list:TRAIN,VAL: the meaning of a line, the same samples as from a folder, and bad input.
 #include <algorithm>
 #include <utility>
 
@@ -118,7 +118,7 @@ TEST(PictureLists, BadLinesAreNamed) {
   for (const auto& [texts, expected] : cases) {
     expect_holds(refused_lists(texts), expected);
   }
-  // As much as a line may hold.
+  // The longest line that is allowed.
   EXPECT_EQ(read_lists({std::string(8190, 'x') + " 0\n", "a 0"}).train.size(), 1U);
 }
 
@@ -157,7 +157,7 @@ class ListedPictures : public ::testing::Test {
           return static_cast<int>((value + 5 * y + 3 * x * (c + 1)) % 256);
         })));
   }
-  /// Two classes, the names of which are no UTF-8, or have a blank; and lists that name them as the folder does.
+  /// Writes two classes, whose names are not UTF-8 or have a blank, and lists that name them as the folder does.
   void put_folder() const {
     std::string train = "# of the folder\r\n";
     std::string val;
@@ -183,7 +183,7 @@ class ListedPictures : public ::testing::Test {
 
 using Image = std::vector<std::uint8_t>;
 
-/// Of an epoch, and as the test has them: labels and pixels of all.
+/// Returns labels and pixels of all samples, in an epoch and as test samples.
 std::vector<std::pair<int, Image>> samples(const ImageDataset& set, std::int64_t epoch) {
   std::vector<std::pair<int, Image>> found;
   for (std::int64_t i = 0; i < set.size(); ++i) {
@@ -215,13 +215,13 @@ TEST_F(ListedPictures, AreThoseOfTheFolder) {
   expect_holds(list.about, "val.txt', resized to 9 and cropped; random crops to train on");
   EXPECT_EQ(list.statistics.mean, folder.statistics.mean);
   expect_same(folder, list);
-  // The control: another order is another set.
+  // The control: the lines in another order are another set.
   const std::string train = testing::get_file(folder_ / "data/train.txt");
   const std::size_t first = train.find("train/");
   const std::size_t second = train.find("train/", first + 1);
   put("data/turned.txt", train.substr(first));
   EXPECT_EQ(open_data(options(lists("data/turned.txt", "data/val.txt"))).train->fingerprint(),
-            folder.train->fingerprint());  // only the comment is gone
+            folder.train->fingerprint());  // only the comment was removed
   put("data/turned.txt", train.substr(second) + train.substr(first, second - first));
   EXPECT_NE(open_data(options(lists("data/turned.txt", "data/val.txt"))).train->fingerprint(),
             folder.train->fingerprint());
@@ -273,10 +273,10 @@ TEST_F(ListedPictures, PathsAreRelativeToTheirListOrAbsolute) {
     EXPECT_EQ(own, of_folder);
     data.test->read(1, own);
   }
-  // Wherever the root lies, and however a link leads to it, the run is the same.
+  // The run is the same wherever the root lies, and also through a link.
   const std::uint64_t before = open_data(options(lists("data/one.txt", "other/deep/val.txt"))).test->fingerprint();
   EXPECT_EQ(open_data(options(lists("data/one.txt", "link/val.txt"))).test->fingerprint(), before);
-  // From the folder of the program.
+  // Paths may be relative to the working directory.
   const fs::path here = fs::current_path();
   fs::current_path(folder_ / "data");
   EXPECT_EQ(open_data(options("list:train.txt,val.txt")).train->size(), 12);
@@ -329,10 +329,10 @@ TEST_F(ListedPictures, WhatIsNoListIsNamed) {
   expect_holds(refused(lists("data/list.txt", "data/val.txt")), "list.txt', line 1: 'val.txt/x.png' of label '0' ");
   put("data/list.txt", std::string(5000, 'x') + " 0\n");
   expect_holds(refused(lists("data/list.txt", "data/val.txt")), "cannot be read: File name too long");
-  // A file that is no list.
+  // The file is an image, not a list.
   put("data/list.txt", testing::get_file(folder_ / "data/train/big cat/0.png"));
   expect_holds(refused(lists("data/list.txt", "data/val.txt")), "list.txt', line ");
-  // What is no picture shows when it is read, as in a folder.
+  // A file that is no image gives an error when it is read, as in a folder.
   put("data/list.txt", "val.txt 0\n");
   const DataSplit data = open_data(options(lists("data/list.txt", "data/list.txt")));
   Image image(8 * 8 * 3);
@@ -347,7 +347,7 @@ TEST_F(ListedPictures, ArePackedAsTheFolderIs) {
   };
   const std::string both = lists("data/train.txt", "data/val.txt");
   (void)pack(folder_ / "data", "folder.pack", 0);
-  const PackSummary summary = pack(both, "data/list.pack", 0);  // beside the lists
+  const PackSummary summary = pack(both, "data/list.pack", 0);  // written next to the lists
   EXPECT_EQ(summary.train, 12);
   EXPECT_EQ(summary.test, 6);
   EXPECT_EQ(testing::get_file(folder_ / "data/list.pack"), testing::get_file(folder_ / "folder.pack"));

@@ -5,10 +5,11 @@
 #include <cstdint>
 #include <functional>
 
-/// Bilinear resampling with antialiasing by a plain loop in double, over all pixels: the oracle of images::resample().
+/// Bilinear resampling with antialiasing: a plain loop in double over all pixels. It is the oracle of
+/// images::resample().
 namespace lockstep::testing {
 
-/// The triangle's mean of value(pixel) over low <= pixel < high.
+/// Returns the mean of value(pixel) over low <= pixel < high, with the weights of a triangle around `middle`.
 inline double plain_mean(double middle, double step, std::int64_t low, std::int64_t high,
                          const std::function<double(std::int64_t)>& value) {
   const double width = std::max(1.0, std::abs(step));

@@ -15,7 +15,7 @@ namespace {
 
 using testing::error_of, testing::expect_holds;
 
-/// The values at all positions of a Permutation or a Sampler::Order.
+/// Returns the values at all positions of a Permutation or a Sampler::Order.
 template <class Order>
 std::vector<std::int64_t> all(const Order& order, std::int64_t size) {
   std::vector<std::int64_t> out;
@@ -34,7 +34,7 @@ bool takes_all_once(const Order& order, std::int64_t size) {
   return values == expected;
 }
 
-/// The last thousand positions hold values below the size, each once.
+/// Expects the last thousand positions to hold values below the size, each once.
 template <class Order>
 void expect_near_the_end(const Order& order, std::int64_t size) {
   std::set<std::int64_t> seen;
@@ -83,8 +83,8 @@ TEST(Permutation, DependsOnSeedAndEpochOnly) {
   EXPECT_NE(all(Permutation(7, 4, 500), 500), reference);
 }
 
-// Where a sample lands is uniform and independent of where its neighbour lands: chi-squared over 1000 epochs, with
-// bounds at about 5 standard deviations (mean = degrees of freedom, variance = twice that).
+// The position of a sample is uniform and independent of the position of its neighbour: chi-squared over 1000 epochs,
+// with bounds at about 5 standard deviations (mean = degrees of freedom, variance = twice that).
 TEST(Permutation, IsUniform) {
   constexpr std::int64_t kSize = 16;
   constexpr int kEpochs = 4000;
@@ -110,7 +110,7 @@ TEST(Permutation, IsUniform) {
   EXPECT_LT(chi, 14 + 5 * std::sqrt(28.0));
 }
 
-// An epoch that was begun with batches of another size: what is left of it comes once, over all ranks.
+// An epoch was begun with batches of another size. Each of its other samples comes once, over all ranks.
 TEST(Sampler, BatchesBehindSkippedSamplesHoldTheRest) {
   for (const bool keep_last : {false, true}) {
     for (const std::int64_t skipped : {0, 1, 33, 66, 67}) {
@@ -163,7 +163,7 @@ TEST(Sampler, RanksShareEveryBatchWithoutOverlap) {
           const Partition share = sampler.share(b);
           EXPECT_LE(share.count, sampler.capacity());
           EXPECT_EQ(sampler.samples(b), std::min(setting.batch, setting.size - b * setting.batch));
-          // The first n mod P ranks have one more.
+          // The first n mod P ranks have one sample more.
           EXPECT_EQ(share.count, sampler.samples(b) / ranks + (rank < sampler.samples(b) % ranks ? 1 : 0));
           for (std::int64_t i = 0; i < share.count; ++i) {
             batches[static_cast<std::size_t>(b)].push_back(order(share.begin + i));
@@ -220,7 +220,8 @@ Sampler in_chunks(std::int64_t size, std::int64_t chunk, std::uint64_t seed = 3)
   return Sampler({.size = size, .batch_size = 1, .keep_last = true, .seed = seed, .chunk = chunk});
 }
 
-/// The order as sampler.hpp defines it, with tables: the row of permuted chunks, cut into windows, each shuffled.
+/// The order as sampler.hpp defines it, made with tables: the sequence of permuted chunks, cut into windows, each
+/// shuffled.
 struct Table {
   Table(std::int64_t size, std::int64_t chunk, std::uint64_t seed, std::int64_t epoch) {
     std::vector<std::vector<std::int64_t>> chunks;
@@ -250,7 +251,7 @@ struct Table {
     }
   }
   std::vector<std::int64_t> order;
-  std::vector<std::int64_t> begins;  // each window's first position
+  std::vector<std::int64_t> begins;  // first position of each window
 };
 
 constexpr std::int64_t kSizes[]{1, 2, 7, 16, 17, 31, 64, 65, 100, 255, 333, 1000, 1023, 2049};
@@ -259,7 +260,8 @@ constexpr std::int64_t kChunks[]{1, 2, 3, 5, 8, 13, 16, 50, 64, 100, 999, 4000};
 TEST(SamplerChunks, OrderIsThatOfTheTables) {
   for (const std::int64_t size : kSizes) {
     for (const std::int64_t chunk : kChunks) {
-      for (const std::int64_t epoch : {0, 1, 2, 9}) {  // the small last chunk comes to many places
+      // Several epochs, so that the small last chunk comes to many places.
+      for (const std::int64_t epoch : {0, 1, 2, 9}) {
         const Table table(size, chunk, 3, epoch);
         const Sampler::Order order = in_chunks(size, chunk).order(epoch);
         ASSERT_EQ(all(order, size), table.order) << "size " << size << ", chunk " << chunk << ", epoch " << epoch;
@@ -309,21 +311,21 @@ TEST(SamplerChunks, NoneAreTheOrderWithoutThem) {
   EXPECT_EQ(all(order, 1000), all(permutation, 1000));
   EXPECT_EQ(order.windows(), 1);
   EXPECT_EQ(order.positions_of(0).count, 1000);
-  // Nor has an evaluation any.
+  // An evaluation has no chunks, either.
   const Sampler test({.size = 100, .batch_size = 4, .shuffle = false, .keep_last = true, .seed = 3, .chunk = 8});
   for (std::int64_t i = 0; i < 100; ++i) {
     EXPECT_EQ(test.order(2)(i), i);
   }
 }
 
-// A batch of 64 out of windows of 16 chunks of 64 samples: 16 (1 - (15/16)^64), 15.7 chunks on the average, and the
-// chunks of a window lie anywhere. Each sample is as likely in one place of an epoch as in another.
+// A batch of 64 samples comes from windows of 16 chunks of 64 samples: from 16 (1 - (15/16)^64) = 15.7 chunks on
+// average. The chunks of a window lie anywhere. Each sample is equally likely at every place of an epoch.
 TEST(SamplerChunks, BatchesComeFromManyChunks) {
   constexpr std::int64_t kSize = 64 * 1600;
   constexpr std::int64_t kChunk = 64;
   const Sampler sampler = in_chunks(kSize, kChunk);
   double chunks = 0;
-  double distance = 0;  // between samples of one batch
+  double distance = 0;  // sum of the distances between samples of one batch
   const Sampler::Order order = sampler.order(0);
   for (std::int64_t batch = 0; batch < kSize / 64; ++batch) {
     std::set<std::int64_t> seen;
@@ -335,7 +337,7 @@ TEST(SamplerChunks, BatchesComeFromManyChunks) {
     chunks += static_cast<double>(seen.size());
   }
   EXPECT_NEAR(chunks / (kSize / 64), 16 * (1 - std::pow(15.0 / 16, 64)), 0.15);
-  // Two places of a line of length 1: 1/3, less 1/16 where both are in one chunk.
+  // The mean distance of two places on a line of length 1 is 1/3; it is 1/16 less because both may be in one chunk.
   EXPECT_NEAR(distance / kSize, (1 - 1.0 / 16) / 3, 0.01);
 }
 
@@ -344,7 +346,7 @@ TEST(SamplerChunks, EachSampleComesAnywhereInAnEpoch) {
   constexpr int kEpochs = 2000;
   constexpr int kBins = 10;
   const Sampler sampler = in_chunks(kSize, 4);
-  const std::vector<std::int64_t> samples{0, 517, kSize - 1};  // the last lies in a small chunk
+  const std::vector<std::int64_t> samples{0, 517, kSize - 1};  // the last sample lies in a small chunk
   std::vector<std::vector<int>> all_bins(samples.size(), std::vector<int>(kBins));
   for (int epoch = 0; epoch < kEpochs; ++epoch) {
     const auto order = all(sampler.order(epoch), kSize);
@@ -358,7 +360,7 @@ TEST(SamplerChunks, EachSampleComesAnywhereInAnEpoch) {
     for (const int count : bins) {
       chi2 += std::pow(count - kEpochs / kBins, 2) / (kEpochs / kBins);
     }
-    EXPECT_LT(chi2, 27.9);  // 9 degrees of freedom: 1 in 1000
+    EXPECT_LT(chi2, 27.9);  // 9 degrees of freedom: exceeded once in 1000
   }
 }
 
@@ -366,7 +368,7 @@ TEST(SamplerChunks, RanksAndBatchesShareOneOrder) {
   const auto reference = all(in_chunks(333, 5).order(2), 333);
   for (const int ranks : {1, 2, 3, 7}) {
     std::vector<std::int64_t> read;
-    // 40 positions in batches of 20, the rest in batches of 14: as a run that goes on with another batch.
+    // 40 positions in batches of 20, the rest in batches of 14, as in a run that continues with another batch size.
     for (const auto& [batch_size, skipped, batches] : {std::tuple{20, 0, 2}, std::tuple{14, 40, 21}}) {
       for (std::int64_t batch = 0; batch < batches; ++batch) {
         for (int rank = 0; rank < ranks; ++rank) {

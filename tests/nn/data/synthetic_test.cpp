@@ -55,7 +55,7 @@ TEST(Synthetic, FingerprintsTellSetsApart) {
   EXPECT_EQ(all.size(), 6U);
 }
 
-// The numbers of a build on another machine have to be these, or ranks would train on different images.
+// Builds on all machines must give these numbers; otherwise ranks would train on different images.
 TEST(Synthetic, HasTheSamePixelsEverywhere) {
   EXPECT_EQ(open_data(small()).train->fingerprint(), 15757431999659877952ULL);
   EXPECT_EQ(open_data({.seed = 1, .synthetic = {200, 60, 33, 20, 20}}).train->fingerprint(), 6138256874807599854ULL);
@@ -65,8 +65,8 @@ TEST(Synthetic, HasTheSamePixelsEverywhere) {
       << "rows in several pieces";
 }
 
-// An image's label is its index modulo the number of classes, and place, colours and noise follow from the index: image
-// first + 1120 of first + 1120 - c classes is the same one for every c that is less than these, but for the figure.
+// An image's label is its index modulo the number of classes. Place, colours and noise follow from the index. Image
+// first + 1120 of first + 1120 - c classes is thus the same image for every smaller c, except for the figure.
 TEST(Synthetic, EveryClassHasAFigureOfItsOwn) {
   constexpr int kMost = 1120;
   for (int first = 0; first < kMost;) {
@@ -91,7 +91,7 @@ TEST(Synthetic, ClassesAreBalancedAndInRange) {
   EXPECT_EQ(count, std::vector<int>(10, 20));
 }
 
-// Nothing for a linear classifier: the mean images of any two classes are as close as noise of that many samples.
+// A linear classifier can learn nothing: the mean images of any two classes are as close as noise of that many samples.
 TEST(Synthetic, ClassMeansAreAlike) {
   DataOptions options = small();
   options.synthetic.train_size = 4000;
@@ -105,7 +105,7 @@ TEST(Synthetic, ClassMeansAreAlike) {
       sum[p] += values[p] / 400.0;
     }
   }
-  // The standard deviation of a pixel is about 57, that of a mean of 400 about 2.9, of a difference 4.
+  // The standard deviation of a pixel is about 57, of a mean of 400 pixels about 2.9, of a difference of two means 4.
   for (std::size_t a = 0; a < 10; ++a) {
     for (std::size_t b = 0; b < a; ++b) {
       double square = 0;
@@ -145,7 +145,7 @@ TEST(Synthetic, BadOptionsAreRefused) {
 }
 
 TEST(Dataset, LiesByClassOrNot) {
-  // Of images of one pixel with these labels.
+  // Makes a data set of images of one pixel with these labels.
   const auto by_class = [](const std::vector<std::uint8_t>& labels, int classes) {
     const DatasetInfo info{"labels", static_cast<std::int64_t>(labels.size()), 8, 8, classes};
     return lies_by_class(detail::StoredImages(info, 1, std::vector<std::uint8_t>(64 * labels.size()), labels));
@@ -186,7 +186,8 @@ TEST(Dataset, LiesByClassOrNot) {
   EXPECT_TRUE(by_class(rare, 2));
 }
 
-// Two images of four pixels, by hand: red 0 0 0 0 and 255 x 4, green 51, blue 0 51 102 153 twice.
+// Statistics of two images of four pixels, computed by hand: red 0 0 0 0 and 255 x 4, green 51, blue 0 51 102 153
+// twice.
 TEST(Dataset, ChannelStatistics) {
   class Two final : public ImageDataset {
    public:
@@ -205,7 +206,7 @@ TEST(Dataset, ChannelStatistics) {
   EXPECT_FLOAT_EQ(all.mean[0], 0.5F);
   EXPECT_FLOAT_EQ(all.std[0], 0.5F);
   EXPECT_FLOAT_EQ(all.mean[1], 0.2F);
-  EXPECT_FLOAT_EQ(all.std[1], 1.0F);  // constant
+  EXPECT_FLOAT_EQ(all.std[1], 1.0F);  // a constant channel has std 1
   EXPECT_FLOAT_EQ(all.mean[2], 0.3F);
   EXPECT_FLOAT_EQ(all.std[2], std::sqrt(0.05F));
   EXPECT_FLOAT_EQ(channel_statistics(Two(), 1).mean[0], 0.0F);

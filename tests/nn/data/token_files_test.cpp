@@ -1,4 +1,4 @@
-// Files of token ids: what is read from them, and which are refused.
+// Tests files of token ids: the ids that are read from them, and the files that are refused.
 #include <lockstep/nn/data/token_files.hpp>
 
 #include <functional>
@@ -38,7 +38,7 @@ std::vector<std::int32_t> tokens_of(const TokenFile& file, std::int64_t begin, s
   return ids;
 }
 
-/// Tokens and labels of a window.
+/// Returns tokens and labels of a window.
 std::vector<std::vector<std::int32_t>> window(const TokenWindows& windows, std::int64_t index) {
   std::vector<std::vector<std::int32_t>> fields(2);
   std::vector<std::span<std::byte>> bytes;
@@ -66,9 +66,9 @@ TEST_F(TokenFiles, OfNanoGptAndOfLlmC) {
 
 TEST_F(TokenFiles, WindowsOfSeveralFiles) {
   write_tokens(path("a.bin"), kGpt2, token_cycle(7, 100));         // two windows of 3
-  write_tokens(path("short.bin"), 0, {90, 91});                    // none
-  write_tokens(path("b.bin"), 0, {10, 11, 12, 13});                // one
-  write_tokens(path("c.bin"), kLlama3, {20, 21, 22, 23, 24, 25});  // one: the last label of a second is not there
+  write_tokens(path("short.bin"), 0, {90, 91});                    // too short for a window
+  write_tokens(path("b.bin"), 0, {10, 11, 12, 13});                // one window
+  write_tokens(path("c.bin"), kLlama3, {20, 21, 22, 23, 24, 25});  // one window: a second one lacks a label
   const TokenWindows windows("text", files({"a.bin", "short.bin", "b.bin", "c.bin", "short.bin"}), 3, 100);
   using Fields = std::vector<std::vector<std::int32_t>>;
   ASSERT_EQ(windows.size(), 4);
@@ -162,9 +162,9 @@ TEST_F(TokenFiles, NamesInAFolder) {
   expect_holds(error_of<FileError>([&] { (void)find_token_files(path("none")); }), {"none", "cannot be read"});
 }
 
-// Windows 10 to 39 of the first file and 0 to 9 of the last; the one between has no window.
+// Reads ahead windows 10 to 39 of the first file and 0 to 9 of the last; the file between has no window.
 TEST_F(TokenFiles, WindowsAreReadAhead) {
-  constexpr std::int64_t kLength = 4096;  // 8 KiB
+  constexpr std::int64_t kLength = 4096;  // a window has 8 KiB
   const std::vector<std::string> names{"a.bin", "small.bin", "b.bin"};
   testing::put_file(path(names[0]), std::string(2 * (40 * kLength + 1), '\1'));
   testing::put_file(path(names[1]), std::string(200, '\1'));

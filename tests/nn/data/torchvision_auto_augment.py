@@ -9,13 +9,13 @@ import torchvision
 from torchvision.transforms import InterpolationMode, autoaugment
 
 BINS = 31
-HEIGHT, WIDTH = 9, 13  # where nothing else is said
+HEIGHT, WIDTH = 9, 13  # size of pictures unless a call gives another
 
 
 def picture(height, width):
     y, x, c = torch.meshgrid(torch.arange(height), torch.arange(width), torch.arange(3), indexing="ij")
     image = (37 * y * y + 91 * x + 53 * c * (x + 2 * y) + 11) % 256
-    image = torch.where((x + y) % 3 == 0, image // 3 + 60, image)  # values that are frequent, and not all of 0 to 255
+    image = torch.where((x + y) % 3 == 0, image // 3 + 60, image)  # some values are frequent, others absent
     return image.clamp(5 * torch.ones_like(image), 250 - 20 * c).to(torch.uint8)
 
 
@@ -51,7 +51,7 @@ for op, (magnitudes, signed) in spaces["trivial"].items():
         chosen += [90.0, -45.0]
     for magnitude in chosen:
         print(f' {{"{op}", {magnitude:.17g}, {HEIGHT}, {WIDTH}, {digits(result(small, op, magnitude))}}},')
-# Large enough for steps of a histogram; of one value; of a side that is not blurred.
+# Pictures that are large enough for steps of a histogram, of one value, and of a side that is not blurred.
 large = picture(21, 19)
 one = torch.full((20, 15, 3), 77, dtype=torch.uint8)
 for op, image in [("Equalize", large), ("Equalize", one), ("AutoContrast", one), ("AutoContrast", large)]:

@@ -1,5 +1,5 @@
-// Convolutions, transposed convolutions and pools over one, two and three axes of space, against the sums that define
-// them and against numbers of torch.
+// Tests convolutions, transposed convolutions and pools over one, two and three axes of space, against the sums that
+// define them and against numbers of torch.
 #include <algorithm>
 #include <array>
 #include <tuple>
@@ -18,7 +18,7 @@ namespace {
 using Point = std::array<std::int64_t, 3>;
 using Values = std::vector<double>;
 
-// Numbers that all types hold exactly, and whose sums f32 does.
+// Returns numbers that all types hold exactly, and whose sums f32 holds exactly.
 double of_x(std::int64_t i) {
   return static_cast<double>(i * 7 % 11 - 5) / 4;
 }
@@ -37,7 +37,7 @@ Values filled(std::int64_t count, double (*value)(std::int64_t)) {
   return values;
 }
 
-/// A batch of samples as (N, D, H, W, C); axes that the samples lack have an extent of 1, in front.
+/// A batch of samples as (N, D, H, W, C). The first axes have extent 1 if the samples lack them.
 struct Grid {
   std::int64_t n = 0;
   Point size{1, 1, 1};
@@ -72,7 +72,7 @@ void for_each(const Point& extents, F&& f) {
   }
 }
 
-/// `sizes` for the axes that a sample has, `otherwise` for those in front.
+/// Returns `sizes` for the axes that a sample has, and `otherwise` for the axes before them.
 Point per_axis(int axes, const AxisSizes& sizes, std::int64_t otherwise) {
   Point all{otherwise, otherwise, otherwise};
   for (int i = 0; i < axes; ++i) {
@@ -81,7 +81,8 @@ Point per_axis(int axes, const AxisSizes& sizes, std::int64_t otherwise) {
   return all;
 }
 
-/// What position `out` of a window's output reads through `tap`; of a transposed convolution the other way round.
+/// Returns the input position that position `out` of the output reads through `tap`. For a transposed convolution the
+/// roles are exchanged.
 Point reach(const Point& out, const Point& tap, const Point& stride, const Point& pad, const Point& dilation) {
   Point in{};
   for (std::size_t i = 0; i < 3; ++i) {
@@ -90,7 +91,7 @@ Point reach(const Point& out, const Point& tap, const Point& stride, const Point
   return in;
 }
 
-/// Adds a layer that reads the input; its kind has as many axes as the samples.
+/// Adds a layer that reads the input. The layer's kind has as many axes as the samples.
 using Add = std::function<NodeId(ModelBuilder&)>;
 
 int axes_of(ModelBuilder& b) {
@@ -130,7 +131,7 @@ std::int64_t index_of(const Point& tap, const Point& kernel) {
   return (tap[0] * kernel[1] + tap[1]) * kernel[2] + tap[2];
 }
 
-/// Inference of a model of one or more layers: every parameter drawn as above, in its logical order.
+/// Computes inference of a model of one or more layers. Every parameter is drawn as above, in its logical order.
 Values infer(const Model& model, DType dtype, std::int64_t batch, const Values& x) {
   testing::Net net(model, Mode::infer, batch, dtype, 2);
   for (std::size_t i = 0; i < net.parameters().parameters().size(); ++i) {
@@ -151,7 +152,7 @@ void expect_values(const Values& y, const Values& expected, DType dtype, const s
   for (const double value : expected) {
     largest = std::max(largest, std::abs(value));
   }
-  // bf16 has 8 bits: what lies between two steps and the result are rounded
+  // bf16 has 8 bits: the numbers between two layers and the result are rounded
   const double allowed = largest * (dtype == DType::f64 ? 1e-14 : dtype == DType::f32 ? 1e-6 : 1.0 / 128);
   for (std::size_t i = 0; i < y.size(); ++i) {
     EXPECT_TRUE(std::abs(y[i] - expected[i]) <= allowed)
@@ -190,7 +191,7 @@ std::vector<ConvCase> conv_cases() {
           {{3, 5, 4, 6}, 6, {.kernel = 3, .pad = 1, .groups = 6}},
           {{1, 1, 2, 1}, 2, {.kernel = 1, .bias = true}},
           {{6, 1, 9, 17}, 16, {.kernel = 3, .stride = 3, .pad = 2}},
-          // a number for each axis
+          // a different number for each axis
           {{9, 3}, 4, {.kernel = {2}, .stride = {2}}},
           {{5, 8, 3}, 4, {.kernel = {1, 3}, .stride = {1, 2}, .pad = {0, 2}, .bias = true}},
           {{9, 6, 4}, 6, {.kernel = {3, 2}, .stride = {2, 1}, .groups = 2, .dilation = {3, 1}}},
@@ -250,12 +251,12 @@ std::vector<TransposeCase> transpose_cases() {
           {{4, 4}, 6, {.kernel = 3, .stride = 3, .pad = 1, .output_pad = 2, .bias = true, .groups = 2, .dilation = 2}},
           {{3, 4, 5}, 2, {.kernel = 4, .pad = 1, .bias = true}},
           {{1, 1, 2}, 1, {.kernel = 3, .stride = 1}},
-          {{2, 3, 4}, 3, {.kernel = 1, .stride = 3, .output_pad = 2, .bias = true}},  // most pixels are reached by none
+          {{2, 3, 4}, 3, {.kernel = 1, .stride = 3, .output_pad = 2, .bias = true}},  // no tap reaches most pixels
           {{4, 3, 6}, 6, {.kernel = 3, .stride = 2, .pad = 1, .output_pad = 1, .groups = 6}},
           {{2, 3, 2, 4}, 2, {.kernel = 3, .pad = 1, .output_pad = 1, .bias = true, .groups = 2}},
           {{3, 1, 2, 2}, 5, {}},
           {{2, 3, 4, 16}, 17, {.kernel = 3, .stride = 1, .pad = 2, .dilation = 2}},
-          // a number for each axis
+          // a different number for each axis
           {{3, 4, 5}, 4, {.kernel = {1, 4}, .stride = {1, 2}, .pad = {0, 1}, .bias = true}},
           {{2, 5, 4}, 6, {.kernel = {3, 2}, .stride = {3, 1}, .output_pad = {2, 0}, .groups = 2, .dilation = {1, 3}}},
           {{3, 2, 4, 2},
@@ -326,7 +327,7 @@ std::vector<PoolCase> pool_cases() {
           {{3, 4, 5, 1}, 3, 1, 1},
           {{5, 4, 7, 4}, 3, 2, 1},
           {{6, 3, 3, 17}, 3, 3, 0},
-          // a number for each axis; of three axes also windows that leave planes, or rows and columns, alone
+          // a different number for each axis; with three axes also windows of one plane, or of one row and column
           {{6, 9, 5}, {1, 3}, {1, 2}, {0, 1}},
           {{7, 5, 4}, {3, 2}, {2, 3}, {1, 0}},
           {{4, 6, 7, 2}, {1, 2, 2}, {1, 2, 2}, 0},
@@ -389,8 +390,8 @@ TEST(Fields, PoolsAreTheirWindows) {
 }
 
 TEST(Fields, OfEqualValuesTheFirstOneWins) {
-  // A convolution with weight 0 makes equal values; its weight's gradient is the sum of x where the windows' winners
-  // are, each times its window's gradient.
+  // A convolution with weight 0 makes equal values, so the first element of each window wins. The weight's gradient is
+  // the sum of x at the winners, each times its window's gradient.
   for (const PoolCase& p : {PoolCase{{4, 5, 3, 1}, 3, 2, 1}, PoolCase{{4, 5, 3, 1}, {1, 3, 2}, {1, 2, 1}, 0},
                             PoolCase{{4, 5, 3, 1}, {3, 1, 1}, {2, 1, 1}, {1, 0, 0}}}) {
     ModelBuilder b("ties", p.sample);
@@ -435,7 +436,7 @@ TEST(Fields, TheMeanOverAllOfASampleAndAProductOfAllOfIt) {
         },
         concat("mean of ", sample));
   }
-  // as torch.flatten(x, 1) of (N, C, D, H, W) counts the features
+  // the features are in the order of torch.flatten(x, 1) of (N, C, D, H, W)
   ModelBuilder b("flat", {2, 3, 4, 3});
   b.linear("fc", b.input(), 5);
   const Model model = b.build();
@@ -468,7 +469,7 @@ TEST(Fields, TheMeanOverAllOfASampleAndAProductOfAllOfIt) {
 
 struct TorchCase {
   const char* call;
-  Shape sample;  ///< here: channels last
+  Shape sample;  ///< shape of a sample in lockstep: channels last
   Add add;
   double scale;
   std::vector<int> result;
@@ -578,7 +579,7 @@ std::vector<TorchCase> torch_cases() {
        {-5, -3, 0, -2, 4, 4, -4, -4, 3, 9, 4, -2, -1, 1, -4, -6}}};
 }
 
-/// (rows, columns) -> (columns, rows)
+/// Returns the transposed matrix: (rows, columns) -> (columns, rows).
 Values turned(const Values& values, std::int64_t columns) {
   const auto width = static_cast<std::size_t>(columns);
   const std::size_t rows = values.size() / width;
@@ -594,7 +595,7 @@ TEST(Fields, NumbersOfTorch) {
     ModelBuilder b("torch", item.sample);
     const Shape shape = b.shape(item.add(b));
     const std::int64_t positions = item.sample.numel() / item.sample.back();
-    const Values x = turned(filled(item.sample.numel(), of_x), positions);  // channels last
+    const Values x = turned(filled(item.sample.numel(), of_x), positions);  // x with channels last
     const Values y = turned(infer(b.build(), DType::f64, 1, x), shape.back());
     Values expected;
     for (const int value : item.result) {
@@ -607,8 +608,8 @@ TEST(Fields, NumbersOfTorch) {
 // ---- A surrogate of a solver
 
 TEST(Fields, AConvolutionLearnsTheStencilOfAField) {
-  // What a step of heat conduction does to a field with its halo, u + (sum of the six neighbours - 6 u) / 8, learned
-  // from examples of it.
+  // The layer learns from examples a step of heat conduction on a field with its halo: u + (sum of the six neighbours -
+  // 6 u) / 8.
   constexpr std::int64_t kSamples = 4;
   constexpr std::int64_t kPlanes = 6, kRows = 5, kColumns = 7;
   ModelBuilder b("heat3d", {kPlanes + 2, kRows + 2, kColumns + 2, 1});
@@ -696,7 +697,7 @@ TEST(Fields, SizesAreTheSameHoweverTheyAreWritten) {
   static_assert(AxisSizes(2).fits(1) && AxisSizes(2).fits(3) && AxisSizes{2, 2}.fits(2) && !AxisSizes{2, 2}.fits(3));
   static_assert(AxisSizes{1, 3, 2}.least() == 1 && AxisSizes{1, 3, 2}[1] == 3 && AxisSizes(4)[2] == 4);
   static_assert(AxisSizes{2, 2}.all(2) && !AxisSizes{2, 1}.all(2) && AxisSizes(2).all(2));
-  // A run that resumes compares these texts: equal numbers make the one that a single number makes.
+  // A run that resumes compares these texts. Equal numbers for all axes give the text of a single number.
   const auto texts = [](const ConvOptions& conv, const ConvTransposeOptions& transpose, const AxisSizes& kernel,
                         const AxisSizes& stride, const AxisSizes& pad) {
     ModelBuilder b("net", {8, 8, 8, 2});

@@ -1,4 +1,4 @@
-// The gradient of whole models in f64 against central differences of the loss, parameter by parameter.
+// Compares the gradient of whole models in f64 with central differences of the loss, parameter by parameter.
 #include <algorithm>
 
 #include <lockstep/nn/layers/model_builder.hpp>
@@ -15,11 +15,11 @@ using Net = testing::CheckedNet;
 
 struct Check {
   std::int64_t batch = 3;
-  int samples = 20;  ///< elements of each parameter
+  int samples = 20;  ///< number of compared elements of each parameter
   PlanOptions plan{};
   int threads = 1;
   std::string cancelled{};
-  bool control = false;  ///< the check must see an error of a thousandth
+  bool control = false;  ///< true: a control, in which the check must find an error of a thousandth
   std::string what{};
 };
 
@@ -58,7 +58,7 @@ TEST(Gradient, PaddedBatchHasTheGradientOfTheValidSamples) {
 }
 
 TEST(Gradient, BottleneckWithMaxPoolAndDownsample) {
-  // A ResNet-50 block in small: stem with max pool, then bottlenecks with projection shortcuts.
+  // The model is a small version of ResNet-50: a stem with max pool, then bottlenecks with projection shortcuts.
   ModelBuilder b("tiny", {12, 12, 3});
   NodeId x = b.conv2d("conv1", b.input(), 6, {.kernel = 5, .stride = 2, .pad = 2});
   x = b.batch_norm("bn1", x, {.relu = true});
@@ -73,7 +73,7 @@ TEST(Gradient, BottleneckWithMaxPoolAndDownsample) {
 }
 
 TEST(Gradient, GroupedAndDilatedConvolutions) {
-  // A ResNeXt's block in small, and one whose kernel reads every second pixel.
+  // A small ResNeXt block, and a block whose kernel reads every second pixel.
   ModelBuilder b("tiny_next", {9, 9, 3});
   NodeId x = b.batch_norm("bn1", b.conv2d("conv1", b.input(), 6, {.pad = 1}), {.relu = true});
   NodeId y = b.batch_norm("b1", b.conv2d("c1", x, 8, {.kernel = 1}), {.relu = true});
@@ -96,7 +96,7 @@ TEST(Gradient, IdentityShortcutOfAMaxPool) {
 }
 
 TEST(Gradient, AveragePoolOfAShortcut) {
-  // ResNet-D: the shortcut takes means of 2 x 2 pixels before its convolution; here the branch pools over its edge.
+  // ResNet-D: the shortcut averages 2 x 2 pixels before its convolution; here the windows extend over the edge.
   for (const ops::AverageOver over : {ops::AverageOver::window, ops::AverageOver::inside}) {
     ModelBuilder b("tiny_d", {8, 8, 3});
     NodeId x = b.conv2d("conv1", b.input(), 4, {.pad = 1});
@@ -121,7 +121,8 @@ TEST(Gradient, ConvolutionsAndPoolsOfASeries) {
 }
 
 TEST(Gradient, TransposedConvolutionBesideOtherReaders) {
-  // Down and up again, as in a U-Net; what the transposed convolutions read has other readers before and behind them.
+  // Goes down and up again, as a U-Net. The inputs of the transposed convolutions have other readers before and after
+  // them.
   for (const bool bias : {true, false}) {
     ModelBuilder b("u", {6, 5, 3});
     const NodeId fine = b.activation("a1", b.conv2d("c1", b.input(), 4, {.pad = 1}), ops::Activation::silu);
@@ -163,11 +164,11 @@ TEST(Gradient, ANumberForEachAxis) {
     const NodeId fine = b.activation(
         "a1", b.conv3d("c1", b.input(), 4, {.kernel = {1, 3, 2}, .stride = {1, 2, 1}, .pad = {0, 1, 0}, .bias = true}),
         ops::Activation::silu);
-    const NodeId max = b.max_pool3d("max", fine, {1, 2, 3}, {1, 2, 1}, {0, 1, 1});  // leaves planes alone
+    const NodeId max = b.max_pool3d("max", fine, {1, 2, 3}, {1, 2, 1}, {0, 1, 1});  // windows of one plane
     const NodeId mean = b.average_pool3d("mean", fine, {3, 2, 3}, {1, 2, 1}, 1, over);
     NodeId x = b.conv3d("c2", b.add("sum", max, mean), 6,
                         {.kernel = {2, 1, 3}, .pad = {1, 0, 2}, .groups = 2, .dilation = {2, 1, 2}});
-    x = b.max_pool3d("deep", x, {2, 1, 1}, {2, 1, 1}, 0);  // leaves rows and columns alone
+    x = b.max_pool3d("deep", x, {2, 1, 1}, {2, 1, 1}, 0);  // windows of one row and one column
     x = b.conv_transpose3d(
         "up", x, 4,
         {.kernel = {3, 2, 1}, .stride = {2, 2, 1}, .pad = {1, 0, 0}, .output_pad = {0, 1, 0}, .bias = true});
@@ -177,7 +178,8 @@ TEST(Gradient, ANumberForEachAxis) {
 }
 
 TEST(Gradient, ATransposedConvolutionOfImagesWithThreeChannels) {
-  // Stored as four. At first of the input, which wants no gradient, then behind a norm, which does.
+  // Three channels are stored as four. The layer first reads the input, which needs no gradient, then the output of a
+  // norm, which does.
   for (const bool normed : {false, true}) {
     ModelBuilder b("rgb", {3, 4, 3});
     const NodeId in = normed ? b.batch_norm("bn", b.input()) : b.input();
@@ -197,7 +199,7 @@ TEST(Gradient, ATransposedConvolutionOfImagesWithThreeChannels) {
 }
 
 TEST(Gradient, BatchNormOfTheInput) {
-  // The input wants no gradient; its fourth, stored channel is none of the model's.
+  // The input needs no gradient. Its fourth, stored channel does not belong to the model.
   for (const bool relu : {false, true}) {
     ModelBuilder b("normed", {6, 5, 3});
     NodeId x = b.batch_norm("bn0", b.input(), {.relu = relu});
@@ -273,7 +275,7 @@ TEST(Gradient, LayerNormOfPixelsAndOfFeatures) {
 }
 
 TEST(Gradient, TransformerWithTiedWeightsAndDropout) {
-  for (const double dropout : {0.2, 0.0}) {  // without dropout the residual is added behind the product, in one pass
+  for (const double dropout : {0.2, 0.0}) {  // without dropout one pass adds the residual after the product
     const TransformerOptions options{
         .vocabulary = 7, .length = 5, .width = 6, .heads = 2, .layers = 2, .dropout = dropout, .causal = true};
     const Model model = transformer(options);
@@ -305,7 +307,7 @@ TEST(Gradient, LinearLayersWithAnEpilogue) {
   EXPECT_THROW(b.linear("l0", b.input(), 5, {.residual = b.input()}), ShapeError);
 }
 
-/// Two linear layers with an activation between them, in the first or as a layer of its own.
+/// Returns two linear layers with an activation between them, fused into the first layer or as its own layer.
 Model two_linear_layers(ops::Activation kind, bool within) {
   ModelBuilder b("two", {37});
   NodeId x = b.linear("l0", b.input(), 70, {.activation = within ? kind : ops::Activation::identity});
@@ -316,7 +318,7 @@ Model two_linear_layers(ops::Activation kind, bool within) {
   return b.build();
 }
 
-/// All products with the reference, so that they differ in nothing but what follows them.
+/// Returns options in which the reference computes all products, so that only the calls after them differ.
 PlanOptions with_reference(const Model& model, Mode mode, std::int64_t batch) {
   CpuContext context;
   PlanOptions options;
@@ -327,7 +329,7 @@ PlanOptions with_reference(const Model& model, Mode mode, std::int64_t batch) {
   return options;
 }
 
-/// In f64 there are only our own loops, which fuse every activation.
+/// Returns a Net in f64, in which lockstep's own loops fuse every activation.
 Net net_in_f64(const Model& model, Mode mode) {
   return {model, mode, 4, DType::f64, 1};
 }
@@ -389,7 +391,7 @@ TEST(Gradient, AttentionThatSeesEverythingOnSequencesOfNumbers) {
 }
 
 TEST(Gradient, ResidualBranchesShareTheirGradientAndNobodySpoilsIt) {
-  // Behind each add stand layers that write their gradient over the one they were given, and a second reader.
+  // After each add there are layers whose gradient overwrites the one they were given, and a second reader.
   ModelBuilder b("branches", {6});
   const NodeId x = b.linear("l0", b.input(), 5);
   const NodeId twice = b.add("twice", x, x);

@@ -1,5 +1,5 @@
-// What layers say of their memory and gradients (layer.hpp) is checked by the tests of layers; here are layers that say
-// what is not so, which those checks must see.
+// The tests of layers check what layers state about their memory and gradients (layer.hpp). The layers here make false
+// statements, which those checks must find.
 
 #include <lockstep/kernels/activation.hpp>
 #include <lockstep/nn/layers/model_builder.hpp>
@@ -11,15 +11,15 @@
 namespace lockstep::nn {
 namespace {
 
-/// What a layer says wrongly, if anything.
+/// The false statement of a layer, if any.
 enum class Lie : unsigned char {
   none,
-  output_not_read,     ///< backward reads the output, and says that it does not
-  gradient_read_last,  ///< the gradient of the input takes the memory of one that a later call reads
-  two_gradients        ///< backward reads one gradient of the output, and says that it takes two
+  output_not_read,     ///< backward reads the output, but the layer denies it
+  gradient_read_last,  ///< the gradient of the input overwrites memory that a later call reads
+  two_gradients        ///< backward reads one gradient of the output, but the layer claims to take two
 };
 
-/// y = tanh(x), with a gradient of twice as much: added up out of two calls.
+/// y = tanh(x), with twice the gradient, which two calls add up.
 class TwiceTanh final : public Layer {
  public:
   TwiceTanh(std::string name, Lie lie) : Layer(std::move(name)), lie_(lie) {}
@@ -56,7 +56,7 @@ class TwiceTanh final : public Layer {
   Lie lie_;
 };
 
-/// Behind the layer a dropout, which writes over an output that nobody reads again.
+/// Returns a model with the layer and then a dropout, which overwrites an output that no later call reads.
 Model model_of(Lie lie) {
   ModelBuilder b("claims", {6});
   const NodeId y = b.add(std::make_shared<TwiceTanh>("liar", lie), {b.linear("l0", b.input(), 5)});

@@ -1,4 +1,5 @@
-// Models and states in files without a Trainer: what is written is read, what does not fit changes nothing.
+// Tests models and states in files without a Trainer: reading gives the written numbers, and a file that does not fit
+// changes nothing.
 
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/model/model_file.hpp>
@@ -30,7 +31,7 @@ Model small(std::int64_t classes = kClasses, std::int64_t width = 5) {
   return b.build();
 }
 
-/// A set of parameters with numbers of a seed, statistics included.
+/// A set of parameters and statistics filled with numbers of a seed.
 struct Filled {
   Filled(const Model& model, std::uint64_t seed, DType dtype = DType::f32) : set(context, model, dtype) {
     set.initialise(context, seed);
@@ -152,7 +153,7 @@ TEST_F(ModelFile, PyTorchsCountsOfBatchesArePassedOver) {
   EXPECT_EQ(into.numbers(), from.numbers());
 }
 
-/// Prefixes of DistributedDataParallel, AveragedModel (with its counter), torch.compile and Lightning.
+/// Takes off the prefixes of DistributedDataParallel, AveragedModel (with its counter), torch.compile and Lightning.
 TEST_F(ModelFile, PrefixesOfOtherProgramsAreTakenOff) {
   Filled from(small(), 1);
   save_model(path("m"), from.context, from.set);
@@ -173,7 +174,7 @@ TEST_F(ModelFile, PrefixesOfOtherProgramsAreTakenOff) {
       EXPECT_EQ(pretrained.numbers(), from.numbers()) << prefix << name;
     }
   }
-  // The control: a word that nobody writes; the nearest tensor is named.
+  // The control: an unknown prefix is refused. The error names the nearest tensor.
   Editable file(path("m"));
   for (Editable::Part& part : file.parts) {
     part.name = "net." + part.name;
@@ -201,14 +202,14 @@ TEST_F(ModelFile, FilesOfTorchAreLoadedLikeOurs) {
   load_model(path("m.pth"), into.context, into.set);
   EXPECT_EQ(into.numbers(), from.numbers());
   EXPECT_TRUE(read_metadata(path("m.pth")).empty());
-  // Another number of classes: the head stays, and is named.
+  // With another number of classes the head is not loaded, and is named.
   Filled other(small(), 3);
   const auto bias = read(other, "fc.bias", {kClasses});
   EXPECT_EQ(load_pretrained(path("m.pth"), other.context, small(), other.set),
             (std::vector<std::string>{"fc.weight", "fc.bias"}));
   EXPECT_EQ(read(other, "fc.bias", {kClasses}), bias);
   EXPECT_EQ(read(other, "conv.weight", {5, 3, 3, 3}), read(from, "conv.weight", {5, 3, 3, 3}));
-  // What does not fit changes nothing.
+  // A file that does not fit changes nothing.
   const auto before = other.numbers();
   expect_holds(error_of<DataError>([&] { load_model(path("m.pth"), other.context, other.set); }),
                "'fc.weight' has shape (7, 5), expected (3, 5)");
@@ -221,12 +222,12 @@ TEST_F(ModelFile, FilesOfTorchAreLoadedLikeOurs) {
   EXPECT_EQ(other.numbers(), before);
 }
 
-/// A GPT-2 so small that its matrices can be looked at; its attn.c_proj is square.
+/// Returns a GPT-2 with small matrices; its attn.c_proj is square.
 Model gpt2() {
   return transformer({.vocabulary = 11, .length = 4, .width = 6, .heads = 2, .layers = 2});
 }
 
-/// Turns a matrix of a file round.
+/// Transposes a matrix of a file.
 void turn(Editable::Part& part) {
   const auto rows = static_cast<std::size_t>(part.shape.at(0));
   const auto columns = static_cast<std::size_t>(part.shape.at(1));
@@ -246,8 +247,8 @@ bool is_conv1d(const std::string& name) {
 TEST_F(ModelFile, Gpt2AsOthersStoreIt) {
   Filled from(gpt2(), 1);
   save_model(path("ours"), from.context, from.set);
-  for (const bool turned : {false, true}) {      // nanoGPT, Hugging Face
-    for (const bool prefixed : {false, true}) {  // the model with its head, the model alone
+  for (const bool turned : {false, true}) {      // false: as nanoGPT stores it; true: as Hugging Face does
+    for (const bool prefixed : {false, true}) {  // true: the model with its head; false: the model alone
       Editable file(path("ours"));
       for (Editable::Part& part : file.parts) {
         if (turned && is_conv1d(part.name)) {
@@ -270,7 +271,7 @@ TEST_F(ModelFile, Gpt2AsOthersStoreIt) {
         load_model(path(name), into.context, into.set);
         EXPECT_EQ(into.numbers(), from.numbers()) << name << turned << prefixed;
       }
-      // An output of its own, which the model has not.
+      // The file has a separate output matrix, which the model lacks.
       file.part("lm_head.weight").bytes[2] ^= std::byte{1};
       file.write(path("theirs"));
       Filled into(gpt2(), 2);
@@ -279,7 +280,7 @@ TEST_F(ModelFile, Gpt2AsOthersStoreIt) {
   }
 }
 
-// A square matrix has the right shape whichever way round it is: only c_attn tells.
+// A square matrix has the right shape in both orientations: only c_attn shows the orientation.
 TEST_F(ModelFile, ASquareMatrixOfGpt2IsNotLoadedTheWrongWayRound) {
   Filled from(gpt2(), 1);
   save_model(path("ours"), from.context, from.set);
@@ -373,11 +374,11 @@ TEST_F(ModelFile, OfAnotherNumberOfClassesTheHeadIsLeft) {
   EXPECT_EQ(read(into, "fc.bias", {kClasses}), bias);
   EXPECT_EQ(read(into, "conv.weight", {5, 3, 3, 3}), read(from, "conv.weight", {5, 3, 3, 3}));
   EXPECT_EQ(to_doubles(into.set.buffer_arena()), to_doubles(from.set.buffer_arena()));
-  // The same number of classes: all is taken.
+  // With the same number of classes everything is loaded.
   Filled same(small(7), 3);
   EXPECT_TRUE(load_pretrained(path("m"), same.context, small(7), same.set).empty());
   EXPECT_EQ(same.numbers(), from.numbers());
-  // Another width differs in more than the classes, and load_model() takes whole models only.
+  // Another width changes more than the classes, and load_model() takes whole models only.
   Filled wide(small(kClasses, 6), 2);
   auto before = wide.numbers();
   expect_holds(error_of<DataError>(
@@ -387,7 +388,7 @@ TEST_F(ModelFile, OfAnotherNumberOfClassesTheHeadIsLeft) {
   before = into.numbers();
   expect_holds(error_of<DataError>([&] { load_model(path("m"), into.context, into.set); }),
                "'fc.weight' has shape (7, 5), expected (3, 5)");
-  // A weight and a bias of different numbers of classes are no head.
+  // A weight and a bias with different numbers of classes are no head.
   Editable file(path("m"));
   file.remove("fc.bias");
   file.add("fc.bias", DType::f32, {4});
@@ -488,7 +489,7 @@ TEST_F(ModelFile, AStepGoesOnFromItsState) {
       Images(i).train(part);
     }
     EXPECT_EQ(part.lasting(), whole.lasting()) << name_of(kind);
-    // The model alone, from the folder.
+    // Loads the model alone, from the folder of the state.
     Filled model(small(), 9);
     load_model(path("state"), model.context, model.set);
   }
@@ -513,7 +514,7 @@ TEST_F(ModelFile, RanksGoOnFromTheirOwnStatistics) {
     EXPECT_EQ(part.lasting(), whole.lasting());
     expect_holds(error_of<UsageError>([&] { save_state(path("alone"), part); }), "1 rank, expected 2");
   });
-  // On one rank the averages stand in for both.
+  // One rank takes the averages in place of both ranks' statistics.
   Step one(small(), options_of(OptimizerKind::adam));
   EXPECT_EQ(load_state(path("state"), one).ranks, 2);
   const ParameterSet& set = one.parameters();
@@ -554,7 +555,7 @@ TEST_F(ModelFile, AStateThatDoesNotFitChangesNothing) {
     Editable file(path("state/optimizer.safetensors"));
     item.change(file);
     file.write(path("state/optimizer.safetensors"));
-    std::filesystem::remove(path("state/checksums.json"));  // the checksums would be the first to tell
+    std::filesystem::remove(path("state/checksums.json"));  // otherwise the checksums would give the first error
     Step into(small(), options_of(OptimizerKind::adam));
     const auto before = into.lasting();
     testing::expect_error<DataError>([&] { static_cast<void>(load_state(path("state"), into)); }, item.words);

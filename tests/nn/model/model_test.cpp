@@ -25,7 +25,7 @@ namespace {
 
 using testing::error_of, testing::expect_holds;
 
-// torchvision's published totals and number of parameter tensors.
+// The expected numbers are torchvision's published totals and numbers of parameter tensors.
 TEST(Model, ResNetsHaveTorchvisionsCounts) {
   struct Known {
     const char* name;
@@ -76,7 +76,7 @@ TEST(Model, GroupsOfAConvolution) {
   expect_holds(refused({8, 8, 6}, 4, {.dilation = 5}), "does not fit");
 }
 
-// He et al. 2015, table 6, to the precision given there; exact numbers by the formula for option A.
+// The numbers of He et al. 2015, table 6, to the precision given there; the exact numbers by the formula for option A.
 TEST(Model, CifarResNetsHaveTheirCounts) {
   for (const int depth : {20, 32, 44, 56, 110}) {
     const std::int64_t n = (depth - 2) / 6;
@@ -172,7 +172,7 @@ TEST(Model, LayersThatWouldReadAPaddedChannelAreRefused) {
   ModelBuilder b("padded", {4, 4, 3});
   EXPECT_THROW(b.layer_norm("norm", b.input()), ShapeError);
   EXPECT_THROW(b.activation("sigmoid", b.input(), ops::Activation::sigmoid), ShapeError);
-  const NodeId x = b.activation("tanh", b.input(), ops::Activation::tanh);  // zero stays zero
+  const NodeId x = b.activation("tanh", b.input(), ops::Activation::tanh);  // tanh keeps a padding channel of zeros
   b.conv2d("c1", x, 5);
   EXPECT_EQ(b.build().parameter_count(), 5 * 3 * 9);
 }
@@ -207,7 +207,7 @@ TEST(ParameterSet, ArenasMayBeTheHostsMemory) {
     EXPECT_EQ(bytes.weights > 0, dtype == DType::bf16);
     EXPECT_GT(bytes.buffers, 0U);
     const std::size_t all = bytes.values + bytes.gradients + bytes.weights + bytes.buffers + bytes.evaluation_buffers;
-    const Buffer block(all + kAlignment, context);  // with a canary behind it
+    const Buffer block(all + kAlignment, context);  // a canary follows the memory
     std::memset(block.data(), 0x5A, block.bytes());
     std::size_t at = 0;
     const auto take = [&](std::size_t size) {
@@ -235,7 +235,7 @@ TEST(ParameterSet, ArenasMayBeTheHostsMemory) {
         ASSERT_EQ(a.bytes(), b.bytes());
         EXPECT_EQ(std::memcmp(a.data, b.data, a.bytes()), 0);
       };
-      for (int round = 0; round < 2; ++round) {  // new, then initialised
+      for (int round = 0; round < 2; ++round) {  // first round: new memory; second round: initialised
         expect_same(theirs.values(), own.values());
         expect_same(theirs.gradients(), own.gradients());
         expect_same(theirs.weights(), own.weights());
@@ -306,7 +306,7 @@ TEST(Plan, TheWorkspaceMayBeTheHostsMemory) {
   TensorView elsewhere = view(0, bytes);
   elsewhere.device = Device::cuda(1);
   EXPECT_EQ(error_of<DeviceError>(bind(elsewhere)), "plan: workspace is on cuda:1, expected cpu");
-  plan.run(context);  // a refused call has changed nothing
+  plan.run(context);  // a refused call changes nothing
 }
 
 TEST(ParameterSet, ReadAndWriteByName) {
@@ -318,7 +318,7 @@ TEST(ParameterSet, ReadAndWriteByName) {
   const Shape dims{2, 3, 3, 3};
   const Tensor written = Tensor::arange(context, 1, 55, 1, DType::f64);
   set.write(context, "conv.weight", written.view().reshape(dims));
-  // Read back in another type and order; the stored tensor has other axes and a padding channel, which stays zero.
+  // Reads in another type and order. The stored tensor has other axes and a padding channel, which stays zero.
   const Tensor read = Tensor::zeros(context, Shape{3, 3, 3, 2}, DType::i32);
   set.read(context, "conv.weight", read.view().permute({3, 2, 1, 0}));
   EXPECT_EQ(read.view().as<std::int32_t>()[0], 1);
@@ -333,7 +333,7 @@ TEST(ParameterSet, ReadAndWriteByName) {
     sum += stored[i];
   }
   EXPECT_EQ(sum, 54 * 55 / 2);
-  // Only that one.
+  // write() has changed only that parameter.
   std::vector<float> bias(2, 7.0F);
   set.read(context, "conv.bias", TensorView(std::span(bias), Shape{2}));
   EXPECT_EQ(bias, (std::vector<float>{0, 0}));
@@ -383,7 +383,7 @@ TEST(ParameterSet, BesidePlansIn16BitsTheMasterIsF32AndWeightsAreItsRoundedCopy)
     set.initialise(context, 3);
     testing::expect_same_bits(set.values(), plain.values());
     expect_rounded();
-    std::vector<float> scale(16, 1.0F + 1.0F / 1024);  // bf16 has it not, f16 does
+    std::vector<float> scale(16, 1.0F + 1.0F / 1024);  // f16 holds this number, bf16 does not
     set.write(context, "bn1.weight", TensorView(std::span(scale), Shape{16}));
     expect_rounded();
     const int bn1 = set.find("bn1.weight");
@@ -476,7 +476,7 @@ class Counting final : public Layer {
   int& asked_;
 };
 
-// 2,500 layers took eight minutes when a plan listed all parameters for each of them.
+// A plan of 2,500 layers would take eight minutes if it listed all parameters for each layer.
 TEST(Plan, ManyLayersAreListedAFewTimesNotOnceForEach) {
   const auto asked = [](int layers) {
     int count = 0;

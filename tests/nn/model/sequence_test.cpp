@@ -1,4 +1,4 @@
-// Layers on sequences against their definitions, and small runs that must learn.
+// Layers on sequences compared with their definitions, and small runs that must learn.
 #include <array>
 
 #include <lockstep/nn/layers/model_builder.hpp>
@@ -13,7 +13,7 @@ namespace {
 
 using Net = testing::CheckedNet;
 
-/// softmax(q k^T / sqrt(D)) v, one query at a time. qkv: (B, T, 3 C), the result: (B, T, C).
+/// Computes softmax(q k^T / sqrt(D)) v, one query at a time. qkv has shape (B, T, 3 C), the result (B, T, C).
 std::vector<double> attention_by_definition(const std::vector<double>& qkv, std::size_t batch, std::size_t length,
                                             std::size_t width, std::size_t heads, bool causal) {
   const std::size_t head = width / heads;
@@ -71,7 +71,7 @@ TEST(Attention, MatchesItsDefinition) {
   }
 }
 
-// cuBLASLt refuses other operands: 15 elements of 2 bytes are no multiple of 16.
+// Operands must be aligned, or cuBLASLt refuses them: here 15 elements of 2 bytes are no multiple of 16 bytes.
 TEST(Attention, QueriesKeysAndValuesOf16BitTensorsAreAligned) {
   ModelBuilder b("attention", {3, 3 * 5});
   b.attention("attn", b.input(), {.heads = 1});
@@ -121,7 +121,7 @@ TEST(Tokens, OfPaddedSamplesAreNotCounted) {
   Net net(transformer({.vocabulary = 5, .length = 4, .width = 4, .heads = 1, .layers = 1}), Mode::evaluate, 2,
           DType::f32);
   auto tokens = net.state().view(StateField::tokens).span<std::int32_t>();
-  tokens[6] = -1;  // the second sample's
+  tokens[6] = -1;  // a token of the second sample
   net.scalars().valid = 1;
   EXPECT_TRUE(std::isfinite(net.run()));
   EXPECT_EQ(net.state().metrics(net.context()).bad_labels, 0);
@@ -173,8 +173,8 @@ TEST(Dropout, IsNotThereInInference) {
   EXPECT_THROW(b.dropout("drop", b.input(), 1), UsageError);
 }
 
-/// Trains with Adam on two threads, on the tensors of `batch`, which `draw(step)` fills; the mean loss of the last
-/// `window` steps.
+/// Trains with Adam on two threads, on the tensors of `batch`, which `draw(step)` fills. Returns the mean loss of the
+/// last `window` steps.
 template <class Draw>
 double train(const Model& model, const Batch& batch, const PlanOptions& plan, int steps, int window, Draw draw) {
   CpuContext context({.threads = 2});
@@ -195,8 +195,9 @@ double train(const Model& model, const Batch& batch, const PlanOptions& plan, in
   return sum / window;
 }
 
-// Eight tokens at random and then the same eight again: nothing but attention to what came eight positions before tells
-// the second half. Each position predicts the next token. The first seven predictions cannot be better than log(8).
+// A sequence has eight random tokens and then the same eight again. Only attention to the token eight positions before
+// predicts the second half. Each position predicts the next token. The first seven predictions cannot be better than
+// log(8).
 TEST(Transformer, LearnsToRepeatASequence) {
   constexpr std::size_t kHalf = 8;
   constexpr std::size_t kVocabulary = 8;
@@ -226,7 +227,8 @@ TEST(Transformer, LearnsToRepeatASequence) {
   EXPECT_TRUE(loss >= best - 0.1) << loss << " is better than can be: the mask leaks";
 }
 
-// y = (sin(3 a) b, a^2 - b) of two numbers, by an MLP: mean squared error 1e-3, a three-hundredth of the variance.
+// An MLP learns y = (sin(3 a) b, a^2 - b) of two numbers, to a mean squared error of 1e-3: a three-hundredth of the
+// variance.
 TEST(Regression, AnMlpLearnsASmoothFunction) {
   ModelBuilder b("mlp", {2});
   NodeId x = b.activation("a1", b.linear("l1", b.input(), 32), ops::Activation::tanh);

@@ -1,4 +1,4 @@
-// The network of airbench94 against plain loops in f64, its parameters, and what it begins with.
+// Tests the network of airbench94 compared with plain loops in f64, its parameters, and their first values.
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/models/airbench.hpp>
 
@@ -15,7 +15,7 @@ namespace {
 
 using testing::error_of, testing::expect_holds;
 
-/// Images as (N, C, H, W).
+/// Images of shape (N, C, H, W).
 struct Planes {
   std::int64_t n = 0, c = 0, h = 0, w = 0;
   std::vector<double> values;
@@ -65,7 +65,7 @@ Planes pool(const Planes& in, std::int64_t side) {
   return out;
 }
 
-/// f(channel, value) of every value.
+/// Replaces every value by f(channel, value).
 template <class F>
 void each(Planes& planes, F f) {
   for (std::size_t i = 0; i < planes.values.size(); ++i) {
@@ -80,7 +80,7 @@ double gelu(double x) {
 
 using Values = std::map<std::string, std::vector<double>>;
 
-/// Sets all parameters and running statistics to numbers of their own, and returns them by name.
+/// Sets all parameters and running statistics to different numbers, and returns them by name.
 Values randomise(testing::Net& net) {
   Values all;
   Random random(11, RandomUse::test);
@@ -190,7 +190,7 @@ TEST(Airbench, RefusesWhatThePoolsLeaveNothingOf) {
                "model airbench94 takes no hidden sizes");
 }
 
-/// A parameter of a new set of a model.
+/// Returns the first values of a parameter of a model.
 std::vector<double> begun(const Model& model, const std::string& name, std::uint64_t seed = 1) {
   CpuContext context;
   ParameterSet set(context, model, DType::f64);
@@ -224,7 +224,7 @@ TEST(ConvInit, TheFirstFiltersAreTheIdentityTheOthersUniform) {
         for (std::int64_t at = 0; at < positions; ++at) {
           const double value = weight[static_cast<std::size_t>((k * c.in + channel) * positions + at)];
           if (k < c.in) {
-            // In an odd kernel the middle is the same from both ends; of two it is the second.
+            // The middle of an odd kernel is unique; of a kernel of two taps it is the second tap.
             const bool middle = at == (c.side % 2 == 1 ? positions / 2 : positions - 1);
             EXPECT_EQ(value, channel == k && middle ? 1 : 0) << c.axes << ' ' << k << ' ' << channel << ' ' << at;
           } else {

@@ -1,5 +1,5 @@
-// ResNet-18, ResNet-50, ResNeXt-50 and Wide-ResNet-50 against torchvision, for weights from a hash that both sides
-// compute (golden/torch_logits.py).
+// Tests ResNet-18, ResNet-50, ResNeXt-50 and Wide-ResNet-50 against torchvision, for weights from a hash that both
+// sides compute (golden/torch_logits.py).
 #include <algorithm>
 #include <array>
 
@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t kBatch = 2;
 
-/// n numbers in [-1, 1) from the name: torch_logits.py's uniform().
+/// Returns n numbers in [-1, 1) that follow from the name, as uniform() of torch_logits.py does.
 std::vector<double> uniform(const std::string& name, std::int64_t n) {
   std::uint32_t seed = 2166136261U;
   for (const char c : name) {
@@ -33,7 +33,7 @@ std::vector<double> uniform(const std::string& name, std::int64_t n) {
   return values;
 }
 
-/// The value of a tensor of the state dict: torch_logits.py's value().
+/// Returns the values of a tensor of the state dict, as value() of torch_logits.py does.
 std::vector<float> value(const std::string& name, const Shape& shape) {
   const std::vector<double> u = uniform(name, shape.numel());
   std::vector<float> v(u.size());
@@ -52,8 +52,8 @@ std::vector<float> value(const std::string& name, const Shape& shape) {
   return v;
 }
 
-/// testing::relative_error of every 25th logit of both samples against torchvision's. `permuted` exchanges the weights
-/// of two kernel columns of the stem: a wrong layout that only changes the order.
+/// Returns testing::relative_error of every 25th logit of both samples, compared with torchvision's. `permuted`
+/// exchanges the weights of two kernel columns of the stem: a wrong layout that only changes the order.
 double logits_error(const Model& model, std::span<const double> expected, bool permuted = false) {
   testing::Net net(model, Mode::infer, kBatch, DType::f32, 2);
   CpuContext& context = net.context();

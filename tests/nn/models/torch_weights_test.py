@@ -78,7 +78,7 @@ def main():
             net = random_net(name)
             state = net.state_dict()
             torch.save({"epoch": 90, "state_dict": {"module." + key: value for key, value in state.items()}}, folder / "a.pth")
-            net.to(memory_format=torch.channels_last)  # with strides in the file
+            net.to(memory_format=torch.channels_last)  # gives the file tensors with strides
             torch.save(net.state_dict(), folder / "b.pth")
             write(folder / "c", {key: value for key, value in state.items() if value.dtype == torch.float32})
             theirs = logits_of(net, x)
@@ -91,7 +91,7 @@ def main():
             back.load_state_dict(read(folder / "d"))  # strict: every name and shape is torchvision's
             value = distance(made, logits_of(back, x))
             say(name, "lockstep -> .safetensors -> torchvision", value, value <= MOST)
-            # The control: one weight of thousands changed.
+            # The control: one weight of thousands is changed.
             changed = dict(state)
             changed["layer1.0.conv1.weight"] = state["layer1.0.conv1.weight"].clone()
             changed["layer1.0.conv1.weight"][0, 0] += 1

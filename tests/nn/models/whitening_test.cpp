@@ -1,5 +1,5 @@
-// Whitening filters: what Jacobi's rotations find of matrices whose eigenvalues are known, and what the filters make of
-// the patches that they were computed from.
+// Tests whitening filters: Jacobi's rotations find the known eigenvalues of matrices, and the filters whiten the
+// patches that they were computed from.
 #include <lockstep/nn/models/whitening.hpp>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 
 using testing::error_of, testing::expect_holds;
 
-/// A v = l v, orthogonal rows of length 1, their largest element positive, descending values.
+/// Expects A v = l v, orthogonal rows of length 1 whose largest element is positive, and descending values.
 void expect_eigen_system(const std::vector<double>& matrix, std::size_t n, const EigenSystem& got, double scale) {
   ASSERT_EQ(got.values.size(), n);
   ASSERT_EQ(got.vectors.size(), n * n);
@@ -45,7 +45,7 @@ void expect_eigen_system(const std::vector<double>& matrix, std::size_t n, const
 }
 
 TEST(Eigen, OfMatricesWhoseValuesAreKnown) {
-  // The second difference: 2 - 2 cos(k pi / (n + 1)).
+  // The eigenvalues of the second difference are 2 - 2 cos(k pi / (n + 1)).
   for (const std::size_t n : {std::size_t{1}, std::size_t{2}, std::size_t{3}, std::size_t{12}, std::size_t{31}}) {
     std::vector<double> matrix(n * n);
     for (std::size_t i = 0; i < n; ++i) {
@@ -70,7 +70,7 @@ TEST(Eigen, OfRandomEqualTinyAndHugeValues) {
   Random random(3, RandomUse::test);
   for (const double scale : {1.0, 1e-150, 1e150}) {
     constexpr std::size_t kSize = 12;
-    // Rank 7: five values are 0.
+    // The matrix has rank 7, so five values are 0.
     std::vector<double> factors(kSize * 7);
     std::generate(factors.begin(), factors.end(), [&] { return random.normal(); });
     std::vector<double> matrix(kSize * kSize);
@@ -102,7 +102,7 @@ TEST(Eigen, RefusesWhatIsNoMatrix) {
                "an element is nan");
 }
 
-/// Images whose neighbouring pixels are alike, as photographs' are.
+/// Images whose neighbouring pixels are similar, as in photographs.
 class Pictures final : public ImageDataset {
  public:
   Pictures(std::int64_t count, std::int64_t height, std::int64_t width, bool grey = false)
@@ -125,7 +125,7 @@ class Pictures final : public ImageDataset {
 
 const ChannelStatistics kStatistics{.mean = {0.49F, 0.48F, 0.45F}, .std = {0.25F, 0.24F, 0.26F}};
 
-/// The mean of p p^T over the patches of the first images, by plain loops over normalised numbers.
+/// Returns the mean of p p^T over the patches of the first images, by plain loops over normalised numbers.
 std::vector<double> moments_of(const Pictures& set, std::int64_t count, std::int64_t side) {
   const auto places = static_cast<std::size_t>(3 * side * side);
   std::vector<double> moments(places * places);

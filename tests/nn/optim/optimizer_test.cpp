@@ -1,4 +1,4 @@
-// Optimizers over a ParameterSet: the states they keep, their numbers over several steps, clipping.
+// Tests optimizers over a ParameterSet: their states, their numbers over several steps, clipping.
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -17,7 +17,7 @@
 namespace lockstep::nn {
 namespace {
 
-/// Gradients f(parameter, element).
+/// Sets each gradient to f(parameter, element).
 template <class F>
 void set_gradients(const ParameterSet& set, F f) {
   for (std::size_t i = 0; i < set.parameters().size(); ++i) {
@@ -37,14 +37,14 @@ struct Small {
         optimizer(context, set, options) {
     set.initialise(context, 3);
   }
-  /// Gradients of step `number`, the same for every run: padding stays zero.
+  /// Fills in the gradients of step `number`, which are the same in every run. Padding stays zero.
   void fill_gradients(int number, double scale = 1) {
     set_gradients(set, [&](std::size_t i, std::size_t j) {
       return scale * std::sin(static_cast<double>(1 + 7 * i + 3 * j) * (number + 1));
     });
   }
   void step(double learning_rate) { optimizer.update(context, TensorView(std::span(&learning_rate, 1), Shape{})); }
-  /// An update with the gradients of step `number`, of which `bad` takes the place of one in f32.
+  /// Makes an update with the gradients of step `number`. `bad`, if given, replaces one of them in f32.
   void train(int number, double scale = 1, std::optional<float> bad = {}) {
     fill_gradients(number, scale);
     if (bad) {
@@ -90,7 +90,8 @@ TEST(Optimizer, NamesCanBeParsed) {
   EXPECT_THROW((void)parse_optimizer("Adam"), UsageError);
 }
 
-/// Five steps of Adam or AdamW, parameter by parameter, as the papers have them; the gradients times `factor`.
+/// Returns the parameters after five steps of Adam or AdamW, parameter by parameter as in the papers. The gradients of
+/// step 3 are multiplied by the factor.
 std::vector<double> adam_by_hand(const OptimizerOptions& o, double factor_of_step_3 = 1) {
   Small small(o);
   std::vector<double> p = testing::to_doubles(small.set.values());
@@ -139,8 +140,8 @@ TEST(Optimizer, FiveStepsOfAdamAreThoseOfThePapers) {
   }
 }
 
-/// M (rows, columns) becomes about U V^T: scaled to the Frobenius norm 1, five times M = 3.4445 M - 4.775 M M^T M +
-/// 2.0315 M M^T M M^T M. Plain loops, in double.
+/// Returns approximately U V^T of a matrix M (rows, columns): scales M to the Frobenius norm 1, then five times sets M
+/// = 3.4445 M - 4.775 M M^T M + 2.0315 M M^T M M^T M. Plain loops, in double.
 std::vector<double> orthogonalised(std::vector<double> x, std::size_t rows, std::size_t columns) {
   double squares = 0;
   for (const double value : x) {
@@ -150,7 +151,7 @@ std::vector<double> orthogonalised(std::vector<double> x, std::size_t rows, std:
     value /= std::max(std::sqrt(squares), 1e-7);
   }
   for (int iteration = 0; iteration < 5; ++iteration) {
-    const auto with_gram = [&](const std::vector<double>& m) {  // (x x^T) m
+    const auto with_gram = [&](const std::vector<double>& m) {  // returns (x x^T) m
       std::vector<double> result(m.size());
       for (std::size_t i = 0; i < rows; ++i) {
         for (std::size_t j = 0; j < rows; ++j) {
@@ -174,8 +175,8 @@ std::vector<double> orthogonalised(std::vector<double> x, std::size_t rows, std:
   return x;
 }
 
-/// A convolution (6, 3 x 3, 3), wide and stored with padding; a linear layer (40, 6), tall; a last one, which is
-/// adamw's as biases are.
+/// Returns a model of a convolution (6, 3 x 3, 3), wide and stored with padding, a linear layer (40, 6), tall, and a
+/// last layer, which adamw updates as it does biases.
 Model with_matrices() {
   ModelBuilder builder("matrices", {4, 4, 3});
   NodeId x = builder.conv2d("conv", builder.input(), 6, {.kernel = 3, .pad = 1, .bias = true});
@@ -247,7 +248,7 @@ TEST(Optimizer, FiveStepsOfMuonOrthogonaliseHiddenMatrices) {
   EXPECT_THROW(optimizer.update(context, learning_rate, 0, 64), ShapeError);
 }
 
-/// How far the first hidden matrix moves in two updates with gradients of this scale.
+/// Returns how far the first hidden matrix moves in two updates with gradients of this scale.
 double movement_of_muon(double scale, DType dtype) {
   CpuContext context;
   ParameterSet set(context, with_matrices(), dtype);
@@ -283,7 +284,7 @@ TEST(Optimizer, MuonMovesAsFarWhateverTheScaleOfTheGradients) {
   }
 }
 
-/// The names of the parameters of which an update with muon differs from one with adamw.
+/// Returns the names of the parameters whose update by muon differs from the update by adamw.
 std::vector<std::string> orthogonal_of(const Model& model) {
   CpuContext context;
   ParameterSet sets[] = {{context, model, DType::f64}, {context, model, DType::f64}};
@@ -324,7 +325,7 @@ TEST(Optimizer, MuonTakesHiddenMatricesAlone) {
   }
 }
 
-/// Singular values go through the polynomial one by one; the vectors stay. M = H D H' with reflections H, H'.
+/// The polynomial applies to each singular value; the vectors stay. M = H D H' with reflections H, H'.
 TEST(Optimizer, OrthogonalisedMatricesKeepTheirSingularVectors) {
   CpuContext context;
   struct Size {
@@ -365,7 +366,7 @@ TEST(Optimizer, OrthogonalisedMatricesKeepTheirSingularVectors) {
   for (const DType dtype : {DType::f64, DType::f32}) {
     for (const DType compute : {dtype, DType::bf16}) {
       if (dtype == DType::f64 && compute == DType::bf16) {
-        continue;  // 16-bit weights are beside f32
+        continue;  // 16-bit weights go with f32 parameters only
       }
       std::vector<Orthogonalizer::Matrix> matrices;
       std::vector<double> arena;
@@ -391,7 +392,7 @@ TEST(Optimizer, OrthogonalisedMatricesKeepTheirSingularVectors) {
         const std::vector<double> after = made_of(size, seed, singular);
         arena.insert(arena.end(), before.begin(), before.end());
         expected.insert(expected.end(), after.begin(), after.end());
-        arena.insert(arena.end(), {7, 7, 7});  // between two matrices, and not touched
+        arena.insert(arena.end(), {7, 7, 7});  // lies between two matrices and must not be touched
         expected.insert(expected.end(), {7, 7, 7});
         seed += 1;
       }
@@ -492,7 +493,7 @@ TEST(Optimizer, ClipsGradientsByValue) {
   }
 }
 
-/// Steps with one bad gradient in the third are those without the third.
+/// Expects that steps of which the third has one bad gradient equal the steps without the third.
 void expect_left_out(float bad, double clip_norm) {
   for (const OptimizerKind kind : testing::optimizer_kinds()) {
     const OptimizerOptions options{.kind = kind, .clip_norm = clip_norm, .skip_non_finite = clip_norm == 0};
@@ -581,7 +582,7 @@ TEST(Optimizer, ALossScaleIsDividedOut) {
       }
       testing::expect_same_bits(scaled.set.values(), plain.set.values());
       EXPECT_EQ(scaled.set.loss_scale().span<float>()[0], 256) << "fixed";
-      plain.step(0.1);  // the control
+      plain.step(0.1);  // the control: without the factor the values differ
       EXPECT_FALSE(testing::has_same_bits(scaled.set.values(), plain.set.values()));
     }
   }
@@ -635,7 +636,7 @@ TEST(Optimizer, LarsTakesEveryParameterForATensorAndLeavesBiasesAlone) {
     }
   }
   EXPECT_EQ(weights, 2);
-  // Ranges are whole parameters.
+  // A range must consist of whole parameters.
   const double rate = 0.1;
   EXPECT_THROW(small.optimizer.update(small.context, TensorView(std::span(&rate, 1), Shape{}), 1, small.set.numel()),
                ShapeError);

@@ -1,5 +1,5 @@
-// The learning rate as a function of the step, groups of parameters, and the share of a moving average, against closed
-// formulas.
+// Tests the learning rate as a function of the step, groups of parameters, and the share of a moving average, against
+// closed formulas.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -90,18 +90,19 @@ TEST(MovingAverage, ShareOfEachUpdate) {
   EXPECT_EQ(plain.weight(1), 1) << "the first is a copy, as torch.optim.swa_utils.AveragedModel's";
   EXPECT_EQ(plain.weight(2), 1 - 0.99);
   const MovingAverageOptions sparse{.decay = 0.9, .every = 4, .copied_updates = 6};
-  // From update 0 on. As with torchvision's n_averaged = 0, the first averaging behind the copied ones is a copy, too.
+  // The average begins at update 0. As with torchvision's n_averaged = 0, the first averaging after the copies is a
+  // copy, too.
   const std::vector<double> expected{0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1 - 0.9};
   for (std::size_t update = 0; update < expected.size(); ++update) {
     EXPECT_EQ(sparse.weight(static_cast<std::int64_t>(update)), expected[update]) << update;
   }
-  // timm.utils.ModelEmaV3(use_warmup=True, decay=0.9): 1 - (1 + n)^(-2/3), at most the decay.
+  // The formula of timm.utils.ModelEmaV3(use_warmup=True, decay=0.9): 1 - (1 + n)^(-2/3), at most the decay.
   const MovingAverageOptions ramp{.decay = 0.9, .ramp = true};
   EXPECT_NEAR(ramp.weight(2), std::pow(2.0, -2.0 / 3), 1e-15);
   EXPECT_NEAR(ramp.weight(8), 0.25, 1e-15);
   EXPECT_NEAR(ramp.weight(31), std::pow(31.0, -2.0 / 3), 1e-15);
   EXPECT_EQ(ramp.weight(33), 1 - 0.9);
-  // timm's train.py calls update(model, step=UPDATE): get_decay() of that step.
+  // timm's train.py calls update(model, step=UPDATE), which takes get_decay() of that step.
   const auto decay_of_timm = [](std::int64_t step, std::int64_t update_after_step, double decay, bool use_warmup) {
     step = std::max<std::int64_t>(0, step - update_after_step - 1);
     if (step <= 0) {
@@ -118,7 +119,7 @@ TEST(MovingAverage, ShareOfEachUpdate) {
       }
     }
   }
-  // Of a run that has gone on with smaller batches, update 9 may be number 20 of the schedule.
+  // In a run that was continued with smaller batches, update 9 may be number 20 of the schedule.
   EXPECT_EQ(sparse.weight(9, 20), 1 - 0.9);
   EXPECT_EQ(sparse.weight(20, 9), 0) << "updates decide when";
   EXPECT_EQ(text_of(sparse), "0.9 every 4, copied for 6");
@@ -171,7 +172,7 @@ TEST(ParameterGroups, DecayByRoleAndRatesByName) {
   }
 }
 
-// p -= rate * factor * (g + decay * p), by hand for every parameter.
+// Computes p -= rate * factor * (g + decay * p) by hand for every parameter.
 TEST(ParameterGroups, AnUpdateFollowsThem) {
   CpuContext context;
   const Model model = cifar_resnet(8, 4, 8, 8);

@@ -1,4 +1,4 @@
-// Forward and backward apart, and two sets of kept activations: the bits of whole runs.
+// Forward and backward called separately, with two sets of kept activations, give the bits of whole runs.
 
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/runtime/base/error.hpp>
@@ -13,7 +13,7 @@ constexpr std::int64_t kBatch = 3;
 
 using testing::Net, testing::to_doubles;
 
-/// A second state, with input of another seed in the first net's, and its own memory for activations.
+/// Fixture with a second state and its own memory for activations. The first net's input then gets another seed.
 class Apart : public ::testing::TestWithParam<Recompute> {
  protected:
   Apart()
@@ -25,7 +25,7 @@ class Apart : public ::testing::TestWithParam<Recompute> {
     net_.fill_input(7);
   }
   static PlanOptions options() { return {.recompute = GetParam()}; }
-  /// What is in the first state comes into the other one.
+  /// Copies the first state to the other one.
   void copy_state() {
     for (const StateField field : {StateField::values, StateField::labels, StateField::sample_ids}) {
       testing::from_doubles(to_doubles(net_.state().view(field)), other_.view(field));
@@ -36,7 +36,7 @@ class Apart : public ::testing::TestWithParam<Recompute> {
     net_.state().set(net_.context(), net_.scalars());
     other_.set(net_.context(), net_.scalars());
   }
-  /// The gradients of a whole run on a state.
+  /// Returns the gradients of a whole run on a state.
   std::vector<double> whole(const StepState& state) {
     net_.plan().use(state);
     net_.plan().run(net_.context());
@@ -72,7 +72,7 @@ TEST_P(Apart, TwoSetsOfActivationsDoNotMeet) {
   plan.backward(net_.context());
   EXPECT_EQ(gradients(), second);
 
-  // The control: on one set the second forward overwrites what the first one kept.
+  // The control: with one set the second forward overwrites the activations that the first one kept.
   plan.keep_in(0);
   plan.use(net_.state());
   plan.forward(net_.context());

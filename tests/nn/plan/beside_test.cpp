@@ -1,4 +1,4 @@
-// Weight gradients on a stream of their own: PlanOptions::beside, TrainStepOptions::weights_beside.
+// Tests weight gradients on the side stream: PlanOptions::beside, TrainStepOptions::weights_beside.
 #include <cstring>
 
 #include <lockstep/nn/layers/model_builder.hpp>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::int64_t kBatch = 3;
 
-/// A block with a shortcut of its own, a bias, groups, a transposed convolution, a pooled stem.
+/// Returns a block with a convolution in its shortcut, a bias, groups, a transposed convolution, and a pooled stem.
 Model block() {
   ModelBuilder b("block", {12, 12, 3});
   NodeId x = b.conv2d("conv1", b.input(), 6, {.kernel = 5, .stride = 2, .pad = 2});
@@ -33,7 +33,8 @@ Model text() {
   return transformer({.vocabulary = 11, .length = 6, .width = 16, .heads = 2, .layers = 3, .dropout = 0.2});
 }
 
-/// y = x, with twice the gradient, which takes the place of what a gradient beside has read just before.
+/// y = x, with twice the gradient. The gradient overwrites memory that a gradient on the side stream has read just
+/// before.
 class Doubled final : public Layer {
  public:
   using Layer::Layer;
@@ -102,8 +103,8 @@ bool overlap(const Plan& plan, const std::vector<SlotId>& a, const std::vector<S
   });
 }
 
-/// The first call that may run at the same time as one beside it and touches memory that this one writes, or writes
-/// memory that this one reads, by addresses; or "".
+/// Returns the first clash, by addresses, or "": a call that may run at the same time as a call on the side stream and
+/// touches memory that this one writes, or writes memory that this one reads.
 std::string first_clash(const Plan& plan) {
   const std::vector<Call>& calls = plan.calls();
   for (const Join& join : plan.joins()) {
@@ -163,7 +164,7 @@ TEST(Beside, WhatIsOverwrittenIsWaitedFor) {
   EXPECT_EQ(found, 2);
 }
 
-/// The control: with the memory of the plan that runs on one stream, calls would clash.
+/// The control: with the memory plan for one stream, calls would clash.
 TEST(Beside, TensorsLiveLonger) {
   int clashes = 0;
   for (const Model& model : models()) {
@@ -180,7 +181,7 @@ TEST(Beside, TensorsLiveLonger) {
   EXPECT_GT(clashes, 20);
 }
 
-/// Its parameters after some steps of two micro-batches, and the loss.
+/// The model's parameters after some steps of two micro-batches, and the loss.
 struct Trained {
   std::vector<std::byte> values;
   double loss = 0;
@@ -197,7 +198,7 @@ Trained train(const Model& model, bool beside, bool worker, const PlanOptions& p
   options.buckets.bucket_bytes = 1000;
   const Model read = testing::on_values(model);
   TrainStep step(context, read, options);
-  AnyData data(read, 2 * kSteps * kBatch);  // steps are under way together
+  AnyData data(read, 2 * kSteps * kBatch);  // data for all steps, which are under way together
   for (std::int64_t i = 0; i < 2 * kSteps; ++i) {
     step.add(data.batch(i * kBatch, kBatch));
     if (i % 2 == 1) {
@@ -227,7 +228,7 @@ TEST(Beside, TheBitsAreThoseOfOneStream) {
   }
 }
 
-/// A step of two samples of so many features.
+/// Makes a step of two samples with `features` features.
 void update(TrainStep& step, std::int64_t features) {
   std::vector<float> values(static_cast<std::size_t>(2 * features), 0.5F);
   std::vector<std::int32_t> labels{0, 1};
@@ -286,7 +287,7 @@ TEST(Beside, ACooperativeLaunchIsRefused) {
 }
 
 TEST(Beside, AFailureBesideIsTheStepsFailure) {
-  /// Its weight gradient fails.
+  /// A layer whose weight gradient fails.
   class Failing final : public Layer {
    public:
     explicit Failing(bool* fails) : Layer("failing"), fails_(fails) {}
@@ -319,7 +320,7 @@ TEST(Beside, AFailureBesideIsTheStepsFailure) {
     CpuContext context({.threads = 1, .stream = &stream});
     TrainStep step(context, model, {.max_batch = 2, .microbatches = 1, .weights_beside = true});
     testing::expect_holds(testing::error_of<Error>([&] { update(step, 4); }), "no weights today");
-    if (!worker) {  // a worker has had its failure for good
+    if (!worker) {  // a worker that has failed stays failed
       fails = false;
       update(step, 4);
       Step expected(model, {.max_batch = 2, .microbatches = 1});

@@ -1,4 +1,4 @@
-// What a library computes beside our own kernel: right ones stay, wrong ones are refused by name.
+// Compares a library's result with lockstep's own kernel: right libraries stay, wrong ones are refused by name.
 #include <lockstep/nn/plan/choice_verifier.hpp>
 
 #include <array>
@@ -16,7 +16,7 @@
 namespace lockstep::nn {
 namespace {
 
-/// A plan that says that it is a library's and runs our own kernel, whose output it then spoils.
+/// A plan that claims to be a library's. It runs lockstep's own kernel and then spoils the output.
 class Spoiled final : public ops::ConvPlan {
  public:
   enum class Fault { none, one_element, behind_output, before_workspace, behind_workspace, reads_workspace };

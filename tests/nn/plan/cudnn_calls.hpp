@@ -16,13 +16,16 @@
 
 #include "tests/kernels/cudnn_h100.hpp"
 
-/// Planning and tuning of a model's convolutions by the real cuDNN, for an H100 that is described and not here. Nothing
-/// runs: engines that are compiled at run time end at the driver, after they were compiled, and count as refused.
+/// Planning and tuning of a model's convolutions by the real cuDNN, for an H100 that is described and not present.
+/// Nothing runs: engines that are compiled at run time fail at the driver after they are compiled, and count as
+/// refused.
 namespace lockstep::testing {
 
-/// Why that cannot be done here; empty when it can. stub: the toolkit's libcuda.so, where there is no driver.
+/// Returns the reason why cuDNN cannot plan here; empty when it can. stub: the toolkit's libcuda.so, which is used if
+/// there is no driver.
 inline std::string no_cudnn_here(const char* stub) {
-  // cuDNN looks for the driver by its name, which the stub has, too: what is loaded already is what it gets.
+  // cuDNN looks for the driver by its name, which the stub has, too. It takes a library of this name that is already
+  // loaded.
   if (dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL) == nullptr &&
       (*stub == 0 || dlopen(stub, RTLD_NOW | RTLD_GLOBAL) == nullptr)) {
     return "needs a CUDA driver, or the toolkit's stub of one";
@@ -32,7 +35,7 @@ inline std::string no_cudnn_here(const char* stub) {
 
 enum class Of : unsigned char { training, training_and_evaluation };
 
-/// The convolutions of ResNet-50's plans in bf16, one for each layer and pass, as they are on a GPU.
+/// Returns the convolutions of ResNet-50's plans in bf16, one for each layer and pass, as on a GPU.
 inline std::vector<ops::ConvCall> resnet50_calls(std::int64_t batch, Of of) {
   CpuContext context({.threads = 1});
   const std::vector<nn::LibraryPlan> plans =
@@ -54,7 +57,7 @@ inline std::vector<ops::ConvCall> resnet50_calls(std::int64_t batch, Of of) {
   return calls;
 }
 
-/// Each once, in the order of choose_libraries().
+/// Returns each different call once, in the order of choose_libraries().
 inline std::vector<ops::ConvCall> distinct(const std::vector<ops::ConvCall>& calls) {
   std::map<std::string, ops::ConvCall> by_text;
   for (const ops::ConvCall& call : calls) {
@@ -67,7 +70,7 @@ inline std::vector<ops::ConvCall> distinct(const std::vector<ops::ConvCall>& cal
   return all;
 }
 
-using Chosen = std::map<std::string, ops::cudnn::Algorithm>;  // by nn::describe()
+using Chosen = std::map<std::string, ops::cudnn::Algorithm>;  // algorithm of each call, by nn::describe()
 using Plans = std::vector<std::shared_ptr<const ops::cudnn::Execution>>;
 
 /// Plans every call with the algorithm chosen, as a trainer does; returns the plans that can be loaded here.
@@ -77,15 +80,15 @@ inline Plans plan_all(ops::cudnn::PlanCache& cache, const ops::cudnn::Target& ta
   for (const ops::ConvCall& call : calls) {
     try {
       plans.push_back(cache.plan(target, call.desc, call.pass, chosen.at(nn::describe(call))));
-    } catch (const Error&) {  // compiled, and not to be loaded here
+    } catch (const Error&) {  // the engine was compiled but cannot be loaded here
     }
   }
   return plans;
 }
 
-/// Does what choose_libraries() asks of cuDNN, and chooses the last candidate, which costs most: with
-/// Engines::all one that serves a norm wherever there is one. `targets`: one for each thread. `held`: gets the plans of
-/// the choices, which choose_libraries() holds until its end.
+/// Makes the calls of cuDNN that choose_libraries() makes, and chooses the last candidate, which costs most; with
+/// Engines::all, an engine that serves a norm if there is one. `targets`: one for each thread. `held`: receives the
+/// plans of the choices, which choose_libraries() holds until its end.
 inline Chosen tune(ops::cudnn::PlanCache& cache, const std::vector<ops::cudnn::Target>& targets,
                    const std::vector<ops::ConvCall>& calls, ops::Engines engines, Plans& held) {
   Chosen chosen;

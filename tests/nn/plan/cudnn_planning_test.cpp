@@ -1,4 +1,4 @@
-// How often cuDNN is asked when a ResNet-50 is planned and tuned, for a GPU that is described and not here.
+// Counts the calls of cuDNN when a ResNet-50 is planned and tuned, for a GPU that is described and not present.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -24,7 +24,7 @@ class CudnnPlanning : public ::testing::Test {
     }
     properties_ = std::make_unique<ops::cudnn::Descriptor>(ops::cudnn::describe_device(testing::kH100));
   }
-  /// One for each thread.
+  /// Returns one target for each thread.
   [[nodiscard]] std::vector<Target> targets(int count) const {
     return std::vector<Target>(static_cast<std::size_t>(count), Target{nullptr, properties_.get()});
   }
@@ -58,7 +58,7 @@ TEST_F(CudnnPlanning, AFirstRunAsksEachQuestionOnceAndALaterOneListsNothing) {
 
   const std::vector<ConvCall> training = testing::resnet50_calls(64, testing::Of::training);
   EXPECT_EQ(training.size(), 3U * 53 - 1) << "the images get no gradient";
-  // A later run prepares what it has in a file, and plans each layer. Evaluation comes on top: its forward passes are
+  // A later run prepares the choices in its file, and plans each layer. Evaluation adds calls: its forward passes are
   // bare.
   std::vector<PlanCache::Wanted> stored;
   for (const ConvCall& call : training) {
@@ -84,7 +84,7 @@ TEST_F(CudnnPlanning, ThreadsFindWhatOneFinds) {
     }
   }
   ASSERT_TRUE(beside_norm.desc.norm.wanted);
-  ConvCall circular = beside_norm;  // cuDNN does not compute this one
+  ConvCall circular = beside_norm;  // cuDNN does not compute circular padding
   circular.desc.norm = {};
   circular.desc.pad_mode = ops::PadMode::circular;
   const std::vector<PlanCache::Wanted> calls{{beside_norm.desc, beside_norm.pass}, {circular.desc, circular.pass}};
@@ -110,7 +110,7 @@ TEST_F(CudnnPlanning, ThreadsFindWhatOneFinds) {
   }
   EXPECT_GT(serving, 0);
   EXPECT_EQ(cache.plans_made(), static_cast<int>(all.size())) << "each was made by a thread";
-  // What nobody holds goes with the next calls; what somebody holds stays.
+  // The next calls drop plans that nobody holds; plans that somebody holds stay.
   const auto held = cache.plan(three.front(), beside_norm.desc, beside_norm.pass, all.front());
   cache.prepare(three, {}, Engines::all);
   EXPECT_EQ(cache.plan(three.front(), beside_norm.desc, beside_norm.pass, all.front()), held);

@@ -1,4 +1,5 @@
-// Frozen parameters: the others train as before, and of these nothing is computed, reduced, stored or changed.
+// Frozen parameters: the other parameters train as before. For frozen ones nothing is computed, reduced, stored or
+// changed.
 #include <set>
 
 #include <lockstep/nn/layers/model_builder.hpp>
@@ -20,7 +21,7 @@ using testing::to_doubles;
 
 using Names = std::vector<std::string>;
 
-/// A residual block of convolutions and norms, and two linear layers.
+/// Returns a residual block of convolutions and norms, and two linear layers.
 Model images() {
   ModelBuilder b("images", {6, 6, 3});
   const NodeId stem = b.conv2d("stem", b.input(), 8, {.kernel = 3, .pad = 1, .bias = true});
@@ -33,7 +34,7 @@ Model images() {
   return b.build();
 }
 
-/// One block of a transformer, with a tied head.
+/// Returns one block of a transformer, with a tied head.
 Model tokens() {
   ModelBuilder b = ModelBuilder::for_tokens("tokens", 4);
   NodeId x = b.embedding("embed", "positions", b.input(), 8, 8);
@@ -54,7 +55,8 @@ Model frozen(Model model, const Names& prefixes) {
   return model;
 }
 
-/// Gradients of parameters that train in `part` are bit for bit those in `whole`, and the plan names no others.
+/// Expects that the gradients of parameters that train in `part` have the bits of those in `whole`, and that the plan
+/// of `part` names no others.
 void expect_same_gradients(Net& whole, Net& part, const std::string& what) {
   ASSERT_LT(part.parameters().trainable().size(), part.parameters().parameters().size()) << what;
   for (const ParameterInfo& info : part.parameters().trainable()) {
@@ -270,7 +272,7 @@ TEST(Frozen, AStateIsSavedAndLoaded) {
       EXPECT_EQ(entry.name.find("stem."), std::string::npos) << entry.name;
     }
     EXPECT_NE(SafetensorsFile(folder / "state/model.safetensors").find("stem.weight"), nullptr);
-    // A model that trains these layers too has no states for them in there.
+    // For a model that also trains these layers, the file lacks their states.
     Step other(images(), options_of(kind, 0.1));
     expect_holds(error_of<DataError>([&] { static_cast<void>(load_state(folder / "state", other)); }),
                  "of another model or optimizer");

@@ -1,5 +1,5 @@
-// What a step would take on a GPU that is not here: against figures worked out by hand, and against a model of the same
-// step that was written apart from this code.
+// Tests the predicted time of a step on a GPU that is not present, compared with figures worked out by hand and with a
+// separate model of the same step.
 #include <algorithm>
 #include <tuple>
 
@@ -61,7 +61,7 @@ TEST(GpuPrediction, OfAConvolution) {
               1e-9);
 }
 
-/// In f32, where operations decide: 128 channels in and a stride, then a channel less.
+/// A convolution in f32, whose time depends on the operations: 128 input channels and a stride, then one channel less.
 TEST(GpuPrediction, OfASlowConvolution) {
   const auto check = [](std::int64_t channels, double forward, double data) {
     ModelBuilder builder("one convolution", {56, 56, 8});
@@ -110,8 +110,8 @@ TEST(GpuPrediction, AStepIsItsCallsAndTheUpdate) {
   }
 }
 
-/// A sum over the 53 convolutions of ResNet-50, apart from this code, with 331 MB an image in all and 370 launches,
-/// came to these images a second.
+/// The expected images per second come from a separate sum over the 53 convolutions of ResNet-50, with 331 MB an image
+/// in all and 370 launches.
 TEST(GpuPrediction, OfResNet50IsTheOneWorkedOutByHand) {
   const Plan plan = planned(resnet(50), 256, {.dtype = DType::bf16});
   for (const auto& [gpu, expected, low] : {std::tuple{"h200", 8697, 7604}, {"h100", 6629, 5787}}) {
@@ -122,8 +122,8 @@ TEST(GpuPrediction, OfResNet50IsTheOneWorkedOutByHand) {
   }
 }
 
-/// The same sum with the norms' sums in the convolutions wherever they are possible: 279.5 MB an image, and their
-/// engines at 0.65 of the rate.
+/// The same sum if convolutions compute the sums of norms wherever possible: 279.5 MB an image, and their engines at
+/// 0.65 of the rate.
 TEST(GpuPrediction, OfResNet50WithNormsInConvolutions) {
   const auto images = [](bool in_convolutions, double& low) {
     const Plan plan = planned(resnet(50), 256, {.dtype = DType::bf16, .norms_in_convolutions = in_convolutions});
@@ -140,7 +140,7 @@ TEST(GpuPrediction, OfResNet50WithNormsInConvolutions) {
   EXPECT_GT(low, low_apart);
 }
 
-/// What backward computes again costs what it cost before, in a line of its own.
+/// Calls that backward repeats cost as much as the first time, and have their own line.
 TEST(GpuPrediction, OfCallsThatAreMadeAgain) {
   const Plan plan = planned(resnet(50), 8, {.dtype = DType::bf16, .recompute = Recompute::blocks});
   const GpuPrediction prediction(plan, known_gpu("h200"));
@@ -161,7 +161,7 @@ TEST(GpuPrediction, OfCallsThatAreMadeAgain) {
   EXPECT_NE(prediction.text(plan).find("\nagain conv2d forward "), std::string::npos);
 }
 
-/// What is planned as one launch depends on the memory of the GPU's multiprocessors.
+/// The memory of the GPU's multiprocessors decides which passes are planned as one launch.
 TEST(GpuPrediction, PlansForTheGpuItDescribes) {
   const Model model = cifar_resnet(20, 10, 32, 32);
   const auto in_one_launch = [&](const char* gpu) {

@@ -1,4 +1,4 @@
-// Which library computes what: candidates, a clock that is made up, the file, two ranks.
+// Tests the choice of a library for each call: candidates, a made-up clock, the file, two ranks.
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/plan/library_choices.hpp>
 
@@ -32,7 +32,7 @@ struct Fixture {
   }
 };
 
-/// A clock that says 1 s for what `is_fast` likes and 2 s for the rest, and runs it all the same.
+/// A clock that says 1 s for choices that `is_fast` accepts and 2 s for others. It also runs the call.
 struct Clock {
   std::function<bool(const std::string& choice)> is_fast;
   std::map<std::string, int> runs;
@@ -90,7 +90,8 @@ TEST(LibraryChoices, EqualCallsAreTimedOnceAndSlowOnesAreGivenUp) {
     return choice == "reference" ? 90.0 : 10.0;
   };
   static_cast<void>(f.choose({.runs = 3, .give_up = 8, .timer = timer}));
-  // Beside others it is the last candidate: one run each, then given up. Alone it is timed to the end, once a kind.
+  // The reference is the last candidate: with others it gets one run and is then given up; alone it is timed to the
+  // end, once for each kind of call.
   EXPECT_LT(f.report.distinct, f.report.calls) << "blocks of a stage are alike";
   EXPECT_EQ(of["reference"], (of.size() > 1 ? 1 : 4) * f.report.distinct);
   EXPECT_EQ((runs - of["reference"]) % 4, 0) << "one to warm up and three that count";
@@ -128,7 +129,7 @@ TEST(LibraryChoices, ARefusedCandidateIsLeftOutAndAnErrorOfTheDeviceIsNot) {
 
 TEST(LibraryChoices, TheMedianCounts) {
   Fixture f;
-  // The first candidate is fast but for one run that the system disturbed, the others slow but for one.
+  // The first candidate is fast except in one run that the system disturbed; the others are slow except in one run.
   std::map<std::string, int> turn;
   std::string first;
   const CallTimer timer = [&](Context&, const std::string& choice, const std::function<void()>&) {
@@ -148,7 +149,7 @@ TEST(LibraryChoices, TheMedianCounts) {
 TEST(LibraryChoices, TheWorkspaceIsCapped) {
   Fixture f;
   Clock clock{.is_fast = [](const std::string&) { return true; }, .runs = {}};
-  std::size_t most_of_least = 0;  // the limit that has to be granted
+  std::size_t most_of_least = 0;  // the limit that is just sufficient
   for (const LibraryPlan& library : f.plan.library_plans()) {
     std::size_t least = std::numeric_limits<std::size_t>::max();
     for (const std::string& choice : candidates_of(f.context, library)) {
@@ -168,7 +169,7 @@ TEST(LibraryChoices, TheWorkspaceIsCapped) {
     expect_holds(text, "the least is " + std::to_string(most_of_least));
   }
   EXPECT_NE(choice_key(f.context, {.engines = ops::Engines::precompiled}), choice_key(f.context, {}));
-  // Another limit is another key: what was found under one says nothing about the other.
+  // Another limit is another key: the choice under one limit says nothing about another.
   EXPECT_NE(choice_key(f.context, tight), choice_key(f.context, {}));
 }
 
@@ -187,7 +188,7 @@ TEST(LibraryChoices, WhatIsKnownIsNotTimedAgain) {
   known.erase(known.begin());
   EXPECT_EQ(f.choose(options), first);
   EXPECT_EQ(f.report.timed, 1);
-  // A choice that nothing here can plan, as of a machine with other libraries, is timed anew.
+  // A choice that no library here can plan, as from a machine with other libraries, is timed again.
   known.begin()->second.choice = "cudnn:eng1";
   EXPECT_EQ(f.choose(options), first);
   EXPECT_EQ(f.report.timed, 1);
@@ -281,7 +282,7 @@ TEST(LibraryChoices, AllRanksGetTheChoicesOfRank0) {
   const auto body = [&](comm::Communicator& control) {
     const auto rank = static_cast<std::size_t>(control.rank());
     Fixture f;
-    // Each rank would like another one.
+    // Each rank finds another choice fastest.
     Clock clock{.is_fast = [&](const std::string& choice) { return choice.starts_with("ref") == (rank == 0); },
                 .runs = {}};
     got[rank] = choose_libraries(control, f.context, f.plan.library_plans(), {.timer = clock.timer()}, file);
@@ -296,7 +297,7 @@ TEST(LibraryChoices, AllRanksGetTheChoicesOfRank0) {
   for (const auto& [key, choice] : got[0]) {
     EXPECT_TRUE(choice.starts_with("reference")) << key << ' ' << choice;
   }
-  // The next run takes them from the file, and leaves it as it is.
+  // The next run takes the choices from the file, and does not change the file.
   const std::string text = get_file(file);
   runs = {0, 0};
   const std::vector<Choices> before = got;
@@ -304,7 +305,7 @@ TEST(LibraryChoices, AllRanksGetTheChoicesOfRank0) {
   EXPECT_EQ(got, before);
   EXPECT_EQ(runs[0], 0);
   EXPECT_EQ(get_file(file), text);
-  // What is wrong on rank 0 ends all.
+  // An error on rank 0 ends all ranks.
   put_file(file, text.substr(0, text.size() / 2));
   const std::vector<std::string> failures = comm::run_ranks(2, body);
   expect_holds(failures[0], file);
@@ -339,7 +340,7 @@ TEST(LibraryChoices, ASearchThatIsKilledKeepsWhatItTimed) {
   const ChoiceTable kept = parse_choices(get_file(file), file);
   ASSERT_EQ(kept.size(), 1U);
   EXPECT_EQ(kept.begin()->second.size(), static_cast<std::size_t>(kTimed));
-  // The next run times the others.
+  // The next run times the calls that have no choice yet.
   Fixture again;
   ChoiceReport report;
   std::vector<std::pair<int, int>> told;
@@ -388,14 +389,14 @@ TEST(LibraryChoices, EveryPassOfARunGetsThem) {
   ChoiceReport report;
   Choices choices = choose_libraries(f.context, first.library_plans(), {.timer = clock.timer()}, table, &report);
   EXPECT_EQ(choices.size(), 2 * first.train.choices().size() + first.evaluate.choices().size());
-  EXPECT_LT(report.distinct, report.calls);  // a forward call is the same in all three
+  EXPECT_LT(report.distinct, report.calls);  // a forward call is the same call in all three plans
   for (const auto& [call, choice] : choices) {
     EXPECT_TRUE(choice.starts_with("reference")) << call << ' ' << choice;
   }
   const MicrobatchPlans chosen(f.context, f.model, kBatch, 2, {.choices = choices});
   EXPECT_EQ(chosen.choices(), choices);
   EXPECT_EQ(chosen.evaluate.choices().at("conv1 forward"), "reference");
-  // Evaluation has a choice of its own, and where none is given that of training.
+  // Evaluation may have its own choice; without one it takes the choice of training.
   if (LOCKSTEP_HAS_ONEDNN) {
     choices["conv1 forward evaluate"] = "onednn";
     choices.erase("fc forward evaluate");
@@ -406,7 +407,7 @@ TEST(LibraryChoices, EveryPassOfARunGetsThem) {
   }
 }
 
-// Its activation joins the product in evaluation only: a call that training does not make.
+// The activation is fused into the product in evaluation only: a call that training does not make.
 TEST(LibraryChoices, ACallOfEvaluationAloneGetsOne) {
   Fixture f;
   ModelBuilder b("gelu", {24});

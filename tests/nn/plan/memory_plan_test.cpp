@@ -41,7 +41,7 @@ TEST(MemoryPlan, ReusesMemoryOfDeadSlots) {
 }
 
 TEST(MemoryPlan, FillsAGap) {
-  // The large ones meet at time 2; the small one fits into what is left beside the first.
+  // The two large tensors live together at time 2; the small one fits into the memory that is free next to the first.
   const std::vector<Lifetime> lives{{4096, 0, 2}, {2048, 2, 4}, {1024, 0, 1}};
   const MemoryPlan plan = plan_memory(lives, 256);
   EXPECT_EQ(plan.peak_bytes, 6144U);
@@ -101,7 +101,7 @@ TEST(GuardBand, TellsHowMuchWasWrittenAndWhere) {
   EXPECT_NE(damage_of_guard_band(band.data()), "") << "a band that was shifted by a float";
 }
 
-/// Copies its input, and writes `beyond` bytes behind its scratch memory of 100 bytes.
+/// A layer that copies its input, and writes `beyond` bytes after its scratch memory of 100 bytes.
 class Overrun final : public Layer {
  public:
   explicit Overrun(const int* beyond) : Layer("clumsy"), beyond_(beyond) {}
@@ -145,7 +145,7 @@ TEST(GuardBand, NamesTheCallThatWroteBehindItsScratchMemory) {
   run(guarded);
   run(guarded);
   beyond = 5;
-  run(bare);  // nobody sees
+  run(bare);  // without guards the error is not found
   EXPECT_EQ(testing::error_of<Error>([&] { run(guarded); }),
             "clumsy copy: wrote over 5 bytes, the first 0 bytes behind the end of 'scratch' (100 bytes)");
 }

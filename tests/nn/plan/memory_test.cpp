@@ -1,4 +1,4 @@
-// Planned memory against what the process really takes.
+// Compares planned memory with the memory that the process really takes.
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 
 using testing::kSanitized;
 
-/// Resident set of this process in bytes.
+/// Returns the resident set of this process in bytes.
 std::int64_t resident_bytes() {
   std::ifstream in("/proc/self/statm");
   std::int64_t pages = 0;
@@ -36,7 +36,7 @@ TEST(Memory, ReuseSavesAQuarterOfAnInferencePlan) {
   EXPECT_EQ(without.workspace_bytes(), without.unshared_bytes()) << "the switch turns it off";
 }
 
-/// Images of ones with the labels of class 0.
+/// A data set of images whose pixels are one and whose labels are class 0.
 class Images {
  public:
   Images(std::int64_t count, std::int64_t size)
@@ -50,7 +50,7 @@ class Images {
 
  private:
   Shape shape_;
-  mutable std::vector<float> values_;  // a view of a batch may be written
+  mutable std::vector<float> values_;  // mutable, because a view of a batch may be written
   mutable std::vector<std::int32_t> labels_;
 };
 
@@ -72,7 +72,7 @@ TEST(Memory, PlannedPeakIsTheGrowthOfTheProcess) {
   EXPECT_LE(std::abs(growth - planned), 0.1 * planned) << "planned " << planned / 1e6 << " MB, grown " << growth / 1e6;
 }
 
-/// Largest resident set since the last call of forget_peak(), in bytes; 0 where the kernel does not tell.
+/// Returns the largest resident set since the last call of forget_peak(), in bytes; 0 if the kernel does not report it.
 std::int64_t peak_resident_bytes() {
   std::ifstream in("/proc/self/status");
   for (std::string line; std::getline(in, line);) {
@@ -88,7 +88,7 @@ bool forget_peak() {
   return out.good();
 }
 
-/// Images that take no time: loaders fill all of their batches while one is computed.
+/// Images that take no time to read: loaders fill all of their batches while one batch is computed.
 class Grey final : public ImageDataset {
  public:
   explicit Grey(std::int64_t size) : ImageDataset({"grey", size, 160, 160, 10}) {}
@@ -108,7 +108,8 @@ TEST(Memory, ATrainersPlannedBytesAreTheGrowthOfTheProcess) {
   const Model model = resnet(18, 10, 160);
   comm::on_ranks(1, [&](comm::Communicator& grad, comm::Communicator& control) {
     CpuContext context({.threads = 2});
-    const TrainerOptions options{.global_batch = 16, .prefetch = 64};  // so that batches are a part that shows
+    // The prefetch is large, so that the batches are a visible part of the memory.
+    const TrainerOptions options{.global_batch = 16, .prefetch = 64};
     const std::int64_t before = resident_bytes();
     Trainer trainer(context, {grad, control, context.stream()}, model, data, options);
     trainer.start();

@@ -1,5 +1,5 @@
-// On a GPU: what cuDNN's engines that serve a batch norm and our own kernels give, beside the bare pass and the norm's
-// own kernels.
+// On a GPU: compares cuDNN's engines that serve a batch norm, and lockstep's own kernels, with the bare pass and the
+// norm's own kernels.
 #include <lockstep/nn/plan/norm_trial.hpp>
 
 #include <lockstep/kernels/library_versions.hpp>
@@ -45,7 +45,7 @@ TEST_F(CudaNormTrial, EveryEngineGivesWhatItsPartsGive) {
                   Tensor::zeros(cuda(), Shape{static_cast<std::int64_t>(plan->workspace_bytes()) + 64}, DType::u8);
               trial.check(*plan, {a.view(), b.view(), out.view(), workspace.view()});
               compared += choice.starts_with("cudnn:norm") ? 1 : 0;
-            } catch (const UnsupportedError& error) {  // an engine may refuse, and may not give something else
+            } catch (const UnsupportedError& error) {  // an engine may refuse, but may not give another result
               refusal = error.what();
             }
             EXPECT_EQ(refusal.find("it gives"), std::string::npos)

@@ -1,4 +1,4 @@
-// What is timed for a convolution beside a batch norm, and that a plan which gives other numbers is refused.
+// Tests the calls that are timed for a convolution with a batch norm. A plan that gives wrong numbers is refused.
 #include <lockstep/nn/plan/norm_trial.hpp>
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 namespace lockstep::nn {
 namespace {
 
-/// A plan that serves a norm and then spoils what it wrote.
+/// A plan that serves a norm and then spoils its output.
 class Spoiled final : public ops::ConvPlan {
  public:
   using Spoil = std::function<void(const TensorView& out, const ops::ConvNormOperands& norm)>;
@@ -108,7 +108,7 @@ TEST(NormTrial, BackwardRefusesOtherSumsAndGradients) {
   }
 }
 
-/// The clock likes what serves a norm; a plan with these choices has it served.
+/// The clock favours plans that serve a norm; a plan with these choices then has its norm served.
 TEST(NormTrial, ChoicesServeNormsWhereThatIsFaster) {
   CpuContext context({.threads = 1});
   const Model model = cifar_resnet(8, 10, 8, 8);

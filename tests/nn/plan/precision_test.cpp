@@ -1,4 +1,5 @@
-// What a run computes in: names, models in bf16 beside f32, loss scales, and plans that nobody computes.
+// Tests the types that a run computes in: names, models in bf16 compared with f32, loss scales, and plans that are
+// never computed.
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/plan/precision.hpp>
 
@@ -68,11 +69,11 @@ TEST(Precision, EachTypeHasItsDevices) {
                         "dtype is f64 on cuda:1, expected f32, bf16 or f16");
 }
 
-/// How far the gradient of a model in bf16 is from that in f32, as a share of its length; input and target are
-/// rounded in both. Every call rounds once what it writes, by 2^-9 at most, and errors of different calls are
-/// independent: the bound is 2^-8 times the root of their number. Behind ReLU and max pooling an element that is closer
-/// to its kink than its rounding, one of 2^8, has a gradient in one of the two alone: the root of that share, 2^-4, on
-/// top.
+/// Expects the distance of the gradient in bf16 from that in f32, relative to its length, to be within a bound; input
+/// and target are rounded in both. Every call rounds its output once, by 2^-9 at most, and errors of different calls
+/// are independent: the bound is 2^-8 times the root of the number of calls. After ReLU and max pooling, an element
+/// that is closer to its kink than its rounding (one of 2^8) has a gradient in only one of the two. This adds the root
+/// of that share, 2^-4.
 void expect_gradient_of_f32(const Model& model, const PlanOptions& options = {}, bool kinks = false,
                             std::int64_t batch = 8) {
   SCOPED_TRACE(model.name());
@@ -96,7 +97,7 @@ void expect_gradient_of_f32(const Model& model, const PlanOptions& options = {},
   other.run();
   EXPECT_FALSE(testing::is_close(other.parameters().gradients(), f32.parameters().gradients(), bound)) << "the control";
 
-  // Evaluation and inference.
+  // The same comparison for evaluation and inference.
   Net plain(model, Mode::evaluate, batch, DType::f32, 1, options);
   Net evaluated(model, Mode::evaluate, batch, DType::bf16, 1, options);
   EXPECT_NEAR(evaluated.run(), plain.run(), bound * plain.run());
@@ -143,7 +144,7 @@ TEST(Bf16, Regression) {
 }
 
 TEST(Bf16, TheMasterTakesStepsThatTheWeightsAreTooCoarseFor) {
-  // Steps of 2^-12 of a weight of 1: nothing in bf16 each, 16 of them together are.
+  // A step of 2^-12 on a weight of 1 is lost in bf16; 16 steps together are not.
   CpuContext context;
   ParameterSet set(context, mlp({2, 2, 3}, {}, 3), DType::bf16);
   Optimizer optimizer(context, set, {.momentum = 0});
@@ -189,7 +190,7 @@ TEST(LossScale, MultipliesGradientsAndNotTheMetrics) {
   EXPECT_EQ(plain.run(), scaled.run());
   std::vector<double> expected = testing::to_doubles(plain.parameters().gradients());
   for (double& value : expected) {
-    value *= Net::kLossScale;  // a power of two: no other bit changes
+    value *= Net::kLossScale;  // a power of two changes only the exponents
   }
   EXPECT_EQ(testing::to_doubles(scaled.parameters().gradients()), expected);
   EXPECT_FALSE(testing::is_close(scaled.parameters().gradients(), plain.parameters().gradients(), 0.1));

@@ -1,5 +1,5 @@
-// Activations that are computed again in backward: the same bits, less memory, and a symbolic run of the calls that
-// knows neither kernels nor how they were chosen.
+// Tests activations that backward computes again: the same bits with less memory, and a symbolic run of the calls that
+// does not depend on kernels and on how they were chosen.
 #include <cstring>
 #include <set>
 
@@ -21,8 +21,8 @@ using testing::error_of, testing::Net;
 
 constexpr std::int64_t kBatch = 5;
 
-/// Layers in place, a chain of activations, dropout, pools, a shortcut over half of the model, and one value that
-/// everything reads.
+/// Returns a model with layers in place, a chain of activations, dropout, pools, a shortcut over half of the model, and
+/// one value that every layer reads.
 Model skips() {
   ModelBuilder b("skips", {9, 7, 4});
   const NodeId early = b.relu("relu1", b.conv2d("conv1", b.input(), 8, {.kernel = 3, .pad = 1, .bias = true}));
@@ -40,7 +40,7 @@ Model skips() {
   return b.build();
 }
 
-/// What GPUs fuse: a stem's pool, shortcuts with a norm.
+/// Returns a model with the parts that GPUs fuse: a stem's pool, shortcuts with a norm.
 Model blocks() {
   ModelBuilder b("blocks", {12, 12, 3});
   NodeId x = b.batch_norm("norm1", b.conv2d("conv1", b.input(), 8, {.kernel = 3, .pad = 1}), {.relu = true});
@@ -86,16 +86,17 @@ bool is_again(const Call& call) {
 
 // --- the calls, run symbolically
 
-/// Which values the calls read, when memory is where the plan has put it. A value is named by what computed it: layer,
-/// op, number of the written slot, and the values read. By call that is not repeated, in order.
+/// Returns the values that the calls read when memory is placed as in the plan. The name of a value says how it was
+/// computed: layer, op, number of the written slot, and the values read. One entry for each call that is not repeated,
+/// in order.
 std::vector<std::string> values_read(const std::vector<Call>& calls, const std::vector<SlotInfo>& slots) {
   struct Piece {
     std::size_t end = 0;
     std::size_t value = 0;
   };
-  std::map<std::size_t, Piece> workspace;  // by offset
+  std::map<std::size_t, Piece> workspace;  // pieces of the workspace, by offset
   std::map<std::pair<SlotKind, int>, std::size_t> others;
-  std::set<int> written;  // memory of slots: what nobody has written has no value
+  std::set<int> written;  // slots whose memory was written; memory that was never written has no value
   const auto memory_of = [&](int slot) {
     while (slots[static_cast<std::size_t>(slot)].alias_of >= 0) {
       slot = slots[static_cast<std::size_t>(slot)].alias_of;
@@ -146,7 +147,7 @@ std::vector<std::string> values_read(const std::vector<Call>& calls, const std::
 TEST(Recompute, EveryCallReadsTheValuesThatItReadBefore) {
   for (const Model& model : models()) {
     for (const Fusions fusions : {Fusions::off, Fusions::on}) {
-      const PlanOptions options{.fusions = fusions, .cooperative = false};  // recomputing changes no call
+      const PlanOptions options{.fusions = fusions, .cooperative = false};  // recomputing changes no other call
       const Plan kept = planned(model, options);
       const std::vector<std::string> expected = values_read(kept.calls(), kept.slots());
       ASSERT_EQ(expected.size(), kept.calls().size());
@@ -184,7 +185,7 @@ TEST(Recompute, AWrongRepetitionIsSeen) {
 
 // --- bits
 
-/// Two runs of a training plan, so that statistics move: the same bits of all that it leaves.
+/// Runs a training plan twice, so that statistics change, and expects the same bits of all results.
 void expect_same_bits(const Model& model, DType dtype, const PlanOptions& options, const std::string& what) {
   Net kept(model, Mode::train, kBatch, dtype, 1, options);
   kept.scalars().valid = kBatch - 1;
@@ -212,7 +213,7 @@ TEST(Recompute, TheBitsStay) {
   }
 }
 
-/// y = (1 + n / 8) x, where n counts the runs: a layer that does more than its slots say.
+/// y = (1 + n / 8) x, where n counts the runs: a layer that does more than its slots state.
 class Counting final : public Layer {
  public:
   Counting(std::string name, bool once) : Layer(std::move(name)), once_(once) {}
@@ -287,7 +288,7 @@ TEST(Recompute, SharedStatisticsAreGatheredOnce) {
 
 // --- whole steps
 
-/// Parameters and running statistics of rank 0 behind three steps of two micro-batches.
+/// Returns parameters and running statistics of rank 0 after three steps of two micro-batches.
 std::vector<std::vector<double>> trained(const Model& model, int ranks, Recompute recompute, TrainStepOptions options) {
   std::vector<std::vector<double>> result;
   comm::on_ranks(ranks, [&](comm::Communicator& grad) {
@@ -374,7 +375,7 @@ TEST(Recompute, LessMemoryForFewOperations) {
   struct Case {
     Model model;
     std::int64_t batch;
-    double cheap, blocks;  ///< at most so much of the workspace
+    double cheap, blocks;  ///< largest share of the workspace
   };
   const std::vector<Case> cases{
       {resnet(50), 8, 0.7, 0.35},
@@ -399,7 +400,7 @@ TEST(Recompute, NeverTakesMoreMemory) {
     EXPECT_LE(planned(model, with(Recompute::cheap)).workspace_bytes(), kept) << model.name();
     EXPECT_LE(planned(model, with(Recompute::blocks)).workspace_bytes(), kept) << model.name();
   }
-  // One layer has nothing to drop, and plans that do not train ignore the option.
+  // A model of one layer has nothing to recompute, and plans that do not train ignore the option.
   ModelBuilder b("one", {4});
   b.linear("fc", b.input(), 3);
   EXPECT_EQ(planned(b.build(), with(Recompute::blocks)).recomputed().calls, 0);

@@ -1,4 +1,5 @@
-// What a training step moves and launches on a GPU, counted from its plan, and that moving less changes no result.
+// Tests the bytes and launches of a training step on a GPU, counted from its plan. Moving less must not change a
+// result.
 #include <algorithm>
 #include <cstring>
 
@@ -22,7 +23,7 @@ double megabytes_a_sample(const Plan& plan) {
   return plan.bytes() / 1e6 / static_cast<double>(plan.batch());
 }
 
-/// How often a plan calls an op.
+/// Returns how often a plan calls an op.
 std::int64_t calls_of(const Plan& plan, const std::string& op) {
   return std::count_if(plan.calls().begin(), plan.calls().end(), [&](const Call& call) { return call.op == op; });
 }
@@ -31,15 +32,15 @@ TEST(Traffic, OfResNet50) {
   const Plan fused = planned(resnet(50), 256, DType::bf16, Fusions::on);
   const Plan apart = planned(resnet(50), 256, DType::bf16, Fusions::off);
   EXPECT_NEAR(megabytes_a_sample(fused), 327.6, 0.2);
-  // Of 16 blocks: the last pass of batch norm reads one gradient instead of two and no mask; of a gradient that comes
-  // alone, the last block's, another pass writes it. Of 4 shortcuts: the output of a batch norm is not written and
-  // read, and the gradient of both norms is read once less by the sums and once less by both dx. Of the stem: neither
-  // the normalised image nor its gradient is stored, and the pool's index is a byte. Of the norms that fit on the chip,
-  // of layers 3 and 4: their input is read once less in forward, and in backward with the gradient.
+  // In 16 blocks the last pass of batch norm reads one gradient instead of two, and no mask; a gradient that comes
+  // alone, that of the last block, is written by another pass. In 4 shortcuts the output of a batch norm is not written
+  // and read, and the gradient of both norms is read once less by the sums and once less by both dx. In the stem
+  // neither the normalised image nor its gradient is stored, and the pool's index is a byte. Norms that fit on the
+  // chip, in layers 3 and 4, read their input once less in forward, and in backward together with the gradient.
   EXPECT_NEAR(megabytes_a_sample(apart) - megabytes_a_sample(fused), 34.4, 0.3);
-  // 53 convolutions in 158 calls, 53 times statistics, apply, reduce and apply of batch norm, and a few single ones;
-  // the apply, reduce and apply of 4 shortcuts and both passes of the pool are part of others, and so are both applies
-  // of the norms that fit.
+  // There are 158 calls of 53 convolutions, 53 times statistics, apply, reduce and apply of batch norm, and a few
+  // others. The apply, reduce and apply of 4 shortcuts, both passes of the pool, and both applies of the norms that fit
+  // are parts of other calls.
   const auto in_one_launch = calls_of(fused, "batch_norm fused_forward") + calls_of(fused, "batch_norm fused_backward");
   EXPECT_EQ(in_one_launch, 21);
   EXPECT_EQ(fused.launches(), apart.launches() - 14 - in_one_launch);
@@ -48,16 +49,16 @@ TEST(Traffic, OfResNet50) {
 
 TEST(Traffic, OfResNet20) {
   const Plan plan = planned(cifar_resnet(20, 10, 32, 32), 512, DType::bf16, Fusions::on);
-  // 19 norms forward; backward those of layers 2 and 3, which fit with their gradients.
+  // 19 norms fit in forward; in backward the norms of layers 2 and 3 fit with their gradients.
   EXPECT_EQ(calls_of(plan, "batch_norm fused_forward"), 19);
   EXPECT_EQ(calls_of(plan, "batch_norm fused_backward"), 12);
   EXPECT_LE(plan.launches(), 115);
   EXPECT_NEAR(megabytes_a_sample(plan), 5.42, 0.02);
 }
 
-/// What cuDNN may take into its convolutions. Forward: the sums of 53 norms but the stem's, whose image has 3 channels,
-/// and 16 that fit on the chip. Backward: of 52 data gradients not those of 7 convolutions with a stride or of a
-/// block's shortcut, of the first two that read the pool, and of the 5 norms that fit.
+/// The norms whose sums cuDNN may compute in its convolutions. Forward: the sums of 53 norms, except the stem's, whose
+/// image has 3 channels, and 16 that fit on the chip. Backward: 52 data gradients, except 7 of convolutions with a
+/// stride or of a block's shortcut, the first two that read the pool, and 5 norms that fit.
 TEST(Traffic, OfResNet50WithNormsInConvolutions) {
   CpuContext context;
   PlanOptions options{.dtype = DType::bf16, .fusions = Fusions::on, .norms_in_convolutions = true};
@@ -70,8 +71,9 @@ TEST(Traffic, OfResNet50WithNormsInConvolutions) {
   EXPECT_LE(plan.launches(), 390);
 }
 
-/// A stem with a pool; blocks with every kind of shortcut: the input itself, subsampled, through a convolution, where
-/// one gradient comes and where two do; and a residual of three blocks, whose producer takes two gradients.
+/// Returns a model with a stem with a pool; blocks with every kind of shortcut (the input itself, subsampled, through a
+/// convolution), where one gradient comes and where two do; and a residual of three blocks, whose producer takes two
+/// gradients.
 Model residual_model() {
   ModelBuilder builder("residual", {16, 15, 4});
   NodeId x = builder.conv2d("conv1", builder.input(), 8, {.kernel = 3, .pad = 1});
@@ -105,7 +107,8 @@ std::vector<double> gradients(DType dtype, Fusions fusions, double& loss, const 
   return testing::to_doubles(net.parameters().gradients());
 }
 
-/// A block with a shortcut of its own norm, whose gradient a convolution may mask for both norms, and one without.
+/// Returns a model of two blocks: one whose shortcut has its own norm, so that a convolution may mask the gradient for
+/// both norms, and one without.
 Model two_blocks_model() {
   ModelBuilder builder("two blocks", {9, 7, 4});
   NodeId x =
@@ -119,7 +122,7 @@ Model two_blocks_model() {
   return builder.build();
 }
 
-/// Choices of convolutions that serve a norm wherever one may be served.
+/// Returns choices of convolutions that serve a norm wherever possible.
 PlanOptions serving_norms(const Model& model) {
   PlanOptions options;
   for (const Node& node : model.nodes()) {
@@ -130,20 +133,20 @@ PlanOptions serving_norms(const Model& model) {
     }
   }
   options.choices_required = false;
-  options.cooperative = false;  // small norms would fit on a chip
+  options.cooperative = false;  // otherwise the small norms would fit on a chip
   return options;
 }
 
-/// |a - b| / |b|.
+/// Returns |a - b| / |b|.
 double distance(std::vector<double> a, std::vector<double> b) {
   EXPECT_EQ(a.size(), b.size());
   const Shape shape{static_cast<std::int64_t>(b.size())};
   return testing::relative_error(TensorView(std::span(a), shape), TensorView(std::span(b), shape));
 }
 
-/// The last batch is not full. In the residual model the convolutions serve 5 norms in backward: those whose output a
-/// convolution is the last to read, but not bn5's, which takes four gradients. In the other they serve 3, of which one
-/// is a pair.
+/// The last batch is not full. In the residual model the convolutions serve 5 norms in backward: the norms whose output
+/// is last read by a convolution, except bn5, which takes four gradients. In the other model they serve 3 norms, one of
+/// them as a pair.
 TEST(Traffic, NormsInConvolutionsHaveTheSameGradient) {
   const std::pair<Model, std::pair<int, int>> models[] = {{residual_model(), {10, 5}}, {two_blocks_model(), {5, 3}}};
   for (const auto& [model, served_calls] : models) {
@@ -194,14 +197,14 @@ std::int64_t calls_of(const Model& model, const std::string& op, PlanOptions opt
   return calls_of(plan, op);
 }
 
-/// Batch norm in one launch a pass, except where it would wait for collectives or could not be computed again.
+/// Batch norm takes one launch for each pass, unless it would wait for collectives or could not be computed again.
 TEST(Traffic, OneLaunchAPass) {
   const auto calls = [](const PlanOptions& options) {
     return std::pair(calls_of(residual_model(), "batch_norm fused_forward", options),
                      calls_of(residual_model(), "batch_norm fused_backward", options));
   };
-  // Of ten norms the stem's is its pool's, and two pairs are a block's and its shortcut's. Backward of bn6 adds to the
-  // gradient that bn7 and bn8 have left of their residual.
+  // Of the ten norms, the stem's is fused with its pool, and two pairs are those of a block and its shortcut. Backward
+  // of bn6 adds to the gradient that bn7 and bn8 have made for their residual.
   EXPECT_EQ(calls({}), std::pair(std::int64_t{5}, std::int64_t{4}));
   EXPECT_EQ(calls({.cooperative = false}), std::pair(std::int64_t{0}, std::int64_t{0}));
   EXPECT_EQ(calls({.recompute = Recompute::cheap}).first, 0);
@@ -210,7 +213,7 @@ TEST(Traffic, OneLaunchAPass) {
             gradients(DType::f32, Fusions::on, loss, residual_model(), {.cooperative = false}));
 }
 
-/// Where not every layer trains, or statistics are those of all ranks, less is fused; the gradients stay.
+/// If some layers are frozen, or statistics are those of all ranks, less is fused. The gradients stay the same.
 TEST(Traffic, FusionsBesideFrozenLayersAndSharedStatistics) {
   comm::LocalGroup group(1);
   const auto ranks = group.communicator(0);
@@ -218,7 +221,7 @@ TEST(Traffic, FusionsBesideFrozenLayersAndSharedStatistics) {
   struct Case {
     const char* frozen;
     PlanOptions options;
-    std::int64_t pairs;  ///< shortcuts whose backward is fused
+    std::int64_t pairs;  ///< number of shortcuts whose backward is fused
     std::int64_t pools;
   };
   const Case cases[] = {{"", {}, 2, 1},      {"bn4", {}, 2, 1},   {"bn10", {}, 2, 1},
@@ -234,7 +237,7 @@ TEST(Traffic, FusionsBesideFrozenLayersAndSharedStatistics) {
     EXPECT_EQ(calls_of(model, "batch_norm pool_backward_apply", item.options), item.pools) << item.frozen;
     EXPECT_EQ(calls_of(model, "max_pool backward", item.options), 0) << item.frozen;
   }
-  // Where all before them is frozen nothing goes back.
+  // If all layers before them are frozen, no gradient goes back.
   const Model late = residual_model().freezing("conv1").freezing("bn1");
   EXPECT_EQ(calls_of(late, "batch_norm pool_backward_reduce", {}), 0);
   EXPECT_EQ(calls_of(late, "batch_norm pool_forward", {}), 1);

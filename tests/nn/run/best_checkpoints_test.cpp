@@ -1,4 +1,4 @@
-// RunOptions::keep_best: which checkpoints stay as best-STEP, at any moment, over resumes and kills.
+// RunOptions::keep_best: the checkpoints that stay as best-STEP at any moment, over resumes and kills.
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -14,10 +14,10 @@ namespace {
 
 using Values = std::vector<double>;       // values of the evaluations after epoch 1, 2, ...
 using Steps = std::vector<std::int64_t>;  // steps of best-STEP, ascending
-constexpr std::int64_t kSteps = 6;        // an epoch: small_data() in batches of 11
+constexpr std::int64_t kSteps = 6;        // steps of an epoch: small_data() in batches of 11
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-/// The steps of the `keep` best of the first `epochs` values, by sorting all of them.
+/// Returns the steps of the `keep` best of the first `epochs` values, by sorting all of them.
 Steps best_of(const Values& values, std::int64_t epochs, int keep, bool lowest) {
   std::vector<std::pair<double, std::int64_t>> all;
   for (std::int64_t epoch = 1; epoch <= epochs; ++epoch) {
@@ -43,10 +43,10 @@ struct Job {
   bool lowest = false;
   std::int64_t epochs = 6;
   std::string resume = "last";
-  MovingAverageOptions average{};  ///< on: it decides, by its accuracy
+  MovingAverageOptions average{};  ///< if on, the accuracy of the average decides
 };
 
-/// Goes on from DIR/resume, where it is, on two ranks. What they threw.
+/// Trains on two ranks, from DIR/resume if it exists. Returns the texts of the ranks' exceptions.
 std::vector<std::string> try_train(const Job& job, RunObserver* of_first = nullptr) {
   TrainerSetup setup{.ranks = 2};
   setup.options.step.average = job.average;
@@ -72,7 +72,7 @@ void train(const Job& job, RunObserver* of_first = nullptr, const char* file = _
   comm::expect_none_failed(try_train(job, of_first), file, line);
 }
 
-/// Compares the folders with best_of() at each checkpoint, and ends the run before the one `name` of a step.
+/// Compares the folders with best_of() at each checkpoint, and ends the run before the checkpoint `name` of a step.
 class Looks final : public RunObserver {
  public:
   explicit Looks(Job job, std::string kill = "", std::int64_t step = 0)
@@ -80,7 +80,7 @@ class Looks final : public RunObserver {
   void on_checkpoint_begin(const CheckpointEvent& event) override {
     const std::string name = event.folder.substr(event.folder.rfind('/') + 1);
     if (kill_.empty()) {
-      // At any moment those that were the best before are there, or those that are now.
+      // At any moment the folders are those that were best before, or those that are best now.
       const Steps there = CheckpointStore(job_.dir).best_steps();
       const bool evaluated = event.step % kSteps == 0;
       const std::int64_t epoch = event.step / kSteps;
@@ -105,7 +105,7 @@ class Looks final : public RunObserver {
 
 class BestCheckpointsTest : public TrainerTest {
  protected:
-  /// Every best-STEP is whole, of that step, and of no other steps than these.
+  /// Expects that every best-STEP is complete and of that step, and that these are all steps.
   static void expect_kept(const std::string& dir, const Steps& steps) {
     EXPECT_EQ(CheckpointStore(dir).best_steps(), steps) << dir;
     for (const std::int64_t step : steps) {
@@ -175,7 +175,7 @@ TEST_F(BestCheckpointsTest, AResumeRanksByTheCheckpointsAndFewerGoAtTheNextEvalu
   job.epochs = 4;
   expect_trained(job, {12, 18, 24});
   job.keep = 2;
-  expect_trained(job, {12, 18, 24});  // nothing was left to do
+  expect_trained(job, {12, 18, 24});  // the run had already ended
   job.epochs = 5;
   expect_trained(job, {12, 24});
 }
@@ -183,11 +183,11 @@ TEST_F(BestCheckpointsTest, AResumeRanksByTheCheckpointsAndFewerGoAtTheNextEvalu
 TEST_F(BestCheckpointsTest, WhatAResumeLeavesBehindDoesNotCount) {
   Job job{.dir = path("run"), .values = {1, 2, 3, 4}, .keep = 2, .epochs = 4};
   expect_trained(job, {18, 24});
-  // Somebody's copy, a checkpoint that cannot be read, and a name of another kind.
+  // Other folders: a user's copy, a checkpoint that cannot be read, and a name of another kind.
   std::filesystem::copy(job.dir + "/best-18", job.dir + "/best-3", std::filesystem::copy_options::recursive);
   std::filesystem::create_directories(job.dir + "/best-5");
   std::filesystem::create_directories(job.dir + "/best-of-all");
-  // From step 18 with lower values: what step 24 was worth is gone with it.
+  // Resumes at step 18 with lower values. The value of step 24 is discarded with that step.
   job.resume = "best-18";
   job.values = {1, 2, 3, 0, 0.5, 0.25};
   job.epochs = 5;
@@ -204,20 +204,21 @@ TEST_F(BestCheckpointsTest, KilledBetweenAnyTwoOfItsCheckpointsItGoesOnAsIfItHad
             "last best-6 best last last best-12 best last last best-18 last last best-24 last last best-30 best last "
             "last last ");
   const Steps kept{12, 30};
-  for (const std::int64_t step : {12, 24, 30}) {  // falls in, changes nothing, falls in and another one out
+  // Step 12 adds a checkpoint, 24 changes nothing, 30 adds one and removes another.
+  for (const std::int64_t step : {12, 24, 30}) {
     for (const std::string& name : {concat("best-", step), std::string("best"), std::string("last")}) {
       job.dir = path(concat(name, " at ", step));
       Looks killed(job, name, step);
       const auto failures = try_train(job, &killed);
       if (failures != comm::none_failed(2)) {
-        testing::expect_holds(failures[0], "killed");  // the others: that it has left
+        testing::expect_holds(failures[0], "killed");  // the other rank says that this one has left
         train(job);
       }
       expect_kept(job.dir, kept);
       expect_same(job.dir, path("whole"), kept);
     }
   }
-  // Killed while it deletes, or before: one too many, and what is left of another one.
+  // The run was killed while, or before, it deletes: there is one folder too many, and the rest of another.
   job.dir = path("deleting");
   job.epochs = 5;
   train(job);
@@ -252,7 +253,7 @@ TEST_F(BestCheckpointsTest, OnlySoundValuesAreRanked) {
   EXPECT_EQ(sound_value(progress, "own"), 3);
   EXPECT_EQ(sound_value(progress, "other"), std::nullopt);
   progress.metrics = {{"own", kNan}, {"ema_test_accuracy", 0.5}, {"ema_test_loss", kNan}};
-  progress.test_loss = std::nullopt;  // a file has null for what is not finite
+  progress.test_loss = std::nullopt;  // a file has null for a number that is not finite
   for (const char* metric : {"test_loss", "test_accuracy", "own", "ema_test_accuracy", "ema_test_loss"}) {
     EXPECT_EQ(sound_value(progress, metric), std::nullopt) << metric;
   }

@@ -1,5 +1,5 @@
-// Counts of an evaluation by class: against counts made here from the outputs of the same evaluation, a calibration
-// error by hand, several ranks, and outputs that are not finite.
+// Counts of an evaluation by class, compared with counts made here from the outputs of the same evaluation; a
+// calibration error by hand, several ranks, and outputs that are not finite.
 #include <algorithm>
 #include <array>
 #include <cfenv>
@@ -19,15 +19,15 @@ namespace {
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-/// Logits of two classes whose prediction has this confidence.
+/// Returns logits of two classes whose prediction has this confidence.
 std::array<double, 2> logits_of(int predicted, double confidence) {
   std::array<double, 2> logits{};
   logits[static_cast<std::size_t>(predicted)] = std::log(confidence / (1 - confidence));
   return logits;
 }
 
-// Ten samples of confidence 0.9, of which 6 are right, and five of 0.7, of which 4 are right. Guo et al. 2017, equation
-// 3: 10/15 * |0.6 - 0.9| + 5/15 * |0.8 - 0.7| = 0.2 + 1/30.
+// Ten samples have confidence 0.9, and 6 of them are right; five have 0.7, and 4 of them are right. Guo et al. 2017,
+// equation 3: 10/15 * |0.6 - 0.9| + 5/15 * |0.8 - 0.7| = 0.2 + 1/30.
 TEST(ClassReport, CalibrationErrorByHand) {
   ClassReport report(2, 0);
   for (int i = 0; i < 10; ++i) {
@@ -42,7 +42,7 @@ TEST(ClassReport, CalibrationErrorByHand) {
   EXPECT_EQ(report.confusion, (std::vector<std::int64_t>{4, 4, 1, 6}));
   EXPECT_NEAR(report.worst_class_accuracy(), 0.5, 1e-15);
   EXPECT_TRUE(report.worst.empty());
-  // A sample that is sure of a wrong class: the error must grow.
+  // With a sample that is sure of a wrong class the error must grow.
   report.add(15, 0, logits_of(1, 0.999));
   EXPECT_GT(report.calibration_error(), 0.27);
 }
@@ -64,23 +64,24 @@ TEST(ClassReport, NothingIsDividedByNoSample) {
 
 TEST(ClassReport, BoundsOfBinsBelongToTheLowerOne) {
   ClassReport report(4, 0);
-  report.add(0, 0, std::array<double, 4>{0, 0, 0, 0});  // 1/4: 3.75 bins
+  report.add(0, 0, std::array<double, 4>{0, 0, 0, 0});  // confidence 1/4: 3.75 bins
   EXPECT_EQ(report.bins[3].samples, 1);
   EXPECT_EQ(report.count(0, 0), 1) << "the first of equals";
-  report.add(1, 0, std::array<double, 4>{1000, 0, 0, 0});  // 1
+  report.add(1, 0, std::array<double, 4>{1000, 0, 0, 0});  // confidence 1
   EXPECT_EQ(report.bins[14].samples, 1);
   ClassReport thirds(3, 0);
-  thirds.add(0, 0, std::array<double, 3>{0, 0, 0});  // 1/3 = 5/15: the fifth bin
+  thirds.add(0, 0, std::array<double, 3>{0, 0, 0});  // confidence 1/3 = 5/15: the fifth bin
   EXPECT_EQ(thirds.bins[4].samples, 1);
 }
 
 TEST(ClassReport, WhatIsNotFiniteIsWrongAndSaid) {
   ClassReport report(3, 2);
-  report.add(7, 0, std::array<double, 3>{kNan, 0, 0});  // a comparison with NaN would leave class 0, which is the label
+  // A comparison with NaN would choose class 0, which is the label.
+  report.add(7, 0, std::array<double, 3>{kNan, 0, 0});
   report.add(5, 1, std::array<double, 3>{0, 0, kNan});
   report.add(3, 2, std::array<double, 3>{0, 0, kInfinity});
   report.add(1, 2, std::array<double, 3>{-kInfinity, -kInfinity, -kInfinity});
-  report.add(0, 2, std::array<double, 3>{0, -kInfinity, 2});  // a softmax, with a 0 in it
+  report.add(0, 2, std::array<double, 3>{0, -kInfinity, 2});  // finite: a softmax with a 0
   EXPECT_EQ(report.samples(), 5);
   EXPECT_EQ(report.not_finite, (std::vector<std::int64_t>{1, 1, 2}));
   EXPECT_EQ(report.accuracy_of(0), 0);
@@ -135,12 +136,12 @@ TEST(ClassReport, TextOfFewAndOfManyClasses) {
                         "the 2 classes of least accuracy, of 40\n  3                   0.0 % of 1, 1 taken for 7\n");
   EXPECT_EQ(base64(std::as_bytes(std::span("Man", 3))) + base64(std::as_bytes(std::span("Ma", 2))) +
                 base64(std::as_bytes(std::span("M", 1))),
-            "TWFuTWE=TQ==");  // RFC 4648
+            "TWFuTWE=TQ==");  // examples of RFC 4648
   EXPECT_EQ(testing::error_of<UsageError>([] { ClassReport(5000, 0); }),
             "class report: 5000 classes, expected 1 to 4096");
 }
 
-/// Keeps the outputs, labels and ids of an evaluation by a wait for each batch.
+/// Keeps the outputs, labels and ids of an evaluation; waits for each batch.
 class Outputs final : public RunObserver {
  public:
   explicit Outputs(Context& context) : context_(context) {}
@@ -169,7 +170,7 @@ struct Evaluated {
   Outputs* outputs = nullptr;
 };
 
-/// The evaluation of the initial weights on small_data(), on so many ranks with batches of so many samples.
+/// Evaluates the initial weights on small_data(), on `ranks` ranks with batches of `batch` samples.
 Evaluated evaluate_on(int ranks, std::int64_t batch, DType dtype, bool worker) {
   Evaluated result;
   const DataSplit data = small_data();
@@ -224,7 +225,7 @@ Evaluated evaluate_on(int ranks, std::int64_t batch, DType dtype, bool worker) {
   return result;
 }
 
-/// The report of evaluate_on() as a text.
+/// Returns the report of evaluate_on() as a text.
 std::string report_of(int ranks, std::int64_t batch, DType dtype, bool worker) {
   return Json(json_of(evaluate_on(ranks, batch, dtype, worker).report, {})).text();
 }
@@ -238,7 +239,7 @@ TEST(ClassStatistics, CountsAreThoseOfTheOutputsOnAnyRanksAndBatches) {
 }
 
 TEST(ClassStatistics, SixteenBitOutputs) {
-  const Evaluated one = evaluate_on(1, 8, DType::bf16, true);  // compares with the outputs
+  const Evaluated one = evaluate_on(1, 8, DType::bf16, true);  // evaluate_on() compares the report with the outputs
   const Evaluated two = evaluate_on(2, 16, DType::bf16, true);
   EXPECT_EQ(two.report.samples(), 31);
   EXPECT_EQ(Json(json_of(two.report, {})).text(), Json(json_of(one.report, {})).text());

@@ -1,4 +1,5 @@
-// Gradients that a hook sums, in whole runs: PowerSGD, whose state is part of a checkpoint, and a program's own.
+// Tests gradients that a hook sums, in whole runs: PowerSGD, whose state is part of a checkpoint, and a program's own
+// hook.
 #include <lockstep/nn/step/state_file.hpp>
 #include <lockstep/runtime/files/safetensors.hpp>
 
@@ -10,7 +11,7 @@ namespace {
 
 using testing::to_doubles;
 
-/// Gradients of matrices travel as products of so many columns; 0: whole.
+/// Returns options with which gradients of matrices are sent as products of `rank` columns; 0: as whole matrices.
 comm::SumOptions low_rank(int rank) {
   return {.compress = rank == 0 ? "" : concat("powersgd:", rank)};
 }
@@ -57,7 +58,7 @@ TEST_F(Compression, OverlapDoesNotChangeTheBits) {
   EXPECT_FALSE(bytes_of({.ranks = 2, .sums = low_rank(1)}, "other") == with) << "control: another rank";
 }
 
-/// The errors of a rank, after load_state() on `ranks` ranks.
+/// Returns the errors of each rank after load_state() on `ranks` ranks.
 std::vector<std::vector<double>> errors_after_loading(const std::string& folder, int ranks) {
   std::vector<std::vector<double>> all(static_cast<std::size_t>(ranks));
   on_trainers(compressing(2, ranks), [&](Trainer& trainer, comm::Communicator& control) {
@@ -105,7 +106,7 @@ TEST_F(Compression, CheckpointsHoldTheErrorsOfEveryRankAndTheFactors) {
   EXPECT_EQ(file.find("conv1.weight.error.2"), nullptr);
   EXPECT_EQ(file.find("conv1.weight.error.0")->shape,
             SafetensorsFile(path("run/last/model.safetensors")).find("conv1.weight")->shape);
-  // A run without compression reads the rest; one with another rank begins its factors anew.
+  // A run without compression reads the other states; a run with another rank of the factors begins its factors anew.
   for (const int rank : {0, 1}) {
     on_trainers(compressing(rank, 2), [&](Trainer& trainer, comm::Communicator& control) {
       const TensorView factors = trainer.parameters().states().view("compression factors");
@@ -135,7 +136,7 @@ TEST_F(Compression, AProgramsOwnHookMakesTheSum) {
       ranks.all_reduce(stream, gradients);
     });
   };
-  const auto nothing = [] {  // the control: no rank hears of another
+  const auto nothing = [] {  // the control: a hook that sends nothing
     return comm::make_gradient_hook("none", [](const TensorView&, Stream&, comm::Communicator&) {});
   };
   const std::string plain = bytes_of({.ranks = 2}, "plain");

@@ -13,7 +13,7 @@ namespace {
 
 using testing::error_of;
 
-/// A rule of one's own on the host, with a state: v = v / 2 + g; p -= rate * v. Clipping does not touch it.
+/// A user's update rule on the host, with a state: v = v / 2 + g; p -= rate * v. Clipping does not apply to it.
 class Halving final : public UpdateRule {
  public:
   [[nodiscard]] std::string name() const override { return "halving"; }
@@ -32,12 +32,12 @@ class Halving final : public UpdateRule {
 
 class DividedStates : public TrainerTest {};
 
-/// The view of numbers that outlive it.
+/// Returns a view of the numbers, which must outlive it.
 TensorView view(const std::vector<double>& values) {
   return TensorView(std::span(const_cast<std::vector<double>&>(values)), {static_cast<std::int64_t>(values.size())});
 }
 
-/// Runs of both strategies that are otherwise as `setup` is.
+/// Trains runs of both strategies that are otherwise as `setup` says.
 void train_both(RunSetup setup, const std::string& ddp, const std::string& zero1) {
   setup.dir = ddp;
   train(setup);
@@ -67,7 +67,7 @@ TEST_F(DividedStates, InMicrobatchesAndInBf16) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     RunSetup setup{.ranks = 2, .dtype = dtype, .accumulate = 3};
     train_both(setup, path("ddp"), path("zero1"));
-    expect_files("ddp/last", "zero1/last");  // with two ranks a library has no choice of orders
+    expect_files("ddp/last", "zero1/last");  // with two ranks there is only one order of a sum
     setup.seed = 2;
     setup.dir = path("other");
     train(setup);
@@ -122,7 +122,7 @@ TEST_F(DividedStates, OtherRanksTakeTheirPartsFromTheFile) {
   }
 }
 
-/// Parameters of the last rank after so many steps in f64.
+/// Returns the parameters of the last rank after `count` steps in f64.
 std::vector<double> parameters(int ranks, int count, const TrainStepOptions& step) {
   std::vector<double> values;
   TrainerSetup setup{.ranks = ranks, .options = {.global_batch = 11, .step = step}};
@@ -146,7 +146,7 @@ TEST_F(DividedStates, ClippingSumsTheNormOverTheRanks) {
   EXPECT_FALSE(testing::is_close(view(after(Strategy::zero1, 0)), view(whole), 1e-6));
 }
 
-/// The gradients have the bits of ddp; norms of tensors are sums of other parts in f64.
+/// The gradients have the bits of ddp. Norms of tensors are sums of other parts, in f64.
 TEST_F(DividedStates, LarsSumsTheNormsOfItsTensorsOverTheRanks) {
   for (const int ranks : {1, 2, 4}) {
     const auto after = [&](Strategy strategy, double trust_coefficient) {

@@ -1,4 +1,5 @@
-// The moving average of the weights: against a reference in f64, in every division of a run, and in its files.
+// Tests the moving average of the weights: compared with a reference in f64, for every division of a run, and in its
+// files.
 #include <cstring>
 
 #include <lockstep/runtime/files/safetensors.hpp>
@@ -17,15 +18,15 @@ class MovingAverage : public TrainerTest {
   MovingAverage() { files.emplace_back("/ema.safetensors"); }
 };
 
-/// A setup of one rank, with this average.
+/// Returns a setup of one rank, with this average.
 TrainerSetup averaged(const MovingAverageOptions& average) {
   TrainerSetup setup;
   setup.options.step.average = average;
   return setup;
 }
 
-/// torch.optim.swa_utils.AveragedModel with torchvision's function of the average: decay * average + (1 - decay) *
-/// value; the first of n_averaged is a copy.
+/// torch.optim.swa_utils.AveragedModel with torchvision's averaging function: decay * average + (1 - decay) * value.
+/// The first average is a copy.
 struct AveragedModel {
   double decay = 0;
   std::vector<double> average{};
@@ -46,17 +47,17 @@ double largest_difference(const std::vector<double>& a, const std::vector<double
   double largest = a.size() == b.size() ? 0 : INFINITY;
   for (std::size_t i = 0; i < a.size() && i < b.size(); ++i) {
     const double difference = std::abs(a[i] - b[i]);
-    largest = difference <= largest ? largest : difference;  // NaN stays
+    largest = difference <= largest ? largest : difference;  // a NaN difference stays
   }
   return largest;
 }
 
-// The loop of torchvision's references/classification/train.py, of 6 batches an epoch.
+// Compares with the loop of torchvision's references/classification/train.py, with 6 batches an epoch.
 TEST_F(MovingAverage, IsTorchvisionsInF64) {
   struct Loop {
     double decay;
-    std::int64_t steps;          // --model-ema-steps
-    std::int64_t warmup_epochs;  // --lr-warmup-epochs
+    std::int64_t steps;          // value of --model-ema-steps
+    std::int64_t warmup_epochs;  // value of --lr-warmup-epochs
   };
   constexpr std::int64_t kBatches = 6;
   for (const Loop& loop : {Loop{0.7, 1, 0}, Loop{0.9, 1, 1}, Loop{0.9, 3, 1}}) {
@@ -93,7 +94,7 @@ TEST_F(MovingAverage, IsTorchvisionsInF64) {
   }
 }
 
-// 3 batches of 20 are an epoch, and 7 of 10: the copies of the first epoch end where the samples are.
+// An epoch has 3 batches of 20 samples, or 7 of 10. The copies of the first epoch end when its samples end.
 TEST_F(MovingAverage, GoesOnWithBatchesOfAnotherSize) {
   const auto run_from = [&](const std::string& from, std::int64_t batch, const auto& body) {
     TrainerSetup setup = averaged({.decay = 0.9, .copied_updates = 70 / batch});
@@ -118,7 +119,7 @@ TEST_F(MovingAverage, GoesOnWithBatchesOfAnotherSize) {
       }
     }
   });
-  // What a step makes of the average: a copy of the weights, or nine tenths of it and one of them.
+  // Expects that a step makes the average a copy of the weights, or nine tenths of it plus one tenth of the weights.
   const auto expect_step = [](Trainer& trainer, bool copied) {
     const ParameterSet& set = trainer.parameters();
     AveragedModel reference{.decay = 0.9, .average = to_doubles(average_of(set).weights), .n_averaged = 1};
@@ -138,7 +139,7 @@ TEST_F(MovingAverage, GoesOnWithBatchesOfAnotherSize) {
     expect_step(trainer, false);
   });
   run_from(path("early"), 10, [&](Trainer& trainer, comm::Communicator& control) {
-    for (int step = 0; step < 4; ++step) {  // three of the epoch, and the first behind it
+    for (int step = 0; step < 4; ++step) {  // three steps of the epoch, and the first step after it
       expect_step(trainer, true);
     }
     expect_step(trainer, false);
@@ -166,7 +167,7 @@ TEST_F(MovingAverage, ChangesNothingElse) {
   EXPECT_EQ(progress.best_by, "ema_test_accuracy") << "what best/ is for";
   EXPECT_EQ(progress.metrics.at("ema_test_loss"), last.test.metrics.at("ema_test_loss"));
 
-  // The file alone is a model: it evaluates to what the run said of it, in f64 of other sums.
+  // The file alone is a model. Its evaluation gives the numbers of the run, up to the order of sums in f64.
   std::filesystem::create_directory(path("alone"));
   std::filesystem::copy(path("with/last/ema.safetensors"), path("alone/model.safetensors"));
   const Metrics alone = train({.dir = path("alone"), .evaluate_only = true}).metrics;
@@ -236,7 +237,7 @@ TEST_F(MovingAverage, OtherRanksTakeItFromTheFile) {
       after.read(*after.find(entry.name), b);
       if (entry.name.find("running") == std::string::npos) {
         EXPECT_TRUE(a == b) << entry.name << ", " << ranks << " ranks";
-      } else {  // the mean of equal numbers is rounded
+      } else {  // the mean of equal numbers may be rounded
         for (std::size_t i = 0; i < a.size(); i += sizeof(float)) {
           float x = 0;
           float y = 0;

@@ -1,5 +1,5 @@
-// What a tool that NVTX loads is told of a run (tests/support/nvtx/tool.hpp). Run without one, too: then nothing is
-// loaded.
+// Tests the ranges of a run that a tool receives which NVTX loads (tests/support/nvtx/tool.hpp). The tests also run
+// without a tool; then nothing is loaded.
 #include <pthread.h>
 
 #include <algorithm>
@@ -26,7 +26,8 @@ TrainerOptions small_options(std::int64_t accumulate = 1) {
   return options;
 }
 
-/// What the calling thread tells a tool from here on; without a tool it is checked that there is none.
+/// Records the ranges that the calling thread reports to a tool from here on. Without a tool, checks that there is
+/// none.
 class Told {
  public:
   Told() : record_(tool_record()), from_(record_ != nullptr ? record_->events.load() : 0) {}
@@ -41,7 +42,7 @@ class Told {
   int from_;
 };
 
-/// The names of a plan's calls, as ranges in a step.
+/// Returns the names of a plan's calls, as ranges in a step.
 Lines calls_of(const Plan& plan) {
   Lines names;
   for (const Call& call : plan.calls()) {
@@ -50,7 +51,7 @@ Lines calls_of(const Plan& plan) {
   return names;
 }
 
-/// Those of `lines` that are in `wanted`, in their order.
+/// Returns the lines that are in `wanted`, in their order.
 Lines filtered(const Lines& lines, const Lines& wanted) {
   Lines found;
   std::copy_if(lines.begin(), lines.end(), std::back_inserter(found),
@@ -62,7 +63,7 @@ std::int64_t count(const Lines& lines, const std::string& line) {
   return std::count(lines.begin(), lines.end(), line);
 }
 
-/// The lines of a step of an update behind `accumulate` micro-batches, its layers beside its buckets.
+/// Expects the lines of a step with `accumulate` micro-batches and an update; layers and buckets may overlap.
 void expect_step(const Lines& lines, Trainer& trainer, std::int64_t accumulate, bool overlap) {
   const Lines calls = calls_of(trainer.train_plan());
   const auto buckets = static_cast<std::int64_t>(trainer.reducer().buckets().size());
@@ -77,7 +78,7 @@ void expect_step(const Lines& lines, Trainer& trainer, std::int64_t accumulate, 
   const Lines found = filtered(lines, calls);
   EXPECT_EQ(Lines(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(calls.size())), calls);
   EXPECT_GE(found.size(), calls.size() * static_cast<std::size_t>(accumulate));
-  // Of a bucket the mark and the sum, in the order of buckets, behind calls of backward and before the update.
+  // Each bucket has a mark and a sum, in the order of buckets, after calls of backward and before the update.
   Lines sums;
   Lines expected;
   for (const std::string& line : lines) {
@@ -115,7 +116,7 @@ TEST_F(TrainerTest, RangesOfAStep) {
   }
 }
 
-/// With a timeline beside, whose recorder takes the place of the step's own, and behind it.
+/// Runs with a timeline, whose recorder replaces the step's own, and after it.
 TEST_F(TrainerTest, RangesOfARun) {
   TrainerSetup setup{.options = small_options(), .model = mlp()};
   setup.options.step.average.decay = 0.9;
@@ -151,7 +152,7 @@ TEST_F(TrainerTest, RangesOfARun) {
   }
 }
 
-/// Fails in an all-reduce, in the middle of a step.
+/// A communicator that fails in an all-reduce, in the middle of a step.
 class FailingSum final : public comm::WrappedCommunicator {
  public:
   using WrappedCommunicator::WrappedCommunicator;

@@ -1,4 +1,4 @@
-// Batch, learning rate and workers as pure functions, on machines that do not exist.
+// Tests batch, learning rate and workers as pure functions, on machines that do not exist.
 #include <cmath>
 #include <set>
 

@@ -1,4 +1,4 @@
-// The event file, read by a reader of its own.
+// Tests the event file, read by the test's own reader.
 #include <lockstep/nn/run/observers/tensorboard_log.hpp>
 
 #include <bit>
@@ -17,7 +17,7 @@
 namespace lockstep::nn {
 namespace {
 
-/// CRC-32C bit by bit, RFC 3720.
+/// Computes CRC-32C bit by bit, as in RFC 3720.
 std::uint32_t crc32c(std::string_view bytes) {
   std::uint32_t crc = 0xffffffff;
   for (const char c : bytes) {
@@ -49,7 +49,7 @@ std::uint64_t take_varint(std::string_view& bytes) {
   }
 }
 
-/// A message as "number=value" words: integers, floats, {messages} and texts.
+/// Returns a message as "number=value" words: integers, floats, {messages} and texts.
 std::string text_of(std::string_view bytes, const std::string& messages) {
   std::string text;
   while (!bytes.empty()) {

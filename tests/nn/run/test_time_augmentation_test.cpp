@@ -1,5 +1,5 @@
-// Test-time augmentation: the views against images padded by hand, the metrics against those of the ops, an evaluation
-// against outputs of nn::Inference that are averaged here.
+// Tests test-time augmentation: the views compared with images padded by hand, the metrics with those of the ops, an
+// evaluation with outputs of nn::Inference that are averaged here.
 #include <lockstep/nn/run/test_time_augmentation.hpp>
 
 #include <algorithm>
@@ -42,7 +42,7 @@ TEST(TestTimeAugmentationOf, WeightsAreThoseOfThePaper) {
   }
 }
 
-/// An image (H, W, C) padded by one reflected pixel, cut out at (1 + shift) and mirrored.
+/// Returns an image (H, W, C) padded by one reflected pixel, cut out at (1 + shift) and mirrored.
 std::vector<std::uint8_t> seen_by_hand(const TestTimeView& view, const std::uint8_t* image, std::int64_t height,
                                        std::int64_t width, std::int64_t channels) {
   const auto pixel = [&](std::int64_t y, std::int64_t x) {  // a pixel of the padded image
@@ -111,15 +111,15 @@ TEST(ViewedBatch, MetricsOfTheMeanAreThoseOfTheOps) {
   constexpr std::int64_t kValid = 33;
   GuardedTensor mean(Shape{kRows, kClasses}, DType::f64);
   GuardedTensor labels(Shape{kRows}, DType::i32);
-  mean.integers(3, -4, 4);  // with equal logits
+  mean.integers(3, -4, 4);  // some logits are equal
   labels.integers(4, 0, kClasses - 1);
-  labels.span<std::int32_t>()[5] = kClasses;  // left out by both
+  labels.span<std::int32_t>()[5] = kClasses;  // an invalid label, which both leave out
   labels.span<std::int32_t>()[6] = -1;
   for (const int k : {0, 1, 3}) {
     ViewedBatch viewed(k);
     viewed.begin(kRows, kValid);
     GuardedTensor part(Shape{kRows, kClasses}, DType::f64);
-    for (const double share : {0.5, 1.5}) {  // half of each adds up to the mean
+    for (const double share : {0.5, 1.5}) {  // the views sum to the mean
       std::vector<double> values = mean.values();
       for (double& value : values) {
         value *= share;
@@ -143,7 +143,7 @@ TEST(ViewedBatch, MetricsOfTheMeanAreThoseOfTheOps) {
       ops::top_k_correct(context, mean, labels, {}, valid, k, count, {});
     }
     EXPECT_EQ(got.top_k_correct, count.values()[0]);
-    // What is written back is the mean, rounded to the type.
+    // write() gives the mean, rounded to the type.
     GuardedTensor written(Shape{kRows, kClasses}, DType::bf16);
     viewed.write(context, written);
     EXPECT_EQ(written.values(), mean.values());
@@ -165,7 +165,7 @@ TEST(ViewedBatch, OutputsWithNaNAreWrongWhateverTheLabel) {
   EXPECT_TRUE(std::isnan(got.loss_sum));
 }
 
-/// The metrics of the test set by outputs of single views that are averaged here.
+/// Returns the metrics of the test set, from outputs of single views that are averaged here.
 Metrics by_hand(Trainer& trainer, const Model& model, TestTimeAugmentation views, int top_k) {
   const Dataset& test = trainer.data().test;
   InferenceOptions options{.max_batch = 64, .plan = trainer.options().step.plan};
@@ -220,7 +220,7 @@ TEST(TrainerViews, EvaluatesTheMeanOfTheOutputs) {
         std::int64_t batches = 0;
         Metrics each;
         const Metrics got = trainer.evaluate([&](const Batch& batch, const TensorView& output) {
-          // What observers see is the mean, too.
+          // Observers also see the mean.
           ViewedBatch shown(2);
           shown.begin(output.shape[0], batch.valid);
           shown.add(trainer.context(), 1, output);
@@ -237,7 +237,7 @@ TEST(TrainerViews, EvaluatesTheMeanOfTheOutputs) {
         if (c.ranks == 1) {
           EXPECT_NEAR(each.loss_sum, expected.loss_sum, 1e-4);
         }
-        // A second one is the same, and training goes on.
+        // A second evaluation gives the same numbers, and training continues.
         EXPECT_EQ(trainer.evaluate().loss_sum, got.loss_sum);
         trainer.step();
       });

@@ -1,4 +1,4 @@
-// Runs under mpirun, on two ranks: one is late, and its timeline says so.
+// Runs under mpirun, on two ranks: one rank is late, and its timeline must show that.
 
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/comm/mpi/mpi_communicator.hpp>

@@ -27,10 +27,10 @@
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/files/json.hpp>
 
-/// Runs that are traced, and what must hold of every file that they leave.
+/// Traced runs, and checks that must hold for every file that they write.
 namespace lockstep::nn {
 
-/// Another data set, on one rank slowly.
+/// Another data set, which one rank reads slowly.
 class SlowDataset final : public Dataset {
  public:
   SlowDataset(const Dataset& of, std::chrono::milliseconds a_sample)
@@ -49,15 +49,15 @@ class SlowDataset final : public Dataset {
 struct TracedRun {
   std::string file{};  ///< empty: no trace
   TraceSteps steps{.first = 2, .last = 5};
-  int slow_rank = -1;                     ///< reads its samples slowly
-  std::chrono::milliseconds a_sample{8};  ///< then; of five samples a step
+  int slow_rank = -1;                     ///< rank that reads its samples slowly; -1: none
+  std::chrono::milliseconds a_sample{8};  ///< time of each sample on the slow rank; it has five samples a step
   bool overlap = true;
   Strategy strategy = Strategy::ddp;
   std::int64_t accumulate = 1;
-  std::int64_t fails_behind = 0;  ///< this step: all ranks throw, and rank 0 saves what it has
+  std::int64_t fails_behind = 0;  ///< after this step all ranks throw, and rank 0 saves its timeline; 0: never
 };
 
-/// Ends a run.
+/// Ends a run by throwing after a step.
 class FailsBehind final : public RunObserver {
  public:
   explicit FailsBehind(std::int64_t step) : step_(step) {}
@@ -72,11 +72,11 @@ class FailsBehind final : public RunObserver {
 struct TracedOutcome {
   std::optional<TimelineSummary> summary;
   std::vector<float> parameters;
-  comm::ReducerStatistics reducer;  ///< sums of all steps
+  comm::ReducerStatistics reducer;  ///< statistics summed over all steps
   std::size_t buckets = 0;
 };
 
-/// Ten steps of a small ResNet, two epochs with their evaluations, as one of two ranks.
+/// Runs ten steps of a small ResNet, two epochs with their evaluations, as one of two ranks.
 inline TracedOutcome run_traced(const TracedRun& run, comm::Communicator& grad, comm::Communicator& control) {
   const DataSplit split =
       open_data({.seed = 5, .synthetic = {.train_size = 55, .test_size = 7, .height = 12, .width = 12, .classes = 4}});
@@ -132,7 +132,7 @@ struct TraceEvent {
 };
 
 /// Reads a timeline and checks it against the trace event format: keys and their types, no time below 0, names for
-/// every process and thread, and spans of a thread within each other or beside each other.
+/// every process and thread. Spans of a thread must be nested or disjoint.
 inline std::vector<TraceEvent> checked_timeline(const std::string& file) {
   const Json root = read_json(file);
   EXPECT_EQ(root.get<std::string>("displayTimeUnit", file), "ms");
@@ -172,7 +172,7 @@ inline std::vector<TraceEvent> checked_timeline(const std::string& file) {
     EXPECT_EQ(named.count({event.rank, event.thread}), 1U) << text;
     events.push_back(event);
   }
-  // In the order of their begin, by thread; the sums of decimals are right to a picosecond or so.
+  // The events of each thread in the order of their begin. Sums of decimals are right to about a picosecond.
   constexpr double kRounding = 1e-5;
   std::map<std::pair<std::int64_t, std::int64_t>, std::vector<TraceEvent>> threads;
   for (const TraceEvent& event : events) {
@@ -195,8 +195,8 @@ inline std::vector<TraceEvent> checked_timeline(const std::string& file) {
   return events;
 }
 
-/// Of every bucket of every step on every rank: once ready, once reduced, in this order; sums of a bucket on several
-/// ranks have a moment in common, up to the error of the clocks.
+/// Expects for every bucket of every step on every rank: one event "ready", then one "reduced". The sums of a bucket on
+/// several ranks have a moment in common, up to the error of the clocks.
 inline void expect_buckets(const std::vector<TraceEvent>& events, int ranks, const TraceSteps& steps,
                            std::size_t buckets, double clock_error_s) {
   std::map<std::pair<std::int64_t, std::int64_t>, std::map<std::int64_t, TraceEvent>> ready;
@@ -223,7 +223,7 @@ inline void expect_buckets(const std::vector<TraceEvent>& events, int ranks, con
   }
 }
 
-/// A run whose rank 1 is late in every step says so, and the file shows it.
+/// Expects that a run whose rank 1 is late in every step reports that, and that the file shows it.
 inline void expect_late_rank(const TracedRun& run, const TracedOutcome& outcome) {
   const Json::Object json = outcome.summary->json();
   const std::vector<TraceEvent> events = checked_timeline(run.file);
@@ -232,7 +232,7 @@ inline void expect_late_rank(const TracedRun& run, const TracedOutcome& outcome)
   const std::vector<TimelineSummary::WaitedFor> waited = outcome.summary->waited_for();
   ASSERT_EQ(waited.size(), 2U);
   EXPECT_EQ(waited[0].times + waited[1].times, steps * static_cast<std::int64_t>(outcome.buckets));
-  if (run.overlap) {  // else a rank computes the next bucket when it has the sum of the one before
+  if (run.overlap) {  // without overlap a rank computes the next bucket only after the sum of the one before
     EXPECT_GT(waited[1].times, 3 * waited[0].times);
   }
   const double delay = 5 * std::chrono::duration<double>(run.a_sample).count();  // rank 1 has 5 of 11 samples

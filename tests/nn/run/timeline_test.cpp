@@ -10,7 +10,7 @@ using Lane = SpanRecorder::Lane;
 
 class Timeline : public TrainerTest {};
 
-/// Two ranks as threads; rank 0's outcome.
+/// Runs two ranks as threads. Returns rank 0's outcome.
 TracedOutcome run_two(const TracedRun& run) {
   TracedOutcome outcome;
   comm::on_ranks(2, [&](comm::Communicator& grad, comm::Communicator& control) {
@@ -26,7 +26,7 @@ double number(const Json::Object& json, const std::string& key) {
   return json.at(key).as<double>(key);
 }
 
-/// The names of the parts that are made by hand below, by number.
+/// The numbers of the parts that are made by hand below.
 enum Number : int { kForward, kReady, kReduce, kWait, kUpdate, kGather };
 
 RankTimeline by_hand(int rank, const std::vector<SpanRecorder::Span>& spans) {
@@ -40,8 +40,8 @@ RankTimeline by_hand(int rank, const std::vector<SpanRecorder::Span>& spans) {
           .spans = spans};
 }
 
-/// Rank 0 computes 0-100 and waits 100-180 for its sum of 60-180; of the gather of 190-260 its update hides 10, in the
-/// middle of which it waits for 2. Rank 1 is ready 60 later.
+/// Rank 0 computes from 0 to 100 and waits from 100 to 180 for its sum, which lasts from 60 to 180. Of the gather from
+/// 190 to 260 its update hides 10, in the middle of which it waits for 2. Rank 1 is ready 60 later.
 TEST_F(Timeline, HiddenAndExposedByHand) {
   TimelineSummary summary;
   summary.add(by_hand(0, {{kForward, Lane::compute, 3, 0, 100},
@@ -67,7 +67,7 @@ TEST_F(Timeline, HiddenAndExposedByHand) {
   EXPECT_DOUBLE_EQ(number(json, "hidden_s") + number(json, "exposed_s"), number(json, "communication_s"));
 }
 
-/// A bucket of which a rank's part was not recorded blames nobody.
+/// If a rank's part of a bucket was not recorded, no rank is blamed.
 TEST_F(Timeline, BlamesNobodyWithoutAllRanks) {
   TimelineSummary summary;
   summary.add(by_hand(0, {{kReady, Lane::compute, 3, 50, 50}, {kReduce, Lane::communication, 3, 60, 180}}));
@@ -126,7 +126,7 @@ TEST_F(Timeline, Steps) {
   EXPECT_EQ(usual(0), Pair(1, 1));
 }
 
-/// The parts of all ranks arrive whole and in order, one that takes a failure does not stop the others.
+/// The parts of all ranks arrive complete and in order. A rank that receives a failure does not stop the others.
 TEST_F(Timeline, PartsTravelWhole) {
   comm::on_ranks(3, [](comm::Communicator& ranks) {
     RankTimeline own = by_hand(
@@ -173,7 +173,7 @@ TEST_F(Timeline, ShowsEveryStepOfARun) {
     const std::vector<TraceEvent> events = checked_timeline(run.file);
     const Json::Object json = outcome.summary->json();
     expect_buckets(events, 2, run.steps, outcome.buckets, number(json, "clock_error_s"));
-    std::map<std::string, int> counts;  // events of rank 0
+    std::map<std::string, int> counts;  // numbers of events of rank 0
     double collectives = 0;
     for (const TraceEvent& event : events) {
       EXPECT_TRUE(event.step >= run.steps.first && event.step <= run.steps.last);
@@ -206,7 +206,7 @@ TEST_F(Timeline, NamesTheRankThatIsLate) {
   expect_late_rank(run, run_two(run));
 }
 
-/// Of a run that fails, rank 0's steps so far.
+/// When a run fails, rank 0 saves its steps so far.
 TEST_F(Timeline, SavesWhatAFailedRunHasRecorded) {
   const TracedRun run{.file = path("failed.json"), .fails_behind = 3};
   EXPECT_FALSE(run_two(run).summary);

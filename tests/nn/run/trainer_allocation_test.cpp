@@ -1,5 +1,5 @@
-// A step allocates nothing, on any thread of any rank. Run with a tool that is told of ranges (tests/support/nvtx),
-// too.
+// A step allocates nothing, on any thread of any rank. The tests also run with a tool that receives ranges
+// (tests/support/nvtx).
 #include <barrier>
 #include <new>
 
@@ -10,7 +10,8 @@
 namespace lockstep::nn {
 namespace {
 
-/// With the providers that `choice` names for all convolutions and products; empty: with the default ones.
+/// Expects that steps allocate nothing, with the provider `choice` for all convolutions and products; empty: with the
+/// default providers.
 void expect_no_allocation(const std::string& choice, std::int64_t microbatches = 1, bool sync_batch_norm = false,
                           bool records = false) {
   const DataSplit data = small_data();
@@ -46,11 +47,11 @@ void expect_no_allocation(const std::string& choice, std::int64_t microbatches =
     const int names = tool != nullptr ? tool->names.load() : 0;
     const auto before = memory.counts();
     const std::int64_t allocations = count_allocations::allocations;
-    // All threads of both ranks: compute, communication, loaders.
+    // Counts on all threads of both ranks: compute, communication, loaders.
     together.arrive_and_wait();
     count_allocations::everywhere = true;
     together.arrive_and_wait();
-    steps(trainer, 8);  // over the end of an epoch
+    steps(trainer, 8);  // the steps pass the end of an epoch
     context.synchronize();
     worker.synchronize();
     together.arrive_and_wait();
@@ -85,7 +86,7 @@ TEST_F(TrainerTest, AStepWithOneDnnAllocatesNothingOfItsOwn) {
 
 TEST_F(TrainerTest, TheCounterSeesAnAllocation) {
   using count_allocations::allocations;
-  // Calls of the operator: a new-expression without use may be left out by the compiler.
+  // Calls the operator directly: the compiler may leave out a new-expression without use.
   const auto allocate = [] { ::operator delete(::operator new(40)); };
   const auto allocate_aligned = [] {
     ::operator delete (::operator new (40, std::align_val_t{64}), std::align_val_t{64});

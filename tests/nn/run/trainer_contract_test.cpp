@@ -1,4 +1,4 @@
-// What every rank must do alike, and what is refused.
+// Tests the settings that all ranks must share, and the errors if they differ.
 #include <lockstep/comm/error.hpp>
 
 #include "tests/nn/run/trainer_runs.hpp"
@@ -6,7 +6,7 @@
 namespace lockstep::nn {
 namespace {
 
-/// What the ranks throw when they start.
+/// Returns the texts of the ranks' exceptions when they start.
 std::vector<std::string> start(int ranks, const std::function<void(TrainerOptions&, int)>& change) {
   return with_trainers({.ranks = ranks, .change = change}, [](Trainer&) {});
 }
@@ -51,7 +51,7 @@ TEST_F(TrainerTest, RanksThatDisagreeAreNamed) {
   }
   const auto chunk = [](TrainerOptions& options, int rank) { options.shuffle_chunk = rank == 0 ? 4 : 5; };
   expect_all_say(start(2, chunk), "rank 0 has 'shuffle_chunk 4', rank 1 has 'shuffle_chunk 5'");
-  // A library choice that one rank alone makes otherwise.
+  // A library choice that only one rank makes.
   const auto other_choice = [](TrainerOptions& options, int rank) {
     options.step.plan.choices["fc forward"] = "reference";
     options.step.plan.choices["conv1 forward"] = rank == 1 ? "onednn" : "reference";
@@ -94,7 +94,7 @@ TEST_F(TrainerTest, ChoicesOfLaterMicrobatchesAndOfEvaluationArePartOfTheRun) {
     evaluated += of_evaluation ? 1 : 0;
   }
   EXPECT_GT(evaluated, 0);
-  // Each micro-batch takes what the options hold for it, and ranks that differ there do not agree.
+  // Each micro-batch takes its own choices from the options; ranks whose choices differ there do not agree.
   const auto other_choice = [](TrainerOptions& options, int rank) {
     options.accumulate = 2;
     options.step.plan.choices["conv1 forward"] = "reference";
@@ -220,7 +220,7 @@ class FlipABit final : public RunObserver {
 TEST_F(TrainerTest, AReplicaThatDriftsIsNamedWithItsParameter) {
   for (const std::int64_t every : {0, 1, 2, 5}) {
     TrainerSetup setup{.ranks = 3};
-    setup.options.schedule.base = 0;  // the bit stays
+    setup.options.schedule.base = 0;  // with a rate of 0 the bit stays changed
     on_trainers(setup, [&](Trainer& trainer, comm::Communicator& control) {
       FlipABit observer(trainer, control.rank());
       const RunOptions options{.steps = 6, .check_replicas = every};

@@ -1,4 +1,4 @@
-// Steps that fail, a peer that is gone, memory that goes while work is queued.
+// Tests steps that fail, a peer that is gone, memory that is freed while work is queued.
 
 #include <lockstep/comm/error.hpp>
 
@@ -27,7 +27,8 @@ class GivenBackIdle final : public MemoryResource {
   HostMemoryResource host_;
 };
 
-/// Fails or stands still in an all-reduce, as on a device whose peer is gone: then only check() says so.
+/// A communicator that fails or stands still in an all-reduce, as on a device whose peer is gone: then only check()
+/// reports it.
 class Broken final : public comm::WrappedCommunicator {
  public:
   using WrappedCommunicator::WrappedCommunicator;
@@ -46,16 +47,16 @@ class Broken final : public comm::WrappedCommunicator {
     ++checks;
     require<PeerError>(!peer_is_gone, "a peer is gone");
   }
-  int until_failure = 0;  ///< all-reduces; 0: none fails
+  int until_failure = 0;  ///< number of all-reduces until one fails; 0: none fails
   bool peer_is_gone = false;
   std::atomic<bool> released{false};
   int checks = 0;
 };
 
-/// Values and sums after nine steps, of which the all-reduce `until_failure` fails once.
+/// Returns values and sums after nine steps, in which all-reduce number `until_failure` fails once.
 std::vector<double> train_with_failure(int until_failure, std::int64_t microbatches) {
   const DataSplit data = small_data();
-  // No running statistics, which see a batch that is taken anew twice.
+  // The model has no running statistics, which would see a repeated batch twice.
   const Model model = make_model({.name = "mlp", .classes = 4, .height = 12, .width = 12, .hidden = {20, 10}});
   std::vector<double> values;
   comm::on_ranks(1, [&](comm::Communicator& inner) {
@@ -63,7 +64,7 @@ std::vector<double> train_with_failure(int until_failure, std::int64_t microbatc
     const auto control = inner.split(0, 0);
     CpuContext context({.threads = 1});
     TrainerOptions options;
-    options.global_batch = 11;  // six steps an epoch
+    options.global_batch = 11;  // an epoch has six steps
     options.accumulate = microbatches;
     options.step.buckets.bucket_bytes = options.step.buckets.tail_bytes = 1000;
     Trainer trainer(context, {grad, *control, context.stream()}, model, data, options);
@@ -96,7 +97,8 @@ TEST_F(TrainerTest, AStepThatFailedIsTakenAnew) {
     std::vector<double> expected = train_with_failure(0, microbatches);
     ASSERT_GT(expected.size(), 4U);
     expected.back() = 1;
-    // The first step, one in the middle, the last of an epoch, with other buckets started before.
+    // The failure is in the first step, in one in the middle, and in the last of an epoch, with other buckets started
+    // before.
     for (const int until_failure : {1, 8, 12}) {
       EXPECT_TRUE(train_with_failure(until_failure, microbatches) == expected)
           << "all-reduce " << until_failure << ", " << microbatches << " micro-batches";
@@ -131,7 +133,7 @@ TEST_F(TrainerTest, APeerThatIsGoneEndsTheWait) {
       try {
         wait(trainer);
       } catch (...) {
-        grad.released = true;  // a communicator that gives its operations up releases them
+        grad.released = true;  // a communicator that abandons its operations releases them
         throw;
       }
       grad.released = true;
@@ -152,7 +154,7 @@ TEST_F(TrainerTest, ItsMemoryGoesAfterTheWorkThatUsesIt) {
     trainer.step();
     trainer.step();
     memory.going = false;
-    worker.enqueue([&memory] {  // long enough for memory to go too early
+    worker.enqueue([&memory] {  // works so long that memory could be freed too early
       for (int i = 0; i < 10'000 && !memory.going; ++i) {
         std::this_thread::yield();
       }

@@ -1,4 +1,5 @@
-// Checkpoints of runs: the same bytes, stopped and resumed, continued by others, refused.
+// Tests checkpoints of runs: the same bytes when stopped and resumed, continuation by other ranks, and refused
+// checkpoints.
 #include <array>
 #include <map>
 #include <set>
@@ -30,7 +31,7 @@ TEST_F(TrainerTest, TheSameIdentityWritesTheSameBytesAndAnotherSeedDoesNot) {
 TEST_F(TrainerTest, ResumingInTheMiddleOfAnEpochContinuesBitForBit) {
   for (const int ranks : {1, 3}) {
     expect_resumes({.ranks = ranks});
-    // 6 steps an epoch: it was stopped in the middle of the second.
+    // An epoch has 6 steps: the run was stopped in the middle of the second epoch.
     train({.ranks = ranks, .steps = 8, .dir = path("part")});
     const CheckpointState half = read_checkpoint_state(path("part/last"));
     EXPECT_EQ(half.progress.position.epoch, 1);
@@ -40,7 +41,7 @@ TEST_F(TrainerTest, ResumingInTheMiddleOfAnEpochContinuesBitForBit) {
 }
 
 TEST_F(TrainerTest, ARunInChunksIsResumedBitForBitAndAnotherChunkIsNoticed) {
-  // 70 samples, 24 chunks of 3: one window. 35 chunks of 2: two.
+  // 70 samples are 24 chunks of 3 in one window, or 35 chunks of 2 in two windows.
   for (const std::int64_t chunk : {3, 2}) {
     expect_resumes({.ranks = 2, .shuffle_chunk = chunk});
     train({.ranks = 2, .dir = path("without")});
@@ -95,7 +96,7 @@ TEST_F(TrainerTest, ADynamicLossScaleChangesNoBitInF32AndIsResumed) {
   saved.read(*saved.find("loss_scale_good"), std::as_writable_bytes(std::span(good)));
   EXPECT_EQ(scale[0], 4 * 65536) << "12 updates, of which it has grown after 5 and 10";
   EXPECT_EQ(good[0], 2);
-  // From a run without a scale to one with it, and back.
+  // Resumes a run without a loss scale with one, and the reverse.
   train({.steps = 3, .dir = path("a")});
   train({.steps = 6, .dir = path("a"), .resume = path("a/last"), .optimizer = scaled});
   train({.dir = path("a"), .resume = path("a/last")});
@@ -114,7 +115,7 @@ TEST_F(TrainerTest, ACheckpointOfARunInBf16HoldsMastersAndGoesOnInEitherType) {
   for (const TensorEntry& entry : saved.entries()) {
     EXPECT_EQ(entry.dtype, "F32") << entry.name;
   }
-  // Read elsewhere, the weights are rounded from it.
+  // A model that reads the file elsewhere rounds the weights from the masters.
   CpuContext context;
   ParameterSet set(context, cifar_resnet(8, 4, 12, 12), DType::bf16);
   load_model(path("whole/last"), context, set);
@@ -122,7 +123,7 @@ TEST_F(TrainerTest, ACheckpointOfARunInBf16HoldsMastersAndGoesOnInEitherType) {
   copy_now(context, set.values(), rounded.view());
   testing::expect_same_bits(set.weights(), rounded.view());
   EXPECT_FALSE(testing::is_close(set.weights(), set.values(), 1e-5)) << "the masters have more digits";
-  // Evaluated with the masters of a run in f32.
+  // Evaluates with the masters of a run in f32.
   const Metrics f32 = train({.dir = path("f32/last"), .evaluate_only = true}).metrics;
   const Metrics bf16 = train({.dir = path("f32/last"), .evaluate_only = true, .dtype = DType::bf16}).metrics;
   EXPECT_NEAR(bf16.loss(), f32.loss(), 0.02 * f32.loss());
@@ -130,7 +131,8 @@ TEST_F(TrainerTest, ACheckpointOfARunInBf16HoldsMastersAndGoesOnInEitherType) {
 }
 
 TEST_F(TrainerTest, StoppedAtAnyEventAndResumedItWritesTheBytesOfARunThatWasNot) {
-  // 6 steps an epoch, an event every third step: in the middle of an epoch, and at the end of the first.
+  // An epoch has 6 steps and an event every third step: the run stops in the middle of an epoch, and at the end of the
+  // first.
   train({.ranks = 2, .dir = path("whole")});
   for (const std::int64_t stop_at : {3, 6, 9}) {
     const std::string dir = path("stopped at " + std::to_string(stop_at));
@@ -151,7 +153,7 @@ TEST_F(TrainerTest, AStopAtTheLastStepOfTheRunLeavesNothingOut) {
   EXPECT_EQ(result.end, RunEnd::finished);
   EXPECT_GE(result.progress.test_accuracy, 0.0);
   EXPECT_TRUE(checkpoint_bytes(path("stopped/last")) == checkpoint_bytes(path("whole/last")));
-  // Nothing is left to do for who goes on from there, and the accuracy is known.
+  // A run that resumes there has nothing to do, and knows the accuracy.
   result = train({.dir = path("stopped"), .resume = path("stopped/last")}).result;
   EXPECT_EQ(result.end, RunEnd::finished);
   EXPECT_GE(result.progress.test_accuracy, 0.0);
@@ -178,7 +180,7 @@ TEST_F(TrainerTest, AnotherNumberOfRanksContinuesAndSaysSo) {
     const std::string text = resume_checkpoint(path("run/last"), trainer, control, identity_of({.ranks = 1}), progress);
     testing::expect_holds(text, "ranks: checkpoint 2, now 1");
     EXPECT_EQ(trainer.position().step, 8);
-    // What was resumed is a checkpoint of this rank, before its first step too.
+    // A resumed trainer of this rank can save a checkpoint before its first step, too.
     save_checkpoint(path("alone"), trainer, control, identity_of({.ranks = 1}), progress);
     EXPECT_EQ(resume_checkpoint(path("alone"), trainer, control, identity_of({.ranks = 1}), progress), "");
     trainer.step();
@@ -217,10 +219,10 @@ TEST_F(TrainerTest, TheStateOfAnotherOptimizerIsRefused) {
   expect_all_say(resume(path("sgd/last"), OptimizerKind::adam), "of another model or optimizer");
   expect_all_say(resume(path("adam/last"), OptimizerKind::sgd), "of another model or optimizer");
   EXPECT_EQ(resume(path("adam/last"), OptimizerKind::adam), comm::none_failed(1));
-  // States of the same names, another rule.
+  // The states have the same names but belong to another rule.
   expect_all_say(resume(path("adam/last"), OptimizerKind::adamw, {{"optimizer", "adamw"}}),
                  "the state of optimizer adam, expected adamw");
-  // A step count that cannot be.
+  // An impossible step count.
   const std::string file = path("adam/last/optimizer.safetensors");
   std::string bytes = file_text(file);
   const SafetensorsFile opened(file);
@@ -232,7 +234,7 @@ TEST_F(TrainerTest, TheStateOfAnotherOptimizerIsRefused) {
   expect_all_say(resume(path("adam/last"), OptimizerKind::adam), "expected a count of at least 0");
 }
 
-/// Stands still. Its state is written to checkpoints all the same.
+/// An update rule that changes nothing. Its state is written to checkpoints.
 class StandStill final : public UpdateRule {
  public:
   explicit StandStill(std::string name) : name_(std::move(name)) {}
@@ -286,7 +288,7 @@ TEST_F(TrainerTest, LayersWithOtherSettingsAreNamed) {
             "conv: epsilon 0.001, momentum 0.1, relu\"\n");
 }
 
-/// The checkpoint's state.json with one text in the place of another.
+/// Replaces a text in the checkpoint's state.json.
 void edit_state(const std::string& dir, const std::string& from, const std::string& to) {
   std::string text = file_text(dir + "/state.json");
   const std::size_t at = text.find(from);
@@ -321,13 +323,13 @@ TEST_F(TrainerTest, FilesThatAreNotThoseOfTheCheckpointAreNamed) {
     testing::expect_holds(problem(path("a/last")), name + ": ");
     testing::put_file(file, whole);
   }
-  // Without the list they are taken as they are.
+  // Without the list of checksums the files are accepted unchecked.
   train({.steps = 4, .dir = path("a"), .resume = path("a/last")});
   std::filesystem::remove(path("b/last/checksums.json"));
   train({.steps = 6, .dir = path("b"), .resume = path("b/last")});
 }
 
-/// Which samples were read how often.
+/// A data set that counts how often each sample was read.
 class Counted final : public Dataset {
  public:
   explicit Counted(const Dataset& data)
@@ -357,7 +359,7 @@ TEST_F(TrainerTest, AScheduleByUpdatesEndsWithTheUpdates) {
     });
     return rate;
   };
-  // Half of ten updates, of 14 samples of 70; then of 7.
+  // Half of ten updates with batches of 14 of 70 samples; then with batches of 7.
   const Position half{.epoch = 1, .batch = 0, .step = 5};
   EXPECT_NEAR(rate_behind(true, half, 14, 14), 0.05, 1e-12);
   EXPECT_NEAR(rate_behind(false, half, 14, 14), 0.05, 1e-12);
@@ -366,7 +368,7 @@ TEST_F(TrainerTest, AScheduleByUpdatesEndsWithTheUpdates) {
 }
 
 TEST_F(TrainerTest, WithBatchesOfAnotherSizeItGoesOnBehindTheSameSamples) {
-  const DataSplit data = small_data();  // 70 samples
+  const DataSplit data = small_data();  // the set has 70 samples
   const Counted counted(*data.train);
   struct Part {
     int ranks;
@@ -374,7 +376,7 @@ TEST_F(TrainerTest, WithBatchesOfAnotherSizeItGoesOnBehindTheSameSamples) {
     int steps;
   };
   std::vector<Position> begins;
-  std::vector<double> rates;  // rate of the first step of each part
+  std::vector<double> rates;  // rate in the first step of each part
   double seen = 0;
   const auto go_on = [&](const Part& part) {
     TrainerOptions options{.global_batch = part.batch, .loader_workers = 0};
@@ -402,14 +404,14 @@ TEST_F(TrainerTest, WithBatchesOfAnotherSizeItGoesOnBehindTheSameSamples) {
     EXPECT_EQ(at.skipped, skipped);
     EXPECT_EQ(at.step, step);
   };
-  // The rate of the cosine at a share of the run.
+  // Returns the rate of the cosine schedule after `steps` of `all` steps.
   const auto rate_at = [](double steps, double all) { return 0.05 * (1 + std::cos(std::acos(-1.0) * steps / all)); };
   go_on({.ranks = 1, .batch = 11, .steps = 3});
   expect_begin(0, 0, 0, 0);
   go_on({.ranks = 2, .batch = 6, .steps = 2});
   expect_begin(0, 0, 33, 3);
   EXPECT_NEAR(rates.back(), rate_at(5, 22), 1e-12) << "33 samples are 5 of 22 steps of 6";
-  go_on({.ranks = 2, .batch = 6, .steps = 1});  // a batch of the same size stays within the epoch
+  go_on({.ranks = 2, .batch = 6, .steps = 1});  // a batch of the same size continues within the epoch
   expect_begin(0, 2, 33, 5);
   go_on({.ranks = 3, .batch = 9, .steps = 2});
   expect_begin(0, 0, 51, 6);
@@ -417,10 +419,10 @@ TEST_F(TrainerTest, WithBatchesOfAnotherSizeItGoesOnBehindTheSameSamples) {
   std::vector<int> reads = counted.reads();
   EXPECT_EQ(std::count(reads.begin(), reads.end(), 1), 69) << "each sample of the epoch once, one is left over";
   EXPECT_EQ(std::count(reads.begin(), reads.end(), 0), 1);
-  go_on({.ranks = 1, .batch = 35, .steps = 1});  // the epoch is over
+  go_on({.ranks = 1, .batch = 35, .steps = 1});  // this step ends the epoch
   expect_begin(1, 0, 0, 8);
   EXPECT_NEAR(rates.back(), rate_at(2, 4), 1e-12);
-  go_on({.ranks = 1, .batch = 70, .steps = 1});  // 35 are left, and no batch of them
+  go_on({.ranks = 1, .batch = 70, .steps = 1});  // 35 samples remain, too few for a batch
   expect_begin(2, 0, 0, 9);
 }
 

@@ -15,7 +15,7 @@
 #include "tests/comm/local_ranks.hpp"
 #include "tests/support/files.hpp"
 
-/// Runs on ranks as threads, which the tests of Trainer share: one small model, one small data set.
+/// Runs on ranks that are threads, which the tests of Trainer share: one small model, one small data set.
 namespace lockstep::nn {
 
 inline std::string file_text(const std::string& path) {
@@ -29,19 +29,20 @@ inline DataSplit small_data() {
       {.seed = 5, .synthetic = {.train_size = 70, .test_size = 31, .height = 12, .width = 12, .classes = 4}});
 }
 
-/// A trainer on each rank. The ranks are threads.
+/// Options for a trainer on each rank. The ranks are threads.
 struct TrainerSetup {
   int ranks = 1;
   TrainerOptions options{.global_batch = 11};
   std::function<void(TrainerOptions&, int)> change{};  ///< changes the options of a rank
   Model model = cifar_resnet(8, 4, 12, 12);
   std::optional<TrainingData> data{};  ///< none: small_data()
-  Stream* compute = nullptr;           ///< none: a stream that computes at once
+  Stream* compute = nullptr;           ///< none: an inline stream
   bool overlap = false;                ///< gradients are summed on a worker
   bool started = true;
 };
 
-/// Runs body(trainer, control) or body(trainer) on the ranks of `setup`; what each rank threw, as comm::run_ranks().
+/// Runs body(trainer, control) or body(trainer) on the ranks of `setup`. Returns the text of each rank's exception, as
+/// comm::run_ranks() does.
 template <class Body>
 std::vector<std::string> with_trainers(const TrainerSetup& setup, Body&& body) {
   const DataSplit small = small_data();
@@ -65,14 +66,14 @@ std::vector<std::string> with_trainers(const TrainerSetup& setup, Body&& body) {
   });
 }
 
-/// The same with trainers that are not started, whose options change(options, rank) has changed.
+/// Like above, with trainers that are not started. change(options, rank) changes the options of a rank.
 template <class Body>
 std::vector<std::string> with_trainers(int ranks, const std::function<void(TrainerOptions&, int)>& change,
                                        Body&& body) {
   return with_trainers({.ranks = ranks, .change = change, .started = false}, body);
 }
 
-/// The same of trainers that start, of which none may throw.
+/// Runs body on trainers that are started; no rank may throw.
 template <class Body>
 void on_trainers(const TrainerSetup& setup, Body&& body, const char* file = __builtin_FILE(),
                  int line = __builtin_LINE()) {
@@ -85,13 +86,13 @@ inline void steps(Trainer& trainer, int count) {
   }
 }
 
-/// A whole run, and what it differs in from others.
+/// A whole run, with the settings in which the runs of the tests differ.
 struct RunSetup {
   int ranks = 1;
   std::uint64_t seed = 1;
   std::int64_t epochs = 2;
   std::int64_t steps = 0;
-  std::string dir{};     ///< checkpoints
+  std::string dir{};     ///< folder of the checkpoints
   std::string resume{};  ///< checkpoint to go on from
   std::int64_t total_steps = 12;
   bool evaluate_only = false;
@@ -104,7 +105,7 @@ struct RunSetup {
   Strategy strategy = Strategy::ddp;
   comm::SumOptions sums{};
   std::int64_t virtual_ranks = 0;
-  std::function<std::shared_ptr<comm::BucketSum>()> hook{};  ///< makes that of a rank
+  std::function<std::shared_ptr<comm::BucketSum>()> hook{};  ///< makes the hook of a rank
   bool overlap = true;
   bool keep_last = false;
   std::int64_t shuffle_chunk = 0;
@@ -172,14 +173,14 @@ class Watch final : public RunObserver {
   std::atomic<int>& stop_;
 };
 
-/// What a run leaves on rank 0.
+/// Results of a run on rank 0.
 struct RunOutcome {
-  Metrics metrics;  ///< an evaluation's, at the end
+  Metrics metrics;  ///< metrics of the evaluation at the end
   RunResult result{};
-  EpochEvent last{};  ///< epoch
+  EpochEvent last{};  ///< event of the last epoch
 };
 
-/// Trains, or only evaluates the model of `dir`.
+/// Trains as `setup` says, or only evaluates the model of setup.dir.
 inline RunOutcome train(const RunSetup& setup) {
   RunOutcome outcome;
   const TrainerSetup trainers{.ranks = setup.ranks,
@@ -196,7 +197,8 @@ inline RunOutcome train(const RunSetup& setup) {
       load_model(setup.dir, trainer.context(), trainer.parameters());
     } else {
       std::atomic<int> stop{0};
-      Watch observer(control.rank() == control.size() - 1 ? setup.stop_at : 0, stop);  // a signal may reach one rank
+      // Only the last rank stops: a signal may reach one rank alone.
+      Watch observer(control.rank() == control.size() - 1 ? setup.stop_at : 0, stop);
       const RunOptions run{.epochs = setup.epochs,
                            .steps = setup.steps,
                            .log_every = setup.log_every,
@@ -219,13 +221,15 @@ inline RunOutcome train(const RunSetup& setup) {
 class TrainerTest : public ::testing::Test {
  protected:
   [[nodiscard]] std::string path(const std::string& name) const { return folder_ / name; }
-  /// Each of `files` has the same bytes in the checkpoints `a` and `b`; with same = false each has others.
+  /// Expects that each of `files` has the same bytes in the checkpoints `a` and `b`; with same = false, that each
+  /// differs.
   void expect_files(const std::string& a, const std::string& b, bool same = true) const {
     for (const std::string& file : files) {
       EXPECT_EQ(file_text(path(a) + file) == file_text(path(b) + file), same) << a << " and " << b << ": " << file;
     }
   }
-  /// A run in `whole`, and in `part` one that goes on after so many steps: both leave the same files.
+  /// Trains a run in `whole`, and in `part` a run that is resumed after `steps` steps. Expects that both write the same
+  /// files.
   void expect_resumes(RunSetup setup, std::int64_t steps = 8) const {
     setup.dir = path("whole");
     train(setup);
@@ -243,7 +247,7 @@ class TrainerTest : public ::testing::Test {
   testing::TemporaryFolder folder_;
 };
 
-/// All bytes of a checkpoint.
+/// Returns all bytes of a checkpoint.
 inline std::string checkpoint_bytes(const std::string& dir) {
   std::string bytes;
   for (const char* name : {"model.safetensors", "optimizer.safetensors", "state.json"}) {
@@ -255,8 +259,8 @@ inline std::string checkpoint_bytes(const std::string& dir) {
   return bytes;
 }
 
-/// On so many ranks resumes the checkpoint `from`, saves it again as `to` and makes one more step; then the ranks hold
-/// the same state and loss(trainer) is finite.
+/// Resumes the checkpoint `from` on `ranks` ranks, saves it again as `to` and makes one more step. Expects that the
+/// ranks then hold the same state and that loss(trainer) is finite.
 inline void resume_and_save_again(int ranks, const std::string& from, const std::string& to,
                                   const std::function<void(TrainerOptions&, int)>& change,
                                   const std::function<double(Trainer&)>& loss) {

@@ -1,4 +1,4 @@
-// What a run computes: micro-batches, ranks, types, metrics, planned bytes, the compute stream.
+// Tests the computations of a run: micro-batches, ranks, types, metrics, planned bytes, the compute stream.
 
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/models/transformer.hpp>
@@ -19,7 +19,7 @@ TensorView view(const std::vector<double>& values) {
 }
 
 TEST_F(TrainerTest, ClippingIsTheSameOnAnyNumberOfRanks) {
-  // No batch norm and f64, so that shares add up to the whole.
+  // The model has no batch norm and computes in f64, so that shares add up to the whole.
   const auto parameters = [&](int ranks, double clip_norm) {
     std::vector<double> values;
     TrainerSetup setup{.ranks = ranks, .model = mlp({12, 12, 3}, {9}, 4)};
@@ -59,7 +59,7 @@ TEST_F(TrainerTest, GradientsMayTravelIn16Bits) {
   testing::expect_close(view(rounded), view(exact), 1e-2);
 }
 
-/// Gradients of the last step, parameters, and metrics of all steps.
+/// The gradients of the last step, the parameters, and the metrics of all steps.
 struct Outcome {
   std::vector<double> gradients;
   std::vector<double> parameters;
@@ -76,7 +76,7 @@ struct Accumulated {
   std::uint64_t augmentation_seed = 3;
 };
 
-/// An epoch of 7 steps: 6 of 11 samples and a last one of 4, which leaves some micro-batches without a sample.
+/// Runs an epoch of 7 steps: 6 of 11 samples and a last one of 4, in which some micro-batches have no sample.
 Outcome accumulated(const Accumulated& run) {
   ModelBuilder b = ModelBuilder::for_images("plain", {12, 12, 3});
   NodeId x = b.relu("r1", b.conv2d("c1", b.input(), 6, {.kernel = 3, .stride = 2, .pad = 1, .bias = true}));
@@ -122,21 +122,22 @@ TEST_F(TrainerTest, MicrobatchesAddUpToTheGradientOfTheWholeBatch) {
   for (const std::int64_t microbatches : {2, 5, 11}) {
     const Outcome other = accumulated({.microbatches = microbatches});
     expect_same(other);
-    // With micro-batches of one sample what they are sent from is more than this small model saves.
+    // With micro-batches of one sample, the memory from which they are sent is larger than the memory that this small
+    // model saves.
     if (microbatches < 11) {
       EXPECT_LT(other.bytes, whole.bytes) << "memory is planned for a micro-batch";
     }
   }
   expect_same(accumulated({.ranks = 2, .microbatches = 3, .overlap = true}));
   expect_same(accumulated({.ranks = 3, .microbatches = 2}));
-  // What batch norm computes does depend on what it sees at a time.
+  // The result of batch norm depends on the samples in a micro-batch.
   const Outcome normalised = accumulated({.batch_norm = true});
   const Outcome in_parts = accumulated({.microbatches = 2, .batch_norm = true});
   EXPECT_FALSE(testing::is_close(view(in_parts.gradients), view(normalised.gradients), 1e-6));
 }
 
 TEST_F(TrainerTest, RanksInBf16AddUpToOne) {
-  // No batch norm: what a sample adds to the gradient does not depend on the others, and sums are f32.
+  // Without batch norm, the gradient of a sample does not depend on the others, and sums are in f32.
   const Outcome one = accumulated({.dtype = DType::bf16});
   for (const int ranks : {2, 3}) {
     const Outcome shared = accumulated({.ranks = ranks, .overlap = true, .dtype = DType::bf16});
@@ -145,7 +146,7 @@ TEST_F(TrainerTest, RanksInBf16AddUpToOne) {
   }
   const Outcome in_parts = accumulated({.microbatches = 3, .dtype = DType::bf16});
   testing::expect_close(view(in_parts.gradients), view(one.gradients), 1e-2);
-  // The control: samples that are mirrored otherwise give other gradients, of the same shape and far off.
+  // The control: other mirroring gives other gradients, of the same shape and far off.
   const Outcome other = accumulated({.dtype = DType::bf16, .augmentation_seed = 4});
   ASSERT_EQ(other.gradients.size(), one.gradients.size());
   EXPECT_FALSE(testing::is_close(view(one.gradients), view(other.gradients), 1e-1));
@@ -209,7 +210,7 @@ TEST_F(TrainerTest, PlannedBytesCountWhatTravels) {
   const std::size_t halved = planned(DType::bf16, &largest);
   EXPECT_EQ(halved, plain + 2 * largest);
 
-  // A micro-batch is sent from host memory of its own, for two steps, and its metrics come back to such.
+  // A micro-batch is sent from its own host memory, for two steps, and its metrics come back to host memory.
   CpuContext context;
   const std::unique_ptr<comm::Communicator> alone = comm::LocalGroup(1).communicator(0);
   const StepLayout layout = step_layout(cifar_resnet(8, 4, 12, 12), {});
@@ -220,7 +221,7 @@ TEST_F(TrainerTest, PlannedBytesCountWhatTravels) {
   EXPECT_EQ(three.bytes(), one.bytes() + 2 * a_pass);
 }
 
-/// Counts reads, so that a test can wait until the loader is as far ahead as it goes.
+/// A data set that counts reads, so that a test can wait until the loader is as far ahead as it may be.
 class Counting final : public ImageDataset {
  public:
   explicit Counting(const ImageDataset& whole)
@@ -238,7 +239,7 @@ class Counting final : public ImageDataset {
   mutable std::atomic<std::int64_t> reads_{0};
 };
 
-/// Steps on a compute stream that is behind: nothing is computed before the loader has filled every batch that it may.
+/// Trains on a compute stream that is late: nothing is computed before the loader has filled every batch that it may.
 std::vector<float> train_on(Stream& stream, bool behind) {
   const DataSplit whole = small_data();
   DataSplit data;
@@ -252,7 +253,7 @@ std::vector<float> train_on(Stream& stream, bool behind) {
   setup.options.step.plan.augment.seed = 1;
   on_trainers(setup, [&](Trainer& trainer) {
     if (behind) {
-      // The third step hands out batch 2, and then waits for the first step: batches up to 2 + prefetch are filled.
+      // The third step takes batch 2, and then waits for the first step: batches up to 2 + prefetch are then filled.
       const std::int64_t ahead = 7 * (3 + setup.options.prefetch);
       stream.enqueue([&reads, ahead] {
         while (reads.reads() < ahead) {
@@ -317,12 +318,12 @@ TEST_F(TrainerTest, OptionTextsNameWhatItComputesIn) {
   EXPECT_EQ(option_texts(options, data).at("dtype"), "bf16");
 }
 
-// `pad` and `flip` stay numbers; how it is done has keys of its own where it is not the plain way.
+// `pad` and `flip` stay numbers. A special way of padding or mirroring has its own key.
 TEST_F(TrainerTest, OptionTextsNameHowImagesArePaddedAndMirrored) {
   const DataSplit data = small_data();
   TrainerOptions options;
   ops::AugmentDesc& augment = options.step.plan.augment;
-  augment = {.alternate = true, .reflect = true};  // nothing is padded or mirrored
+  augment = {.alternate = true, .reflect = true};  // without padding and mirroring the keys are absent
   EXPECT_EQ(option_texts(options, data).count("pad_mode") + option_texts(options, data).count("flip_mode"), 0U);
   augment = {.pad = 2, .flip = true};
   auto plain = option_texts(options, data);

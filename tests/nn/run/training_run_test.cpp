@@ -1,5 +1,5 @@
-// run_training(): what observers are told and when, metrics of one's own, the best evaluation, and reports that leave
-// the device at work.
+// Tests run_training(): the calls of observers and their times, user metrics, the best evaluation, and reports that do
+// not stop the device.
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -20,25 +20,25 @@ namespace {
 
 using testing::expect_holds;
 
-/// 6 steps an epoch: small_data() in batches of 11.
+/// Steps of an epoch: small_data() in batches of 11.
 constexpr std::int64_t kSteps = 6;
 
 class TrainingRunTest : public TrainerTest {};
 
-/// What runs of run_training() differ in.
+/// The settings in which runs of run_training() differ.
 struct Runs {
   int ranks = 1;
   RunOptions options{.epochs = 2, .log_every = 4};
   std::function<void(RunOptions&, int rank)> change{};  ///< changes the options of a rank
-  std::function<RunObserver*(int rank)> observer{};     ///< or null
+  std::function<RunObserver*(int rank)> observer{};     ///< returns the rank's observer, or null
   Stream* stream = nullptr;
   std::function<RunProgress(int rank)> progress{};
-  std::string resumed{};  ///< a folder; a run goes on from its `last`, if that is there
+  std::string resumed{};  ///< a folder; the run resumes from its `last` if that exists
 };
 
 struct Ran {
   std::vector<std::string> failures;
-  std::vector<RunResult> results;  ///< one of each rank
+  std::vector<RunResult> results;  ///< one result of each rank
 };
 
 Ran try_run(const Runs& runs) {
@@ -64,24 +64,24 @@ Ran try_run(const Runs& runs) {
   return ran;
 }
 
-/// The results of runs, of which none may throw.
+/// Returns the results of runs; no run may throw.
 std::vector<RunResult> run(const Runs& runs, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   Ran ran = try_run(runs);
   comm::expect_none_failed(ran.failures, file, line);
   return ran.results;
 }
 
-/// One of several observers for each rank.
+/// Returns a function that gives each rank one of several observers.
 template <class Observers>
 auto each_of(Observers& observers) {
   return [&](int rank) -> RunObserver* { return &observers[static_cast<std::size_t>(rank)]; };
 }
 
-/// The number of the step, as a metric of evaluations.
+/// A metric of evaluations: the number of the step.
 const RunMetric kStepMetric{.name = "steps",
                             .of_evaluation = [](const EvaluationEvent& e) { return static_cast<double>(e.step); }};
 
-/// Writes down each call.
+/// An observer that records each call.
 class Record final : public RunObserver {
  public:
   void on_run_begin(const RunBegin& e) override {
@@ -98,7 +98,7 @@ class Record final : public RunObserver {
   void on_checkpoint_begin(const CheckpointEvent& e) override { note("saving ", name(e)); }
   void on_checkpoint_end(const CheckpointEvent& e) override { note("saved ", name(e)); }
   void on_run_end(const RunResult& e) override { note("end ", e.progress.position.step); }
-  std::string calls;  ///< each with a | behind it
+  std::string calls;  ///< the calls, each followed by a |
 
  private:
   template <class... Parts>
@@ -114,7 +114,7 @@ TEST_F(TrainingRunTest, TellsEachPointOfARunInOrderOnEveryRank) {
   std::vector<Record> records(2);
   const RunOptions options{.epochs = 1, .log_every = 4, .checkpoint_dir = path("run"), .checkpoint_every = 5};
   run({.ranks = 2, .options = options, .observer = each_of(records)});
-  // 31 test samples in batches of 11: 6 + 5 three times, but for the last of 9.
+  // 31 test samples in batches of 11: on two ranks 6 + 5 three times, but the last batch has 9.
   const auto expected = [](const std::string& batches) {
     return concat(
         "run 0 1 6 6|epoch 0 0|(1|)1|(2|)2|(3|)3|(4|)4|report 4 batch 4|(5|)5|saving last 5|saved last 5|(6|)6|",
@@ -192,7 +192,7 @@ TEST_F(TrainingRunTest, MetricsOfOnesOwnAreReducedAndShownEverywhere) {
   EXPECT_EQ(seen, 24) << "4 reports, 2 epochs";
 }
 
-/// Counts right answers itself, from the outputs.
+/// An observer that counts right answers from the outputs.
 class RightAnswers final : public RunObserver {
  public:
   void on_evaluation_begin(const EvaluationBegin&) override { right = samples = 0; }
@@ -225,7 +225,7 @@ TEST_F(TrainingRunTest, OutputsOfAnEvaluationAreThereForSumsOfOnesOwn) {
   EXPECT_EQ(results[0].progress.metrics.at("right"), results[0].progress.test_accuracy);
 }
 
-/// Ends the run when it is about to write the checkpoint `name` of a step.
+/// An observer that ends the run when it is about to write the checkpoint `name` of a step.
 class Killed final : public RunObserver {
  public:
   Killed(std::string name, std::int64_t step) : name_(std::move(name)), step_(step) {}
@@ -246,7 +246,7 @@ TEST_F(TrainingRunTest, KilledBetweenItsCheckpointsARunKeepsTheBest) {
                              .log_every = 4,
                              .checkpoint_dir = dir,
                              .metrics = {kStepMetric},
-                             .best = {.metric = "steps"}};  // each evaluation is the best
+                             .best = {.metric = "steps"}};  // the metric grows, so each evaluation is the best
     return try_run({.ranks = 2, .options = options, .observer = [=](int) { return observer; }, .resumed = dir})
         .failures;
   };
@@ -271,7 +271,7 @@ TEST_F(TrainingRunTest, KilledBetweenItsCheckpointsARunKeepsTheBest) {
   }
 }
 
-/// Deletes "best" when the first epoch's "last" is there, and writes down which epochs were the best.
+/// An observer that deletes "best" when the first epoch's "last" exists, and records which epochs were the best.
 class DeletesBest final : public RunObserver {
  public:
   explicit DeletesBest(bool deletes) : deletes_(deletes) {}
@@ -291,7 +291,7 @@ TEST_F(TrainingRunTest, ABestCheckpointThatWasDeletedIsForgottenOnEveryRank) {
   for (const bool deleted : {false, true}) {
     const std::string dir = path(deleted ? "deleted" : "kept");
     std::array<DeletesBest, 2> observers{DeletesBest(deleted), DeletesBest(false)};
-    const BestBy first{.metric = "steps", .lowest = true};  // the first evaluation is the best
+    const BestBy first{.metric = "steps", .lowest = true};  // the metric grows, so the first evaluation is the best
     run({.ranks = 2,
          .options = {.epochs = 2, .checkpoint_dir = dir, .metrics = {kStepMetric}, .best = first},
          .observer = each_of(observers)});
@@ -312,18 +312,18 @@ TEST_F(TrainingRunTest, AStopIsHeardAtTheStepHoweverRarelyARunReports) {
     const auto change = [&](RunOptions& options, int rank) {
       options.log_every = 1000;
       options.checkpoint_dir = dir;
-      options.stop = rank == 1 ? &stop : &never;  // a signal may reach one rank alone
+      options.stop = rank == 1 ? &stop : &never;  // only this rank stops: a signal may reach one rank alone
       options.stop_within = 0;
     };
     const auto on_rank_1 = [&](int rank) { return rank == 1 ? &at : nullptr; };
     EXPECT_EQ(run({.ranks = 2, .change = change, .observer = on_rank_1})[0].end, RunEnd::stopped);
     EXPECT_EQ(read_checkpoint_state(dir + "/last").progress.position.step, step);
   }
-  // Steps of a millisecond: the ranks do not ask each other after each of them.
+  // Steps take a millisecond: the ranks do not ask each other after each step.
   std::atomic<int> stop{1};
   const RunOptions rarely{.epochs = 2, .stop = &stop, .stop_within = 1e9};
   EXPECT_EQ(run({.options = rarely})[0].progress.position.step, 1) << "the first step is looked at always";
-  // Quick steps tell nothing of slower ones, nor of evaluations between them.
+  // Quick steps do not predict the time of slower ones, or of evaluations between them.
   stop = 0;
   testing::StopAt at(2, stop);
   EXPECT_EQ(run({.options = rarely, .observer = [&](int) { return &at; }})[0].progress.position.step, 3)
@@ -344,7 +344,7 @@ TEST_F(TrainingRunTest, RanksThatKnowOfAnotherBestAreRefused) {
 }
 
 TEST_F(TrainingRunTest, PatienceCountsEvaluationsThatAreNotTheBestAlsoOverAResume) {
-  // The metric of evaluation k is values[k]; the highest is the best.
+  // The metric of evaluation k is values[k]; the highest value is the best.
   const std::vector<double> values = {1, 3, 2, 3, 0, 4, 5, 6};
   const auto train = [&](const std::string& dir, std::int64_t patience, std::int64_t epochs) {
     const RunMetric own{.name = "own", .of_evaluation = [&](const EvaluationEvent& e) {
@@ -361,14 +361,14 @@ TEST_F(TrainingRunTest, PatienceCountsEvaluationsThatAreNotTheBestAlsoOverAResum
     EXPECT_EQ(result.end, end);
     EXPECT_EQ(result.progress.position.epoch, epochs);
   };
-  expect(train(path("three"), 3, 8), RunEnd::no_better, 5);  // 2, 3 and 0 are no better than 3
+  expect(train(path("three"), 3, 8), RunEnd::no_better, 5);  // 2, 3 and 0 are not better than 3
   expect(train(path("two"), 2, 8), RunEnd::no_better, 4);
   expect(train(path("never"), 0, 8), RunEnd::finished, 8);
   expect(train(path("end"), 3, 5), RunEnd::finished, 5);
   expect(train(path("resumed"), 3, 4), RunEnd::finished, 4);
   EXPECT_EQ(read_checkpoint_state(path("resumed/last")).progress.since_best, 2);
   expect(train(path("resumed"), 3, 8), RunEnd::no_better, 5);
-  expect(train(path("resumed"), 3, 8), RunEnd::no_better, 5);  // nothing is left to do
+  expect(train(path("resumed"), 3, 8), RunEnd::no_better, 5);  // the run has already ended
   expect(train(path("resumed"), 4, 8), RunEnd::finished, 8);
 }
 
@@ -448,7 +448,7 @@ TEST_F(TrainingRunTest, ACutLineIsRemovedFromTheMetrics) {
 }
 
 TEST_F(TrainingRunTest, TheBestEvaluationIsThatOfTheMetric) {
-  // The metric of evaluation 1, 2, 3.
+  // Returns the best for these metrics of evaluations 1, 2, 3.
   const auto best_of = [&](const BestBy& by, const std::vector<double>& values) {
     Keep keep;
     int evaluation = 0;
@@ -477,7 +477,7 @@ TEST_F(TrainingRunTest, TheBestEvaluationIsThatOfTheMetric) {
 TEST_F(TrainingRunTest, ABestValueOfAnotherMetricIsForgotten) {
   RunProgress progress;
   progress.best_by = "test_loss";
-  progress.best = -5;  // no loss reaches it
+  progress.best = -5;  // no loss is lower
   const auto best_after = [&](const std::string& metric) {
     const RunOptions options{.epochs = 2, .best = {.metric = metric}};
     return run({.options = options, .progress = [&](int) { return progress; }})[0].progress;
@@ -515,7 +515,7 @@ TEST_F(TrainingRunTest, AReportComesWhileTheDeviceIsAtWorkWithTheNumbersOfItsSte
   const RunOptions each_step{.epochs = 2, .log_every = 1};
   run({.options = each_step, .observer = [&](int) { return &at_once; }});
 
-  // The same on a stream that computes in a thread of its own, as a GPU does.
+  // The same on a stream that computes in its own thread, as a GPU does.
   class Late final : public RunObserver {
    public:
     explicit Late(Stream& stream) {
@@ -550,7 +550,7 @@ TEST_F(TrainingRunTest, AReportComesWhileTheDeviceIsAtWorkWithTheNumbersOfItsSte
     EXPECT_GT(b.samples_per_second, 0);
   }
   EXPECT_EQ(late.steps_late, (std::vector<std::int64_t>{2, 2, 2, 2, 1, 0, 2, 2, 2, 2, 1, 0}));
-  // Between the reports of an epoch nobody waits for the stream; the last ones wait for its end.
+  // Between the reports of an epoch no call waits for the stream; the last reports wait for its end.
   EXPECT_EQ(late.waits_until_report[0], late.waits_until_report[3]);
   EXPECT_EQ(late.waits_until_report[6], late.waits_until_report[9]);
 }

@@ -1,5 +1,5 @@
-// Virtual ranks: the bits of a run do not depend on how many ranks share them. Ranks are threads here;
-// train_resnet_test.cpp and train_text_test.cpp have processes.
+// Virtual ranks: the bits of a run do not depend on the number of ranks that share them. Ranks are threads here;
+// train_resnet_test.cpp and train_text_test.cpp run processes.
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/runtime/files/safetensors.hpp>
 
@@ -14,7 +14,7 @@ using testing::error_of, testing::expect_holds;
 
 class World : public TrainerTest {
  protected:
-  /// The files of a run on `ranks` ranks.
+  /// Returns the bytes of the files of a run on `ranks` ranks.
   [[nodiscard]] std::string bytes_of(RunSetup setup, int ranks) const {
     setup.ranks = ranks;
     setup.dir = path("on" + std::to_string(ranks));
@@ -30,7 +30,7 @@ class World : public TrainerTest {
 TEST_F(World, EveryFileIsTheSameOnAnyNumberOfRanks) {
   const OptimizerOptions clipped{.kind = OptimizerKind::adam, .clip_norm = 0.5};
   const OptimizerOptions skipping{.nesterov = true, .skip_non_finite = true};
-  // Batches of 11 samples leave 4 of 70, fewer than virtual ranks.
+  // Batches of 11 samples leave 4 of 70 samples: fewer than the virtual ranks.
   for (const RunSetup& setup : {RunSetup{.virtual_ranks = 8, .keep_last = true},
                                 RunSetup{.optimizer = clipped, .dtype = DType::f64, .virtual_ranks = 4},
                                 RunSetup{.optimizer = skipping, .dtype = DType::bf16, .virtual_ranks = 4}}) {
@@ -48,7 +48,7 @@ TEST_F(World, WithoutVirtualRanksTheyDiffer) {
   EXPECT_FALSE(model_of({.virtual_ranks = 4}, 2) == model_of({.virtual_ranks = 8}, 2)) << "they decide the numbers";
 }
 
-// Ranks that are as many as the virtual ones are what one rank is to imitate: with two there is one sum only.
+// One rank must imitate as many ranks as there are virtual ranks. With two there is only one order of a sum.
 TEST_F(World, TwoVirtualRanksAreTwoRanks) {
   for (const DType dtype : {DType::f32, DType::f64}) {
     train({.ranks = 2, .dir = path("real"), .dtype = dtype, .keep_last = true});
@@ -65,8 +65,8 @@ TEST_F(World, TwoVirtualRanksAreTwoRanks) {
 
 TEST_F(World, ARunMovesFromOneRankToFourToTwo) {
   const RunSetup whole{.dir = path("whole"), .virtual_ranks = 8, .checkpoint_every = 2, .keep = 8};
-  train(whole);  // 12 steps, of which 6 are an epoch
-  // Each goes on from a checkpoint in the middle of an epoch of the one before; train() expects no differences.
+  train(whole);  // 12 steps: two epochs of 6
+  // Each run resumes from a checkpoint in the middle of an epoch of the run before. train() expects no differences.
   RunSetup four = whole;
   four.ranks = 4;
   four.dir = path("four");
@@ -156,7 +156,7 @@ TEST_F(World, PlannedMemoryHasTheArenasOfTheTree) {
   }
 }
 
-/// Three steps of a model with dropout and weights of the loss, which the step sums itself.
+/// Results of three steps of a model with dropout and loss weights, whose sum the step computes.
 struct OfSteps {
   std::vector<double> values;
   double loss = 0;

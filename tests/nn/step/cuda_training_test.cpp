@@ -1,5 +1,5 @@
-// Whole training on a CudaContext without a GPU: the library's host code on the stand-in for the CUDA runtime, its
-// kernels on the emulation (environment.cpp: what either of them objects to fails the test).
+// Tests whole training on a CudaContext without a GPU: the library's host code on the stand-in for the CUDA runtime,
+// its kernels on the emulation. environment.cpp fails a test when either of them reports an error.
 #include <pthread.h>
 
 #include <algorithm>
@@ -60,7 +60,8 @@ Model mlp() {
   return builder.build();
 }
 
-/// What a residual network has: convolution, also in groups and dilated, batch norm, an addition, a pool, a product.
+/// Returns a model with the layers of a residual network: convolution, also in groups and dilated, batch norm, an
+/// addition, a pool, a product.
 Model cnn() {
   ModelBuilder builder = ModelBuilder::for_images("cnn", {8, 8, 3});
   NodeId x = builder.conv2d("conv1", builder.input(), 8, {.kernel = 3, .stride = 2, .pad = 1});
@@ -73,8 +74,8 @@ Model cnn() {
   return builder.build();
 }
 
-/// What airbench94 has beside: frozen filters in front, a norm without a scale of its own, gelu, convolutions that
-/// begin as the identity, logits times a constant.
+/// Returns a model with the other layers of airbench94: frozen filters at the beginning, a norm without a scale, gelu,
+/// convolutions that begin as the identity, logits times a constant.
 Model speed_run() {
   ModelBuilder builder = ModelBuilder::for_images("speed run", {8, 8, 3});
   NodeId x = builder.conv2d("whiten", builder.input(), 6, {.kernel = 2, .bias = true});
@@ -89,13 +90,13 @@ Model speed_run() {
   return builder.build();
 }
 
-/// 3 batches an epoch, the last image left over; 7 test images.
+/// Returns data with 3 batches an epoch, of which the last image is left over, and 7 test images.
 DataSplit small_data() {
   return open_data(
       {.seed = 5, .synthetic = {.train_size = 13, .test_size = 7, .height = 8, .width = 8, .classes = kClasses}});
 }
 
-/// What ResNets have: both kinds of shortcuts, a maximum pool, the last layers.
+/// Returns a model with the parts of ResNets: both kinds of shortcuts, a maximum pool, the last layers.
 Model residual_network() {
   ModelBuilder builder = ModelBuilder::for_images("residual", {8, 8, 3});
   NodeId x = builder.conv2d("conv1", builder.input(), 8, {.kernel = 3, .pad = 1});
@@ -115,7 +116,8 @@ Model residual_network() {
   return builder.build();
 }
 
-/// What ResNet-50 has in front of batch norms, and behind those with a ReLU: of one norm, of two, with a shortcut.
+/// Returns a model with the layers that ResNet-50 has before batch norms, and after batch norms with a ReLU: of one
+/// norm, of two, with a shortcut.
 Model bottleneck() {
   ModelBuilder builder = ModelBuilder::for_images("bottleneck", {8, 8, 3});
   NodeId x = builder.conv2d("conv1", builder.input(), 8, {.kernel = 3, .pad = 1});
@@ -143,20 +145,21 @@ struct RunSetup {
   std::int64_t accumulate = 1;
   Strategy strategy = Strategy::ddp;
   comm::SumOptions sums{};
-  std::int64_t bucket_bytes = 1000;  ///< several buckets
+  std::int64_t bucket_bytes = 1000;  ///< small, so that there are several buckets
   bool sync_batch_norm = false;
   std::int64_t virtual_ranks = 0;
   MovingAverageOptions average{};
   bool mixtures = false;                   ///< training samples have two labels
-  PicturesOn pictures = PicturesOn::host;  ///< with mixtures: who resizes, recolours, erases and mixes
-  bool views = false;                      ///< images alternate and reflect; tests see them in six views
+  PicturesOn pictures = PicturesOn::host;  ///< with mixtures: where images are resized, recoloured, erased and mixed
+  bool views = false;  ///< mirroring alternates and padding reflects; test images are seen in six views
   bool check_gradients = false;
   bool weights_beside = false;
   bool norms_served = false;  ///< convolutions take the sums of batch norms, where they may
-  bool watched = false;       ///< by a watchdog, which two GPUs tell at the end that the device has done it all
+  bool watched = false;       ///< a watchdog watches; at the end two GPUs tell it that the device has done all work
 };
 
-/// Our own kernels for every call: the libraries of a GPU are no part of this. On the host nothing.
+/// Returns lockstep's own kernels for every call on a GPU, whose libraries are not tested here. On the host returns
+/// nothing.
 Choices own_kernels(Device device, const Model& model, Mode mode, std::int64_t batch, const PlanOptions& options = {}) {
   if (device.kind != DeviceKind::cuda) {
     return {};
@@ -217,7 +220,7 @@ std::vector<float> floats_of(const Bytes& bytes) {
   return floats;
 }
 
-/// n numbers from -1 to 1.
+/// Returns n numbers from -1 to 1.
 std::vector<float> any_floats(std::int64_t n) {
   std::vector<float> floats(static_cast<std::size_t>(n));
   for (std::size_t i = 0; i < floats.size(); ++i) {
@@ -226,7 +229,7 @@ std::vector<float> any_floats(std::int64_t n) {
   return floats;
 }
 
-/// All that a run leaves behind.
+/// All results of a run.
 struct Outcome {
   std::map<std::string, Bytes> bits;  ///< parameters, gradients, optimizer state, statistics, metrics
   std::vector<float> parameters;
@@ -276,7 +279,7 @@ Outcome outcome_of(Trainer& trainer) {
   return outcome;
 }
 
-/// A watchdog, where the setup wants one.
+/// Makes a watchdog if the setup asks for one.
 class Watching {
  public:
   explicit Watching(const RunSetup& setup) {
@@ -292,7 +295,7 @@ class Watching {
   std::optional<comm::Watchdog> watchdog_;
 };
 
-/// A trainer of one rank, started, and then what `body` does with it. What was thrown, or "".
+/// Starts a trainer of one rank and calls `body` with it. Returns the text of the exception, or "".
 using Body = std::function<void(Trainer&, comm::Communicator& control)>;
 std::string try_trainer(Context& context, const RunSetup& setup, const Body& body) {
   DataSplit data = small_data();
@@ -338,7 +341,7 @@ Outcome train(Context& context, const RunSetup& setup) {
   return outcome;
 }
 
-/// In f32 where the host has no f16.
+/// Trains on the host; in f32 in place of f16, which the host lacks.
 Outcome train_on_host(RunSetup setup) {
   if (setup.dtype == DType::f16) {
     setup.dtype = DType::f32;
@@ -353,7 +356,7 @@ Outcome train_on_gpu(const RunSetup& setup) {
   return train(context, setup);
 }
 
-/// |a - b| / |b|; infinity unless both are finite and of one size.
+/// Returns |a - b| / |b|; infinity unless both are finite and of one size.
 double distance(const std::vector<float>& a, const std::vector<float>& b) {
   double difference = 0;
   double size = 0;
@@ -366,7 +369,7 @@ double distance(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::isfinite(result) ? result : HUGE_VAL;
 }
 
-/// Names of what differs.
+/// Returns the names of the results that differ.
 Texts differences(const Outcome& a, const Outcome& b) {
   Texts names;
   EXPECT_EQ(a.bits.size(), b.bits.size());
@@ -388,7 +391,7 @@ OptimizerOptions scaled(double initial) {
 struct Case {
   std::string name;
   RunSetup setup;
-  double parameters;  ///< tolerances
+  double parameters;  ///< tolerance of the parameters
   double loss;
 };
 
@@ -421,14 +424,14 @@ TEST(CudaTraining, ComesToWhatTheHostComesTo) {
     EXPECT_EQ(gpu.evaluated.samples, host.evaluated.samples);
     EXPECT_NEAR(gpu.evaluated.loss(), host.evaluated.loss(), c.loss * host.evaluated.loss());
 
-    RunSetup other = c.setup;  // the control
+    RunSetup other = c.setup;  // the control: another seed
     other.seed = 2;
     const Outcome different = train_on_host(other);
     EXPECT_GT(distance(gpu.parameters, different.parameters), 3 * c.parameters);
   }
 }
 
-/// What reads samples with three axes of space.
+/// Returns a model that reads samples with three axes of space.
 Model field() {
   ModelBuilder b("field", {4, 5, 3, 2});
   NodeId x = b.conv3d("c1", b.input(), 4, {.pad = 1, .bias = true});
@@ -438,7 +441,7 @@ Model field() {
   return b.build();
 }
 
-/// And with one.
+/// Returns a model that reads samples with one axis of space.
 Model series() {
   ModelBuilder b("series", {11, 3});
   NodeId x = b.conv1d("c1", b.input(), 4, {.pad = 1, .bias = true, .dilation = 2});
@@ -448,7 +451,7 @@ Model series() {
   return b.build();
 }
 
-/// Sizes that differ from axis to axis.
+/// Returns a model whose sizes differ from axis to axis.
 Model uneven() {
   ModelBuilder b("uneven", {4, 6, 5, 2});
   NodeId x =
@@ -461,16 +464,16 @@ Model uneven() {
   return b.build();
 }
 
-/// An image whose three channels are stored as four, and what a transposed convolution makes of it.
+/// Returns a model on images whose three channels are stored as four, with a transposed convolution.
 Model three_channels() {
   ModelBuilder b("three", {4, 5, 3});
-  NodeId x = b.batch_norm("bn", b.input());  // wants the gradient
+  NodeId x = b.batch_norm("bn", b.input());  // needs the gradient of its output
   x = b.conv_transpose2d("up", x, 4, {.kernel = {3, 2}, .stride = {1, 2}, .pad = {1, 0}, .bias = true});
   b.linear("fc", b.max_pool("max", x, {1, 2}, {1, 2}, 0), kClasses);
   return b.build();
 }
 
-/// Of one run of a plan with numbers that are the same everywhere.
+/// Returns the gradients of one run of a plan, on numbers that are the same on every device.
 std::vector<float> gradients_of(Context& context, const Model& model, DType dtype, std::uint64_t seed) {
   constexpr std::int64_t kBatch = 3;
   const PlanOptions options{
@@ -503,7 +506,7 @@ TEST(CudaTraining, SamplesWithOneAndThreeAxesComeToWhatTheHostComesTo) {
     SCOPED_TRACE(model.name());
     CpuContext host({.threads = 1});
     CudaContext gpu(Device::cuda(0));
-    // f16 is not computed on the host; a maximum of rounded numbers may be another one
+    // the host does not compute in f16; rounding may change which element is a maximum
     for (const auto& [dtype, on_host, tolerance] :
          {std::tuple{DType::f32, DType::f32, 1e-5}, std::tuple{DType::bf16, DType::bf16, 5e-2},
           std::tuple{DType::f16, DType::f32, 5e-2}}) {
@@ -591,10 +594,10 @@ TEST(CudaTraining, ACapturedStepGivesTheSameBits) {
     EXPECT_EQ(standin::calls("cudaGraphLaunch"), none);
     c.setup.graph = CudaGraph::on;
     const Outcome captured = train_on_gpu(c.setup);
-    EXPECT_EQ(standin::calls("cudaGraphLaunch") - none, 3 * c.setup.accumulate);  // the first step runs as it is
+    EXPECT_EQ(standin::calls("cudaGraphLaunch") - none, 3 * c.setup.accumulate);  // the first step is not captured
     EXPECT_EQ(differences(plain, captured), Texts{});
 
-    if (c.name == "mlp, sgd") {  // the control: a step that was left out would be seen
+    if (c.name == "mlp, sgd") {  // the control: a missing step would show
       c.setup.steps = 3;
       const Texts seen = differences(train_on_gpu(c.setup), captured);
       EXPECT_EQ(std::count(seen.begin(), seen.end(), "values"), 1);
@@ -608,7 +611,7 @@ void new_machine(std::uint64_t seed, int devices = 1) {
   emulation::set_schedule(emulation::Schedule::random(seed));
 }
 
-/// On new machines, one of every style, the run comes to the same bits as `first`.
+/// Expects that the run gives the same bits as `first` on new machines with each style of order.
 void expect_in_every_order(const RunSetup& setup, const Outcome& first) {
   EXPECT_EQ(standin::violations(), Texts{}) << "before";
   for (std::uint64_t seed = 1; seed <= 4; ++seed) {
@@ -618,8 +621,8 @@ void expect_in_every_order(const RunSetup& setup, const Outcome& first) {
   }
 }
 
-/// The ranges of layers and buckets, which are around what enqueues, are there while steps are captured: of two states
-/// in the second step. From then on a step is one range. Run with a tool (tests/support/nvtx/tool.hpp), too.
+/// While steps are captured, there are ranges of layers and buckets around the calls that enqueue: of two states in the
+/// second step. From then on a step is one range. Also runs with a tool (tests/support/nvtx/tool.hpp).
 TEST(CudaTraining, RangesOfACapturedStep) {
   using testing::tool_record;
   CudaContext context(Device::cuda(0));
@@ -628,7 +631,7 @@ TEST(CudaTraining, RangesOfACapturedStep) {
     ASSERT_EQ(tool != nullptr, testing::wants_tool());
     EXPECT_EQ(trainer.train_step().recorder() != nullptr, testing::wants_tool());
     ASSERT_EQ(trainer.graph_obstacle(), "");
-    std::vector<Texts> told;  // one list a step
+    std::vector<Texts> told;  // one list of ranges for each step
     for (int i = 0; i < 4; ++i) {
       const int from = tool != nullptr ? tool->events.load() : 0;
       trainer.step();
@@ -694,9 +697,9 @@ TEST(CudaTraining, ConvolutionsThatServeNormsGiveWhatThePartsGive) {
   expect_in_every_order(kServed, served);
 }
 
-/// Steps of one's own: micro-batches of unequal sizes in every way to give them, samples counted with the gradients,
-/// inputs on the device in another order of axes, weights of the loss of a kind, steps from which there is nothing to
-/// learn and which change nothing; then what Inference makes of the result. Parameters and predictions.
+/// Makes a user's own steps: micro-batches of unequal sizes given in every way, samples counted with the gradients,
+/// inputs on the device in another order of axes, loss weights of one kind, and steps that change nothing because
+/// nothing can be learned from them; then inference. Returns parameters and predictions.
 std::vector<float> own_steps(Context& context, CudaGraph graph, LossWeights weights) {
   ModelBuilder b("own", {3});
   b.linear("2", b.linear("1", b.input(), 6, {.activation = ops::Activation::tanh}), 2);
@@ -712,7 +715,7 @@ std::vector<float> own_steps(Context& context, CudaGraph graph, LossWeights weig
   inferring.plan.choices.merge(own_kernels(context.device(), model, Mode::train, 4, options.plan));
   options.plan.choices = inferring.plan.choices;
   TrainStep step(context, model, options);
-  std::vector<float> x(3 * 7);  // (3 features, 7 samples)
+  std::vector<float> x(3 * 7);  // shape (3 features, 7 samples)
   std::vector<double> y(7 * 2);
   for (std::size_t i = 0; i < x.size(); ++i) {
     x[i] = std::sin(static_cast<float>(i));
@@ -722,7 +725,7 @@ std::vector<float> own_steps(Context& context, CudaGraph graph, LossWeights weig
   }
   const Tensor on_device = Tensor::empty(context, {3, 7}, DType::f32);
   copy(context, TensorView(std::span<float>{x}, {3, 7}), on_device);
-  const Tensor weights_on_device = Tensor::empty(context, {2, 7}, DType::f32);  // a weight for each element
+  const Tensor weights_on_device = Tensor::empty(context, {2, 7}, DType::f32);  // one weight for each element
   std::vector<float> w(14), nothing(14, 0);
   for (std::size_t i = 0; i < w.size(); ++i) {
     w[i] = static_cast<float>(i % 4) * 1e-3F;
@@ -738,7 +741,7 @@ std::vector<float> own_steps(Context& context, CudaGraph graph, LossWeights weig
       made.fields.push_back({StateField::weights, weights_on_device.view().slice(1, begin, end), "cn"});
     } else {
       TensorView own = TensorView(std::span<float>{counts ? w : nothing}, {7, 2});
-      if (weights == LossWeights::sample) {  // every second number
+      if (weights == LossWeights::sample) {  // takes every second number
         own.shape = Shape{7};
         own.strides = Strides{2};
       }
@@ -800,8 +803,8 @@ TEST(CudaTraining, StepsOfOnesOwn) {
   }
 }
 
-/// On a new machine of that seed, the last step but one leaves out its wait of that number: whether the outcome is
-/// another one than `whole`, the run fails, or a use is undefined.
+/// Trains on a new machine of that seed; the last step but one leaves out its wait number `forgotten`. True if the
+/// outcome differs from `whole`, the run fails, or a use is undefined.
 bool is_seen_without_wait(const RunSetup& setup, std::int64_t forgotten, std::uint64_t seed, const Outcome& whole) {
   new_machine(seed);
   Outcome outcome;
@@ -820,7 +823,7 @@ bool is_seen_without_wait(const RunSetup& setup, std::int64_t forgotten, std::ui
   return !failure.empty() || !standin::violations().empty() || !differences(outcome, whole).empty();
 }
 
-/// Each of these waits of a step, when it is left out, is seen in one of so many orders of the work.
+/// Expects that leaving out each of these waits of a step shows in one of `orders` orders of the work.
 void expect_needed(const RunSetup& setup, std::initializer_list<std::int64_t> waits, std::uint64_t orders) {
   const Outcome whole = train_on_gpu(setup);
   EXPECT_EQ(standin::violations(), Texts{});
@@ -834,14 +837,14 @@ void expect_needed(const RunSetup& setup, std::initializer_list<std::int64_t> wa
   new_machine(0);
 }
 
-/// The control: each wait for a batch that is left out is seen for some order. Two in a micro-batch: the copies wait
-/// for the micro-batch that had their memory before, and the micro-batch for the copies. The other waits of a step are
-/// the reducer's, which has nothing to add up with one rank: tests/comm/nccl_standin_test.cpp.
+/// The control: leaving out a wait for a batch shows in some order. A micro-batch has two waits: the copies wait for
+/// the micro-batch that used their memory before, and the micro-batch waits for the copies. The other waits of a step
+/// are the reducer's, which has nothing to add with one rank: tests/comm/nccl_standin_test.cpp.
 TEST(CudaTraining, EveryWaitForABatchIsNeeded) {
   expect_needed({.model = mlp, .steps = 4, .graph = CudaGraph::off, .accumulate = 2}, {1, 2, 3, 4}, 24);
 }
 
-/// Kernels make of pictures what the loader's threads make of them, whatever the order of the work.
+/// Kernels must make the same images as the loader's threads, in any order of the work.
 TEST(CudaTraining, PicturesThatTheGpuFinishesChangeNoBit) {
   for (const std::int64_t accumulate : {1, 2}) {
     for (const CudaGraph graph : {CudaGraph::off, CudaGraph::on}) {
@@ -853,15 +856,15 @@ TEST(CudaTraining, PicturesThatTheGpuFinishesChangeNoBit) {
   }
 }
 
-/// The control. The waits of a step: the picture stream's for images that a step still reads, the step's for finished
-/// images, the copies' for the step that had their memory (which the next one covers), the copies' for fields on the
-/// device, the step's for the copies.
+/// The control. The waits of a step: the image stream waits for images that a step still reads; the step waits for
+/// finished images; the copies wait for the step that used their memory (which the next step covers) and for fields on
+/// the device; the step waits for the copies.
 TEST(CudaTraining, EveryWaitForAPictureIsNeeded) {
   expect_needed({.model = mlp, .steps = 4, .graph = CudaGraph::off, .mixtures = true, .pictures = PicturesOn::device},
                 {1, 2, 4, 5}, 160);
 }
 
-/// On a stream of their own weight gradients have the same bits, whatever the order of the work.
+/// On the side stream, weight gradients have the same bits in any order of the work.
 TEST(CudaTraining, WeightGradientsBesideChangeNoBit) {
   for (const std::int64_t accumulate : {1, 2}) {
     for (const CudaGraph graph : {CudaGraph::off, CudaGraph::on}) {
@@ -879,7 +882,7 @@ TEST(CudaTraining, WeightGradientsBesideChangeNoBit) {
   EXPECT_EQ(differences(train_on_gpu(beside), train_on_gpu(bf16)), Texts{});
 }
 
-/// Does nothing but throw in backward, where it is asked.
+/// A layer that does nothing but throw in backward, when it is told to.
 class Throwing final : public Layer {
  public:
   explicit Throwing(const bool* throws) : Layer("throwing"), throws_(throws) {}
@@ -900,8 +903,8 @@ class Throwing final : public Layer {
   const bool* throws_;
 };
 
-/// A step that fails while a weight gradient runs beside leaves nothing that later work could meet: evaluating the
-/// average keeps the parameters in the memory of the gradients.
+/// A step that fails while a weight gradient runs on the side stream leaves no work that later work could meet:
+/// evaluating the average keeps the parameters in the memory of the gradients.
 TEST(CudaTraining, AStepMayFollowOneThatFailedBesideAWeightGradient) {
   bool throws = false;
   ModelBuilder builder("throws", {6});
@@ -945,8 +948,8 @@ TEST(CudaTraining, AStepMayFollowOneThatFailedBesideAWeightGradient) {
   }
 }
 
-/// Every launch of a step, on both streams, may begin early (but for cooperative ones, which this model has not), and
-/// the bits stay. Here none does: scripts/check-kernels.sh looks whether every kernel waits.
+/// Every launch of a step, on both streams, may begin early (except cooperative ones, which this model lacks), and the
+/// bits stay the same. Here none begins early: scripts/check-kernels.sh checks that every kernel waits.
 TEST(CudaTraining, LaunchesMayDependOnTheStream) {
   new_machine(1);
   RunSetup setup{.model = mlp, .steps = 3, .graph = CudaGraph::off};
@@ -969,9 +972,9 @@ TEST(CudaTraining, LaunchesMayDependOnTheStream) {
   EXPECT_EQ(differences(outcome, plain), Texts{});
 }
 
-/// The control: what a weight gradient's stream waits for, and the wait for it at the end, are seen when left out. The
-/// gradients of fc, conv2 and conv1 run beside. The wait for fc's, before conv1's begins, keeps memory short and may be
-/// left out here. The reducer's waits are no part of this, as above.
+/// The control: leaving out a wait of the side stream, or the wait for it at the end, shows. The gradients of fc, conv2
+/// and conv1 run on the side stream. The wait for the gradient of fc, before that of conv1 begins, limits memory and
+/// may be left out here. The reducer's waits are not tested here, as above.
 TEST(CudaTraining, EveryWaitForAWeightGradientIsNeeded) {
   RunSetup setup{.graph = CudaGraph::off};
   const Outcome whole = train_on_gpu(setup);
@@ -1047,7 +1050,7 @@ TEST_P(CudaSteps, NeitherAllocateNorWaitForTheDevice) {
                        .pictures = pictures,
                        .check_gradients = true};
   with_trainer(context, setup, [&](Trainer& trainer, comm::Communicator&) {
-    steps(trainer, 2);  // captures
+    steps(trainer, 2);  // steps that capture the graph
     context.on_synchronisation(
         [&](const Synchronisation& wait) { waits.push_back(concat(wait.call, ": ", name_of(wait.reason))); });
     const std::int64_t events = standin::calls("cudaEventSynchronize");
@@ -1060,11 +1063,12 @@ TEST_P(CudaSteps, NeitherAllocateNorWaitForTheDevice) {
         EXPECT_EQ(call.find(part), std::string::npos) << call;
       }
     }
-    if (graph == CudaGraph::on) {  // otherwise the reducer reads the times of events that are complete
-      EXPECT_EQ(standin::calls("cudaEventSynchronize") - events, 5);  // for the step before the last one
+    if (graph == CudaGraph::on) {  // without a graph the reducer reads the times of events that are complete
+      // Each step waits once, for the step before the last one.
+      EXPECT_EQ(standin::calls("cudaEventSynchronize") - events, 5);
     }
     EXPECT_EQ(waits, Texts{});
-    context.synchronize();  // the control
+    context.synchronize();  // the control: this call waits
     EXPECT_EQ(waits, Texts{"synchronize: requested"});
     context.on_synchronisation({});
   });
@@ -1095,7 +1099,7 @@ TEST(CudaTraining, AnOverflowInF16SkipsTheStep) {
   EXPECT_EQ(differences(outcomes[0], outcomes[1]), Texts{});
 }
 
-/// A watchdog costs a rank that is alone no call of CUDA, in a captured step or another one.
+/// For one rank a watchdog makes no call of CUDA, in a captured step or in another.
 TEST(CudaTraining, AWatchdogCostsOneRankNothing) {
   for (const CudaGraph graph : {CudaGraph::off, CudaGraph::on}) {
     std::map<std::string, std::int64_t> calls[2];
@@ -1112,7 +1116,7 @@ TEST(CudaTraining, AWatchdogCostsOneRankNothing) {
 }
 
 #if LOCKSTEP_HAS_NCCL
-/// What two ranks come to on two devices.
+/// Returns the outcomes of two ranks on two devices.
 std::array<Outcome, 2> train_on_two_gpus(const RunSetup& setup, std::uint64_t schedule = 0) {
   std::array<Outcome, 2> outcomes;
   new_machine(schedule, 2);
@@ -1146,7 +1150,7 @@ std::array<Outcome, 2> train_on_two_gpus(const RunSetup& setup, std::uint64_t sc
   return outcomes;
 }
 
-/// Without batch norm, which sees a rank's share, two ranks come to what one comes to.
+/// Without batch norm, which sees a rank's share only, two ranks give the result of one.
 TEST(CudaTraining, TwoRanksExchangeGradientsInACapturedStep) {
   const RunSetup setup{.model = mlp, .graph = CudaGraph::on};
   const Outcome one = train_on_gpu(setup);
@@ -1163,7 +1167,7 @@ TEST(CudaTraining, TwoRanksExchangeGradientsInACapturedStep) {
   }
 }
 
-/// A watchdog is told how far the device has come, of captured steps too, and changes nothing.
+/// A watchdog learns how far the device has come, also in captured steps, and changes no result.
 TEST(CudaTraining, AWatchdogSeesWhatTheDevicesHaveDone) {
   for (const CudaGraph graph : {CudaGraph::off, CudaGraph::on}) {
     for (const std::int64_t accumulate : {1, 2}) {
@@ -1176,7 +1180,7 @@ TEST(CudaTraining, AWatchdogSeesWhatTheDevicesHaveDone) {
   }
 }
 
-/// With batch norm over both ranks, too: its exchanges lie between the buckets, on another stream.
+/// The same with batch norm over both ranks: its exchanges run between the buckets, on another stream.
 TEST(CudaTraining, TwoRanksExchangeStatisticsInACapturedStep) {
   const Outcome one = train_on_gpu({.graph = CudaGraph::on});
   for (const std::int64_t accumulate : {1, 2}) {
@@ -1191,13 +1195,13 @@ TEST(CudaTraining, TwoRanksExchangeStatisticsInACapturedStep) {
     if (accumulate == 1) {
       EXPECT_LT(distance(first[0].parameters, one.parameters), 1e-5);
       EXPECT_NEAR(first[0].evaluated.loss(), one.evaluated.loss(), 1e-5 * one.evaluated.loss());
-      setup.sync_batch_norm = false;  // the control
+      setup.sync_batch_norm = false;  // the control: statistics of each rank alone
       EXPECT_GT(distance(train_on_two_gpus(setup)[0].parameters, one.parameters), 1e-3);
     }
   }
 }
 
-/// Compressed gradients of two ranks: the same bits on both, in every order of the work, captured or not.
+/// Compressed gradients of two ranks have the same bits on both, in every order of the work, captured or not.
 TEST(CudaTraining, TwoRanksCompressGradientsInACapturedStep) {
   RunSetup setup{.graph = CudaGraph::off, .sums = {.compress = "powersgd:2"}};
   const auto first = train_on_two_gpus(setup);
@@ -1214,7 +1218,7 @@ TEST(CudaTraining, TwoRanksCompressGradientsInACapturedStep) {
   EXPECT_GT(distance(first[0].parameters, whole[0].parameters), 1e-4) << "the control";
 }
 
-/// Virtual ranks of one GPU, and of two, in the same tree.
+/// The virtual ranks of one GPU, and of two, are summed in the same tree.
 TEST(CudaTraining, VirtualRanksGiveTheSameBitsOnOneGpuAndOnTwo) {
   for (const bool clips : {false, true}) {
     RunSetup setup{.graph = CudaGraph::off,
@@ -1242,12 +1246,12 @@ TEST(CudaTraining, VirtualRanksGiveTheSameBitsOnOneGpuAndOnTwo) {
   EXPECT_EQ(tried(CudaGraph::automatic), "");
 }
 
-/// Two numbers have one sum, whatever the order: gradients in rank order, summed where they are updated, clipped by a
-/// norm that the ranks add.
+/// Two numbers have the same sum in any order. Gradients are summed in rank order, on the rank that updates them, and
+/// clipped by a norm that the ranks add.
 TEST(CudaTraining, DividedStatesGiveTheSameBitsInACapturedStep) {
   RunSetup setup{
       .model = mlp, .graph = CudaGraph::on, .optimizer = {.kind = OptimizerKind::adam}, .average = {.decay = 0.9}};
-  setup.bucket_bytes = 1 << 20;  // so that there is something to divide
+  setup.bucket_bytes = 1 << 20;  // large, so that there is something to divide
   const auto whole = train_on_two_gpus(setup);
   setup.strategy = Strategy::zero1;
   for (const comm::SumOrder order : {comm::SumOrder::library, comm::SumOrder::ranks}) {
@@ -1261,7 +1265,7 @@ TEST(CudaTraining, DividedStatesGiveTheSameBitsInACapturedStep) {
       }
     }
   }
-  // Norms of tensors are added in another order.
+  // The norms of tensors are added in another order.
   RunSetup lars = setup;
   lars.optimizer = {.kind = OptimizerKind::lars, .trust_coefficient = 0.1};
   lars.strategy = Strategy::ddp;

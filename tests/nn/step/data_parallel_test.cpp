@@ -1,4 +1,4 @@
-// The gradient of P ranks, reduced in buckets, against that of one rank.
+// Compares the gradient of P ranks, reduced in buckets, with the gradient of one rank.
 #include <algorithm>
 #include <cstring>
 
@@ -14,9 +14,10 @@ namespace {
 
 using testing::Net;
 
-constexpr std::int64_t kBatch = 13;  // shares of 2, 3 and 4 ranks are uneven
+constexpr std::int64_t kBatch = 13;  // the shares of 2, 3 and 4 ranks are uneven
 
-/// Convolutions, ReLU, a strided convolution with bias, a linear layer: no batch norm, so shares add up exactly.
+/// Returns a model of convolutions, ReLU, a strided convolution with bias, and a linear layer. It has no batch norm, so
+/// shares add up exactly.
 Model plain_net() {
   ModelBuilder b("plain", {9, 9, 3});
   NodeId x = b.relu("r1", b.conv2d("c1", b.input(), 8, {.kernel = 3, .pad = 1, .bias = true}));
@@ -26,7 +27,7 @@ Model plain_net() {
   return b.build();
 }
 
-/// Rows [begin, begin + count) of the whole batch's input and labels.
+/// Copies rows [begin, begin + count) of the whole batch's input and labels.
 void take_share(Net& net, Net& whole, std::int64_t begin, std::int64_t count) {
   for (const StateField field : {StateField::values, StateField::labels}) {
     const TensorView& from = whole.state().view(field);
@@ -40,7 +41,7 @@ void take_share(Net& net, Net& whole, std::int64_t begin, std::int64_t count) {
   net.scalars().sample_weight = 1.0 / kBatch;
 }
 
-/// The reduced gradient arena of every rank. bucket_bytes as in BucketOptions.
+/// Returns the reduced gradient arena of every rank. bucket_bytes is as in BucketOptions.
 std::vector<std::vector<double>> gradients(int ranks, DType dtype, bool overlap, std::int64_t bucket_bytes = 2000) {
   const Model model = plain_net();
   std::vector<std::vector<double>> result(static_cast<std::size_t>(ranks));
@@ -73,7 +74,7 @@ std::vector<std::vector<double>> gradients(int ranks, DType dtype, bool overlap,
   return result;
 }
 
-/// testing::relative_error of each parameter, the largest.
+/// Returns the largest testing::relative_error of a parameter.
 double worst_error(std::vector<double> a, std::vector<double> b) {
   CpuContext context;
   const ParameterSet layout(context, plain_net(), DType::f32);
@@ -104,7 +105,7 @@ TEST(DataParallel, GradientOfManyRanksIsThatOfOneInF64) {
 TEST(DataParallel, F32IsAsCloseToF64AsOneRankIs) {
   const std::vector<double> one = gradients(1, DType::f32, false)[0];
   const std::vector<double> exact_arena = gradients(1, DType::f64, false)[0];
-  // The f64 arena has other padding: bring it into the f32 layout.
+  // The f64 arena has other padding, so it is converted to the f32 layout.
   CpuContext context;
   const ParameterSet f32(context, plain_net(), DType::f32);
   const ParameterSet f64(context, plain_net(), DType::f64);

@@ -1,4 +1,4 @@
-// Runs under mpirun: states divided over the ranks, by MPI's own reduce-scatter, against ddp.
+// Runs under mpirun. Compares states divided over the ranks, by MPI's own reduce-scatter, with ddp.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -18,10 +18,10 @@ namespace lockstep::nn {
 namespace {
 
 constexpr std::int64_t kBatch = 6;
-constexpr std::int64_t kFeatures = 20;  // tensors do not fill what the arena gives them
+constexpr std::int64_t kFeatures = 20;  // so that tensors do not fill their space in the arena
 constexpr std::int64_t kClasses = 5;
 
-/// The parameters after steps whose gradients are clipped, or whose rates follow from norms of tensors.
+/// Returns the parameters after steps whose gradients are clipped, or whose rates follow from norms of tensors.
 std::vector<float> trained(Strategy strategy, const OptimizerOptions& optimizer, int steps) {
   ModelBuilder builder("mlp", {kFeatures});
   NodeId x = builder.linear("fc1", builder.input(), kFeatures, {.activation = ops::Activation::relu});
@@ -48,7 +48,8 @@ std::vector<float> trained(Strategy strategy, const OptimizerOptions& optimizer,
   return {first, first + parameters.numel()};
 }
 
-/// Only the order in which norms are added differs. A norm that counts more than the gradients grows from step to step.
+/// Only the order in which norms are added may differ. If a norm counted more than the gradients, it would grow from
+/// step to step.
 TEST(DividedStatesMpi, NormsAreThoseOfTheGradientsAlone) {
   const OptimizerOptions clipped{.clip_norm = 0.02};
   const OptimizerOptions lars{.kind = OptimizerKind::lars};

@@ -1,4 +1,4 @@
-// Gradients that are not finite are named by tensor and rank, the step changes nothing, and a run ends or goes on.
+// An error names gradients that are not finite by tensor and rank; the step changes nothing, and a run ends or goes on.
 #include <cstring>
 #include <limits>
 
@@ -18,8 +18,8 @@ using Texts = std::vector<std::string>;
 
 constexpr double kRate = 1e-6;
 
-/// y = w2 * tanh(w1 * x + b1) + b2; gradients are ready in the order 2.weight, 2.bias, 1.weight, 1.bias, or with each
-/// bias first.
+/// Returns the model y = w2 * tanh(w1 * x + b1) + b2. Gradients are ready in the order 2.weight, 2.bias, 1.weight,
+/// 1.bias, or with each bias first.
 Model small_net() {
   ModelBuilder b("small", {1});
   b.linear("2", b.linear("1", b.input(), 1, {.activation = ops::Activation::tanh}), 1);
@@ -37,8 +37,8 @@ struct Case {
   bool check = true;
 };
 
-/// One rank's step, whose parameters are w1 = 0, b1 = 0, b2 = 0 and w2 as given, so that with targets of -1 the
-/// gradient of w1 is a positive multiple of w2 * x while all others are finite however large x is.
+/// One rank's step with parameters w1 = 0, b1 = 0, b2 = 0 and w2 as given. With targets of -1 the gradient of w1 is a
+/// positive multiple of w2 * x; all other gradients are finite however large x is.
 class Steps {
  public:
   Steps(comm::Communicator& grad, const Case& setup, double w2)
@@ -51,8 +51,8 @@ class Steps {
     }
   }
 
-  /// A step of micro-batches of one sample, of which the first is `x` and the others 0. The rate is so small that
-  /// tanh stays away from where it is flat.
+  /// Makes a step of micro-batches of one sample: the first is `x`, the others 0. The rate is so small that tanh does
+  /// not reach its flat part.
   void update(double x) {
     const std::int64_t count = setup_.virtual_ranks > 0 ? setup_.virtual_ranks / step_.ranks() : setup_.microbatches;
     for (std::int64_t i = 0; i < count; ++i) {
@@ -131,7 +131,7 @@ TEST(GradientCheck, NamesTheTensorAndTheRankAndLeavesTheStepOut) {
       Case unchecked = setup;
       unchecked.check = false;
       unchecked.loss_scale = {};
-      std::optional<Steps> good;  // the oracle: never sees the second step
+      std::optional<Steps> good;  // the oracle, which never makes the second step
       if (!setup.loss_scale.scales()) {
         good.emplace(grad, unchecked, 1000);
       }
@@ -168,7 +168,7 @@ TEST(GradientCheck, NotANumberIsNamedWhereBackwardMetItFirst) {
 TEST(GradientCheck, ASumOfFiniteGradientsMayOverflow) {
   for (const Strategy strategy : {Strategy::ddp, Strategy::zero1}) {
     comm::on_ranks(2, [&](comm::Communicator& grad) {
-      // The loss weighs a sample 1/2, so that the gradient of w1 is x on each rank.
+      // The loss weights a sample by 1/2, so that the gradient of w1 is x on each rank.
       Steps steps(grad, {.ranks = 2, .strategy = strategy}, 1);
       steps.update(0.4 * largest(DType::f32));
       EXPECT_EQ(steps.found(1), "") << "the control: 0.8 of the largest";
@@ -205,7 +205,7 @@ TEST(GradientCheck, OnlyWhereItIsOnAndOfStepsThatAreThere) {
   });
 }
 
-/// Makes the bias of rank 1 infinite during step 3 and keeps what it is told.
+/// An observer that makes the bias of rank 1 infinite during step 3, and keeps the events.
 class BreakAStep final : public RunObserver {
  public:
   BreakAStep(Trainer& trainer, int rank) : trainer_(trainer), rank_(rank) {}
@@ -261,7 +261,7 @@ TEST_F(GradientCheckRun, EndsARunThatMayNotSkipAndTellsOneThatMay) {
         EXPECT_EQ(observer.told, Texts{});
       }
     });
-    // The broken step is in no checkpoint.
+    // No checkpoint holds the broken step.
     testing::expect_holds(file_text(dir + "/last/state.json"), concat("\"step\": ", ends ? 2 : 5));
   }
 }

@@ -1,5 +1,4 @@
-// Inference: any number of samples gives the numbers of a plan of exactly that size, whatever the sizes it is split
-// into.
+// Inference: any number of samples gives the numbers of a plan of exactly that size, into whatever sizes it is split.
 #include <thread>
 #include <type_traits>
 
@@ -26,7 +25,7 @@ Model mlp4() {
   return b.build();
 }
 
-/// A model with parameters of a seed.
+/// A model with parameters drawn from a seed.
 struct Seeded {
   explicit Seeded(Model made = mlp4(), DType dtype = DType::f32, int threads = 0)
       : context({.threads = threads}), model(std::move(made)), set(context, model, dtype) {
@@ -37,7 +36,7 @@ struct Seeded {
   ParameterSet set;
 };
 
-/// A plan of exactly n samples: the oracle.
+/// Returns the outputs of a plan of exactly n samples: the oracle.
 template <class T>
 std::vector<T> exactly(const Model& model, const ParameterSet& set, std::vector<double> in, std::int64_t n,
                        const Shape& sample) {
@@ -58,7 +57,7 @@ std::vector<T> exactly(const Model& model, const ParameterSet& set, std::vector<
   return {out.begin(), out.end()};
 }
 
-/// The same bits, or in f32 where oneDNN's depend on the number of samples, the same numbers but for rounding.
+/// Expects the same bits. If oneDNN's results in f32 depend on the number of samples, expects equality up to rounding.
 template <class T>
 void expect_same(const std::vector<T>& out, const std::vector<T>& expected, std::int64_t n) {
   if (testing::onednn_rows_are_alike() || std::is_same_v<T, double>) {
@@ -104,7 +103,7 @@ TEST(Inference, ImagesWithBatchNormAndOtherAxes) {
       }
     }
   }
-  std::vector<double> out(10 * kN);  // (classes, n)
+  std::vector<double> out(10 * kN);  // shape (classes, n)
   inference.run(TensorView(std::span(chw), {kN, 3, 8, 8}), TensorView(std::span(out), {10, kN}), "nchw", "cn");
   const std::vector<double> expected = exactly<double>(model, set, in, kN, {8, 8, 3});
   for (std::int64_t n = 0; n < kN; ++n) {
@@ -119,7 +118,7 @@ TEST(Inference, WritesInsideTheOutputOnly) {
   auto& [context, model, set] = seeded;
   Inference inference(context, model, set, {.max_batch = 40});
   std::vector<double> in = normal_numbers(4 * 11, 3);
-  std::vector<float> field(13 * 3, 99.0F);  // the middle column of rows 1 to 11
+  std::vector<float> field(13 * 3, 99.0F);  // the results go to the middle column of rows 1 to 11
   inference.run(TensorView(std::span(in), {11, 4}),
                 TensorView(field.data() + 4, DType::f32, Device::cpu(), {11, 1}, {3, 1}));
   for (std::size_t i = 0; i < field.size(); ++i) {

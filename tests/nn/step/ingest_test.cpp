@@ -1,4 +1,4 @@
-// ingest() and emit(): every order of axes, type and stride against a loop over single numbers.
+// Tests ingest() and emit(): every order of axes, type and stride compared with a loop over single numbers.
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
@@ -22,7 +22,7 @@ StepLayout layout_of(InputKind kind, const Shape& input, const Shape& output = {
           .regression = regression};
 }
 
-/// Element (n, h, w, c) of a field of images or values.
+/// Returns element (n, h, w, c) of a field of images or values.
 float at(const TensorView& view, std::int64_t n, std::int64_t h, std::int64_t w, std::int64_t c) {
   return static_cast<const float*>(
       view.data)[n * view.strides[0] + h * view.strides[1] + w * view.strides[2] + c * view.strides[3]];
@@ -34,7 +34,7 @@ TEST(Ingest, AnyOrderOfAxesAndThreeChannelsStoredAsFour) {
   const StepLayout layout = layout_of(InputKind::values, {kH, kW, kC});
   for (const std::string axes : {"nhwc", "nchw", "hwnc", "cwhn", "whcn", "nnhwc", "nhnwc", "cnhwn"}) {
     StepState state(context, kN + 1, layout);
-    // Letter by letter: extents, and where the number of a sample's place lies.
+    // For each letter: the extent, and the place of the sample's number.
     Shape shape;
     for (const char letter : axes) {
       const bool split = std::count(axes.begin(), axes.end(), 'n') == 2;
@@ -74,7 +74,7 @@ TEST(Ingest, AnyOrderOfAxesAndThreeChannelsStoredAsFour) {
       EXPECT_EQ(at(to, n, 1, 2, 3), 0) << "the padding stays zero";
       EXPECT_EQ(n == 0, at(to, n, 1, 2, 1) == 0) << "sample 0 was left alone";
     }
-    // And back, from the logical part of it.
+    // The way back, from the logical part of the field.
     std::vector<std::int32_t> out(static_cast<std::size_t>(shape.numel()), -1);
     const StepLayout images = layout_of(InputKind::values, {kH, kW, kC}, {kH, kW, kC}, true);
     emit(context, images, to.slice(0, 1, kN + 1).slice(3, 0, kC),

@@ -1,5 +1,5 @@
-// Weights of the loss: the same step as from repeated samples, from samples that are left out, from one rank that has
-// it all; finite differences of the loss as it is written down; sums that are no divisor.
+// Weights of the loss. A weighted step equals a step of repeated samples, of samples that are left out, and of one rank
+// that has all samples. Also: finite differences of the loss formula, and sums of weights that cannot be a divisor.
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -23,14 +23,14 @@ constexpr std::int64_t kOutputs = 3;
 constexpr double kRate = 0.05;
 const double kNaN = std::nan("");
 
-/// (kFeatures) to (kOutputs) numbers; with positions the same on each of them.
+/// Returns a model from kFeatures to kOutputs numbers; with positions, the same for each position.
 Model model(std::int64_t positions = 0) {
   ModelBuilder b("weighed", positions == 0 ? Shape{kFeatures} : Shape{positions, kFeatures});
   b.linear("2", b.linear("1", b.input(), 4, {.activation = ops::Activation::tanh}), kOutputs);
   return b.build();
 }
 
-/// Rows of inputs, targets, labels and weights; weights may be of any shape.
+/// Rows of inputs, targets, labels and weights. Weights may have any shape.
 struct Data {
   explicit Data(std::int64_t n) : rows(n), x(normal_numbers(n * kFeatures, 3)), y(normal_numbers(n * kOutputs, 4)) {
     for (std::int64_t i = 0; i < n; ++i) {
@@ -81,7 +81,7 @@ TrainStepOptions options_of(std::int64_t max_batch, Loss loss, LossWeights weigh
           .weight_decay = 0.01};
 }
 
-/// What the model now makes of the data.
+/// Returns the model's present outputs for the data.
 List outputs_of(Step& step, Data& data) {
   Inference predict(step.context(), model(), step.parameters(),
                     {.max_batch = data.rows, .plan = {.dtype = DType::f64}});
@@ -98,7 +98,7 @@ void expect_near(const List& got, const List& expected, double tolerance, const 
   }
 }
 
-/// Parameters after three steps from the whole of the data without weights.
+/// Returns the parameters after three steps from all data without weights.
 List plain(Data& data, Loss loss, OptimizerKind kind = OptimizerKind::sgd) {
   Step step(model(), options_of(data.rows, loss, LossWeights::none, kind));
   for (int i = 0; i < 3; ++i) {
@@ -138,7 +138,7 @@ TEST(LossWeights, OnesGiveTheBitsOfNone) {
   }
 }
 
-/// The oracle knows no weights: a sample of weight 3 stands three times in its batch, one of weight 0 not at all.
+/// The oracle has no weights: a sample of weight 3 is three times in its batch, one of weight 0 not at all.
 TEST(LossWeights, AreAsRepeatedSamples) {
   const List times{1, 3, 0, 2, 1, 0, 4, 1, 1, 2, 0, 1, 5};
   for (const Loss loss : {Loss::cross_entropy, Loss::mse, Loss::huber}) {
@@ -175,7 +175,7 @@ TEST(LossWeights, AreAsRepeatedSamples) {
   }
 }
 
-/// In f32 the sum of weights is one, too: sizes far from 1 neither overflow nor vanish in it.
+/// In f32 the sum of weights is f32, too. Weights far from 1 neither overflow nor vanish in it.
 TEST(LossWeights, SizesDoNotMatterInF32) {
   const List times{1, 3, 0, 2, 1, 0, 4, 1, 1, 2, 0, 1, 5};
   List first;
@@ -198,7 +198,8 @@ TEST(LossWeights, SizesDoNotMatterInF32) {
   }
 }
 
-/// sum w l / sum w from the outputs of the model, as it is written down. weights: one an element (regression) or row.
+/// Returns sum w l / sum w from the outputs of the model, by the formula. weights: one for each element (regression) or
+/// row.
 double loss_of(Loss loss, const List& outputs, const Data& data, const List& weights) {
   double sum = 0, divisor = 0;
   for (std::size_t n = 0; n < static_cast<std::size_t>(data.rows); ++n) {
@@ -223,8 +224,8 @@ double loss_of(Loss loss, const List& outputs, const Data& data, const List& wei
   return sum / divisor;
 }
 
-/// An update of plain SGD is the negative gradient of that loss, by finite differences over all parameters; loss and
-/// accuracy of step and evaluation are those of the formula.
+/// An update of plain SGD is the negative gradient of that loss, by finite differences over all parameters. Loss and
+/// accuracy of step and evaluation equal the formula.
 TEST(LossWeights, AnUpdateIsTheGradientOfTheWeightedMean) {
   struct Case {
     Loss loss;
@@ -238,7 +239,7 @@ TEST(LossWeights, AnUpdateIsTheGradientOfTheWeightedMean) {
     const bool wide = kind == LossWeights::element && loss != Loss::cross_entropy;
     List weights = normal_numbers(wide ? 6 * kOutputs : 6, 9);
     for (std::size_t i = 0; i < weights.size(); ++i) {
-      weights[i] = i % 5 == 0 ? -0.1 : weights[i] * weights[i];  // a few are negative
+      weights[i] = i % 5 == 0 ? -0.1 : weights[i] * weights[i];  // a few weights are negative
     }
     const TensorView w = view(weights, wide ? Shape{6, kOutputs} : Shape{6});
     TrainStepOptions options = options_of(6, loss, kind);
@@ -286,7 +287,7 @@ TEST(LossWeights, AccuracyIsWeightedToo) {
     first += above == 0 ? weights[n] : 0;
     second += above <= 1 ? weights[n] : 0;
   }
-  data.labels[1] = -100;  // a sample of weight 0 is taken out
+  data.labels[1] = -100;  // the sample of weight 0 does not count
   Batch batch = data.batch(0, 6, Loss::cross_entropy, view(weights, {6}));
   batch.valid = 5;
   step.evaluate(batch);
@@ -298,7 +299,7 @@ TEST(LossWeights, AccuracyIsWeightedToo) {
   EXPECT_GT(second, 0);
 }
 
-/// Sequences of unequal lengths, padded: the oracle takes every position that is there for a sample of its own.
+/// Sequences of unequal lengths are padded. The oracle takes every existing position as a separate sample.
 TEST(LossWeights, MaskedPositionsAreAsIfTheyWereNotThere) {
   constexpr std::int64_t kLength = 5;
   const std::vector<std::int64_t> lengths{5, 2, 1, 4};
@@ -340,8 +341,8 @@ TEST(LossWeights, MaskedPositionsAreAsIfTheyWereNotThere) {
   }
 }
 
-/// Each rank has one subdomain, a sample with cells of its own number; weights by cell count come to what one rank with
-/// all cells comes to. The control: without weights they do not.
+/// Each rank has one subdomain: one sample with its own number of cells. Weights by cell count give the result of one
+/// rank with all cells. The control: without weights the result differs.
 TEST(LossWeights, UnevenSubdomainsComeToTheWhole) {
   for (const int ranks : {1, 2, 3}) {
     for (const bool overlap : {false, true}) {
@@ -394,7 +395,7 @@ TEST(LossWeights, UnevenSubdomainsComeToTheWhole) {
   }
 }
 
-/// Ranks with different kinds, one of them without weights and one whose weights are all 0, in micro-batches.
+/// Ranks have different kinds of weights: one has none, and one has weights that are all 0. Steps have micro-batches.
 TEST(LossWeights, RanksMayHaveDifferentKinds) {
   const List times{1, 1, 1, 1, 0, 3, 0, 2, 0, 0, 0, 0};
   Data repeated = Data(12).repeated(times);
@@ -419,8 +420,8 @@ TEST(LossWeights, RanksMayHaveDifferentKinds) {
   });
 }
 
-/// A step whose weights have no positive, finite sum is as if it had not been: parameters, momenta, counters, the loss
-/// scale, and all that follows.
+/// A step whose weights have no positive, finite sum changes nothing: parameters, momenta, counters, the loss scale,
+/// and all later steps.
 TEST(LossWeights, ASumThatIsNoDivisorChangesNothing) {
   struct Case {
     List weights;
@@ -451,7 +452,7 @@ TEST(LossWeights, ASumThatIsNoDivisorChangesNothing) {
         EXPECT_EQ(error_of<DataError>([&] { (void)step.wait_loss(); }),
                   "step 3: the weights of its samples sum to " + bad.sum +
                       " over all ranks, expected a positive, finite number; it changed nothing");
-        (void)step.wait_loss();  // said once
+        (void)step.wait_loss();  // the error is reported once
         for (int i = 0; i < 2; ++i) {
           step.update(one, kRate);
           without.update(one, kRate);
@@ -502,8 +503,8 @@ TEST(LossWeights, OfAnyTypeStridesAndAxes) {
   for (double& weight : weights) {
     weight = static_cast<double>(static_cast<float>(weight * weight));
   }
-  std::vector<float> turned(weights.size());      // (2, outputs, 3): samples n = 3 a + b
-  std::vector<float> spread(2 * weights.size());  // every second number
+  std::vector<float> turned(weights.size());      // shape (2, outputs, 3) for samples n = 3 a + b
+  std::vector<float> spread(2 * weights.size());  // weights at every second number
   for (std::size_t n = 0; n < 6; ++n) {
     for (std::size_t c = 0; c < kOutputs; ++c) {
       const auto weight = static_cast<float>(weights[n * kOutputs + c]);
@@ -574,7 +575,7 @@ TEST(LossWeights, InferenceKnowsNone) {
   }
 }
 
-/// Every sample with a second label and the shares of both.
+/// Samples that each have a second label, and the shares of both labels.
 struct Mixtures {
   explicit Mixtures(std::int64_t n) : data(n), share(static_cast<std::size_t>(n)), other_share(share) {
     Random random(6, RandomUse::test);
@@ -653,7 +654,7 @@ TEST(TwoLabels, AStepIsThatOfTwoWeightedSamples) {
   }
   step.synchronize();
   expect_near(step.values(), weighted.values(), 1e-13, "parameters");
-  // The control: the other label matters.
+  // The control: another second label changes the result.
   Mixtures wrong(kSamples);
   wrong.others[4] = (wrong.others[4] + 1) % kOutputs;
   Step control(model(), options);
@@ -662,7 +663,7 @@ TEST(TwoLabels, AStepIsThatOfTwoWeightedSamples) {
     control.update(wrong.batch(5, kSamples), kRate);
   }
   EXPECT_NE(control.values(), step.values());
-  // An evaluation has one label a sample.
+  // In an evaluation each sample has one label.
   step.evaluate(mixed.data.batch(0, 8, Loss::cross_entropy));
   EXPECT_EQ(step.take_evaluated().samples, 8);
 }

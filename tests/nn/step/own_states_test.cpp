@@ -1,4 +1,5 @@
-// States of a program's own beside those of a step: broadcast, compared, saved, loaded and divided like all others.
+// Tests a program's own states, together with those of a step: broadcast, compared, saved, loaded and divided like all
+// others.
 
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/step/state_file.hpp>
@@ -41,7 +42,7 @@ struct Stateful {
         part(
             step.register_state({.name = "part", .shape = {3}, .sharing = Sharing::sum_of_ranks, .dtype = DType::f64})),
         shard(step.register_state({.name = "trace", .sharing = Sharing::shard, .initial = 2})) {}
-  /// Other numbers in all of them, which follow from the rank where ranks differ.
+  /// Sets all states to other numbers, which depend on the rank if ranks may differ.
   void change(int rank) {
     count.as<std::int64_t>()[0] = (std::int64_t{1} << 60) + 1;
     set(scale, [](std::int64_t i) { return 0.5 + static_cast<double>(i); });
@@ -100,7 +101,7 @@ TEST_F(OwnStates, GoOnWithTheBitsOfASavedRun) {
       EXPECT_EQ(to_doubles(loaded.part), to_doubles(saved.part));
       for (const auto& [begin, end] : loaded.step.parameters().state_pieces()) {
         for (std::size_t i = 0; i < loaded.step.parameters().trainable().size(); ++i) {
-          const ParameterInfo& info = loaded.step.parameters().trainable()[i];  // padding is in no file
+          const ParameterInfo& info = loaded.step.parameters().trainable()[i];  // files hold no padding
           for (std::int64_t at = std::max(begin, info.offset); at < std::min(end, info.offset + info.numel); ++at) {
             ASSERT_EQ(to_doubles(loaded.step.parameters().state_range(loaded.shard, at, at + 1)).front(),
                       static_cast<double>(at));
@@ -112,7 +113,7 @@ TEST_F(OwnStates, GoOnWithTheBitsOfASavedRun) {
   }
 }
 
-/// Whether ranks divide a state is nothing that a file shows.
+/// Files do not show whether ranks divide a state.
 TEST_F(OwnStates, AreTheSameFilesWhetherDividedOrNot) {
   save("ddp", 2, Strategy::ddp);
   save("zero1", 2, Strategy::zero1);
@@ -185,7 +186,7 @@ TEST_F(OwnStates, AnotherShapeThanInTheFileIsRefusedOnEveryRank) {
     Sharing sharing;
     Shape shape;
   };
-  // Also of shapes that divide what two ranks have saved.
+  // Shapes may also divide the states that two ranks have saved.
   for (const auto& [name, sharing, shape] : {Case{"scale", Sharing::same, {5}},
                                              {"own", Sharing::of_rank, {5}},
                                              {"own", Sharing::of_rank, {2}},
@@ -241,7 +242,7 @@ TEST_F(OwnStates, AFileFromBeforeThemIsReadWhereTheyAreOptional) {
   }
 }
 
-/// A sum of the program's own that counts its buckets.
+/// A program's own sum that counts its buckets.
 class Counting final : public comm::BucketSum {
  public:
   [[nodiscard]] std::string name() const override { return "counting"; }

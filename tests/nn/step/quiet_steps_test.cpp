@@ -1,4 +1,4 @@
-// A training step neither allocates nor makes the host wait: on the host, and on a GPU where there is one.
+// A training step neither allocates nor makes the host wait: on the host, and on a GPU if there is one.
 #include <atomic>
 #include <cstdint>
 
@@ -15,7 +15,7 @@
 namespace lockstep::nn {
 namespace {
 
-/// Counts what is asked of another resource.
+/// A memory resource that counts the calls of another resource.
 class CountingResource final : public MemoryResource {
  public:
   explicit CountingResource(MemoryResource& memory) : memory_(memory) {}
@@ -34,10 +34,10 @@ class CountingResource final : public MemoryResource {
   MemoryResource& memory_;
 };
 
-/// What steps 7 to 14 of a small ResNet cost, and then, as the control, what an allocation and a wait cost. Seen are
-/// waits for the context's stream. Not seen are those for the trainer's copy stream, which has a log of its own, and
-/// for events, which belong to no stream: on a GPU a step waits for the event of the step before the last, and that one
-/// is meant.
+/// Expects that steps 7 to 14 of a small ResNet neither allocate nor wait. As the control, an allocation and a wait
+/// must be counted. Waits for the context's stream are seen. Not seen are waits for the trainer's copy stream, which
+/// has its own log, and for events, which belong to no stream: on a GPU a step waits for the event of the step before
+/// the last, on purpose.
 void expect_quiet(Context& context, CountingResource& memory, Stream communication) {
   const DataSplit data =
       open_data({.synthetic = {.train_size = 256, .test_size = 16, .height = 16, .width = 16, .classes = 4}});
@@ -49,10 +49,10 @@ void expect_quiet(Context& context, CountingResource& memory, Stream communicati
     options.schedule.total_steps = 16;
     options.step.average = {.decay = 0.9, .copied_updates = 2};
     Trainer trainer(context, {grad, control, communication}, model, data, options);
-    // On a GPU what is quiet is the launch of a graph.
+    // On a GPU the quiet step is the launch of a graph.
     EXPECT_EQ(trainer.graph_obstacle(), context.device() == Device::cpu() ? "the device is cpu" : "");
     trainer.start();
-    for (int i = 0; i < 6; ++i) {  // the first ones warm up and capture
+    for (int i = 0; i < 6; ++i) {  // the first steps warm up and capture
       trainer.step();
     }
     std::vector<std::string> waits;

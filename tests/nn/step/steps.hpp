@@ -11,7 +11,7 @@
 
 #include "tests/support/guarded.hpp"
 
-/// What the tests of steps without a Trainer share.
+/// Functions that tests of steps without a Trainer share.
 namespace lockstep::nn {
 
 inline std::vector<double> normal_numbers(std::int64_t n, std::uint64_t seed) {
@@ -21,7 +21,7 @@ inline std::vector<double> normal_numbers(std::int64_t n, std::uint64_t seed) {
   return numbers;
 }
 
-/// All that lasts from step to step.
+/// Returns all values that are kept from step to step, by name.
 inline std::map<std::string, std::vector<double>> numbers_of(const ParameterSet& set) {
   std::map<std::string, std::vector<double>> all;
   for (const State& each : set.states().all()) {
@@ -30,7 +30,7 @@ inline std::map<std::string, std::vector<double>> numbers_of(const ParameterSet&
   return all;
 }
 
-/// Images of 6 x 6 and labels below 3, of step `number` and a rank.
+/// Images of 6 x 6 and labels below 3, for step `number` of a rank.
 struct Images {
   explicit Images(std::int64_t number, std::int64_t rank = 0, std::int64_t n = 6)
       : x(normal_numbers(n * 108, static_cast<std::uint64_t>(number * 100 + rank))) {
@@ -50,7 +50,7 @@ struct Images {
   std::vector<std::int32_t> labels;
 };
 
-/// Numbers of a batch: pictures or tokens, and labels.
+/// The numbers of a batch: images or tokens, and labels.
 struct AnyData {
   AnyData(const Model& model, std::int64_t rows) : shape{rows} {
     for (const std::int64_t extent : model.input_shape()) {
@@ -87,14 +87,14 @@ struct ContextOfStep {
   CpuContext own_context;
 };
 
-/// A TrainStep with a context of its own.
+/// A TrainStep with its own context.
 class Step : private ContextOfStep, public TrainStep {
  public:
   Step(const Model& model, const TrainStepOptions& options) : TrainStep(own_context, model, options) {}
-  /// As one of some ranks, each of which computes with one thread.
+  /// Makes the step of one of several ranks, each of which computes with one thread.
   Step(comm::Communicator& grad, const Model& model, const TrainStepOptions& options)
       : ContextOfStep(1), TrainStep(own_context, {grad, own_context.stream()}, model, options) {}
-  /// Parameters, when all steps are done.
+  /// Waits for all steps. Returns the parameters.
   [[nodiscard]] std::vector<double> values() {
     synchronize();
     return testing::to_doubles(parameters().values());

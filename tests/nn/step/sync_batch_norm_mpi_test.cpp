@@ -1,4 +1,4 @@
-// Runs under mpirun: a whole ResNet-20, batch norm over all ranks, after 20 steps against one rank.
+// Runs under mpirun. Compares a whole ResNet-20, with batch norm over all ranks, after 20 steps with one rank.
 #include "tests/nn/step/sync_batch_norm_runs.hpp"
 
 #include <lockstep/comm/mpi/mpi_communicator.hpp>
@@ -16,15 +16,15 @@ SyncOutcome train(SyncRun run) {
   return train_rank(run, *grad, *control, *statistics);
 }
 
-/// Rank 0 compares; the others wait for it in the next collective. In f32 with a small rate: where rounding takes a
-/// value across the kink of a ReLU, an element of a gradient is another one, which training with a large rate would
-/// enlarge.
+/// Rank 0 compares; the others wait for it in the next collective. The rate is small in f32: rounding may move a value
+/// across the kink of a ReLU, which changes an element of a gradient, and training with a large rate would enlarge the
+/// difference.
 TEST(SyncBatchNormMpi, ResNet20AfterTwentySteps) {
   const SyncRun f64{.depth = 20, .steps = 20, .batch = 31, .last = 15, .extent = 8, .rate = 5e-3};
   SyncRun f32 = f64;
   f32.dtype = DType::f32;
   f32.rate = 1e-4;
-  f32.beside = false;  // over the communicator of the gradients
+  f32.beside = false;  // statistics use the communicator of the gradients
   SyncRun control = f32;
   control.sync = false;
   const SyncOutcome several64 = train(f64);

@@ -11,16 +11,16 @@
 
 #include "tests/support/guarded.hpp"
 
-/// Runs whose batch norms take their statistics over all ranks, and the run of one rank that they are to equal.
+/// Runs whose batch norms take their statistics over all ranks, and the run of one rank whose results they must equal.
 namespace lockstep::nn {
 
 struct SyncRun {
-  int depth = 8;  ///< the ResNet's
+  int depth = 8;  ///< depth of the ResNet
   DType dtype = DType::f64;
   int steps = 6;
   bool sync = true;
-  bool overlap = true;     ///< gradients on a worker
-  bool beside = true;      ///< statistics over a communicator of their own, StepRanks::statistics
+  bool overlap = true;     ///< gradients are summed on a worker
+  bool beside = true;      ///< statistics use a communicator of their own, StepRanks::statistics
   bool on_worker = false;  ///< the compute stream is a worker, too
   std::int64_t accumulate = 1;
   std::int64_t batch = 11;  ///< samples of all ranks: 6 and 5, or 3, 3, 3 and 2
@@ -29,14 +29,14 @@ struct SyncRun {
   double rate = 2e-3;
 };
 
-/// What a run leaves on a rank.
+/// Results of a run on a rank.
 struct SyncOutcome {
-  std::vector<double> values;      ///< parameters
-  std::vector<double> statistics;  ///< running, of this rank
+  std::vector<double> values;      ///< values of the parameters
+  std::vector<double> statistics;  ///< running statistics of this rank
   Metrics trained;                 ///< sums over all ranks
 };
 
-/// Four batches an epoch and a last one of `last` samples, of which some ranks may have none.
+/// Returns data of four batches an epoch and a last batch of `last` samples, of which some ranks may get none.
 inline DataSplit sync_data(const SyncRun& run) {
   return open_data({.seed = 5,
                     .synthetic = {.train_size = 4 * run.batch + run.last,
@@ -57,7 +57,7 @@ inline TrainerOptions sync_options(const SyncRun& run, const DataSplit& data) {
   return options;
 }
 
-/// This rank's part of a run. `statistics` is a communicator of the same ranks as grad and control.
+/// Runs this rank's part of a run. `statistics` is a communicator of the same ranks as grad and control.
 inline SyncOutcome train_rank(const SyncRun& run, comm::Communicator& grad, comm::Communicator& control,
                               comm::Communicator& statistics) {
   const DataSplit data = sync_data(run);
@@ -75,7 +75,8 @@ inline SyncOutcome train_rank(const SyncRun& run, comm::Communicator& grad, comm
   SyncOutcome outcome;
   outcome.trained = trainer.take_metrics();
   const std::vector<double> arena = testing::to_doubles(trainer.parameters().values());
-  for (const ParameterInfo& info : trainer.parameters().parameters()) {  // padding differs between the types
+  // Goes through single parameters to leave out padding, which differs between the types.
+  for (const ParameterInfo& info : trainer.parameters().parameters()) {
     const auto begin = arena.begin() + info.offset;
     outcome.values.insert(outcome.values.end(), begin, begin + info.numel);
   }
@@ -84,7 +85,7 @@ inline SyncOutcome train_rank(const SyncRun& run, comm::Communicator& grad, comm
   return outcome;
 }
 
-/// The same run on one rank.
+/// Runs the same run on one rank.
 inline SyncOutcome train_alone(SyncRun run, bool with_option = false) {
   run.sync = with_option;
   comm::LocalGroup groups[] = {comm::LocalGroup(1), comm::LocalGroup(1), comm::LocalGroup(1)};
@@ -94,7 +95,7 @@ inline SyncOutcome train_alone(SyncRun run, bool with_option = false) {
   return train_rank(run, *grad, *control, *statistics);
 }
 
-/// |a - b| / |b|; infinity unless both are finite and of one size.
+/// Returns |a - b| / |b|; infinity unless both are finite and of one size.
 inline double distance(const std::vector<double>& a, const std::vector<double>& b) {
   double difference = 0;
   double size = 0;
@@ -107,7 +108,7 @@ inline double distance(const std::vector<double>& a, const std::vector<double>& 
   return a.size() == b.size() && std::isfinite(result) ? result : HUGE_VAL;
 }
 
-/// The largest distance of parameters, running statistics and mean loss.
+/// Returns the largest distance of parameters, running statistics and mean loss.
 inline double distance(const SyncOutcome& a, const SyncOutcome& b) {
   double worst = std::abs(a.trained.loss() - b.trained.loss()) / b.trained.loss();
   for (const double each : {distance(a.values, b.values), distance(a.statistics, b.statistics)}) {

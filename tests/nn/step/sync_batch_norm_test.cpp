@@ -1,5 +1,5 @@
-// Batch norm over the batches of all ranks: P ranks against one rank with the whole batch. Ranks are threads here;
-// sync_batch_norm_mpi_test.cpp has processes.
+// Tests batch norm over the batches of all ranks: compares P ranks with one rank that has the whole batch. Ranks are
+// threads here; sync_batch_norm_mpi_test.cpp runs processes.
 #include "tests/nn/step/sync_batch_norm_runs.hpp"
 
 #include <lockstep/nn/layers/model_builder.hpp>
@@ -16,7 +16,7 @@ namespace {
 
 using testing::error_of;
 
-/// The outcome of every rank.
+/// Returns the outcome of every rank.
 std::vector<SyncOutcome> train(int ranks, const SyncRun& run) {
   std::vector<SyncOutcome> outcomes(static_cast<std::size_t>(ranks));
   comm::on_ranks(ranks, [&](comm::Communicator& grad, comm::Communicator& control) {
@@ -92,7 +92,7 @@ Model small_model() {
 struct Samples {
   explicit Samples(std::int64_t count)
       : rows(count), x(normal_numbers(count * kFeatures, 3)), y(normal_numbers(2 * count, 4)) {}
-  /// Samples [begin, end), of which the first `valid` count; the others are NaN in a copy.
+  /// Returns a batch of samples [begin, end). The first `valid` count; the others are NaN in a copy.
   Batch batch(std::int64_t begin, std::int64_t end, std::int64_t valid = Batch::kAllRows) {
     Batch made;
     made.fields = {{StateField::values, TensorView(std::span(x), {rows, kFeatures}).slice(0, begin, end)},
@@ -108,7 +108,7 @@ TrainStepOptions step_options(std::int64_t max_batch) {
   return {.max_batch = max_batch, .sync_batch_norm = true, .plan = {.dtype = DType::f64, .loss = Loss::mse}};
 }
 
-/// Values and running statistics after body(step, rank) on each of the ranks; rank 0's.
+/// Returns rank 0's values and running statistics after body(step, rank) on each of the ranks.
 template <class Body>
 std::pair<std::vector<double>, std::vector<double>> after(int ranks, Body&& body) {
   std::pair<std::vector<double>, std::vector<double>> result;
@@ -123,7 +123,8 @@ std::pair<std::vector<double>, std::vector<double>> after(int ranks, Body&& body
 }
 
 TEST(SyncBatchNorm, MicrobatchesOfAllRanksAreOne) {
-  // Two micro-batches, of samples 0 to 6 and 7 to 11. The middle one of three ranks has none that count, then one.
+  // There are two micro-batches, of samples 0 to 6 and 7 to 11. The middle one of three ranks has no valid sample, then
+  // one.
   Samples samples(12);
   const auto one = after(1, [&](TrainStep& step, int) {
     for (int i = 0; i < 3; ++i) {

@@ -1,4 +1,5 @@
-// TrainStep: the same update however a batch is cut into micro-batches and ranks, against a step put together by hand.
+// TrainStep: the update is the same however a batch is cut into micro-batches and ranks. It is compared with a step
+// made by hand.
 #include <array>
 #include <cstring>
 #include <limits>
@@ -29,7 +30,7 @@ Model regression() {
   return b.build();
 }
 
-/// Normal inputs, and targets that follow from them.
+/// Data with normal inputs, and targets that are a function of them.
 struct Data {
   explicit Data(std::int64_t n, std::uint64_t seed = 3) : x(normal_numbers(n * kFeatures, seed)), rows(n) {
     for (std::int64_t i = 0; i < n; ++i) {
@@ -44,8 +45,8 @@ struct Data {
                    {StateField::targets, TensorView(std::span(y), {rows, kOutputs}).slice(0, begin, begin + count)}};
     return made;
   }
-  std::vector<double> x;  // (rows, kFeatures)
-  std::vector<double> y;  // (rows, kOutputs)
+  std::vector<double> x;  // inputs, shape (rows, kFeatures)
+  std::vector<double> y;  // targets, shape (rows, kOutputs)
   std::int64_t rows;
 };
 
@@ -57,7 +58,7 @@ TrainStepOptions options_of(std::int64_t max_batch, OptimizerKind kind = Optimiz
           .weight_decay = 0.01};
 }
 
-/// `steps` updates from the whole batch, put together by hand from plan and optimizer. The oracle.
+/// The oracle: `steps` updates from the whole batch, made by hand from plan and optimizer.
 struct ByHand {
   ByHand(Data& data, int steps, OptimizerOptions optimizer_options, double weight_decay) {
     CpuContext context;
@@ -91,7 +92,7 @@ void expect_near(const TensorView& got, std::vector<double>& expected, double to
   testing::expect_close(got, TensorView(std::span(expected), got.shape), tolerance, what);
 }
 
-// A learning rate of 0 changes no parameter, so losses of one batch differ by what dropout has left.
+// A learning rate of 0 changes no parameter, so losses of one batch differ only by dropout.
 TEST(TrainStep, DropoutDrawsAnewInEachStep) {
   ModelBuilder b("dropout", {kFeatures});
   b.linear("2", b.dropout("drop", b.linear("1", b.input(), 32), 0.5), kOutputs);
@@ -104,13 +105,13 @@ TEST(TrainStep, DropoutDrawsAnewInEachStep) {
     step.update(batch, 0);
     return step.wait_loss().value;
   };
-  // A loop that gives neither ids nor epochs, and one in micro-batches.
+  // A loop without ids and epochs, and one in micro-batches.
   const double first = loss(data.batch(0, 4));
   const double second = loss(data.batch(0, 4));
   EXPECT_NE(first, second);
   step.add(data.batch(0, 4));
   EXPECT_NE(loss(data.batch(0, 4)), second);
-  // Ids and epoch of one's own decide what is drawn.
+  // Given ids and a given epoch decide the drawn numbers.
   std::vector<std::int64_t> ids{7, 1, 3, 5};
   Batch named = data.batch(0, 4);
   named.fields.push_back({StateField::sample_ids, TensorView(std::span(ids), {4})});
@@ -118,7 +119,7 @@ TEST(TrainStep, DropoutDrawsAnewInEachStep) {
   EXPECT_EQ(loss(named), once) << "the same ids in the same epoch";
   named.epoch = 1;
   EXPECT_NE(loss(named), once);
-  // The counter goes on where a saved run was.
+  // The counter continues at the count of a saved run.
   Step other(model, options);
   other.continue_from(1, 1);
   other.update(data.batch(0, 4), 0);
@@ -195,7 +196,7 @@ TEST(TrainStep, MicroBatchesOfAnyNumber) {
   ByHand oracle(data, 3, options.optimizer, options.weight_decay);
   const std::vector<std::vector<std::int64_t>> cuts{{0, 8, 13}, {0, 1, 2, 7, 13}, {0, 5, 5, 13}};
   for (const std::vector<std::int64_t>& cut : cuts) {
-    for (const bool joined : {false, true}) {  // the last micro-batch in update(batch, rate)
+    for (const bool joined : {false, true}) {  // true: update(batch, rate) takes the last micro-batch
       Step step(regression(), options);
       for (int i = 0; i < 3; ++i) {
         for (std::size_t part = 0; part + 1 < cut.size(); ++part) {
@@ -233,7 +234,7 @@ TEST(TrainStep, RanksWithUnequalParts) {
         TrainStepOptions mine = options;
         mine.buckets.bucket_bytes = 64;
         TrainStep step(context, {grad, stream}, regression(), mine);
-        // Rank 0 has one sample, the last one the rest; with three ranks the second has none.
+        // Rank 0 has one sample, the last rank the other samples; the second of three ranks has none.
         const bool first = grad.rank() == 0;
         const bool last = grad.rank() == grad.size() - 1;
         for (int i = 0; i < 4; ++i) {
@@ -256,7 +257,7 @@ TEST(TrainStep, AStepWithoutSamplesChangesNothingAndIsAnError) {
   Batch none = data.batch(0, 4);
   none.valid = 0;
   for (const OptimizerKind kind : testing::optimizer_kinds()) {
-    Step step(regression(), options_of(4, kind));  // with momentum and weight decay
+    Step step(regression(), options_of(4, kind));  // the options have momentum and weight decay
     step.update(data.batch(0, 4), kRate);
     const auto before = step.lasting();
     const std::vector<double> values = step.values();
@@ -285,7 +286,7 @@ TEST(TrainStep, AbandonForgets) {
   EXPECT_NEAR(step.take_trained().samples, 26, 0);
 }
 
-// Neither an evaluation nor micro-batches that were given up are part of a step's loss, whenever it is asked for.
+// Neither an evaluation nor abandoned micro-batches count in a step's loss, whenever it is asked for.
 TEST(TrainStep, TheLossIsThatOfTheStepAlone) {
   Data data(13);
   Data other(9, 77);
@@ -299,7 +300,7 @@ TEST(TrainStep, TheLossIsThatOfTheStepAlone) {
       (void)step.loss();
     }
     step.update(data.batch(6, 7), kRate);
-    step.add(other.batch(0, 4));  // before the loss of the step was taken
+    step.add(other.batch(0, 4));  // adds samples before the loss of the step is taken
     if (i == 1) {
       (void)step.loss();
     }
@@ -335,7 +336,7 @@ TEST(TrainStep, TakesFieldsInAnyOrderOfAxes) {
   Data data(6);
   TrainStepOptions options = options_of(6);
   ByHand oracle(data, 1, options.optimizer, options.weight_decay);
-  std::vector<float> turned(data.x.size());  // (2, features, 3): samples n = 3 a + b
+  std::vector<float> turned(data.x.size());  // shape (2, features, 3) for samples n = 3 a + b
   for (std::int64_t n = 0; n < 6; ++n) {
     for (std::int64_t c = 0; c < kFeatures; ++c) {
       turned[static_cast<std::size_t>((n / 3 * kFeatures + c) * 3 + n % 3)] =
@@ -418,7 +419,8 @@ TEST(TrainStep, LentMemoryHoldsWhatTheStepLearns) {
     }
     EXPECT_TRUE(testing::has_same_bits(lender.values(), lent.parameters().values()));
   }
-  EXPECT_TRUE(testing::has_same_bits(lender.values(), own.parameters().values()));  // also when the step is gone
+  // The values stay after the step is destroyed.
+  EXPECT_TRUE(testing::has_same_bits(lender.values(), own.parameters().values()));
 }
 
 }  // namespace

@@ -68,7 +68,7 @@ float bfloat_to_float(std::uint16_t bits) {
   return static_cast<float>(half);
 }
 
-/// The value that a pattern with the given field widths stands for, from the definition of the format.
+/// Returns the value of a pattern with the given field widths, from the definition of the format.
 double value_of(std::uint16_t bits, int exponent_bits, int fraction_bits) {
   const int sign = bits >> 15;
   const int exponent = bits >> fraction_bits & ((1 << exponent_bits) - 1);
@@ -92,10 +92,10 @@ TEST(Half, EveryPatternHasItsValueAndComesBack) {
     const double bfloat = value_of(bits, 8, 7);
     if (std::isnan(half)) {
       ASSERT_TRUE(std::isnan(half_to_float(bits))) << i;
-      ASSERT_EQ(Float16(half_to_float(bits)).bits, bits | 0x200U) << i;  // quieted
+      ASSERT_EQ(Float16(half_to_float(bits)).bits, bits | 0x200U) << i;  // the NaN becomes quiet
     } else {
       ASSERT_EQ(half_to_float(bits), half) << i;
-      ASSERT_EQ(Float16(half_to_float(bits)).bits, bits) << i;  // signed zeros too
+      ASSERT_EQ(Float16(half_to_float(bits)).bits, bits) << i;  // holds for signed zeros, too
     }
     if (std::isnan(bfloat)) {
       ASSERT_TRUE(std::isnan(bfloat_to_float(bits))) << i;
@@ -107,7 +107,8 @@ TEST(Half, EveryPatternHasItsValueAndComesBack) {
   }
 }
 
-/// Between every two neighbours: the tie goes to the even one, and one float ulp to either side goes to the nearer.
+/// Checks rounding between every two neighbours: the tie goes to the even number, and one float ulp to either side goes
+/// to the nearer number.
 template <class Half>
 void check_rounding(std::uint16_t largest, float (*to_float)(std::uint16_t), double above_largest) {
   for (std::uint16_t low = 0; low <= largest; ++low) {
@@ -131,7 +132,7 @@ TEST(Half, RoundsToNearestEvenAndOverflowsToInfinity) {
   EXPECT_EQ(Float16(-HUGE_VALF).bits, 0xfc00);
   EXPECT_EQ(BFloat16(std::numeric_limits<float>::max()).bits, 0x7f80);
   EXPECT_EQ(Float16(std::numeric_limits<float>::denorm_min()).bits, 0);
-  EXPECT_EQ(Float16(std::bit_cast<float>(0x7f800001U)).bits, 0x7e00);  // a NaN whose payload would vanish
+  EXPECT_EQ(Float16(std::bit_cast<float>(0x7f800001U)).bits, 0x7e00);  // a NaN whose payload does not fit into the half
 }
 
 }  // namespace

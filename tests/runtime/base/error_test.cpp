@@ -13,7 +13,7 @@
 namespace lockstep::testing {
 namespace {
 
-/// Shows whether a part of a message was formatted.
+/// Counts how often a part of a message is formatted.
 struct Counted {
   int* formatted;
   friend std::ostream& operator<<(std::ostream& out, const Counted& c) {
@@ -32,7 +32,7 @@ TEST(Error, RequireFormatsOnlyOnFailure) {
   EXPECT_EQ(formatted, 1);
 }
 
-/// As a host program may have it: 1.000.000,5.
+/// A locale that a host program may have set: 1.000.000,5.
 struct Grouping : std::numpunct<char> {
   [[nodiscard]] char do_decimal_point() const override { return ','; }
   [[nodiscard]] char do_thousands_sep() const override { return '.'; }

@@ -1,4 +1,4 @@
-// This program has functions of its own in the place of those of the OpenMP runtime that the library calls. They count.
+// This program replaces the functions of the OpenMP runtime that the library calls by its own, which count the calls.
 
 #include <lockstep/runtime/context/parallel.hpp>
 
@@ -15,7 +15,7 @@ namespace {
 int openmp_calls = 0;
 }  // namespace
 
-// g++ calls GOMP_parallel for a parallel region, clang __kmpc_fork_call. Both get a team of one here.
+// For a parallel region g++ calls GOMP_parallel, clang __kmpc_fork_call. Both run a team of one thread here.
 extern "C" {
 int omp_get_max_threads() {
   ++openmp_calls;
@@ -49,7 +49,7 @@ void __kmpc_fork_call(void*, int, void (*region)(int*, int*, ...), void* first, 
 namespace lockstep::testing {
 namespace {
 
-/// Ranges, chunks, copies, factories and kernels of more elements than a grain of any of them.
+/// Runs ranges, chunks, copies, factories and kernels on more elements than the grain of any of them.
 void compute(CpuContext& context) {
   constexpr std::int64_t kCount = 1 << 20;
   std::int64_t sum = 0;
@@ -72,7 +72,7 @@ TEST(NoOpenMpCall, OneThreadCallsNothingOfOpenMp) {
   EXPECT_EQ(openmp_calls, 0);
 }
 
-TEST(NoOpenMpCall, TwoThreadsDo) {  // or the test above could not fail
+TEST(NoOpenMpCall, TwoThreadsDo) {  // a control: otherwise the test above could not fail
   CpuContext context({.threads = 2});
   openmp_calls = 0;
   compute(context);

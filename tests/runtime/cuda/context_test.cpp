@@ -55,7 +55,8 @@ TEST_F(CudaContextTest, BorrowsTheHostProgramsStreamAndLeavesItAlive) {
 TEST_F(CudaContextPairTest, TheLegacyStreamOfEachDeviceCanBeLent) {
   for_seeds(
       [](std::uint64_t) {
-        for (const int current : {0, 1}) {  // the name says "of the current device"; calls must make theirs current
+        // The name says "of the current device"; the calls must make their own device current.
+        for (const int current : {0, 1}) {
           ASSERT_EQ(cudaSetDevice(current), cudaSuccess);
           for (const int index : {0, 1}) {
             constexpr std::int64_t kCount = 517;
@@ -115,7 +116,7 @@ TEST_F(CudaContextTest, TheLegacyStreamCannotBeCaptured) {
       "graph capture on cuda:0: the stream is CUDA's legacy default stream, which CUDA cannot capture; expected a "
       "stream that was made (cudaStreamCreate, Stream::cuda)");
   EXPECT_FALSE(called);
-  const Tensor zeros = Tensor::zeros(context, Shape{5}, DType::f32);  // the stream is as it was
+  const Tensor zeros = Tensor::zeros(context, Shape{5}, DType::f32);  // the stream still works
   context.synchronize();
 }
 
@@ -179,7 +180,7 @@ TEST_F(CudaContextPairTest, TheCurrentDeviceIsNeverChanged) {
         EXPECT_GE(later.seconds_since(event), 0);
         context.synchronize();
         EXPECT_EQ(current_device(), current);
-        // ... and when something fails
+        // The same holds when a call fails.
         EXPECT_THROW(static_cast<void>(Tensor::empty(context, Shape{std::int64_t{1} << 50}, DType::f32)), OutOfMemory);
         EXPECT_EQ(current_device(), current);
         EXPECT_THROW(CudaContext{Device::cuda(1000)}, DeviceError);
@@ -191,7 +192,7 @@ TEST_F(CudaContextPairTest, TheCurrentDeviceIsNeverChanged) {
   ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
 }
 
-/// Whether the device's primary context exists.
+/// True if the device's primary context exists.
 bool has_context(Device device) {
   const auto get_state =
       cuda::driver_function<decltype(&cuDevicePrimaryCtxGetState)>("cuDevicePrimaryCtxGetState", device);
@@ -201,8 +202,8 @@ bool has_context(Device device) {
   return active != 0;
 }
 
-/// Asks about the first GPU, tries it, and computes on the second one, in a thread that chose no device: what is left
-/// of the first one. A GoogleTest process of its own, as no other test may have used the first one before.
+/// Queries and tries the first GPU, and computes on the second one, in a thread that chose no device. Returns the
+/// contexts that exist then. Runs in its own GoogleTest process, as no other test may have used the first GPU before.
 int contexts_left() {
 #if LOCKSTEP_CUDA_STANDIN
   standin::reset({.devices = 2});

@@ -1,5 +1,5 @@
-// The paths of copy() between host and devices (docs/copies.md): sub-blocks, conversions, staging, peers. Every result
-// is compared with what the host's own copy does to the same views in ordinary memory.
+// Tests the paths of copy() between host and devices (docs/copies.md): sub-blocks, conversions, staging, peers. Every
+// result is compared with the result of the host's own copy of the same views in ordinary memory.
 #include <cstring>
 #include <numeric>
 
@@ -15,7 +15,7 @@ constexpr std::uint64_t kFewSeeds = 8;
 
 using Bytes = std::vector<std::uint8_t>;
 
-/// Numbers that every type holds, other ones for each start.
+/// Returns numbers that every type holds; each start gives other numbers.
 Bytes numbers(DType dtype, const Shape& shape, int start) {
   const auto count = static_cast<std::size_t>(shape.numel());
   std::vector<double> values(count);
@@ -38,7 +38,7 @@ TensorView whole(const TensorView& view) {
   return view;
 }
 
-/// Views by hand: start, extents and strides in elements.
+/// Returns a function that makes a view from start, extents and strides in elements.
 std::function<TensorView(const TensorView&)> strided(std::int64_t start, const Shape& shape, const Strides& strides) {
   return [=](const TensorView& view) {
     auto* first = static_cast<std::byte*>(view.data) + start * static_cast<std::int64_t>(size_of(view.dtype));
@@ -46,7 +46,7 @@ std::function<TensorView(const TensorView&)> strided(std::int64_t start, const S
   };
 }
 
-/// Sub-blocks that rows, planes and stacks describe, and others that they do not.
+/// Returns sub-blocks that rows, planes and stacks can describe, and others that they cannot.
 std::vector<Parts> all_parts() {
   const auto columns = [](const TensorView& v) { return v.slice(1, 2, 5); };
   const auto stack = [](const TensorView& v) { return v.slice(1, 1, 4).slice(2, 2, 5); };
@@ -98,7 +98,7 @@ std::vector<Parts> all_parts() {
   };
 }
 
-/// Both directions of one pair of parts; the memory of the host is pinned or not.
+/// Copies one pair of parts in both directions. pinned: the host's memory is page-locked.
 void there_and_back(CudaContext& context, const Parts& parts, DType host_type, DType device_type, bool pinned,
                     bool host_broadcasts = false, bool device_broadcasts = false) {
   CpuContext host_context;
@@ -122,7 +122,7 @@ void there_and_back(CudaContext& context, const Parts& parts, DType host_type, D
     load(device_numbers, device);
     copy(context, parts.of_host(host), parts.of_device(device));
     if (!pinned) {
-      std::memset(host.data, 0x55, host_numbers.size());  // the source was read when copy() returned
+      std::memset(host.data, 0x55, host_numbers.size());  // copy() has read the source when it returns
     }
     Bytes result(device_numbers.size());
     copy_now(context, device, TensorView(result.data(), device_type, Device::cpu(), parts.device));
@@ -151,7 +151,7 @@ TEST_F(CudaCopyPathsTest, SubBlocksThereAndBack) {
   for_seeds(
       [](std::uint64_t seed) {
         CudaContext context(Device::cuda(0));
-        if (seed % 2 == 0) {  // many boxes; otherwise one
+        if (seed % 2 == 0) {  // many boxes; otherwise one box
           configure_staging(context, {.half_bytes = 64, .driver_bytes = 0, .threads = 1});
         }
         for (const Parts& parts : all_parts()) {
@@ -253,7 +253,7 @@ TEST_F(CudaCopyPathsTest, SubBlocksOnOneDevice) {
   }
 }
 
-/// Small copies are the driver's, which reads the host's memory at the call and knows nothing of a worker's failure.
+/// The driver makes small copies. It reads the host's memory at the call and knows nothing of a worker's failure.
 TEST_F(CudaCopyPathsTest, SmallPageableCopiesTellOfAFailureBeforeThem) {
   CudaContext context(Device::cuda(0));
   const Tensor device = Tensor::zeros(context, Shape{4}, DType::f32);
@@ -267,7 +267,8 @@ TEST_F(CudaCopyPathsTest, SmallPageableCopiesTellOfAFailureBeforeThem) {
   EXPECT_THROW(copy(context, device, TensorView{std::span(host), Shape{4}}), DataError);
 }
 
-/// A host worker makes what is then copied: the copy reads it after the stream's wait, whatever the memory is.
+/// A host worker writes the numbers that are then copied. The copy reads them after the stream's wait, in any kind of
+/// memory.
 TEST_F(CudaCopyPathsTest, ReadsTheHostInStreamOrder) {
   for_seeds(
       [](std::uint64_t seed) {
@@ -285,7 +286,7 @@ TEST_F(CudaCopyPathsTest, ReadsTheHostInStreamOrder) {
         context.stream().wait(made);
         copy(context, view, device);
         std::fill(source.begin(), source.end(), -1.0F);
-        // Fetched into pinned memory and sent from there again with another type, nobody waits in between.
+        // Fetches into pinned memory and sends from there with another type, without a wait of the host in between.
         const Pinned pinned(context, 100, 7.0F);
         copy(context, device, pinned);
         copy(context, pinned, wide);
@@ -306,7 +307,7 @@ TEST_F(CudaCopyPathsTest, NowIsDoneWhenItReturns) {
         const Tensor device = Tensor::zeros(context, Shape{50}, DType::f32);
         copy_now(context, in, device);
         for (float& element : in.span()) {
-          element = -1;  // may be changed
+          element = -1;  // the source may be changed now
         }
         copy_now(context, device, out);
         EXPECT_TRUE(out.holds(2.5F));
@@ -331,8 +332,8 @@ TEST_F(CudaCopyPathsTest, StagingIsConfigured) {
   there_and_back(context, parts, DType::f32, DType::f64, false);
 }
 
-/// From one GPU to the other, fetched by the target's context or pushed by the source's; in memory of pools, to which
-/// CUDA grants no peer access, or of cudaMalloc.
+/// Copies from one GPU to the other. The target's context fetches, or the source's context pushes. The memory comes
+/// from pools, to which CUDA grants no peer access, or from cudaMalloc.
 void between(bool fetch, const Parts& parts, bool small_halves, bool pools = true) {
   CudaMemoryResource first_memory(Device::cuda(0));
   CudaMemoryResource second_memory(Device::cuda(1));
@@ -355,7 +356,7 @@ void between(bool fetch, const Parts& parts, bool small_halves, bool pools = tru
   (fetch ? first : second).stream().record(ready);
   context.stream().wait(ready);
   copy(context, parts.of_host(src), parts.of_device(dst));
-  // The source may be overwritten by work behind the copy, and the target read.
+  // Work after the copy may overwrite the source and read the target.
   Event done(context.device());
   context.stream().record(done);
   (fetch ? first : second).stream().wait(done);

@@ -63,7 +63,7 @@ TEST_F(CudaCopyTest, ZerosAndTo) {
   const Tensor here = Tensor::adopt(TensorView(std::span(values), Shape{1001}), {});
   const Tensor there = here.to(context);
   EXPECT_EQ(there.device(), Device::cuda(0));
-  EXPECT_EQ(there.to(context).view().data, there.view().data);  // no new storage
+  EXPECT_EQ(there.to(context).view().data, there.view().data);  // the tensor keeps its storage
   copy(context, there, TensorView(std::span(out), Shape{1001}));
   context.synchronize();
   EXPECT_EQ(out, values);
@@ -109,7 +109,7 @@ TEST_F(CudaCopyPairTest, BetweenDevices) {
         const Pinned out(second, 333);
         const Tensor a = Tensor::empty(first, Shape{333}, DType::f32);
         const Tensor b = Tensor::empty(second, Shape{333}, DType::f32);
-        second.synchronize();  // memory in the order of its stream: ready for other streams only then
+        second.synchronize();  // memory belongs to the order of its stream: other streams may use it only after this
         copy(first, in, a);
         copy(first, a, b);  // pushed by the source's stream
         Event event(first.device());

@@ -1,4 +1,4 @@
-// What goes wrong in CUDA, against the stand-in only: no driver, no device, the n-th call failing, work failing.
+// Tests failures of CUDA, with the stand-in only: no driver, no device, the n-th call failing, work failing.
 #include <set>
 #include <sstream>
 #include <string>
@@ -69,7 +69,7 @@ TEST_F(CudaFailureTest, AContextSaysWhyTheDeviceCannotBeUsed) {
   standin::occupy(1, {.bytes = 99900, .running = true});
   {
     CudaContext context(Device::cuda(1));
-    standin::occupy(1, {.mode = cudaComputeModeExclusiveProcess});  // ours is the one process
+    standin::occupy(1, {.mode = cudaComputeModeExclusiveProcess});  // this process is the only one
     CudaContext second(Device::cuda(1));
   }
   standin::reset({.capability = 75});
@@ -148,12 +148,12 @@ TEST_F(CudaFailureTest, FailedWorkComesOutOfSynchronize) {
     const std::string text = error_text<CudaError>([&] { context.synchronize(); });
     EXPECT_NE(text.find("on cuda:0: cudaErrorIllegalAddress"), std::string::npos) << text;
     EXPECT_THROW(static_cast<void>(Tensor::zeros(context, Shape{4}, DType::f32)),
-                 CudaError);  // CUDA never recovers from this
+                 CudaError);  // CUDA never recovers from this failure
   }
   expect_clean("after an illegal address");
 }
 
-/// Sets `reached` behind its last call that may throw: what fails later fails in a destructor.
+/// Sets `reached` after its last call that may throw. A later failure is in a destructor.
 void scenario(bool& reached) {
   cudaStream_t theirs = nullptr;
   const auto destroy = [](cudaStream_t* stream) {
@@ -218,7 +218,7 @@ TEST_F(CudaFailureTest, EveryCallFailingInTurnGivesAnExceptionAndLeaksNothing) {
           threw = true;
         }
         const std::string failed = standin::failed_call();
-        standin::fail_call(0, cudaSuccess);  // the checks below make calls too
+        standin::fail_call(0, cudaSuccess);  // the checks below call CUDA, too
         passed = failed.empty();
         hit.insert(failed);
         const std::string when = "call " + std::to_string(n) + ", " + failed + ", seed " + std::to_string(seed);
@@ -235,7 +235,7 @@ TEST_F(CudaFailureTest, EveryCallFailingInTurnGivesAnExceptionAndLeaksNothing) {
       }
     }
   }
-  // The loop really went through the calls.
+  // Checks that the loop really went through the calls.
   std::string name;
   for (std::istringstream names(
            "cudaGetDeviceCount cudaGetDevice cudaSetDevice cudaInitDevice cuCtxGetDevice "
@@ -251,7 +251,7 @@ TEST_F(CudaFailureTest, EveryCallFailingInTurnGivesAnExceptionAndLeaksNothing) {
   }
 }
 
-/// What a step does, on device 2.
+/// Does the work of a step, on device 2.
 void use_device_2() {
   CudaContext context(Device::cuda(2));
   const Pinned in(context, 50, 1.0F);
@@ -266,7 +266,7 @@ void use_device_2() {
 
 TEST_F(CudaFailureTest, OnlyTheDeviceInUseGetsAContext) {
   standin::reset({.devices = 3});
-  for (const bool current : {false, true}) {  // whether the program has made it current
+  for (const bool current : {false, true}) {  // true: the program has made the device current
     if (current) {
       make_current(Device::cuda(2));
     }

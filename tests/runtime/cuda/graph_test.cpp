@@ -14,8 +14,8 @@ using CudaGraphTest = CudaTest;
 
 constexpr std::int64_t kCount = 517;
 
-/// What a step looks like: in -> a on the compute stream; a -> b on a stream that is forked from it, while the compute
-/// stream goes on with a -> c; the streams join, c -> out.
+/// Work with the shape of a step: in -> a on the compute stream; a -> b on a stream that is forked from it, while the
+/// compute stream goes on with a -> c; then the streams join, c -> out.
 struct Diamond {
   explicit Diamond(Device device)
       : context(device),
@@ -58,7 +58,7 @@ struct Diamond {
     try {
       side.synchronize();
       context.synchronize();
-    } catch (const Error&) {  // CUDA calls that were made to fail
+    } catch (const Error&) {  // CUDA calls that the test made fail
     }
   }
   [[nodiscard]] bool holds(float value) const { return out_b.holds(value) && out_c.holds(value); }
@@ -92,7 +92,7 @@ TEST_F(CudaGraphTest, RunsWhatWasCapturedInTheOrderOfStreamsAndEvents) {
       diamond.context.synchronize();
       EXPECT_TRUE(diamond.holds(static_cast<float>(turn))) << "seed " << seed;
     }
-    // The streams work as before.
+    // The streams still work.
     diamond.set(9);
     diamond.enqueue();
     diamond.context.synchronize();
@@ -100,7 +100,7 @@ TEST_F(CudaGraphTest, RunsWhatWasCapturedInTheOrderOfStreamsAndEvents) {
   });
 }
 
-/// Two launches of one graph, with what the second reads replaced in between on the stream.
+/// Launches one graph twice. In between, the stream replaces the numbers that the second launch reads.
 TEST_F(CudaGraphTest, LaunchesKeepTheOrderOfTheStream) {
   for_seeds([](std::uint64_t seed) {
     CudaContext context(Device::cuda(0));
@@ -118,7 +118,7 @@ TEST_F(CudaGraphTest, LaunchesKeepTheOrderOfTheStream) {
     graph.launch(context.stream());
     copy(context, b, second);
     {
-      const Graph gone = std::move(graph);  // launches under way go on
+      const Graph gone = std::move(graph);  // launches under way continue
     }
     context.synchronize();
     EXPECT_TRUE(first.holds(1) && second.holds(2)) << "seed " << seed;
@@ -129,7 +129,7 @@ TEST_F(CudaGraphTest, LaunchesKeepTheOrderOfTheStream) {
 TEST_F(CudaGraphTest, AMissingJoinIsSeenForSomeSeedInAnOrderThatIsAllowed) {
   int wrong = 0;
   for_seeds([&](std::uint64_t) {
-    // Both orders of the two side copies are the graph's: b may be read before it is written when nothing joins.
+    // The graph allows both orders of the two side copies: without a join, b may be read before it is written.
     CudaContext context(Device::cuda(0));
     CudaContext side(Device::cuda(0), {.memory = &context.memory()});
     const Pinned in(context, kCount, 3);
@@ -168,7 +168,7 @@ TEST_F(CudaGraphTest, AStreamThatIsNotJoinedIsAnError) {
   EXPECT_TRUE(diamond.holds(4));
 }
 
-/// f is made while a graph is captured: the text of the error, and the stream works afterwards.
+/// Calls f while a graph is captured. Returns the text of the error. The stream works afterwards.
 template <class E, class F>
 std::string text_during_capture(F&& f) {
   CudaContext context(Device::cuda(0));
@@ -218,7 +218,7 @@ TEST_F(CudaGraphTest, WhatIsNotAllowedWhileCapturingSaysSo) {
                  event.synchronize();
                }),
                "the event was last recorded in a graph");
-  CudaContext other(Device::cuda(0));  // made before the capture: its check asks how much memory is free
+  CudaContext other(Device::cuda(0));  // made before the capture, because its check asks how much memory is free
   Event outside(other.device());
   expect_holds(text_during_capture<CudaError>([&](CudaContext& context) {
                  other.stream().record(outside);
@@ -243,7 +243,7 @@ TEST_F(CudaGraphTest, WhatIsNotAllowedWhileCapturingSaysSo) {
 
 TEST_F(CudaGraphTest, MemoryGivenBackWhileCapturingIsFreedLater) {
   CudaContext context(Device::cuda(0));
-  for (const bool asked_again : {true, false}) {  // else by the destructor
+  for (const bool asked_again : {true, false}) {  // false: the destructor frees the memory
     CudaPoolResource pool(context.device());
     auto dropped = std::make_unique<Buffer>(4096, pool, context.stream());
     const std::string text =

@@ -50,7 +50,7 @@ TEST_F(CudaMemoryTest, OutOfMemorySaysWhatWasWantedAndWhatThereIs) {
   expect_holds(text, "requested 4503599627370496 bytes, in use 0, cached 0, free on the device ");
   EXPECT_NE(text.find(", on cuda:0"), std::string::npos) << text;
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);
-  const Tensor fits = Tensor::zeros(context, Shape{10}, DType::f32);  // the device goes on working
+  const Tensor fits = Tensor::zeros(context, Shape{10}, DType::f32);  // the device still works
   context.synchronize();
 }
 
@@ -66,7 +66,7 @@ TEST_F(CudaMemoryTest, ALimitOfBytes) {
 }
 
 TEST_F(CudaMemoryTest, GivenBackWhileTheLastUseIsQueued) {
-  // The tensor dies right after a copy from it was enqueued: the memory must stay until the copy has run.
+  // The tensor is destroyed right after a copy from it was enqueued. The memory must stay until the copy has run.
   for_seeds([](std::uint64_t) {
     CudaContext context(Device::cuda(0));
     const Pinned in(context, 77, 3.0F);
@@ -105,7 +105,7 @@ TEST_F(CudaMemoryTest, AlignmentBeyondCudas) {
   CudaContext context(Device::cuda(0));
   CudaMemoryResource memory(Device::cuda(0));
   int refused = 0;
-  for (int i = 0; i < 4; ++i) {  // by chance an address may be aligned
+  for (int i = 0; i < 4; ++i) {  // repeated, because an address may be aligned by chance
     try {
       void* pointer = memory.allocate(1, std::size_t{1} << 40, context.stream());
       memory.deallocate(pointer, 1, std::size_t{1} << 40, context.stream());

@@ -20,7 +20,7 @@ TEST_F(CudaPoolTest, GivesMemoryThatTheStreamMayUseAtOnceAndTakesItBackInItsOrde
       const Tensor tensor = Tensor::empty(context, Shape{100}, DType::f32);
       EXPECT_EQ(reinterpret_cast<std::uintptr_t>(tensor.view().data) % kAlignment, 0U);
       copy(context, in, tensor);
-      copy(context, tensor, out);  // queued while the tensor dies
+      copy(context, tensor, out);  // still queued when the tensor is destroyed
     }
     EXPECT_EQ(pool.usage()->in_use, 0U);
     EXPECT_EQ(pool.usage()->peak, 400U);
@@ -44,7 +44,7 @@ TEST_F(CudaPoolTest, OtherStreamsAfterAnEvent) {
       copy(copies, tensor, out);
       Event read(kDevice);
       copies.stream().record(read);
-      compute.stream().wait(read);  // before the tensor is given back
+      compute.stream().wait(read);  // waits before the tensor is given back
     }
     copies.synchronize();
     EXPECT_TRUE(out.holds(3.0F));
@@ -54,7 +54,7 @@ TEST_F(CudaPoolTest, OtherStreamsAfterAnEvent) {
 TEST_F(CudaPoolTest, KeepsMemoryForTheNextAllocationUntilItIsTrimmed) {
   CudaPoolResource pool(kDevice);
   EXPECT_EQ(pool.usage()->cached, 0U);
-  pool.trim();  // nothing to give back yet
+  pool.trim();  // the pool has nothing to give back yet
   CudaContext context(kDevice, {.memory = &pool});
   { const Buffer buffer(10000, context); }
   context.synchronize();
@@ -85,7 +85,7 @@ TEST_F(CudaPoolTest, NothingIsNullptrAndStreamsAreOfTheDevice) {
   EXPECT_THROW(static_cast<void>(pool.allocate(8, kAlignment, host)), DeviceError);
   void* pointer = pool.allocate(8, kAlignment, context.stream());
   context.synchronize();
-  pool.deallocate(pointer, 8, kAlignment, host);  // a host that used it last
+  pool.deallocate(pointer, 8, kAlignment, host);  // the host's stream used the memory last
   EXPECT_EQ(pool.usage()->in_use, 0U);
 }
 
@@ -104,7 +104,7 @@ TEST_F(CudaPoolTest, NothingHappensBeforeTheFirstAllocation) {
 }
 
 TEST_F(CudaPoolTest, WhatIsMissingIsFoundByTheStandIn) {
-  // Controls: the same without the first event, without the second, given back and then used.
+  // Controls: the same without the first event, or without the second event; the memory is given back and then used.
   const auto wrong = [](bool first, bool second) {
     int found = 0;
     for (std::uint64_t seed = 0; seed < 40; ++seed) {
@@ -140,7 +140,7 @@ TEST_F(CudaPoolTest, WhatIsMissingIsFoundByTheStandIn) {
 }
 
 TEST_F(CudaPoolTest, TriesAgainWithAllThatIsCached) {
-  standin::reset({.bytes_per_device = 10000, .seed = 0});  // lazy: what was given back stays queued
+  standin::reset({.bytes_per_device = 10000, .seed = 0});  // lazy: memory that was given back stays queued
   CudaPoolResource other(kDevice);
   CudaContext context(kDevice);
   { const Buffer buffer(6000, context); }
@@ -149,7 +149,7 @@ TEST_F(CudaPoolTest, TriesAgainWithAllThatIsCached) {
   { const Buffer again(7000, context); }
   EXPECT_EQ(waits, std::vector<std::string>{"CudaPoolResource::allocate"});
   EXPECT_EQ(standin::calls("cudaMemPoolTrimTo"), 1);
-  // What another pool keeps stays out of reach, until it is trimmed.
+  // Memory that another pool keeps cannot be used until that pool is trimmed.
   context.synchronize();
   EXPECT_EQ(error_text<OutOfMemory>([&] { Buffer(4000, other, context.stream()); }),
             "requested 4000 bytes, in use 0, cached 0, free on the device 3000 of 10000, limit none, on cuda:0");
@@ -182,7 +182,7 @@ TEST_F(CudaPoolTest, WithoutPoolsItIsCudaMalloc) {
 }
 
 TEST_F(CudaPoolTest, WithoutPoolsMemoryGivenBackWhileCapturingIsFreedLater) {
-  for (const bool asked_again : {true, false}) {  // else by the destructor
+  for (const bool asked_again : {true, false}) {  // false: the destructor frees the memory
     standin::reset({.pools = false});
     {
       CudaContext context(kDevice);

@@ -1,4 +1,4 @@
-// Trying GPUs out: leaves nothing behind, disturbs nobody, and says why a GPU cannot be used.
+// Tests the probing of GPUs: it leaves nothing behind, disturbs no other process, and says why a GPU cannot be used.
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -64,7 +64,7 @@ TEST_F(CudaProbeTest, WhatOtherProcessesDo) {
   standin::occupy(1, {.bytes = kCard / 5, .running = true});
   standin::occupy(2, {.running = true, .mode = cudaComputeModeExclusiveProcess});
   standin::occupy(3, {.mode = cudaComputeModeProhibited});
-  standin::occupy(4, {.bytes = kCard / 20, .running = true, .mode = cudaComputeModeDefault});  // a display
+  standin::occupy(4, {.bytes = kCard / 20, .running = true, .mode = cudaComputeModeDefault});  // a display uses the GPU
   const auto why = [&](std::size_t i) { return probe_gpu(gpus[i], not_occupied_bytes(gpus[i])); };
   EXPECT_EQ(why(0), "");
   EXPECT_EQ(why(1),
@@ -87,7 +87,7 @@ TEST_F(CudaProbeTest, WhatGoesWrongOnTheWay) {
   standin::fail_call(1, cudaErrorMemoryAllocation, "cuMemAlloc");
   EXPECT_EQ(probe_gpu(gpu, kMiB),
             concat(kCard, " of ", kCard, " bytes are free with our context, expected ", kMiB, " in one piece"));
-  // Every other call: CudaError, and nothing stays behind.
+  // A failure of any other call is a CudaError, and nothing stays behind.
   for (const char* call : {"cudaGetDriverEntryPointByVersion", "cuInit", "cuDeviceGet", "cuCtxPushCurrent",
                            "cuMemGetInfo", "cuMemAlloc", "cuMemFree"}) {
     standin::fail_call(1, cudaErrorECCUncorrectable, call);

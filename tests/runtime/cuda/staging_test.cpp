@@ -1,5 +1,5 @@
-// What only the stand-in shows of the copies through staging memory: which calls are made, what becomes of a forgotten
-// wait or a failing call, and on which devices memory is used.
+// Tests copies through staging memory, as only the stand-in can show them: the calls that are made, the effect of a
+// forgotten wait or a failing call, and the devices whose memory is used.
 #include <map>
 #include <numeric>
 #include <set>
@@ -15,7 +15,7 @@ TensorView view_of(std::vector<float>& values) {
   return {std::span(values), Shape{static_cast<std::int64_t>(values.size())}};
 }
 
-/// How often each call of a copy was made since the last look.
+/// Returns how often each call of a copy was made since the previous copies_made().
 std::string copies_made() {
   static std::map<std::string, std::int64_t> before;
   std::string text;
@@ -72,7 +72,7 @@ TEST_F(CudaStagingTest, ThePathsOfTheTable) {
 TEST_F(CudaStagingTest, ManyBlocksOfPinnedMemoryGoThroughStaging) {
   CudaContext context(Device::cuda(0));
   for (const std::int64_t blocks : {64, 65}) {
-    // Rows from the last to the first: one call each.
+    // The rows are copied from the last to the first, with one call each.
     const Pinned in(context, blocks * 3, 2.0F);
     const Tensor device = Tensor::zeros(context, Shape{blocks, 3}, DType::f32);
     const TensorView reversed(in.span().data() + (blocks - 1) * 3, DType::f32, Device::cpu(), Shape{blocks, 3},
@@ -110,7 +110,7 @@ TEST_F(CudaStagingTest, PeersAreAskedOnce) {
     EXPECT_EQ(standin::calls("cudaMallocHost"), access ? 0 : 1);
     EXPECT_EQ(standin::calls("cudaStreamCreateWithPriority"), streams);
     EXPECT_EQ(standin::calls("cudaEventCreateWithFlags"), events);
-    if (access) {  // a second context finds it enabled
+    if (access) {  // a second context finds peer access enabled
       CudaContext second(Device::cuda(0));
       copy(second, a, b);
       second.synchronize();
@@ -138,7 +138,7 @@ TEST_F(CudaStagingTest, ATooManyPeersAnswerIsNoAccess) {
   EXPECT_EQ(standin::calls("cudaMemcpyAsync"), 2);
 }
 
-/// A copy between devices without peer access behind another one, in small halves; the n-th wait of it is forgotten.
+/// Makes a copy between devices without peer access after another copy, in small halves; its n-th wait is forgotten.
 /// True when every element arrived and nothing undefined was done.
 bool crosses(std::uint64_t seed, bool fetch, std::int64_t forgotten) {
   standin::reset({.devices = 2, .seed = seed, .peer_access = false});
@@ -158,7 +158,7 @@ bool crosses(std::uint64_t seed, bool fetch, std::int64_t forgotten) {
     const Tensor older = Tensor::zeros(second, Shape{kCount}, DType::f32);
     second.synchronize();
     first.synchronize();
-    copy(context, old, older);  // the halves were used
+    copy(context, old, older);  // this copy uses the halves of the staging memory
     copy(first, in, src);
     Event ready(first.device());
     first.stream().record(ready);
@@ -177,8 +177,8 @@ bool crosses(std::uint64_t seed, bool fetch, std::int64_t forgotten) {
   return right && standin::violations().empty();
 }
 
-/// The waits of a copy: one a box that says it is filled, three that a half is empty again (5 boxes, 2 halves), and one
-/// more: at the beginning when it is fetched, at the end when it is pushed.
+/// A copy of 5 boxes in 2 halves has these waits: one for each box until it is filled, three until a half is empty
+/// again, and one more: at the beginning of a fetched copy, at the end of a pushed copy.
 TEST_F(CudaStagingTest, EveryWaitBetweenDevicesIsNeeded) {
   for (const bool fetch : {true, false}) {
     constexpr std::int64_t kWaits = 5 + 3 + 1;
@@ -193,7 +193,8 @@ TEST_F(CudaStagingTest, EveryWaitBetweenDevicesIsNeeded) {
   standin::reset();
 }
 
-/// 80 floats in pageable memory to the device and back in boxes of 16, one of the waits for a half forgotten.
+/// Copies 80 floats from pageable memory to the device and back in boxes of 16. One of the waits for a half is
+/// forgotten.
 bool goes_and_returns(std::uint64_t seed, bool forget_going, std::int64_t forgotten) {
   standin::reset({.devices = 1, .seed = seed});
   CudaContext context(Device::cuda(0));
@@ -210,7 +211,7 @@ bool goes_and_returns(std::uint64_t seed, bool forget_going, std::int64_t forgot
   return values == result;
 }
 
-/// To the device the first two boxes of five wait for nothing; on the way back each box is waited for.
+/// On the way to the device the first two boxes of five wait for nothing. On the way back each box is waited for.
 TEST_F(CudaStagingTest, EveryWaitForAHalfIsNeeded) {
   for (const bool going : {true, false}) {
     for (std::int64_t forgotten = 0; forgotten <= (going ? 3 : 5); ++forgotten) {
@@ -224,7 +225,7 @@ TEST_F(CudaStagingTest, EveryWaitForAHalfIsNeeded) {
   standin::reset();
 }
 
-/// Sets `reached` behind its last call that may throw.
+/// Sets `reached` after its last call that may throw.
 void scenario(bool& reached) {
   CudaContext a(Device::cuda(0));
   CudaContext b(Device::cuda(1));
@@ -296,7 +297,7 @@ TEST_F(CudaStagingTest, NoPinnedMemoryIsSaidSo) {
   const std::string text = error_text<OutOfMemory>([&] { copy(context, view_of(values), device); });
   EXPECT_NE(text.find("page-locked host memory"), std::string::npos) << text;
   EXPECT_EQ(context.copied().host_to_device, 0U);
-  copy_now(context, view_of(values), device);  // and the next one finds some
+  copy_now(context, view_of(values), device);  // the next copy finds some memory
   EXPECT_EQ(context.copied().host_to_device, 400U);
 }
 

@@ -15,7 +15,7 @@ using CudaStreamPairTest = CudaPairTest;
 
 constexpr std::int64_t kCount = 1031;
 
-/// A context whose stream copies a value to the device and back; `over` is the event behind both copies.
+/// A context whose stream copies a value to the device and back. `over` is the event after both copies.
 struct RoundTrip {
   explicit RoundTrip(float value) : in(context, kCount, value) {}
   void start() {
@@ -30,8 +30,8 @@ struct RoundTrip {
   Event over{context.device()};
 };
 
-/// Two streams take turns: a fills a buffer, b fetches it, a fills it again with the next number, ... What b fetched,
-/// as the number of wrong turns. Each of the two event waits of a turn can be left out.
+/// Lets two streams take turns: a fills a buffer, b fetches it, a fills it again with the next number, ... Returns the
+/// number of turns in which b fetched a wrong number. Each of the two event waits of a turn can be left out.
 int wrong_turns(Device device_a, Device device_b, bool b_waits, bool a_waits) {
   constexpr int kTurns = 4;
   CudaContext a(device_a);
@@ -147,7 +147,8 @@ TEST_F(CudaStreamTest, Seconds) {
   EXPECT_THROW(static_cast<void>(second.seconds_since(without)), StateError);
 }
 
-/// A worker reads what a CUDA stream fetched; with the wait in between or without.
+/// Lets a worker read numbers that a CUDA stream fetched, with or without a wait in between. True if the worker sees
+/// them.
 bool worker_sees_copy(bool wait) {
   RoundTrip trip(6.0F);
   Stream worker = Stream::host_worker("reader");
@@ -184,7 +185,8 @@ TEST_F(CudaStreamTest, AnInlineStreamWaitsForACudaEvent) {
   });
 }
 
-/// A CUDA stream copies what a worker writes, once `go` is given; with the wait in between or without.
+/// Lets a CUDA stream copy numbers that a worker writes once `go` is open, with or without a wait in between. True if
+/// the copy has them.
 bool copy_sees_worker(bool wait) {
   CudaContext context(Device::cuda(0));
   const Pinned in(context, kCount, -1.0F);
@@ -202,7 +204,7 @@ bool copy_sees_worker(bool wait) {
   copy(context, in, device);
   copy(context, device, out);
   if (!wait) {
-    context.synchronize();  // nothing holds the copies back: they run before the worker may
+    context.synchronize();  // no wait holds the copies back: they run before the worker may write
   }
   gate.open();
   context.synchronize();
@@ -238,7 +240,7 @@ TEST_F(CudaStreamTest, AStreamThatWaitsForAWorkerHoldsUpNoOther) {
   quick.record(quick_is_done);
   first.wait(slow_is_done);
 #if LOCKSTEP_CUDA_STANDIN
-  standin::step(1);  // the device comes to the wait, if that is a piece of work that can run
+  standin::step(1);  // the device reaches the wait, if the wait is work that can run
 #endif
   second.wait(quick_is_done);
   std::promise<void> passed;
@@ -255,7 +257,8 @@ TEST_F(CudaStreamTest, AStreamThatWaitsForAWorkerHoldsUpNoOther) {
 }
 
 TEST_F(CudaStreamTest, ThereAndBackThroughAWorker) {
-  // Like an all-reduce on the host: the compute stream hands a buffer to a worker and goes on with its result.
+  // The streams work as in an all-reduce on the host: the compute stream hands a buffer to a worker and goes on with
+  // the result.
   for_seeds([](std::uint64_t seed) {
     CudaContext context(Device::cuda(0));
     const Pinned staged(context, kCount, 1.0F);

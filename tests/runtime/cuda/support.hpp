@@ -24,10 +24,10 @@ namespace lockstep::testing {
 #if LOCKSTEP_CUDA_STANDIN
 inline constexpr std::uint64_t kSeeds = 200;
 #else
-inline constexpr std::uint64_t kSeeds = 20;  // repetitions: the device has its own mind
+inline constexpr std::uint64_t kSeeds = 20;  // number of repetitions; the device chooses the order itself
 #endif
 
-/// Every test ends with nothing leaked, nothing undefined done and no CUDA error left behind.
+/// Expects at the end of every test: nothing has leaked, nothing undefined was done, and no CUDA error is set.
 class CudaTest : public ::testing::Test {
  protected:
   void need_devices(int devices) {
@@ -63,8 +63,8 @@ class CudaTest : public ::testing::Test {
   }
 #endif
 
-  /// Calls f for every seed, each on a fresh machine, whose streams wait for memory with half of the seeds.
-  /// peer_access: of the stand-in's devices.
+  /// Calls f for every seed, each on a new machine. With half of the seeds its streams wait for memory. peer_access:
+  /// between the stand-in's devices.
   static void for_seeds(const std::function<void(std::uint64_t seed)>& f, [[maybe_unused]] int devices = 1,
                         std::uint64_t seeds = kSeeds, [[maybe_unused]] bool peer_access = true) {
     for (std::uint64_t seed = 0; seed < std::min(seeds, kSeeds); ++seed) {
@@ -93,8 +93,8 @@ class CudaPairTest : public CudaTest {
   void SetUp() override { need_devices(2); }
 };
 
-/// Waits for a context's work before what was declared earlier dies: memory is given back in the order of its own
-/// stream, and another stream's work must be done with it.
+/// Waits for a context's work before objects declared earlier are destroyed. Memory is given back in the order of its
+/// own stream, so the work of another stream must no longer use it.
 class Idle {
  public:
   explicit Idle(Context& context) : context_(context) {}
@@ -103,7 +103,7 @@ class Idle {
   ~Idle() {
     try {
       context_.synchronize();
-    } catch (const Error&) {  // the failure that is on its way already
+    } catch (const Error&) {  // an earlier failure is already reported
     }
   }
 
@@ -111,7 +111,7 @@ class Idle {
   Context& context_;
 };
 
-/// A tensor in page-locked host memory, all elements equal.
+/// A tensor in page-locked host memory whose elements are all equal.
 class Pinned {
  public:
   Pinned(Context& context, std::int64_t count, float value = 0)
@@ -126,7 +126,7 @@ class Pinned {
   [[nodiscard]] const TensorView& view() const { return view_; }
   operator const TensorView&() const { return view_; }  // NOLINT(google-explicit-constructor): used as a view
 
-  /// All elements have the value.
+  /// True if all elements have the value.
   [[nodiscard]] bool holds(float value) const {
     for (const float element : span()) {
       if (!(element == value)) {
@@ -142,7 +142,7 @@ class Pinned {
   TensorView view_;
 };
 
-/// The text of the exception of type E that f throws.
+/// Returns the text of the exception of type E that f throws.
 template <class E, class F>
 std::string error_text(F&& f) {
   try {

@@ -5,7 +5,7 @@
 
 #include "tests/runtime/cuda/support.hpp"
 
-// Tensors on CUDA devices: factories, to(), and whose memory they take.
+// Tensors on CUDA devices: factories, to(), and the device whose memory they take.
 
 namespace lockstep::testing {
 namespace {
@@ -13,7 +13,7 @@ namespace {
 using CudaTensorTest = CudaTest;
 using CudaTensorPairTest = CudaPairTest;
 
-/// A contiguous tensor of a device, on the host.
+/// Returns the elements of a contiguous tensor of a device, in a tensor on the host.
 Tensor fetched(const Tensor& tensor, CpuContext& host, Context& carrier) {
   const Tensor result = Tensor::empty_like(host, tensor);
   copy(carrier, tensor, result);
@@ -32,7 +32,7 @@ std::vector<Tensor> one_of_each(Context& context, std::uint64_t seed) {
           Tensor::arange(context, 0, 5, 0.3, DType::f32), Tensor::eye(context, 5, 7, DType::u8),
           Tensor::rand(context, shape, DType::f64, seed), Tensor::randn(context, shape, DType::f32, seed),
           Tensor::zeros(context, Shape{}, DType::i64), Tensor::ones(context, Shape{0, 3}, DType::f32),
-          // More than one piece of the host's memory (4 MiB), with a rest.
+          // The tensor has more than one piece of the host's memory (4 MiB), and a rest.
           Tensor::rand(context, Shape{1, 1050001}, DType::f32, seed)};
 }
 
@@ -83,7 +83,7 @@ TEST_F(CudaTensorPairTest, ToTheOtherDeviceAndMixedDevices) {
   EXPECT_NE(y.view().data, x.view().data);
   EXPECT_EQ(y.to(second).view().data, y.view().data);
   EXPECT_TRUE(same_bits(fetched(y, host, second), fetched(x, host, first)));
-  // Neither end is on the context's device: all are named.
+  // Neither tensor is on the context's device: the error names all devices.
   const Tensor z = Tensor::zeros(host, Shape{6}, DType::f32);
   EXPECT_EQ(error_text<DeviceError>([&] { copy(second, x, z); }),
             "copy: src is on cuda:0, dst on cpu, the context on cuda:1");
@@ -103,13 +103,13 @@ TEST_F(CudaTensorTest, Printed) {
             "[[ 1.,  5.,  9.],\n [ 2.,  6., 10.]] f32 (2, 3) on cuda:0");
   EXPECT_EQ(to_string(context, Tensor::full(context, Shape{}, 7, DType::i64)), "7 i64 () on cuda:0");
   EXPECT_EQ(to_string(context, Tensor::ones(context, Shape{2, 0}, DType::u8)), "[] u8 (2, 0) on cuda:0");
-  // Of a large tensor only the ends come to the host.
+  // For a large tensor only the elements at its ends are copied to the host.
   const Tensor large = Tensor::arange(context, 0, 40000, 1, DType::i32);
   context.copied() = {};
   EXPECT_EQ(to_string(context, large.view().reshape(Shape{200, 200}), {.edge_items = 1}),
             "[[    0, ...,   199],\n ...,\n [39800, ..., 39999]] i32 (200, 200) on cuda:0");
   EXPECT_EQ(context.copied().device_to_host, 16U);
-  // What is queued is waited for.
+  // Printing waits for queued work.
   const Pinned pinned(context, 2, 5.0F);
   const Tensor late = Tensor::zeros(context, Shape{2}, DType::f32);
   copy(context, pinned, late);
@@ -135,13 +135,13 @@ TEST_F(CudaTensorTest, WaitsAreReported) {
       EXPECT_EQ(taken(), Waits{}) << "memory in the order of the stream";
       copy(context, pinned, tensor);
       copy(context, tensor, pinned);
-      EXPECT_EQ(taken(), Waits{});  // no such call blocks
+      EXPECT_EQ(taken(), Waits{});  // none of these calls blocks
       copy(context, host, tensor);
       copy(context, tensor, host);
       EXPECT_EQ(taken(), (Waits{"copy: host copy, 64", "copy: host copy, 64"}));
       const Tensor wide = Tensor::zeros(context, Shape{16}, DType::f64);
       waits.clear();
-      copy(context, pinned, wide);  // converted on the way
+      copy(context, pinned, wide);  // the copy converts the type
       EXPECT_EQ(taken(), Waits{"copy: host copy, 128"});
       static_cast<void>(to_string(context, tensor));
       EXPECT_EQ(taken(), Waits{"to_string: host data, 0"});
@@ -187,7 +187,7 @@ TEST_F(CudaTensorPairTest, MemorySummaryOfEachDevice) {
 
 #if LOCKSTEP_CUDA_STANDIN
 
-// Who asks for one device leaves the others alone; what others hold there is told apart.
+// A summary of one device does not touch the others. It shows the memory of other processes separately.
 TEST_F(CudaTensorTest, MemorySummaryTouchesNoOtherDevice) {
   standin::reset({.devices = 3, .bytes_per_device = 10000});
   {
@@ -224,7 +224,7 @@ TEST_F(CudaTensorTest, MemoryIsTakenOnTheTensorsOwnDeviceOnly) {
     const Tensor moved = Tensor::ones(host, Shape{50}, DType::f32).to(one);
     const Tensor shared = drawn.to(one);
     one.synchronize();
-    EXPECT_EQ(standin::devices_in_use(), std::vector<int>{1});  // not even a context elsewhere
+    EXPECT_EQ(standin::devices_in_use(), std::vector<int>{1});  // no context exists on another device
     EXPECT_EQ(used(1), 400U + 800U + 200U);
     EXPECT_EQ(used(0), 0U);
     EXPECT_EQ(used(2), 0U);
@@ -234,7 +234,7 @@ TEST_F(CudaTensorTest, MemoryIsTakenOnTheTensorsOwnDeviceOnly) {
     EXPECT_EQ(used(2), 400U);
     EXPECT_EQ(used(1), 1400U);
     EXPECT_EQ(used(0), 0U);
-    // Full is full, whatever the others have left.
+    // A full device is full, even if the others have free memory.
     EXPECT_THROW(static_cast<void>(Tensor::zeros(two, Shape{3697}, DType::u8)), OutOfMemory);
     EXPECT_EQ(used(0), 0U);
   }

@@ -25,7 +25,7 @@ using Replace = AtomicFolder::Replace;
 
 constexpr int kFiles = 3;
 
-// Version v: three files that all say v, of different lengths.
+// Writes version v: three files of different lengths that all hold v.
 void write_version(const std::string& path, int version, Replace replace, int keep = 0) {
   AtomicFolder folder(path, replace);
   for (int i = 0; i < kFiles; ++i) {
@@ -35,7 +35,7 @@ void write_version(const std::string& path, int version, Replace replace, int ke
   folder.commit(keep);
 }
 
-// The version of a complete folder; -1 when it is missing, mixed or incomplete.
+// Returns the version of a complete folder; -1 when it is missing, mixed or incomplete.
 int version_of(const std::string& folder) {
   if (folder.empty() || !file_exists(folder) || count_entries(folder) != kFiles) {
     return -1;
@@ -59,7 +59,7 @@ INSTANTIATE_TEST_SUITE_P(Both, AtomicFolderTest, ::testing::Values(Replace::swap
 
 TEST_P(AtomicFolderTest, ReplacesAndLeavesNothingBehind) {
   const TemporaryFolder root;
-  const std::string path = root / "deep/run/last/";  // parents are made, the slash does not matter
+  const std::string path = root / "deep/run/last/";  // parents are made, and the slash at the end does not matter
   for (int version = 0; version < 3; ++version) {
     write_version(path, version, GetParam());
     EXPECT_EQ(version_of(find_folder(path)), version);
@@ -87,9 +87,9 @@ TEST_P(AtomicFolderTest, WithoutCommitNothingChanges) {
   EXPECT_EQ(count_entries(root.path()), 1U);
 }
 
-// A child writes versions without end and is killed at a random moment; then there is always a complete folder, no
-// older than the last one that the child has announced, and the next writer clears up. Where names can be swapped, the
-// earlier versions are always there, too.
+// A child writes versions without end and is killed at a random moment. Then there is always a complete folder, no
+// older than the last one that the child has announced, and the next writer cleans up. If names can be swapped, the
+// earlier versions are also always there.
 TEST_P(AtomicFolderTest, SurvivesKillAtAnyMoment) {
   const TemporaryFolder root;
   const std::string path = root / "last";
@@ -114,7 +114,7 @@ TEST_P(AtomicFolderTest, SurvivesKillAtAnyMoment) {
     ::close(announce[1]);
     int announced = last;
     ASSERT_EQ(::read(announce[0], &announced, sizeof(announced)), static_cast<ssize_t>(sizeof(announced)));
-    // The moment of death: some time within the next versions.
+    // The child is killed at some time within the next versions.
     ::usleep(random.below(4000));
     ASSERT_EQ(::kill(child, SIGKILL), 0);
     ASSERT_EQ(end_of(child), -SIGKILL) << "the child ended by itself";
@@ -139,7 +139,7 @@ TEST_P(AtomicFolderTest, SurvivesKillAtAnyMoment) {
   EXPECT_EQ(count_entries(root.path()), static_cast<std::size_t>(1 + keep));
 }
 
-// A child writes folders and deletes them, and is killed at a random moment: each is whole or not there.
+// A child writes folders and deletes them, and is killed at a random moment. Each folder is then complete or absent.
 TEST(AtomicFolder, AFolderThatIsDeletedIsNeverHalfThere) {
   const TemporaryFolder root;
   Random random(5, RandomUse::test);
@@ -173,7 +173,7 @@ TEST(AtomicFolder, AFolderThatIsDeletedIsNeverHalfThere) {
   EXPECT_TRUE(file_exists(root / "best-1.old-mine"));
 }
 
-// The checks above can fail: a folder with a file missing, cut short or of another version is no version.
+// A control of the checks above: a folder with a file missing, cut short or of another version is no version.
 TEST(AtomicFolder, VersionsThatAreNotWholeAreSeen) {
   const TemporaryFolder root;
   const std::string path = root / "last";
@@ -188,7 +188,7 @@ TEST(AtomicFolder, VersionsThatAreNotWholeAreSeen) {
   EXPECT_EQ(version_of(path), -1);
 }
 
-// What a kill between two renames leaves.
+// Recovers from the state that a kill between two renames leaves.
 TEST(AtomicFolder, FindsAndRecoversTheOldName) {
   const TemporaryFolder root;
   const std::string path = root / "last";
@@ -201,7 +201,7 @@ TEST(AtomicFolder, FindsAndRecoversTheOldName) {
   EXPECT_EQ(find_folder(path), path);
   EXPECT_EQ(version_of(path), 4);
   EXPECT_EQ(count_entries(root.path()), 1U);
-  // A neighbour whose name only begins alike stays.
+  // Another folder whose name only begins with this name stays.
   write_version(root / "last2", 5, Replace::swap);
   write_version(path, 6, Replace::swap);
   EXPECT_EQ(version_of(root / "last2"), 5);
@@ -260,7 +260,7 @@ TEST(AtomicFolder, BadPathsAreRefused) {
   expect_holds(error_of<StateError>([&] { folder.commit(); }), "twice");
 }
 
-// In a child that gives up root's rights, if it has them: root may write everywhere.
+// Runs in a child that gives up root's rights, if it has them: root may write everywhere.
 TEST(AtomicFolder, UnwritableFolderIsNamed) {
   const TemporaryFolder root;
   namespace fs = std::filesystem;
@@ -282,19 +282,19 @@ TEST(AtomicFolder, UnwritableFolderIsNamed) {
   EXPECT_EQ(end, 42);
 }
 
-// /proc takes no new folders, whoever asks.
+// /proc takes no new folders, not even from root.
 TEST(AtomicFolder, FileSystemsThatRefuseAreNamed) {
   expect_holds(error_of<FileError>([] { AtomicFolder("/proc/lockstep-test/last"); }), "/proc/lockstep-test");
 }
 
-// In a child, because the limit stays for the whole process.
+// Runs in a child, because the limit stays for the whole process.
 TEST(AtomicFolder, NoSpaceLeavesTheOldFolder) {
   const TemporaryFolder root;
   const std::string path = root / "last";
   write_version(path, 1, Replace::swap);
   const pid_t child = start_child([&] {
     std::signal(SIGXFSZ, SIG_IGN);
-    const rlimit limit{5000, 5000};  // files end at 5000 bytes: write() gives less, then EFBIG
+    const rlimit limit{5000, 5000};  // files end at 5000 bytes: write() writes less, then gives EFBIG
     ::setrlimit(RLIMIT_FSIZE, &limit);
     const std::string text = error_of<DataError>([&] { write_version(path, 2, Replace::swap); });
     return text.find("cannot be written") != std::string::npos ? 42 : 43;

@@ -1,4 +1,4 @@
-// Files in memory, files that appear whole, checksums of bytes.
+// Tests files in memory, files that appear whole, checksums of bytes.
 #include <array>
 #include <chrono>
 #include <csignal>
@@ -53,7 +53,7 @@ TEST(MappedFile, GivesItsBytes) {
   EXPECT_TRUE(file.bytes(content.size(), 0).empty());
 }
 
-// On a disk: memory file systems hold all pages anyway.
+// The file must be on a disk: memory file systems hold all pages anyway.
 TEST(MappedFile, WhatIsWantedAheadIsRead) {
   constexpr std::size_t kBytes = std::size_t{1} << 22;
   const TemporaryFolder folder;
@@ -65,7 +65,7 @@ TEST(MappedFile, WhatIsWantedAheadIsRead) {
     GTEST_SKIP() << "the system does not forget files in this folder";
   }
   const std::vector<bool> before = resident(path);
-  file.ahead(kBytes, 5);  // outside
+  file.ahead(kBytes, 5);  // a range outside of the file is ignored
   file.ahead(~std::uint64_t{0}, ~std::uint64_t{0});
   EXPECT_EQ(resident(path), before);
   file.ahead(kBytes / 2 + 1, ~std::uint64_t{0});
@@ -122,7 +122,7 @@ TEST(AtomicFile, AppearsAtOnceOrNotAtAll) {
   expect_holds(error_of<FileError>([&] { const AtomicFile none(folder / "none/a"); }), "cannot be created");
 }
 
-// As /dev/stderr is one, which root could lose with a log behind it.
+// Such a name is /dev/stderr, which root could replace, with a log behind it.
 TEST(AtomicFile, ANameOfAnOpenFileStays) {
   const TemporaryFolder folder;
   const std::string log = folder / "log";
@@ -148,7 +148,7 @@ TEST(AtomicFile, ANameOfAnOpenFileStays) {
   EXPECT_FALSE(names_descriptor(log));
 }
 
-// A FIFO in place of a device, which root could lose.
+// The test uses a FIFO in place of a device, which root could replace.
 TEST(AtomicFile, WhatIsNoFileIsNotReplaced) {
   namespace fs = std::filesystem;
   const TemporaryFolder folder;
@@ -196,7 +196,7 @@ TEST(Crc32, IsZlibs) {
   EXPECT_EQ(crc32_of({}, 7), 7U);
 }
 
-/// Bit by bit, as the definition has it.
+/// Computes the checksum bit by bit, as in its definition.
 std::uint32_t crc_by_bits(std::span<const std::byte> bytes) {
   std::uint32_t crc = 0xffffffffU;
   for (const std::byte byte : bytes) {
@@ -208,7 +208,7 @@ std::uint32_t crc_by_bits(std::span<const std::byte> bytes) {
   return ~crc;
 }
 
-// A library takes other instructions for the bytes before an aligned address, for long blocks and for what is left.
+// A library uses other instructions for the bytes before an aligned address, for long blocks and for the rest.
 TEST(Crc32, IsTheDefinitionsForAllLengthsAndAlignments) {
   std::string content(40000, ' ');
   std::uint32_t state = 1;
@@ -253,7 +253,7 @@ TEST(Crc32, OfAFileGoesOnFromPieceToPiece) {
   (void)error_of<DataError>([&] { (void)crc32_of(file, 9, content.size()); });
 }
 
-// Another container has processes of the same numbers, and perhaps the same host name.
+// Another container may have a process of the same number, and perhaps the same host name.
 TEST(AtomicFile, LeavesAFileOfAnotherProcessOfItsNumber) {
   const TemporaryFolder folder;
   const std::string theirs = concat(folder / "a", ".tmp-", ::getpid());

@@ -33,7 +33,7 @@ TEST(FolderLock, RefusesASecondRunAndNamesTheFirst) {
   const FolderLock next(folder / "run");
 }
 
-// A run has the lock before it has a name there; until then the file has the name of a run before.
+// A run has the lock before its name is in the file. Until then the file has the name of an earlier run.
 TEST(FolderLock, NamesNoRunThatHasEnded) {
   const TemporaryFolder folder;
   const std::string path = folder / "run";
@@ -86,7 +86,7 @@ TEST(FolderLock, EndsWithAProcessThatIsKilled) {
   const FolderLock lock(path);
 }
 
-// What is behind a link belongs to somebody who has not asked for a run.
+// The file behind a link may belong to a user who has not asked for a run.
 TEST(FolderLock, WritesNothingThroughALink) {
   const TemporaryFolder folder;
   const auto content = [](const std::string& path) { return read_file(path, 100); };

@@ -71,7 +71,8 @@ TEST_F(Safetensors, BytesAreThoseOfTheFormat) {
          {"a", DType::f32, {2, 1}, bytes_of(a), {}},
          {"z", DType::i64, {1}, bytes_of(b), {}}},
         {{"format", "pt"}, {"author", "x"}});
-  // Wider types first, then by name; metadata first; padded to a multiple of 8.
+  // Order of the file: metadata first, then wider types before narrower ones, then by name. The header is padded to a
+  // multiple of 8.
   std::string header =
       R"({"__metadata__":{"author":"x","format":"pt"},"z":{"dtype":"I64","shape":[1],"data_offsets":[0,8]},)"
       R"("a":{"dtype":"F32","shape":[2,1],"data_offsets":[8,16]},"b.n":{"dtype":"F32","shape":[],"data_offsets":[16,20]},)"
@@ -112,7 +113,7 @@ TEST_F(Safetensors, RoundTrip) {
   EXPECT_EQ(file.find("none"), nullptr);
 }
 
-// The pieces of a tensor that is larger than the writer's buffer, with elements of 8 bytes.
+// Fills a tensor that is larger than the writer's buffer piece by piece, with elements of 8 bytes.
 TEST_F(Safetensors, FillGivesTheSameBytes) {
   std::vector<double> a(300'001);
   std::iota(a.begin(), a.end(), -7.0);
@@ -163,7 +164,7 @@ TEST_F(Safetensors, TolerantWhereTheFormatIs) {
   open(file_of("  {}\n\t ", ""));
   open(file_of(R"({"__metadata__":{}})", ""));
   open(file_of(R"({"a":{"dtype":"U8","shape":[],"data_offsets":[0,1],"extra":[1,2]}})", "x"));
-  // Any order in the header; empty tensors anywhere; unknown to DType, known to the format.
+  // The header may have any order, empty tensors anywhere, and types that DType does not have but the format has.
   put_file(path_, file_of(R"({"b":{"dtype":"BOOL","shape":[2],"data_offsets":[1,3]},)"
                           R"("e":{"dtype":"F32","shape":[0,9],"data_offsets":[1,1]},)"
                           R"("a":{"dtype":"F8_E4M3","shape":[1],"data_offsets":[0,1]}})",
@@ -281,7 +282,7 @@ TEST_F(Safetensors, AFileThatBecomesShorterIsAnError) {
                "ends at byte 2000");
 }
 
-// Any change of one byte of a header gives an error or a file that still is consistent; never a crash.
+// A change of one byte of a header gives an error or a file that is still consistent; never a crash.
 TEST_F(Safetensors, RandomDamageIsHarmless) {
   const Bytes good = file_of(R"({"__metadata__":{"k":"v"},"a":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]},)"
                              R"("b":{"dtype":"I64","shape":[],"data_offsets":[8,16]}})",

@@ -1,5 +1,5 @@
-// Files of torch.save, made by tests/support/torch_files.hpp and by torch itself (golden/): what is in them, and every
-// way in which they may lie.
+// Tests files of torch.save, made by tests/support/torch_files.hpp and by torch itself (golden/): their contents, and
+// every way in which they may be wrong.
 #include <lockstep/runtime/files/torch_file.hpp>
 
 #include <cstdint>
@@ -25,14 +25,14 @@ namespace {
 using std::string_literals::operator""s;
 using Extents = std::vector<std::int64_t>;
 
-/// 0, 1, 2, ...
+/// Returns the bytes of `count` floats: first, first + 1, ...
 Bytes floats(std::size_t count, float first = 0) {
   std::vector<float> values(count);
   std::iota(values.begin(), values.end(), first);
   return torch::bytes_of(values);
 }
 
-/// A tensor of all that a storage of six floats has.
+/// Returns a tensor of all six floats of a storage.
 Bytes six() {
   return torch::tensor(torch::storage("FloatStorage", "0", 6), 0, {6}, {1});
 }
@@ -40,17 +40,17 @@ Bytes six() {
 class TorchFiles : public ::testing::Test {
  protected:
   void put(const Bytes& bytes) { put_file(path_, bytes); }
-  /// The error of a file; it names the path.
+  /// Returns the error of a file; it names the path.
   std::string error(const Bytes& bytes) {
     put(bytes);
     const std::string text = error_of<DataError>([&] { const TorchFile file(path_); });
     expect_holds(text, path_);
     return text;
   }
-  /// The error of a pickle beside one storage of six floats.
+  /// Returns the error of a file with this pickle and one storage of six floats.
   std::string pickle_error(const Bytes& pickle) { return error(torch::zip(torch::records(pickle, {floats(6)}))); }
   std::string program_error(const Bytes& program) { return pickle_error(torch::program(program)); }
-  /// That of a tensor in it.
+  /// Returns the error of such a file with this tensor in its pickle.
   std::string tensor_error(std::int64_t offset, const Extents& shape, const Extents& strides) {
     return program_error(
         torch::dict({{"a", torch::tensor(torch::storage("FloatStorage", "0", 6), offset, shape, strides)}}));
@@ -135,7 +135,7 @@ TEST_F(TorchFiles, AsPeopleSaveThem) {
                                    })),
               expected);
   }
-  // Not all of them begin so.
+  // The prefix stays if not all names begin with it.
   EXPECT_EQ(names(torch::file_of({tensors[0], {"b", "Float", {}, floats(1)}})),
             (std::vector<std::string>{"module.a", "b"}));
   EXPECT_EQ(names(torch::file_of({{"_orig_mod.module.x", "Float", {}, floats(1)}})), std::vector<std::string>{"x"});
@@ -143,7 +143,7 @@ TEST_F(TorchFiles, AsPeopleSaveThem) {
 }
 
 TEST_F(TorchFiles, SharedStoragesStridesAndParameters) {
-  // Kept by the pickle's memo, and taken twice.
+  // A storage that is kept by the pickle's memo and taken twice.
   const Bytes storage = torch::storage("FloatStorage", "0", 24) + "q\x07"s;
   const Bytes again = "h\x07"s;
   put(torch::zip(torch::records(
@@ -178,7 +178,7 @@ TEST_F(TorchFiles, SharedStoragesStridesAndParameters) {
     }
   }
   EXPECT_EQ(read("last"), last);
-  // A part of a tensor with strides, at bytes that are no multiple of an element.
+  // Reads a part of a tensor with strides, at bytes that are no multiple of an element.
   const TorchFile file(path_);
   Bytes part(10, '\0');
   file.read(*file.find("turned"), std::as_writable_bytes(std::span(part)), 7);
@@ -249,13 +249,13 @@ TEST_F(TorchFiles, CodeIsRefusedByItsNameAndNotRun) {
     expect_holds(text, module.find('\n') == std::string::npos ? "'" + module + "." + name + "'" : "'collections.");
     expect_holds(text, "nothing in the file is executed");
   }
-  // Beside tensors, deep in what nobody looks at.
+  // An unknown object next to tensors, deep in a value that is not read.
   expect_holds(
       program_error(torch::dict(
           {{"a", six()}, {"b", torch::tuple({torch::tuple({torch::call(torch::global("os", "system"), command)})})}})),
       "'os.system'");
   EXPECT_FALSE(std::filesystem::exists(made));
-  // What is known, but not to be called so.
+  // A known name that must not be called in this way.
   expect_holds(program_error(torch::call(torch::global("torch", "FloatStorage"), torch::tuple({torch::integer(3)}))),
                "calls 'FloatStorage'");
   expect_holds(program_error(torch::call(torch::text("os.system"), command)), "what is called is a text");
@@ -264,7 +264,7 @@ TEST_F(TorchFiles, CodeIsRefusedByItsNameAndNotRun) {
   expect_holds(program_error(torch::global("torch", "FloatStorage") + "}b"),
                "what gets attributes is a function or class, expected a dict");
   expect_holds(program_error("}K\x01"s + "b"), "the value of attributes is an integer, expected a dict");
-  // Operations that make instances, read extensions, or that other protocols have.
+  // Operations that make instances or read extensions, and operations of other protocols.
   for (const char* operation : {"\x81", "\x82", "\x83", "\x84", "\x92", "\x93", "\x94", "\x95", "\x8c", "i", "o",
                                 "P",    "2",    "0",    "1",    "S",    "U",    "B",    "C",    "d",    "l", "I",
                                 "L",    "F",    "V",    "g",    "p",    "\x8b", "\x8e", "\x8f", "\xff"}) {
@@ -314,9 +314,9 @@ TEST_F(TorchFiles, Cycles) {
       torch::program(torch::dict({{"bomb", "](" + doubled + "e"}, {"model", torch::dict({{"a", six()}})}})),
       {floats(6)})));
   EXPECT_EQ(read("a").size(), 6U);
-  // More values than there may be.
+  // The program has more values than are allowed.
   expect_holds(program_error("(" + Bytes(4'000'001, 'N') + "t"), "more than 4000000 values");
-  // Deeper than any stack.
+  // The lists are nested more deeply than any stack allows.
   expect_holds(program_error(Bytes(1'000'000, ']') + Bytes(999'999, 'a')), "holds a list");
 }
 
@@ -417,7 +417,7 @@ TEST_F(TorchFiles, TheArchive) {
   expect_holds(with([](auto& r) { r.push_back({"other/data.pkl", ""}); }), "two records data.pkl");
   expect_holds(with([](auto& r) { r.push_back(r[2]); }), "'archive/data/0' stands twice");
   expect_holds(with([](auto& r) { r[2].name = "elsewhere/data/0"; }), "no record 'data/0'");
-  // Numbers of the directory.
+  // The directory of the zip archive has wrong numbers.
   const Bytes file = torch::zip(good);
   const std::size_t directory = file.find("PK\x01\x02"s);
   const auto patched = [&](std::size_t at, const Bytes& bytes) {
@@ -440,7 +440,7 @@ TEST_F(TorchFiles, TheArchive) {
   expect_holds(patched(file.size() - 6, torch::little(3, 4)), "damaged zip directory");
   expect_holds(patched(file.size() - 2, torch::little(1, 2)), "no directory of a zip archive at its end");
   expect_holds(error(file + "x"), "no directory of a zip archive at its end");
-  // A record that lies in another one.
+  // A record that lies inside another one.
   std::vector<torch::Record> records = good;
   records[2].data = floats(6);
   Bytes inside = torch::zip({{"archive/data/0", floats(6)}});
@@ -466,7 +466,8 @@ TEST_F(TorchFiles, CutAnywhere) {
   }
 }
 
-// A bit of every byte changed: refused, or the same numbers (an unused field, a name that nobody asks for).
+// Changes one bit of every byte. The file is refused or gives the same numbers (an unused field, a name that is not
+// read).
 TEST_F(TorchFiles, FlippedAnywhere) {
   const Bytes file = torch::file_of({{"a", "Float", {2, 3}, floats(6)}, {"b", "Float", {2}, floats(2, 7)}});
   int refused = 0;

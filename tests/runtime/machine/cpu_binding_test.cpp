@@ -24,11 +24,11 @@ TEST(CpuBinding, OnMadeUpMachines) {
   // Two sockets of 8 cores with two hardware threads each: 0-7,16-23 and 8-15,24-31.
   EXPECT_EQ(plan("0-31", "0-31", "8-15,24-31").processors.text(), "8-15,24-31");
   EXPECT_EQ(plan("0-31", "0-31", "8-15,24-31").reason, "bound next to the GPU");
-  // Never wider than what the thread has, and nothing where somebody else chose.
+  // The plan is never wider than the thread's own processors, and does nothing if they were chosen already.
   EXPECT_EQ(plan("0-3", "0-31", "8-15").processors.text(), "none");
   EXPECT_EQ(plan("0-3,8-11", "0-31", "8-15").processors.text(), "none");
   EXPECT_EQ(plan("0-3,8-11", "0-31", "8-15").reason, "not all of the machine, and left so");
-  // One socket: nothing to do. Numbers beyond those online, which the kernel lists for processors to come.
+  // With one socket there is nothing to do. The kernel may list numbers of processors that are not online.
   EXPECT_EQ(plan("0-7", "0-7", "0-7").reason, "all next to the GPU");
   EXPECT_EQ(plan("0-7", "0-7", "0-63").processors.text(), "none");
   EXPECT_EQ(plan("0-7", "0-7", "4-63").processors.text(), "4-7");

@@ -1,4 +1,4 @@
-// What --devices means: every form and every refusal, on a made-up list of GPUs.
+// Tests the meaning of --devices: every form and every refusal, on a made-up list of GPUs.
 #include <lockstep/runtime/machine/device_selection.hpp>
 
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ DeviceSelection select(std::string_view text, int there = 4) {
   return select_devices(DeviceRequest::parse(text), node(there));
 }
 
-/// The message of the UsageError that `call` must throw; it names the request.
+/// Returns the message of the UsageError that `call` must throw; it names the request.
 template <class Call>
 std::string refusal(const std::string& text, Call call) {
   const std::string message = error_of<UsageError>(call);
@@ -72,13 +72,13 @@ TEST(DeviceSelection, Forms) {
       {"cuda", gpus({0, 1, 2, 3})},
       {"-1", gpus({0, 1, 2, 3})},
       {"3", gpus({0, 1, 2})},
-      {"1", gpus({0})},  // a count
+      {"1", gpus({0})},  // one GPU: a number alone is a count
       {"4", gpus({0, 1, 2, 3})},
       {"1,3", gpus({1, 3})},
       {"1, 3", gpus({1, 3})},
       {"[1,3]", gpus({1, 3})},
       {" [ 1 , 3 ] ", gpus({1, 3})},
-      {"3,1", gpus({3, 1})},  // local rank 0 gets the first named
+      {"3,1", gpus({3, 1})},  // local rank 0 gets the first GPU named
       {"1,3,", gpus({1, 3})},
       {"1,", gpus({1})},
       {"[1]", gpus({1})},
@@ -188,7 +188,7 @@ TEST(DeviceSelection, RefusalsSayWhatToWriteInstead) {
   for (const Case& item : cases) {
     expect_says(refusal(item.text, [&] { (void)DeviceRequest::parse(item.text); }), item.says);
   }
-  // A program's command line: the same, and the GPUs there are, or that there is none.
+  // On a program's command line the error is the same, followed by the list of GPUs, or by the text that there is none.
   for (const Case& item : cases) {
     const auto with = [&](int there) {
       return refusal(item.text, [&] { (void)parse_devices(item.text, [&] { return node(there); }); });
@@ -199,7 +199,7 @@ TEST(DeviceSelection, RefusalsSayWhatToWriteInstead) {
     expect_says(with(0), item.says);
     EXPECT_TRUE(with(0).ends_with("; GPUs here: none")) << with(0);
   }
-  // What only the machine can tell: the GPUs there are come with it.
+  // Errors that need the machine's list of GPUs also show that list.
   expect_says(refusal("5", [] { (void)select("5"); }), {"expected at most 4", "0: Made-up 80GB", kUuids[3]});
   expect_says(refusal("1,4", [] { (void)select("1,4"); }), {"no GPU 4", "3: Made-up 80GB", "0000:03:00.0"});
   expect_says(refusal("GPU-dead", [] { (void)select("GPU-dead"); }), {"no GPU-dead", kUuids[0]});

@@ -1,4 +1,4 @@
-// Why a GPU cannot be used, in words, on machines that do not exist.
+// Tests of the texts that say why a GPU cannot be used, on machines that do not exist.
 #include <lockstep/runtime/machine/gpu_check.hpp>
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ GpuState good() {
           .total = 150000};
 }
 
-/// good() with something changed.
+/// Returns the reason for good() after a change.
 template <class Change>
 std::string why(Change&& change, GpuMemory memory = GpuMemory::needed) {
   GpuState state = good();

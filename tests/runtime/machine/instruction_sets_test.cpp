@@ -14,7 +14,7 @@
 namespace lockstep::testing {
 namespace {
 
-/// What the kernel says of the first processor. Empty on other machines than x86-64.
+/// Returns the kernel's flags of the first processor. Empty on machines other than x86-64.
 std::set<std::string> flags_of_the_kernel() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
@@ -26,7 +26,7 @@ std::set<std::string> flags_of_the_kernel() {
   return {};
 }
 
-/// The kernel's name of a set where it has one of its own.
+/// Returns the kernel's name of a set, which may differ from lockstep's.
 std::string kernel_name(std::string_view name) {
   static const std::map<std::string_view, std::string> other{{"sse3", "pni"},
                                                              {"sse4.1", "sse4_1"},
@@ -44,7 +44,7 @@ std::string kernel_name(std::string_view name) {
   return found == other.end() ? std::string(name) : found->second;
 }
 
-/// Of x86-64-v3: Haswell's, under a system that keeps YMM.
+/// Returns the answers of a Haswell processor (x86-64-v3), under a system that saves YMM registers.
 CpuidAnswers haswell() {
   CpuidAnswers p;
   p.leaf1_ecx = 1U << 0 | 1U << 9 | 1U << 12 | 1U << 19 | 1U << 20 | 1U << 22 | 1U << 23 | 1U << 28 | 1U << 29;
@@ -96,18 +96,18 @@ TEST(InstructionSets, WhatIsMissingIsNamed) {
 
 TEST(InstructionSets, RegistersThatTheSystemDoesNotKeepAreMissing) {
   CpuidAnswers p = haswell();
-  p.xcr0 = 3;  // SSE alone
+  p.xcr0 = 3;  // the system saves SSE registers only
   const std::string text = refusal(kV3, p);
   EXPECT_NE(text.find("lacks fma, avx, f16c, avx2;"), std::string::npos) << text;
   p.leaf7_ebx |= 1U << 16;
-  p.xcr0 = 7;  // no ZMM
+  p.xcr0 = 7;  // the system does not save ZMM registers
   EXPECT_FALSE(has_instruction_set(p, "avx512f"));
   EXPECT_TRUE(has_instruction_set(p, "avx2"));
 }
 
 TEST(InstructionSets, NamesAreKnown) {
   EXPECT_THROW(static_cast<void>(has_instruction_set({}, "avx1024")), UsageError);
-  EXPECT_NO_THROW(require_processor());  // this build runs here
+  EXPECT_NO_THROW(require_processor());  // this build runs on this processor
   std::istringstream names{std::string(built_for().instruction_sets)};
   const std::vector<std::string_view> known = known_instruction_sets();
   for (std::string name; std::getline(names, name, ',');) {
@@ -117,8 +117,8 @@ TEST(InstructionSets, NamesAreKnown) {
 }
 
 #if defined(__x86_64__)
-/// CMake asked the compiler; the compiler's own answer for this file, which has no option of the kernels, is its
-/// default.
+/// CMake has asked the compiler for its instruction sets. This file has no option of the kernels, so the compiler's
+/// macros here are its default.
 TEST(InstructionSets, OfTheKernelsHoldThoseOfTheCompilersDefault) {
   const std::string_view sets = built_for().instruction_sets;
 #if defined(__AVX2__)

@@ -1,5 +1,5 @@
-// In a program that OpenMP has bound before main() (the test's environment says OMP_PROC_BIND): which processors the
-// process has, and where its helper threads run.
+// Runs in a program that OpenMP has bound before main() (the test's environment sets OMP_PROC_BIND). Tests which
+// processors the process has, and where its helper threads run.
 #include <unistd.h>
 
 #include <fstream>
@@ -15,7 +15,7 @@
 namespace lockstep::testing {
 namespace {
 
-/// Those of the process that has started this one.
+/// Returns the processors of the parent process.
 ProcessorSet of_parent() {
   constexpr const char* kName = "Cpus_allowed_list:";
   std::ifstream status("/proc/" + std::to_string(getppid()) + "/status");
@@ -44,7 +44,7 @@ TEST(Places, OfAProcessThatOpenMPHasBound) {
   EXPECT_EQ(ProcessorSet::of_this_thread(), bound) << "this thread stays";
   leave_place();
   EXPECT_EQ(ProcessorSet::of_this_thread(), all);
-  // A mask that is no place was chosen by somebody else.
+  // A mask that is no place of OpenMP was chosen by other code.
   if (all.count() > 2) {
     bind_this_thread(ProcessorSet::of({all.numbers()[0], all.numbers()[1]}));
     EXPECT_EQ(ProcessorSet::of_process().count(), 2);

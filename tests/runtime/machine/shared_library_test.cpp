@@ -31,7 +31,7 @@ int call(const SharedLibrary& library) {
   return answer(40);
 }
 
-// First: the next test leaves the library in the process.
+// This test comes first: the next test leaves the library in the process.
 TEST(SharedLibrary, GoesWithItsOwner) {
   EXPECT_FALSE(is_loaded());
   {

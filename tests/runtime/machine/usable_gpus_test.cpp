@@ -1,4 +1,4 @@
-// Searching for usable GPUs: claims between real processes, on GPUs that do not exist.
+// Tests the search for usable GPUs: claims between real processes, on GPUs that do not exist.
 #include <lockstep/runtime/machine/usable_gpus.hpp>
 
 #include <fcntl.h>
@@ -147,7 +147,8 @@ TEST_F(UsableGpusTest, ASearchThatDoesNotEndIsAnError) {
 
 // ---- Two and more processes.
 
-/// A child process that searches when the gate opens, reports what it got and keeps it until its input ends.
+/// A child process that searches when the gate opens, reports the GPUs that it got, and keeps them until its input
+/// ends.
 class Job {
  public:
   Job(int count, const GpuSearch& machine, const std::array<int, 2>& gate) {
@@ -201,7 +202,7 @@ class Job {
   pid_t child_ = -1;
 };
 
-/// What `jobs` processes that start at once get, sorted.
+/// Returns, sorted, the GPUs that `jobs` processes get that start at once.
 std::vector<std::string> race(int jobs, int count, const std::function<GpuSearch(int job)>& machine) {
   std::array<int, 2> gate{};
   EXPECT_EQ(::pipe(gate.data()), 0);
@@ -215,7 +216,7 @@ std::vector<std::string> race(int jobs, int count, const std::function<GpuSearch
   for (const auto& job : running) {
     results.push_back(job->result());
   }
-  while (!running.empty()) {  // a later job has inherited the pipe to an earlier one
+  while (!running.empty()) {  // ends the last job first: a later job has inherited the pipe to an earlier one
     running.pop_back();
   }
   std::sort(results.begin(), results.end());
@@ -226,7 +227,7 @@ TEST_F(UsableGpusTest, ProcessesThatStartAtOnceGetDifferentGpus) {
   const auto shared = [&](int) {
     GpuSearch machine = search(4);
     machine.probe = [](const GpuInfo&, std::size_t) {
-      ::usleep(500);  // a context takes its time
+      ::usleep(500);  // making a context takes some time
       return std::string();
     };
     return machine;
@@ -237,18 +238,18 @@ TEST_F(UsableGpusTest, ProcessesThatStartAtOnceGetDifferentGpus) {
     EXPECT_EQ(race(2, 3, shared), (std::vector<std::string>{"GPU-000 GPU-111 GPU-222 ", "busy"}))
         << "one of them must get what it wants";
   }
-  // The control: processes that do not know of each other's claims get the same GPU.
+  // A control: processes that do not know of each other's claims get the same GPU.
   const auto apart = [&](int job) {
     GpuSearch machine = shared(job);
     machine.claim_folder += std::to_string(job);
     return machine;
   };
   EXPECT_EQ(race(2, 1, apart), (std::vector<std::string>{"GPU-000 ", "GPU-000 "}));
-  // All jobs have ended, without giving anything back.
+  // All jobs have ended without giving a GPU back.
   EXPECT_EQ(indices(find_usable_gpus(-1, std::nullopt, search(4))), (std::vector<int>{0, 1, 2, 3}));
 }
 
-/// How many files of the folder a process has open.
+/// Returns how many files of the folder a process has open.
 int files_open(pid_t process, const std::string& folder) {
   int count = 0;
   for (const auto& entry : std::filesystem::directory_iterator(concat("/proc/", process, "/fd"))) {

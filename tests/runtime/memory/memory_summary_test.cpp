@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 constexpr std::size_t kKiB = 1024;
 constexpr std::size_t kMiB = kKiB * kKiB;
 
-/// A made-up /proc and /sys.
+/// Fixture with a made-up /proc and /sys.
 class HostMemoryTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -57,13 +57,13 @@ TEST_F(HostMemoryTest, Version2TakesTheTightestLevel) {
   ASSERT_TRUE(limit.has_value());
   EXPECT_EQ(limit->bytes, 300 * kMiB);  // 300 - (290 - 30) is less than 100 - 20
   EXPECT_EQ(limit->available, 40 * kMiB);
-  put(slurm + "/job_7/memory.current", std::to_string(101 * kMiB));  // beyond its limit for a moment
+  put(slurm + "/job_7/memory.current", std::to_string(101 * kMiB));  // the usage is above the limit for a moment
   EXPECT_EQ(read_host_memory(root_).limit->bytes, 100 * kMiB);
   EXPECT_EQ(read_host_memory(root_).limit->available, 0U);
 }
 
 TEST_F(HostMemoryTest, Version2InAContainer) {
-  // The path is that of the host; the container sees its own group as the root.
+  // The path is the host's path; the container sees its own group as the root.
   put("/proc/self/cgroup", "0::/kubepods/pod7\n");
   put("/sys/fs/cgroup/memory.max", std::to_string(64 * kMiB));
   put("/sys/fs/cgroup/memory.current", std::to_string(kMiB));
@@ -78,7 +78,7 @@ TEST_F(HostMemoryTest, Version1) {
   put("/sys/fs/cgroup/memory/job/memory.limit_in_bytes", std::to_string(10 * kMiB));
   put("/sys/fs/cgroup/memory/job/memory.usage_in_bytes", std::to_string(9 * kMiB));
   put("/sys/fs/cgroup/memory/job/memory.stat", "inactive_file 1\ntotal_inactive_file " + std::to_string(2 * kMiB));
-  put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712");  // none
+  put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712");  // this number means no limit
   put("/sys/fs/cgroup/memory/memory.usage_in_bytes", "5");
   const auto limit = read_host_memory(root_).limit;
   ASSERT_TRUE(limit.has_value());
@@ -107,18 +107,18 @@ TEST(MemorySummary, OfThisMachine) {
     const MemorySummary during = memory_summary(context);
     EXPECT_EQ(during.resource->in_use, kBytes);
     EXPECT_EQ(during.resource->peak, kBytes);
-    EXPECT_GE(*during.process, *before.process + kBytes / 2);  // really there
+    EXPECT_GE(*during.process, *before.process + kBytes / 2);  // the memory is really in use
   }
   const MemorySummary after = memory_summary(context);
   EXPECT_EQ(after.resource->in_use, 0U);
   EXPECT_EQ(after.resource->peak, kBytes);
-  // Another context has its own resource and the same machine.
+  // Another context has its own resource and shows the same machine.
   CpuContext other;
   EXPECT_EQ(memory_summary(other).resource->peak, 0U);
   EXPECT_EQ(memory_summary(other).total, after.total);
 }
 
-/// A resource of the host program that does not count.
+/// A memory resource of the host program that does not count.
 class Plain final : public MemoryResource {
  public:
   void* allocate(std::size_t bytes, std::size_t alignment, Stream& stream) override {

@@ -121,7 +121,7 @@ TEST_F(Memory, TrackingIsThreadSafe) {
   EXPECT_GE(counts.peak_bytes, 1000U);
 }
 
-/// A host program's resource that does what none should.
+/// A host program's resource that behaves as no resource should.
 class Foreign final : public MemoryResource {
  public:
   enum class Answer : unsigned char { null, misaligned, exception };
@@ -263,7 +263,7 @@ TEST_F(Memory, ContextTakesOptions) {
   EXPECT_EQ(make_context(Device::cpu())->device(), Device::cpu());
 }
 
-/// Host memory that claims to be elsewhere.
+/// Host memory that claims to be on another device.
 class Elsewhere final : public MemoryResource {
  public:
   void* allocate(std::size_t, std::size_t, Stream&) override { return nullptr; }

@@ -1,4 +1,5 @@
-// What a tool is told that NVTX loads (tests/support/nvtx/tool.hpp). Run without one, too: then nothing is loaded.
+// Tests of the ranges that a tool receives which NVTX loads (tests/support/nvtx/tool.hpp). They also run without a
+// tool; then nothing is loaded.
 #include <pthread.h>
 
 #include <cstdint>
@@ -25,7 +26,7 @@ TEST(Ranges, ThereIsARecorderForAToolWhereOneIsAttached) {
   EXPECT_EQ(tool_record() != nullptr, wants_tool());
 }
 
-/// The tests of what the tool is told.
+/// Fixture of tests of the ranges that the tool receives.
 class RangesOfTool : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -102,7 +103,7 @@ TEST_F(RangesOfTool, EndWithAnException) {
   if (none()) {
     return;
   }
-  // Of a recorder with times, whose stream fails, too: at the begin of a span, within it, and at its end.
+  // The ranges of a recorder with times, whose stream also fails: at the begin of a span, within it, and at its end.
   SpanRecorder timed(Device::cpu(), 1, 1, 100);
   timed.begin_step(1);
   const int outer = timed.add_name({.text = "outer"});

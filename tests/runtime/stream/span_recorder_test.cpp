@@ -22,7 +22,7 @@ TEST(SpanRecorder, KeepsTheChosenStepsOnly) {
   SpanRecorder recorder(Device::cpu(), 2, 3, 100);
   const int name = recorder.add_name({.text = "layer"});
   Stream stream = Stream::host_inline();
-  SpanRecorder::Scope(&recorder, stream, Lane::compute, name).end();  // before the first step
+  SpanRecorder::Scope(&recorder, stream, Lane::compute, name).end();  // a span before the first step
   std::vector<std::int64_t> edges;
   for (std::int64_t step = 1; step <= 4; ++step) {
     recorder.begin_step(step);
@@ -47,7 +47,7 @@ TEST(SpanRecorder, KeepsTheChosenStepsOnly) {
   EXPECT_EQ(recorder.dropped(), 0);
 }
 
-/// The times are those at which the worker runs the work, not those at which it is enqueued.
+/// The recorded times are the times at which the worker runs the work, not those at which it is enqueued.
 TEST(SpanRecorder, TheWorkerReadsTheClock) {
   SpanRecorder recorder(Device::cpu(), 1, 1, 10);
   const int name = recorder.add_name({.text = "work"});

@@ -1,4 +1,4 @@
-// Counts every allocation of this program: using a stream allocates nothing once it exists.
+// Counts every allocation of this program: a stream allocates nothing after it is made.
 #include <lockstep/runtime/stream/stream.hpp>
 
 #include <gtest/gtest.h>
@@ -45,7 +45,7 @@ void operator delete[](void* pointer, std::size_t) noexcept {
 namespace lockstep::testing {
 namespace {
 
-/// Allocations of f, on all threads.
+/// Returns the number of allocations during f, on all threads.
 template <class F>
 long allocations_in(F&& f) {
   const long before = allocations.load();
@@ -54,7 +54,7 @@ long allocations_in(F&& f) {
 }
 
 TEST(StreamAllocation, TheCounterCounts) {
-  void* volatile pointer = nullptr;  // volatile: the pair may not be optimised away
+  void* volatile pointer = nullptr;  // volatile, so that the pair is not optimised away
   EXPECT_EQ(allocations_in([&] { pointer = ::operator new(3); }), 1);
   ::operator delete(pointer);
 }

@@ -118,7 +118,7 @@ TEST(HostStream, EnqueueBlocksWhileTheRingIsFull) {
   for (std::size_t i = 1; i < 4 * Stream::kQueueSlots; ++i) {
     stream.enqueue([&, i] { order.push_back(i); });
     if (i >= Stream::kQueueSlots) {
-      EXPECT_TRUE(opened.load());  // the slot of the blocked task was needed
+      EXPECT_TRUE(opened.load());  // enqueueing needed the slot of the blocked task
     }
     ++enqueued;
     enqueued.notify_one();
@@ -179,7 +179,7 @@ TEST(HostEvent, CompletesWithTheWorkBeforeIt) {
   stream.enqueue(second.task());
   EXPECT_FALSE(event.complete());
   first.open();
-  event.synchronize();  // does not need the second gate
+  event.synchronize();  // returns without the second gate
   EXPECT_TRUE(event.complete());
   second.open();
 }
@@ -228,8 +228,8 @@ TEST(HostEvent, OrdersWorkAcrossStreams) {
 }
 
 TEST(HostEvent, WaitMeansTheLatestRecordBeforeIt) {
-  // b waits for the first record. The second record of the same event comes after work of b: had the wait followed
-  // it, both streams would wait for each other.
+  // b waits for the first record. The second record of the same event comes after work of b. If the wait followed the
+  // second record, both streams would wait for each other.
   Stream a = Stream::host_worker("a");
   Stream b = Stream::host_worker("b");
   Gate gate;
@@ -311,7 +311,7 @@ TEST(HostEvent, Timing) {
   EXPECT_EQ(a.seconds_since(b), -seconds);
   worker.record(a);
   worker.synchronize();
-  EXPECT_LT(b.seconds_since(a), 0);  // a's latest record counts
+  EXPECT_LT(b.seconds_since(a), 0);  // the latest record of a counts
   Event off(Device::cpu());
   here.record(off);
   EXPECT_THROW(static_cast<void>(off.seconds_since(a)), StateError);
@@ -333,7 +333,7 @@ TEST(Poison, LaterWorkIsSkippedAndTheExceptionComesBack) {
   stream.record(after);
   stream.record(timed);
   gate.open();
-  for (int i = 0; i < 2; ++i) {  // each time
+  for (int i = 0; i < 2; ++i) {  // every call throws the error
     EXPECT_EQ(error_of<DataError>([&] { stream.synchronize(); }), "record 17 is damaged");
     EXPECT_EQ(error_of<DataError>([&] { stream.enqueue([] {}); }), "record 17 is damaged");
   }
@@ -345,7 +345,7 @@ TEST(Poison, LaterWorkIsSkippedAndTheExceptionComesBack) {
   EXPECT_EQ(error_of<DataError>([&] { after.synchronize(); }), "record 17 is damaged");
   EXPECT_TRUE(timed.complete());
   EXPECT_EQ(error_of<DataError>([&] { static_cast<void>(timed.seconds_since(timed)); }), "record 17 is damaged");
-  // Recorded after the poisoning was seen.
+  // This event is recorded after the stream's failure was seen.
   Event late(Device::cpu());
   stream.record(late);
   EXPECT_EQ(error_of<DataError>([&] { late.synchronize(); }), "record 17 is damaged");
@@ -420,17 +420,17 @@ TEST(Poison, AnUnfetchedExceptionIsDropped) {
 }
 
 TEST(HostEvent, RandomGraphsKeepTheirOrder) {
-  // Work items on random streams; each reads what the items before it on its stream and behind its waits wrote, so a
-  // missing edge is a wrong number here and a race under ThreadSanitizer.
+  // Runs work items on random streams. Each item reads the results of the items before it on its stream and of those
+  // that its waits cover. A missing edge is therefore a wrong number here and a race under ThreadSanitizer.
   constexpr std::size_t kStreams = 3;
   constexpr std::size_t kItems = 600;
   for (std::uint64_t seed = 1; seed <= 3; ++seed) {
     Random random(seed, RandomUse::test);
     std::vector<Stream> streams;
     std::vector<Event> events;
-    std::array<std::uint64_t, kStreams> last{};      // host's copy: latest value of each stream
-    std::array<std::uint64_t, kStreams> recorded{};  // host's copy: value behind each event
-    std::array<std::uint64_t, kStreams> cells{};     // one a stream, written by its tasks
+    std::array<std::uint64_t, kStreams> last{};      // the host's copy of the latest value of each stream
+    std::array<std::uint64_t, kStreams> recorded{};  // the host's copy of the value at each event
+    std::array<std::uint64_t, kStreams> cells{};     // one cell for each stream, written by its tasks
     std::vector<std::uint64_t> seen(kItems, 0);
     std::vector<std::uint64_t> expected(kItems, 0);
     for (std::size_t i = 0; i < kStreams; ++i) {

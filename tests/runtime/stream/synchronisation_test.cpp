@@ -14,7 +14,7 @@
 namespace lockstep::testing {
 namespace {
 
-using Waits = std::vector<std::string>;  // "call: reason"
+using Waits = std::vector<std::string>;  // texts "call: reason"
 
 SyncReport into(Waits& waits) {
   return [&waits](const Synchronisation& wait) {
@@ -33,8 +33,8 @@ TEST(Synchronisation, OfAHostWorker) {
     worker.synchronize();
     EXPECT_EQ(waits, Waits{"synchronize: requested"});
     waits.clear();
-    // The first task holds the worker up until another thread lets it go, which in nearly every try happens after one
-    // task more than the queue holds was enqueued.
+    // The first task holds the worker until another thread releases it. In nearly every try this happens after one task
+    // more was enqueued than the queue holds.
     Stream opener = Stream::host_worker("opener");
     for (int i = 0; i < 1000 && waits.empty(); ++i) {
       std::atomic<bool> go{false};
@@ -50,7 +50,7 @@ TEST(Synchronisation, OfAHostWorker) {
       worker.enqueue([] {});
       Event done(Device::cpu());
       worker.record(done);
-      done.synchronize();  // go is used until here
+      done.synchronize();  // `go` must exist until here
     }
     EXPECT_EQ(waits, Waits{"enqueue: queue full"});
     waits.clear();
@@ -84,7 +84,7 @@ TEST(Synchronisation, InlineStreamsWaitForEventsOnly) {
   Event event(Device::cpu());
   stream.wait(event);  // never recorded: complete
   EXPECT_EQ(waits, Waits{});
-  // The opener comes after the wait has begun, or else the event is complete and there is nothing to report.
+  // The opener must come after the wait has begun; otherwise the event is complete and there is nothing to report.
   Stream opener = Stream::host_worker("opener");
   for (int i = 0; i < 1000 && waits.empty(); ++i) {
     std::atomic<bool> go{false};

@@ -1,4 +1,4 @@
-// What copy() decides before it calls CUDA: order, blocks, boxes. Pure functions on loops.
+// Tests the decisions of copy() before it calls CUDA: order, blocks, boxes. Pure functions on loops.
 #include <lockstep/runtime/detail/copy_blocks.hpp>
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ CopyLoops loops_of(std::vector<std::int64_t> extent, std::vector<std::int64_t> s
   return loops;
 }
 
-/// Offsets (src, dst) of the elements, in order of dst.
+/// Offsets (src, dst) of the copied elements.
 using Pairs = std::vector<std::pair<std::int64_t, std::int64_t>>;
 Pairs sorted(Pairs pairs) {
   std::sort(pairs.begin(), pairs.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
@@ -30,7 +30,7 @@ Pairs elements_of(const CopyLoops& loops) {
   return sorted(pairs);
 }
 
-/// The elements that the calls of a plan move, in units of `size` bytes; empty when a call breaks CUDA's rules.
+/// Returns the elements that the calls of a plan move, in units of `size` bytes; empty when a call breaks CUDA's rules.
 Pairs moved_by(const BlockPlan& plan, std::size_t size) {
   const CopyBlock& b = plan.block;
   const auto at = [](std::int64_t slice, std::int64_t rows, std::int64_t row, std::size_t pitch) {
@@ -115,7 +115,7 @@ TEST(CopyBlocks, ReversedTargetsAreTurnedRound) {
   EXPECT_EQ(both.loops.dst[1], 2);
 }
 
-/// Any loops: plans move each element once to its place, boxes cover each once and fit.
+/// For random loops: a plan moves each element once to its place; boxes cover each element once and are not too large.
 TEST(CopyBlocks, AnyLoops) {
   std::mt19937 random(1);
   int several = 0;
@@ -172,7 +172,7 @@ TEST(CopyBlocks, AnyLoops) {
 }
 
 TEST(CopyBlocks, AxesWithOneElementOfDstCountOnce) {
-  // dst is a vector of 3 that stands for (3, 1000): as order_loops gives it.
+  // dst is a vector of 3 that is broadcast to (3, 1000), as order_loops gives it.
   int boxes = 0;
   for_each_box(loops_of({3, 1000}, {1000, 1}, {1, 0}), 2, [&](const CopyLoops& box, std::int64_t, std::int64_t) {
     std::int64_t strides[Dims::kMaxRank];

@@ -19,7 +19,7 @@ namespace {
 constexpr DType kAll[] = {DType::f32, DType::f64, DType::bf16, DType::f16,
                           DType::u8,  DType::i32, DType::i64,  DType::u64};
 
-/// Copies and compares element by element with a conversion through double. The values must be exact in double.
+/// Copies, then compares element by element with a conversion through double. The values must be exact in double.
 void check(Context& context, const TensorView& src, const TensorView& dst) {
   copy(context, src, dst);
   context.synchronize();
@@ -29,7 +29,7 @@ void check(Context& context, const TensorView& src, const TensorView& dst) {
   EXPECT_EQ(to_doubles(dst), converted.values()) << src << src.strides << " -> " << dst << dst.strides;
 }
 
-/// Fractions and integers, negative too, that every type can take: 0..100 for u8 and u64.
+/// Fills the tensor with fractions and integers, also negative ones, that every type can hold: 0..100 for u8 and u64.
 void fill(GuardedTensor& tensor, DType other) {
   const bool without_sign = tensor.view().dtype == DType::u8 || tensor.view().dtype == DType::u64 ||
                             other == DType::u8 || other == DType::u64;
@@ -68,12 +68,12 @@ TEST(Copy, ConversionsByHand) {
   EXPECT_EQ(f32[5], HUGE_VALF);
   std::vector<std::int32_t> i32(2);
   copy(context, TensorView(std::span(src), Shape{6}).slice(0, 0, 2), TensorView(std::span(i32), Shape{2}));
-  EXPECT_EQ(i32, (std::vector<std::int32_t>{2, -2}));  // toward zero
+  EXPECT_EQ(i32, (std::vector<std::int32_t>{2, -2}));  // rounded toward zero
   std::vector<std::uint16_t> bits(6);
   copy(context, TensorView(std::span(f32), Shape{6}), TensorView(bits.data(), DType::f16, Device::cpu(), Shape{6}));
   EXPECT_EQ(bits[0], 0x4180);
   EXPECT_EQ(bits[1], 0xc180);
-  EXPECT_EQ(bits[2], 0x7c00);  // overflow
+  EXPECT_EQ(bits[2], 0x7c00);  // infinity, after an overflow
   EXPECT_EQ(bits[3], 0x8000);
   EXPECT_EQ(bits[5], 0x7c00);
   std::vector<std::int64_t> i64{(std::int64_t{1} << 53) + 1, -1};
@@ -104,7 +104,7 @@ void check_integers_out_of_range() {
             (std::vector<std::int64_t>{9223372036854775807LL, 9223372036854775807LL, kMin64, kMin64, 0, -1}));
   EXPECT_EQ((converted<From, std::uint64_t>(src)),
             (std::vector<std::uint64_t>{~std::uint64_t{0}, ~std::uint64_t{0}, 0, 0, 0, 0}));
-  // At the edges: 2^31 and 2^63 are one too many, the float below is not.
+  // Values at the limits: 2^31 and 2^63 are one too large, the float below is not.
   EXPECT_EQ((converted<From, std::uint8_t>({255, From(255.5), 256, 254})),
             (std::vector<std::uint8_t>{255, 255, 255, 254}));
   EXPECT_EQ((converted<From, std::int32_t>({From(2147483648.0), From(2147483520.0), From(-2147483648.0)})),
@@ -147,7 +147,8 @@ TEST(Copy, StridesOfEveryKind) {
     return TensorView(start, DType::f32, Device::cpu(), shape, strides);
   };
   float* target = out.span<float>().data();
-  // Reversed, broadcast, every second, a slice in the middle; reversed and strided destinations.
+  // Source views: reversed, broadcast, every second element, a slice in the middle. Reversed and strided destinations,
+  // too.
   check(context, view(data + 119, Shape{4, 6, 5}, Strides{-30, -5, -1}), out);
   check(context, view(data + 3, Shape{4, 6, 5}, Strides{0, 5, 0}), out);
   check(context, view(data, Shape{2, 3, 5}, Strides{60, 10, 1}), view(target, Shape{2, 3, 5}, Strides{15, 5, 1}));
@@ -188,7 +189,7 @@ TEST(Copy, LargerThanAThreadsShare) {
   }
 }
 
-/// From 16 MiB on stores go past the caches, 64 bytes at a time from a 16-byte boundary on.
+/// From 16 MiB on, stores bypass the caches, 64 bytes at a time from a 16-byte boundary on.
 TEST(Copy, LargeCopiesFromAndToAnyAddress) {
   constexpr std::int64_t kBytes = (std::int64_t{16} << 20) + 77;
   std::vector<std::uint8_t> src(kBytes + 64);
@@ -278,7 +279,7 @@ TEST(Copy, Refuses) {
                ShapeError);
   EXPECT_THROW(copy(context, TensorView(nullptr, DType::f32, Device::cpu(), Shape{2, 3}), view), ShapeError);
 
-  // An address between two elements; the text names it and which view it is.
+  // An address between two elements is an error. The text names the address and the view.
   const auto between = [](const TensorView& good) {
     TensorView moved = good;
     moved.data = static_cast<std::byte*>(moved.data) + 2;
@@ -296,7 +297,7 @@ TEST(Copy, Refuses) {
   EXPECT_EQ(target.find("copy: dst f32 (4) on cpu begins at address 0x"), 0U) << target;
   EXPECT_NO_THROW(copy(context, TensorView(next.data, DType::bf16, Device::cpu(), Shape{4}), five.slice(0, 0, 4)));
 
-  // Devices: both are named.
+  // The error names both devices.
   TensorView elsewhere = other;
   elsewhere.device = Device::cuda(0);
   for (const auto& [src, dst] : {std::pair{view, elsewhere}, {elsewhere, view}, {elsewhere, elsewhere}}) {

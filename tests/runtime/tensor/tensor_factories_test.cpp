@@ -73,7 +73,7 @@ TEST(TensorFactories, Arange) {
   // Whole numbers beyond 2048 in f16 and 256 in bf16 are rounded to even neighbours.
   EXPECT_EQ(values(Tensor::arange(context, 2047, 2052, 1, DType::f16)), (Values{2047, 2048, 2048, 2050, 2052}));
   EXPECT_EQ(values(Tensor::arange(context, 255, 259, 1, DType::bf16)), (Values{255, 256, 256, 258}));
-  // No error adds up: the last of 10^5 steps of 0.1.
+  // Errors do not accumulate: the last of 10^5 steps of 0.1 is exact.
   EXPECT_EQ(values(Tensor::arange(context, 0, 1e4, 0.1, DType::f64)).back(), 99999 * 0.1);
 }
 
@@ -102,7 +102,7 @@ TEST(TensorFactories, Eye) {
     EXPECT_EQ(values(Tensor::eye(context, 3, 2, dtype)), (Values{1, 0, 0, 1, 0, 0})) << dtype;
   }
   EXPECT_EQ(Tensor::eye(context, 0, 4, DType::f32).shape(), (Shape{0, 4}));
-  // Of a size that several threads share.
+  // The size is so large that several threads share the work.
   const auto eye = values(Tensor::eye(context, 300, 301, DType::f32));
   for (std::size_t i = 0; i < eye.size(); ++i) {
     ASSERT_EQ(eye[i], i / 301 == i % 301 ? 1 : 0) << i;
@@ -111,7 +111,7 @@ TEST(TensorFactories, Eye) {
 
 TEST(TensorFactories, RandomElementsAreThoseOfRandom) {
   CpuContext context({.threads = 2});
-  constexpr std::int64_t kCount = 70001;  // odd, more than one piece per thread
+  constexpr std::int64_t kCount = 70001;  // odd, and more than one piece per thread
   const auto uniform = values(Tensor::rand(context, Shape{kCount}, DType::f64, 11, 3));
   const auto normal = values(Tensor::randn(context, Shape{kCount}, DType::f64, 11, 3));
   Random uniforms(11, RandomUse::tensor, 3, 0);
@@ -122,8 +122,8 @@ TEST(TensorFactories, RandomElementsAreThoseOfRandom) {
   }
 }
 
-// Values by tests/runtime/base/random_test.cpp's outside implementation would only repeat it: what is pinned here is
-// the key, so that a seed keeps its tensors over versions.
+// The test fixes the key, so that a seed keeps its tensors in later versions. More values would only repeat
+// tests/runtime/base/random_test.cpp.
 TEST(TensorFactories, SeedsKeepTheirMeaning) {
   CpuContext context;
   const auto words = philox({0, 0, 0, 0}, random_key(42, static_cast<RandomUse>(7), 0));
@@ -199,7 +199,7 @@ TEST(TensorFactories, NotTheThreadsMakeTheBits) {
       EXPECT_FALSE(has_same_bits(other[i], expected[i])) << threads << ' ' << i;
     }
   }
-  // Other numbers for another sequence, and for rand and randn of one seed.
+  // Another sequence gives other numbers, and so do rand and randn of one seed.
   EXPECT_FALSE(has_same_bits(Tensor::rand(one, shape, DType::f32, 1, 1), expected[0]));
   EXPECT_FALSE(has_same_bits(expected[1], expected[0]));
 }
@@ -242,7 +242,7 @@ TEST(TensorFactories, Like) {
     expect_same_bits(tensors[4], Tensor::rand(context, Shape{4, 3}, dtype, 5, 1));
     expect_same_bits(tensors[5], Tensor::randn(context, Shape{4, 3}, dtype, 5, 1));
   }
-  // The context says where, not the view.
+  // The context decides the device, not the view.
   const TensorView elsewhere(nullptr, DType::f32, Device::cuda(3), Shape{2});
   EXPECT_EQ(Tensor::ones_like(context, elsewhere).device(), Device::cpu());
 }

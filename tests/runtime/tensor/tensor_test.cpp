@@ -50,7 +50,7 @@ TEST(Tensor, ZerosOnAWorkerOutlivesTheTensor) {
   Stream worker = Stream::host_worker("w");
   CpuContext context({.stream = &worker});
   for (int i = 0; i < 100; ++i) {
-    static_cast<void>(Tensor::zeros(context, Shape{1000}, DType::f32));  // gone before the worker comes to it
+    static_cast<void>(Tensor::zeros(context, Shape{1000}, DType::f32));  // destroyed before the worker runs its work
   }
   const Tensor t = Tensor::zeros(context, Shape{7}, DType::i32);
   context.synchronize();
@@ -78,7 +78,7 @@ TEST(Tensor, AdoptReleasesOnceWhenTheLastOwnerIsGone) {
 }
 
 TEST(Tensor, AdoptReleasesOnceWhicheverThreadIsLast) {
-  struct Foreign {  // layout of DLPack: the deleter frees the struct that holds it
+  struct Foreign {  // has the layout of DLPack: the deleter frees the struct that holds it
     void (*deleter)(Foreign*);
     std::atomic<int>* deleted;
     std::vector<float> memory;
@@ -133,7 +133,7 @@ TEST(Tensor, ToAnotherTypeIsACopy) {
   EXPECT_NE(wide.view().data, t.view().data);
   EXPECT_EQ(wide.view().span<double>()[5], 1.5);
   const Tensor whole = t.to(context, DType::i32);
-  EXPECT_EQ(whole.view().span<std::int32_t>()[0], 1);  // toward zero, as copy() does
+  EXPECT_EQ(whole.view().span<std::int32_t>()[0], 1);  // rounded toward zero, as copy() does
   EXPECT_EQ(t.to(context, context).view().data, t.view().data);
 }
 

@@ -12,7 +12,7 @@
 namespace lockstep::testing {
 namespace {
 
-/// 0, 1, 2, ... as f32.
+/// A tensor of the numbers 0, 1, 2, ... as f32, and its view.
 struct Counting {
   explicit Counting(const Shape& shape)
       : values(static_cast<std::size_t>(shape.numel())), view(std::span(values), shape) {
@@ -55,7 +55,7 @@ TEST(TensorView, Contiguous) {
   EXPECT_FALSE(t.view.permute({0, 2, 1}).is_contiguous());
   EXPECT_TRUE(t.view.slice(0, 1, 2).is_contiguous());
   EXPECT_FALSE(t.view.slice(1, 0, 2).is_contiguous());
-  EXPECT_TRUE(t.view.slice(1, 2, 2).is_contiguous());  // empty
+  EXPECT_TRUE(t.view.slice(1, 2, 2).is_contiguous());  // an empty view is contiguous
   // The stride of an axis of extent 1 does not matter.
   EXPECT_TRUE(TensorView(t.view.data, DType::f32, Device::cpu(), Shape{1, 5}, Strides{77, 1}).is_contiguous());
   EXPECT_TRUE(TensorView(t.view.data, DType::f32, Device::cpu(), Shape{5, 1}, Strides{1, 0}).is_contiguous());

@@ -91,7 +91,7 @@ void mark(nvtxDomainHandle_t domain, const nvtxEventAttributes_t* event) {
   add(ToolEvent::What::mark, domain, event);
 }
 
-/// Writes the file of LOCKSTEP_RANGES.
+/// Writes the ranges to the file that LOCKSTEP_RANGES names.
 __attribute__((destructor)) void write_ranges() {
   const char* path = std::getenv("LOCKSTEP_RANGES");
   if (path == nullptr || record.events == 0) {
@@ -114,7 +114,7 @@ extern "C" const ToolRecord* lockstep_tool_record() {
   return &record;
 }
 
-/// What NVTX looks for.
+/// The function that NVTX looks for in the library of a tool.
 extern "C" int InitializeInjectionNvtx2(NvtxGetExportTableFunc_t get_table) {
   const auto* callbacks = static_cast<const NvtxExportTableCallbacks*>(get_table(NVTX_ETID_CALLBACKS));
   if (callbacks == nullptr || callbacks->struct_size < sizeof(NvtxExportTableCallbacks)) {

@@ -9,19 +9,19 @@
 #include <string>
 #include <vector>
 
-/// A tool as Nsight Systems is one, for tests: a library (tool.cpp) that NVTX loads where NVTX_INJECTION64_PATH names
-/// it, and that keeps what it is told. After it was loaded it allocates nothing. Where LOCKSTEP_RANGES names a file, it
-/// writes its ranges there at the end of the process, behind which the name has the process's number.
+/// A tool like Nsight Systems, for tests. It is a library (tool.cpp) that NVTX loads if NVTX_INJECTION64_PATH names it,
+/// and it records the events. After it is loaded it allocates nothing. If LOCKSTEP_RANGES names a file, it writes its
+/// ranges at the end of the process to that name followed by the process's number.
 namespace lockstep::testing {
 
 struct ToolEvent {
   enum class What : int { enter, leave, mark };
   What what = What::enter;
-  int name = -1;  ///< index into ToolRecord::names; -1: of leave, and of an event without a registered string
+  int name = -1;  ///< index into ToolRecord::name; -1: a `leave`, or an event without a registered string
   std::uint32_t category = 0;
   std::uint32_t colour = 0;
-  std::int64_t number = 0;   ///< payload; 0: none
-  std::uint64_t thread = 0;  ///< thread that called
+  std::int64_t number = 0;   ///< payload of the event; 0: none
+  std::uint64_t thread = 0;  ///< thread that called NVTX
 };
 
 struct ToolRecord {
@@ -39,7 +39,7 @@ struct ToolRecord {
   std::atomic<int> faults{0};  ///< calls with another domain or without room
 };
 
-/// Of this process: nullptr when no tool was loaded.
+/// Returns the record of this process's tool; nullptr when no tool was loaded.
 inline const ToolRecord* tool_record() {
   const char* path = std::getenv("NVTX_INJECTION64_PATH");
   void* library = path != nullptr ? dlopen(path, RTLD_NOW | RTLD_NOLOAD) : nullptr;
@@ -47,23 +47,23 @@ inline const ToolRecord* tool_record() {
     return nullptr;
   }
   const auto get = reinterpret_cast<const ToolRecord* (*)()>(dlsym(library, "lockstep_tool_record"));
-  dlclose(library);  // NVTX keeps it
+  dlclose(library);  // NVTX keeps the library open
   return get != nullptr ? get() : nullptr;
 }
 
-/// Whether this process was started with a tool.
+/// True if this process was started with a tool.
 inline bool wants_tool() {
   return std::getenv("NVTX_INJECTION64_PATH") != nullptr;
 }
 
-/// The text of a name.
+/// Returns the name of an event, or "".
 inline std::string name_of(const ToolRecord& record, const ToolEvent& event) {
   return event.name >= 0 ? record.name[event.name] : "";
 }
 
-/// What the calling thread has told the tool from event `from` on, a line each: a range's name, two blanks further in
-/// for each range around it, and " !" behind that of a mark. A leave without its enter, or a range that is open at the
-/// end, is a line that says so.
+/// Returns the ranges that a thread has reported from event `from` on, one line each: the name of the range, indented
+/// by two blanks for each range around it. A mark's line ends in " !". A leave without its enter, and a range that is
+/// open at the end, have a line that says so.
 inline std::vector<std::string> ranges_of_thread(const ToolRecord& record, int from, std::uint64_t thread) {
   std::vector<std::string> lines;
   std::size_t depth = 0;

@@ -1,4 +1,4 @@
-// The symbols of cuBLASLt that kernels/cublaslt loads.
+// Defines the cuBLASLt functions that kernels/cublaslt loads.
 #include <algorithm>
 #include <cstring>
 
@@ -19,7 +19,7 @@ World& world() {
   return instance;
 }
 
-/// Where an algorithm keeps a setting: a word of its own for each.
+/// Returns the index of the word in which an algorithm keeps a setting; each has its own.
 int place_of(cublasLtMatmulAlgoConfigAttributes_t name) {
   switch (name) {
     case CUBLASLT_ALGO_CONFIG_ID:
@@ -37,7 +37,7 @@ int place_of(cublasLtMatmulAlgoConfigAttributes_t name) {
     case CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION:
       return 6;
     default:
-      return -1;  // read as 0, and written nowhere
+      return -1;  // an unknown setting reads as 0, and writing it has no effect
   }
 }
 
@@ -186,7 +186,7 @@ cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* 
   }
   const int place = place_of(name);
   const std::uint64_t word = place < 0 ? 0 : algo->data[place];
-  std::memcpy(value, &word, bytes);  // little-endian
+  std::memcpy(value, &word, bytes);  // little-endian: the low bytes come first
   *written = bytes;
   return CUBLAS_STATUS_SUCCESS;
 }

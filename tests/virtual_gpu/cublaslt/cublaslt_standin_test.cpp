@@ -1,4 +1,4 @@
-// What cuBLASLt refuses costs a choice, not the run: its heuristics, its guesses, its settings.
+// Tests refusals by cuBLASLt, of its heuristics, guesses and settings: each costs a choice, not the run.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -17,8 +17,8 @@
 #include "cublaslt_control.hpp"
 #include "tests/support/error_of.hpp"
 
-// The floor's own kernels are nvcc's and cannot be linked here: this program has the two providers that it is about,
-// and what cuBLASLt's needs of the other ops.
+// Only nvcc can compile the real kernels. This program therefore has only the two providers under test, and the ops
+// that cuBLASLt's provider needs.
 namespace lockstep::ops {
 namespace {
 
@@ -104,7 +104,7 @@ TEST_F(CublasLtStandin, AllGuessesRefusedLeaveOurKernels) {
 TEST_F(CublasLtStandin, HeuristicsThatFailAreSaidAndLeaveOurKernels) {
   cublaslt_standin::script({{.id = 1}}, CUBLAS_STATUS_NOT_SUPPORTED);
   EXPECT_EQ(choices(), Texts{"cuda"});
-  desc_.m *= 2;  // the answer for a product is kept
+  desc_.m *= 2;  // a new product: answers for known ones are kept
   cublaslt_standin::script({{.id = 1}}, CUBLAS_STATUS_INTERNAL_ERROR);
   EXPECT_EQ(choices(), (Texts{"cublaslt", "cuda"})) << "the first one to say why it cannot be planned";
   EXPECT_EQ(planned(""), "cuda");

@@ -9,14 +9,14 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 find "$objects" -name '*.gcda' > "$work/files"
 [ -s "$work/files" ] || { echo "coverage.sh: no .gcda files in $objects: the tests come first" >&2; exit 1; }
-# -t: annotated sources on standard output. A line of a template stands there once for every instance and once for all
-# together; it counts as run when one of them was.
+# -t prints annotated sources. A line of a template stands there once for every instance and once for all together; it
+# counts as run if one instance ran it.
 (cd "$work" && xargs -n 1 gcov -t < files > report 2> /dev/null)
 awk -F: -v sources="$sources/" '
   $3 == "Source" { source = $4; wanted = index(source, sources) == 1 && index(source, sources "sm90/") != 1; next }
   wanted && NF >= 3 && $2 ~ /^ *[0-9]+$/ {
     count = $1; gsub(/[ *]/, "", count)
-    if (count == "-" || count ~ /^=/) next  # no code, or reached by an exception only
+    if (count == "-" || count ~ /^=/) next  # the line has no code, or only an exception reaches it
     key = source ":" $2 + 0
     if (!(key in seen)) { seen[key] = 1; lines++; text[key] = substr($0, length($1) + length($2) + 3) }
     if (count !~ /^#/) run[key] = 1

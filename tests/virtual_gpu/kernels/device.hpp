@@ -1,7 +1,7 @@
 #pragma once
 
-// The device side of CUDA for host compilers: what kernel files see instead of nvcc's built-in names. Part of it comes
-// from the toolkit's own headers. Not here: __activemask and warpSize (README.md), textures, inline PTX, clusters.
+// The device side of CUDA for host compilers: kernel files see it instead of nvcc's built-in names. Part of it comes
+// from the toolkit's own headers. Missing here: __activemask and warpSize (README.md), textures, inline PTX, clusters.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -20,19 +20,20 @@
 #include "indices.hpp"
 
 // The toolkit makes __global__, __device__, __host__, __constant__, __grid_constant__ empty for host compilers.
-#undef __shared__  // LOCKSTEP_SHARED
+#undef __shared__  // replaced by LOCKSTEP_SHARED
 #undef __launch_bounds__
 #define __launch_bounds__(...)
 #undef __forceinline__
 #define __forceinline__ inline
 #undef __noinline__  // libstdc++ has an attribute of this name
 
-/// A shared variable of one block: LOCKSTEP_SHARED(float, tile, [32][33]); an alias if the type has a comma. The type
-/// of the lambda tells apart the uses, and the instantiations of a template.
+/// Defines a shared variable of one block: LOCKSTEP_SHARED(float, tile, [32][33]). A type with a comma needs an alias.
+/// The type of the lambda distinguishes the uses, and the instantiations of a template.
 #define LOCKSTEP_SHARED(type, name, extents) \
   auto& name = ::lockstep::emulation::shared<type extents>([] {}, #name, {__builtin_FILE(), __builtin_LINE()})
 
-/// The dynamic shared memory of the launch as type*, aligned to 16 bytes: LOCKSTEP_DYNAMIC_SHARED(float, partial);
+/// Defines a pointer to the launch's dynamic shared memory, aligned to 16 bytes: LOCKSTEP_DYNAMIC_SHARED(float,
+/// partial);
 #define LOCKSTEP_DYNAMIC_SHARED(type, name) \
   type* const name =                        \
       static_cast<type*>(::lockstep::emulation::dynamic_shared(#name, {__builtin_FILE(), __builtin_LINE()}))
@@ -47,7 +48,7 @@ T& shared(Tag, const char* name, Place place) {
   return *static_cast<T*>(shared_variable(&kSharedKey<T, Tag>, sizeof(T), alignof(T), name, place));
 }
 
-/// A warp's collective on one value of up to 16 bytes.
+/// Runs a warp's collective on one value of up to 16 bytes.
 template <class T>
 T collective(Collective kind, unsigned mask, T value, int argument, int width, Place place) {
   warp_collective(kind, mask, argument, width, &value, sizeof(T), place);
@@ -86,7 +87,7 @@ inline int __all_sync(unsigned mask, int predicate, LOCKSTEP_PLACE) {
   return __ballot_sync(mask, predicate != 0 ? 0 : 1, place) == 0 ? 1 : 0;
 }
 
-// The types that CUDA has them for, so that an argument converts as it does there.
+// Shuffles have overloads for the same types as in CUDA, so that an argument converts as it does there.
 #define LOCKSTEP_SHUFFLE(type, name, argument, kind)                                             \
   inline type name(unsigned mask, type value, argument source, int width = 32, LOCKSTEP_PLACE) { \
     return lockstep::emulation::collective(lockstep::emulation::Collective::kind, mask, value,   \

@@ -48,7 +48,7 @@ inline long long __mul64hi(long long a, long long b) {
   __extension__ using Wide = __int128;
   return static_cast<long long>(static_cast<Wide>(a) * b >> 64);
 }
-/// Bytes of y:x chosen by the digits of selector; digit & 8 repeats the byte's sign.
+/// Returns bytes of y:x, chosen by the digits of selector; digit & 8 repeats the byte's sign.
 inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
   const std::uint64_t bytes = static_cast<std::uint64_t>(y) << 32 | x;
   unsigned result = 0;

@@ -1,7 +1,7 @@
 #pragma once
 
-// Device arithmetic that host headers lack. What CUDA approximates (__expf, rsqrtf, ...) is as exact here as the host's
-// libm. Part of device.hpp.
+// Device arithmetic that host headers lack. Functions that CUDA approximates (__expf, rsqrtf, ...) are as exact here as
+// the host's libm. Part of device.hpp.
 
 #include <math.h>
 #include <stdlib.h>
@@ -35,7 +35,7 @@ inline float __exp10f(float x) {
 }
 inline float exp10f(float x) {
   return ::powf(10.0F, x);
-}  // hides the C library's
+}  // hides the function of the C library
 inline float __logf(float x) {
   return ::logf(x);
 }
@@ -96,7 +96,7 @@ inline double __fma_rn(double a, double b, double c) {
 
 namespace lockstep::emulation {
 
-/// x rounded already, to an integer type: the nearest that it has; 0 for NaN, as cvt does for 32 bits.
+/// Converts x, which is already rounded, to the nearest value of an integer type; 0 for NaN, as cvt does for 32 bits.
 template <class Integer, class Float>
 Integer saturated(Float x) {
   if (!(x == x)) {

@@ -28,8 +28,9 @@ struct BitsOf<8> {
   using Type = std::uint64_t;
 };
 
-/// *address = change(*address) as one step; returns the old value. All threads of a kernel share one OS thread, so a
-/// load and a store are enough; __atomic, because the race checker takes plain ones for accesses of the kernel.
+/// Sets *address to change(*address) in one step; returns the old value. All threads of a kernel share one OS thread,
+/// so a load and a store are enough. They are __atomic, because the race checker takes plain ones for accesses of the
+/// kernel.
 template <class T, class Change>
 [[gnu::always_inline]] inline T update(T* address, Place place, Change change) {
   using Bits = typename BitsOf<sizeof(T)>::Type;
@@ -46,7 +47,8 @@ template <class T, class Change>
 
 }  // namespace lockstep::emulation
 
-// Overloads for the types that CUDA has, so that what does not compile there does not compile here. Integers wrap.
+// Atomics have overloads for the same types as in CUDA, so that code that does not compile there does not compile here.
+// Integers wrap around.
 #define LOCKSTEP_PLACE ::lockstep::emulation::Place place = {__builtin_FILE(), __builtin_LINE()}
 #define LOCKSTEP_ATOMIC(name, type, result)                                                           \
   [[gnu::always_inline]] inline type name(type* address, type value, LOCKSTEP_PLACE) {                \

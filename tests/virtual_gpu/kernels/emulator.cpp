@@ -30,9 +30,9 @@ namespace lockstep::emulation {
 namespace {
 
 constexpr unsigned kWarp = 32;
-constexpr unsigned kMostThreads = 4096;  // in flight
+constexpr unsigned kMostThreads = 4096;  // limit of threads in flight at a time
 constexpr std::size_t kArena = 288 * 1024;
-constexpr std::size_t kGap = 64;  // between shared variables
+constexpr std::size_t kGap = 64;  // bytes of canaries between shared variables
 constexpr std::byte kCanary{0xC5};
 constexpr char kDynamicKey = 0;
 
@@ -73,7 +73,7 @@ std::uint64_t count(const dim3& extents) {
   return std::uint64_t{extents.x} * extents.y * extents.z;
 }
 
-/// splitmix64
+/// Random numbers by splitmix64.
 class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed * 0x9E3779B97F4A7C15u + 1) {}
@@ -101,12 +101,12 @@ struct Slot;
 /// One CUDA thread in flight.
 struct Thread {
   Slot* slot = nullptr;
-  unsigned number = 0;  // in the block
+  unsigned number = 0;  // number of the thread in its block
   uint3 index = {};
   State state = State::fresh;
   Fiber* fiber = nullptr;  // fiber that the thread stopped on
   std::uint64_t priority = 0;
-  Place place = {};  // code of the barrier or collective
+  Place place = {};  // code that called the barrier or collective
 
   Barrier barrier = {};
   int predicate = 0;
@@ -126,22 +126,22 @@ struct Warp {
   std::uint64_t priority = 0;
 };
 
-/// The shared memory of a block: [canaries | variable | canaries | variable | ...].
+/// The shared memory of a block. Canaries lie around each variable: [canaries | variable | canaries | variable | ...].
 struct Arena {
   std::byte* base = nullptr;
-  std::size_t used = 0;      // with canaries
-  std::size_t occupied = 0;  // by variables
+  std::size_t used = 0;      // bytes used, canaries included
+  std::size_t occupied = 0;  // bytes used by variables alone
   std::vector<race::SharedVariable> variables;
 };
 
-/// A block in flight, or a place for one.
+/// A block in flight, or a free place for one.
 struct Slot {
   std::uint64_t block = 0;
   uint3 index = {};
   std::vector<Thread> threads;
   std::vector<Warp> warps;
   unsigned alive = 0;
-  unsigned arrived = 0;  // at the block's barrier
+  unsigned arrived = 0;  // threads that wait at the block's barrier
   std::uint64_t priority = 0;
   Arena* arena = nullptr;
   race::Block order;
@@ -167,7 +167,7 @@ class Machine {
   [[nodiscard]] const FiberPool& fibers() const { return pool_; }
   [[nodiscard]] const Fiber* fiber() const { return fiber_; }
 
-  /// Gives the launch up with the text that make() returns. Nothing that owns memory may be alive in the caller.
+  /// Ends the launch with an error, whose text make() returns. The caller does not return, so it must own no memory.
   template <class Make>
   [[noreturn]] void fail(Make make) {
     error_ = make();
@@ -180,7 +180,7 @@ class Machine {
     wild_code_ = code;
   }
 
-  /// Held while a kernel runs: memory is registered before or after.
+  /// A lock that a kernel holds while it runs: memory is registered before or after.
   std::mutex running;
 
  private:
@@ -216,17 +216,17 @@ class Machine {
   std::vector<Slot> slots_;
   std::uint64_t blocks_ = 0;
   std::uint64_t next_block_ = 0;
-  std::uint64_t stride_ = 1, offset_ = 0;  // order of blocks
+  std::uint64_t stride_ = 1, offset_ = 0;  // order in which blocks start
   std::uint64_t alive_ = 0;                // threads in flight that have not returned
   std::uint64_t at_grid_ = 0;              // threads in flight that are in grid_barrier()
 
-  std::deque<Thread*> line_;                             // ascending and descending
-  std::vector<std::pair<std::uint64_t, Thread*>> heap_;  // random: the largest key goes first
+  std::deque<Thread*> line_;                             // queue of the orders ascending and descending
+  std::vector<std::pair<std::uint64_t, Thread*>> heap_;  // queue of the random order; the largest key goes first
 
   Fiber home_;
-  Fiber* fiber_ = nullptr;  // the one that runs
+  Fiber* fiber_ = nullptr;  // fiber that runs
   Thread* current_ = nullptr;
-  std::vector<Fiber*> idle_;  // in fiber_main, waiting for a fresh thread
+  std::vector<Fiber*> idle_;  // fibers in fiber_main that wait for a fresh thread
   FiberPool pool_;
   std::vector<std::unique_ptr<Arena>> arenas_;
   std::string error_;
@@ -352,7 +352,7 @@ void Machine::fiber_main() {
       if (alive_ != 0) {
         deadlock();
       }
-      switch_fiber(*fiber_, home_);  // done; does not come back
+      switch_fiber(*fiber_, home_);  // the fiber is done: this call does not return
     }
     if (next->state == State::fresh) {
       enter(*next);
@@ -394,7 +394,7 @@ void Machine::finish(Thread& thread) {
     return;
   }
   check_barrier(slot);
-  // Collectives that waited for this lane only.
+  // Completes the collectives that waited only for this lane.
   const unsigned first = thread.number / kWarp * kWarp;
   for (unsigned left = warp.waiting; left != 0;) {
     const unsigned lane = static_cast<unsigned>(__builtin_ctz(left));
@@ -490,7 +490,8 @@ void* Machine::shared(const void* key, std::size_t bytes, std::size_t alignment,
                   place, ", allowed are ", launch_->shared_limit);
     });
   }
-  // At a multiple of the type's alignment that is not one of twice as much, so that nothing larger happens to work.
+  // The address is a multiple of the type's alignment but not of twice as much, so that code that needs more does not
+  // work by chance.
   const auto start = reinterpret_cast<std::uintptr_t>(arena.base);
   const std::uintptr_t odd = (start + std::max(arena.used, kGap) + alignment - 1) / alignment | 1;
   const std::size_t begin = odd * alignment - start;
@@ -591,7 +592,8 @@ void Machine::check_barrier(Slot& slot) {
   }
 }
 
-// The threads that have arrived wait for all of the launch. One that has returned, or waits elsewhere, is a deadlock.
+// A thread that arrives waits for all threads of the launch. If one has returned or waits elsewhere, that is a
+// deadlock.
 void Machine::grid_barrier(Place place) {
   if (!launch_->cooperative) {
     fail([&] {
@@ -603,7 +605,7 @@ void Machine::grid_barrier(Place place) {
   current_->place = place;
   if (++at_grid_ == blocks_ * count(launch_->block)) {
     at_grid_ = 0;
-    race::start_launch(blocks_);  // a launch boundary: earlier accesses come before all later ones
+    race::start_launch(blocks_);  // acts as a launch boundary: earlier accesses come before all later ones
     for (Slot& slot : slots_) {
       race::start_block(slot.order, static_cast<std::uint32_t>(slot.block), static_cast<unsigned>(slot.threads.size()),
                         &slot.arena->variables);
@@ -705,7 +707,7 @@ void Machine::collective(Collective kind, unsigned mask, int argument, int width
   }
 }
 
-/// The lane that a shuffle reads, in the segment of `width` lanes around lane.
+/// Returns the lane that a shuffle reads, in the segment of `width` lanes around `lane`.
 unsigned source_lane(Collective kind, unsigned lane, int argument, int width) {
   const auto segment = static_cast<unsigned>(width);
   const unsigned first = lane & ~(segment - 1);
@@ -719,7 +721,7 @@ unsigned source_lane(Collective kind, unsigned lane, int argument, int width) {
     case Collective::shuffle_down:
       return lane + amount <= last ? lane + amount : lane;
     case Collective::shuffle_xor:
-      return (lane ^ amount) <= last ? lane ^ amount : lane;  // lanes of lower segments can be read
+      return (lane ^ amount) <= last ? lane ^ amount : lane;  // may read lanes of lower segments
     default:
       return lane;
   }
@@ -852,15 +854,16 @@ void abandon_from_signal() {
   machine().abandon();
 }
 
-/// A wild pointer in a kernel becomes an Error: the handler returns to abandon_from_signal() on the same stack,
-/// emptied.
+/// Turns a wild pointer in a kernel into an Error: the handler empties the stack and returns to abandon_from_signal()
+/// on it.
 void on_segv(int number, siginfo_t* info, void* raw) {
   if (!in_kernel || machine().fiber() == nullptr || machine().fiber()->low == nullptr) {
-    sigaction(number, &former_segv, nullptr);  // happens again on return, with nobody to catch it
+    sigaction(number, &former_segv, nullptr);  // the access happens again on return, without this handler
     return;
   }
   auto& registers = static_cast<ucontext_t*>(raw)->uc_mcontext.gregs;
-  machine().wild_access(info->si_addr, reinterpret_cast<const void*>(registers[REG_RIP] + 1));  // place as after a call
+  // Adds 1, since places are return addresses, one instruction further.
+  machine().wild_access(info->si_addr, reinterpret_cast<const void*>(registers[REG_RIP] + 1));
   const auto top = reinterpret_cast<greg_t>(machine().fiber()->low + machine().fiber()->bytes);
   registers[REG_RSP] = top - 64 - 8;
   registers[REG_RIP] = reinterpret_cast<greg_t>(&abandon_from_signal);
@@ -895,11 +898,11 @@ class CatchSegv {
 #else
 class CatchSegv {
  public:
-  CatchSegv() {}  // not defaulted: an object that does something, as above
+  CatchSegv() {}  // user-provided: an object that does something, as above
 };
 #endif
 
-/// One launch at a time: the first to set the flag.
+/// Lets one launch run at a time: the first to set the flag.
 class Busy {
  public:
   explicit Busy(std::atomic<bool>& flag) : flag_(flag), first_(!flag.exchange(true)) {}
@@ -918,7 +921,7 @@ class Busy {
 };
 
 #if defined(LOCKSTEP_EMULATION_ASAN)
-/// The last words of a program that a sanitizer ends.
+/// Names the running thread when a sanitizer ends the program.
 void name_thread() {
   const Machine& it = machine();
   if (it.current() != nullptr && it.launch() != nullptr) {
@@ -950,7 +953,7 @@ void Machine::run(const Launch& launch, const Schedule& schedule, void (*body)(v
   std::uint64_t resident = std::max(schedule.resident_blocks, 1u);
   const std::uint64_t most = std::max<std::uint64_t>(kMostThreads / count(launch.block), 1);
   if (!ordered) {
-    // Blocks are taken at a stride that visits each once.
+    // The stride visits each block once.
     offset_ = random_() % blocks_;
     do {
       stride_ = random_() % blocks_ + 1;

@@ -9,12 +9,12 @@
 
 #include <vector_types.h>
 
-/// Runs a CUDA kernel on the CPU: every thread of every block as a fiber, on the calling OS thread. README.md says what
-/// that finds. Kernel code sees it through device.hpp.
+/// Runs a CUDA kernel on the CPU: every thread of every block is a fiber on the calling OS thread. README.md lists the
+/// errors that this finds. Kernel code uses it through device.hpp.
 namespace lockstep::emulation {
 
-/// A kernel did what CUDA forbids or leaves undefined. what() names the kernel, the block, the thread and the source
-/// lines involved, and the schedule. The launch has been given up; another one can follow.
+/// A kernel did something that CUDA forbids or leaves undefined. what() names the kernel, the block, the thread, the
+/// source lines involved, and the schedule. The launch has been abandoned; another launch can follow.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -22,40 +22,41 @@ class Error : public std::runtime_error {
 
 inline constexpr std::size_t kDefaultShared =
     48 * 1024;  ///< bytes of a block, static and dynamic, unless the kernel opted in
-inline constexpr std::size_t kMostShared = 227 * 1024;  ///< bytes of a block on sm_90
+inline constexpr std::size_t kMostShared = 227 * 1024;  ///< most shared memory of a block on sm_90, in bytes
 
 struct Launch {
   dim3 grid;
   dim3 block;
-  std::size_t shared_bytes = 0;  ///< dynamic shared memory
-  const char* name = "kernel";   ///< for reports
-  /// Static and dynamic shared memory together; up to kMostShared for a kernel that was given
+  std::size_t shared_bytes = 0;  ///< bytes of dynamic shared memory
+  const char* name = "kernel";   ///< name of the kernel in reports
+  /// Most bytes of static and dynamic shared memory together; up to kMostShared for a kernel that was given
   /// cudaFuncAttributeMaxDynamicSharedMemorySize.
   std::size_t shared_limit = kDefaultShared;
-  /// All blocks are in flight at once, whatever the schedule says, so that they may call grid_barrier(). At most as
-  /// many as make 4096 threads (Error otherwise).
+  /// All blocks are in flight at once, whatever the schedule says, so that they may call grid_barrier(). It is an error
+  /// if they have more than 4096 threads.
   bool cooperative = false;
 };
 
 enum class Order : unsigned char {
-  ascending,   ///< threads and blocks by number, first come first served: the fastest, and reproducible by eye
-  descending,  ///< the last first
-  random,      ///< by seed, in one of three styles; switches at a fifth of the atomics and fences too
+  ascending,   ///< threads and blocks by number, first come first served: the fastest order, and easy to follow
+  descending,  ///< threads and blocks by number, the last first
+  random,      ///< drawn by seed, in one of three styles; may switch threads at a fifth of the atomics and fences, too
 };
 
-/// How the order of random(seed) is drawn. Fair drawing hardly ever leaves one thread far behind; priorities do.
+/// The way in which the order of random(seed) is drawn. Fair drawing hardly ever leaves one thread far behind;
+/// priorities do.
 enum class Style : unsigned char {
   uniform,         ///< any thread that can run, with equal odds
-  block_priority,  ///< the favourite block, in it the favourite warp, in it the favourite lane
-  thread_priority  ///< a favourite for each thread
+  block_priority,  ///< a favourite block first, in it a favourite warp, in it a favourite lane
+  thread_priority  ///< each thread has a priority
 };
 
-/// Which thread goes on when several can.
+/// The choice of the thread that runs on when several can.
 struct Schedule {
   Order order = Order::ascending;
   std::uint64_t seed = 0;
-  /// Blocks in flight at a time; 0: one, for random() by seed. At most so many that 4096 threads are in flight. All in
-  /// a cooperative launch.
+  /// Number of blocks in flight at a time; 0: one, or for random() a number drawn by seed. At most so many that 4096
+  /// threads are in flight. A cooperative launch has all blocks in flight.
   unsigned resident_blocks = 0;
 
   [[nodiscard]] static Schedule ascending() { return {}; }
@@ -81,8 +82,8 @@ void run(const Launch& launch, const Schedule& schedule, Body&& body) {
       const_cast<std::remove_const_t<Type>*>(std::addressof(body)));
 }
 
-/// Memory that the race checker watches: what cudaMalloc gave out. Other addresses are not looked at. Waits while a
-/// kernel runs. Does nothing in builds without the checker.
+/// Tells the race checker to watch memory that cudaMalloc gave out; it ignores other addresses. Waits while a kernel
+/// runs. Does nothing in builds without the checker.
 void register_memory(const void* begin, std::size_t bytes);
 void unregister_memory(const void* begin, std::size_t bytes);
 
@@ -92,7 +93,7 @@ inline constexpr bool kFindsRaces = true;
 inline constexpr bool kFindsRaces = false;
 #endif
 #if defined(LOCKSTEP_EMULATION_ASAN)
-inline constexpr bool kFindsBadAddresses = true;  ///< AddressSanitizer and UndefinedBehaviorSanitizer
+inline constexpr bool kFindsBadAddresses = true;  ///< the build has AddressSanitizer and UndefinedBehaviorSanitizer
 #else
 inline constexpr bool kFindsBadAddresses = false;
 #endif

@@ -24,7 +24,8 @@
 #include <sanitizer/asan_interface.h>
 #endif
 
-// One program for both builds, kFindsRaces and kFindsBadAddresses. What a build cannot find is skipped in it.
+// Both builds (kFindsRaces and kFindsBadAddresses) compile this program. A build skips the mistakes that it cannot
+// find.
 
 namespace lockstep::emulation::test {
 namespace {
@@ -40,8 +41,8 @@ std::size_t page() {
   return size;
 }
 
-/// Device memory: flush right before a page that cannot be accessed, filled with 0xFF (NaN), known to the race checker.
-/// The data starts `shift` elements behind a multiple of 16 bytes.
+/// Device memory that ends where an inaccessible page begins. It is filled with 0xFF (NaN) and known to the race
+/// checker. The data starts `shift` elements behind a multiple of 16 bytes.
 template <class T>
 class Device {
  public:
@@ -98,19 +99,20 @@ std::vector<Schedule> schedules() {
 std::vector<float> numbers(int count) {
   std::vector<float> values(static_cast<std::size_t>(count));
   for (int i = 0; i < count; ++i) {
-    values[static_cast<std::size_t>(i)] = static_cast<float>((i * 37 + 11) % 64 - 20);  // sums are exact
+    // Small whole numbers, whose sums are exact.
+    values[static_cast<std::size_t>(i)] = static_cast<float>((i * 37 + 11) % 64 - 20);
   }
   return values;
 }
 
-/// f of each of values.
+/// Returns f(value) for each value.
 template <class F>
 std::vector<float> mapped(std::vector<float> values, F&& f) {
   std::transform(values.begin(), values.end(), values.begin(), f);
   return values;
 }
 
-/// What `kernel(out, in)` writes to `count` NaN, having `values` as in.
+/// Returns the `count` numbers of out after kernel(out, in): out begins as NaN, in has the values.
 template <class Kernel>
 std::vector<float> result(std::size_t count, const std::vector<float>& values, Kernel&& kernel, std::size_t shift = 0) {
   const Device<float> out(count, shift);
@@ -121,7 +123,7 @@ std::vector<float> result(std::size_t count, const std::vector<float>& values, K
 
 // ---- Planted mistakes ----
 
-/// Runs a kernel on its data; true when the result is right.
+/// Runs a kernel on its data and returns true if the result is right.
 using Case = std::function<bool(const Schedule&, Bug)>;
 
 float doubled(float value) {
@@ -129,7 +131,7 @@ float doubled(float value) {
 }
 
 bool scale_case(const Schedule& schedule, Bug bug) {
-  const int n = 252;  // whole vectors, so that the end is the guard page
+  const int n = 252;  // whole vectors, so that the data ends at the guard page
   const auto run = [&](float* out, float* in) { scale({schedule, dim3(2), dim3(128)}, out, in, n, bug); };
   return result(n, numbers(n), run) == mapped(numbers(n), doubled);
 }
@@ -166,7 +168,7 @@ bool block_sums_case(const Schedule& schedule, Bug bug) {
 }
 
 bool strided_case(const Schedule& schedule, Bug bug) {
-  const int n = 69;  // the lane of 68 goes round once more than its neighbour
+  const int n = 69;  // the lane of element 68 does one more round than its neighbour
   const std::vector<float> values = numbers(n);
   std::vector<float> expected(32);
   for (int i = 0; i < n; ++i) {
@@ -176,7 +178,7 @@ bool strided_case(const Schedule& schedule, Bug bug) {
   return result(32, values, run) == expected;
 }
 
-/// True when `kernel(out, in)` writes, for each i of n numbers, the number at source(i).
+/// Returns true if kernel(out, in) copies number source(i) to place i, for all n.
 template <class Source, class Kernel>
 bool moves(int n, Source&& source, Kernel&& kernel) {
   const std::vector<float> values = numbers(n);
@@ -213,7 +215,7 @@ bool reverse_case(const Schedule& schedule, Bug bug) {
 }
 
 bool pool_case(const Schedule& schedule, Bug bug) {
-  const int n = 1024 + 64;  // starts at no page's start
+  const int n = 1024 + 64;  // the data does not start where a page does
   const std::vector<float> values = numbers(n);
   std::vector<float> expected(values);
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -256,7 +258,7 @@ bool pass_round_case(const Schedule& schedule, Bug bug) {
 }
 
 bool last_block_case(const Schedule& schedule, Bug bug) {
-  constexpr int kBlocks = 70;  // more than threads in a block
+  constexpr int kBlocks = 70;  // more blocks than a block has threads
   const int n = kBlocks * 64 - 5;
   const std::vector<float> values = numbers(n);
   const float expected = std::accumulate(values.begin(), values.end(), 0.0F);
@@ -305,10 +307,10 @@ bool through_shared_case(const Schedule& schedule, Bug bug) {
       });
 }
 
-/// How a build finds a mistake.
+/// The way in which a build finds a mistake.
 struct Find {
   enum Way { error, value, death, never } way;
-  const char* what;  ///< error: in the message; death: regular expression; never: the reason
+  const char* what;  ///< error: a part of the message; death: a regular expression; never: the reason
 };
 Find error(const char* text) {
   return {Find::error, text};
@@ -324,12 +326,12 @@ Find never(const char* reason) {
 }
 
 struct Planted {
-  int number;  // in the feasibility study's table; 0: added
+  int number;  // number in the feasibility study's table; 0 if added later
   const char* name;
   Case run;
   Bug bug;
-  Find race;  // in one ascending run
-  Find asan;  // in six random ones
+  Find race;  // how the race build finds it, in one ascending run
+  Find asan;  // how the address build finds it, in six random runs
 };
 
 void PrintTo(const Planted& planted, std::ostream* out) {
@@ -548,7 +550,7 @@ TEST(Misuse, WildPointer) {
   const std::string message = misuse_message(Misuse::wild_pointer);
   EXPECT_HAS(message, "bad address: thread (3,0,0) of block (0,0,0) uses 0x14 at ");
   EXPECT_HAS(message, "test_kernels.cu:");
-  EXPECT_TRUE(swap_case(Schedule::ascending(), Bug::none));  // and the next launch works
+  EXPECT_TRUE(swap_case(Schedule::ascending(), Bug::none));  // the next launch works
 }
 
 TEST(Misuse, StackOverflow) {
@@ -562,7 +564,8 @@ TEST(Misuse, StackOverflow) {
 
 TEST(Misuse, SharedMemoryBeforeItsStart) {
   const std::string message = misuse_message(Misuse::shared_before_start);
-  if (kFindsBadAddresses) {  // the 4 bytes share their granule of 8 with the variable's first
+  if (kFindsBadAddresses) {  // ASan misses the 4 bytes, as their granule of 8 holds the variable, too; canaries find
+                             // them
     EXPECT_HAS(message, "shared memory overrun: block (0,0,0) wrote 4 bytes before the start of 'values'");
     return;
   }
@@ -728,7 +731,8 @@ void check_shuffles(const Schedule& schedule, const Shape& shape, unsigned mask)
             source = lane ^ argument;
           }
           T expected;
-          std::memset(static_cast<void*>(&expected), 0xFF, sizeof(T));  // untouched, or from a lane that is not there
+          // The value is untouched, or comes from a missing lane.
+          std::memset(static_cast<void*>(&expected), 0xFF, sizeof(T));
           const bool takes_part = (mask >> lane & 1u) != 0;
           if (takes_part && source < lanes && (mask >> source & 1u) != 0) {
             expected = value_of<T>(first_of_warp + static_cast<unsigned>(source));

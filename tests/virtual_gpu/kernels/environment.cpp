@@ -1,5 +1,6 @@
-// Linked into test programs that run kernels on the emulation: every test gets a new machine, a schedule of its own for
-// each --gtest_repeat, and fails when the stand-in or the emulation has seen something that CUDA forbids.
+// Prepares and checks every test of a program that runs kernels on the emulation: each test has a new machine and, for
+// each --gtest_repeat, another schedule. A test fails when the stand-in or the emulation has seen something that CUDA
+// forbids.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -15,7 +16,7 @@
 namespace lockstep::emulation {
 namespace {
 
-/// 0: ascending, then random(1), random(2), ..
+/// Returns the schedule of a repetition: ascending for 0, then random(1), random(2), ..
 Schedule schedule_of(std::uint64_t repetition) {
   return repetition == 0 ? Schedule::ascending() : Schedule::random(repetition);
 }

@@ -1,5 +1,5 @@
-# Planted faults: the emulated copies of the kernels carry mistakes that a run-time switch turns on one by one, so that CI
-# proves again and again that its checks would see them.
+# Plants faults in the emulated copies of the kernels. A run-time switch turns them on one by one, so that CI proves
+# again and again that its checks would find them.
 
 # lockstep_plant_faults(OPS op... FOLDER folder): for every kernels/cuda/OP.cu a file folder/OP.cu.cpp, and for the helper
 # headers of kernels/cuda/ that faults name, folder/include/lockstep/kernels/cuda/HEADER: the sources with what
@@ -94,7 +94,7 @@ function(lockstep_plant_faults)
       set(out ${F_FOLDER}/${file}.cpp)
     else()
       set(out ${F_FOLDER}/include/lockstep/kernels/cuda/${file})
-      string(REPLACE "#pragma once" "" source_${key} "${source_${key}}")  # in front of #line; it is put back below
+      string(REPLACE "#pragma once" "" source_${key} "${source_${key}}")  # moves before #line, below
     endif()
     set(head "#include <lockstep/emulation/planted.hpp>\n#line 1 \"${kernels}/${file}\"\n")
     if(NOT file MATCHES "[.]cu$")

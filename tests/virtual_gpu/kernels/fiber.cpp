@@ -15,7 +15,8 @@
 
 #if !defined(LOCKSTEP_EMULATION_UCONTEXT)
 extern "C" void lockstep_emulation_switch(void** save, void* restore);
-// System V x86-64: what a call must preserve, and the stack pointer.
+// Switches stacks by the System V x86-64 convention: saves the registers that a call must preserve, and the stack
+// pointer.
 asm(R"(
 .text
 .p2align 4
@@ -46,7 +47,7 @@ namespace lockstep::emulation {
 namespace {
 
 #if defined(LOCKSTEP_EMULATION_ASAN)
-constexpr std::size_t kStack = 256 * 1024;  // redzones make frames large
+constexpr std::size_t kStack = 256 * 1024;  // large, as redzones enlarge the frames
 #else
 constexpr std::size_t kStack = 64 * 1024;
 #endif
@@ -56,7 +57,7 @@ std::size_t page() {
   return size;
 }
 
-// Of the switch in progress. All fibers of a process belong to the one launch that runs.
+// The two fibers of the switch in progress. One variable each is enough: all fibers of a process belong to one launch.
 Fiber* leaving = nullptr;
 Fiber* entering = nullptr;
 void (*first_call)() = nullptr;
@@ -90,8 +91,8 @@ void prepare(Fiber& fiber, void (*entry)()) {
   fiber.registers.uc_link = nullptr;
   makecontext(&fiber.registers, &start, 0);
 #else
-  // From the top: null, where unwinders stop, the address that the switch returns to, six registers. A function finds
-  // the stack pointer 8 bytes below a multiple of 16.
+  // From the top, the stack holds null (where unwinders stop), the address that the switch returns to, and six
+  // registers. A function expects the stack pointer 8 bytes below a multiple of 16.
   auto** top = reinterpret_cast<void**>(fiber.low + fiber.bytes);
   *--top = nullptr;
   *--top = reinterpret_cast<void*>(&start);
@@ -144,8 +145,8 @@ Fiber* FiberPool::take(void (*entry)()) {
 
 void FiberPool::take_back_all([[maybe_unused]] bool abandoned) {
 #if defined(LOCKSTEP_EMULATION_ASAN)
-  // Frames that are never returned from leave their redzones behind. A fiber that had nothing more to do stopped near
-  // the top of its stack.
+  // Frames that never return leave their redzones behind. A fiber that finished its work stopped near the top of its
+  // stack, so the top is enough there.
   for (std::size_t i = 0; i < used_; ++i) {
     const std::size_t part = abandoned ? fibers_[i]->bytes : 8192;
     __asan_unpoison_memory_region(fibers_[i]->low + fibers_[i]->bytes - part, part);

@@ -13,12 +13,13 @@
 
 namespace lockstep::emulation {
 
-/// A stack that code runs on. Switching saves the registers that a call preserves on the stack that is left; signal
-/// masks and floating-point modes are not part of it. AddressSanitizer is told of each switch.
+/// A stack on which code runs. A switch saves the registers that a call preserves, on the stack that is left. It does
+/// not save signal masks and floating-point modes. AddressSanitizer is told of each switch.
 struct Fiber {
-  std::byte* low = nullptr;  ///< lowest byte of the stack; nullptr for the OS thread's own until a switch back to it
+  /// The lowest byte of the stack; nullptr for the OS thread's own stack until a switch back to it.
+  std::byte* low = nullptr;
   std::size_t bytes = 0;
-  void* fake_stack = nullptr;  ///< AddressSanitizer's
+  void* fake_stack = nullptr;  ///< AddressSanitizer's handle of the stack
 #if defined(LOCKSTEP_EMULATION_UCONTEXT)
   ucontext_t registers = {};
 #else
@@ -26,14 +27,14 @@ struct Fiber {
 #endif
 };
 
-/// The next switch to the fiber calls entry on an empty stack. entry must not return.
+/// Prepares the fiber: the next switch to it calls `entry` on an empty stack. `entry` must not return.
 void prepare(Fiber& fiber, void (*entry)());
 
-/// Leaves `from`, the fiber that runs, and goes on in `to`. Returns when something switches back.
+/// Leaves `from`, the running fiber, and goes on in `to`. Returns when another switch comes back to `from`.
 void switch_fiber(Fiber& from, Fiber& to);
 
-/// Stacks with a guard page below, kept for later launches. Nothing is freed from a stack that is given up, so the code
-/// on it must own nothing.
+/// Stacks with a guard page below, kept for later launches. Objects on a stack that is abandoned are not destroyed, so
+/// the code on it must own nothing.
 class FiberPool {
  public:
   FiberPool() = default;
@@ -41,12 +42,12 @@ class FiberPool {
   FiberPool& operator=(const FiberPool&) = delete;
   ~FiberPool();
 
-  /// A fiber that is not in use, prepared to call entry.
+  /// Returns a fiber that is not in use, prepared to call `entry`.
   Fiber* take(void (*entry)());
-  /// Takes all fibers back. abandoned: some were left in the middle of a kernel.
+  /// Takes all fibers back. abandoned: some fibers stopped in the middle of a kernel.
   void take_back_all(bool abandoned);
   [[nodiscard]] std::size_t size() const { return fibers_.size(); }
-  /// Whether address is in the guard page of a stack.
+  /// True if the address is in the guard page of a stack.
   [[nodiscard]] bool in_guard(const void* address) const;
 
  private:

@@ -2,7 +2,7 @@
 
 #include <vector_types.h>
 
-// Of the CUDA thread that runs now. In the global namespace, as in CUDA.
+// The indices of the CUDA thread that runs now, in the global namespace as in CUDA.
 inline uint3 threadIdx;
 inline uint3 blockIdx;
 inline dim3 blockDim;

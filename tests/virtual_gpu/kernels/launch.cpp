@@ -9,7 +9,7 @@
 namespace lockstep::emulation {
 namespace {
 
-/// A test program's setting; kernels run one at a time.
+/// The schedule that the test program has set. One is enough: kernels run one at a time.
 Schedule& current_schedule() {
   static Schedule schedule;
   return schedule;
@@ -53,7 +53,7 @@ cudaError_t queue_kernel(const Launch& launch, cudaStream_t stream, std::span<co
     }
   }
   return standin::launch(stream, [=](std::span<const standin::DeviceMemory> memory) {
-    // Launches follow one another: what one wrote is no race for the next.
+    // Registers the memory anew, as launches follow one another: a write of one is no race for the next.
     for (const auto& block : memory) {
       register_memory(block.data, block.bytes);
     }

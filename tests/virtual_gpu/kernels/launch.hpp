@@ -1,6 +1,6 @@
 #pragma once
 
-// What kernels/cuda/port.hpp includes instead of CUDA's headers when a kernel file is compiled for the emulation.
+// kernels/cuda/port.hpp includes this file instead of CUDA's headers when a kernel file is compiled for the emulation.
 
 #include <array>
 #include <cstddef>
@@ -17,18 +17,18 @@
 
 namespace lockstep::emulation {
 
-/// The schedule of the launches to come.
+/// Sets the schedule of the launches to come.
 void set_schedule(const Schedule& schedule);
 
-/// How many kernels were put on streams so far.
+/// Returns how many kernels were put on streams so far.
 [[nodiscard]] std::int64_t launches();
-/// How many of them may begin before those before them have ended (Stream::launch_dependently()); here none does.
+/// Returns how many of these kernels may begin before the kernels before them have ended
+/// (Stream::launch_dependently()). In the emulation none begins early.
 [[nodiscard]] std::int64_t dependent_launches();
 void note_dependent(bool dependent);
 
-/// Puts a launch on a stream of the stand-in for the CUDA runtime, which runs it in stream order. Kernel arguments that
-/// are pointers are passed in `pointers`: cudaErrorInvalidValue, and a violation, unless each is null or in device
-/// memory.
+/// Puts a launch on a stream of the stand-in for the CUDA runtime, which runs it in stream order. `pointers` has the
+/// kernel arguments that are pointers: cudaErrorInvalidValue, and a violation, unless each is null or in device memory.
 cudaError_t queue_kernel(const Launch& launch, cudaStream_t stream, std::span<const void* const> pointers,
                          std::function<void()> thread);
 
@@ -36,7 +36,7 @@ cudaError_t queue_kernel(const Launch& launch, cudaStream_t stream, std::span<co
 
 namespace lockstep::gpu::detail {
 
-/// Every CUDA thread gets its own copies of the arguments.
+/// Enqueues a kernel. Every CUDA thread gets its own copies of the arguments.
 template <class... Parameters>
 cudaError_t enqueue(void (*kernel)(Parameters...), const emulation::Launch& launch, cudaStream_t stream,
                     const std::tuple<Parameters...>& values) {
@@ -59,7 +59,7 @@ cudaError_t enqueue(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::s
   return enqueue(kernel, {.grid = grid, .block = block, .shared_bytes = shared_bytes}, stream, values);
 }
 
-/// For kernels/cuda/grid.hpp.
+/// Enqueues a cooperative launch, for kernels/cuda/grid.hpp.
 template <class... Parameters>
 cudaError_t enqueue_together(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
                              cudaStream_t stream, const std::tuple<Parameters...>& values) {

@@ -2,8 +2,8 @@
 
 namespace lockstep::emulation {
 
-/// The number of the fault that this run plants; 0: none. The build rewrites the emulated copies of kernels after
-/// tests/kernels/OP_faults.json; numbers are given there, from 1, through all ops.
+/// The number of the fault that this run plants; 0: none. The build plants the faults of tests/kernels/OP_faults.json
+/// into the emulated copies of kernels. Their numbers run from 1, through all ops.
 inline int planted_fault = 0;
 
 inline bool planted(int fault) {

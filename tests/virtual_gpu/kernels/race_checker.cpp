@@ -14,35 +14,36 @@
 
 namespace lockstep::emulation::race {
 
-/// What threads have made visible by a fence and then an atomic operation here.
+/// The accesses that threads have made visible by a fence and then an atomic operation on this location.
 struct Location {
   struct Release {
     std::uint64_t tick;
     unsigned thread;
     Block::Fence fence;
   };
-  std::unordered_map<std::uint32_t, std::vector<Release>> blocks;  // by Block::id
+  std::unordered_map<std::uint32_t, std::vector<Release>> blocks;  // key: Block::id
 };
 
 namespace {
 
 enum class Kind : unsigned char { read, write, atomic };
 
-/// One access, or several of one kind: the lanes of a warp, warps of a block, blocks. thread, code are the latest's.
+/// One access, or several of one kind by the lanes of a warp, the warps of a block or several blocks. `thread` and
+/// `code` are those of the latest.
 struct Access {
   const void* code = nullptr;
-  std::uint32_t block = 0;  // id; 0: none
+  std::uint32_t block = 0;  // id of the block; 0 if there is no access
   std::uint32_t phase = 0;
-  std::uint32_t stamp = 0;  // warp time, the largest
+  std::uint32_t stamp = 0;  // largest warp time of the accesses
   std::uint32_t lanes = 0;
   std::uint16_t thread = 0;
-  std::uint16_t fences = 0;  // fences of the thread so far, the largest
+  std::uint16_t fences = 0;  // largest number of fences that the threads had made
   bool atomic = false;
-  bool warps = false;   // several
-  bool blocks = false;  // several
+  bool warps = false;   // true if several warps made them
+  bool blocks = false;  // true if several blocks made them
 };
 
-/// The last write, or the atomic operations since, and the reads since.
+/// The accesses to some bytes: the last write or the atomic operations since, and the reads since.
 struct Cell {
   Access write;
   Access read;
@@ -50,9 +51,9 @@ struct Cell {
 
 constexpr std::uintptr_t kPage = 4096;
 
-/// The cells of one page of memory, one for `grain` bytes.
+/// The cells of one page of memory, each for `grain` bytes.
 struct Page {
-  std::uintptr_t first = 0;  // address
+  std::uintptr_t first = 0;  // address of the page
   std::uintptr_t begin = 0;  // first watched byte of the page
   std::uintptr_t end = 0;
   bool shared = false;
@@ -103,7 +104,7 @@ struct State {
   };
   std::array<Cached, 1024> cache;
   std::unordered_map<std::uintptr_t, Location> locations;
-  // Of cells that several blocks use atomically: the accesses of each block.
+  // The accesses of each block, for cells that several blocks use atomically.
   std::unordered_map<const Cell*, std::unordered_map<std::uint32_t, Access>> by_block;
   Found found;
 };
@@ -113,14 +114,15 @@ State& state() {
   return it;
 }
 
-// The thread that runs a kernel, while it does. Host code in the kernels' files calls the functions below too.
+// The state while this thread runs a kernel, otherwise nullptr: host code in the kernels' files calls the functions
+// below, too.
 constinit thread_local State* active = nullptr;
 
 unsigned lane_of(unsigned thread) {
   return thread % 32;
 }
 
-/// Whether the fence comes after all of a.
+/// Returns true if the release's fence comes after all accesses of a.
 bool fenced(const Access& a, const Location::Release& release) {
   const Block::Fence& fence = release.fence;
   if (a.phase < fence.phase) {
@@ -139,7 +141,7 @@ bool fenced(const Access& a, const Location::Release& release) {
   return true;
 }
 
-/// Whether a fence and atomic operations order a before the running thread's present.
+/// Returns true if a fence and atomic operations order a before what the running thread does now.
 bool released(const State& s, const Access& a) {
   const Block& block = *s.block;
   for (const Block::Acquired& event : block.acquired) {
@@ -150,7 +152,7 @@ bool released(const State& s, const Access& a) {
     if (!mine && !through_barrier && !through_warp) {
       continue;
     }
-    if (a.blocks) {  // reads by blocks that are not known one by one: all others must have released
+    if (a.blocks) {  // reads by unknown blocks: all other blocks must have released
       std::size_t others = 0;
       for (const auto& [id, releases] : event.location->blocks) {
         others += id != block.id ? 1 : 0;
@@ -173,7 +175,7 @@ bool released(const State& s, const Access& a) {
   return false;
 }
 
-/// Whether all of a comes before what the running thread does now.
+/// Returns true if all accesses of a come before what the running thread does now.
 bool ordered(const State& s, const Access& a) {
   if (a.block < s.first_id) {
     return true;
@@ -215,7 +217,7 @@ Access access_now(const State& s, Kind kind, const void* code) {
   return now;
 }
 
-/// set and now, of which nothing orders all of set before now.
+/// Returns the accesses of `set` and `now` as one. Nothing orders all of `set` before `now`.
 Access joined(const Access& set, const Access& now) {
   Access all = now;
   all.blocks = set.blocks || set.block != now.block;
@@ -263,7 +265,7 @@ bool ordered_atomics(State& s, const Cell& cell) {
 }
 
 void touch(State& s, Cell& cell, bool shared, const Access& now, Kind kind, std::uintptr_t address, std::size_t bytes) {
-  if (shared) {  // earlier accesses of another block do not count for this block
+  if (shared) {  // shared memory: accesses of an earlier block do not count
     if (cell.write.block != now.block) {
       cell.write = Access();
     }
@@ -294,7 +296,7 @@ void touch(State& s, Cell& cell, bool shared, const Access& now, Kind kind, std:
     write = now;
     return;
   }
-  // Atomic after unordered atomics.
+  // From here on: an atomic operation after others that nothing orders before it.
   const Access all = joined(write, now);
   if (all.blocks) {
     auto& each = s.by_block[&cell];
@@ -382,7 +384,8 @@ bool in_variable(const State& s, std::uintptr_t address, std::size_t bytes) {
   return false;
 }
 
-/// Keeps the checker out of what it calls itself: the linker may have chosen instrumented library functions for it.
+/// Turns the checker off while it calls other functions: the linker may have chosen instrumented library functions for
+/// it.
 class Quiet {
  public:
   Quiet() : was_(active) { active = nullptr; }
@@ -441,7 +444,7 @@ void access(const void* where, std::size_t bytes, Kind kind, const void* code) {
 
 void start_launch(std::uint64_t blocks) {
   State& s = state();
-  if (s.next_id > 0xFFFFFFFFu - blocks) {  // all numbers are used: start again, with everything forgotten
+  if (s.next_id > 0xFFFFFFFFu - blocks) {  // all ids are used: forget everything and start again
     s.pages.clear();
     s.cache = {};
     s.next_id = 1;
@@ -547,7 +550,7 @@ void watch(const void* begin, std::size_t bytes, bool shared) {
   }
   s.ranges[first] = {first + bytes, shared};
   for (const std::uintptr_t edge : {first / kPage, (first + bytes - 1) / kPage}) {
-    s.pages.erase(edge);  // made for a neighbour that shares the page
+    s.pages.erase(edge);  // may exist for a neighbour that shares the page
   }
   s.cache = {};
   s.lowest = std::min(s.lowest, first);
@@ -572,7 +575,7 @@ void forget(const void* begin, std::size_t bytes) {
 }
 
 std::string source_line(const void* code) {
-  // The call's own line, not the next one's.
+  // -1: finds the line of the call, not of the code after it.
   const auto address = reinterpret_cast<std::uintptr_t>(code) - 1;
   Dl_info info = {};
   if (dladdr(reinterpret_cast<const void*>(address), &info) == 0 || info.dli_fname == nullptr) {
@@ -580,8 +583,8 @@ std::string source_line(const void* code) {
   }
   std::ostringstream offset;
   offset << std::hex << "0x" << address - reinterpret_cast<std::uintptr_t>(info.dli_fbase);
-  // -i: what was inlined there, innermost first; the first line that is not in a header of the
-  // emulation or of CUDA is the kernel's.
+  // -i lists what was inlined there, innermost first. The kernel's line is the first that is not in a header of the
+  // emulation or of CUDA.
   const std::string command = "addr2line -i -e '" + std::string(info.dli_fname) + "' " + offset.str() + " 2>/dev/null";
   std::string first;
   if (FILE* pipe = popen(command.c_str(), "r"); pipe != nullptr) {
@@ -671,8 +674,8 @@ using lockstep::emulation::race::Kind;
   LOCKSTEP_ACCESS(read_write##bytes, bytes, write)               \
   LOCKSTEP_ACCESS(unaligned_read_write##bytes, bytes, write)
 
-// Atomic operations are checked where the kernel calls them (before_atomic); these only have to work, for the host code
-// of the file too.
+// before_atomic() checks atomic operations where the kernel calls them. These functions only have to work, also for the
+// file's host code.
 #define LOCKSTEP_UPDATE(bits, type, name, operation)                           \
   type __tsan_atomic##bits##_##name(volatile type* address, type value, int) { \
     return operation;                                                          \

@@ -34,10 +34,11 @@ struct SharedVariable {
 
 struct Location;  ///< an address of atomic operations
 
-/// What has ordered the accesses of a block in flight. The emulator has one for each, and calls the functions below.
+/// The events that have ordered the accesses of a block in flight. The emulator has one Block for each, and calls the
+/// functions below.
 struct Block {
   struct Warp {
-    std::uint32_t time = 0;                              ///< completed __syncwarp
+    std::uint32_t time = 0;                              ///< number of completed __syncwarp
     std::array<std::array<std::uint32_t, 32>, 32> seen;  ///< [lane][other]: the other's accesses before this time
   };
   struct Fence {
@@ -53,10 +54,10 @@ struct Block {
   };
 
   std::uint32_t number = 0;  ///< linear index in the grid
-  std::uint32_t id = 0;      ///< unique over all launches
-  std::uint32_t phase = 0;   ///< barriers passed
+  std::uint32_t id = 0;      ///< number of the block, unique over all launches
+  std::uint32_t phase = 0;   ///< number of barriers that the block has passed
   std::vector<Warp> warps;
-  std::map<unsigned, Fence> fences;  ///< last one of each thread
+  std::map<unsigned, Fence> fences;  ///< last fence of each thread
   std::vector<Acquired> acquired;
   std::vector<SharedVariable>* variables = nullptr;
 };
@@ -70,14 +71,15 @@ void block_barrier(Block& block);
 void sync_warp(Block& block, unsigned warp, unsigned lanes);
 void fence(Block& block, unsigned thread);
 void atomic(const void* address, std::size_t bytes, const void* code);
-/// The accesses from now on are this thread's; nullptr: not a kernel's.
+/// Attributes the accesses from now on to this thread; nullptr: to no kernel.
 void resume(Block* block, unsigned thread);
 void watch(const void* begin, std::size_t bytes, bool shared);
 void forget(const void* begin, std::size_t bytes);
 
-/// What was found, after the checker has called give_up(): empty when nothing. thread_name(block number, thread).
+/// Returns the finding, after the checker has called give_up(); empty when there is none. thread_name(block number,
+/// thread) names a thread.
 [[nodiscard]] std::string report(std::string (*thread_name)(std::uint64_t, unsigned));
-/// "file:line" of a code address, through addr2line where it is installed.
+/// Returns "file:line" of a code address, through addr2line if it is installed.
 [[nodiscard]] std::string source_line(const void* code);
 
 #else
@@ -101,7 +103,7 @@ inline std::string source_line(const void*) {
 
 #endif
 
-/// Leaves the kernel for good and makes run() throw. In the emulator.
+/// Leaves the kernel for good and makes run() throw. The emulator defines this function.
 [[noreturn]] void give_up();
 
 }  // namespace lockstep::emulation::race

@@ -15,31 +15,33 @@ struct Grid {
   dim3 block;
 };
 
+/// The mistake that a kernel below makes on purpose. A comment gives its number in the feasibility study's table, if it
+/// has one, and where the mistake is.
 enum class Bug : int {
   none,
-  past_the_end,          // 1  `<=`
+  past_the_end,          // 1  `<=` in place of `<`
   unaligned_vectors,     // 2  16-byte loads at any address
-  tail_skipped,          // 3
-  shuffle_step_missing,  // 4
-  divergent_collective,  // 5  in a loop of unequal trip count
-  no_syncwarp,           // 6
-  no_barrier_partials,   // 7  before reading partial sums
-  no_barrier_reuse,      // 8  before using the buffer again
-  plain_add,             // 9  += between blocks
-  dynamic_too_small,     // 10
-  uninitialised_shared,  // 11
-  early_return,          // 12 before a barrier
-  window_not_clamped,    // 13
-  no_barrier_transpose,  // 15
-  column_32,             // 16 of [32][32]
-  no_bounds_check,       // 17 on the output
-  chunk_not_clamped,     // 18 of several tensors
-  no_threadfence,        // 20 last-block sum
-  no_barrier_flag,       // 21 after a shared flag
-  barrier_in_if,         // 22
+  tail_skipped,          // 3  the last elements are skipped
+  shuffle_step_missing,  // 4  a step of a shuffle reduction is missing
+  divergent_collective,  // 5  a collective in a loop of unequal trip count
+  no_syncwarp,           // 6  no __syncwarp between accesses of a warp
+  no_barrier_partials,   // 7  no barrier before reading partial sums
+  no_barrier_reuse,      // 8  no barrier before using the buffer again
+  plain_add,             // 9  += from several blocks
+  dynamic_too_small,     // 10 less dynamic shared memory than the kernel uses
+  uninitialised_shared,  // 11 shared memory that no thread has set
+  early_return,          // 12 a thread returns before a barrier
+  window_not_clamped,    // 13 a window that reaches past the ends
+  no_barrier_transpose,  // 15 no barrier inside a transpose
+  column_32,             // 16 column 32 of an array [32][32]
+  no_bounds_check,       // 17 no check of the output's end
+  chunk_not_clamped,     // 18 the end of one of several tensors
+  no_threadfence,        // 20 in a sum by the last block
+  no_barrier_flag,       // 21 no barrier after a shared flag
+  barrier_in_if,         // 22 a barrier in an if
   half_mask,             // 23 names half of the warp
-  barrier_in_loop,       // 24 of unequal trip count
-  no_barrier_zero,       // 25 after zeroing bins
+  barrier_in_loop,       // 24 a barrier in a loop of unequal trip count
+  no_barrier_zero,       // 25 no barrier after zeroing bins
   plain_count,           // 26 h[i]++ in shared memory
   fence_after_atomic,    //    last-block sum
   barrier_against_warp,  //    __syncthreads here, __syncwarp there
@@ -85,22 +87,22 @@ void histogram(const Grid& at, int* bins, const unsigned char* in, int n, Bug bu
 /// out[i] = in[i] through shared float4. Mistakes: underaligned_shared.
 void through_shared_vectors(const Grid& at, float* out, const float* in, Bug bug);
 
-/// The race checker's patterns; each is right or wrong by itself.
+/// The patterns of accesses for the race checker. One that is marked "wrong" has a race.
 enum class Pattern : int {
   byte_neighbours,        ///< threads write neighbouring bytes
-  half_neighbours,        ///< and neighbouring halves
+  half_neighbours,        ///< threads write neighbouring halves
   half_of_a_float,        ///< wrong: a float, and a half of it, by two threads
-  double_buffer,          ///< one barrier a step, two buffers
-  single_buffer,          ///< wrong: one barrier a step, one buffer
+  double_buffer,          ///< two buffers, one barrier in each step
+  single_buffer,          ///< wrong: one buffer, one barrier in each step
   half_warp_sync,         ///< __syncwarp of each half orders its half
-  half_warp_sync_wrong,   ///< wrong: reads the other half
+  half_warp_sync_wrong,   ///< wrong: a thread reads what the other half wrote
   sync_chain,             ///< 0 to 1, then 1 to 2: orders 0 before 2
   shuffle_is_no_sync,     ///< wrong: a shuffle between write and read
   read_only,              ///< all threads read the same words
   atomics_then_barrier,   ///< atomicAdd by all, barrier, plain read
-  atomics_then_read,      ///< wrong: without the barrier
+  atomics_then_read,      ///< wrong: atomicAdd by all, then a plain read without a barrier
   same_flag,              ///< wrong: many threads store the same value
-  same_flag_atomic,       ///< through atomicExch
+  same_flag_atomic,       ///< many threads store the same value through atomicExch
   read_then_write,        ///< wrong: thread 0 writes what others may be reading
   overlapping_vectors,    ///< wrong: float4 stores that overlap by one float
   block_order,            ///< wrong: block 1 reads what block 0 wrote
@@ -141,7 +143,7 @@ void math(const Grid& at, double* out);
 
 enum class Misuse : int {
   static_too_large,  // 50 KiB of shared variables
-  wild_pointer,      // null
+  wild_pointer,      // writes through a null pointer
   misaligned_atomic,
   trap,
   throws,

@@ -33,7 +33,7 @@ std::pair<std::string, std::vector<std::byte>> Mailbox::get(const std::string& n
   if (!in) {
     throw std::runtime_error(path(name) + " cannot be read");
   }
-  const std::size_t end = all.find('\n') + 1;  // 0 where there is no head
+  const std::size_t end = all.find('\n') + 1;  // 0 if there is no head
   const auto* begin = reinterpret_cast<const std::byte*>(all.data());
   return {all.substr(0, end), {begin + end, begin + all.size()}};
 }

@@ -8,16 +8,16 @@
 
 namespace lockstep::nccl_standin {
 
-/// What processes leave for each other: files of a folder, there whole or not at all. Letters have names, are put once
-/// and stay. std::runtime_error naming the file when it cannot be written or read.
+/// Letters that processes leave for each other: files of a folder, complete or absent. A letter has a name, is put once
+/// and stays. A std::runtime_error names the file when it cannot be written or read.
 class Mailbox {
  public:
-  explicit Mailbox(std::string folder);  ///< made where it is missing, with those above it
+  explicit Mailbox(std::string folder);  ///< makes the folder and its parents if they are missing
 
-  /// head: one line, its end included, or nothing.
+  /// Puts a letter. head: one line with its line end, or nothing.
   void put(const std::string& name, std::string_view head = {}, const std::vector<std::byte>& bytes = {}) const;
   [[nodiscard]] bool has(const std::string& name) const;
-  /// The head and the bytes of a letter that is there.
+  /// Returns the head and the bytes of a letter that exists.
   [[nodiscard]] std::pair<std::string, std::vector<std::byte>> get(const std::string& name) const;
 
  private:

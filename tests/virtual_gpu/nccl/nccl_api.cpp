@@ -1,4 +1,4 @@
-// The symbols of NCCL that comm/nccl uses, over the streams of the stand-in for CUDA.
+// Defines the NCCL functions that comm/nccl uses, over the streams of the stand-in for CUDA.
 #include <unistd.h>
 
 #include <algorithm>
@@ -61,8 +61,8 @@ std::size_t bytes_of(ncclDataType_t type) {
   }
 }
 
-/// Something that streams of several ranks do together: once, or with every launch of the graphs that captured it. The
-/// n-th time is the n-th for each of them.
+/// The meetings of an operation in which streams of several ranks take part: one, or one for every launch of the graphs
+/// that captured it. The n-th time is the n-th for each of them.
 class Rounds {
  public:
   using Make = std::function<Meeting(std::size_t round)>;
@@ -83,7 +83,7 @@ class Rounds {
   std::vector<std::unique_ptr<Meeting>> meetings_;
 };
 
-/// What one rank brings to a collective.
+/// The buffers of one rank in a collective.
 struct Part {
   const void* in = nullptr;
   void* out = nullptr;
@@ -95,12 +95,12 @@ struct Collective {
   ncclDataType_t type = ncclInt8;
   std::size_t count = 0;
   int root = 0;
-  bool broken = false;  ///< ranks called different things
+  bool broken = false;  ///< true if the ranks' calls differ
   std::vector<Part> parts;
   std::unique_ptr<Rounds> rounds;
 };
 
-/// From one rank to another.
+/// A message from one rank to another.
 struct Message {
   bool to_itself = false;
   bool sent = false;
@@ -121,7 +121,7 @@ struct Group {
   int arrived = 0;
   int finalised = 0;
   std::vector<ncclComm*> members;
-  std::map<std::int64_t, std::shared_ptr<Collective>> collectives;               ///< by place in the sequence
+  std::map<std::int64_t, std::shared_ptr<Collective>> collectives;  ///< key: place in the sequence of calls
   std::map<std::pair<int, int>, std::deque<std::shared_ptr<Message>>> messages;  ///< messages that lack one side
   struct Split {
     bool called = false;
@@ -132,7 +132,7 @@ struct Group {
     const char* name = nullptr;
   };
   std::vector<Split> splits;
-  std::unique_ptr<Mailbox> mailbox{};  ///< mailbox of ranks that are processes
+  std::unique_ptr<Mailbox> mailbox{};  ///< mailbox, if the ranks are processes
 };
 
 }  // namespace
@@ -140,25 +140,25 @@ struct Group {
 /// One rank's communicator.
 struct ncclComm {
   explicit ncclComm(const char* n) : name(n), name_text(n == nullptr ? "" : n) {}
-  const char* name;  ///< only the pointer is kept, and read at the end, as NCCL does with profilers
+  const char* name;  ///< pointer of the caller, read again at the end, as NCCL does with profilers
   std::string name_text;
   std::shared_ptr<Group> group{};
   int rank = 0;
   int device = 0;
-  bool blocking = false;  ///< calls are over when they return
+  bool blocking = false;  ///< true if calls are complete when they return
   std::int64_t sequence = 0;
-  std::int64_t polls = 0;          ///< until the call in progress takes effect
-  std::function<void()> effect{};  ///< effect of that call
-  std::function<bool()> over{};    ///< whether what it waits for has come; empty: nothing
+  std::int64_t polls = 0;          ///< polls until the call in progress takes effect
+  std::function<void()> effect{};  ///< effect of the call in progress
+  std::function<bool()> over{};    ///< true once the call's condition holds; empty if it has none
   ncclResult_t error = ncclSuccess;
   bool in_progress = false;
   bool finalised = false;
   std::shared_ptr<bool> aborted = std::make_shared<bool>(false);
-  /// Every captured operation of a living graph holds a copy.
+  /// A count of the captured operations: each, in a graph that still exists, holds a copy of this pointer.
   std::shared_ptr<const bool> captured = std::make_shared<const bool>(true);
   [[nodiscard]] bool in_graphs() const { return captured.use_count() > 1; }
-  std::shared_ptr<int> queued = std::make_shared<int>(0);  ///< operations that did not run yet
-  std::map<const void*, Range> registered{};               ///< by NCCL's handle, which is the address
+  std::shared_ptr<int> queued = std::make_shared<int>(0);  ///< number of operations that have not run yet
+  std::map<const void*, Range> registered{};               ///< key: NCCL's handle, which is the address
 };
 
 namespace {
@@ -168,18 +168,18 @@ struct RankError {
   std::int64_t countdown = 0;
 };
 
-/// Everything below is read and written with the machine's lock held.
+/// The state of the stand-in. Whoever reads or writes it holds the machine's lock.
 struct World {
   lockstep::nccl_standin::Options options;
   std::int64_t ids = 0;
-  std::map<std::string, std::shared_ptr<Group>> groups;  ///< by unique id
+  std::map<std::string, std::shared_ptr<Group>> groups;  ///< key: unique id
   std::set<ncclComm*> living;
   std::int64_t fail_countdown = 0;
   ncclResult_t fail_error = ncclSuccess;
   std::string fail_name;
   std::map<int, RankError> rank_errors;
   std::int64_t aborts = 0;
-  std::set<const void*> memory{};  ///< memory of ncclMemAlloc()
+  std::set<const void*> memory{};  ///< blocks that ncclMemAlloc() gave
   std::int64_t in_registered = 0;
   std::string last_error;
 };
@@ -189,23 +189,24 @@ World& world() {
   return instance;
 }
 
-/// Messages between ncclGroupStart() and ncclGroupEnd(): one piece of work.
+/// The messages between ncclGroupStart() and ncclGroupEnd(), which are one piece of work.
 struct Open {
   ncclComm* comm;
   cudaStream_t stream;
   const char* name;
-  std::vector<std::pair<std::shared_ptr<Message>, std::size_t>> messages{};  ///< and which side of them
+  /// The messages, and the side of each that this rank is.
+  std::vector<std::pair<std::shared_ptr<Message>, std::size_t>> messages{};
   std::vector<Range> uses{};
 };
 Work work_of(const Open& open) {
   Work work{.name = open.name, .uses = open.uses};
   for (const auto& [message, side] : open.messages) {
-    work.meetings.emplace_back(message, message->rounds->next(side));  // keeps the message, too
+    work.meetings.emplace_back(message, message->rounds->next(side));  // keeps the message alive, too
   }
   return work;
 }
 struct Call;
-/// A collective between them.
+/// A collective that was called between ncclGroupStart() and ncclGroupEnd().
 struct Pending {
   ncclComm* comm;
   std::size_t bytes;  ///< bytes of the larger tensor
@@ -239,7 +240,7 @@ struct Call {
     return result;
   }
 
-  /// What every call on a communicator starts with.
+  /// Begins every call on a communicator: checks that it exists, has not failed and may be called now.
   ncclResult_t check(const char* name, ncclComm* comm) const {
     if (world().living.count(comm) == 0) {
       return violate(text(name, ": not a communicator that is alive"), ncclInvalidArgument);
@@ -261,7 +262,7 @@ struct Call {
   }
 };
 
-/// The call takes effect at once, or after some polls and when `over` holds.
+/// Begins a call on a communicator. It takes effect at once, or after some polls and when over() holds.
 ncclResult_t begin(ncclComm* comm, std::function<void()> effect, std::function<bool()> over = {}) {
   comm->polls = comm->blocking ? 0 : world().options.polls;
   comm->effect = std::move(effect);
@@ -321,7 +322,7 @@ void add_to(ncclDataType_t type, std::vector<std::byte>& total, const std::vecto
   }
 }
 
-/// Elements that a rank reads and writes.
+/// Returns the numbers of elements that a rank reads and writes.
 std::pair<std::size_t, std::size_t> counts_of(const Collective& c) {
   const std::size_t size = c.parts.size();
   const std::string_view name = c.name;
@@ -333,7 +334,7 @@ std::pair<std::size_t, std::size_t> counts_of(const Collective& c) {
 
 using Bytes = std::vector<std::byte>;
 
-/// What each rank has brought -> what one of them gets.
+/// Returns the bytes that `rank` receives, from those that each rank has brought.
 Bytes outcome(const Collective& c, const std::vector<Bytes>& in, std::size_t rank) {
   const std::string_view name = c.name;
   const std::size_t part = c.count * bytes_of(c.type);
@@ -381,8 +382,8 @@ void exchange(Machine& machine, const Collective& c) {
   });
 }
 
-/// The same collective, for the n-th time, of a rank whose peers are other processes. All that is to be equal on all
-/// ranks stands before what they bring.
+/// Returns the meeting of one round of a collective whose other ranks are other processes. What must be equal on all
+/// ranks stands before what each rank brings.
 Meeting meeting_of_processes(Machine& machine, const Mailbox& mailbox, const Collective& of, std::size_t rank,
                              std::int64_t place, std::size_t round) {
   const std::string letter = text("collective ", place, " round ", round, " of rank ");
@@ -416,7 +417,7 @@ Meeting meeting_of_processes(Machine& machine, const Mailbox& mailbox, const Col
   return meeting;
 }
 
-/// The stream and the thread's current device are those of the communicator.
+/// Checks that the stream and the thread's current device are those of the communicator.
 ncclResult_t check_stream(const Call& call, const char* name, const ncclComm* comm, cudaStream_t stream) {
   const Queue* queue = call.machine.queue_of(stream);
   if (queue == nullptr || queue->device != comm->device || thread_state().current() != comm->device) {
@@ -459,7 +460,7 @@ bool is_registered(const ncclComm& comm, const Range& range) {
   });
 }
 
-/// A collective of one rank, checked as far as that rank knows.
+/// Enqueues one rank's part of a collective, checked as far as that rank knows.
 ncclResult_t enqueue(const Call& call, const char* name, ncclComm* comm, const void* in, void* out, std::size_t count,
                      ncclDataType_t type, int root, cudaStream_t stream) {
   ncclResult_t result = ncclSuccess;
@@ -577,7 +578,7 @@ ncclResult_t message(const char* name, bool sends, ncclComm* comm, const void* i
     if (open == group.open.end()) {
       open = group.open.insert(group.open.end(), {comm, stream, name});
     }
-    if (!m->to_itself || sends) {  // else both sides are this one piece of work
+    if (!m->to_itself || sends) {  // otherwise, this one piece of work is both sides
       open->messages.emplace_back(m, side);
     }
     open->uses.push_back(uses);
@@ -587,7 +588,7 @@ ncclResult_t message(const char* name, bool sends, ncclComm* comm, const void* i
   return begin(comm, [&machine = call.machine, comm, stream, name, make] { put(machine, comm, stream, name, make); });
 }
 
-/// All ranks of a group have called ncclCommSplit(): makes the new ones.
+/// Makes the new communicators once all ranks of a group have called ncclCommSplit().
 void split(Group& group) {
   std::map<int, std::vector<int>> colors;
   for (int r = 0; r < group.size; ++r) {
@@ -614,7 +615,7 @@ void split(Group& group) {
   group.splits.assign(group.splits.size(), {});
 }
 
-/// Every rank, each a process, has left word of this.
+/// Returns true if every rank (each is a process) has left word of `what`.
 bool all_have(const Group& group, const char* what) {
   for (int r = 0; r < group.size; ++r) {
     if (!group.mailbox->has(text(what, " of rank ", r))) {
@@ -632,7 +633,7 @@ bool all_have_finalised(const Group& group) {
   return group.mailbox != nullptr ? all_have(group, "end") : group.finalised == group.size;
 }
 
-/// Another rank, a process, has aborted, and says so.
+/// Returns true if another rank (a process) has aborted and left word of it.
 bool peer_has_aborted(const ncclComm& comm) {
   for (int r = 0; comm.group->mailbox != nullptr && r < comm.group->size; ++r) {
     if (r != comm.rank && comm.group->mailbox->has(text("abort of rank ", r))) {
@@ -712,7 +713,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   *id = {};
   std::snprintf(id->internal, sizeof id->internal, "%lld of process %lld", static_cast<long long>(++world().ids),
                 static_cast<long long>(getpid()));
-  id->internal[sizeof id->internal - 1] = '\x7f';  // all bytes count
+  id->internal[sizeof id->internal - 1] = '\x7f';  // sets the last byte, too: all bytes count
   return call.injected;
 }
 
@@ -890,16 +891,16 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
     comm->group->mailbox->put(text("abort of rank ", comm->rank));
   }
   call.machine.changed.notify_all();
-  while (world().living.count(comm) != 0 && comm->in_graphs()) {  // as NCCL: for ever
+  while (world().living.count(comm) != 0 && comm->in_graphs()) {  // waits for ever, as NCCL does
     call.machine.changed.wait_for(call.lock, std::chrono::milliseconds(1));
   }
-  if (world().living.count(comm) != 0) {  // no reset() meanwhile
+  if (world().living.count(comm) != 0) {  // reset() was not called meanwhile
     forget(comm);
   }
   return ncclSuccess;
 }
 
-// Memory of the device that is current.
+// Allocates memory of the current device.
 ncclResult_t ncclMemAlloc(void** pointer, size_t bytes) {
   const Call call("ncclMemAlloc");
   if (call.injected != ncclSuccess) {
@@ -929,7 +930,7 @@ ncclResult_t ncclMemFree(void* pointer) {
 
 ncclResult_t ncclCommRegister(const ncclComm_t comm, void* pointer, size_t bytes, void** handle) {
   const Call call("ncclCommRegister");
-  if (call.injected != ncclSuccess) {  // of this call alone: the communicator goes on
+  if (call.injected != ncclSuccess) {  // only this call fails: the communicator goes on
     return call.injected;
   }
   const ncclResult_t status = call.check("ncclCommRegister", comm);

@@ -1,5 +1,5 @@
-// What the gradient reducer needs of kernels/, as work of the stand-in's streams: the floor's own kernels are nvcc's
-// and cannot be linked here. They are tested by themselves.
+// Defines the kernels that the gradient reducer needs, as work of the stand-in's streams: only nvcc can compile the
+// real ones. These have tests of their own.
 #include <lockstep/kernels/add.hpp>
 #include <lockstep/kernels/fill.hpp>
 #include <lockstep/kernels/low_rank.hpp>
@@ -16,8 +16,8 @@ namespace {
 
 template <class From, class To>
 void convert(const TensorView& src, const TensorView& dst) {
-  const auto* from = static_cast<const From*>(src.data);  // (n)
-  auto* to = static_cast<To*>(dst.data);                  // (n)
+  const auto* from = static_cast<const From*>(src.data);  // shape (n)
+  auto* to = static_cast<To*>(dst.data);                  // shape (n)
   for (std::int64_t i = 0; i < src.numel(); ++i) {
     to[i] = To(static_cast<float>(from[i]));
   }
@@ -70,8 +70,8 @@ void reduce_rows(Context& context, const TensorView& x, GradMode mode, const Ten
   });
 }
 
-// What low-rank sums need, which no test on the stand-ins asks for: the table of sums names them. A program that has
-// products of its own links those.
+// Defines the kernels of low-rank sums. No test on the stand-ins calls them, but the table of sums names them. A
+// program that has its own products links those.
 namespace {
 
 [[noreturn]] void refuse(const char* name) {

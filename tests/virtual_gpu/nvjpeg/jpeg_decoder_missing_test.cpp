@@ -1,4 +1,4 @@
-// The JPEG decoder where libnvjpeg cannot be loaded.
+// Tests the JPEG decoder where libnvjpeg cannot be loaded.
 #include <lockstep/kernels/jpeg_decoder.hpp>
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The JPEG decoder on nvJPEG's stand-in: pixels, order on the stream, memory, and who is to blame for a failure.
+// Tests the JPEG decoder on nvJPEG's stand-in: pixels, order on the stream, memory, and who is to blame for a failure.
 #include <lockstep/kernels/jpeg_decoder.hpp>
 
 #include <gtest/gtest.h>
@@ -43,13 +43,13 @@ Bytes file_of(std::int64_t width, std::int64_t height, int channels, const testi
       options));
 }
 
-/// Odd sizes, grey, half the colours, progressive.
+/// Returns files of odd sizes, in grey, with half the colours, and progressive.
 std::vector<Bytes> some_files() {
   return {file_of(17, 13, 3, {.half_colours = true}), file_of(1, 1, 3), file_of(33, 50, 1),
           file_of(64, 64, 3, {.quality = 50}), file_of(31, 8, 3, {.half_colours = true, .progressive = true})};
 }
 
-/// Files and the memory of the device where their pixels go, one behind the other without a gap.
+/// Files, and device memory for their pixels, one file behind the other without a gap.
 class Batch {
  public:
   Batch(CudaContext& context, std::vector<Bytes> contents) : context_(context), contents_(std::move(contents)) {
@@ -68,7 +68,7 @@ class Batch {
   }
 
   [[nodiscard]] std::vector<JpegDecoder::File>& files() { return files_; }
-  /// Enqueues another value for all pixels.
+  /// Enqueues work that overwrites all pixels with another value.
   void spoil() {
     const Tensor other = Tensor::empty(host_, pixels_.view().shape, DType::u8);
     std::fill_n(static_cast<std::uint8_t*>(other.view().data), other.view().shape[0], std::uint8_t{0xA5});
@@ -126,7 +126,7 @@ TEST_F(JpegDecoderTest, DecodesInTheOrderOfTheStream) {
       JpegDecoder decoder(context, {.most = 5});
       EXPECT_EQ(decoder.most(), 5);
       Batch batch(context, some_files());
-      batch.spoil();  // must not come last
+      batch.spoil();  // decode() must write after this
       decoder.decode(batch.files());
       EXPECT_EQ(batch.pixels(), batch.expected()) << seed;
     }

@@ -10,7 +10,7 @@
 
 #include <jpeglib.h>
 
-/// libjpeg, as plainly as it can be called.
+/// Calls of libjpeg in the plainest way.
 namespace lockstep::testing {
 
 struct PlainHeader {
@@ -22,12 +22,12 @@ struct PlainHeader {
 namespace detail {
 
 struct JpegFailure {
-  jpeg_error_mgr manager;  // first: libjpeg's pointer to it is one to this
+  jpeg_error_mgr manager;  // the first member, so that libjpeg's pointer to it is a pointer to the struct
   std::jmp_buf back;
 };
 
-/// Runs body(info) behind the header; whether libjpeg had neither an error nor a warning. Nothing in body may have a
-/// destructor.
+/// Reads the header, then runs body(info). True if libjpeg had neither an error nor a warning. No object in body may
+/// have a destructor.
 template <class Body>
 bool with_jpeg(std::span<const std::uint8_t> file, Body body) {
   jpeg_decompress_struct info;
@@ -63,7 +63,7 @@ inline std::optional<PlainHeader> read_header(std::span<const std::uint8_t> file
   return good ? std::optional(header) : std::nullopt;
 }
 
-/// (height, width, 3) of RGB; nothing for a damaged file.
+/// Returns the pixels of a file, RGB of shape (height, width, 3); nothing for a damaged file.
 inline std::optional<std::vector<std::uint8_t>> decode(std::span<const std::uint8_t> file) {
   const std::optional<PlainHeader> header = read_header(file);
   if (!header) {

@@ -1,6 +1,7 @@
-// Linked into a program of ours, whose main() stays as it is: before main() there is a machine, after it one line on
-// standard error says what the machine has seen, and the exit code is 99 where that is something that CUDA forbids, or
-// something was not given back. The environment decides (LOCKSTEP_VIRTUAL_GPUS, _SEED, _FOLDER; README.md).
+// Adds a machine to one of our programs, which links this file and keeps its main(). The machine exists before main().
+// After main(), one line on standard error says what it has seen. The exit code is 99 if that is something that CUDA
+// forbids, or something was not given back. The environment sets the machine's options (LOCKSTEP_VIRTUAL_GPUS, _SEED,
+// _FOLDER; README.md).
 #include <unistd.h>
 
 #include <cstdint>
@@ -42,7 +43,7 @@ class MachineOfProgram {
   MachineOfProgram& operator=(const MachineOfProgram&) = delete;
 
   ~MachineOfProgram() {
-    if (standin::devices_in_use().empty()) {  // the program started ranks, or printed its help
+    if (standin::devices_in_use().empty()) {  // the program only started ranks or printed its help
       return;
     }
     std::ostringstream line;
@@ -71,7 +72,7 @@ class MachineOfProgram {
   }
 };
 
-// Its constructor makes what it reads at the end, which therefore lives longer.
+// The constructor makes the objects that the destructor reads, so they live longer.
 const MachineOfProgram machine;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The functions of the CUDA driver that runtime/ asks for by name (cudaGetDriverEntryPointByVersion).
+// Defines the functions of the CUDA driver that runtime/ asks for by name (cudaGetDriverEntryPointByVersion).
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
@@ -16,11 +16,11 @@ using lockstep::standin::thread_state;
 
 namespace {
 
-/// What every call starts with. Injected errors are given as the runtime's numbers, which are the driver's.
+/// Begins every call. Injected errors are numbers of the runtime, which the driver uses, too.
 struct Call {
   explicit Call(const char* name)
       : machine(Machine::instance()), lock(machine.mutex), status(static_cast<CUresult>(machine.enter(name, false))) {
-    thread_state().last_error = before;  // the runtime's, which the driver knows nothing of
+    thread_state().last_error = before;  // last_error belongs to the runtime, which the driver does not know
   }
   cudaError_t before = thread_state().last_error;
   Machine& machine;
@@ -34,7 +34,7 @@ struct Call {
   }
 };
 
-// A context is its device's number plus one.
+// Returns a device's context: the device's number plus one.
 CUcontext context_of(int device) {
   return reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(device) + 1);
 }

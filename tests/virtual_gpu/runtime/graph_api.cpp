@@ -1,4 +1,4 @@
-// Capture of graphs and their launches: the symbols of the CUDA runtime, and the part of the machine behind them.
+// Captures and launches graphs: the symbols of the CUDA runtime, and the part of the machine behind them.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -13,13 +13,13 @@
 namespace lockstep::standin {
 namespace {
 
-/// What CUDA calls unsafe in a thread that captures: it waits, asks whether something is complete, or takes or gives
-/// back memory at once. And what it does not say to be safe: cudaMemGetInfo.
+/// The calls that CUDA calls unsafe in a thread that captures, as they wait, ask whether something is complete, or take
+/// or give back memory at once. cudaMemGetInfo is one of them, because CUDA does not say that it is safe.
 constexpr std::array<std::string_view, 8> kUnsafe{
     "cudaMalloc",           "cudaMallocHost",        "cudaFree",      "cudaFreeHost", "cudaEventQuery",
     "cudaEventSynchronize", "cudaStreamSynchronize", "cudaMemGetInfo"};
 
-/// Nodes that come before the given ones, and those themselves.
+/// Returns the given nodes and all that come before them.
 std::set<std::size_t> with_ancestors(const std::vector<Node>& nodes, const std::set<std::size_t>& ends) {
   std::set<std::size_t> found = ends;
   std::vector<std::size_t> open(ends.begin(), ends.end());
@@ -66,13 +66,13 @@ cudaError_t Machine::capture(Queue& queue, Work work) {
   return cudaSuccess;
 }
 
-// The stream or the event belongs to a capture, or both do.
+// Makes a stream wait for an event where the stream, the event or both belong to a capture.
 cudaError_t Machine::wait_in_capture(Queue& queue, const EventObject& event) {
   if (event.capture == nullptr) {
     if (event.ticket == nullptr) {
-      return cudaSuccess;  // never recorded
+      return cudaSuccess;  // the event was never recorded
     }
-    return spoil(queue, cudaErrorStreamCaptureIsolation);  // complete or not: it is outside
+    return spoil(queue, cudaErrorStreamCaptureIsolation);  // the event is outside the capture, complete or not
   }
   if (!event.capture->active) {
     if (queue.capture != nullptr) {
@@ -96,7 +96,7 @@ cudaError_t Machine::wait_in_capture(Queue& queue, const EventObject& event) {
   return cudaSuccess;
 }
 
-// Every node gets a queue of its own, so that the seed chooses among all orders that the graph allows.
+// Every node has its own queue, so that the seed chooses among all orders that the graph allows.
 void Machine::launch_graph(ExecutableObject& graph, Queue& queue) {
   const auto ticket = [] { return std::make_shared<Ticket>(); };
   if (graph.last != nullptr) {
@@ -128,7 +128,7 @@ void Machine::launch_graph(ExecutableObject& graph, Queue& queue) {
     done.push_back(ticket());
     done.back()->queue = places.back();
   }
-  // All of it is there before any of it can run.
+  // All work is queued before any of it can run.
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     std::deque<Work>& work = places[i]->work;
     work.push_back({.name = "start of a graph", .awaits = start});
@@ -217,7 +217,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
     return machine.spoil(*queue, cudaErrorStreamCaptureWrongThread);
   }
   const bool joined = with_ancestors(capture->nodes, queue->tail).size() == capture->nodes.size();
-  std::vector<Node> nodes = std::exchange(capture->nodes, {});  // events keep the capture
+  std::vector<Node> nodes = std::exchange(capture->nodes, {});  // events keep the capture alive
   capture->active = false;
   std::erase(machine.captures, capture);
   for (const auto& [handle, other] : machine.queues) {
@@ -291,7 +291,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   return call.status;
 }
 
-// What was launched goes on.
+// Launches that have begun go on.
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
   Call call("cudaGraphExecDestroy");
   if (call.machine.executables.erase(executable) == 0) {

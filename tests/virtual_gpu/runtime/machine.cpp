@@ -24,16 +24,16 @@ std::size_t round_up(std::size_t value, std::size_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-/// So long a caller waits for other threads and processes. A wait that takes longer is taken for one without end.
+/// How long a caller waits for other threads and processes. A longer wait is reported as one without end.
 constexpr std::chrono::seconds kPatience{30};
-/// What nobody tells this process of is asked for so often: what other processes have done.
+/// How often a waiting thread looks at what other processes have done: nobody tells it.
 constexpr std::chrono::milliseconds kPause{1};
 
 bool is_given_up(const Work& work) {
   return work.given_up != nullptr && *work.given_up;
 }
 
-/// A stream of the meeting that has not come to it, or never will; nullptr when all that have it queued have.
+/// Returns a stream of the meeting that has not arrived or never will; nullptr if all that have it queued have arrived.
 Queue* absent(const Meeting& meeting) {
   for (Queue* queue : meeting.queues) {
     if (queue->work.empty() || is_given_up(queue->work.front())) {
@@ -56,7 +56,7 @@ bool is_ready(const Work& work) {
   return !work.ready || work.ready();
 }
 
-/// The first of the work's meetings that cannot start.
+/// Returns the first of the work's meetings that cannot start, or nullptr.
 const Meeting* waits_for(const Work& work) {
   if (is_given_up(work)) {
     return nullptr;
@@ -218,7 +218,7 @@ cudaError_t Machine::allocate(void** pointer, std::size_t bytes, bool pinned, in
   if (!pinned && more > free_bytes(device)) {
     return fail(cudaErrorMemoryAllocation);
   }
-  // [guard page | data, flush right but for its alignment, canaries | guard page]
+  // The layout is [guard page | data, at the end but for its alignment, canaries | guard page].
   const std::size_t body = round_up(bytes, page());
   const std::size_t total = body + 2 * page();
   void* map = mmap(nullptr, total, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -233,7 +233,7 @@ cudaError_t Machine::allocate(void** pointer, std::size_t bytes, bool pinned, in
   block.device = device;
   block.pinned = pinned;
   mprotect(block.map + page(), body, PROT_READ | PROT_WRITE);
-  // Uninitialised memory is NaN for odd seeds. Of large blocks only both ends are touched.
+  // Uninitialised memory is NaN for odd seeds. In large blocks, only both ends are filled.
   constexpr std::size_t kPoison = std::size_t{1} << 20;
   const int poison = options.seed % 2 == 1 ? 0xFF : 0xA7;
   std::memset(block.data, poison, std::min(bytes, kPoison));
@@ -367,7 +367,7 @@ cudaError_t Machine::check_host(const char* call, const void* pointer, std::size
 
 namespace {
 
-/// Makes the device memory that holds an address accessible for a moment.
+/// Makes the device memory that contains an address accessible for the lifetime of this object.
 class Unlock {
  public:
   explicit Unlock(const Block* block) : block_(block != nullptr && !block->pinned ? block : nullptr) {
@@ -466,7 +466,7 @@ cudaError_t Machine::enqueue(Queue& queue, Work work) {
     meeting->queues.push_back(&queue);
   }
   queue.work.push_back(std::move(work));
-  changed.notify_all();  // another thread may wait for this
+  changed.notify_all();  // another thread may wait for this work
   if (style_of(options.seed) == Style::eager) {
     while (step_once(nullptr)) {
     }
@@ -499,7 +499,7 @@ Queue* Machine::choose(Queue* needed) {
   if (ready.empty()) {
     return nullptr;
   }
-  // Map order is by address; the seed must decide alone.
+  // The map's order depends on addresses, but only the seed must decide.
   std::sort(ready.begin(), ready.end(), [](const Queue* a, const Queue* b) { return a->number < b->number; });
   const Style style = style_of(options.seed);
   if (style == Style::lazy && needed != nullptr) {
@@ -508,15 +508,15 @@ Queue* Machine::choose(Queue* needed) {
     while (!can_run(*needed)) {
       const bool waits = !needed->busy && !needed->work.empty();
       if (!waits) {
-        return nullptr;  // the queue's host function runs
+        return nullptr;  // the queue's host function runs now
       }
       const Work& front = needed->work.front();
       if (!is_ready(front)) {
-        return nullptr;  // the host has not written there
+        return nullptr;  // the work waits for a value that the host has not written
       }
       needed = front.awaits != nullptr ? front.awaits->queue : absent(*waits_for(front));
       if (needed == nullptr || ++turns > kMostTurns) {
-        return nullptr;  // another thread has not enqueued its part, or streams wait for each other in a circle
+        return nullptr;  // another thread has not enqueued its part, or streams wait for each other
       }
     }
     return needed;
@@ -602,7 +602,7 @@ void Machine::execute(Queue& queue) {
   changed.notify_all();
 }
 
-// CUDA may run the host functions of all streams on one thread, one after the other: so does this one.
+// Runs the host functions of all streams on one thread, one after the other, as CUDA may do.
 void Machine::host_thread() {
   std::unique_lock lock(mutex);
   while (true) {
@@ -662,8 +662,8 @@ cudaError_t Machine::run_until(std::unique_lock<std::mutex>& lock, Queue* needed
       deadline = Clock::now() + kPatience;
       continue;
     }
-    // Only a host function can change anything, which has its own thread, or another thread or process whose streams
-    // meet ours.
+    // Now only others can end the wait: a host function, which has its own thread, or another thread or process whose
+    // streams meet ours.
     if (!host_running_ && host_queue_.empty()) {
       if (!may_go_on() || Clock::now() > deadline) {
         return violate("a wait that nothing queued can end", cudaErrorLaunchFailure);

@@ -17,7 +17,7 @@
 
 #include "control.hpp"
 
-/// What CUDA's handles stand for; Machine owns them all.
+/// The objects behind CUDA's handles. Machine owns them all.
 namespace lockstep::standin {
 
 /// One recording of an event. Waits hold the ticket that was current when they were queued.
@@ -30,8 +30,9 @@ struct Ticket {
 struct EventObject {
   int device = 0;
   bool timing = false;
-  std::shared_ptr<Ticket> ticket;                ///< latest recording; empty before the first
-  std::shared_ptr<struct Capture> capture = {};  ///< latest recording was in this one, after these nodes
+  std::shared_ptr<Ticket> ticket;  ///< latest recording; empty before the first
+  /// The capture with the latest recording, which comes after the nodes `after`.
+  std::shared_ptr<struct Capture> capture = {};
   std::set<std::size_t> after = {};
 };
 
@@ -40,7 +41,7 @@ struct Range {
   std::size_t bytes;
 };
 
-/// What a copy moves: `depth` slices of `height` rows of `width` bytes, at distances in bytes.
+/// The bytes that a copy moves: `depth` slices of `height` rows of `width` bytes, at distances in bytes.
 struct Rows {
   std::size_t width;
   std::size_t height = 1;
@@ -49,19 +50,19 @@ struct Rows {
   std::size_t src_pitch = 0;
   std::size_t dst_slice = 0;
   std::size_t src_slice = 0;
-  /// From the first byte to the last.
+  /// Number of bytes from the first to the last byte that the copy touches, gaps included.
   [[nodiscard]] std::size_t dst_bytes() const { return (depth - 1) * dst_slice + (height - 1) * dst_pitch + width; }
   [[nodiscard]] std::size_t src_bytes() const { return (depth - 1) * src_slice + (height - 1) * src_pitch + width; }
 };
 
-/// Work that several streams do together, as the kernels of a collective operation do: it runs once, for all of them,
-/// when every one of them has come to it. The streams may be filled by threads of their own.
+/// Work that several streams do together, as the kernels of a collective operation do. It runs once, for all of them,
+/// when every stream has reached it. Each stream may be filled by its own thread.
 struct Meeting {
   std::size_t size = 0;                    ///< streams that take part
   std::vector<struct Queue*> queues = {};  ///< queues that have the meeting in their work
-  std::function<void()> run = {};          ///< under the lock
-  /// Asked, under the lock, once the streams have come: says so to other processes that take part, and whether they
-  /// have come, too. Empty: nobody else takes part.
+  std::function<void()> run = {};          ///< runs under the lock
+  /// Is called, under the lock, once the streams have reached the meeting. Tells other processes that take part, and
+  /// returns whether they have reached it, too. Empty: no other process takes part.
   std::function<bool()> elsewhere = {};
   bool done = false;
 };
@@ -69,19 +70,19 @@ struct Meeting {
 /// One piece of work on a stream.
 struct Work {
   const char* name = "";
-  std::function<void()> run = {};          ///< copies and memsets, under the lock
-  std::vector<Range> uses = {};            ///< memory that it touches
-  std::shared_ptr<Ticket> awaits = {};     ///< cudaStreamWaitEvent
+  std::function<void()> run = {};          ///< runs copies and memsets, under the lock
+  std::vector<Range> uses = {};            ///< memory that the work touches
+  std::shared_ptr<Ticket> awaits = {};     ///< ticket that cudaStreamWaitEvent waits for
   std::function<bool()> ready = {};        ///< cuStreamWaitValue64: the memory has the value
-  std::shared_ptr<Ticket> completes = {};  ///< cudaEventRecord
-  cudaHostFn_t function = nullptr;         ///< cudaLaunchHostFunc
+  std::shared_ptr<Ticket> completes = {};  ///< ticket that cudaEventRecord completes
+  cudaHostFn_t function = nullptr;         ///< function of cudaLaunchHostFunc
   void* data = nullptr;
-  std::vector<std::shared_ptr<Meeting>> meetings = {};  ///< all of them, in any order
-  std::shared_ptr<const bool> given_up = {};            ///< true: nothing is done any more, and nobody waited for
-  std::function<Work()> again = {};                     ///< captured in a graph: makes what a launch runs instead
+  std::vector<std::shared_ptr<Meeting>> meetings = {};  ///< all meetings of this work, in any order
+  std::shared_ptr<const bool> given_up = {};            ///< true: the work does nothing any more and waits for nobody
+  std::function<Work()> again = {};  ///< for work captured in a graph: makes the work that a launch runs instead
 };
 
-/// One piece of work of a graph and those it comes after.
+/// One piece of work of a graph, and the pieces that it comes after.
 struct Node {
   Work work;
   int device = 0;
@@ -104,7 +105,7 @@ struct GraphObject {
 
 struct ExecutableObject {
   std::vector<Node> nodes;
-  bool node_priorities = false;       ///< else every node has the priority of the stream that launches
+  bool node_priorities = false;       ///< false: every node has the priority of the stream that launches
   std::shared_ptr<Ticket> last = {};  ///< end of the latest launch
 };
 
@@ -112,23 +113,23 @@ struct Queue {
   int device = 0;
   int number = 0;
   std::shared_ptr<Capture> capture = {};  ///< capture that the stream belongs to
-  std::set<std::size_t> tail = {};        ///< nodes that what it gets next comes after
-  bool of_graphs = false;                 ///< holds a node of a launched graph, no stream
+  std::set<std::size_t> tail = {};        ///< nodes that the next captured work comes after
+  bool of_graphs = false;                 ///< the queue holds a node of a launched graph and is no stream
   bool legacy = false;                    ///< the default stream of its device: always there, never destroyed
-  bool alive = true;                      ///< false after cudaStreamDestroy; what is queued is still executed
+  bool alive = true;                      ///< false after cudaStreamDestroy; queued work is still executed
   bool busy = false;                      ///< true while a host function of the queue runs or is about to
   int priority = 0;                       ///< priority given at creation
   int turn = 0;                           ///< turn of the schedule: the largest goes first
   std::deque<Work> work;
 };
 
-/// A memory pool: what it holds of the device, and how much of that was given out.
+/// A memory pool: the bytes that it holds of the device, and the bytes of them that it has given out.
 struct Pool {
   int device = 0;
   std::size_t reserved = 0;
   std::size_t used = 0;
-  std::size_t threshold = 0;  ///< bytes that the pool keeps when somebody waited for a stream or an event
-  bool destroyed = false;     ///< by its owner; memory that is still out comes back later
+  std::size_t threshold = 0;  ///< bytes that the pool keeps when a caller waits for a stream or an event
+  bool destroyed = false;     ///< true after its owner destroyed it; memory that is still given out comes back later
   std::set<int> readers{};    ///< other devices with access
 };
 
@@ -142,8 +143,8 @@ struct Block {
   bool pinned = false;
   bool freed = false;
   Pool* pool = nullptr;             ///< pool that the block came from
-  std::shared_ptr<Ticket> given{};  ///< cudaMallocFromPoolAsync: done when its stream has come there
-  bool free_queued = false;         ///< by cudaFreeAsync
+  std::shared_ptr<Ticket> given{};  ///< cudaMallocFromPoolAsync: done when its stream has reached the allocation
+  bool free_queued = false;         ///< true after cudaFreeAsync
 };
 
 }  // namespace lockstep::standin

@@ -1,4 +1,4 @@
-// The symbols of the CUDA runtime library that runtime/ uses.
+// Defines the functions of the CUDA runtime library that runtime/ uses.
 #include <cuda_runtime_api.h>
 
 #include <cstdio>
@@ -31,7 +31,8 @@ const std::byte* bytes_of(const void* pointer) {
   return static_cast<const std::byte*>(pointer);
 }
 
-/// A call that gives back or waits does so even when it reports an error (of earlier work).
+/// Returns the status of a call that gives back or waits: such a call does its work even if it reports an error of
+/// earlier work.
 cudaError_t first_error(cudaError_t injected, cudaError_t own) {
   return injected != cudaSuccess ? injected : own;
 }
@@ -55,8 +56,8 @@ cudaError_t copy_host_to_device(Call& call, const char* name, void* dst, const v
   if (queue.capture != nullptr) {
     return machine.spoil(queue, cudaErrorStreamCaptureUnsupported);
   }
-  // From pageable memory: the data is staged at the call, whatever the stream has still to do (CUDA may wait for it or
-  // not); only the transfer is left for later.
+  // The source is pageable memory, so the call copies the data at once, whatever the stream has still to do (CUDA may
+  // wait for it or not). Only the transfer comes later.
   std::vector<std::byte> staged(bytes_of(src), bytes_of(src) + rows.src_bytes());
   machine.enqueue(queue,
                   {.name = name,
@@ -82,7 +83,7 @@ cudaError_t copy_device_to_host(Call& call, const char* name, void* dst, const v
   status = machine.enqueue(queue, {.name = name,
                                    .run = [&machine, dst, src, rows] { machine.move(dst, src, rows); },
                                    .uses = {{bytes_of(dst), rows.dst_bytes()}, {bytes_of(src), rows.src_bytes()}}});
-  // To pageable memory: returns when the copy is complete.
+  // If the target is pageable memory, returns when the copy is complete.
   return pinned || status != cudaSuccess ? status
                                          : machine.run_until(call.lock, &queue, [&] { return queue.work.empty(); });
 }
@@ -101,7 +102,7 @@ cudaError_t copy_device_to_device(Machine& machine, const char* name, void* dst,
   return status;
 }
 
-/// forget_wait() meant this wait.
+/// Returns true if forget_wait() meant this wait.
 bool is_forgotten(Machine& machine, std::string_view name) {
   if (machine.forget_countdown == 0 || machine.forget_thread != std::this_thread::get_id() ||
       (!machine.forget_name.empty() && machine.forget_name != name) || --machine.forget_countdown > 0) {
@@ -111,7 +112,7 @@ bool is_forgotten(Machine& machine, std::string_view name) {
   return true;
 }
 
-/// What cudaMemcpyAsync and its 2-D and 3-D forms have in common.
+/// Does the copy of cudaMemcpyAsync and of its 2-D and 3-D forms.
 cudaError_t copy_rows(Call& call, const char* name, void* dst, const void* src, const Rows& rows, cudaMemcpyKind kind,
                       cudaStream_t stream) {
   Queue* queue = call.machine.queue_of(stream);
@@ -137,7 +138,7 @@ cudaError_t copy_between(Call& call, const char* name, void* dst, int dst_device
     return call.machine.violate(std::string(name) + ": not a stream of one of the two devices",
                                 cudaErrorInvalidResourceHandle);
   }
-  for (const void* pointer : {static_cast<const void*>(dst), src}) {  // CUDA takes the way through the host
+  for (const void* pointer : {static_cast<const void*>(dst), src}) {  // CUDA copies such memory through the host
     const Block* block = call.machine.find(pointer);
     if (block != nullptr && block->pool != nullptr && block->device != queue->device &&
         !block->pool->readers.contains(queue->device)) {
@@ -148,7 +149,7 @@ cudaError_t copy_between(Call& call, const char* name, void* dst, int dst_device
   return copy_device_to_device(call.machine, name, dst, dst_device, src, src_device, rows, *queue);
 }
 
-/// CUDA's limits: rows do not overlap, slices are whole rows apart.
+/// Checks CUDA's limits: rows do not overlap, and slices are whole rows apart.
 cudaError_t check_pitches(Machine& machine, const char* name, const Rows& rows) {
   constexpr std::size_t kMostPitch = (std::size_t{1} << 31) - 1;
   for (const std::size_t pitch : {rows.src_pitch, rows.dst_pitch}) {
@@ -188,7 +189,7 @@ cudaError_t cudaGetDeviceCount(int* count) {
   return call.status;
 }
 
-// UUID: 16 bytes of the device's index; PCI id: the index as bus.
+// The UUID is the device's index in 16 bytes; the PCI id has the index as its bus.
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   LOCKSTEP_CALL("cudaGetDeviceProperties", false);
   if (device < 0 || device >= call.machine.options.devices) {
@@ -223,7 +224,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
   }
 }
 
-// Answers without a driver, too.
+// Gives an answer without a driver, too.
 cudaError_t cudaDriverGetVersion(int* version) {
   const std::lock_guard lock(Machine::instance().mutex);
   *version = Machine::instance().driver_version;
@@ -263,7 +264,7 @@ cudaError_t cudaSetDevice(int device) {
   return status;
 }
 
-// Makes the context, and not the current one.
+// Makes the device's context but does not make it current.
 cudaError_t cudaInitDevice(int device, unsigned int /*device_flags*/, unsigned int flags) {
   LOCKSTEP_CALL("cudaInitDevice", false);
   if (device < 0 || device >= call.machine.options.devices || flags != 0) {
@@ -651,7 +652,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   }
   object->capture = queue->capture;
   object->after = queue->tail;
-  if (queue->capture != nullptr) {  // a place in the graph, not in time
+  if (queue->capture != nullptr) {  // the event is a place in the graph, not in time
     object->ticket = nullptr;
     return queue->capture->spoilt ? call.machine.fail(cudaErrorStreamCaptureInvalidated) : cudaSuccess;
   }
@@ -672,7 +673,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (ticket == nullptr || ticket->done) {
     return cudaSuccess;
   }
-  call.machine.step_once(ticket->queue);  // a caller that polls must come to an end
+  call.machine.step_once(ticket->queue);  // makes progress, so that a caller that polls comes to an end
   return ticket->done ? cudaSuccess : call.machine.fail(cudaErrorNotReady);
 }
 

@@ -12,7 +12,7 @@ M32 = np.uint64(0xFFFFFFFF)
 
 
 def name_hash(name):
-    h = 2166136261  # FNV-1a
+    h = 2166136261  # hash FNV-1a
     for c in name.encode():
         h = ((h ^ c) * 16777619) & 0xFFFFFFFF
     return h
