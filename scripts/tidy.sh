@@ -3,8 +3,8 @@
 # The last line is "N passed, N failed, N skipped", counted in files.
 #   scripts/tidy.sh [--no-analyzer] [REGEX of paths, e.g. 'runtime/.*']
 # The static analyzer (clang-analyzer-*) takes three quarters of the time; the check for reserved names, which also searches
-# every header of the system, takes a sixth of the rest. .ci/run leaves both to scripts/nightly.sh. Without them, eight files of
-# a folder are checked as one file that includes them, since most of the time goes into their common headers. If that finds
+# every header of the system, takes a sixth of the rest. .ci/run leaves both to scripts/nightly.sh. Without them, sixteen files
+# with equal options are checked as one file that includes them, since most of the time goes into their common headers. If that finds
 # something, each file is checked alone, and only these results count.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -12,7 +12,7 @@ export TIDY_CHECKS=''
 together=1
 if [ "${1:-}" = --no-analyzer ]; then
   TIDY_CHECKS='-clang-analyzer-*,-bugprone-reserved-identifier'
-  together=8
+  together=16
   shift
 fi
 
@@ -76,10 +76,10 @@ options() {
 # Each line of awk is a group: its folder and its files.
 groups=$(mktemp -d)
 trap 'rm -rf "$results" "$groups"' EXIT
-for file in "${files[@]}"; do printf '%s %s %s\n' "$(dirname "$file")" "$(options "$file" | md5sum | cut -d ' ' -f 1)" "$file"; done |
+for file in "${files[@]}"; do printf '%s %s\n' "$(options "$file" | md5sum | cut -d ' ' -f 1)" "$file"; done |
   sort | awk -v most="$together" -v groups="$groups" '
-    $1 " " $2 != key || count == most { if (line) print line; key = $1 " " $2; count = 0; line = groups "/" ++number }
-    { line = line " " $3; ++count }
+    $1 != key || count == most { if (line) print line; key = $1; count = 0; line = groups "/" ++number }
+    { line = line " " $2; ++count }
     END { if (line) print line }' |
   xargs -P "$(nproc)" -L 1 bash -c 'check_group "$@"' - "$tidy" "$build" "$results"
 failed=$(find "$results" -type f | wc -l)
