@@ -62,7 +62,7 @@ class TrainingProgram {
   /// Returns the identity of the run whose checkpoint is evaluated; it names the model. Returns nullptr if no
   /// checkpoint is evaluated, or for a file of parameters, which names no model.
   [[nodiscard]] const RunIdentity* evaluated() const;
-  /// Returns whether run() takes all parameters (with --init all except the last layer's) from a checkpoint or a file.
+  /// Returns whether run() takes all parameters (with --init, all except the last layer's) from a checkpoint or a file.
   /// The model's initial values then do not matter. The answer is the same on every rank.
   [[nodiscard]] bool takes_parameters() const;
 

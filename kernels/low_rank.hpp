@@ -13,7 +13,7 @@ namespace lockstep::ops {
 
 /// What orthonormalise() did with a column.
 enum class Column : std::int32_t {
-  dropped = 0,  ///< linearly dependent on the columns before it; set to 0
+  dropped = 0,  ///< the column depended linearly on the columns before that column, up to rounding, and was set to 0
   kept = 1,
   not_finite = 2,  ///< an element of x was NaN or infinite: now all of x is NaN, and all columns are not_finite
 };

@@ -36,14 +36,13 @@ inline constexpr std::int64_t kPartColumns = 13;
 ///   parts:      (N, 13) f64, a column for each PartColumn; rows may lie any distance apart
 ///   out:        (N, H, W, 3) u8, contiguous; shares no byte with an input
 ///
-/// If a row of `parts` is not valid, its image is black, as a table on a device cannot be refused. A row is valid when
-/// width and height are whole numbers above 0, with at most 2^27 pixels that fit into B; left and top are whole numbers
-/// from 0 to 2^27; transposed is 0 or 1; for each axis low and high are whole numbers, 0 <= low < high <= 2^27, -2^27
-/// <= step <= 2^27, -2^31 <= begin <= 2^31; and the pixels under the image (images::pixels_of()) are given. So a row of
-/// zeros is black. A middle outside of [low, high) is moved to the nearer end. Throws ShapeError if H or W is above
-/// 4096. No workspace. On the host each thread keeps memory for the largest picture that it has resized, until the
-/// thread ends.
-/// thread ends.
+/// A table on a device cannot be checked before the launch, so a row of `parts` that is not valid gives a black image
+/// instead of an error; a row of zeros is such a row. A row is valid when width and height are whole numbers above 0,
+/// with at most 2^27 pixels that fit into B; left and top are whole numbers from 0 to 2^27; transposed is 0 or 1; for
+/// each axis low and high are whole numbers, 0 <= low < high <= 2^27, -2^27 <= step <= 2^27, -2^31 <= begin <= 2^31;
+/// and the given pixels include all that the image needs (images::pixels_of()). If the middle of an output's interval
+/// is outside of [low, high), the nearer end replaces the middle. Throws ShapeError if H or W is above 4096. No
+/// workspace. On the host each thread keeps memory for the largest picture that it has resized, until the thread ends.
 void resized_crop(Context& context, const TensorView& pictures, const TensorView& parts, const TensorView& out);
 
 namespace backend {  // the functions that resized_crop.cpp calls after its checks

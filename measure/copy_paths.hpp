@@ -21,7 +21,7 @@ enum class Mover : unsigned char {
   memcpy,       ///< host: one memcpy by the calling thread
   streaming,    ///< host: all threads, with non-temporal stores that bypass the caches (as in STREAM)
   copy,         ///< host: lockstep::copy() on an inline stream, all threads
-  copy_worker,  ///< host: lockstep::copy() enqueued on a worker thread, all threads
+  copy_worker,  ///< host: lockstep::copy() on the stream of a worker thread, all threads copy
   copy_engine,  ///< GPU: lockstep::copy(), which is a cudaMemcpyAsync
   kernel        ///< GPU: ops::strided_copy; for pinned host memory the kernel reads and writes over the link
 };

@@ -151,7 +151,7 @@ void TrainerMaker::identify(const TrainingInputs& inputs) {
 
 std::string TrainerMaker::nodes_text() {
   const std::vector<double> nodes = comm::all_gather_value(site_.session.control(), site_.session.node());
-  std::map<double, std::string> ranks;  // for each node, texts of its ranks
+  std::map<double, std::string> ranks;  // key: node; value: the numbers of the node's ranks as text, " 0-3,8-11"
   for (std::size_t begin = 0, end = 0; begin < nodes.size(); begin = end) {
     while (end < nodes.size() && nodes[end] == nodes[begin]) {
       ++end;

@@ -93,7 +93,8 @@ struct Node {
   std::vector<Uuids> visible{};
   std::size_t local_rank = 0;
 
-  /// Returns true if each rank sees one GPU and the GPUs differ, because the launcher has assigned them.
+  /// Returns true if each rank sees exactly one GPU, and not all ranks see the same one. The launcher has then assigned
+  /// the GPUs.
   [[nodiscard]] bool handed_out() const {
     return std::all_of(visible.begin(), visible.end(), [](const Uuids& u) { return u.size() == 1; }) &&
            !std::all_of(visible.begin(), visible.end(), [&](const Uuids& u) { return u == visible[0]; });

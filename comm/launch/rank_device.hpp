@@ -19,7 +19,7 @@ struct RankDevice {
   /// Set with usable:N, on local rank 0: the claims that keep other programs off the node's GPUs. Keep them until the
   /// node's ranks are done.
   std::shared_ptr<const UsableGpus> claims{};
-  bool shared = false;  ///< true: another rank uses the same GPU (Sharing::allowed)
+  bool shared = false;  ///< true: the node has more ranks than GPUs, so ranks share GPUs (Sharing::allowed)
 };
 
 /// Says whether several ranks of a node may share a GPU. Only for tests, because the ranks take turns on the GPU.

@@ -22,8 +22,9 @@ enum class Launcher : unsigned char { automatic, mpirun, srun, none };
 /// Rules for starting the ranks again after a failure.
 struct RestartPolicy {
   int most = 0;  ///< most restarts; 0: no restarts
-  /// Least number of ranks. After a start without progress, the next start has fewer ranks: one less, or the next lower
-  /// number that `fits`. 0: always the same number. For cpu:N and usable:N on one node.
+  /// Least number of ranks; 0: restarts never reduce the number. If progress() did not change during a start, the next
+  /// start has fewer ranks: the next lower number that `fits`, and at least min_ranks. If no lower number fits, the
+  /// number stays. Above 0, --devices must be cpu:N or usable:N (N of the node's usable GPUs), on one node.
   int min_ranks = 0;
   /// Returns true if the job can have this many ranks. If empty, the job can have any number.
   std::function<bool(int ranks)> fits{};

@@ -32,7 +32,8 @@ void gather(const PoolDesc& desc, const PoolTile& tile, const T* dy, const std::
   }
 }
 
-/// Sums g and g * (x - mean) * inv_std over the pixels [first, last) of x. The sums (2, C) are double.
+/// Sums g, the gradient that gather() computes, and g * (x - mean) * inv_std over the pixels [first, last) of x, for
+/// each channel. The sums (2, C) are double.
 template <class T>
 void chunk_sums(const PoolDesc& desc, const Shape& shape, const Shape& pooled, int64_t first, int64_t last, const T* dy,
                 const std::uint8_t* index, const T* x, const Value<T>* coefficients, double* sums) {

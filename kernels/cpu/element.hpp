@@ -6,9 +6,9 @@
 
 #include <lockstep/runtime/base/dtype.hpp>
 
-/// The element types of host loops. Memory holds float, double or BFloat16. Registers hold a Value, and so do the sums,
-/// parameters and statistics of a tensor. BFloat16 has no arithmetic, so a loop without a conversion does not compile.
-/// Compilers vectorise both conversions (shifts, adds and a selection).
+/// Element types of loops on the host. In memory an element is float, double or BFloat16. Loops compute with Value<T>,
+/// which is also the type of a tensor's sums, parameters and statistics. BFloat16 has no arithmetic, so a loop that
+/// forgets to convert does not compile. Compilers vectorise value_of() and element_of() (shifts, adds and a selection).
 namespace lockstep::ops {
 
 /// float for BFloat16, otherwise T: the C++ type of accumulation_dtype().

@@ -219,7 +219,8 @@ struct PixelsOfDy {
   __device__ bool along_sum() const { return true; }
 };
 
-/// Operand b of backward_data: a line is an input channel, a term is (copy, tap, k).
+/// Operand b of backward_data, the weights: line() takes an input channel; term() takes (copy, tap, output channel), an
+/// index of the sum. The weight is the same for all copies of the input that circular padding makes.
 template <class T>
 struct ColumnsOfWeights {
   Geometry g;

@@ -74,8 +74,8 @@ __global__ void backward_kernel(Geometry g, int64_t pieces, const T* dy, T* dx) 
   }
 }
 
-/// Adds to the pixels of dx that forward reads, and touches no others. dy: (N, P, Q, K), dx: (N, H, W, C). `pieces` is
-/// the number of pieces of these pixels, (N, P, Q, C).
+/// Adds dy to the pixels of dx that forward reads, and touches no other pixels. dy: (N, P, Q, K), dx: (N, H, W, C).
+/// `pieces` is the number of pieces (kCount channels of one pixel) to add: N * P * Q * C / kCount.
 template <class T, int kCount>
 __global__ void accumulate_kernel(Geometry g, int64_t pieces, const T* dy, T* dx) {
   gpu::wait_for_earlier();

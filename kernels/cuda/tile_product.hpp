@@ -89,8 +89,8 @@ class TileLoader {
     }
   }
 
-  /// Loads the terms from l on into tile (kTileDepth, lines). Stores zeros for terms from `end` on, and after the last
-  /// line.
+  /// Loads kTileDepth terms, the first of them `l`, into `tile` (kTileDepth, lines). Stores zeros for terms at or after
+  /// `end`, and for lines after the operand's last line.
   __device__ void load(std::int64_t l, std::int64_t end, float (*tile)[kTileSide + kTilePadding]) const {
 #pragma unroll
     for (int s = 0; s < kEach; ++s) {

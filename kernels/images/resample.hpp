@@ -8,7 +8,7 @@ namespace lockstep::ops::images {
 
 /// One axis of a resampling of a source image. Output i is the mean, under a triangle, of the pixels around the middle
 /// of [begin + i * step, begin + (i + 1) * step), in pixels of the source image. A negative step mirrors. Only pixels
-/// in [low, high), which contains all these middles, are used.
+/// in [low, high) are used; a middle outside of [low, high) is moved to the nearer end.
 struct Axis {
   double begin = 0;
   double step = 1;

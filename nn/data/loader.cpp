@@ -77,7 +77,7 @@ struct Loader::Impl {
   struct Slot {
     Buffer buffer;
     Batch batch;
-    std::int64_t left = 0;    // number of pieces that are not filled yet
+    std::int64_t left = 0;    // number of pieces of the slot's batch that no worker has filled yet
     std::int64_t ready = -1;  // number of the last batch that was filled in this slot
     std::exception_ptr error;
   };

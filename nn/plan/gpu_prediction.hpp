@@ -41,8 +41,9 @@ struct PredictedTime {
 struct GpuPredictionOptions {
   bool tf32 = false;        ///< true: the plan has PlanOptions::tf32
   double update_bytes = 0;  ///< bytes that the optimizer reads and writes in a step; 0: no update
-  int micro_batches = 1;    ///< number of micro-batches in a step; the prediction gives each the time of the plan
-  double samples = 0;       ///< number of samples of a step on this GPU; 0: as many as the micro-batches can hold
+  int micro_batches =
+      1;               ///< number of micro-batches in a step; each is predicted to take as long as one run of the plan
+  double samples = 0;  ///< number of samples of a step on this GPU; 0: as many as the micro-batches can hold
 };
 
 /// Predicted times of a training step, or of the evaluation of a batch, on one GPU, call by call. A call takes the

@@ -14,8 +14,9 @@
 #include <lockstep/nn/plan/plan.hpp>
 
 /// Autotuning: chooses the library and algorithm of each convolution and matrix product of a model, for training and
-/// evaluation. It times candidates on real buffers, and stores the fastest in a file. The results are Choices for
-/// PlanOptions. The trainer compares them over the ranks, and checkpoints keep them.
+/// evaluation. choose_libraries() times candidates on real buffers, and can store the fastest in a file. The results
+/// are Choices for PlanOptions. The trainer requires that all ranks have the same Choices, and checkpoints store the
+/// Choices.
 namespace lockstep::nn {
 
 /// Computation of one planned call. Calls with equal descriptions are timed once.

@@ -352,7 +352,7 @@ void Plan::keep_in(int set) {
     std::swap(kept.again, again_);
     std::swap(kept.workspace, workspace_);
   };
-  swap(kept_[set_]);  // puts the frames of the current set back into its entry
+  swap(kept_[set_]);  // puts the frames and the workspace in use back into kept_[set_], where this set is stored
   set_ = static_cast<std::size_t>(set);
   swap(kept_[set_]);
 }

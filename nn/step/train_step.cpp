@@ -433,7 +433,7 @@ struct TrainStep::Impl {
   GradientBuckets buckets;
   Optimizer optimizer;
   MicrobatchPipeline pipeline;
-  std::optional<Stream> beside_worker;  ///< stream of the context `beside` on a host
+  std::optional<Stream> beside_worker;  ///< if `beside` is a CpuContext, the stream that `beside` uses; otherwise empty
   std::unique_ptr<Context> beside;      ///< context of TrainStepOptions::weights_beside, otherwise nullptr
   MicrobatchPlans plans;
   Buffer workspace;

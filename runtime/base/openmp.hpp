@@ -10,7 +10,7 @@ namespace lockstep {
 [[nodiscard]] int given_threads(int asked);
 
 /// Returns the number of threads that an op uses when the caller gives none: OpenMP's setting for the calling thread
-/// (OMP_NUM_THREADS, omp_set_num_threads()). Returns 1 in a build without OpenMP.
+/// (OMP_NUM_THREADS, omp_set_num_threads()), limited as in given_threads(). Returns 1 in a build without OpenMP.
 [[nodiscard]] int default_threads();
 
 /// Returns, for each of OpenMP's places (OMP_PLACES, OMP_PROC_BIND), the numbers of its processors; empty if OpenMP has

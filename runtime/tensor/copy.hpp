@@ -34,7 +34,7 @@ struct StagingOptions {
   std::size_t half_bytes = std::size_t{4} << 20;
   /// The driver itself copies pageable memory of at most this many bytes, if types are equal and there are no gaps.
   std::size_t driver_bytes = std::size_t{64} << 10;
-  int threads = 0;  ///< number of threads that fill and empty a half; 0: OpenMP's default
+  int threads = 0;  ///< number of threads that copy to or from a half of the staging memory; 0: OpenMP's default
 };
 
 /// Allocates the staging memory now. Otherwise the first copy() that needs it allocates it, with the default options.

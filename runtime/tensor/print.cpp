@@ -80,7 +80,8 @@ std::string text_of(double value, Form form, int precision) {
   if (!std::isfinite(value)) {
     return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
   }
-  // Enough: the number is below 1e8 or has an exponent, and has at most 17 digits after the point.
+  // 64 characters are enough: `value` is below 1e8 or written with an exponent, and has at most 17 digits after the
+  // point.
   std::array<char, 64> text{};
   const auto format = form == Form::scientific ? std::chars_format::scientific : std::chars_format::fixed;
   const auto end =

@@ -10,7 +10,8 @@
 namespace lockstep::tools {
 namespace {
 
-// NCCL's constants (src/graph/tuning.cc): latencies in microseconds, bandwidths per channel in GB/s.
+// NCCL's constants (src/graph/tuning.cc): latencies in microseconds, bandwidths in GB/s (per channel unless noted),
+// factors.
 
 enum Protocol : std::size_t { kLL, kLL128, kSimple };
 constexpr std::array<std::string_view, 3> kProtocols{"LL", "LL128", "Simple"};

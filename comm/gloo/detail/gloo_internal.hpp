@@ -10,7 +10,7 @@ namespace lockstep::comm::detail {
 
 /// Sizes of the pieces in which a tensor is sent. They must be equal on all ranks.
 struct GlooPieces {
-  std::int64_t block_bytes = 256 << 10;   ///< size of the blocks in which a sum is computed and a broadcast forwarded
+  std::int64_t block_bytes = 256 << 10;   ///< size of the blocks of sums (less for over 16 ranks) and of broadcasts
   std::int64_t segment_bytes = 64 << 20;  ///< size of the segments; a larger operation runs one segment after the other
 };
 

@@ -19,7 +19,7 @@ struct PackOptions {
   /// Shorter side to which larger pictures are resized, the longer side in proportion, as in evaluation. 0: no picture
   /// is resized. Only with PackedStore::pixels.
   std::int64_t resize = 0;
-  double val_fraction = 0;  ///< fraction of each class for the test (FolderOptions::val_fraction)
+  double val_fraction = 0;  ///< fraction of each class that becomes the test set, as FolderOptions::val_fraction
   std::uint64_t seed = 0;   ///< seed of the split by val_fraction (DataOptions::seed) and of `shuffle`
   bool skip_damaged = false;
   bool overwrite = false;

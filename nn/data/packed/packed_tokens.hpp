@@ -72,8 +72,8 @@ class PackedTokens {
   void read(std::size_t part, std::int64_t begin, std::int64_t vocabulary, std::span<std::int32_t> out) const;
   /// Hints that ids [begin, begin + count) of a part will be read soon (MappedFile::ahead()).
   void ahead(std::size_t part, std::int64_t begin, std::int64_t count) const noexcept;
-  /// Returns all bytes of a part of a text, after a check of their checksums. The bytes are valid as long as this
-  /// object.
+  /// Returns all bytes of one part of a file with PackedIds::text, after a check of the bytes' checksums. The bytes
+  /// stay valid as long as this object exists.
   [[nodiscard]] std::string_view text(std::size_t part) const;
 
   static constexpr std::uint64_t kBlockBytes = 65536;

@@ -32,7 +32,7 @@ void add_state_pieces(std::vector<Piece>& pieces, const ParameterSet& parameters
 void write_pieces(const std::string& path, Context& context, const std::vector<Piece>& pieces,
                   std::vector<SafetensorsTensor> more = {}, const std::map<std::string, std::string>& metadata = {});
 
-/// Kind of owner of a file's tensors, for error texts ("the file is of another model").
+/// The noun that an error text uses for what the tensors of a file belong to ("the file is of another model").
 using FileOf = const char*;
 inline constexpr FileOf kModel = "model";
 inline constexpr FileOf kModelOrOptimizer = "model or optimizer";

@@ -34,10 +34,11 @@ inline constexpr const char* kAverageAccuracy = "ema_test_accuracy";
 /// whose loss is not finite, because such a model may be right by chance.
 [[nodiscard]] std::optional<double> sound_value(const RunProgress& progress, const std::string& metric);
 
-/// Decides which checkpoints best-STEP of a store stay: the K best. The evaluation in a checkpoint's state.json gives
-/// its value; of equal values the earlier is better. A resume needs no other data. If the run began at a step and
-/// best-STEP of a later step is there, the resume has left that checkpoint behind: it does not count until this run has
-/// written it itself, and retire_others() deletes it. Folders that cannot be read are not touched.
+/// Decides which of a store's checkpoints named best-STEP stay: the K best. The evaluation in a checkpoint's state.json
+/// gives the checkpoint's value; of two equal values, that of the earlier step is better. A resumed run needs no other
+/// data. If STEP is after the step at which this run began, and this run has not written that checkpoint, then an
+/// earlier run did: the checkpoint does not count, and retire_others() deletes it. A folder without a readable
+/// checkpoint is not deleted.
 class BestCheckpoints {
  public:
   /// `keep` is K, `begin` the step at which this run begins. by.metric must not be empty.

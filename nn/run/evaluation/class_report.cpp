@@ -19,7 +19,7 @@ namespace {
 
 constexpr double kUnit = 0x1p32;    // confidence 1 in the units of the sums
 constexpr int kMostInTable = 12;    // most classes for which a terminal shows a confusion matrix
-constexpr int kShownClasses = 10;   // number of classes that a terminal shows if there are more
+constexpr int kShownClasses = 10;   // classes of least accuracy that a terminal shows instead of a confusion matrix
 constexpr std::size_t kWidth = 16;  // bytes of a name on a terminal
 
 bool before(const ClassReport::Sample& a, const ClassReport::Sample& b) {
