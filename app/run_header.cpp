@@ -242,7 +242,7 @@ void print_resumed(std::ostream& out, const std::string& from, const RunProgress
                    const std::string& differences) {
   const Position& at = progress.position;
   out << "  resuming   " << from << " at epoch " << at.epoch << ", batch " << at.batch
-      << (at.skipped > 0 ? concat(" behind ", at.skipped, " samples of batches of another size") : std::string())
+      << (at.skipped > 0 ? concat(" after ", at.skipped, " samples of batches of another size") : std::string())
       << ", step " << at.step << '\n';
   std::istringstream lines(differences);
   for (std::string line; std::getline(lines, line);) {

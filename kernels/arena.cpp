@@ -38,8 +38,8 @@ void check_types(std::string_view op, const ArenaUpdate& update) {
   if (update.copy.given()) {
     const DType copy = update.copy.dtype;
     require<DTypeError>(f32 && is_half(copy) && (!is_half(gradients) || gradients == copy), op, ": copy is ", copy,
-                        " beside parameters of ", parameters.dtype, " and gradients of ", gradients,
-                        ", expected bf16 or f16 beside f32, and the type of 16-bit gradients");
+                        " with parameters of ", parameters.dtype, " and gradients of ", gradients,
+                        ", expected bf16 or f16 with f32, and the type of 16-bit gradients");
   }
 }
 

@@ -47,7 +47,7 @@ void clip_factor(Context& context, double max_norm, const ClipScalars& scalars) 
   require<UsageError>(std::isfinite(max_norm) && max_norm >= 0, kOp, ": max_norm is ", max_norm,
                       ", expected a number of at least 0");
   require<UsageError>(s.squared_norm.given() || (max_norm == 0 && !s.norm.given()), kOp,
-                      ": squared_norm is not given, expected it beside max_norm and norm");
+                      ": squared_norm is not given, expected it with max_norm and norm");
   dispatch(context, kOp, LOCKSTEP_BACKEND(clip_factor, max_norm, scalars));
 }
 

@@ -48,7 +48,7 @@ void check_desc(const ConvDesc& desc, ConvPass pass) {
                       norm.addend ? "an addend" : "a pair", " without a norm, expected norm.wanted");
   require<UsageError>(!norm.wanted || served, "conv2d ", pass_name(pass), ": a norm is wanted",
                       norm.addend ? " with an addend" : "", norm.pair ? " with a pair" : "",
-                      desc.bias ? " beside a bias" : "",
+                      desc.bias ? " with a bias" : "",
                       desc.grad_mode == GradMode::accumulate ? " in mode accumulate" : "",
                       ", expected forward alone, without a bias, or backward_data that overwrites");
   (void)desc.x_shape().numel();

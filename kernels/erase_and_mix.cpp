@@ -28,7 +28,7 @@ void erase_and_mix(Context& context, const std::array<std::uint8_t, 3>& fill, co
   if (pictures == 2) {
     require_table(kOp, {mixtures, "mixtures"}, Shape{samples, kMixtureColumns});
   } else {
-    require<ShapeError>(!mixtures.given(), kOp, ": mixtures are given beside images ", images.shape,
+    require<ShapeError>(!mixtures.given(), kOp, ": mixtures are given with images ", images.shape,
                         ", expected none with one picture a sample");
   }
   require_tensor(kOp, {out, "out"}, DType::u8, Shape{samples, images.shape[2], images.shape[3], 3});

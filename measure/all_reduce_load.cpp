@@ -46,9 +46,9 @@ std::unique_ptr<Load> all_reduce_load(comm::Communicator& communicator, Context&
   require<UsageError>(communicator.size() > 1, "all-reduces as a load need several ranks, here is one");
   // With NCCL, the load alone uses the GPU communicator, and the ranks agree on iterations over MPI.
   const bool on_gpu = context.device().kind == DeviceKind::cuda;
-  require<StateError>(
-      on_gpu ? communicator.can_overlap() : communicator.any_thread(),
-      "all-reduces as a load need a communicator that a thread may use beside others (MPI_THREAD_MULTIPLE)");
+  require<StateError>(on_gpu ? communicator.can_overlap() : communicator.any_thread(),
+                      "all-reduces as a load need a communicator that a thread may use while other threads use theirs "
+                      "(MPI_THREAD_MULTIPLE)");
   return std::make_unique<AllReduceLoad>(communicator, context, bytes);
 }
 

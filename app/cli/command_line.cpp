@@ -259,7 +259,7 @@ std::string help_text(const ProgramText& program, const Schema& schema, const st
   }
   const std::string known = joined(groups, ", ", topic_of);
   require<UsageError>(topic.empty() || topic == "all" || std::ranges::find(groups, topic, topic_of) != groups.end(),
-                      "--help is ", printable(topic), ", expected nothing behind it, all, or one of: ", known);
+                      "--help is ", printable(topic), ", expected nothing after it, all, or one of: ", known);
   constexpr std::ptrdiff_t kMostLines = 60;
   if (topic.empty()) {
     std::string all = help_text(program, schema, "all");

@@ -46,7 +46,7 @@ void require_optimizer(const TrainingOptions& o) {
   require<UsageError>(!optimizer.nesterov || (rule.momentum && optimizer.momentum > 0), "--nesterov needs --optimizer ",
                       rules_with(&RuleTraits::momentum, " or "), " and a --momentum above 0");
   require<UsageError>(optimizer.clip_value == 0 || !rule.layer_norms, "--clip-value is ", optimizer.clip_value,
-                      " beside --optimizer ", rule.name, ", expected 0: ", rule.name,
+                      " with --optimizer ", rule.name, ", expected 0: ", rule.name,
                       " takes the norms of gradients as they are");
   (void)given_learning_rate(o);
 }
@@ -68,10 +68,9 @@ void require_recipe(const TrainingOptions& o) {
   const double factor = schedule.warmup_factor.value_or(1);
   need(factor <= 1 && (linear ? factor >= 0 : factor > 0), "--warmup-factor", factor,
        linear ? "0 to 1" : "above 0, at most 1, unless --warmup is linear");
-  need(linear || schedule.warmup_factor, "--warmup", name_of(schedule.warmup),
-       "linear, or a --warmup-factor beside it");
+  need(linear || schedule.warmup_factor, "--warmup", name_of(schedule.warmup), "linear, or a --warmup-factor with it");
   const double epochs = o.warmup_epochs.value_or(0);
-  need(!o.warmup_epochs || o.warmup_steps < 0, "--warmup-epochs", epochs, "none beside --warmup-steps");
+  need(!o.warmup_epochs || o.warmup_steps < 0, "--warmup-epochs", epochs, "none with --warmup-steps");
 
   const MovingAverageOptions& average = step.average;
   require<UsageError>(
@@ -79,7 +78,7 @@ void require_recipe(const TrainingOptions& o) {
       "--ema-every, --ema-warmup and --ema-ramp need --ema");
   const auto decay = [&](const char* option, const std::optional<double>& value) {
     need(!value || step.decay_all || !o.chosen.contains("no_decay_norm"), option, value.value_or(0),
-         "none beside --no-decay-norm");
+         "none with --no-decay-norm");
   };
   decay("--norm-weight-decay", step.groups.norm_weight_decay);
   decay("--bias-weight-decay", step.groups.bias_weight_decay);
@@ -92,7 +91,7 @@ void require_world(const TrainingOptions& o, const NamedStrategy& strategy) {
   const TrainStepOptions& step = o.trainer.step;
   const bool world = o.reproducible == "world";
   const std::int64_t all = step.virtual_ranks;
-  require<UsageError>(world || all == 0, "--virtual-ranks is ", all, " beside --reproducible ", o.reproducible,
+  require<UsageError>(world || all == 0, "--virtual-ranks is ", all, " with --reproducible ", o.reproducible,
                       ", expected --reproducible world");
   if (!world) {
     return;
@@ -101,7 +100,7 @@ void require_world(const TrainingOptions& o, const NamedStrategy& strategy) {
                       "--virtual-ranks is ", all, ", expected a power of two up to ", kMaxVirtualRanks,
                       " with --reproducible world");
   const auto beside = [](bool fits, const char* option, const auto& value, const char* expected) {
-    require<UsageError>(fits, option, " is ", value, " beside --reproducible world, expected ", expected);
+    require<UsageError>(fits, option, " is ", value, " with --reproducible world, expected ", expected);
   };
   beside(o.trainer.accumulate == 1, "--accumulate", o.trainer.accumulate, "1: each virtual rank is a micro-batch");
   beside(o.threads <= 1, "--threads", o.threads, "1: sums within a layer depend on the number of threads");
@@ -110,11 +109,11 @@ void require_world(const TrainingOptions& o, const NamedStrategy& strategy) {
   beside(!step.sync_batch_norm, "--sync-batch-norm", "on", "none: each virtual rank has statistics of its own");
   beside(o.reduce_dtype == "fp32", "--reduce-dtype", o.reduce_dtype, "fp32: sums would be rounded where ranks meet");
   require<UsageError>(strategy.strategy != Strategy::zero1 || step.optimizer.clip_norm == 0, "--clip-norm is ",
-                      step.optimizer.clip_norm, " beside --reproducible world with --strategy ", o.strategy,
+                      step.optimizer.clip_norm, " with --reproducible world and --strategy ", o.strategy,
                       ", expected 0 or ddp: zero1 adds the norm by rank");
   const RuleTraits& rule = traits_of(step.optimizer.kind);
   require<UsageError>(strategy.strategy != Strategy::zero1 || !rule.layer_norms, "--optimizer is ", rule.name,
-                      " beside --reproducible world with --strategy ", o.strategy,
+                      " with --reproducible world and --strategy ", o.strategy,
                       ", expected ddp: zero1 adds the norms by rank");
   beside(step.cuda_graph != CudaGraph::on, "--cuda-graph", "on", "auto: a rank computes several virtual ones");
   beside(o.tune == Tune::off || o.tune == Tune::automatic || !o.choices.empty(), "--tune",
@@ -126,7 +125,7 @@ void require_compression(const TrainingOptions& o, const NamedStrategy& strategy
   const TrainStepOptions& step = o.trainer.step;
   const comm::SumOptions sums = compression_named(o.compress);
   const auto beside = [&](bool fits, const std::string& option, const auto& value, const auto&... expected) {
-    require<UsageError>(o.compress == "none" || fits, "--compress is ", o.compress, " beside ", option, ' ', value,
+    require<UsageError>(o.compress == "none" || fits, "--compress is ", o.compress, " with ", option, ' ', value,
                         ", expected ", expected...);
   };
   beside(o.reduce_dtype == "fp32", "--reduce-dtype", o.reduce_dtype, "one of the two");
@@ -193,16 +192,16 @@ void require_training_options(const TrainingOptions& o) {
   require<UsageError>(o.watchdog == 0 || (std::isfinite(o.watchdog) && o.watchdog >= 1), "--watchdog is ", o.watchdog,
                       ", expected seconds, at least 1, or 0 for none");
   require<UsageError>(!o.stall_report || *o.stall_report == 0 || (*o.stall_report > 0 && *o.stall_report < o.watchdog),
-                      "--stall-report is ", o.stall_report.value_or(0), " beside --watchdog ", o.watchdog,
+                      "--stall-report is ", o.stall_report.value_or(0), " with --watchdog ", o.watchdog,
                       ", expected fewer seconds than that, or 0 for none");
   require<UsageError>(o.choices.empty() || o.tune != Tune::off, "--choices is '", o.choices,
                       "', expected none with --tune off");
   require<UsageError>(!o.out.empty(), "--out is empty, expected a folder");
   const bool more = !o.init.empty() || !o.resume.empty();
-  require<UsageError>(o.evaluate.empty() || !more, "--evaluate is ", o.evaluate, " beside ",
+  require<UsageError>(o.evaluate.empty() || !more, "--evaluate is ", o.evaluate, " with ",
                       o.init.empty() ? "--resume" : "--init", ", expected --evaluate alone");
-  require<UsageError>(o.init.empty() || o.resume.empty() || o.resume == "auto", "--init is ", o.init,
-                      " beside --resume ", o.resume, ", expected one of the two, or --resume auto");
+  require<UsageError>(o.init.empty() || o.resume.empty() || o.resume == "auto", "--init is ", o.init, " with --resume ",
+                      o.resume, ", expected one of the two, or --resume auto");
   if (!o.trace_steps.empty()) {
     (void)parse_trace_steps(o.trace_steps);
   }
@@ -210,27 +209,27 @@ void require_training_options(const TrainingOptions& o) {
                       " without --trace, expected a file for the timeline");
   const bool predicts = o.dry_run && !o.describe_gpu.empty();
   require<UsageError>(o.trace.empty() || (o.evaluate.empty() && (!o.dry_run || predicts)), "--trace is ", o.trace,
-                      " beside ", o.dry_run ? "--dry-run" : "--evaluate", ", expected a run that trains",
+                      " with ", o.dry_run ? "--dry-run" : "--evaluate", ", expected a run that trains",
                       o.dry_run ? ", or --describe-gpu" : "");
   require<UsageError>(!o.fused_norms || !o.describe_gpu.empty(),
                       "--fused-norms without --describe-gpu: on a GPU the choices of convolutions decide (--tune)");
   if (!o.describe_gpu.empty()) {
     require<UsageError>(o.dry_run, "--describe-gpu is ", o.describe_gpu, " without --dry-run, expected both");
     require<UsageError>(o.trace_steps.empty(), "--trace-steps is ", o.trace_steps,
-                        " beside --describe-gpu, expected none: its timeline has one step several times");
+                        " with --describe-gpu, expected none: its timeline has one step several times");
     (void)known_gpu(o.describe_gpu);
   }
-  require<UsageError>(!o.overwrite || o.resume.empty(), "--overwrite beside --resume, expected one of the two");
+  require<UsageError>(!o.overwrite || o.resume.empty(), "--overwrite with --resume, expected one of the two");
   require_optimizer(o);
   require_recipe(o);
   const NamedStrategy strategy = strategy_named(o.strategy);
   require_world(o, strategy);
   const RuleTraits& rule = traits_of(o.trainer.step.optimizer.kind);
   require<UsageError>(strategy.strategy != Strategy::zero1 || !rule.whole_matrices, "--optimizer is ", rule.name,
-                      " beside --strategy ", o.strategy, ", expected ddp: ", rule.name, " needs whole matrices");
+                      " with --strategy ", o.strategy, ", expected ddp: ", rule.name, " needs whole matrices");
   require_compression(o, strategy);
   require<UsageError>(o.trainer.step.plan.dtype != DType::f64 || o.reduce_dtype == "fp32", "--reduce-dtype is ",
-                      o.reduce_dtype, " beside --dtype f64, expected none: gradients are f64 and sent as they are");
+                      o.reduce_dtype, " with --dtype f64, expected none: gradients are f64 and sent as they are");
 }
 
 std::optional<double> given_learning_rate(const TrainingOptions& options) {
@@ -320,7 +319,7 @@ ResolvedTraining resolve(const TrainingOptions& o, std::int64_t training_samples
                             : o.warmup_steps >= 0 ? o.warmup_steps
                                                   : warmup_steps(resolved.total_steps);
   require<UsageError>(o.trainer.schedule.end <= t.schedule.base, "--lr-end is ", o.trainer.schedule.end,
-                      ", expected at most the rate behind the ", "warm-up, ", t.schedule.base);
+                      ", expected at most the rate after the ", "warm-up, ", t.schedule.base);
   t.schedule.milestones = {resolved.total_steps / 2, resolved.total_steps * 3 / 4};
   if (!o.milestones.empty()) {
     t.schedule.milestones.resize(o.milestones.size());

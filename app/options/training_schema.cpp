@@ -39,7 +39,7 @@ void describe_training(Schema& s, TrainingOptions& o) {
   s.add("warmup_epochs", o.warmup_epochs, "the same in epochs").between(0, 1e9).instead_of("warmup_steps");
   s.add("freeze", o.freeze,
         "layers or parameters that keep their values, e.g. conv1,bn1,layer1; no gradients are computed, sent or "
-        "stored for them, and backward ends behind the first ones; running statistics go on");
+        "stored for them, and backward ends after the first ones; running statistics go on");
   s.add("workers", o.workers,
         "threads a rank that read ahead; 0: the training thread reads; -1: processors - 1, 1 to 8")
       .at_least(-1)

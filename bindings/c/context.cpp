@@ -78,7 +78,7 @@ ContextObject::ContextObject(const lockstep_context_options& options) {
   require<UsageError>(options.memory_limit >= 0, "options: memory_limit is ", options.memory_limit,
                       ", expected at least 0");
   require<UsageError>(options.memory_limit == 0 || options.memory == nullptr,
-                      "options: memory_limit is set beside memory, expected one of the two");
+                      "options: memory_limit is set with memory, expected one of the two");
   const bool host = options.device_type == LOCKSTEP_CPU;
   const Device device = host ? Device::cpu() : Device::cuda(options.device_id);
   const auto limit = static_cast<std::size_t>(options.memory_limit);

@@ -86,7 +86,7 @@ nn::NodeId add_linear(nn::ModelBuilder& b, const LayerRequest& r) {
 
 void require_no_activation(const LayerRequest& r) {
   require_option(r.options.activation == LOCKSTEP_ACTIVATION_NONE, r, "activation", r.options.activation,
-                 "0, and a layer 'activation' behind it");
+                 "0, and a layer 'activation' after it");
 }
 
 template <auto Add, int kAxes>

@@ -19,7 +19,7 @@ void check(std::span<const GradientRange> gradients, const BucketOptions& option
   require<UsageError>(options.head_bytes > 0, "plan_buckets: head_bytes is ", options.head_bytes,
                       ", expected more than 0");
   require<UsageError>(options.all_reduce.empty() || options.bucket_bytes == 0, "plan_buckets: bucket_bytes is ",
-                      options.bucket_bytes, " beside a cost model, expected 0");
+                      options.bucket_bytes, " with a cost model, expected 0");
   require<UsageError>(std::isfinite(options.backward_s) && options.backward_s >= 0, "plan_buckets: backward_s is ",
                       options.backward_s, ", expected a time of at least 0");
   for (std::size_t i = 0; i < gradients.size(); ++i) {

@@ -197,7 +197,7 @@ struct GradientReducer::Impl {
   void prepare(const std::shared_ptr<BucketSum>& given) {
     require<UsageError>(given->divides() || !place->divided,
                         "gradient reducer: ", given->name().empty() ? "an all-reduce" : "hook " + given->name(),
-                        " beside shards, expected gradients that all ranks get");
+                        " with shards, expected gradients that all ranks get");
     try {
       if (!given->name().empty()) {  // a hook computes, so it needs a context on the stream's device
         static_cast<void>(place->context());

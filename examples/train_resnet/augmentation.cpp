@@ -59,7 +59,7 @@ void require_augmentation_flags(const AugmentationFlags& flags, bool of_folder, 
   count("--crop-ratio", flags.crop_ratio, 2);
   count("--color-jitter", flags.color_jitter, 4);
   require<UsageError>((flags.crop_scale.empty() && flags.crop_ratio.empty()) || pad == -1,
-                      flags.crop_scale.empty() ? "--crop-ratio" : "--crop-scale", " beside --pad ", pad,
+                      flags.crop_scale.empty() ? "--crop-ratio" : "--crop-scale", " with --pad ", pad,
                       ", expected one of the two");
   require<UsageError>(of_folder || !flags.crop_scale.empty() || flags.crop_ratio.empty(),
                       "--crop-ratio without --crop-scale, expected both, or --data folder:DIR");
@@ -68,7 +68,7 @@ void require_augmentation_flags(const AugmentationFlags& flags, bool of_folder, 
   require_augmentation(options);
   (void)nn::parse_pictures_on(flags.pictures);
   require<UsageError>(flags.show_batch.empty() || training.evaluate.empty(), "--show-batch is ", flags.show_batch,
-                      " beside --evaluate, expected a run that trains");
+                      " with --evaluate, expected a run that trains");
   require<UsageError>(flags.show_batch.empty() || nn::images::available(), "--show-batch is ", flags.show_batch,
                       ", and this build writes no PNG files: install libjpeg-turbo and libpng and configure with "
                       "-DLOCKSTEP_IMAGES=ON");

@@ -129,7 +129,7 @@ int run(comm::Session& session, comm::RankContext& place, const Options& o) {
                           " holds no files, expected --data folder:DIR, list:FILE or a packed:FILE of files");
       require<UsageError>(
           augmentation.pad == 0 && !augmentation.flip && augmentation.automatic == nn::AutoAugment::none,
-          "--pictures is nvjpeg beside --pad, --flip on or --auto-augment, for which the loader decodes every file, "
+          "--pictures is nvjpeg with --pad, --flip on or --auto-augment, for which the loader decodes every file, "
           "expected host or device");
       const std::string problem = ops::jpeg_decoder_problem(place.context().device());
       require<UsageError>(problem.empty(), "--pictures is nvjpeg: ", problem, "; expected host or device");

@@ -123,24 +123,24 @@ cli::Parsed<Options> parse(int argc, const char* const* argv, const cli::ConfigF
       "--mean has ", o.mean.size(), " numbers and --std has ", o.std.size(), ", expected three of each, or neither");
   const bool files = o.data.spec.starts_with("folder:") || o.data.spec.starts_with("list:");
   require<UsageError>(files || (!o.skip_damaged && o.data.folder.val_fraction == 0),
-                      o.skip_damaged ? "--skip-damaged" : "--val-fraction", " beside --data ", o.data.spec,
+                      o.skip_damaged ? "--skip-damaged" : "--val-fraction", " with --data ", o.data.spec,
                       ", expected --data folder:DIR or list:FILE",
                       of_folder(o.data) ? "; lockstep-pack has this option" : "");
-  require<UsageError>(of_folder(o.data) || o.data.folder.resize == 0, "--resize beside --data ", o.data.spec,
+  require<UsageError>(of_folder(o.data) || o.data.folder.resize == 0, "--resize with --data ", o.data.spec,
                       ", expected --data folder:DIR, list:FILE or packed:FILE");
   const char* const unpadded = o.flip == Flip::alternate ? "--flip is alternate" : "--pad-mode is reflect";
   require<UsageError>(!of_folder(o.data) || o.pad >= 0 || (o.flip != Flip::alternate && !o.reflect), unpadded,
-                      " beside random parts of the pictures of --data ", o.data.spec,
+                      " with random parts of the pictures of --data ", o.data.spec,
                       ", expected --pad N instead of these");
   require<UsageError>(!o.reflect || o.augmentation.crop_scale.empty(),
-                      "--pad-mode is reflect beside --crop-scale, expected one of the two");
+                      "--pad-mode is reflect with --crop-scale, expected one of the two");
   nn::require_training_options(o.training);
   (void)cli::ranks_request(o.launch);
   require_augmentation_flags(o.augmentation, of_folder(o.data), o.pad, o.training);
   if (o.data.spec != "synthetic") {
     for (const char* name : {"train_images", "test_images", "classes"}) {
       const lockstep::Option& option = *schema.find(name);
-      require<UsageError>(!option.given, option.spelled(), " is ", option.text(), " beside --data ", o.data.spec,
+      require<UsageError>(!option.given, option.spelled(), " is ", option.text(), " with --data ", o.data.spec,
                           ", expected --data synthetic: files have as many as they have");
     }
   }

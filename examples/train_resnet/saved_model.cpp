@@ -53,7 +53,7 @@ nn::Model model_of(const nn::RunIdentity& saved, const std::string& checkpoint, 
     const std::uintmax_t bytes = std::filesystem::file_size(folder + "/" + nn::kModelFile, missing);
     require<DataError>(missing || static_cast<std::uintmax_t>(model->parameter_count()) <= bytes, "model ",
                        request.name, " has ", model->parameter_count(), " parameters, and ", nn::kModelFile,
-                       " beside it only ", bytes, " bytes");
+                       " next to it only ", bytes, " bytes");
   } catch (const Error& error) {
     throw DataError(folder + "/state.json: identity: " + error.what());
   }

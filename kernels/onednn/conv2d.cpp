@@ -227,7 +227,7 @@ std::unique_ptr<ConvPlan> plan(Context& context, const ConvDesc& desc, ConvPass 
     }
   }
   throw UsageError(concat("conv2d: choice is '", choice, "', expected '", kNhwc, "' or '", kBlocked,
-                          "', for bf16 also with '", kViaF32, "' behind it"));
+                          "', for bf16 also with '", kViaF32, "' after it"));
 }
 
 }  // namespace

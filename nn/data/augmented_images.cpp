@@ -126,7 +126,7 @@ void require_augmentation(const AugmentationOptions& o) {
     images::require_crop(*o.crop);
   }
   require<UsageError>(o.pad >= 0 && o.pad <= kMostPad, "pad is ", o.pad, ", expected 0 to ", kMostPad);
-  require<UsageError>(!o.crop || o.pad == 0, "pad is ", o.pad, " beside resized parts, expected one of the two");
+  require<UsageError>(!o.crop || o.pad == 0, "pad is ", o.pad, " with resized parts, expected one of the two");
   require_in("colour jitter: brightness", o.jitter.brightness, 0, kMostFactor);
   require_in("colour jitter: contrast", o.jitter.contrast, 0, kMostFactor);
   require_in("colour jitter: saturation", o.jitter.saturation, 0, kMostFactor);

@@ -305,7 +305,7 @@ FolderList list_lists(const std::string& paths, double val_fraction, std::uint64
   require<UsageError>(both || val_fraction > 0, printable(paths),
                       ": one list, expected list:TRAIN,VAL, or a fraction to split off (--val-fraction)");
   require<UsageError>(!both || val_fraction == 0, "validation fraction is ", val_fraction,
-                      ", expected none (--val-fraction) beside two lists");
+                      ", expected none (--val-fraction) with two lists");
   const fs::path root = fs::path(files[0]).parent_path();
   std::vector<PictureList> lists;
   lists.reserve(files.size());

@@ -97,9 +97,9 @@ void describe(Schema& schema, MovingAverageOptions& options) {
   schema.add("ema_every", options.every, "updates from one averaging to the next, over the whole run").at_least(1);
   schema
       .add("ema_warmup", options.copied_updates,
-           "updates whose averagings, and the first behind them, copy the weights; -1: those of the warm-up")
+           "updates whose averagings, and the first after them, copy the weights; -1: those of the warm-up")
       .at_least(-1);
-  schema.add("ema_ramp", options.ramp, "behind these the decay grows up to --ema, 1 - (1 + n)^(-2/3) at the n-th");
+  schema.add("ema_ramp", options.ramp, "after these the decay grows up to --ema, 1 - (1 + n)^(-2/3) at the n-th");
 }
 
 }  // namespace lockstep::nn

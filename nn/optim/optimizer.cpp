@@ -336,7 +336,7 @@ void describe(Schema& schema, OptimizerOptions& options) {
   schema
       .add("trust_coefficient", options.trust_coefficient, "lars: norm of an update relative to the norm of its tensor")
       .above(0);
-  schema.add("clip_value", options.clip_value, "bring each gradient into [-value, value], behind --clip-norm; 0: off")
+  schema.add("clip_value", options.clip_value, "bring each gradient into [-value, value], after --clip-norm; 0: off")
       .at_least(0);
   schema
       .add("clip_norm", options.clip_norm,

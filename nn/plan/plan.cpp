@@ -70,11 +70,11 @@ Plan::Plan(Context& context, const Model& model, Mode mode, std::int64_t batch, 
   require<UsageError>(options.loss != Loss::huber || (std::isfinite(options.huber_delta) && options.huber_delta > 0),
                       "plan: huber_delta is ", options.huber_delta, ", expected a positive, finite number");
   require<UsageError>(batch >= 1, "plan: batch size is ", batch, ", expected at least 1");
-  require<UsageError>(!options.tf32 || options.dtype == DType::f32, "plan: tf32 beside dtype ", options.dtype,
+  require<UsageError>(!options.tf32 || options.dtype == DType::f32, "plan: tf32 with dtype ", options.dtype,
                       ", expected f32");
   require<UsageError>(
       !options.two_labels || (options.loss == Loss::cross_entropy && options.weights == LossWeights::none),
-      "plan: two labels a sample beside the loss ", name_of(options.loss), " and weights '", name_of(options.weights),
+      "plan: two labels a sample with the loss ", name_of(options.loss), " and weights '", name_of(options.weights),
       "', expected a loss over classes, and none");
   layout_.two_labels = options.two_labels && mode == Mode::train;
   require_computed_on(context.device(), options.dtype);

@@ -276,8 +276,9 @@ void PlanBuilder::call(const std::string& op, std::vector<SlotId> reads, std::ve
 
 SlotId PlanBuilder::all_gather(const std::string& op, SlotId own, const std::string& name) {
   require<StateError>(options_.exchange.given(), "plan: ", op, " without PlanOptions::exchange");
-  require<StateError>(context_ != options_.beside, "plan: ", op,
-                      " runs beside other calls, expected it on the plan's stream, as the other exchanges are");
+  require<StateError>(
+      context_ != options_.beside, "plan: ", op,
+      " runs at the same time as other calls, expected it on the plan's stream, as the other exchanges are");
   const TensorView one = prototype(own);
   const SlotId all = tensor(name, {options_.exchange.ranks->size(), one.numel()}, one.dtype);
   call_once(op, {own}, {all}, 0, [own, all, exchange = options_.exchange](Context& context, const Frame& frame) {

@@ -51,7 +51,7 @@ void require_virtual_ranks(const RunRequest& r) {
                       "the number of virtual ranks is ", all, ", expected a power of two");
   require<UsageError>(all % r.ranks == 0, all, " virtual ranks on ", r.ranks,
                       " ranks, expected a number of ranks that divides them");
-  require<UsageError>(all == 0 || r.accumulate == 1, r.accumulate, " micro-batches an update beside ", all,
+  require<UsageError>(all == 0 || r.accumulate == 1, r.accumulate, " micro-batches an update with ", all,
                       " virtual ranks, expected 1: each virtual rank is a micro-batch, so take more of them");
 }
 

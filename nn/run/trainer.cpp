@@ -217,7 +217,7 @@ void Trainer::start() {
 
 void Trainer::require_same_state() {
   const Position& at = position();
-  impl_->step.require_same_state(impl_->ranks.control, concat("epoch ", at.epoch, ", batch ", at.batch, " behind ",
+  impl_->step.require_same_state(impl_->ranks.control, concat("epoch ", at.epoch, ", batch ", at.batch, " after ",
                                                               at.skipped, " samples, step ", at.step, '\n'));
 }
 

@@ -172,7 +172,7 @@ void describe(Schema& schema, RunOptions& options) {
            "code 75; 0: never")
       .at_least(0)
       .is_common();
-  schema.add("keep", options.keep, "earlier checkpoints that stay beside OUT/last, as OUT/last.1, OUT/last.2, ...")
+  schema.add("keep", options.keep, "earlier checkpoints that stay next to OUT/last, as OUT/last.1, OUT/last.2, ...")
       .at_least(0);
   schema
       .add("keep_best", options.keep_best, "the N best checkpoints stay as OUT/best-STEP; 1: the best alone, OUT/best")

@@ -41,16 +41,16 @@ const TrainStepOptions& checked_options(const TrainStepOptions& o, int ranks) {
            " virtual ranks on ", ranks, ranks == 1 ? " rank" : " ranks",
            ", expected a power of two that the ranks divide");
     expect(o.microbatches <= 1, o.microbatches,
-           " micro-batches beside virtual ranks, expected 1: each virtual rank is one");
+           " micro-batches with virtual ranks, expected 1: each virtual rank is one");
     expect(!o.sync_batch_norm,
-           "sync_batch_norm is on beside virtual ranks, expected it off: each of them has statistics of its own");
+           "sync_batch_norm is on with virtual ranks, expected it off: each of them has statistics of its own");
     expect(size_of(o.sums.dtype) != 2, "gradients travel as ", o.sums.dtype,
-           " beside virtual ranks, expected f32: the sums would be rounded where ranks meet");
+           " with virtual ranks, expected f32: the sums would be rounded where ranks meet");
     expect(o.strategy != Strategy::zero1 || o.optimizer.clip_norm == 0,
-           "the strategy is zero1 beside virtual ranks and a clip_norm of ", o.optimizer.clip_norm,
+           "the strategy is zero1 with virtual ranks and a clip_norm of ", o.optimizer.clip_norm,
            ", expected ddp: zero1 adds the norm by rank");
     const RuleTraits& rule = traits_of(o.optimizer);
-    expect(o.strategy != Strategy::zero1 || !rule.layer_norms, "the strategy is zero1 beside virtual ranks and ",
+    expect(o.strategy != Strategy::zero1 || !rule.layer_norms, "the strategy is zero1 with virtual ranks and ",
            rule.name, ", expected ddp: zero1 adds norms by rank");
   }
   expect(o.max_batch >= 1, "max_batch is ", o.max_batch, ", expected at least 1");
@@ -63,7 +63,7 @@ const TrainStepOptions& checked_options(const TrainStepOptions& o, int ranks) {
          ", which would round the number of samples, too; expected f32, or count_samples off and "
          "Batch::global_valid");
   expect(o.count_samples || o.plan.weights == LossWeights::none,
-         "count_samples is off beside weights of the loss, expected it on: their sum is the divisor");
+         "count_samples is off with weights of the loss, expected it on: their sum is the divisor");
   expect(!o.plan.accumulate, "PlanOptions::accumulate is on, expected TrainStepOptions::microbatches");
   expect(o.plan.beside == nullptr, "PlanOptions::beside is given, expected TrainStepOptions::weights_beside");
   expect(!o.plan.exchange.given(), "PlanOptions::exchange is given, expected the ranks of StepRanks");
@@ -109,7 +109,8 @@ void describe(Schema& schema, TrainStepOptions& options) {
                            {{"on", CudaGraph::on}, {"off", CudaGraph::off}, {"auto", CudaGraph::automatic}},
                            "on a GPU: run each step as one CUDA graph; auto: where it can be");
   schema.add("weights_beside", options.weights_beside,
-             "on a GPU: weight gradients on a second stream, beside passes over memory; more memory, the same bits");
+             "on a GPU: weight gradients on a second stream, at the same time as passes over memory; more memory, the "
+             "same bits");
 }
 
 }  // namespace lockstep::nn

@@ -113,9 +113,8 @@ std::string capture_obstacle(const TrainStepOptions& options, Device device, con
     return found;
   }
   const std::string hook = "the gradient hook " + sum.name();
-  require<UsageError>(options.cuda_graph != CudaGraph::on, "cuda graph is on beside ",
-                      virtuals ? "virtual ranks" : hook, ", expected off",
-                      virtuals ? "" : ": the hook decides on the host");
+  require<UsageError>(options.cuda_graph != CudaGraph::on, "cuda graph is on with ", virtuals ? "virtual ranks" : hook,
+                      ", expected off", virtuals ? "" : ": the hook decides on the host");
   return virtuals ? "a rank computes several virtual ones" : hook + " decides on the host";
 }
 

@@ -13,7 +13,7 @@ namespace {
 Device checked(Device device, const CudaContextOptions& options) {
   require<UsageError>(options.memory == nullptr || options.memory_limit == 0, "context on ", device,
                       ": memory_limit is ", options.memory_limit,
-                      ", expected 0 beside a borrowed memory resource, which has its own limit");
+                      ", expected 0 with a borrowed memory resource, which has its own limit");
   check_gpu(device, options.memory == nullptr ? GpuMemory::needed : GpuMemory::held);
   return device;
 }

@@ -37,7 +37,7 @@ std::string damage_of_guard_band(const std::byte* band) {
     }
   }
   return damaged == 0 ? std::string()
-                      : concat("wrote over ", damaged, " bytes, the first ", first, " bytes behind the end");
+                      : concat("wrote over ", damaged, " bytes, the first ", first, " bytes after the end");
 }
 
 }  // namespace lockstep

@@ -180,7 +180,7 @@ TEST(GradientHook, IsRefusedBesideWhatDecidesTheSumToo) {
     options.hook = hook;
     return error_of<UsageError>([&] { (void)make_bucket_sum(options, use); });
   };
-  const std::string begin = "gradient sums: hook is shifted beside ";
+  const std::string begin = "gradient sums: hook is shifted with ";
   EXPECT_EQ(refused({.dtype = DType::bf16}), begin + "gradients that travel in 16 bits, expected f32");
   for (const SumOrder order : {SumOrder::ranks, SumOrder::tree}) {
     EXPECT_EQ(refused({.order = order}), begin + "an order of sums, expected SumOrder::library");
@@ -203,7 +203,7 @@ TEST(GradientHook, IsRefusedBesideShards) {
                                     view_of(arena), {.shards = {shards_of(0, 700, 2)}, .sum = sum});
     });
   };
-  const std::string end = " beside shards, expected gradients that all ranks get";
+  const std::string end = " with shards, expected gradients that all ranks get";
   EXPECT_EQ(refused(shifted(0)), "gradient reducer: hook shifted" + end);
   EXPECT_EQ(refused(make_bucket_sum()), "gradient reducer: an all-reduce" + end);
 }

@@ -310,7 +310,7 @@ TEST(PowerSgd, IsMadeByItsName) {
     changed.compress = "powersgd:3";
     return error_of<UsageError>([&] { (void)make_bucket_sum(changed, use); });
   };
-  const std::string begin = "gradient sums: compress is powersgd:3 beside ";
+  const std::string begin = "gradient sums: compress is powersgd:3 with ";
   EXPECT_EQ(refused({}, {.loss_scale = true}),
             begin + "a loss scale, expected none: what is not sent would keep an old scale");
   EXPECT_EQ(refused({.hook = make_bucket_sum()}), begin + "a hook of the program, expected one of the two");

@@ -123,8 +123,8 @@ TEST_F(Resume, InitIsWhereARunWithoutACheckpointBegins) {
   EXPECT_EQ(model("cut"), model("whole"));
   EXPECT_NE(model("cut"), model("base"));
   testing::expect_refusals([&](const std::string& options) { return train(options); },
-                           {{"--init a --resume b", {"--init is a beside --resume b", "--resume auto"}},
-                            {"--init a --evaluate b", {"--evaluate is b beside --init"}}});
+                           {{"--init a --resume b", {"--init is a with --resume b", "--resume auto"}},
+                            {"--init a --evaluate b", {"--evaluate is b with --init"}}});
 }
 
 /// The best of the first epoch stays best: an mlp that learns nothing has the same accuracy after each epoch.

@@ -160,12 +160,12 @@ TEST_F(TrainResNet, BadOptions) {
       {tiny + "--keep-best -2", {"--keep-best is -2", "at least 1"}},
       {tiny + "--copy-every 1", {"--copy-every is 1", "--max-restarts above 0"}},
       {tiny + "--resume ''", {"--resume", "is empty"}},
-      {tiny + "--resume auto --overwrite", {"--overwrite beside --resume"}},
+      {tiny + "--resume auto --overwrite", {"--overwrite with --resume"}},
       {"--strategy zero1 --optimizer muon", {"muon", "zero1", "whole matrices"}},
       {"--strategy fsdp", {"--strategy", "'fsdp'", "ddp, zero1 or single"}},
       {"--reproducible always", {"--reproducible", "always", "layout"}},
       {"--compress zip", {"--compress", "'zip'", "none, bf16, fp16, or powersgd:RANK"}},
-      {"--compress bf16 --dtype f64", {"--compress is bf16 beside --dtype f64"}},
+      {"--compress bf16 --dtype f64", {"--compress is bf16 with --dtype f64"}},
   });
   for (const char* rank : {"powersgd:0", "powersgd:65", "powersgd:", "powersgd:2x", "powersgd:-1"}) {
     expect_refusals({{concat("--compress ", rank), {"--compress", rank, "1 to 64"}}});
@@ -176,7 +176,7 @@ TEST_F(TrainResNet, BadOptions) {
                                                         {"--reproducible layout", "expected run"},
                                                         {"--reproducible world --virtual-ranks 2", "expected none"},
                                                         {"--loss-scale 128", "--loss-scale off"}}) {
-    expect_refusals({{"--compress powersgd:2 " + beside, {"--compress is powersgd:2 beside ", expected}}});
+    expect_refusals({{"--compress powersgd:2 " + beside, {"--compress is powersgd:2 with ", expected}}});
   }
 }
 
@@ -406,7 +406,7 @@ TEST_F(TrainResNet, HiddenLayersThatACheckpointCannotHaveAreRefusedWithItsName) 
   }
   for (const auto& [hidden, words] :
        std::map<std::string, std::string>{{ones, "model.safetensors: there is no tensor 'layers.2500.weight'"},
-                                          {"16000000", "parameters, and model.safetensors beside it only"},
+                                          {"16000000", "parameters, and model.safetensors next to it only"},
                                           {"4611686018427387904", "hidden size is 4611686018427387904"},
                                           {"8,x", "hidden layers are '8,x'"}}) {
     put("run/last/state.json", std::string(text).replace(at, given.size(), "\"hidden\": \"" + hidden + "\""));
@@ -513,7 +513,7 @@ TEST_F(TrainResNet, LeavesATimeline) {
   for (int rank = 0; rank < std::max(kRanks, 1); ++rank) {
     EXPECT_EQ(counts[concat("update", rank)], 3);
     EXPECT_EQ(counts[concat("batch", rank)], 3);
-    EXPECT_EQ(counts[concat("evaluation", rank)], 1) << "behind step 4";
+    EXPECT_EQ(counts[concat("evaluation", rank)], 1) << "after step 4";
     EXPECT_EQ(counts[concat("checkpoint", rank)], 2) << "best and last";
     EXPECT_EQ(counts[concat("reduce", rank)], counts[concat("ready", rank)]);
     EXPECT_GT(counts[concat("backward", rank)], 100);
@@ -748,16 +748,16 @@ TEST_F(TrainResNet, WhatAWorldIsNotCombinedWith) {
   expect_refusals({{world + "--virtual-ranks 0", {": --virtual-ranks is 0, " + power}},
                    {world + "--virtual-ranks 6", {": --virtual-ranks is 6, " + power}},
                    {world + "--virtual-ranks 32", {"the batch size is 16", "32 virtual ranks"}},
-                   {four + "--reproducible run", {": --virtual-ranks is 4 beside --reproducible run, expected"}},
-                   {four + "--accumulate 2", {": --accumulate is 2 beside --reproducible world, expected 1"}},
-                   {four + "--threads 2", {": --threads is 2 beside --reproducible world, expected 1"}},
-                   {four + "--overlap on", {": --overlap is on beside --reproducible world"}},
-                   {four + "--sync-batch-norm", {": --sync-batch-norm is on beside --reproducible world"}},
-                   {four + "--reduce-dtype bf16", {": --reduce-dtype is bf16 beside --reproducible world"}},
-                   {four + "--cuda-graph on", {": --cuda-graph is on beside --reproducible world"}},
-                   {four + "--tune on", {": --tune is on beside --reproducible world"}},
+                   {four + "--reproducible run", {": --virtual-ranks is 4 with --reproducible run, expected"}},
+                   {four + "--accumulate 2", {": --accumulate is 2 with --reproducible world, expected 1"}},
+                   {four + "--threads 2", {": --threads is 2 with --reproducible world, expected 1"}},
+                   {four + "--overlap on", {": --overlap is on with --reproducible world"}},
+                   {four + "--sync-batch-norm", {": --sync-batch-norm is on with --reproducible world"}},
+                   {four + "--reduce-dtype bf16", {": --reduce-dtype is bf16 with --reproducible world"}},
+                   {four + "--cuda-graph on", {": --cuda-graph is on with --reproducible world"}},
+                   {four + "--tune on", {": --tune is on with --reproducible world"}},
                    {four + "--strategy zero1 --clip-norm 1",
-                    {": --clip-norm is 1 beside --reproducible world with --strategy zero1, expected 0 or ddp"}},
+                    {": --clip-norm is 1 with --reproducible world and --strategy zero1, expected 0 or ddp"}},
                    {four + "--strategy zero1 --optimizer lars", {"--strategy", "lars", "adds the norms by rank"}}});
   train_resnet(0, four + "--model mlp --strategy zero1 --tune on --dry-run --choices " + path("choices.json"))
       .finished();

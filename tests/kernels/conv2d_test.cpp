@@ -422,7 +422,7 @@ OpCase with_band(OpCase item) {
       const std::span<std::uint8_t> band = workspace.slice(0, bytes, bytes + kBand).span<std::uint8_t>();
       std::fill(band.begin(), band.end(), 0x5a);
       run(on, in, out, workspace.slice(0, 0, bytes));
-      EXPECT_EQ(std::count(band.begin(), band.end(), 0x5a), kBand) << name << ": written behind the workspace";
+      EXPECT_EQ(std::count(band.begin(), band.end(), 0x5a), kBand) << name << ": written after the workspace";
     };
     return op;
   };

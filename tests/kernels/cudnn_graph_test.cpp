@@ -229,7 +229,7 @@ class CudnnH100 : public ::testing::Test {
       const EngineConfig config(graph, target(), algorithm.engine);
       EXPECT_TRUE(allowed(config, d)) << name << ' ' << texts.back();
       const bool may_differ = config.has(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC);
-      EXPECT_TRUE(may_differ || nondeterministic == 0) << name << ' ' << texts.back() << " is behind one that is not";
+      EXPECT_TRUE(may_differ || nondeterministic == 0) << name << ' ' << texts.back() << " is after one that is not";
       nondeterministic += may_differ ? 1 : 0;
       if (texts.size() == 1) {  // a plan without a choice takes the first engine that can be made
         Descriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);

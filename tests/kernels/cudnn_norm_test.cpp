@@ -37,7 +37,7 @@ class CudnnNorm : public ::testing::Test {
   std::vector<Algorithm> serving(const ConvDesc& desc, ConvPass pass, const std::string& name) {
     std::vector<Algorithm> found;
     for (const Algorithm& algorithm : algorithms({nullptr, properties_.get()}, desc, pass)) {
-      EXPECT_TRUE(found.empty() || algorithm.form == Form::norm) << name << ": one that serves none is behind";
+      EXPECT_TRUE(found.empty() || algorithm.form == Form::norm) << name << ": one that serves none is after";
       if (algorithm.form == Form::norm) {
         found.push_back(algorithm);
       }

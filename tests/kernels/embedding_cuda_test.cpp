@@ -92,7 +92,7 @@ TEST_F(CudaEmbedding, RefusesWhatTheContractExcludes) {
     EXPECT_THROW(call(dy, dtable, with(scratch, &TensorView::data, other.data)), ShapeError) << "overlap";
   }
   EXPECT_THROW(call(dy, with(dtable, &TensorView::dtype, DType::bf16), scratch), DTypeError)
-      << "sums beside 16-bit tensors are f32";
+      << "sums with 16-bit tensors are f32";
   EXPECT_THROW(call(with(dy, &TensorView::dtype, DType::f64), dtable, scratch), DTypeError);
 }
 

@@ -118,7 +118,7 @@ TEST(Hash, RefusesWhatTheContractExcludes) {
   GuardedTensor x(Shape{4, 4}, DType::u64, constant(1)), result(Shape{}, DType::u64);
   const auto call = [&](const TensorView& in, const TensorView& out) { ops::hash_range(context, in, out); };
   EXPECT_NO_THROW(call(x, result));
-  EXPECT_NO_THROW(call(x.view().slice(0, 1, 4), x.view().slice(0, 0, 1).slice(1, 3, 4))) << "right beside it";
+  EXPECT_NO_THROW(call(x.view().slice(0, 1, 4), x.view().slice(0, 0, 1).slice(1, 3, 4))) << "right next to it";
   EXPECT_THROW(call({}, result), ShapeError);
   EXPECT_THROW(call(x, {}), ShapeError);
   EXPECT_THROW(call(x, x.view().slice(0, 2, 3).slice(1, 0, 1)), ShapeError) << "in x";

@@ -41,7 +41,7 @@ TEST_F(CudaReduce, TheSameBitsOffA16ByteBoundary) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     OpCase item = reduce_rows_case(1537, 64, dtype);
     const Shape shape{1537, 64};
-    item.inputs.push_back({"x behind one element", Shape{shape.numel() + 1}, dtype, [=](GuardedTensor& tensor) {
+    item.inputs.push_back({"x after one element", Shape{shape.numel() + 1}, dtype, [=](GuardedTensor& tensor) {
                              GuardedTensor aligned(shape, dtype);
                              item.inputs[0].start(aligned);
                              std::vector<double> list = aligned.values();
@@ -132,7 +132,7 @@ TEST_F(CudaReduce, RefusesWhatTheContractExcludes) {
   EXPECT_THROW(call(x, sums, scratch.slice(0, 4, 52)), ShapeError) << "alignment";
   EXPECT_THROW(call(x, sums, with(scratch, &TensorView::data, x.view().data)), ShapeError) << "overlap";
   EXPECT_THROW(call(x, with(sums, &TensorView::dtype, DType::bf16), scratch), DTypeError)
-      << "sums beside 16-bit tensors are f32";
+      << "sums with 16-bit tensors are f32";
   TensorView bad = x;
   bad.dtype = DType::f64;
   EXPECT_THROW(call(bad, sums, scratch), DTypeError);

@@ -240,7 +240,7 @@ TEST(ResizedCrop, RefusesWhatTheContractExcludes) {
   EXPECT_THROW(with_out(Shape{2, 3, 4, 3}, pictures.view().data), ShapeError);
   EXPECT_THROW(with_out(Shape{2, 3, 4, 3}, parts.data), ShapeError);
   EXPECT_THROW(with_out(Shape{2, 3, 1, 3}, table.span<double>().data() + 32), ShapeError) << "the last column";
-  EXPECT_NO_THROW(with_out(Shape{2, 3, 1, 3}, table.span<double>().data() + 33)) << "behind the last column";
+  EXPECT_NO_THROW(with_out(Shape{2, 3, 1, 3}, table.span<double>().data() + 33)) << "after the last column";
   EXPECT_THROW(
       with_parts([&](TensorView& view) {
         view.data = table.span<double>().data() + 20;

@@ -58,8 +58,8 @@ TEST_F(Pack, OptionsThatAreNoneAreOneLine) {
                                   {"--check ''", {"--check is empty, expected a packed file"}},
                                   {"'' x", {"DIR is empty, expected a folder"}},
                                   {data + " ''", {"FILE is empty, expected a file to write"}},
-                                  {"--check x y", {"DIR is given beside --check FILE"}},
-                                  {"--check x --overwrite", {"--overwrite is given beside --check FILE"}},
+                                  {"--check x y", {"DIR is given with --check FILE"}},
+                                  {"--check x --overwrite", {"--overwrite is given with --check FILE"}},
                                   {"--check x --json", {"x: cannot be opened"}},
                                   {"--check x --threads 0", {"x: cannot be opened"}}});
   testing::run_command(LOCKSTEP_TEST_PROGRAM " --version").finished({"lockstep "});

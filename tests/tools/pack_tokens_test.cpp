@@ -128,7 +128,7 @@ TEST_F(PackTokens, SaysWhatItDoesAndDid) {
   for (const std::string option :
        {"--store pixels", "--resize 3", "--val-fraction 0.1", "--seed 3", "--skip-damaged", "--threads 2"}) {
     expect_refused(pack(call + " --overwrite " + option),
-                   {option.substr(0, option.find(' ')) + " is given beside tokens:" + path("data")});
+                   {option.substr(0, option.find(' ')) + " is given with tokens:" + path("data")});
   }
   EXPECT_EQ(get("a.pack"), before);
   put_texts();
@@ -136,12 +136,12 @@ TEST_F(PackTokens, SaysWhatItDoesAndDid) {
   put("data/val.bin", "");
   const std::string file = " " + path("b.pack");
   testing::expect_refusals(
-      pack, {{path("data") + file + " --vocabulary 4", {"--vocabulary is 4 beside a folder of pictures"}},
+      pack, {{path("data") + file + " --vocabulary 4", {"--vocabulary is 4 with a folder of pictures"}},
              {"text:" + path("text") + file + " --vocabulary 4", {"a text's tokens are its"}},
              {"text:" + path("none") + file, {path("none"), "no such file or folder"}},
              {"tokens:" + path("text") + file, {path("text"), "train.bin"}},
              {"text:" + path("text") + " " + path("text/b.pack"), {"lies in", "expected a place outside"}},
-             {"text:" + file, {"expected a path behind the colon"}},
+             {"text:" + file, {"expected a path after the colon"}},
              {"text:" + path("empty.txt") + file, {"0 bytes, expected at least 10"}},
              {"tokens:" + path("data") + file, {"val.bin", "0 bytes"}}});
   EXPECT_FALSE(fs::exists(path("b.pack")));

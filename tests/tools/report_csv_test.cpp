@@ -147,7 +147,7 @@ TEST_F(ReportCsv, TheProgramWritesATable) {
   testing::put_file(file, "older");
   EXPECT_EQ(program(a + " --csv '" + file + "'").finished().output, file + "\n");
   EXPECT_EQ(testing::get_file(file), table);
-  EXPECT_EQ(testing::count_entries(a), 1U) << "no page beside the log";
+  EXPECT_EQ(testing::count_entries(a), 1U) << "no page next to the log";
 
   for (const char* standard : {"-", "/dev/stdout"}) {
     EXPECT_EQ(program(a + " " + b + " --csv " + standard).finished().output, table + "b,step,0,1,3\n");
@@ -157,7 +157,7 @@ TEST_F(ReportCsv, TheProgramWritesATable) {
   const std::string page = folder_ / "page.html";
   const testing::Ended both = program(a + " --csv - --html " + page).finished();
   EXPECT_EQ(both.printed, table);
-  EXPECT_EQ(both.output, table + page + "\n") << "the name is told beside the table";
+  EXPECT_EQ(both.output, table + page + "\n") << "the name is told with the table";
   testing::expect_holds(testing::get_file(page), "<title>a</title>");
 }
 

@@ -107,7 +107,7 @@ class Command {
                "text:PATH")
             ->required();
     CLI::Option* const out =
-        app.add_option("FILE", options_.out, "to write, outside of DIR; beside it FILE.tmp-... until it is whole")
+        app.add_option("FILE", options_.out, "to write, outside of DIR; next to it FILE.tmp-... until it is whole")
             ->required();
     app.add_option("--store", store_,
                    "files: as they are; pixels: decoded, so that reading needs no JPEG and PNG libraries. Pictures of\n"
@@ -159,7 +159,7 @@ class Command {
       return write(nn::TokenPack({options_.folder, options_.out, vocabulary_, options_.overwrite}), json_);
     }
     require<UsageError>(!vocabulary_.has_value(), "--vocabulary is ", vocabulary_.value_or(0),
-                        " beside a folder of pictures, expected it beside tokens:DIR");
+                        " with a folder of pictures, expected it with tokens:DIR");
     require<UsageError>(store_ == "files" || store_ == "pixels", "--store is ", store_, ", expected files or pixels");
     options_.store = store_ == "files" ? nn::PackedStore::files : nn::PackedStore::pixels;
     return write(nn::FolderPack(options_), json_);
@@ -173,7 +173,7 @@ class Command {
     for (const CLI::Option* const other : app.get_options()) {
       require<UsageError>(
           std::find(taken.begin(), taken.end(), other->get_name()) != taken.end() || other->count() == 0,
-          other->get_name(), " is given beside ", beside);
+          other->get_name(), " is given with ", beside);
     }
   }
 

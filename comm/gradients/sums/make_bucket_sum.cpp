@@ -63,7 +63,7 @@ std::shared_ptr<BucketSum> make_bucket_sum(const SumOptions& options, const SumU
   if (const std::optional<Misfit> wrong = misfit(options, use)) {
     throw UsageError(concat(
         "gradient sums: ",
-        options.compress.empty() ? "hook is " + options.hook->name() : "compress is " + options.compress, " beside ",
+        options.compress.empty() ? "hook is " + options.hook->name() : "compress is " + options.compress, " with ",
         kBeside[static_cast<std::size_t>(wrong->field)], wrong->reason.empty() ? "" : ": ", wrong->reason));
   }
   return made(options, use.divided, seed);

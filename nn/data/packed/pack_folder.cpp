@@ -103,7 +103,7 @@ FolderPack::FolderPack(PackOptions options) : options_(std::move(options)) {
   const std::string spec = detail::is_list(options_.folder) ? options_.folder : "folder:" + options_.folder;
   detail::require_decoders(spec);
   require<UsageError>(options_.resize == 0 || options_.store == PackedStore::pixels, "resize is ", options_.resize,
-                      " beside stored files, expected stored pixels (--store pixels)");
+                      " with stored files, expected stored pixels (--store pixels)");
   require<UsageError>(options_.resize >= 0 && options_.resize <= kMostResize, "resize is ", options_.resize,
                       ", expected 0 to ", kMostResize);
   detail::require_threads(options_.threads);

@@ -60,8 +60,7 @@ TokenPack::TokenPack(TokenPackOptions options) : options_(std::move(options)) {
                       ", expected tokens:DIR or text:PATH");
   ids_ = options_.source.starts_with(kText) ? PackedIds::text : PackedIds::tokens;
   const std::string path = options_.source.substr((ids_ == PackedIds::text ? kText : kTokens).size());
-  require<UsageError>(!path.empty(), "the source is ", printable(options_.source),
-                      ", expected a path behind the colon");
+  require<UsageError>(!path.empty(), "the source is ", printable(options_.source), ", expected a path after the colon");
   if (options_.vocabulary.has_value()) {
     require<UsageError>(ids_ == PackedIds::tokens, "the vocabulary is ", *options_.vocabulary,
                         ", which is for tokens:DIR: a text's tokens are its bytes");

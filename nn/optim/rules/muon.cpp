@@ -80,7 +80,7 @@ bool is_hidden_matrix(const ParameterSpec& spec) {
 
 Rule make_muon(Context& context, const ParameterSet& parameters, const OptimizerOptions& options) {
   require<UsageError>(parameters.state_shards().empty(),
-                      "optimizer: muon beside states that are divided over ranks (zero1), expected ddp");
+                      "optimizer: muon with states that are divided over ranks (zero1), expected ddp");
   const auto muon = std::make_shared<Muon>(context, parameters, options);
   const auto update = [muon](Context& on, const ops::ArenaUpdate& all, const Rule::Views& views) {
     muon->update(on, all, views);

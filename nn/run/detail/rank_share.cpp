@@ -103,7 +103,7 @@ std::int64_t RankShare::steps_until(std::int64_t epochs) const {
 Position RankShare::continued(const Position& saved, std::int64_t global_batch) const {
   const std::int64_t size = training_.options().size;
   const auto possible = [&](bool ok) {
-    require<DataError>(ok, "epoch ", saved.epoch, ", batch ", saved.batch, " of ", global_batch, " samples behind ",
+    require<DataError>(ok, "epoch ", saved.epoch, ", batch ", saved.batch, " of ", global_batch, " samples after ",
                        saved.skipped, ", step ", saved.step, ", expected a position within epochs of ", size,
                        " samples");
   };

@@ -43,7 +43,7 @@ class Replicas {
                                                          " is not that of rank 0");
     }
     throw comm::CollectiveError<comm::ReplicaError>(
-        concat("the replicas differ after step ", step, ": in the padding behind a parameter"));
+        concat("the replicas differ after step ", step, ": in the padding after a parameter"));
   }
 
  private:

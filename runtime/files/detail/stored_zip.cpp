@@ -183,7 +183,7 @@ std::vector<ZipRecord> read_zip_directory(const InputFile& file) {
                        " stands twice in the zip directory");
     entry.record.offset = data_of(file, entry, directory.begin);
   }
-  require<DataError>(rest.empty(), path, ": ", rest.size(), " bytes behind the last entry of the zip directory");
+  require<DataError>(rest.empty(), path, ": ", rest.size(), " bytes after the last entry of the zip directory");
   std::sort(listed.begin(), listed.end(), [](const Listed& a, const Listed& b) { return a.header < b.header; });
   std::vector<ZipRecord> records;
   std::uint64_t end = 0;

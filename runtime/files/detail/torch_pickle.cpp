@@ -120,7 +120,7 @@ void TorchPickle::run() {
   while (step(static_cast<unsigned>(number(1)))) {
   }
   need(stack_.size() == 1 && marks_.empty(), "ends with ", stack_.size(), " values, expected one");
-  need(at_ == bytes_.size(), bytes_.size() - at_, " bytes behind its end");
+  need(at_ == bytes_.size(), bytes_.size() - at_, " bytes after its end");
   result_ = stack_[0];
 }
 
@@ -235,7 +235,7 @@ TorchPickle::Value& TorchPickle::top(Kind kind, const char* what) {
 }
 
 std::vector<TorchPickle::Id> TorchPickle::pop_to_mark() {
-  need(!marks_.empty(), "takes values behind a mark where there is none");
+  need(!marks_.empty(), "takes values after a mark where there is none");
   const auto mark = stack_.begin() + static_cast<std::ptrdiff_t>(marks_.back());
   std::vector<Id> items(mark, stack_.end());
   stack_.erase(mark, stack_.end());

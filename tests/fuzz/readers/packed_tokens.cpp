@@ -57,7 +57,7 @@ bool check_ids(const nn::PackedTokens& file, const std::string& bytes) {
     at += ids.size() * width;
     whole = whole && read;
   }
-  check(at + file.blocks() * 4 <= bytes.size(), "ids behind the end");
+  check(at + file.blocks() * 4 <= bytes.size(), "ids after the end");
   return whole;
 }
 

@@ -505,7 +505,7 @@ TEST(AugmentedImages, BadOptionsAreRefused) {
   refused({.erase = 1.5}, {"1.5"});
   refused({.mixup = 1e-3}, {"0.001"});
   refused({.pad = -1}, {"pad is -1"});
-  refused({.crop = CropOptions{}, .pad = 1}, {"pad is 1 beside resized parts"});
+  refused({.crop = CropOptions{}, .pad = 1}, {"pad is 1 with resized parts"});
   EXPECT_THROW(AugmentedImages(nullptr, {}), UsageError);
   EXPECT_EQ(text_of(AugmentationOptions{}), "");
   EXPECT_EQ(text_of(everything()),

@@ -291,7 +291,7 @@ TEST_F(PackedImages, BadOptionsAreRefused) {
   expect_holds(refused(given), "cannot be made");
   given = options();
   given.resize = 100;
-  expect_holds(usage(given), "resize is 100 beside stored files");
+  expect_holds(usage(given), "resize is 100 with stored files");
   given.store = PackedStore::pixels;
   given.resize = -1;
   expect_holds(usage(given), "resize is -1, expected 0 to 8192");

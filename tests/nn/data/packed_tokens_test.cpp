@@ -499,7 +499,7 @@ TEST_F(PackedTokenFiles, SourcesThatAreNone) {
   EXPECT_TRUE(is_token_source("tokens:x") && is_token_source("text:x"));
   EXPECT_FALSE(is_token_source("x") || is_token_source("./text:x") || is_token_source("list:x"));
   expect_holds(usage({.source = path("ten.txt"), .out = path_}), "expected tokens:DIR or text:PATH");
-  expect_holds(usage({.source = "text:", .out = path_}), "'text:', expected a path behind the colon");
+  expect_holds(usage({.source = "text:", .out = path_}), "'text:', expected a path after the colon");
   expect_holds(usage({.source = "text:" + path("ten.txt"), .out = path_, .vocabulary = 7}),
                "the vocabulary is 7, which is for tokens:DIR");
   expect_holds(data({.source = "text:" + path("short.txt"), .out = path_}),

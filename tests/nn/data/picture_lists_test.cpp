@@ -243,7 +243,7 @@ TEST_F(ListedPictures, AFractionIsThatOfTheFolder) {
   expect_same(open_data(folder), open_data(list));
   list.spec = lists("data/train.txt", "data/val.txt");
   expect_holds(error_of<UsageError>([&] { (void)open_data(list); }),
-               "validation fraction is 0.4, expected none (--val-fraction) beside two lists");
+               "validation fraction is 0.4, expected none (--val-fraction) with two lists");
   list.folder.val_fraction = 1;
   expect_holds(error_of<UsageError>([&] { (void)open_data(list); }), "validation fraction is 1, expected 0 <= value");
 }

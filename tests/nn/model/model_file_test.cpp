@@ -110,7 +110,7 @@ TEST_F(ModelFile, WhatIsSavedIsLoaded) {
   for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
     Filled from(small(), 1, dtype);
     save_model(path("model.safetensors"), from.context, from.set, {{"words", "a b"}});
-    EXPECT_EQ(testing::count_entries(path("")), 1U) << "nothing beside the file";
+    EXPECT_EQ(testing::count_entries(path("")), 1U) << "no file next to it";
     for (const std::string& source : {path("model.safetensors"), path("")}) {
       Filled into(small(), 2, dtype);
       EXPECT_NE(into.numbers(), from.numbers());

@@ -64,9 +64,9 @@ class ChoiceVerifierFaults : public ::testing::TestWithParam<std::pair<Spoiled::
 INSTANTIATE_TEST_SUITE_P(
     Faults, ChoiceVerifierFaults,
     ::testing::Values(std::pair{Spoiled::Fault::one_element, "element 47 is "},
-                      std::pair{Spoiled::Fault::behind_output, "the first 0 bytes behind the end of its output"},
+                      std::pair{Spoiled::Fault::behind_output, "the first 0 bytes after the end of its output"},
                       std::pair{Spoiled::Fault::before_workspace, "before the begin of its workspace"},
-                      std::pair{Spoiled::Fault::behind_workspace, "the first 1 bytes behind the end of its workspace"},
+                      std::pair{Spoiled::Fault::behind_workspace, "the first 1 bytes after the end of its workspace"},
                       std::pair{Spoiled::Fault::reads_workspace, "nan, expected "}));
 
 TEST_P(ChoiceVerifierFaults, IsNamedAndAnotherChoiceIsTaken) {

@@ -95,7 +95,7 @@ TEST(GuardBand, TellsHowMuchWasWrittenAndWhere) {
   EXPECT_EQ(damage_of_guard_band(band.data()), "");
   band[3] ^= std::byte{1};
   band[kGuardBandBytes - 1] ^= std::byte{0x80};
-  EXPECT_EQ(damage_of_guard_band(band.data()), "wrote over 2 bytes, the first 3 bytes behind the end");
+  EXPECT_EQ(damage_of_guard_band(band.data()), "wrote over 2 bytes, the first 3 bytes after the end");
   write_guard_band(band.data());
   std::memmove(band.data(), band.data() + 4, kGuardBandBytes - 4);
   EXPECT_NE(damage_of_guard_band(band.data()), "") << "a band that was shifted by a float";
@@ -147,7 +147,7 @@ TEST(GuardBand, NamesTheCallThatWroteBehindItsScratchMemory) {
   beyond = 5;
   run(bare);  // without guards the error is not found
   EXPECT_EQ(testing::error_of<Error>([&] { run(guarded); }),
-            "clumsy copy: wrote over 5 bytes, the first 0 bytes behind the end of 'scratch' (100 bytes)");
+            "clumsy copy: wrote over 5 bytes, the first 0 bytes after the end of 'scratch' (100 bytes)");
 }
 
 }  // namespace

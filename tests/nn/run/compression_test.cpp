@@ -164,7 +164,7 @@ TEST_F(Compression, IsRefusedBesideWhatDecidesTheSumToo) {
               text.empty() ? "" : concat("gradient sums: ", what, text));
   };
   const auto own = comm::make_gradient_hook("own", [](const TensorView&, Stream&, comm::Communicator&) {});
-  const std::string compress = "compress is powersgd:2 beside ";
+  const std::string compress = "compress is powersgd:2 with ";
   const auto sums = [](const std::function<void(comm::SumOptions&)>& change) {
     comm::SumOptions all = low_rank(2);
     change(all);
@@ -183,7 +183,7 @@ TEST_F(Compression, IsRefusedBesideWhatDecidesTheSumToo) {
   refused(compress, "a hook of the program, expected one of the two", sums([&](comm::SumOptions& o) { o.hook = own; }));
   refused("compress is 'powersgd:-1'", ", expected none, bf16, fp16, or powersgd:RANK with a rank of 1 to 64",
           {.sums = low_rank(-1)});
-  refused("hook is own beside ", "a strategy that divides the gradients, expected ddp: all ranks get all gradients",
+  refused("hook is own with ", "a strategy that divides the gradients, expected ddp: all ranks get all gradients",
           {.sums = {.hook = own}, .strategy = Strategy::zero1});
 }
 

@@ -62,7 +62,7 @@ class FailsBehind final : public RunObserver {
  public:
   explicit FailsBehind(std::int64_t step) : step_(step) {}
   void on_step_end(const StepEvent& event) override {
-    require<StateError>(event.step != step_, "the run fails behind step ", step_);
+    require<StateError>(event.step != step_, "the run fails after step ", step_);
   }
 
  private:
@@ -236,7 +236,7 @@ inline void expect_late_rank(const TracedRun& run, const TracedOutcome& outcome)
     EXPECT_GT(waited[1].times, 3 * waited[0].times);
   }
   const double delay = 5 * std::chrono::duration<double>(run.a_sample).count();  // rank 1 has 5 of 11 samples
-  EXPECT_GE(waited[1].seconds, 0.5 * delay * static_cast<double>(steps)) << "what the machine does beside it is less";
+  EXPECT_GE(waited[1].seconds, 0.5 * delay * static_cast<double>(steps)) << "what the machine does meanwhile is less";
   EXPECT_GT(waited[1].seconds, 2 * waited[0].seconds);
   EXPECT_NE(outcome.summary->text("f").find("waited most for rank 1: "), std::string::npos)
       << outcome.summary->text("f");

@@ -91,7 +91,7 @@ TEST_F(Timeline, WritesWhatViewersRead) {
   EXPECT_DOUBLE_EQ(events[0].end_us, 0.001 + 2500.041);
   EXPECT_EQ(events[0].step, 7);
   EXPECT_EQ(events[1].begin_us, 0) << "before the origin, by the error of a clock";
-  EXPECT_EQ(testing::count_entries(std::filesystem::path(path("t.json")).parent_path()), 1U) << "nothing beside it";
+  EXPECT_EQ(testing::count_entries(std::filesystem::path(path("t.json")).parent_path()), 1U) << "no file next to it";
 }
 
 TEST_F(Timeline, ReplacesOnlyTimelines) {

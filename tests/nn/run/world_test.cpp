@@ -131,11 +131,11 @@ TEST_F(World, WhatDoesNotFitIsSaidBeforeAnythingIsAllocated) {
   EXPECT_EQ(refusal({}, 3), "4 virtual ranks on 3 ranks, expected a number of ranks that divides them");
   EXPECT_EQ(refusal({.virtual_ranks = 16}),
             "the batch size is 11, expected at least one sample for each of the 16 virtual ranks");
-  expect_holds(refusal({}, 2, 2), "2 micro-batches an update beside 4 virtual ranks");
-  expect_holds(refusal({.sync_batch_norm = true}), "sync_batch_norm is on beside virtual ranks");
-  expect_holds(refusal({.sums = {.dtype = DType::bf16}}), "travel as bf16 beside virtual ranks");
+  expect_holds(refusal({}, 2, 2), "2 micro-batches an update with 4 virtual ranks");
+  expect_holds(refusal({.sync_batch_norm = true}), "sync_batch_norm is on with virtual ranks");
+  expect_holds(refusal({.sums = {.dtype = DType::bf16}}), "travel as bf16 with virtual ranks");
   expect_holds(refusal({.optimizer = {.clip_norm = 1}, .strategy = Strategy::zero1}),
-               "zero1 beside virtual ranks and a clip_norm of 1");
+               "zero1 with virtual ranks and a clip_norm of 1");
   const auto differ = [](TrainerOptions& o, int rank) { o.step.virtual_ranks = rank == 0 ? 4 : 2; };
   expect_all_say(with_trainers({.ranks = 2, .change = differ}, [](Trainer&) {}), "the ranks do not agree");
 }
@@ -236,7 +236,7 @@ TEST(WorldSteps, EveryVirtualRankHasOneMicrobatch) {
   EXPECT_EQ(error_of<UsageError>([&] { Step(model, {.max_batch = 1, .virtual_ranks = 3}); }),
             "train step: 3 virtual ranks on 1 rank, expected a power of two that the ranks divide");
   const TrainStepOptions both{.max_batch = 1, .microbatches = 2, .virtual_ranks = 2};
-  expect_holds(error_of<UsageError>([&] { Step(model, both); }), "2 micro-batches beside virtual ranks");
+  expect_holds(error_of<UsageError>([&] { Step(model, both); }), "2 micro-batches with virtual ranks");
 }
 
 }  // namespace

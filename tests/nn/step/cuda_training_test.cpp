@@ -1242,7 +1242,7 @@ TEST(CudaTraining, VirtualRanksGiveTheSameBitsOnOneGpuAndOnTwo) {
       EXPECT_EQ(trainer.graph_obstacle(), "a rank computes several virtual ones");
     });
   };
-  EXPECT_EQ(tried(CudaGraph::on), "cuda graph is on beside virtual ranks, expected off");
+  EXPECT_EQ(tried(CudaGraph::on), "cuda graph is on with virtual ranks, expected off");
   EXPECT_EQ(tried(CudaGraph::automatic), "");
 }
 

@@ -554,7 +554,7 @@ TEST(LossWeights, ABatchBringsWhatThePlanReads) {
   TrainStepOptions options = options_of(4, Loss::mse, LossWeights::sample);
   options.count_samples = false;
   EXPECT_EQ(error_of<UsageError>([&] { const Step step(model(), options); }),
-            "train step: count_samples is off beside weights of the loss, expected it on: their sum is the divisor");
+            "train step: count_samples is off with weights of the loss, expected it on: their sum is the divisor");
 }
 
 TEST(LossWeights, InferenceKnowsNone) {

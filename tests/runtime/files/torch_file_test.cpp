@@ -276,7 +276,7 @@ TEST_F(TorchFiles, PicklesThatAreNone) {
   expect_holds(pickle_error(""), "ends in the middle of an operation");
   expect_holds(pickle_error("\x80\x04}."), "no pickle of protocol 2");
   expect_holds(pickle_error("\x80\x02}"s), "ends in the middle of an operation");
-  expect_holds(pickle_error("\x80\x02}.."s), "1 bytes behind its end");
+  expect_holds(pickle_error("\x80\x02}.."s), "1 bytes after its end");
   expect_holds(program_error("}}"), "ends with 2 values");
   expect_holds(program_error("}("), "ends with 1 values");
   expect_holds(program_error(""), "ends with 0 values");
@@ -284,8 +284,8 @@ TEST_F(TorchFiles, PicklesThatAreNone) {
   expect_holds(program_error("}(Q"), "takes a value where there is none");
   expect_holds(program_error("}(s"), "takes a value where there is none");
   expect_holds(program_error("(q\x01"s), "keeps a value where there is none");
-  expect_holds(program_error("u"), "behind a mark where there is none");
-  expect_holds(program_error("]}a}e"), "behind a mark where there is none");
+  expect_holds(program_error("u"), "after a mark where there is none");
+  expect_holds(program_error("]}a}e"), "after a mark where there is none");
   expect_holds(program_error("h\x05"s), "the kept value 5, which there is not");
   expect_holds(program_error("j\xff\xff\xff\xff"s), "the kept value 4294967295");
   expect_holds(program_error("}(K\x01"s + "u"), "a key of a dict without a value");
@@ -433,7 +433,7 @@ TEST_F(TorchFiles, TheArchive) {
   expect_holds(patched(directory + 28, torch::little(0xffff, 2)), "damaged zip directory");
   expect_holds(patched(directory, "PK\x01\x03"), "damaged zip directory");
   expect_holds(patched(30, "X"), "another name in front of its data");
-  expect_holds(patched(file.size() - 12, torch::little(1, 2)), "behind the last entry of the zip directory");
+  expect_holds(patched(file.size() - 12, torch::little(1, 2)), "after the last entry of the zip directory");
   expect_holds(patched(file.size() - 12, torch::little(6, 2)), "damaged zip directory");
   expect_holds(patched(file.size() - 10, torch::little(0xffff, 4)), "zip directory of 65535 bytes");
   expect_holds(patched(file.size() - 10, torch::little(20, 4)), "5 records, more than a zip directory of 20 bytes");
