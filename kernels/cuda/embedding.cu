@@ -86,16 +86,17 @@ __global__ void __launch_bounds__(kCountBlock) count_kernel(const std::int32_t* 
 }
 
 /// Finds for each id its last token, and how many tokens of the batch come after its first token. Both numbers are
-/// maxima and start at -1: the order of atomic operations does not affect a maximum. ids: (M), last, behind_first: (V).
+/// maxima and start at -1: the order of atomic operations does not affect a maximum. ids: (M), last, first_from_end:
+/// (V).
 __global__ void __launch_bounds__(kBlock) mark_kernel(const std::int32_t* ids, int64_t tokens, int64_t vocabulary,
-                                                      std::int32_t* last, std::int32_t* behind_first) {
+                                                      std::int32_t* last, std::int32_t* first_from_end) {
   gpu::wait_for_earlier();
   int64_t token = static_cast<int64_t>(blockIdx.x) * kBlock + threadIdx.x;
   for (; token < tokens; token += static_cast<int64_t>(gridDim.x) * kBlock) {
     const std::int32_t id = ids[token];
     if (in_table(id, vocabulary)) {
       atomicMax(last + id, static_cast<int>(token));
-      atomicMax(behind_first + id, static_cast<int>(tokens - 1 - token));
+      atomicMax(first_from_end + id, static_cast<int>(tokens - 1 - token));
     }
   }
 }
@@ -138,11 +139,11 @@ __device__ int list_tokens(const std::int32_t* ids, int64_t first, int64_t last,
 /// Computes dtable (V, D). A block takes 128 pieces of a row. It searches the tokens of the row's id from the first to
 /// the last. Each thread adds its piece of these tokens' rows of dy, in order, to the present value, or to 0. Most ids
 /// of a vocabulary occur in no token of a batch, or in one, and search nothing. dy: (M, D), ids: (M), last,
-/// behind_first: (V).
+/// first_from_end: (V).
 template <class T, int kCount>
 __global__ void __launch_bounds__(kSumBlock)
     sum_kernel(int64_t tokens, int64_t pieces, int64_t segments, int64_t vocabulary, bool accumulate, const T* dy,
-               const std::int32_t* ids, const std::int32_t* last, const std::int32_t* behind_first, float* dtable) {
+               const std::int32_t* ids, const std::int32_t* last, const std::int32_t* first_from_end, float* dtable) {
   gpu::wait_for_earlier();
   LOCKSTEP_SHARED(int, counts, [kScan * kSumWarps]);
   LOCKSTEP_SHARED(std::int32_t, list, [kScan * kSumBlock]);
@@ -166,7 +167,7 @@ __global__ void __launch_bounds__(kSumBlock)
         sum.at[j] += gpu::to_float(values.at[j]);
       }
     };
-    const int64_t begin = tokens - 1 - behind_first[id];
+    const int64_t begin = tokens - 1 - first_from_end[id];
     if (begin == end) {
       if (piece < pieces) {
         add(end);
@@ -226,11 +227,11 @@ void embedding_backward(CudaContext& context, const TensorView& dy, const Tensor
   }
   const auto* id = gpu::data<const std::int32_t>(ids);
   auto* last = gpu::data<std::int32_t>(workspace);
-  auto* behind_first = last + vocabulary;
+  auto* first_from_end = last + vocabulary;
   fill(context, -1, TensorView(workspace.data, DType::i32, workspace.device, Shape{2 * vocabulary}));
   if (tokens > 0) {
     gpu::launch(mark_kernel, dim3(gpu::blocks_for(tokens, kBlock)), dim3(kBlock), 0, context.stream(), id, tokens,
-                vocabulary, last, behind_first);
+                vocabulary, last, first_from_end);
   }
   gpu::visit_element(dy.dtype, "embedding_backward", [&]<class T>(std::type_identity<T>) {
     const bool aligned = gpu::aligned_to_vectors(gpu::data<T>(dy), gpu::data<float>(dtable));
@@ -239,7 +240,7 @@ void embedding_backward(CudaContext& context, const TensorView& dy, const Tensor
       const int64_t segments = (pieces + kSumBlock - 1) / kSumBlock;
       gpu::launch(sum_kernel<T, kCount>, dim3(gpu::blocks_for(vocabulary * segments, 1)), dim3(kSumBlock), 0,
                   context.stream(), tokens, pieces, segments, vocabulary, mode == GradMode::accumulate,
-                  gpu::data<T>(dy), id, last, behind_first, gpu::data<float>(dtable));
+                  gpu::data<T>(dy), id, last, first_from_end, gpu::data<float>(dtable));
     });
   });
 }

@@ -107,11 +107,11 @@ struct Loader::Impl {
   void prepare(std::int64_t number, Slot& slot) const {
     Batch& batch = slot.batch;
     // The first epoch may have fewer batches than the others.
-    const std::int64_t behind_first = options.batch + number - sampler.batches(options.skipped);
-    const bool first = behind_first < 0;
+    const std::int64_t after_first = options.batch + number - sampler.batches(options.skipped);
+    const bool first = after_first < 0;
     const std::int64_t skipped = first ? options.skipped : 0;
-    batch.epoch = options.epoch + (first ? 0 : 1 + behind_first / sampler.batches());
-    batch.index = first ? options.batch + number : behind_first % sampler.batches();
+    batch.epoch = options.epoch + (first ? 0 : 1 + after_first / sampler.batches());
+    batch.index = first ? options.batch + number : after_first % sampler.batches();
     batch.last_of_epoch = batch.index + 1 == sampler.batches(skipped);
     batch.valid = sampler.share(batch.index, skipped).count;
     batch.global_valid = sampler.samples(batch.index, skipped);

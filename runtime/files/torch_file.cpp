@@ -73,7 +73,7 @@ class Records {
   [[nodiscard]] std::string text(const ZipRecord& record, std::uint64_t most) const {
     require<DataError>(record.bytes <= most, file_.path(), ": record ", printable(record.name), " has ", record.bytes,
                        " bytes, expected at most ", most);
-    require_sound(file_, record);
+    require_valid(file_, record);
     std::string bytes(static_cast<std::size_t>(record.bytes), '\0');
     file_.read(record.offset, std::as_writable_bytes(std::span(bytes)));
     return bytes;
@@ -199,7 +199,7 @@ TorchFile::TorchFile(const std::string& path) : TensorFile(path, "torch") {
     require<DataError>(record->bytes == expected, what, ": ", record->bytes, " bytes of numbers, expected ", expected,
                        " for ", storage.numel, " of ", storage.dtype);
     if (valid.insert(record).second) {
-      require_sound(file(), *record);
+      require_valid(file(), *record);
     }
     TensorEntry& entry = entries.emplace_back();
     entry.name = key.text;

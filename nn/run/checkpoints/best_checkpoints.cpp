@@ -18,7 +18,7 @@ BestBy resolved(BestBy best, bool average, bool regression) {
   return best;
 }
 
-std::optional<double> sound_value(const RunProgress& progress, const std::string& metric) {
+std::optional<double> finite_value(const RunProgress& progress, const std::string& metric) {
   const auto own = [&](const std::string& name) -> std::optional<double> {
     const auto found = progress.metrics.find(name);
     return found == progress.metrics.end() ? std::nullopt : std::optional(found->second);
@@ -42,7 +42,7 @@ std::vector<BestCheckpoints::Found> BestCheckpoints::ranking(const CheckpointSto
       continue;  // a damaged checkpoint, or a user's folder of this name
     }
     if (step <= begin_ || own_.count(step) > 0) {
-      found.push_back({step, sound_value(*progress, by_.metric)});
+      found.push_back({step, finite_value(*progress, by_.metric)});
     } else if (left_behind != nullptr) {
       left_behind->push_back(step);
     }

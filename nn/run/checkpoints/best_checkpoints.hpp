@@ -32,7 +32,7 @@ inline constexpr const char* kAverageAccuracy = "ema_test_accuracy";
 
 /// Returns the value of a metric at the last evaluation. Returns no value if it is not finite, or if it is an accuracy
 /// whose loss is not finite, because such a model may be right by chance.
-[[nodiscard]] std::optional<double> sound_value(const RunProgress& progress, const std::string& metric);
+[[nodiscard]] std::optional<double> finite_value(const RunProgress& progress, const std::string& metric);
 
 /// Decides which of a store's checkpoints named best-STEP stay: the K best. The evaluation in a checkpoint's state.json
 /// gives the checkpoint's value; of two equal values, that of the earlier step is better. A resumed run needs no other

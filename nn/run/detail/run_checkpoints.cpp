@@ -73,7 +73,7 @@ bool RunCheckpoints::judge(const EvaluationEvent& test) {
   progress_.test_loss = test.loss;
   progress_.test_accuracy = is_regression(run_.trainer) ? std::nullopt : std::optional(test.accuracy);
   progress_.metrics = test.metrics;
-  const std::optional<double> value = sound_value(progress_, run_.best.metric);
+  const std::optional<double> value = finite_value(progress_, run_.best.metric);
   forget_missing_best();
   const bool best = value && (!progress_.best || run_.best.better(*value, *progress_.best));
   progress_.since_best = best ? 0 : progress_.since_best + 1;
@@ -87,7 +87,7 @@ void RunCheckpoints::save_evaluated(bool best) {
   // Writes the best checkpoint before "last", so that "last" never names a best evaluation whose checkpoint is missing.
   // Checkpoints that are no longer among the best are also deleted before "last": a run killed in between repeats this
   // epoch and deletes them then.
-  if (const auto value = sound_value(progress_, run_.best.metric); value && among_the_best(*value)) {
+  if (const auto value = finite_value(progress_, run_.best.metric); value && among_the_best(*value)) {
     write(CheckpointStore::best_name(step()));
     kept_.written(step());
   }

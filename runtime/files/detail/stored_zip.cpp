@@ -196,7 +196,7 @@ std::vector<ZipRecord> read_zip_directory(const InputFile& file) {
   return records;
 }
 
-void require_sound(const InputFile& file, const ZipRecord& record) {
+void require_valid(const InputFile& file, const ZipRecord& record) {
   const std::string what = concat(file.path(), ": record ", printable(record.name));
   require<DataError>(record.method == 0 && !record.encrypted, what,
                      record.encrypted ? ": is encrypted" : ": is compressed",

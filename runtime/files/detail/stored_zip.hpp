@@ -26,6 +26,6 @@ struct ZipRecord {
 [[nodiscard]] std::vector<ZipRecord> read_zip_directory(const InputFile& file);
 
 /// Throws DataError unless the record is stored without compression and its bytes have its checksum.
-void require_sound(const InputFile& file, const ZipRecord& record);
+void require_valid(const InputFile& file, const ZipRecord& record);
 
 }  // namespace lockstep

@@ -19,7 +19,7 @@ namespace {
 /// A plan that claims to be a library's. It runs lockstep's own kernel and then spoils the output.
 class Spoiled final : public ops::ConvPlan {
  public:
-  enum class Fault { none, one_element, behind_output, before_workspace, behind_workspace, reads_workspace };
+  enum class Fault { none, one_element, after_output, before_workspace, after_workspace, reads_workspace };
   Spoiled(Context& context, const ops::ConvDesc& desc, ops::ConvPass pass, Fault fault)
       : ConvPlan(context.device(), desc, pass),
         own_(ops::plan_conv2d(context, desc, pass, "reference")),
@@ -38,13 +38,13 @@ class Spoiled final : public ops::ConvPlan {
       case Fault::one_element:
         y[out.numel() - 1] += 0.01F;
         break;
-      case Fault::behind_output:
+      case Fault::after_output:
         y[out.numel()] = 0;
         break;
       case Fault::before_workspace:
         scratch[-256] = std::byte{1};
         break;
-      case Fault::behind_workspace:
+      case Fault::after_workspace:
         scratch[workspace_bytes() + 1] = std::byte{1};
         break;
       case Fault::reads_workspace:
@@ -64,9 +64,9 @@ class ChoiceVerifierFaults : public ::testing::TestWithParam<std::pair<Spoiled::
 INSTANTIATE_TEST_SUITE_P(
     Faults, ChoiceVerifierFaults,
     ::testing::Values(std::pair{Spoiled::Fault::one_element, "element 47 is "},
-                      std::pair{Spoiled::Fault::behind_output, "the first 0 bytes after the end of its output"},
+                      std::pair{Spoiled::Fault::after_output, "the first 0 bytes after the end of its output"},
                       std::pair{Spoiled::Fault::before_workspace, "before the begin of its workspace"},
-                      std::pair{Spoiled::Fault::behind_workspace, "the first 1 bytes after the end of its workspace"},
+                      std::pair{Spoiled::Fault::after_workspace, "the first 1 bytes after the end of its workspace"},
                       std::pair{Spoiled::Fault::reads_workspace, "nan, expected "}));
 
 TEST_P(ChoiceVerifierFaults, IsNamedAndAnotherChoiceIsTaken) {

@@ -248,17 +248,17 @@ TEST_F(BestCheckpointsTest, TheMovingAverageDecides) {
 
 TEST_F(BestCheckpointsTest, OnlySoundValuesAreRanked) {
   RunProgress progress{.test_loss = 2, .test_accuracy = 0.5, .metrics = {{"own", 3}}};
-  EXPECT_EQ(sound_value(progress, "test_loss"), 2);
-  EXPECT_EQ(sound_value(progress, "test_accuracy"), 0.5);
-  EXPECT_EQ(sound_value(progress, "own"), 3);
-  EXPECT_EQ(sound_value(progress, "other"), std::nullopt);
+  EXPECT_EQ(finite_value(progress, "test_loss"), 2);
+  EXPECT_EQ(finite_value(progress, "test_accuracy"), 0.5);
+  EXPECT_EQ(finite_value(progress, "own"), 3);
+  EXPECT_EQ(finite_value(progress, "other"), std::nullopt);
   progress.metrics = {{"own", kNan}, {"ema_test_accuracy", 0.5}, {"ema_test_loss", kNan}};
   progress.test_loss = std::nullopt;  // a file has null for a number that is not finite
   for (const char* metric : {"test_loss", "test_accuracy", "own", "ema_test_accuracy", "ema_test_loss"}) {
-    EXPECT_EQ(sound_value(progress, metric), std::nullopt) << metric;
+    EXPECT_EQ(finite_value(progress, metric), std::nullopt) << metric;
   }
   progress.metrics["ema_test_loss"] = 1;
-  EXPECT_EQ(sound_value(progress, "ema_test_accuracy"), 0.5);
+  EXPECT_EQ(finite_value(progress, "ema_test_accuracy"), 0.5);
 }
 
 TEST_F(BestCheckpointsTest, AFolderThatCannotBeDeletedFailsOnEveryRankAlike) {
