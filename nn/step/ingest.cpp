@@ -38,21 +38,17 @@ FieldShape shape_of(const StepLayout& layout, StateField field) {
   const auto refuse = [&](bool there, const char* what) {
     require<ShapeError>(there, "model ", layout.model, " takes no ", what);
   };
-  const auto require_input = [&] {
-    require<ShapeError>(field == input_field(layout.input_kind), "model ", layout.model, " takes no ", name_of(field),
-                        ": its input is ", name_of(input_field(layout.input_kind)));
-  };
+  const bool input = field == StateField::images || field == StateField::values || field == StateField::tokens;
+  require<ShapeError>(!input || field == input_field(layout.input_kind), "model ", layout.model, " takes no ",
+                      name_of(field), ": its input is ", name_of(input_field(layout.input_kind)));
   switch (field) {
     case StateField::sample_ids:
       return {"n", {}, "the sample ids"};
     case StateField::images:
-      require_input();
       return {"nhwc", layout.input, "the image"};
     case StateField::values:
-      require_input();
       return {letters_of(layout.input.rank(), "the input"), layout.input, "the input"};
     case StateField::tokens:
-      require_input();
       return {"nt", layout.input, "the input"};
     case StateField::labels:
       refuse(!layout.regression, "labels: its loss compares numbers, with targets");
