@@ -23,8 +23,6 @@ namespace lockstep::comm {
 namespace {
 
 using lockstep::testing::Ended;
-using lockstep::testing::expect_ended;
-using lockstep::testing::expect_printed;
 using lockstep::testing::run_command;
 
 const std::string kProgram = LOCKSTEP_TEST_PROGRAM;
@@ -49,10 +47,11 @@ const std::string kWaitForAll =
 
 TEST(Session, AloneIsAWorldOfOne) {
   for (const char* environment : {"", "-u OMPI_MCA_plm"}) {
-    expect_ended(run(0, "ok", environment), 0,
-                 {"rank 0/1 local 0/1 node 0 of 1 0",
-                  "rank 0 ended with 0",
-                  {"on one rank without MPI", kMpirun.empty() ? 1 : 0}});
+    run(0, "ok", environment)
+        .exits(0)
+        .has({"rank 0/1 local 0/1 node 0 of 1 0",
+              "rank 0 ended with 0",
+              {"on one rank without MPI", kMpirun.empty() ? 1 : 0}});
   }
 }
 
@@ -95,14 +94,15 @@ TEST(Session, RanksUnderALauncher) {
       const std::string me = std::to_string(r);
       EXPECT_EQ(o.count("rank " + me + "/" + n + " local " + me + "/" + n + " node 0 of 1 0"), 1) << o.output;
     }
-    expect_printed(o, {", thread level multiple, communication stream worker", {"ended with 0", ranks}});
+    o.has({", thread level multiple, communication stream worker", {"ended with 0", ranks}});
   }
 }
 
 TEST(Session, AnMpiThatSerializesLeavesCommunicationOnAWorker) {
   NEEDS_MPI();
-  expect_ended(run(3, "ok", "LOCKSTEP_TEST_THREAD_LEVEL=serialized"), 0,
-               {", thread level serialized, communication stream worker", {"ended with 0", 3}});
+  run(3, "ok", "LOCKSTEP_TEST_THREAD_LEVEL=serialized")
+      .exits(0)
+      .has({", thread level serialized, communication stream worker", {"ended with 0", 3}});
 }
 
 TEST(Session, AGpuHasAQueueForEachStreamUnlessTheUserSaysOtherwise) {
@@ -144,7 +144,7 @@ TEST(Session, TheHostProgramMayOwnMpi) {
   const Ended o = run(2, "ok host_owns_mpi");
   EXPECT_EQ(o.code, 0) << o.output;
   // The host may call MPI at any time, and at this level no two threads may do so: no thread of lockstep calls MPI.
-  expect_printed(o, {", thread level serialized, communication stream inline", "host still counts 2"});
+  o.has({", thread level serialized, communication stream inline", "host still counts 2"});
 }
 
 TEST(Session, OneFailingRankEndsTheJob) {
@@ -162,7 +162,7 @@ TEST(Session, OneFailingRankEndsTheJob) {
     const Ended o = run(3, c.mode);
     EXPECT_EQ(o.code, c.code) << o.output;
     EXPECT_LT(o.seconds, 10) << c.mode;
-    expect_printed(o, {"lockstep: error:", std::string("lockstep: error: rank 1: ") + c.text, {"ended with", 0}});
+    o.has({"lockstep: error:", std::string("lockstep: error: rank 1: ") + c.text, {"ended with", 0}});
   }
 }
 
@@ -180,10 +180,11 @@ TEST(Session, TheEnvironmentChoosesWhatAddsOnTheHost) {
   NEEDS_MPI();
   for (const char* path : {"", "auto", "mpi", "shared"}) {
     const Ended o = run(2, "ok", std::string("LOCKSTEP_HOST_ALL_REDUCE=") + path);
-    expect_ended(o, 0, {{"cannot share memory", 0}});
+    o.exits(0).has({{"cannot share memory", 0}});
   }
-  expect_ended(run(2, "ok", "LOCKSTEP_HOST_ALL_REDUCE=no"), 2,
-               {"lockstep: error: LOCKSTEP_HOST_ALL_REDUCE is 'no', expected auto, mpi, shared or hierarchical"});
+  run(2, "ok", "LOCKSTEP_HOST_ALL_REDUCE=no")
+      .exits(2)
+      .has({"lockstep: error: LOCKSTEP_HOST_ALL_REDUCE is 'no', expected auto, mpi, shared or hierarchical"});
 }
 
 /// Returns the text of operation `number` of a communicator in the record of the operations, or "none".
@@ -212,9 +213,9 @@ TEST(Session, RanksThatCallDifferentOperationsAreTold) {
   const Ended o = run(2, "differ " + file, "LOCKSTEP_TEST_WATCHDOG=600");
   EXPECT_EQ(o.code, 3) << o.output;
   EXPECT_LT(o.seconds, 30);
-  expect_printed(o, {"lockstep: error:",
-                     "lockstep: error: ranks call different operations: operation 6 of grad is broadcast of 8 f32 from "
-                     "rank 0 on rank 0 and broadcast of 8 f32 from rank 1 on rank 1"});
+  o.has({"lockstep: error:",
+         "lockstep: error: ranks call different operations: operation 6 of grad is broadcast of 8 f32 from "
+         "rank 0 on rank 0 and broadcast of 8 f32 from rank 1 on rank 1"});
   const Json record = read_json(file);
   for (const int rank : {0, 1}) {
     EXPECT_EQ(recorded(record, rank, "grad", 5), "all_reduce of 8 f32");
@@ -230,8 +231,8 @@ TEST(Session, TheRankThatHasCalledFewerOperationsIsNamed) {
   const Ended o = run(3, "linger " + file, "LOCKSTEP_TEST_WATCHDOG=2");
   EXPECT_EQ(o.code, 76) << o.output;
   EXPECT_LT(o.seconds, 40);
-  expect_printed(o, {"rank 1 has not called operation 2 of inline_ops, all_reduce of 3 f32, as rank ",
-                     " has not called operation "});
+  o.has(
+      {"rank 1 has not called operation 2 of inline_ops, all_reduce of 3 f32, as rank ", " has not called operation "});
   const Json record = read_json(file);
   EXPECT_EQ(recorded(record, 0, "inline_ops", 2), "all_reduce of 3 f32");
   EXPECT_EQ(recorded(record, 1, "inline_ops", 2), "none");
@@ -242,7 +243,7 @@ TEST(Session, TheRankThatHasCalledFewerOperationsIsNamed) {
 TEST(Session, AStallIsReportedRankByRank) {
   NEEDS_MPI();
   const std::string stopped = "1 of 3 buckets enqueued, conv2.weight, for ";
-  expect_ended(run(4, "stall 0", "LOCKSTEP_TEST_WATCHDOG=6"), 0, {{" step ", 0}});
+  run(4, "stall 0", "LOCKSTEP_TEST_WATCHDOG=6").exits(0).has({{" step ", 0}});
   const Ended twice = run(4, "stall 2", "LOCKSTEP_TEST_WATCHDOG=6");
   EXPECT_EQ(twice.code, 0) << twice.output;
   EXPECT_GE(twice.count("lockstep: no progress for 2 s; the ranks of host "), 2) << twice.output;
@@ -256,19 +257,21 @@ TEST(Session, AStallIsReportedRankByRank) {
           << twice.output;
     }
   }
-  expect_printed(twice, {{", process is stopped", 2}, {"lockstep: error:", 0}});
-  expect_ended(run(2, "stall ever", "LOCKSTEP_TEST_WATCHDOG=5"), 76,
-               {"lockstep:   rank 1: computing step 3, " + stopped,
-                "lockstep: error: rank 0: no progress for 5 s while waiting for the gradients of step 3",
-                "the process is stopped; it was computing step 3, 1 of 3 buckets enqueued, conv2.weight"});
+  twice.has({{", process is stopped", 2}, {"lockstep: error:", 0}});
+  run(2, "stall ever", "LOCKSTEP_TEST_WATCHDOG=5")
+      .exits(76)
+      .has({"lockstep:   rank 1: computing step 3, " + stopped,
+            "lockstep: error: rank 0: no progress for 5 s while waiting for the gradients of step 3",
+            "the process is stopped; it was computing step 3, 1 of 3 buckets enqueued, conv2.weight"});
 }
 
 TEST(Session, ARankThatFailsLeavesTheRecordOfAll) {
   NEEDS_MPI();
   const testing::TemporaryFolder folder;
   const std::string file = folder / "operations.json";
-  expect_ended(run(2, "fail_with_record " + file, "LOCKSTEP_TEST_WATCHDOG=600"), 3,
-               {"lockstep: error: rank 1: broken", "lockstep: error:"});
+  run(2, "fail_with_record " + file, "LOCKSTEP_TEST_WATCHDOG=600")
+      .exits(3)
+      .has({"lockstep: error: rank 1: broken", "lockstep: error:"});
   const Json record = read_json(file);
   for (const int rank : {0, 1}) {
     EXPECT_EQ(recorded(record, rank, "grad", 3), "all_reduce of 1000 f32");
@@ -280,93 +283,94 @@ TEST(Session, ARankThatFailsLeavesTheRecordOfAll) {
 
 TEST(Session, FailingAlone) {
   const Ended o = run(0, "throw");
-  expect_ended(o, 3, {"lockstep: error:", "lockstep: error: broken in two lines"});
+  o.exits(3).has({"lockstep: error:", "lockstep: error: broken in two lines"});
 }
 
 TEST(Session, AgreePrintsTheLowestRanksTextOnce) {
   NEEDS_MPI();
   for (const int ranks : {3, 4}) {
     EXPECT_EQ(run(ranks, "agree").code, 2);
-    expect_printed(run(ranks, "agree", kWaitForAll),
-                   {"lockstep: error:", "lockstep: error: rank 2: no such file", {"ended with 2", ranks}});
+    run(ranks, "agree", kWaitForAll)
+        .has({"lockstep: error:", "lockstep: error: rank 2: no such file", {"ended with 2", ranks}});
   }
   EXPECT_EQ(run(2, "agree").code, 0);  // no rank fails
 }
 
 TEST(Session, AgreeLeavesTheRankOutWhenAllSayTheSame) {
   NEEDS_MPI();
-  expect_ended(run(3, "agree_all"), 2, {"lockstep: error:", "lockstep: error: --epochs: expected a number"});
-  expect_ended(run(3, "agree_different"), 3, {"lockstep: error:", "lockstep: error: rank 0: from 0"});
+  run(3, "agree_all").exits(2).has({"lockstep: error:", "lockstep: error: --epochs: expected a number"});
+  run(3, "agree_different").exits(3).has({"lockstep: error:", "lockstep: error: rank 0: from 0"});
 }
 
 TEST(Session, AnErrorOfEveryRankIsPrintedOnce) {
-  expect_ended(run(0, "throw_together"), 2, {"lockstep: error: no room for the checkpoint", "ended with 2"});
+  run(0, "throw_together").exits(2).has({"lockstep: error: no room for the checkpoint", "ended with 2"});
   NEEDS_MPI();
   EXPECT_EQ(run(3, "throw_together").code, 2);
   const Ended o = run(3, "throw_together", kWaitForAll);
-  expect_printed(o, {"lockstep: error:", "lockstep: error: no room for the checkpoint", {"ended with 2", 3}});
+  o.has({"lockstep: error:", "lockstep: error: no room for the checkpoint", {"ended with 2", 3}});
 }
 
 TEST(Session, AgreeAlone) {
-  expect_ended(run(0, "agree_all"), 2, {"lockstep: error: --epochs: expected a number"});
+  run(0, "agree_all").exits(2).has({"lockstep: error: --epochs: expected a number"});
 }
 
 TEST(Session, AgreeWithinAgreeAndWhileUnwinding) {
   NEEDS_MPI();
-  expect_printed(run(3, "agree_nested", kWaitForAll),
-                 {"lockstep: error:", "lockstep: error: rank 1: inner", {"ended with 2", 3}});
-  expect_printed(run(3, "agree_then_leave", kWaitForAll), {"lockstep: error: rank 0: first", {"ended with 2", 3}});
+  run(3, "agree_nested", kWaitForAll).has({"lockstep: error:", "lockstep: error: rank 1: inner", {"ended with 2", 3}});
+  run(3, "agree_then_leave", kWaitForAll).has({"lockstep: error: rank 0: first", {"ended with 2", 3}});
 }
 
 TEST(Session, DevicesOfRanks) {
   NEEDS_MPI();
-  expect_ended(run(2, "device cpu:2"), 0, {{"on cpu", 2}});
+  run(2, "device cpu:2").exits(0).has({{"on cpu", 2}});
   EXPECT_EQ(run(2, "device cpu:3").code, 2);
-  expect_printed(run(2, "device cpu:3", kWaitForAll),
-                 {"lockstep: error: devices 'cpu:3': 2 ranks on this node, expected 3", "lockstep: error:"});
+  run(2, "device cpu:3", kWaitForAll)
+      .has({"lockstep: error: devices 'cpu:3': 2 ranks on this node, expected 3", "lockstep: error:"});
   EXPECT_EQ(run(2, "device 1,,3").code, 2);
-  expect_printed(testing::run_as_ranks("env " + kWaitForAll + " " + kMpirun,
-                                       {"exec " + kProgram + " device cpu", "exec " + kProgram + " device auto"}),
-                 {"lockstep: error:", "devices auto", {"ended with 2", 2}});
+  testing::run_as_ranks("env " + kWaitForAll + " " + kMpirun,
+                        {"exec " + kProgram + " device cpu", "exec " + kProgram + " device auto"})
+      .has({"lockstep: error:", "devices auto", {"ended with 2", 2}});
 }
 
 TEST(Session, NoGpuAndATakenGpu) {
   NEEDS_MPI();
-  expect_printed(run(2, "taken", kWaitForAll),
-                 {"lockstep: error: devices 'auto': this job was given GPUs (SLURM_JOB_GPUS=0,1), and none can be "
-                  "used: the driver is away",
-                  {"does not train on the CPU: 2", 2},
-                  {"on cpu: devices 'auto': the CPU, because the driver is away", 2},
-                  "lockstep: error: devices '0,': the driver is away; expected auto or cpu",
-                  "rank 0: 2",
-                  "rank 1: 2",
-                  "lockstep: error: rank 1: cuda:1 is taken",
-                  {"ended with 2", 2}});
+  run(2, "taken", kWaitForAll)
+      .has({"lockstep: error: devices 'auto': this job was given GPUs (SLURM_JOB_GPUS=0,1), and none can be "
+            "used: the driver is away",
+            {"does not train on the CPU: 2", 2},
+            {"on cpu: devices 'auto': the CPU, because the driver is away", 2},
+            "lockstep: error: devices '0,': the driver is away; expected auto or cpu",
+            "rank 0: 2",
+            "rank 1: 2",
+            "lockstep: error: rank 1: cuda:1 is taken",
+            {"ended with 2", 2}});
 }
 
 TEST(Session, RanksShareAGpuOnlyWhereTheEnvironmentAllowsIt) {
   const Ended alone = run(0, "share", "-u NCCL_HOSTID LOCKSTEP_ALLOW_SHARED_GPU=1");
   // A rank alone does not share its GPU.
   EXPECT_EQ(alone.count("rank 0 on cuda:0, NCCL's host (none)"), 1) << alone.output;
-  expect_ended(run(0, "share", "LOCKSTEP_ALLOW_SHARED_GPU=yes"), 2,
-               {"lockstep: error: LOCKSTEP_ALLOW_SHARED_GPU is 'yes', expected 0 or 1"});
+  run(0, "share", "LOCKSTEP_ALLOW_SHARED_GPU=yes")
+      .exits(2)
+      .has({"lockstep: error: LOCKSTEP_ALLOW_SHARED_GPU is 'yes', expected 0 or 1"});
   NEEDS_MPI();
-  expect_ended(run(2, "share", "-u NCCL_HOSTID LOCKSTEP_ALLOW_SHARED_GPU=1"), 0,
-               {"rank 0 on cuda:0, NCCL's host lockstep-rank-0", "rank 1 on cuda:0, NCCL's host lockstep-rank-1"});
-  expect_printed(run(2, "share", "LOCKSTEP_ALLOW_SHARED_GPU=0 " + kWaitForAll),
-                 {"lockstep: error: devices 'gpu': 2 ranks on this node for 1 GPU", {"ended with 2", 2}});
+  run(2, "share", "-u NCCL_HOSTID LOCKSTEP_ALLOW_SHARED_GPU=1")
+      .exits(0)
+      .has({"rank 0 on cuda:0, NCCL's host lockstep-rank-0", "rank 1 on cuda:0, NCCL's host lockstep-rank-1"});
+  run(2, "share", "LOCKSTEP_ALLOW_SHARED_GPU=0 " + kWaitForAll)
+      .has({"lockstep: error: devices 'gpu': 2 ranks on this node for 1 GPU", {"ended with 2", 2}});
 }
 
 TEST(Session, UsableGpusAreClaimedForAllRanksOfTheNode) {
   NEEDS_MPI();
   const lockstep::testing::TemporaryFolder folder;
-  expect_printed(run(2, "usable " + folder / "claims", kWaitForAll),
-                 {"rank 0 on cuda:1, holds 2 claims",
-                  "rank 1 on cuda:2, holds 0 claims",
-                  "lockstep: error:",
-                  "error: rank 0: usable GPUs: 2 wanted, 1 found; GPU 0 (Made-up, GPU-0, ): busy; GPU 1 (Made-up, "
-                  "GPU-1, ): claimed by pid ",
-                  {"ended with 2", 2}});
+  run(2, "usable " + folder / "claims", kWaitForAll)
+      .has({"rank 0 on cuda:1, holds 2 claims",
+            "rank 1 on cuda:2, holds 0 claims",
+            "lockstep: error:",
+            "error: rank 0: usable GPUs: 2 wanted, 1 found; GPU 0 (Made-up, GPU-0, ): busy; GPU 1 (Made-up, "
+            "GPU-1, ): claimed by pid ",
+            {"ended with 2", 2}});
   const Ended none = run(2, "device usable:2", "CUDA_VISIBLE_DEVICES= " + kWaitForAll);
   EXPECT_EQ(none.count("lockstep: error: devices 'usable:2': this process can use no GPU"), 1) << none.output;
 }
@@ -380,13 +384,13 @@ TEST(Session, ALauncherThatSaysMoreRanksThanThereAre) {
 #endif
        }) {
     SCOPED_TRACE(environment);
-    expect_ended(run(0, "ok", environment), 2, {"lockstep: error: launch: ", ", but MPI reports 1 rank ("});
+    run(0, "ok", environment).exits(2).has({"lockstep: error: launch: ", ", but MPI reports 1 rank ("});
   }
   EXPECT_EQ(run(0, "ok", "SLURM_STEP_ID=0 SLURM_NTASKS=4 SLURM_PROCID=0").count("srun --mpi=pmix"), 1);
   // Rank 3 also reports this, because no rank knows whether there is a rank 0.
   EXPECT_EQ(run(0, "ok", "PMI_SIZE=4 PMI_RANK=3").count("lockstep: error:"), 1);
   // RANK alone belongs to no launcher.
-  expect_ended(run(0, "ok", "RANK=3"), 2, {"lockstep: error: launch: RANK=3 without "});
+  run(0, "ok", "RANK=3").exits(2).has({"lockstep: error: launch: RANK=3 without "});
   // The number of tasks of an allocation without a step is no contradiction.
   EXPECT_EQ(run(0, "ok", "-u SLURM_STEP_ID SLURM_NTASKS=4").code, 0);
   // A step of one task needs no other process, and keeps its variables.

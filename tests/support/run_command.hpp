@@ -18,6 +18,15 @@
 
 namespace lockstep::testing {
 
+/// A text that a program prints, and the number of lines that have it.
+struct Printed {
+  Printed(const char* said, int lines = 1) : text(said), times(lines) {}  // NOLINT(google-explicit-constructor)
+  Printed(std::string said, int lines = 1)
+      : text(std::move(said)), times(lines) {}  // NOLINT(google-explicit-constructor)
+  std::string text;
+  int times;  ///< number of lines that have the text
+};
+
 /// The end of a program that a test has started: exit code and output.
 struct Ended {
   int code = -1;
@@ -58,16 +67,15 @@ struct Ended {
 
   /// Fails and ends the test unless `expected` is the exit code. Then checks says(texts) and has(lines_with).
   const Ended& exits(int expected, const std::vector<std::string>& texts = {},
-                     const std::vector<std::pair<std::string, int>>& lines_with = {},
-                     const char* file = __builtin_FILE(), int line = __builtin_LINE()) const {
+                     const std::vector<Printed>& lines_with = {}, const char* file = __builtin_FILE(),
+                     int line = __builtin_LINE()) const {
     if (code != expected) {
       ADD_FAILURE_AT(file, line) << "exit code " << code << ", expected " << expected << '\n' << output;
       throw std::runtime_error("the test needs a program that ends with this code");
     }
     return says(texts, file, line).has(lines_with, file, line);
   }
-  const Ended& finished(const std::vector<std::string>& texts = {},
-                        const std::vector<std::pair<std::string, int>>& lines_with = {},
+  const Ended& finished(const std::vector<std::string>& texts = {}, const std::vector<Printed>& lines_with = {},
                         const char* file = __builtin_FILE(), int line = __builtin_LINE()) const {
     return exits(0, texts, lines_with, file, line);
   }
@@ -92,9 +100,9 @@ struct Ended {
     return *this;
   }
   /// Expects each text in the given number of lines.
-  const Ended& has(const std::vector<std::pair<std::string, int>>& texts, const char* file = __builtin_FILE(),
+  const Ended& has(const std::vector<Printed>& printed, const char* file = __builtin_FILE(),
                    int line = __builtin_LINE()) const {
-    for (const auto& [text, expected] : texts) {
+    for (const auto& [text, expected] : printed) {
       if (const int found = count(text); found != expected) {
         ADD_FAILURE_AT(file, line) << found << " lines, expected " << expected << ", have: " << text << '\n' << output;
       }
@@ -131,35 +139,6 @@ inline Ended run_as_ranks(const std::string& mpirun, const std::vector<std::stri
   }
   return run_command(mpirun + " -np " + std::to_string(commands.size()) +
                      " sh -c 'case ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} in " + cases + "esac'");
-}
-
-/// A text that a program prints, and the number of lines that have it.
-struct Printed {
-  Printed(const char* said, int lines = 1) : text(said), times(lines) {}  // NOLINT(google-explicit-constructor)
-  Printed(std::string said, int lines = 1)
-      : text(std::move(said)), times(lines) {}  // NOLINT(google-explicit-constructor)
-  std::string text;
-  int times;
-};
-
-inline void expect_printed(const Ended& ended, std::initializer_list<Printed> printed,
-                           const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
-  for (const Printed& each : printed) {
-    if (const int times = ended.count(each.text); times != each.times) {
-      ADD_FAILURE_AT(file, line) << "'" << each.text << "' is on " << times << " lines, expected " << each.times
-                                 << ":\n"
-                                 << ended.output;
-    }
-  }
-}
-
-/// Expects the exit code and the printed texts.
-inline void expect_ended(const Ended& ended, int code, std::initializer_list<Printed> printed = {},
-                         const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
-  if (ended.code != code) {
-    ADD_FAILURE_AT(file, line) << "the exit code is " << ended.code << ", expected " << code << ":\n" << ended.output;
-  }
-  expect_printed(ended, printed, file, line);
 }
 
 /// Expects this exit code and one error line that has all of the words.

@@ -21,8 +21,6 @@ namespace lockstep::comm {
 namespace {
 
 using lockstep::testing::Ended;
-using lockstep::testing::expect_ended;
-using lockstep::testing::expect_printed;
 using lockstep::testing::run_command;
 
 /// Runs start_ranks with `ranks` (a number and options: "3", "--without 1 3") and a program.
@@ -44,14 +42,14 @@ TEST(RanksWithoutMpi, MeetAndCommunicate) {
         const std::string me = std::to_string(r);
         EXPECT_EQ(o.count("rank " + me + "/" + n + " local " + me + "/" + n + " node 0 of 1 0"), 1) << o.output;
       }
-      expect_printed(o, {"on gloo 0.", ", communication stream worker", {"ended with 0", ranks}});
+      o.has({"on gloo 0.", ", communication stream worker", {"ended with 0", ranks}});
     }
   }
 }
 
 TEST(RanksWithoutMpi, ARankAloneNeedsNobody) {
   const Ended o = session("1", "ok", "MASTER_ADDR=no-such-host.invalid");
-  expect_ended(o, 0, {"rank 0/1 local 0/1 node 0 of 1 0"});
+  o.exits(0).has({"rank 0/1 local 0/1 node 0 of 1 0"});
 }
 
 TEST(RanksWithoutMpi, OneFailingRankEndsTheJob) {
@@ -67,16 +65,15 @@ TEST(RanksWithoutMpi, OneFailingRankEndsTheJob) {
     const std::string code = c.code;
     EXPECT_EQ(o.count("ended: " + code + " " + code + " " + code), 1) << o.output;
     EXPECT_LT(o.seconds, 10) << c.mode;
-    expect_printed(o, {"lockstep: error:", std::string("lockstep: error: rank 1: ") + c.text, {"ended with", 0}});
+    o.has({"lockstep: error:", std::string("lockstep: error: rank 1: ") + c.text, {"ended with", 0}});
   }
 }
 
 TEST(RanksWithoutMpi, Agree) {
-  expect_printed(session("4", "agree"),
-                 {"lockstep: error:", "lockstep: error: rank 2: no such file", {"ended with 2", 4}});
-  expect_printed(session("3", "throw_together"),
-                 {"lockstep: error:", "lockstep: error: no room for the checkpoint", {"ended with 2", 3}});
-  expect_printed(session("3", "agree_then_leave"), {"lockstep: error: rank 0: first", {"ended with 2", 3}});
+  session("4", "agree").has({"lockstep: error:", "lockstep: error: rank 2: no such file", {"ended with 2", 4}});
+  session("3", "throw_together")
+      .has({"lockstep: error:", "lockstep: error: no room for the checkpoint", {"ended with 2", 3}});
+  session("3", "agree_then_leave").has({"lockstep: error: rank 0: first", {"ended with 2", 3}});
 }
 
 /// A rank is killed between operations, in the middle of one, or when the others have done their work. The others must
@@ -88,8 +85,8 @@ TEST(RanksWithoutMpi, AKilledRankIsNamed) {
     EXPECT_LT(o.seconds, 20) << mode;
     EXPECT_EQ(o.count(first ? "ended: 137 3 3" : "ended: 3 137 3"), 1) << mode << "\n" << o.output;
     EXPECT_GE(o.count("lockstep: error:"), 1) << o.output;
-    expect_printed(o, {{first ? ": rank 0 (" : ": rank 1 (", o.count("lockstep: error:")},
-                       {") has ended", o.count("lockstep: error:")}});
+    o.has({{first ? ": rank 0 (" : ": rank 1 (", o.count("lockstep: error:")},
+           {") has ended", o.count("lockstep: error:")}});
   }
 }
 
@@ -97,27 +94,26 @@ TEST(RanksWithoutMpi, RanksThatDoNotComeAreNamed) {
   const Ended one = session("--without 2 3", "ok", "LOCKSTEP_MEET_SECONDS=1");
   EXPECT_EQ(one.code, 2) << one.output;
   EXPECT_LT(one.seconds, 10);
-  expect_printed(
-      one, {"lockstep: error:", "lockstep: error: rank 0: launch: rank 2 of 3 has not come to rank 0 at localhost:",
-            "ended: 2 2 -"});
+  one.has({"lockstep: error:", "lockstep: error: rank 0: launch: rank 2 of 3 has not come to rank 0 at localhost:",
+           "ended: 2 2 -"});
 
   EXPECT_EQ(one.count("lockstep: rank 0: waiting for rank 2 of 3 at localhost:"), 1) << one.output;
 
-  expect_printed(session("--without 0 3", "ok", "LOCKSTEP_MEET_SECONDS=1"),
-                 {"lockstep: rank 1: waiting for rank 0 of 3 at localhost:",
-                  "ended: - 2 2",
-                  {"lockstep: error:", 2},
-                  "lockstep: error: rank 1: launch: rank 0 of 3 does not answer at localhost:"});
+  session("--without 0 3", "ok", "LOCKSTEP_MEET_SECONDS=1")
+      .has({"lockstep: rank 1: waiting for rank 0 of 3 at localhost:",
+            "ended: - 2 2",
+            {"lockstep: error:", 2},
+            "lockstep: error: rank 1: launch: rank 0 of 3 does not answer at localhost:"});
 }
 
 /// The variables of one host may be wrong; only that host finds the error.
 TEST(RanksWithoutMpi, WhatIsWrongOnAnotherHostIsSaidThere) {
   for (const char* local_rank : {"0", "1"}) {
-    expect_ended(
-        run_command(std::string("env RANK=2 WORLD_SIZE=4 LOCAL_WORLD_SIZE=2 GROUP_RANK=1 MASTER_ADDR=127.0.0.1 "
-                                "MASTER_PORT=70000 LOCAL_RANK=") +
-                    local_rank + " " + SESSION_PROGRAM + " ok"),
-        2, {"lockstep: error:", "MASTER_PORT=70000"});
+    run_command(std::string("env RANK=2 WORLD_SIZE=4 LOCAL_WORLD_SIZE=2 GROUP_RANK=1 MASTER_ADDR=127.0.0.1 "
+                            "MASTER_PORT=70000 LOCAL_RANK=") +
+                local_rank + " " + SESSION_PROGRAM + " ok")
+        .exits(2)
+        .has({"lockstep: error:", "MASTER_PORT=70000"});
   }
 }
 
@@ -128,7 +124,7 @@ TEST(RanksWithoutMpi, PlacesThatCannotBe) {
     const Ended o = session("2", "ok", variable);
     EXPECT_EQ(o.count("ended: 2 2"), 1) << o.output;
     EXPECT_EQ(o.error_lines().size(), 2U) << "of ranks that have not met each\n" << o.output;
-    expect_printed(o, {{variable, 2}, {expected, 2}});
+    o.has({{variable, 2}, {expected, 2}});
   }
   const Ended nowhere = session("2", "ok", "MASTER_ADDR=no-such-host.invalid LOCKSTEP_MEET_SECONDS=2");
   EXPECT_EQ(nowhere.count("ended: 2 2"), 1) << nowhere.output;
@@ -140,9 +136,9 @@ TEST(RanksWithoutMpi, PlacesThatCannotBe) {
 /// A rank that is stopped sends nothing. The watchdog of the others names it and ends them.
 TEST(RanksWithoutMpi, AStoppedRankIsNamed) {
   const Ended o = start("--grace 2 3", std::string(LOST_RANK) + " stop 1");
-  expect_ended(o, 76, {"ended: 76 killed 76"});
+  o.exits(76).has({"ended: 76 killed 76"});
   EXPECT_GE(o.count("no progress for 2 s"), 1) << o.output;
-  expect_printed(o, {"no word from rank 1 (host ", "the process is stopped"});
+  o.has({"no word from rank 1 (host ", "the process is stopped"});
 }
 
 /// Returns the status tables of jobs on this machine: of running jobs, for a moment, and of starts that left theirs.
@@ -196,8 +192,8 @@ TEST(RanksWithoutMpi, OperationsAreComparedAndKept) {
             1)
       << linger.output;  // 3: a rank heard of another's end before its own watchdog checked
   EXPECT_LT(linger.seconds, 40);
-  expect_printed(linger, {"rank 1 has not called operation 2 of inline_ops, all_reduce of 3 f32, as rank ",
-                          " has not called operation "});
+  linger.has(
+      {"rank 1 has not called operation 2 of inline_ops, all_reduce of 3 f32, as rank ", " has not called operation "});
   EXPECT_NE(record().find("all_reduce of 3 f32"), std::string::npos);
 }
 
@@ -205,11 +201,12 @@ TEST(RanksWithoutMpi, OperationsAreComparedAndKept) {
 TEST(RanksWithoutMpi, TheBackendIsAChoice) {
   const std::string hello = std::string(HELLO_RANKS) + " --devices cpu";
   for (const char* same : {"", " --backend auto", " --backend gloo", " --backend nccl"}) {
-    expect_ended(start("2", hello + same), 0,
-                 {"2 ranks on 1 node, gloo 0.", "started by torchrun", "all-reduced sum of the ranks: 1, as expected"});
+    start("2", hello + same)
+        .exits(0)
+        .has({"2 ranks on 1 node, gloo 0.", "started by torchrun", "all-reduced sum of the ranks: 1, as expected"});
   }
   const Ended mpi = start("2", hello + " --backend mpi");
-  expect_ended(mpi, 2, {{"lockstep: error:", 2}, {"--backend", 2}});
+  mpi.exits(2).has({{"lockstep: error:", 2}, {"--backend", 2}});
   const Ended word = run_command(hello + " --backend smoke");
   testing::expect_refused(word, {"--backend is 'smoke', expected auto, mpi, gloo or nccl"});
   testing::expect_refused(run_command(std::string(HELLO_RANKS) + " --devices cpu:2 --backend gloo"),
@@ -222,10 +219,10 @@ TEST(RanksWithoutMpi, TheBackendIsAChoice) {
   const Ended alone = run_command(hello + " --backend gloo");
   EXPECT_EQ(alone.code, 0) << alone.output;
   if (LOCKSTEP_HAS_MPI != 0) {
-    expect_ended(
-        run_command("env MASTER_ADDR=127.0.0.1 MASTER_PORT=1 LOCKSTEP_PORT=" +
-                    std::to_string(20000 + ::getpid() % 10000) + " " + MPIRUN + " -np 2 " + hello + " --backend gloo"),
-        0, {"2 ranks on 1 node, gloo 0."});
+    run_command("env MASTER_ADDR=127.0.0.1 MASTER_PORT=1 LOCKSTEP_PORT=" + std::to_string(20000 + ::getpid() % 10000) +
+                " " + MPIRUN + " -np 2 " + hello + " --backend gloo")
+        .exits(0)
+        .has({"2 ranks on 1 node, gloo 0."});
     const Ended nowhere =
         run_command("env -u MASTER_ADDR " + std::string(MPIRUN) + " -np 2 " + hello + " --backend gloo");
     EXPECT_EQ(nowhere.code, 2) << nowhere.output;
