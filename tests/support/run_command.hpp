@@ -100,9 +100,9 @@ struct Ended {
     return *this;
   }
   /// Expects each text in the given number of lines.
-  const Ended& has(const std::vector<Printed>& printed, const char* file = __builtin_FILE(),
+  const Ended& has(const std::vector<Printed>& lines_with, const char* file = __builtin_FILE(),
                    int line = __builtin_LINE()) const {
-    for (const auto& [text, expected] : printed) {
+    for (const auto& [text, expected] : lines_with) {
       if (const int found = count(text); found != expected) {
         ADD_FAILURE_AT(file, line) << found << " lines, expected " << expected << ", have: " << text << '\n' << output;
       }
