@@ -82,8 +82,7 @@ void require_augmentation(const AugmentationOptions& options);
 /// `other_shares`, whose sum is 1. Each reading thread allocates a little memory once.
 class AugmentedImages final : public Dataset {
  public:
-  /// Throws UsageError for options out of range, if `images` is null, and if a reflected padding is at least as wide as
-  /// a side of the image.
+  /// Throws UsageError if an option is out of range, `images` is null, or reflected padding is as wide as a side.
   AugmentedImages(std::unique_ptr<ImageDataset> images, const AugmentationOptions& options);
 
   void read_sample(std::int64_t index, std::span<const std::span<std::byte>> out) const override;
@@ -107,8 +106,8 @@ class AugmentedImages final : public Dataset {
   [[nodiscard]] Mixture mixture(std::int64_t epoch, std::int64_t index) const;
   /// Writes image `index` to `image` after all steps except the mixing. `image` holds image_bytes() of the set.
   void read_unmixed(std::int64_t epoch, std::int64_t index, std::span<std::uint8_t> image) const;
-  /// Writes image `index`, before its colours change, to `row` in the form of ImageDataset::read_part(), for
-  /// device_preprocessing(). Padding, mirroring and `automatic` are already applied, because a device does not do them.
+  /// Writes image `index` before its colours change, like ImageDataset::read_part(), for device_preprocessing().
+  /// Padding, mirroring and `automatic` are already applied, because a device does not do them.
   [[nodiscard]] PicturePart read_part(std::int64_t epoch, std::int64_t index, bool keep_jpeg,
                                       std::span<std::uint8_t> row) const;
 

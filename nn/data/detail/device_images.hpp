@@ -20,7 +20,7 @@ struct WorkColumns {
   static constexpr int kFile = 13;     ///< size of the JPEG file in bytes (PicturePart::file_bytes)
   static constexpr int kChanges = 14;  ///< parameters of ops::adjust_colours()
   static constexpr int kErased = 22;   ///< rectangle that ops::erase_and_mix() erases
-  static constexpr int kMixture = 26;  ///< mixture for ops::erase_and_mix(), in the row of a sample's first picture
+  static constexpr int kMixture = 26;  ///< mixture for ops::erase_and_mix(), in the row of the sample's first picture
   static constexpr int kColumns = 32;
 };
 

@@ -69,7 +69,8 @@ void put_packed_number(std::string& to, std::uint64_t value, std::size_t count);
 [[nodiscard]] std::string crc_text(std::uint64_t crc32);
 
 /// Checks the path `out` of a file to write. Throws UsageError if `out` is a folder, exists while `overwrite` is false,
-/// lies in the folder `source`, or is the file `source`. Throws FileError if the system cannot check `out`.
+/// lies in the folder `source`, or is `source` or one of its lists. Throws FileError if the folder of `out`, or
+/// `source`, does not exist.
 void require_pack_output(const std::string& out, const std::string& source, bool overwrite);
 
 }  // namespace lockstep::nn::detail

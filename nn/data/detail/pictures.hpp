@@ -117,10 +117,9 @@ void require_decoders(const std::string& data);
 
 /// Returns the path of the file `name` of a FolderList whose root is `root`.
 [[nodiscard]] std::string path_of(const std::string& root, const std::string& name);
-/// Returns the path of the file `name` of a FolderList in printable characters, for errors; returns only the name if
-/// the path is long.
+/// Returns the path of file `name` of a FolderList in printable characters; if the path is long, only `name`.
 [[nodiscard]] std::string shown(const std::string& root, const std::string& name);
-/// Reads the file `name` of a FolderList into `bytes` and returns the header of the picture.
+/// Reads the file `name` of a FolderList into `bytes` and returns the picture's header.
 [[nodiscard]] images::Header load_picture(const std::string& root, const std::string& name, const std::string& text,
                                           std::vector<std::uint8_t>& bytes);
 
