@@ -45,9 +45,9 @@ struct JitterOptions {
 struct AugmentationOptions {
   std::optional<CropOptions> crop{};  ///< limits of a random part, which is resized to the image's size; excludes `pad`
   std::int64_t pad = 0;               ///< pixels added on each side; a crop then restores the old size
-  bool reflect = false;    ///< true: added pixels mirror the image at its edges; false: added pixels are black
-  bool flip = false;       ///< true: mirrors the image left to right with probability 1/2
-  bool alternate = false;  ///< true: `flip` mirrors in every other epoch (ops::AugmentDesc::alternate)
+  bool reflect = false;               ///< true: added pixels reflect the image at its edge pixels; false: black pixels
+  bool flip = false;                  ///< true: mirrors the image left to right with probability 1/2
+  bool alternate = false;             ///< true: `flip` mirrors in every other epoch (ops::AugmentDesc::alternate)
   AutoAugment automatic = AutoAugment::none;
   JitterOptions jitter{};
   /// Probability that a rectangle of an image is erased (torchvision's RandomErasing). The rectangle has 2 to 33 % of

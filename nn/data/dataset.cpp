@@ -178,7 +178,7 @@ bool lies_by_class(const ImageDataset& dataset) {
 
 bool chunks_separate_classes(const ImageDataset& dataset, std::int64_t chunk) {
   const std::int64_t window = Sampler::kWindowChunks;
-  if (chunk <= 1 || dataset.size() / chunk < 2 * window) {  // chunks of one sample, or one window holds all positions
+  if (chunk <= 1 || dataset.size() / chunk < 2 * window) {  // no chunk of several samples, or only one window
     return false;
   }
   const std::int64_t in_chunk = std::max<std::int64_t>(1, chunk * dataset.classes() / dataset.size());

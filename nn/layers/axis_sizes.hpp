@@ -60,8 +60,7 @@ struct NamedSizes {
   const char* name;
   AxisSizes sizes;
 };
-/// Throws UsageError, with the name `layer`, unless each option has one number for all axes or one for each of `axes`
-/// axes.
+/// Throws UsageError, with the name `layer`, unless the sizes of each option fit `axes` axes (AxisSizes::fits()).
 void require_axes(const std::string& layer, int axes, std::initializer_list<NamedSizes> options);
 
 }  // namespace lockstep::nn

@@ -48,7 +48,7 @@ class Model {
   [[nodiscard]] Model reading(InputKind kind) const;
   [[nodiscard]] const Shape& output_shape() const { return nodes_.back().shape; }
   [[nodiscard]] std::int64_t classes() const { return output_shape().back(); }
-  /// Returns the number of learned values, counted by logical shape. A tied parameter counts once.
+  /// Returns the number of learned values, counted by logical shape. A parameter that layers share counts once.
   [[nodiscard]] std::int64_t parameter_count() const;
 
   /// A parameter of the model, and how often its gradient is written per step: more than once if layers share it.

@@ -22,7 +22,7 @@ TensorView arena_view(const Buffer& buffer, DType dtype, std::int64_t numel) {
   return {buffer.data(), dtype, buffer.device(), {numel}};
 }
 
-/// Returns the number of elements of which the offset of every buffer in its arena is a multiple.
+/// Returns a number of elements. The offset of each buffer in its arena is a multiple of this number.
 std::int64_t buffer_step(DType dtype) {
   return static_cast<std::int64_t>(kAlignment / size_of(dtype));
 }

@@ -89,7 +89,7 @@ class ParameterSet {
     return std::span(infos_).first(static_cast<std::size_t>(trainable_));
   }
   [[nodiscard]] std::int64_t trainable_numel() const { return trainable_numel_; }
-  [[nodiscard]] int find(const std::string& name) const;  ///< index of a parameter; throws UsageError if there is none
+  [[nodiscard]] int find(const std::string& name) const;  ///< index of `name`; throws UsageError if there is none
 
   [[nodiscard]] TensorView values() const;     ///< arena of all values, (numel)
   [[nodiscard]] TensorView gradients() const;  ///< arena of all gradients, (trainable_numel)

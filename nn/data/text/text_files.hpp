@@ -17,7 +17,7 @@ struct TextFiles {
 /// one of `endings` in the folder and in the folders below it, in the order of their paths. Skips names that begin with
 /// a dot, and build trees (folders with a CMakeCache.txt). `shown` is the path for error texts. Throws DataError if
 /// `path` does not exist, if no file has one of `endings`, or if the files have more than 4 GiB together. Throws
-/// FileError if the system cannot read a file.
+/// FileError if the system cannot read a file or folder.
 [[nodiscard]] TextFiles read_text(const std::string& path, const std::string& shown,
                                   const std::vector<std::string>& endings = {".md", ".txt", ".hpp", ".cpp"});
 

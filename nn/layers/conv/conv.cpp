@@ -9,8 +9,7 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Returns whether a plan of `pass` may exist that also does the work of desc.norm. On the host, every reference plan
-/// does that work.
+/// Returns whether a plan of `pass` may also do the work of desc.norm. On the host, every reference plan can do so.
 bool may_be_served(PlanBuilder& b, const ops::ConvDesc& desc, ops::ConvPass pass) {
   return b.context().device().kind == DeviceKind::cpu || ops::conv_may_serve_norm(desc, pass);
 }
@@ -127,8 +126,7 @@ void ConvLayer::plan(PlanBuilder& builder) const {
 
   builder.on_backward([=, this](PlanBuilder& b) {
     const SlotId dy = b.output_gradients()[0];
-    // The weight gradient comes first, so that the all-reduce of its bucket can start while the data gradient is
-    // computed.
+    // The weight gradient comes first: the all-reduce of its bucket can start while the data gradient is computed.
     append_weight_gradient(b, *this, desc, x, dy);
     if (options_.bias) {
       b.reduce_rows(dy, {desc.y_shape().numel() / channels_, channels_}, b.parameter_gradient(name() + ".bias"));

@@ -109,8 +109,7 @@ void ConvTransposeLayer::plan(PlanBuilder& builder) const {
 
   builder.on_backward([=, this](PlanBuilder& b) {
     const SlotId dy = b.output_gradients()[0];
-    // The weight gradient comes first, so that the all-reduce of its bucket can start while the data gradient is
-    // computed.
+    // The weight gradient comes first: the all-reduce of its bucket can start while the data gradient is computed.
     append_weight_gradient(b, *this, desc, dy, x);
     if (options_.bias) {
       b.reduce_rows(dy, {shape.numel() / channels_, channels_}, b.parameter_gradient(name() + ".bias"));

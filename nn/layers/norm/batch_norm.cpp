@@ -142,8 +142,8 @@ void plan_masked_backward(PlanBuilder& b, const std::string& name, const NormFor
 }
 
 /// Appends the backward of a block's last norm and of its shortcut's norm. A first pass stores the gradient g that both
-/// norms share; a second pass reads g once and computes dx of both norms. g takes the memory of dy2, or of dy if there
-/// is no dy2; later one dx takes the memory of g.
+/// norms share; a second pass reads g once and computes dx of both norms. g takes the memory of dy2 (without dy2, of
+/// dy), and later one dx takes the memory of g.
 void plan_pair_backward(PlanBuilder& b, const std::string& name, const NormForward& n) {
   const SlotId dy = b.output_gradients()[0];
   const SlotId dy2 = b.output_gradients().size() > 1 ? b.output_gradients()[1] : SlotId{};

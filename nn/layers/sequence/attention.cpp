@@ -18,8 +18,7 @@ struct Operand {
   Third third = kWhole;
 };
 
-/// Layout in memory of the heads' matrices. The matrix of each head is contiguous, and the matrices lie one after the
-/// other.
+/// Layout of the heads' matrices in memory. Each matrix is contiguous, and the matrices lie one after the other.
 struct Heads {
   std::int64_t batch, length, heads, head;  ///< `head` is the number of columns of one head
   std::int64_t items;                       ///< number of matrices: batch * heads

@@ -19,8 +19,7 @@ using namespace std::string_view_literals;
 
 constexpr std::string_view kPrefix = "transformer.";
 
-/// Returns the part of a tensor's name after "h.N.", where N is the number of a layer. Returns an empty text if the
-/// name does not begin with "h.N.".
+/// Returns the part of the name of a layer's tensor after "h.N."; an empty text if the name has no "h.N.".
 std::string_view in_layer(std::string_view name) {
   if (name.starts_with(kPrefix)) {
     name.remove_prefix(kPrefix.size());
@@ -33,8 +32,7 @@ std::string_view in_layer(std::string_view name) {
   return dot == 0 || dot == std::string_view::npos || name[dot] != '.' ? std::string_view() : name.substr(dot + 1);
 }
 
-/// Order of the axes of a layer's c_attn: `ours` is (3 C, C), `turned` is (C, 3 C) as in Hugging Face's Conv1D, and
-/// `other` is any other shape.
+/// Order of the axes of a c_attn: `ours` is (3 C, C), `turned` is (C, 3 C) as in Conv1D, `other` is any other shape.
 enum class Way : unsigned char { ours, turned, other };
 Way way_of(const TensorEntry& c_attn) {
   const auto is_triple = [](std::int64_t a, std::int64_t b) { return a > 0 && a % 3 == 0 && a / 3 == b; };

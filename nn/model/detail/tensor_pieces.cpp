@@ -23,8 +23,7 @@ class Staging {
  public:
   explicit Staging(Context& context) : context_(context) {}
 
-  /// Copies a piece to the host and returns the logical view of the copy. finish() with the same piece copies the piece
-  /// back.
+  /// Copies a piece to the host and returns the logical view of the copy. finish(piece) copies the piece back.
   TensorView begin(const Piece& piece) {
     bytes_.resize(piece.stored.bytes());
     copy_now(context_of(piece), piece.stored, host_view(piece));
@@ -36,7 +35,7 @@ class Staging {
   void finish(const Piece& piece) { copy_now(context_of(piece), host_view(piece), piece.stored); }
 
  private:
-  /// Returns a host context if the piece lies on the host: collected states lie on rank 0's host, whatever the device.
+  /// Returns a host context for a piece on the host. Collected states are on rank 0's host, whatever the device.
   Context& context_of(const Piece& piece) { return piece.stored.device == Device::cpu() ? host_ : context_; }
   TensorView host_view(const Piece& piece) {
     return {bytes_.data(), piece.stored.dtype, Device::cpu(), piece.stored.shape};

@@ -21,12 +21,10 @@ struct Piece {
 /// is the parameter's name followed by `suffix`.
 void add_parameter_pieces(std::vector<Piece>& pieces, const ParameterSet& parameters, const TensorView& arena,
                           const std::string& suffix);
-/// Adds a piece for each buffer, with the buffer's numbers in `arena` (evaluation_buffer_arena(), or the arena of a
-/// moving average).
+/// Adds a piece for each buffer in `arena` (evaluation_buffer_arena(), or the arena of a moving average).
 void add_buffer_pieces(std::vector<Piece>& pieces, const ParameterSet& parameters, const TensorView& arena);
 
-/// Adds the pieces of the state `state`, which has the layout of the parameters or buffers. `arena` holds the whole
-/// state.
+/// Adds the pieces of `state`, which has the layout of the parameters or buffers. `arena` holds the whole state.
 void add_state_pieces(std::vector<Piece>& pieces, const ParameterSet& parameters, const State& state,
                       const TensorView& arena);
 

@@ -58,7 +58,7 @@ struct PoolStep {
 /// Returns the steps that pool a batch (N, spatial axes.., C).
 [[nodiscard]] std::vector<PoolStep> steps_of(int axes, const PoolWindow& window, const Shape& batch);
 
-/// Appends the steps in order: calls forward(i, step, x, y) for each step, where x is the input and y the output.
+/// Appends the steps in order: calls forward(i, step, x, y) for each step, which reads x and makes y.
 template <class Forward>
 void plan_steps(PlanBuilder& builder, const std::string& name, const std::vector<PoolStep>& steps, const Shape& output,
                 Forward forward) {
