@@ -28,8 +28,7 @@ struct ConvOptions {
 };
 using Conv2dOptions = ConvOptions;
 
-/// Options of a transposed convolution, as in torch.nn.ConvTranspose2d. Sizes are given as in ConvOptions. For each
-/// axis
+/// Options of a transposed convolution, as in torch.nn.ConvTranspose2d. For sizes see ConvOptions. Each axis has
 ///   output extent = (input - 1) * stride - 2 * pad + dilation * (kernel - 1) + output_pad + 1
 struct ConvTransposeOptions {
   AxisSizes kernel = 2;

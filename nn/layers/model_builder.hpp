@@ -61,8 +61,7 @@ class ModelBuilder {
   NodeId activation(const std::string& name, NodeId x, ops::Activation function);
   /// Returns factor * x. `factor` is a constant that is not trained. Throws UsageError unless `factor` is finite.
   NodeId scale(const std::string& name, NodeId x, double factor);
-  /// Appends a max pool over (T, C), (H, W, C) or (D, H, W, C). Padding is never the maximum. For sizes see
-  /// ConvOptions.
+  /// Appends a max pool over (T, C), (H, W, C) or (D, H, W, C); sizes: see ConvOptions. Padding is never the maximum.
   NodeId max_pool(const std::string& name, NodeId x, AxisSizes kernel, AxisSizes stride, AxisSizes pad);
   NodeId max_pool1d(const std::string& name, NodeId x, AxisSizes kernel, AxisSizes stride, AxisSizes pad);
   NodeId max_pool3d(const std::string& name, NodeId x, AxisSizes kernel, AxisSizes stride, AxisSizes pad);

@@ -31,7 +31,7 @@ struct Initialiser {
 /// C * H * W). Stored axis i is dims[axes[i]]; zeros pad the last stored axis to `stored_last`. A convolution has dims
 /// (K, C, R, S) and axes (0, 2, 3, 1). It is stored as (K, R, S, C); 3 input channels are stored as 4.
 struct ParameterSpec {
-  std::string name;  ///< name like "layer1.0.conv1.weight"; layers with equal names share one parameter
+  std::string name;  ///< name like "layer1.0.conv1.weight"; layers that use one name share the parameter
   Shape shape;
   Shape dims;
   std::vector<int> axes;

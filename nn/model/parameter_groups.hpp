@@ -14,7 +14,7 @@ namespace lockstep::nn {
 /// name. Each group is a set of segments of the arena (ops::ArenaSegment), so an update is still one pass.
 struct ParameterGroups {
   std::optional<double> norm_weight_decay{};  ///< weight decay of norms' scales and shifts, instead of the common decay
-  std::optional<double> bias_weight_decay{};  ///< weight decay of all other biases, instead of the common decay
+  std::optional<double> bias_weight_decay{};  ///< weight decay of biases outside of norms, instead of the common decay
   struct Rate {
     std::string pattern;  ///< pattern of names, like "layer4.*"; * stands for any characters and ? for one
     double factor = 1;    ///< factor of the learning rate; 0: the parameters never change

@@ -131,7 +131,7 @@ void LinearLayer::plan(PlanBuilder& builder) const {
   const SlotId kept = plan_forward(builder, rows, in);
 
   builder.on_backward([=, this](PlanBuilder& b) {
-    SlotId dy = b.output_gradients()[0];  // gradient of the output; with an activation, later of the product
+    SlotId dy = b.output_gradients()[0];  // first the gradient of the output, later the gradient of the product
     if (options_.residual.index >= 0) {
       b.pass_gradient(1, dy);
     }
@@ -139,8 +139,7 @@ void LinearLayer::plan(PlanBuilder& builder) const {
     if (activates()) {
       const SlotId given = dy;
       dy = b.overwrite_gradient(dy, "d(" + name() + " product)");
-      // ReLU's slope is computed from y, so no bias is needed: y is above 0 where product + bias is, unless y rounds to
-      // 0.
+      // ReLU's slope is taken at y, so it needs no bias: y is above 0 where product + bias is, unless y rounds to 0.
       const SlotId bias = options_.bias && !slope_of_output() ? b.parameter(name() + ".bias") : SlotId{};
       const SlotId scratch =
           b.scratch(dbias.wanted() ? ops::linear_epilogue_workspace_bytes(b.context(), b.prototype(kept)) : 0);

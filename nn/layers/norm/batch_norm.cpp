@@ -54,7 +54,7 @@ struct NormForward {
   bool relu = false;
 };
 
-/// Slots and gradients of a norm, which its backward reads and writes.
+/// Slots and gradients of a norm that the norm's backward reads and writes.
 struct NormSlots {
   SlotId x, coefficients, stats, sums;
   GradientTarget dweight, dbias, dx;
@@ -300,8 +300,7 @@ void plan_backward(PlanBuilder& b, const std::string& name, const NormForward& n
                                            frame[dweight.slot], frame[dbias.slot], frame[masked], frame[scratch]);
          });
   const SlotId sums = sums_of_all_ranks(b, own, name);
-  // The next call is the last reader of dy and dy2. So dx takes the memory of dy, and the residual's gradient that of
-  // dy2.
+  // The call below reads dy and dy2 last. So dx takes the memory of dy, and the residual's gradient that of dy2.
   const GradientTarget dx = b.input_gradient(0, dy, false);
   if (stores) {
     if (dx.wanted()) {
@@ -317,8 +316,7 @@ void plan_backward(PlanBuilder& b, const std::string& name, const NormForward& n
   if (!dx.wanted() && !dresidual.wanted()) {
     return;
   }
-  // The op always writes dx. If no layer wants dx, as at the first layer, the op writes dx to memory that nothing
-  // reads.
+  // The op always writes dx. If no layer wants dx, as at the first layer, dx goes to memory that nothing reads.
   const SlotId dx_slot = dx.wanted() ? dx.slot : b.overwrite_gradient(dy, "d(input) of " + name);
   b.call("batch_norm backward_apply", {dy, dy2, n.mask, n.x, n.coefficients, sums, n.stats, n.valid},
          {dx_slot, dresidual.slot}, 0, [=](Context& context, const Frame& frame) {

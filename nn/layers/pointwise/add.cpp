@@ -6,8 +6,7 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Adds two tensors of equal shape, as at the end of a residual branch. The gradient of both inputs is the output's
-/// gradient.
+/// Adds two tensors of equal shape, as at the end of a residual branch. Both inputs' gradients equal the output's.
 class AddLayer final : public Layer {
  public:
   using Layer::Layer;
