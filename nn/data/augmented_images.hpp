@@ -54,8 +54,7 @@ struct AugmentationOptions {
   /// the image's area, and the ratio of its sides is 3:10 to 10:3.
   double erase = 0;
   std::array<std::uint8_t, 3> fill{};  ///< colour of an erased rectangle; the mean becomes 0 in normalisation
-  /// Parameter alpha of mixup (Zhang et al. 2017); 0 switches mixup off. A sample's share of the mixture is drawn from
-  /// Beta(alpha, alpha).
+  /// Parameter alpha of mixup (Zhang et al. 2017); 0: no mixup. A sample's share is drawn from Beta(alpha, alpha).
   double mixup = 0;
   /// Parameter alpha of cutmix (Yun et al. 2019); 0 switches cutmix off. In a rectangle, the image shows the other
   /// sample. The share of the area outside the rectangle is drawn from Beta(alpha, alpha). If mixup is on as well, each

@@ -55,8 +55,7 @@ int exif_orientation(std::span<const std::uint8_t> tiff) {
   constexpr std::uint32_t kShort = 3;
   constexpr std::size_t kEntry = 12;  // bytes of an entry of the EXIF data: tag, type, count and value
   const bool little = tiff.size() >= 2 && tiff[0] == 'I' && tiff[1] == 'I';
-  // Reads a number of `bytes` bytes that begins at offset `at`. Bytes after the end of the data count as 0; no tag is
-  // 0.
+  // Reads a number of `bytes` bytes that begins at offset `at`. Bytes after the end of the data count as 0.
   const auto number = [&](std::size_t at, std::size_t bytes) {
     std::uint32_t value = 0;
     for (std::size_t i = 0; i < bytes; ++i) {

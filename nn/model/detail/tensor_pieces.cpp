@@ -17,8 +17,7 @@ std::vector<std::int64_t> extents(const Shape& shape) {
   return {shape.begin(), shape.end()};
 }
 
-/// Memory on the host for one tensor at a time. On the host, strides and types are converted in the same way for every
-/// device.
+/// Memory on the host for one tensor at a time. There, strides and types are converted alike for every device.
 class Staging {
  public:
   explicit Staging(Context& context) : context_(context) {}

@@ -13,8 +13,7 @@ ops::PoolDesc column_window(const PoolWindow& window, int axis) {
           .pad_after = {pad[axis], 0}};
 }
 
-/// Returns true if kernel and stride are 1. A step with this window would only copy x to y, because padding is less
-/// than the kernel and so is 0.
+/// Returns true if kernel and stride are 1. Padding, less than the kernel, is then 0, and the step would copy x to y.
 bool does_nothing(const ops::PoolDesc& desc) {
   return desc.kernel[0] == 1 && desc.kernel[1] == 1 && desc.stride[0] == 1 && desc.stride[1] == 1;
 }
