@@ -12,7 +12,7 @@
 namespace lockstep::nn {
 
 struct LoaderOptions {
-  int workers = 1;  ///< threads that read ahead, together in one batch at a time; 0: next() reads in the calling thread
+  int workers = 1;           ///< threads that read ahead, all in one batch; 0: next() reads in the calling thread
   int prefetch = 2;          ///< number of batches that workers may be ahead of the caller
   std::int64_t epoch = 0;    ///< epoch of the first batch that next() returns
   std::int64_t batch = 0;    ///< number of the first batch in its epoch, in [0, sampler.batches(skipped))

@@ -21,7 +21,7 @@ struct Node {
   std::shared_ptr<const Layer> layer;  ///< layer of the node; null for the input of the model
   std::vector<NodeId> inputs;          ///< inputs of the layer, all of them earlier nodes
   Shape shape;                         ///< stored shape of one sample, channels last
-  std::int64_t channels = 0;  ///< number of logical channels of the last axis; all other stored channels are zero
+  std::int64_t channels = 0;           ///< logical channels of the last axis; all other stored channels are zero
 };
 
 /// Returns the shapes of the inputs of `node`, in the order of the inputs.
