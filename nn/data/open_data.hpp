@@ -45,7 +45,7 @@ struct DataOptions {
 struct DataSplit {
   std::unique_ptr<ImageDataset> train;
   std::unique_ptr<ImageDataset> test;
-  ChannelStatistics statistics;            ///< statistics of the training set, with which both sets are normalised
+  ChannelStatistics statistics;            ///< statistics of the training set; both sets are normalised with them
   std::string about{};                     ///< one line about the sets, for users; may be empty
   std::vector<std::string> class_names{};  ///< names of the classes, by label; empty if the source has no names
   bool files = false;                      ///< true: every read of an image decodes a JPEG or PNG file

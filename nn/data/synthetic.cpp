@@ -184,8 +184,8 @@ class Picture {
  public:
   Picture(int class_index, float width, float height, Random& random) : drawing_(class_index), w_(width), h_(height) {
     const float side = std::min(h_, w_);
-    // The surroundings have a colour that changes by up to 35 over half the image. The figure has the same colour made
-    // brighter or darker by `contrast`, with each channel moved a little more.
+    // The surroundings have a colour that changes by up to 35 over half the image. The figure is brighter or darker
+    // than the surroundings by `contrast`, and by a smaller random number that differs between channels.
     const float sign = random.below(2) == 0 ? -1.0F : 1.0F;
     const float contrast = between(random, 40, 110) * sign;
     for (std::size_t c = 0; c < 3; ++c) {

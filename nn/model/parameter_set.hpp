@@ -111,10 +111,10 @@ class ParameterSet {
   /// device memory.
   void read(Context& context, const std::string& name, const TensorView& out) const;
   void write(Context& context, const std::string& name, const TensorView& value);
-  /// Returns the segments of parameters with equal options, for arena ops, padding included.
+  /// Returns segments for arena ops, padding included. A segment joins neighbouring parameters with equal options.
   [[nodiscard]] std::span<const ops::ArenaSegment> segments() const { return segments_; }
-  /// Returns one segment per parameter, for arena ops. Segments of biases and norm parameters do not adapt
-  /// (kernels/lars.hpp).
+  /// Returns one segment per parameter, for arena ops. Segments of biases and norm parameters have no trust ratio
+  /// (ops::ArenaSegment::adapts).
   [[nodiscard]] std::span<const ops::ArenaSegment> tensor_segments() const { return tensor_segments_; }
 
   /// Divides the optimizer states over ranks. For each range of the arena, this rank keeps the states of the rank's own

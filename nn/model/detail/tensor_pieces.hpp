@@ -44,7 +44,7 @@ const TensorEntry& entry_of(const TensorFile& file, const std::string& name, con
 const TensorEntry& floating_entry_of(const TensorFile& file, const std::string& name, const Shape& shape, FileOf of);
 /// Reads one tensor of a file into `target`, a strided host view, and converts its type.
 void read_entry(const TensorFile& file, const TensorEntry& entry, const TensorView& target);
-/// Throws DataError unless the file has all pieces.
+/// Throws DataError unless floating_entry_of() finds a tensor for every piece.
 void require_pieces(const TensorFile& file, const std::vector<Piece>& pieces, FileOf of);
 /// Reads the pieces from the file. Holds one piece at a time in host memory. Does not change padding.
 void read_pieces(const TensorFile& file, Context& context, const std::vector<Piece>& pieces);
