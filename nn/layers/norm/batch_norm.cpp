@@ -238,8 +238,7 @@ void plan_coefficients(PlanBuilder& b, const std::string& name, NormForward& n, 
 }
 
 /// Appends the call that makes the norm's output. If the residual is the input of an unapplied norm, `added` holds the
-/// coefficients of that norm; otherwise `added` is invalid. If `fused` is true, the call also makes the norm's
-/// coefficients.
+/// coefficients of that norm; otherwise `added` is invalid. With `fused`, the call makes the coefficients, too.
 SlotId plan_output(PlanBuilder& b, const std::string& name, const NormForward& n, SlotId added, bool fused) {
   const SlotId y = output_like_input(b, name, /*reads_input=*/true);
   if (fused) {

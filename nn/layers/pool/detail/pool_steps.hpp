@@ -30,8 +30,7 @@ struct PoolWindow {
 /// Base class of the max pool and the average pool over `axes` spatial axes, 1 to 3.
 class PoolLayer : public Layer {
  public:
-  /// `kind` is the name of the pool over two axes, like "max_pool". The names of pools over one and three axes are this
-  /// name with "1d" or "3d" added.
+  /// `kind` names the pool over two axes, like "max_pool". Pools over one or three axes add "1d" or "3d" to this name.
   PoolLayer(const char* kind, int axes, std::string name, const PoolWindow& window);
   [[nodiscard]] std::string kind() const override { return axes_ == 2 ? kind_ : concat(kind_, axes_, 'd'); }
   [[nodiscard]] std::string settings() const override;
