@@ -25,7 +25,7 @@ namespace {
 using detail::Draw;
 using detail::random_for;
 
-/// Memory that a thread keeps between images.
+/// Memory that a thread allocates once and uses for all images that it augments.
 struct Scratch {
   images::Picture picture;
   images::ResampleMemory resample;
@@ -51,7 +51,7 @@ void resized_part(const images::Extent& size, const CropOptions& crop, Random& r
   images::resample(images::view_of(picture), view.x, view.y, size, false, scratch.resample, image);
 }
 
-/// Pads, crops and mirrors the image as ops::augment does: the same draws give the same image.
+/// Pads, crops and mirrors `image` as ops::augment does, with equal random draws, so the pixels are equal too.
 void place(const images::Extent& size, const AugmentationOptions& options, std::int64_t epoch, std::int64_t index,
            Image image) {
   Random random = random_for(options.seed, Draw::placement, epoch, index);
@@ -76,8 +76,9 @@ void place(const images::Extent& size, const AugmentationOptions& options, std::
                image.data());
 }
 
-/// Draws the logarithm of a number from Gamma(alpha, 1): Marsaglia and Tsang, "A simple method for generating gamma
-/// variables" (2000), with their step from alpha + 1 to alpha. The number itself may be too small for a double.
+/// Draws a number from Gamma(alpha, 1) and returns its logarithm, because the number itself may be too small for a
+/// double. The method is Marsaglia and Tsang, "A simple method for generating gamma variables" (2000), with their step
+/// from alpha + 1 to alpha.
 double log_gamma_draw(double alpha, Random& random) {
   const double d = alpha + 1 - 1.0 / 3;
   const double c = 1 / std::sqrt(9 * d);
@@ -256,8 +257,8 @@ AugmentedImages::Mixture AugmentedImages::mixture(std::int64_t epoch, std::int64
     mixture.share = share;
     return mixture;
   }
-  // Each side of the rectangle is sqrt(1 - share) of the image's side. The middle of the rectangle is any pixel. The
-  // image's edges clip the rectangle.
+  // Each side of the rectangle is sqrt(1 - share) of the image's side. The rectangle's middle is a random pixel of the
+  // image, and the image's edges clip the rectangle.
   const double half = 0.5 * std::sqrt(1 - share);
   const auto side = [&](std::int64_t extent, std::int64_t& begin, std::int64_t& end) {
     const std::int64_t middle = random.below(static_cast<std::uint32_t>(extent));

@@ -24,15 +24,16 @@
 ///     -> u8 (H, W, 3), which the device normalises (ops::augment with pad 0 and no flip)
 ///
 /// Each step draws its own numbers from Random(seed, augment, epoch, sample). So an image is the same for any number of
-/// ranks, threads and batches, and switching a step on does not change the draws of the other steps. The partner of a
-/// mixed sample is drawn from the whole set, not from the batch. The partner is augmented with its own draws of that
-/// epoch, so a set that mixes decodes two pictures per sample. Test images are not augmented: folder:DIR resizes them
-/// and takes the middle.
+/// ranks, threads and batches, and a step that is switched on does not change the draws of the other steps. The partner
+/// of a mixed sample is drawn from the whole set, not from the batch. The partner is augmented with its own draws of
+/// that epoch, so a set that mixes decodes two pictures per sample. Test images are not augmented: folder:DIR resizes a
+/// test image and takes the middle part.
 namespace lockstep::nn {
 
-/// Strengths of torchvision's ColorJitter, which applies the four changes in random order. Brightness, contrast and
-/// saturation are multiplied by a factor from max(0, 1 - value) to 1 + value. The hue is turned by -value to value of
-/// the colour circle; `hue` is at most 0.5, half of the circle.
+/// Strengths of torchvision's ColorJitter, which applies the four changes below in random order. Each of brightness,
+/// contrast and saturation is multiplied by a random factor from max(0, 1 - value) to 1 + value, where value is the
+/// field. The hue is turned by a random part of the colour circle, from -hue to hue; `hue` is at most 0.5, half of the
+/// circle.
 struct JitterOptions {
   double brightness = 0;
   double contrast = 0;
@@ -43,43 +44,44 @@ struct JitterOptions {
 
 struct AugmentationOptions {
   std::optional<CropOptions> crop{};  ///< limits of a random part, which is resized to the image's size; excludes `pad`
-  std::int64_t pad = 0;               ///< pixels added on each side before a crop to the old size
+  std::int64_t pad = 0;               ///< pixels added on each side; a crop then restores the old size
   bool reflect = false;               ///< true: added pixels reflect the image at its edge pixels; false: black pixels
   bool flip = false;                  ///< true: mirrors the image left to right with probability 1/2
   bool alternate = false;             ///< true: `flip` mirrors in every other epoch (ops::AugmentDesc::alternate)
   AutoAugment automatic = AutoAugment::none;
   JitterOptions jitter{};
-  /// Probability of torchvision's RandomErasing. The rectangle has 2 to 33 % of the area and sides of 3:10 to 10:3.
+  /// Probability that a rectangle of an image is erased (torchvision's RandomErasing). The rectangle has 2 to 33 % of
+  /// the image's area, and the ratio of its sides is 3:10 to 10:3.
   double erase = 0;
-  std::array<std::uint8_t, 3> fill{};  ///< colour of an erased rectangle: the mean, which becomes 0 in normalisation
-  /// alpha of mixup (Zhang et al. 2017); 0: off. A sample's share of the mixture is drawn from Beta(alpha, alpha).
+  std::array<std::uint8_t, 3> fill{};  ///< colour of an erased rectangle; the mean becomes 0 in normalisation
+  /// Parameter alpha of mixup (Zhang et al. 2017); 0: no mixup. A sample's share is drawn from Beta(alpha, alpha).
   double mixup = 0;
-  /// alpha of cutmix (Yun et al. 2019); 0: off. A rectangle shows the other sample. The share of the area outside the
-  /// rectangle is drawn from Beta(alpha, alpha). If mixup is on as well, each sample gets one of the two, with
-  /// probability 1/2.
+  /// Parameter alpha of cutmix (Yun et al. 2019); 0 switches cutmix off. In a rectangle, the image shows the other
+  /// sample. The share of the area outside the rectangle is drawn from Beta(alpha, alpha). If mixup is on as well, each
+  /// sample gets either mixup or cutmix, with probability 1/2.
   double cutmix = 0;
   std::uint64_t seed = 0;
 
-  /// True if a step is on that ops::augment cannot do.
+  /// Returns true if at least one step is on that ops::augment cannot do.
   [[nodiscard]] bool any() const {
     return crop.has_value() || automatic != AutoAugment::none || jitter.any() || erase > 0 || mixes();
   }
   [[nodiscard]] bool mixes() const { return mixup > 0 || cutmix > 0; }
 };
 
-/// Throws UsageError for an option out of range. The error names the value and the expected range.
+/// Throws UsageError if a field of `options` is out of range. The error text names the value and the expected range.
 void require_augmentation(const AugmentationOptions& options);
 /// Describes the steps that are on, for people and for the identity of a run: "colour jitter 0.4 0.4 0.4 0.1, erased
-/// with probability 0.25". Numbers have all digits. The text leaves out seed and fill; it is empty if no step is on.
+/// with probability 0.25". Numbers have all digits. The text leaves out `seed` and `fill`. The text is empty if no step
+/// is on.
 [[nodiscard]] std::string text_of(const AugmentationOptions& options);
 
-/// Augments the images of another set, which this set owns, anew in every epoch. The fields are images and labels. A
-/// set that mixes also has StateField::other_labels and the shares of both labels, `shares` and `other_shares`, whose
-/// sum is 1. Each reading thread allocates a little memory once.
+/// Owns a set of images and augments its images anew in every epoch. A sample has the fields images and labels. If
+/// samples are mixed, a sample also has StateField::other_labels and the shares of both labels, `shares` and
+/// `other_shares`, whose sum is 1. Each reading thread allocates a little memory once.
 class AugmentedImages final : public Dataset {
  public:
-  /// Throws UsageError for bad options, for a null `images`, and for a reflected padding as wide as a side of the
-  /// image.
+  /// Throws UsageError if an option is out of range, `images` is null, or reflected padding is as wide as a side.
   AugmentedImages(std::unique_ptr<ImageDataset> images, const AugmentationOptions& options);
 
   void read_sample(std::int64_t index, std::span<const std::span<std::byte>> out) const override;
@@ -91,8 +93,8 @@ class AugmentedImages final : public Dataset {
   [[nodiscard]] const ImageDataset& images() const { return *images_; }
   [[nodiscard]] const AugmentationOptions& options() const { return options_; }
 
-  /// The other sample with which a sample is mixed in an epoch. `share` is the share of the sample itself. `cut` is
-  /// true for cutmix: the other sample then covers columns [left, right) and rows [top, bottom). For mixup these four
+  /// Mixture of a sample with the sample `other`, in one epoch. `share` is the share of the sample itself. `cut` is
+  /// true for cutmix: `other` then covers columns [left, right) and rows [top, bottom). For mixup, these four numbers
   /// are 0.
   struct Mixture {
     std::int64_t other = 0;
@@ -101,15 +103,15 @@ class AugmentedImages final : public Dataset {
     std::int64_t left = 0, right = 0, top = 0, bottom = 0;
   };
   [[nodiscard]] Mixture mixture(std::int64_t epoch, std::int64_t index) const;
-  /// Writes the augmented image before its mixing to `image`, which holds image_bytes() of the set.
+  /// Writes image `index` to `image` after all steps except the mixing. `image` holds image_bytes() of the set.
   void read_unmixed(std::int64_t epoch, std::int64_t index, std::span<std::uint8_t> image) const;
-  /// Writes the image before its colours change, for device_preprocessing(), in the form of ImageDataset::read_part().
+  /// Writes image `index` before its colours change, like ImageDataset::read_part(), for device_preprocessing().
   /// Padding, mirroring and `automatic` are already applied, because a device does not do them.
   [[nodiscard]] PicturePart read_part(std::int64_t epoch, std::int64_t index, bool keep_jpeg,
                                       std::span<std::uint8_t> row) const;
 
  private:
-  /// Writes the image after all steps that come before the colours.
+  /// Writes image `index` to `image` after all steps that come before the colours.
   void read_placed(std::int64_t epoch, std::int64_t index, std::span<std::uint8_t> image) const;
 
   std::unique_ptr<ImageDataset> images_;

@@ -15,16 +15,16 @@
 
 namespace lockstep::nn {
 
-class DevicePreprocessing;  // nn/data/device_preprocessing.hpp
+class DevicePreprocessing;  // defined in nn/data/device_preprocessing.hpp
 
 /// Place where image files are turned into images of the model's size.
 enum class PicturesOn : unsigned char {
-  host,    ///< the loader's threads do all steps
+  host,    ///< the loader's threads do all steps of the preparation
   device,  ///< the loader's threads read and decode; kernels resize, recolour, erase and mix. Same bits as `host`
-  nvjpeg   ///< like `device`, but the GPU also decodes JPEG files; pixels differ a little from the other two
+  nvjpeg   ///< like `device`, but the GPU also decodes JPEG files; pixels differ a little from `host` and `device`
 };
 [[nodiscard]] const char* name_of(PicturesOn where);
-/// Returns the value whose name_of() is `name`. Throws UsageError for another name.
+/// Returns the value of PicturesOn whose name_of() is `name`. Throws UsageError if no value has this name.
 [[nodiscard]] PicturesOn parse_pictures_on(const std::string& name);
 
 /// A field that every sample of a data set has.
@@ -50,21 +50,21 @@ class Dataset {
   [[nodiscard]] std::int64_t size() const { return size_; }
   [[nodiscard]] std::span<const SampleField> fields() const { return fields_; }
 
-  /// Writes sample `index` (0 <= index < size()): out[i] gets the bytes of fields()[i]. Allocates nothing, except in a
-  /// set that decodes files.
+  /// Writes sample `index` (0 <= index < size()): the bytes of the field fields()[i] go to out[i]. Allocates nothing,
+  /// except in a set that decodes files.
   virtual void read_sample(std::int64_t index, std::span<const std::span<std::byte>> out) const = 0;
-  /// Writes sample `index` as epoch `epoch` sees it, for sets that vary their samples (random crops). The bytes depend
-  /// only on epoch and index. A loader calls this function. The default calls read_sample().
+  /// Writes sample `index` as it is in epoch `epoch`, for sets that vary their samples (random crops). The bytes depend
+  /// only on `epoch` and `index`. A loader calls this function. The default implementation calls read_sample().
   virtual void read_sample_in(std::int64_t epoch, std::int64_t index, std::span<const std::span<std::byte>> out) const;
   /// Hints that samples [begin, begin + count), all in the set, will be read soon. A set in a mapped file passes the
-  /// hint to the operating system, which then reads the whole range at once. Reports no errors. The default does
-  /// nothing.
+  /// hint to the operating system, which then reads the whole range at once. Reports no errors. The default
+  /// implementation does nothing.
   virtual void ahead(std::int64_t begin, std::int64_t count) const noexcept;
-  /// Returns a set of the same samples without the last steps of their preparation, which a device can do as well. The
-  /// default returns nullptr: a device can do no step. If keep_jpeg is true, a sample holds the JPEG file instead of
-  /// the pixels, where nvJPEG can read the file. This set must outlive the result.
+  /// Returns a set of the same samples without the last steps of their preparation, for a device that does these steps.
+  /// The default implementation returns nullptr, because a device can do none of the steps. If `keep_jpeg` is true, a
+  /// sample holds the JPEG file instead of the pixels, if nvJPEG can read the file. This set must outlive the result.
   [[nodiscard]] virtual std::unique_ptr<DevicePreprocessing> device_preprocessing(bool keep_jpeg) const;
-  /// Returns a hash of sizes and contents, without the name. Ranks that see the same data get the same value.
+  /// Returns a hash of the set's sizes and contents, without its name. Ranks that see the same data get the same value.
   [[nodiscard]] virtual std::uint64_t fingerprint() const = 0;
 
  private:
@@ -106,7 +106,7 @@ struct DatasetInfo {
   int classes = 0;
 };
 
-/// A picture (an image file, or its pixels) before it is resized to an image, with the parameters of the resizing.
+/// A picture (an image file or its pixels) before it is resized to an image, and the parameters of the resizing.
 struct PicturePart {
   /// Axis of the stored picture along which pixels are resampled; kernels/resized_crop.hpp explains the four numbers.
   struct Axis {
@@ -115,8 +115,8 @@ struct PicturePart {
     std::int64_t low = 0;
     std::int64_t high = 0;
   };
-  std::int64_t width = 0;   ///< number of columns of the given pixels
-  std::int64_t height = 0;  ///< number of rows of the given pixels
+  std::int64_t width = 0;   ///< number of columns of the pixels that are given
+  std::int64_t height = 0;  ///< number of rows of the pixels that are given
   std::int64_t left = 0;    ///< column of the picture at which the given pixels begin
   std::int64_t top = 0;     ///< row of the picture at which the given pixels begin
   bool transposed = false;  ///< true: rows of the image run along columns of the picture
@@ -128,7 +128,7 @@ struct PicturePart {
 /// Labelled images by index. A sample has the fields images (u8 (H, W, 3)) and labels (i32).
 class ImageDataset : public Dataset {
  public:
-  explicit ImageDataset(DatasetInfo info);  ///< throws UsageError unless all numbers are positive
+  explicit ImageDataset(DatasetInfo info);  ///< throws UsageError unless all numbers in `info` are positive
 
   [[nodiscard]] std::int64_t height() const { return height_; }
   [[nodiscard]] std::int64_t width() const { return width_; }
@@ -140,20 +140,21 @@ class ImageDataset : public Dataset {
   /// Writes image `index` to `image` (H, W, 3), which holds image_bytes() bytes. Allocates nothing, except in a set
   /// that decodes files.
   virtual void read(std::int64_t index, std::span<std::uint8_t> image) const = 0;
-  /// Writes image `index` as epoch `epoch` sees it, for read_sample_in(). The default calls read().
+  /// Writes image `index` as it is in epoch `epoch`, for read_sample_in(). The default implementation calls read().
   virtual void read_in(std::int64_t epoch, std::int64_t index, std::span<std::uint8_t> image) const;
   void read_sample(std::int64_t index, std::span<const std::span<std::byte>> out) const final;
   void read_sample_in(std::int64_t epoch, std::int64_t index, std::span<const std::span<std::byte>> out) const final;
 
-  /// Writes the source of image `index` to the beginning of `row`, which holds part_bytes(), for
-  /// device_preprocessing(). The source is the picture's pixels or JPEG file. Without `epoch` it covers the part that
-  /// read() takes. The JPEG file is written only if keep_jpeg is true and its pixels take at most decoded_bytes(). The
-  /// default, and every set for a picture that does not fit into `row`, writes the finished image.
+  /// Writes the source of image `index`, which is the picture's pixels or its JPEG file, to the beginning of `row`, for
+  /// device_preprocessing(). `row` holds part_bytes(). Without `epoch`, the source covers the part of the picture that
+  /// read() takes. The JPEG file is written only if `keep_jpeg` is true and the file's pixels take at most
+  /// decoded_bytes(). The default implementation writes the finished image; so does every set for a picture that does
+  /// not fit into `row`.
   [[nodiscard]] virtual PicturePart read_part(std::optional<std::int64_t> epoch, std::int64_t index, bool keep_jpeg,
                                               std::span<std::uint8_t> row) const;
   [[nodiscard]] virtual std::int64_t part_bytes() const { return image_bytes(); }  ///< size of `row`, >= image_bytes()
   [[nodiscard]] std::int64_t decoded_bytes() const { return 2 * part_bytes(); }
-  /// Returns a name of sample `index` for error texts: the name of its file, if it has one.
+  /// Returns a name of sample `index` for error texts: the name of the sample's file, if there is a file.
   [[nodiscard]] virtual std::string text_of(std::int64_t index) const;
   [[nodiscard]] std::unique_ptr<DevicePreprocessing> device_preprocessing(bool keep_jpeg) const final;
 
@@ -163,22 +164,23 @@ class ImageDataset : public Dataset {
   int classes_;
 };
 
-/// Mean and standard deviation of each channel, for pixels with the value byte / 255.
+/// Mean and standard deviation of each channel. A pixel counts with the value byte / 255.
 struct ChannelStatistics {
   std::array<float, 3> mean{};
   std::array<float, 3> std{1, 1, 1};
 };
 
-/// Computes the statistics of `samples` images that are spread evenly over the set, or of all images if there are
-/// fewer. The sums are integers, so the bits are the same on every machine. A constant channel has std 1.
+/// Computes the statistics of `samples` images that are spread evenly over the set; of all images, if the set has
+/// fewer. The sums are integers, so the bits are the same on every machine. A constant channel has the standard
+/// deviation 1.
 [[nodiscard]] ChannelStatistics channel_statistics(const ImageDataset& dataset, std::int64_t samples);
 
-/// True if samples of one class lie side by side: from sample to sample, the label changes less than half as often as
-/// in a random order.
+/// Returns true if samples of one class lie side by side: from sample to sample, the label changes less than half as
+/// often as in a random order.
 [[nodiscard]] bool lies_by_class(const ImageDataset& dataset);
-/// True if a shuffle in chunks of `chunk` samples (SamplerOptions::chunk) makes batches with less than half of the
-/// classes that batches have in a random order. The function estimates this: the samples must lie by class, and the
-/// chunks of a window must have few classes.
+/// Returns true if a shuffle in chunks of `chunk` samples (SamplerOptions::chunk) makes batches with less than half of
+/// the classes that batches of a random order have. This is an estimate: the result is true if the samples lie by class
+/// and the chunks of a window have few classes.
 [[nodiscard]] bool chunks_separate_classes(const ImageDataset& dataset, std::int64_t chunk);
 
 }  // namespace lockstep::nn

@@ -43,7 +43,8 @@ void put_part(const PicturePart& part, std::span<double> work) {
   work[WorkColumns::kFile] = static_cast<double>(part.file_bytes);
 }
 
-/// Throws UsageError unless the result of read_part() fits into a row of host memory, and its pixels into a device row.
+/// Throws UsageError unless the part that read_part() returned, `part`, fits into a row of host memory, and its pixels
+/// fit into a row of device memory.
 void require_part(const ImageDataset& images, std::int64_t index, const PicturePart& part, bool keep_jpeg) {
   constexpr std::int64_t kMostSide = std::int64_t{1} << 27;
   const bool sides = part.width >= 1 && part.width <= kMostSide && part.height >= 1 && part.height <= kMostSide;

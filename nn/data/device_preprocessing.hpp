@@ -8,14 +8,14 @@
 #include <lockstep/nn/data/dataset.hpp>
 #include <lockstep/runtime/context/context.hpp>
 
-/// Samples whose preparation ends on the device: a loader's threads read the samples, kernels finish the batch.
+/// Samples whose preparation ends on the device: a loader's threads read the samples, and kernels do the last steps.
 namespace lockstep::nn {
 
-/// Does the last steps of preparation for batches of a DevicePreprocessing. On a GPU it uses its own side stream.
+/// Does the last steps of preparation for batches of a DevicePreprocessing. On a GPU, these steps run on a side stream.
 class BatchPreprocessor {
  public:
   BatchPreprocessor() = default;
-  virtual ~BatchPreprocessor() = default;  ///< waits for the enqueued work and for the work of the context
+  virtual ~BatchPreprocessor() = default;  ///< waits for all enqueued work of this object and of the context
   BatchPreprocessor(const BatchPreprocessor&) = delete;
   BatchPreprocessor& operator=(const BatchPreprocessor&) = delete;
 
@@ -30,7 +30,7 @@ class BatchPreprocessor {
 };
 
 /// The data set that a loader reads in place of the original set; Dataset::device_preprocessing() makes it. A
-/// BatchPreprocessor turns its fields into the fields of the original set.
+/// BatchPreprocessor turns the fields of the loader's batches into the fields of the original set.
 class DevicePreprocessing : public Dataset {
  public:
   using Dataset::Dataset;

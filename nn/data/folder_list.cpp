@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Returns the entries of a folder in the order of the bytes of their names, without names that begin with a dot.
+/// Returns the entries of a folder, sorted by the bytes of their names. Names that begin with a dot are left out.
 std::vector<fs::directory_entry> entries_of(const fs::path& folder) {
   std::vector<fs::directory_entry> found;
   std::error_code error;
@@ -55,8 +55,8 @@ bool holds(const fs::path& outer, const fs::path& inner) {
   return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
 }
 
-/// Appends the images in a folder and in the folders below it. Follows links. Throws DataError for a link to a folder
-/// that contains the link. `open` holds the folders that are being read, outermost first.
+/// Appends the images in `folder` and in the folders below it to `images`. Follows links. Throws DataError for a link
+/// to a folder that contains the link. `open` holds the folders that are being read, outermost first.
 void add_images(const fs::path& folder, std::vector<fs::path>& open, std::vector<fs::path>& images) {
   std::error_code error;
   open.push_back(fs::canonical(folder, error));
@@ -75,7 +75,8 @@ void add_images(const fs::path& folder, std::vector<fs::path>& open, std::vector
   open.pop_back();
 }
 
-/// Returns the classes in DIR/`part`, each with the names of its images relative to DIR, sorted by their bytes.
+/// Returns the classes in the folder `part` of `root`, sorted by the bytes of their names. Each class has the names of
+/// its images relative to `root`, in the order of their bytes.
 std::vector<std::pair<std::string, std::vector<std::string>>> classes_in(const fs::path& root, const fs::path& part) {
   std::vector<std::pair<std::string, std::vector<std::string>>> classes;
   const fs::path top = part.empty() ? root : root / part;

@@ -28,7 +28,8 @@ class Source {
   Source() = default;
   Source(const Source&) = delete;
   Source& operator=(const Source&) = delete;
-  /// Reads bytes to `out` and returns their number, which is less than out.size() only at the end of the source.
+  /// Reads the next bytes to `out` and returns their number, which is less than out.size() only at the end of the
+  /// source.
   virtual std::size_t read(std::span<std::uint8_t> out) = 0;
   /// Returns an upper bound for the number of bytes of this source.
   [[nodiscard]] virtual std::uint64_t most() const = 0;
@@ -70,7 +71,7 @@ class GzipSource final : public Source {
       const int status = inflate(&stream_, Z_NO_FLUSH);
       done += piece - stream_.avail_out;
       if (status == Z_STREAM_END) {
-        // Another gzip member may follow.
+        // The file may hold another gzip member after this one.
         ended_ = stream_.avail_in == 0 && position_ == file_.size();
         inflateReset(&stream_);
         continue;
@@ -80,7 +81,7 @@ class GzipSource final : public Source {
     }
     return done;
   }
-  /// Returns 1032 bytes for each byte of the file, because Deflate expands no more (zlib's technical notes).
+  /// Returns 1032 bytes for each byte of the file, the most that Deflate can expand (zlib's technical notes).
   std::uint64_t most() const override { return file_.size() * 1032; }
 
  private:
@@ -151,8 +152,8 @@ Idx read_idx(const std::string& plain, std::uint32_t magic) {
   require<DataError>(fits && total <= kMaxBytes, idx.path, ": the header asks for more than ", kMaxBytes, " bytes");
   require<DataError>(total <= source->most(), idx.path, ": the header asks for ", total,
                      " bytes, but the file cannot hold more than ", source->most());
-  // Memory grows with the data read, because the header of a small compressed file may claim a thousand times the
-  // file's size.
+  // The buffer grows with the data read, because the header of a small compressed file may claim a size that is a
+  // thousand times the file's size.
   constexpr std::uint64_t kBlock = std::uint64_t{1} << 24;
   std::size_t filled = 0;
   while (filled == idx.bytes.size() && filled < total) {
@@ -179,8 +180,8 @@ Part read_part(const std::string& stem) {
   return part;
 }
 
-// Returns the number of classes: the first label above 0 that is not used, but at least 10. So one damaged byte does
-// not make a set of 200 classes. Labels may begin with 1, as in one part of EMNIST.
+// Returns the number of classes, which is the smallest label above 0 that no sample has, but at least 10. So one
+// damaged byte does not make a set of 200 classes. Label 0 may be unused: labels of one part of EMNIST begin with 1.
 int count_classes(const std::vector<std::uint8_t>& labels) {
   std::array<bool, 257> used{};
   for (const std::uint8_t label : labels) {
@@ -203,7 +204,7 @@ void check_labels(const Idx& labels, int classes) {
 /// Throws DataError if the last class has a single training sample and no test sample. One damaged label byte with the
 /// value of the last label + 1 has this effect.
 void require_no_lone_class(const Idx& train, const Idx& test, int classes) {
-  constexpr std::size_t kUsual = 10;  // samples per class; a smaller set may have a class of one sample on purpose
+  constexpr std::size_t kUsual = 10;  // samples per class; in a smaller set, one sample in a class may be intended
   const auto last = static_cast<std::uint8_t>(classes - 1);
   const auto lone = std::find(train.bytes.begin(), train.bytes.end(), last);
   const bool alone = classes > kLeastClasses && train.bytes.size() >= kUsual * static_cast<std::size_t>(classes) &&

@@ -1,4 +1,4 @@
-// Opens the training and the test set of pictures in a folder or list, and finds damaged files.
+// Opens the training and the test set of pictures in a folder or in lists, and finds damaged files.
 
 #include <iterator>
 #include <string>
@@ -43,20 +43,20 @@ class FolderPictures final : public detail::Pictures {
   std::vector<FolderFile> files_;
 };
 
-/// Decodes a picture. Returns the error text if the picture is damaged, otherwise an empty text.
+/// Decodes the picture `name`. Returns the error text if the picture is damaged, otherwise an empty text.
 std::string damage_of(const std::string& root, const std::string& name) {
   thread_local std::vector<std::uint8_t> file;
   thread_local images::Picture picture;
   const std::string text = detail::shown(root, name);
   std::string damage = detail::damage_in([&] {
     const images::Header header = detail::load_picture(root, name, text, file);
-    images::decode(file, text, header, 8, picture);  // shrink 8 decodes the whole file in the least time
+    images::decode(file, text, header, 8, picture);  // shrink 8 reads the whole file in the least time
   });
   detail::keep_little(picture.pixels);
   return damage;
 }
 
-/// Removes repeated names: a list may name a picture several times.
+/// Removes all but the first of files with equal names, because a list may name a picture several times.
 void keep_first_of_each(std::vector<FolderFile>& files) {
   std::unordered_set<std::string> names;
   std::erase_if(files, [&](const FolderFile& file) { return !names.insert(file.name).second; });

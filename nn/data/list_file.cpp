@@ -1,4 +1,4 @@
-// Reads lists of pictures. A list has one line of path and label for each picture.
+// Reads lists of pictures. A list has one line for each picture, with the picture's path and label.
 
 #include <algorithm>
 #include <charconv>
@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kKind = "list:";
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-constexpr std::size_t kMostLine = 8192;                       // most bytes of a line; the system limits paths to 4096
+constexpr std::size_t kMostLine = 8192;                       // most bytes of a line; a path has at most 4096
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;  // 10 times a list of ImageNet's 14 million pictures
 constexpr std::string_view kExpected = "expected PATH LABEL or PATH,LABEL";
 
@@ -44,7 +44,8 @@ std::string_view trimmed(std::string_view text) {
   return first == text.npos ? std::string_view() : text.substr(first, text.find_last_not_of(" \t") + 1 - first);
 }
 
-/// Divides a line into path and label at its last tab; without a tab at its last comma; without both at its last space.
+/// Divides a line into path and label at the last tab. Without a tab, divides it at the last comma; without tab and
+/// comma, at the last space.
 std::pair<std::string_view, std::string_view> divided(std::string_view line) {
   for (const char separator : {'\t', ',', ' '}) {
     if (const std::size_t at = line.rfind(separator); at != line.npos) {
@@ -55,7 +56,7 @@ std::pair<std::string_view, std::string_view> divided(std::string_view line) {
 }
 
 /// Simplifies a path as `find` and other tools print it, so that a file has one name: "./a//b.jpg" and "a/./b.jpg"
-/// become a/b.jpg. Keeps "a/../b.jpg", because it is another file than b.jpg if a is a link.
+/// become a/b.jpg. Keeps "a/../b.jpg", because this path and "b.jpg" name different files if a is a link.
 std::string plain_name(std::string_view path) {
   std::string name;
   name.reserve(path.size());
@@ -76,7 +77,7 @@ void add_lines(std::span<const PictureList> lists, std::size_t list,
   std::string_view rest = lists[list].text;
   rest.remove_prefix(rest.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0);
   for (std::int64_t number = 1; !rest.empty(); ++number) {
-    // A lambda, so that only an error makes the texts: there may be millions of lines.
+    // A lambda makes the texts only for an error, because there may be millions of lines.
     const auto refuse = [&](const auto&... what) { throw DataError(concat(place(path, number), ": ", what...)); };
     const std::size_t end = rest.find('\n');
     std::string_view line = rest.substr(0, end);
@@ -119,7 +120,7 @@ class Classes {
       : lists_(lists), first_(train.front()), numbers_(is_number(train.front().label)) {
     std::vector<bool> found;
     if (numbers_) {
-      // Each class has a picture, so there are no more classes than pictures.
+      // Each class must have a picture, so there cannot be more classes than pictures.
       size_ = std::min<std::int64_t>(static_cast<std::int64_t>(train.size()), std::numeric_limits<std::int32_t>::max());
       const Listed* largest = nullptr;
       std::int64_t most = -1;
@@ -149,8 +150,8 @@ class Classes {
   [[nodiscard]] std::string name(std::int64_t label) const {
     return numbers_ ? std::to_string(label) : std::string(names_[static_cast<std::size_t>(label)]);
   }
-  /// Returns the number of a picture's class. Throws DataError for a label that no class has; `most` is the part of the
-  /// error text that explains the largest label.
+  /// Returns the number of the class of `picture`. Throws DataError if no class has the picture's label; `most` is the
+  /// part of the error text that explains the largest label.
   [[nodiscard]] std::int64_t of(const Listed& picture, const char* most = "as the training list has them") const {
     require_kind(picture);
     if (!numbers_) {
@@ -187,8 +188,8 @@ class Classes {
   std::vector<std::string_view> names_;
 };
 
-/// Throws DataError for a picture with two labels. If `split` is true, also throws it for a picture that is listed
-/// twice, because training and test could each get one of the two.
+/// Throws DataError if a picture has two labels. If `split` is true, also throws DataError if a picture is listed
+/// twice, because one of its samples could go to training and the other to the test.
 void require_distinct(std::span<const PictureList> lists, std::span<const Listed> pictures, bool split) {
   std::vector<std::size_t> order(pictures.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -211,7 +212,7 @@ void require_distinct(std::span<const PictureList> lists, std::span<const Listed
   }
 }
 
-/// Asks the system why a path cannot be a picture, and returns the reason; empty if the path is a regular file.
+/// Returns why `path` cannot be a picture, as the system says; an empty text if `path` is a regular file.
 std::string problem_of(const std::string& path) {
   std::error_code error;
   const fs::file_type type = fs::status(path, error).type();
@@ -224,7 +225,7 @@ std::string problem_of(const std::string& path) {
   return type == fs::file_type::regular ? "" : "is no file";
 }
 
-/// Returns the path from `root` to the folder of another list, so that names do not depend on where the root is.
+/// Returns the relative path from `root` to the folder of `list`, so that names do not depend on where the root is.
 std::string above_of(const fs::path& list, const fs::path& root) {
   const auto real = [](const fs::path& folder) {
     std::error_code error;

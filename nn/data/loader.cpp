@@ -69,9 +69,9 @@ std::int64_t slot_count(const LoaderOptions& options) {
 
 }  // namespace
 
-// Batches are numbered from the start position: 0, 1, ... Batch t lies in slot t % slots. All workers fill a batch
-// together, one piece each, so that the batch is ready soon and few batches are in progress. A worker begins a piece of
-// batch t when the caller no longer holds batch t - slots, which was in the same slot.
+// Batches are numbered 0, 1, .. from the start position. Batch t lies in slot t % slots. All workers fill a batch
+// together, each a different piece of its rows, so that the batch is ready soon and few batches are in progress. A
+// worker may begin a piece of batch t once the caller no longer holds batch t - slots, which was in the same slot.
 struct Loader::Impl {
   using Row = std::vector<std::span<std::byte>>;  // for each field of the data set, the bytes of one sample
   struct Slot {
@@ -103,7 +103,8 @@ struct Loader::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  /// Writes epoch, index and numbers of samples of batch `number` to its slot. fill() writes the rows afterwards.
+  /// Writes the epoch, the index and the numbers of samples of batch `number` to its slot. fill() writes the rows
+  /// later.
   void prepare(std::int64_t number, Slot& slot) const {
     Batch& batch = slot.batch;
     // The first epoch may have fewer batches than the others.
@@ -118,7 +119,7 @@ struct Loader::Impl {
     slot.left = pieces;
   }
 
-  /// Memory that a thread keeps between batches.
+  /// Memory that a thread allocates once and uses for all batches.
   struct Memory {
     Memory(const Dataset& dataset, const Sampler& sampler) : row(dataset.fields().size()) {
       if (sampler.options().shuffle && sampler.options().chunk > 0) {
@@ -129,7 +130,7 @@ struct Loader::Impl {
     std::vector<std::int64_t> ids;
   };
 
-  /// Tells the data set which samples of a window this rank will read.
+  /// Tells the data set which samples of window `window` of epoch `epoch` this rank will read. `ids` is reused memory.
   void announce(std::int64_t epoch, std::int64_t window, std::vector<std::int64_t>& ids) const {
     const std::int64_t skipped = epoch == options.epoch ? options.skipped : 0;
     const std::int64_t size = sampler.options().batch_size;
@@ -155,8 +156,8 @@ struct Loader::Impl {
     }
   }
 
-  /// Announces the windows that follow the windows of this batch, unless an earlier batch has announced them. The last
-  /// window of an epoch is followed by the first window of the next epoch.
+  /// Announces the windows that come after the windows of `batch`, unless an earlier batch has announced them. After
+  /// the last window of an epoch comes the first window of the next epoch.
   void announce_behind(const Batch& batch, std::int64_t number, std::vector<std::int64_t>& ids) const {
     if (!sampler.options().shuffle || sampler.options().chunk == 0) {
       return;
@@ -173,7 +174,7 @@ struct Loader::Impl {
     }
   }
 
-  /// Reads the rows of a piece of a batch, after prepare(). The memory of `row` is reused.
+  /// Reads the rows of piece `piece` of a batch, after prepare(). The memory of `row` is reused.
   void fill(const Batch& batch, std::int64_t piece, Row& row) const {
     const std::int64_t skipped = batch.epoch == options.epoch ? options.skipped : 0;
     const Partition share = sampler.share(batch.index, skipped);
@@ -202,7 +203,7 @@ struct Loader::Impl {
     }
   }
 
-  /// Fills a piece. Returns the exception that was thrown; nullptr if there was none.
+  /// Fills a piece of a batch. Returns the exception that was thrown, or nullptr if none was thrown.
   [[nodiscard]] std::exception_ptr try_to_fill(const Batch& batch, std::int64_t number, std::int64_t piece,
                                                Memory& memory) const noexcept {
     try {
@@ -220,7 +221,7 @@ struct Loader::Impl {
     Memory memory(dataset, sampler);
     std::unique_lock lock(mutex);
     for (;;) {
-      // The caller holds batches taken - kHeld to taken - 1; its next call releases the oldest.
+      // The caller holds batches taken - kHeld to taken - 1; its next call of next() releases the oldest of them.
       space.wait(lock, [&] { return stop || next_batch < taken - kHeld + count; });
       if (stop) {
         return;
@@ -255,7 +256,7 @@ struct Loader::Impl {
 
   std::mutex mutex;
   std::condition_variable space;   // notified when a slot may be filled again
-  std::condition_variable filled;  // notified when a slot is ready
+  std::condition_variable filled;  // notified when all pieces of a slot's batch are filled
   std::atomic<bool> stop{false};
   std::int64_t pieces = 1;      // number of pieces in each batch
   std::int64_t next_batch = 0;  // number of the batch whose piece a worker takes next

@@ -12,11 +12,11 @@
 namespace lockstep::nn {
 
 struct LoaderOptions {
-  int workers = 1;           ///< threads that read ahead, all in the same batch; 0: next() reads in the calling thread
+  int workers = 1;           ///< threads that read ahead, all in one batch; 0: next() reads in the calling thread
   int prefetch = 2;          ///< number of batches that workers may be ahead of the caller
   std::int64_t epoch = 0;    ///< epoch of the first batch that next() returns
   std::int64_t batch = 0;    ///< number of the first batch in its epoch, in [0, sampler.batches(skipped))
-  std::int64_t skipped = 0;  ///< number of positions left out at the beginning of the first epoch's order (Sampler)
+  std::int64_t skipped = 0;  ///< number of positions left out at the beginning of the first epoch (see Sampler)
 };
 
 /// Reads one rank's share of each global batch into host memory, in order, epoch after epoch without end. A batch has
@@ -26,12 +26,12 @@ struct LoaderOptions {
 /// that allocates. Only one thread may use a Loader.
 ///
 /// If SamplerOptions::chunk is set, the loader announces samples to the data set (Dataset::ahead()). With the first
-/// batch of a window of the order, the loader announces the samples that this rank will read in the next window. The
-/// announcements go through the data set in its order, with one call for each run of neighbours.
+/// batch of a window of the sampler's order, the loader announces the samples that this rank will read in the next
+/// window. The samples are announced in the data set's order, with one call for each run of consecutive samples.
 class Loader {
  public:
   /// `dataset` and `memory` must outlive the loader. `memory` is on the host, page-locked (pinned) for copies to a GPU.
-  /// Throws UsageError for options out of range, or for a sampler with another number of samples than the data set.
+  /// Throws UsageError if an option is out of range, or if `sampler` and `dataset` have different numbers of samples.
   Loader(const Dataset& dataset, const Sampler& sampler, MemoryResource& memory, const LoaderOptions& options = {});
   static constexpr int kMaxWorkers = 256;
   static constexpr int kMaxPrefetch = 1024;

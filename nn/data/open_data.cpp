@@ -12,7 +12,8 @@
 namespace lockstep::nn {
 namespace {
 
-// Number of images for the statistics of a synthetic set: enough for three digits, and drawn quickly.
+// Number of images from which the statistics of a synthetic set are computed. It gives three correct digits, and so
+// many images are drawn quickly.
 constexpr std::int64_t kSyntheticSamples = 1024;
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include <lockstep/nn/data/dataset.hpp>
 #include <lockstep/nn/data/options/crop_options.hpp>
 
-/// Opens the sets of images that a text names, such as the value of train_resnet's option --data.
+/// Opens the sets of images that a text names. The value of train_resnet's option --data is such a text.
 namespace lockstep::nn {
 
 struct SyntheticOptions {
@@ -24,18 +24,18 @@ struct SyntheticOptions {
 /// is decoded at 1/2, 1/4 or 1/8 of its size.
 struct FolderOptions {
   std::int64_t image_size = 224;  ///< side of the images, 1 to 4096
-  /// Shorter side of test images before the crop in the centre; 0: image_size * 256 / 224, rounded.
+  /// Shorter side to which test images are resized before the crop in the centre; 0: image_size * 256 / 224, rounded.
   std::int64_t resize = 0;
-  bool random_crops = true;  ///< true: random parts for training, drawn anew in every epoch; false: like test images
+  bool random_crops = true;  ///< true: training takes random parts, new in every epoch; false: the centre
   CropOptions crop{};
   bool flip = true;  ///< true: random crops are mirrored with probability 1/2
-  /// Fraction of each class that becomes the test set, if DIR or the list has no test set; 0: none.
+  /// Fraction of each class that becomes the test set, if neither DIR nor the list has a test set; 0: no such split.
   double val_fraction = 0;
   std::vector<std::string> left_out{};  ///< files to leave out, named like DamagedImage::file
 };
 
 struct DataOptions {
-  /// "synthetic", "cifar10:DIR", "idx:DIR", "folder:DIR", "list:TRAIN,VAL" or "packed:FILE".
+  /// Source of the data: "synthetic", "cifar10:DIR", "idx:DIR", "folder:DIR", "list:TRAIN,VAL" or "packed:FILE".
   std::string spec = "synthetic";
   std::uint64_t seed = 0;  ///< seed of synthetic images, or of the crops and the split of a folder
   SyntheticOptions synthetic;
@@ -45,9 +45,9 @@ struct DataOptions {
 struct DataSplit {
   std::unique_ptr<ImageDataset> train;
   std::unique_ptr<ImageDataset> test;
-  ChannelStatistics statistics;            ///< statistics of the training set, with which both sets are normalised
-  std::string about{};                     ///< one line about the sets, for a user; may be empty
-  std::vector<std::string> class_names{};  ///< names of the classes, by label; empty: the source has none
+  ChannelStatistics statistics;            ///< statistics of the training set; both sets are normalised with them
+  std::string about{};                     ///< one line about the sets, for users; may be empty
+  std::vector<std::string> class_names{};  ///< names of the classes, by label; empty if the source has no names
   bool files = false;                      ///< true: every read of an image decodes a JPEG or PNG file
 
   operator TrainingData() const { return {*train, *test}; }  // NOLINT(google-explicit-constructor)

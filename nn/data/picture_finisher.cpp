@@ -21,10 +21,10 @@
 namespace lockstep::nn::detail {
 namespace {
 
-/// Largest number of host threads with which nvJPEG decodes entropy codes. It does so on the host for a few files.
+/// Largest number of host threads in which nvJPEG decodes entropy codes. For a few files, nvJPEG does this on the host.
 constexpr int kEntropyThreads = 4;
 
-/// Sizes and offsets of the parts of a preprocessor's one block of device memory.
+/// Sizes of the parts of a preprocessor's single block of device memory, and their offsets in the block.
 struct Extents {
   Extents(const DeviceImages& set, std::int64_t capacity, bool on_gpu)
       : samples(capacity),
@@ -65,8 +65,9 @@ struct Extents {
 ///   finished context's stream                          step n - 1 ......                       wait finished | step n
 ///
 /// So a batch is finished while the step before it runs. There are two slots of images. A slot is free when the step
-/// that read it has ended. The event used(n - 2), which the context's stream recorded one call ago, marks that end. On
-/// the host the work goes into the context's stream, in order, and kernels read the pictures in the loader's memory.
+/// that read the slot has ended. The event used(n - 2), which the context's stream recorded one call ago, marks that
+/// end. On the host, the work goes into the context's stream, in order, and kernels read the pictures in the loader's
+/// memory.
 class PictureFinisher final : public BatchPreprocessor {
  public:
   PictureFinisher(const DeviceImages& set, Context& context, std::int64_t capacity)
@@ -152,8 +153,8 @@ class PictureFinisher final : public BatchPreprocessor {
     }
   }
 
-  /// Copies the used part of each row of pixels to the device. Full rows that are neighbours take one copy. If a row
-  /// has a JPEG file, the file is decoded to the row's place on the device.
+  /// Copies the used part of each row of pixels to the device. Consecutive rows that are fully used take one copy. If a
+  /// row has a JPEG file, decodes the file to the row's place on the device.
   void send(const Batch& batch, const TensorView& host_work, const TensorView& rows) {
     const auto* table = host_work.as<double>();                        // parameters, (pictures, columns)
     auto* from = batch.view(StateField::pictures).as<std::uint8_t>();  // host rows, (pictures, bytes)
@@ -243,16 +244,16 @@ class PictureFinisher final : public BatchPreprocessor {
   const DeviceImages& set_;
   Context& context_;
   Extents extents_;
-  std::unique_ptr<CudaContext> own_;  ///< context of the picture stream; nullptr on the host
+  std::unique_ptr<CudaContext> own_;  ///< owns the picture stream; nullptr on the host
   std::deque<Event> used_;            ///< events that the context's stream recorded in the last two calls
   Event finished_;
   Buffer memory_;
   std::optional<ops::JpegDecoder> decoder_;
   std::vector<ops::JpegDecoder::File> files_;
-  std::vector<std::int64_t> owners_;  ///< for each of files_, the number of its picture in the batch
+  std::vector<std::int64_t> owners_;  ///< for each element of files_, the number of the picture in the batch
   std::int64_t calls_ = 0;
   Batch batch_;
-  std::optional<SyncGuard> idle_;  ///< waits for own_'s stream; destroyed before the memory that queued work uses
+  std::optional<SyncGuard> idle_;  ///< waits for the stream of own_; destroyed before the memory that queued work uses
   SyncGuard idle_context_;         ///< waits for the context's stream; destroyed first
 };
 

@@ -1,4 +1,4 @@
-// Turns pictures into images of one size: decodes, turns, crops and resizes them.
+// Turns pictures into images of one size: decodes, crops and resizes pictures, and turns them as EXIF says.
 
 #include <algorithm>
 #include <bit>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::int64_t kMostSide = 4096;
 
-/// Memory that a thread keeps between pictures.
+/// Memory that a thread allocates once and uses for all pictures.
 struct Scratch {
   std::vector<std::uint8_t> file;
   images::Picture picture;
@@ -81,7 +81,7 @@ std::string PictureImages::enlarged_text() const {
     try {
       const images::Header header = pictures_->open(i * size() / some, memory).header;
       sides.push_back(std::min(header.width, header.height));
-    } catch (const DataError&) {  // the read of the picture's pixels will report the error
+    } catch (const DataError&) {  // the later read of the picture's pixels will report the error
       continue;
     }
   }
@@ -97,7 +97,7 @@ PictureImages::Placed PictureImages::place(std::optional<std::int64_t> epoch, st
   Placed placed{.opened = pictures_->open(index, memory)};
   const images::Header& header = placed.opened.header;
 
-  // EXIF's orientation exchanges rows and columns, then mirrors one axis or both.
+  // EXIF's orientations 5 to 8 exchange rows and columns. After that, one axis or both may be mirrored.
   const int turn = header.orientation;
   placed.transposed = turn >= 5;
   const bool mirrored_x = turn == 2 || turn == 3 || turn == 7 || turn == 8;

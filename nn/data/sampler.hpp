@@ -8,8 +8,9 @@
 namespace lockstep::nn {
 
 /// A pseudo-random permutation of [0, size), keyed by (seed, epoch, part), without a table. A Feistel network permutes
-/// the numbers below the next power of two; it is applied again until the result is below size (Black and Rogaway,
-/// "Ciphers with arbitrary finite domains", 2002). Constant time and memory; the same on every machine.
+/// the numbers below the next power of two; the network is applied again until the result is below `size` (Black and
+/// Rogaway, "Ciphers with arbitrary finite domains", 2002). Takes constant time and memory. The permutation is the same
+/// on every machine.
 class Permutation {
  public:
   /// Throws UsageError unless size > 0. Do not pass part 1: folder_list.cpp uses the random numbers of that part.
@@ -30,11 +31,11 @@ struct SamplerOptions {
   std::int64_t batch_size = 0;  ///< number of samples of a global batch, over all ranks
   int ranks = 1;
   int rank = 0;
-  bool shuffle = true;     ///< false: samples keep the order of the data set (evaluation)
-  bool keep_last = false;  ///< true: the last batch of an epoch may be smaller; false: a smaller last batch is left out
+  bool shuffle = true;     ///< false: samples keep the order of the data set, as for evaluation
+  bool keep_last = false;  ///< true: the last batch of an epoch may be smaller; false: such a batch is left out
   std::uint64_t seed = 0;
-  /// Number of parts into which a batch is divided, a multiple of ranks. Each rank has parts / ranks consecutive parts.
-  /// 0: one part for each rank.
+  /// Number of parts into which a batch is divided, a multiple of `ranks`. Each rank has parts / ranks consecutive
+  /// parts. 0: one part for each rank.
   std::int64_t parts = 0;
   /// Number of samples that lie side by side in the data set and stay near each other in the order, so that a disk
   /// reads many samples at once. 0: no chunks, any sample may follow any other.
@@ -60,26 +61,27 @@ struct SamplerOptions {
 /// continue within an epoch that it began with batches of another size.
 class Sampler {
  public:
-  /// Throws UsageError for sizes that are not positive, a rank outside [0, ranks), a batch_size smaller than ranks or
-  /// parts, parts that are no multiple of ranks, a chunk below 0, and, if keep_last is off, for a data set smaller than
-  /// a batch.
+  /// Throws UsageError if a size is not positive, `rank` lies outside [0, ranks), batch_size is smaller than `ranks` or
+  /// `parts`, `parts` is not a multiple of `ranks`, or `chunk` is below 0. If keep_last is false, also throws
+  /// UsageError if the data set is smaller than a batch.
   explicit Sampler(const SamplerOptions& options);
 
   [[nodiscard]] const SamplerOptions& options() const { return options_; }
   [[nodiscard]] std::int64_t batches() const { return batches_; }  ///< number of batches per epoch
-  /// Returns the number of batches of an epoch without its first `skipped` positions, 0 <= skipped <= size. May be 0.
+  /// Returns the number of batches of an epoch without its first `skipped` positions, 0 <= skipped <= size. The result
+  /// may be 0.
   [[nodiscard]] std::int64_t batches(std::int64_t skipped) const;
-  /// Returns the number of samples of the largest share of any rank, which are the rows that a batch buffer needs:
-  /// ceil(batch_size / ranks) if parts equals ranks.
+  /// Returns the number of samples of the largest share of any rank. A batch buffer needs so many rows: ceil(batch_size
+  /// / ranks) if `parts` equals `ranks`.
   [[nodiscard]] std::int64_t capacity() const;
 
-  /// Returns the number of samples, over all ranks, of batch `batch` in [0, batches(skipped)) of an epoch.
+  /// Returns the number of samples, over all ranks, of batch `batch` of an epoch. `batch` is in [0, batches(skipped)).
   [[nodiscard]] std::int64_t samples(std::int64_t batch, std::int64_t skipped = 0) const;
-  /// Returns the range of part `part` of this rank, in [0, parts / ranks), within the rank's share of a global batch of
-  /// `samples` samples.
+  /// A global batch of `samples` samples gives this rank a share. Returns the range of part `part`, in [0, parts /
+  /// ranks), within this share.
   [[nodiscard]] Partition part_of_share(std::int64_t samples, std::int64_t part) const;
-  /// Returns the share of rank options().rank, as positions in the order of the epoch. The share is empty if the last
-  /// batch has fewer samples than there are ranks and none is for this rank.
+  /// Returns the share of rank options().rank in batch `batch`, as positions in the order of the epoch. The share is
+  /// empty if the batch has fewer samples than there are ranks, and none is for this rank.
   [[nodiscard]] Partition share(std::int64_t batch, std::int64_t skipped = 0) const;
 
   static constexpr std::int64_t kWindowChunks = 16;
@@ -101,8 +103,8 @@ class Sampler {
     friend class Sampler;
     Order(const SamplerOptions& options, std::int64_t epoch);
     [[nodiscard]] std::int64_t in_chunks(std::int64_t position) const;
-    /// Returns the first position of the chunk at place `place` of the permuted row of chunks, before the shuffle in
-    /// windows.
+    /// Returns the first position of the chunk at place `place` of the permuted row of chunks, before the samples
+    /// within windows are mixed.
     [[nodiscard]] std::int64_t begin_of(std::int64_t place) const;
     [[nodiscard]] std::int64_t place_of(std::int64_t position) const;
 
@@ -115,7 +117,7 @@ class Sampler {
     std::int64_t windows_;
     Permutation permutation_;      ///< permutes the chunks; without chunks, all samples
     std::int64_t last_place_ = 0;  ///< place of the data set's last chunk in the permuted row
-    std::int64_t missing_ = 0;     ///< number of samples by which the last chunk is smaller than the others
+    std::int64_t missing_ = 0;     ///< number of samples that the last chunk lacks to be as large as the others
   };
   [[nodiscard]] Order order(std::int64_t epoch) const { return {options_, epoch}; }
 

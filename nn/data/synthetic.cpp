@@ -17,7 +17,7 @@
 namespace lockstep::nn::detail {
 namespace {
 
-// Kinds of figures. Each fills about [-1, 1]^2.
+// Kinds of figures. Each figure fills about the square [-1, 1]^2.
 enum class Figure : int {
   disk,
   ring,
@@ -33,8 +33,8 @@ enum class Figure : int {
 constexpr int kFigures = 10;
 
 // An image of classes 0 to 9 shows one figure. An image of another class shows one row (classes 10 to 19), two rows (20
-// to 119) or three rows (120 to 1119) of two small equal figures side by side. Among the classes with the same number
-// of rows, the digits of a class's number are the kinds of figures, from top to bottom.
+// to 119) or three rows (120 to 1119) of two small equal figures side by side. Classes with the same number of rows are
+// numbered from 0; the digits of this number are the kinds of figures, from top to bottom.
 constexpr int kMaxRows = 3;
 constexpr int kMaxClasses = kFigures + 10 + 100 + 1000;
 
@@ -47,7 +47,7 @@ float bars(float x, float y) {
 }
 
 // Returns the signed distance of (x, y) to the figure's edge, below zero inside; y points down. The distance is exact
-// near straight edges, which is enough to smooth them.
+// near straight edges, so edges can be smoothed with it.
 float figure_distance(Figure figure, float x, float y) {
   constexpr float kDiagonal = 0.70710678F;
   constexpr float kSlope = 0.4472136F;  // 1 / sqrt(5): a side of the triangle rises by 2 for every 1 to the side
@@ -79,7 +79,7 @@ float figure_distance(Figure figure, float x, float y) {
   return 1;
 }
 
-// Pixels are drawn in pieces of a row, in loops over arrays, which a compiler can vectorise.
+// Pixels are drawn in pieces of an image row, in loops over arrays, which a compiler can vectorise.
 constexpr std::int64_t kPiece = 256;
 using Floats = std::array<float, kPiece>;
 
@@ -112,8 +112,8 @@ class Drawing {
     }
   }
 
-  // Writes the signed distances of `count` neighbouring points (u, v) to the drawing's edge, like figure_distance():
-  // below zero inside. Overwrites u and v.
+  // Writes the signed distances of `count` neighbouring points (u, v) to the drawing's edge to `out`. As for
+  // figure_distance(), they are below zero inside. Overwrites `u` and `v`.
   void distances(Floats& u, Floats& v, std::size_t count, Floats& out) const {
     if (rows_ == 0) {
       kDistancesTo[figures_[0]](u, v, 0, count, out);
@@ -152,7 +152,7 @@ class Drawing {
 
 using Colour = std::array<float, 3>;  // three channels, 0 to 255
 
-// Clamps a value to [0, most].
+// Returns `value` clamped to [0, most].
 float limited(float value, float most) {
   return std::min(std::max(value, 0.0F), most);
 }
@@ -179,13 +179,13 @@ struct Speck {
 };
 constexpr int kSpecks = 4;
 
-// Content of one image. The constructor draws it at random; draw() computes its pixels.
+// Content of one image. The constructor draws the content at random; draw() computes the image's pixels.
 class Picture {
  public:
   Picture(int class_index, float width, float height, Random& random) : drawing_(class_index), w_(width), h_(height) {
     const float side = std::min(h_, w_);
-    // The surroundings have a colour that changes by up to 35 over half the image. The figure has the same colour made
-    // brighter or darker by `contrast`, with each channel moved a little more.
+    // The surroundings have a colour that changes by up to 35 over half the image. The figure is brighter or darker
+    // than the surroundings by `contrast`, and by a smaller random number that differs between channels.
     const float sign = random.below(2) == 0 ? -1.0F : 1.0F;
     const float contrast = between(random, 40, 110) * sign;
     for (std::size_t c = 0; c < 3; ++c) {
@@ -315,7 +315,8 @@ class Synthetic final : public ImageDataset {
     }
   }
 
-  // The numbers determine the pixels. The hash of a few images detects another version that draws them differently.
+  // These numbers determine the pixels. The hash of a few images tells apart versions of lockstep that draw them
+  // differently.
   std::uint64_t fingerprint() const override {
     Hash hash;
     for (const std::int64_t number : {size(), height(), width(), static_cast<std::int64_t>(classes())}) {

@@ -38,7 +38,7 @@ std::vector<std::unique_ptr<const TokenIds>> shared(std::vector<TokenFile> files
 }
 
 std::int64_t windows_of(const TokenIds& file, std::int64_t length) {
-  return (file.size() - 1) / length;  // the last label of a window is the token after the window
+  return (file.size() - 1) / length;  // minus 1, as a window's last label is the token after the window
 }
 
 std::int64_t windows_of(const std::string& name, std::span<const std::unique_ptr<const TokenIds>> files,
@@ -148,7 +148,7 @@ std::int64_t TokenWindows::tokens() const {
 }
 
 void TokenWindows::read_sample(std::int64_t index, std::span<const std::span<std::byte>> out) const {
-  // Finds the last file whose first window is at most `index`. A file without windows shares its number with the next
+  // Finds the last file whose first window is at most `index`. A file without windows has the same first_ as the next
   // file.
   const auto file =
       static_cast<std::size_t>(std::upper_bound(first_.begin(), first_.end(), index) - first_.begin()) - 1;

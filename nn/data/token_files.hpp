@@ -11,19 +11,19 @@
 
 namespace lockstep::nn {
 
-/// A sequence of token ids that is cut into windows: a file of token ids, or a part of a packed file. Any number of
+/// A sequence of token ids that is cut into windows: the ids of a file, or of a part of a packed file. Any number of
 /// threads may read.
 class TokenIds {
  public:
   virtual ~TokenIds() = default;
   [[nodiscard]] virtual std::int64_t size() const = 0;  ///< number of tokens, 1 or more
-  /// Reads ids begin to begin + out.size() - 1 into `out`, for 0 <= begin and begin + out.size() <= size(). Throws
+  /// Reads the out.size() ids from `begin` on into `out`, for 0 <= begin and begin + out.size() <= size(). Throws
   /// DataError for an id that is not below `vocabulary`, which is at most 2^31 - 1. The error names the file, the place
   /// and the id.
   virtual void read(std::int64_t begin, std::int64_t vocabulary, std::span<std::int32_t> out) const = 0;
   /// Hints that tokens [begin, begin + count) will be read soon (MappedFile::ahead()).
   virtual void ahead(std::int64_t begin, std::int64_t count) const noexcept = 0;
-  /// Returns a hash that tells contents apart.
+  /// Returns a hash that differs for different contents.
   [[nodiscard]] virtual std::uint64_t fingerprint() const = 0;
 };
 
@@ -34,7 +34,7 @@ class TokenIds {
 ///   nanoGPT  ids of u16 from the first byte on. With GPT-2's vocabulary no such file begins like a header of llm.c.
 class TokenFile final : public TokenIds {
  public:
-  /// Throws DataError for a file without ids, a file shorter or longer than its header says, and a header of another
+  /// Throws DataError if the file has no ids, is shorter or longer than its header says, or has a header of another
   /// version. Throws FileError if the system cannot open the file.
   explicit TokenFile(const std::string& path);
 
@@ -42,8 +42,8 @@ class TokenFile final : public TokenIds {
   [[nodiscard]] std::int64_t size() const override { return size_; }
   void read(std::int64_t begin, std::int64_t vocabulary, std::span<std::int32_t> out) const override;
   void ahead(std::int64_t begin, std::int64_t count) const noexcept override;
-  /// Returns a hash of the size and of 256 pages spread over the file. A hash of all pages would read the whole file
-  /// from the disk.
+  /// Returns a hash of the file's size and of 256 pages spread over the file. A hash of all pages would read the whole
+  /// file from the disk.
   [[nodiscard]] std::uint64_t fingerprint() const override;
 
  private:
@@ -53,13 +53,13 @@ class TokenFile final : public TokenIds {
   std::int64_t size_ = 0;
 };
 
-/// Samples that are windows of token files, or of parts of a packed file (packed/packed_tokens.hpp). A sample has
-/// tokens (length) and labels (length), both i32; the label of a token is the token after it. Windows do not overlap,
-/// and each lies in one file. Tokens at the end of a file that fill no window are in no sample.
+/// Samples that are windows of token files, or of parts of a packed file (packed/packed_tokens.hpp). A sample has the
+/// fields tokens and labels, both i32 (length); the label of a token is the next token. Windows do not overlap, and
+/// each window lies in one file. Tokens at the end of a file that fill no window are in no sample.
 class TokenWindows final : public Dataset {
  public:
-  /// Throws UsageError unless length >= 1 and 1 <= vocabulary < 2^31, and DataError when no file has more than `length`
-  /// tokens.
+  /// Throws UsageError unless length >= 1 and 1 <= vocabulary < 2^31. Throws DataError if no file has more than
+  /// `length` tokens.
   TokenWindows(const std::string& name, std::vector<TokenFile> files, std::int64_t length, std::int64_t vocabulary);
   TokenWindows(const std::string& name, std::vector<std::unique_ptr<const TokenIds>> files, std::int64_t length,
                std::int64_t vocabulary);
@@ -73,7 +73,7 @@ class TokenWindows final : public Dataset {
 
  private:
   std::vector<std::unique_ptr<const TokenIds>> files_;
-  std::vector<std::int64_t> first_;  ///< number of each file's first window, counted over all files; ascending
+  std::vector<std::int64_t> first_;  ///< number of each file's first window, counted through all files; ascending
   std::int64_t length_;
   std::int64_t vocabulary_;
   std::uint64_t fingerprint_;
@@ -85,8 +85,8 @@ struct TokenFolder {
 };
 /// Finds the files *.bin of a folder whose names follow nanoGPT and llm.c. The characters '_', '-' and '.' divide a
 /// name into words. A training file has the word train; a validation file has val, valid or validation ("train.bin",
-/// "fineweb_val_000000.bin"). Other files are ignored. Throws DataError when there is no training or no validation
-/// file, and FileError when the folder cannot be read.
+/// "fineweb_val_000000.bin"). Other files are ignored. Throws DataError if there is no training file or no validation
+/// file, and FileError if the folder cannot be read.
 [[nodiscard]] TokenFolder find_token_files(const std::string& folder);
 
 }  // namespace lockstep::nn

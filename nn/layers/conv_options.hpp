@@ -6,17 +6,17 @@
 
 namespace lockstep::nn {
 
-/// Initial values of a convolution's weight. The bias begins as 0.
+/// Initial values of a convolution's weight. The initial bias is 0.
 enum class ConvInit : unsigned char {
   he,  ///< normal with standard deviation sqrt(2 / fan out) (He et al. 2015)
-  /// Uniform in [-b, b), b = 1 / sqrt(fan in), as in PyTorch; then the first filters, one per input channel, become the
-  /// identity: filter i returns channel i. Needs groups = 1. (Jordan 2024, "94% on CIFAR-10 in 3.29 Seconds on a Single
-  /// GPU", section 3.3; Zagoruyko and Komodakis 2017, "DiracNets".)
+  /// Uniform in [-b, b), b = 1 / sqrt(fan in), as in PyTorch. Then the first filters, one per input channel, become the
+  /// identity: filter i returns channel i. Requires groups = 1. (Jordan 2024, "94% on CIFAR-10 in 3.29 Seconds on a
+  /// Single GPU", section 3.3; Zagoruyko and Komodakis 2017, "DiracNets".)
   identity
 };
 
-/// Options of a convolution over one to three axes. Each size is one number for all axes or one number for each axis:
-/// {.kernel = {1, 3, 3}}.
+/// Options of a convolution over one to three axes. Each size is one number for all axes, or one number for each axis,
+/// like {.kernel = {1, 3, 3}}.
 struct ConvOptions {
   AxisSizes kernel = 3;
   AxisSizes stride = 1;
@@ -28,7 +28,7 @@ struct ConvOptions {
 };
 using Conv2dOptions = ConvOptions;
 
-/// Options of a transposed convolution, as in torch.nn.ConvTranspose2d. Sizes as in ConvOptions. Each axis has
+/// Options of a transposed convolution, as in torch.nn.ConvTranspose2d. For sizes see ConvOptions. Each axis has
 ///   output extent = (input - 1) * stride - 2 * pad + dilation * (kernel - 1) + output_pad + 1
 struct ConvTransposeOptions {
   AxisSizes kernel = 2;

@@ -14,22 +14,23 @@ struct BatchNormOptions {
   NodeId residual{};  ///< tensor added before the ReLU, if given
   double epsilon = 1e-5;
   double momentum = 0.1;      ///< weight of the new batch in the running statistics, 0 to 1
-  double initial_weight = 1;  ///< initial scale; 0: a block begins as the identity (Goyal et al. 2017, section 5.1)
-  /// Initial running statistics, such as means over data: one number per channel; empty: mean 0, variance 1.
+  double initial_weight = 1;  ///< initial scale; 0 makes a block begin as the identity (Goyal et al. 2017, 5.1)
+  /// Initial running statistics, such as means over data: one number per channel. If empty, means are 0, variances 1.
   std::vector<double> running_mean{};
   std::vector<double> running_var{};
 };
 
 struct LinearOptions {
-  /// The weight begins normal if he_init is set or `deviation` is above 0, and the bias then begins as 0. The standard
-  /// deviation is that of He et al. 2015 for ReLU nets with he_init, otherwise `deviation`. In all other cases weight
-  /// and bias begin uniform in [-b, b), b = 1 / sqrt(fan in), as in PyTorch.
+  /// If `he_init` is true or `deviation` is above 0, the initial weight is normal and the initial bias 0. The standard
+  /// deviation is that of He et al. 2015 for ReLU nets if `he_init` is true, otherwise `deviation`. In all other cases
+  /// weight and bias are uniform in [-b, b), b = 1 / sqrt(fan in), as in PyTorch.
   bool he_init = false;
   double deviation = 0;
   bool bias = true;
   ops::Activation activation = ops::Activation::identity;  ///< function applied in one pass with bias and residual
   NodeId residual{};                                       ///< tensor added after the activation, if given
-  /// Name of the weight; empty: "NAME.weight". Another layer's weight name makes both layers share that weight.
+  /// Name of the weight; empty means "NAME.weight". If it is the name of another layer's weight, both layers share that
+  /// weight.
   std::string weight = {};
 };
 

@@ -17,20 +17,21 @@ namespace lockstep::nn {
 ///
 /// A sample is an image (H, W, C), a field (D, H, W, C), features (C), a sequence (T, C) or tokens (T).
 ///
-/// KIND/NAME.cpp next to this file holds a built-in layer and the methods that append the layer. Example: dropout() is
-/// in pointwise/dropout.cpp. The layer's class is private to that file.
+/// Each built-in layer has a file KIND/NAME.cpp next to this file, with the methods that append the layer. For example,
+/// dropout() is in pointwise/dropout.cpp. The layer's class is private to its file.
 class ModelBuilder {
  public:
-  /// Begins a model that reads numbers: (D, H, W, C), (H, W, C), (T, C) or (features).
+  /// Begins a model whose input is numbers of the shape (D, H, W, C), (H, W, C), (T, C) or (features).
   ModelBuilder(std::string name, const Shape& input);
-  /// Begins a model that reads u8 images (H, W, 3). The plan augments and normalises the images (PlanOptions::augment).
+  /// Begins a model whose input is u8 images (H, W, 3). The plan augments and normalises the images
+  /// (PlanOptions::augment).
   [[nodiscard]] static ModelBuilder for_images(std::string name, const Shape& input);
-  /// Begins a model that reads sequences of `length` token ids.
+  /// Begins a model whose input is sequences of `length` token ids.
   [[nodiscard]] static ModelBuilder for_tokens(std::string name, std::int64_t length);
 
   [[nodiscard]] NodeId input() const { return {0}; }
   /// Appends a convolution of (T, C), (H, W, C) or (D, H, W, C). The weight has PyTorch's shape: (channels, C / groups,
-  /// kernel extents..). UsageError for ConvInit::identity with several groups.
+  /// kernel extents..). Throws UsageError for ConvInit::identity with several groups.
   NodeId conv1d(const std::string& name, NodeId x, std::int64_t channels, const ConvOptions& options = {}) {
     return add_conv(1, name, x, channels, options);
   }
@@ -40,7 +41,7 @@ class ModelBuilder {
   NodeId conv3d(const std::string& name, NodeId x, std::int64_t channels, const ConvOptions& options = {}) {
     return add_conv(3, name, x, channels, options);
   }
-  /// Appends a transposed convolution, which maps to a finer grid. The weight has PyTorch's shape: (C, channels /
+  /// Appends a transposed convolution, whose output is a finer grid. The weight has PyTorch's shape: (C, channels /
   /// groups, kernel extents..).
   NodeId conv_transpose1d(const std::string& name, NodeId x, std::int64_t channels,
                           const ConvTransposeOptions& options = {}) {
@@ -58,13 +59,14 @@ class ModelBuilder {
   NodeId layer_norm(const std::string& name, NodeId x, double epsilon = 1e-5);
   NodeId relu(const std::string& name, NodeId x);
   NodeId activation(const std::string& name, NodeId x, ops::Activation function);
-  /// Returns factor * x. The factor is a constant that is not trained. UsageError unless the factor is finite.
+  /// Returns factor * x. `factor` is a constant that is not trained. Throws UsageError unless `factor` is finite.
   NodeId scale(const std::string& name, NodeId x, double factor);
-  /// Appends a max pool over (H, W, C), (T, C) or (D, H, W, C); sizes as in ConvOptions. Padding is never the maximum.
+  /// Appends a max pool over (T, C), (H, W, C) or (D, H, W, C); sizes: see ConvOptions. Padding is never the maximum.
   NodeId max_pool(const std::string& name, NodeId x, AxisSizes kernel, AxisSizes stride, AxisSizes pad);
   NodeId max_pool1d(const std::string& name, NodeId x, AxisSizes kernel, AxisSizes stride, AxisSizes pad);
   NodeId max_pool3d(const std::string& name, NodeId x, AxisSizes kernel, AxisSizes stride, AxisSizes pad);
-  /// Appends an average pool over the same shapes. `over` says whether padding counts in the mean, as zeros.
+  /// Appends an average pool over (H, W, C), (T, C) or (D, H, W, C). `over` says whether the mean includes padding, as
+  /// zeros.
   NodeId average_pool(const std::string& name, NodeId x, AxisSizes kernel, AxisSizes stride, AxisSizes pad,
                       ops::AverageOver over = ops::AverageOver::window);
   NodeId average_pool1d(const std::string& name, NodeId x, AxisSizes kernel, AxisSizes stride, AxisSizes pad,
@@ -74,40 +76,40 @@ class ModelBuilder {
   /// Returns the mean of each channel over all spatial axes, a vector (C).
   NodeId global_average_pool(const std::string& name, NodeId x);
   NodeId subsample_pad(const std::string& name, NodeId x, std::int64_t channels, std::int64_t stride);
-  /// Appends a fully connected layer. An image is flattened in the order C, H, W, a field in the order C, D, H, W. In a
-  /// sequence the layer maps each position by itself.
+  /// Appends a fully connected layer. It flattens an image in the order C, H, W, and a field in the order C, D, H, W.
+  /// For a sequence, it maps each position separately.
   NodeId linear(const std::string& name, NodeId x, std::int64_t features, const LinearOptions& options = {});
-  /// Maps tokens (T) to vectors (T, width): the learned vector of the token (NAME.weight) plus the learned vector of
-  /// its position (POSITIONS.weight).
+  /// Maps tokens (T) to vectors (T, width). A vector is the sum of the token's learned vector (NAME.weight) and the
+  /// learned vector of the token's position (POSITIONS.weight).
   NodeId embedding(const std::string& name, const std::string& positions, NodeId tokens, std::int64_t vocabulary,
                    std::int64_t width);
-  /// Appends multi-head self-attention without parameters (Vaswani et al. 2017, section 3.2). qkv (T, 3 C) holds the
-  /// queries, then the keys, then the values of each position, each with `heads` parts. Returns (T, C).
+  /// Appends multi-head self-attention without parameters (Vaswani et al. 2017, section 3.2). For each position, `qkv`
+  /// (T, 3 C) holds the queries, then the keys, then the values, each divided into `heads` parts. Returns (T, C).
   NodeId attention(const std::string& name, NodeId qkv, const AttentionOptions& options);
-  /// Returns a + b for two tensors of one shape. A residual branch ends with this layer.
+  /// Returns a + b for two tensors of equal shape. A residual branch ends with this layer.
   NodeId add(const std::string& name, NodeId a, NodeId b);
-  /// In training zeroes each element with probability `rate`, else divides it by 1 - rate (Srivastava et al. 2014).
+  /// In training, sets each element to 0 with probability `rate`, else divides it by 1 - rate (Srivastava et al. 2014).
   NodeId dropout(const std::string& name, NodeId x, double rate);
-  /// Appends a layer of the caller's own. ShapeError if an input has padded channels, because the layer would take them
-  /// for real channels. Three channels are stored as four until a layer, such as a convolution, makes its own.
+  /// Appends a layer of the caller. Throws ShapeError if an input has padded channels, because the layer would take
+  /// these for real channels. Three channels are stored as four until a layer, such as a convolution, makes its own.
   NodeId add(std::shared_ptr<const Layer> layer, std::vector<NodeId> inputs);
 
-  /// Freezes parameters of the layers added so far, as Model::freezing() does. build() throws if no parameter trains.
+  /// Freezes parameters of the layers added so far, as Model::freezing() does. If all are frozen, build() throws.
   void freeze(const std::string& prefix);
 
-  /// Returns the model whose output is the node added last, and empties the builder. ShapeError if that output has
-  /// padded channels. An example is a model of a three-channel input in which no layer makes channels of its own.
+  /// Returns the model whose output is the node added last, and empties the builder. Throws ShapeError if that output
+  /// has padded channels, as in a model of a three-channel input in which no layer makes channels of its own.
   [[nodiscard]] Model build();
   [[nodiscard]] const Shape& shape(NodeId node) const;
 
  private:
   [[nodiscard]] std::int64_t channels(NodeId node) const;
-  /// Throws ShapeError if x has padded channels. Layers that would compute with padded channels call this function.
+  /// Throws ShapeError if `x` has padded channels. Layers whose result padded channels would change call this function.
   void require_all_channels(const std::string& name, NodeId x) const;
   ModelBuilder(std::string name, const Shape& input, InputKind kind);
-  /// Appends a layer whose input may have padded channels.
+  /// Appends a layer that accepts inputs with padded channels.
   NodeId add_stored(std::shared_ptr<const Layer> layer, std::vector<NodeId> inputs);
-  /// Appends a layer that keeps zero channels zero. The output has as many logical channels as the inputs.
+  /// Appends a layer that maps zero channels to zero channels. The output has as many logical channels as the inputs.
   NodeId add_channelwise(std::shared_ptr<const Layer> layer, std::vector<NodeId> inputs);
   NodeId add_conv(int axes, const std::string& name, NodeId x, std::int64_t channels, const ConvOptions& options);
   NodeId add_conv_transpose(int axes, const std::string& name, NodeId x, std::int64_t channels,

@@ -14,13 +14,14 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Returns the size in bytes and the CRC-32 of a file.
+/// Returns the size of a file in bytes, and its CRC-32.
 std::pair<std::int64_t, std::int64_t> checksum_of(const std::string& path) {
   const InputFile file(path);
   return {static_cast<std::int64_t>(file.size()), std::int64_t{crc32_of(file, 0, file.size())}};
 }
 
-/// Throws DataError unless `name` is a plain file name. Returns the name of the entry for error texts.
+/// Throws DataError unless `name` is a plain file name. Returns the text with which errors name the entry `name` of
+/// `list`.
 std::string require_plain(const std::string& name, const std::string& list) {
   std::string source = concat(list, ": ", printable(name));
   require<DataError>(name.find('/') == std::string::npos, source, ": expected a plain name");

@@ -14,11 +14,12 @@ namespace lockstep::nn {
 
 class PlanBuilder;
 
-/// Role of a parameter in its layer, which decides its weight decay (ParameterSetOptions::decay_all, ParameterGroups).
+/// Role of a parameter in its layer. The parameter's weight decay depends on it (ParameterSetOptions::decay_all,
+/// ParameterGroups).
 enum class ParameterRole : unsigned char { weight, bias, norm_weight, norm_bias };
 
-/// Initial value of a parameter. Numbers are drawn in the order of the logical shape, keyed by (seed, name). So they
-/// depend neither on the storage layout nor on the rank.
+/// Initial value of a parameter. Random numbers are drawn in the order of the logical shape, with (seed, name) as the
+/// key. So they depend neither on the storage layout nor on the rank.
 struct Initialiser {
   enum class Kind : unsigned char { constant, normal, uniform } kind = Kind::constant;
   double value = 0;  ///< constant, standard deviation, or bound b of uniform [-b, b)
@@ -30,15 +31,15 @@ struct Initialiser {
 /// C * H * W). Stored axis i is dims[axes[i]]; zeros pad the last stored axis to `stored_last`. A convolution has dims
 /// (K, C, R, S) and axes (0, 2, 3, 1). It is stored as (K, R, S, C); 3 input channels are stored as 4.
 struct ParameterSpec {
-  std::string name;  ///< name like "layer1.0.conv1.weight"; equal names in two layers mean one tied parameter
+  std::string name;  ///< name like "layer1.0.conv1.weight"; layers that use one name share the parameter
   Shape shape;
   Shape dims;
   std::vector<int> axes;
   std::int64_t stored_last = 0;
   ParameterRole role = ParameterRole::weight;
   Initialiser init;
-  /// false: the parameter is frozen (Model::freezing()). It has no gradient and no optimizer state; no update changes
-  /// it.
+  /// False if the parameter is frozen (Model::freezing()). A frozen parameter has no gradient and no optimizer state,
+  /// and no update changes it.
   bool trainable = true;
   bool embedding_table = false;  ///< true for an embedding table, whose rows are selected by token id
   bool last = false;  ///< true: the parameter is in the last layer with parameters; set by Model::parameters()
@@ -51,21 +52,21 @@ struct ParameterSpec {
   }
 };
 
-/// A tensor of a layer that is not learned (running statistics), of the type of the parameters' gradients. It is stored
-/// contiguously, with the last axis padded to `stored_last`.
+/// A tensor of a layer that is not learned, such as running statistics. Its type is that of the parameters' gradients.
+/// The tensor is stored contiguously, with the last axis padded to `stored_last`.
 struct BufferSpec {
   std::string name;
   Shape shape;  ///< logical shape
   double initial = 0;
   std::int64_t stored_last = 0;
-  std::vector<double> values{};  ///< initial values, row by row of `shape`; empty: all are `initial`
+  std::vector<double> values{};  ///< initial values in the order of `shape`; empty: all are `initial`
 
   [[nodiscard]] Shape stored_shape() const;
 };
 
 /// Immutable description of one operation of a model: its shapes, its parameters, and the calls that it adds to a plan.
-/// It owns no tensor, so any number of plans may use one Layer. Shapes here have no batch dimension; tensors in a plan
-/// do.
+/// A layer owns no tensor, so any number of plans may use one Layer. Shapes in this class have no batch dimension;
+/// tensors of a plan have one.
 class Layer {
  public:
   virtual ~Layer() = default;
@@ -75,12 +76,12 @@ class Layer {
 
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] virtual std::string kind() const = 0;  ///< kind of the layer: "conv2d", "batch_norm", ...
-  /// Returns the text of all settings that decide the layer's numbers, except the shapes of its inputs and parameters:
-  /// "stride 2, pad 1". The text is empty if there are none. Checkpoints keep the text, and a resume names the layers
-  /// whose settings have changed.
+  /// Returns the text of all settings that decide the layer's numbers, like "stride 2, pad 1". Shapes of inputs and
+  /// parameters are not included. The text is empty if there are no such settings. Checkpoints keep the text, and a
+  /// resume names the layers whose settings have changed.
   [[nodiscard]] virtual std::string settings() const { return {}; }
-  /// Returns the shape of an output sample, channels last. Throws ShapeError with the layer's name if the inputs do not
-  /// fit.
+  /// Returns the shape of an output sample, channels last. Throws ShapeError with the layer's name if the shapes
+  /// `inputs` do not fit.
   [[nodiscard]] virtual Shape output_shape(std::span<const Shape> inputs) const = 0;
   [[nodiscard]] virtual std::vector<ParameterSpec> parameters(std::span<const Shape> inputs) const {
     (void)inputs;
@@ -90,30 +91,31 @@ class Layer {
     (void)inputs;
     return {};
   }
-  /// True for a layer whose input consists of token ids (T) instead of numbers.
+  /// Returns true for a layer whose input is token ids (T) instead of numbers.
   [[nodiscard]] virtual bool reads_tokens() const { return false; }
-  /// Returns the number of separate gradients of its output that the layer's backward accepts. The plan adds
-  /// further gradients to the last of these.
+  /// Returns how many separate gradients of its output the layer's backward accepts. If there are more, the plan adds
+  /// the further gradients to the last accepted one.
   [[nodiscard]] virtual int gradients_taken() const { return 1; }
-  /// True if the layer can apply a batch norm to its i-th input itself, from the norm's input and coefficients. The
-  /// plan then does not store the norm's output (PlanBuilder::fuses()). `relu` tells whether a ReLU follows the norm.
+  /// Returns true if the layer can itself apply a batch norm to its i-th input, from the norm's input and coefficients.
+  /// The plan then does not store the norm's output (PlanBuilder::fuses()). `relu` tells whether a ReLU follows the
+  /// norm.
   [[nodiscard]] virtual bool takes_norm(int i, bool relu) const {
     (void)i;
     (void)relu;
     return false;
   }
-  /// Returns a non-empty text if the layer that computes this layer's input should also compute sums over the input's
-  /// channels (ConvNorm in kernels/conv2d.hpp). The text names the buffer of this layer that estimates each channel's
-  /// mean; the sums are of the deviations from this estimate. `input` has type and shape, but no memory.
+  /// Returns a non-empty text if this layer wants channel sums of its input from the layer that computes the input
+  /// (ConvNorm in kernels/conv2d.hpp). The text names the buffer of this layer that estimates each channel's mean; the
+  /// sums are of the deviations from this estimate. `input` has type and shape, but no memory.
   [[nodiscard]] virtual std::string sums_wanted_near(PlanBuilder& builder, const TensorView& input) const {
     (void)builder;
     (void)input;
     return {};
   }
-  /// False if backward never reads the layer's output; the next layer may then overwrite the output.
+  /// Returns false if backward never reads the layer's output; the next layer may then overwrite the output.
   [[nodiscard]] virtual bool backward_reads_output() const { return true; }
   /// Appends the forward calls to the plan, and registers a function that appends the backward calls
-  /// (PlanBuilder::on_backward()). Each plan calls it once per layer, in the order of the model.
+  /// (PlanBuilder::on_backward()). Each plan calls plan() once per layer, in the order of the model.
   virtual void plan(PlanBuilder& builder) const = 0;
 
  private:

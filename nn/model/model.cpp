@@ -12,8 +12,8 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Largest number of parameter values of a model. With more, the bytes of the values and of the optimizer's states
-/// would not fit into 64 bits.
+/// Largest number of parameter values of a model. The bytes of the values and of the optimizer's states then fit into
+/// 64 bits.
 constexpr std::int64_t kMostValues = std::int64_t{1} << 56;
 
 }  // namespace
@@ -43,7 +43,7 @@ Shape BufferSpec::stored_shape() const {
 
 std::vector<Model::Parameter> Model::parameters() const {
   std::vector<Parameter> list;
-  std::unordered_map<std::string, std::size_t> places;  // by name, index in `list` of the parameter's last write
+  std::unordered_map<std::string, std::size_t> places;  // for each name, index in `list` of the parameter's last write
   for (auto node = nodes_.rbegin(); node != nodes_.rend(); ++node) {
     if (!node->layer) {
       continue;
@@ -88,7 +88,7 @@ std::vector<Model::Parameter> Model::parameters() const {
 
 namespace {
 
-/// Joins up to 16 names of layers in reverse order, because backward lists the last layer first.
+/// Joins up to 16 of `layers` in reverse order, because backward lists the model's last layer first.
 std::string forward_text(const std::vector<std::string>& layers) {
   constexpr std::size_t kMost = 16;
   std::string text;
@@ -159,7 +159,7 @@ std::vector<BufferSpec> Model::buffers() const {
   for (const Node& node : nodes_) {
     if (node.layer) {
       for (BufferSpec& spec : node.layer->buffers(input_shapes(nodes_, node))) {
-        if (names.insert(spec.name).second) {  // layers of one name share buffers as well as parameters
+        if (names.insert(spec.name).second) {  // layers with equal names share buffers, like parameters
           list.push_back(std::move(spec));
         }
       }

@@ -11,7 +11,7 @@
 
 namespace lockstep::nn {
 
-/// Output of a layer, or input of the model: an index into Model::nodes().
+/// A node of a model, as an index into Model::nodes(): the output of a layer, or the input of the model.
 struct NodeId {
   int index = -1;
   friend bool operator==(const NodeId&, const NodeId&) = default;
@@ -21,13 +21,13 @@ struct Node {
   std::shared_ptr<const Layer> layer;  ///< layer of the node; null for the input of the model
   std::vector<NodeId> inputs;          ///< inputs of the layer, all of them earlier nodes
   Shape shape;                         ///< stored shape of one sample, channels last
-  std::int64_t channels = 0;           ///< logical channels of the last axis; further stored channels are zero
+  std::int64_t channels = 0;           ///< logical channels of the last axis; all other stored channels are zero
 };
 
-/// Returns the shapes of the node's inputs, in their order.
+/// Returns the shapes of the inputs of `node`, in the order of the inputs.
 [[nodiscard]] std::vector<Shape> input_shapes(const std::vector<Node>& nodes, const Node& node);
 
-/// Initial values of a parameter that replace all or some of the numbers of ParameterSpec::init.
+/// Initial values of a parameter that replace all or some numbers that ParameterSpec::init gives.
 struct InitialValue {
   bool identity = false;                                ///< true: the first filters are identity (ConvInit::identity)
   std::shared_ptr<const std::vector<double>> values{};  ///< values of the whole parameter, in order of `dims`, or null
@@ -43,24 +43,24 @@ class Model {
   /// Returns the logical shape of an input sample: (D, H, W, C), (H, W, C), (T, C), (features), or (T) for T tokens.
   [[nodiscard]] const Shape& input_shape() const { return input_shape_; }
   [[nodiscard]] InputKind input_kind() const { return input_kind_; }
-  /// Returns the same model with another kind of input. Only images (H, W, 3) have two kinds, u8 images and values.
-  /// Throws UsageError for other changes.
+  /// Returns the same model with the input kind `kind`. Only images (H, W, 3) have two kinds, u8 images and values.
+  /// Throws UsageError if the model's input cannot have this kind.
   [[nodiscard]] Model reading(InputKind kind) const;
   [[nodiscard]] const Shape& output_shape() const { return nodes_.back().shape; }
   [[nodiscard]] std::int64_t classes() const { return output_shape().back(); }
-  /// Returns the number of learned values, counted by logical shape. A tied parameter counts once.
+  /// Returns the number of learned values, counted by logical shape. A parameter that layers share counts once.
   [[nodiscard]] std::int64_t parameter_count() const;
 
-  /// A parameter of the model, and the number of writes that its gradient gets per step (more than one if tied).
+  /// A parameter of the model, and how often its gradient is written per step: more than once if layers share it.
   struct Parameter {
     ParameterSpec spec;
     int writes = 1;
     InitialValue beginning{};
   };
   /// Returns the parameters in the order in which their gradients become ready: layers from last to first, and the
-  /// parameters of a layer in its order. A tied parameter stands at the place of its last gradient write. Frozen
-  /// parameters come after all others, in the same order. Throws ShapeError for a tied parameter with two shapes, and
-  /// for more than 2^56 values in all. ModelBuilder::build() calls this function, too.
+  /// parameters of a layer in the layer's order. A parameter that layers share stands at the place of its last gradient
+  /// write. Frozen parameters come after all others, in the same order. Throws ShapeError if a shared parameter has two
+  /// shapes, or if the model has more than 2^56 values. ModelBuilder::build() calls this function, too.
   [[nodiscard]] std::vector<Parameter> parameters() const;
   /// Returns the same model with more frozen parameters (ParameterSpec::trainable is false): those whose name is
   /// `prefix` or begins with `prefix` and a dot ("layer1", "conv1.weight"). The gradient of a frozen parameter is not
@@ -68,14 +68,14 @@ class Model {
   /// that trains. Running statistics still follow the batches. Throws UsageError if there is no such parameter, or if
   /// no parameter would train.
   [[nodiscard]] Model freezing(const std::string& prefix) const;
-  /// Returns the same model with initial values for a parameter, such as values computed from data, in the order of the
-  /// logical shape. Values from a checkpoint replace them. Throws UsageError if there is no such parameter, if the
-  /// parameter has another number of values, and for a value that is not finite.
+  /// Returns the same model with the initial values `values` for `parameter`, in the order of the logical shape; they
+  /// may be computed from data. Values from a checkpoint replace initial values. Throws UsageError if there is no such
+  /// parameter, if the parameter has another number of values, or if a value is not finite.
   [[nodiscard]] Model with_initial_value(const std::string& parameter, std::vector<double> values) const;
-  [[nodiscard]] std::vector<BufferSpec> buffers() const;  ///< buffers of all layers, in order of the layers
-  /// Returns kind, inputs and settings of each layer, by its name: "conv2d of input: stride 2, pad 1". Models with
-  /// equal parameters and equal texts compute the same function. If several layers have one name, the second and later
-  /// ones get a number: "relu (2)".
+  [[nodiscard]] std::vector<BufferSpec> buffers() const;  ///< buffers of all layers, in the order of the layers
+  /// Returns a text for each layer name, with the layer's kind, inputs and settings: "conv2d of input: stride 2, pad
+  /// 1". Models with equal parameters and equal texts compute the same function. If several layers have one name, the
+  /// second and later ones get a number: "relu (2)".
   [[nodiscard]] std::map<std::string, std::string> layer_texts() const;
 
  private:

@@ -32,13 +32,13 @@ std::vector<Piece> model_pieces(const ParameterSet& parameters) {
   return pieces;
 }
 
-/// True for the counters of PyTorch's BatchNorm and AveragedModel, which the reader skips.
+/// Returns true for counters of PyTorch's BatchNorm and AveragedModel, which are skipped when a file is read.
 bool ignored(const TensorEntry& entry) {
   return entry.name.ends_with(".num_batches_tracked") || entry.name == "n_averaged";
 }
 
-/// Prefixes that other programs put before the names of a model's tensors: DistributedDataParallel and AveragedModel,
-/// torch.compile, Lightning. A name may have several prefixes.
+/// Prefixes that other programs put before the names of a model's tensors: "module." of DistributedDataParallel and
+/// AveragedModel, "_orig_mod." of torch.compile, "model." of Lightning. A name may have several prefixes.
 constexpr std::array<std::string_view, 3> kPrefixes{"module.", "_orig_mod.", "model."};
 
 /// If no tensor of the file has a name of the model, removes the prefix (one or several of kPrefixes) from all names.
@@ -73,7 +73,7 @@ void take_off_prefix(TensorFile& file, const ParameterSet& parameters) {
   file.set_entries(std::move(entries));
 }
 
-/// Throws DataError unless the file has all pieces, and has no other tensors except those named in `left`.
+/// Throws DataError unless the file has all pieces, and no other tensors except those named in `left`.
 void require_fit(const TensorFile& file, const std::vector<Piece>& pieces, const std::vector<std::string>& left) {
   require_pieces(file, pieces, kModel);
   std::set<std::string> known(left.begin(), left.end());
@@ -116,8 +116,8 @@ std::vector<ParameterSpec> head_of(const Model& model) {
   return {};
 }
 
-/// Returns the names of the head's tensors if the file has all of them with one first extent that is not the model's.
-/// Otherwise returns an empty list.
+/// Returns the names of the head's tensors if the file has all of them, with equal first extents that differ from the
+/// model's number of classes. Otherwise returns an empty list.
 std::vector<std::string> other_head(const TensorFile& file, const Model& model) {
   std::vector<std::string> names;
   std::int64_t classes = model.classes();
@@ -135,7 +135,7 @@ std::vector<std::string> other_head(const TensorFile& file, const Model& model) 
   return names;
 }
 
-/// Returns the path of the model file; `path` is this file or its folder.
+/// Returns the path of the model file. `path` is the path of this file, or of the folder that contains it.
 std::string model_path(const std::string& path) {
   std::error_code error;
   if (fs::is_directory(path, error)) {
@@ -153,7 +153,7 @@ std::string model_path(const std::string& path) {
   return folder + "/" + kModelFile;
 }
 
-/// Throws DataError if a checksums.json in the file's folder has another checksum for the file.
+/// Throws DataError if the file's folder has a checksums.json with another checksum for the file.
 void require_unchanged(const TensorFile& file) {
   const fs::path path(file.path());
   require_checksums(path.has_parent_path() ? path.parent_path().string() : ".", {path.filename().string()});

@@ -11,13 +11,13 @@
 
 namespace lockstep::nn {
 
-/// Texts by name in the header of a safetensors file (in Python, safe_open(...).metadata()). The name "format" is
-/// reserved.
+/// Texts by name in the header of a safetensors file (in Python, safe_open(...).metadata()). Do not use the reserved
+/// name "format".
 using Metadata = std::map<std::string, std::string>;
 
 /// Writes the parameters and the averaged running statistics to a safetensors file, with the names and logical shapes
-/// of torchvision. The numbers have the type of the values (f32 for 16-bit plans). At any moment `path` is the old file
-/// or the new one. Local: the calling rank writes alone. Throws DataError if the file cannot be written.
+/// of torchvision. The numbers have the type of the values (f32 for 16-bit plans). At any moment `path` is the whole
+/// old file or the whole new file. Only the calling rank writes. Throws DataError if the file cannot be written.
 ///
 /// The written statistics are those of evaluation (ParameterSet::evaluation_buffer_arena()). Trainer::evaluate(),
 /// average_statistics() and load_model() set these statistics.
@@ -26,7 +26,7 @@ void save_model(const std::string& path, Context& context, const ParameterSet& p
 
 /// Reads a file of save_model() or of torch.save (runtime/files/torch_file.hpp) into parameters and running statistics.
 /// `path` is the file, or a folder that contains model.safetensors (a checkpoint). Numbers may be F32, F64, F16 or
-/// BF16. Skips tensors called ...num_batches_tracked, in which PyTorch counts batches. Local: any rank may call it
+/// BF16. Skips tensors called ...num_batches_tracked, in which PyTorch counts batches. Any rank may call this function
 /// alone.
 ///
 /// Converts files of GPT-2 by Hugging Face and nanoGPT: removes "transformer." from names, transposes the (in, out)
@@ -38,24 +38,24 @@ void save_model(const std::string& path, Context& context, const ParameterSet& p
 /// found and the shape expected. All tensors are checked before anything changes.
 void load_model(const std::string& path, Context& context, ParameterSet& parameters);
 
-/// Reads a file like load_model() into a model that may have another number of classes. The head is the last layer with
-/// parameters. If the head's tensors in the file differ from the model's only in the first extent (the number of
+/// Reads a file as load_model() does, into a model that may have another number of classes. The head is the last layer
+/// with parameters. If the head's tensors in the file differ from the model's only in the first extent (the number of
 /// classes), the model's head keeps its present values, and the function returns the names of the head's tensors. If
-/// the whole file fits, it returns an empty list.
+/// the whole file fits, the function returns an empty list.
 [[nodiscard]] std::vector<std::string> load_pretrained(const std::string& path, Context& context, const Model& model,
                                                        ParameterSet& parameters);
 
 /// Returns the metadata of a file, except "format". `path` is as in load_model().
 [[nodiscard]] Metadata read_metadata(const std::string& path);
 
-/// Opens the file that load_model() would read for `path`, and converts names and shapes to those of our models. Throws
-/// DataError if there is no such file.
+/// Opens the file that load_model() would read for `path`, and converts names and shapes to those of lockstep's models.
+/// Throws DataError if there is no such file.
 [[nodiscard]] TensorFile open_model_file(const std::string& path);
-/// Throws the DataErrors of load_model().
+/// Throws the DataErrors of load_model() if `file` does not fit `parameters`. Changes nothing.
 void require_model(const TensorFile& file, const ParameterSet& parameters);
 /// Reads a file that require_model() has accepted.
 void read_model(const TensorFile& file, Context& context, ParameterSet& parameters);
-/// Writes the file of save_model() directly to `path`, which must not exist.
+/// Writes the file that save_model() would write, directly to `path`, where no file may exist.
 void write_model(const std::string& path, Context& context, const ParameterSet& parameters, const Metadata& metadata);
 
 }  // namespace lockstep::nn

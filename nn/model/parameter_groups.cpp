@@ -19,7 +19,7 @@ bool fits(const std::string& pattern, const std::string& name) {
   return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
 }
 
-/// Joins the rates, like "layer4.*=0.1", with the separator.
+/// Joins texts of the rates, like "layer4.*=0.1", with `separator` between them.
 std::string rates_text(const ParameterGroups& groups, char separator) {
   std::string text;
   for (const ParameterGroups::Rate& rate : groups.rates) {

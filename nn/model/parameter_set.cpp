@@ -22,7 +22,7 @@ TensorView arena_view(const Buffer& buffer, DType dtype, std::int64_t numel) {
   return {buffer.data(), dtype, buffer.device(), {numel}};
 }
 
-/// Returns a number of elements; buffers begin at multiples of this number.
+/// Returns a number of elements. The offset of each buffer in its arena is a multiple of this number.
 std::int64_t buffer_step(DType dtype) {
   return static_cast<std::int64_t>(kAlignment / size_of(dtype));
 }
@@ -48,8 +48,8 @@ void require_separate(std::initializer_list<std::pair<std::string_view, TensorVi
   }
 }
 
-/// Sets the first min(K, C) filters of a weight (K, C, R, ...) to the identity. Filter k is 1 at one place, the middle
-/// of channel k (position r / 2 of each extent r), and 0 elsewhere.
+/// Sets the first min(K, C) filters of a weight (K, C, R, ...) to the identity: filter k is 1 in the middle of channel
+/// k (position r / 2 of each extent r), and 0 at all other places.
 void put_identity(const Shape& dims, std::span<double> values) {
   const std::int64_t filters = std::min(dims[0], dims[1]);
   std::int64_t positions = 1;
@@ -162,7 +162,7 @@ ParameterSet::ParameterSet(Context& context, const Model& model, DType dtype, co
                     {"weights", rounds() ? weights() : TensorView()},
                     {"buffers", buffer_arena()},
                     {"evaluation_buffers", evaluation_buffer_arena()}});
-  // Work is enqueued only after all allocations, so an error above frees no memory that enqueued work uses.
+  // Work is enqueued only after all allocations, so an error before this point frees no memory that enqueued work uses.
   ops::fill(context, 0, values());
   ops::fill(context, 0, gradients_and_weight_sum());
   round_weights(context);

@@ -19,12 +19,13 @@ namespace lockstep::nn {
 struct ParameterInfo {
   ParameterSpec spec;
   std::int64_t offset = 0;  ///< index of the first element in the arena, a multiple of kArenaStep for every type
-  std::int64_t numel = 0;   ///< number of stored elements, without the gap before the next parameter
+  std::int64_t numel = 0;   ///< number of stored elements, without the gap after the parameter
   int writes = 1;           ///< number of gradient writes per step, if the parameter is trainable
   InitialValue beginning{};
 };
 
-/// Parameters begin at multiples of this number of elements, like the parts of ranges that ranks divide (comm::Shards).
+/// Parameters begin at multiples of this number of elements. So do the parts of ranges that are divided over ranks
+/// (comm::Shards).
 inline constexpr std::int64_t kArenaStep = comm::kShardStep;
 
 /// Bytes of the arenas of a ParameterSet. `weights` is 0 unless the set rounds().
@@ -38,9 +39,9 @@ struct ParameterArenaBytes {
 [[nodiscard]] ParameterArenaBytes parameter_arena_bytes(const Model& model, DType dtype);
 
 /// Memory that the host program lends for the arenas of a ParameterSet. A view may have any type and shape, but no
-/// gaps. It lies on the context's device, aligned to kAlignment, with at least the bytes of parameter_arena_bytes().
-/// The memory must outlive the set. A new set overwrites it with zeros. If a view is not given, the set allocates
-/// memory.
+/// gaps. The memory lies on the context's device, is aligned to kAlignment, and has at least the bytes of
+/// parameter_arena_bytes(). It must outlive the set. A new set fills the memory with zeros. If a view is not given, the
+/// set allocates memory.
 struct ParameterArenas {
   TensorView values{};
   TensorView gradients{};
@@ -55,13 +56,13 @@ struct ParameterSetOptions {
   ParameterGroups groups{};          ///< weight decay by role, which overrides decay_all, and learning rates by name
   MemoryResource* memory = nullptr;  ///< resource of the arenas; nullptr: the context's resource
   ParameterArenas lent{};            ///< arenas in the host program's memory, used instead of `memory`
-  std::int64_t statistics_rows = 1;  ///< rows of statistics(); more than 1 take memory of their own
+  std::int64_t statistics_rows = 1;  ///< rows of statistics(); if above 1, the rows take memory of their own
 };
 
-/// Holds all parameters of a model in one flat arena. Gradients and optimizer states lie in arenas of the same layout;
-/// the layers' buffers have an arena, too. Parameters are in the order in which their gradients become ready. Padding
-/// is zero and stays zero. The layout depends neither on the number of ranks nor on the type. A bucket, an update, a
-/// norm and a checkpoint are each a range of this layout.
+/// Holds all parameters of a model in one flat arena. Gradients and optimizer states lie in arenas with the layout of
+/// the parameters' arena; the layers' buffers lie in another arena. Parameters are in the order in which their
+/// gradients become ready. Padding is zero and stays zero. The layout depends neither on the number of ranks nor on the
+/// type. A bucket, an update, a norm and a checkpoint each cover a range of this layout.
 ///
 /// Frozen parameters (Model::freezing()) come after all others. The arenas of gradients and states end before the
 /// frozen parameters, and so do buckets, updates and norms.
@@ -76,23 +77,23 @@ class ParameterSet {
   /// DeviceError for memory of another device.
   ParameterSet(Context& context, const Model& model, DType dtype, const ParameterSetOptions& options = {});
 
-  /// Returns the type of values, gradients, states and buffers: accumulation_dtype() of the plans' type.
+  /// Returns the type of values, gradients, states and buffers, which is accumulation_dtype() of the plans' type.
   [[nodiscard]] DType dtype() const { return dtype_; }
   [[nodiscard]] DType weight_dtype() const { return weight_dtype_; }  ///< type of the plans
   [[nodiscard]] bool rounds() const { return weight_dtype_ != dtype_; }
   [[nodiscard]] std::int64_t numel() const { return numel_; }  ///< number of arena elements, padding included
   [[nodiscard]] std::span<const ParameterInfo> parameters() const { return infos_; }
-  /// Returns the parameters that are not frozen. They are the first of parameters(), in the first trainable_numel()
-  /// elements.
+  /// Returns the parameters that are not frozen. These are the first of parameters(), and lie in the first
+  /// trainable_numel() elements of the arena.
   [[nodiscard]] std::span<const ParameterInfo> trainable() const {
     return std::span(infos_).first(static_cast<std::size_t>(trainable_));
   }
   [[nodiscard]] std::int64_t trainable_numel() const { return trainable_numel_; }
-  [[nodiscard]] int find(const std::string& name) const;  ///< index of a parameter; throws UsageError if there is none
+  [[nodiscard]] int find(const std::string& name) const;  ///< index of `name`; throws UsageError if there is none
 
   [[nodiscard]] TensorView values() const;     ///< arena of all values, (numel)
   [[nodiscard]] TensorView gradients() const;  ///< arena of all gradients, (trainable_numel)
-  /// Returns gradients() followed by kArenaStep elements, which are zero when made. If a step counts or weighs samples
+  /// Returns gradients() followed by kArenaStep elements, which are zero at first. If a step counts or weighs samples
   /// (step/train_step.hpp), the first of these elements holds the sum of the samples' weights. The whole view is summed
   /// over ranks.
   [[nodiscard]] TensorView gradients_and_weight_sum() const;
@@ -101,74 +102,76 @@ class ParameterSet {
   [[nodiscard]] TensorView value(int index) const;  ///< view of a parameter in its stored shape
   [[nodiscard]] TensorView gradient(int index) const;  ///< throws UsageError if the parameter is frozen
   [[nodiscard]] TensorView weight(int index) const;
-  /// Enqueues the rounding of values() to weights(), to nearest even. Does nothing unless rounds().
+  /// Enqueues the rounding of values() to the nearest numbers of weights(), ties to even. Does nothing unless rounds().
   void round_weights(Context& context) const;
-  /// Returns a parameter in its logical axes `dims`, as a strided view of an arena (values(), gradients(), a state).
+  /// Returns a parameter with its logical axes `dims`, as a strided view of `arena` (values(), gradients() or a state).
   [[nodiscard]] TensorView logical(int index, const TensorView& arena) const;
-  /// Copies a parameter's value to or from host memory of shape `dims`, of any type and strides. Waits for the stream.
-  /// Throws UsageError if there is no such parameter, ShapeError for another shape, DeviceError for device memory.
+  /// Copy the value of parameter `name` to or from host memory of shape `dims`, of any type and strides, and wait for
+  /// the stream. Throw UsageError if there is no such parameter, ShapeError for another shape, and DeviceError for
+  /// device memory.
   void read(Context& context, const std::string& name, const TensorView& out) const;
   void write(Context& context, const std::string& name, const TensorView& value);
-  /// Returns the segments of parameters with equal options, for arena ops, padding included.
+  /// Returns segments for arena ops, padding included. A segment joins neighbouring parameters with equal options.
   [[nodiscard]] std::span<const ops::ArenaSegment> segments() const { return segments_; }
-  /// Returns one segment per parameter, for arena ops. Segments of biases and norm parameters do not adapt
-  /// (kernels/lars.hpp).
+  /// Returns one segment per parameter, for arena ops. Segments of biases and norm parameters have no trust ratio
+  /// (ops::ArenaSegment::adapts).
   [[nodiscard]] std::span<const ops::ArenaSegment> tensor_segments() const { return tensor_segments_; }
 
-  /// Divides the optimizer states over ranks. For each range of the arena, this rank keeps the states of its own part
-  /// and of the rest, whose states all ranks have. Throws ShapeError unless the ranges are consecutive and end at
-  /// trainable_numel(), and StateError after add_state().
+  /// Divides the optimizer states over ranks. For each range of the arena, this rank keeps the states of the rank's own
+  /// part, and of the range's rest, whose states all ranks keep. Throws ShapeError unless the ranges are consecutive
+  /// and end at trainable_numel(), and StateError after add_state().
   void shard_states(std::vector<comm::Shards> ranges, int rank, int ranks);
-  /// Returns the ranges of the arena that shard_states() divided; empty if this rank has the states of all parameters.
+  /// Returns the ranges of the arena that shard_states() has divided. If there are none, this rank has the states of
+  /// all parameters.
   [[nodiscard]] std::span<const comm::Shards> state_shards() const { return state_shards_; }
   [[nodiscard]] int shard() const { return shard_; }              ///< number of this rank's part of each range
   [[nodiscard]] int shard_ranks() const { return shard_ranks_; }  ///< 1 unless the states are divided
-  /// Returns the elements of a state() for elements [begin, end) of the arena. If states are divided, throws ShapeError
-  /// unless [begin, end) lies in this rank's part, or in the rest, of one range.
+  /// Returns the elements of the state `state` for elements [begin, end) of the arena. If states are divided, throws
+  /// ShapeError unless [begin, end) lies within this rank's part, or within the rest, of one range.
   [[nodiscard]] TensorView state_range(const TensorView& state, std::int64_t begin, std::int64_t end) const;
-  /// Adds an optimizer state, which is zero when made: calls add() with Sharing::shard.
+  /// Adds an optimizer state, which is zero at first: calls add() with Sharing::shard.
   TensorView add_state(Context& context, const std::string& name);
   [[nodiscard]] std::vector<std::string> state_names() const;
   [[nodiscard]] TensorView state(const std::string& name) const;
-  /// Adds a count of the optimizer, such as its number of updates: i64 (1) on the device, zero when made. Throws
+  /// Adds a count of the optimizer, such as the number of updates: an i64 (1) on the device, zero at first. Throws
   /// StateError if the name is taken.
   TensorView add_counter(Context& context, const std::string& name);
 
   /// Names of two scalars on the device: the loss scale (nn/optim/loss_scale.hpp), of dtype(), and the i64 number of
-  /// consecutive updates that did not change it. Without a loss scale, both views are not given.
+  /// consecutive updates that did not change it. Without a loss scale, neither view is given.
   static constexpr const char* kLossScale = "loss scale";
   static constexpr const char* kGoodUpdates = "good updates";
   [[nodiscard]] TensorView loss_scale() const { return states_.view(kLossScale); }
   [[nodiscard]] TensorView loss_scale_good() const { return states_.view(kGoodUpdates); }
 
-  /// Returns the pieces of the arena for which this rank has optimizer states: the whole arena, or this rank's share.
+  /// Returns the parts of the arena for which this rank has optimizer states: the whole arena, or this rank's share.
   [[nodiscard]] std::vector<ops::ArenaPiece> state_pieces() const;
   /// Returns the buffers that training updates: this rank's own running statistics.
   [[nodiscard]] std::span<const BufferSpec> buffers() const { return buffer_specs_; }
   [[nodiscard]] TensorView buffer_arena() const;
   [[nodiscard]] TensorView buffer(int index) const;  ///< view of a buffer in its stored shape
   /// Returns the running statistics of this rank's virtual ranks (TrainStepOptions::virtual_ranks), one row for each:
-  /// (rows, elements). Before a virtual rank's turn, its row is copied to buffer_arena(). A single row is
-  /// buffer_arena() itself.
+  /// (rows, elements). Before a virtual rank's turn, the row of that virtual rank is copied to buffer_arena(). If there
+  /// is only one row, it is buffer_arena() itself.
   [[nodiscard]] TensorView statistics() const;
   [[nodiscard]] std::int64_t statistics_rows() const { return statistics_rows_; }
-  /// Enqueue the copy of row `row` of statistics() to buffer_arena(), and the reverse. Both do nothing if there is one
-  /// row.
+  /// take_statistics() enqueues the copy of row `row` of statistics() to buffer_arena(), keep_statistics() the copy
+  /// back. Both do nothing if there is only one row.
   void take_statistics(Context& context, std::int64_t row) const;
   void keep_statistics(Context& context, std::int64_t row) const;
   /// Enqueues a copy of buffer_arena() to every row of statistics().
   void spread_statistics(Context& context) const;
   [[nodiscard]] int find_buffer(const std::string& name) const;
-  /// Returns the buffers of evaluation, inference and checkpoints: averages over ranks, which the averaging code
-  /// writes.
+  /// Returns the arena of the buffers for evaluation, inference and checkpoints. They are averages over ranks; the code
+  /// that averages writes them.
   [[nodiscard]] TensorView evaluation_buffer_arena() const;
   [[nodiscard]] TensorView evaluation_buffer(int index) const;  ///< view of a buffer in its stored shape
-  /// Returns the stored view of buffer `index` in an arena with the layout of buffer_arena().
+  /// Returns buffer `index` in its stored shape, as a view of `arena`, which has the layout of buffer_arena().
   [[nodiscard]] TensorView buffer_in(int index, const TensorView& arena) const;
-  /// Returns the logical part, without padding, of the stored view of a buffer.
+  /// Returns the logical part, without padding, of `stored`, the stored view of buffer `index`.
   [[nodiscard]] TensorView logical_buffer(int index, const TensorView& stored) const;
-  /// Do the same as read() and write() for a buffer. Reading returns the value for evaluation. Writing sets the value
-  /// for evaluation and the value that training updates.
+  /// Read and write a buffer as read() and write() do a parameter. read_buffer() gives the value for evaluation.
+  /// write_buffer() sets both the value for evaluation and the value that training updates.
   void read_buffer(Context& context, const std::string& name, const TensorView& out) const;
   void write_buffer(Context& context, const std::string& name, const TensorView& value);
 
@@ -176,17 +179,18 @@ class ParameterSet {
   /// sum of gradients and of the moving average, and the program's own states.
   [[nodiscard]] const StateRegistry& states() const { return states_; }
   /// Adds a state in memory of the set's resource; state.view gives type and shape. With Sharing::shard the state is an
-  /// arena like gradients(). If states are divided, it has only this rank's elements of that arena, one after the
-  /// other. Throws StateError if the name is taken.
+  /// arena like gradients(). If states are divided, the state has only this rank's elements of that arena, one after
+  /// the other. Throws StateError if the name is taken.
   TensorView add(Context& context, State state);
-  /// Adds a state of the program itself on the device. It is broadcast, compared, saved, loaded and divided like all
-  /// other states. All ranks must make the same calls, before any state is broadcast, saved or loaded. Throws
-  /// StateError if another state, or a tensor in the files, has the name. Throws UsageError for an invalid type or
-  /// shape.
+  /// Adds a state of the program itself on the device. The state is broadcast, compared, saved, loaded and divided like
+  /// all other states. All ranks must make the same calls, before any state is broadcast, saved or loaded. Throws
+  /// StateError if another state, or a tensor in the files, has the name. Throws UsageError if the type or the shape is
+  /// invalid.
   TensorView register_state(Context& context, const StateSpec& spec);
 
-  /// Sets parameters to initial values from (seed, parameter name) or from Model::with_initial_value(), buffers to
-  /// their initial values, and gradients to zero. Sets all other states by states().initialise() and states().follow().
+  /// Sets parameters to the initial values that follow from (seed, parameter name) or Model::with_initial_value(),
+  /// buffers to their initial values, and gradients to zero. Sets all other states with states().initialise() and
+  /// states().follow().
   void initialise(Context& context, std::uint64_t seed);
   [[nodiscard]] std::size_t bytes() const;        ///< bytes of all arenas and states
   [[nodiscard]] std::size_t state_bytes() const;  ///< bytes of the optimizer's states on this rank

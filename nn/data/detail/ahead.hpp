@@ -20,14 +20,14 @@
 
 namespace lockstep::nn::detail {
 
-/// Throws UsageError unless there are 1 to 1024 threads.
+/// Throws UsageError unless `threads` is from 1 to 1024.
 inline void require_threads(int threads) {
   constexpr int kMost = 1024;
   require<UsageError>(threads >= 1 && threads <= kMost, "threads are ", threads, ", expected 1 to ", kMost);
 }
 
-/// Runs work(). Returns the text of its DataError, which describes a damaged file, or an empty text if work() throws
-/// nothing. A FileError, which the system causes, is passed on to the caller.
+/// Calls work(). If `work` throws a DataError, which describes a damaged file, returns the text of the error; otherwise
+/// returns an empty text. A FileError, which the system causes, is passed on to the caller.
 template <class Work>
 std::string damage_in(Work&& work) {
   try {
@@ -40,9 +40,9 @@ std::string damage_in(Work&& work) {
   return {};
 }
 
-/// Makes items [0, count) in threads, ahead of the caller, who takes the items in order. At most four items per thread
-/// are ahead, and no new item is begun while the finished ones hold 1 GiB. Item::held(), if it exists, returns the
-/// bytes of an item.
+/// Makes items [0, count) in threads, before the caller takes them in order. At most four items per thread are made in
+/// advance, and no new item is begun while the finished items hold 1 GiB. Item::held(), if it exists, returns the bytes
+/// of an item.
 template <class Item>
 class Ahead {
  public:
@@ -52,7 +52,7 @@ class Ahead {
       try {
         threads_.push_back(helper_thread([this] { work(); }));
       } catch (const std::system_error&) {
-        break;  // no more threads: the existing threads do the work; without any, take() makes the items
+        break;  // continues with the threads that exist; if there are none, take() makes the items
       }
     }
   }
@@ -69,7 +69,8 @@ class Ahead {
   Ahead(const Ahead&) = delete;
   Ahead& operator=(const Ahead&) = delete;
 
-  /// Returns the next item; waits until a thread has made it. Throws the exception that `make` threw for the item.
+  /// Returns the next item; waits until a thread has made the item. If `make` threw an exception for the item, throws
+  /// that exception.
   Item take() {
     if (threads_.empty()) {
       return make_(taken_++);
@@ -108,7 +109,7 @@ class Ahead {
     constexpr std::size_t kMostHeld = std::size_t{1} << 30;
     std::unique_lock lock(mutex_);
     while (true) {
-      // The item that the caller waits for is made even if the finished ones hold too much.
+      // The item that the caller waits for is made even if the finished items hold too many bytes.
       changed_.wait(lock, [this] {
         return next_ == count_ || next_ == taken_ || (next_ < taken_ + ahead_ && held_ < kMostHeld);
       });

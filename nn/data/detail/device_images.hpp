@@ -12,23 +12,24 @@
 
 namespace lockstep::nn::detail {
 
-/// Columns of StateField::picture_work (f64), the parameters of the steps that a device does to a picture. Each
-/// constant is the first column of a group. A row of zeros stands for no picture and gives a black image.
+/// Columns of StateField::picture_work (f64), which holds the parameters of the steps that a device does to a picture.
+/// Each constant is the first column of a group of parameters. A row of zeros means that there is no picture, and gives
+/// a black image.
 struct WorkColumns {
   static constexpr int kPart = 0;      ///< parameters of ops::resized_crop()
   static constexpr int kFile = 13;     ///< size of the JPEG file in bytes (PicturePart::file_bytes)
   static constexpr int kChanges = 14;  ///< parameters of ops::adjust_colours()
   static constexpr int kErased = 22;   ///< rectangle that ops::erase_and_mix() erases
-  static constexpr int kMixture = 26;  ///< mixture for ops::erase_and_mix(), in the row of a sample's first picture
+  static constexpr int kMixture = 26;  ///< mixture for ops::erase_and_mix(), in the row of the sample's first picture
   static constexpr int kColumns = 32;
 };
 
 /// Returns the PicturePart of pixels that already are the finished image.
 [[nodiscard]] PicturePart whole_image(std::int64_t width, std::int64_t height);
 
-/// Result of ImageDataset::device_preprocessing() and AugmentedImages::device_preprocessing(). The fields are pictures,
-/// u8 (pictures per sample, bytes); picture_work, f64 (pictures per sample, columns); and labels. A set that mixes has
-/// two pictures per sample, and also the fields of the other labels and the shares.
+/// Result of ImageDataset::device_preprocessing() and AugmentedImages::device_preprocessing(). The fields are
+/// `pictures`, u8 (pictures per sample, bytes); `picture_work`, f64 (pictures per sample, columns); and `labels`. If
+/// samples are mixed, a sample has two pictures, and also the fields of the other labels and of the shares.
 class DeviceImages final : public DevicePreprocessing {
  public:
   DeviceImages(const ImageDataset& images, bool keep_jpeg);
@@ -45,12 +46,12 @@ class DeviceImages final : public DevicePreprocessing {
   [[nodiscard]] const AugmentationOptions& options() const { return options_; }
   [[nodiscard]] bool keeps_jpeg() const { return keep_jpeg_; }
   [[nodiscard]] std::int64_t pictures() const { return options_.mixes() ? 2 : 1; }  ///< pictures per sample
-  /// Returns the index of the sample with which sample `index` is mixed. Only for a set that mixes.
+  /// Returns the index of the sample with which sample `index` is mixed. May be called only if samples are mixed.
   [[nodiscard]] std::int64_t other_of(std::int64_t epoch, std::int64_t index) const {
     return augmented_->mixture(epoch, index).other;
   }
   [[nodiscard]] std::int64_t row_bytes() const { return images_.part_bytes(); }
-  /// Returns the bytes of a row on the device, which holds one decoded picture.
+  /// Returns the number of bytes of a row in the device's memory. A row holds one decoded picture.
   [[nodiscard]] std::int64_t decoded_bytes() const { return keep_jpeg_ ? images_.decoded_bytes() : row_bytes(); }
 
  private:
@@ -61,7 +62,7 @@ class DeviceImages final : public DevicePreprocessing {
 
   const Dataset& whole_;
   const ImageDataset& images_;
-  const AugmentedImages* augmented_;  ///< set that augments images_; nullptr: none
+  const AugmentedImages* augmented_;  ///< augmented set, which owns images_; nullptr if images are not augmented
   AugmentationOptions options_{};
   bool keep_jpeg_;
 };

@@ -22,25 +22,25 @@ struct FolderList {
   std::vector<FolderFile> test;
   std::string root;    ///< DIR, or the folder of TRAIN; an empty text means the program's working directory
   std::string source;  ///< DIR or TRAIN, for errors
-  std::string about;   ///< origin of the test images, for a user
+  std::string about;   ///< origin of the test images, a text for users
 };
 
 /// Lists the image files that `spec` names: "folder:DIR", "list:TRAIN" or "list:TRAIN,VAL". Opens no image. If
-/// val_fraction is above 0, that fraction of each class is for the test: at least one image and not all, if the class
-/// has two or more. Seed, class and number of images decide the choice. If val_fraction is 0, the test images are those
-/// below DIR/val or DIR/test, or those of VAL.
+/// `val_fraction` is above 0, that fraction of the images of each class is for the test. A class with two or more
+/// images has at least one image in the test and one in training. The choice depends on `seed`, the class and its
+/// number of images. If `val_fraction` is 0, the test images are those below DIR/val or DIR/test, or those of VAL.
 ///
-/// Throws UsageError for a fraction together with such test images, for neither of the two, for a fraction out of
-/// range, and for lists with another number of commas. Throws DataError for a folder that does not exist or has no
+/// Throws UsageError if both `val_fraction` and such test images are given, if neither is given, if `val_fraction` is
+/// out of range, and if `spec` has more than one comma. Throws DataError for a folder that does not exist or has no
 /// classes, for a class without images, for classes that differ between training and test, and for links to nowhere or
-/// in a circle. Throws FileError for a folder or list that the system cannot read. For lists it also throws the errors
-/// of combined_lists().
+/// in a circle. Throws FileError for a folder or list that the system cannot read. If `spec` names lists, also throws
+/// the errors of combined_lists().
 [[nodiscard]] FolderList list_pictures(const std::string& spec, double val_fraction, std::uint64_t seed);
 [[nodiscard]] FolderList list_folder(const std::string& folder, double val_fraction, std::uint64_t seed);
 [[nodiscard]] FolderList list_lists(const std::string& paths, double val_fraction, std::uint64_t seed);
 [[nodiscard]] bool is_list(const std::string& spec);
-/// Splits "TRAIN,VAL" or "TRAIN" into the paths of the lists. Throws UsageError for more than one comma or an empty
-/// path.
+/// Splits `paths`, "TRAIN,VAL" or "TRAIN", into the paths of the lists. Throws UsageError if there is more than one
+/// comma, or if a path is empty.
 [[nodiscard]] std::vector<std::string> paths_of_lists(const std::string& paths);
 
 struct PictureList {
@@ -48,21 +48,22 @@ struct PictureList {
   std::string text;   ///< contents of the list
   std::string above;  ///< path from the root to this list's folder, like "../val/"; empty if that folder is the root
 };
-/// Combines the lists TRAIN and, if given, VAL. problem(name) returns the reason why a file cannot be a picture, or an
-/// empty text if it can be one. Throws a DataError, which names list and line, for: a line without a label, with a byte
-/// 0, or of more than 8192 bytes; a problem of a file; a label that is below 0 or too large; a name among numbers or a
-/// number among names; a picture with two labels; a picture listed twice in a list that is split; a list without
-/// pictures; a class without a training picture.
+/// Combines the lists TRAIN and, if given, VAL. problem(name) returns the reason why the file `name` cannot be a
+/// picture, or an empty text if the file can be one. Throws a DataError, which names list and line, for: a line without
+/// a label, with a byte 0, or of more than 8192 bytes; a file for which problem() returns a reason; a label that is
+/// below 0 or too large; labels of which some are numbers and others are names; a picture with two labels; a picture
+/// listed twice in a list that is split; a list without pictures; a class without a training picture.
 [[nodiscard]] FolderList combined_lists(std::span<const PictureList> lists, double val_fraction, std::uint64_t seed,
                                         const std::function<std::string(const std::string& name)>& problem);
 
-/// Draws which of the `images` images of a class are for the test. The result depends only on the arguments.
+/// Draws which of the `images` images of the class `label` are for the test. The result depends only on the arguments.
 [[nodiscard]] std::vector<bool> drawn_for_test(std::size_t images, double fraction, std::uint64_t seed,
                                                std::int32_t label);
 /// Throws UsageError unless 0 <= val_fraction < 1.
 void require_fraction(double val_fraction);
 
-/// Removes the files named in `left_out` from both sets. Throws DataError when a class or the test then has no images.
+/// Removes the files named in `left_out` from the training and the test set. Throws DataError if a class, or the test
+/// set, then has no images.
 void leave_out(FolderList& list, const std::vector<std::string>& left_out, const std::string& source);
 
 }  // namespace lockstep::nn::detail

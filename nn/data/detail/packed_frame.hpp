@@ -8,11 +8,11 @@
 
 #include <lockstep/runtime/files/file.hpp>
 
-/// Common parts of all packed files, whatever they hold: begin, end, and the checksums of begin, end and index
+/// Parts that packed files of every content have: begin, end, and the checksums of begin, end and index
 /// (packed/packed_file.hpp describes the format).
 namespace lockstep::nn::detail {
 
-/// Kind of content of a packed file, a number in the file's begin.
+/// Kind of content of a packed file. The value is stored in the begin of the file.
 enum class PackedContent : std::uint32_t { pictures = 0, tokens = 1 };
 
 /// Lengths and magic words of the format.
@@ -24,8 +24,8 @@ struct PackedFormat {
   static constexpr std::size_t kEndBytes = 64;
 };
 
-/// Numbers at bytes 16 to 43 of the end: the numbers of parts or samples for training and for the test, and three more
-/// whose meaning depends on the content.
+/// Numbers at bytes 16 to 43 of the end of a packed file: how many parts or samples are for training and for the test,
+/// and three more numbers whose meaning depends on the content.
 struct PackedNumbers {
   std::uint64_t train = 0;
   std::uint64_t test = 0;
@@ -34,19 +34,19 @@ struct PackedNumbers {
   std::uint32_t at_40 = 0;
 };
 
-/// Index and end of a packed file, after their checksums were checked.
+/// Index and end of a packed file whose checksums are correct.
 struct PackedFrame {
-  std::span<const std::byte> index;  ///< bytes of the index, valid as long as the file
-  std::uint64_t at = 0;              ///< byte of the file at which the samples end and the index begins
+  std::span<const std::byte> index;  ///< bytes of the index, valid as long as the file is open
+  std::uint64_t at = 0;              ///< offset in the file at which the samples end and the index begins
   PackedNumbers numbers{};
 };
 
-/// Reads and checks begin, index and end. Throws DataError, one line with the path, for a file that is cut off,
-/// damaged, of another version or content, or no packed file.
+/// Reads and checks begin, index and end of a packed file. If the file is cut off, damaged, of another version or
+/// content, or not a packed file, throws a DataError of one line with the path.
 [[nodiscard]] PackedFrame read_packed_frame(const MappedFile& file, PackedContent expected);
 
-/// Writes a packed file front to back. The file appears with commit(), whole and durable, or not at all. Throws
-/// FileError when the file cannot be made, and WriteError when the disk is full.
+/// Writes a packed file front to back. commit() makes the whole file appear, durably; without commit(), no file
+/// appears. Throws FileError if the file cannot be made, and WriteError if the disk is full.
 class PackedOutput {
  public:
   PackedOutput(std::string path, PackedContent content);  ///< writes the begin of the file
@@ -60,16 +60,17 @@ class PackedOutput {
   std::uint64_t at_ = 0;
 };
 
-/// Reads the little-endian number of `count` bytes at bytes[at].
+/// Reads a little-endian number of `count` bytes from `bytes`, beginning at bytes[at].
 [[nodiscard]] std::uint64_t packed_number(std::span<const std::byte> bytes, std::size_t at, std::size_t count);
-/// Appends `value` as a little-endian number of `count` bytes.
+/// Appends `value` to `to` as a little-endian number of `count` bytes.
 void put_packed_number(std::string& to, std::uint64_t value, std::size_t count);
 [[nodiscard]] std::string_view packed_text(std::span<const std::byte> bytes);
 /// Formats a CRC-32 as eight hexadecimal digits.
 [[nodiscard]] std::string crc_text(std::uint64_t crc32);
 
-/// Checks the path `out` of the file to write. Throws UsageError if `out` is a folder, exists while `overwrite` is
-/// false, lies in the folder `source`, or is the file `source`. Throws FileError if the system is the reason.
+/// Checks the path `out` of a file to write. Throws UsageError if `out` is a folder, exists while `overwrite` is false,
+/// lies in the folder `source`, or is `source` or one of its lists. Throws FileError if the folder of `out`, or
+/// `source`, does not exist.
 void require_pack_output(const std::string& out, const std::string& source, bool overwrite);
 
 }  // namespace lockstep::nn::detail

@@ -14,7 +14,7 @@
 #include <lockstep/nn/data/open_data.hpp>
 
 namespace lockstep::nn {
-struct PackedSample;  // nn/data/packed/packed_file.hpp
+struct PackedSample;  // defined in nn/data/packed/packed_file.hpp
 }
 
 namespace lockstep::nn::detail {
@@ -26,7 +26,7 @@ class Pictures {
   virtual ~Pictures() = default;
   [[nodiscard]] virtual std::int64_t size() const = 0;
   [[nodiscard]] virtual std::int32_t label(std::int64_t index) const = 0;
-  /// Returns the name of the file (FolderFile::name), which is a part of the fingerprint.
+  /// Returns the name of file `index` (FolderFile::name). The names are a part of the fingerprint.
   [[nodiscard]] virtual std::string_view name(std::int64_t index) const = 0;
 
   struct Opened {
@@ -35,17 +35,17 @@ class Pictures {
     std::span<const std::uint8_t> bytes{};  ///< contents of the file, or pixels
     bool decoded = false;                   ///< true: `bytes` are pixels (height, width, 3)
   };
-  /// Returns picture `index` before decoding. The bytes of the result may lie in `memory`. Throws DataError if the
-  /// picture is damaged.
+  /// Returns picture `index` before decoding. The field `bytes` of the result may point into `memory`. Throws DataError
+  /// if the picture is damaged.
   [[nodiscard]] virtual Opened open(std::int64_t index, std::vector<std::uint8_t>& memory) const = 0;
-  virtual void ahead(std::int64_t /*begin*/, std::int64_t /*count*/) const noexcept {}  ///< Dataset::ahead()
+  virtual void ahead(std::int64_t /*begin*/, std::int64_t /*count*/) const noexcept {}  ///< see Dataset::ahead()
 };
 
-/// Images of one size, to which pictures are resized and cropped as FolderOptions says.
+/// Set of images of one size. Pictures are resized and cropped to this size as FolderOptions says.
 class PictureImages final : public ImageDataset {
  public:
-  /// If `random` is true, the images of an epoch are random parts of the pictures. `kind` is a part of the fingerprint;
-  /// it is not 0 if stored pixels differ from the pixels that a folder gives.
+  /// If `random` is true, each epoch's images are random parts of the pictures. `kind` is a part of the fingerprint. It
+  /// must not be 0 if the stored pixels differ from those that a folder of the same pictures gives.
   PictureImages(const std::string& name, std::unique_ptr<const Pictures> pictures, int classes,
                 const FolderOptions& options, std::uint64_t seed, bool random, std::uint64_t kind = 0);
 
@@ -59,16 +59,16 @@ class PictureImages final : public ImageDataset {
 
   [[nodiscard]] PicturePart read_part(std::optional<std::int64_t> epoch, std::int64_t index, bool keep_jpeg,
                                       std::span<std::uint8_t> row) const override;
-  /// Returns four times image_bytes(). Most decoded pictures of ImageNet fit: they have less than twice the image's
-  /// side.
+  /// Returns four times image_bytes(). Most decoded pictures of ImageNet fit into that, because their sides are less
+  /// than twice the image's side.
   [[nodiscard]] std::int64_t part_bytes() const override { return 4 * image_bytes(); }
   [[nodiscard]] std::string text_of(std::int64_t index) const override;
-  /// Reads the size of a few pictures. If most of them are enlarged, returns a text like "; enlarged, as most have a
+  /// Reads the sizes of a few pictures. If most of them are enlarged, returns a text like "; enlarged, as most have a
   /// shorter side of 32 pixels"; otherwise returns an empty text.
   [[nodiscard]] std::string enlarged_text() const;
 
  private:
-  /// An opened picture, and the axes of the image in pixels of the stored picture.
+  /// An opened picture, and the axes of the image that is made from it, in pixels of the stored picture.
   struct Placed {
     Pictures::Opened opened;
     bool transposed = false;
@@ -90,7 +90,7 @@ class PictureImages final : public ImageDataset {
 };
 
 /// Returns the greatest shrink factor of images::decode() that leaves at least two pixels of the picture for each pixel
-/// of the image. step_x, step_y: Axis::step of the two axes.
+/// of the image along both axes. `step_x` and `step_y` are Axis::step of the two axes.
 [[nodiscard]] int shrink_for(double step_x, double step_y);
 /// Converts an axis to pixels of a picture that images::decode() made `shrink` times smaller. `extent` is the number of
 /// pixels that the smaller picture has along the axis.
@@ -104,26 +104,28 @@ void keep_little(std::vector<T>& memory) {
   }
 }
 
-/// Throws UsageError in a build without the JPEG and PNG libraries. `data` names the data in the error: "folder:DIR".
+/// Throws UsageError in a build without the JPEG and PNG libraries. `data` names the data in the error text, like
+/// "folder:DIR".
 void require_decoders(const std::string& data);
-/// Returns the options with a `resize` of 0 replaced by its value. Throws UsageError for options out of range.
+/// Returns `options` with a `resize` of 0 replaced by the number for which 0 stands. Throws UsageError if an option is
+/// out of range.
 [[nodiscard]] FolderOptions resolved(FolderOptions options);
-/// Describes for a user how images are made: "resized to 256 and cropped; random crops to train on".
+/// Describes for a user how images are made, like "resized to 256 and cropped; random crops to train on".
 [[nodiscard]] std::string text_of(const FolderOptions& resolved);
-/// Returns the mean and the standard deviation of ImageNet's training set, as torchvision's models use them.
+/// Returns the mean and the standard deviation of ImageNet's training set that torchvision's models use.
 [[nodiscard]] ChannelStatistics imagenet_statistics();
 
-/// Returns the path of a file of a FolderList.
+/// Returns the path of the file `name` of a FolderList whose root is `root`.
 [[nodiscard]] std::string path_of(const std::string& root, const std::string& name);
-/// Returns the path of a FolderList's file in printable characters, for errors; if the path is long, only the name.
+/// Returns the path of file `name` of a FolderList in printable characters; if the path is long, only `name`.
 [[nodiscard]] std::string shown(const std::string& root, const std::string& name);
-/// Reads a file of a FolderList into `bytes` and returns its header.
+/// Reads the file `name` of a FolderList into `bytes` and returns the picture's header.
 [[nodiscard]] images::Header load_picture(const std::string& root, const std::string& name, const std::string& text,
                                           std::vector<std::uint8_t>& bytes);
 
-/// Returns the header of a packed JPEG or PNG file. `bytes` are the result of PackedFile::read(), and `text` is that of
-/// PackedFile::text_of(). Throws DataError if the picture has another size than the index says, and UnsupportedError in
-/// a build without the libraries.
+/// Returns the header of a packed JPEG or PNG file. `bytes` is the result of PackedFile::read(), and `text` the result
+/// of PackedFile::text_of(). Throws DataError if the picture's size differs from the size in the index, and
+/// UnsupportedError in a build without the libraries.
 [[nodiscard]] images::Header packed_header(const PackedSample& sample, std::span<const std::uint8_t> bytes,
                                            const std::string& text);
 

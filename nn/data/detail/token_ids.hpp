@@ -9,7 +9,7 @@
 /// Code that readers and writers of token ids share.
 namespace lockstep::nn::detail {
 
-/// Does the work of the other widen_ids() for ids of the unsigned integer type T.
+/// Does the work of the widen_ids() below for ids of the unsigned integer type T.
 template <class T>
 std::size_t widen_ids(const std::byte* from, std::int64_t vocabulary, std::span<std::int32_t> out) {
   static_assert(sizeof(T) <= 4);
@@ -31,8 +31,9 @@ std::size_t widen_ids(const std::byte* from, std::int64_t vocabulary, std::span<
                                   out.begin());
 }
 
-/// Copies out.size() ids of `width` (1, 2 or 4) bytes from `from` to `out`. An id above 2^31 - 1 keeps its bits.
-/// Returns the index of the first id that is not below `vocabulary`, or out.size() if all ids are below it.
+/// Copies out.size() ids of `width` (1, 2 or 4) bytes each from `from` to `out`. An id above 2^31 - 1 becomes the i32
+/// with equal bits. Returns the index of the first id that is not below `vocabulary`, or out.size() if all ids are
+/// below `vocabulary`.
 inline std::size_t widen_ids(const std::byte* from, std::uint64_t width, std::int64_t vocabulary,
                              std::span<std::int32_t> out) {
   switch (width) {

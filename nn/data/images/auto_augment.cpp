@@ -19,7 +19,8 @@ namespace {
 constexpr int kRandOps = 2;
 constexpr int kRandBin = 9;
 
-/// Returns torch.linspace(0, end, 31)[bin] with the same rounding: torch computes in float, starting at the nearer end.
+/// Returns torch.linspace(0, end, 31)[bin] with torch's rounding: torch computes in float, from the end of the range
+/// that is nearer to `bin`.
 float spaced(double end, int bin) {
   const auto last = static_cast<float>(end);
   const float step = last / static_cast<float>(kMagnitudes - 1);
@@ -27,7 +28,7 @@ float spaced(double end, int bin) {
                                : last - step * static_cast<float>(kMagnitudes - 1 - bin);
 }
 
-/// Returns the number of bits that posterize keeps: 8 at bin 0, and 8 - `removed` at the last bin.
+/// Returns the number of upper bits that posterize keeps: 8 at bin 0, and 8 - `removed` at the last bin.
 double bits_left(int removed, int bin) {
   return 8 - std::round(static_cast<double>(bin) * removed / (kMagnitudes - 1));
 }

@@ -8,7 +8,7 @@
 
 namespace lockstep::nn::images {
 
-/// An operation and its magnitude.
+/// An operation that was drawn for an image, and its magnitude.
 struct Chosen {
   PictureOp op = PictureOp::identity;
   double magnitude = 0;
@@ -16,14 +16,14 @@ struct Chosen {
 };
 
 inline constexpr int kMagnitudes = 31;
-/// Returns torchvision's magnitude of an operation at `bin`, 0 to 30, with the precision of a float, or 0 for
-/// operations without a magnitude. `size` is the size of the image, which decides how far RandAugment translates.
+/// Returns torchvision's magnitude of the operation `op` at `bin`, 0 to 30, with the precision of a float. Returns 0
+/// for an operation without a magnitude. `size` is the size of the image; RandAugment's translations depend on it.
 [[nodiscard]] double magnitude_of(AutoAugment policy, PictureOp op, int bin, const Extent& size);
-/// True for operations whose magnitude may be negative: shears, translations, turns and blends.
+/// Returns true for operations whose magnitude may be negative: shears, translations, turns and blends.
 [[nodiscard]] bool has_sign(PictureOp op);
 
-/// Draws the operations for an image, in the order in which they are applied. All operations are equally likely, and so
-/// are both signs of a magnitude.
+/// Draws the operations for an image, in the order in which they are applied. All operations are equally likely, and
+/// both signs of a magnitude are equally likely.
 [[nodiscard]] std::vector<Chosen> choose(AutoAugment policy, const Extent& size, Random& random);
 
 }  // namespace lockstep::nn::images

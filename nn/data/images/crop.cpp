@@ -44,7 +44,7 @@ View random_crop(const Extent& picture, const Extent& image, const CropOptions& 
       return {part_of(x, w, image.width), part_of(y, h, image.height)};
     }
   }
-  // No random part fits, because the picture is too narrow or too wide: take its middle.
+  // No random part fits, because the picture is too narrow or too wide. So the part is the picture's middle.
   const double ratio = static_cast<double>(width) / static_cast<double>(height);
   const auto bounded = [](std::int64_t value, std::int64_t upper) { return std::clamp<std::int64_t>(value, 1, upper); };
   const std::int64_t w = ratio > wide ? bounded(std::llround(static_cast<double>(height) * wide), width) : width;

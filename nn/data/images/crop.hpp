@@ -9,27 +9,28 @@
 
 namespace lockstep::nn::images {
 
-/// Part of a picture that becomes an image. x goes to the right and y down, in the picture as a person sees it.
+/// Part of a picture that becomes an image. `x` goes to the right and `y` down, in the picture as a person sees it.
 struct View {
   Axis x;
   Axis y;
 };
 
-/// Returns the middle `size` x `size` pixels of the resized picture. The shorter side is resized to `resize`, and the
-/// longer side in proportion.
+/// Resizes the picture's shorter side to `resize`, and the longer side in proportion. Returns the middle `size` x
+/// `size` pixels of the resized picture.
 [[nodiscard]] View centre_crop(const Extent& picture, std::int64_t resize, std::int64_t size);
 
-/// Draws the part of torchvision's RandomResizedCrop. Tries ten parts with a random area and a random ratio of the
-/// sides. If none fits into the picture, returns the middle of the picture with the nearest ratio.
+/// Draws the part of a picture that torchvision's RandomResizedCrop takes. Tries ten parts with a random area and a
+/// random ratio of the sides. If none of the ten fits into the picture, returns the middle of the picture, with the
+/// allowed ratio that is nearest to the picture's own.
 [[nodiscard]] View random_crop(const Extent& picture, const Extent& image, const CropOptions& options, Random& random);
 
-/// Throws UsageError if an option is out of range. The error names the option.
+/// Throws UsageError if a field of `options` is out of range. The error text names the field.
 void require_crop(const CropOptions& options);
-/// Describes the options with all digits, for the identity of a run: "0.08 to 1 of the area, ratios 0.75 to
-/// 1.3333333333333333".
+/// Describes the options, in numbers with all digits, for the identity of a run, like "0.08 to 1 of the area, ratios
+/// 0.75 to 1.3333333333333333".
 [[nodiscard]] std::string text_of(const CropOptions& options);
 
-/// Returns the same part mirrored left to right. `width` is the width of the image.
+/// Returns the part `view` mirrored left to right. `width` is the width of the image.
 [[nodiscard]] View mirrored(const View& view, std::int64_t width);
 
 }  // namespace lockstep::nn::images

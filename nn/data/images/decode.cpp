@@ -53,9 +53,9 @@ void require_size(const std::string& name, std::uint64_t width, std::uint64_t he
 int exif_orientation(std::span<const std::uint8_t> tiff) {
   constexpr std::uint32_t kOrientation = 0x0112;
   constexpr std::uint32_t kShort = 3;
-  constexpr std::size_t kEntry = 12;  // bytes of an entry: tag, type, count and value
+  constexpr std::size_t kEntry = 12;  // bytes of an entry of the EXIF data: tag, type, count and value
   const bool little = tiff.size() >= 2 && tiff[0] == 'I' && tiff[1] == 'I';
-  // Reads a number of `bytes` bytes at `at`. Bytes after the end of the data count as zero, which is no tag.
+  // Reads a number of `bytes` bytes that begins at offset `at`. Bytes after the end of the data count as 0.
   const auto number = [&](std::size_t at, std::size_t bytes) {
     std::uint32_t value = 0;
     for (std::size_t i = 0; i < bytes; ++i) {

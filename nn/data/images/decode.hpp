@@ -5,35 +5,36 @@
 #include <string>
 #include <vector>
 
-/// Decodes JPEG with libjpeg-turbo and PNG with libpng. Only files of this folder include the headers of these
-/// libraries, so this header is the same in every build. The functions share no state, so any number of threads may
-/// call them. `name` is the file's name for error texts. The functions throw DataError for bytes that are no JPEG or
-/// PNG file, that are damaged or end too early, or that exceed the limits below.
+/// Decodes JPEG with libjpeg-turbo and PNG with libpng. Only source files of this folder include the headers of
+/// libjpeg-turbo and libpng, so decode.hpp is the same in every build. The functions share no state, so any number of
+/// threads may call them. `name` is the file's name for error texts. The functions throw DataError if the bytes are not
+/// a JPEG or PNG file, are damaged, end too early, or exceed the limits below.
 namespace lockstep::nn::images {
 
-/// Returns false in a build without these libraries (LOCKSTEP_IMAGES); the functions below then throw UnsupportedError.
+/// Returns whether the build has both libraries (LOCKSTEP_IMAGES). If not, all functions below throw UnsupportedError.
 [[nodiscard]] bool available();
 
 inline constexpr std::uint64_t kMaxFileBytes = std::uint64_t{1} << 28;
 /// Largest number of pixels of a picture. That many pixels take 400 MB when decoded, and 800 MB more for a progressive
-/// JPEG. A file that claims more pixels, or more than its bytes can hold, is refused before memory is allocated.
+/// JPEG. A file whose header states more pixels than this, or more than the file's bytes can hold, is refused before
+/// memory is allocated.
 inline constexpr std::int64_t kMaxPixels = std::int64_t{1} << 27;
 
 enum class Format : unsigned char { jpeg, png };
 
-/// Properties that the beginning of a file states.
+/// Properties of a picture that the beginning of its file states.
 struct Header {
   Format format = Format::jpeg;
-  std::int64_t width = 0;  ///< stored columns, before the picture is turned by its orientation
+  std::int64_t width = 0;  ///< columns of the stored picture, before `orientation` turns it
   std::int64_t height = 0;
-  int orientation = 1;  ///< EXIF orientation, 1 to 8; 1 if it is missing or invalid
+  int orientation = 1;  ///< EXIF orientation, 1 to 8; 1 if the file states none or an invalid one
 };
 [[nodiscard]] Header read_header(std::span<const std::uint8_t> file, const std::string& name);
 
-/// True for a JPEG file that nvJPEG can read: grey or YCbCr, Huffman codes, a usual subsampling of chroma.
+/// Returns true if nvJPEG can read the JPEG `file`: grey or YCbCr, Huffman codes, a usual subsampling of chroma.
 [[nodiscard]] bool plain_jpeg(std::span<const std::uint8_t> file, const std::string& name);
 
-/// Decoded pixels of a picture in stored orientation: (height, width, 3) u8. The memory is reused for the next picture.
+/// Decoded pixels of a picture before its orientation turns it: u8 (height, width, 3). The memory is reused.
 struct Picture {
   std::int64_t width = 0;
   std::int64_t height = 0;
@@ -41,14 +42,14 @@ struct Picture {
   std::vector<std::uint8_t> pixels;
 };
 
-/// Decodes the whole file into `out`. `header` is the result of read_header(). `shrink` is 1, 2, 4 or 8. A JPEG is
-/// decoded at 1 / shrink of its size, rounded up, which takes less time; a PNG ignores `shrink`.
+/// Decodes the whole file into `out`. `header` is the result of read_header(). `shrink` is 1, 2, 4 or 8. A JPEG picture
+/// is decoded at 1 / shrink of its size, rounded up, which takes less time. A PNG picture is decoded at its full size.
 ///
 /// Grey becomes three equal channels. CMYK and YCCK, read as Adobe writes them (inverted), become RGB without a colour
 /// profile. 16 bits are rounded to 8. An alpha channel, a transparent colour, gamma and colour profiles are ignored. So
-/// all pixels equal those of Pillow's convert("RGB"), except in files of 16 bits (grey, RGB, RGBA), which Pillow cuts
-/// off. A JPEG with damaged coded data is refused, even where the library would go on. Bytes between the markers of a
-/// JPEG, and bytes after its end, are not checked.
+/// all pixels equal those of Pillow's convert("RGB"), except in files of 16 bits (grey, RGB, RGBA), whose values Pillow
+/// cuts off instead of rounding. A JPEG with damaged coded data is refused, even where the library would go on. Bytes
+/// between the markers of a JPEG, and bytes after its end, are not checked.
 void decode(std::span<const std::uint8_t> file, const std::string& name, const Header& header, int shrink,
             Picture& out);
 

@@ -6,7 +6,7 @@
 
 namespace lockstep::nn::images {
 
-/// Returns the bytes of a PNG file (8 bits, RGB) that shows the picture. Throws UnsupportedError in a build without
+/// Returns the bytes of a PNG file (8 bits, RGB) that shows `picture`. Throws UnsupportedError in a build without
 /// libpng (available()).
 [[nodiscard]] std::string encode_png(const Picture& picture);
 

@@ -1,5 +1,5 @@
-// Decodes JPEG with libjpeg-turbo. libjpeg reports an error by calling a function that must not return. That function
-// jumps back into guarded(), so no object with a destructor may live in a body that guarded() runs.
+// Decodes JPEG with libjpeg-turbo. libjpeg reports an error by calling a function that must not return. This file's
+// function jumps back into guarded(), so no object with a destructor may live in a body that guarded() runs.
 
 #include <algorithm>
 #include <array>
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include <jpeglib.h>
-// The macros of jerror.h use the declarations of jpeglib.h.
+// jerror.h comes after jpeglib.h, because its macros use the declarations of jpeglib.h.
 #include <jerror.h>
 
 #include <lockstep/nn/data/images/formats.hpp>
@@ -40,8 +40,8 @@ extern "C" {
   std::longjmp(failure.back, 1);
 }
 
-// Warnings have level -1: after a warning, the library goes on with grey pixels where data is damaged. So warnings are
-// treated as errors, except three that are harmless, such as extra bytes between markers.
+// libjpeg gives warnings the level -1. After a warning about damaged data, libjpeg goes on with grey pixels. So
+// warnings are treated as errors, except three harmless kinds, such as extra bytes between markers.
 static void lockstep_jpeg_message(j_common_ptr info, int level) {
   const int code = info->err->msg_code;
   if (level < 0 && code != JWRN_EXTRANEOUS_DATA && code != JWRN_ADOBE_XFORM && code != JWRN_JFIF_MAJOR) {
@@ -58,7 +58,7 @@ static void lockstep_jpeg_progress(j_common_ptr info) {
 }
 }
 
-/// A libjpeg decompressor whose constructor reads the header.
+/// A libjpeg decompressor. The constructor reads the header of the JPEG file.
 class Decompressor {
  public:
   Decompressor(std::span<const std::uint8_t> file, const std::string& name) : name_(name) {
@@ -94,7 +94,7 @@ class Decompressor {
   Decompressor(const Decompressor&) = delete;
   Decompressor& operator=(const Decompressor&) = delete;
 
-  /// Runs calls of libjpeg. An error of libjpeg becomes a DataError.
+  /// Calls body(), which calls libjpeg. An error of libjpeg becomes a DataError.
   template <class Body>
   void guarded(Body&& body) {
     if (setjmp(failure_.back) == 0) {
@@ -107,7 +107,7 @@ class Decompressor {
   [[nodiscard]] jpeg_decompress_struct& info() { return info_; }
 
   [[nodiscard]] int orientation() const {
-    constexpr char kExif[] = "Exif\0";  // two zeros at the end: one written here, one that every literal has
+    constexpr char kExif[] = "Exif\0";  // ends with two zeros: one written here, and the one that ends every literal
     for (const jpeg_marker_struct* marker = info_.marker_list; marker != nullptr; marker = marker->next) {
       if (marker->marker == JPEG_APP0 + 1 && marker->data_length >= sizeof kExif &&
           std::memcmp(marker->data, kExif, sizeof kExif) == 0) {
@@ -124,7 +124,7 @@ class Decompressor {
   jpeg_decompress_struct info_;
 };
 
-/// Converts inverted CMYK (four channels) to RGB.
+/// Converts `pixels` pixels of inverted CMYK (four channels) to RGB.
 void rgb_of_cmyk(const std::uint8_t* from, std::uint8_t* to, std::size_t pixels) {
   for (std::size_t p = 0; p < pixels; ++p) {
     const unsigned black = from[4 * p + 3];
@@ -147,7 +147,7 @@ bool plain_jpeg(std::span<const std::uint8_t> file, const std::string& name) {
   if (info.arith_code || (info.jpeg_color_space != JCS_GRAYSCALE && info.jpeg_color_space != JCS_YCbCr)) {
     return false;
   }
-  // Numbers of luma values for each value of chroma: horizontally, vertically.
+  // Known subsamplings: for each value of chroma, the number of luma values side by side, then one below the other.
   constexpr std::array<std::pair<int, int>, 6> kKnown{{{1, 1}, {2, 1}, {2, 2}, {1, 2}, {4, 1}, {4, 2}}};
   const std::span channels(info.comp_info, static_cast<std::size_t>(info.num_components));
   const auto one = [](const jpeg_component_info& channel) {

@@ -1,4 +1,4 @@
-// Replaces the decoders in a build without libjpeg-turbo and libpng.
+// Replaces the decoders in a build without libjpeg-turbo and libpng; decoding then throws UnsupportedError.
 
 #include <lockstep/nn/data/images/decode.hpp>
 #include <lockstep/nn/data/images/encode.hpp>

@@ -15,8 +15,8 @@ using Table = std::array<std::uint8_t, 256>;
 
 constexpr std::size_t kChannels = 3;
 
-/// Does the same as torchvision's _blend of bytes: ratio * value + (1 - ratio) * other, limited to 0 to 255 and cut off
-/// to a byte.
+/// Blends two bytes as torchvision's _blend does: ratio * value + (1 - ratio) * other, limited to the range 0 to 255,
+/// then cut off to an integer.
 struct Blend {
   explicit Blend(double ratio) : part(static_cast<float>(ratio)), rest(static_cast<float>(1 - ratio)) {}
   [[nodiscard]] std::uint8_t operator()(std::uint8_t value, float other) const {
@@ -40,7 +40,7 @@ void look_up(const Table& table, Image image) {
   std::transform(image.begin(), image.end(), image.begin(), [&](std::uint8_t value) { return table[value]; });
 }
 
-/// Returns the grey value of a pixel: ITU-R 601 with the digits of torchvision, cut off to a byte.
+/// Returns a pixel's grey value: the weights of ITU-R 601 with torchvision's digits; the sum is cut off to a byte.
 std::uint8_t grey(const std::uint8_t* pixel) {
   const float sum = 0.2989F * static_cast<float>(pixel[0]) + 0.587F * static_cast<float>(pixel[1]) +
                     0.114F * static_cast<float>(pixel[2]);
@@ -54,7 +54,7 @@ struct Source {
 };
 
 void move_pixels(const Source& from, const Extent& size, Image image, std::vector<std::uint8_t>& copy) {
-  constexpr double kNearest = 0.5 + 1e-6;  // 1e-6 hides the last bits of sine and cosine
+  constexpr double kNearest = 0.5 + 1e-6;  // 1e-6 hides rounding errors of sine and cosine
   copy.assign(image.begin(), image.end());
   std::uint8_t* to = image.data();
   for (std::int64_t y = 0; y < size.height; ++y) {
@@ -109,7 +109,7 @@ void change_contrast(const Blend& blend, Image image) {
   look_up(table_of([&](std::uint8_t value) { return blend(value, mean); }), image);
 }
 
-/// Blends with a blur of 3 x 3 pixels, whose weight is 5 in the middle and 1 elsewhere. Border pixels stay as they are.
+/// Blends `image` with its 3 x 3 blur, whose weight is 5 in the middle and 1 elsewhere. Border pixels do not change.
 void change_sharpness(const Blend& blend, const Extent& size, Image image, std::vector<std::uint8_t>& copy) {
   if (size.width <= 2 || size.height <= 2) {
     return;
@@ -138,7 +138,7 @@ void change_sharpness(const Blend& blend, const Extent& size, Image image, std::
   }
 }
 
-/// Changes each channel with its own table, the result of function(histogram) of the channel.
+/// Maps each channel's bytes through the table that function(histogram of the channel) returns.
 template <class Function>
 void each_channel(Image image, Function&& function) {
   for (std::size_t c = 0; c < kChannels; ++c) {
@@ -169,7 +169,7 @@ Table stretched(const Histogram& histogram) {
   });
 }
 
-/// Returns the table of Pillow's equalize, which does not count the pixels of the last used bin.
+/// Returns the table of Pillow's equalize, which leaves out the pixels of the highest value that occurs.
 Table equalized(const Histogram& histogram) {
   const auto last = std::find_if(histogram.rbegin(), histogram.rend(), [](std::int64_t count) { return count > 0; });
   std::int64_t all = last == histogram.rend() ? 0 : -*last;

@@ -28,7 +28,7 @@ enum class PictureOp : unsigned char {
 inline constexpr int kPictureOps = 14;
 [[nodiscard]] const char* name_of(PictureOp op);
 
-/// Applies an operation to a u8 image (height, width, 3). The result has the same bytes as torchvision's for a u8
+/// Applies the operation `op` to the u8 image `image` (height, width, 3). The bytes equal those of torchvision for a u8
 /// tensor (transforms/autoaugment.py: _apply_op):
 ///
 ///   shear       by `magnitude` pixels per row (column), from the upper left corner; nearest pixels, black outside
@@ -38,9 +38,9 @@ inline constexpr int kPictureOps = 14;
 ///   posterize   keeps the upper `magnitude` bits; solarize: inverts values that are not below `magnitude`
 ///   autocontrast, equalize   changes each channel by itself
 ///
-/// Pillow, which torchvision calls for images that are no tensors, gives the same bytes with two exceptions. Some bytes
+/// Pillow, which torchvision calls for images that are not tensors, gives equal bytes, with two exceptions. Some bytes
 /// of color, contrast and sharpness differ by 1, and single pixels of a rotation differ. A position midway between two
-/// pixels takes the right (lower) pixel; in torchvision, rounding decides.
+/// pixels takes the right (lower) pixel here; in torchvision, rounding errors decide.
 ///
 /// `magnitude` is finite, at least -1 for a blend, and 0 to 8 for posterize. The memory of `copy` is reused between
 /// images.

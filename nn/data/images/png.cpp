@@ -1,4 +1,4 @@
-// Decodes and encodes PNG with libpng. libpng reports an error by calling a function that must not return. That
+// Decodes and encodes PNG with libpng. libpng reports an error by calling a function that must not return. This file's
 // function jumps back into guarded(), so no object with a destructor may live in a body that guarded() runs.
 
 #include <csetjmp>
@@ -41,7 +41,7 @@ static void lockstep_png_read(png_structp png, png_bytep out, std::size_t count)
 }
 }
 
-/// A libpng reader. Its constructor reads all that comes before the pixels.
+/// A libpng reader. The constructor reads everything in the file that comes before the pixels.
 class Reader {
  public:
   Reader(std::span<const std::uint8_t> file, const std::string& name) : name_(name) {
@@ -52,7 +52,7 @@ class Reader {
       require<OutOfMemory>(info_ != nullptr, name_, ": libpng cannot be set up");
       guarded([&] {
         png_set_user_limits(png_, PNG_UINT_31_MAX,
-                            PNG_UINT_31_MAX);  // no limit, because require_size() has a better error text
+                            PNG_UINT_31_MAX);  // no limit here, because require_size() has a better error text
         png_set_read_fn(png_, &source_, lockstep_png_read);
         png_read_info(png_, info_);
       });
@@ -70,7 +70,7 @@ class Reader {
   Reader(const Reader&) = delete;
   Reader& operator=(const Reader&) = delete;
 
-  /// Runs calls of libpng. An error of libpng becomes a DataError.
+  /// Calls body(), which calls libpng. An error of libpng becomes a DataError.
   template <class Body>
   void guarded(Body&& body) {
     if (setjmp(source_.back) == 0) {

@@ -14,7 +14,7 @@ enum class AutoAugment : unsigned char {
   /// augmentation with a reduced search space" (2020), torchvision's RandAugment.
   rand
 };
-/// Returns the policy "none", "trivial" or "rand". Throws UsageError for another name.
+/// Returns the policy whose name is `name`: "none", "trivial" or "rand". Throws UsageError for another name.
 [[nodiscard]] AutoAugment parse_auto_augment(const std::string& name);
 
 }  // namespace lockstep::nn

@@ -12,20 +12,20 @@
 namespace lockstep::nn {
 namespace {
 
-/// Largest id of a part of a file of tokens, among the ids that were read so far.
+/// Largest id among the ids of one part of a packed file of tokens that were read so far.
 struct Largest {
   std::size_t part = 0;
   std::uint32_t id = 0;
   std::int64_t at = 0;  ///< first place of the id in the part
 };
 
-/// Result of checking a few samples or one block.
+/// Result of checking a few samples, or one block of ids.
 struct Checked {
   std::vector<std::string> damage{};
   std::uint64_t bytes = 0;
   std::vector<Largest> largest{};  ///< largest id of each part that has ids in the block
 
-  /// Runs work(), the check of a sample or block, and keeps the text of its DataError.
+  /// Calls work(), which checks a sample or block, and keeps the text of a DataError that `work` throws.
   template <class Work>
   void note(Work&& work) {
     if (std::string text = detail::damage_in(std::forward<Work>(work)); !text.empty()) {
@@ -34,7 +34,7 @@ struct Checked {
   }
 };
 
-/// Calls check(begin, end) in threads, for `together` samples or blocks in a call, until all are checked. Calls
+/// Calls check(begin, end) in threads until all samples or blocks are checked; a call checks `together` of them. Calls
 /// take(checked) in the caller's thread for each result, in order.
 template <class Check, class Take>
 PackedCheck check_all(PackProgress progress, std::int64_t together, int threads, std::size_t most,
@@ -60,7 +60,7 @@ PackedCheck check_all(PackProgress progress, std::int64_t together, int threads,
   return found;
 }
 
-/// Checks samples [begin, end).
+/// Checks samples [begin, end) of a packed file of pictures.
 Checked check_pictures(const PackedFile& file, std::int64_t begin, std::int64_t end, bool decode) {
   thread_local images::Picture picture;
   Checked found;
@@ -71,7 +71,7 @@ Checked check_pictures(const PackedFile& file, std::int64_t begin, std::int64_t 
       if (decode) {
         const std::string text = file.text_of(i);
         const images::Header header = detail::packed_header(file.sample(i), bytes, text);
-        images::decode(bytes, text, header, 8, picture);  // shrink 8 decodes the whole file in the least time
+        images::decode(bytes, text, header, 8, picture);  // shrink 8 reads the whole file in the least time
       }
     });
   }
@@ -79,8 +79,8 @@ Checked check_pictures(const PackedFile& file, std::int64_t begin, std::int64_t 
   return found;
 }
 
-/// Returns the largest id of each part among the ids of a block. `begin` is the number of the block's first id, and
-/// `first` has the number of each part's first id. Both are counted over all parts.
+/// Returns the largest id of each part that has ids in a block. `begin` is the number of the block's first id, and
+/// `first` holds the number of each part's first id; both numbers count the ids of all parts.
 std::vector<Largest> largest_in(std::span<const std::byte> bytes, std::int64_t begin, const PackedTokens& file,
                                 std::span<const std::int64_t> first) {
   thread_local std::vector<std::int32_t> ids;

@@ -18,16 +18,17 @@ struct PackedCheck {
 };
 
 /// Reads all samples of a packed file; the constructor of PackedFile has checked begin, index and end. Computes the
-/// checksum of every sample. Also decodes every stored JPEG and PNG file, which has to be whole and of the size in the
-/// index; a build without the libraries only compares checksums. Counts the damaged samples. Returns the texts of the
-/// first `most` of them, in the order of the file for any number of threads.
+/// checksum of every sample. Also decodes every stored JPEG and PNG file, which has to be whole and to have the size
+/// that the index states; a build without the libraries compares only checksums. Counts the damaged samples, and
+/// returns the error texts of the first `most` damaged samples, always in the order of the file.
 ///
 /// `threads` threads read and decode. The caller's thread calls `report` after every few samples. Throws UsageError
-/// unless there are 1 to 1024 threads, and the DataError of PackedFile if the file can no longer be read.
+/// unless `threads` is from 1 to 1024, and the DataError of PackedFile if the file can no longer be read.
 [[nodiscard]] PackedCheck check_packed(const PackedFile& file, int threads, std::size_t most,
                                        const std::function<void(const PackProgress&)>& report);
-/// Checks a packed file of text or tokens in the same way: computes the checksum of every block of ids. Also throws
-/// DataError if the index states another largest id of an undamaged part, or another place of that id.
+/// Checks a packed file of text or tokens as the check_packed() above does, with blocks of ids in place of samples:
+/// computes the checksum of every block. Also throws DataError if an undamaged part has another largest id than the
+/// index states, or has it in another place.
 [[nodiscard]] PackedCheck check_packed(const PackedTokens& file, int threads, std::size_t most,
                                        const std::function<void(const PackProgress&)>& report);
 

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kMostResize = 8192;
 
-/// A picture in the form that the packed file stores.
+/// A picture in the form in which the packed file stores it.
 struct Prepared {
   PackedSample sample{};
   std::vector<std::uint8_t> bytes{};
@@ -48,7 +48,7 @@ void resize_to(std::int64_t shorter, const images::Picture& picture, const image
   out.resized = true;
 }
 
-/// Reads and decodes a file. If the file is damaged, Prepared::damage of the result has the error text.
+/// Reads and decodes the file `name`. If the file is damaged, the field `damage` of the result has the error text.
 Prepared prepare(const PackOptions& options, const std::string& root, const std::string& name, std::int32_t label) {
   thread_local images::Picture picture;
   thread_local images::ResampleMemory memory;
@@ -58,7 +58,7 @@ Prepared prepare(const PackOptions& options, const std::string& root, const std:
     const images::Header header = detail::load_picture(root, name, text, made.bytes);
     made.sample = {label, header.width, header.height, header.orientation, header.format == images::Format::jpeg, name};
     if (options.store == PackedStore::files) {
-      images::decode(made.bytes, text, header, 8, picture);  // shrink 8 decodes the whole file in the least time
+      images::decode(made.bytes, text, header, 8, picture);  // shrink 8 reads the whole file in the least time
     } else if (const std::int64_t shorter = std::min(header.width, header.height);
                options.resize > 0 && shorter > options.resize) {
       const double step = static_cast<double>(shorter) / static_cast<double>(options.resize);

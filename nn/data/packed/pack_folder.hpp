@@ -14,16 +14,16 @@ namespace lockstep::nn {
 
 struct PackOptions {
   std::string folder;  ///< DIR of open_data()'s folder:DIR, or a list specification like "list:TRAIN,VAL"
-  std::string out;     ///< path of the file to write; not in the folder, and not one of the lists
+  std::string out;     ///< path of the file to write; must not lie in the folder or be one of the lists
   PackedStore store = PackedStore::files;
-  /// Shorter side to which larger pictures are resized, the longer side in proportion, as in evaluation. 0: no picture
-  /// is resized. Only with PackedStore::pixels.
+  /// Shorter side to which larger pictures are resized, as for the test; the longer side is resized in proportion. 0:
+  /// no picture is resized. Must be 0 unless pixels are stored (PackedStore::pixels).
   std::int64_t resize = 0;
-  double val_fraction = 0;  ///< fraction of each class that becomes the test set, as FolderOptions::val_fraction
+  double val_fraction = 0;  ///< fraction of each class that becomes the test set (FolderOptions::val_fraction)
   std::uint64_t seed = 0;   ///< seed of the split by val_fraction (DataOptions::seed) and of `shuffle`
   bool skip_damaged = false;
   bool overwrite = false;
-  /// true: stores training samples in a random order instead of class by class, for later shuffles in chunks.
+  /// True if training samples are stored in a random order instead of class by class, for later shuffles in chunks.
   bool shuffle = false;
   int threads = 1;  ///< number of threads that decode; the caller's thread writes
 };
@@ -31,7 +31,7 @@ struct PackOptions {
 struct PackSummary {
   std::int64_t train = 0;
   std::int64_t test = 0;
-  std::int64_t resized = 0;             ///< number of pictures that became smaller
+  std::int64_t resized = 0;             ///< number of pictures that `resize` made smaller
   std::uint64_t bytes = 0;              ///< size of the file
   std::vector<DamagedImage> damaged{};  ///< damaged images, which were left out of the file
 };
@@ -39,22 +39,22 @@ struct PackSummary {
 /// A folder or list that will be packed. The constructor reads the names of the files and checks the options.
 class FolderPack {
  public:
-  /// Throws UsageError for options out of range; for an output that lies in the folder, is one of the lists or their
-  /// pictures, or exists while `overwrite` is false; and in a build without the libraries. Throws the DataErrors of
-  /// open_data().
+  /// Throws UsageError if an option is out of range; if the output lies in the folder, is one of the lists or their
+  /// pictures, or exists while `overwrite` is false; and in a build without the libraries. Also throws the DataErrors
+  /// of open_data().
   explicit FolderPack(PackOptions options);
 
   [[nodiscard]] const PackOptions& options() const { return options_; }
   [[nodiscard]] const std::vector<std::string>& class_names() const { return class_names_; }
   [[nodiscard]] std::int64_t train_size() const { return train_; }
   [[nodiscard]] std::int64_t test_size() const { return static_cast<std::int64_t>(files_.size()) - train_; }
-  [[nodiscard]] const std::string& about() const { return about_; }  ///< origin of the test images, for a user
+  [[nodiscard]] const std::string& about() const { return about_; }  ///< origin of the test images, for users
 
   /// Decodes every picture, and writes all pictures, training samples first. Equal folders and options give equal bytes
-  /// for any number of threads. The file appears at the end, durable, or not at all. Calls `report` in this thread
-  /// after each image. A damaged image is left out if skip_damaged is true; otherwise write() throws DataError with the
-  /// file's name. Also throws DataError if a class or the test has no images left. Holds a few pictures per thread in
-  /// memory.
+  /// for any number of threads. The whole file appears at the end, durably; after an error no new file appears. Calls
+  /// `report` in this thread after each image. A damaged image is left out if skip_damaged is true; otherwise write()
+  /// throws DataError with the file's name. Also throws DataError if a class or the test has no images left. Holds a
+  /// few pictures per thread in memory.
   PackSummary write(const std::function<void(const PackProgress&)>& report) const;
 
  private:

@@ -19,8 +19,8 @@ constexpr std::string_view kTokens = "tokens:";
 constexpr std::string_view kText = "text:";
 constexpr std::int64_t kIdsAtOnce = std::int64_t{1} << 16;
 
-/// Calls take(ids) for all ids of a file, in order, with at most kIdsAtOnce ids in a call. Throws DataError for an id
-/// that is not below `vocabulary`.
+/// Calls take(ids) for all ids of `file`, in order, with at most kIdsAtOnce ids in a call. Throws DataError if an id is
+/// not below `vocabulary`.
 template <class Take>
 void for_ids(const TokenIds& file, std::int64_t vocabulary, Take&& take) {
   std::vector<std::int32_t> ids(static_cast<std::size_t>(std::min(kIdsAtOnce, file.size())));
@@ -32,7 +32,7 @@ void for_ids(const TokenIds& file, std::int64_t vocabulary, Take&& take) {
   }
 }
 
-/// Bytes of a text as token ids.
+/// Token ids of a text: the text's bytes.
 class TextIds final : public TokenIds {
  public:
   explicit TextIds(const std::string& text) : text_(text) {}

@@ -29,11 +29,11 @@
 ///                40 u32 shorter side to which larger pictures were resized, for pixels; 0: none were resized
 ///                44 u32 CRC-32 of the index   48 "LSPACKED"   56 u32 0   60 u32 CRC-32 of begin and these 60 bytes
 ///
-/// A flipped bit is always detected: when the file is opened if the bit is in begin, index or end, otherwise when its
-/// sample is read.
+/// A flipped bit is always detected: when the file is opened if the bit is in begin, index or end, otherwise when the
+/// sample that has the bit is read.
 namespace lockstep::nn {
 namespace detail {
-class PackedOutput;  // nn/data/detail/packed_frame.hpp
+class PackedOutput;  // defined in nn/data/detail/packed_frame.hpp
 }
 
 enum class PackedStore : unsigned char { files, pixels };
@@ -49,10 +49,10 @@ struct PackedSample {
   std::string_view name{};  ///< path of the original file relative to the folder
 };
 
-/// A packed file of pictures, opened for reading. It is mapped into memory, so the ranks of a node share its pages. Any
-/// number of threads may read. Throws DataError, one line with the path, for a file that is cut off, damaged, of
-/// another version, or no packed file of pictures. Allocates at most a small multiple of the file's size, whatever its
-/// bytes claim.
+/// A packed file of pictures, opened for reading. The file is mapped into memory, so the ranks of a node share the
+/// pages of the file. Any number of threads may read. If the file is cut off, damaged, of another version, or not a
+/// packed file of pictures, the constructor throws a DataError of one line with the path. The constructor allocates at
+/// most a small multiple of the file's size, whatever the file's numbers state.
 class PackedFile {
  public:
   explicit PackedFile(const std::string& path);
@@ -60,19 +60,21 @@ class PackedFile {
   [[nodiscard]] const std::string& path() const { return file_.path(); }
   [[nodiscard]] std::uint64_t bytes() const { return file_.size(); }  ///< size of the file in bytes
   [[nodiscard]] PackedStore store() const { return store_; }
-  [[nodiscard]] std::int64_t resized() const { return resized_; }  ///< shorter side of resized pictures; 0: none
+  [[nodiscard]] std::int64_t resized() const { return resized_; }  ///< shorter side after resizing; 0: not resized
   [[nodiscard]] const std::vector<std::string>& class_names() const { return class_names_; }
   [[nodiscard]] std::int64_t train_size() const { return train_; }
   [[nodiscard]] std::int64_t test_size() const { return static_cast<std::int64_t>(entries_.size()) - train_; }
-  /// Returns the properties of sample `index`, 0 <= index < train_size() + test_size(). Test samples come last.
+  /// Returns the properties of sample `index`, 0 <= index < train_size() + test_size(). The test samples come after the
+  /// training samples.
   [[nodiscard]] const PackedSample& sample(std::int64_t index) const { return entry(index).sample; }
-  /// Returns the bytes of a sample, valid as long as this object. Each call computes the sample's checksum, and throws
-  /// DataError if it is wrong. For stored pixels the checksum takes a noticeable part of the time; libdeflate
-  /// (LOCKSTEP_LIBDEFLATE) shortens it.
+  /// Returns the bytes of sample `index`, valid as long as this object. Each call computes the sample's checksum, and
+  /// throws DataError if the checksum is wrong. For stored pixels the checksum takes a noticeable part of the time;
+  /// with libdeflate (LOCKSTEP_LIBDEFLATE) it takes less.
   [[nodiscard]] std::span<const std::uint8_t> read(std::int64_t index) const;
   /// Hints that the bytes of samples [begin, begin + count) will be read soon (MappedFile::ahead()).
   void ahead(std::int64_t begin, std::int64_t count) const noexcept;
-  /// Returns a sample's name for error texts: "'out.pack': sample 7 of class 'cat' ('train/cat/1.jpg')".
+  /// Returns the name of sample `index` for error texts, like "'out.pack': sample 7 of class 'cat'
+  /// ('train/cat/1.jpg')".
   [[nodiscard]] std::string text_of(std::int64_t index) const;
 
  private:
@@ -102,18 +104,18 @@ struct PackProgress {
   const char* what = "images";  ///< name of the unit that `done` and `all` count
 };
 
-/// Writes a packed file of pictures. The file appears with commit(), durable, and replaces an older one. Throws
-/// FileError when the file cannot be made, and WriteError when the disk is full.
+/// Writes a packed file of pictures. commit() makes the file appear, durably, and replaces an older file. Throws
+/// FileError if the file cannot be made, and WriteError if the disk is full.
 class PackedWriter {
  public:
   PackedWriter(std::string path, PackedStore store, std::vector<std::string> class_names, std::int64_t resized = 0);
   ~PackedWriter();
   PackedWriter(const PackedWriter&) = delete;
   PackedWriter& operator=(const PackedWriter&) = delete;
-  /// Appends a sample. Throws StateError for a training sample after a test sample, and UsageError for numbers that
-  /// PackedFile refuses.
+  /// Appends a sample. Throws StateError if a training sample comes after a test sample, and UsageError if PackedFile
+  /// would refuse the sample's numbers.
   void add(bool test, const PackedSample& sample, std::span<const std::uint8_t> bytes);
-  void commit();                              ///< throws UsageError if there is no training or no test sample
+  void commit();                              ///< throws UsageError unless there are training and test samples
   [[nodiscard]] std::uint64_t bytes() const;  ///< bytes written so far
   [[nodiscard]] std::int64_t samples() const { return train_ + test_; }
 
@@ -130,7 +132,7 @@ class PackedWriter {
 
 namespace detail {
 
-/// Returns the reason why PackedFile refuses a sample of `bytes` bytes; empty if the sample is valid.
+/// Returns the reason why PackedFile refuses `sample`, of `bytes` bytes. Returns an empty text if the sample is valid.
 [[nodiscard]] std::string packed_problem(const PackedSample& sample, std::uint64_t bytes, PackedStore store,
                                          std::size_t classes);
 

@@ -13,7 +13,7 @@ namespace {
 
 using Format = PackedFormat;
 
-/// Describes a content for error texts: "a packed file of pictures (train_resnet reads it)".
+/// Describes the content of a packed file for error texts, like "a packed file of pictures (train_resnet reads it)".
 std::string described(std::uint64_t content) {
   switch (content) {
     case static_cast<std::uint64_t>(PackedContent::pictures):

@@ -1,4 +1,4 @@
-// Opens packed:FILE: gives the images of a packed file as training and test set.
+// Opens packed:FILE: makes the training and the test set from the images of a packed file.
 
 #include <algorithm>
 #include <utility>
@@ -11,7 +11,7 @@
 namespace lockstep::nn::detail {
 namespace {
 
-/// Pictures of samples [begin, begin + size) of a packed file.
+/// The pictures of samples [begin, begin + size) of a packed file.
 class PackedPictures final : public Pictures {
  public:
   PackedPictures(std::shared_ptr<const PackedFile> file, std::int64_t begin, std::int64_t size)
@@ -35,8 +35,8 @@ class PackedPictures final : public Pictures {
 
   void ahead(std::int64_t begin, std::int64_t count) const noexcept override { file_->ahead(begin_ + begin, count); }
 
-  /// Returns the `kind` of PictureImages for images of side `image_size`. It is not 0 if stored pixels differ from the
-  /// pixels that a folder gives.
+  /// Returns the parameter `kind` of PictureImages for images of side `image_size`. The result is not 0 if the stored
+  /// pixels differ from the pixels that a folder of the same pictures gives.
   [[nodiscard]] std::uint64_t kind(std::int64_t image_size) const {
     if (file_->store() == PackedStore::files) {
       return 0;

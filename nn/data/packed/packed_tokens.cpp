@@ -23,7 +23,7 @@ constexpr std::uint64_t kIdsBegin = detail::PackedFormat::kBeginBytes;
 constexpr std::uint64_t kRecordBytes = 32;
 constexpr std::uint64_t kWordBits = 64;
 
-/// Token ids of one part of a packed file.
+/// The token ids of one part of a packed file.
 class PackedPartIds final : public TokenIds {
  public:
   PackedPartIds(std::shared_ptr<const PackedTokens> file, std::size_t part) : file_(std::move(file)), part_(part) {}
@@ -133,7 +133,7 @@ std::span<const std::byte> PackedTokens::read_block(std::int64_t block) const {
   const auto bytes = file_.bytes(kIdsBegin + begin, std::min(kBlockBytes, id_bytes_ - begin));
   const std::uint32_t expected = checksums_[static_cast<std::size_t>(block)];
   if (const std::uint32_t found = crc32_of(bytes); found != expected) {
-    // Finds the part that holds the block's first id.
+    // Finds the part that has the block's first id.
     const std::uint64_t id = begin / width_;
     const auto part = static_cast<std::size_t>(std::upper_bound(first_.begin(), first_.end(), id) - first_.begin()) - 1;
     throw DataError(concat(text_of(part), ": CRC-32 ", crc_text(found), " of ", bytes.size(), " bytes from ",

@@ -13,7 +13,7 @@
 #include <lockstep/runtime/files/file.hpp>
 
 /// Format of a file of text or token ids, which lockstep-pack writes for train_text. Begin and end have the layout and
-/// checksums of packed files of pictures (packed_file.hpp). Only the fields with another meaning are listed here.
+/// checksums of packed files of pictures (packed_file.hpp). Only the fields whose meaning differs are listed here.
 /// Numbers are little endian, and there is no padding between the parts:
 ///
 ///   begin    16   12 u32 content: 1
@@ -27,11 +27,11 @@
 ///   end      64   16 u64 parts for training   24 u64 parts for validation   32 u32 vocabulary: the largest id + 1
 ///                 36 u32 kind of the ids: 2 bytes of a text, 3 tokens (0 and 1: pictures)   40 u32 bytes of an id
 ///
-/// A flipped bit is always detected: when the file is opened if the bit is in begin, index or end, otherwise when its
-/// block of ids is read for the first time.
+/// A flipped bit is always detected: when the file is opened if the bit is in begin, index or end, otherwise when the
+/// block of ids that has the bit is read for the first time.
 namespace lockstep::nn {
 namespace detail {
-class PackedOutput;  // nn/data/detail/packed_frame.hpp
+class PackedOutput;  // defined in nn/data/detail/packed_frame.hpp
 }
 
 enum class PackedIds : unsigned char { text, tokens };
@@ -41,15 +41,15 @@ enum class PackedIds : unsigned char { text, tokens };
 struct PackedPart {
   std::string name{};
   std::int64_t size = 0;          ///< number of ids
-  std::uint64_t fingerprint = 0;  ///< TokenIds::fingerprint() of the source of the part
+  std::uint64_t fingerprint = 0;  ///< TokenIds::fingerprint() of the part's source
   std::int32_t largest = 0;       ///< largest id of the part
   std::int64_t largest_at = 0;    ///< first place of the largest id in the part
 };
 
-/// A packed file of ids, opened for reading. It is mapped into memory, so the ranks of a node share its pages. Any
-/// number of threads may read. Throws DataError, one line with the path, for a file that is cut off, damaged, of
-/// another version, of pictures, or no packed file. Allocates at most a small multiple of the file's size, whatever its
-/// bytes claim.
+/// A packed file of ids, opened for reading. The file is mapped into memory, so the ranks of a node share the pages of
+/// the file. Any number of threads may read. If the file is cut off, damaged, of another version, of pictures, or not a
+/// packed file, the constructor throws a DataError of one line with the path. The constructor allocates at most a small
+/// multiple of the file's size, whatever the file's numbers state.
 class PackedTokens {
  public:
   explicit PackedTokens(const std::string& path);
@@ -59,33 +59,35 @@ class PackedTokens {
   [[nodiscard]] PackedIds ids() const { return ids_; }
   [[nodiscard]] int width() const { return static_cast<int>(width_); }  ///< number of bytes of an id
   [[nodiscard]] std::int64_t vocabulary() const { return vocabulary_; }
-  /// Returns the parts for training, then the parts for validation. There are one or more of each; a text has one of
-  /// each.
+  /// Returns the parts for training, then the parts for validation. There is at least one part of each kind; a text has
+  /// exactly one of each kind.
   [[nodiscard]] std::span<const PackedPart> parts() const { return parts_; }
   [[nodiscard]] std::size_t train_parts() const { return train_; }
   /// Throws DataError, which names part and place, if the index states an id that is not below `vocabulary`. The id may
-  /// lie outside of all windows, where a run on the source files would never read it.
+  /// lie outside of all windows; a run on the source files would never read such an id.
   void require_below(std::int64_t vocabulary) const;
 
-  /// Reads ids of a part like TokenIds::read(). The first call in this process that touches a block of ids computes the
-  /// block's checksum, and throws DataError if the checksum is wrong.
+  /// Reads ids of part `part` as TokenIds::read() does. The first call in this process that reads from a block of ids
+  /// computes the block's checksum, and throws DataError if the checksum is wrong.
   void read(std::size_t part, std::int64_t begin, std::int64_t vocabulary, std::span<std::int32_t> out) const;
-  /// Hints that ids [begin, begin + count) of a part will be read soon (MappedFile::ahead()).
+  /// Hints that ids [begin, begin + count) of part `part` will be read soon (MappedFile::ahead()).
   void ahead(std::size_t part, std::int64_t begin, std::int64_t count) const noexcept;
-  /// Returns all bytes of one part of a file with PackedIds::text, after a check of the bytes' checksums. The bytes
-  /// stay valid as long as this object exists.
+  /// Returns all bytes of part `part` of a file with PackedIds::text, after a check of their checksums. The bytes stay
+  /// valid as long as this object exists.
   [[nodiscard]] std::string_view text(std::size_t part) const;
 
   static constexpr std::uint64_t kBlockBytes = 65536;
   [[nodiscard]] std::int64_t blocks() const { return static_cast<std::int64_t>(checksums_.size()); }
-  /// Returns the bytes of a block. Every call computes the block's checksum, and throws DataError if it is wrong.
+  /// Returns the bytes of block `block`. Every call computes the block's checksum, and throws DataError if the checksum
+  /// is wrong.
   std::span<const std::byte> read_block(std::int64_t block) const;
-  /// Returns a part's name for error texts: "'out.pack': part 1 ('a_val.bin')".
+  /// Returns the name of part `part` for error texts, like "'out.pack': part 1 ('a_val.bin')".
   [[nodiscard]] std::string text_of(std::size_t part) const;
 
  private:
   void read_index(std::span<const std::byte> index, std::uint64_t at, std::uint64_t parts);
-  /// Returns bytes [begin, begin + count), counted from the first id of the file, after a check of their blocks.
+  /// Returns bytes [begin, begin + count), counted from the first id of the file, after a check of the blocks that hold
+  /// these bytes.
   [[nodiscard]] std::span<const std::byte> checked_bytes(std::uint64_t begin, std::uint64_t count) const;
 
   MappedFile file_;
@@ -95,22 +97,22 @@ class PackedTokens {
   std::size_t train_ = 0;
   std::uint64_t id_bytes_ = 0;  ///< number of bytes of all ids
   std::vector<PackedPart> parts_;
-  std::vector<std::uint64_t> first_;      ///< number of the first id of each part, counted over all parts
+  std::vector<std::uint64_t> first_;      ///< number of each part's first id; the ids of all parts are counted
   std::vector<std::uint32_t> checksums_;  ///< expected CRC-32 of each block
-  /// One bit for each block, set once the block's checksum was found right. Two threads may compute the same checksum,
-  /// which is harmless.
+  /// One bit for each block, which is 1 after the block's checksum was computed and found right. Two threads may
+  /// compute the checksum of one block, which is harmless.
   std::unique_ptr<std::atomic<std::uint64_t>[]> right_;
 };
 
-/// True if a file begins like a packed file of text or tokens. Throws the errors of InputFile.
+/// Returns true if the file begins like a packed file of text or tokens. Throws the errors of InputFile.
 [[nodiscard]] bool is_packed_tokens(const std::string& path);
 
-/// Returns the parts for training, or for validation if `validation` is true, as the token ids of a TokenWindows.
+/// Returns a TokenWindows' token ids: the parts for validation if `validation` is true, else the parts for training.
 [[nodiscard]] std::vector<std::unique_ptr<const TokenIds>> token_ids_of(const std::shared_ptr<const PackedTokens>& file,
                                                                         bool validation);
 
-/// Writes a packed file of ids. The file appears with commit(), durable, and replaces an older one. Throws FileError
-/// when the file cannot be made, and WriteError when the disk is full.
+/// Writes a packed file of ids. commit() makes the file appear, durably, and replaces an older file. Throws FileError
+/// if the file cannot be made, and WriteError if the disk is full.
 class PackedTokensWriter {
  public:
   /// `width` is the number of bytes of an id: 1 for a text; 1, 2 or 4 for tokens. Throws UsageError for another width.
@@ -119,13 +121,13 @@ class PackedTokensWriter {
   PackedTokensWriter(const PackedTokensWriter&) = delete;
   PackedTokensWriter& operator=(const PackedTokensWriter&) = delete;
 
-  /// Begins a new part, to which the following ids belong. Throws StateError for a training part after a validation
-  /// part.
+  /// Begins a new part; the ids of later calls of add() belong to it. Throws StateError if a training part comes after
+  /// a validation part.
   void begin_part(bool validation, std::string name, std::uint64_t fingerprint);
-  /// Appends ids to the last part. Throws UsageError for an id below 0 or an id that needs more bytes than `width`.
+  /// Appends ids to the last part. Throws UsageError if an id is below 0 or needs more bytes than `width`.
   void add(std::span<const std::int32_t> ids);
-  /// Writes index and end; the file then appears. Throws UsageError if a part has no ids, or if there is no part for
-  /// training or none for validation. For a text, also throws UsageError if there are more than one of each.
+  /// Writes index and end; the file then appears. Throws UsageError if a part has no ids, if training or validation has
+  /// no part, or if training or validation of a text has more than one part.
   void commit();
   [[nodiscard]] std::uint64_t bytes() const;      ///< bytes written so far
   [[nodiscard]] std::int64_t vocabulary() const;  ///< largest id so far + 1
@@ -144,7 +146,8 @@ class PackedTokensWriter {
 
 namespace detail {
 
-/// Returns the reason why these numbers of parts are refused; empty if they are valid.
+/// Returns the reason why a file with these numbers of parts is refused. Returns an empty text if the numbers are
+/// valid.
 [[nodiscard]] std::string packed_parts_problem(PackedIds ids, std::uint64_t train, std::uint64_t validation);
 /// Largest id that is allowed, because a vocabulary has at most 2^31 - 1 ids.
 inline constexpr std::int64_t kLargestId = (std::int64_t{1} << 31) - 2;

@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 32;  // limit of the text, which is held in memory
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 32;  // most bytes of a text, which is held in memory
 
 bool passed_over(const fs::directory_entry& entry) {
   std::error_code ignored;
@@ -21,7 +21,7 @@ bool passed_over(const fs::directory_entry& entry) {
          (entry.is_directory(ignored) && fs::exists(entry.path() / "CMakeCache.txt", ignored));
 }
 
-/// Returns the files below `folder` that have one of these endings, in the order of their paths.
+/// Returns the files below `folder` that have one of the endings `endings`, sorted by their paths.
 std::vector<std::string> files_below(const std::string& folder, const std::vector<std::string>& endings) {
   std::vector<std::string> files;
   std::error_code error;
@@ -40,7 +40,7 @@ std::vector<std::string> files_below(const std::string& folder, const std::vecto
   return files;
 }
 
-/// Formats endings for an error text: "*.md, *.txt or *.cpp".
+/// Formats endings for an error text, like "*.md, *.txt or *.cpp".
 std::string listed(const std::vector<std::string>& endings) {
   std::string text;
   for (std::size_t i = 0; i < endings.size(); ++i) {

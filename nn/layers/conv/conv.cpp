@@ -9,12 +9,12 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Returns whether a plan of this pass can also do the work of desc.norm. On the host every reference plan can.
+/// Returns whether a plan of `pass` may also do the work of desc.norm. On the host, every reference plan can do so.
 bool may_be_served(PlanBuilder& b, const ops::ConvDesc& desc, ops::ConvPass pass) {
   return b.context().device().kind == DeviceKind::cpu || ops::conv_may_serve_norm(desc, pass);
 }
 
-/// Appends the forward pass. If its plan serves the batch norm that reads y, the pass also computes the norm's sums.
+/// Appends the forward pass. If its plan can serve a batch norm that reads y, the pass also computes the norm's sums.
 void plan_forward(PlanBuilder& b, const std::string& kind, const std::string& name, ops::ConvDesc desc, SlotId x,
                   SlotId weight, SlotId bias, SlotId y) {
   desc.bias = bias.valid();
@@ -38,8 +38,8 @@ void plan_forward(PlanBuilder& b, const std::string& kind, const std::string& na
   b.leave_sums(sums);
 }
 
-/// Appends the data gradient of a convolution. The same pass does the backward work that the batch norm before this
-/// convolution has offered (FusibleNorm).
+/// Appends the data gradient of a convolution. The same pass does the backward work of the batch norm before this
+/// convolution, as `norm` describes it (FusibleNorm).
 void plan_for_norm(PlanBuilder& b, const std::string& kind, const std::string& name,
                    const std::shared_ptr<const ops::ConvPlan>& plan, SlotId dy, SlotId weight, const FusibleNorm& norm,
                    SlotId addend) {
@@ -63,8 +63,9 @@ void plan_for_norm(PlanBuilder& b, const std::string& kind, const std::string& n
 }
 
 /// Convolution without activation. The weight has the shape (K, C / groups, R), (K, C / groups, R, S) or (K, C /
-/// groups, Q, R, S) for K output channels and kernel extents Q, R, S. The weight begins by He's rule, normal with
-/// standard deviation sqrt(2 / (K * kernel extents)) ("fan out"), unless ConvOptions::init says otherwise.
+/// groups, Q, R, S) for K output channels and kernel extents Q, R, S. The weight's initial values are normal with
+/// standard deviation sqrt(2 / (K * kernel extents)), He's rule with "fan out", unless ConvOptions::init says
+/// otherwise.
 class ConvLayer final : public Layer {
  public:
   ConvLayer(int axes, std::string name, std::int64_t logical_in_channels, std::int64_t channels,
@@ -94,7 +95,7 @@ class ConvLayer final : public Layer {
     std::vector<ParameterSpec> specs =
         conv_parameters(name(), channels_, in_channels_ / options_.groups, inputs[0].back() / options_.groups, axes_,
                         options_.kernel, channels_, options_.bias);
-    if (options_.init == ConvInit::identity) {  // add_conv() then sets the first filters to the identity
+    if (options_.init == ConvInit::identity) {  // add_conv() later sets the first filters to the identity
       const std::int64_t fan_in = specs[0].shape.numel() / channels_;
       specs[0].init = {Initialiser::Kind::uniform, 1.0 / std::sqrt(static_cast<double>(fan_in))};
     }
@@ -134,7 +135,7 @@ void ConvLayer::plan(PlanBuilder& builder) const {
     const FusibleNorm* const norm = b.fusible_norm(addend);
     ops::ConvDesc pass_desc = desc;
     std::shared_ptr<const ops::ConvPlan> data_plan;
-    if (norm != nullptr) {  // the norm needs each gradient in a separate tensor, so this pass overwrites
+    if (norm != nullptr) {  // the norm needs each gradient in its own tensor, so the pass overwrites
       pass_desc.grad_mode = ops::GradMode::overwrite;
       pass_desc.norm = {.wanted = true, .addend = addend.valid(), .pair = norm->x2.valid()};
       if (!may_be_served(b, pass_desc, ops::ConvPass::backward_data)) {
@@ -163,7 +164,7 @@ void ConvLayer::plan(PlanBuilder& builder) const {
 NodeId ModelBuilder::add_conv(int axes, const std::string& name, NodeId x, std::int64_t channels,
                               const ConvOptions& options) {
   if (options.groups != 1) {
-    require_all_channels(name, x);  // padded channels would become members of the last group
+    require_all_channels(name, x);  // else the padded channels would become members of the last group
   }
   const NodeId y = add_stored(std::make_shared<ConvLayer>(axes, name, this->channels(x), channels, options), {x});
   if (options.init == ConvInit::identity) {

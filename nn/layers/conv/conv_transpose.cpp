@@ -8,9 +8,9 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Transposed convolution. A convolution with the same weight leads from this layer's output to its input; the layer's
-/// forward is that convolution's data gradient. The weight has PyTorch's shape (C, K / groups, R, S) for C input and K
-/// output channels. Weights begin as in ConvLayer.
+/// Transposed convolution. There is a convolution with the same weight that maps this layer's output to this layer's
+/// input; the layer's forward is the data gradient of that convolution. The weight has PyTorch's shape (C, K / groups,
+/// R, S) for C input and K output channels. Initial weights are as in ConvLayer.
 class ConvTransposeLayer final : public Layer {
  public:
   ConvTransposeLayer(int axes, std::string name, std::int64_t in_channels, std::int64_t channels,
@@ -50,7 +50,7 @@ class ConvTransposeLayer final : public Layer {
   void plan(PlanBuilder& builder) const override;
 
  private:
-  /// Returns the convolution whose passes this layer runs in swapped roles. Its x is the layer's output.
+  /// Returns the convolution whose passes this layer runs in swapped roles. The convolution's x is this layer's output.
   [[nodiscard]] ops::ConvDesc convolution(const Shape& input) const {
     require<ShapeError>(input.rank() == axes_ + 1, name(), ": input ", input, ", expected ", sample_text(axes_));
     ops::ConvDesc desc = describe_conv(axes_, input, in_channels_, of_convolution());
@@ -82,7 +82,7 @@ void ConvTransposeLayer::plan(PlanBuilder& builder) const {
   desc.dtype = builder.dtype();
   desc.tf32 = builder.options().tf32;
 
-  // The weight has no rows for padded input channels. So the forward drops these channels, and their gradient is 0.
+  // The weight has no rows for padded input channels. So the forward drops these channels, and their gradients are 0.
   const bool padded = builder.input_shape().back() != in_channels_;
   SlotId x = builder.input();
   if (padded) {
@@ -97,7 +97,7 @@ void ConvTransposeLayer::plan(PlanBuilder& builder) const {
   SlotId y = builder.activation(name(), shape);
   append_pass(builder, kind() + " forward",
               plan_conv_pass(builder, name() + " forward", desc, ops::ConvPass::backward_data), x, weight, {}, y);
-  if (options_.bias) {  // the pass above is a data gradient, and data gradients add no bias
+  if (options_.bias) {  // append_pass() above runs a data gradient, which adds no bias
     const SlotId bias = builder.parameter(name() + ".bias");
     const SlotId product = y;
     y = builder.alias(product, name() + ".y", shape);

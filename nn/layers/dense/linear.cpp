@@ -16,7 +16,7 @@ namespace {
 /// is flattened in the order C, H, W, as in PyTorch.
 class LinearLayer final : public Layer {
  public:
-  /// `logical` is the shape of one input sample without padded channels.
+  /// `logical` is the shape of an input sample, without padded channels.
   LinearLayer(std::string name, const Shape& logical, std::int64_t features, LinearOptions options)
       : Layer(std::move(name)), logical_(logical), features_(features), options_(std::move(options)) {
     require<ShapeError>(features >= 1, this->name(), ": features is ", features, ", expected at least 1");
@@ -43,12 +43,12 @@ class LinearLayer final : public Layer {
     return options_.weight.empty() ? name() + ".weight" : options_.weight;
   }
   [[nodiscard]] bool activates() const { return options_.activation != ops::Activation::identity; }
-  /// True if backward computes the activation's slope from the output, so that the product need not be kept.
+  /// Returns true if backward computes the activation's slope from the output. The product is then not kept.
   [[nodiscard]] bool slope_of_output() const {
     return options_.activation == ops::Activation::relu && options_.residual.index < 0;
   }
   /// Appends the product and the rest of the forward, in one call if ops::fuses_activation() allows that. Returns the
-  /// slot from which backward computes the activation's slope: the output, or the product before the bias was added.
+  /// slot that backward reads for the activation's slope: the output, or the product before the bias is added.
   SlotId plan_forward(PlanBuilder& builder, std::int64_t rows, std::int64_t in) const;
 
   Shape logical_;
@@ -98,7 +98,7 @@ SlotId LinearLayer::plan_forward(PlanBuilder& builder, std::int64_t rows, std::i
     desc.bias = false;
     desc.activation = ops::Activation::identity;
   }
-  // A fused activation has its own key: the choice stored for the product alone may not support the activation.
+  // A fused activation has its own key, because the choice stored for the product may not support the activation.
   const std::string pass = fused && activates() ? concat("forward ", ops::name_of(desc.activation)) : "forward";
   const auto plan = builder.matmul(name() + " " + pass, desc);
   const SlotId scratch = builder.scratch(plan->workspace_bytes());
@@ -139,7 +139,7 @@ void LinearLayer::plan(PlanBuilder& builder) const {
     if (activates()) {
       const SlotId given = dy;
       dy = b.overwrite_gradient(dy, "d(" + name() + " product)");
-      // ReLU's slope is taken at y, without the bias: y is above 0 where product + bias is, unless y rounds to 0.
+      // ReLU's slope is taken at y, so it needs no bias: y is above 0 where product + bias is, unless y rounds to 0.
       const SlotId bias = options_.bias && !slope_of_output() ? b.parameter(name() + ".bias") : SlotId{};
       const SlotId scratch =
           b.scratch(dbias.wanted() ? ops::linear_epilogue_workspace_bytes(b.context(), b.prototype(kept)) : 0);

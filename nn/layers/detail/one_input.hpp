@@ -10,15 +10,15 @@ namespace lockstep::nn {
 // Code that layers with one input share.
 
 /// Returns a slot for an output of the input's shape. The output takes the input's memory if nothing reads the input
-/// later. reads_input: backward reads the input, so a training plan keeps the input's memory.
+/// later. If `reads_input` is true, backward reads the input, so a training plan keeps the input's memory.
 [[nodiscard]] inline SlotId output_like_input(PlanBuilder& builder, const std::string& name, bool reads_input) {
   const Shape shape = builder.batched(builder.input_shape());
   const bool in_place = builder.may_overwrite_input() && !(reads_input && builder.training());
   return in_place ? builder.alias(builder.input(), name, shape) : builder.activation(name, shape);
 }
 
-/// Calls append(builder, dy, dx) in backward if the gradient of the input is wanted. If in_place, dx may take the
-/// memory of dy.
+/// Calls append(builder, dy, dx) in backward if the gradient of the input is wanted. If `in_place` is true, dx may take
+/// the memory of dy.
 template <class Append>
 void on_input_gradient(PlanBuilder& builder, bool in_place, Append append) {
   builder.on_backward([=](PlanBuilder& b) {

@@ -10,8 +10,9 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Appends calls that add up the sums of all ranks, and returns the result; without shared statistics returns `own`.
-/// Must come before input_gradient(), because the call after it writes the gradient. `name` is the layer's name.
+/// If ranks share statistics, appends calls that add up the sums `own` of all ranks, and returns the result; otherwise
+/// returns `own`. Call it before input_gradient(), because the call that writes the gradient comes later. `name` is the
+/// layer's name.
 SlotId sums_of_all_ranks(PlanBuilder& b, SlotId own, const std::string& name) {
   if (!b.options().shares_statistics()) {
     return own;
@@ -26,8 +27,8 @@ SlotId sums_of_all_ranks(PlanBuilder& b, SlotId own, const std::string& name) {
   return sums;
 }
 
-/// Returns whether one call makes the whole pass over x; on a GPU that call is one cooperative launch. A one-call
-/// forward pass changes running statistics, so it excludes recomputation.
+/// Returns whether one call can do all of `pass` over x; on a GPU that call is one cooperative launch. The forward pass
+/// in one call changes running statistics, so it cannot be recomputed.
 bool in_one_call(PlanBuilder& b, const TensorView& x, ops::NormPass pass) {
   const PlanOptions& options = b.options();
   const bool possible = pass == ops::NormPass::backward || options.recompute == Recompute::off;
@@ -38,7 +39,7 @@ bool in_one_call(PlanBuilder& b, const TensorView& x, ops::NormPass pass) {
                                                       : ops::batch_norm_fits(b.context(), x, pass);
 }
 
-/// Returns whether a convolution may also compute the norm's sums. The sums must cover the rank's own batch only, and
+/// Returns whether a convolution may also compute the norm's sums: the sums must not include other ranks' batches, and
 /// no call may be recomputed.
 bool takes_given_sums(PlanBuilder& b) {
   return b.training() && b.fuses() && !b.options().shares_statistics() && b.options().recompute == Recompute::off;
@@ -47,13 +48,13 @@ bool takes_given_sums(PlanBuilder& b) {
 /// Slots of a norm whose forward is planned. The norm's backward reads these slots.
 struct NormForward {
   SlotId x, residual, weight, bias, running_mean, running_var, coefficients;
-  SlotId stats{}, valid{}, mask{}, scratch{};  ///< valid only in training
+  SlotId stats{}, valid{}, mask{}, scratch{};  ///< set only in training
   double epsilon = 0;
   double momentum = 0;
   bool relu = false;
 };
 
-/// Slots and gradients of a norm whose backward is planned.
+/// Slots and gradients of a norm that the norm's backward reads and writes.
 struct NormSlots {
   SlotId x, coefficients, stats, sums;
   GradientTarget dweight, dbias, dx;
@@ -64,15 +65,15 @@ struct NormSlots {
   }
 };
 
-/// Returns the backward slots of the current node's norm, with its parameter gradients. `name` is the layer's name.
+/// Returns the slots and gradients for the backward of the current node's norm. `name` is the layer's name.
 NormSlots norm_backward(PlanBuilder& b, const std::string& name, SlotId x, SlotId coefficients, SlotId stats) {
   const auto [dweight, dbias] = b.parameter_gradients(name + ".weight", name + ".bias");
   const SlotId sums = b.statistics("d(" + name + ").sums", {2, b.prototype(x).shape.back()});
   return {x, coefficients, stats, sums, dweight, dbias, {}};
 }
 
-/// Returns whether a block's last norm can also run the backward of the shortcut's norm. The last norm then has
-/// computed the output of the shortcut's norm, too.
+/// Returns whether a block's last norm can also run the backward of the shortcut's norm. In this case, the last norm's
+/// forward has computed the output of the shortcut's norm, too.
 bool takes_backward_of_shortcut(PlanBuilder& b) {
   bool wanted = b.unapplied_norm(1).coefficients.valid() && !b.options().shares_statistics() &&
                 b.wants_input_gradient(0) && b.wants_input_gradient(1);
@@ -82,7 +83,7 @@ bool takes_backward_of_shortcut(PlanBuilder& b) {
   return wanted;
 }
 
-/// Returns the backward slots of the norm of the block's shortcut. This node has computed that norm's output.
+/// Returns the slots and gradients for the backward of the shortcut's norm, whose output this node has computed.
 NormSlots shortcut_backward(PlanBuilder& b) {
   const UnappliedNorm& shortcut = b.unapplied_norm(1);
   const SlotId x2 = b.input(1);
@@ -91,8 +92,8 @@ NormSlots shortcut_backward(PlanBuilder& b) {
   return norm;
 }
 
-/// Appends the pass that computes dx of a block's last norm and dx of its shortcut's norm. If `reuse` is valid, the
-/// first dx takes its memory. The second dx takes the memory of g.
+/// Appends the pass that computes dx of a block's last norm, `norm`, and dx of its shortcut's norm, `other`. If `reuse`
+/// is valid, norm.dx takes the memory of `reuse`. other.dx takes the memory of `g`.
 void plan_pair_apply(PlanBuilder& b, NormSlots norm, NormSlots other, SlotId g, SlotId reuse, SlotId stats,
                      SlotId valid) {
   norm.dx = b.input_gradient(0, reuse, false);
@@ -105,8 +106,8 @@ void plan_pair_apply(PlanBuilder& b, NormSlots norm, NormSlots other, SlotId g, 
          });
 }
 
-/// Appends the call that computes the norm's sums and parameter gradients. The call reads rows 0 and `row` of the sums
-/// that a convolution has written to `given`.
+/// Appends the call that computes the norm's sums and parameter gradients from `given`, in which a convolution has
+/// stored sums. The call reads rows 0 and `row` of `given`.
 void plan_given_gradients(PlanBuilder& b, SlotId given, std::int64_t row, const NormSlots& norm) {
   b.call("batch_norm gradients_given", {given}, {norm.sums, norm.dweight.slot, norm.dbias.slot}, 0,
          [=](Context& context, const Frame& frame) {
@@ -117,8 +118,8 @@ void plan_given_gradients(PlanBuilder& b, SlotId given, std::int64_t row, const 
          });
 }
 
-/// Appends the backward of a norm whose masked gradient g, with its sums, a convolution has computed. `pair` includes
-/// the backward of the shortcut's norm. If the norm has a residual, the residual's gradient is g.
+/// Appends the backward of a norm for which a convolution has computed the masked gradient g and its sums. If `pair` is
+/// true, also appends the backward of the shortcut's norm. If the norm has a residual, the residual's gradient is g.
 void plan_masked_backward(PlanBuilder& b, const std::string& name, const NormForward& n, bool pair) {
   const auto [g, given] = b.masked_gradient();
   NormSlots norm = norm_backward(b, name, n.x, n.coefficients, n.stats);
@@ -141,7 +142,8 @@ void plan_masked_backward(PlanBuilder& b, const std::string& name, const NormFor
 }
 
 /// Appends the backward of a block's last norm and of its shortcut's norm. A first pass stores the gradient g that both
-/// norms share; a second pass reads g once and computes both dx. g takes dy2's memory, and later one dx takes g's.
+/// norms share; a second pass reads g once and computes dx of both norms. g takes the memory of dy2 (without dy2, of
+/// dy), and later one dx takes the memory of g.
 void plan_pair_backward(PlanBuilder& b, const std::string& name, const NormForward& n) {
   const SlotId dy = b.output_gradients()[0];
   const SlotId dy2 = b.output_gradients().size() > 1 ? b.output_gradients()[1] : SlotId{};
@@ -184,8 +186,8 @@ void plan_pool_backward(PlanBuilder& b, const std::string& name, const NormForwa
          });
 }
 
-/// Appends the call that makes the norm's coefficients. In training the call uses the statistics of all ranks, the sums
-/// of the convolution that wrote x, or x itself. With `fused` appends nothing: the call of plan_output() makes them.
+/// Appends the call that makes the norm's coefficients, unless `fused` is true: then the call of plan_output() makes
+/// them. In training, the call uses the statistics of all ranks, the sums of the convolution that wrote x, or x itself.
 void plan_coefficients(PlanBuilder& b, const std::string& name, NormForward& n, bool fused) {
   if (!b.training()) {
     b.call("batch_norm finalize_inference", {n.running_mean, n.running_var, n.weight, n.bias}, {n.coefficients}, 0,
@@ -236,7 +238,7 @@ void plan_coefficients(PlanBuilder& b, const std::string& name, NormForward& n, 
 }
 
 /// Appends the call that makes the norm's output. If the residual is the input of an unapplied norm, `added` holds the
-/// coefficients of that norm; otherwise `added` is invalid.
+/// coefficients of that norm; otherwise `added` is invalid. With `fused`, the call makes the coefficients, too.
 SlotId plan_output(PlanBuilder& b, const std::string& name, const NormForward& n, SlotId added, bool fused) {
   const SlotId y = output_like_input(b, name, /*reads_input=*/true);
   if (fused) {
@@ -272,8 +274,8 @@ void plan_backward(PlanBuilder& b, const std::string& name, const NormForward& n
   const SlotId own = b.statistics("d(" + name + ").sums", {2, b.prototype(n.x).shape.back()});
   const SlotId scratch = b.scratch(ops::batch_norm_workspace_bytes(b.context(), b.prototype(n.x)));
   const auto [dweight, dbias] = b.parameter_gradients(name + ".weight", name + ".bias");
-  // The residual's gradient is dy + dy2 after the mask. It takes the memory of dy2. If the first pass stores this
-  // gradient, the second pass reads only it, instead of dy, dy2 and the mask.
+  // The residual's gradient is dy + dy2 after the mask, and takes the memory of dy2. If the first pass stores this
+  // gradient, the second pass reads only the stored gradient, instead of dy, dy2 and the mask.
   const bool stores = b.fuses() && n.residual.valid() && b.first_input_gradient(1);
   GradientTarget dresidual = stores ? b.input_gradient(1, dy2, false) : GradientTarget{};
   const SlotId masked = dresidual.slot;
@@ -314,7 +316,7 @@ void plan_backward(PlanBuilder& b, const std::string& name, const NormForward& n
   if (!dx.wanted() && !dresidual.wanted()) {
     return;
   }
-  // The op always writes dx. If no layer wants dx, as before the first layer, dx goes to memory that nothing reads.
+  // The op always writes dx. If no layer wants dx, as at the first layer, dx goes to memory that nothing reads.
   const SlotId dx_slot = dx.wanted() ? dx.slot : b.overwrite_gradient(dy, "d(input) of " + name);
   b.call("batch_norm backward_apply", {dy, dy2, n.mask, n.x, n.coefficients, sums, n.stats, n.valid},
          {dx_slot, dresidual.slot}, 0, [=](Context& context, const Frame& frame) {
@@ -379,7 +381,7 @@ void BatchNormLayer::plan(PlanBuilder& builder) const {
                 .epsilon = options_.epsilon,
                 .momentum = options_.momentum,
                 .relu = options_.relu};
-  const bool leaves = !has_residual && builder.may_leave_norm_unapplied(n.relu);  // the only reader computes y itself
+  const bool leaves = !has_residual && builder.may_leave_norm_unapplied(n.relu);  // the only reader applies the norm
   // `added` is valid if the residual is the input of an unapplied norm.
   const SlotId added = has_residual ? builder.unapplied_norm(1).coefficients : SlotId{};
   const bool fused = builder.training() && !leaves && !added.valid() && !builder.input_sums().valid() &&

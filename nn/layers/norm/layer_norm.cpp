@@ -6,7 +6,7 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Layer norm over the last axis. On an image it normalises the channels of each pixel.
+/// Layer norm over the last axis. In an image, the channels of each pixel are normalised.
 class LayerNormLayer final : public Layer {
  public:
   LayerNormLayer(std::string name, double epsilon) : Layer(std::move(name)), epsilon_(epsilon) {}

@@ -9,7 +9,7 @@ namespace {
 class ActivationLayer final : public Layer {
  public:
   ActivationLayer(std::string name, ops::Activation function) : Layer(std::move(name)), function_(function) {
-    static_cast<void>(ops::name_of(function));  // UsageError for a value outside the enumeration
+    static_cast<void>(ops::name_of(function));  // throws UsageError for a value outside the enumeration
   }
   [[nodiscard]] std::string kind() const override { return std::string(ops::name_of(function_)); }
   [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override { return inputs[0]; }

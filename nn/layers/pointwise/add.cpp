@@ -6,7 +6,7 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Adds two tensors of one shape, as at the end of a residual branch. Both inputs get the output's gradient.
+/// Adds two tensors of equal shape, as at the end of a residual branch. Both inputs' gradients equal the output's.
 class AddLayer final : public Layer {
  public:
   using Layer::Layer;
@@ -22,7 +22,7 @@ class AddLayer final : public Layer {
     const SlotId b = builder.input(1);
     const Shape shape = builder.batched(builder.input_shape());
     SlotId sum;
-    for (const int i : {1, 0}) {  // b is the branch: its memory is preferred to a's, where the branch began
+    for (const int i : {1, 0}) {  // first tries the memory of b, the branch; then of a, where the branch began
       if (!sum.valid() && builder.may_overwrite_input(i)) {
         sum = builder.alias(builder.input(i), name(), shape);
       }

@@ -7,8 +7,8 @@ namespace lockstep::nn {
 
 namespace {
 
-/// In training zeroes elements with probability `rate`; the random numbers depend on (PlanOptions::dropout_seed, epoch,
-/// `number`, sample id). In evaluation returns its input.
+/// In training, sets elements to 0 with probability `rate`. The random numbers depend on PlanOptions::dropout_seed, the
+/// epoch, `number` and the sample id. In evaluation, the output equals the input.
 class DropoutLayer final : public Layer {
  public:
   DropoutLayer(std::string name, double rate, std::uint32_t number)
@@ -36,7 +36,7 @@ void DropoutLayer::plan(PlanBuilder& builder) const {
   }
   const SlotId y = output_like_input(builder, name(), /*reads_input=*/false);
   builder.set_output(y);
-  if (!builder.training()) {  // a copy, because x has other readers and the next layer may overwrite y
+  if (!builder.training()) {  // y is a copy, because x has other readers and the next layer may overwrite y
     builder.call("copy", {x}, {y}, 0, [=](Context& context, const Frame& frame) { copy(context, frame[x], frame[y]); });
     return;
   }
@@ -56,7 +56,7 @@ void DropoutLayer::plan(PlanBuilder& builder) const {
 }  // namespace
 
 NodeId ModelBuilder::dropout(const std::string& name, NodeId x, double rate) {
-  const auto number = static_cast<std::uint32_t>(model_.nodes_.size());  // the layer's own random stream
+  const auto number = static_cast<std::uint32_t>(model_.nodes_.size());  // selects the layer's own random stream
   return add_channelwise(std::make_shared<DropoutLayer>(name, rate, number), {x});
 }
 

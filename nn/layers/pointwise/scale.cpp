@@ -9,7 +9,7 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Multiplies its input by a constant factor.
+/// Multiplies the input by a constant factor.
 class ScaleLayer final : public Layer {
  public:
   ScaleLayer(std::string name, double factor) : Layer(std::move(name)), factor_(factor) {
@@ -31,7 +31,7 @@ void ScaleLayer::plan(PlanBuilder& builder) const {
   const SlotId factor = builder.statistics(name() + ".factor", Shape{});
   const auto scaled = [=, value = factor_](SlotId by, SlotId from, SlotId to) {
     return [=](Context& context, const Frame& frame) {
-      ops::fill(context, value, frame[by]);  // ops::scale() reads the factor on the device of the tensors
+      ops::fill(context, value, frame[by]);  // ops::scale() reads the factor from the tensors' device
       ops::scale(context, frame[by], frame[from], frame[to]);
     };
   };

@@ -5,7 +5,7 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Mean of each channel over all spatial axes: maps (T, C), (H, W, C) or (D, H, W, C) to (C).
+/// Computes the mean of each channel over all spatial axes: maps (T, C), (H, W, C) or (D, H, W, C) to (C).
 class GlobalAveragePoolLayer final : public Layer {
  public:
   using Layer::Layer;

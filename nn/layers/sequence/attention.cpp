@@ -12,17 +12,17 @@ namespace {
 
 enum Third : int { kQueries, kKeys, kValues, kWhole };
 
-/// Operand or result of a product: a slot or a third of a slot.
+/// Operand or result of a product: a whole slot, or the queries, keys or values in a slot.
 struct Operand {
   SlotId slot;
   Third third = kWhole;
 };
 
-/// Layout of the heads in memory. The matrix of each head is contiguous, and the heads lie one after the other.
+/// Layout of the heads' matrices in memory. Each matrix is contiguous, and the matrices lie one after the other.
 struct Heads {
-  std::int64_t batch, length, heads, head;  ///< head: number of columns of one head
-  std::int64_t items;                       ///< batch * heads
-  std::int64_t part;  ///< elements from queries to keys and from keys to values, a multiple of 16 bytes for libraries
+  std::int64_t batch, length, heads, head;  ///< `head` is the number of columns of one head
+  std::int64_t items;                       ///< number of matrices: batch * heads
+  std::int64_t part;  ///< elements from queries to keys, and from keys to values; libraries need a multiple of 16 bytes
 
   Heads(std::int64_t of_batch, std::int64_t of_length, std::int64_t of_heads, std::int64_t columns, DType dtype)
       : batch(of_batch),
@@ -32,7 +32,8 @@ struct Heads {
         items(batch * heads),
         part(align_up(items * length * head, 16 / static_cast<std::int64_t>(size_of(dtype)))) {}
 
-  // Shapes: joined is (B, T, 3, heads, D), split is (3, B, heads, T, D); "mixed" shapes lack the axis of length 3.
+  // In names of shapes, "joined" means (B, T, 3, heads, D), and "split" means (3, B, heads, T, D). "mixed" means that
+  // the axis of length 3 is missing.
   [[nodiscard]] Shape joined() const { return {batch, length, 3, heads, head}; }
   [[nodiscard]] Shape joined_mixed() const { return {batch, length, heads, head}; }
   [[nodiscard]] Shape split_mixed() const { return {batch, heads, length, head}; }
@@ -42,7 +43,7 @@ struct Heads {
     strides[0] = part;
     return TensorView(all.data, all.dtype, all.device, split, strides);
   }
-  /// Returns a view of the operand: a third as (B * heads, T, D), or the whole slot.
+  /// Returns a view of the operand: the queries, keys or values as (B * heads, T, D), or the whole slot.
   [[nodiscard]] TensorView view(const Frame& frame, Operand of) const {
     if (of.third == kWhole) {
       return frame[of.slot];
@@ -66,7 +67,7 @@ struct Heads {
   }
 };
 
-/// Maps (T, 3 C) to (T, C): softmax(q k^T / sqrt(D)) v for each head, which has D = C / heads columns.
+/// Maps (T, 3 C) to (T, C). For each head, with D = C / heads columns, computes softmax(q k^T / sqrt(D)) v.
 class AttentionLayer final : public Layer {
  public:
   AttentionLayer(std::string name, const AttentionOptions& options) : Layer(std::move(name)), options_(options) {
@@ -103,7 +104,7 @@ void AttentionLayer::plan(PlanBuilder& builder) const {
     ops::strided_copy(context, frame[qkv].reshape(h.joined()).permute({2, 0, 3, 1, 4}), h.thirds(frame[parts]));
   });
 
-  // scores = q k^T; the softmax then overwrites the scores.
+  // scores = q k^T; the softmax later overwrites the scores with the weights.
   const SlotId weights = builder.activation(name() + ".weights", {h.items, length, length});
   const auto scores = builder.matmul(
       name() + " scores", {.dtype = dtype, .batch = h.items, .m = length, .n = length, .k = head, .transpose_b = true});

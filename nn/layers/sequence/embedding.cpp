@@ -8,8 +8,9 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Maps tokens (T) to (T, width): adds the token's row of NAME.weight (vocabulary, width) to the position's row of
-/// POSITIONS.weight (T, width). Both weights begin normal with a deviation of 0.02 (Radford et al. 2018, section 4.1).
+/// Maps tokens (T) to (T, width): adds the token's row of NAME.weight (vocabulary, width) and the position's row of
+/// POSITIONS.weight (T, width). Initial weights are normal with a standard deviation of 0.02 (Radford et al. 2018,
+/// section 4.1).
 class EmbeddingLayer final : public Layer {
  public:
   EmbeddingLayer(std::string name, std::string positions, std::int64_t vocabulary, std::int64_t width)

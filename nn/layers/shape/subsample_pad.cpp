@@ -6,7 +6,7 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Shortcut without parameters. It keeps every stride-th pixel and adds zero channels (option A of He et al. 2015).
+/// Shortcut without parameters: keeps every stride-th pixel and adds zero channels (option A of He et al. 2015).
 class SubsamplePadLayer final : public Layer {
  public:
   SubsamplePadLayer(std::string name, std::int64_t channels, std::int64_t stride)

@@ -19,7 +19,7 @@ using namespace std::string_view_literals;
 
 constexpr std::string_view kPrefix = "transformer.";
 
-/// Returns the part after "h.N." of the name of a layer's tensor. Returns an empty text for another name.
+/// Returns the part of the name of a layer's tensor after "h.N."; an empty text if the name has no "h.N.".
 std::string_view in_layer(std::string_view name) {
   if (name.starts_with(kPrefix)) {
     name.remove_prefix(kPrefix.size());
@@ -32,7 +32,7 @@ std::string_view in_layer(std::string_view name) {
   return dot == 0 || dot == std::string_view::npos || name[dot] != '.' ? std::string_view() : name.substr(dot + 1);
 }
 
-/// Order of the axes of a layer's c_attn. (3 C, C) is `ours`; (C, 3 C), the order of Conv1D, is `turned`.
+/// Order of the axes of a c_attn: `ours` is (3 C, C), `turned` is (C, 3 C) as in Conv1D, `other` is any other shape.
 enum class Way : unsigned char { ours, turned, other };
 Way way_of(const TensorEntry& c_attn) {
   const auto is_triple = [](std::int64_t a, std::int64_t b) { return a > 0 && a % 3 == 0 && a / 3 == b; };
@@ -53,7 +53,7 @@ void turn(const TensorFile& file, TensorEntry& entry) {
   std::swap(entry.strides[0], entry.strides[1]);
 }
 
-/// Throws DataError unless the matrix of the final product, lm_head.weight, equals the embedding's matrix.
+/// Throws DataError unless the matrix of the final product, lm_head.weight, equals the matrix of the embedding.
 void require_tied(const TensorFile& file, const TensorEntry& head, const TensorEntry* embedding) {
   const auto bytes_of = [&](const TensorEntry& entry) {
     std::vector<std::byte> bytes(static_cast<std::size_t>(entry.bytes));

@@ -4,14 +4,14 @@
 
 namespace lockstep::nn {
 
-/// Converts a file of GPT-2 by another program to the names and shapes of transformer() (nn/models/transformer.hpp). A
-/// file without h.N.attn.c_attn.weight of shape (3 C, C) or (C, 3 C) does not change. In other files:
+/// Converts a GPT-2 file of another program to the names and shapes of transformer() (nn/models/transformer.hpp). A
+/// file that has no h.N.attn.c_attn.weight of shape (3 C, C) or (C, 3 C) does not change. If it has one:
 /// - "transformer." is removed from the names;
 /// - Hugging Face's weights of Conv1D, (in, out), are transposed to (out, in): c_attn, c_proj and c_fc of every layer.
 ///   The shape of c_attn shows the order: it is (C, 3 C) there and (3 C, C) here, and never square like attn.c_proj;
 /// - h.N.attn.bias and h.N.attn.masked_bias (masks) and lm_head.weight are left out.
 /// Throws DataError if layers have c_attn of both shapes, if a tensor to be transposed does not have two dimensions, or
-/// if lm_head.weight differs from wte.weight, because the model ties these two.
+/// if lm_head.weight differs from wte.weight, because the model ties these two tensors.
 void read_as_gpt2(TensorFile& file);
 
 }  // namespace lockstep::nn

@@ -17,12 +17,12 @@ std::vector<std::int64_t> extents(const Shape& shape) {
   return {shape.begin(), shape.end()};
 }
 
-/// Holds one tensor at a time on the host, where strides and types are converted in the same way for every device.
+/// Memory on the host for one tensor at a time. There, strides and types are converted alike for every device.
 class Staging {
  public:
   explicit Staging(Context& context) : context_(context) {}
 
-  /// Copies a piece to the host and returns its logical view there; finish() with the same piece copies it back.
+  /// Copies a piece to the host and returns the logical view of the copy. finish(piece) copies the piece back.
   TensorView begin(const Piece& piece) {
     bytes_.resize(piece.stored.bytes());
     copy_now(context_of(piece), piece.stored, host_view(piece));
@@ -34,7 +34,7 @@ class Staging {
   void finish(const Piece& piece) { copy_now(context_of(piece), host_view(piece), piece.stored); }
 
  private:
-  /// Returns a host context for a piece on the host: collected states lie on the host of rank 0, whatever the device.
+  /// Returns a host context for a piece on the host. Collected states are on rank 0's host, whatever the device.
   Context& context_of(const Piece& piece) { return piece.stored.device == Device::cpu() ? host_ : context_; }
   TensorView host_view(const Piece& piece) {
     return {bytes_.data(), piece.stored.dtype, Device::cpu(), piece.stored.shape};
@@ -51,7 +51,7 @@ void add_parameter_pieces(std::vector<Piece>& pieces, const ParameterSet& parame
   for (std::size_t i = 0; i < parameters.parameters().size(); ++i) {
     const ParameterInfo& info = parameters.parameters()[i];
     if (info.offset >= arena.numel()) {
-      break;  // only frozen parameters are left, which have no states
+      break;  // all further parameters are frozen and have no states
     }
     pieces.push_back({.name = info.spec.name + suffix,
                       .shape = info.spec.shape,
@@ -111,8 +111,9 @@ std::string shape_text(const TensorEntry& entry) {
   return text + ")";
 }
 
-/// Returns "; the nearest is 'x' of shape ..." for a missing tensor. The nearest is the tensor of the file whose name
-/// ends with `name`, or, if there is none, the tensor with the most similar name.
+/// Returns a text like "; the nearest is 'x' of shape ..." for an error about the missing tensor `name`. The nearest
+/// tensor is the tensor of the file whose name ends with `name`; if there is none, the tensor with the most similar
+/// name.
 std::string nearest_text(const TensorFile& file, const std::string& name) {
   const TensorEntry* nearest = nullptr;
   std::size_t least = std::string::npos;
@@ -163,7 +164,7 @@ void require_pieces(const TensorFile& file, const std::vector<Piece>& pieces, Fi
 void read_pieces(const TensorFile& file, Context& context, const std::vector<Piece>& pieces) {
   Staging staging(context);
   for (const Piece& piece : pieces) {
-    read_entry(file, *file.find(piece.name), staging.begin(piece));  // begin() copies the padding, so it stays
+    read_entry(file, *file.find(piece.name), staging.begin(piece));  // begin() copied the padding, so finish() keeps it
     staging.finish(piece);
   }
 }

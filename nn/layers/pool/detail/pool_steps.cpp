@@ -4,7 +4,7 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Returns the window along one axis, as a window of an image that is one column wide.
+/// Returns the window along axis `axis`, as the window over an image of one column.
 ops::PoolDesc column_window(const PoolWindow& window, int axis) {
   const auto [kernel, stride, pad] = window;
   return {.kernel = {kernel[axis], 1},
@@ -13,7 +13,7 @@ ops::PoolDesc column_window(const PoolWindow& window, int axis) {
           .pad_after = {pad[axis], 0}};
 }
 
-/// Returns true if kernel and stride are 1. Padding is less than the kernel, so such a step would only copy x to y.
+/// Returns true if kernel and stride are 1. Padding, less than the kernel, is then 0, and the step would copy x to y.
 bool does_nothing(const ops::PoolDesc& desc) {
   return desc.kernel[0] == 1 && desc.kernel[1] == 1 && desc.stride[0] == 1 && desc.stride[1] == 1;
 }

@@ -15,10 +15,11 @@
 //                     (N, D, P, Q, C), as images (N, D, P * Q, C). A step that would do nothing is left out.
 //
 // Two steps give the same result as one window over three axes. The maximum of the planes' maxima is the maximum. Of
-// equal values the first in row-major order wins, because the first plane wins, and the first pixel in a plane. A mean
-// of means is the mean, because windows along one axis have the same extents at all positions of the other axes, also
-// if padding does not count. Kernels for three axes would move fewer bytes (with a stride of two 9 / 8 of x's bytes,
-// the steps 13 / 8), but would double the number of kernels. In 16 bits the planes' result is rounded, too.
+// equal values, the first in row-major order wins: the two steps also choose the first plane, and the first pixel in a
+// plane. A mean of means is the mean, because windows along one axis have the same extents at all positions of the
+// other axes, also if padding does not count. Kernels for three axes would move fewer bytes (with a stride of two, 9 /
+// 8 of x's bytes; the two steps move 13 / 8), but would double the number of kernels. In 16 bits, the result of the
+// first step is rounded, too.
 
 namespace lockstep::nn {
 
@@ -29,7 +30,7 @@ struct PoolWindow {
 /// Base class of the max pool and the average pool over `axes` spatial axes, 1 to 3.
 class PoolLayer : public Layer {
  public:
-  /// `kind` is the name of the pool over two axes, "max_pool". Names over one and three axes end with "1d" and "3d".
+  /// `kind` names the pool over two axes, like "max_pool". Pools over one or three axes add "1d" or "3d" to this name.
   PoolLayer(const char* kind, int axes, std::string name, const PoolWindow& window);
   [[nodiscard]] std::string kind() const override { return axes_ == 2 ? kind_ : concat(kind_, axes_, 'd'); }
   [[nodiscard]] std::string settings() const override;
@@ -44,7 +45,7 @@ class PoolLayer : public Layer {
   std::string kind_;
 };
 
-/// Returns the window over two axes; `rows` and `columns` are the numbers of these axes.
+/// Returns the window over the two axes whose numbers are `rows` and `columns`.
 [[nodiscard]] ops::PoolDesc plane_window(const PoolWindow& window, int rows, int columns);
 
 /// One run of a kernel for images, which reads x (N, H, W, C) and makes y (N, P, Q, C).
@@ -56,7 +57,7 @@ struct PoolStep {
 /// Returns the steps that pool a batch (N, spatial axes.., C).
 [[nodiscard]] std::vector<PoolStep> steps_of(int axes, const PoolWindow& window, const Shape& batch);
 
-/// Appends the steps in order. Calls forward(i, step, x, y) for each step.
+/// Appends the steps in order: calls forward(i, step, x, y) for each step, which reads x and makes y.
 template <class Forward>
 void plan_steps(PlanBuilder& builder, const std::string& name, const std::vector<PoolStep>& steps, const Shape& output,
                 Forward forward) {
@@ -70,7 +71,7 @@ void plan_steps(PlanBuilder& builder, const std::string& name, const std::vector
   builder.set_output(x);
 }
 
-/// Appends the backward of the steps, last step first. Calls backward(i, step, dy, dx) for each step.
+/// Appends the backward of the steps, last step first: calls backward(i, step, dy, dx) for each step.
 template <class Backward>
 void plan_steps_back(PlanBuilder& b, const std::string& name, const std::vector<PoolStep>& steps, Backward backward) {
   if (!b.wants_input_gradient(0)) {
