@@ -28,8 +28,7 @@ enum class Sharing : unsigned char {
 /// Form of a state in a file.
 enum class StateLayout : unsigned char {
   tensor,      ///< the file has one tensor, f64 or i64; a scalar has shape (1)
-  parameters,  ///< the state is an arena like values() or gradients(); the file has one tensor per parameter, under the
-               ///< parameter's name
+  parameters,  ///< the state is an arena like values() or gradients(); the file has one tensor per parameter
   buffers      ///< the state is an arena like buffer_arena(); the file has one tensor per buffer
 };
 
@@ -41,8 +40,7 @@ enum class StateFile : unsigned char {
               ///< optimizer's file. If a folder lacks this file, these states are set from the parameters
 };
 
-/// What loading does if the file lacks a state. A state with Sharing::sum_of_ranks and StateLayout::parameters becomes
-/// 0 instead.
+/// What loading does if a file lacks a state. A state with Sharing::sum_of_ranks in the parameters' layout becomes 0.
 enum class Missing : unsigned char {
   refused,     ///< loading throws DataError
   kept,        ///< leaves the state unchanged
@@ -95,12 +93,10 @@ class StateRegistry {
   TensorView make(Context& context, MemoryResource& memory, State state);
   [[nodiscard]] std::span<const State> all() const { return states_; }
   [[nodiscard]] const State* find(std::string_view name) const;  ///< returns nullptr if no state has the name
-  [[nodiscard]] TensorView view(
-      std::string_view name) const;  ///< returns a view without memory if no state has the name
-  [[nodiscard]] const State& of(std::string_view name) const;  ///< throws StateError if no state has the name
-  [[nodiscard]] std::size_t bytes() const;                     ///< number of bytes that make() has allocated
-  [[nodiscard]] std::string text()
-      const;  ///< returns a line for each state (name, type, shape, sharing), equal on all ranks
+  [[nodiscard]] TensorView view(std::string_view name) const;    ///< returns no memory if no state has the name
+  [[nodiscard]] const State& of(std::string_view name) const;    ///< throws StateError if no state has the name
+  [[nodiscard]] std::size_t bytes() const;                       ///< number of bytes that make() has allocated
+  [[nodiscard]] std::string text() const;  ///< returns a line per state: name, type, shape, sharing; equal on all ranks
   /// Enqueues the initial values of the states that make() has allocated.
   void initialise(Context& context) const;
   /// Calls State::follow of each state that has this function. Call follow() after the parameters got new values.

@@ -9,8 +9,7 @@ namespace lockstep::nn {
 
 namespace {
 
-constexpr std::int64_t kLeastSide =
-    25;  // smallest image side: 24 remain after the whitening, and 12, 6, 3, 1 after the pools
+constexpr std::int64_t kLeastSide = 25;  // smallest image side; it becomes 24, 12, 6, 3 and 1 in the layers
 
 NodeId norm_and_gelu(ModelBuilder& builder, const std::string& name, NodeId x, double momentum,
                      const std::string& activation) {

@@ -12,9 +12,8 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Appends a block's shortcut and returns its output. A block calls this function after its convolutions. In backward
-/// the shortcut's gradient is therefore computed first, and the block's first convolution adds its gradient to the
-/// shortcut's.
+/// Appends a block's shortcut and returns its output. A block calls this function after its convolutions. So backward
+/// computes the shortcut's gradient first, and the block's first convolution adds its own gradient to that one.
 using Shortcut = std::function<NodeId()>;
 
 /// Appends a residual block of two 3x3 convolutions.
@@ -27,8 +26,7 @@ NodeId basic_block(ModelBuilder& builder, const std::string& name, NodeId x, con
                             {.relu = true, .residual = shortcut(), .initial_weight = zero_init ? 0.0 : 1.0});
 }
 
-/// Appends a residual block of three convolutions: 1x1, then 3x3 with `stride` and width.groups, then 1x1 with 4 *
-/// `channels` outputs.
+/// Appends a residual block of three convolutions: 1x1, 3x3 with `stride` and groups, and 1x1 to 4 * `channels`.
 NodeId bottleneck_block(ModelBuilder& builder, const std::string& name, NodeId x, const Shortcut& shortcut,
                         std::int64_t channels, std::int64_t stride, const BottleneckWidth& width, bool zero_init) {
   const std::int64_t inner = channels / 64 * width.group_width * width.groups;

@@ -22,8 +22,7 @@ double MovingAverageOptions::weight(std::int64_t update, std::int64_t scheduled)
   if (!on() || update < 1 || (update - 1) % every != 0) {
     return 0;
   }
-  const std::int64_t behind =
-      (scheduled - 1 - copied_updates) / every;  // number of this averaging after the copies, from 1
+  const std::int64_t behind = (scheduled - 1 - copied_updates) / every;  // 1 at the first averaging without a copy
   if (behind <= 0) {
     return 1;
   }

@@ -25,9 +25,8 @@ struct MovingAverageOptions {
   /// Number of updates from one averaging to the next, counted over the whole run. The first update of the run
   /// averages. (torchvision starts to count again in each epoch.)
   std::int64_t every = 1;
-  /// An averaging within the first `copied_updates` updates sets the average to the weights, and so does the first
-  /// averaging after these updates. torchvision does this while its learning rate warms up; timm's name is
-  /// update_after_step.
+  /// An averaging within the first `copied_updates` updates copies the weights, and so does the first averaging after
+  /// them. torchvision does this while its learning rate warms up; timm's name is update_after_step.
   std::int64_t copied_updates = 0;
   bool ramp = false;  ///< true: the n-th averaging after the copies has a decay of at most 1 - (1 + n)^(-2/3) (timm)
 

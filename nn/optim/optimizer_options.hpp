@@ -37,13 +37,11 @@ struct RuleTraits {
   bool epsilon = false;
   bool trust_coefficient = false;
   // How the rule updates:
-  bool decoupled = false;  ///< true: decay shrinks parameters by rate times decay; false: decay is added to gradients
-  bool layer_norms =
-      false;  ///< true: updates depend on norms of whole tensors; with zero1 the ranks sum their parts of the norms
-  bool whole_matrices =
-      false;                ///< true: updates hidden matrices as a whole, with `momentum`, so zero1 cannot divide them
-  bool normalised = false;  ///< true: the size of an update does not depend on the size of the gradients
-  double rate = 1;          ///< usual learning rate relative to sgd's, or to adam's if `normalised`
+  bool decoupled = false;    ///< true: decay shrinks parameters by rate times decay; false: decay is added to gradients
+  bool layer_norms = false;  ///< true: updates depend on norms of whole tensors, which zero1 sums over the ranks
+  bool whole_matrices = false;  ///< true: updates whole hidden matrices, by `momentum`; zero1 cannot divide them
+  bool normalised = false;      ///< true: the size of an update does not depend on the size of the gradients
+  double rate = 1;              ///< usual learning rate relative to sgd's, or to adam's if `normalised`
 };
 /// Returns the traits of the built-in rules, in the order of OptimizerKind.
 [[nodiscard]] std::span<const RuleTraits> built_in_rules();
@@ -54,12 +52,10 @@ struct RuleTraits {
 /// "sgd, lars or muon".
 [[nodiscard]] std::string rules_with(bool RuleTraits::*trait, std::string_view last);
 
-[[nodiscard]] std::string_view name_of(OptimizerKind kind);  ///< "sgd", ...
-[[nodiscard]] OptimizerKind parse_optimizer(
-    std::string_view name);  ///< inverse of name_of(); throws UsageError for other names
+[[nodiscard]] std::string_view name_of(OptimizerKind kind);          ///< "sgd", ...
+[[nodiscard]] OptimizerKind parse_optimizer(std::string_view name);  ///< throws UsageError for other names
 
-[[nodiscard]] bool is_hidden_matrix(
-    const ParameterSpec& spec);  ///< true if muon orthogonalises the updates of this parameter
+[[nodiscard]] bool is_hidden_matrix(const ParameterSpec& spec);  ///< true if muon orthogonalises its updates
 
 /// Options of an optimizer. kernels/sgd.hpp, adam.hpp, lars.hpp and muon.hpp define the rules and the ranges of values.
 ///
@@ -83,8 +79,7 @@ struct OptimizerOptions {
   double clip_value = 0;  ///< largest size of one gradient, applied after clip_norm; 0: no clipping; not for lars
   bool skip_non_finite = false;  ///< skips an update whose gradients have NaN or infinity, also without clip_norm
   LossScale loss_scale{};  ///< loss scale of the plan; any kind except `off` also skips updates that are not finite
-  std::shared_ptr<const UpdateRule>
-      rule{};  ///< a user's rule; if given, `kind` and the numbers of its rule are not used
+  std::shared_ptr<const UpdateRule> rule{};  ///< a user's rule, used instead of the rule `kind`
 };
 /// Returns the name of the user's rule, if there is one, otherwise the name of `kind`.
 [[nodiscard]] std::string name_of(const OptimizerOptions& options);

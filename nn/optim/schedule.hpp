@@ -15,10 +15,9 @@ namespace lockstep::nn {
 /// The learning rate as a function of the step alone. A resumed run therefore continues with exactly the same rates.
 struct Schedule {
   enum class Kind : unsigned char { constant, step, cosine, polynomial } kind = Kind::constant;
-  double base = 0.1;              ///< learning rate after warm-up
-  std::int64_t warmup_steps = 0;  ///< number of warm-up steps at the begin of the run
-  std::int64_t total_steps =
-      1;  ///< number of steps; cosine and polynomial reach `end` at this step, one after the last
+  double base = 0.1;                       ///< learning rate after warm-up
+  std::int64_t warmup_steps = 0;           ///< number of warm-up steps at the begin of the run
+  std::int64_t total_steps = 1;            ///< number of steps; cosine and polynomial would reach `end` at this step
   std::vector<std::int64_t> milestones{};  ///< for the kind `step`: steps at which the rate is multiplied by gamma
   double gamma = 0.1;
   /// For the kind `cosine`, the rate is end + (base - end) (1 + cos(pi d)) / 2; d is the part of the steps after
@@ -31,8 +30,7 @@ struct Schedule {
     constant,    ///< base f
     exponential  ///< base f^(1 - s / warmup_steps)
   } warmup = WarmUp::linear;
-  std::optional<double>
-      warmup_factor{};  ///< factor f on `base` at the first step; must be above 0 unless the form is linear
+  std::optional<double> warmup_factor{};  ///< factor f on `base` at the first step; above 0 unless linear
 
   /// Returns the learning rate of step `step`, counted from 0.
   [[nodiscard]] double at(std::int64_t step) const;

@@ -11,8 +11,8 @@
 namespace lockstep::nn {
 
 /// Base class of an optimizer rule of your own, which turns gradients into an update. The Optimizer keeps the rule's
-/// states, which checkpoints hold. It also clips and divides gradients, skips updates, and rounds the parameters for
-/// 16-bit plans. All ranks need the same rule. Several optimizers may share one rule.
+/// states, also in checkpoints. It clips and divides gradients, skips updates, and rounds parameters for 16-bit plans.
+/// All ranks need the same rule. Several optimizers may share one rule.
 ///
 ///   struct Signs final : nn::UpdateRule {                            // on the host; signSGD, Bernstein et al. 2018
 ///     std::string name() const override { return "signs"; }
@@ -35,8 +35,8 @@ class UpdateRule {
   /// changed.
   [[nodiscard]] virtual std::string settings() const { return {}; }
   /// Returns the names of the rule's states. Each state is an arena like that of the parameters, zero before the first
-  /// update, and kept in checkpoints. The Optimizer throws StateError if the ParameterSet already has a state of such a
-  /// name ("parameters", "statistics", ...).
+  /// update, and kept in checkpoints. A name that the ParameterSet already uses ("parameters", "statistics", ...) is a
+  /// StateError.
   [[nodiscard]] virtual std::vector<std::string> states() const { return {}; }
 
   struct States {

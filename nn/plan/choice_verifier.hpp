@@ -55,8 +55,7 @@ class ChoiceVerifier {
   template <class Plan>
   std::shared_ptr<const Plan> first_right(Context& context, std::shared_ptr<const Plan> plan);
   Tell tell_;
-  std::map<std::string, std::string>
-      wrong_;  ///< for each compared pair of call and choice, the error's text; empty: no error
+  std::map<std::string, std::string> wrong_;  ///< error text of each compared call and choice; empty: no error
   std::vector<std::string> refused_;
   double seconds_ = 0;
 };

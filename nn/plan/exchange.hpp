@@ -10,8 +10,7 @@ namespace lockstep::nn {
 /// (PlanBuilder::all_gather()). It has a place in the order of the calls, runs on the plan's stream, and is never
 /// computed again. All ranks must run plans of the same model, equally often, so that their exchanges match.
 struct Exchange {
-  comm::Communicator* ranks =
-      nullptr;  ///< communicator of the ranks, which must outlive the plan; nullptr: no communication
+  comm::Communicator* ranks = nullptr;  ///< communicator, which must outlive the plan; nullptr: no exchange
   /// Functions that run() calls before and after it enqueues a collective operation, for waits of the stream and for a
   /// watchdog. Both functions may throw.
   std::function<void()> before{};

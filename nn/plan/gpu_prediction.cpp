@@ -101,8 +101,8 @@ std::string kind_of(const Call& call) {
 }
 
 /// Returns the keys ("layer1.0.conv1 forward") of the convolutions that reach only a small share of the arithmetic rate
-/// with any library: those of few channels leave tensor cores idle, and a data gradient with a stride also writes
-/// elements that need no multiplication.
+/// with any library: few channels leave tensor cores idle, and a data gradient with a stride writes elements that it
+/// does not multiply.
 std::set<std::string> slow_convolutions(const Plan& plan) {
   constexpr std::int64_t kFewChannels = 128;
   std::set<std::string> slow;

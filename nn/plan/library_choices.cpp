@@ -77,14 +77,12 @@ std::size_t bytes_of(const TensorView& view) {
   return view.shape.rank() == 0 && !view.given() ? 0 : view.bytes();
 }
 
-/// Memory for one operand (for example the input), which all calls share. Its size is that of the largest call's
-/// operand.
+/// Memory for one operand, which all calls share. Its size is what the largest call needs.
 class Arena {
  public:
   void need(const TensorView& view) { bytes_ = std::max(bytes_, bytes_of(view)); }
 
-  /// Fills the memory with random 16-bit numbers in [0, 1). Read as a wider floating type, the bits are finite and
-  /// small numbers, too.
+  /// Fills the memory with random 16-bit numbers in [0, 1). In wider types the bits are small, finite numbers, too.
   void fill(Context& context, std::uint64_t seed) {
     memory_ = small_random_numbers(context, static_cast<std::int64_t>((bytes_ + 7) / 8 * 4), seed);
   }
@@ -112,8 +110,7 @@ struct Candidate {
   std::size_t workspace_bytes = 0;
   bool deterministic = false;
   std::function<void(const Operands&, const TensorView& workspace)> run;
-  /// For a convolution next to a batch norm, the function that compares the candidate's results (NormTrial::check());
-  /// otherwise empty.
+  /// Compares the results (NormTrial::check()) of a convolution next to a batch norm; empty for other calls.
   std::function<void(const Operands&, const TensorView& workspace)> check{};
 };
 
@@ -204,8 +201,7 @@ Chosen choose(Context& context, const LibraryCall& call, const Operands& operand
     refused.push_back(concat(nn::describe(call), ": ", failure));
   }
   for (const std::string& choice : all) {
-    if (!norm && choice.find(":norm") !=
-                     std::string::npos) {  // without a NormTrial, results of "cudnn:norm:..." cannot be compared
+    if (!norm && choice.find(":norm") != std::string::npos) {  // only a NormTrial can compare such results
       continue;
     }
     try {
@@ -280,13 +276,12 @@ void choose_all(Context& context, const std::map<std::string, LibraryCall>& call
   for (Arena* arena : {&arenas.a, &arenas.b, &arenas.bias, &arenas.out}) {
     arena->fill(context, seed++);
   }
-  std::vector<std::shared_ptr<const void>>
-      chosen;  // keeps the plans of the fastest candidates, because prepare_conv2d() drops plans that nobody holds
+  std::vector<std::shared_ptr<const void>> chosen;  // fastest plans, held because prepare_conv2d() drops others
   const int threads = planning_threads();
   int timed = 0;
   for (auto next = calls.begin(); next != calls.end();) {
-    // Two calls per thread are prepared together. So no thread waits long for the last plan, and the plans that are not
-    // chosen take little memory.
+    // Prepares two calls per thread, so that no thread waits long for the last plan, and rejected plans take little
+    // memory.
     std::vector<ops::ConvCall> ahead;
     auto end = next;
     for (int i = 0; i < 2 * threads && end != calls.end(); ++i, ++end) {
@@ -349,8 +344,7 @@ std::string describe(const LibraryCall& call) {
 
 CallTimer call_timer(Context& context) {
   if (context.device().kind == DeviceKind::cuda) {
-    constexpr std::int64_t kHalf = std::int64_t{128}
-                                   << 20;  // an H200, whose L2 cache has 50 MB, copies these bytes in 60 us
+    constexpr std::int64_t kHalf = std::int64_t{128} << 20;  // an H200 copies these in 60 us; its L2 cache has 50 MB
     const auto halves = std::make_shared<const Tensor>(Tensor::zeros(context, Shape{2, kHalf}, DType::u8));
     return [halves](Context& on, const std::string& /*choice*/, const std::function<void()>& run) {
       Event begin(on.device(), Event::Timing::on);

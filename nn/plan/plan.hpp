@@ -84,8 +84,7 @@ struct Call {
   double flops = 0;
   double bytes = 0;      ///< bytes read and written, each tensor counted once
   double exchanged = 0;  ///< bytes that this rank sends to the other ranks (Exchange); 0: no communication
-  /// Number of kernels on a GPU; a library call counts as one. For layers that residual networks do not have, the
-  /// number is a lower bound.
+  /// Number of kernels on a GPU; a library call counts as one. In layers that ResNets lack, a lower bound.
   int launches = 1;
   std::vector<int> gradients;  ///< indices, in ready order, of the parameters whose gradients this call writes
   std::function<void(Context&, const Frame&)> run;
@@ -180,8 +179,7 @@ class Plan {
   /// bind() makes set 0 and removes all other sets. The new set has the parameters of bind(), and the state of the set
   /// that is in use now. use() changes only the state of the set in use. Throws StateError before bind().
   int add_kept(const TensorView& workspace);
-  /// Makes all later runs of the plan use set number `set` of kept activations. Throws UsageError if no set has this
-  /// number.
+  /// Makes later runs use set `set` of kept activations. Throws UsageError if there is no set of this number.
   void keep_in(int set);
   /// Adds the names of all calls to a recorder. Returns the record to pass to run().
   [[nodiscard]] CallRecord name_calls(SpanRecorder& recorder) const;
@@ -191,9 +189,7 @@ class Plan {
 
   /// Returns the model's output, whose shape is (batch, output shape of the model). Throws StateError before bind().
   [[nodiscard]] const TensorView& output() const;
-  [[nodiscard]] const TensorView& view(SlotId slot) const {
-    return frame_[slot];
-  }  ///< memory of a slot in forward calls
+  [[nodiscard]] const TensorView& view(SlotId slot) const { return frame_[slot]; }  ///< view of a slot in forward
 
  private:
   /// Events by which the side stream waits for the plan's stream before a call, and the plan's stream waits for the end
@@ -212,8 +208,7 @@ class Plan {
   void guard(Context& context, const Call& call, bool check);
   void bind_slots(const ParameterSet& parameters, const StepState& state, const TensorView& workspace);
   void bind_again(const Frame& frame, Frame& again) const;
-  /// Enqueues calls [begin, end), and after them the wait of the context's stream for those that run on the side
-  /// stream.
+  /// Enqueues calls [begin, end), and after them the context's stream's wait for those on the side stream.
   void run_calls(Context& context, int begin, int end, const std::function<void(int)>& written,
                  const CallRecord& record);
   void bind_state(std::size_t slot, const StepState& state, std::int64_t first);

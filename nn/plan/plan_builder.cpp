@@ -335,8 +335,7 @@ void PlanBuilder::merge_pending() {
 }
 
 void PlanBuilder::add_gradients(SlotId a, SlotId b, SlotId out) {
-  std::vector<int> writes =
-      std::exchange(pending_writes_, {});  // parameters whose gradients the layer's next call was to write
+  std::vector<int> writes = std::exchange(pending_writes_, {});  // kept for the layer's next call
   call("add", {a, b}, {out}, 0,
        [=](Context& context, const Frame& frame) { ops::add(context, frame[a], frame[b], frame[out]); });
   pending_writes_ = std::move(writes);

@@ -62,9 +62,7 @@ class PlanBuilder {
   /// Plans input, layers, loss and backward, and places every slot in the workspace. May be called only once.
   [[nodiscard]] PlanContents build();
 
-  [[nodiscard]] Context& context() {
-    return *context_;
-  }  ///< context of the plan, or within beside() the context PlanOptions::beside
+  [[nodiscard]] Context& context() { return *context_; }  ///< context of the plan; within beside(), PlanOptions::beside
   [[nodiscard]] Mode mode() const { return mode_; }
   [[nodiscard]] bool fuses() const {  ///< true if PlanOptions::fusions is on for this device
     return options_.fusions == Fusions::on ||
@@ -109,9 +107,7 @@ class PlanBuilder {
   /// valid, the node may call leave_sums() with sums of shape (2, C).
   [[nodiscard]] SlotId sums_wanted_near(SlotId output);
   void leave_sums(SlotId sums) { here().sums = sums; }
-  [[nodiscard]] SlotId input_sums() const {
-    return producer(0).sums;
-  }  ///< sums that the input's node has left; invalid if it left none
+  [[nodiscard]] SlotId input_sums() const { return producer(0).sums; }  ///< sums that the input's node left, or invalid
 
   // --- slots
   [[nodiscard]] SlotId activation(const std::string& name, const Shape& shape);  ///< new slot in the plan's dtype
@@ -232,12 +228,11 @@ class PlanBuilder {
   };
   struct NodeState {
     SlotId output;
-    UnappliedNorm
-        unapplied;  ///< if its coefficients are valid, batch_norm_apply() with them makes the real output from `output`
-    PooledGradient pooled;  ///< if its dy is valid, this replaces the gradients of the output
-    SlotId sums;            ///< sums over the channels of `output`, or an invalid slot
-    FusibleNorm fusible;    ///< if its x is valid, the node accepts a MaskedGradient
-    MaskedGradient masked;  ///< if its g is valid, g is the sum of all gradients of the output
+    UnappliedNorm unapplied;  ///< if its coefficients are valid, batch_norm_apply() of `output` is the real output
+    PooledGradient pooled;    ///< if its dy is valid, this replaces the gradients of the output
+    SlotId sums;              ///< sums over the channels of `output`, or an invalid slot
+    FusibleNorm fusible;      ///< if its x is valid, the node accepts a MaskedGradient
+    MaskedGradient masked;    ///< if its g is valid, g is the sum of all gradients of the output
     std::vector<SlotId> gradients;
     std::function<void(PlanBuilder&)> backward;
     int uses = 0;
@@ -311,8 +306,7 @@ class PlanBuilder {
   };
   std::vector<Merge> pending_merges_;
   std::vector<SlotId> shared_gradients_;  ///< gradients that several nodes may share, so no call may write into them
-  std::vector<int>
-      writes_so_far_;  ///< number of calls so far that write each parameter's gradient, plus 1 if accumulating
+  std::vector<int> writes_so_far_;        ///< writes of each parameter's gradient so far, plus 1 if accumulating
 };
 
 }  // namespace lockstep::nn

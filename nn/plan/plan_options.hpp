@@ -58,8 +58,8 @@ struct PlanOptions {
   /// ParameterSet::weight_sum(), or adds W there with `accumulate`. The metrics of loss and accuracy are weighted in
   /// the same way. TrainStep sums the gradient and W over micro-batches and ranks, and divides the sum of the gradient
   /// by the sum of W. A weight of 0 removes its element, whatever label, target and output it has. Mode::infer reads no
-  /// weights. In f16, weights far from 1 make gradients overflow or vanish, so scale the weights to about 1; a common
-  /// factor has no effect on the result.
+  /// weights. In f16, weights far from 1 take gradients out of range. Scale the weights to about 1; a common factor has
+  /// no effect on the result.
   LossWeights weights = LossWeights::none;
   /// For cross_entropy in training, true: each sample is a mixture of two (mixup, cutmix) and has two labels with
   /// shares (StateField::other_labels, shares, other_shares). Its loss is share * l(label) + other_share * l(other
@@ -71,9 +71,9 @@ struct PlanOptions {
   /// In training, the context whose stream is the side stream. The side stream computes the gradients of weights of
   /// convolutions and products, while the plan's stream runs the following backward calls, which do not need these
   /// gradients. Results are the same as on one stream. Up to two such calls are in progress on the side stream, and the
-  /// tensors that they read live longer. The context must be on the plan's device, must not be the plan's own (both:
-  /// otherwise UsageError), and must outlive the plan. Its stream must have no other work during a run. nullptr: all
-  /// calls run on one stream.
+  /// tensors that they read live longer. The context must be another one on the plan's device (otherwise UsageError),
+  /// and must outlive the plan. The context's stream must have no other work during a run. nullptr: all calls run on
+  /// one stream.
   Context* beside = nullptr;
   /// In training, true: adds parameter gradients to their arena instead of overwriting it. In a step of several
   /// micro-batches, `accumulate` is false in the plan of the first micro-batch, and true in the plan of the others.
@@ -87,9 +87,8 @@ struct PlanOptions {
   bool sync_batch_norm = false;
   [[nodiscard]] bool shares_statistics() const { return sync_batch_norm && exchange.given(); }
   Fusions fusions = Fusions::automatic;
-  /// true: fused calls of a training plan may run a pass of batch norm as one cooperative launch. TrainStep sets
-  /// `cooperative` to false if there are other ranks, because the launch would wait for multiprocessors that a
-  /// collective holds.
+  /// In training, true: fused calls may run a pass of batch norm as one cooperative launch. TrainStep sets false if
+  /// there are other ranks, because the launch would wait for multiprocessors that a collective holds.
   bool cooperative = true;
   /// Used on the host with Fusions::on, to plan the calls that a GPU would run: memory sizes of that GPU, which decide
   /// how batch norm is fused.
@@ -110,10 +109,9 @@ struct PlanOptions {
   std::shared_ptr<ChoiceVerifier> verifier = {};
   /// false: every slot has its own memory, and no slot is overwritten, so that intermediate values can be inspected.
   bool reuse_memory = true;
-  /// If true, and the stream is a host stream that runs in the calling thread, a guard band
-  /// (runtime/memory/guard_band.hpp) follows each slot of the workspace. The band is written before each call that
-  /// writes the slot, and checked after the call. If a band has changed, an Error names layer, call and slot. Costs 256
-  /// bytes per slot.
+  /// On a host stream that runs in the calling thread, true: a guard band (runtime/memory/guard_band.hpp) follows each
+  /// slot of the workspace. The band is written before each call that writes the slot, and checked after the call. If a
+  /// band has changed, an Error names layer, call and slot. Costs 256 bytes per slot.
   bool guard_bands = guards_workspaces();
 };
 

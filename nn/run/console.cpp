@@ -110,8 +110,7 @@ void Console::on_report(const ReportEvent& event) {
   const std::string rest = concat(' ', done, text_of(event.metrics), format("  %.0f ", event.samples_per_second),
                                   options_.samples, "/s  ", time_left);
   std::string line = concat(where, " [", bar, ']', rest);
-  if (line.size() >=
-      columns) {  // a full line wraps on some terminals, so the bar is left out and the rest is cut to fit
+  if (line.size() >= columns) {  // a full line wraps on some terminals, so drops the bar and cuts the rest
     line = (where + rest).substr(0, columns - 1);
   }
   out_ << "\r\033[K" << line << std::flush;

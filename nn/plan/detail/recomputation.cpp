@@ -39,8 +39,7 @@ class Groups {
   void join(int tensor, int other) { next_[at(of(tensor))] = of(other); }
 
  private:
-  std::vector<int>
-      next_;  ///< for each tensor, a tensor of its set that is nearer to the set's name; the name points to itself
+  std::vector<int> next_;  ///< for each tensor, the next one on the way to the name of its set; itself for the name
 };
 
 /// Memory that a slot in the workspace and its aliases share, with the calls that touch this memory.
@@ -98,8 +97,7 @@ class Recomputation {
   std::vector<int> tensor_of_;
   std::vector<Tensor> tensors_;
   std::vector<Use> uses_;
-  std::vector<double>
-      crossing_;  ///< element i: bytes that calls before call i write and that forward calls from i on read
+  std::vector<double> crossing_;  ///< [i]: bytes that calls before call i write and forward calls from i on read
 };
 
 Recomputation::Recomputation(const PlanContents& contents)
@@ -198,8 +196,7 @@ Proposal Recomputation::cheap() const {
   for (std::size_t t = 0; t < unit.size(); ++t) {
     members[unit[t]].push_back(static_cast<int>(t));
   }
-  std::vector<std::pair<int, int>>
-      order;  // (last writing call, unit), ascending: a unit comes after the units that it reads
+  std::vector<std::pair<int, int>> order;  // (last call, unit), ascending: a unit comes after the units that it reads
   for (const auto& [number, all] : members) {
     int last = -1;
     for (const int t : all) {

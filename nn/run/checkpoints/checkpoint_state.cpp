@@ -140,8 +140,7 @@ std::string differences(const RunIdentity& saved, const RunIdentity& now,
                                called == names.end() ? "" : concat(" (", called->second, ')'), '\n'));
       }
     }
-    if (key == "choices" &&
-        lines.size() > 1) {  // one line for all calls, because one cause, such as other micro-batches, changes them all
+    if (key == "choices" && lines.size() > 1) {  // one line is enough: one cause changes all calls
       lines = {concat(lines.size(), " choices, first", lines.front().substr(key.size()))};
     }
     for (const std::string& line : lines) {

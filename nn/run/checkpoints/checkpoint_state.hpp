@@ -75,8 +75,7 @@ struct RunProgress {
 void write_checkpoint(const std::string& dir, Context& context, const ParameterSet& parameters,
                       comm::Communicator& control, const RunIdentity& identity, const RunProgress& progress, int keep);
 
-/// Contents of state.json, from which a program rebuilds the model. Reading a damaged file throws DataError with the
-/// file's name.
+/// Contents of state.json, from which a program rebuilds the model. Reading throws DataError with the file's name.
 struct CheckpointState {
   RunIdentity identity;
   RunProgress progress;

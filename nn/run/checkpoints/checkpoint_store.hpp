@@ -28,16 +28,14 @@ class CheckpointStore {
   [[nodiscard]] std::vector<std::string> list() const;
   /// Returns, ascending, the steps of the folders best-STEP, and of what killed writers left of such folders.
   [[nodiscard]] std::vector<std::int64_t> best_steps() const;
-  /// Returns the progress in the state.json of checkpoint `name`; no value if there is no such checkpoint, or if its
-  /// state.json cannot be read.
+  /// Returns the progress in the state.json of checkpoint `name`; no value if that file cannot be read.
   [[nodiscard]] std::optional<RunProgress> progress_of(std::string_view name) const;
   /// Returns the path of the checkpoint from which a run continues: last, if it exists; otherwise the readable
   /// checkpoint with the highest step, because a job killed at the end of its first epoch leaves only best-STEP or
   /// best. If no checkpoint is readable, returns the path of one that is not, so that reading it throws the error.
   /// Returns an empty text if there is no checkpoint.
   [[nodiscard]] std::string newest() const;
-  /// Returns whether the path `checkpoint` lies in this folder, either as written or after its links are followed.
-  /// Returns false for "".
+  /// Returns whether the path `checkpoint`, as written or with links resolved, lies in this folder. False for "".
   [[nodiscard]] bool has(const std::string& checkpoint) const;
   /// Returns whether the path `checkpoint` leads to this folder's checkpoint `last`. Returns false for "".
   [[nodiscard]] bool is_last(const std::string& checkpoint) const;
@@ -48,9 +46,8 @@ class CheckpointStore {
   /// Restores checkpoints whose writers were killed between two renames, and deletes everything else that killed
   /// writers left. Ignores last.N.
   void recover() const;
-  /// Deletes all checkpoints of a run, and `last` after all others, so that `last` stays whole if the process is killed
-  /// meanwhile. Does not delete a user's copies: best-STEP whose checkpoint has another step, and last.N with an N
-  /// above 9999. Throws FileError.
+  /// Deletes all checkpoints of a run, at the end `last`, so that a kill leaves `last` whole. Does not delete a user's
+  /// copies: best-STEP with a checkpoint of another step, and last.N with an N above 9999. Throws FileError.
   void remove() const;
 
  private:

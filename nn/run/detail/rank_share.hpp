@@ -29,17 +29,14 @@ class RankShare {
   /// Returns the preprocessing by which a device finishes the loaded batches; nullptr if batches are loaded complete.
   [[nodiscard]] const DevicePreprocessing* device_preprocessing() const { return preprocessing_.get(); }
   [[nodiscard]] LoaderOptions loader_options() const;  ///< returns options of a loader that begins with the first batch
-  [[nodiscard]] std::size_t planned_bytes(
-      Device device) const;  ///< bytes that both loaders and the preprocessor will allocate
+  [[nodiscard]] std::size_t planned_bytes(Device device) const;  ///< bytes of both loaders and the preprocessor
 
-  [[nodiscard]] std::int64_t microbatches() const {
-    return microbatches_;
-  }                                                                  ///< number of micro-batches in a step of this rank
-  [[nodiscard]] std::int64_t capacity() const { return capacity_; }  ///< number of samples of the largest micro-batch
+  [[nodiscard]] std::int64_t microbatches() const { return microbatches_; }  ///< micro-batches in a step of this rank
+  [[nodiscard]] std::int64_t capacity() const { return capacity_; }          ///< samples of the largest micro-batch
   /// Returns the rows of a batch that form its micro-batch `number`.
   [[nodiscard]] Partition rows_of(const Batch& batch, std::int64_t number) const;
-  /// Returns micro-batch `number` of a batch, with its valid rows of each field. If a batch is one micro-batch, it also
-  /// has the rows after the valid ones, which the plan masks. The result is valid until the next call.
+  /// Returns micro-batch `number` of a batch, with its valid rows of each field. A single micro-batch also has the
+  /// other rows, which the plan masks. The result is valid until the next call.
   [[nodiscard]] const Batch& microbatch_of(const Batch& batch, std::int64_t number);
 
   [[nodiscard]] const Position& position() const { return position_; }

@@ -33,8 +33,7 @@ class RunCheckpoints {
   [[nodiscard]] CheckpointStore store() const { return CheckpointStore(place().path); }
   /// Discards the best value if the checkpoint "best" was deleted. The next evaluation is then the best.
   void forget_missing_best();
-  /// Returns whether the evaluation of this step, with value `value`, gets a checkpoint best-STEP. The answer is the
-  /// same on every rank.
+  /// Returns whether this step's evaluation, of value `value`, gets a checkpoint best-STEP; equal on every rank.
   [[nodiscard]] bool among_the_best(double value);
   void remove_fallen_out();
   void note_progress();

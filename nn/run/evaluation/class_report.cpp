@@ -231,8 +231,7 @@ Json::Object json_of(const ClassReport& report, const std::vector<std::string>& 
   }
   Json::Array bins;
   for (const ClassReport::Bin& bin : report.bins) {
-    const auto samples =
-        static_cast<double>(bin.samples);  // for an empty bin, the means below are NaN, which JSON shows as null
+    const auto samples = static_cast<double>(bin.samples);  // if 0, the means are NaN, in JSON null
     bins.push_back(Json::Object{{"samples", bin.samples},
                                 {"accuracy", mean_of(static_cast<double>(bin.correct), samples)},
                                 {"confidence", mean_of(static_cast<double>(bin.confidence) / kUnit, samples)}});

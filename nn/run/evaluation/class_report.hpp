@@ -22,8 +22,7 @@ namespace lockstep::nn {
 struct ClassReport {
   /// Number of bins of confidence, as in Guo et al. 2017, "On Calibration of Modern Networks".
   static constexpr int kBins = 15;
-  static constexpr int kMostClasses =
-      4096;  ///< largest number of classes, limited because the counts take classes^2 * 8 bytes
+  static constexpr int kMostClasses = 4096;  ///< limited, because the counts take classes^2 * 8 bytes
 
   struct Bin {  ///< bin b holds samples with b / kBins < confidence <= (b + 1) / kBins
     std::int64_t samples = 0;
@@ -39,8 +38,7 @@ struct ClassReport {
   };
 
   int classes = 0;
-  std::vector<std::int64_t>
-      confusion{};  ///< counts (classes, classes): the row is the label, the column the prediction
+  std::vector<std::int64_t> confusion{};   ///< counts (classes, classes) by label and prediction
   std::vector<std::int64_t> not_finite{};  ///< number of samples that are not finite, for each label
   std::array<Bin, kBins> bins{};
   std::size_t most_worst = 0;   ///< largest number of samples in `worst`
