@@ -21,8 +21,8 @@ enum class Sharing : unsigned char {
   sum_of_ranks,  ///< the state differs between ranks; only the sum over ranks matters. A broadcast does not send it. A
                  ///< file has the values of all ranks. In a run on another number of ranks, each rank gets an equal
                  ///< part of the sum
-  shard  ///< the state is divided like the gradients. If ranks divide states (ParameterSet::shard_states()), each has
-         ///< its own elements; otherwise the state is `same`. A file has the whole state
+  shard          ///< the state is divided like the gradients. With ParameterSet::shard_states(), each rank has its own
+                 ///< elements of the state; otherwise the state is `same`. A file has the whole state
 };
 
 /// Form of a state in a file.

@@ -38,8 +38,7 @@ std::unique_ptr<ops::MatmulPlan> planned(Context& context, const ops::MatmulDesc
 
 }  // namespace
 
-/// Matrices of one shape, which are computed together as tensors (batch, rows, columns). Below, k is min(rows,
-/// columns).
+/// Matrices of one shape, computed together as tensors (batch, rows, columns). Below, k is min(rows, columns).
 struct Orthogonalizer::Group {
   std::vector<Matrix> matrices;
   TensorView squares;  ///< squared norms of the matrices, f64 (batch)

@@ -31,12 +31,10 @@ class UpdateRule {
   /// Returns the rule's name in checkpoints and messages. The name must not be that of an OptimizerKind. A run resumes
   /// only with a rule of the same name.
   [[nodiscard]] virtual std::string name() const = 0;
-  /// Returns the numbers that decide what the rule does, as text: "beta 0.9". A resumed run reports numbers that
-  /// changed.
+  /// Returns the numbers that decide what the rule does, as text: "beta 0.9". A resumed run reports changed numbers.
   [[nodiscard]] virtual std::string settings() const { return {}; }
   /// Returns the names of the rule's states. Each state is an arena like that of the parameters, zero before the first
-  /// update, and kept in checkpoints. A name that the ParameterSet already uses ("parameters", "statistics", ...) is a
-  /// StateError.
+  /// update, and kept in checkpoints. StateError if the ParameterSet already has a name ("statistics", ...).
   [[nodiscard]] virtual std::vector<std::string> states() const { return {}; }
 
   struct States {

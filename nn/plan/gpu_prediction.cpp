@@ -100,9 +100,9 @@ std::string kind_of(const Call& call) {
   return call.op.substr(0, first == std::string::npos ? first : call.op.find(' ', first + 1));
 }
 
-/// Returns the keys ("layer1.0.conv1 forward") of the convolutions that reach only a small share of the arithmetic rate
-/// with any library: few channels leave tensor cores idle, and a data gradient with a stride writes elements that it
-/// does not multiply.
+/// Returns the keys ("layer1.0.conv1 forward") of the convolutions that reach little of the arithmetic rate with any
+/// library. Few channels leave tensor cores idle. A data gradient with a stride writes elements that it does not
+/// multiply.
 std::set<std::string> slow_convolutions(const Plan& plan) {
   constexpr std::int64_t kFewChannels = 128;
   std::set<std::string> slow;

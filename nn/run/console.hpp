@@ -48,8 +48,7 @@ class Console final : public RunObserver {
 /// decides instead.
 [[nodiscard]] bool output_is_terminal();
 
-/// Returns the number of columns of the terminal on standard output or standard input; otherwise the variable COLUMNS;
-/// otherwise 80.
+/// Returns the columns of the terminal on standard output or standard input; otherwise the variable COLUMNS, or 80.
 [[nodiscard]] int terminal_columns();
 
 /// Formats a duration as "1 h 02 min", "3 min 20 s" or "12 s".

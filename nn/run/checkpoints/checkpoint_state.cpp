@@ -111,8 +111,7 @@ std::string differences(const RunIdentity& saved, const RunIdentity& now,
   std::string text;
   const Json a = to_json(saved);
   const Json b = to_json(now);
-  // Milestones are compared only if a run's schedule is `step`. With other schedules they follow from the run's length
-  // but have no effect.
+  // Milestones follow from a run's length. They have an effect, and are compared, only with the schedule `step`.
   const bool steps = option_of(saved, "schedule") == "step" || option_of(now, "schedule") == "step";
   const auto text_in = [](const Json::Object& object, const std::string& name) {
     const auto found = object.find(name);

@@ -32,8 +32,8 @@ class CheckpointStore {
   [[nodiscard]] std::optional<RunProgress> progress_of(std::string_view name) const;
   /// Returns the path of the checkpoint from which a run continues: last, if it exists; otherwise the readable
   /// checkpoint with the highest step, because a job killed at the end of its first epoch leaves only best-STEP or
-  /// best. If no checkpoint is readable, returns the path of one that is not, so that reading it throws the error.
-  /// Returns an empty text if there is no checkpoint.
+  /// best. If none is readable, returns the path of a damaged one, so that reading it throws the error. Empty if there
+  /// is no checkpoint.
   [[nodiscard]] std::string newest() const;
   /// Returns whether the path `checkpoint`, as written or with links resolved, lies in this folder. False for "".
   [[nodiscard]] bool has(const std::string& checkpoint) const;

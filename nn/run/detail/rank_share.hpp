@@ -23,8 +23,7 @@ class RankShare {
 
   [[nodiscard]] const Sampler& training() const { return training_; }
   [[nodiscard]] const Sampler& test() const { return test_; }
-  /// Returns the data set that a loader for training reads: the training set, or the part of preprocessing that the
-  /// host does.
+  /// Returns the data set that a training loader reads: whole samples, or the part of them that the host makes.
   [[nodiscard]] const Dataset& read_set() const { return preprocessing_ != nullptr ? *preprocessing_ : set_; }
   /// Returns the preprocessing by which a device finishes the loaded batches; nullptr if batches are loaded complete.
   [[nodiscard]] const DevicePreprocessing* device_preprocessing() const { return preprocessing_.get(); }
