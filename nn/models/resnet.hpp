@@ -31,7 +31,7 @@ struct BottleneckWidth {
                                  std::int64_t width = 32, bool zero_init_residual = false);
 
 /// Returns a perceptron on the flattened input: layers.{i} with ReLU between them. Without hidden layers the model is a
-/// linear classifier. Throws UsageError for sizes outside of 1 to 2^24 and above 10,000 hidden layers.
+/// linear classifier. Throws UsageError for sizes outside of 1 to 2^24 and for more than 10,000 hidden layers.
 [[nodiscard]] Model mlp(const Shape& input, const std::vector<std::int64_t>& hidden, std::int64_t classes);
 
 /// Describes the model that make_model() makes. Names are "resnet18", "resnext50_32x4d", "resnet20", ..., "airbench94"

@@ -53,7 +53,7 @@ struct RuleTraits {
 [[nodiscard]] std::string rules_with(bool RuleTraits::*trait, std::string_view last);
 
 [[nodiscard]] std::string_view name_of(OptimizerKind kind);          ///< "sgd", ...
-[[nodiscard]] OptimizerKind parse_optimizer(std::string_view name);  ///< throws UsageError for other names
+[[nodiscard]] OptimizerKind parse_optimizer(std::string_view name);  ///< inverse of name_of(); UsageError if none fits
 
 [[nodiscard]] bool is_hidden_matrix(const ParameterSpec& spec);  ///< true if muon orthogonalises its updates
 

@@ -16,7 +16,7 @@ namespace lockstep::nn {
 struct Schedule {
   enum class Kind : unsigned char { constant, step, cosine, polynomial } kind = Kind::constant;
   double base = 0.1;                       ///< learning rate after warm-up
-  std::int64_t warmup_steps = 0;           ///< number of warm-up steps at the begin of the run
+  std::int64_t warmup_steps = 0;           ///< number of warm-up steps at the start of the run; see WarmUp
   std::int64_t total_steps = 1;            ///< number of steps; cosine and polynomial would reach `end` at this step
   std::vector<std::int64_t> milestones{};  ///< for the kind `step`: steps at which the rate is multiplied by gamma
   double gamma = 0.1;

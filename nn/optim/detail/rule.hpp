@@ -22,7 +22,7 @@ struct Rule {
     std::span<const TensorView> states;  ///< for each state in Rule::states, the range that belongs to the update
     TensorView step;                     ///< i64 scalar: number of this update, 1 for the first; given only if `counts`
     TensorView workspace;                ///< scratch memory of workspace_bytes bytes
-    TensorView sums;  ///< add_sums() over all ranks; given only if states are divided and sum_rows is not 0
+    TensorView sums;  ///< sums of add_sums() over all ranks; given only if states are divided and sum_rows is not 0
   };
 
   std::vector<std::string> states{};  ///< names of the states, as in UpdateRule::states()

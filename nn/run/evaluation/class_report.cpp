@@ -19,7 +19,7 @@ namespace {
 
 constexpr double kUnit = 0x1p32;    // number of units of the sums that make confidence 1
 constexpr int kMostInTable = 12;    // largest number of classes for which a terminal shows a confusion matrix
-constexpr int kShownClasses = 10;   // number of classes, those of least accuracy, that a terminal shows otherwise
+constexpr int kShownClasses = 10;   // number of classes of least accuracy that a terminal shows in place of a matrix
 constexpr std::size_t kWidth = 16;  // largest number of bytes of a class name on a terminal
 
 bool before(const ClassReport::Sample& a, const ClassReport::Sample& b) {
@@ -231,7 +231,7 @@ Json::Object json_of(const ClassReport& report, const std::vector<std::string>& 
   }
   Json::Array bins;
   for (const ClassReport::Bin& bin : report.bins) {
-    const auto samples = static_cast<double>(bin.samples);  // if 0, the means are NaN, in JSON null
+    const auto samples = static_cast<double>(bin.samples);  // if 0, the means below are NaN, in JSON null
     bins.push_back(Json::Object{{"samples", bin.samples},
                                 {"accuracy", mean_of(static_cast<double>(bin.correct), samples)},
                                 {"confidence", mean_of(static_cast<double>(bin.confidence) / kUnit, samples)}});

@@ -22,7 +22,7 @@ namespace lockstep::nn {
 struct ClassReport {
   /// Number of bins of confidence, as in Guo et al. 2017, "On Calibration of Modern Networks".
   static constexpr int kBins = 15;
-  static constexpr int kMostClasses = 4096;  ///< limited, because the counts take classes^2 * 8 bytes
+  static constexpr int kMostClasses = 4096;  ///< largest number of classes: counts take classes^2 * 8 bytes
 
   struct Bin {  ///< bin b holds samples with b / kBins < confidence <= (b + 1) / kBins
     std::int64_t samples = 0;
