@@ -59,7 +59,7 @@ struct State {
   StateLayout layout = StateLayout::tensor;
   StateFile file = StateFile::optimizer;
   /// Name of the tensor in the file with StateLayout::tensor; empty if the state is not saved. With another layout, the
-  /// suffix that follows each parameter's or buffer's name in the file.
+  /// suffix that follows each parameter's name in the file.
   std::string saved_as{};
   Missing missing = Missing::refused;
   std::string beside{};  ///< Missing::refused applies only to files that have this tensor; if empty, to all files
