@@ -54,7 +54,7 @@ std::string StateRegistry::text() const {
   static constexpr const char* kSharing[] = {"the same on all ranks", "of each rank", "a part of a sum", "a shard"};
   std::string text;
   for (const State& state : states_) {
-    const bool by_rank = state.sharing == Sharing::shard;  // the number of elements may differ between ranks
+    const bool by_rank = state.sharing == Sharing::shard;  // a shard's shape may differ between ranks
     text += concat("state '", state.name, "' ", state.view.dtype, ' ',
                    by_rank ? std::string() : concat(state.view.shape, ' '),
                    kSharing[static_cast<std::size_t>(state.sharing)], '\n');

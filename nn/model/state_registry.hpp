@@ -15,23 +15,24 @@ namespace lockstep::nn {
 
 /// Relation between the values that a state has on different ranks.
 enum class Sharing : unsigned char {
-  same,     ///< equal on all ranks. A broadcast sends the state, and ranks compare it
-  of_rank,  ///< different on each rank. A broadcast gives all ranks the root's value. A file has the values of all
-            ///< ranks, one after the other. Another number of ranks starts from the initial value, or from the mean
-  sum_of_ranks,  ///< different on each rank; only the sum over ranks matters. A broadcast does not send it. A file has
-                 ///< the values of all ranks. Another number of ranks gets equal parts of the sum
-  shard  ///< divided like the gradients. If ranks divide states (ParameterSet::shard_states()), each rank has its own
-         ///< elements; otherwise the state is `same`. A file has the whole state
+  same,     ///< the state is equal on all ranks. A broadcast sends it, and ranks compare their values
+  of_rank,  ///< the state differs between ranks. A broadcast gives all ranks the root's value. A file has all
+            ///< ranks' values in rank order. A run on another number of ranks starts from the initial value or the mean
+  sum_of_ranks,  ///< the state differs between ranks; only the sum over ranks matters. A broadcast does not send it. A
+                 ///< file has the values of all ranks. In a run on another number of ranks, each rank gets an equal
+                 ///< part of the sum
+  shard          ///< the state is divided like the gradients. With ParameterSet::shard_states(), each rank has its own
+                 ///< elements of the state; otherwise the state is `same`. A file has the whole state
 };
 
 /// Form of a state in a file.
 enum class StateLayout : unsigned char {
-  tensor,      ///< one tensor, f64 or i64; a scalar has shape (1)
-  parameters,  ///< the state is an arena like values() or gradients(); the file has one tensor per parameter, by name
+  tensor,      ///< the file has one tensor, f64 or i64; a scalar has shape (1)
+  parameters,  ///< the state is an arena like values() or gradients(); the file has one tensor per parameter
   buffers      ///< the state is an arena like buffer_arena(); the file has one tensor per buffer
 };
 
-/// File of a saved state that holds a state (nn/step/state_file.hpp).
+/// Names the file in a saved folder that holds a state (nn/step/state_file.hpp).
 enum class StateFile : unsigned char {
   model,      ///< states that evaluation and inference read
   optimizer,  ///< all other states
@@ -39,14 +40,14 @@ enum class StateFile : unsigned char {
               ///< optimizer's file. If a folder lacks this file, these states are set from the parameters
 };
 
-/// Action if a loaded file lacks a state. A sum_of_ranks in the layout of the parameters becomes 0 instead.
+/// What loading does if a file lacks a state. A state with Sharing::sum_of_ranks in the parameters' layout becomes 0.
 enum class Missing : unsigned char {
-  refused,     ///< throws DataError
+  refused,     ///< loading throws DataError
   kept,        ///< leaves the state unchanged
-  kept_unlike  ///< leaves the state unchanged, even if the tensor in the file has another shape or type
+  kept_unlike  ///< loading leaves the state unchanged, also if the tensor in the file has another shape or type
 };
 
-/// Range of values that a state may have in a file. Other values are a DataError.
+/// Range of values that a state may have in a file. Loading a value outside of the range throws DataError.
 enum class Numbers : unsigned char { any, counts, scale };
 
 /// A tensor that a run keeps from step to step, with the rules by which it is broadcast, compared, saved, loaded and
@@ -57,25 +58,25 @@ struct State {
   Sharing sharing = Sharing::same;
   StateLayout layout = StateLayout::tensor;
   StateFile file = StateFile::optimizer;
-  /// With StateLayout::tensor, name of the tensor in the file; empty if the state is not saved. With another layout,
-  /// suffix after each parameter's name.
+  /// Name of the tensor in the file with StateLayout::tensor; empty if the state is not saved. With another layout, the
+  /// suffix that follows each parameter's name in the file.
   std::string saved_as{};
   Missing missing = Missing::refused;
-  std::string beside{};  ///< tensor that a file must have for Missing::refused to apply; empty: it applies to all files
+  std::string beside{};  ///< Missing::refused applies only to files that have this tensor; if empty, to all files
   Numbers numbers = Numbers::any;
   std::string mean{};  ///< for Sharing::of_rank, name of the state that holds the mean over the ranks
   double initial = 0;
   std::function<void(Context&, const TensorView& state)> follow{};  ///< sets the state from the parameters
-  /// True for an arena in the layout of the parameters that is equal on all ranks or divided between them.
+  /// True if the state is an arena in the layout of the parameters that is equal on all ranks or divided between ranks.
   [[nodiscard]] bool in_arena() const {
     return layout == StateLayout::parameters && (sharing == Sharing::same || sharing == Sharing::shard);
   }
 };
 
-/// A state of the program itself (ParameterSet::register_state()).
+/// Describes a state that a program adds to a run (ParameterSet::register_state()).
 struct StateSpec {
-  std::string name;  ///< name, also in the file
-  Shape shape{};     ///< shape; not used with Sharing::shard, which makes an arena like the gradients
+  std::string name;  ///< name of the state, in the run and in the file
+  Shape shape{};  ///< shape of the state; not used with Sharing::shard, where the state is an arena like the gradients
   Sharing sharing = Sharing::same;
   DType dtype = DType::f32;  ///< f32, f64, or i64 with Sharing::same; not used with Sharing::shard
   double initial = 0;
@@ -85,19 +86,20 @@ struct StateSpec {
 /// List of all states of a run.
 class StateRegistry {
  public:
-  /// Adds a state in memory of the caller. Throws StateError when the name is empty or taken.
+  /// Adds a state whose memory the caller owns. Throws StateError when the name is empty or taken.
   void add(State state);
-  /// Adds a state in memory of the registry, filled with `initial`. state.view gives type, shape and device.
+  /// Adds a state whose memory the registry allocates and fills with State::initial. Type, shape and device are those
+  /// of state.view.
   TensorView make(Context& context, MemoryResource& memory, State state);
   [[nodiscard]] std::span<const State> all() const { return states_; }
-  [[nodiscard]] const State* find(std::string_view name) const;  ///< returns nullptr if there is no such state
-  [[nodiscard]] TensorView view(std::string_view name) const;    ///< returns a view that is not given if there is none
-  [[nodiscard]] const State& of(std::string_view name) const;    ///< throws StateError if there is no such state
-  [[nodiscard]] std::size_t bytes() const;                       ///< bytes that make() has allocated
-  [[nodiscard]] std::string text() const;  ///< a line for each state: name, type, shape, sharing; equal on all ranks
+  [[nodiscard]] const State* find(std::string_view name) const;  ///< returns nullptr if no state has the name
+  [[nodiscard]] TensorView view(std::string_view name) const;    ///< returns no memory if no state has the name
+  [[nodiscard]] const State& of(std::string_view name) const;    ///< throws StateError if no state has the name
+  [[nodiscard]] std::size_t bytes() const;                       ///< number of bytes that make() has allocated
+  [[nodiscard]] std::string text() const;  ///< returns a line per state: name, type, shape, sharing; equal on all ranks
   /// Enqueues the initial values of the states that make() has allocated.
   void initialise(Context& context) const;
-  /// Calls State::follow of each state that has one. Call it after the parameters got new values.
+  /// Calls State::follow of each state that has this function. Call follow() after the parameters got new values.
   void follow(Context& context) const;
 
  private:

@@ -9,7 +9,7 @@ namespace lockstep::nn {
 
 namespace {
 
-constexpr std::int64_t kLeastSide = 25;  // leaves sides 24 after the whitening, then 12, 6, 3 and 1
+constexpr std::int64_t kLeastSide = 25;  // smallest image side; it becomes 24, 12, 6, 3 and 1 in the layers
 
 NodeId norm_and_gelu(ModelBuilder& builder, const std::string& name, NodeId x, double momentum,
                      const std::string& activation) {

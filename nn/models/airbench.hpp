@@ -12,12 +12,12 @@ struct AirbenchOptions {
   std::int64_t height = 32;
   std::int64_t width = 32;
   std::array<std::int64_t, 3> widths{64, 256, 256};  ///< channels of the three groups
-  double norm_momentum = 0.4;                        ///< weight of the new batch in the running statistics, 0 to 1
+  double norm_momentum = 0.4;  ///< weight, 0 to 1, of a new batch when the running statistics are updated
   double logit_scale = 1.0 / 9;
 };
 
-/// Side in pixels of the patches that airbench94's first convolution whitens, and number of its filters. Each direction
-/// in the space of three-channel patches has two filters of opposite sign.
+/// Side in pixels of the patches that airbench94's first convolution whitens, and number of filters of this
+/// convolution. Each direction in the space of three-channel patches has two filters of opposite sign.
 inline constexpr std::int64_t kWhitenedSide = 2;
 inline constexpr std::int64_t kWhiteningFilters = 2 * 3 * kWhitenedSide * kWhitenedSide;
 
@@ -32,8 +32,8 @@ inline constexpr std::int64_t kWhiteningFilters = 2 * 3 * kWhitenedSide * kWhite
 /// The weight of `whiten` is frozen. whitening_filters() computes it from the training images, for
 /// Model::with_initial_value("whiten.weight", ..). The norms have scales that are frozen at 1, and epsilon 1e-12. The
 /// convolutions of the groups begin with ConvInit::identity. The model has 1,972,792 parameters for ten classes of 32 x
-/// 32 images. UsageError for images of less than 25 pixels a side, because the pools would leave no pixels, and for
-/// widths or classes below 1.
+/// 32 images. Throws UsageError for images of less than 25 pixels a side, because the pools would leave no pixels, and
+/// for `widths` or `classes` below 1.
 [[nodiscard]] Model airbench94(const AirbenchOptions& options = {});
 
 }  // namespace lockstep::nn

@@ -12,7 +12,7 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Appends a block's shortcut and returns its output. A block calls this function after its convolutions. Backward then
+/// Appends a block's shortcut and returns its output. A block calls this function after its convolutions. So backward
 /// computes the shortcut's gradient first, and the block's first convolution adds its own gradient to that one.
 using Shortcut = std::function<NodeId()>;
 
@@ -26,7 +26,7 @@ NodeId basic_block(ModelBuilder& builder, const std::string& name, NodeId x, con
                             {.relu = true, .residual = shortcut(), .initial_weight = zero_init ? 0.0 : 1.0});
 }
 
-/// Appends a residual block of three convolutions: 1x1, 3x3 with stride and groups, and 1x1 to 4 * channels.
+/// Appends a residual block of three convolutions: 1x1, 3x3 with `stride` and groups, and 1x1 to 4 * `channels`.
 NodeId bottleneck_block(ModelBuilder& builder, const std::string& name, NodeId x, const Shortcut& shortcut,
                         std::int64_t channels, std::int64_t stride, const BottleneckWidth& width, bool zero_init) {
   const std::int64_t inner = channels / 64 * width.group_width * width.groups;
@@ -39,7 +39,8 @@ NodeId bottleneck_block(ModelBuilder& builder, const std::string& name, NodeId x
                             {.relu = true, .residual = shortcut(), .initial_weight = zero_init ? 0.0 : 1.0});
 }
 
-/// Returns torchvision's name: resnext50_32x4d, wide_resnet50_2. Names of other widths have the same form.
+/// Returns torchvision's name of a ResNet, such as resnext50_32x4d or wide_resnet50_2. For widths that torchvision does
+/// not have, returns a name of similar form.
 std::string name_of(int depth, const BottleneckWidth& width) {
   if (width.groups > 1) {
     return concat("resnext", depth, '_', width.groups, 'x', width.group_width, 'd');
@@ -51,7 +52,7 @@ std::string name_of(int depth, const BottleneckWidth& width) {
                                      : concat("resnet", depth, "_width", width.group_width);
 }
 
-/// One model for large images, among those that make_model() knows.
+/// A ResNet for large images that make_model() knows by name.
 struct LargeModel {
   int depth;
   BottleneckWidth width;

@@ -15,33 +15,34 @@ struct BottleneckWidth {
   std::int64_t group_width = 64;
 };
 
-/// ResNet-18, 34, 50, 101 or 152 for large images (He et al. 2015; v1.5: the 3x3 convolution of a bottleneck has the
-/// stride). More groups make a ResNeXt (Xie et al. 2017: 32 groups of 4), wider groups a wide ResNet (Zagoruyko and
-/// Komodakis 2016: 128). Depth 18 and 34 have no bottlenecks and throw UsageError for another width. Parameter names,
-/// logical shapes and the model's name are torchvision's: resnet50, resnext50_32x4d, wide_resnet50_2. `image` is the
-/// side in pixels of the square RGB input. With zero_init_residual the scale of each block's last norm begins as 0, so
-/// the block begins as its shortcut (Goyal et al. 2017, section 5.1).
+/// Returns ResNet-18, 34, 50, 101 or 152 for large images (He et al. 2015; in v1.5 the 3x3 convolution of a bottleneck
+/// has the stride). More groups than 1 make a ResNeXt (Xie et al. 2017: 32 groups of 4), a wider group makes a wide
+/// ResNet (Zagoruyko and Komodakis 2016: 128). Depth 18 and 34 have no bottlenecks, so another `width` than the default
+/// is a UsageError. Parameter names, logical shapes and the model's name are torchvision's: resnet50, resnext50_32x4d,
+/// wide_resnet50_2. `image` is the side in pixels of the square RGB input. With zero_init_residual the scale of each
+/// block's last norm begins as 0, so each block begins as its shortcut (Goyal et al. 2017, section 5.1).
 [[nodiscard]] Model resnet(int depth, std::int64_t classes = 1000, std::int64_t image = 224,
                            const BottleneckWidth& width = {}, bool zero_init_residual = false);
 
-/// ResNet-20, 32, 44, 56, 110 for small images (He et al. 2015, section 4.2; shortcuts of option A have no parameters).
-/// Names are like torchvision's, with a 3x3 stem and 3 stages: conv1, bn1, layer{1,2,3}.{i}.{conv1,bn1,conv2,bn2}, fc.
+/// Returns ResNet-20, 32, 44, 56 or 110 for small images (He et al. 2015, section 4.2). The shortcuts (option A) have
+/// no parameters. Names are like torchvision's, with 3 stages after a 3x3 stem: conv1, bn1,
+/// layer{1,2,3}.{i}.{conv1,bn1,conv2,bn2}, fc.
 [[nodiscard]] Model cifar_resnet(int depth, std::int64_t classes = 10, std::int64_t height = 32,
                                  std::int64_t width = 32, bool zero_init_residual = false);
 
-/// Multi-layer perceptron on the flattened input: layers.{i} with ReLU between them. Without hidden layers it is a
-/// linear classifier. UsageError for a size outside of 1 to 2^24, and for more than 10,000 hidden layers.
+/// Returns a perceptron on the flattened input: layers.{i} with ReLU between them. Without hidden layers the model is a
+/// linear classifier. Throws UsageError for sizes outside of 1 to 2^24 and for more than 10,000 hidden layers.
 [[nodiscard]] Model mlp(const Shape& input, const std::vector<std::int64_t>& hidden, std::int64_t classes);
 
 /// Describes the model that make_model() makes. Names are "resnet18", "resnext50_32x4d", "resnet20", ..., "airbench94"
-/// (models/airbench.hpp) and "mlp" (with hidden sizes). make_model() throws UsageError with all names for another name.
+/// (models/airbench.hpp) and "mlp" (with hidden sizes). Another name is a UsageError that lists all.
 struct ModelRequest {
   std::string name = "resnet20";
   std::int64_t classes = 10;
   std::int64_t height = 32;
   std::int64_t width = 32;
   std::vector<std::int64_t> hidden{};  ///< sizes of the hidden layers, only for mlp
-  bool zero_init_residual = false;     ///< see resnet(); not for mlp and airbench94
+  bool zero_init_residual = false;     ///< see resnet(); mlp and airbench94 do not have this option
 };
 [[nodiscard]] Model make_model(const ModelRequest& request);
 

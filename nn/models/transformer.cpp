@@ -14,7 +14,8 @@ Model transformer(const TransformerOptions& o) {
   const LinearOptions inner{.deviation = kDeviation};
   const LinearOptions with_gelu{.deviation = kDeviation, .activation = ops::Activation::gelu_tanh};
   ModelBuilder b = ModelBuilder::for_tokens("transformer", o.length);
-  // Appends the end of a residual branch. Without dropout, one pass adds the product's bias and the residual.
+  // Appends the last layers of a residual branch. Without dropout, a single pass over the product adds bias and
+  // residual.
   const auto branch = [&](const std::string& name, NodeId x, NodeId y) {
     LinearOptions projection{.deviation = kDeviation / std::sqrt(2.0 * static_cast<double>(o.layers))};
     if (o.dropout == 0) {

@@ -11,7 +11,7 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Symmetric matrix that rotations make diagonal, together with the product of these rotations.
+/// A symmetric matrix, which rotations make diagonal step by step, and the product of all rotations so far.
 class Jacobi {
  public:
   Jacobi(std::span<const double> matrix, std::size_t n) : n_(n), a_(n * n), v_(n * n) {
@@ -49,10 +49,10 @@ class Jacobi {
     const double tangent = std::copysign(1.0, theta) / (std::abs(theta) + std::hypot(theta, 1.0));
     const double cosine = 1 / std::hypot(tangent, 1.0);
     const double sine = tangent * cosine;
-    for (std::size_t k = 0; k < n_; ++k) {  // columns p and q
+    for (std::size_t k = 0; k < n_; ++k) {  // rotates columns p and q
       turn(a_[k * n_ + p], a_[k * n_ + q], cosine, sine);
     }
-    for (std::size_t k = 0; k < n_; ++k) {  // rows p and q
+    for (std::size_t k = 0; k < n_; ++k) {  // rotates rows p and q
       turn(a_[p * n_ + k], a_[q * n_ + k], cosine, sine);
       turn(v_[p * n_ + k], v_[q * n_ + k], cosine, sine);
     }
@@ -66,10 +66,11 @@ class Jacobi {
 
   std::size_t n_;
   std::vector<double> a_;
-  std::vector<double> v_;  ///< row i: eigenvector i
+  std::vector<double> v_;  ///< row i holds eigenvector i
 };
 
-/// Sums over all patches of the images: of the byte at each place of a patch, and of the product of each two bytes.
+/// Sums over all patches of the images: for each place of a patch the sum of the bytes there, and for each two places
+/// the sum of the products of their bytes.
 struct PatchSums {
   std::vector<std::int64_t> bytes;
   std::vector<std::int64_t> products;
@@ -142,7 +143,7 @@ EigenSystem eigen_of_symmetric(std::span<const double> matrix, std::int64_t n) {
 std::vector<double> whitening_filters(const ImageDataset& images, const ChannelStatistics& statistics,
                                       const WhiteningOptions& options) {
   constexpr std::int64_t kMostSide = 16;
-  constexpr std::int64_t kMostImages = 1 << 20;  // most images for which the sums of products fit 64 bits
+  constexpr std::int64_t kMostImages = 1 << 20;  // number of images up to which sums of products fit in 64 bits
   require<UsageError>(options.images >= 1 && options.images <= kMostImages, "whitening: images is ", options.images,
                       ", expected 1 to ", kMostImages);
   require<UsageError>(options.side >= 1 && options.side <= kMostSide, "whitening: the side of patches is ",
@@ -155,7 +156,7 @@ std::vector<double> whitening_filters(const ImageDataset& images, const ChannelS
   const PatchSums sums = sums_of(images, std::min(options.images, images.size()), options.side);
   const std::size_t places = sums.bytes.size();
   const std::size_t channel = places / 3;
-  // (x / 255 - mean) / std = scale x - shift
+  // Normalising a byte x gives (x / 255 - mean) / std, which equals scale x - shift.
   const auto scale = [&](std::size_t place) {
     return 1 / (255.0 * static_cast<double>(statistics.std[place / channel]));
   };

@@ -55,7 +55,7 @@ void require_loss_scale(const LossScale& scale) {
     return;
   }
   ops::require_loss_scale_options("loss scale", scale.rule);
-  constexpr double kLeast = 1e-37;  // f32 can hold both limits and their inverses
+  constexpr double kLeast = 1e-37;  // kLeast, kMost and their inverses are all finite and not 0 in f32
   constexpr double kMost = 1e37;
   const double least = scale.dynamic() ? scale.rule.least : kLeast;
   const double most = scale.dynamic() ? scale.rule.most : kMost;

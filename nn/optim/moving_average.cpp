@@ -22,7 +22,7 @@ double MovingAverageOptions::weight(std::int64_t update, std::int64_t scheduled)
   if (!on() || update < 1 || (update - 1) % every != 0) {
     return 0;
   }
-  const std::int64_t behind = (scheduled - 1 - copied_updates) / every;  // 1 at the first averaging that does not copy
+  const std::int64_t behind = (scheduled - 1 - copied_updates) / every;  // 1 at the first averaging without a copy
   if (behind <= 0) {
     return 1;
   }
@@ -53,7 +53,7 @@ void add_average(Context& context, ParameterSet& parameters) {
   };
   const auto weights = [values = parameters.values(), pieces = parameters.state_pieces()](Context& c,
                                                                                           const TensorView& state) {
-    std::int64_t offset = 0;  // this rank's elements lie one after the other in the state
+    std::int64_t offset = 0;  // place in `state`, where this rank's pieces lie one after the other
     for (const auto& [begin, end] : pieces) {
       ops::strided_copy(c, values.slice(0, begin, end), state.slice(0, offset, offset + end - begin));
       offset += end - begin;

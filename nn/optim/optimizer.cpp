@@ -37,7 +37,7 @@ constexpr std::array kRules{
                .epsilon = true,
                .trust_coefficient = true,
                .layer_norms = true,
-               .rate = 100},  // usual rate relative to sgd's: the trust ratios of lars are small
+               .rate = 100},  // the usual rate is 100 times sgd's, because trust ratios are small
     RuleTraits{.name = "muon",
                .make = make_muon,
                .help = "hidden matrices, adamw for the rest",
@@ -50,7 +50,7 @@ constexpr std::array kRules{
 };
 constexpr RuleTraits kOwn{.name = {}, .make = make_own};
 
-/// Joins names with commas, and with `last` before the last name: "sgd, lars or muon".
+/// Joins `names` with commas, but puts `last` before the last name: "sgd, lars or muon".
 std::string listed(const std::vector<std::string_view>& names, std::string_view last) {
   std::string text;
   for (std::size_t i = 0; i < names.size(); ++i) {
@@ -216,7 +216,8 @@ void Optimizer::measure(Context& context, const SumOverRanks& sum) {
     ops::squared_norm(context, parameters_.gradients(), squared_norm_, workspace_);
     return;
   }
-  // Each range has two numbers: the squared norm of this rank's part, and that of the rest, which only rank 0 counts.
+  // squared_norm_ has two numbers for each range: the squared norm of this rank's part, and on rank 0 the squared norm
+  // of the range's rest (0 on other ranks).
   std::int64_t place = 0;
   const auto add = [&](std::int64_t begin, std::int64_t end) {
     const TensorView to = squared_norm_.slice(0, place, place + 1).reshape({});
@@ -297,7 +298,7 @@ void Optimizer::update_shards(Context& context, const TensorView& learning_rate,
     ops::fill(context, 0, sums_);
     for (const comm::Shards& range : ranges) {
       for_own(range, [&](std::int64_t begin, std::int64_t end, bool of_all) {
-        if (!of_all || parameters_.shard() == 0) {  // all ranks have the rest, so only one of them counts it
+        if (!of_all || parameters_.shard() == 0) {  // every rank has the range's rest, but only rank 0 adds it
           rule_->add_sums(context, update_of(learning_rate, begin, end), sums_, workspace_);
         }
       });

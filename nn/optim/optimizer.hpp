@@ -17,7 +17,7 @@ struct Rule;  // defined in detail/rule.hpp
 /// Updates a ParameterSet's arena and, in the same pass, the set's 16-bit weights. The optimizer's states are arenas of
 /// the set with PyTorch's names: "momentum_buffer" (sgd and lars with momentum), "exp_avg" and "exp_avg_sq" (adam,
 /// adamw, muon; muon's velocity is an "exp_avg", too). adam, adamw and muon also have the counter "step" of updates
-/// made. A user's rule has the states that it names, and that counter.
+/// made. A user's rule has the states that the rule names, and also the counter "step".
 ///
 /// With a loss scale (nn/optim/loss_scale.hpp) the pass that updates also divides the gradients by the scale, and the
 /// device decides the scale of the next step.
@@ -33,25 +33,26 @@ struct Rule;  // defined in detail/rule.hpp
 /// division. lars also sums its norms of tensors over the ranks, in f64.
 class Optimizer {
  public:
-  /// Adds the states and the loss scale to the set. UsageError for options out of range. The pass that updates divides
-  /// the gradients by `divisor`, a scalar of parameters.dtype() on the device, or by 1 if none is given. If the divisor
-  /// is not a positive, finite number, the update is skipped as a whole and the loss scale does not change.
+  /// Adds the states and the loss scale to the set. Throws UsageError for options out of range. The pass that updates
+  /// divides the gradients by `divisor`, a scalar of parameters.dtype() on the device; without a divisor the gradients
+  /// are not divided. If the divisor is not a positive, finite number, the update is skipped as a whole and the loss
+  /// scale does not change.
   Optimizer(Context& context, ParameterSet& parameters, const OptimizerOptions& options,
             const TensorView& divisor = {});
   ~Optimizer();
 
   /// Replaces `values` (contiguous, f64, on the device) by their sums over the ranks, on the context's stream.
   using SumOverRanks = std::function<void(const TensorView& values)>;
-  /// Begins an update after the gradients of the whole arena are complete. Call once before update() of the ranges.
-  /// `sum` is required if the states are divided.
+  /// Begins an update. Call this function once when the gradients of the whole arena are complete, before update() is
+  /// called for ranges. `sum` is required if the states are divided.
   void begin(Context& context, const SumOverRanks& sum = {});
-  /// Calls begin(), then update() for this rank's parts and the rests. The order is from the last range of the arena to
-  /// the first. Calls updated(k) after the update of range k.
+  /// Calls begin(), then update() for this rank's part of each range and for the range's rest, from the last range of
+  /// the arena to the first. Calls updated(k) after the update of range k.
   void update_shards(Context& context, const TensorView& learning_rate, const SumOverRanks& sum,
                      const std::function<void(int range)>& updated);
-  /// Updates arena elements [begin, end): the whole arena, a bucket or a shard. learning_rate is an f64 scalar on the
-  /// device. lars updates whole parameters only (ShapeError); with divided states it updates only by update_shards()
-  /// (StateError). muon updates all trainable elements at once (ShapeError).
+  /// Updates arena elements [begin, end): the whole arena, a bucket or a shard. `learning_rate` is an f64 scalar on the
+  /// device. Throws ShapeError if the range cuts a parameter with lars, or does not hold all trainable elements with
+  /// muon. Throws StateError with lars and divided states outside of update_shards().
   void update(Context& context, const TensorView& learning_rate, std::int64_t begin, std::int64_t end);
   /// Calls begin(), then update() for all parameters that are not frozen.
   void update(Context& context, const TensorView& learning_rate) {
@@ -60,10 +61,10 @@ class Optimizer {
   }
 
   /// The norm of the last update's gradients, before clipping and without the loss scale: an f64 scalar on the device.
-  /// Given with clip_norm, skip_non_finite or a loss scale.
+  /// The view is given only with clip_norm, skip_non_finite or a loss scale.
   [[nodiscard]] const TensorView& gradient_norm() const { return norm_; }
-  /// Number of updates skipped since the constructor because of gradient_norm(): an i64 scalar on the device. Given
-  /// when gradient_norm() is given.
+  /// Number of updates skipped since the constructor because of gradient_norm(): an i64 scalar on the device. The view
+  /// is given exactly when gradient_norm() is given.
   [[nodiscard]] const TensorView& skipped() const { return skipped_; }
   [[nodiscard]] std::size_t bytes() const;  ///< number of allocated bytes, without the states
 
@@ -74,10 +75,10 @@ class Optimizer {
     return options_.clip_norm > 0 || options_.skip_non_finite || options_.loss_scale.scales();
   }
   void measure(Context& context, const SumOverRanks& sum);
-  /// Describes the update of arena elements [begin, end), without states.
+  /// Returns the description of an update of arena elements [begin, end); the description has no views of states.
   [[nodiscard]] ops::ArenaUpdate update_of(const TensorView& learning_rate, std::int64_t begin, std::int64_t end) const;
-  /// Calls f(begin, end, of_all) for this rank's part of a range with of_all = false, and for the range's rest, which
-  /// all ranks update, with of_all = true. Skips an empty part or rest.
+  /// Calls f(begin, end, false) for this rank's part of a range, and f(begin, end, true) for the range's rest, which
+  /// all ranks update. Makes no call for an empty part or rest.
   template <class F>
   void for_own(const comm::Shards& range, F&& f) const;
   [[nodiscard]] bool has_factor() const { return measures() || divisor_.given(); }
@@ -91,7 +92,7 @@ class Optimizer {
   Buffer memory_;  ///< holds the scalars and the workspace below
   TensorView factor_;
   TensorView skip_;
-  TensorView squared_norm_;  ///< scalar; with divided states two numbers per range, for the rank's part and the rest
+  TensorView squared_norm_;  ///< scalar; with divided states two numbers per range: of the rank's part and of the rest
   TensorView sums_;          ///< the rule's sums over whole tensors, if states are divided
   bool has_sums_ = false;    ///< true if sums_ holds the sums of the current update
   TensorView norm_;

@@ -18,15 +18,15 @@ namespace lockstep::nn {
 
 struct OptimizerOptions;
 
-/// The built-in rules. rules/NAME.cpp holds each rule, optimizer.cpp its traits.
+/// The built-in rules. rules/NAME.cpp defines the rule NAME; optimizer.cpp has the traits of all rules.
 enum class OptimizerKind : unsigned char { sgd, adam, adamw, lars, muon };
 
 struct Rule;
-/// Makes a rule (detail/rule.hpp) for a parameter set. UsageError for options out of range.
+/// Function that makes a rule (detail/rule.hpp) for a parameter set. Throws UsageError for options out of range.
 using RuleMaker = Rule(Context& context, const ParameterSet& parameters, const OptimizerOptions& options);
 
-/// Properties of a rule that other code reads. They decide help texts, header and identity of a run, refused
-/// combinations and the usual learning rate.
+/// Properties of a rule that other code reads: for help texts, a run's header and identity, combinations of options
+/// that are refused, and the usual learning rate.
 struct RuleTraits {
   std::string_view name;
   RuleMaker* make;
@@ -37,22 +37,23 @@ struct RuleTraits {
   bool epsilon = false;
   bool trust_coefficient = false;
   // How the rule updates:
-  bool decoupled = false;       ///< true: decay shrinks parameters by rate times decay; false: it is added to gradients
-  bool layer_norms = false;     ///< updates depend on norms of whole tensors; zero1 sums these over the ranks
-  bool whole_matrices = false;  ///< updates each hidden matrix as a whole, with `momentum`; zero1 cannot divide it
-  bool normalised = false;      ///< the size of an update does not depend on the size of the gradients
+  bool decoupled = false;    ///< true: decay shrinks parameters by rate times decay; false: decay is added to gradients
+  bool layer_norms = false;  ///< true: updates depend on norms of whole tensors, which zero1 sums over the ranks
+  bool whole_matrices = false;  ///< true: updates whole hidden matrices, by `momentum`; zero1 cannot divide them
+  bool normalised = false;      ///< true: the size of an update does not depend on the size of the gradients
   double rate = 1;              ///< usual learning rate relative to sgd's, or to adam's if `normalised`
 };
 /// Returns the traits of the built-in rules, in the order of OptimizerKind.
 [[nodiscard]] std::span<const RuleTraits> built_in_rules();
 [[nodiscard]] const RuleTraits& traits_of(OptimizerKind kind);
-/// Returns the traits of the rule in the options. The traits of a user's rule name only its maker.
+/// Returns the traits of the rule in the options. For a user's rule, only RuleTraits::make is set.
 [[nodiscard]] const RuleTraits& traits_of(const OptimizerOptions& options);
-/// Lists the built-in rules that have a trait, with `last` before the last name: "sgd, lars or muon" for " or ".
+/// Lists the names of the built-in rules that have a trait, with `last` before the last name: if `last` is " or ",
+/// "sgd, lars or muon".
 [[nodiscard]] std::string rules_with(bool RuleTraits::*trait, std::string_view last);
 
 [[nodiscard]] std::string_view name_of(OptimizerKind kind);          ///< "sgd", ...
-[[nodiscard]] OptimizerKind parse_optimizer(std::string_view name);  ///< inverse of name_of; UsageError otherwise
+[[nodiscard]] OptimizerKind parse_optimizer(std::string_view name);  ///< inverse of name_of(); UsageError if none fits
 
 [[nodiscard]] bool is_hidden_matrix(const ParameterSpec& spec);  ///< true if muon orthogonalises its updates
 
@@ -60,11 +61,12 @@ struct RuleTraits {
 ///
 /// muon updates hidden matrices by kernels/muon.hpp and nn/optim/orthogonalizer.hpp, and adamw updates all other
 /// parameters. A hidden matrix is a weight of at least two axes, taken as (first axis, all others). Embeddings and the
-/// weight of the last layer, whose gradients are ready first, are not hidden. A matrix (rows, columns) takes 0.2
-/// sqrt(max(rows, columns)) times the learning rate, so that one rate serves both rules (Liu et al. 2025,
-/// arXiv:2502.16982, equation 4; torch.optim.Muon's "match_rms_adamw"). Decay is decoupled in both and uses the
-/// unscaled rate. Products are in the type of the plan (f32 with tf32). torch.optim.Muon has momentum 0.95 with
-/// nesterov; the defaults here differ. Each rank computes the same update by itself, so all GPUs must be of one kind.
+/// weight of the last layer, whose gradients are ready first, are not hidden. A hidden matrix (rows, columns) is
+/// updated with 0.2 sqrt(max(rows, columns)) times the learning rate, so that one learning rate serves muon and adamw
+/// (Liu et al. 2025, arXiv:2502.16982, equation 4; torch.optim.Muon's "match_rms_adamw"). Decay is decoupled in both
+/// rules and uses the unscaled rate. Matrix products are computed in the type of the plan (f32 if that is tf32).
+/// torch.optim.Muon has momentum 0.95 with nesterov; the defaults here differ. Each rank computes the same update by
+/// itself, so all GPUs must be of one kind.
 struct OptimizerOptions {
   OptimizerKind kind = OptimizerKind::sgd;
   double momentum = 0.9;             ///< read by sgd, lars, muon
@@ -76,12 +78,12 @@ struct OptimizerOptions {
   double clip_norm = 0;              ///< largest norm of all gradients together; 0: no clipping
   double clip_value = 0;  ///< largest size of one gradient, applied after clip_norm; 0: no clipping; not for lars
   bool skip_non_finite = false;  ///< skips an update whose gradients have NaN or infinity, also without clip_norm
-  LossScale loss_scale{};        ///< loss scale of the plan; any kind but off also skips such updates
-  std::shared_ptr<const UpdateRule> rule{};  ///< a user's rule, used instead of `kind` and its numbers
+  LossScale loss_scale{};  ///< loss scale of the plan; any kind except `off` also skips updates that are not finite
+  std::shared_ptr<const UpdateRule> rule{};  ///< a user's rule, used instead of the rule `kind`
 };
 /// Returns the name of the user's rule, if there is one, otherwise the name of `kind`.
 [[nodiscard]] std::string name_of(const OptimizerOptions& options);
-/// Returns the numbers that the rule reads, by name, in the form of checkpoints: {"momentum", "0.9"}.
+/// Returns the options that the rule reads, by name, as texts in the form of checkpoints: {"momentum", "0.9"}.
 [[nodiscard]] std::map<std::string, std::string> rule_texts(const OptimizerOptions& options);
 /// Returns a one-line text of all chosen settings: "momentum 0.9 (Nesterov), clip norm 1".
 [[nodiscard]] std::string text_of(const OptimizerOptions& options, const ParameterSet& parameters);

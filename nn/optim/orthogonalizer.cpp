@@ -16,11 +16,12 @@ namespace lockstep::nn {
 namespace {
 
 constexpr int kIterations = 5;
-constexpr double kEpsilon = 1e-37;  // f32 can hold 1 / kEpsilon; matrices of larger norm get the Frobenius norm 1
-constexpr std::int64_t kMostElements = std::int64_t{1} << 24;  // most elements in a batch, unless one matrix has more
+constexpr double kEpsilon = 1e-37;  // f32 can hold 1 / kEpsilon; a matrix whose norm is larger is scaled to norm 1
+constexpr std::int64_t kMostElements = std::int64_t{1} << 24;  // limit for a batch of several matrices
 
-/// Plans a product that gives the same bits in every run, because each rank computes the same update alone. On the
-/// host the choice is "reference", whose bits do not depend on threads or processors; else the first deterministic one.
+/// Plans a product that gives the same bits in every run, because each rank computes the same update alone. On the host
+/// the choice is "reference", whose bits do not depend on threads or processors. On a GPU it is the first choice that
+/// is deterministic.
 std::unique_ptr<ops::MatmulPlan> planned(Context& context, const ops::MatmulDesc& desc) {
   if (context.device().kind == DeviceKind::cpu) {
     return ops::plan_matmul(context, desc, "reference");
@@ -37,14 +38,14 @@ std::unique_ptr<ops::MatmulPlan> planned(Context& context, const ops::MatmulDesc
 
 }  // namespace
 
-/// Matrices of one shape, which are computed together as (batch, rows, columns). k is the length of the shorter side.
+/// Matrices of one shape, computed together as tensors (batch, rows, columns). Below, k is min(rows, columns).
 struct Orthogonalizer::Group {
   std::vector<Matrix> matrices;
   TensorView squares;  ///< squared norms of the matrices, f64 (batch)
   TensorView factors;  ///< inverse norms of the matrices (batch)
   TensorView norm_workspace;
-  TensorView x, next;     ///< matrices of one iteration and the next, in the products' type: (batch, rows, columns)
-  TensorView gram, poly;  ///< A = gram and polynomial of A, in the products' type: (batch, k, k)
+  TensorView x, next;     ///< (batch, rows, columns): X of this iteration and of the next, in the products' type
+  TensorView gram, poly;  ///< (batch, k, k): A of run()'s iterations and its polynomial, in the products' type
   TensorView workspace;
   std::unique_ptr<ops::MatmulPlan> gram_of_x;  ///< gram = X X^T if wide(), otherwise X^T X
   std::unique_ptr<ops::MatmulPlan> square;     ///< poly = gram * gram

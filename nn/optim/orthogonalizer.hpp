@@ -13,8 +13,8 @@ namespace lockstep::nn {
 
 /// Replaces matrices M = U S V^T by approximately U V^T, for Muon (kernels/muon.hpp). M is first scaled to the
 /// Frobenius norm 1. Then five Newton-Schulz iterations X = (a I + b A + c A A) X with A = X X^T bring the singular
-/// values near 1. A matrix with more rows than columns uses X (..) with A = X^T X. Matrices of one shape are computed
-/// together, as batches.
+/// values near 1. For a matrix with more rows than columns, the iteration is X = X (a I + b A + c A A) with A = X^T X.
+/// Matrices of one shape are computed together, as batches.
 class Orthogonalizer {
  public:
   /// A row-major matrix (rows, columns) that begins at element `offset` of an arena.
@@ -25,7 +25,8 @@ class Orthogonalizer {
   };
 
   /// Plans the products and allocates their memory. `arena` is the matrices' type: f32, on the host also f64. `compute`
-  /// is the products' type: the same type, bf16 or f16. UnsupportedError if no deterministic product is available.
+  /// is the products' type: that of `arena`, bf16 or f16. Throws UnsupportedError if no deterministic product is
+  /// available.
   Orthogonalizer(Context& context, const std::vector<Matrix>& matrices, DType arena, DType compute);
   Orthogonalizer(Orthogonalizer&&) noexcept;
   Orthogonalizer& operator=(Orthogonalizer&&) noexcept;

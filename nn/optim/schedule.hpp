@@ -16,21 +16,21 @@ namespace lockstep::nn {
 struct Schedule {
   enum class Kind : unsigned char { constant, step, cosine, polynomial } kind = Kind::constant;
   double base = 0.1;                       ///< learning rate after warm-up
-  std::int64_t warmup_steps = 0;           ///< number of warm-up steps; step s of them has the rate warmup_rate(s)
-  std::int64_t total_steps = 1;            ///< step at which cosine and polynomial reach `end`, one after the last step
-  std::vector<std::int64_t> milestones{};  ///< step: the rate is multiplied by gamma at each of these steps
+  std::int64_t warmup_steps = 0;           ///< number of warm-up steps at the start of the run; see WarmUp
+  std::int64_t total_steps = 1;            ///< number of steps; cosine and polynomial would reach `end` at this step
+  std::vector<std::int64_t> milestones{};  ///< for the kind `step`: steps at which the rate is multiplied by gamma
   double gamma = 0.1;
-  /// cosine: end + (base - end) (1 + cos(pi d)) / 2; d is the fraction of the steps after warm-up that are done
-  /// (Loshchilov and Hutter 2017).
+  /// For the kind `cosine`, the rate is end + (base - end) (1 + cos(pi d)) / 2; d is the part of the steps after
+  /// warm-up that is done (Loshchilov and Hutter 2017).
   double end = 0;
-  double power = 2;  ///< polynomial: end + (base - end) (1 - d)^power (You et al. 2017, LARS)
-  /// Form of the warm-up: the rate at warm-up step s. f is warmup_factor, the factor at the first step.
+  double power = 2;  ///< for `polynomial` the rate is end + (base - end) (1 - d)^power (You et al. 2017, LARS)
+  /// Form of the warm-up, which decides the rate at warm-up step s, counted from 0. Below, f is warmup_factor.
   enum class WarmUp : unsigned char {
-    linear,      ///< base (f + (1 - f) s / warmup_steps); without f base (s + 1) / warmup_steps (Goyal et al. 2017)
+    linear,  ///< base (f + (1 - f) s / warmup_steps); if f is not set, base (s + 1) / warmup_steps (Goyal et al. 2017)
     constant,    ///< base f
     exponential  ///< base f^(1 - s / warmup_steps)
   } warmup = WarmUp::linear;
-  std::optional<double> warmup_factor{};  ///< the factor f; must be above 0 unless linear
+  std::optional<double> warmup_factor{};  ///< factor f on `base` at the first step; above 0 unless linear
 
   /// Returns the learning rate of step `step`, counted from 0.
   [[nodiscard]] double at(std::int64_t step) const;
@@ -45,7 +45,8 @@ struct Schedule {
 [[nodiscard]] Schedule::WarmUp parse_warmup(const std::string& text);  ///< throws UsageError with all names
 /// Throws UsageError for numbers out of range.
 void require_schedule(const Schedule& schedule);
-/// Adds options for the form and the factors. The schedule's owner sets the numbers that depend on a run's length.
+/// Adds options for a schedule's form and factors. The schedule's owner sets the numbers that depend on the run's
+/// length.
 void describe(Schema& schema, Schedule& schedule);
 
 }  // namespace lockstep::nn

@@ -11,8 +11,8 @@
 namespace lockstep::nn {
 
 /// Base class of an optimizer rule of your own, which turns gradients into an update. The Optimizer keeps the rule's
-/// states (checkpoints hold them), clips, divides and skips, and rounds the parameters for 16-bit plans. All ranks need
-/// the same rule. Several optimizers may share one rule.
+/// states, also in checkpoints. It clips and divides gradients, skips updates, and rounds parameters for 16-bit plans.
+/// All ranks need the same rule. Several optimizers may share one rule.
 ///
 ///   struct Signs final : nn::UpdateRule {                            // on the host; signSGD, Bernstein et al. 2018
 ///     std::string name() const override { return "signs"; }
@@ -29,22 +29,22 @@ class UpdateRule {
   virtual ~UpdateRule() = default;
 
   /// Returns the rule's name in checkpoints and messages. The name must not be that of an OptimizerKind. A run resumes
-  /// only with the same name.
+  /// only with a rule of the same name.
   [[nodiscard]] virtual std::string name() const = 0;
   /// Returns the numbers that decide what the rule does, as text: "beta 0.9". A resumed run reports changed numbers.
   [[nodiscard]] virtual std::string settings() const { return {}; }
   /// Returns the names of the rule's states. Each state is an arena like that of the parameters, zero before the first
-  /// update, and kept in checkpoints. StateError for the name of a state of the set ("parameters", "statistics", ...).
+  /// update, and kept in checkpoints. StateError if the ParameterSet already has a name ("statistics", ...).
   [[nodiscard]] virtual std::vector<std::string> states() const { return {}; }
 
   struct States {
-    std::span<const TensorView> arenas;  ///< arenas in the order of states(), (n), of the parameters' type
-    TensorView step;                     ///< number of this update, 1 for the first: i64 scalar
+    std::span<const TensorView> arenas;  ///< arenas in the order of states(), each a vector in the parameters' type
+    TensorView step;                     ///< i64 scalar: number of this update, 1 for the first
   };
   /// Enqueues the update of a range of the arena on the context's stream. The function must not wait or allocate. The
   /// call may be captured once and replayed, so the function must read numbers that change between steps from the
-  /// device. `update` is a checked ops::ArenaUpdate. It may have a factor, skip and clip_value, and the rule must
-  /// respect these; it never has a copy.
+  /// device. `update` is already checked. If `update` has a factor, skip or clip_value, the rule must apply them.
+  /// `update` never has a copy.
   virtual void update(Context& context, const ops::ArenaUpdate& update, const States& states) const = 0;
 };
 

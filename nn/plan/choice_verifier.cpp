@@ -23,7 +23,7 @@
 namespace lockstep::nn {
 namespace {
 
-/// A tensor between guard bands on the context's device, and its copy on the host.
+/// A tensor on the context's device, between two guard bands, and a copy of tensor and bands on the host.
 class Guarded {
  public:
   Guarded(Context& context, const TensorView& prototype)
@@ -41,7 +41,7 @@ class Guarded {
 
   [[nodiscard]] const TensorView& view() const { return view_; }
 
-  /// Copies the guard bands and `values` (bf16, as many as the view has) to the device.
+  /// Copies the guard bands and `values` to the device. `values` are bf16, as many as the tensor has elements.
   void assign(CpuContext& host, const Tensor& values) {
     if (view_.given()) {
       copy(host, values.view().reshape(view_.shape), on_host());
@@ -49,12 +49,13 @@ class Guarded {
     }
     upload();
   }
-  /// Sets every byte to 0xff, which is NaN in floating types.
+  /// Sets every byte of the tensor to 0xff, so that its elements are NaN in floating types.
   void poison() {
     std::memset(image_.data() + kFront, 0xff, bytes_);
     upload();
   }
-  /// Copies the tensor to the host. Returns the damage of its guard bands; an empty text if there is none.
+  /// Copies the tensor and its guard bands to the host. Returns a text on damaged guard bytes; empty if all are as
+  /// before.
   [[nodiscard]] std::string fetch() {
     copy_now(context_, all(buffer_.data(), context_.device()), all(image_.data(), Device::cpu()));
     return damage_of_guard_band(image_.data()).empty() ? damage_of_guard_band(image_.data() + kFront + bytes_)
@@ -125,7 +126,7 @@ double terms(const ops::MatmulPlan& plan, const TensorView& /*out*/) {
   return static_cast<double>(plan.desc().k);
 }
 
-/// Makes a plan for `desc`, the desc of `plan` or a smaller one, with the pass of `plan`.
+/// Makes a plan for the pass of `plan` and for `desc`, which is the desc of `plan` or a smaller one.
 std::unique_ptr<ops::ConvPlan> plan_like(Context& context, const ops::ConvPlan& plan, const ops::ConvDesc& desc,
                                          const std::string& choice) {
   return ops::plan_conv2d(context, desc, plan.pass(), choice);
@@ -135,7 +136,7 @@ std::unique_ptr<ops::MatmulPlan> plan_like(Context& context, const ops::MatmulPl
   return ops::plan_matmul(context, desc, choice);
 }
 
-/// Returns smaller descs that may replace a plan's own desc, smallest first.
+/// Returns descs of smaller calls, smallest first, by which a call may be checked instead of its own `desc`.
 std::vector<ops::ConvDesc> smaller(ops::ConvDesc desc) {
   const std::int64_t batch = std::exchange(desc.batch, 1);
   std::vector<ops::ConvDesc> all;
@@ -145,7 +146,7 @@ std::vector<ops::ConvDesc> smaller(ops::ConvDesc desc) {
   return all;
 }
 std::vector<ops::MatmulDesc> smaller(const ops::MatmulDesc& desc) {
-  constexpr std::int64_t kLong = 64;  // a shortened extent keeps its remainder modulo blocks of 64
+  constexpr std::int64_t kLong = 64;  // a shortened extent has the same remainder modulo 64 as before
   const auto shortened = [](std::int64_t extent) { return extent < 2 * kLong ? extent : kLong + extent % kLong; };
   ops::MatmulDesc small = desc;
   small.batch = std::min<std::int64_t>(desc.batch, 3);

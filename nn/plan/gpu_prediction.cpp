@@ -39,13 +39,13 @@ constexpr GpuDescription kGpus[] = {
 /// writing alone, of 4,000 (github.com/mredenti/PowerCapping). The other GPUs are assumed to reach the same share.
 constexpr double kCopy = 0.896;
 
-/// Shares of a data sheet's bandwidth and rate that kernels reach, and seconds of a launch.
+/// Shares of a data sheet's bandwidth and arithmetic rate that kernels reach, and the seconds that a launch takes.
 struct Efficiency {
   double PredictedTime::*seconds;
-  double library_memory;   ///< share of the bandwidth that calls of cuDNN and cuBLASLt reach
+  double library_memory;   ///< share of the bandwidth that cuDNN and cuBLASLt reach
   double own_memory;       ///< share of the bandwidth that our kernels reach
-  double arithmetic;       ///< share of the rate that kernels reach
-  double slow_arithmetic;  ///< largest share of the rate that a slow convolution reaches
+  double arithmetic;       ///< share of the arithmetic rate that kernels reach
+  double slow_arithmetic;  ///< share of the arithmetic rate that a slow convolution reaches at most
   double launch_s;
 };
 
@@ -70,7 +70,8 @@ bool of_library(const Call& call) {
   return op.starts_with("conv") || op.starts_with("matmul ");
 }
 
-/// Returns the data sheet's operations per second for a call. The narrowest floating tensor of a library call decides.
+/// Returns the data sheet's operations per second for a call. For a library call, the narrowest floating type among its
+/// tensors decides which of the GPU's rates applies.
 double rate_of(const Plan& plan, const Call& call, const GpuDescription& gpu, bool tf32) {
   std::size_t narrowest = sizeof(double);
   const auto look_at = [&](const std::vector<SlotId>& slots) {
@@ -92,14 +93,16 @@ double rate_of(const Plan& plan, const Call& call, const GpuDescription& gpu, bo
   return narrowest < sizeof(float) ? gpu.flops_16 : tf32 ? gpu.flops_tf32 : gpu.flops_32;
 }
 
-/// Returns the op without its provider: "conv2d forward" of "conv2d forward onednn". Keeps an "again " before the op.
+/// Returns the op without its provider: "conv2d forward" of "conv2d forward onednn". If the op begins with "again ",
+/// the result does, too.
 std::string kind_of(const Call& call) {
   const std::size_t first = call.op.find(' ', call.op.starts_with(kAgain) ? kAgain.size() : 0);
   return call.op.substr(0, first == std::string::npos ? first : call.op.find(' ', first + 1));
 }
 
-/// Returns the keys ("layer1.0.conv1 forward") of the convolutions that reach little of the rate with any library. Few
-/// channels leave tensor cores idle. A data gradient with a stride writes elements that it does not multiply.
+/// Returns the keys ("layer1.0.conv1 forward") of the convolutions that reach little of the arithmetic rate with any
+/// library. Few channels leave tensor cores idle. A data gradient with a stride writes elements that it does not
+/// multiply.
 std::set<std::string> slow_convolutions(const Plan& plan) {
   constexpr std::int64_t kFewChannels = 128;
   std::set<std::string> slow;
@@ -123,13 +126,13 @@ std::string milliseconds(double seconds) {
   return out.str();
 }
 
-/// Sums in one line of the table.
+/// Sums over the calls of one kind, for one line of text().
 struct Line {
   int calls = 0;
   int launches = 0;
   double bytes = 0;
   double flops = 0;
-  double arithmetic_s = 0;  ///< part of time.limit_s in calls that operations limit, and not bytes
+  double arithmetic_s = 0;  ///< part of time.limit_s in calls whose time is limited by operations, not by bytes
   PredictedTime time{};
 
   void operator+=(const Line& other) {
@@ -211,7 +214,7 @@ PredictedTime GpuPrediction::step() const {
 }
 
 std::string GpuPrediction::text(const Plan& plan) const {
-  std::vector<std::pair<std::string, Line>> lines;  // sums by kind of op, in the order of the plan
+  std::vector<std::pair<std::string, Line>> lines;  // sums for each kind of op, in the order of the plan's calls
   for (std::size_t i = 0; i < calls_.size(); ++i) {
     const Call& call = plan.calls()[i];
     const std::string kind = kind_of(call);

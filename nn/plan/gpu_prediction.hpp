@@ -11,8 +11,8 @@
 /// bytes, operations and launches, and the GPU's data sheet. Nothing is measured.
 namespace lockstep::nn {
 
-/// Values of a GPU's data sheet. Rates are for dense factors (no sparsity). A multiplication and an addition count as
-/// two operations.
+/// Values of a GPU's data sheet. Rates of operations are for dense matrices (no sparsity). A multiplication and an
+/// addition count as two operations.
 struct GpuDescription {
   std::string_view name;    ///< short name, like "h200"
   std::string_view title;   ///< full name, like "NVIDIA H200 (SXM)"
@@ -29,11 +29,11 @@ struct GpuDescription {
 [[nodiscard]] const GpuDescription& known_gpu(std::string_view name);
 [[nodiscard]] std::string known_gpu_names();  ///< names of all described GPUs: "a100, h100, ..."
 
-/// Predicted seconds, for three shares of the data sheet's values that kernels may reach.
+/// Predicted seconds under three assumptions on how much of the data sheet's values kernels reach.
 struct PredictedTime {
   double limit_s = 0;     ///< seconds if kernels reach the full values and launches take no time
   double expected_s = 0;  ///< seconds if kernels reach the shares of bandwidth and rate that good kernels reach
-  double low_s = 0;       ///< seconds for kernels not tuned on the GPU: both shares are about an eighth smaller
+  double low_s = 0;  ///< seconds for kernels that are not tuned for the GPU: both shares are about an eighth smaller
 
   PredictedTime& operator+=(const PredictedTime& other);
 };
@@ -46,12 +46,13 @@ struct GpuPredictionOptions {
   double samples = 0;  ///< number of samples of a step on this GPU; 0: as many as the micro-batches can hold
 };
 
-/// Predicted times of a training step, or of the evaluation of a batch, on one GPU, call by call. A call takes the
-/// larger of bytes / bandwidth and operations / rate, plus a time for each launch (the roofline model: Williams et al.
-/// 2009, doi 10.1145/1498765.1498785). Caches between two calls, the copy of the input, and sums over GPUs are ignored.
+/// Predicted times of a training step, or of the evaluation of a batch, on one GPU, call by call. The time of a call is
+/// the larger of bytes / bandwidth and operations / rate, plus a time for each launch (the roofline model: Williams et
+/// al. 2009, doi 10.1145/1498765.1498785). Caches between two calls, the copy of the input, and sums over GPUs are
+/// ignored.
 class GpuPrediction {
  public:
-  /// `gpu` must outlive the object.
+  /// Predicts the time of `plan` on `gpu`, which must outlive this object.
   GpuPrediction(const Plan& plan, const GpuDescription& gpu, const GpuPredictionOptions& options = {});
 
   [[nodiscard]] const std::vector<PredictedTime>& calls() const { return calls_; }  ///< time of each call of the plan
@@ -64,7 +65,7 @@ class GpuPrediction {
   const GpuDescription* gpu_;
   GpuPredictionOptions options_;
   std::vector<PredictedTime> calls_;
-  std::vector<bool> arithmetic_;  ///< for each call, true: operations decide limit_s; false: bytes decide it
+  std::vector<bool> arithmetic_;  ///< for each call, true if operations decide limit_s, false if bytes decide limit_s
   PredictedTime update_;
 };
 

@@ -77,12 +77,12 @@ std::size_t bytes_of(const TensorView& view) {
   return view.shape.rank() == 0 && !view.given() ? 0 : view.bytes();
 }
 
-/// Memory that all calls use for one operand, with the size that the largest call needs.
+/// Memory for one operand, which all calls share. Its size is what the largest call needs.
 class Arena {
  public:
   void need(const TensorView& view) { bytes_ = std::max(bytes_, bytes_of(view)); }
 
-  /// Fills the memory with random 16-bit numbers in [0, 1). Their bits are finite and small in wider types, too.
+  /// Fills the memory with random 16-bit numbers in [0, 1). In wider types the bits are small, finite numbers, too.
   void fill(Context& context, std::uint64_t seed) {
     memory_ = small_random_numbers(context, static_cast<std::int64_t>((bytes_ + 7) / 8 * 4), seed);
   }
@@ -110,7 +110,7 @@ struct Candidate {
   std::size_t workspace_bytes = 0;
   bool deterministic = false;
   std::function<void(const Operands&, const TensorView& workspace)> run;
-  /// For a convolution next to a batch norm, compares the results (NormTrial::check()); otherwise empty.
+  /// Compares the results (NormTrial::check()) of a convolution next to a batch norm; empty for other calls.
   std::function<void(const Operands&, const TensorView& workspace)> check{};
 };
 
@@ -141,7 +141,7 @@ Candidate plan_candidate(Context& context, const LibraryCall& call, const std::s
   return candidate;
 }
 
-/// Returns the median of a candidate's runs; nullopt if the warm-up was too slow.
+/// Returns the median time of a candidate's runs, or nullopt if its warm-up took too long compared with `best`.
 std::optional<double> time_candidate(Context& context, const Candidate& candidate, const Operands& operands,
                                      const ChoiceOptions& options, double best) {
   const Buffer workspace(candidate.workspace_bytes, context);
@@ -201,7 +201,7 @@ Chosen choose(Context& context, const LibraryCall& call, const Operands& operand
     refused.push_back(concat(nn::describe(call), ": ", failure));
   }
   for (const std::string& choice : all) {
-    if (!norm && choice.find(":norm") != std::string::npos) {  // "cudnn:norm:..." needs the trial for a comparison
+    if (!norm && choice.find(":norm") != std::string::npos) {  // only a NormTrial can compare such results
       continue;
     }
     try {
@@ -221,8 +221,8 @@ Chosen choose(Context& context, const LibraryCall& call, const Operands& operand
       }
     } catch (const CudaError&) {
       throw;                        // the device has failed, so no further candidate can run
-    } catch (const OutOfMemory&) {  // no memory for the candidate's workspace on this device
-    } catch (const Error& error) {  // the library refuses a candidate that its heuristic has listed
+    } catch (const OutOfMemory&) {  // the device has no memory for the candidate's workspace
+    } catch (const Error& error) {  // the library has listed the candidate, but refuses to run it
       refused.push_back(concat(nn::describe(call), ": ", choice, ": ", error.what()));
       refusal = refusal.empty() ? concat("; ", choice, ": ", error.what()) : refusal;
     }
@@ -236,7 +236,8 @@ Chosen choose(Context& context, const LibraryCall& call, const Operands& operand
   return {std::move(best), std::move(best_plan)};
 }
 
-/// True if a choice from a file can be planned here. Another version of a library may lack the choice.
+/// Returns true if `choice`, which a file may have given, can be planned here. Another version of a library may lack
+/// the choice.
 bool can_be_planned(Context& context, const LibraryCall& call, const std::string& choice,
                     std::vector<std::string>& refused) {
   try {
@@ -275,11 +276,12 @@ void choose_all(Context& context, const std::map<std::string, LibraryCall>& call
   for (Arena* arena : {&arenas.a, &arenas.b, &arenas.bias, &arenas.out}) {
     arena->fill(context, seed++);
   }
-  std::vector<std::shared_ptr<const void>> chosen;  // plans of the winners; prepare_conv2d() drops unheld plans
+  std::vector<std::shared_ptr<const void>> chosen;  // fastest plans, held because prepare_conv2d() drops others
   const int threads = planning_threads();
   int timed = 0;
   for (auto next = calls.begin(); next != calls.end();) {
-    // A group has two calls per thread: no thread waits long for the last plan, and losing plans need little memory.
+    // Prepares two calls per thread, so that no thread waits long for the last plan, and rejected plans take little
+    // memory.
     std::vector<ops::ConvCall> ahead;
     auto end = next;
     for (int i = 0; i < 2 * threads && end != calls.end(); ++i, ++end) {
@@ -342,7 +344,7 @@ std::string describe(const LibraryCall& call) {
 
 CallTimer call_timer(Context& context) {
   if (context.device().kind == DeviceKind::cuda) {
-    constexpr std::int64_t kHalf = std::int64_t{128} << 20;  // read and written in 60 us on an H200, whose L2 has 50 MB
+    constexpr std::int64_t kHalf = std::int64_t{128} << 20;  // an H200 copies these in 60 us; its L2 cache has 50 MB
     const auto halves = std::make_shared<const Tensor>(Tensor::zeros(context, Shape{2, kHalf}, DType::u8));
     return [halves](Context& on, const std::string& /*choice*/, const std::function<void()>& run) {
       Event begin(on.device(), Event::Timing::on);
@@ -437,7 +439,7 @@ Choices choose_libraries(Context& context, const std::vector<LibraryPlan>& plans
   std::map<std::string, TimedChoice>& known = table[choice_key(context, options)];
   std::map<std::string, LibraryCall> missing;
   std::map<std::string, LibraryCall> stored;
-  std::map<std::string, std::string> of_call;  // description of the call, by its key
+  std::map<std::string, std::string> of_call;  // maps a call's key in Choices to its description
   for (const LibraryPlan& library : plans) {
     const LibraryCall call = call_of(library);
     const std::string text = describe(call);

@@ -6,7 +6,7 @@
 
 namespace lockstep::nn {
 
-/// Bytes that are needed from call `first` to call `last`, both included.
+/// A block of `bytes` bytes that is needed from call `first` to call `last`, both included.
 struct Lifetime {
   std::size_t bytes = 0;
   int first = 0;
@@ -19,10 +19,10 @@ struct MemoryPlan {
   std::size_t sum_bytes = 0;         ///< size that the block would have without reuse of memory
 };
 
-/// Places lifetimes in one block. Lifetimes that overlap in time do not overlap in memory. The function goes from the
-/// largest to the smallest, and places each at the lowest offset that is free over its whole life ("greedy by size",
-/// Pisarchyk and Lee, arXiv 2001.03288, section 5.2). Offsets are multiples of `alignment`. The same list always gives
-/// the same offsets.
+/// Places lifetimes in one block. Lifetimes that overlap in time do not overlap in memory. The function takes the
+/// lifetimes in order of size, largest first, and places each at the lowest offset that is free over its whole life
+/// ("greedy by size", Pisarchyk and Lee, arXiv 2001.03288, section 5.2). Offsets are multiples of `alignment`. Equal
+/// lists of lifetimes always give equal offsets.
 [[nodiscard]] MemoryPlan plan_memory(std::span<const Lifetime> lifetimes, std::size_t alignment = 256);
 
 }  // namespace lockstep::nn

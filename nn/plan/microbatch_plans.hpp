@@ -14,10 +14,10 @@ namespace lockstep::nn {
 inline constexpr const char* kAccumulating = " accumulate";
 inline constexpr const char* kEvaluating = " evaluate";
 
-/// Plans of a rank's micro-batches, over one workspace. `batch` is the number of samples of the largest micro-batch,
-/// and `microbatches` the number of micro-batches per step. options.choices may hold choices for the calls of
-/// `accumulate` and `evaluate`, under keys with the endings above; otherwise these calls use the choices of `train`. If
-/// such a choice cannot be planned, the provider's first guess replaces it.
+/// The plans that a rank runs for its micro-batches. All plans use one workspace. `batch` is the number of samples of
+/// the largest micro-batch, and `microbatches` the number of micro-batches per step. options.choices may hold choices
+/// for the calls of `accumulate` and `evaluate`, under keys that end with kAccumulating and kEvaluating; otherwise
+/// these calls use the choices of `train`. If such a choice cannot be planned, the provider's first guess replaces it.
 struct MicrobatchPlans {
   MicrobatchPlans(Context& context, const Model& model, std::int64_t batch, std::int64_t microbatches,
                   const PlanOptions& options);
@@ -26,8 +26,8 @@ struct MicrobatchPlans {
   std::optional<Plan> accumulate;  ///< plan of the other micro-batches, if there are several
   Plan evaluate;
 
-  /// Return the library calls and the choices of all plans, with the endings above in their keys. choose_libraries()
-  /// takes library_plans().
+  /// The two functions return the library calls and the choices of all plans; keys have the endings above. Pass
+  /// library_plans() to choose_libraries().
   [[nodiscard]] std::vector<LibraryPlan> library_plans() const;
   [[nodiscard]] Choices choices() const;
   [[nodiscard]] std::size_t workspace_bytes() const;  ///< largest workspace of the plans

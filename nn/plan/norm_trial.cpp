@@ -13,8 +13,8 @@ namespace lockstep::nn {
 namespace {
 
 constexpr double kEpsilon = 1e-5;
-// Relative tolerance for rounding: sums of the same 16-bit numbers may have another order, and gradients may be rounded
-// once more or less.
+// Relative tolerance between two plans: they may sum the same 16-bit numbers in different orders, and one may round
+// gradients once more than the other.
 constexpr double kTolerance = 0.05;
 constexpr std::int64_t kCompared = std::int64_t{1} << 20;  // number of elements of g that are compared
 
@@ -147,8 +147,8 @@ std::vector<double> NormTrial::results(const TensorView& out, bool serves) {
     const auto* const from = values.view().as<double>();
     all.insert(all.end(), from, from + view.numel());
   };
-  // In forward, the results are sums of deviations from the mean: check() makes the mean of the bare pass the shift of
-  // serving plans.
+  // In forward, the results are sums of deviations from the mean of the bare pass, because check() gives that mean to
+  // serving plans as the shift.
   if (pass_ == ops::ConvPass::forward) {
     if (serves) {
       take(given_.view().slice(0, 0, 2));
@@ -166,7 +166,7 @@ std::vector<double> NormTrial::results(const TensorView& out, bool serves) {
 
 void NormTrial::check(const ops::ConvPlan& plan, const Operands& operands) {
   require<UnsupportedError>(checks() || !plan.serves_norm(), "there is no bare pass to compare it with");
-  // Outputs begin as NaN, which shows an element that is not written, or is only added to.
+  // Outputs begin as NaN. An element that the plan does not write, or only adds to, then stays NaN.
   const double nan = std::numeric_limits<double>::quiet_NaN();
   ops::fill(context_, nan, given_.view());
   ops::fill(context_, nan, operands.out);
@@ -187,9 +187,9 @@ void NormTrial::check(const ops::ConvPlan& plan, const Operands& operands) {
     largest = std::max(largest, std::abs(expected_[i]));
   }
   for (std::size_t i = 0; i < got.size(); ++i) {
-    // Scale of the tolerance. In forward, a sum of squares is its own scale; a sum of deviations has the root of rows
-    // times the sum of squares. In backward, a sum has the sum of g, whose terms have one sign; an element of g has the
-    // largest element.
+    // `scale` is the number to which kTolerance is relative. In forward, it is for a sum of squares this sum, and for a
+    // sum of deviations the root of (rows * sum of squares). In backward, it is for a sum the sum of g, whose terms
+    // have one sign, and for an element of g the largest element of g.
     double scale = largest;
     if (pass_ == ops::ConvPass::forward) {
       const double squares = expected_[channels + i % channels];

@@ -15,9 +15,9 @@ namespace lockstep::nn {
 
 namespace {
 
-constexpr std::array<std::string_view, 3> kModes{"train", "evaluate", "infer"};            // names by Mode
-constexpr std::array<std::string_view, 4> kLosses{"cross_entropy", "mse", "l1", "huber"};  // names by Loss
-constexpr std::array<std::string_view, 3> kRecompute{"off", "cheap", "blocks"};            // names by Recompute
+constexpr std::array<std::string_view, 3> kModes{"train", "evaluate", "infer"};            // names in the order of Mode
+constexpr std::array<std::string_view, 4> kLosses{"cross_entropy", "mse", "l1", "huber"};  // names in the order of Loss
+constexpr std::array<std::string_view, 3> kRecompute{"off", "cheap", "blocks"};  // names in the order of Recompute
 
 TensorView as_view(const Buffer& workspace) {
   return {workspace.data(), DType::u8, workspace.device(), {static_cast<std::int64_t>(workspace.bytes())}};
@@ -297,8 +297,8 @@ void Plan::run_calls(Context& context, int begin, int end, const std::function<v
       }
     }
   };
-  std::size_t begun = 0;   // number of calls on the side stream so far; all are in backward, so the first has number 0
-  std::size_t joined = 0;  // number of calls on the side stream that the plan's stream waits for
+  std::size_t begun = 0;   // number of calls enqueued on the side stream so far; none of them is in forward
+  std::size_t joined = 0;  // number of these calls for which the plan's stream already waits
   const auto join = [&](int before) {
     std::size_t last = joined;
     while (last < begun && contents_.joins[last].before == before) {
@@ -352,7 +352,7 @@ void Plan::keep_in(int set) {
     std::swap(kept.again, again_);
     std::swap(kept.workspace, workspace_);
   };
-  swap(kept_[set_]);  // puts the frames and the workspace in use back into kept_[set_], where this set is stored
+  swap(kept_[set_]);  // puts the frames and workspace of the set in use back into kept_[set_]
   set_ = static_cast<std::size_t>(set);
   swap(kept_[set_]);
 }
@@ -364,7 +364,7 @@ void Plan::wait_for_beside(Context& context, std::size_t begun) noexcept {
   try {
     beside_->stream().record(meetings_[begun - 1].end);
     context.stream().wait(meetings_[begun - 1].end);
-  } catch (...) {  // the caller gets the first error instead of this one
+  } catch (...) {  // drops this error, because the caller gets the first error
   }
 }
 

@@ -32,15 +32,15 @@ class ParameterSet;
 enum class Mode : unsigned char { train, evaluate, infer };
 [[nodiscard]] std::string_view name_of(Mode mode);
 
-/// A tensor of a plan: index into Plan::slots().
+/// Identifies a tensor of a plan by its index in Plan::slots().
 struct SlotId {
   int index = -1;
   [[nodiscard]] bool valid() const { return index >= 0; }
   friend bool operator==(const SlotId&, const SlotId&) = default;
 };
 
-/// Memory of a slot. `weight` is a parameter in the type of the plan, ParameterSet::weight(). `weight_sum` is
-/// ParameterSet::weight_sum(). `state` is a field of the StepState.
+/// Kind of memory in which a slot lies. `weight` is a parameter in the type of the plan (ParameterSet::weight()),
+/// `weight_sum` is ParameterSet::weight_sum(), and `state` is a field of the StepState.
 enum class SlotKind : unsigned char { workspace, parameter, weight, gradient, buffer, state, loss_scale, weight_sum };
 
 struct SlotInfo {
@@ -55,11 +55,11 @@ struct SlotInfo {
   bool saved = false;  ///< true: a forward call writes the slot, and a backward call reads it
   int again = -1;      ///< slot with the recomputed value, which backward calls use instead; -1: none
   std::size_t bytes = 0;
-  std::size_t offset = 0;  ///< first byte of the slot in the workspace
-  std::size_t end = 0;     ///< end, in the workspace, of the memory that the slot has or shares with another slot
+  std::size_t offset = 0;  ///< offset of the slot's first byte in the workspace
+  std::size_t end = 0;     ///< offset in the workspace at which the slot's own or shared memory ends
 };
 
-/// Views of all slots, by slot. Each call gets a Frame.
+/// The memory view of each slot. Each call of a plan gets a Frame, in which it finds its tensors.
 class Frame {
  public:
   [[nodiscard]] const TensorView& operator[](SlotId slot) const {
@@ -72,7 +72,7 @@ class Frame {
   TensorView none_;
 };
 
-/// One op call of a plan.
+/// A call of an op, as a plan lists it.
 struct Call {
   std::string layer;  ///< name of the layer, like "layer1.0.conv1"
   std::string op;     ///< operation, pass and provider, like "conv2d forward onednn"
@@ -84,13 +84,13 @@ struct Call {
   double flops = 0;
   double bytes = 0;      ///< bytes read and written, each tensor counted once
   double exchanged = 0;  ///< bytes that this rank sends to the other ranks (Exchange); 0: no communication
-  /// Number of kernels on a GPU; a library call counts as one. For layers that residual networks lack, a lower bound.
+  /// Number of kernels on a GPU; a library call counts as one. In layers that ResNets lack, a lower bound.
   int launches = 1;
-  std::vector<int> gradients;  ///< parameters (in ready order) whose gradients this call writes
+  std::vector<int> gradients;  ///< indices, in ready order, of the parameters whose gradients this call writes
   std::function<void(Context&, const Frame&)> run;
 };
 
-/// One planned library call and its key in Choices.
+/// A planned library call and the key of the call in Choices.
 struct LibraryPlan {
   std::string key;
   std::variant<std::shared_ptr<const ops::ConvPlan>, std::shared_ptr<const ops::MatmulPlan>> plan;
@@ -113,7 +113,7 @@ struct PlanContents {
   std::vector<LibraryPlan> library_plans;
   Recomputed recomputed;
   std::size_t workspace_bytes = 0;
-  std::size_t unshared_bytes = 0;  ///< bytes of all slots without reuse of memory
+  std::size_t unshared_bytes = 0;  ///< bytes that all slots would take without reuse of memory
   bool guarded = false;            ///< true: PlanOptions::guard_bands is in effect
   [[nodiscard]] std::size_t guard_bytes() const { return guarded ? kGuardBandBytes : 0; }
 };
@@ -121,7 +121,7 @@ struct PlanContents {
 /// Recorder of a plan's run, which gets one span per call. Plan::name_calls() makes a CallRecord.
 struct CallRecord {
   SpanRecorder* recorder = nullptr;
-  int first_name = 0;  ///< index in the recorder of the name of call 0; the other calls' names follow in order
+  int first_name = 0;  ///< index of call 0's name in the recorder; the names of the next calls follow in order
 };
 
 /// A model planned for one context, mode and batch size: a static list of op calls over slots. Forward, backward, the
@@ -150,8 +150,8 @@ class Plan {
 
   /// Resolves all slots to memory. `workspace` has at least workspace_bytes(), kAlignment-aligned, on the device of the
   /// parameters. Workspace, parameters and state must stay valid until the next bind() or the end of the plan. Throws
-  /// ShapeError if they belong to another model or batch size. Throws StateError if the plan scales its loss and the
-  /// parameters hold no loss scale, or the reverse.
+  /// ShapeError if they belong to another model or batch size. Throws StateError if the plan scales its loss but the
+  /// parameters hold no loss scale, and if they hold one but the plan does not scale its loss.
   void bind(ParameterSet& parameters, StepState& state, const Buffer& workspace);
   /// Takes a workspace in the host program's memory, of any type and shape. Each run overwrites the workspace. Throws
   /// ShapeError if the workspace has too few bytes (the error text names both numbers), has gaps, or is not
@@ -160,30 +160,31 @@ class Plan {
   /// Binds a plan that only reads the parameters. Throws StateError for a plan that trains.
   void bind(const ParameterSet& parameters, StepState& state, const Buffer& workspace);
   void bind(const ParameterSet& parameters, StepState& state, const TensorView& workspace);
-  /// Makes later runs read and write another state, from sample `first` on. The new state must have the layout of
-  /// bind()'s.
+  /// Makes later runs read and write `state`, beginning with its sample `first`. The layout of `state` must be that of
+  /// the state given to bind().
   void use(const StepState& state, std::int64_t first = 0);
 
   /// Enqueues all calls in order. For each gradient that a backward call has written, calls written(parameter) with the
-  /// parameter's index in ready order. The call comes after the writing call, or after the wait for a call on the side
-  /// stream. `written` may be empty. At the end the stream of `context` has waited for all calls.
+  /// parameter's index in ready order. written() is called when the backward call is enqueued, or, for a call on the
+  /// side stream, when the wait for it is enqueued. `written` may be empty. Work that is enqueued on the stream of
+  /// `context` after run() comes after all calls.
   void run(Context& context, const std::function<void(int parameter)>& written = {}, const CallRecord& record = {});
-  /// Run the two halves of run(). Work that runs between them must not touch this plan's workspace. One backward() with
-  /// the same kept activations must follow each forward().
+  /// These functions run the two halves of run(): the forward calls and the backward calls. Work that runs between them
+  /// must not touch this plan's workspace. One backward() with the same kept activations must follow each forward().
   void forward(Context& context, const CallRecord& record = {});
   void backward(Context& context, const std::function<void(int parameter)>& written = {},
                 const CallRecord& record = {});
-  /// Adds another set of kept activations, in a workspace with the properties that bind() requires. So a forward() of
-  /// one set may run between forward() and backward() of another. Returns the number of the set; bind() makes set 0 and
-  /// removes all others. The new set has the parameters of bind(), and the state of the set in use now. use() changes
-  /// only the state of the set in use. Throws StateError before bind().
+  /// Adds another set of kept activations, in a workspace with the properties that bind() requires. With two sets, a
+  /// forward() on one set may run between forward() and backward() on the other. Returns the number of the new set;
+  /// bind() makes set 0 and removes all other sets. The new set has the parameters of bind(), and the state of the set
+  /// that is in use now. use() changes only the state of the set in use. Throws StateError before bind().
   int add_kept(const TensorView& workspace);
-  /// Makes the plan run on set `set` of kept activations, beginning with the next call. Throws UsageError if there is
-  /// no such set.
+  /// Makes later runs use set `set` of kept activations. Throws UsageError if there is no set of this number.
   void keep_in(int set);
   /// Adds the names of all calls to a recorder. Returns the record to pass to run().
   [[nodiscard]] CallRecord name_calls(SpanRecorder& recorder) const;
-  /// Enqueues one call; the stream of `context` waits for the call. Do not use it while a run is being enqueued.
+  /// Enqueues call number `index`; later work on the stream of `context` waits for this call. Do not use this function
+  /// while a run is being enqueued.
   void run_call(Context& context, int index);
 
   /// Returns the model's output, whose shape is (batch, output shape of the model). Throws StateError before bind().
@@ -191,20 +192,23 @@ class Plan {
   [[nodiscard]] const TensorView& view(SlotId slot) const { return frame_[slot]; }  ///< view of a slot in forward
 
  private:
-  /// Events with which the plan's stream and the side stream wait for each other at one call.
+  /// Events by which the side stream waits for the plan's stream before a call, and the plan's stream waits for the end
+  /// of that call.
   struct Meeting {
     explicit Meeting(Device device) : begin(device), end(device) {}
     Event begin, end;
   };
   void run_one(Context& context, const Call& call, const CallRecord& record, int index);
   void run_beside(Context& context, const Call& call, Meeting& meeting, const CallRecord& record, int index);
-  /// After an error, makes the context's stream wait for the `begun` calls that may still run on the side stream.
+  /// Called after an error. Makes the context's stream wait for the first `begun` calls on the side stream, which may
+  /// still run.
   void wait_for_beside(Context& context, std::size_t begun) noexcept;
-  /// Enqueues the writing of the guard bands after the slots that `call` writes, or, if `check` is true, their check.
+  /// Enqueues work on the guard bands that follow the slots that `call` writes: checks the bands if `check` is true,
+  /// otherwise writes them.
   void guard(Context& context, const Call& call, bool check);
   void bind_slots(const ParameterSet& parameters, const StepState& state, const TensorView& workspace);
   void bind_again(const Frame& frame, Frame& again) const;
-  /// Enqueues calls [begin, end) and, at the end, the stream's wait for all of them.
+  /// Enqueues calls [begin, end), and after them the context's stream's wait for those on the side stream.
   void run_calls(Context& context, int begin, int end, const std::function<void(int)>& written,
                  const CallRecord& record);
   void bind_state(std::size_t slot, const StepState& state, std::int64_t first);
@@ -217,12 +221,12 @@ class Plan {
   Frame frame_;
   Frame again_;  ///< frame of backward calls if some slots are computed again; otherwise empty
   Context* beside_;
-  /// A set of kept activations: its frames, and the workspace of their slots.
+  /// A set of kept activations: the workspace that holds them, and the frames with the views into this workspace.
   struct Kept {
     Frame frame, again;
     std::byte* workspace;
   };
-  std::vector<Kept> kept_;         ///< all sets; the entry of the set in use is out of date
+  std::vector<Kept> kept_;         ///< all sets; the entry of the set in use is not up to date
   std::size_t set_ = 0;            ///< number of the set in use
   Device device_ = Device::cpu();  ///< device of the workspaces
   std::byte* workspace_ = nullptr;

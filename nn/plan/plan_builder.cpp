@@ -93,7 +93,7 @@ PlanContents PlanBuilder::build() {
       }
     }
     recompute(contents_, options_.recompute);
-  } else {  // the output lives to the end, because the caller reads it after the run
+  } else {  // makes the output live to the end of the plan, because the caller reads the output after the run
     info_of(contents_.output).last = static_cast<int>(contents_.calls.size()) - 1;
   }
   plan_joins(contents_);
@@ -336,7 +336,7 @@ void PlanBuilder::merge_pending() {
 }
 
 void PlanBuilder::add_gradients(SlotId a, SlotId b, SlotId out) {
-  std::vector<int> writes = std::exchange(pending_writes_, {});  // writes of the layer's next call
+  std::vector<int> writes = std::exchange(pending_writes_, {});  // kept for the layer's next call
   call("add", {a, b}, {out}, 0,
        [=](Context& context, const Frame& frame) { ops::add(context, frame[a], frame[b], frame[out]); });
   pending_writes_ = std::move(writes);

@@ -19,41 +19,42 @@
 
 namespace lockstep::nn {
 
-/// Destination of a gradient that a layer computes: the slot, and whether to overwrite it or to add to it.
+/// Destination of a gradient that a layer computes: a slot, and whether the layer overwrites the slot or adds to it.
 struct GradientTarget {
   SlotId slot;
   ops::GradMode mode = ops::GradMode::ignore;
   [[nodiscard]] bool wanted() const { return mode != ops::GradMode::ignore; }
 };
 
-/// Results of a batch norm that leaves its output to the next layer. That layer computes the output from these results.
+/// What a batch norm computes if it leaves its output to the next layer: that layer then computes the output from these
+/// tensors.
 struct UnappliedNorm {
   SlotId coefficients, stats;
   std::string name;  ///< name of the norm's layer
 };
 
 /// A batch norm with a ReLU that accepts a MaskedGradient from the convolution that reads its output (ConvNorm in
-/// kernels/conv2d.hpp). If x2 is valid, the batch norm of the shortcut gets the same gradient.
+/// kernels/conv2d.hpp). If x2 is valid, it is the input of the shortcut's batch norm, which gets the same gradient.
 struct FusibleNorm {
   SlotId mask, x, coefficients;
   SlotId x2{}, coefficients2{};
 };
 
-/// Gradient g of a FusibleNorm's output after the mask of its ReLU, and sums for the norm: shape (2, C), or (3, C) with
-/// x2.
+/// Gradient `g` of a FusibleNorm's output after the mask of its ReLU, and the sums over `g` that the norm needs, of
+/// shape (2, C), or (3, C) if FusibleNorm::x2 is valid.
 struct MaskedGradient {
   SlotId g, sums;
 };
 
-/// Gradient of a max pool's output, and the index of its winners. From these, batch_norm_pool.hpp computes the gradient
-/// of the batch norm before the pool.
+/// Gradient `dy` of a max pool's output, and the index of the input that won in each window. From both tensors
+/// batch_norm_pool.hpp computes the gradient of the batch norm before the pool.
 struct PooledGradient {
   SlotId dy, index;
   ops::PoolDesc desc;
 };
 
 /// Tools for Layer::plan(), which make slots, append calls, and find the tensors of the node that is being planned.
-/// Plan's constructor and layers use a PlanBuilder. It lives only while a plan is made.
+/// Plan's constructor and layers use a PlanBuilder. A PlanBuilder lives only while a plan is made.
 class PlanBuilder {
  public:
   PlanBuilder(Context& context, const Model& model, Mode mode, std::int64_t batch, const PlanOptions& options);
@@ -74,45 +75,48 @@ class PlanBuilder {
   [[nodiscard]] std::int64_t batch() const { return batch_; }
 
   // --- the node being planned
-  /// Returns the activation of the node's i-th input, (batch, shape of a sample).
+  /// Returns the slot of the node's i-th input, whose shape is (batch, shape of a sample).
   [[nodiscard]] SlotId input(int i = 0) const { return producer(i).output; }
   [[nodiscard]] const Shape& input_shape(int i = 0) const { return producer_node(i).shape; }  ///< shape of one sample
-  [[nodiscard]] Shape batched(const Shape& sample) const;                                     ///< (batch, `sample`)
-  /// Returns a parameter in the optimizer's type, accumulation_dtype(dtype()): for biases and parameters of norms.
+  [[nodiscard]] Shape batched(const Shape& sample) const;  ///< shape of a batch of samples of shape `sample`
+  /// Returns the slot of a parameter in the optimizer's type, accumulation_dtype(dtype()). Used for biases and
+  /// parameters of norms.
   [[nodiscard]] SlotId parameter(const std::string& name);
-  /// Returns a parameter in dtype(): for weights of convolutions and products, and for tables. Equals parameter(name)
-  /// unless dtype() has 16 bits.
+  /// Returns the slot of a parameter in dtype(). Used for weights of convolutions and products, and for tables. The
+  /// slot is that of parameter(name) unless dtype() has 16 bits.
   [[nodiscard]] SlotId weight(const std::string& name);
   [[nodiscard]] SlotId buffer(const std::string& name);
   [[nodiscard]] SlotId state(StateField field);
   [[nodiscard]] SlotId loss_scale();  ///< slot of the scale of the loss, ParameterSet::loss_scale()
   [[nodiscard]] SlotId weight_sum();  ///< slot of the sum of the weights, ParameterSet::weight_sum()
-  /// True if no other node uses the i-th input and backward does not need its value. The node's output may then
-  /// overwrite the input.
+  /// Returns true if no other node uses the node's i-th input and backward does not need the input's value. The node's
+  /// output may then overwrite the input.
   [[nodiscard]] bool may_overwrite_input(int i = 0) const;
-  void set_output(SlotId slot);  ///< must be called once by Layer::plan()
-  /// True if the node's output, a batch norm's, has only one reader, and that reader can compute the output itself
-  /// (Layer::takes_norm()). The node may then call leave_norm_unapplied(), with the norm's input as its output slot.
+  void set_output(SlotId slot);  ///< sets the node's output; Layer::plan() must call this once
+  /// For a node that is a batch norm, returns true if only one layer reads the output, and this layer can compute the
+  /// output itself (Layer::takes_norm()). The node may then call leave_norm_unapplied(), with the norm's input as its
+  /// output slot.
   [[nodiscard]] bool may_leave_norm_unapplied(bool relu) const;
   void leave_norm_unapplied(UnappliedNorm norm) { here().unapplied = std::move(norm); }
-  /// Returns the UnappliedNorm of the i-th input's node. If its coefficients are invalid, the input is the real output.
+  /// Returns the UnappliedNorm of the node that makes the i-th input. If its coefficients are invalid, the input is
+  /// that node's real output.
   [[nodiscard]] const UnappliedNorm& unapplied_norm(int i) const { return producer(i).unapplied; }
 
-  /// If the only reader of `output`, the node's output, wants sums over its channels (Layer::sums_wanted_near()),
-  /// returns the buffer from which to take deviations; otherwise an invalid slot. The node may then call leave_sums()
-  /// with (2, C) sums.
+  /// If only one layer reads `output`, the node's output, and wants sums over its channels (Layer::sums_wanted_near()),
+  /// returns the slot of the buffer that the sums take deviations from; otherwise an invalid slot. If the slot is
+  /// valid, the node may call leave_sums() with sums of shape (2, C).
   [[nodiscard]] SlotId sums_wanted_near(SlotId output);
   void leave_sums(SlotId sums) { here().sums = sums; }
-  [[nodiscard]] SlotId input_sums() const { return producer(0).sums; }  ///< sums of the input's node; invalid if none
+  [[nodiscard]] SlotId input_sums() const { return producer(0).sums; }  ///< sums that the input's node left, or invalid
 
   // --- slots
-  [[nodiscard]] SlotId activation(const std::string& name, const Shape& shape);  ///< slot in the plan's dtype
-  [[nodiscard]] SlotId statistics(const std::string& name, const Shape& shape);  ///< slot in statistics_dtype()
+  [[nodiscard]] SlotId activation(const std::string& name, const Shape& shape);  ///< new slot in the plan's dtype
+  [[nodiscard]] SlotId statistics(const std::string& name, const Shape& shape);  ///< new slot in statistics_dtype()
   [[nodiscard]] SlotId tensor(const std::string& name, const Shape& shape, DType dtype);
-  [[nodiscard]] SlotId scratch(std::size_t bytes);  ///< u8 memory for one call; an invalid slot for 0 bytes
+  [[nodiscard]] SlotId scratch(std::size_t bytes);  ///< new slot of u8 for use in one call; an invalid slot for 0 bytes
   [[nodiscard]] SlotId alias(SlotId of, const std::string& name,
-                             const Shape& shape);         ///< slot in the memory of `of`; do not use `of` later
-  [[nodiscard]] TensorView prototype(SlotId slot) const;  ///< shape and dtype of a slot, without memory
+                             const Shape& shape);  ///< new slot in the memory of `of`, which must not be used later
+  [[nodiscard]] TensorView prototype(SlotId slot) const;  ///< view with the shape and dtype of a slot, without memory
 
   // --- calls
   /// Appends a call. `reads` and `writes` must name every slot that `run` touches. A slot that `run` only overwrites
@@ -123,31 +127,31 @@ class PlanBuilder {
   /// another effect than writing `writes` from `reads`.
   void call_once(const std::string& op, std::vector<SlotId> reads, std::vector<SlotId> writes, double flops,
                  std::function<void(Context&, const Frame&)> run, int launches = 1);
-  /// Appends a call that is a cooperative launch on a GPU (kernels/cuda/grid.hpp). All such calls of a plan run on one
-  /// stream, so it throws StateError within beside() if PlanOptions::beside is given.
+  /// Appends a call that is a cooperative launch on a GPU (kernels/cuda/grid.hpp). All such calls of a plan must run on
+  /// one stream, so the function throws StateError within beside() if PlanOptions::beside is given.
   void call_together(const std::string& op, std::vector<SlotId> reads, std::vector<SlotId> writes, double flops,
                      std::function<void(Context&, const Frame&)> run);
-  /// Appends an all-gather over the ranks of PlanOptions::exchange. Returns a slot (ranks, elements of `own`) that has
-  /// the `own` of every rank, in rank order. Throws StateError without an exchange, and within beside() if
-  /// PlanOptions::beside is given.
+  /// Appends an all-gather over the ranks of PlanOptions::exchange. Returns a slot of shape (ranks, elements of `own`)
+  /// with the values of `own` on every rank, in rank order. Throws StateError without an exchange, and within beside()
+  /// if PlanOptions::beside is given.
   [[nodiscard]] SlotId all_gather(const std::string& op, SlotId own, const std::string& name);
 
   /// Runs plan(), which appends calls for the side stream: long calls whose results no other call of the plan needs,
-  /// like the gradients of weights. If PlanOptions::beside is given, context() is that context within plan(), and the
-  /// calls run on its stream. They may overlap the following calls. Calls that overlap do not share the memory of
-  /// slots.
+  /// like the gradients of weights. If PlanOptions::beside is given, context() returns that context within plan(), and
+  /// the calls run on its stream, where they may overlap calls that follow. Slots of calls that may overlap do not
+  /// share memory.
   template <class F>
   void beside(F&& plan) {
     const Beside scope{*this, std::exchange(context_, options_.beside != nullptr ? options_.beside : context_)};
     plan();
   }
 
-  /// Takes the bytes of `slot` out of the last call's count. Use this if the call reads `slot` only in rare cases, such
-  /// as a batch that is not full.
+  /// Subtracts the bytes of `slot` from Call::bytes of the last call. Use this if that call reads `slot` only in rare
+  /// cases, such as a batch that is not full.
   void seldom_read(SlotId slot) { contents_.calls.back().bytes -= static_cast<double>(info_of(slot).bytes); }
 
-  /// Appends a call that sums dy, in the shape `rows` (M, C), into the gradient of a bias. Does nothing if the gradient
-  /// is not wanted.
+  /// Appends a call that sums the rows of `dy`, viewed in the shape `rows` (M, C), into the gradient `dbias` of a bias.
+  /// Appends nothing if `dbias` is not wanted.
   void reduce_rows(SlotId dy, const Shape& rows, const GradientTarget& dbias);
   /// Plans a library call (plan_conv2d, plan_matmul) with make(choice). `choice` is the options' choice for `key`, or
   /// an empty text for the provider's first guess. Records the choice of the plan that was made.
@@ -162,7 +166,7 @@ class PlanBuilder {
     return plan;
   }
 
-  /// Calls planned() for plan_matmul(), with the plan's tf32.
+  /// Plans a matrix product: planned() with plan_matmul(), and with tf32 from the plan's options.
   [[nodiscard]] std::shared_ptr<const ops::MatmulPlan> matmul(const std::string& key, ops::MatmulDesc desc);
 
   // --- backward (train mode only; other modes ignore it)
@@ -171,15 +175,16 @@ class PlanBuilder {
   void on_backward(std::function<void(PlanBuilder&)> emit);
   /// Returns the gradients of the node's output, at most Layer::gradients_taken().
   [[nodiscard]] std::span<const SlotId> output_gradients() const { return here().gradients; }
-  /// Returns the destination of the gradient of the i-th input. wanted() is false for the model's input, and if all
-  /// parameters before this layer are frozen. `reuse` is a gradient slot that the next call reads for the last time; a
-  /// new gradient slot takes its memory. If `can_accumulate` is false, the layer cannot add to a gradient. It then gets
-  /// a separate slot, and a later call adds this slot to the other gradients.
+  /// Returns the destination of the gradient of the i-th input. Its wanted() is false if the input is the model's
+  /// input, or if all parameters before this layer are frozen. `reuse` is a gradient slot that the next call reads for
+  /// the last time; a new gradient slot takes its memory. If `can_accumulate` is false, the layer cannot add to a
+  /// gradient. The function then returns a separate slot, and a later call adds this slot to the other gradients.
   [[nodiscard]] GradientTarget input_gradient(int i, SlotId reuse = {}, bool can_accumulate = true);
-  /// True if input_gradient(i) is wanted and returns a new slot that is not added to another gradient.
+  /// Returns true if input_gradient(i) is wanted, and would return a new slot that is not added to another gradient.
   [[nodiscard]] bool first_input_gradient(int i) const;
   [[nodiscard]] bool wants_input_gradient(int i) const { return producer(i).trains; }
-  /// Calls f() as if the i-th input's node were being planned, so that this node can append the other node's backward.
+  /// Calls f() as if the node that makes the i-th input were being planned. So the current node can append that node's
+  /// backward.
   template <class F>
   void as_input(int i, F&& f) {
     const int reader = std::exchange(current_, node().inputs[static_cast<std::size_t>(i)].index);
@@ -192,22 +197,22 @@ class PlanBuilder {
   /// Makes dy, a gradient of the output, also the gradient of the i-th input, without a copy. Several inputs may share
   /// dy. No later call writes into dy.
   void pass_gradient(int i, SlotId dy);
-  /// Passes a PooledGradient to the unapplied norm of the input (unapplied_norm(0)). It replaces the gradient of the
-  /// norm's output.
+  /// Passes `gradient` to the norm that unapplied_norm(0) describes. `gradient` replaces the gradient of the norm's
+  /// output.
   void pass_pooled_gradient(const PooledGradient& gradient);
-  /// Returns the PooledGradient that was passed to this node; its dy is invalid if there was none.
+  /// Returns the PooledGradient that was passed to this node; its `dy` is invalid if none was passed.
   [[nodiscard]] const PooledGradient& pooled_gradient() const { return here().pooled; }
   /// Declares, in forward, that the node's backward accepts a MaskedGradient.
   void offer_norm(const FusibleNorm& norm) { here().fusible = norm; }
-  /// Returns the offer of the input's node if this node's gradient is the last one that the other node waits for, and
-  /// at most one other gradient exists; otherwise nullptr. The other gradient becomes `addend`. This node may then call
-  /// pass_masked_gradient() with a g that includes the addend.
+  /// Returns the FusibleNorm that the input's node has offered, if this node computes the last gradient that the
+  /// input's node waits for, and at most one other gradient exists; otherwise nullptr. Sets `addend` to the other
+  /// gradient. The node may then call pass_masked_gradient() with a `g` that includes `addend`.
   [[nodiscard]] const FusibleNorm* fusible_norm(SlotId& addend) const;
   void pass_masked_gradient(const MaskedGradient& gradient) { producer(0).masked = gradient; }
-  /// Returns the MaskedGradient that was passed to this node; its g is invalid if there was none.
+  /// Returns the MaskedGradient that was passed to this node; its `g` is invalid if none was passed.
   [[nodiscard]] const MaskedGradient& masked_gradient() const { return here().masked; }
-  /// Returns the destination of a parameter's gradient. The next call() counts as a write of that gradient. wanted() is
-  /// false if the parameter is frozen.
+  /// Returns the destination of a parameter's gradient. The next call() counts as a write of that gradient. wanted() of
+  /// the destination is false if the parameter is frozen.
   [[nodiscard]] GradientTarget parameter_gradient(const std::string& name);
   /// Returns the destinations of two parameters' gradients that one op computes in one mode: both are wanted or none
   /// is. If one parameter is frozen, its gradient goes to memory that nobody reads.
@@ -223,11 +228,11 @@ class PlanBuilder {
   };
   struct NodeState {
     SlotId output;
-    UnappliedNorm unapplied;  ///< if coefficients are valid, the real output is batch_norm_apply() of `output` and them
-    PooledGradient pooled;    ///< if dy is valid, it replaces the gradients of the output
+    UnappliedNorm unapplied;  ///< if its coefficients are valid, batch_norm_apply() of `output` is the real output
+    PooledGradient pooled;    ///< if its dy is valid, this replaces the gradients of the output
     SlotId sums;              ///< sums over the channels of `output`, or an invalid slot
-    FusibleNorm fusible;      ///< if x is valid, the node accepts a MaskedGradient
-    MaskedGradient masked;    ///< if g is valid, it is the sum of all gradients of the output
+    FusibleNorm fusible;      ///< if its x is valid, the node accepts a MaskedGradient
+    MaskedGradient masked;    ///< if its g is valid, g is the sum of all gradients of the output
     std::vector<SlotId> gradients;
     std::function<void(PlanBuilder&)> backward;
     int uses = 0;
@@ -246,8 +251,8 @@ class PlanBuilder {
   [[nodiscard]] const SlotInfo& info_of(SlotId slot) const {
     return contents_.slots[static_cast<std::size_t>(slot.index)];
   }
-  /// Returns the only layer that reads the node's output, and sets `input` to the number of that input. Returns nullptr
-  /// if no layer or several layers read the output.
+  /// Returns the only layer that reads the node's output, and sets `input` to the number of the input at which that
+  /// layer reads. Returns nullptr if no layer or several layers read the output.
   [[nodiscard]] const Layer* only_reader(int& input) const;
   [[nodiscard]] const Node& node() const { return model_.nodes()[static_cast<std::size_t>(current_)]; }
   template <class Plan>
@@ -268,7 +273,7 @@ class PlanBuilder {
       throw;
     } catch (const OutOfMemory&) {
       throw;
-    } catch (const Error&) {  // the build lacks the provider, or the library cannot plan the choice
+    } catch (const Error&) {  // thrown if the build lacks the provider, or the library cannot plan the choice
     }
     return make(std::string());
   }
@@ -285,7 +290,7 @@ class PlanBuilder {
   const Model& model_;
   std::vector<Model::Parameter> parameters_;  ///< parameters of the model, in ready order
   std::vector<BufferSpec> buffers_;
-  /// Indices into parameters_ and into buffers_, by name.
+  /// Index in parameters_ of each parameter, and in buffers_ of each buffer, by name.
   std::unordered_map<std::string, std::size_t> parameter_index_, buffer_index_;
   Mode mode_;
   std::int64_t batch_;
@@ -295,13 +300,13 @@ class PlanBuilder {
   int current_ = 0;
   bool backward_phase_ = false;
   bool once_ = false;                ///< value of Call::once for the next call
-  std::vector<int> pending_writes_;  ///< parameters whose gradient the next call writes
+  std::vector<int> pending_writes_;  ///< indices of the parameters whose gradients the next call writes
   struct Merge {
     SlotId from, into;
   };
   std::vector<Merge> pending_merges_;
   std::vector<SlotId> shared_gradients_;  ///< gradients that several nodes may share, so no call may write into them
-  std::vector<int> writes_so_far_;        ///< gradient writes of each parameter so far; 1 at the start if accumulating
+  std::vector<int> writes_so_far_;        ///< writes of each parameter's gradient so far, plus 1 if accumulating
 };
 
 }  // namespace lockstep::nn

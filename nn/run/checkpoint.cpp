@@ -71,7 +71,7 @@ std::string resume_checkpoint(const std::string& dir, Trainer& trainer, comm::Co
   std::vector<double>& seen = progress.samples_seen;
   const std::int64_t rows = parameters.statistics_rows();
   const std::int64_t all = control.size() * rows;
-  if (saved.identity.ranks != all) {  // gives each rank an equal part of the samples seen
+  if (saved.identity.ranks != all) {  // the number of ranks differs: gives each rank an equal part of the samples seen
     double each = 0;
     for (const double samples : seen) {
       each += samples / static_cast<double>(all);
@@ -98,7 +98,7 @@ RunProgress resume_if_there(const std::string& dir, Trainer& trainer, comm::Comm
     } catch (const std::exception& error) {
       failure = error.what();
     }
-    for (const std::string& each : comm::all_gather_text(control, failure)) {  // one rank alone may fail
+    for (const std::string& each : comm::all_gather_text(control, failure)) {  // a single rank may have failed
       require<comm::CollectiveError<DataError>>(each.empty(), each);
     }
     if (differences != nullptr) {

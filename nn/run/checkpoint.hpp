@@ -9,7 +9,7 @@
 /// Functions that save and resume the checkpoints of a Trainer.
 namespace lockstep::nn {
 
-/// Returns the part of a run's identity that the trainer knows. Programs add the other options that decide numbers.
+/// Returns the part of a run's identity that the trainer knows. The program adds its other options that affect results.
 [[nodiscard]] RunIdentity identity_of(const Trainer& trainer);
 
 /// Writes the trainer's state by write_checkpoint(). First averages the running statistics over the ranks, weighted by
@@ -20,14 +20,14 @@ void save_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicato
 /// Reads a checkpoint, so that the run continues bit for bit. Every rank reads the files by itself. Returns the
 /// differences between the checkpoint's identity and `identity`, one per line; an empty text means an exact
 /// continuation. With virtual ranks a run continues exactly on any number of ranks; another number of virtual ranks is
-/// a DataError. Without them, if the number of ranks differs, every rank continues from the averaged statistics. With
-/// another global batch the run continues after the samples that were trained on (Trainer::continued()).
+/// a DataError. Without virtual ranks, every rank continues from the averaged statistics if the number of ranks
+/// differs. With another global batch the run continues after the samples that were trained on (Trainer::continued()).
 [[nodiscard]] std::string resume_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicator& control,
                                             const RunIdentity& identity, RunProgress& progress);
 
-/// Calls resume_checkpoint() if rank 0 finds a checkpoint in DIR; otherwise does nothing. Returns where the run stands.
-/// Collective; every rank gets the same error if the ranks read different states. Prints nothing, but writes the
-/// differences to `differences`.
+/// Calls resume_checkpoint() if rank 0 finds a checkpoint in `dir`; otherwise resumes nothing. Returns the run's
+/// progress. Collective; every rank throws the same error if the ranks read different states. Prints nothing, but
+/// writes the result of resume_checkpoint() to `differences`.
 [[nodiscard]] RunProgress resume_if_there(const std::string& dir, Trainer& trainer, comm::Communicator& control,
                                           const RunIdentity& identity, std::string* differences = nullptr);
 

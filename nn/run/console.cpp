@@ -28,7 +28,7 @@ std::string format(const char* pattern, Args... args) {
   return line;
 }
 
-/// Formats a number by the pattern. NaN becomes "-".
+/// Formats `value` by the printf pattern `pattern`. NaN becomes "-".
 std::string figure(const char* pattern, double value) {
   return std::isnan(value) ? "-" : format(pattern, value);
 }
@@ -110,7 +110,7 @@ void Console::on_report(const ReportEvent& event) {
   const std::string rest = concat(' ', done, text_of(event.metrics), format("  %.0f ", event.samples_per_second),
                                   options_.samples, "/s  ", time_left);
   std::string line = concat(where, " [", bar, ']', rest);
-  if (line.size() >= columns) {  // a full line wraps on some terminals: drop the bar, then cut the end
+  if (line.size() >= columns) {  // a full line wraps on some terminals, so drops the bar and cuts the rest
     line = (where + rest).substr(0, columns - 1);
   }
   out_ << "\r\033[K" << line << std::flush;
@@ -121,7 +121,7 @@ Console::~Console() {
   try {
     clear_bar();
     out_.flush();
-  } catch (...) {  // the stream throws; the line stays
+  } catch (...) {  // ignored: the stream failed, so the progress line stays
   }
 }
 
@@ -160,7 +160,7 @@ void Console::on_epoch_end(const EpochEvent& event) {
        << format("  %.0f ", event.samples_per_second) << options_.samples << "/s  " << duration_text(event.seconds)
        << skipped << diverged << '\n'
        << std::flush;
-  last_step_ = -1;  // evaluation time does not count as time of a step
+  last_step_ = -1;  // the next report begins a new measurement, so that evaluation does not count as time of steps
 }
 
 }  // namespace lockstep::nn

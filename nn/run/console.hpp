@@ -9,15 +9,15 @@
 
 namespace lockstep::nn {
 
-/// Shows a run to people. On a terminal a progress line is redrawn in place and cut to the terminal's width; it shows
-/// images (or samples of another name) per second and the time left. Elsewhere each event is a plain line. Both print
-/// one line per epoch. Writes only to the given stream.
+/// Shows a run to people. On a terminal, a progress line is redrawn in place and cut to the terminal's width; it shows
+/// samples per second and the time left. If the output is no terminal, each report is a line of its own. In both cases
+/// one line per epoch is printed. A Console writes only to the given stream.
 class Console final : public RunObserver {
  public:
   struct Options {
     bool terminal = false;
-    std::string samples = "samples";  ///< word for samples
-    bool accuracies = true;           ///< false for a regression, which has no accuracy
+    std::string samples = "samples";  ///< word by which the output calls samples, such as "images"
+    bool accuracies = true;           ///< true: prints accuracies; false for a regression, which has none
     int columns = 0;                  ///< width of the terminal; 0: terminal_columns(), called at each report
   };
   Console(std::ostream& out, Options options) : out_(out), options_(std::move(options)) {}
@@ -37,17 +37,18 @@ class Console final : public RunObserver {
   std::ostream& out_;
   Options options_;
   RunBegin run_;
-  double seconds_per_step_ = 0;  ///< mean over reports, the newest with weight 0.2
+  double seconds_per_step_ = 0;  ///< moving average over reports; the newest report has weight 0.2
   std::int64_t last_step_ = -1;
   double last_time_ = 0;
   bool bar_drawn_ = false;
 };
 
 /// Returns true if standard output is a terminal that can clear a line (TERM is set and not "dumb"). mpirun gives every
-/// rank a terminal even if mpirun's own output goes to a file. So the parent's standard output decides under mpirun.
+/// rank a terminal even if mpirun's own output goes to a file. Under mpirun, the standard output of the parent process
+/// decides instead.
 [[nodiscard]] bool output_is_terminal();
 
-/// Returns the columns of the terminal on standard output or standard input, else the variable COLUMNS, else 80.
+/// Returns the columns of the terminal on standard output or standard input; otherwise the variable COLUMNS, or 80.
 [[nodiscard]] int terminal_columns();
 
 /// Formats a duration as "1 h 02 min", "3 min 20 s" or "12 s".

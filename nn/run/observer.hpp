@@ -22,8 +22,8 @@ enum class RunEnd : unsigned char {
 struct RunBegin {
   Position position;                   ///< position at which the run begins or continues
   std::int64_t epochs = 0;             ///< epochs of the whole run, including an epoch that RunOptions::steps cuts
-  std::int64_t total_steps = 0;        ///< number of steps in the whole run
-  std::int64_t batches_per_epoch = 0;  ///< number of steps in an epoch
+  std::int64_t total_steps = 0;        ///< number of steps of the whole run
+  std::int64_t batches_per_epoch = 0;  ///< number of steps of a whole epoch
 };
 
 struct EpochBegin {
@@ -31,7 +31,7 @@ struct EpochBegin {
   std::int64_t step = 0;   ///< number of steps done
 };
 
-/// A step that will be enqueued next, or was just enqueued. In the second case the device may still compute it.
+/// A step that will be enqueued next, or was just enqueued. The device may still compute a step that was enqueued.
 struct StepEvent {
   std::int64_t epoch = 0;  ///< number of epochs done before this step
   std::int64_t step = 0;   ///< number of the step, 1 for the first of the run
@@ -42,17 +42,17 @@ struct ReportEvent {
   std::int64_t epoch = 0;  ///< number of epochs done before this one
   std::int64_t step = 0;   ///< last step that the report covers
   std::int64_t batch = 0;  ///< number of batches done in this epoch
-  double loss = 0;         ///< mean over the samples of all ranks since the last report
-  double accuracy = 0;     ///< accuracy on the training batches; NaN for regressions, which have none
+  double loss = 0;         ///< mean loss over the samples of all ranks since the last report
+  double accuracy = 0;     ///< accuracy on the training batches; NaN for regressions
   double learning_rate = 0;
   double samples_per_second = 0;
-  /// Seconds per step in which gradient communication on this rank was not hidden. Negative: steps ran as a CUDA graph,
-  /// in which communication is not timed.
+  /// Seconds per step in which this rank waited for gradient communication that computation did not hide. Negative if
+  /// steps ran as a CUDA graph, in which communication is not timed.
   double comm_exposed_s = 0;
   MetricValues metrics;  ///< your own metrics (RunMetric::of_report)
 };
 
-/// A step with gradients that were not finite, so that its update was skipped (TrainStepOptions::check_gradients).
+/// A step whose update was skipped, because its gradients were not finite (TrainStepOptions::check_gradients).
 struct NonFiniteEvent {
   std::int64_t step = 0;
   std::string gradients;  ///< text of Trainer::non_finite_gradients()
@@ -62,21 +62,21 @@ struct EvaluationBegin {
   std::int64_t step = 0;  ///< number of steps done
 };
 
-/// A micro-batch of an evaluation that was enqueued on this rank, for your own sums over outputs. Begin the sums again
-/// in on_evaluation_begin(). Work on the trainer's stream may read the outputs until the next event. copy_now() copies
-/// outputs of any type, layout and device to the host in f32 (runtime/tensor/copy.hpp).
+/// A micro-batch of an evaluation, just enqueued on this rank. Use this event for sums of your own over outputs, and
+/// set the sums to 0 in on_evaluation_begin(). Work on the trainer's stream may read the outputs until the next event.
+/// copy_now() copies outputs of any type, layout and device to the host in f32 (runtime/tensor/copy.hpp).
 struct EvaluationBatch {
-  const Batch& batch;        ///< fields on the host; the first `valid` (>= 0) rows count
-  const TensorView& output;  ///< (rows, output shape) on the device, as the plan computes it
+  const Batch& batch;        ///< fields on the host; only their first `valid` (>= 0) rows are samples
+  const TensorView& output;  ///< output of the plan, (rows, output shape), on the device
 };
 
 struct EvaluationEvent {
   std::int64_t step = 0;
-  double loss = 0;      ///< mean over the test set
+  double loss = 0;      ///< mean loss over the test set
   double accuracy = 0;  ///< fraction of correct labels; NaN for regressions
-  int top_k = 0;        ///< the k of top_k_accuracy: PlanOptions::top_k
+  int top_k = 0;        ///< number k of top_k_accuracy, as in PlanOptions::top_k
   double top_k_accuracy = 0;
-  double correct = 0;    ///< samples whose label has the largest output; weighted if samples have weights
+  double correct = 0;    ///< number of samples whose label has the largest output, or the sum of their weights
   double samples = 0;    ///< number of samples in the test set
   MetricValues metrics;  ///< your own metrics (RunMetric::of_evaluation)
 };
@@ -89,13 +89,14 @@ struct EpochEvent {
   EvaluationEvent test;
   double samples_per_second = 0;     ///< speed of training, without evaluation
   double comm_exposed_s = 0;         ///< exposed communication of this rank in the epoch; negative: not timed
-  double seconds = 0;                ///< seconds of the epoch, with evaluation
+  double seconds = 0;                ///< seconds that the epoch took, with its evaluation
   std::int64_t skipped_updates = 0;  ///< see Trainer::skipped_updates()
-  /// Bytes of a rank's gradients in a step, and the bytes that are sent for them (GradientReducer::sent_bytes()).
+  /// Bytes of a rank's gradients in a step, and bytes that the rank sends to reduce them
+  /// (GradientReducer::sent_bytes()).
   std::int64_t gradient_bytes = 0;
   std::int64_t sent_bytes = 0;
-  std::int64_t peak_bytes = -1;  ///< peak of memory in use on this rank's device; -1: not counted
-  bool best = false;             ///< true: the best evaluation so far by RunOptions::best
+  std::int64_t peak_bytes = -1;  ///< largest memory use on this rank's device; -1: not counted
+  bool best = false;             ///< true if this evaluation is the best so far by RunOptions::best
 };
 
 struct CheckpointEvent {
@@ -108,9 +109,9 @@ struct RunResult {
   RunProgress progress;  ///< progress at the end of the run
 };
 
-/// Base class of an observer of a run, such as a console, a log or a metric of your own. It is called on every rank,
-/// between steps, in the order of events. A slow call delays the host. A call that waits for the device delays the
-/// device. An exception ends the run on this rank.
+/// Base class of an observer of a run, such as a console, a log or a metric of your own. The observer is called on
+/// every rank, between steps, in the order of events. A call that is slow delays the host, and a call that waits for
+/// the device also delays the device. An exception from a call ends the run on this rank.
 class RunObserver {
  public:
   RunObserver() = default;
@@ -128,8 +129,8 @@ class RunObserver {
   virtual void on_evaluation_end(const EvaluationEvent&) {}
   virtual void on_epoch_end(const EpochEvent&) {}
   virtual void on_checkpoint_begin(const CheckpointEvent&) {}
-  virtual void on_checkpoint_end(const CheckpointEvent&) {}  ///< the checkpoint is complete
-  virtual void on_run_end(const RunResult&) {}               ///< not called after an error
+  virtual void on_checkpoint_end(const CheckpointEvent&) {}  ///< called when the checkpoint is complete
+  virtual void on_run_end(const RunResult&) {}               ///< not called if the run ended with an error
 };
 
 /// Joins several observers into one, which calls them in the order of add(). The observers must outlive this object.
@@ -164,7 +165,8 @@ class RunObservers final : public RunObserver {
 };
 
 /// One rank's part of a metric. Give a mean over items as sum and amount, because ranks may have different numbers of
-/// items. A plain number has amount 1; the result is the mean of all ranks' numbers, or the number if they are equal.
+/// items. A number that is no mean has amount 1; the metric is then the mean of all ranks' numbers, or the number
+/// itself if it is equal on all ranks.
 struct MetricPart {
   double sum = 0;
   double amount = 1;
@@ -177,9 +179,9 @@ struct MetricPart {
 ///
 ///   options.metrics = {{.name = "bits_per_byte", .of_evaluation = [](const auto& e) { return e.loss / M_LN2; }}};
 ///
-/// The functions are called on every rank with the results of all ranks; `metrics` of the event is then empty. The
-/// ranks' parts are added in rank order, and the metric is sum of sums / sum of amounts. An observer that collects data
-/// for the functions must do so on every rank.
+/// The functions are called on every rank with the results of all ranks; `metrics` of the event is still empty at that
+/// time. The ranks' parts are added in rank order, and the metric is sum of sums / sum of amounts. An observer that
+/// collects data for the functions must do so on every rank.
 struct RunMetric {
   std::string name{};  ///< lower-case letters, digits and '_'; not a name that metrics.jsonl already uses
   std::function<MetricPart(const ReportEvent&)> of_report{};

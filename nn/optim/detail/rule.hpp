@@ -15,13 +15,14 @@
 namespace lockstep::nn {
 
 /// How an Optimizer turns gradients into an update. make_NAME() in rules/NAME.cpp makes a built-in rule, make_own()
-/// wraps a user's UpdateRule. The Optimizer clips, skips, counts and keeps the states. No function waits or allocates.
+/// wraps a user's UpdateRule. The Optimizer clips gradients, skips and counts updates, and keeps the states. The
+/// functions of a rule neither wait for the device nor allocate.
 struct Rule {
   struct Views {
-    std::span<const TensorView> states;  ///< ranges of the states, in the order of Rule::states
-    TensorView step;                     ///< number of this update, 1 for the first: i64 scalar, given if `counts`
+    std::span<const TensorView> states;  ///< for each state in Rule::states, the range that belongs to the update
+    TensorView step;                     ///< i64 scalar: number of this update, 1 for the first; given only if `counts`
     TensorView workspace;                ///< scratch memory of workspace_bytes bytes
-    TensorView sums;                     ///< sums over all ranks, given if states are divided and sum_rows is not 0
+    TensorView sums;  ///< sums of add_sums() over all ranks; given only if states are divided and sum_rows is not 0
   };
 
   std::vector<std::string> states{};  ///< names of the states, as in UpdateRule::states()
@@ -31,17 +32,17 @@ struct Rule {
   std::size_t bytes = 0;  ///< number of bytes that the rule has allocated
   /// Enqueues the update of a range of the arena. If `update` has a copy, the rule also writes the copy.
   std::function<void(Context& context, const ops::ArenaUpdate& update, const Views& views)> update{};
-  /// For states that are divided over ranks. update() reads sum_rows pairs of sums over whole tensors. add_sums() adds
-  /// a range of the arena to such sums, an f64 tensor (sum_rows, 2).
+  /// Used only if states are divided over ranks: number of pairs of sums over whole tensors that update() reads.
+  /// add_sums() adds the elements of a range of the arena to `sums`, an f64 tensor (sum_rows, 2).
   std::int64_t sum_rows = 0;
   std::function<void(Context&, const ops::ArenaUpdate&, const TensorView& sums, const TensorView& workspace)>
       add_sums{};
 };
 
-/// Returns the names of the states of sgd and lars: "momentum_buffer" if there is momentum.
+/// Returns the names of the states of sgd and lars: "momentum_buffer" if `momentum` is above 0, otherwise none.
 [[nodiscard]] std::vector<std::string> momentum_states(double momentum);
-/// Returns the options of adam and adamw, and those of muon for parameters other than hidden matrices. UsageError for
-/// options out of range.
+/// Returns the options by which adam and adamw update all parameters, and muon all parameters except hidden matrices.
+/// Throws UsageError for options out of range.
 [[nodiscard]] ops::AdamOptions adam_options(const OptimizerOptions& options, DType dtype);
 
 }  // namespace lockstep::nn

@@ -32,7 +32,7 @@ struct Muon {
       const std::int64_t rows = info.spec.shape[0];
       const double scale = 0.2 * std::sqrt(static_cast<double>(std::max(rows, info.spec.shape.numel() / rows)));
       matrix.learning_rate_scale *= scale;
-      matrix.weight_decay /= scale;  // the update multiplies the decay by the scaled rate
+      matrix.weight_decay /= scale;  // because the update multiplies the decay by the scaled rate
       found.push_back({info.offset, rows, info.numel / rows});
     }
     const DType compute = parameters.rounds() ? parameters.weight_dtype() : parameters.dtype();

@@ -42,7 +42,7 @@ void plan_joins(PlanContents& contents) {
     }
   }
   contents.joins.assign(beside.size(), {});
-  int next = static_cast<int>(calls.size());  // join of the next side-stream call, which also waits for this one
+  int next = static_cast<int>(calls.size());  // call before which the plan waits for the next side-stream call
   for (std::size_t k = beside.size(); k-- > 0;) {
     int before = std::min(next, k + kUnderWay < beside.size() ? beside[k + kUnderWay] : next);
     for (int j = beside[k] + 1; j < before; ++j) {

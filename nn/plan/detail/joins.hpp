@@ -5,8 +5,8 @@
 namespace lockstep::nn {
 
 /// Decides where a plan waits for the calls on the side stream (Call::beside), and extends the lives of the slots that
-/// these calls touch until then. Must run before place_slots(). Call j waits for call i < j on the side stream, and for
-/// all earlier calls there, if
+/// these calls touch up to the wait. Must run before place_slots(). Call j waits for call i < j on the side stream, and
+/// for all earlier calls there, if
 /// - j touches memory that i writes, or writes memory that i reads (a slot, its aliases, another slot of the same
 ///   parameter), or
 /// - j is the second call after i on the side stream, so that few tensors live longer.

@@ -19,18 +19,18 @@ struct LibraryOperands {
 /// Returns the shapes and types of a call's tensors on the device, without memory.
 [[nodiscard]] LibraryOperands operands_of(const LibraryCall& call, Device device);
 
-/// Enqueues conv2d() or matmul() with a plan. `workspace` is plan.workspace_bytes() of memory.
+/// Enqueues conv2d() or matmul() with `plan` on the operands `o`. `workspace` has plan.workspace_bytes() bytes.
 void enqueue(Context& context, const ops::ConvPlan& plan, const LibraryOperands& o, const TensorView& workspace);
 void enqueue(Context& context, const ops::MatmulPlan& plan, const LibraryOperands& o, const TensorView& workspace);
 
-/// Returns conv2d_choices() or matmul_choices() of a call.
+/// Returns the choices for a call: those of conv2d_choices() or matmul_choices().
 [[nodiscard]] std::vector<std::string> choices_of(Context& context, const LibraryCall& call,
                                                   const ops::ConvListing& listing = {});
 
 /// Returns the name of the provider of our own kernels, which supports every call: "reference" on the host, "cuda" on a
 /// GPU.
 [[nodiscard]] const char* own_kernels(Device device);
-/// True for a choice of our own kernels, such as "cuda" and "cuda:norm".
+/// Returns true for a choice of our own kernels, such as "cuda" and "cuda:norm".
 [[nodiscard]] bool is_own(std::string_view choice, Device device);
 
 }  // namespace lockstep::nn

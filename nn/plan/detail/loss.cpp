@@ -20,7 +20,7 @@ ops::RegressionLossOptions regression_desc(const PlanOptions& options) {
           .delta = options.huber_delta};
 }
 
-/// Returns the elements of the metrics to which a loss adds.
+/// Returns the elements of `metrics` to which the loss call adds its sums.
 TensorView loss_metrics(const TensorView& metrics) {
   return metrics.slice(0, 0, StepState::kTopK);
 }
@@ -146,7 +146,8 @@ SlotId plan_loss(PlanBuilder& builder, const Model& model, SlotId output) {
         2);
   };
   if (builder.training() && builder.options().two_labels) {
-    // The loss of a mixture is linear in its labels, and so is its gradient. The second call may overwrite the logits.
+    // The gradient for a mixture of two labels is the sum of the gradients for each label, times its share. The second
+    // call may overwrite the logits.
     const SlotId other = builder.activation("d(output) of other labels", builder.prototype(output).shape);
     cross_entropy(builder.state(StateField::other_labels), builder.state(StateField::other_shares), other);
     cross_entropy(labels, builder.state(StateField::shares), gradient);

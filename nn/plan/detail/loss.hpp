@@ -6,8 +6,8 @@
 /// Functions that append the calls of a plan before the model's layers and after them.
 namespace lockstep::nn {
 
-/// Appends the call that augments and normalises images; leaves another kind of input unchanged. Returns the first
-/// layer's input.
+/// Appends the call that augments and normalises images, if the model's input is images; otherwise appends no such
+/// call. Returns the first layer's input.
 [[nodiscard]] SlotId plan_input(PlanBuilder& builder, const Model& model);
 
 /// Appends the calls of loss, accuracy and, when training, the gradient of the output. The gradient overwrites the

@@ -6,12 +6,12 @@
 
 namespace lockstep::nn {
 
-/// Returns the slot that owns the memory of slot `index`: the last in the chain of SlotInfo::alias_of.
+/// Returns the slot that owns the memory of slot `index`: the slot at the end of the chain of SlotInfo::alias_of.
 [[nodiscard]] int root_of(const std::vector<SlotInfo>& slots, int index);
 
-/// Places the slots that own memory in one workspace. If `reuse_memory` is true, memory is reused after the last use of
-/// a slot. An alias extends the life of the slot that owns its memory. After each slot that owns memory come
-/// PlanContents::guard_bytes() bytes, which belong to no slot.
+/// Places the slots that own memory in one workspace. If `reuse_memory` is true, later slots reuse a slot's memory
+/// after its last use. An alias extends the life of the slot that owns its memory. After each slot that owns memory
+/// come PlanContents::guard_bytes() bytes, which belong to no slot.
 void place_slots(PlanContents& contents, bool reuse_memory);
 
 }  // namespace lockstep::nn

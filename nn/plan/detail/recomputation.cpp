@@ -26,7 +26,7 @@ void insert(std::vector<int>& sorted, int value) {
   }
 }
 
-/// Disjoint sets of tensors that can be joined. One tensor of each set names the set.
+/// Disjoint sets of tensors. Two sets can be joined. One tensor of each set is the name of the set.
 class Groups {
  public:
   explicit Groups(std::size_t tensors) : next_(tensors) { std::iota(next_.begin(), next_.end(), 0); }
@@ -39,13 +39,13 @@ class Groups {
   void join(int tensor, int other) { next_[at(of(tensor))] = of(other); }
 
  private:
-  std::vector<int> next_;  ///< for each tensor, another tensor of its set, or the tensor itself if it names the set
+  std::vector<int> next_;  ///< for each tensor, the next one on the way to the name of its set; itself for the name
 };
 
-/// Memory of a slot in the workspace and of its aliases, with the calls that touch the memory.
+/// Memory that a slot in the workspace and its aliases share, with the calls that touch this memory.
 struct Tensor {
   std::size_t bytes = 0;
-  std::vector<int> writers{}, readers{};  ///< forward calls, ascending
+  std::vector<int> writers{}, readers{};  ///< forward calls that write or read the tensor, ascending
   int backward_read = -1;                 ///< first backward call that reads the tensor; -1: none
   bool backward_writes = false;
   [[nodiscard]] bool saved() const { return backward_read >= 0; }
@@ -57,19 +57,19 @@ struct Use {
   bool once = false;  ///< true: a forward call that must not be repeated
 };
 
-/// An entry in the new order of calls. `again` is true for a forward call that is repeated among the backward calls.
+/// A call in the new order of calls. `again` is true if the call repeats a forward call among the backward calls.
 struct Place {
   int call = 0;
   bool again = false;
 };
 
-/// A set of tensors to compute again, and the plan that results.
+/// A choice of tensors that backward computes again, and the plan that results from it.
 struct Proposal {
   std::vector<bool> again;  ///< for each tensor, true if it is computed again
   std::vector<Place> order{};
   std::vector<Lifetime> lives{};
-  std::size_t most_alive = 0;  ///< largest number of bytes that are alive at one time, a lower bound of the workspace
-  std::size_t bytes = 0;       ///< size of the workspace, once it is planned
+  std::size_t most_alive = 0;  ///< largest number of bytes in use at one time; the workspace needs at least as many
+  std::size_t bytes = 0;       ///< size of the workspace; 0 before it is planned
   double flops = 0;            ///< operations of the repeated calls
   double moved = 0;            ///< bytes that the repeated calls read and write
 };
@@ -114,7 +114,7 @@ Recomputation::Recomputation(const PlanContents& contents)
     }
     tensor_of_[i] = of_root[at(root)];
   }
-  std::set<std::pair<SlotKind, int>> changed;  // memory outside the workspace that some call writes
+  std::set<std::pair<SlotKind, int>> changed;  // memory outside of the workspace that any call writes
   for (const Call& call : contents.calls) {
     for (const SlotId slot : call.writes) {
       const SlotInfo& info = contents.slots[at(slot.index)];
@@ -161,21 +161,21 @@ Recomputation::Recomputation(const PlanContents& contents)
   }
 }
 
-/// True if all calls that write the tensor may be repeated and backward does not write the tensor.
+/// Returns true if all calls that write `tensor` may be repeated, and no backward call writes `tensor`.
 bool Recomputation::may_repeat(int tensor) const {
   const Tensor& t = tensors_[at(tensor)];
   return !t.writers.empty() && !t.backward_writes &&
          std::none_of(t.writers.begin(), t.writers.end(), [&](int call) { return uses_[at(call)].once; });
 }
 
-/// True if the tensor, when it is kept, still has the value that forward call `reader` read.
+/// Returns true if `tensor`, if it is kept, still has in backward the value that forward call `reader` read.
 bool Recomputation::keeps_value(int tensor, int reader) const {
   const Tensor& t = tensors_[at(tensor)];
   return !t.writers.empty() && t.writers.back() < reader && !t.backward_writes;
 }
 
-/// Returns the unit of each tensor. All tensors that one forward call writes form a unit, and are computed again
-/// together.
+/// Returns the unit of each tensor. A unit is a set of tensors that can only be computed again together, because one
+/// forward call writes several of them.
 std::vector<int> Recomputation::units() const {
   Groups groups(tensors_.size());
   for (int c = 0; c < forward_; ++c) {
@@ -196,7 +196,7 @@ Proposal Recomputation::cheap() const {
   for (std::size_t t = 0; t < unit.size(); ++t) {
     members[unit[t]].push_back(static_cast<int>(t));
   }
-  std::vector<std::pair<int, int>> order;  // units sorted by their last call: a unit follows the units that it reads
+  std::vector<std::pair<int, int>> order;  // (last call, unit), ascending: a unit comes after the units that it reads
   for (const auto& [number, all] : members) {
     int last = -1;
     for (const int t : all) {
@@ -223,7 +223,7 @@ Proposal Recomputation::cheap() const {
         if (unit[at(t)] == number) {
           continue;
         }
-        if (possible[at(t)]) {  // only this unit may read a tensor that is computed again
+        if (possible[at(t)]) {  // t is computed again, so no call of another unit may read t
           fits =
               fits && std::all_of(readers.begin(), readers.end(), [&](int reader) { return calls.contains(reader); });
         } else {
@@ -242,8 +242,8 @@ Proposal Recomputation::cheap() const {
   return proposed(possible);
 }
 
-/// Returns the tensors that can be computed again, within their segment, from tensors that are kept. `segments` has the
-/// segment of each forward call, or -1 for a call that is not repeated.
+/// Returns for each tensor whether the calls of its segment can compute it again from tensors that are kept. `segments`
+/// has for each forward call its segment, or -1 if the call is not repeated.
 std::vector<bool> Recomputation::inside(const std::vector<int>& segments) const {
   std::vector<bool> possible(tensors_.size());
   for (std::size_t t = 0; t < tensors_.size(); ++t) {
@@ -280,8 +280,9 @@ std::vector<bool> Recomputation::inside(const std::vector<int>& segments) const 
   return possible;
 }
 
-/// Cuts forward into segments and returns the segment of each forward call. A segment ends after saved tensors of
-/// distance / 2 to `distance` bytes, at the call in this range after which the fewest bytes cross.
+/// Cuts forward into segments and returns the segment of each forward call. The saved tensors of a segment have
+/// distance / 2 to `distance` bytes; in this range, a segment ends after the call for which the fewest bytes cross to
+/// later calls.
 std::vector<int> Recomputation::cut(double distance) const {
   std::vector<double> saved(at(forward_));
   for (const Tensor& tensor : tensors_) {
@@ -321,15 +322,15 @@ std::vector<Proposal> Recomputation::blocks() const {
     }
     std::vector<int> segments = cut(saved / parts);
     all.push_back(proposed(inside(segments)));
-    const int last = segments.back();  // backward of the last segment follows at once: no need to repeat it
+    const int last = segments.back();  // this segment is not repeated, because its backward follows at once
     std::replace(segments.begin(), segments.end(), last, -1);
     all.push_back(proposed(inside(segments)));
   }
   return all;
 }
 
-/// Makes a proposal from the tensors that can be computed again. Takes the tensors that backward reads, and the tensors
-/// that are needed to compute these.
+/// Makes a proposal that computes again those of the `possible` tensors that backward reads, and those that are needed
+/// to compute them.
 Proposal Recomputation::proposed(const std::vector<bool>& possible) const {
   Proposal proposal{.again = std::vector<bool>(tensors_.size())};
   std::vector<int> open;
@@ -362,7 +363,7 @@ Proposal Recomputation::proposed(const std::vector<bool>& possible) const {
 }
 
 std::vector<Place> Recomputation::ordered(const std::vector<bool>& again) const {
-  // Joins the tensors of repeated calls into one group if tensors that are computed again connect the calls.
+  // Two repeated calls are in one group if one of them reads a tensor that the other computes again.
   Groups groups(tensors_.size());
   const auto repeated = [&](int call) {
     const std::vector<int>& writes = uses_[at(call)].writes;
@@ -385,8 +386,8 @@ std::vector<Place> Recomputation::ordered(const std::vector<bool>& again) const 
       calls[groups.of(uses_[at(c)].writes.front())].push_back(c);
     }
   }
-  std::map<int, std::vector<int>> groups_before;  // for each backward call, the groups that come before it
-  std::map<int, int> first_read;                  // for each group, its tensors' first read in backward
+  std::map<int, std::vector<int>> groups_before;  // for each backward call, the groups to repeat just before the call
+  std::map<int, int> first_read;  // for each group, the first backward call that reads a tensor of the group
   for (std::size_t t = 0; t < tensors_.size(); ++t) {
     if (again[t] && tensors_[t].saved()) {
       int& first = first_read.try_emplace(groups.of(static_cast<int>(t)), tensors_[t].backward_read).first->second;
@@ -409,7 +410,7 @@ std::vector<Place> Recomputation::ordered(const std::vector<bool>& again) const 
   return order;
 }
 
-/// Computes the lifetimes of all tensors. A tensor that is computed again has two lifetimes.
+/// Adds the lifetimes of all tensors to `proposal`. A tensor that is computed again has two lifetimes.
 void Recomputation::add_lives(Proposal& proposal) const {
   std::vector<Lifetime> lives(2 * tensors_.size(), {0, -1, -1});
   for (int i = 0; i < static_cast<int>(proposal.order.size()); ++i) {
@@ -510,7 +511,8 @@ void recompute(PlanContents& contents, Recompute wanted) {
   const std::size_t everything = best.bytes = plan_memory(best.lives, kAlignment).peak_bytes;
   contents.recomputed.workspace_bytes_without = everything;
   std::size_t least = everything;
-  // For `blocks`, up to 2 % more memory than the least is accepted if the time is shorter.
+  // Returns the largest workspace that is accepted. For `blocks` a faster plan may take 2 % more than the smallest
+  // workspace.
   const auto most = [&] { return wanted == Recompute::cheap ? least : std::min(least + least / 50, everything); };
   std::vector<Proposal> planned{best};
   for (Proposal& proposal : proposals) {

@@ -39,7 +39,7 @@ std::vector<BestCheckpoints::Found> BestCheckpoints::ranking(const CheckpointSto
   for (const std::int64_t step : store.best_steps()) {
     const std::optional<RunProgress> progress = store.progress_of(CheckpointStore::best_name(step));
     if (!progress || progress->position.step != step) {
-      continue;  // a damaged checkpoint, or a user's folder of this name
+      continue;  // the folder is a damaged checkpoint, or a user's folder of this name
     }
     if (step <= begin_ || own_.count(step) > 0) {
       found.push_back({step, finite_value(*progress, by_.metric)});
@@ -71,7 +71,7 @@ void BestCheckpoints::retire_others(const CheckpointStore& store) const {
   }
   const auto path_of = [&](std::int64_t step) { return store.path(CheckpointStore::best_name(step)); };
   for (const std::int64_t step : store.best_steps()) {
-    recover_folder(path_of(step));  // repairs folders after a kill here or in a writer
+    recover_folder(path_of(step));  // repairs the folder if a run was killed here or in a writer
   }
   std::vector<std::int64_t> others;
   const std::vector<Found> found = ranking(store, &others);

@@ -17,7 +17,7 @@ namespace lockstep::nn {
 
 namespace {
 
-constexpr std::int64_t kFormat = 2;  // format 1 had only the best accuracy, and names for images
+constexpr std::int64_t kFormat = 2;  // format 1 has only the best accuracy, and names that speak of images
 
 Json to_json(const std::map<std::string, std::string>& texts) {
   return Json::Object(texts.begin(), texts.end());
@@ -70,7 +70,7 @@ RunIdentity identity_of(const Json& json, const std::string& source) {
   return identity;
 }
 
-/// Returns a number that JSON can hold; null for NaN, infinity and an empty value.
+/// Returns `number` as JSON; null for NaN, infinity and no value, which JSON cannot hold.
 Json to_json(std::optional<double> number) {
   return number && std::isfinite(*number) ? Json(*number) : Json();
 }
@@ -79,7 +79,8 @@ std::optional<double> number_or_none(const Json& json, const std::string& source
   return json.is_null() ? std::nullopt : std::optional(json.as<double>(source));
 }
 
-/// Reads the entries that have other names in format 1. It has only the best accuracy, -1 before the first evaluation.
+/// Reads the entries of state.json that have other names in format 1. This format has only the best accuracy, which is
+/// -1 before the first evaluation.
 void read_format_1(const Json& json, const std::string& path, CheckpointState& state) {
   const auto best = json.get<double>("best_accuracy", path);
   const auto test = json.get<double>("test_accuracy", path);
@@ -110,7 +111,7 @@ std::string differences(const RunIdentity& saved, const RunIdentity& now,
   std::string text;
   const Json a = to_json(saved);
   const Json b = to_json(now);
-  // Milestones follow from a run's length, and matter only for a schedule with milestones.
+  // Milestones follow from a run's length. They have an effect, and are compared, only with the schedule `step`.
   const bool steps = option_of(saved, "schedule") == "step" || option_of(now, "schedule") == "step";
   const auto text_in = [](const Json::Object& object, const std::string& name) {
     const auto found = object.find(name);
@@ -138,7 +139,7 @@ std::string differences(const RunIdentity& saved, const RunIdentity& now,
                                called == names.end() ? "" : concat(" (", called->second, ')'), '\n'));
       }
     }
-    if (key == "choices" && lines.size() > 1) {  // one cause, such as other micro-batches, changes all calls
+    if (key == "choices" && lines.size() > 1) {  // one line is enough: one cause changes all calls
       lines = {concat(lines.size(), " choices, first", lines.front().substr(key.size()))};
     }
     for (const std::string& line : lines) {

@@ -21,7 +21,8 @@ namespace fs = std::filesystem;
 constexpr std::string_view kEarlier = "last.";
 constexpr std::string_view kOneOfBest = "best-";
 
-/// Returns N for the names BEGIN + N, BEGIN + N + ".tmp-..." and BEGIN + N + ".old-...", and no value for other names.
+/// Returns the number N if `name` is `begin` + N, `begin` + N + ".tmp-..." or `begin` + N + ".old-...", otherwise no
+/// value.
 std::optional<std::int64_t> number_of(std::string_view name, std::string_view begin) {
   if (!name.starts_with(begin)) {
     return std::nullopt;
@@ -35,7 +36,7 @@ std::optional<std::int64_t> number_of(std::string_view name, std::string_view be
   return whole && ours ? number : std::nullopt;
 }
 
-/// Returns, ascending, each N for which FOLDER/BEGIN + N or the remains of its killed writer exist.
+/// Returns, ascending, each number N for which `folder` has an entry `begin` + N, or what a killed writer left of it.
 std::vector<std::int64_t> numbers_in(const std::string& folder, std::string_view begin) {
   std::set<std::int64_t> numbers;
   std::error_code error;
@@ -47,7 +48,7 @@ std::vector<std::int64_t> numbers_in(const std::string& folder, std::string_view
   return {numbers.begin(), numbers.end()};
 }
 
-/// Returns the path in the form that find_folder() needs.
+/// Returns `path` in the form that find_folder() needs.
 std::string plain(std::string path) {
   while (path.size() > 1 && path.back() == '/') {
     path.pop_back();
@@ -158,12 +159,12 @@ void CheckpointStore::remove() const {
   for (const std::int64_t step : best_steps()) {
     const std::string one = path(best_name(step));
     const std::optional<RunProgress> progress = progress_of(best_name(step));
-    const bool damaged = is_checkpoint(one) || file_exists(concat(one, '/', kModelFile));  // otherwise a user's folder
+    const bool damaged = is_checkpoint(one) || file_exists(concat(one, '/', kModelFile));  // false: a user's folder
     if (progress ? progress->position.step == step : damaged) {
       remove_folder(one);
     }
   }
-  constexpr std::int64_t kMostKept = 9999;  // larger numbers are dates or steps in names of a user's copies
+  constexpr std::int64_t kMostKept = 9999;  // a larger N in last.N is a date or step in the name of a user's copy
   for (const std::int64_t number : numbers_in(folder_, kEarlier)) {
     if (number <= kMostKept) {
       remove_tree(path(concat(kEarlier, number)));

@@ -13,8 +13,8 @@
 namespace lockstep::nn {
 
 /// The checkpoints in one folder of results: last, the earlier last.1, last.2, ... (RunOptions::keep), best, and each
-/// best-STEP (BestCheckpoints). The object holds only the folder's path; every call reads the disk. Local calls for
-/// rank 0. write_checkpoint() writes to path(NAME).
+/// best-STEP (BestCheckpoints). The object holds only the folder's path; every call reads the disk. No call is
+/// collective; rank 0 makes them. write_checkpoint() writes the checkpoint NAME to path(NAME).
 class CheckpointStore {
  public:
   static constexpr const char* kLast = "last";
@@ -26,38 +26,40 @@ class CheckpointStore {
 
   /// Returns the names of the checkpoints in the folder, in the order last, each last.N, best, each best-STEP.
   [[nodiscard]] std::vector<std::string> list() const;
-  /// Returns, ascending, the steps of the folders best-STEP and of the remains of their killed writers.
+  /// Returns, ascending, the steps of the folders best-STEP, and of what killed writers left of such folders.
   [[nodiscard]] std::vector<std::int64_t> best_steps() const;
-  /// Returns the progress in state.json; no value without such a checkpoint, or if its state.json cannot be read.
+  /// Returns the progress in the state.json of checkpoint `name`; no value if that file cannot be read.
   [[nodiscard]] std::optional<RunProgress> progress_of(std::string_view name) const;
-  /// Returns the path of the checkpoint from which a run continues: last, if it exists; otherwise the readable one with
-  /// the highest step, because a job killed at the end of its first epoch leaves only best-STEP or best. If none is
-  /// readable, returns one of them, so that reading it throws the error. Empty if there is no checkpoint.
+  /// Returns the path of the checkpoint from which a run continues: last, if it exists; otherwise the readable
+  /// checkpoint with the highest step, because a job killed at the end of its first epoch leaves only best-STEP or
+  /// best. If none is readable, returns the path of a damaged one, so that reading it throws the error. Empty if there
+  /// is no checkpoint.
   [[nodiscard]] std::string newest() const;
-  /// Returns whether `checkpoint` lies in this folder, by its name or by the target of its links. False for "".
+  /// Returns whether the path `checkpoint`, as written or with links resolved, lies in this folder. False for "".
   [[nodiscard]] bool has(const std::string& checkpoint) const;
-  /// Returns whether `checkpoint` is this folder's last, by any path. False for "".
+  /// Returns whether the path `checkpoint` leads to this folder's checkpoint `last`. Returns false for "".
   [[nodiscard]] bool is_last(const std::string& checkpoint) const;
 
   /// Copies the files that a checkpoint's checksums.json lists, with their permissions, and no other files. Afterwards
-  /// the checkpoint `name` is complete and durable, or it is not there. FileError, also if a file is a link.
+  /// the checkpoint `name` is complete and durable, or not there at all. Throws FileError, also if a file is a link.
   void copy(const std::string& from, std::string_view name) const;
-  /// Restores checkpoints that killed writers left between two renames, and deletes other remains. Ignores last.N.
+  /// Restores checkpoints whose writers were killed between two renames, and deletes everything else that killed
+  /// writers left. Ignores last.N.
   void recover() const;
-  /// Deletes all checkpoints of a run, `last` as the last one, so that a kill leaves `last` whole. Does not delete a
-  /// user's copies: a checkpoint of another step than its name says, and last.N with an N above 9999. FileError.
+  /// Deletes all checkpoints of a run, at the end `last`, so that a kill leaves `last` whole. Does not delete a user's
+  /// copies: best-STEP with a checkpoint of another step, and last.N with an N above 9999. Throws FileError.
   void remove() const;
 
  private:
   std::string folder_;
 };
 
-/// Returns the checkpoint that a path means. The folder of a run stands for its newest(). A path that ends with a
-/// slash, "." or ".." is spelled without it.
+/// Returns the path of the checkpoint that `path` stands for. The folder of a run stands for its newest(). A slash, "."
+/// or ".." at the end of `path` is resolved.
 [[nodiscard]] std::string meant_checkpoint(const std::string& path);
 
 /// Calls read(), which reads the checkpoint `source`. If `source` is damaged, the error also names the readable
-/// checkpoints in the same folder. An error for another cause, such as another model's checkpoint, does not.
+/// checkpoints in the same folder. An error of another cause, such as another model's checkpoint, does not name them.
 void naming_others(const std::string& source, const std::function<void()>& read);
 
 }  // namespace lockstep::nn

@@ -4,13 +4,13 @@
 
 namespace lockstep::nn::detail {
 
-/// The arguments of run_training(), as its parts use them.
+/// The arguments of run_training(), in the form in which its parts pass them on.
 struct RunArguments {
   Trainer& trainer;
   comm::Communicator& control;
   const RunIdentity& identity;
   const RunOptions& options;
-  BestBy best;  ///< result of resolved()
+  BestBy best;  ///< RunOptions::best after resolved()
   RunObserver& observer;
 };
 

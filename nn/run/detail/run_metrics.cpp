@@ -14,7 +14,7 @@ namespace lockstep::nn::detail {
 
 namespace {
 
-/// Returns true for a name of allowed characters that metrics.jsonl does not use for its own values.
+/// Returns true if `name` has only allowed characters and is not a name that metrics.jsonl uses for its own values.
 bool is_own_name(const std::string& name) {
   static const std::set<std::string> kOurs{"accuracy",      "comm_exposed_s",  "epoch",
                                            "event",         "gradient_bytes",  "loss",

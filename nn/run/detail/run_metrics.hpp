@@ -12,18 +12,18 @@
 namespace lockstep::nn::detail {
 
 [[nodiscard]] bool is_regression(const Trainer& trainer);
-/// Returns the accuracy; NaN for regressions, which have none.
+/// Returns the accuracy in `sums`; NaN for regressions, which have none.
 [[nodiscard]] double accuracy_of(const Trainer& trainer, const Metrics& sums);
 
-/// Returns names and functions of metrics as a text that must be equal on all ranks. UsageError for a name that is
-/// taken or has other characters than expected, and for a metric without a function.
+/// Returns names and functions of metrics as a text that must be equal on all ranks. Throws UsageError for a name that
+/// is taken or has characters that are not allowed, and for a metric without a function.
 [[nodiscard]] std::string checked(const std::vector<RunMetric>& metrics);
 
-/// Returns the values of the program's own metrics for the event. Collective.
+/// Returns the values that the program's own metrics have for `event`. Collective.
 [[nodiscard]] MetricValues own_metrics(comm::Communicator& control, const std::vector<RunMetric>& metrics,
                                        const ReportEvent& event);
 
-/// Implements run_evaluation() for metrics that checked() has accepted.
+/// Does the work of run_evaluation(). checked() must have accepted `metrics`.
 [[nodiscard]] EvaluationEvent evaluate(Trainer& trainer, comm::Communicator& control,
                                        const std::vector<RunMetric>& metrics, RunObserver& observer);
 

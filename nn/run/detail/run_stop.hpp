@@ -9,14 +9,15 @@
 namespace lockstep::nn::detail {
 
 /// Stops a run on a signal (RunOptions::stop) or after its time (max_seconds), which begins when this object is made. A
-/// signal reaches the ranks at different steps, so the ranks must agree. They ask each other after a step that takes
-/// stop_within or longer, and after as many shorter steps as take that time.
+/// signal reaches the ranks at different steps, so the ranks must agree. The ranks ask each other whenever their steps
+/// since the last question took about RunOptions::stop_within: after each step if steps are that long, otherwise after
+/// several.
 class RunStop {
  public:
   explicit RunStop(const RunArguments& run) : run_(run), looked_at_(run.trainer.position().step) {}
   /// Asks the other ranks if it is time to ask. Call it after every step. Collective.
   void look();
-  /// Returns why the run stops, the same on every rank. Returns no value while the run continues.
+  /// Returns why the run stops; the reason is the same on every rank. Returns no value while the run continues.
   [[nodiscard]] const std::optional<RunEnd>& end() const { return end_; }
 
  private:

@@ -121,7 +121,7 @@ void StepResults::report() {
   run_.trainer.doing("reporting after step");
   run_.observer.on_report(event);
   if (lag_ == 0) {
-    restart_lap(now_s());  // the device computed nothing during the report
+    restart_lap(now_s());  // the time of the report does not count, because the device computed nothing meanwhile
   }
 }
 

@@ -11,7 +11,8 @@ namespace lockstep::nn::detail {
 
 namespace {
 
-/// Returns the sums over a micro-batch for the mean output over all views. Replaces the plan's output by that mean.
+/// Evaluates all views of a micro-batch and replaces the plan's output by the mean over the views. Returns the sums of
+/// loss and accuracy for this mean output.
 Metrics sums_of_views(const TestRun& run, const Batch& batch) {
   const Plan& plan = run.step.evaluation_plan();
   const TensorView images = batch.view(StateField::images);
@@ -40,7 +41,7 @@ Metrics TestRun::own_sums(const Trainer::EvaluationHook& each) const {
   (void)step.take_evaluated();
   Loader loader(test, share.test(), step.host_memory(), share.loader_options());
   const SyncGuard idle(context.stream());  // waits for the copies
-  // Sums have the form of the step's sums: one element, or one for each virtual rank.
+  // `viewed` has the form of the sums of TrainStep: one element, or one for each virtual rank.
   std::vector<Metrics> viewed(static_cast<std::size_t>(step.parameters().statistics_rows()));
   for (std::int64_t i = 0; i < share.test().batches(); ++i) {
     ranks.doing("evaluating batch", i + 1);

@@ -12,7 +12,8 @@ struct TestRun {
   RankShare& share;
   const Dataset& test;
   TestTimeAugmentation views;
-  /// Returns this rank's sums. Waits for the device. DataError if a label is out of range.
+  /// Returns this rank's sums over its share of the test set. Waits for the device. Throws DataError if a label is out
+  /// of range.
   [[nodiscard]] Metrics own_sums(const Trainer::EvaluationHook& each) const;
 };
 

@@ -17,10 +17,10 @@ namespace lockstep::nn {
 
 namespace {
 
-constexpr double kUnit = 0x1p32;    // confidence 1 in the units of the sums
-constexpr int kMostInTable = 12;    // most classes for which a terminal shows a confusion matrix
-constexpr int kShownClasses = 10;   // classes of least accuracy that a terminal shows instead of a confusion matrix
-constexpr std::size_t kWidth = 16;  // bytes of a name on a terminal
+constexpr double kUnit = 0x1p32;    // number of units of the sums that make confidence 1
+constexpr int kMostInTable = 12;    // largest number of classes for which a terminal shows a confusion matrix
+constexpr int kShownClasses = 10;   // number of classes of least accuracy that a terminal shows in place of a matrix
+constexpr std::size_t kWidth = 16;  // largest number of bytes of a class name on a terminal
 
 bool before(const ClassReport::Sample& a, const ClassReport::Sample& b) {
   return a.loss != b.loss ? a.loss > b.loss : a.id < b.id;
@@ -30,7 +30,8 @@ std::size_t at(int index) {
   return static_cast<std::size_t>(index);
 }
 
-/// Cuts a text, or fills it with spaces, to `width` bytes. With `right` the spaces are at the left end.
+/// Cuts a text, or fills it with spaces, to `width` bytes. If `right` is true, the spaces are at the left end,
+/// otherwise at the right end.
 std::string cell(const std::string& text, std::size_t width, bool right = true) {
   if (text.size() > width) {
     return text.substr(0, width);
@@ -39,7 +40,7 @@ std::string cell(const std::string& text, std::size_t width, bool right = true) 
   return right ? space + text : text + space;
 }
 
-/// Formats a fraction as "93.2 %". NaN becomes "-".
+/// Formats `fraction` as a percentage, such as "93.2 %". NaN becomes "-".
 std::string percent(double fraction) {
   return std::isnan(fraction) ? "-" : digits(100 * fraction, 1) + " %";
 }
@@ -230,7 +231,7 @@ Json::Object json_of(const ClassReport& report, const std::vector<std::string>& 
   }
   Json::Array bins;
   for (const ClassReport::Bin& bin : report.bins) {
-    const auto samples = static_cast<double>(bin.samples);  // an empty bin has NaN, which becomes null
+    const auto samples = static_cast<double>(bin.samples);  // if 0, the means below are NaN, in JSON null
     bins.push_back(Json::Object{{"samples", bin.samples},
                                 {"accuracy", mean_of(static_cast<double>(bin.correct), samples)},
                                 {"confidence", mean_of(static_cast<double>(bin.confidence) / kUnit, samples)}});

@@ -12,9 +12,9 @@ namespace lockstep::nn {
 
 namespace {
 
-constexpr std::size_t kNumbers = 5;  // numbers that are sent for each of the worst samples
+constexpr std::size_t kNumbers = 5;  // how many numbers of each of the worst samples are sent
 
-/// Copies the rows of a field that count to the host, as numbers of type T.
+/// Copies the first `rows` rows of a field to `into` on the host, as numbers of type T.
 template <class T>
 void take(CpuContext& host, const Batch& batch, StateField field, std::int64_t rows, std::vector<T>& into) {
   into.resize(static_cast<std::size_t>(rows));
@@ -50,14 +50,14 @@ ClassStatistics::~ClassStatistics() {
     if (slot.waiting) {
       try {
         slot.copied->synchronize();
-      } catch (...) {  // whoever uses the stream gets the error
+      } catch (...) {  // ignored: the next user of the stream gets the error
       }
     }
   }
 }
 
 void ClassStatistics::on_evaluation_begin(const EvaluationBegin& /*event*/) {
-  count_all();  // takes outputs of an evaluation that ended with an error
+  count_all();  // counts outputs that are left from an evaluation that ended with an error
   report_ = ClassReport(classes_, most_worst_);
   reduced_ = false;
 }
@@ -82,7 +82,7 @@ void ClassStatistics::on_evaluation_batch(const EvaluationBatch& event) {
   if (!slot.copied) {
     slot.copied.emplace(context.device());
   }
-  slot.waiting = true;  // before the copy, because it may write the memory from now on
+  slot.waiting = true;  // set before copy(), because the copy may write the slot's memory from now on
   copy(context, output, TensorView(slot.outputs.data(), output.dtype, Device::cpu(), output.shape));
   context.stream().record(*slot.copied);
 }

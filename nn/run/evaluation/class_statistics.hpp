@@ -15,30 +15,31 @@
 
 namespace lockstep::nn {
 
-/// Makes the ClassReport of each evaluation of a classifier. The outputs of a micro-batch are copied to the host after
-/// its work, and the host counts them while the device computes the next micro-batches. The host waits for a copy only
-/// if the device is kBehind micro-batches ahead. report() adds up the ranks' counts once.
+/// Makes the ClassReport of each evaluation of a classifier. After a micro-batch, its outputs are copied to the host,
+/// which counts them while the device computes the next micro-batches. The host waits for a copy only if the device is
+/// kBehind micro-batches ahead. After an evaluation, report() adds up the counts of all ranks.
 ///
-/// Use the object as an observer on every rank. The first evaluation allocates the memory for the copies, page-locked
-/// for a GPU. Trainer and ranks must outlive this object.
+/// Use the object as an observer on every rank. The first evaluation allocates the memory for the copies; for a GPU
+/// this memory is page-locked. Trainer and ranks must outlive this object.
 class ClassStatistics final : public RunObserver {
  public:
   /// Returns true for a classifier with one label per sample and 2 to ClassReport::kMostClasses classes.
   [[nodiscard]] static bool can_watch(const Trainer& trainer);
 
-  /// `ranks` are the trainer's ranks. most_worst is ClassReport::most_worst.
+  /// `ranks` are the ranks of `trainer`. `most_worst` becomes ClassReport::most_worst.
   ClassStatistics(Trainer& trainer, const Ranks& ranks, std::size_t most_worst);
-  ~ClassStatistics() override;  ///< waits for the copies
+  ~ClassStatistics() override;  ///< waits for copies that are under way
 
   void on_evaluation_begin(const EvaluationBegin& event) override;
   void on_evaluation_batch(const EvaluationBatch& event) override;
   void on_evaluation_end(const EvaluationEvent& event) override;  ///< calls report()
 
   /// Returns the report on the samples of all ranks since the last evaluation began. The first call after an
-  /// evaluation's batches is collective. All ranks make it in on_evaluation_end(), or earlier in a metric of
-  /// evaluations. Before the first evaluation the report has no samples.
+  /// evaluation's batches is collective. All ranks make this call in on_evaluation_end(), or earlier if a metric of
+  /// evaluations calls report(). Before the first evaluation the report has no samples.
   [[nodiscard]] const ClassReport& report();
-  /// Returns metrics of evaluations, "calibration_error" and "worst_class_accuracy". Both call report().
+  /// Returns two metrics for evaluations, "calibration_error" and "worst_class_accuracy". The functions of both metrics
+  /// call report().
   [[nodiscard]] std::vector<RunMetric> metrics();
 
  private:
