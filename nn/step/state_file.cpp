@@ -644,8 +644,7 @@ LoadedState load_state(const std::string& folder, TrainStep& step, comm::Communi
   const std::optional<std::int64_t> steps = take_count(saved.metadata(), kSteps, folder);
   const std::optional<std::int64_t> microbatches = take_count(saved.metadata(), kMicrobatches, folder);
   step.synchronize();
-  step.continue_from(steps.value_or(0),
-                     microbatches.value_or(0));  // first, because it throws if a step has begun
+  step.continue_from(steps.value_or(0), microbatches.value_or(0));  // first, because it throws if a step has begun
   return saved.read(step.context(), step.parameters(), control.rank(), control.size());
 }
 
