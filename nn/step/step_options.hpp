@@ -53,8 +53,8 @@ enum class CudaGraph : unsigned char { automatic, on, off };
 
 struct TrainStepOptions {
   std::int64_t max_batch = 0;  ///< largest number of samples in one micro-batch, for which memory is planned
-  /// Number of micro-batches that the caller will give per step; 0 allows any number. Unless it is 1, two plans are
-  /// made: one overwrites the gradients, for the first micro-batch, and one adds to them, for all others.
+  /// Number of micro-batches that the caller will give per step; 0 allows any number. Unless the number is 1, two plans
+  /// are made: one overwrites the gradients, for the first micro-batch, and one adds to them, for all others.
   std::int64_t microbatches = 0;
   /// true: the step counts its samples over all ranks and reduces the count with the gradients. false: each batch gives
   /// the count (Batch::global_valid), and the loss has no weights (PlanOptions::weights).
@@ -81,7 +81,7 @@ struct TrainStepOptions {
   OptimizerOptions optimizer{};
   double weight_decay = 0;
   bool decay_all = true;     ///< false: biases and norm parameters have no weight decay
-  ParameterGroups groups{};  ///< as ParameterSetOptions::groups
+  ParameterGroups groups{};  ///< groups for ParameterSetOptions::groups
   /// Moving average of the weights: one pass on the context's stream after each update that is averaged. A captured
   /// step does not contain the pass, because the weight of the new values depends on the number of the update. Nothing
   /// waits. With zero1 each rank averages its own part.

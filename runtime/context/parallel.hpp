@@ -10,8 +10,8 @@ namespace lockstep {
 
 namespace detail {
 
-/// Calls f(begin, end). This function is compiled once and never inlined. Inlined into both the serial and the parallel
-/// path, its loop might become different multiply-adds. Then one thread and two would give different bits.
+/// Calls f(begin, end). This function is compiled once and never inlined. If it were inlined into both the serial and
+/// the parallel path, its loop might become different multiply-adds. Then one thread and two would give different bits.
 template <class F>
 [[gnu::noinline]]
 #if !defined(__clang__)

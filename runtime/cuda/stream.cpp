@@ -35,8 +35,7 @@ class HostWaits {
   }
   [[nodiscard]] std::uint64_t count() const { return count_; }  ///< only the stream's thread may call it
 
-  /// If the host work of one of the first `waits` waits has failed, rethrows that failure. All of these waits must be
-  /// over.
+  /// Rethrows the failure if one of the first `waits` waits has failed. All of these waits must be over.
   void rethrow(std::uint64_t waits) const {
     if (waits == 0) {
       return;

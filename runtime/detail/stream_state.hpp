@@ -31,7 +31,7 @@ struct Timeline {
 /// One record() of an event. Later records of the event do not change this point. Copying a point allocates nothing. A
 /// point stays valid after the event and the stream are gone.
 struct EventPoint {
-  std::shared_ptr<const Timeline> timeline;  ///< work before the record; nullptr: complete
+  std::shared_ptr<const Timeline> timeline;  ///< work before the record; nullptr: that work is complete
   std::uint64_t position = 0;
   [[nodiscard]] bool complete() const { return timeline == nullptr || timeline->reached(position); }
   void wait() const {
