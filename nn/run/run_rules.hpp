@@ -47,7 +47,7 @@ struct RunRules {
 
   /// Describes the batch: "7 x 8 x 10 = 560 (a micro-batch x micro-batches x ranks)", "64 x 2 = 128 (a rank x ranks)";
   /// uneven shares: "13 over 3 ranks: 1 of 5, 2 of 4", "13 over 2 ranks: 1 of 7, 1 of 6; in 2 micro-batches of 3 to 4".
-  /// `rank` is the word for a rank; programs without ranks give another word. With virtual ranks the text counts these.
+  /// `rank` is the word for a rank; programs without ranks give another. With virtual ranks the text has their shares.
   [[nodiscard]] std::string batch_text(std::string_view rank = "rank") const;
 };
 

@@ -86,7 +86,7 @@ std::string microseconds(std::int64_t ns) {
   return concat(ns / 1000, '.', std::string(3 - fraction.size(), '0'), fraction);
 }
 
-// A rank sends its part of the timeline in three messages: sizes, numbers, texts. Numbers of the head, a name, a span:
+// A rank sends its part in three messages: sizes, numbers, texts. The head, a name and a span have this many numbers:
 constexpr std::size_t kHead = 4;
 constexpr std::size_t kOfName = 3;
 constexpr std::size_t kOfSpan = 5;

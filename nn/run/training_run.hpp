@@ -29,15 +29,15 @@ struct RunOptions {
     std::string path;
   };
   std::function<Place()> checkpoint_place{};
-  std::int64_t checkpoint_every = 0;  ///< steps between checkpoints within an epoch; 0: none
+  std::int64_t checkpoint_every = 0;  ///< steps between checkpoints within an epoch; 0: no such checkpoints
   /// true: the run begins with a checkpoint that is not "last" of checkpoint_dir. The run then writes "last" before the
   /// first step, so that "last" belongs to this run even if the run fails.
   bool checkpoint_first = false;
-  std::int64_t copy_every = 0;  ///< steps between calls of `copy` within an epoch; 0: none
+  std::int64_t copy_every = 0;  ///< steps between calls of `copy` within an epoch; 0: no calls
   /// Function that keeps the run's state for a restart outside of checkpoints (app/memory_checkpoints.hpp). Not called
   /// when a checkpoint is due. Collective: given on all ranks or on none.
   std::function<void(const RunProgress& progress)> copy{};
-  std::int64_t check_replicas = 0;   ///< steps between comparisons of the parameters over the ranks; 0: none
+  std::int64_t check_replicas = 0;   ///< steps between comparisons of the ranks' parameters; 0: no comparisons
   int keep = 0;                      ///< number of earlier checkpoints that stay as "last.1", "last.2", ...
   std::vector<RunMetric> metrics{};  ///< your own metrics, with the same names on all ranks
   BestBy best{};

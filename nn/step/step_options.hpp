@@ -68,8 +68,8 @@ struct TrainStepOptions {
   /// evaluation, or without batch norm.
   bool sync_batch_norm = false;
   /// Number V of virtual ranks; 0: none. With V > 0, any number P of ranks computes the numbers that V ranks would
-  /// compute. V must be a power of two, and P a divisor of V. Each rank computes V / P virtual ranks, from number V / P
-  /// * rank on, one after the other: a step is V / P calls of add(), one per virtual rank, and update(). Each virtual
+  /// compute. V must be a power of two, and P a divisor of V. Each rank computes V / P virtual ranks (from number rank
+  /// * V / P on), one after the other: a step is V / P calls of add(), one per virtual rank, and update(). Each virtual
   /// rank has its own running statistics and overwrites the gradients. One tree over all virtual ranks adds gradients
   /// (comm::GradientTree, then comm::SumOrder::tree, whatever sums.order says) and metrics. The bits are equal if
   /// contexts have equally many threads. The tree takes log2(V / P) more arenas of gradients. Steps are not captured.

@@ -12,8 +12,8 @@
 
 namespace lockstep {
 
-/// One option: a field of a struct, with the description for a command line, a file of options, a list of chosen
-/// options and a range check. Schema::add() makes the option; the member functions below extend its description.
+/// One option: a field of a struct, with the description that a command line, a file of options, a list of chosen
+/// options and a range check use. Schema::add() makes the option; the member functions below extend its description.
 class Option {
  public:
   /// Name of the struct's field, for example "clip_norm". A command line has "--clip-norm" (spelled()).
