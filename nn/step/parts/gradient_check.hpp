@@ -37,8 +37,8 @@ class GradientCheck {
   /// be complete and one of the last kStepsKept.
   [[nodiscard]] bool finite(std::int64_t step) const;
   /// Describes a step whose norm is not finite: "rank 3: conv2.weight and 12 written after it". Names at most four
-  /// ranks with NaN or infinity in gradients. `control` takes host tensors. Collective, with the same text on every
-  /// rank.
+  /// ranks with NaN or infinity in gradients. `control` takes host tensors. Collective, with the same result on all
+  /// ranks.
   [[nodiscard]] std::string text(std::int64_t step, comm::Communicator& control) const;
   [[nodiscard]] std::size_t bytes() const { return flags_.bytes() + host_.bytes(); }
 
