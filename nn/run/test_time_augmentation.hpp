@@ -18,7 +18,8 @@ namespace lockstep::nn {
 enum class TestTimeAugmentation : unsigned char {
   none,    ///< only the image as it is
   mirror,  ///< the image and its left-right mirror image, with half the weight each
-  /// Image and mirror image with weight 1/4 each, and both moved by one pixel, up and left or down and right, 1/8 each.
+  /// The image and its mirror image with weight 1/4 each; each of the two moved by one pixel up and left, and by one
+  /// pixel down and right, with weight 1/8 each.
   mirror_translate
 };
 [[nodiscard]] std::string_view name_of(TestTimeAugmentation views);  ///< "none", "mirror", "mirror-translate"
@@ -31,26 +32,26 @@ struct TestTimeView {
   double weight = 1;
 };
 [[nodiscard]] std::span<const TestTimeView> test_time_views(
-    TestTimeAugmentation views);  ///< the first view is the image as it is
+    TestTimeAugmentation views);  ///< returns the views; the first view is the image as it is
 
-/// Throws UsageError, which names the extents, unless images (H, W, C) have more pixels per side than a view's shift.
-/// With TestTimeAugmentation::none accepts any shape.
+/// Throws UsageError, which names the extents, unless both sides of an image with shape `image` (H, W, C) have more
+/// pixels than the largest shift of a view. With TestTimeAugmentation::none accepts any shape.
 void require_views_fit(TestTimeAugmentation views, const Shape& image);
 
-/// Writes a view of `images` to `out`. Both are contiguous u8 tensors (N, H, W, C) on the host without overlap;
-/// otherwise ShapeError, DTypeError or DeviceError. UsageError if H or W is not above the shift.
+/// Writes the view `view` of each of the `images` to `out`. Both tensors are contiguous u8 tensors (N, H, W, C) on the
+/// host without overlap; otherwise ShapeError, DTypeError or DeviceError. UsageError if H or W is not above view.shift.
 void show_view(const TestTimeView& view, const TensorView& images, const TensorView& out);
 
 /// Computes metrics of the mean output over all views, for the samples of a micro-batch, on the host in f64.
 class ViewedBatch {
  public:
-  /// top_k is PlanOptions::top_k.
+  /// `top_k` means PlanOptions::top_k.
   explicit ViewedBatch(int top_k) : top_k_(top_k) {}
-  /// Begins a micro-batch of `rows` outputs. The first `valid` outputs count.
+  /// Begins a micro-batch of `rows` outputs. Only the first `valid` outputs count in metrics().
   void begin(std::int64_t rows, std::int64_t valid);
-  /// Adds weight * output for an output (rows, classes) on the device. Waits for the output.
+  /// Adds weight * output to the mean. `output` (rows, classes) is on the device. Waits until the host has it.
   void add(Context& context, double weight, const TensorView& output);
-  /// Writes the mean to a tensor on the device with the shape of the outputs in add(). Waits.
+  /// Writes the mean to `output`, a tensor on the device with the shape of the outputs in add(). Waits for the copy.
   void write(Context& context, const TensorView& output) const;
   /// Returns cross entropy and correct predictions of the mean, as ops::softmax_cross_entropy and ops::top_k_correct
   /// define them. Ignores labels outside of the classes. `labels` is an i32 tensor (rows) on the host.
@@ -62,7 +63,7 @@ class ViewedBatch {
   std::int64_t valid_ = 0;
   std::int64_t classes_ = 0;
   std::vector<double> mean_;   ///< sum of the weighted outputs so far: (rows, classes)
-  std::vector<double> given_;  ///< newest output: (rows, classes)
+  std::vector<double> given_;  ///< output of the newest add(): (rows, classes)
 };
 
 }  // namespace lockstep::nn

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::string_view kBegin = "{\"traceEvents\":[";
 constexpr std::string_view kEnd = "\n],\"displayTimeUnit\":\"ms\"}\n";
-// Names of the threads by lane. Thread ids count from 1.
+// Names of the threads in the file, one for each SpanRecorder::Lane. A thread's id is its lane + 1.
 constexpr std::array<const char*, 4> kThreads{"compute", "communication", "host", "weight gradients beside"};
 
 struct Interval {
@@ -26,7 +26,7 @@ struct Interval {
   std::int64_t end = 0;
 };
 
-/// Returns the intervals in order, with overlapping intervals joined.
+/// Returns the intervals, sorted by time, with overlapping intervals joined into one.
 std::vector<Interval> joined(std::vector<Interval> intervals) {
   std::sort(intervals.begin(), intervals.end(), [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
   std::vector<Interval> result;
@@ -86,7 +86,7 @@ std::string microseconds(std::int64_t ns) {
   return concat(ns / 1000, '.', std::string(3 - fraction.size(), '0'), fraction);
 }
 
-// A rank sends its part in three messages: sizes, numbers, texts. Counts of numbers for the head, a name and a span:
+// A rank sends its part in three messages: sizes, numbers, texts. The head, a name and a span have this many numbers:
 constexpr std::size_t kHead = 4;
 constexpr std::size_t kOfName = 3;
 constexpr std::size_t kOfSpan = 5;
@@ -228,7 +228,7 @@ void TimelineFile::add(const RankTimeline& part) {
   for (std::size_t lane = 0; lane < kThreads.size() - (beside ? 0 : 1); ++lane) {
     name("thread_name", part.rank, static_cast<int>(lane) + 1, kThreads[lane]);
   }
-  std::vector<std::string> heads;  // text that begins an event, for each name
+  std::vector<std::string> heads;  // for each name, the text with which its events begin
   for (const SpanRecorder::Name& name : part.names) {
     heads.push_back(
         concat(R"({"name":)", Json(name.text).text(), R"(,"cat":")", name_of(name.kind), R"(","pid":)", part.rank));
@@ -276,7 +276,7 @@ void TimelineSummary::add(const RankTimeline& part) {
     graphs_ = graphs_ || name.kind == SpanKind::graph;
     if (name.kind == SpanKind::ready) {
       arrivals_[{span.step, name.bucket}].push_back({.rank = part.rank, .ready_ns = span.begin_ns});
-    } else if (name.kind == SpanKind::reduce) {  // this span follows the ready point
+    } else if (name.kind == SpanKind::reduce) {  // a reduce span follows the ready point of its bucket
       auto& arrivals = arrivals_[{span.step, name.bucket}];
       if (!arrivals.empty() && arrivals.back().rank == part.rank) {
         arrivals.back().begin_ns = span.begin_ns;

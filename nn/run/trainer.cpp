@@ -57,7 +57,7 @@ class TrainingFeed {
   TrainingFeed(Context& context, TrainStep& step, const detail::RankShare& share)
       : context_(context), step_(step), share_(share) {}
   [[nodiscard]] bool is_open() const { return loader_ != nullptr; }
-  /// Makes a loader that begins at the share's position. The caller must have waited for the step's queued work.
+  /// Makes a loader that begins at the position of share_. The caller must have waited for the step's queued work.
   void open() {
     step_.wait_for_copies();
     if (finisher_ != nullptr) {
@@ -105,7 +105,7 @@ struct Trainer::Impl {
   }
   ~Impl() {
     try {
-      step.wait_for_copies();  // copies may read the feed's memory
+      step.wait_for_copies();  // queued copies may still read the feed's memory
     } catch (...) {            // the failure was already reported when the stack unwinds
     }
   }
@@ -159,16 +159,16 @@ struct Trainer::Impl {
   TrainStep step;
   std::string contract;
   TrainingFeed feed;
-  bool behind = false;               ///< true: a step failed after the feed had given out its batch
-  std::vector<double> samples_seen;  ///< samples seen: one element, or one for each virtual rank
-  SpanRecorder* recorder = nullptr;  ///< recorder of the step
+  bool behind = false;               ///< true: a step failed after it had taken its batch from the feed
+  std::vector<double> samples_seen;  ///< number of samples seen: one element, or one for each virtual rank
+  SpanRecorder* recorder = nullptr;  ///< recorder to which the step writes its spans; nullptr: none
   struct Names {
     int step = 0;
     int batch = 0;
     int evaluation = 0;
     int average = 0;  ///< name of an evaluation of the moving average
     int checkpoint = 0;
-  } names;         ///< names in the recorder
+  } names;         ///< numbers of the span names in `recorder`
   SyncGuard idle;  ///< destroyed first: queued work reads the loader's memory
 };
 
@@ -212,7 +212,7 @@ void Trainer::start() {
   doing("agreeing on options and parameters after step");
   comm::require_same_on_all_ranks(impl_->ranks.control, impl_->contract + impl_->step.parameters().states().text());
   impl_->step.broadcast(0);
-  impl_->open_feed();  // last, because one rank alone may fail
+  impl_->open_feed();  // comes last, because it may fail on one rank alone
 }
 
 void Trainer::require_same_state() {
@@ -285,7 +285,7 @@ std::int64_t Trainer::skipped_updates() {
   const TensorView& skipped = impl_->step.optimizer().skipped();
   std::int64_t count = 0;
   if (skipped.given()) {
-    impl_->step.synchronize();  // the copy to pageable memory waits without checking the communicator
+    impl_->step.synchronize();  // waits here, because copy() would not check the communicator
     copy(impl_->context, skipped, TensorView(std::span(&count, 1), Shape{}));
     impl_->step.synchronize();
   }
@@ -320,7 +320,7 @@ void Trainer::reduce_buffers() {
   if (total == 0 || s.step.parameters().buffers().empty()) {
     return;  // nothing was trained since the evaluation buffers were loaded
   }
-  s.step.synchronize();  // the copies below wait without checking the communicator
+  s.step.synchronize();  // waits here, because the copies below would wait without checking the communicator
   doing("gathering statistics of all ranks after step");
   average_statistics(s.context, s.step.parameters(), s.ranks.control, seen);
 }
@@ -343,7 +343,7 @@ Metrics Trainer::evaluate_average(const EvaluationHook& each) {
   } catch (...) {
     try {
       impl_->step.end_average();
-    } catch (...) {  // the caller gets the error of the evaluation
+    } catch (...) {  // ignored, because the caller gets the error of the evaluation
     }
     throw;
   }

@@ -15,10 +15,10 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Returns the plans' sizes up to a maximum: 1, 4, 8, then in turn a half and a third more (12, 16, 24, 32, ..., 256,
-/// 384), then 1024, 4096, ... Between ten and a few hundred samples, the fixed time of a call is about the time of its
-/// samples. Sizes in this range are close together, so that a second call or unused room costs at most half the time of
-/// a plan of the exact size.
+/// Returns the batch sizes of the plans, the largest of which is `most`: 1, 4, 8, then alternately a half and a third
+/// more than the size before (12, 16, 24, 32, ..., 256, 384), then 1024, 4096, ... Between ten and a few hundred
+/// samples, the fixed time of a plan's run is about the time of its samples. Sizes in this range are close together, so
+/// that a second run or unused room costs at most half the time of a plan of the exact size.
 std::vector<std::int64_t> plan_sizes(std::int64_t most) {
   std::vector<std::int64_t> sizes;
   for (const std::int64_t size : {1, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384}) {
@@ -33,8 +33,8 @@ std::vector<std::int64_t> plan_sizes(std::int64_t most) {
   return sizes;
 }
 
-/// Returns the assumed time of a run in seconds, used only to choose sizes. It counts half a microsecond per call, in
-/// f32 (oneDNN) twice that, and the plan's operations at the rate of one core.
+/// Returns the time in seconds that a run of `plan` is assumed to take, used only to choose sizes: 0.5 us per call (in
+/// f32, with oneDNN, 1 us), and the operations at the rate of one core.
 double seconds_of(const Plan& plan) {
   const bool f64 = plan.layout().dtype == DType::f64;
   return (f64 ? 0.5e-6 : 1e-6) * static_cast<double>(plan.calls().size()) + plan.flops() / (f64 ? 20e9 : 80e9);
@@ -85,7 +85,8 @@ struct Inference::Impl {
     choose_sizes();
   }
 
-  /// Sets first[n] to the index of the plan that computes the first of n samples, for the fastest split of n samples.
+  /// Sets first[n], for each n up to max_batch, to the index of the plan with which the fastest split of n samples
+  /// begins.
   void choose_sizes() {
     first.assign(static_cast<std::size_t>(max_batch) + 1, 0);
     std::vector<double> cost(first.size(), 0);
@@ -111,7 +112,8 @@ struct Inference::Impl {
       Plan& plan = plans[static_cast<std::size_t>(first[static_cast<std::size_t>(n - begin)])];
       const std::int64_t size = plan.batch();
       const std::int64_t count = std::min(size, n - begin);
-      // A plan with unused room must not read beyond the state. So it begins earlier and computes some samples again.
+      // A plan that has more room than samples are left must not read beyond the state. So such a plan begins earlier
+      // and computes some samples again.
       const std::int64_t from = std::min(begin, max_batch - size);
       plan.use(state, from);
       plan.run(context);
@@ -150,7 +152,7 @@ struct Inference::Impl {
   FieldView given;  ///< input view that run() handles now
   FieldView wanted;
   std::vector<std::int64_t> samples;  ///< number of samples in each input view of run()
-  SyncGuard idle;                     ///< destroyed first; waits for queued work
+  SyncGuard idle;                     ///< destroyed first, to wait for queued work
 };
 
 Inference::Inference(Context& context, const Model& model, const ParameterSet& parameters,

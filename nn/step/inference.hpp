@@ -16,20 +16,21 @@ namespace lockstep::nn {
 
 struct InferenceOptions {
   std::int64_t max_batch = 1024;  ///< largest number of samples in one run()
-  PlanOptions plan{};             ///< plan.dtype must be the dtype of the parameters
+  PlanOptions plan{};             ///< plan.dtype must be weight_dtype() of the parameters
 };
 
-/// A view of the caller's samples, with one letter per axis as in nn/batch/batch.hpp.
+/// A view of the caller's samples. `axes` has one letter per axis of `view`, as in nn/batch/batch.hpp.
 struct SampleView {
   TensorView view{};
   std::string_view axes{};
 };
 
-/// Computes a model's outputs for any number of samples up to a maximum. Plans of a few sizes share one workspace. A
-/// run is split into these plans; the last may have unused room. The constructor does all planning and allocation.
+/// Computes a model's outputs for any number of samples up to a maximum. Plans for a few batch sizes share one
+/// workspace. run() splits its samples into these sizes; the last plan of a run can have unused room. The constructor
+/// does all planning and allocation.
 ///
-/// The object only reads the parameters. Several objects, each with its own context and thread, may share one set as
-/// long as nobody writes the parameters. Batch norm uses the evaluation statistics.
+/// The object only reads the parameters. Several objects, each with its own context and thread, may share one
+/// ParameterSet as long as nobody writes the parameters. Batch norm uses the evaluation statistics.
 ///
 /// A sample's result does not depend on how many other samples are computed with it (tested). This holds for our own
 /// kernels and, if the processor has AVX-512, for oneDNN. Without AVX-512 oneDNN uses other loops for other numbers of
@@ -44,15 +45,15 @@ class Inference {
   Inference& operator=(const Inference&) = delete;
 
   /// Enqueues out = model(in) on the context's stream. Views have logical shapes, any strides and types, and lie on the
-  /// host or the context's device. Letters name the axes as in nn/batch/batch.hpp; empty letters mean the model's
-  /// order. The call writes `out` only inside its extents. All checks come before anything is enqueued. ShapeError, in
-  /// the model's terms, if the views do not fit the model or hold different numbers of samples. UsageError for more
-  /// than max_batch samples. Copies to and from pageable host memory wait, as copy() describes.
+  /// host or the context's device. `in_axes` and `out_axes` have one letter per axis, as in nn/batch/batch.hpp; empty:
+  /// the model's order. The call writes `out` only inside its extents. All checks come before anything is enqueued.
+  /// ShapeError, in the model's terms, if the views do not fit the model or differ in their samples' number. UsageError
+  /// for more than max_batch samples. Copies to and from pageable host memory wait, as copy() describes.
   void run(const TensorView& in, const TensorView& out, std::string_view in_axes = {}, std::string_view out_axes = {});
 
   /// Enqueues out[i] = model(in[i]) for many views, computed together up to max_batch samples. Checks all views before
-  /// anything is enqueued. With several views, an error names the view. UsageError also if the numbers of outputs and
-  /// inputs differ. Allocates only if there are more views than in any earlier call.
+  /// anything is enqueued. With several views, an error names the wrong view. UsageError also if the numbers of outputs
+  /// and inputs differ. Allocates only if there are more views than in any earlier call.
   void run(std::span<const SampleView> in, std::span<const SampleView> out);
 
   [[nodiscard]] std::int64_t max_batch() const;

@@ -11,7 +11,7 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Returns the axis letters of a batch of samples with this many axes: 'n', then the sample's axes, channels last.
+/// Returns the axis letters of a batch whose samples have sample_rank axes: 'n', then the sample's, channels last.
 std::string_view letters_of(int sample_rank, const std::string& where) {
   constexpr std::array<std::string_view, 5> kLetters{"n", "nc", "ntc", "nhwc", "ndhwc"};
   require<ShapeError>(sample_rank <= 4, where, " has ", sample_rank, " axes a sample, expected at most 4");
@@ -85,7 +85,7 @@ struct Fitted {
   std::string_view axes;
 };
 
-/// Checks that a caller's view fits the shape that the model takes.
+/// Checks that the caller's view `given` fits `shape`, which the model takes.
 Fitted fit(const StepLayout& layout, const FieldShape& shape, const FieldView& given) {
   const TensorView& view = given.view;
   require<ShapeError>(view.given(), shape.noun, " is missing: its view has no memory");
@@ -127,7 +127,7 @@ Fitted fit_output(const StepLayout& layout, const FieldShape& shape, const Field
 }
 
 /// Returns a view of `rows` (samples, sample axes..) in the caller's order, with one axis per letter. The view leaves
-/// out the padding of the last axis. The letters n divide the samples among them.
+/// out the padding of the last axis. Several axes n divide the samples among them.
 TensorView in_order_of(const FieldShape& shape, const TensorView& rows, const FieldView& given, const Fitted& fitted) {
   TensorView ordered = rows;
   ordered.shape = given.view.shape;

@@ -116,7 +116,7 @@ void MicrobatchPipeline::take(Slot& slot) {
 }
 
 int MicrobatchPipeline::begin(const Batch& batch, const StepState::Scalars& scalars, std::int64_t first_id) {
-  if (begun_) {  // begin() without end(), after an error: queued work still reads the slot
+  if (begun_) {  // an error came after begin(): queued work still reads the slot
     wait_for_copies();
     comm::wait(context_.stream(), given_, communicator_);
   }
@@ -126,7 +126,7 @@ int MicrobatchPipeline::begin(const Batch& batch, const StepState::Scalars& scal
   now.sample_weight = scalars.sample_weight;
   const auto index = static_cast<std::size_t>(next_ % states_.size());
   const StepState& state = states_[index];
-  // The block of scalars also takes host fields that already have the form of the state.
+  // The block of scalars also carries host fields in the form of the state. Returns nullptr for any other field.
   const auto in_block = [&](StateField field) -> const FieldView* {
     const FieldView* from = batch.find(field);
     const TensorView& to = state.view(field);
@@ -143,11 +143,11 @@ int MicrobatchPipeline::begin(const Batch& batch, const StepState::Scalars& scal
   }
   Context& copies = copies_ ? *copies_ : context_;
   if (copies_ && next_ >= states_.size()) {
-    copies.stream().wait(slot(next_ - states_.size()).done);  // until the work that reads this state has ended
+    copies.stream().wait(slot(next_ - states_.size()).done);  // waits until the work that reads this state has ended
   }
   if (copies_ && std::any_of(batch.fields.begin(), batch.fields.end(),
                              [](const FieldView& field) { return field.view.device.kind == DeviceKind::cuda; })) {
-    context_.stream().record(given_);  // the work that made the field is on this stream
+    context_.stream().record(given_);  // the work that made the field is on the context's stream
     copies.stream().wait(given_);
   }
   const TensorView packed = state.packed();

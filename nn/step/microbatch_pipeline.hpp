@@ -27,13 +27,13 @@ namespace lockstep::nn {
 ///
 /// On a GPU there are two StepStates, a copy stream and page-locked host memory. The copies of micro-batch L run while
 /// L - 1 is computed. On the host there is one StepState, and everything runs on the context's stream. The constructor
-/// allocates all memory. begin() waits only for the micro-batch `slots` micro-batches back.
+/// allocates all memory. begin() waits only for the micro-batch that was begun `slots` micro-batches earlier.
 ///
 /// The computation may include operations of a communicator on the device. Waits of this class therefore also check the
 /// communicator (comm/wait.hpp), so that a lost rank causes an error instead of an endless wait.
 class MicrobatchPipeline {
  public:
-  /// `slots` is the number of micro-batches that may be under way, at least 2: the micro-batches of two steps.
+  /// `slots` is the number of micro-batches that may be under way: the micro-batches of two steps, so at least 2.
   /// empty_steps is TrainStepOptions::empty_steps. Context and communicator must outlive this object.
   MicrobatchPipeline(Context& context, comm::Communicator& communicator, std::int64_t batch, const StepLayout& layout,
                      std::int64_t slots, bool empty_steps = false);
@@ -47,20 +47,20 @@ class MicrobatchPipeline {
   /// Begins the next micro-batch: sends the scalars and the fields of `batch`, except its `valid`, to a state. Samples
   /// without ids are numbered from first_id. The fields' memory must not change until the begin() two steps later.
   /// Returns the index of the state: work enqueued on the context's stream after this call reads all fields in
-  /// state(index). DataError if a label of the micro-batch `slots` micro-batches back was out of range. ShapeError as
-  /// in ingest().
+  /// state(index). DataError if a label of the micro-batch that was begun `slots` micro-batches earlier was out of
+  /// range. ShapeError as in ingest().
   int begin(const Batch& batch, const StepState::Scalars& scalars, std::int64_t first_id = 0);
   /// Ends a micro-batch of `samples` samples after all its work is enqueued. When the metrics arrive, they are added to
-  /// `sums`. The metrics of one step are first added up for each `sums`, then by sum_in_tree() for finished(). Give
-  /// weight_sum if this micro-batch completes the step: a scalar on the device (the sum over all ranks times the
-  /// sample_weight of begin()), or an empty view. A later call throws DataError if the sum is not a positive, finite
-  /// number.
+  /// `sums`. For finished(), the metrics of one step that go to the same `sums` are added up, and sum_in_tree() then
+  /// adds these sums. Give weight_sum if this micro-batch completes the step: a scalar on the device (the sum over all
+  /// ranks times the sample_weight of begin()), or an empty view. A later call throws DataError if the sum is not a
+  /// positive, finite number.
   void end(double samples, Metrics& sums, std::int64_t step = 0, const std::optional<TensorView>& weight_sum = {});
   /// Completes the step with the micro-batch that ended last, for a weight sum that is enqueued after that micro-batch.
   void end_step(const TensorView& weight_sum);
   /// Returns the index of the state of the micro-batch that ended last.
   [[nodiscard]] int last_state() const { return static_cast<int>((next_ - 1) % states_.size()); }
-  /// Adds the metrics that have arrived to their sums. Does not wait.
+  /// Adds metrics that have arrived on the host to the `sums` that end() was given for them. Does not wait.
   void poll();
   /// The newest step whose metrics have arrived, with the sums over this rank's samples.
   struct Finished {
@@ -75,9 +75,10 @@ class MicrobatchPipeline {
     const Kept& kept = kept_[static_cast<std::size_t>(step % kStepsKept)];
     return step > 0 && kept.step == step ? std::span<const Metrics>(kept.parts) : std::span<const Metrics>();
   }
-  /// Discards the last `count` micro-batches that ended. Metrics that are not yet in their sums are never added.
+  /// Discards the last `count` micro-batches that ended. Their metrics, if not yet added to the `sums` of end(), are
+  /// never added.
   void forget(std::int64_t count);
-  /// Waits for all micro-batches. Every sum is then complete.
+  /// Waits for all micro-batches. All `sums` given to end() are then complete.
   void flush();
   /// Waits for the copy stream. The caller may then free the memory of batches.
   void wait_for_copies();
@@ -112,7 +113,7 @@ class MicrobatchPipeline {
   std::unique_ptr<MemoryResource> host_memory_;
   std::optional<CudaContext> copies_;  ///< context of the copy stream; empty on the host
   std::deque<StepState> states_;
-  std::deque<Event> loaded_;  ///< for each state, recorded when its fields have arrived
+  std::deque<Event> loaded_;  ///< for each state, the event recorded when the fields of the state have arrived
   Stream inline_stream_;
   Event copied_;  ///< recorded by wait_for_copies()
   Buffer host_;

@@ -24,8 +24,8 @@ namespace lockstep::nn {
 namespace {
 
 constexpr const char* kRankBuffers = "rank_buffers";  ///< tensor with all ranks' statistics in the optimizer's file
-constexpr const char* kSquares = ".exp_avg_sq";       ///< suffix of a parameter's mean of squared gradients (Adam)
-/// Metadata names of a step's counts of updates and micro-batches.
+constexpr const char* kSquares = ".exp_avg_sq";       ///< ends the names of means of squared gradients (Adam)
+/// Names, in the metadata, of a step's numbers of updates and of micro-batches.
 constexpr const char* kSteps = "lockstep.steps";
 constexpr const char* kMicrobatches = "lockstep.microbatches";
 
@@ -33,11 +33,11 @@ std::vector<std::int64_t> extents_of(const Shape& shape) {
   return {shape.begin(), shape.end()};
 }
 
-/// The optimizer's states as whole arenas of trainable_numel elements. The arenas are those of the set or, if ranks
-/// have divided the states, copies on the host.
+/// The optimizer's states as whole arenas of trainable_numel elements. The arenas are those of the parameter set or, if
+/// the states are divided over the ranks, copies on the host.
 class WholeStates {
  public:
-  /// keep: true if this rank needs the whole arenas.
+  /// `keep` must be true if this rank needs the whole arenas.
   WholeStates(Context& context, const ParameterSet& parameters, bool keep)
       : context_(context), parameters_(parameters) {
     if (divided() && keep) {
@@ -78,9 +78,9 @@ class WholeStates {
       }
     }
   }
-  /// Drops the copy of a state that the file lacks. The set's state then does not change.
+  /// Drops the copy of state `name`, which the file lacks. scatter() then does not change the state.
   void leave(const std::string& name) { copies_.erase(name); }
-  /// Copies this rank's elements from the whole arenas into the set.
+  /// Copies this rank's elements from the whole arenas into the parameter set.
   void scatter() {
     for (const auto& [name, bytes] : copies_) {
       const TensorView whole = of(name);
@@ -98,7 +98,7 @@ class WholeStates {
 
  private:
   [[nodiscard]] bool divided() const { return !parameters_.state_shards().empty(); }
-  /// Copies elements [begin, end) of the arena to the host. This rank must have these elements.
+  /// Copies elements [begin, end) of the arena of state `name` to `to` on the host. This rank must have these elements.
   void own(const std::string& name, std::int64_t begin, std::int64_t end, const TensorView& to) {
     if (begin < end) {
       copy_now(context_, parameters_.state_range(parameters_.state(name), begin, end), to);
@@ -126,8 +126,8 @@ Shape file_shape(const State& state) {
   return state.view.shape.rank() == 0 ? Shape{1} : state.view.shape;
 }
 
-/// Returns the shape that the states of `ranks` ranks have in a file. A state with a mean has the rows of all ranks in
-/// rank order; any other state has the shape (ranks, state shape..).
+/// Returns the shape in a file for a state that each of `ranks` ranks has. A state with a mean has the rows of all
+/// ranks in rank order; any other state has the shape (ranks, state shape..).
 Shape file_shape(const State& state, std::int64_t ranks) {
   if (!state.mean.empty()) {
     Shape rows = file_shape(state);
@@ -144,7 +144,7 @@ bool of_each_rank(const State& state) {
   return state.sharing == Sharing::of_rank || state.sharing == Sharing::sum_of_ranks;
 }
 
-/// Returns the numbers of every rank, in rank order, on rank 0. The other ranks get an empty vector. Collective.
+/// Returns, on rank 0, the rows of all ranks in rank order. The other ranks get an empty vector. Collective.
 std::vector<double> gather_rows(Context& context, const TensorView& rows, comm::Communicator& control) {
   std::vector<double> own(static_cast<std::size_t>(rows.numel()));
   copy_now(context, rows, TensorView(std::span<double>(own), rows.shape));
@@ -155,7 +155,7 @@ std::vector<double> gather_rows(Context& context, const TensorView& rows, comm::
   return all;
 }
 
-/// Returns the arenas of all ranks on the host of rank 0. The other ranks get no arenas. Collective.
+/// Returns, on rank 0, copies of all ranks' arenas in host memory. The other ranks get no arenas. Collective.
 std::vector<std::vector<std::byte>> gather_arenas(Context& context, const TensorView& arena,
                                                   comm::Communicator& control) {
   Stream stream = Stream::host_inline();
@@ -194,13 +194,13 @@ struct RankStates {
   }
 };
 
-/// Returns true if the set has a moving average.
+/// Returns true if the parameter set has a moving average.
 bool averages(const ParameterSet& parameters) {
   const std::span<const State> all = parameters.states().all();
   return std::any_of(all.begin(), all.end(), [](const State& state) { return state.file == StateFile::average; });
 }
 
-/// Returns the pieces, by parameter, of the arenas in a file, except arenas that differ between the ranks.
+/// Returns the pieces, one per parameter, of the arenas in `file`, except arenas that differ between the ranks.
 std::vector<Piece> arena_pieces(const ParameterSet& parameters, WholeStates& states, StateFile file) {
   std::vector<Piece> pieces;
   for (const State& state : parameters.states().all()) {
@@ -211,7 +211,7 @@ std::vector<Piece> arena_pieces(const ParameterSet& parameters, WholeStates& sta
   return pieces;
 }
 
-/// Returns the pieces of the arena of rank `rank`, for a state that differs between the ranks.
+/// Returns the pieces, one per parameter, of the arena of rank `rank`, for a state that differs between the ranks.
 std::vector<Piece> rank_pieces(const ParameterSet& parameters, const State& state, const TensorView& arena,
                                std::size_t rank) {
   std::vector<Piece> pieces;
@@ -255,8 +255,8 @@ HostTensor read_tensor(const TensorFile& file, const State& state) {
   return value;
 }
 
-/// Throws DataError unless all numbers of a mean of squares are at least 0. Other numbers come from a damaged file, or
-/// from a run that had diverged.
+/// Throws DataError unless all numbers of the piece, a mean of squares, are at least 0. Negative numbers and NaN come
+/// from a damaged file, or from a run that had diverged.
 void require_squares(const TensorFile& file, const Piece& piece) {
   std::vector<double> values(static_cast<std::size_t>(piece.shape.numel()));
   read_entry(file, *file.find(piece.name), TensorView(std::span(values), {piece.shape.numel()}));
@@ -269,7 +269,7 @@ void write_optimizer(const std::string& path, Context& context, const ParameterS
                      std::int64_t ranks, RankStates& of_ranks) {
   std::vector<Piece> pieces = arena_pieces(parameters, states, StateFile::optimizer);
   std::vector<SafetensorsTensor> tensors;
-  std::deque<HostTensor> values;  // a deque, because its elements must not move
+  std::deque<HostTensor> values;  // a deque, because the tensors point to its elements, which must not move
   for (const State& state : parameters.states().all()) {
     if (state.layout == StateLayout::tensor && of_each_rank(state)) {
       tensors.push_back({.name = state.saved_as,
@@ -310,7 +310,7 @@ void require_ranks(const TrainStep& step, int ranks) {
                       ranks == 1 ? " rank, expected " : " ranks, expected ", step.ranks(), ", those of the step");
 }
 
-/// Removes a count from the metadata and returns it. Returns an empty value if the metadata have no such count.
+/// Removes the count `name` from the metadata and returns it. Returns an empty value if there is no such count.
 std::optional<std::int64_t> take_count(Metadata& metadata, const std::string& name, const std::string& folder) {
   const auto found = metadata.find(name);
   if (found == metadata.end()) {
@@ -392,8 +392,8 @@ class StateFolder {
                        kOptimizerFile);
     return found;
   }
-  /// Returns whether to read a state from the optimizer's file. For a required state returns true even if it is
-  /// missing; reading then throws DataError.
+  /// Returns whether to read the state from the optimizer's file. Returns true for a required state even if the file
+  /// lacks it; reading the state then throws DataError.
   [[nodiscard]] bool has(const State& state) const {
     if (state.saved_as.empty()) {
       return false;
@@ -445,8 +445,9 @@ class StateFolder {
       }
     }
   }
-  /// Reads this rank's arena if as many ranks wrote the file. Otherwise gives each rank an equal part of the sum of all
-  /// arenas. An arena holds gradients that are not sent yet, so later steps then send the same in all.
+  /// Reads this rank's arena of the state if `ranks` ranks wrote the file. Otherwise gives each rank an equal part of
+  /// the sum of all arenas. An arena holds gradients that are not sent yet, so the sum that later steps send stays the
+  /// same.
   void read_rank_arena(Context& context, const ParameterSet& parameters, const State& state, int rank, int ranks) {
     const TensorView& arena = state.view;
     const int wrote = arena_ranks_.at(state.name);
@@ -467,8 +468,8 @@ class StateFolder {
     std::for_each(sum.begin(), sum.end(), [&](double& value) { value /= ranks; });
     copy_now(context, TensorView(std::span(sum), arena.shape), arena);
   }
-  /// Reads this rank's rows if as many ranks wrote the file. Otherwise the rows get the mean, if the state has a mean;
-  /// an equal part of the sum, if the state is a sum of ranks; or the initial value.
+  /// Reads this rank's rows of the state if `ranks` ranks wrote the file. Otherwise the rows get the mean, if the state
+  /// has a mean; an equal part of the sum, if the state is a sum over ranks; or else the initial value.
   void read_rows(Context& context, const ParameterSet& parameters, const State& state, int rank, int ranks) {
     const TensorEntry* const entry = has(state) ? optimizer_.find(state.saved_as) : nullptr;
     const std::int64_t numel = state.view.numel();
@@ -502,8 +503,8 @@ class StateFolder {
   TensorFile model_;
   SafetensorsFile optimizer_;
   WholeStates states_;
-  std::vector<Piece> pieces_;               ///< pieces of the optimizer's file
-  std::optional<SafetensorsFile> average_;  ///< file of the moving average; empty if set or folder has no average
+  std::vector<Piece> pieces_;               ///< tensors of the optimizer's file
+  std::optional<SafetensorsFile> average_;  ///< file of the moving average, if set and folder have one
   std::vector<Piece> average_pieces_;
   std::vector<std::pair<const State*, HostTensor>> values_;
   std::map<std::string, int> arena_ranks_;  ///< for each state, the number of ranks whose arenas the file has
@@ -605,7 +606,7 @@ void save_state(const std::string& folder, TrainStep& step, comm::Communicator& 
                       kSteps, "' and '", kMicrobatches, "' are taken, expected others");
   step.synchronize();
   const std::vector<double> microbatches = comm::all_gather_value(control, static_cast<double>(step.microbatches()));
-  if (step.steps() > 0) {  // without a step the averages are the loaded or the initial ones
+  if (step.steps() > 0) {  // before the first step, the averages in memory are the loaded or the initial ones
     const std::int64_t rows = control.size() * step.parameters().statistics_rows();
     average_statistics(step.context(), step.parameters(), control,
                        std::vector<double>(static_cast<std::size_t>(rows), 1.0));

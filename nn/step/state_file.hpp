@@ -26,10 +26,10 @@ struct StateExtras {
 /// (TrainStepOptions::average) ema.safetensors holds averaged weights and statistics under the model's names. Equal
 /// states give equal bytes.
 ///
-/// `control` is a communicator for host tensors of the ranks that train together; without it a rank trains alone.
-/// Collective: rank 0 writes, and every rank gets the same error (WriteError; UsageError if ranks have registered other
-/// states). Rank 0 collects states that ranks have divided (Strategy::zero1), and gradients that ranks have not sent,
-/// in host memory. The files are the same with and without division.
+/// `control` is a communicator for host tensors of the ranks that train together; without `control`, this rank trains
+/// alone. Collective: rank 0 writes, and every rank gets the same error (WriteError; UsageError if the ranks have
+/// registered different states). In host memory, rank 0 collects the states that are divided over the ranks
+/// (Strategy::zero1) and the gradients that ranks have not sent. The files are the same with and without division.
 void save_state(const std::string& folder, Context& context, const ParameterSet& parameters,
                 const Metadata& metadata = {});
 void save_state(const std::string& folder, Context& context, const ParameterSet& parameters,
@@ -43,17 +43,18 @@ void save_state(const std::string& folder, TrainStep& step, comm::Communicator& 
 /// Contents that load_state() found in a folder in addition to the tensors.
 struct LoadedState {
   Metadata metadata;  ///< metadata that save_state() was given
-  /// Number of ranks that wrote the folder. With virtual ranks (TrainStepOptions::virtual_ranks) their number.
+  /// Number of ranks that wrote the folder, or number of virtual ranks if they had some
+  /// (TrainStepOptions::virtual_ranks).
   int ranks = 1;
 };
 
 /// Reads a folder of save_state(), so that training continues bit for bit. Local: every rank reads the files by itself,
 /// and `control` only tells the rank its number and how many ranks there are. `ranks` is the number of ranks that wrote
-/// the folder, if the caller knows it; 0 allows any number. If another number of ranks wrote the folder (with virtual
-/// ranks, another number of these), each rank continues from the averaged statistics. Each rank then gets an equal part
-/// of the sum of the gradients that were not sent yet (Sharing says what becomes of other states). Without such
-/// gradients in the file they are zero. Factors of another compression are not read. Without ema.safetensors a moving
-/// average begins with the weights.
+/// the folder, if the caller knows it; 0 allows any number. If another number of ranks wrote the folder (or, with
+/// virtual ranks, if it was written with another number of virtual ranks), each rank continues from the averaged
+/// statistics. Each rank then also gets an equal part of the sum of the gradients that were not sent yet (Sharing says
+/// what becomes of other states). If the file has no such gradients, they are zero. Factors of another compression are
+/// not read. Without ema.safetensors a moving average begins with the weights.
 ///
 /// Ignores states in the file that this optimizer lacks, and a loss scale if this optimizer's scale is not dynamic. A
 /// dynamic loss scale that the file lacks does not change. DataError as in load_model(), and also for a state or
@@ -63,7 +64,7 @@ struct LoadedState {
 LoadedState load_state(const std::string& folder, Context& context, ParameterSet& parameters);
 LoadedState load_state(const std::string& folder, Context& context, ParameterSet& parameters,
                        comm::Communicator& control, int ranks = 0);
-/// Throws the DataErrors of load_state() but loads nothing. Used by ranks that continue only if every rank can.
+/// Throws the DataErrors of load_state() but loads nothing. For ranks that must continue either all or not at all.
 void require_state(const std::string& folder, TrainStep& step);
 LoadedState load_state(const std::string& folder, TrainStep& step);
 LoadedState load_state(const std::string& folder, TrainStep& step, comm::Communicator& control);

@@ -85,7 +85,7 @@ void describe(Schema& schema, TrainStepOptions& options) {
       .choice<bool>("no_decay_norm", options.decay_all, {{"false", true}, {"true", false}},
                     concat("no decay on biases and norm parameters",
                            options.decay_all ? "" : ", as here without --decay-norm"))
-      .looks_like("")  // empty, because the option is a flag
+      .looks_like("")  // no example text, because the option is a flag that takes no value
       .taken_back_by("decay_norm")
       .instead_of("norm_weight_decay")
       .instead_of("bias_weight_decay");

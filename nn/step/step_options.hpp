@@ -14,15 +14,16 @@ class Schema;
 
 namespace lockstep::nn {
 
-/// The ranks that train together, as a step uses them. `grad` sums gradients on `comm_stream`; with an inline stream
-/// nothing overlaps. Both must outlive the step. A watchdog, if given, is told what the step is doing.
+/// The ranks that train together, as a step uses them. `grad` sums gradients on `comm_stream`; if that stream is
+/// inline, the sums do not overlap computation. All objects must outlive the step. The step tells `watchdog`, if given,
+/// what it is doing.
 ///
 /// `statistics` exchanges batch norm statistics (TrainStepOptions::sync_batch_norm) on the context's stream: in
 /// forward, and between the layers of backward while `grad` may be under way on comm_stream. On a host, give a second
-/// communicator of the same ranks (Session::inline_ops(), a split) that nothing else uses during steps. Without it
-/// `grad` exchanges the statistics, after the buckets that have started. On a GPU the stream always waits for those
-/// buckets. Otherwise the kernels of two communicators could wait for each other's place on the device and hang; one
-/// stream has the same order on all ranks.
+/// communicator of the same ranks (Session::inline_ops(), a split) that nothing else uses during steps. Without
+/// `statistics`, `grad` exchanges the statistics, after the buckets that have started. On a GPU the context's stream
+/// always waits for the started buckets, so that all ranks have one order. Otherwise the kernels of two communicators
+/// could wait for each other's place on the device and hang.
 struct StepRanks {
   comm::Communicator& grad;
   Stream& comm_stream;
@@ -34,16 +35,17 @@ struct StepRanks {
 enum class Strategy : unsigned char {
   /// Each rank keeps everything. Gradients are summed on all ranks, and all ranks make the same update.
   ddp,
-  /// Each rank keeps 1 / ranks of the optimizer's states. Gradients are summed on the rank that updates them
-  /// (reduce-scatter), and that rank sends the new parameters to the others (all-gather). ZeRO's stage 1, Rajbhandari
-  /// et al.
-  /// 2020, section 5.1. Checkpoints are the same files; clipping and lars sum norms in another order.
+  /// Each rank keeps 1 / ranks of the optimizer's states. Gradients are summed on the rank that updates their
+  /// parameters (reduce-scatter), and that rank sends the new parameters to all other ranks (all-gather): stage 1 of
+  /// ZeRO (Rajbhandari et al. 2020, section 5.1). Checkpoints are the same files as with ddp; clipping and lars sum
+  /// norms in another order than with ddp.
   zero1
 };
 [[nodiscard]] std::string_view name_of(Strategy strategy);     ///< "ddp", "zero1"
-[[nodiscard]] Strategy parse_strategy(std::string_view name);  ///< inverse of name_of; UsageError otherwise
+[[nodiscard]] Strategy parse_strategy(std::string_view name);  ///< inverse of name_of(); UsageError for an unknown name
 
-/// Whether a step is captured once into a CUDA graph that later steps launch. Captured steps give the same numbers.
+/// Whether a step is captured once into a CUDA graph that later steps launch. Captured steps give the same numbers as
+/// steps that are not captured.
 enum class CudaGraph : unsigned char { automatic, on, off };
 /// Returns why steps on this device with this communicator are not captured, or an empty text if they are. With
 /// CudaGraph::on throws UsageError that names the reason.
@@ -51,27 +53,28 @@ enum class CudaGraph : unsigned char { automatic, on, off };
 
 struct TrainStepOptions {
   std::int64_t max_batch = 0;  ///< largest number of samples in one micro-batch, for which memory is planned
-  /// Number of micro-batches per step: 1, the number that the caller will give, or 0 for any number. Unless it is 1,
-  /// two plans are made: the first micro-batch overwrites the gradients, the others add to them.
+  /// Number of micro-batches that the caller will give per step; 0 allows any number. Unless the number is 1, two plans
+  /// are made: one overwrites the gradients, for the first micro-batch, and one adds to them, for all others.
   std::int64_t microbatches = 0;
   /// true: the step counts its samples over all ranks and reduces the count with the gradients. false: each batch gives
   /// the count (Batch::global_valid), and the loss has no weights (PlanOptions::weights).
   bool count_samples = true;
-  /// true: no DataError in a later call for a step whose sample weights sum to 0, such as one without samples on any
-  /// rank. With true and with false the step changes nothing.
+  /// true: if the sample weights of a step sum to 0 (for example because no rank had a sample), no later call throws
+  /// DataError for that step. With true and with false such a step changes nothing.
   bool empty_steps = false;
   /// true: batch norm takes its statistics over the micro-batches that all ranks run at the same time, as if they were
   /// one batch on one rank (PlanOptions::sync_batch_norm). add() is then collective. All ranks must give a step equally
   /// many micro-batches; some of these may have no sample that counts. The option changes nothing with one rank, in
   /// evaluation, or without batch norm.
   bool sync_batch_norm = false;
-  /// V > 0: the numbers are those of V ranks for any number P of ranks. V must be a power of two, and P a divisor of V.
-  /// A rank computes virtual ranks V / P * rank, ..., one after the other: a step is V / P calls of add(), one per
-  /// virtual rank, and update(). Each virtual rank has its own running statistics and overwrites the gradients. One
-  /// tree over all virtual ranks adds gradients (comm::GradientTree, then comm::SumOrder::tree, whatever sums.order
-  /// says) and metrics. The bits are equal if contexts have equally many threads. Takes log2(V / P) more arenas of
-  /// gradients. Steps are not captured. UsageError with sync_batch_norm, a 16-bit sums.dtype, several microbatches, and
-  /// zero1 with a clip_norm or lars.
+  /// Number V of virtual ranks; 0: none. With V > 0, any number P of ranks computes the numbers that V ranks would
+  /// compute. V must be a power of two, and P a divisor of V. Each rank computes V / P virtual ranks, rank * V / P and
+  /// the next ones, one after the other: a step is V / P calls of add(), one per virtual rank, and update(). Each
+  /// virtual rank has its own running statistics and overwrites the gradients. One tree over all virtual ranks adds
+  /// gradients (comm::GradientTree, then comm::SumOrder::tree, whatever sums.order says) and metrics. The bits are
+  /// equal if contexts have equally many threads. The tree takes log2(V / P) more arenas of gradients. Steps are not
+  /// captured. UsageError with sync_batch_norm, a 16-bit sums.dtype, several microbatches, and zero1 with a clip_norm
+  /// or lars.
   std::int64_t virtual_ranks = 0;
   std::uint64_t seed = 1;  ///< seed of the parameters' initial values
   ParameterArenas lent{};  ///< memory for the parameters; must outlive the step, which overwrites it
@@ -79,10 +82,10 @@ struct TrainStepOptions {
   OptimizerOptions optimizer{};
   double weight_decay = 0;
   bool decay_all = true;     ///< false: biases and norm parameters have no weight decay
-  ParameterGroups groups{};  ///< ParameterSetOptions::groups
+  ParameterGroups groups{};  ///< groups for ParameterSetOptions::groups
   /// Moving average of the weights: one pass on the context's stream after each update that is averaged. A captured
-  /// step does not contain the pass, because its weight depends on the number of the update. Nothing waits. With zero1
-  /// each rank averages its own part.
+  /// step does not contain the pass, because the weight of the new values depends on the number of the update. Nothing
+  /// waits. With zero1 each rank averages its own part.
   MovingAverageOptions average{};
   comm::BucketOptions buckets{};  ///< size rules of the buckets; the step sets element_bytes
   /// How the gradients of the ranks are summed (comm/gradients/bucket_sum.hpp). A 16-bit dtype needs count_samples off.
@@ -96,16 +99,17 @@ struct TrainStepOptions {
   /// while other passes leave a GPU's arithmetic idle. Takes more memory; changes no number. On a host both streams run
   /// at once only if the context's stream has a worker; the step then uses twice as many threads.
   bool weights_beside = false;
-  /// Checks each gradient of each rank on the device before the ranks sum them, so that non_finite_gradients() can name
-  /// gradients that are not finite. The optimizer skips such updates (OptimizerOptions::skip_non_finite): parameters
-  /// and optimizer states do not change. Batch norms' running statistics come from forward and have moved in channels
-  /// that were finite. Reads the gradients once or twice more; changes no number of other steps.
+  /// Checks each gradient of each rank on the device before the ranks sum the gradients, so that non_finite_gradients()
+  /// can name gradients that are not finite. The optimizer skips updates with gradients that are not finite
+  /// (OptimizerOptions::skip_non_finite): parameters and optimizer states do not change. The running statistics of
+  /// batch norm still change in channels that were finite, because forward computes them. The check reads the gradients
+  /// once or twice more; changes no number of other steps.
   bool check_gradients = false;
 };
-/// Adds the options that a user may choose to a schema. A program adds its own options for `sums`, `buckets`,
+/// Adds to `schema` the options that a user may choose. A program itself adds options for `sums`, `buckets` and
 /// `strategy`.
 void describe(Schema& schema, TrainStepOptions& options);
-/// Returns `options`. UsageError for options out of range, or that exclude each other in a step of `ranks` ranks.
+/// Returns `options`. UsageError if an option is out of range, or if options exclude each other with `ranks` ranks.
 [[nodiscard]] const TrainStepOptions& checked_options(const TrainStepOptions& options, int ranks);
 
 }  // namespace lockstep::nn

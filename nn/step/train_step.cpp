@@ -23,8 +23,8 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Returns the memory that a step gives to its parameters. If the buffer `gradients`, memory that NCCL has registered,
-/// is not empty, the gradients lie in it.
+/// Returns `lent` as the memory for a step's parameters. If the buffer `gradients`, which NCCL has registered, is not
+/// empty, the gradients lie in this buffer.
 ParameterArenas with_gradients(ParameterArenas lent, const Buffer& gradients) {
   if (gradients.bytes() > 0) {
     lent.gradients =
@@ -33,7 +33,8 @@ ParameterArenas with_gradients(ParameterArenas lent, const Buffer& gradients) {
   return lent;
 }
 
-/// Makes a second context on the step's device. It computes weight gradients (TrainStepOptions::weights_beside).
+/// Makes a second context on the step's device for the weight gradients (TrainStepOptions::weights_beside). On a host,
+/// `worker` becomes the stream of this context.
 std::unique_ptr<Context> context_beside(Context& context, std::optional<Stream>& worker) {
   if (context.device().kind == DeviceKind::cuda) {
     return std::make_unique<CudaContext>(
@@ -47,7 +48,7 @@ std::unique_ptr<Context> context_beside(Context& context, std::optional<Stream>&
 
 /// The buckets of a step's gradients, the division of each bucket over the ranks, and the sum of a bucket.
 struct GradientBuckets {
-  /// Divides the optimizer states of the parameters if the strategy is zero1. Adds the states of the sum.
+  /// With zero1, divides the optimizer's states of `set`. Adds to `set` the states that the sum of gradients needs.
   GradientBuckets(Context& context, ParameterSet& set, const comm::Communicator& ranks, const TrainStepOptions& o)
       : gradients(gradient_ranges(set)) {
     const std::int64_t trainable = set.trainable_numel();
@@ -60,7 +61,7 @@ struct GradientBuckets {
     buckets = comm::plan_buckets(gradients, sizes);
     const bool divided = o.strategy == Strategy::zero1;
     if (divided) {
-      for (const comm::Bucket& bucket : buckets) {  // all ranks keep the weight sum, which follows the parameters
+      for (const comm::Bucket& bucket : buckets) {  // the weight sum, which follows the parameters, is not divided
         shards.push_back(comm::shards_of(bucket.begin, std::min(bucket.end, trainable), ranks.size()));
       }
       set.shard_states(shards, ranks.rank(), ranks.size());
@@ -86,7 +87,7 @@ struct GradientBuckets {
   }
   std::vector<comm::GradientRange> gradients;  ///< gradients, and the weight sum if the step counts samples
   std::vector<comm::Bucket> buckets;
-  std::vector<comm::Shards> shards;      ///< for each bucket its division over the ranks (zero1), otherwise empty
+  std::vector<comm::Shards> shards;      ///< for each bucket its division over the ranks; empty without zero1
   std::shared_ptr<comm::BucketSum> sum;  ///< sums a bucket; the parameters hold its state
 };
 
@@ -97,7 +98,7 @@ OptimizerOptions optimizer_options(const TrainStepOptions& o) {
   return options;
 }
 
-/// Returns 1 / (max_batch * ranks), rounded down to a power of two. Sums of this weight are exact, and gradients have
+/// Returns 1 / (max_batch * ranks), rounded down to a power of two. Sums of such weights are exact, and gradients have
 /// about the size of a mean's gradients.
 double power_of_two_weight(std::int64_t max_batch, std::int64_t ranks) {
   return std::exp2(-std::ceil(std::log2(static_cast<double>(max_batch) * static_cast<double>(ranks))));
@@ -118,7 +119,7 @@ std::string capture_obstacle(const TrainStepOptions& options, Device device, con
   return virtuals ? "a rank computes several virtual ones" : hook + " decides on the host";
 }
 
-/// Returns the sum of all elements, and then sets the elements to zero.
+/// Returns the sum of all elements of `sums`, and sets the elements to zero.
 Metrics taken(std::vector<Metrics>& sums) {
   const Metrics sum = sum_in_tree(sums);
   std::fill(sums.begin(), sums.end(), Metrics{});
@@ -212,7 +213,7 @@ struct TrainStep::Impl {
     }
   }
 
-  /// Most micro-batches of one step on this rank. With TrainStepOptions::microbatches 0 a step may have more.
+  /// Returns the planned number of micro-batches of a step. With TrainStepOptions::microbatches 0 there may be more.
   [[nodiscard]] std::int64_t most_microbatches() const { return std::max(options.microbatches, virtual_ranks.rows()); }
 
   [[nodiscard]] PlanOptions plan_options() {
@@ -237,7 +238,7 @@ struct TrainStep::Impl {
     return plan;
   }
 
-  /// Returns how many samples of a batch count.
+  /// Returns the number of samples of `batch` that count.
   [[nodiscard]] std::int64_t valid_rows(const Batch& batch, const StepLayout& layout) const {
     const std::int64_t rows = samples_of(layout, batch.fields, true);
     require<UsageError>(rows <= options.max_batch, "the batch has ", rows, " samples, expected at most ",
@@ -247,8 +248,8 @@ struct TrainStep::Impl {
     return batch.valid == Batch::kAllRows ? rows : batch.valid;
   }
 
-  /// Enqueues a micro-batch of training. The calls are the same in every step; the device reads from the state all
-  /// numbers that change.
+  /// Enqueues the training work for the micro-batch in state number `state`. The calls are the same in every step; the
+  /// device reads from the state all numbers that change.
   void enqueue(int state, bool first, bool last) {
     Plan& plan = first ? plans.train : *plans.accumulate;
     plan.use(pipeline.state(state));
@@ -263,15 +264,15 @@ struct TrainStep::Impl {
         reducer->gradient_written(static_cast<int>(parameters.trainable().size()));
       }
       plan.run(context, gradient_written, calls);
-      if (weighs()) {  // the plan has written the sum
+      if (weighs()) {  // the plan has written the sum of the weights
         reducer->gradient_written(static_cast<int>(parameters.trainable().size()));
       }
       progress.doing("waiting for the gradients of step", steps + 1);
     });
   }
 
-  /// Enqueues the gradients by write(), then their sum over the ranks and the update. `state` is the state of the
-  /// step's last micro-batch, which holds the learning rate.
+  /// Enqueues the computation of the gradients by calling write(), then their sum over the ranks and the update.
+  /// `state` is the number of the state of the step's last micro-batch; it holds the learning rate.
   template <class Write>
   void reduce(int state, Write&& write) {
     if (check) {
@@ -350,19 +351,19 @@ struct TrainStep::Impl {
     }
   }
 
-  /// Returns the step's weight sum over all ranks, which its last micro-batch carries. Returns an empty view if the
-  /// step does not count samples.
+  /// Returns the view of the step's weight sum over all ranks, which goes to the pipeline with the step's last
+  /// micro-batch. Returns a view without memory if the step does not count samples.
   [[nodiscard]] std::optional<TensorView> weight_sum() const {
     return options.count_samples ? parameters.weight_sum() : TensorView();
   }
 
-  /// True if the plans read weights of the loss and write their sum.
+  /// Returns true if the plans read weights of the loss and write the sum of these weights.
   [[nodiscard]] bool weighs() const { return options.plan.weights != LossWeights::none; }
 
   /// Returns the weight sum of this rank's samples, for steps in which the host counts samples.
   [[nodiscard]] double sum_of_weights() const { return samples * weight; }
 
-  /// Returns the first id for samples without ids. The ids are unique within a run.
+  /// Returns the id of the next micro-batch's first sample, for samples without ids. Ids are unique within a run.
   [[nodiscard]] std::int64_t first_id() const {
     const std::int64_t of_rank = (microbatches * ranks.grad.size() + ranks.grad.rank()) * virtual_ranks.rows();
     return (of_rank + virtual_ranks.row_of(added)) * options.max_batch;
@@ -444,7 +445,7 @@ struct TrainStep::Impl {
   std::function<void(int)> shard_updated;
   StepTrace trace;
   StepGraphs graphs;
-  Choices choices;  ///< library choices of all plans
+  Choices choices;  ///< library choices that all plans have made
   StepAverage average;
   std::int64_t steps = 0;         ///< number of updates: TrainStep::steps()
   std::int64_t added = 0;         ///< micro-batches since the last update: TrainStep::added()
@@ -456,7 +457,7 @@ struct TrainStep::Impl {
   std::size_t next_evaluated = 0;
   Event drained;  ///< recorded by synchronize()
   SyncGuard idle;
-  SyncGuard idle_beside;  ///< destroyed first; waits for queued work
+  SyncGuard idle_beside;  ///< destroyed first, to wait for queued work
 };
 
 TrainStep::TrainStep(Context& context, const Model& model, const TrainStepOptions& options)
@@ -606,8 +607,8 @@ SpanRecorder* TrainStep::recorder() const {
   return impl_->trace.recorder();
 }
 std::size_t TrainStep::spans_of_a_step() const {
-  // A micro-batch has its calls and its input. A bucket has its ready point, sum and gather, a wait for the sum, one
-  // for the gather, and one before a layer. A step has the update, the moving average and two waits.
+  // A micro-batch has spans for its calls and its input. A bucket has six: ready point, sum, gather, and waits for the
+  // sum, for the gather and before a layer. A step has four: update, moving average and two waits.
   return static_cast<std::size_t>(impl_->most_microbatches()) * (train_plan().calls().size() + 1) +
          6 * impl_->buckets.buckets.size() + 4;
 }

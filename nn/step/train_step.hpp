@@ -17,8 +17,8 @@
 
 namespace lockstep::nn {
 
-/// Returns the gradients of a parameter set as ranges of its arena, for plan_buckets(). The order is that in which the
-/// gradients become ready. Frozen parameters have no gradients.
+/// Returns the gradients of the parameter set as ranges of its gradient arena, for plan_buckets(), in the order in
+/// which backward completes them. Frozen parameters have no gradients.
 [[nodiscard]] std::vector<comm::GradientRange> gradient_ranges(const ParameterSet& set);
 
 /// Error for gradients that are not finite in a run that must not skip an update.
@@ -26,7 +26,7 @@ class GradientError : public Error {
   using Error::Error;
 };
 
-/// Loss of a step: the mean over this rank's samples, weighted if they have weights, or NaN if the rank had no samples.
+/// Loss of a step: the mean over this rank's samples (weighted if the loss has weights), or NaN if the rank had none.
 struct StepLoss {
   double value = 0;
   std::int64_t step = 0;  ///< number of the step, 1 for the first; 0: no loss has arrived yet
@@ -48,9 +48,9 @@ struct StepLoss {
 ///
 /// update(batch, rate) reduces gradients while backward still computes; update(rate) after add() starts to reduce when
 /// it is called. After the first step (if steps are captured, after the second, which captures) nothing is allocated.
-/// The only wait is then for the micro-batch two steps back (with microbatches 0: two micro-batches back), so loss()
-/// lags behind. ingest() says where batches may lie and how long their memory must not change. On a GPU, page-locked
-/// memory is read until the step after the next begins.
+/// From then on a call waits only for the micro-batch two steps earlier (with microbatches 0: two micro-batches
+/// earlier), so loss() lags behind. ingest() says where batches may lie and how long their memory must not change. On a
+/// GPU, page-locked memory is read until the step after the next begins.
 ///
 /// With several ranks update, broadcast, check_replicas and require_same_state are collective, and so is add with
 /// sync_batch_norm; all other calls are local. Only the rank that gives a bad batch throws. The other ranks then wait
@@ -67,15 +67,15 @@ class TrainStep {
   TrainStep(const TrainStep&) = delete;
   TrainStep& operator=(const TrainStep&) = delete;
 
-  /// Adds the gradients of a micro-batch. Checks the batch before anything is enqueued: ShapeError or UsageError if it
-  /// does not fit the model (nn/step/ingest.hpp) or has more than max_batch samples; UsageError if it has a
-  /// global_valid with count_samples on, or none with count_samples off. DataError if a label of an earlier step was
+  /// Adds the gradients of a micro-batch. Checks the batch before anything is enqueued: ShapeError or UsageError if the
+  /// batch does not fit the model (nn/step/ingest.hpp) or has more than max_batch samples; UsageError if the batch has
+  /// a global_valid with count_samples on, or none with count_samples off. DataError if a label of an earlier step was
   /// out of range, or if the sample weights of an earlier step had no positive, finite sum, so that the step changed
-  /// nothing. The micro-batches added before are then discarded.
+  /// nothing. After a DataError, the micro-batches added since the last update are discarded.
   void add(const Batch& batch);
   void add(std::initializer_list<FieldView> fields);
-  /// Throws the errors of add() for this batch or for earlier steps. Waits for earlier steps and changes nothing. Used
-  /// by ranks that add together (sync_batch_norm) and agree first.
+  /// Throws the errors of add() for this batch or for earlier steps. Waits for earlier steps and changes nothing. For
+  /// ranks whose add() is collective (sync_batch_norm): they call check() and agree on its result before add().
   void check(const Batch& batch);
   /// Ends the step: sums the gradients over the ranks and updates the parameters. StateError without an add() before
   /// or, with virtual ranks, without one add() for each virtual rank of this rank.
@@ -91,14 +91,15 @@ class TrainStep {
   [[nodiscard]] StepLoss wait_loss();
   [[nodiscard]] std::int64_t steps() const;  ///< number of updates made
   [[nodiscard]] std::int64_t added() const;  ///< number of micro-batches since the last update
-  /// Number of micro-batches of all steps on this rank; with virtual ranks, on one virtual rank. Ids of samples without
-  /// ids are computed from this number.
+  /// Returns the number of micro-batches of all steps on this rank (with virtual ranks, on one virtual rank). Samples
+  /// without ids get ids that are computed from this number.
   [[nodiscard]] std::int64_t microbatches() const;
   [[nodiscard]] int ranks() const;  ///< number of ranks that train together
-  /// Number and bytes of the additional gradient arenas that the tree of virtual ranks takes.
+  /// Return the number and the bytes of the additional gradient arenas that the tree of virtual ranks takes.
   [[nodiscard]] std::int64_t tree_arenas() const;
   [[nodiscard]] std::size_t tree_bytes() const;
-  /// Continues from the counts of a saved state (nn/step/state_file.hpp). StateError between add() and update().
+  /// Continues from the numbers of steps and micro-batches of a saved state (nn/step/state_file.hpp). StateError
+  /// between add() and update().
   void continue_from(std::int64_t steps, std::int64_t microbatches);
   /// Tells the moving average that `updates` updates of the run and `scheduled` updates of its schedule
   /// (MovingAverageOptions::weight()) came before the next update. Without this call both numbers are steps().
@@ -106,57 +107,60 @@ class TrainStep {
 
   /// Computes loss and accuracy of a batch; take_evaluated() returns the sums. Batch norm uses the evaluation
   /// statistics, which average_statistics() and save_state() write (nn/step/state_file.hpp): call one of them before.
-  /// With virtual ranks, successive calls belong to successive virtual ranks of this rank, beginning anew after
-  /// take_evaluated().
+  /// With virtual ranks, successive calls belong to successive virtual ranks of this rank; the first call after
+  /// take_evaluated() belongs to the first.
   void evaluate(const Batch& batch);
-  /// Makes evaluate() compute with the moving average and its statistics until end_average(). In this time they take
-  /// the place of the parameters and of the averaged statistics, which are kept in the memory of the gradients and on
-  /// the host. Both calls wait for the device; with zero1 begin_average() is collective. StateError without an average,
-  /// between add() and update(), and for a step, a broadcast(), a save or a load before end_average(). If
-  /// begin_average() throws, the state is as before, except after an error of the communicator.
+  /// Makes evaluate() compute with the moving average and its statistics until end_average(). Until then the average
+  /// replaces the parameters, which are kept in the memory of the gradients, and its statistics replace the evaluation
+  /// statistics, which are kept on the host. Both calls wait for the device; with zero1 begin_average() is collective.
+  /// begin_average() throws StateError without a moving average and between add() and update(). Before end_average(), a
+  /// step, a broadcast(), a save and a load throw StateError. If begin_average() throws, the state is as before, except
+  /// after an error of the communicator.
   void begin_average();
   void end_average();
-  void require_not_averaged(const char* call) const;  ///< throws StateError, which names the call, until end_average()
-  [[nodiscard]] Metrics take_evaluated();             ///< this rank's sums since the last call; waits
-  [[nodiscard]] Metrics take_trained();  ///< this rank's sums over training steps since the last call; waits
-  /// Returns this rank's sums over one of the last eight steps: one element, or one for each virtual rank. Returns an
-  /// empty span if they have not arrived. Does not wait. Valid until the next call of the step. Throws as loss() does.
+  void require_not_averaged(const char* call) const;  ///< throws StateError, which names `call`, until end_average()
+  [[nodiscard]] Metrics take_evaluated();             ///< returns this rank's sums since the last call; waits
+  [[nodiscard]] Metrics take_trained();  ///< returns this rank's sums over training since the last call; waits
+  /// Returns the sums of this rank's metrics over step `step`, one of the last eight: one element, or one for each
+  /// virtual rank. Returns an empty span if the sums have not arrived. Does not wait. The span is valid until the next
+  /// call of this object. Throws as loss() does.
   [[nodiscard]] std::span<const Metrics> metrics_of(std::int64_t step);
-  /// Number of steps that may be enqueued but not complete when update() returns: 0 if steps run in the calling thread,
-  /// otherwise 2. metrics_of() has all steps before these.
+  /// Returns the number of steps that may be enqueued but not complete when update() returns: 0 if steps run in the
+  /// calling thread, otherwise 2. metrics_of() has the sums of all steps before these.
   [[nodiscard]] int steps_under_way() const;
 
   /// Adds a state of the program's own. The step then broadcasts, compares, saves and loads the state
-  /// (ParameterSet::register_state()). Call it alike on all ranks. A save compares the lists of states. A broadcast
-  /// cannot, because it has no communicator for texts, and a rank that lacks a state would make the others wait
-  /// forever. Compare parameters().states().text() before the first broadcast (comm::require_same_on_all_ranks()), as
-  /// Trainer::start() does.
+  /// (ParameterSet::register_state()). Call it alike on all ranks. A save compares the ranks' lists of states. A
+  /// broadcast cannot compare the lists, because it has no communicator for texts, and a rank that lacks a state would
+  /// make the others wait forever. Compare parameters().states().text() before the first broadcast
+  /// (comm::require_same_on_all_ranks()), as Trainer::start() does.
   TensorView register_state(const StateSpec& spec);
   /// Sends one rank's parameters, optimizer state and statistics to all ranks. With zero1 each rank keeps its own
-  /// optimizer state. Gradients that a compression has not sent also stay each rank's own.
+  /// optimizer state. Each rank also keeps its own gradients that a compression has not sent.
   void broadcast(int root = 0);
   /// Compares parameters, optimizer state (not with zero1) and averaged statistics over the ranks of `control`, a
-  /// communicator for host tensors. `more` holds further lines that must be equal. UsageError on every rank names what
-  /// differs.
+  /// communicator for host tensors. `more` holds further lines that must be equal. Throws UsageError on every rank,
+  /// with the state that differs, unless all are equal.
   void require_same_state(comm::Communicator& control, const std::string& more = {});
   /// Compares the bits of the parameters over the ranks of `control`. Waits for the device first; each rank sends 8
-  /// bytes. Collective. comm::ReplicaError on every rank names the first parameter that differs, and the ranks.
+  /// bytes. Collective. If a parameter differs, throws comm::ReplicaError on every rank, with the first such parameter
+  /// and the ranks.
   void check_replicas(comm::Communicator& control);
-  /// With check_gradients, describes a step whose metrics_of() have arrived. If the sum of the gradients was finite,
-  /// the text is empty, on all ranks alike. Otherwise the text names, for each rank, the first tensor in the order of
-  /// backward's writes that was not finite before the sum: "rank 3: conv2.weight and 12 written after it". Then the
-  /// call is collective over `control`, which takes host tensors. Does not wait for the device. StateError for another
-  /// step, and without the option.
+  /// Describes step `step`, whose metrics_of() must have arrived, if TrainStepOptions::check_gradients is set. If the
+  /// sum of the gradients was finite, the text is empty on all ranks, and the call is local. Otherwise the text names,
+  /// for each rank, the first tensor in the order of backward's writes that was not finite before the sum ("rank 3:
+  /// conv2.weight and 12 written after it"), and the call is collective over `control`, which takes host tensors. Does
+  /// not wait for the device. StateError for any other step, and without check_gradients.
   [[nodiscard]] std::string non_finite_gradients(std::int64_t step, comm::Communicator& control);
   /// Waits for the device and checks the communicator meanwhile (comm/wait.hpp).
   void synchronize();
 
   /// Records from now on when batches arrive, layers compute, buckets are sent and the optimizer updates. A captured
-  /// step is one span. Call it between steps. It adds names to the recorder, which must outlive the step. nullptr ends
-  /// the recording; an attached tool still gets its ranges (runtime/stream/span_recorder.hpp).
+  /// step is one span. Call it between steps. The call adds names to the recorder, which must outlive the step. A
+  /// recorder of nullptr ends the recording; an attached tool still gets its ranges (runtime/stream/span_recorder.hpp).
   void record_into(SpanRecorder* recorder);
-  [[nodiscard]] SpanRecorder* recorder() const;  ///< record_into()'s recorder, or the step's own for a tool, or nullptr
-  [[nodiscard]] std::size_t spans_of_a_step() const;  ///< upper limit for the number of spans
+  [[nodiscard]] SpanRecorder* recorder() const;       ///< recorder of record_into(), or one for a tool, or nullptr
+  [[nodiscard]] std::size_t spans_of_a_step() const;  ///< returns an upper limit for the number of spans
 
   [[nodiscard]] ParameterSet& parameters();
   [[nodiscard]] const Plan& train_plan() const;

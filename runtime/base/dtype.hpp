@@ -23,7 +23,7 @@ std::ostream& operator<<(std::ostream& out, DType dtype);
 namespace detail {
 template <class... Types>
 struct TypeList {
-  /// Index of T in the list. A type that is not in the list gives the length of the list.
+  /// Returns the index of T in the list, or the length of the list if T is not in the list.
   template <class T>
   static consteval std::size_t place() {
     std::size_t place = 0;
@@ -65,7 +65,7 @@ decltype(auto) visit_dtype(DType dtype, F&& f) {
   return f(std::type_identity<std::uint64_t>{});
 }
 
-/// Calls f with float or double, in which the reference backend computes. Throws DTypeError for every other type.
+/// Calls f(std::type_identity<T>{}), T = float or double, for f32 or f64. Throws DTypeError for every other type.
 template <class F>
 decltype(auto) visit_compute(DType dtype, std::string_view op, F&& f) {
   require<DTypeError>(dtype == DType::f32 || dtype == DType::f64, op, ": dtype is ", name_of(dtype),

@@ -55,19 +55,19 @@ class DeviceError : public Error {
 
 class ShapeError : public Error {
   using Error::Error;
-};  ///< wrong rank, size, stride or alignment of a tensor
+};  ///< ShapeError: a tensor has a wrong rank, size, stride or alignment
 class DTypeError : public Error {
   using Error::Error;
-};  ///< wrong element type of a tensor
+};  ///< DTypeError: a tensor has a wrong element type
 class StateError : public Error {
   using Error::Error;
-};  ///< calls came in an order that the object does not allow
+};  ///< StateError: calls came in an order that the object does not allow
 class UnsupportedError : public Error {
   using Error::Error;
-};  ///< this op, device or option has no implementation
+};  ///< UnsupportedError: an op, device or option has no implementation
 class OutOfMemory : public Error {
   using Error::Error;
-};  ///< the text has the requested bytes, the bytes in use, the limit and the device
+};  ///< OutOfMemory: the text has the requested bytes, the bytes in use, the limit and the device
 class CudaError : public Error {
   using Error::Error;
 };
@@ -79,7 +79,7 @@ class MpiError : public Error {
 };
 class PeerError : public Error {
   using Error::Error;
-};  ///< another rank failed, and that rank printed its own message
+};  ///< PeerError: another rank failed, and that rank printed its own message
 
 /// Joins its arguments with operator<< in the C locale ("1000", "0.5"); the host program's locale has no effect. The
 /// attribute `cold` compiles this function for size and away from the calling code, which halves the library's size.
@@ -98,8 +98,8 @@ template <class E, class... Parts>
 }
 }  // namespace detail
 
-/// Throws E with the joined parts unless `ok` is true. The parts are formatted only on failure, so a successful check
-/// allocates nothing.
+/// Throws E with the text concat(parts...) unless `ok` is true. The parts are formatted only on failure, so a
+/// successful check allocates nothing.
 ///   require<ShapeError>(x.shape == y.shape, "relu: x is ", x.shape, ", y is ", y.shape);
 template <class E, class... Parts>
 void require(bool ok, const Parts&... parts) {

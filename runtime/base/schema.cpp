@@ -92,7 +92,7 @@ std::string text_of(const std::vector<T>& values) {
   return text;
 }
 
-/// Names a value's type: `type` in --help, `expected` in error texts.
+/// Words for the type of a value: `type` for --help, `expected` for error texts.
 struct Words {
   const char* type;
   const char* expected;

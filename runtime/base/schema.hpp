@@ -12,8 +12,8 @@
 
 namespace lockstep {
 
-/// One option: a field of a struct, with the description for a command line, a file of options, a list of chosen
-/// options and a range check. Schema::add() makes the option; the member functions below extend its description.
+/// One option: a field of a struct, with the description that a command line, a file of options, a list of chosen
+/// options and a range check use. Schema::add() makes the option; the member functions below extend its description.
 class Option {
  public:
   /// Name of the struct's field, for example "clip_norm". A command line has "--clip-norm" (spelled()).
@@ -30,9 +30,9 @@ class Option {
   bool given = false;   ///< true if read() set the value; false for a default
   bool numbers = false;  ///< true if the option changes a run's numbers; a value other than the default is part of the
                          ///< run's identity
-  bool shared = false;   ///< must be equal on all ranks; the same holds for options with `numbers`
+  bool shared = false;   ///< true if the option must be equal on all ranks; options with `numbers` must be, too
   std::string negation{};  ///< name that switches the flag off: "decay_norm"; empty if none
-  /// Other options, any of which on a command line overrules a file's value for this option.
+  /// Names of other options. If any of these is on a command line, a file's value for this option does not count.
   std::vector<std::string> not_with{};
 
   Option& is_common();
@@ -43,14 +43,14 @@ class Option {
   Option& by_default(std::string text);  ///< sets the default that --help shows
   Option& instead_of(std::string other);
   Option& taken_back_by(std::string name_of_negation);
-  // Requirements on the value, if the option has a value. All of them refuse NaN and infinity.
+  // The functions below add requirements on the value, if the option has a value. All of them refuse NaN and infinity.
   Option& at_least(double least);
   Option& at_most(double most);
   Option& above(double bound);
   Option& between(double least, double most);
   Option& fraction();  ///< requires 0 <= value < 1
   Option& one_of(std::vector<std::string> words);
-  /// Refuses an empty text, because an unset variable in a script must not start another run.
+  /// Makes the option a path: refuses an empty text, because an unset variable in a script must not start another run.
   Option& path();
 
   /// Reads the value from the text of a command line or a file. On UsageError the old value stays; the error names the
@@ -91,14 +91,14 @@ class Option {
 /// No other code lists the fields.
 class Schema {
  public:
-  /// Puts the options that are added next into this group, for example "Training".
+  /// Puts the options that are added from now on into the group `name`, for example "Training".
   Schema& group(std::string name);
 
-  /// Adds an option. T is bool (a flag), int, std::int64_t, std::uint64_t, double, std::string, a std::optional of one
-  /// of these types, or std::vector<double>, <float>, <std::int64_t> or <std::string>.
+  /// Adds an option that sets `value`. T is bool (a flag), int, std::int64_t, std::uint64_t, double, std::string, a
+  /// std::optional of one of these types, or std::vector<double>, <float>, <std::int64_t> or <std::string>.
   template <class T>
   Option& add(const std::string& name, T& value, const std::string& help);
-  /// Adds a value of an enum. Each enumerator has a word in `words`.
+  /// Adds an option that sets `value`, an enum. `words` has a word for each enumerator.
   template <class E>
   Option& choice(const std::string& name, E& value, const std::vector<std::pair<std::string, E>>& words,
                  const std::string& help) {
@@ -125,8 +125,8 @@ class Schema {
     };
     return own(name, std::move(type), help, text, read);
   }
-  /// Adds a value that is given by name. `name_of` returns the value's name. `parse` reads a name; for an unknown name,
-  /// it throws a UsageError that lists the names.
+  /// Adds an option whose value is given by name. `name_of` returns the value's name. `parse` reads a name; for an
+  /// unknown name, it throws a UsageError that lists the names.
   template <class T, class NameOf, class Parse>
   Option& named(const std::string& name, T& value, NameOf name_of, Parse parse, const std::string& help) {
     return own(
@@ -136,8 +136,8 @@ class Schema {
           return true;
         });
   }
-  /// Adds a value with its own text form. `text` returns the value in the form that `read` takes; `read` returns false
-  /// for a text that it does not know. `type` describes the expected form.
+  /// Adds an option whose value has a text form of its own. `text` returns the value in the form that `read` takes;
+  /// `read` returns false for a text that it does not know. `type` describes the expected form.
   Option& own(std::string name, std::string type, std::string help, std::function<std::string()> text,
               std::function<bool(const std::string&)> read);
 

@@ -15,7 +15,7 @@ namespace lockstep {
 [[nodiscard]] std::size_t printable_length(std::string_view text) noexcept;
 
 /// Result of print_character(), which writes the first character of a text to `out` (4 bytes of room). If
-/// printable_length() is 0, it writes the first byte as \xNN.
+/// printable_length() is 0, the function writes the first byte as \xNN.
 struct PrintedCharacter {
   std::size_t read;     ///< bytes read from the text
   std::size_t written;  ///< bytes written to `out`
@@ -32,7 +32,7 @@ PrintedCharacter print_character(std::string_view text, char* out) noexcept;
 /// Returns the text in single quotes for an error message: one line, cut after 200 bytes.
 [[nodiscard]] std::string printable(std::string_view text);
 
-/// Returns the number of characters added, left out or changed between the two texts (Levenshtein 1966).
+/// Returns how many characters must at least be added, left out or changed to turn `a` into `b` (Levenshtein 1966).
 [[nodiscard]] std::size_t edit_distance(std::string_view a, std::string_view b);
 
 /// Joins the texts `of(element)` of all elements of a range, with the text `between` between them: "1, 2, 3".

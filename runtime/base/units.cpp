@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-/// Formats `value` in the largest unit that keeps it at least 1.
+/// Formats `value` in the largest of `units` that keeps the number at least 1. A unit is `step` times the unit before.
 std::string with_unit(double value, double step, std::span<const char* const> units) {
   std::size_t unit = 0;
   while (unit + 1 < units.size() && std::abs(value) >= step * (1 - 5e-4)) {

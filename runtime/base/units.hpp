@@ -7,8 +7,8 @@
 #include <string_view>
 #include <system_error>
 
-/// Formats numbers for people. All but counts have three significant digits and a unit. Bytes are in powers of 1024,
-/// rates in powers of 1000. The decimal separator is a point in every locale.
+/// Formats numbers for people. Bytes, seconds, rates and shares have three significant digits and a unit: bytes in
+/// powers of 1024, rates in powers of 1000. The decimal separator is a point in every locale.
 namespace lockstep {
 
 [[nodiscard]] std::string bytes_text(double bytes);                            ///< returns "64 KiB", "8 B"
@@ -17,7 +17,7 @@ namespace lockstep {
 [[nodiscard]] std::string percent_text(double share);                          ///< 0.123 gives "12.3 %"
 [[nodiscard]] std::string counted(std::int64_t count, std::string_view what);  ///< returns "1 step", "3 steps"
 [[nodiscard]] std::string digits(double value, int decimals);                  ///< returns fixed point; "-" for NaN
-[[nodiscard]] std::string exact_text(double value);  ///< fewest digits that give back the same number
+[[nodiscard]] std::string exact_text(double value);  ///< returns the fewest digits that give back `value`
 
 /// Parses the whole text as a number. Returns nullopt if the text is not a number or out of the type's range.
 template <class Number>

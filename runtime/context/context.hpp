@@ -22,10 +22,10 @@ struct CopyCounts {
   std::uint64_t device_to_device = 0;
 };
 
-/// Device, stream, memory resource and library handles: the first argument of everything that computes. Holds no random
-/// state, no rank and no communicator. One thread at a time may use a context; several contexts are independent. A
-/// context is either a CpuContext or a CudaContext. The constructors throw UnsupportedError if the processor lacks
-/// instructions for which the library was built.
+/// Holds a device, a stream, a memory resource and library handles, and is the first argument of everything that
+/// computes. Holds no random state, no rank and no communicator. One thread at a time may use a context; several
+/// contexts are independent. A context is either a CpuContext or a CudaContext. The constructors throw UnsupportedError
+/// if the processor lacks instructions for which the library was built.
 class Context {
  public:
   Context(const Context&) = delete;
@@ -95,8 +95,8 @@ struct CudaContextOptions {
   /// legacy default stream. With nullopt, the context makes a non-blocking stream.
   std::optional<CUstream_st*> stream = std::nullopt;
   MemoryResource* memory = nullptr;  ///< borrowed resource; nullptr: the context makes a CudaPoolResource
-  /// Most bytes that the context's own memory resource may have in use; 0: no limit. A limit together with a borrowed
-  /// resource (`memory`) is a UsageError.
+  /// Largest number of bytes that the context's own memory resource may have in use; 0: no limit. A limit together with
+  /// a borrowed resource (`memory`) is a UsageError.
   std::size_t memory_limit = 0;
   bool dependent_launches = false;  ///< true: calls Stream::launch_dependently(), which can throw
 };

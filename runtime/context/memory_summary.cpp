@@ -26,7 +26,7 @@ std::optional<std::size_t> number(std::string_view text) {
   return value;
 }
 
-/// Returns the number in the file `path` on the first line that begins with `key`.
+/// Returns the number on the first line of the file `path` that begins with `key`.
 std::optional<std::size_t> field(const std::string& path, std::string_view key) {
   std::ifstream in(path);
   for (std::string line; std::getline(in, line);) {
@@ -49,7 +49,7 @@ std::size_t less(std::size_t a, std::size_t b) {
 struct GroupFiles {
   std::string_view limit;
   std::string_view used;
-  std::string_view cache;  ///< key in memory.stat of the page cache that the kernel drops first
+  std::string_view cache;  ///< key, in memory.stat, for the page cache that the kernel drops first
 };
 constexpr GroupFiles kVersion2{"/memory.max", "/memory.current", "inactive_file "};
 constexpr GroupFiles kVersion1{"/memory.limit_in_bytes", "/memory.usage_in_bytes", "total_inactive_file "};

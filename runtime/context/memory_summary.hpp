@@ -20,8 +20,8 @@ struct MemorySummary {
   /// in use, but not resident. nullopt for a GPU, because the driver does not report it.
   std::optional<std::size_t> process{};
   /// Memory that is neither free nor held by this process or, on a GPU, by the resource. On a GPU, other programs,
-  /// other resources of this program and CUDA itself hold this memory. CUDA needs some hundred MiB per context. Also
-  /// contains the memory of a resource that does not count.
+  /// other resources of this program and CUDA itself hold this memory. CUDA needs some hundred MiB per context. The
+  /// number also contains the memory of a context's resource that does not count.
   std::size_t others = 0;
   std::size_t free = 0;  ///< bytes that can still be allocated; on the CPU, without swapping
   /// Memory of the card. On the CPU: memory of the machine, or the limit of the control group if that is lower.
@@ -29,7 +29,7 @@ struct MemorySummary {
   bool limited = false;  ///< CPU: true if `total` is the limit of a control group (of a container or a batch job)
 };
 
-/// Reads the numbers from the operating system, or from CUDA (cudaMemGetInfo) for this device alone. Does not wait for
+/// Reads the summary from the operating system, or from CUDA (cudaMemGetInfo) for this device alone. Does not wait for
 /// the stream. Throws UnsupportedError if /proc/meminfo cannot be read.
 [[nodiscard]] MemorySummary memory_summary(Context& context);
 
@@ -42,7 +42,7 @@ struct HostMemory {
   std::size_t total = 0;
   std::size_t available = 0;  ///< memory available without swapping; includes page cache that can be dropped
   std::size_t resident = 0;   ///< resident memory of this process
-  /// One limit of this process's control group and the groups above it: the one that leaves the fewest bytes.
+  /// The limit that leaves the fewest bytes, of the limits of this process's control group and of the groups above it.
   struct Limit {
     std::size_t bytes = 0;
     std::size_t available = 0;

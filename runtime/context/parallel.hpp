@@ -10,8 +10,8 @@ namespace lockstep {
 
 namespace detail {
 
-/// Calls f(begin, end). This function is compiled once and never inlined. Inlined into both the serial and the parallel
-/// path, the loop might be contracted into different multiply-adds. Then one thread and two would give different bits.
+/// Calls f(begin, end). This function is compiled once and never inlined. If it were inlined into both the serial and
+/// the parallel path, its loop might become different multiply-adds. Then one thread and two would give different bits.
 template <class F>
 [[gnu::noinline]]
 #if !defined(__clang__)
@@ -23,10 +23,11 @@ void run_range(F& f, std::int64_t begin, std::int64_t end) {
 
 }  // namespace detail
 
-/// Calls f(begin, end) on disjoint ranges that cover [0, count), on up to context.threads() OpenMP threads. Every range
-/// but the last has at least `grain` elements. The ranges depend on the thread count, so use this for elementwise work.
-/// f must not throw. With one thread or one grain, or in a build without OpenMP (LOCKSTEP_OPENMP=OFF), the calling
-/// thread does all the work without a call of OpenMP. Allocates nothing after OpenMP has made its threads.
+/// Calls f(begin, end) on disjoint ranges that cover [0, count), on up to context.threads() OpenMP threads. There are
+/// at most count / grain ranges, rounded up. The ranges depend on the thread count, so use this function for
+/// elementwise work. f must not throw. With one thread, with at most `grain` elements, or in a build without OpenMP
+/// (LOCKSTEP_OPENMP=OFF), the calling thread does all the work without a call of OpenMP. Allocates nothing after OpenMP
+/// has made its threads.
 template <class F>
 void parallel_ranges(const CpuContext& context, std::int64_t count, std::int64_t grain, F&& f) {
   const std::int64_t most = grain > 0 ? (count + grain - 1) / grain : count;

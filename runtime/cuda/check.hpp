@@ -10,7 +10,7 @@ namespace lockstep::cuda {
 /// the thread's last CUDA error, so that the host program does not see the error.
 void check(cudaError_t status, const char* expression, Device device);
 
-/// Drops the error in `status` and clears the thread's last CUDA error, for destructors and noexcept functions.
+/// Ignores an error in `status` and clears the thread's last CUDA error, for destructors and noexcept functions.
 void ignore(cudaError_t status) noexcept;
 
 }  // namespace lockstep::cuda

@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kMostBlocks = 64;  // most calls of CUDA for one copy of pinned memory without staging
+constexpr std::int64_t kMostBlocks = 64;  // largest number of CUDA calls for a copy of pinned memory without staging
 
 /// Returns true if the driver does not know the memory at this address, because it is from malloc, mmap or a stack.
 bool is_pageable(Device here, const void* address) {
@@ -71,7 +71,7 @@ void copy_host(Context& context, const TensorView& host, const TensorView& devic
     cuda::enqueue_blocks(context.stream(), host.device, cuda::element(host, host_offset), device.device,
                          cuda::element(device, device_offset), back, size);
     if (by_driver) {
-      context.stream().synchronize();  // now the copy is complete; the call also rethrows an error of earlier work
+      context.stream().synchronize();  // waits until the copy is complete; also rethrows an error of earlier work
     }
   } else {
     staging = staging != nullptr ? staging : &cuda::Staging::of(context);

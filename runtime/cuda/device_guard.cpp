@@ -9,7 +9,7 @@
 namespace lockstep::cuda {
 namespace {
 
-/// Driver functions for contexts.
+/// The functions of the CUDA driver that handle contexts.
 struct Driver {
   explicit Driver(Device of) : device(of) {}
   Device device;
@@ -27,8 +27,8 @@ const Driver& driver(Device device) {
 }
 
 /// Returns the device's primary context. After the call, the context exists and the CUDA runtime keeps it.
-/// cudaInitDevice() makes the context, also after the host program has called cudaDeviceReset(). A CUdevice is its
-/// device's index.
+/// cudaInitDevice() makes the context, also after the host program has called cudaDeviceReset(). The CUdevice of a
+/// device is the device's index.
 CUcontext primary_context(Device device) {
   static std::array<std::atomic<CUcontext>, 256> known{};
   std::atomic<CUcontext>& place = known.at(static_cast<std::size_t>(device.index));
@@ -41,7 +41,7 @@ CUcontext primary_context(Device device) {
     LOCKSTEP_CUDA_CHECK(device, cudaInitDevice(device.index, 0, 0));
     CUcontext context = nullptr;
     check_driver(driver(device).retain(&context, device.index), "cuDevicePrimaryCtxRetain", device);
-    place = context;  // safe after the release below: the runtime has retained the context, too, and never releases it
+    place = context;  // stays valid: the runtime has retained the context, too, and never releases it
     check_driver(driver(device).release(device.index), "cuDevicePrimaryCtxRelease", device);
   }
   return place;
@@ -78,7 +78,7 @@ DeviceGuard::DeviceGuard(Device device) {
 DeviceGuard::DeviceGuard(Device device, std::nothrow_t) noexcept {
   try {
     restore_ = cuda::make_current(device) ? device.index : -1;
-  } catch (const std::exception&) {  // the current device stays as it is
+  } catch (const std::exception&) {  // ignored: the current device stays as it is
   }
 }
 

@@ -13,7 +13,7 @@ namespace lockstep::cuda {
 class DeviceGuard {
  public:
   explicit DeviceGuard(Device device);  ///< CudaError if the device cannot be made current
-  /// For destructors: on failure, the current device stays as it is.
+  /// For destructors: if the device cannot be made current, the former device stays current.
   DeviceGuard(Device device, std::nothrow_t) noexcept;
   DeviceGuard(const DeviceGuard&) = delete;
   DeviceGuard& operator=(const DeviceGuard&) = delete;

@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-/// Returns the part of the state that the driver reports. Makes no call to a device.
+/// Returns the GPU's state as far as the driver knows it, without a call to the device.
 GpuState driver_state(Device device) {
   GpuState state{.device = device, .toolkit = CUDART_VERSION, .built_for = LOCKSTEP_BUILT_FOR};
   state.devices = num_gpus();
@@ -40,7 +40,7 @@ GpuState::Mode mode_of(int mode) {
   }
 }
 
-/// Makes the device's context and reads its free and total memory.
+/// Makes the device's context and reads the device's free and total memory into `state`.
 cudaError_t open(Device device, GpuState& state) {
   cudaError_t status = cudaInitDevice(device.index, 0, 0);
   if (status == cudaSuccess) {

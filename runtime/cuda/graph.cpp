@@ -26,7 +26,7 @@ class Captured {
   Device device_;
 };
 
-/// A capture in progress. If f throws, the destructor ends the capture, because the stream must not stay captured.
+/// A capture in progress. If f() throws, the destructor ends the capture, because the stream must not stay captured.
 class Capture {
  public:
   explicit Capture(const Stream& stream) : device_(stream.device()), stream_(stream.cuda_handle()) {

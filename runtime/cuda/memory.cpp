@@ -35,7 +35,7 @@ bool aligned(const void* pointer, std::size_t alignment) {
 }
 
 /// Waits for queued work that may still use the memory. CUDA orders a release after queued work only for device memory,
-/// and only as a side effect. Memory that only hosts use is freed with a host stream.
+/// and only as a side effect. For memory that only hosts use, `stream` is a host stream.
 void wait_for_users(Stream& stream) noexcept {
   if (stream.device().kind == DeviceKind::cuda) {
     const cuda::DeviceGuard guard(stream.device(), std::nothrow);
@@ -155,7 +155,7 @@ void* CudaPoolResource::allocate(std::size_t bytes, std::size_t alignment, Strea
   if (status == cudaErrorMemoryAllocation) {
     cuda::ignore(status);
     const SyncScope scope(stream, "CudaPoolResource::allocate", SyncReason::allocation, bytes);
-    // Frees memory whose release was queued on this stream.
+    // The wait frees memory whose release was queued on this stream.
     LOCKSTEP_CUDA_CHECK(device_, cudaStreamSynchronize(stream.cuda_handle()));
     LOCKSTEP_CUDA_CHECK(device_, cudaMemPoolTrimTo(pool_, 0));
     status = cudaMallocFromPoolAsync(&pointer, bytes, pool_, stream.cuda_handle());
@@ -182,8 +182,8 @@ void CudaPoolResource::deallocate(void* pointer, std::size_t bytes, std::size_t 
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     cuda::ignore(cudaStreamIsCapturing(stream.cuda_handle(), &status));
     if (status != cudaStreamCaptureStatusNone) {
-      // In a graph, each launch would free the memory. This wait is on purpose: CUDA refuses it and invalidates the
-      // capture, and the end of the capture reports the error.
+      // In a graph, each launch would free the memory. So this wait is on purpose: CUDA refuses a wait under capture
+      // and invalidates the capture, and the end of the capture reports the error.
       cuda::ignore(cudaStreamSynchronize(stream.cuda_handle()));
       try {
         const std::lock_guard lock(mutex_);
@@ -207,8 +207,8 @@ void CudaPoolResource::deallocate(void* pointer, std::size_t bytes, std::size_t 
   cuda::ignore(cudaFree(pointer));
 }
 
-/// Frees the late blocks of this stream, in the order of the stream, which used them. The caller holds mutex_; the
-/// device is current and the stream is not captured.
+/// Frees the late blocks that `stream` has used, in the order of the stream's work. The caller holds mutex_; the device
+/// is current and the stream is not captured.
 void CudaPoolResource::release_late(Stream& stream) noexcept {
   std::erase_if(late_, [&](const Late& late) {
     if (late.stream != stream.cuda_handle()) {

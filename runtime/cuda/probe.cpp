@@ -1,4 +1,4 @@
-// Tries a GPU through the driver API. The runtime API would make its context the thread's current context and keep it.
+// Tries a GPU through the driver API. The runtime API would make the GPU's context current in the thread and keep it.
 #include <string>
 
 #include <lockstep/runtime/base/error.hpp>

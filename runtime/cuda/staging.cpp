@@ -30,7 +30,7 @@ TensorView part_of(const TensorView& view, std::int64_t offset, const CopyLoops&
 }
 
 /// Returns loops that copy from packed memory (as src) to the box's place in dst. Leaves out each axis on which dst has
-/// stride 0, because all its indices are one element.
+/// stride 0, because all its indices mean one element.
 CopyLoops packed_to_dst(const CopyLoops& box) {
   std::int64_t strides[Dims::kMaxRank];
   detail::pack_strides(box, strides);
@@ -69,7 +69,7 @@ void open_pool(Device reader, void* memory) {
 
 }  // namespace
 
-/// Waits for all work that a copy has enqueued, if an exception ends the copy.
+/// If an exception ends a copy, waits for all work that the copy has enqueued.
 class Staging::Rest {
  public:
   Rest(Stream& first, Stream* second) : first_(first), second_(second) {}
@@ -167,7 +167,7 @@ TensorView Staging::staged(const CopyLoops& box, DType dtype, int half) const {
 void Staging::from_host(const TensorView& host, const TensorView& device) {
   Stream& stream = context_.stream();
   allocate();
-  stream.synchronize();  // earlier work of the stream may still write the source
+  stream.synchronize();  // waits, because earlier work of the stream may still write the source
   const Rest rest(stream, nullptr);
   const std::size_t size = size_of(device.dtype);
   const auto [loops, from, to] = detail::order_loops(host, device);
@@ -214,7 +214,7 @@ void Staging::to_host(const TensorView& device, const TensorView& host) {
       empty(half);
     }
   }
-  stream.synchronize();  // now the copy is complete; the call also rethrows the failure of the stream's earlier waits
+  stream.synchronize();  // waits until the copy is complete; rethrows a failure of the stream's earlier waits
 }
 
 void Staging::across(const TensorView& src, const TensorView& dst) {

@@ -23,7 +23,7 @@ inline std::byte* element(const TensorView& view, std::int64_t index) {
 /// only after the copy that emptied the half is complete.
 class Staging {
  public:
-  /// Returns the Staging of this context. The first call makes it, without memory and without a stream.
+  /// Returns the Staging of `context`. The first call makes the object, without memory and without a stream.
   static Staging& of(Context& context);
   explicit Staging(Context& context) : context_(context), resource_(context.device()) {}
 

@@ -14,22 +14,22 @@
 #include <lockstep/runtime/detail/cuda_backend.hpp>
 
 // A CUDA stream waits for a host event on the device: it waits until a counter in page-locked memory reaches the
-// event's position. The worker sets the counter to its own position. A device that cannot wait for memory waits in a
-// host function instead; CUDA may run the host functions of all streams on one thread, one after the other. If the host
-// event has failed, work on the device can no longer be skipped. Then synchronize(), and points recorded after the
-// wait, rethrow the failure.
+// event's position. The host stream's worker sets the counter to the worker's position. A device that cannot wait for
+// memory waits in a host function instead; CUDA may run the host functions of all streams on one thread, one after the
+// other. If the host event has failed, work on the device can no longer be skipped. Then synchronize(), and points
+// recorded after the wait, rethrow the failure.
 
 namespace lockstep::detail {
 namespace {
 
-/// The waits of one CUDA stream for hosts, numbered from 1. The stream's points share this object. A wait is over after
-/// the device has passed it; only then is it known whether it failed. Only the stream's thread adds waits; any thread
-/// may read.
+/// The waits of one CUDA stream for host work, numbered from 1. The stream's points share this object. A wait is over
+/// after the device has passed it; only then is it known whether the host work failed. Only the stream's thread adds
+/// waits; any thread may read.
 class HostWaits {
  public:
   /// Adds a wait for work of a host stream.
   void add(EventPoint host) { add({.host = std::move(host), .upstream = nullptr, .upstream_waits = 0}); }
-  /// Adds a wait for the first `waits` host waits of another CUDA stream.
+  /// Adds a wait for the first `waits` waits in `upstream`, the HostWaits of another CUDA stream.
   void add(std::shared_ptr<const HostWaits> upstream, std::uint64_t waits) {
     add({.host = {}, .upstream = std::move(upstream), .upstream_waits = waits});
   }
@@ -100,8 +100,8 @@ class HostWaits {
     }
   }
 
-  /// Looks at the first `waits` waits. Returns their failure, or else those that are not known to be over. The caller
-  /// checks the waits of other streams without this lock, because those may wait for this stream.
+  /// Returns the failure among the first `waits` waits, or else those of them that are not known to be over. The caller
+  /// must look at these without the lock, because other streams' waits may in turn wait for this stream.
   [[nodiscard]] std::pair<std::exception_ptr, std::vector<Cause>> known(std::uint64_t waits) const {
     std::pair<std::exception_ptr, std::vector<Cause>> result;
     const std::lock_guard lock(mutex_);
@@ -118,13 +118,13 @@ class HostWaits {
   }
 
   mutable std::mutex mutex_;
-  std::vector<Cause> causes_;  ///< waits that were not over at the last tidy(), by number
+  std::vector<Cause> causes_;  ///< waits that were not over at the last tidy(), in the order of their numbers
   std::exception_ptr failure_;
   std::uint64_t failed_ = 0;  ///< number of the first wait that failed
   std::uint64_t count_ = 0;
 };
 
-/// One CUDA event, with the stream's waits for hosts at the time of its last record.
+/// One CUDA event, with the number of the stream's waits for hosts at the time of the event's last record.
 class CudaPoint final : public Timeline {
  public:
   CudaPoint(Device device, bool timing) : device_(device), timing_(timing) {
@@ -221,7 +221,7 @@ class CudaEventState final : public EventState {
     const auto from = static_cast<const CudaEventState&>(earlier).latest();
     const auto to = latest();
     require<StateError>(from != nullptr && to != nullptr, "seconds_since: an event was never recorded");
-    from->wait(0);  // returns at once, because the event is complete; only rethrows the failure of a poisoned stream
+    from->wait(0);  // returns at once, as the event is complete; only rethrows the failure of a poisoned stream
     to->wait(0);
     const cuda::DeviceGuard guard(device);
     float milliseconds = 0;
@@ -235,8 +235,8 @@ class CudaEventState final : public EventState {
   std::ptrdiff_t latest_ = -1;  ///< index into points_; -1: never recorded
 };
 
-/// A wait in a host function. The object is kept until the stream uses it again: a host function must not call CUDA, so
-/// it cannot destroy the event that it waited for.
+/// A wait for a host event in a host function of CUDA. The object is kept until the stream uses it again: a host
+/// function must not call CUDA, so it cannot destroy the event that it waited for.
 struct HostFunction {
   EventPoint host;
   std::atomic<bool> finished{true};
@@ -245,7 +245,7 @@ struct HostFunction {
     auto& self = *static_cast<HostFunction*>(object);
     try {
       self.host.wait();
-    } catch (...) {  // HostWaits reports this failure
+    } catch (...) {  // ignored, because HostWaits reports this failure
     }
     self.finished.store(true, std::memory_order_release);
   }
@@ -292,8 +292,8 @@ class CudaStreamState final : public StreamState {
     const cuda::DeviceGuard guard(device);
     LOCKSTEP_CUDA_CHECK(device, cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, priority));
   }
-  /// Takes cudaStreamLegacy for a null handle. In code compiled for per-thread default streams, a null handle would
-  /// mean each thread's own stream.
+  /// Uses cudaStreamLegacy for a null handle. In code compiled for per-thread default streams, a null handle would mean
+  /// each thread's own stream.
   CudaStreamState(Device d, CUstream_st* stream)
       : StreamState(d, false), owned_(false), stream_(stream != nullptr ? stream : cudaStreamLegacy) {
     require_cuda_device(device);
@@ -342,7 +342,7 @@ class CudaStreamState final : public StreamState {
     LOCKSTEP_CUDA_CHECK(device, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device.index));
     require<UnsupportedError>(!on || major >= kMajor, "launch_dependently: ", device, " has compute capability ", major,
                               ".x, expected ", kMajor, ".0 or more");
-    // Kernels compiled for older architectures contain no such wait, whatever GPU runs them.
+    // Kernels compiled for older architectures do not wait for the kernel before them, whatever GPU runs them.
     require<UnsupportedError>(!on || oldest_architecture(LOCKSTEP_BUILT_FOR) >= kMajor * 10,
                               "launch_dependently: this build has code for ", LOCKSTEP_BUILT_FOR,
                               " (LOCKSTEP_CUDA_ARCHITECTURES), expected for ", kMajor * 10, " and later alone");
@@ -416,7 +416,7 @@ class CudaStreamState final : public StreamState {
   std::optional<WaitValue> wait_value_;  ///< set by the first wait for a host stream
   /// Counters that the device may still read, for waits since the last synchronize().
   std::vector<Timeline::Counter> counters_;
-  /// Host functions for reuse; as many as were ever queued at once.
+  /// Host functions that the stream uses again; there are as many as were ever queued at once.
   std::vector<std::unique_ptr<HostFunction>> functions_;
 };
 

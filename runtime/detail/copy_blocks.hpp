@@ -35,7 +35,7 @@ struct CopyBlock {
   std::int64_t dst_rows = 1;
 };
 
-/// Plans a copy as one block for each index of `outer`. The strides of `outer` are in bytes; `outer` may have no axis.
+/// Plan of a copy: one block for each index of `outer`. The strides of `outer` are in bytes; `outer` may have no axis.
 struct BlockPlan {
   CopyBlock block;
   CopyLoops outer;
@@ -99,7 +99,8 @@ void for_each_box(const CopyLoops& loops, std::int64_t most, F&& f) {
   });
 }
 
-/// Writes the strides of the box packed without gaps, in the order of the box's axes. Axes with stride 0 in dst get 0.
+/// Writes the strides that the box has when it is packed without gaps, in the order of its axes. Axes with stride 0 in
+/// dst get 0.
 void pack_strides(const CopyLoops& box, std::int64_t* strides);
 
 }  // namespace lockstep::detail

@@ -23,14 +23,14 @@ struct CopyLoops {
 /// Makes the loops of a copy. Both views have the same shape, with at least one element.
 [[nodiscard]] CopyLoops make_copy_loops(const TensorView& src, const TensorView& dst);
 
-/// Joins two axes into one wherever both sides' strides allow it. Loops without an axis become one axis of extent 1.
+/// Joins two axes into one wherever both sides' strides allow it. Loops without any axis get one axis of extent 1.
 void join_axes(CopyLoops& loops);
 
 /// Throws ShapeError if the shapes differ, if memory is missing, if dst has stride 0 on an axis of more than one
 /// element, or if both views are contiguous and overlap. Accepts all views without elements.
 void require_copyable(std::string_view op, const TensorView& src, const TensorView& dst);
 
-/// Copies in the calling thread, before the call returns. The views have passed require_copyable().
+/// Copies in the calling thread, before the call returns. The views must have passed require_copyable().
 void copy_on_host(const CpuContext& context, const TensorView& src, const TensorView& dst);
 
 }  // namespace lockstep

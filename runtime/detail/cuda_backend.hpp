@@ -10,17 +10,17 @@
 #include <lockstep/runtime/machine/gpu_check.hpp>
 #include <lockstep/runtime/tensor/tensor_view.hpp>
 
-/// Declares all functions that runtime/ needs from CUDA, without a CUDA header. Private to the runtime. They are
-/// defined in runtime/cuda/, or in cuda_absent.cpp, where each of them throws DeviceError. The same two places define
-/// the members of the memory resources of cuda_memory.hpp, configure_staging(), num_gpus(), list_gpus(), probe_gpu(),
-/// gpu_state(), make_current() and why_no_gpus(). make_range_marker() is in runtime/cuda/ or, without NVTX, in
-/// range_marker_absent.cpp.
+/// Declares all functions that runtime/ needs from CUDA, without a CUDA header. Private to the runtime. The functions
+/// are defined in runtime/cuda/, or in cuda_absent.cpp, where each of them throws DeviceError. The same two places
+/// define the members of the memory resources of cuda_memory.hpp, configure_staging(), num_gpus(), list_gpus(),
+/// probe_gpu(), gpu_state(), make_current() and why_no_gpus(). make_range_marker() is in runtime/cuda/ or, without
+/// NVTX, in range_marker_absent.cpp.
 namespace lockstep::detail {
 
 /// Throws DeviceError unless `device` is a CUDA device that exists. The text has the device and the number of devices.
 void require_cuda_device(Device device);
 
-/// Returns the text of why_no_gpus() for this state; an empty text if there are devices. Defined in gpu_check.cpp.
+/// Returns the text of why_no_gpus() for `state`; an empty text if there are devices. Defined in gpu_check.cpp.
 [[nodiscard]] std::string why_no_gpus(const GpuState& state);
 
 /// Makes a non-blocking stream, which the state's destructor destroys.

@@ -12,7 +12,7 @@
 /// Interfaces behind Stream and Event, with one implementation for hosts and one for CUDA. Private to the runtime.
 namespace lockstep::detail {
 
-/// A sequence of work that completes in order; a position counts the completed pieces of work. Thread-safe.
+/// A sequence of work that completes in order; a position is a number of completed pieces of work. Thread-safe.
 struct Timeline {
   virtual ~Timeline() = default;
   /// True if the work up to this position is complete; never blocks.
@@ -31,7 +31,7 @@ struct Timeline {
 /// One record() of an event. Later records of the event do not change this point. Copying a point allocates nothing. A
 /// point stays valid after the event and the stream are gone.
 struct EventPoint {
-  std::shared_ptr<const Timeline> timeline;  ///< work that the event was recorded after; nullptr: complete
+  std::shared_ptr<const Timeline> timeline;  ///< work before the record; nullptr: that work is complete
   std::uint64_t position = 0;
   [[nodiscard]] bool complete() const { return timeline == nullptr || timeline->reached(position); }
   void wait() const {
@@ -72,7 +72,7 @@ struct StreamState {
   [[nodiscard]] virtual CUstream_st* cuda_handle() const;  ///< StateError unless overridden
   /// Records the event. Stream::record() has checked that the event is of this stream's device.
   virtual void record(const std::shared_ptr<EventState>& event) = 0;
-  /// Makes later work wait for event->point() of this moment, not for later records. `event` may be of any device.
+  /// Makes later work wait for event->point() of this moment; later records do not count. `event` may be of any device.
   virtual void wait(const std::shared_ptr<EventState>& event) = 0;
   virtual void synchronize() = 0;
   virtual void launch_dependently(bool on);  ///< StateError unless overridden

@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Removes trailing separators, because the names of temporary folders are made by appending to the path.
+// Removes trailing separators of a path, because the names of temporary folders are made by appending to the path.
 std::string clean(std::string path) {
   while (path.size() > 1 && path.back() == '/') {
     path.pop_back();
@@ -154,7 +154,7 @@ std::string find_folder(const std::string& path) {
   if (fs::is_directory(name, ignored)) {
     return name;
   }
-  // Ignores an empty folder, because it never was a complete PATH.
+  // An empty folder is ignored, because it never was a complete PATH.
   for (const std::string& old : siblings(name, ".old-")) {
     if (!fs::is_empty(old, ignored)) {
       return old;

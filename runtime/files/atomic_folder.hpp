@@ -22,9 +22,9 @@ class AtomicFolder {
   enum class Replace : unsigned char { swap, two_renames };
 
   /// Makes the temporary folder, and missing parents of `path`. First removes the leftovers of killed writers
-  /// (recover_folder). With two_renames, commit() never swaps.
+  /// (recover_folder). With Replace::two_renames, commit() never swaps.
   explicit AtomicFolder(std::string path, Replace replace = Replace::swap);
-  ~AtomicFolder();  ///< without commit(): deletes the files that were written
+  ~AtomicFolder();  ///< deletes the files that were written, unless commit() was called
   AtomicFolder(const AtomicFolder&) = delete;
   AtomicFolder& operator=(const AtomicFolder&) = delete;
 
@@ -34,7 +34,7 @@ class AtomicFolder {
   [[nodiscard]] std::string file(const std::string& name) const;
   /// Puts the folder in place; durable when the call returns. The replaced folders stay as PATH.1 (the newest) to
   /// PATH.`keep`; older ones are deleted. If the process is killed during the call, one of them is lost, or two if
-  /// names cannot be swapped; the others are complete. A folder that cannot be deleted stays as
+  /// names cannot be swapped; all other folders are complete. A folder that cannot be deleted stays as
   /// PATH.tmp-HOST-PID-rRANDOM. Throws StateError for a second call.
   void commit(int keep = 0);
 
@@ -51,15 +51,16 @@ class AtomicFolder {
 /// "" if there is none. Changes nothing.
 [[nodiscard]] std::string find_folder(const std::string& path);
 
-/// Puts a folder back that a killed writer left between two renames. Deletes the leftovers of this path's killed
-/// writers.
+/// Renames to `path` the folder that a killed writer of `path` left between two renames, if there is one. Deletes the
+/// leftovers of such writers.
 void recover_folder(const std::string& path);
 
-/// Deletes a file, a link, or a folder with its contents. Does nothing if there is none. FileError with the path.
+/// Deletes a file, a link, or a folder with its contents. Does nothing if nothing is there. FileError with the path.
 void remove_tree(const std::string& path);
 
 /// Deletes the folder of this path; durable when the call returns. If the process is killed meanwhile, the folder is
-/// complete, or a leftover that recover_folder() deletes. Does nothing if there is none. FileError with the path.
+/// complete, or a leftover that recover_folder() deletes. Does nothing if there is no such folder. FileError with the
+/// path.
 void remove_folder(const std::string& path);
 
 }  // namespace lockstep

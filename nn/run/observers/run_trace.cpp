@@ -11,8 +11,8 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Most host spans of a step and of the time before the next step: the step, its batch, two evaluations, three
-/// checkpoints and a copy in memory.
+/// Largest number of host spans in a step and in the time until the next step: the step, its batch, two evaluations,
+/// three checkpoints and a copy in memory.
 constexpr std::size_t kOfHost = 8;
 
 }  // namespace
@@ -74,7 +74,7 @@ TimelineSummary RunTrace::write() {
     if (file) {
       file->finish();
     }
-  } catch (const FileError& error) {  // the file could be written when the run began, so this is a WriteError
+  } catch (const FileError& error) {  // must be a WriteError, because the file could be written when the run began
     throw WriteError(error.what());
   }
   return summary;
@@ -89,7 +89,7 @@ void RunTrace::save_own() noexcept {
     TimelineFile file(file_, origin_ns_);
     file.add(rank_timeline(control_.rank(), recorder_, recorder_.take(compute), {}));
     file.finish();
-  } catch (...) {  // the run's own error is reported instead
+  } catch (...) {  // ignored, because the run's own error is reported
   }
 }
 

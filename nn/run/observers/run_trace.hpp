@@ -13,15 +13,15 @@
 
 namespace lockstep::nn {
 
-/// The steps that a timeline records. Step 1 is the first step that this process makes.
+/// The steps, `first` to `last`, that a timeline records. Step 1 is the first step that this process makes.
 struct TraceSteps {
   static constexpr std::int64_t kMost = 1000;
   std::int64_t first = 10;
   std::int64_t last = 20;
 };
-/// Parses "A:B". UsageError that names --trace-steps unless 1 <= A <= B and A to B are at most kMost steps.
+/// Returns the steps of the text "A:B". UsageError, which names --trace-steps, unless 1 <= A <= B < A + kMost.
 [[nodiscard]] TraceSteps parse_trace_steps(const std::string& text);
-/// Returns 10:20. For a process of fewer than 20 steps returns its last 11 steps, or all steps if there are fewer.
+/// Returns steps 10 to 20, or the last 11 of `steps` steps if these are fewer than 20, or all if fewer than 11.
 [[nodiscard]] TraceSteps default_trace_steps(std::int64_t steps);
 
 /// Records the timeline of some steps of a run and writes it to a file (nn/run/timeline.hpp). Make one object on every
@@ -35,28 +35,29 @@ struct TraceSteps {
 ///   nn::TimelineSummary summary = trace.write();
 class RunTrace final : public RunObserver {
  public:
-  /// `control` is a communicator for host values, as in Ranks. Steps count from the trainer's position. The constructor
-  /// allocates the memory of all spans, so one rank alone may fail.
+  /// `control` is a communicator for host values, as in Ranks. The numbers in `steps` count from the trainer's
+  /// position. The constructor allocates the memory of all spans, so it may fail on one rank alone.
   RunTrace(Trainer& trainer, comm::Communicator& control, std::string file, const TraceSteps& steps);
-  void start();  ///< call before the run
+  void start();  ///< call it before run_training()
 
   void on_step_begin(const StepEvent& event) override;
 
-  void stop();  ///< call after the run; waits for the device; one rank alone may fail
-  /// Writes the file on rank 0, which also gets the summary. Call it after stop(). WriteError on rank 0.
+  void stop();  ///< call it after run_training(); waits for the device; may fail on one rank alone
+  /// Writes the spans of all ranks to the file on rank 0, and returns the summary there; other ranks get an empty
+  /// summary. Call it after stop(). WriteError on rank 0 if the file cannot be written.
   [[nodiscard]] TimelineSummary write();
-  /// Writes the spans of this rank after an error, without asking other ranks. On a GPU, which may still wait for
-  /// another rank, writes nothing. Ignores errors.
+  /// Writes the spans of this rank to the file after an error of the run, without asking other ranks. Writes nothing if
+  /// the trainer computes on a GPU, because the GPU may still wait for another rank. Ignores errors in writing.
   void save_own() noexcept;
 
  private:
   Trainer& trainer_;
   comm::Communicator& control_;
   std::string file_;
-  std::int64_t origin_ns_ = 0;  ///< time 0 of the file, in ns
+  std::int64_t origin_ns_ = 0;  ///< time of SpanRecorder::now_ns() that is time 0 of the file
   comm::AlignedClock clock_;
   SpanRecorder recorder_;
-  std::vector<SpanRecorder::Span> spans_;  ///< spans that stop() has taken
+  std::vector<SpanRecorder::Span> spans_;  ///< spans that stop() has taken from recorder_
 };
 
 }  // namespace lockstep::nn

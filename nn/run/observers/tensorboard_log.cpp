@@ -15,7 +15,7 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Returns CRC-32C (Castagnoli; RFC 3720, appendix B.4), masked as in records: rotated, and then a constant is added.
+/// Returns CRC-32C (Castagnoli; RFC 3720, appendix B.4) in the masked form of records: rotated, plus a constant.
 std::uint32_t masked_crc32c(std::string_view bytes) {
   static constexpr std::array<std::uint32_t, 256> kTable = [] {
     std::array<std::uint32_t, 256> table{};

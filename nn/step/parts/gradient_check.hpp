@@ -15,8 +15,9 @@
 namespace lockstep::nn {
 
 /// Finds gradients of this rank with NaN or infinity before the ranks sum the gradients. While backward computes, the
-/// device sets a flag for each such tensor. The host keeps the flags and the norm of the summed gradients for the last
-/// kStepsKept steps. No call waits; only the constructor allocates. A Graph may capture begin() and written().
+/// device sets a flag for each gradient tensor with NaN or infinity. The host keeps the flags and the norm of the
+/// summed gradients for the last kStepsKept steps. No call waits; only the constructor allocates. A Graph may capture
+/// begin() and written().
 class GradientCheck {
  public:
   static constexpr std::int64_t kStepsKept = 8;
@@ -32,11 +33,12 @@ class GradientCheck {
   /// Enqueues the copy of the flags and the norm of step `step` to the host; call it after the step's update.
   void keep(Context& context, std::int64_t step);
 
-  /// Returns whether the norm of a step is finite; the answer is the same on every rank. The step must be complete and
-  /// one of the last kStepsKept.
+  /// Returns whether the gradients' norm of step `step` is finite; the answer is the same on every rank. The step must
+  /// be complete and one of the last kStepsKept.
   [[nodiscard]] bool finite(std::int64_t step) const;
   /// Describes a step whose norm is not finite: "rank 3: conv2.weight and 12 written after it". Names at most four
-  /// ranks that have such gradients. `control` takes host tensors. Collective; the text is the same on every rank.
+  /// ranks with NaN or infinity in gradients. `control` takes host tensors. Collective, with the same result on all
+  /// ranks.
   [[nodiscard]] std::string text(std::int64_t step, comm::Communicator& control) const;
   [[nodiscard]] std::size_t bytes() const { return flags_.bytes() + host_.bytes(); }
 
@@ -46,7 +48,7 @@ class GradientCheck {
   const ParameterSet& parameters_;
   TensorView norm_;
   Stream inline_stream_;
-  Buffer flags_;  ///< one i32 flag per tensor, on the device
+  Buffer flags_;  ///< one i32 flag per gradient tensor, on the device
   Buffer host_;   ///< for each kept step the norm (f64) and the flags
   std::size_t stride_;
   std::vector<int> left_;  ///< number of writes of each gradient that this step will still enqueue

@@ -18,7 +18,7 @@ class Replicas {
  public:
   Replicas(Context& context, const ParameterSet& parameters) : context_(context), parameters_(parameters) {}
 
-  /// Throws UsageError on every rank if states or the lines in `more` differ (TrainStep::require_same_state()).
+  /// Throws UsageError on every rank if a state or a line in `more` differs (TrainStep::require_same_state()).
   void require_same_state(comm::Communicator& control, const std::string& more) const {
     std::ostringstream text;
     text.imbue(std::locale::classic());
@@ -30,7 +30,7 @@ class Replicas {
     }
     comm::require_same_on_all_ranks(control, text.str());
   }
-  /// Throws comm::ReplicaError on every rank if parameters differ after step `step` (TrainStep::check_replicas()).
+  /// Throws comm::ReplicaError on every rank if a parameter differs after step `step` (TrainStep::check_replicas()).
   void check(comm::Communicator& control, std::int64_t step) const {
     if (differing(parameters_.values(), control).empty()) {
       return;

@@ -11,12 +11,13 @@
 
 namespace lockstep::nn {
 
-/// The moving average of a step's weights. It follows each update. Between begin() and end() the average takes the
-/// place of the parameters, so that an evaluation can use it.
+/// The moving average of a step's weights, which take() updates. Between begin() and end() the average takes the place
+/// of the parameters, so that an evaluation can use it.
 class StepAverage {
  public:
-  /// Adds the average to the parameters if the options have an average. `divided` is the reducer's number of shards;
-  /// with shards each rank averages its own part. Context, parameters and reducer must outlive this object.
+  /// Adds the average to the parameters if the options have an average. `divided` is the number of the reducer's
+  /// buckets that are divided over the ranks; if it is above 0, each rank averages only its own part. Context,
+  /// parameters and reducer must outlive this object.
   StepAverage(Context& context, ParameterSet& parameters, const MovingAverageOptions& options,
               comm::GradientReducer& reducer, int divided)
       : context_(context), parameters_(parameters), options_(options), reducer_(reducer), divided_(divided) {
@@ -26,7 +27,7 @@ class StepAverage {
     }
   }
 
-  /// Sets how many updates of the run, and how many of its schedule, came before this step's first update.
+  /// Sets how many updates of the run, and of its schedule, came before the first update of this step object.
   void set_behind(std::int64_t updates, std::int64_t scheduled) {
     updates_before_ = updates;
     scheduled_before_ = scheduled;
@@ -81,7 +82,7 @@ class StepAverage {
     } catch (...) {
       try {
         end();
-      } catch (...) {  // the caller gets the first error
+      } catch (...) {  // ignored, because the caller gets the first error
       }
       throw;
     }
@@ -110,7 +111,7 @@ class StepAverage {
   int divided_;
   std::int64_t updates_before_ = 0;
   std::int64_t scheduled_before_ = 0;
-  std::vector<ops::ArenaPiece> own_;  ///< pieces that this rank averages: ParameterSet::state_pieces()
+  std::vector<ops::ArenaPiece> own_;  ///< parts of the arena that this rank averages: ParameterSet::state_pieces()
   bool begun_ = false;
   std::vector<double> kept_buffers_;  ///< the evaluation buffers, kept between begin() and end()
 };

@@ -18,8 +18,8 @@ namespace lockstep::nn {
 /// these two runs allocate. No run waits.
 class StepGraphs {
  public:
-  /// Enqueues the micro-batch in `state`. The calls are the same in every step; the device reads from the state all
-  /// numbers that change.
+  /// Type of the function that enqueues the micro-batch in state number `state`. The function makes the same calls in
+  /// every step; the device reads from the state all numbers that change.
   using Enqueue = std::function<void(int state, bool first, bool last)>;
   /// `obstacle` says why nothing is captured. If it is empty, runs are captured on `compute`. The stream, the trace and
   /// everything that the work uses (a communicator, marks) must outlive this object.
@@ -59,7 +59,7 @@ class StepGraphs {
   std::string obstacle_;
   Enqueue enqueue_;
   std::vector<Graph> graphs_;   ///< graphs by state, then by place in the step; empty if nothing is captured
-  std::array<bool, 4> warm_{};  ///< for each place, true after its first run
+  std::array<bool, 4> warm_{};  ///< for each place in the step, true after the first run at this place
 };
 
 }  // namespace lockstep::nn

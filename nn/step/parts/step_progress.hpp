@@ -17,7 +17,7 @@ class StepProgress {
   explicit StepProgress(comm::Watchdog* watchdog) : watchdog_(watchdog) {}
   StepProgress(const StepProgress&) = delete;
   StepProgress& operator=(const StepProgress&) = delete;
-  /// Must run after the destructors of the reducer and of captured steps, because their work writes the marks.
+  /// Must run after the destructors of the reducer and of captured steps, because their work writes to the marks.
   ~StepProgress() {
     if (marks_) {
       watchdog_->forget_device(this);
@@ -34,13 +34,13 @@ class StepProgress {
     }
   }
 
-  /// Reports the work that the host begins: "computing step", 7.
+  /// Reports the work that the host begins: `what` and the step's number, such as "computing step" and 7.
   void doing(const char* what, std::int64_t step) const noexcept {
     if (watchdog_ != nullptr) {
       watchdog_->begin(what, step);
     }
   }
-  /// Reports that backward has written a gradient of the reducer.
+  /// Reports that backward has written gradient number `gradient` of the reducer.
   void written(const comm::GradientReducer& reducer, int gradient) const noexcept {
     if (watchdog_ != nullptr) {
       std::array<char, 96> text{};
@@ -58,13 +58,13 @@ class StepProgress {
       place_ = place;
     }
   }
-  /// Tells that work enqueued from now on, also in a capture, sums the buckets of the step at `place`.
+  /// Tells that work enqueued or captured from now on sums the buckets of the step that has `place` in begin_sums().
   void use(int place) noexcept {
     if (marks_) {
       marks_->use(place);
     }
   }
-  void end_sums() noexcept { place_ = -1; }  ///< reports that the step of begin_sums() is all enqueued
+  void end_sums() noexcept { place_ = -1; }  ///< reports that all work of the step of begin_sums() is enqueued
   /// Reports that the rest of the step of begin_sums() will not be enqueued. Its buckets may then stop at any point.
   void forget_sums() noexcept {
     if (place_ >= 0) {
@@ -76,7 +76,7 @@ class StepProgress {
  private:
   comm::Watchdog* watchdog_;
   std::optional<comm::BucketBreadcrumbs> marks_;
-  int place_ = -1;  ///< place given to begin_sums(), until end_sums(); otherwise, or without marks, -1
+  int place_ = -1;  ///< place given to begin_sums(), until the step ends; at other times, or without marks, -1
 };
 
 }  // namespace lockstep::nn

@@ -15,8 +15,8 @@ class StepTrace {
   /// Spans that this class records; the plans' calls and the reducer record all other spans of a step.
   enum Span : std::size_t { input, update, average, graph };
 
-  /// Sends the spans of plans, reducer and step to `other` from now on. nullptr: to a tool's recorder, if any. Adds
-  /// names to the recorder. The recorder must outlive the streams' work.
+  /// From now on sends the spans of plans, reducer and step to `other`, or, if that is nullptr, to the recorder of an
+  /// attached tool, if any. Adds names to the recorder, which must outlive the streams' work.
   void record_into(SpanRecorder* other, const MicrobatchPlans& plans, comm::GradientReducer& reducer) {
     SpanRecorder* const recorder = other != nullptr ? other : for_tool_.get();
     train_ = accumulate_ = {};
@@ -31,8 +31,9 @@ class StepTrace {
               recorder->add_name({.text = "moving average", .kind = SpanKind::update}),
               recorder->add_name({.text = "step as a CUDA graph", .kind = SpanKind::graph})};
   }
-  [[nodiscard]] SpanRecorder* recorder() const { return train_.recorder; }  ///< nullptr: nothing is recorded
-  /// Returns the record for runs of MicrobatchPlans::train, if `first` (the first plan of a step), or of accumulate.
+  [[nodiscard]] SpanRecorder* recorder() const { return train_.recorder; }  ///< returns nullptr if nothing is recorded
+  /// Returns the record for the calls of a plan: of MicrobatchPlans::train (the first plan of a step) if `first` is
+  /// true, otherwise of MicrobatchPlans::accumulate.
   [[nodiscard]] const CallRecord& calls(bool first) const { return first ? train_ : accumulate_; }
 
   /// Runs `work`, which enqueues on `compute`, and records it as a span.
@@ -47,7 +48,7 @@ class StepTrace {
   std::unique_ptr<SpanRecorder> for_tool_ = SpanRecorder::for_tool();
   CallRecord train_;
   CallRecord accumulate_;
-  std::array<int, 4> names_{};  ///< for each Span the number of its name in the recorder
+  std::array<int, 4> names_{};  ///< for each Span, the number of its name in the recorder
 };
 
 }  // namespace lockstep::nn

@@ -26,7 +26,7 @@ class VirtualRanks {
       tree_.emplace(context, parameters.gradients_and_weight_sum(), count_);
     }
   }
-  /// Enqueues micro-batch `number` of a step. The plan reads it from the state set by Plan::use(). Allocates nothing.
+  /// Enqueues micro-batch `number` of a step, which `plan` reads from the state set by Plan::use(). Allocates nothing.
   void run(Context& context, const ParameterSet& parameters, Plan& plan, std::int64_t number,
            const CallRecord& record) {
     parameters.take_statistics(context, number);
