@@ -53,7 +53,7 @@ int write_all(int descriptor, std::span<const std::byte> bytes) noexcept {
     const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
     if (written >= 0) {
       bytes = bytes.subspan(static_cast<std::size_t>(written));
-    } else if (errno == EAGAIN) {  // the pipe is full, and another process has made the pipe non-blocking
+    } else if (errno == EAGAIN) {  // the pipe is full, and another user of the pipe has made it non-blocking
       pollfd room{.fd = descriptor, .events = POLLOUT, .revents = 0};
       static_cast<void>(::poll(&room, 1, -1));
     } else if (errno != EINTR) {

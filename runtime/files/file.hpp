@@ -135,7 +135,8 @@ class AtomicFile {
 [[nodiscard]] bool is_unique_suffix(std::string_view text);
 /// Returns the name of a new temporary file in the folder of `path`: PATH.tmp-HOST-PID-rRANDOM.
 [[nodiscard]] std::string temporary_beside(const std::string& path);
-/// Opens a regular file that is not a link, or makes a new file. Throws FileError if something else is at `path`.
+/// Opens a regular file that is not a link, or makes a new file. If something else is at `path`, throws FileError,
+/// which says what is there.
 [[nodiscard]] int open_no_link(const std::string& path, int flags);
 /// Returns true if `path` is the system's name for a file that a process has open (/dev/fd/2), or a link to such a
 /// name (/dev/stderr).

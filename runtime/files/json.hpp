@@ -46,7 +46,8 @@ class Json {
   /// Object. Throws DataError("SOURCE is a string, expected an integer") if the value has another kind or does not fit.
   template <class T>
   [[nodiscard]] T as(const std::string& source) const;
-  /// Returns the member `key` of this object as T. Throws DataError if it is missing or of another kind.
+  /// Returns the member `key` of this object as T. Throws DataError, with source and key, if the member is missing or
+  /// of another kind.
   template <class T>
   [[nodiscard]] T get(const std::string& key, const std::string& source) const {
     return member(key, source).as<T>(source + ": '" + key + "'");
