@@ -119,7 +119,7 @@ class Event {
   ~Event();
 
   [[nodiscard]] bool complete() const;  ///< returns true if the event is complete; never blocks
-  void synchronize() const;             ///< waits for completion; rethrows the exception of a poisoned stream
+  void synchronize() const;             ///< blocks until completion; rethrows the exception of a poisoned stream
   /// Returns the seconds from the completion of `earlier` to the completion of this event. Throws StateError unless
   /// both events have Timing::on and are complete.
   [[nodiscard]] double seconds_since(const Event& earlier) const;

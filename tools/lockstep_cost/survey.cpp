@@ -23,7 +23,7 @@ constexpr std::size_t kLeastSizes = 4;
 constexpr double kSampleSeconds = 50e-6;  // least seconds of a timed value; shorter calls are timed in groups
 constexpr std::int64_t kCheckBytes = 4096;
 constexpr std::int64_t kPairBytes = std::int64_t{1} << 20;
-constexpr int kMostPairRanks = 16;  // greatest number of ranks for which all pairs are measured (120 pairs)
+constexpr int kMostPairRanks = 16;  // greatest number of ranks whose pairs are measured (120 pairs)
 
 using measure::Clock;
 using measure::seconds_since;

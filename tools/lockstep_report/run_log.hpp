@@ -50,7 +50,7 @@ struct RunLog {
   std::string best_by{};                    ///< field whose best value is `best`: "test_accuracy"
   std::optional<double> best{};             ///< best value of the field `best_by`; empty if the log has none
   std::optional<Evaluation> evaluation{};   ///< contents of evaluation.json; empty without this file
-  std::map<std::string, std::string> settings;  ///< values of config.json by key ("options.clip_norm")
+  std::map<std::string, std::string> settings;  ///< values of config.json, if it exists, by key ("options.clip_norm")
 };
 
 /// Reads a run. If `path` is a folder, reads metrics.jsonl there and, if they exist, config.json and evaluation.json;
