@@ -22,8 +22,7 @@ struct BuiltFor {
 /// name.
 [[nodiscard]] bool has_instruction_set(const CpuidAnswers& processor, std::string_view name);
 
-/// Throws UnsupportedError if `processor` lacks an instruction set of `built`: "built for x86-64-v4: this processor
-/// lacks avx512f, avx512vl".
+/// Throws UnsupportedError if `processor` lacks a set of `built`: "built for x86-64-v4: this processor lacks avx512f".
 void require_instruction_sets(const BuiltFor& built, const CpuidAnswers& processor);
 /// Checks this build on this processor with require_instruction_sets(), once in a process. A Context begins with this
 /// check; otherwise the first kernel would end the process by SIGILL.

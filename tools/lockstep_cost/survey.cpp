@@ -18,7 +18,7 @@ namespace lockstep::tools {
 namespace {
 
 constexpr int kRounds = 3;
-constexpr double kMostTime = 1.3;  // multiple of its share of the time after which a path leaves out larger sizes
+constexpr double kMostTime = 1.3;  // a path that has used this multiple of its share of time skips larger sizes
 constexpr std::size_t kLeastSizes = 4;
 constexpr double kSampleSeconds = 50e-6;  // least seconds of a timed value; shorter calls are timed in groups
 constexpr std::int64_t kCheckBytes = 4096;
@@ -111,8 +111,7 @@ class Survey {
       // largest size.
       options.target_seconds = share_ / kRounds * 0.1;
       (void)measure(sizes_.front(), options);
-      options.target_seconds =
-          share_ / kRounds * 0.65 / static_cast<double>(sizes_.size());  // the rest is for each size's own warm-up
+      options.target_seconds = share_ / kRounds * 0.65 / static_cast<double>(sizes_.size());  // sizes also warm up
       const std::size_t wanted = round == 0 ? sizes_.size() : all.size();
       for (std::size_t i = 0; i < wanted; ++i) {
         const double elapsed = comm::all_gather_value(session_.control(), seconds_since(begin))[0];
@@ -357,8 +356,7 @@ std::vector<std::int64_t> survey_sizes(std::int64_t max_bytes) {
 
 double seconds_left(int done, int paths, double elapsed, double planned) {
   const double share = planned / std::max(paths, 1);
-  const double pace =
-      std::max(done > 0 ? elapsed / (done + 1) : share, share);  // + 1 counts the path that is being measured
+  const double pace = std::max(done > 0 ? elapsed / (done + 1) : share, share);  // + 1 counts the present path
   return std::max(pace * paths - elapsed, done < paths ? share / 4 : 0);
 }
 
