@@ -53,7 +53,7 @@ int write_all(int descriptor, std::span<const std::byte> bytes) noexcept {
     const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
     if (written >= 0) {
       bytes = bytes.subspan(static_cast<std::size_t>(written));
-    } else if (errno == EAGAIN) {  // the pipe is full; another user of the pipe has made it non-blocking
+    } else if (errno == EAGAIN) {  // the pipe is full, and another user of the pipe has made it non-blocking
       pollfd room{.fd = descriptor, .events = POLLOUT, .revents = 0};
       static_cast<void>(::poll(&room, 1, -1));
     } else if (errno != EINTR) {
@@ -130,9 +130,9 @@ std::span<const std::byte> MappedFile::bytes(std::uint64_t offset, std::uint64_t
   require<DataError>(count <= size() && offset <= size() - count, path(), ": has ", size(), " bytes, expected ", count,
                      " from ", offset, " on");
   if (count > 0) {
-    ahead(offset, count);  // comes before the size check, because this call may wait for the disk
+    ahead(offset, count);  // precedes the size check, because ahead() may wait for the disk
   }
-  // Checked, because access to a page after the end of the file ends the process.
+  // Checks the present size, because access to a page after the end of the file would end the process.
   const std::uint64_t now = file_.current_size();
   require<DataError>(now >= size(), path(), ": has ", now, " bytes, and had ", size(), " when it was opened");
   if (count == 0) {
@@ -186,7 +186,7 @@ void OutputFile::finish() {
 }
 
 int open_no_link(const std::string& path, int flags) {
-  // The umask removes some of these permissions.
+  // The umask removes some of the permissions 0666.
   const int descriptor = ::open(path.c_str(), flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
   const int error = errno;
   struct stat status {};
@@ -204,7 +204,7 @@ int open_no_link(const std::string& path, int flags) {
 
 namespace {
 
-/// Truncates the file after its last complete line. Returns false, and sets errno, if the truncation fails.
+/// Truncates the open file `descriptor` after its last complete line. Returns false, with errno set, on failure.
 bool remove_cut_line(int descriptor) {
   constexpr off_t kBlock = 1 << 16;
   std::string block;
@@ -272,8 +272,8 @@ bool names_descriptor(const std::string& path) {
 
 namespace {
 
-/// Returns `path`. Throws FileError if a rename to `path` would replace anything but a regular file: as root, it could
-/// replace the system's /dev/full.
+/// Returns `path`. Throws FileError if a rename to `path` would replace anything but a regular file. For example, a
+/// rename by root could replace the system's /dev/full.
 std::string replaceable(std::string path) {
   if (names_descriptor(path)) {
     throw FileError(concat(path, ": is a name of the system for an open file, expected a file to replace, or nothing"));
@@ -364,7 +364,8 @@ void sync_folder(const std::string& path) {
   }
   const int error = ::fsync(descriptor) == 0 ? 0 : errno;
   ::close(descriptor);
-  // Some file systems cannot synchronise a folder and report EINVAL. The error is ignored: nothing more can be done.
+  // Some file systems cannot synchronise a folder and report EINVAL. EINVAL is ignored, because nothing more can be
+  // done.
   if (error != 0 && error != EINVAL) {
     fail(path, "cannot be made durable", error);
   }

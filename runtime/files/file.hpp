@@ -37,7 +37,8 @@ class InputFile {
   [[nodiscard]] std::uint64_t size() const { return size_; }  ///< size when the file was opened
   [[nodiscard]] std::uint64_t current_size() const;           ///< size at the time of the call
   [[nodiscard]] unsigned permissions() const;  ///< permissions at the time of the call, in the form of chmod()
-  void read(std::uint64_t offset, std::span<std::byte> out) const;  ///< reads exactly out.size() bytes, or throws
+  void read(std::uint64_t offset,
+            std::span<std::byte> out) const;  ///< fills `out` with the bytes from `offset` on, or throws
 
  private:
   friend class MappedFile;
@@ -59,11 +60,11 @@ class MappedFile {
 
   [[nodiscard]] const std::string& path() const { return file_.path(); }
   [[nodiscard]] std::uint64_t size() const { return file_.size(); }  ///< size when the file was opened
-  /// Returns bytes of the file, and tells the system that they are needed. The span is valid as long as this object.
-  /// Throws DataError if the bytes are outside of the file, or if the file is shorter than at opening.
+  /// Returns bytes [offset, offset + count) of the file, and tells the system that they are needed. The span is valid
+  /// as long as this object. Throws DataError if the file lacks some of the bytes, or is shorter than at opening.
   [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t offset, std::uint64_t count) const;
-  /// Tells the system to begin to read bytes that are needed soon. The call may return before all bytes are read.
-  /// Ignores bytes outside of the file.
+  /// Tells the system to begin to read bytes [offset, offset + count), which are needed soon. The call may return
+  /// before all bytes are read. Ignores bytes outside of the file.
   void ahead(std::uint64_t offset, std::uint64_t count) const noexcept;
 
  private:
@@ -97,14 +98,14 @@ class OutputFile {
 /// A file to which text is appended, for logs in a folder where others may write. Opens no link.
 class LogFile {
  public:
-  /// With `append`, continues an existing file after its last complete line; FileError if it is a link, has a second
-  /// name or is no regular file. Without `append`, makes a new file in place of whatever has this name; FileError if
-  /// that fails.
+  /// With `append`, continues an existing file after its last complete line; throws FileError if the file is a link,
+  /// has a second name or is no regular file. Without `append`, makes a new file in place of anything that is at
+  /// `path`; throws FileError on failure.
   LogFile(std::string path, bool append);
   ~LogFile();
   LogFile(const LogFile&) = delete;
   LogFile& operator=(const LogFile&) = delete;
-  void write(std::string_view text);  ///< on return, the system has the text; WriteError otherwise
+  void write(std::string_view text);  ///< gives the text to the system; throws WriteError on failure
 
  private:
   std::string path_;
@@ -134,9 +135,11 @@ class AtomicFile {
 [[nodiscard]] bool is_unique_suffix(std::string_view text);
 /// Returns the name of a new temporary file in the folder of `path`: PATH.tmp-HOST-PID-rRANDOM.
 [[nodiscard]] std::string temporary_beside(const std::string& path);
-/// Opens a regular file that is not a link, or makes a new file. Otherwise FileError; the text says what is there.
+/// Opens a regular file that is not a link, or makes a new file. If something else is at `path`, throws FileError,
+/// which says what is there.
 [[nodiscard]] int open_no_link(const std::string& path, int flags);
-/// Returns true for a system name of a file that a process has open, or a link to one: /dev/stderr, /dev/fd/2.
+/// Returns true if `path` is the system's name for a file that a process has open (/dev/fd/2), or a link to such a
+/// name (/dev/stderr).
 [[nodiscard]] bool names_descriptor(const std::string& path);
 /// Returns the contents of a file of at most `limit` bytes.
 [[nodiscard]] std::string read_file(const std::string& path, std::uint64_t limit);
@@ -145,7 +148,7 @@ void write_file(const std::string& path, std::string_view text);
 /// Replaces a file atomically: readers see either the old or the new text. The file is durable when the call returns.
 /// Throws the errors of AtomicFile.
 void replace_file(const std::string& path, std::string_view text);
-/// Makes the names in a folder durable (fsync).
+/// Makes new and changed names of files in a folder durable (fsync).
 void sync_folder(const std::string& path);
 
 }  // namespace lockstep

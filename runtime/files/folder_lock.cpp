@@ -24,7 +24,7 @@ std::string lock_file(const std::string& folder) {
 
 FolderLock::FolderLock(const std::string& folder) {
   const std::string path = lock_file(folder);
-  // Opens for reading if it may not write, because read access is enough to lock another user's file.
+  // Opens another user's file, which this process may not write, for reading: read access is enough for a lock.
   const bool may_write = !known(folder) || ::access(path.c_str(), W_OK) == 0;
   file_ = open_no_link(path, may_write ? O_RDWR | O_CREAT : O_RDONLY);
   int status = 0;
@@ -35,7 +35,7 @@ FolderLock::FolderLock(const std::string& folder) {
     return;
   }
   const int reason = errno;
-  // Some parallel and network file systems have no flock().
+  // Some parallel and network file systems have no flock(). There the folder is used without a lock.
   if (reason == ENOSYS || reason == EOPNOTSUPP || reason == ENOLCK) {
     return;
   }
@@ -57,7 +57,7 @@ bool FolderLock::known(const std::string& folder) {
 
 void FolderLock::name_holder() noexcept {
   struct stat status {};
-  // Writes only if the file has no second name, which could be another user's file.
+  // Writes only if the file has no second name, because under that name it could be another user's file.
   if (::fstat(file_, &status) == 0 && status.st_nlink == 1) {
     write_lock_holder(file_);
   }

@@ -24,7 +24,7 @@ class Json {
   Json(bool value) : value_(value) {}
   Json(int value) : value_(std::int64_t{value}) {}
   Json(std::int64_t value) : value_(value) {}
-  Json(std::uint64_t value) {  // equal values have one form: int64_t if it fits
+  Json(std::uint64_t value) {  // stores the number as int64_t if it fits, so that equal numbers have one form
     if (value <= static_cast<std::uint64_t>(INT64_MAX)) {
       value_ = static_cast<std::int64_t>(value);
     } else {
@@ -39,21 +39,23 @@ class Json {
   // NOLINTEND(google-explicit-constructor)
 
   [[nodiscard]] bool is_null() const { return std::holds_alternative<std::monostate>(value_); }
-  [[nodiscard]] const char* kind() const;  ///< kind in words for error texts: "a string", "an object", ...
+  [[nodiscard]] const char* kind()
+      const;  ///< kind of this value in words, for error texts: "a string", "an object", ...
 
   /// Returns this value as T: bool, int, std::int64_t, std::uint64_t, double (any number), std::string, Array or
   /// Object. Throws DataError("SOURCE is a string, expected an integer") if the value has another kind or does not fit.
   template <class T>
   [[nodiscard]] T as(const std::string& source) const;
-  /// Returns the member `key` of this object as T. DataError, with source and key, if it is missing or of another kind.
+  /// Returns the member `key` of this object as T. Throws DataError, with source and key, if the member is missing or
+  /// of another kind.
   template <class T>
   [[nodiscard]] T get(const std::string& key, const std::string& source) const {
     return member(key, source).as<T>(source + ": '" + key + "'");
   }
   [[nodiscard]] const Json& member(const std::string& key, const std::string& source) const;
-  [[nodiscard]] bool has(const std::string& key) const;  ///< false if the key is missing, and unless this is an object
+  [[nodiscard]] bool has(const std::string& key) const;  ///< true if this is an object with a member `key`
 
-  /// These three return a pointer into this value; nullptr if the value is of another kind.
+  /// The three functions below return a pointer into this value, or nullptr if the value is of another kind.
   [[nodiscard]] const std::string* if_text() const { return std::get_if<std::string>(&value_); }
   [[nodiscard]] const Array* if_array() const { return std::get_if<Array>(&value_); }
   [[nodiscard]] const Object* if_object() const { return std::get_if<Object>(&value_); }
@@ -71,8 +73,8 @@ class Json {
 };
 
 struct JsonLimits {
-  int depth = 32;                   ///< most levels of nested arrays and objects
-  std::size_t values = 10'000'000;  ///< most values in the whole text
+  int depth = 32;                   ///< greatest number of levels of nested arrays and objects
+  std::size_t values = 10'000'000;  ///< greatest number of values in the whole text
 };
 
 /// Parses strictly: one value, valid UTF-8, only white space around the value, no key twice in an object. Throws

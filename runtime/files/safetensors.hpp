@@ -31,13 +31,14 @@ class SafetensorsFile : public TensorFile {
   explicit SafetensorsFile(const std::string& path);
 };
 
-/// A tensor to write. Its elements are in `data`, or `fill` writes them in pieces.
+/// A tensor to write. The elements are in `data`; or, if `fill` is set, `fill` supplies the elements in pieces.
 struct SafetensorsTensor {
   std::string name;
   DType dtype = DType::f32;
   std::vector<std::int64_t> shape;
   std::span<const std::byte> data;  ///< row-major elements; not used if `fill` is set
-  /// Writes the elements from index `first` on to `out`, which holds a whole number of elements. Called in order.
+  /// Fills `out` with the elements from index `first` on. `out` holds whole elements. Calls are in the order of
+  /// `first`.
   std::function<void(std::int64_t first, std::span<std::byte> out)> fill;
 };
 

@@ -25,7 +25,7 @@ struct TensorEntry {
   std::uint64_t offset = 0;  ///< offset of the tensor's first element from the start of the file
   std::uint64_t bytes = 0;   ///< bytes of all elements
 
-  [[nodiscard]] std::optional<DType> type() const;  ///< nullopt if DType has no such type
+  [[nodiscard]] std::optional<DType> type() const;  ///< `dtype` as a DType; nullopt if DType lacks the type
 };
 
 /// A file of named tensors, opened for reading. The subclasses SafetensorsFile (safetensors.hpp) and TorchFile
@@ -39,7 +39,7 @@ class TensorFile {
   [[nodiscard]] const std::string& path() const;
   [[nodiscard]] const char* format() const;  ///< "safetensors" or "torch"
   [[nodiscard]] const std::vector<TensorEntry>& entries() const;
-  [[nodiscard]] const TensorEntry* find(const std::string& name) const;  ///< nullptr if there is no such tensor
+  [[nodiscard]] const TensorEntry* find(const std::string& name) const;  ///< returns nullptr if no tensor has this name
   [[nodiscard]] const std::map<std::string, std::string>& metadata() const;
 
   /// Reads bytes [begin, begin + out.size()) of a tensor as if its elements were row-major, whatever their strides in
@@ -63,7 +63,7 @@ class TensorFile {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Opens a file as its first bytes say: a file of torch.save as a TorchFile, any other file as a SafetensorsFile.
+/// Opens a file of torch.save as a TorchFile, any other file as a SafetensorsFile. The file's first bytes decide.
 [[nodiscard]] TensorFile open_tensor_file(const std::string& path);
 
 /// Checks a tensor's name, for all formats: 1 to 1024 bytes, UTF-8 without control characters. Otherwise throws a

@@ -32,7 +32,7 @@ constexpr std::string_view kOld = "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\
 constexpr const char* kWhatToDo =
     "; in Python, where you trust the file: safetensors.torch.save_file(STATE_DICT, \"model.safetensors\")";
 
-/// Reads the first bytes of a file, as many as kOld has, or fewer if the file is shorter.
+/// Reads the first kOld.size() bytes of a file, or the whole file if it is shorter.
 std::string beginning(const InputFile& file) {
   std::string bytes(static_cast<std::size_t>(std::min<std::uint64_t>(kOld.size(), file.size())), '\0');
   file.read(0, std::as_writable_bytes(std::span(bytes)));
@@ -64,12 +64,12 @@ class Records {
       }
     }
   }
-  /// Returns the record of this name, or nullptr if there is none.
+  /// Returns the record called `name`, or nullptr if no record has this name.
   [[nodiscard]] const ZipRecord* find(const std::string& name) const {
     const auto found = index_.find(name);
     return found == index_.end() ? nullptr : found->second;
   }
-  /// Returns all bytes of a record, and checks its checksum.
+  /// Returns all bytes of `record`, at most `most`, and checks the record's checksum.
   [[nodiscard]] std::string text(const ZipRecord& record, std::uint64_t most) const {
     require<DataError>(record.bytes <= most, file_.path(), ": record ", printable(record.name), " has ", record.bytes,
                        " bytes, expected at most ", most);
@@ -85,7 +85,8 @@ class Records {
   std::unordered_map<std::string, const ZipRecord*> index_;
 };
 
-/// Returns the value of a key in a dict, or nullptr if there is none. The last of repeated keys counts, as in Python.
+/// Returns the value of `key` in `dict`, or nullptr if the dict lacks the key. The last of repeated keys counts, as in
+/// Python.
 const Value* member(const TorchPickle& pickle, const Value& dict, std::string_view key) {
   for (std::size_t i = dict.items.size(); i > 0; i -= 2) {
     const Value& name = pickle[dict.items[i - 2]];
@@ -118,8 +119,8 @@ std::string members_text(const TorchPickle& pickle, const Value& dict) {
   return dict.items.size() > 2 * kMost ? text + ", ..." : text;
 }
 
-/// Returns the dict of tensors: a member of the value, or the whole value. The whole value may be a checkpoint that has
-/// tensors next to such a member.
+/// Returns the pickle's dict of tensors: a member of a checkpoint ("state_dict", "model_state_dict" or "model"), or
+/// otherwise the whole value. A member comes first, because a checkpoint may also hold other tensors.
 const Value& state_dict(const TorchPickle& pickle, const std::string& path) {
   const Value& whole = pickle.result();
   require<DataError>(whole.kind == Kind::dict, path, ": holds ", TorchPickle::name_of(whole.kind),

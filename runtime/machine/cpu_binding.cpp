@@ -58,7 +58,7 @@ void leave_place(const ProcessorSet& processors) noexcept {
     if (!processors.empty()) {
       bind_this_thread(processors);
     }
-  } catch (const std::exception&) {  // on failure, the thread keeps its processors
+  } catch (const std::exception&) {  // the system has refused, and the thread keeps its processors
   }
 }
 

@@ -20,13 +20,13 @@ struct CpuBinding {
 
 /// Plans a binding. `allowed` are the processors that the thread may use now, `online` all processors of the machine,
 /// `near` those next to the GPU. The result is `near` within `allowed`, so a mask is never widened. The thread keeps
-/// its processors in three cases. Its processors are fewer than the machine's, because a launcher, a batch system or a
-/// container chose them. Or nothing is known about the GPU. Or all or none of `allowed` are near.
+/// its processors in three cases: `allowed` has fewer processors than `online`, because a launcher, a batch system or a
+/// container chose them; `near` is empty, because nothing is known about the GPU; or all or none of `allowed` are near.
 [[nodiscard]] CpuBinding plan_binding(const ProcessorSet& allowed, const ProcessorSet& online,
                                       const ProcessorSet& near);
 
 /// Returns the processors next to a PCI device ("0000:3b:00.0", GpuInfo::pci), as the kernel lists them below `root`.
-/// Empty if the kernel lists none.
+/// Returns an empty set if the kernel lists none.
 [[nodiscard]] ProcessorSet processors_near(std::string_view pci, const std::string& root = "/sys");
 
 /// Restricts the calling thread, and the threads that it starts later, to these processors. Throws UsageError for an
@@ -35,12 +35,13 @@ void bind_this_thread(const ProcessorSet& processors);
 
 /// Returns the processors for a thread that must leave the calling thread's OpenMP place: all processors of the process
 /// (ProcessorSet::of_process()). OpenMP binds the main thread to one place, and threads that it starts inherit that
-/// place. Empty if OpenMP has not bound the thread in this way.
+/// place. Returns an empty set if OpenMP has not bound the calling thread to a place.
 [[nodiscard]] ProcessorSet outside_of_place();
 /// Binds the calling thread to `processors`. Does nothing for an empty set, or if the system refuses.
 void leave_place(const ProcessorSet& processors = outside_of_place()) noexcept;
 
-/// Starts a std::thread that leaves its starter's OpenMP place and then calls f. std::system_error if none can start.
+/// Starts a std::thread that leaves its starter's OpenMP place and then calls `f`. Throws std::system_error if the
+/// system cannot start a thread.
 template <class F>
 [[nodiscard]] std::thread helper_thread(F f) {
   try {

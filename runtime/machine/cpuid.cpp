@@ -17,7 +17,7 @@ CpuidAnswers ask_processor() noexcept {
     answers.leaf1_ecx = c;
     constexpr unsigned int kSystemUsesXsave = 1U << 27;
     if ((c & kSystemUsesXsave) != 0) {
-      // Uses the plain instruction, because its intrinsic needs -mxsave.
+      // Uses the instruction xgetbv itself, because the compiler's intrinsic needs -mxsave.
       __asm__ volatile("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
       answers.xcr0 = a;
     }

@@ -10,7 +10,7 @@
 
 #include <lockstep/runtime/machine/device.hpp>
 
-/// Devices of a node that a program uses: the user's request, and the devices that the request selects on this machine
+/// Selects the devices of a node that a program uses: a user's request is parsed, then applied to the node's GPUs
 /// (docs/devices.md). Parsing a request needs no GPU; select_devices() takes any list of GPUs, real or made up.
 namespace lockstep {
 
@@ -24,8 +24,8 @@ struct GpuInfo {
   int major = 0, minor = 0;      ///< compute capability
 };
 
-/// Returns all GPUs that this process can use, in the order of their indices. Makes no context. Empty without a driver
-/// or a device, and in a build without CUDA. Throws CudaError if the driver returns another error.
+/// Returns all GPUs that this process can use, in the order of their indices. Makes no context. The list is empty
+/// without a driver or a device, and in a build without CUDA. Throws CudaError if the driver returns another error.
 [[nodiscard]] std::vector<GpuInfo> list_gpus();
 /// Formats a GPU for headers: "cuda:1  NVIDIA H200  GPU-5f3e2a10-...  0000:3b:00.0".
 [[nodiscard]] std::string to_string(const GpuInfo& gpu);
@@ -38,7 +38,7 @@ class DeviceRequest {
   struct Automatic {};  ///< all GPUs with one rank each; the CPU if there are no GPUs
   struct AllGpus {};
   struct Host {
-    int ranks = 0;  ///< ranks on each node; 0: as many as the launcher starts
+    int ranks = 0;  ///< number of ranks on each node; 0 means as many as the launcher starts
   };
   struct FirstGpus {
     int count = 1;
@@ -47,7 +47,7 @@ class DeviceRequest {
     std::vector<std::variant<int, std::string>> named;  ///< indices and UUIDs of GPUs, in the order of the ranks
   };
   struct Usable {
-    int count = 1;  ///< number of unoccupied GPUs; -1: all unoccupied GPUs
+    int count = 1;  ///< number of unoccupied GPUs; -1 means all unoccupied GPUs
   };
   using Form = std::variant<Automatic, AllGpus, Host, FirstGpus, Gpus, Usable>;
 
@@ -59,8 +59,8 @@ class DeviceRequest {
   /// MIG slice) is a UsageError that says what to write instead.
   [[nodiscard]] static DeviceRequest parse(std::string_view text);
 
-  /// Returns a request for these GPUs by UUID, with this request's text for messages. Used after the GPUs of usable:N
-  /// are found. Throws the UsageError of a list.
+  /// Returns a request for the GPUs with these UUIDs, with this request's text for messages. Call with_gpus() when the
+  /// GPUs of usable:N are found. Throws UsageError for a list that parse() would refuse.
   [[nodiscard]] DeviceRequest with_gpus(const std::vector<std::string>& uuids) const;
 
   [[nodiscard]] const Form& form() const { return form_; }
@@ -83,7 +83,7 @@ class DeviceRequest {
 struct DeviceSelection {
   /// GPUs in the order of their ranks, one rank each; or the CPU alone, which all ranks share.
   std::vector<Device> devices;
-  int host_ranks = 0;  ///< number of ranks on the CPU; 0: as many as the launcher starts
+  int host_ranks = 0;  ///< number of ranks on the CPU; 0 means as many as the launcher starts
   [[nodiscard]] bool on_host() const { return devices.front().kind == DeviceKind::cpu; }
 };
 
@@ -92,7 +92,7 @@ struct DeviceSelection {
 /// tries the GPUs, and pass with_gpus() of its result.
 [[nodiscard]] DeviceSelection select_devices(const DeviceRequest& request, const std::vector<GpuInfo>& gpus);
 
-// Both functions throw CudaError if the driver returns an error other than "no driver" or "no device".
+// try_gpu() and try_all_gpus() throw CudaError if the driver returns an error other than "no driver" or "no device".
 
 /// Returns the GPU `index`, or the CPU if there is no such GPU.
 [[nodiscard]] Device try_gpu(int index = 0);

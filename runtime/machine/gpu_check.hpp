@@ -10,14 +10,14 @@
 /// not errors of the program: a missing driver, a driver that is too old, a GPU that another process holds.
 namespace lockstep {
 
-/// Facts that driver and device report, asked in the order of the members. After the first problem, the later members
-/// keep their defaults. CUDA versions are numbers: 13000 means 13.0.
+/// Facts that driver and device report. gpu_state() asks for them in the order of the members; after the first problem,
+/// the later members keep their defaults. CUDA versions are numbers: 13000 means 13.0.
 struct GpuState {
   /// Which processes may make contexts on the device.
   enum class Mode : unsigned char { shared, exclusive, prohibited };
   Device device{};
   int toolkit = 0;           ///< CUDA version of this build
-  int driver = 0;            ///< newest CUDA version that the driver supports; 0: there is no driver
+  int driver = 0;            ///< newest CUDA version that the driver supports; 0 if there is no driver
   bool stub = false;         ///< true if the library is the toolkit's stub for linking, not the driver
   int devices = 0;           ///< number of devices that this process can use
   std::string name{};        ///< model: "NVIDIA H200"
@@ -25,10 +25,10 @@ struct GpuState {
   std::string built_for{};   ///< architectures of this build in CMake's form, with commas: "90,100-real"
   Mode mode = Mode::shared;
   std::string no_context{};         ///< name of the error that prevents a context; empty if a context exists
-  std::size_t free = 0, total = 0;  ///< bytes of the device's memory, after our context was made
+  std::size_t free = 0, total = 0;  ///< device memory in bytes, measured after this process made its context
 };
 
-/// Memory for kernels: `needed` if it must still be free on the GPU, `held` if the program already has it.
+/// Says whether memory for kernels must still be free on the GPU (`needed`), or the program already has it (`held`).
 enum class GpuMemory : bool { held, needed };
 
 /// Returns why the device cannot be used and what to do; an empty text if it can be used. The text begins with the
@@ -58,8 +58,8 @@ void check_gpu(Device device, GpuMemory memory = GpuMemory::needed);
 /// CudaError, and DeviceError in a build without CUDA.
 void make_current(Device device);
 
-/// Returns why num_gpus() is 0: no CUDA in this build, no driver, a driver that is too old, or no device. Empty if
-/// there are GPUs. Makes no context.
+/// Returns why num_gpus() is 0: no CUDA in this build, no driver, a driver that is too old, or no device. Returns an
+/// empty text if there are GPUs. Makes no context.
 [[nodiscard]] std::string why_no_gpus();
 
 }  // namespace lockstep

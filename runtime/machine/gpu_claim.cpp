@@ -23,7 +23,8 @@ namespace {
 
 constexpr mode_t kAllUsers = 0777;
 constexpr mode_t kFileMode = 0666;
-constexpr int kRaces = 100;  // most retries if other processes make or delete a file between two calls
+constexpr int kRaces =
+    100;  // greatest number of retries when other processes make or delete the file between two calls
 
 class File {
  public:
@@ -60,20 +61,20 @@ File open_folder(const std::string& folder) {
   if (opened.get() < 0) {
     refuse(folder, "it cannot be opened", std::strerror(errno));
   }
-  if (made) {  // gives the permissions that the umask removed
+  if (made) {  // the umask removed permissions from the new folder; fchmod() gives them
     static_cast<void>(::fchmod(opened.get(), S_ISVTX | kAllUsers));
   }
   return opened;
 }
 
-/// Opens the file or makes it. O_CREAT alone is not enough: under fs.protected_regular, Linux refuses O_CREAT for
-/// another user's existing file in a sticky folder.
+/// Opens the claim's file `name`, or makes it. O_CREAT alone is not enough: under fs.protected_regular, Linux refuses
+/// O_CREAT for another user's existing file in a sticky folder.
 File open_file(const std::string& folder, int folder_file, const std::string& name) {
   constexpr int kFlags = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;  // O_NONBLOCK: opening a FIFO of this name must not block
   for (int i = 0; i < kRaces; ++i) {
     int file = ::openat(folder_file, name.c_str(), O_RDWR | kFlags);
     if (file < 0 && errno == EACCES) {
-      file = ::openat(folder_file, name.c_str(), O_RDONLY | kFlags);  // read access is enough for a lock
+      file = ::openat(folder_file, name.c_str(), O_RDONLY | kFlags);  // a lock needs only read access
     }
     if (file < 0 && errno == ENOENT) {
       file = ::openat(folder_file, name.c_str(), O_RDWR | O_CREAT | O_EXCL | kFlags, kFileMode);
@@ -102,7 +103,7 @@ File open_file(const std::string& folder, int folder_file, const std::string& na
   refuse(folder, name, "it comes and goes");
 }
 
-/// Returns true if the locked file is still the file that others find under its name.
+/// Returns true if `file`, which is locked, is still the file that other processes find under `name`.
 bool in_place(int folder_file, const std::string& name, int file) {
   struct stat own {};
   struct stat named {};

@@ -17,16 +17,17 @@ namespace lockstep {
 /// job to job. Containers and jobs with their own /tmp need LOCKSTEP_CLAIM_FOLDER on a shared folder. If a clean-up
 /// deletes the file of a claim, the claim no longer holds others back.
 ///
-/// A program started with exec() does not inherit a claim. After a plain fork(), parent and child share the claim. It
-/// ends with the parent's object, or when both processes have ended.
+/// A program started with exec() does not inherit a claim. After a plain fork(), parent and child share the claim. The
+/// claim ends with the parent's object, or when both processes have ended.
 ///
 /// Not thread-safe, but different objects are independent. Two claims to one GPU exclude each other, also in one
 /// process.
 class GpuClaim {
  public:
   struct Attempt;
-  /// Takes the claim, or returns the name of its holder, without waiting. `name` is a UUID of letters, digits and '-';
-  /// UsageError for other characters. Throws DeviceError, with folder and reason, if the folder or file cannot be used.
+  /// Takes the claim, or returns the holder's name if another process has it; does not wait. `name` is a UUID of
+  /// letters, digits and '-'; UsageError for other characters. Throws DeviceError, with folder and reason, if the
+  /// folder or file cannot be used.
   [[nodiscard]] static Attempt attempt(const std::string& folder, const std::string& name);
 
   GpuClaim(GpuClaim&& other) noexcept;
@@ -47,7 +48,7 @@ class GpuClaim {
 
 struct GpuClaim::Attempt {
   std::optional<GpuClaim> claim{};
-  /// Holder if there is no claim: "pid 4711 on node3, user 1000", or "a process that is not known".
+  /// The claim's holder if `claim` is empty: "pid 4711 on node3, user 1000", or "a process that is not known".
   std::string holder{};
 };
 

@@ -12,7 +12,7 @@ namespace {
 // Sets of registers that the system must save, as bits of XCR0.
 constexpr std::uint32_t kNone = 0;
 constexpr std::uint32_t kYmm = 0x06;  // SSE registers and the upper halves of YMM
-constexpr std::uint32_t kZmm = 0xe6;  // kYmm and the opmasks, the upper halves of ZMM, and ZMM16 to 31
+constexpr std::uint32_t kZmm = 0xe6;  // kYmm, the opmasks, the upper halves of ZMM0 to 15, and ZMM16 to 31
 
 struct Known {
   std::string_view name;  ///< name of the option after -m in GCC and clang; their macro is __NAME__, with '_' for '.'
@@ -21,8 +21,8 @@ struct Known {
   std::uint32_t registers;
 };
 
-// Sets that compilers use without intrinsics. SSE4A, CLMUL and AES are left out, because they need intrinsics. Sources:
-// Intel's Software Developer's Manual, volume 2A, CPUID; AMD's manual, volume 3, appendix E.
+// Instruction sets that compilers use without intrinsics. SSE4A, CLMUL and AES are left out, because they need
+// intrinsics. Sources: Intel's Software Developer's Manual, volume 2A, CPUID; AMD's manual, volume 3, appendix E.
 constexpr std::array kKnown{
     Known{"sse3", &CpuidAnswers::leaf1_ecx, 0, kNone},
     Known{"ssse3", &CpuidAnswers::leaf1_ecx, 9, kNone},

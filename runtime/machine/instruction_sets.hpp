@@ -11,17 +11,18 @@ namespace lockstep {
 /// Processor for which the host kernels were compiled (LOCKSTEP_CPU_ARCH).
 struct BuiltFor {
   std::string_view architecture;  ///< value of -march=: "native", "x86-64-v3"; empty: the compiler's default
-  /// X86-64 sets beyond the oldest x86-64, as the compiler was asked: "sse3,avx2,fma".
+  /// Instruction sets that the compiler was asked to use beyond the oldest x86-64's: "sse3,avx2,fma".
   std::string_view instruction_sets;
 };
 [[nodiscard]] BuiltFor built_for() noexcept;
 
 /// Returns all names that BuiltFor::instruction_sets may contain.
 [[nodiscard]] std::vector<std::string_view> known_instruction_sets();
-/// Returns true if both the processor and its operating system support the set. Throws UsageError for an unknown name.
+/// Returns true if the processor and its operating system support the set `name`. Throws UsageError for an unknown
+/// name.
 [[nodiscard]] bool has_instruction_set(const CpuidAnswers& processor, std::string_view name);
 
-/// Throws UnsupportedError if the processor lacks a set: "built for x86-64-v4: this processor lacks avx512f, avx512vl".
+/// Throws UnsupportedError if `processor` lacks a set of `built`: "built for x86-64-v4: this processor lacks avx512f".
 void require_instruction_sets(const BuiltFor& built, const CpuidAnswers& processor);
 /// Checks this build on this processor with require_instruction_sets(), once in a process. A Context begins with this
 /// check; otherwise the first kernel would end the process by SIGILL.

@@ -127,7 +127,7 @@ ProcessorSet online_processors() {
 std::vector<NumaNode> numa_nodes(const std::string& root) {
   const std::string folder = root + "/devices/system/node/";
   std::vector<NumaNode> nodes;
-  // "online" has the format of a list of processors.
+  // The file "online" lists numbers of NUMA nodes, in the same format as a list of processors.
   const ProcessorSet online = ProcessorSet::parse(read_line(folder + "online"));
   for (const int number : online.numbers()) {
     nodes.push_back({number, ProcessorSet::parse(read_line(concat(folder, "node", number, "/cpulist")))});

@@ -14,10 +14,10 @@ class ProcessorSet {
   /// Parses the format of /sys, for example "0-3,8". Ignores white space around the text; an empty text is the empty
   /// set. Throws DataError for anything else.
   [[nodiscard]] static ProcessorSet parse(std::string_view text);
-  /// Returns the processors on which this thread may run. Empty if the system does not report them.
+  /// Returns the processors on which this thread may run; an empty set if the system does not report them.
   [[nodiscard]] static ProcessorSet of_this_thread();
   /// Returns the processors of this process. OpenMP may have bound this thread, or the thread that started it, to one
-  /// of its places (OMP_PROC_BIND); then the result has those of all places. Otherwise it has those of this thread.
+  /// of its places (OMP_PROC_BIND). If so, returns the processors of all places, otherwise those of this thread.
   [[nodiscard]] static ProcessorSet of_process();
   [[nodiscard]] static ProcessorSet of(const std::vector<int>& numbers);
 
@@ -34,18 +34,18 @@ class ProcessorSet {
   std::vector<int> numbers_;
 };
 
-/// Returns all online processors of this machine. Empty if the system does not report them.
+/// Returns all online processors of this machine; an empty set if the system does not report them.
 [[nodiscard]] ProcessorSet online_processors();
 /// A NUMA node, a part of the machine's memory: the operating system's number and the processors next to the memory.
 struct NumaNode {
   int number = 0;
   ProcessorSet processors{};  ///< processors next to the node's memory; empty if the node has only memory
 };
-/// Returns all NUMA nodes by number, as the kernel lists them below `root`. Empty if the kernel lists none.
+/// Returns all NUMA nodes by number, as the kernel lists them below `root`; an empty vector if it lists none.
 [[nodiscard]] std::vector<NumaNode> numa_nodes(const std::string& root = "/sys");
 
-/// Returns the processor time that this process's control groups allow, in processors, for example 1.5. nullopt if
-/// there is no limit. `root` is put in front of /proc and /sys.
+/// Returns the processor time that this process's control groups allow, in processors, for example 1.5; nullopt
+/// if there is no limit. `root` is put in front of /proc and /sys.
 [[nodiscard]] std::optional<double> processor_quota(const std::string& root = {});
 
 /// Returns the number of cores of these processors. Two hardware threads of one core count as one.

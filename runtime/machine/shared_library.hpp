@@ -21,7 +21,7 @@ class SharedLibrary {
   /// system's message for each name. Throws UsageError for an empty list or an empty name.
   explicit SharedLibrary(const std::vector<std::string>& names, Unload unload = Unload::with_owner);
 
-  [[nodiscard]] const std::string& name() const { return name_; }  ///< name from `names` that was opened
+  [[nodiscard]] const std::string& name() const { return name_; }  ///< name with which the library was opened
 
   /// Sets `function` to the library's function `name`; the caller must know its type. Throws UnsupportedError, with
   /// library and function, if there is no such function.

@@ -8,8 +8,8 @@
 namespace lockstep {
 namespace {
 
-/// Takes the claim that a process holds during a search. Polls, because flock() has no time limit and a library must
-/// not install a signal handler to interrupt it.
+/// Takes the claim that a process holds while it searches for GPUs. Polls for the claim, because flock() has no time
+/// limit and a library must not install a signal handler to interrupt it.
 GpuClaim begin_search(const GpuSearch& search) {
   constexpr std::chrono::milliseconds kPause(5);
   const auto end = std::chrono::steady_clock::now() + search.patience;

@@ -27,7 +27,7 @@ struct UsableGpus {
 /// already has there stays. A machine runs one search at a time: a second search waits for the first, at most
 /// `patience`. So if two programs start at once and both want 3 of 4 GPUs, one of them gets its GPUs.
 ///
-/// Throws UsageError for another count. Throws DeviceError in four cases: fewer GPUs are usable (the text has the
+/// Throws UsageError for any other `count`. Throws DeviceError in four cases: fewer GPUs are usable (the text has the
 /// reason against each other GPU: its claim's holder, the compute mode or the bytes free); this process sees too few
 /// GPUs or none; another process's search does not end; the claim folder cannot be used (gpu_claim.hpp). Thread-safe.
 [[nodiscard]] UsableGpus find_usable_gpus(int count, std::optional<std::size_t> min_free_bytes = std::nullopt);

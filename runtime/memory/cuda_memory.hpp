@@ -29,9 +29,9 @@ class CudaMemoryResource final : public MemoryResource {
 
 struct CudaPoolOptions {
   static constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
-  std::size_t limit_bytes = kNoLimit;  ///< most bytes that may be in use at once
-  /// Bytes that CUDA may keep cached after a stream or event was waited for (the pool's release threshold). With
-  /// kNoLimit, a step asks the system for no memory.
+  std::size_t limit_bytes = kNoLimit;  ///< greatest number of bytes in use at a time
+  /// Bytes that the pool may keep when the host has waited for a stream or event (CUDA's release threshold). With
+  /// kNoLimit, the pool keeps all memory, and a step asks the system for none.
   std::size_t keep_bytes = kNoLimit;
 };
 
@@ -53,7 +53,7 @@ class CudaPoolResource final : public MemoryResource {
   void deallocate(void* pointer, std::size_t bytes, std::size_t alignment, Stream& stream) noexcept override;
   Device device() const override { return device_; }
   std::optional<MemoryUsage> usage() const override;
-  /// Returns unused memory to the device until the pool holds at most `keep_bytes`, with the used memory. Memory freed
+  /// Returns unused memory to the device until used and unused memory of the pool is at most `keep_bytes`. Memory freed
   /// on a stream counts as used until that stream has been waited for. trim() itself does not wait.
   void trim(std::size_t keep_bytes = 0);
 
@@ -74,7 +74,7 @@ class CudaPoolResource final : public MemoryResource {
   MemoryCounter counter_;
   mutable std::mutex mutex_;
   std::vector<Late> late_;
-  CUmemPoolHandle_st* pool_ = nullptr;         ///< pool_ or plain_ is set after the first allocation
+  CUmemPoolHandle_st* pool_ = nullptr;  ///< memory pool; after the first allocation, either pool_ or plain_ is set
   std::unique_ptr<CudaMemoryResource> plain_;  ///< resource for a device without memory pools
 };
 

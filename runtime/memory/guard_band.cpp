@@ -6,7 +6,8 @@ namespace lockstep {
 
 namespace {
 
-/// Returns byte i of the pattern. Neighbouring bytes differ, so a shifted copy of a band also counts as damage.
+/// Returns byte `i` of a guard band's pattern. Neighbouring bytes differ, so a shifted copy of a band also counts as
+/// damage.
 std::byte guard_byte(std::size_t i) {
   return static_cast<std::byte>(0xA5 ^ (i * 29 & 0xFF));
 }

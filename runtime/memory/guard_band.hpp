@@ -12,9 +12,9 @@ inline constexpr std::size_t kGuardBandBytes = 256;
 /// Debug and the sanitizer presets.
 [[nodiscard]] bool guards_workspaces();
 
-/// Writes the pattern into the kGuardBandBytes bytes at `band`.
+/// Writes a guard band's pattern into the kGuardBandBytes bytes at `band`.
 void write_guard_band(std::byte* band);
-/// Returns "wrote over 12 bytes, the first 3 bytes behind the end", or an empty text if the band is unchanged.
+/// Describes a changed band: "wrote over 12 bytes, the first 3 bytes behind the end". Empty for an unchanged band.
 [[nodiscard]] std::string damage_of_guard_band(const std::byte* band);
 
 }  // namespace lockstep

@@ -28,7 +28,7 @@ void* HostMemoryResource::allocate(std::size_t bytes, std::size_t alignment, Str
   require<OutOfMemory>(ok, "requested ", bytes, " bytes on cpu: the system refused");
 #ifdef MADV_HUGEPAGE
   if (bytes >= kHugePage) {
-    madvise(pointer, bytes, MADV_HUGEPAGE);  // only advice: with ordinary pages the memory works, too
+    madvise(pointer, bytes, MADV_HUGEPAGE);  // a failure is ignored, because the memory also works with ordinary pages
   }
 #endif
   counter_.add(bytes);
@@ -61,7 +61,7 @@ void* TrackingMemoryResource::allocate(std::size_t bytes, std::size_t alignment,
     bytes_in_use_ -= bytes;
     throw;
   }
-  // A resource of the host program broke MemoryResource's contract; the caller reports the error.
+  // A null pointer means that a resource of the host program broke MemoryResource's contract. The caller reports it.
   if (pointer == nullptr) {
     bytes_in_use_ -= bytes;
     return nullptr;

@@ -17,11 +17,11 @@ inline constexpr std::size_t kAlignment = 256;  ///< default alignment of every 
 struct MemoryUsage {
   std::size_t in_use = 0;  ///< bytes that are allocated and not freed
   std::size_t cached = 0;  ///< bytes taken from the system but not allocated now
-  std::size_t peak = 0;    ///< most bytes that were in use at once
+  std::size_t peak = 0;    ///< greatest number of bytes that were in use at a time
 };
 
 /// A stream-ordered source of memory. Work on stream s may use memory of allocate(.., s) at once; work on other streams
-/// may use it after an event. deallocate(.., s) means that the last use is already enqueued on s. Host resources ignore
+/// may use it after an event. At deallocate(.., s), the last use must already be enqueued on s. Host resources ignore
 /// the stream. Thread-safe. The host program may bring its own resource.
 class MemoryResource {
  public:
@@ -39,7 +39,7 @@ class MemoryResource {
   [[nodiscard]] virtual std::optional<MemoryUsage> usage() const { return std::nullopt; }
 };
 
-/// Counts allocated and freed bytes. Any thread may call it.
+/// Counts allocated and freed bytes. Thread-safe.
 class MemoryCounter {
  public:
   void add(std::size_t bytes) noexcept {
@@ -69,7 +69,7 @@ class HostMemoryResource final : public MemoryResource {
 };
 
 /// Counts the memory of another resource, `upstream`, and refuses allocations beyond a limit. `upstream` must outlive
-/// it.
+/// this resource.
 class TrackingMemoryResource final : public MemoryResource {
  public:
   struct Counts {
@@ -82,7 +82,7 @@ class TrackingMemoryResource final : public MemoryResource {
                                   std::size_t limit_bytes = std::numeric_limits<std::size_t>::max());
 
   /// Allocates from upstream. Throws OutOfMemory("requested .., in use .., limit .., on ..") if the request would
-  /// exceed the limit; then nothing is allocated.
+  /// exceed the limit; in this case nothing is allocated.
   void* allocate(std::size_t bytes, std::size_t alignment, Stream& stream) override;
   void deallocate(void* pointer, std::size_t bytes, std::size_t alignment, Stream& stream) noexcept override;
   Device device() const override { return upstream_.device(); }

@@ -24,7 +24,7 @@ void streaming_copy(std::byte* to, const std::byte* from, std::size_t bytes) {
       _mm_stream_si128(target + i, values[i]);
     }
   }
-  _mm_sfence();  // orders the stores before any signal that the copy is complete
+  _mm_sfence();  // makes the stores visible before any later store, such as a signal that the copy is complete
   std::memcpy(to + at, from + at, bytes - at);
 #else
   std::memcpy(to, from, bytes);

@@ -31,8 +31,8 @@ struct GraphState;
 class Graph {
  public:
   Graph() noexcept;  ///< makes an empty graph
-  /// Runs f once and captures the work that f enqueues, ready to be launched; none of this work runs now. Does not
-  /// affect calls of other threads (thread-local capture).
+  /// Runs `f` once and captures the work that `f` enqueues, without running this work. The result can be launched. Does
+  /// not affect calls of other threads (thread-local capture).
   ///
   /// Throws UnsupportedError for a host stream and for CUDA's legacy default stream. Throws StateError if the stream is
   /// already being captured, if a stream was not joined, or if f made a forbidden call without reporting its error.
@@ -42,7 +42,7 @@ class Graph {
 
   Graph(Graph&&) noexcept;
   Graph& operator=(Graph&&) noexcept;
-  /// Does not wait: running launches continue, and the caller keeps the memory that they use.
+  /// Does not wait: running launches continue, and the caller must keep the memory that these launches use.
   ~Graph();
 
   /// Enqueues the whole graph on a stream of the device on which it was captured. The graph runs after the stream's
@@ -60,8 +60,8 @@ class Graph {
   std::unique_ptr<detail::GraphState> state_;
 };
 
-/// Returns true while the stream is being captured, as the first stream of a capture or forked from it. False for host
-/// streams.
+/// Returns true while the stream is being captured, as a capture's first stream or as a stream forked from it.
+/// Returns false for host streams.
 [[nodiscard]] bool is_capturing(const Stream& stream);
 
 }  // namespace lockstep

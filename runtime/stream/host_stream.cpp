@@ -20,7 +20,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kSpins = 200;  // a few microseconds of spinning, less than a thread takes to sleep and wake up
+constexpr int kSpins =
+    200;  // pauses before a worker sleeps: a few microseconds, less than it takes to sleep and wake up
 
 void pause_briefly() {
 #if defined(__x86_64__)
@@ -52,7 +53,7 @@ class WorkerTimeline final : public Timeline {
     progress_.wait(lock, [&] { return reached(position); });
   }
 
-  /// Rethrows the failure if one of the first `position` tasks failed.
+  /// If one of the first `position` tasks failed, rethrows its exception.
   void rethrow_if_failed(std::uint64_t position) const {
     if (failed_after_.load(std::memory_order_acquire) < position) {
       std::rethrow_exception(failure_);
@@ -100,8 +101,8 @@ class WorkerTimeline final : public Timeline {
   mutable std::condition_variable progress_;
   std::atomic<std::uint64_t> done_{0};
   std::atomic<std::uint64_t> failed_after_{kNever};  ///< number of tasks before the first task that threw
-  std::exception_ptr failure_;                       ///< exception of that task; written once, before failed_after_
-  mutable Counter counter_;  ///< counter in memory that a device reads; set by the first published()
+  std::exception_ptr failure_;  ///< exception of the first task that threw; written once, before failed_after_
+  mutable Counter counter_;     ///< counter in memory that a device reads; set by the first published()
 };
 
 class HostEventState final : public EventState {
@@ -113,14 +114,14 @@ class HostEventState final : public EventState {
     return latest_;
   }
 
-  /// Stores the point of a record(), and returns the record's number.
+  /// Stores `point`, where record() recorded this event, and returns the number of this record().
   std::uint64_t set(EventPoint point) {
     const std::lock_guard lock(mutex_);
     latest_ = std::move(point);
     return ++recorded_;
   }
 
-  /// Stores the present time as the completion of record `number`. Does nothing if the event was recorded again since.
+  /// Stores the present time as the completion of record() number `number`. Does nothing if a later record() exists.
   void stamp(std::uint64_t number) {
     const Clock::time_point now = Clock::now();
     const std::lock_guard lock(mutex_);
@@ -190,7 +191,7 @@ class WorkerStreamState final : public StreamState {
     require_other_thread("enqueue");
     timeline_->rethrow_if_failed(kAnyPosition);
     void* slot = free_slot();
-    // Checked again: the stream may have failed while this call waited for a free slot.
+    // Checks a second time, because the stream may have failed while this call waited for a free slot.
     timeline_->rethrow_if_failed(kAnyPosition);
     return slot;
   }
@@ -213,7 +214,7 @@ class WorkerStreamState final : public StreamState {
       return;
     }
     require_other_thread("record");
-    void* slot = free_slot();  // taken also on a poisoned stream, because the event must complete
+    void* slot = free_slot();  // takes a slot also on a poisoned stream, because the event must complete
     const std::uint64_t number = host->set({timeline_, position + 1});
     push(slot, [host = std::move(host), number] { host->stamp(number); });
   }
@@ -260,7 +261,7 @@ class WorkerStreamState final : public StreamState {
     publish_slot(kVTable);
   }
 
-  /// Throws StateError in a task of this stream: a task that waited for its own stream would wait for ever.
+  /// Throws StateError if a task of this stream calls it, because a task that waits for its own stream never ends.
   void require_other_thread(const char* what) const {
     require<StateError>(std::this_thread::get_id() != thread_.get_id(), what,
                         ": called by a task that runs on this stream");
@@ -282,7 +283,7 @@ class WorkerStreamState final : public StreamState {
     }
   }
 
-  /// Waits for task `index`. Returns false if the stream ends before this task.
+  /// Waits until task `index` is enqueued. Returns false if the stream ends without such a task.
   bool next(std::uint64_t index) {
     for (int i = 0; i < kSpins; ++i) {
       if (published_.load(std::memory_order_acquire) > index) {

@@ -23,7 +23,7 @@ enum class SpanKind : unsigned char {
   update,      ///< the optimizer's update
   input,       ///< copy of the batch to the device
   graph,       ///< a captured step as a whole
-  ready,       ///< a point, not a span: the gradients of a bucket are ready
+  ready,       ///< point at which the gradients of a bucket are ready; has no duration
   reduce,      ///< sum of a bucket over the ranks
   gather,      ///< exchange of a bucket's parameters
   wait,        ///< the compute stream waits for a bucket
@@ -42,9 +42,9 @@ enum class SpanKind : unsigned char {
 ///
 /// If a tool is attached to the process (Nsight Systems; only in a build with CUDA), a Scope is also a named range of
 /// that tool around the enqueueing calls, and a point is a mark. This holds in every step, and also while a stream is
-/// captured. The tool gets all names in advance. With a name goes a number: a bucket's bytes, or the host's step.
+/// captured. The tool gets all names in advance. Each name comes with a number: a bucket's bytes, or the host's step.
 ///
-/// Only one thread may call the recorder. It must outlive the streams' work.
+/// Only one thread may call the recorder. The recorder must outlive the streams' work.
 class SpanRecorder {
  public:
   /// Lanes of the timeline. Spans in a lane follow each other. Lane `beside` has calls of a layer that run on the side
@@ -57,7 +57,7 @@ class SpanRecorder {
     int bucket = -1;         ///< bucket of the kinds ready, reduce and gather; -1 for other kinds
     std::int64_t bytes = 0;  ///< bytes of the bucket's gradients in the dtype in which they are summed
   };
-  /// Times in nanoseconds of now_ns(). A point (SpanKind::ready) ends when it begins.
+  /// A recorded span. Its times are in nanoseconds of now_ns(); a point (SpanKind::ready) ends when it begins.
   struct Span {
     int name = 0;  ///< name of the span, as an index into names()
     Lane lane = Lane::compute;
@@ -67,8 +67,8 @@ class SpanRecorder {
   };
 
   /// Records the steps `first` to `last`, and the time between them. Keeps at most `capacity` spans and counts later
-  /// spans as dropped. `device` is the streams' device; on a GPU, each span gets two events. UsageError unless 1 <=
-  /// first <= last.
+  /// spans as dropped. `device` is the streams' device; on a GPU, each span gets two events. Throws UsageError
+  /// unless 1 <= first <= last.
   SpanRecorder(Device device, std::int64_t first, std::int64_t last, std::size_t capacity);
   SpanRecorder(const SpanRecorder&) = delete;
   SpanRecorder& operator=(const SpanRecorder&) = delete;
@@ -137,9 +137,9 @@ class SpanRecorder {
     int name = 0;
     Lane lane = Lane::compute;
     bool on_device = false;
-    bool ended = false;  ///< on a device: true after end() has recorded its event
+    bool ended = false;  ///< for a GPU: true after end() has recorded the span's second event
     std::int64_t step = 0;
-    /// 0: not yet begun. The thread that runs the stream's work writes this time.
+    /// Time at which the span began; 0 if it has not begun. The thread that runs the stream's work writes it.
     std::atomic<std::int64_t> begin_ns{0};
     std::atomic<std::int64_t> end_ns{0};
   };

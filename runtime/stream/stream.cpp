@@ -37,7 +37,7 @@ State& used(const State* state, const char* what) {
 Stream::Stream(std::unique_ptr<detail::StreamState> state) : state_(std::move(state)) {}
 Stream::Stream(Stream&&) noexcept = default;
 Stream& Stream::operator=(Stream&&) noexcept = default;
-Stream::~Stream() = default;  // the destructor of the state reports its own wait
+Stream::~Stream() = default;  // the destructor of `state_` waits, and reports the wait
 
 Stream Stream::host_inline() {
   return Stream(detail::make_inline_stream_state());
@@ -80,7 +80,7 @@ void Stream::publish_slot(const detail::TaskVTable& vtable) {
 void Stream::synchronize() {
   auto& state = used(state_.get(), "stream");
   if (state.is_inline) {
-    return state.synchronize();  // returns at once, because an inline stream has no open work
+    return state.synchronize();  // returns at once, because work of an inline stream is complete when enqueue() returns
   }
   const SyncScope scope(state.sync_log, state.device, "synchronize", SyncReason::requested);
   state.synchronize();

@@ -20,8 +20,8 @@ class Event;
 namespace detail {
 struct StreamState;
 struct EventState;
-/// Functions of a task for a host stream. The callable is in a ring slot of fixed size, so enqueueing allocates
-/// nothing.
+/// Functions that run and destroy a host stream's task. The task's callable is in a ring slot of fixed size, so
+/// enqueue() allocates nothing.
 struct TaskVTable {
   void (*run)(void* object);
   void (*destroy)(void* object);
@@ -62,8 +62,8 @@ class Stream {
   [[nodiscard]] bool is_inline() const;            ///< true for a host stream whose work runs in the calling thread
   [[nodiscard]] CUstream_st* cuda_handle() const;  ///< throws StateError for a host stream
 
-  /// Runs f in the stream's order, on host streams only (StateError otherwise). f is copied or moved into the queue and
-  /// has at most kTaskBytes bytes.
+  /// Runs `f` in the stream's order. `f` is copied or moved into the queue and has at most kTaskBytes bytes. Throws
+  /// StateError unless this is a host stream.
   template <class F>
   void enqueue(F&& f) {
     using Task = std::decay_t<F>;
@@ -112,14 +112,14 @@ class Stream {
 class Event {
  public:
   enum class Timing : bool { off, on };
-  /// `device` is the device of the streams on which it will be recorded.
+  /// `device` is the device of the streams on which the event will be recorded.
   explicit Event(Device device, Timing timing = Timing::off);
   Event(Event&&) noexcept;
   Event& operator=(Event&&) noexcept;
   ~Event();
 
-  [[nodiscard]] bool complete() const;  ///< never blocks
-  void synchronize() const;  ///< blocks the caller; rethrows the failure if the recording stream was poisoned
+  [[nodiscard]] bool complete() const;  ///< returns true if the event is complete; never blocks
+  void synchronize() const;             ///< blocks until completion; rethrows the exception of a poisoned stream
   /// Returns the seconds from the completion of `earlier` to the completion of this event. Throws StateError unless
   /// both events have Timing::on and are complete.
   [[nodiscard]] double seconds_since(const Event& earlier) const;

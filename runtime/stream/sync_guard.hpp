@@ -14,7 +14,7 @@ class SyncGuard {
   ~SyncGuard() {
     try {
       stream_.synchronize();
-    } catch (...) {  // dropped: while the stack unwinds, the failure was already reported
+    } catch (...) {  // drops the failure, because a destructor must not throw while the stack unwinds
     }
   }
 

@@ -30,7 +30,7 @@ enum class SyncReason : std::uint8_t {
 /// One wait. `call` names the outermost library function that waited: Tensor::rand for a copy inside of Tensor::rand.
 struct Synchronisation {
   Device device;          ///< device of the stream
-  std::string_view call;  ///< a string literal: "copy", "CudaMemoryResource::allocate", ...
+  std::string_view call;  ///< name of the call, a string literal: "copy", "CudaMemoryResource::allocate", ...
   SyncReason reason;
   std::size_t bytes;  ///< bytes copied, allocated or freed; 0 if the call has no such number
   double seconds;     ///< time from entering to leaving the call
@@ -45,14 +45,14 @@ using SyncReport = std::function<void(const Synchronisation&)>;
 namespace detail {
 
 struct SyncLog {
-  SyncReport report;          ///< function to call; empty: reports are off
+  SyncReport report;          ///< function to call after a wait; empty if reports are off
   std::atomic<int> depth{0};  ///< number of open SyncScopes
 };
 
 }  // namespace detail
 
-/// Reports a wait for a stream when the scope ends, if it is the stream's outermost scope. Calls that wait for a stream
-/// use it. Without a report it costs one test.
+/// Reports a wait for a stream when the scope ends, unless the scope is inside another scope of the stream. Calls that
+/// wait for a stream contain a scope. If no SyncReport is set, a scope costs one test.
 class SyncScope {
  public:
   SyncScope(Stream& stream, std::string_view call, SyncReason reason, std::size_t bytes = 0) noexcept;

@@ -14,7 +14,8 @@ namespace lockstep {
 namespace {
 
 constexpr std::int64_t kGrainBytes = std::int64_t{1} << 20;  // bytes that one thread copies with memcpy
-constexpr std::int64_t kGrainElements = 1 << 14;  // elements that one thread copies with strides or conversion
+constexpr std::int64_t kGrainElements = 1
+                                        << 14;  // elements that one thread copies if there are strides or a conversion
 
 /// Copies of at least this many bytes bypass the caches.
 constexpr std::size_t kStreamBytes = std::size_t{16} << 20;
@@ -104,7 +105,7 @@ void copy_elements(const CpuContext& context, const TensorView& src, const Tenso
   });
 }
 
-/// Copies between views of one type, for which only the size of an element matters.
+/// Copies between views of one element type. The copy depends only on the size of an element, not on the type itself.
 void copy_same_type(const CpuContext& context, const TensorView& src, const TensorView& dst) {
   if (src.is_contiguous() && dst.is_contiguous()) {
     const std::size_t bytes = src.bytes();

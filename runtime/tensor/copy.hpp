@@ -8,8 +8,8 @@
 namespace lockstep {
 
 /// Enqueues dst = src, elementwise, on the context's stream. Only this function copies across devices. Shapes must be
-/// equal; strides may be anything, and element types may differ. Floating point to integer truncates toward zero. A
-/// value beyond the integer's range becomes the nearest integer of the type; NaN becomes 0. A larger integer in a
+/// equal; strides may be anything, and element types may differ. Conversion from floating point to an integer type
+/// truncates toward zero; a value out of range becomes the type's nearest integer, NaN becomes 0. A larger integer in a
 /// smaller type keeps its low bits.
 ///
 /// The context's device must be that of src or dst; a copy that touches a CUDA device needs the CudaContext of that
@@ -30,15 +30,16 @@ void copy_now(Context& context, const TensorView& src, const TensorView& dst);
 
 /// Options of a CudaContext's page-locked staging memory. Copies that the copy engine cannot do alone use this memory.
 struct StagingOptions {
-  /// Size of each of the two halves in bytes; at least 64.
+  /// Size of each of the two halves of the staging memory, in bytes; at least 64.
   std::size_t half_bytes = std::size_t{4} << 20;
   /// The driver itself copies pageable memory of at most this many bytes, if types are equal and there are no gaps.
   std::size_t driver_bytes = std::size_t{64} << 10;
-  int threads = 0;  ///< number of threads that copy to or from a half of the staging memory; 0: OpenMP's default
+  int threads = 0;  ///< number of threads that copy to or from a half of the staging memory; 0 means OpenMP's default
 };
 
 /// Allocates the staging memory now. Otherwise the first copy() that needs it allocates it, with the default options.
-/// Waits for the stream and frees the memory of an earlier call. UsageError for options out of range, OutOfMemory.
+/// Waits for the stream and frees the memory of an earlier call. Throws UsageError for options out of range, and
+/// OutOfMemory.
 void configure_staging(CudaContext& context, const StagingOptions& options = {});
 
 }  // namespace lockstep

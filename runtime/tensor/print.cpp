@@ -31,12 +31,12 @@ class Window {
     }
   }
   [[nodiscard]] const Shape& shape() const { return shown_; }  ///< extents of the part that is shown
-  /// Returns true if elements are left out before position i of the axis.
+  /// Returns true if elements are left out before position `i` of `axis` in the shown part.
   [[nodiscard]] bool gap_before(int axis, std::int64_t i) const {
     return cut_[static_cast<std::size_t>(axis)] && i == edge_;
   }
 
-  /// Copies the part that is shown into `to`, axis by axis.
+  /// Copies the shown part of `from` into `to`; calls itself for each axis from `axis` on.
   void copy_shown(Context& context, const TensorView& from, const TensorView& to, int axis = 0) const {
     if (axis == from.shape.rank()) {
       copy(context, from, to);
@@ -89,7 +89,7 @@ std::string text_of(double value, Form form, int precision) {
   return std::string(text.data(), end) + (form == Form::whole ? "." : "");
 }
 
-/// Formats all elements of a contiguous host view with one width.
+/// Formats all elements of `view`, a contiguous host view, so that all texts have the same width.
 Texts texts_of(const TensorView& view, int precision) {
   Texts texts;
   texts.reserve(static_cast<std::size_t>(view.numel()));
@@ -168,7 +168,7 @@ class Writer {
     const std::size_t line = out_.rfind('\n') + 1;  // correct also without a new line, because npos + 1 is 0
     const std::size_t indent = static_cast<std::size_t>(axis) + 1;
     if (out_.size() - line > indent && out_.size() - line + texts_[next_].size() + 1 > line_width_) {
-      out_.pop_back();  // removes the separator's space
+      out_.pop_back();  // removes the space at the end of the separator
       out_ += '\n';
       out_.append(indent, ' ');
     }

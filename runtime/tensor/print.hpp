@@ -11,7 +11,7 @@ namespace lockstep {
 struct PrintOptions {
   int precision = 4;            ///< digits after the point, 0 to 17
   std::int64_t edge_items = 3;  ///< number of elements shown at each end of a shortened axis; at least 1
-  /// If the tensor has more elements than this, axes longer than 2 * edge_items are shortened. 0: always.
+  /// Axes longer than 2 * edge_items are shortened if the tensor has more elements than `threshold`; with 0, always.
   std::int64_t threshold = 1000;
   int line_width = 100;  ///< columns after which a row continues on the next line; at least 1
 };

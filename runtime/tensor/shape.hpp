@@ -18,7 +18,7 @@ class Dims {
 
   constexpr Dims() = default;
   Dims(std::initializer_list<std::int64_t> values) : Dims(std::span(values.begin(), values.size())) {}
-  explicit Dims(std::span<const std::int64_t> values);  ///< ShapeError for more than kMaxRank values
+  explicit Dims(std::span<const std::int64_t> values);  ///< throws ShapeError for more than kMaxRank values
 
   [[nodiscard]] constexpr int rank() const { return rank_; }
   [[nodiscard]] constexpr std::int64_t operator[](int axis) const { return values_[static_cast<std::size_t>(axis)]; }

@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-/// Calls a release function when the last owner of the memory is destroyed.
+/// Owns foreign memory together with the tensors that share it. The destructor calls the memory's release function.
 class Released {
  public:
   explicit Released(std::function<void()> release) : release_(std::move(release)) {}

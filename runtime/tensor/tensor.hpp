@@ -13,7 +13,8 @@ namespace lockstep {
 class Tensor {
  public:
   Tensor() = default;
-  /// Makes an uninitialised, contiguous tensor from the context's memory resource. Resource and stream must outlive it.
+  /// Makes an uninitialised, contiguous tensor from the context's memory resource. Resource and stream must outlive
+  /// the tensor.
   [[nodiscard]] static Tensor empty(Context& context, const Shape& shape, DType dtype);
   [[nodiscard]] static Tensor zeros(Context& context, const Shape& shape, DType dtype);
 
@@ -66,10 +67,10 @@ class Tensor {
   [[nodiscard]] DType dtype() const { return view_.dtype; }
   [[nodiscard]] Device device() const { return view_.device; }
 
-  /// Returns this tensor on the context's device and in the given type. If it already has both, the result shares its
-  /// memory. Otherwise the result is a contiguous copy, complete after the context's stream has passed it (copy.hpp
-  /// says what can be copied). From a GPU to the host, use the overload with two contexts (DeviceError names both
-  /// devices).
+  /// Returns this tensor on the context's device and in the given type. If this tensor already has both, the result
+  /// shares its memory. Otherwise the result is a contiguous copy, complete after the context's stream has passed it
+  /// (copy.hpp says what can be copied). From a GPU to the host, use the overload with two contexts (DeviceError names
+  /// both devices).
   [[nodiscard]] Tensor to(Context& context) const { return to(context, dtype()); }
   [[nodiscard]] Tensor to(Context& context, DType dtype) const;
   /// Allocates from `target` and copies on the stream of `carrier`, which is on the device of either end. For example,

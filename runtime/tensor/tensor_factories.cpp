@@ -14,10 +14,11 @@ namespace lockstep {
 namespace {
 
 constexpr std::int64_t kGrain = 1 << 14;  // least number of elements for a thread
-// Bytes that the host computes at a time for a GPU's tensor.
+// Size of the pieces in which the host computes a GPU's tensor, in bytes.
 constexpr std::int64_t kPieceBytes = std::int64_t{4} << 20;
 
-/// Returns the largest finite value of T. For integers, returns the first value above the range, which f64 can hold.
+/// Returns the largest finite value of T; for integer types the first value above the range, as f64 can hold this
+/// value.
 template <class T>
 double end_of() {
   if constexpr (std::is_integral_v<T>) {
@@ -107,7 +108,7 @@ struct Blocks {
   }
 };
 
-/// Writes elements [begin, end) of a tensor, in which the elements 2 * block and 2 * block + 1 are pair(block).
+/// Writes elements [begin, end) of a tensor to `out`. pair(block) returns the elements 2 * block and 2 * block + 1.
 template <class T, class Pair>
 void take_pairs(std::int64_t begin, std::int64_t end, T* out, Pair&& pair) {
   while (begin < end) {

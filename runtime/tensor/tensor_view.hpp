@@ -42,23 +42,25 @@ struct TensorView {
   /// Returns true if the view is row-major without gaps. Axes of extent 1 do not matter; an empty tensor is contiguous.
   [[nodiscard]] bool is_contiguous() const;
 
-  /// Returns the pointer as T*. DTypeError unless T is the element type.
+  /// Returns `data` as T*. Throws DTypeError unless T is the element type.
   template <class T>
   [[nodiscard]] T* as() const {
     require<DTypeError>(dtype == dtype_of<T>, "tensor is ", dtype, ", read as ", dtype_of<T>);
     return static_cast<T*>(data);
   }
-  /// Returns all elements as one span. ShapeError unless contiguous, DTypeError unless T is the element type.
+  /// Returns all elements as one span. Throws ShapeError unless the view is contiguous, DTypeError unless T is the
+  /// element type.
   template <class T>
   [[nodiscard]] std::span<T> span() const {
     require<ShapeError>(is_contiguous(), "tensor ", shape, " with strides ", strides, " is not contiguous");
     return {as<T>(), static_cast<std::size_t>(numel())};
   }
 
-  /// Part [begin, end) of one axis.
+  /// Returns the part of the view with the positions [begin, end) of `axis`.
   [[nodiscard]] TensorView slice(int axis, std::int64_t begin, std::int64_t end) const;
-  [[nodiscard]] TensorView permute(std::initializer_list<int> axes) const;  ///< axis i of the result is axes[i]
-  /// Row-major view of the same memory; ShapeError unless contiguous.
+  [[nodiscard]] TensorView permute(
+      std::initializer_list<int> axes) const;  ///< axis i of the result is axis axes[i] of this view
+  /// Returns a row-major view of the same memory with `shape`. Throws ShapeError unless this view is contiguous.
   [[nodiscard]] TensorView reshape(const Shape& shape) const;
 };
 

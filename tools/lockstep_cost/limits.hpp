@@ -7,13 +7,13 @@ namespace lockstep::tools {
 
 /// The physical limit of a path in one direction.
 struct KnownLimit {
-  std::string text{};      ///< "PCIe 5.0 x16"; empty: the limit is not known
-  double bytes_per_s = 0;  ///< bytes per second, headers of packets included
+  std::string text{};      ///< text such as "PCIe 5.0 x16"; empty if the limit is not known
+  double bytes_per_s = 0;  ///< limit in bytes per second; headers of packets count as bytes
 };
 
 /// Returns the limit of a PCI Express link: rate * lanes * the share of bits that are data (8b/10b in generations 1 and
-/// 2, 128b/130b in 3 to 5, 242 bytes of a flit of 256 in 6; PCI Express Base Specification). Empty for unknown values,
-/// generations that do not exist, and lanes other than 1 to 32.
+/// 2, 128b/130b in 3 to 5, 242 bytes of a flit of 256 in 6; PCI Express Base Specification). The result is empty
+/// for unknown values, generations that do not exist, and lanes other than 1 to 32.
 [[nodiscard]] KnownLimit pcie_limit(std::optional<int> generation, std::optional<int> lanes);
 
 /// Returns the limit of the NVLinks between two GPUs of compute capability `major`: 25 GB/s per link and direction up
@@ -27,15 +27,15 @@ struct KnownLimit {
 [[nodiscard]] KnownLimit peer_limit(int major, std::optional<int> nvlinks, const KnownLimit& mine,
                                     const KnownLimit& other);
 
-/// Returns the limit of busbw for an all-reduce between the GPUs of `ranks` ranks. Two ranks: the limit of a copy from
-/// one GPU to the other, `peer`, since each GPU sends all that the other receives. Empty for more ranks: the limit then
-/// depends on the topology and on where sums are made (with sums in switches each GPU sends less than busbw says).
-/// Empty between nodes.
+/// Returns the limit of busbw for an all-reduce between the GPUs of `ranks` ranks. For two ranks this is `peer`, the
+/// limit of a copy from one GPU to the other, because each GPU sends everything that the other receives. The result is
+/// empty for more ranks, because their limit depends on the topology and on where sums are made (with sums in switches
+/// each GPU sends less than busbw says), and for several nodes.
 [[nodiscard]] KnownLimit all_reduce_limit(int ranks, int nodes, const KnownLimit& peer);
 
-/// Returns the limit of a copy inside the memory of a GPU: half of 2 transfers per clock * bus width, since a copy
-/// reads and writes. The formula holds for HBM and GDDR, with the clock that drivers report. Empty when clock or width
-/// is not known.
+/// Returns the limit of a copy inside the memory of a GPU: half of (2 transfers per clock cycle * bus width),
+/// because a copy reads and writes. The formula holds for HBM and GDDR, with the clock that drivers report. Empty when
+/// clock or width is not known.
 [[nodiscard]] KnownLimit device_memory_limit(std::optional<int> clock_mhz, std::optional<int> bus_bits);
 
 }  // namespace lockstep::tools

@@ -38,8 +38,8 @@ double rate(const CostPath& path, double bytes, double seconds) {
   return path.bus_factor * bytes / seconds;
 }
 
-/// Returns the copy that represents all copies in the figures to remember: the copy to the GPU, or without one a copy
-/// inside host memory.
+/// Returns the copy that represents all copies in the figures to remember: the copy to the GPU or, on a machine without
+/// a GPU, a copy inside host memory.
 const CostPath* typical_copy(const CostFile& file) {
   for (const char* name : {"copy/pinned_to_device", "copy/host/copy", "copy/host/memcpy"}) {
     if (const CostPath* path = file.find(name); path != nullptr && !path->points.empty()) {
@@ -49,7 +49,7 @@ const CostPath* typical_copy(const CostFile& file) {
   return nullptr;
 }
 
-/// Returns the measured all-reduces: first the all-reduce between GPUs, which gradients use.
+/// Returns the measured all-reduces. The all-reduce between GPUs is the first, because gradients use it.
 std::vector<const CostPath*> all_reduces(const CostFile& file) {
   std::vector<const CostPath*> paths;
   for (const GradientPath gradients : {GradientPath::nccl, GradientPath::host}) {
@@ -67,7 +67,7 @@ bool is_between_gpus(const CostPath& path) {
 
 enum class Value : unsigned char { seconds, rate };
 
-/// Makes a curve: dots as measured, and a line of the model with eight points per octave.
+/// Makes the curve of `path`: its dots are the measured values, its line shows the model at eight points per octave.
 Curve curve(const CostPath& path, Value value) {
   const auto of = [&](double bytes, double seconds) {
     return value == Value::seconds ? seconds : rate(path, bytes, seconds);
@@ -187,7 +187,7 @@ std::string size_table(const CostPath& path) {
   return text;
 }
 
-/// Returns the reason why an all-reduce between GPUs shows no limit; empty for other paths.
+/// Returns the reason why the all-reduce `path` between GPUs shows no limit; an empty text for any other path.
 std::string no_limit_text(const CostPath& path, const CostFile& file) {
   if (!is_between_gpus(path) || path.limit_bytes_per_s > 0) {
     return {};
@@ -265,7 +265,7 @@ std::vector<std::string> remember(const CostFile& file) {
                            rate_text(rate(*path, static_cast<double>(large.bytes), large.median_s)), ")."));
   }
   if (const CostPath* path = typical_copy(file); path != nullptr) {
-    // The median over the four smallest sizes, as a single size may be slow on some processors.
+    // Takes the median over the four smallest sizes, because a single size may be slow on some processors.
     const std::size_t few = std::min<std::size_t>(path->points.size(), 4);
     std::vector<double> small;
     for (std::size_t i = 0; i < few; ++i) {
@@ -287,7 +287,7 @@ std::vector<std::pair<std::string, std::string>> plots(const CostFile& file) {
   const std::string how = "; dots: medians, lines: the fitted alpha-beta model";
   const Axis sizes{.scale = Axis::Scale::log2, .name = "size of the message", .text = bytes_text};
   const Axis rates{.scale = Axis::Scale::log10, .text = rate_text};
-  // Two panels: on a machine with a GPU a single panel would have more curves than there are colours.
+  // Makes two panels, because with a GPU, a single panel would have more curves than there are colours.
   std::vector<Panel> copies;
   for (const bool on_host : {true, false}) {
     Panel panel{

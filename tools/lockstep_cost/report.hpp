@@ -9,12 +9,13 @@
 
 namespace lockstep::tools {
 
-/// Returns the figures to remember as sentences: a small all-reduce, a large all-reduce, a copy; for one rank the copy
-/// alone.
+/// Returns the figures to remember as sentences: the times of a small all-reduce, a large all-reduce and a copy;
+/// for one rank, the copy alone.
 [[nodiscard]] std::vector<std::string> remember(const comm::CostFile& file);
 
 inline constexpr std::array<const char*, 3> kPlotNames{"copies.svg", "all_reduce.svg", "pairs.svg"};
-/// Returns the plots of a file as (file name, SVG): copies.svg, all_reduce.svg and pairs.svg, as far as they have data.
+/// Returns the plots of a file as (file name, SVG): copies.svg, all_reduce.svg and pairs.svg, each only if the file has
+/// data for it.
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> plots(const comm::CostFile& file);
 
 /// Returns the text of cost.md: the machine, the figures to remember, the plots (by the names above), a table for each

@@ -48,7 +48,7 @@ std::string command_of(const comm::Session& session, int argc, char** argv) {
 void write(const std::string& folder, const comm::CostFile& file) {
   std::error_code error;
   replace_file(folder + "/cost.json", comm::cost_text(file));
-  for (const char* name : kPlotNames) {  // removes plots of an earlier run with more ranks
+  for (const char* name : kPlotNames) {  // an earlier run with more ranks may have left plots
     std::filesystem::remove(concat(folder, "/", name), error);
   }
   for (const auto& [name, svg] : plots(file)) {

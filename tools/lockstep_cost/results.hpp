@@ -17,8 +17,8 @@ void require_writable(const std::string& folder);
 /// Returns the command that repeats this run.
 [[nodiscard]] std::string command_of(const comm::Session& session, int argc, char** argv);
 
-/// Replaces cost.json, the plots and cost.md in the folder; removes plots of an earlier run that this run does not
-/// have.
+/// Replaces cost.json, the plots and cost.md in `folder`. Removes those plots of an earlier run that this run does not
+/// make.
 void write(const std::string& folder, const comm::CostFile& file);
 
 /// Returns the lines to print at the end: the figures to remember, the paths left out, the place of the results.

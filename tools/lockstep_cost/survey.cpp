@@ -18,12 +18,12 @@ namespace lockstep::tools {
 namespace {
 
 constexpr int kRounds = 3;
-constexpr double kMostTime = 1.3;  // a path leaves out larger sizes after this multiple of its share of the time
+constexpr double kMostTime = 1.3;  // a path that has used this multiple of its share of time skips larger sizes
 constexpr std::size_t kLeastSizes = 4;
-constexpr double kSampleSeconds = 50e-6;  // least seconds of one value: shorter calls are timed in groups, as in a loop
+constexpr double kSampleSeconds = 50e-6;  // least seconds of a timed value; shorter calls are timed in groups
 constexpr std::int64_t kCheckBytes = 4096;
 constexpr std::int64_t kPairBytes = std::int64_t{1} << 20;
-constexpr int kMostPairRanks = 16;  // 16 ranks make 120 pairs
+constexpr int kMostPairRanks = 16;  // greatest number of ranks whose pairs are measured (120 pairs)
 
 using measure::Clock;
 using measure::seconds_since;
@@ -98,7 +98,7 @@ class Survey {
 
   using MeasureSize = std::function<measure::Measurement(std::int64_t, const measure::MeasureOptions&)>;
 
-  /// Measures one curve. It passes over the sizes several times, so that a busy second of the machine does not hit one
+  /// Measures one curve. Goes through all sizes several times, so that a busy second of the machine does not hit one
   /// size alone.
   void curve(comm::CostPath path, const MeasureSize& measure) {
     const Clock::time_point begin = Clock::now();
@@ -107,10 +107,11 @@ class Survey {
     options.sample_seconds = kSampleSeconds;
     std::vector<measure::Samples> all;
     for (int round = 0; round < kRounds; ++round) {
-      // A warm-up: the processor leaves its idle state, and the caches lose the bytes of the last round's largest size.
+      // This call is a warm-up: the processor leaves its idle state, and the caches lose the bytes of the last round's
+      // largest size.
       options.target_seconds = share_ / kRounds * 0.1;
       (void)measure(sizes_.front(), options);
-      options.target_seconds = share_ / kRounds * 0.65 / static_cast<double>(sizes_.size());  // sizes warm up, too
+      options.target_seconds = share_ / kRounds * 0.65 / static_cast<double>(sizes_.size());  // sizes also warm up
       const std::size_t wanted = round == 0 ? sizes_.size() : all.size();
       for (std::size_t i = 0; i < wanted; ++i) {
         const double elapsed = comm::all_gather_value(session_.control(), seconds_since(begin))[0];
@@ -149,7 +150,7 @@ class Survey {
     const comm::CostPath described = description(path);
     const auto make = [&] { bench.emplace(path, sizes_.back(), options_.threads); };
     if (described.name == "copy/peer") {
-      // The other GPU may have no free memory. The survey then goes on without this path.
+      // The other GPU may have no free memory. In this case the survey goes on without copies between GPUs.
       if (!works("Copies between GPUs", make)) {
         return;
       }
@@ -165,7 +166,7 @@ class Survey {
     });
   }
 
-  /// Returns false when make() throws on some rank. The report then says why the path `what` is left out. Collective.
+  /// Returns true if make() succeeds on all ranks. If not, the report says why the path `what` is left out. Collective.
   bool works(const char* what, const std::function<void()>& make) {
     std::string why;
     try {
@@ -355,7 +356,7 @@ std::vector<std::int64_t> survey_sizes(std::int64_t max_bytes) {
 
 double seconds_left(int done, int paths, double elapsed, double planned) {
   const double share = planned / std::max(paths, 1);
-  const double pace = std::max(done > 0 ? elapsed / (done + 1) : share, share);  // +1: the path under way
+  const double pace = std::max(done > 0 ? elapsed / (done + 1) : share, share);  // + 1 counts the present path
   return std::max(pace * paths - elapsed, done < paths ? share / 4 : 0);
 }
 

@@ -17,22 +17,22 @@ namespace lockstep::tools {
 
 struct SurveyOptions {
   double seconds = 60;                              ///< approximate time of the whole survey
-  std::int64_t max_bytes = std::int64_t{64} << 20;  ///< the largest size; the smallest is 8 bytes
+  std::int64_t max_bytes = std::int64_t{64} << 20;  ///< largest size of a copy or message; the smallest size is 8 bytes
   int threads = 1;                                  ///< threads of a rank for copies on the host
   Device device;                                    ///< device of this rank
-  bool shares_device = false;                       ///< another rank uses the device too: for tests, times mean nothing
-  KnownLimit host_link{};                           ///< limit between `device` and the host
-  std::optional<Device> peer{};                     ///< a GPU that this rank's GPU copies to
+  bool shares_device = false;    ///< another rank uses `device`, too (only in tests: times mean nothing)
+  KnownLimit host_link{};        ///< limit between `device` and the host
+  std::optional<Device> peer{};  ///< GPU to which this rank's GPU copies
   KnownLimit peer_link{};
   KnownLimit device_memory{};  ///< limit of a copy inside the memory of `device`
-  std::string gpu_missing{};   ///< reason why GPU paths are missing; empty: none is missing
+  std::string gpu_missing{};   ///< reason why GPU paths are missing; empty if no path is missing
 };
 
 /// The state of the survey for a progress line, as rank 0 sees it.
 struct Progress {
-  int done = 0;  ///< paths that are done
+  int done = 0;  ///< number of paths that are measured completely
   int paths = 0;
-  int round = 0;  ///< number of the pass over the sizes of this path, from 0
+  int round = 0;  ///< number of the present pass over the path's sizes, from 0
   double seconds_left = 0;
   std::string what;  ///< path and size that are measured: "all-reduce, 64 KiB"
 };
@@ -48,12 +48,12 @@ struct Progress {
 [[nodiscard]] std::vector<std::int64_t> survey_sizes(std::int64_t max_bytes);
 
 /// Returns the seconds left after `elapsed` seconds, when `done` of `paths` paths are finished. Each path was planned
-/// to get an equal part of `planned` seconds. Counts the other paths as planned, or at the pace so far if that is
-/// slower. Pure.
+/// to get an equal part of `planned` seconds. Counts each unfinished path with its planned time, or with the average
+/// time of a path so far if that is longer. Pure.
 [[nodiscard]] double seconds_left(int done, int paths, double elapsed, double planned);
 
-/// Makes one point of a file. The point has percentiles only if every call was timed by itself and there are enough
-/// values.
+/// Makes the point of a cost file for `bytes` from `samples`. The point has percentiles only if every call was timed by
+/// itself and there are enough samples.
 [[nodiscard]] comm::CostPoint cost_point(std::int64_t bytes, const measure::Samples& samples);
 
 /// Returns the relative uncertainty of the medians, for comm::CostFitOptions::noise: twice the standard error of a

@@ -25,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Returns the first line of a file; empty when the file cannot be read.
+/// Returns the first line of a file; an empty text if the file cannot be read.
 std::string line_of(const std::string& path) {
   std::ifstream file(path);
   std::string line;
@@ -44,7 +44,7 @@ std::optional<int> integer_of(const std::string& path) {
   return value ? std::optional(static_cast<int>(*value)) : std::nullopt;
 }
 
-/// Returns the numbers N of the entries PREFIX<N> of a folder, sorted.
+/// Returns, sorted, all numbers N for which `folder` has a file or folder called PREFIX<N> (PREFIX is `prefix`).
 std::vector<int> numbered(const std::string& folder, const std::string& prefix) {
   std::vector<int> numbers;
   std::error_code none;
@@ -61,7 +61,8 @@ std::vector<int> numbered(const std::string& folder, const std::string& prefix) 
   return numbers;
 }
 
-/// Returns the bytes that a line "... KEY:   1234 kB" of /proc/meminfo or of a node's meminfo states.
+/// Returns the number of bytes in the line "... KEY:   1234 kB" of the file at `path`, /proc/meminfo or a node's
+/// meminfo.
 std::optional<std::uint64_t> kilobytes(const std::string& path, const std::string& key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -167,7 +168,7 @@ PciFacts read_pci(const std::string& pci, const std::string& root) {
   const std::string folder = root + "/sys/bus/pci/devices/" + lower(pci) + "/";
   PciFacts facts;
   facts.numa_node = integer_of(folder + "numa_node");
-  if (facts.numa_node && *facts.numa_node < 0) {  // -1: the kernel does not know the node
+  if (facts.numa_node && *facts.numa_node < 0) {  // the kernel writes -1 if it does not know the node
     facts.numa_node.reset();
   }
   const auto positive = [&](const char* name) {

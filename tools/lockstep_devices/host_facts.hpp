@@ -9,25 +9,25 @@ namespace lockstep::tools {
 
 struct NumaNode {
   int index = 0;
-  std::string processors{};  ///< "0-15,32-47"; empty: the node has memory only
+  std::string processors{};  ///< text such as "0-15,32-47"; empty if the node has only memory
   std::optional<std::uint64_t> memory_bytes{};
 };
 
-/// Caches of one kind.
+/// Caches of the machine that have equal level, type and size.
 struct Cache {
   int level = 1;
   std::string type{};       ///< one of "data", "instruction", "unified"
   std::uint64_t bytes = 0;  ///< bytes of one cache
   int count = 0;
-  int sharers = 1;  ///< processors that share one cache
+  int sharers = 1;  ///< number of processors that share one cache
 };
 
 /// Facts that the kernel reports about the machine. Facts that the kernel does not report are empty.
 struct HostFacts {
   std::string name{};       ///< host name
   std::string processor{};  ///< name, e.g. "Intel(R) Xeon(R) ..."
-  int processors = 0;       ///< online processors, hyper-threads counted
-  int usable = 0;           ///< processors that this process may run on
+  int processors = 0;       ///< number of online processors (hyper-threads)
+  int usable = 0;           ///< number of processors on which this process may run
   std::optional<int> cores{};
   std::optional<int> sockets{};
   std::vector<NumaNode> numa{};
@@ -35,7 +35,8 @@ struct HostFacts {
   std::optional<std::uint64_t> memory_bytes{};
 };
 
-/// Reads ROOT/sys and ROOT/proc; name and usable come from the running system. Missing files are not errors.
+/// Reads the folders sys and proc below `root`; `name` and `usable` come from the running system. A missing file is no
+/// error.
 [[nodiscard]] HostFacts read_host(const std::string& root = "");
 
 /// The NUMA node and the link of a PCI device.
@@ -46,7 +47,7 @@ struct PciFacts {
   std::optional<int> generation_now{};  ///< present generation; lower while a GPU is idle
   std::optional<int> width_now{};
 };
-/// pci: "0000:3b:00.0", in upper or lower case.
+/// Reads the facts about the PCI device with address `pci` ("0000:3b:00.0", upper or lower case) below `root`.
 [[nodiscard]] PciFacts read_pci(const std::string& pci, const std::string& root = "");
 
 /// Returns the PCIe generation of a text such as "16.0 GT/s PCIe" (PCI Express Base Specification: 2.5, 5, 8, 16, 32,
@@ -61,7 +62,7 @@ struct CopySpeed {
   int threads = 1;
   int repetitions = 0;
 };
-/// Measures for about `seconds`. array_bytes: bytes of each of the two arrays. Throws OutOfMemory.
+/// Measures for about `seconds` s, with two arrays of `array_bytes` bytes each. Throws OutOfMemory.
 [[nodiscard]] CopySpeed measure_copy(std::uint64_t array_bytes, double seconds);
 /// Returns the size of an array for measure_copy(): four times the bytes of all caches of the last level, at least 64
 /// MiB, at most 2 GiB and an eighth of the memory.

@@ -25,7 +25,7 @@ std::string process_name(int pid, const std::string& root) {
   return name;
 }
 
-/// Returns the holder of the claim on each GPU; empty: no holder, or the holder is not known.
+/// Returns the holder of each GPU's claim; the text is empty if there is no holder, or it is not known.
 std::vector<std::string> claim_holders(const std::vector<GpuInfo>& gpus, const std::string& folder) {
   std::vector<std::string> holders(gpus.size());
   std::error_code error;  // the folder may not be readable

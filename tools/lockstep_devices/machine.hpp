@@ -18,8 +18,9 @@ struct GpuFacts {
   GpuInfo gpu{};
   PciFacts pci{};
   NvmlGpu nvml{};
-  std::vector<std::string> process_names{};  ///< names of nvml.processes; empty: not known, e.g. in another container
-  std::string claimed_by{};                  ///< holder of the claim; empty: none (runtime/machine/gpu_claim.hpp)
+  std::vector<std::string>
+      process_names{};       ///< names of nvml.processes; an unknown name is empty (e.g. another container)
+  std::string claimed_by{};  ///< holder of the GPU's claim (runtime/machine/gpu_claim.hpp), or empty
 };
 
 struct GpuPair {
@@ -33,25 +34,26 @@ struct Machine {
   HostFacts host{};
   std::optional<CopySpeed> copy{};
   std::vector<GpuFacts> gpus{};
-  std::vector<GpuPair> links{};  ///< each pair in both directions
+  std::vector<GpuPair> links{};  ///< links between GPUs; each pair of GPUs occurs in both directions
   std::string gpus_missing{};    ///< reason why there are no GPUs, or the driver's error
-  std::string nvml_missing{};    ///< reason why NVML does not answer; empty: NVML answers
+  std::string nvml_missing{};    ///< reason why NVML does not answer; empty if NVML answers
 };
 
 /// Adds the GPUs with their facts. nvml may be null. Reads the claims in claim_folder, if the folder exists, while no
-/// search for usable GPUs runs: such a search would take the reading for a claim. A claim that cannot be read counts as
-/// none.
+/// search for usable GPUs runs: such a search would take the reading for a claim. If a claim
+/// cannot be read, the GPU counts as not claimed.
 void add_gpus(Machine& machine, const std::vector<GpuInfo>& gpus, const Nvml* nvml, const std::string& claim_folder,
               const std::string& root = "");
 
 /// Opens NVML and adds the GPUs that `list` (list_gpus) returns. Without GPUs, machine.gpus_missing has the reason.
-/// Returns false when the driver answers with an error, which gpus_missing then holds; the host half stays valid.
+/// Returns false if the driver answers with an error; then gpus_missing has the error, and the host's facts stay valid.
 [[nodiscard]] bool find_gpus(Machine& machine, const std::function<std::vector<GpuInfo>()>& list,
                              const std::string& claim_folder);
 
 /// Returns the report for people; a missing fact reads "not known".
 [[nodiscard]] std::string report(const Machine& machine);
-/// Returns the report as JSON; null: not known. Sizes in bytes, speeds in bytes/s, processors as the kernel lists them.
+/// Returns the report as JSON; a fact that is not known is null. Sizes are in bytes, speeds in bytes/s, processors as
+/// the kernel lists them.
 [[nodiscard]] Json to_json(const Machine& machine);
 
 }  // namespace lockstep::tools

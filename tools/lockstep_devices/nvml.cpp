@@ -12,8 +12,8 @@ namespace lockstep::tools {
 using nvml::Device;
 using nvml::Result;
 
-/// NVML's functions. An older driver may lack some of the optional functions, which find() then leaves null; the facts
-/// that they report are not known.
+/// NVML's functions. An older driver may lack optional functions; find() leaves these null, and the facts that they
+/// report are not known.
 struct Nvml::Functions {
   explicit Functions(const SharedLibrary& library) {
     library.get(init, "nvmlInit_v2");
@@ -52,7 +52,7 @@ struct Nvml::Functions {
 
 namespace {
 
-/// True when the function exists and succeeds.
+/// Calls `function` if it is not null. Returns true if the call succeeds.
 template <class... Parameters, class... Args>
 bool works(Result (*function)(Parameters...), Args... args) {
   return function != nullptr && function(args...) == nvml::kSuccess;
@@ -64,7 +64,8 @@ std::string mode_name(int mode) {
 }
 
 std::optional<std::string> level_name(int level) {
-  static constexpr const char* kNames[] = {"INT", "PIX", "PXB", "PHB", "NODE", "SYS"};  // by TopologyLevel / 10
+  static constexpr const char* kNames[] = {"INT", "PIX",  "PXB",
+                                           "PHB", "NODE", "SYS"};  // the index is TopologyLevel / 10
   return level >= 0 && level <= nvml::kSystem && level % 10 == 0 ? std::optional<std::string>(kNames[level / 10])
                                                                  : std::nullopt;
 }

@@ -15,9 +15,9 @@ struct GpuProcess {
   std::optional<std::uint64_t> memory_bytes{};
 };
 
-/// Facts that NVML reports about one GPU; empty: not reported.
+/// Facts about one GPU. A member is empty if NVML does not report the fact.
 struct NvmlGpu {
-  std::optional<std::uint64_t> memory_used{};  ///< bytes, those of the driver included
+  std::optional<std::uint64_t> memory_used{};  ///< used memory in bytes, with the driver's own memory
   std::optional<std::uint64_t> memory_free{};
   std::optional<int> memory_clock_mhz{};  ///< highest clock of the memory
   std::optional<int> memory_bus_bits{};
@@ -27,15 +27,15 @@ struct NvmlGpu {
 
 /// The connection between two GPUs.
 struct GpuLink {
-  /// Number of NVLinks between the GPUs. Through switches: the smaller number of NVLinks that the two GPUs have.
+  /// Number of NVLinks between the GPUs. If they run through switches, the smaller of the two GPUs' numbers of NVLinks.
   std::optional<int> nvlinks{};
   /// The nearest common point on PCIe, as nvidia-smi writes it: PIX, PXB, PHB, NODE, SYS.
   std::optional<std::string> nearest{};
   std::optional<bool> peer_read{};  ///< the first GPU can read the second GPU's memory
 };
 
-/// NVIDIA's management library (NVML). It is loaded at run time: it comes with the driver and may be missing. Queries
-/// make no context on a GPU. For one thread.
+/// NVIDIA's management library (NVML). It is loaded at run time, because it comes with the driver and may be missing.
+/// Queries make no context on a GPU. Only one thread may use an object.
 class Nvml {
  public:
   /// Returns null when the library is missing or cannot start; `why` then has the reason.

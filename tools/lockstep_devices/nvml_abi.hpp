@@ -4,7 +4,7 @@
 /// CUDA toolkit installs. Function names include their version, so these layouts hold for drivers of any age.
 namespace lockstep::tools::nvml {
 
-using Result = int;  // 0: success
+using Result = int;  // result of a function; 0 means success
 inline constexpr Result kSuccess = 0;
 inline constexpr Result kInsufficientSize = 7;
 
@@ -18,7 +18,7 @@ struct Memory {  // nvmlMemory_t
 
 struct ProcessInfo {  // nvmlProcessInfo_v2_t, which nvmlDeviceGetComputeRunningProcesses_v3 fills
   unsigned int pid;
-  unsigned long long used_gpu_memory;  // all bits set: not available
+  unsigned long long used_gpu_memory;  // all bits are set if NVML does not know the number
   unsigned int gpu_instance;
   unsigned int compute_instance;
 };

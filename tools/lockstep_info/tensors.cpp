@@ -78,7 +78,8 @@ void add_numbers(const std::string& dtype, const std::vector<std::byte>& bytes, 
   }
 }
 
-/// True if `a` comes before `b`. Compares numbers in names by value: "layer2.9" comes before "layer2.10".
+/// Returns true if the name `a` comes before the name `b`. Compares numbers in names by value: "layer2.9" comes before
+/// "layer2.10".
 bool comes_first(const std::string& a, const std::string& b) {
   const auto digit = [](char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; };
   std::size_t i = 0;

@@ -10,8 +10,8 @@
 
 namespace lockstep::tools {
 
-/// One tensor of a file. Minimum, maximum and mean count finite values only, in f64; they are empty without a finite
-/// value, and for types that lockstep-info cannot read (F8_E4M3, C64, ...).
+/// One tensor of a file. Minimum, maximum and mean count finite values only, in f64; they are empty if there is
+/// no finite value, and for types that lockstep-info cannot read (F8_E4M3, C64, ...).
 struct TensorFacts {
   std::string name;
   std::string dtype;  ///< name of the type in safetensors: "F32"
@@ -21,7 +21,7 @@ struct TensorFacts {
   std::optional<double> least{};
   std::optional<double> most{};
   std::optional<double> mean{};
-  std::optional<std::int64_t> non_finite{};  ///< number of NaN and infinities; empty: the type cannot be read
+  std::optional<std::int64_t> non_finite{};  ///< number of NaN and infinities; empty if the type cannot be read
 };
 
 struct FileFacts {
@@ -31,15 +31,15 @@ struct FileFacts {
   std::vector<TensorFacts> tensors{};  ///< ordered by name, with numbers in names ordered by value
 };
 
-/// Reads the tensors of a file, a checkpoint or a run. A checkpoint's folder: model.safetensors and, if there is one,
-/// optimizer.safetensors, after checking their checksums. A run's folder: the library choices in config.json, as
-/// metadata. Host memory holds one tensor at a time. DataError as for TensorFile, for wrong checksums, and for a folder
-/// of neither kind.
+/// Reads the tensors of a file, a checkpoint or a run. From a checkpoint's folder, reads model.safetensors and, if it
+/// exists, optimizer.safetensors, after checking their checksums. From a run's folder, reads the library choices in
+/// config.json, as metadata. Host memory holds one tensor at a time. Throws the DataErrors of TensorFile, and DataError
+/// for wrong checksums and for a folder of neither kind.
 [[nodiscard]] std::vector<FileFacts> read_tensors(const std::string& path);
 
 /// Returns a table for each file, for people.
 [[nodiscard]] std::string tensor_report(const std::vector<FileFacts>& files);
-/// Returns the files as a JSON array; null: not known.
+/// Returns the files as a JSON array; a value that is not known is null.
 [[nodiscard]] Json tensor_json(const std::vector<FileFacts>& files);
 
 }  // namespace lockstep::tools

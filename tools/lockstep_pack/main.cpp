@@ -47,7 +47,8 @@ class ProgressLines {
   double last_ = 0;
 };
 
-/// Packs `pack` and prints the progress and the summary. With --json standard output has the summary only.
+/// Packs the samples of `pack`, and prints the progress and the summary. With `json`, standard output has only the
+/// summary.
 template <class Pack>
 int write(const Pack& pack, bool json) {
   std::FILE* const lines = json ? stderr : stdout;
@@ -62,7 +63,7 @@ int write(const Pack& pack, bool json) {
   return exit_code::kFinished;
 }
 
-/// Checks the file at `path`. Standard output has the result only.
+/// Checks the packed file at `path`. Standard output has only the result of the check.
 template <class File>
 int check(const std::string& path, int threads, bool json) {
   const File file(path);
@@ -98,7 +99,7 @@ constexpr const char* kAbout =
 class Command {
  public:
   Command() {
-    options_.seed = 1;  // train_resnet's default
+    options_.seed = 1;  // default seed of train_resnet
     options_.threads = default_threads();
     CLI::Option* const folder =
         app.add_option(
@@ -168,7 +169,7 @@ class Command {
   CLI::App app{kAbout, "lockstep-pack"};
 
  private:
-  /// Throws UsageError when an option is given that is not in `taken`.
+  /// Throws UsageError if the user gave an option that is not in `taken`.
   void expect_only(std::initializer_list<std::string_view> taken, const std::string& beside) const {
     for (const CLI::Option* const other : app.get_options()) {
       require<UsageError>(

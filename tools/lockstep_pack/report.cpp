@@ -30,7 +30,7 @@ const char* unit_of(nn::PackedIds ids) {
   return ids == nn::PackedIds::text ? "bytes of text" : "tokens";
 }
 
-/// Returns a line for each damage that `check` names, and one line with the number of further damages.
+/// Returns a line for each damaged sample or block that `check` names, and a line with the number of the further ones.
 std::string damage_text(const nn::PackedCheck& check) {
   std::string text;
   for (const std::string& damage : check.texts) {
@@ -49,7 +49,7 @@ Json::Array texts_of(const nn::PackedCheck& check) {
   return texts;
 }
 
-/// Returns the numbers of ids for training and for validation.
+/// Returns the number of the file's ids for training, and the number for validation.
 std::pair<std::int64_t, std::int64_t> tokens_of(const nn::PackedTokens& file) {
   std::int64_t train = 0;
   std::int64_t validation = 0;

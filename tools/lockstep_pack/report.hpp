@@ -10,13 +10,13 @@
 
 namespace lockstep::tools {
 
-/// Returns the lines printed before packing: source, file, way of storing.
+/// Returns the lines that are printed before packing: the source, the file, and how samples are stored in the file.
 [[nodiscard]] std::string pack_header(const nn::FolderPack& pack);
 [[nodiscard]] std::string pack_header(const nn::TokenPack& pack);
 /// Returns a line such as "1200 of 5000 images, 24 %, 130 MiB, 12 s left", after `seconds` seconds.
 [[nodiscard]] std::string pack_progress(const nn::PackProgress& progress, double seconds);
-/// Returns the lines printed at the end: the size of the file, the first damaged images by name, the option to train on
-/// the file.
+/// Returns the lines that are printed at the end: the file's size, the names of the first damaged images, and the
+/// option with which a program trains on the file.
 [[nodiscard]] std::string pack_report(const nn::FolderPack& pack, const nn::PackSummary& summary, double seconds);
 [[nodiscard]] std::string pack_report(const nn::TokenPack& pack, const nn::TokenPackSummary& summary, double seconds);
 /// Returns the result of packing as JSON, with all damaged images.
@@ -26,7 +26,7 @@ namespace lockstep::tools {
 /// Largest number of damaged samples that check_report() names.
 inline constexpr std::size_t kNamedDamage = 20;
 /// Returns "27 samples, 3 classes, 5204 bytes: all checksums right". If samples are damaged, returns a line for each of
-/// the first and the number of further ones.
+/// the first kNamedDamage damaged samples, and the number of further damaged samples.
 [[nodiscard]] std::string check_report(const nn::PackedFile& file, const nn::PackedCheck& check);
 /// Returns the result of a check as JSON, with the texts of all damaged samples that `check` has.
 [[nodiscard]] Json check_json(const nn::PackedFile& file, const nn::PackedCheck& check);

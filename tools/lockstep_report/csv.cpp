@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::string_view kRun = "run";
 
-/// Returns the fields of all runs, each once, in the order of the columns.
+/// Returns the fields of all runs in the order of the columns. A field of several runs occurs once.
 std::vector<std::string> columns_of(const std::vector<RunLog>& runs) {
   std::set<std::string> fields;
   for (const RunLog& run : runs) {
@@ -39,7 +39,8 @@ std::vector<std::string> columns_of(const std::vector<RunLog>& runs) {
   return columns;
 }
 
-/// Returns a text as a cell: in quotes if it holds a character that ends a cell, or begins or ends with a blank.
+/// Returns `text` as a cell. The cell has quotes if `text` holds a character that ends a cell, or begins or ends with a
+/// blank.
 std::string cell(std::string_view text) {
   const std::string shown = utf8_text(text);
   const bool trimmed = shown.starts_with(' ') || shown.ends_with(' ');

@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t kMostClasses = 4096;
 constexpr std::size_t kMostBins = 1000;
 constexpr std::size_t kMostWorst = 1000;
-constexpr std::size_t kShown = 30;  // most classes, and most confusions, that the page shows
+constexpr std::size_t kShown = 30;  // greatest number of classes, and of confusions, that the page shows
 
 std::int64_t count_in(const Json& json, const std::string& key, const std::string& source) {
   const auto count = json.get<std::int64_t>(key, source);
@@ -24,7 +24,8 @@ std::int64_t count_in(const Json& json, const std::string& key, const std::strin
   return count;
 }
 
-/// Returns a number, or empty for null. evaluation.json has null for NaN and infinity, which JSON cannot hold.
+/// Returns the number `key` of `json`; nullopt for null. evaluation.json has null for NaN and infinity, which JSON
+/// cannot hold.
 std::optional<double> number_in(const Json& json, const std::string& key, const std::string& source) {
   const Json& member = json.member(key, source);
   return member.is_null() ? std::nullopt : std::optional(member.as<double>(source + ": " + key));

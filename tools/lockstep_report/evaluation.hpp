@@ -15,7 +15,7 @@ struct Evaluation {
     std::int64_t samples = 0;
     std::int64_t correct = 0;
     std::int64_t not_finite = 0;
-    /// (class, number of samples predicted as that class), for numbers above 0.
+    /// Pairs (predicted class, number of this class's samples for which it was predicted), for numbers above 0.
     std::vector<std::pair<std::int64_t, std::int64_t>> predicted;
     [[nodiscard]] double accuracy() const {
       return samples == 0 ? 0 : static_cast<double>(correct) / static_cast<double>(samples);
@@ -29,9 +29,9 @@ struct Evaluation {
   struct Sample {
     std::int64_t sample = 0;
     std::int64_t label = 0;
-    std::optional<std::int64_t> predicted{};  ///< empty: the sample's outputs are not finite
-    std::optional<double> loss{};             ///< empty: infinite
-    std::string picture;                      ///< a PNG file in base64; empty: none
+    std::optional<std::int64_t> predicted{};  ///< predicted class; empty if the sample's outputs are not finite
+    std::optional<double> loss{};             ///< loss of the sample; empty if the loss is not finite
+    std::string picture;                      ///< PNG file in base64; empty if there is no picture
   };
   std::int64_t step = 0;
   std::vector<Class> classes;
@@ -45,7 +45,8 @@ struct Evaluation {
 [[nodiscard]] Evaluation read_evaluation(const std::string& path);
 
 /// Returns HTML: the confusion matrix, a bar for each class, the calibration diagram, and the worst samples. For more
-/// than 30 classes: the most frequent confusions and the least accurate classes only. `run` is the name of the run.
+/// than 30 classes, the result has only the most frequent confusions and the least accurate classes. `run` is the name
+/// of the run.
 [[nodiscard]] std::string draw(const Evaluation& evaluation, const std::string& run);
 
 }  // namespace lockstep::tools

@@ -15,12 +15,12 @@
 namespace lockstep::tools {
 namespace {
 
-/// True when both describe the same file or device. fs::equivalent() does not compare devices.
+/// Returns true if `one` and `other` describe the same file or device. fs::equivalent() does not compare devices.
 bool same_thing(const struct stat& one, const struct stat& other) {
   return one.st_dev == other.st_dev && one.st_ino == other.st_ino;
 }
 
-/// True when both paths are one existing file, or two spellings of one name of a file that does not exist.
+/// Returns true if the paths `one` and `other` lead to one existing file, or spell the name of one missing file.
 bool same_file(const std::string& one, const std::string& other) {
   struct stat first {};
   struct stat second {};
@@ -30,7 +30,7 @@ bool same_file(const std::string& one, const std::string& other) {
     return same_thing(first, second);
   }
   namespace fs = std::filesystem;
-  std::error_code error;  // set when a folder is missing; then the file cannot be made
+  std::error_code error;  // is set if a folder is missing, in which the file cannot be made
   const fs::path first_name = fs::weakly_canonical(fs::absolute(one), error);
   const fs::path second_name = error ? fs::path() : fs::weakly_canonical(fs::absolute(other), error);
   return !is_first && !is_second && !error && first_name == second_name;

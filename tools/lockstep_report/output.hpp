@@ -18,11 +18,11 @@ class Output {
 
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] bool printed() const { return printed_; }
-  /// True when writing would overwrite `file`.
+  /// Returns true if this output would overwrite `file`.
   [[nodiscard]] bool harms(const std::string& file) const;
 
-  /// Makes a temporary file next to path(). FileError, before anything is written, if that file cannot be made, or if
-  /// path() is a device, a FIFO or a folder.
+  /// Makes a temporary file next to path(), before anything is written. Throws FileError if the temporary file cannot
+  /// be made, or if path() is a device, a FIFO or a folder.
   void begin();
   /// Writes the text, after begin(). Throws WriteError when the disk is full.
   void write(const std::string& text);
@@ -33,7 +33,8 @@ class Output {
   std::optional<AtomicFile> file_{};
 };
 
-/// Throws UsageError when an output would overwrite a file that was read, or the other output. A null output is absent.
+/// Throws UsageError when an output would overwrite a file that was read, or the other output. Null means
+/// that there is no such output.
 void require_apart(const std::vector<RunLog>& runs, const Output* table, const Output* page);
 
 }  // namespace lockstep::tools

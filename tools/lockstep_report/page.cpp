@@ -19,9 +19,9 @@
 namespace lockstep::tools {
 namespace {
 
-constexpr std::size_t kMostPoints = 1000;  // points of a curve: about two per pixel
+constexpr std::size_t kMostPoints = 1000;  // greatest number of points of a curve, about two per pixel
 
-/// Fields of an epoch that get no curve: the steps have a curve of the field already, or the table shows it.
+/// Fields of epochs that get no curve, because a curve shows the field's values of steps, or the table shows the field.
 constexpr std::array<std::string_view, 6> kNoCurve{"comm_exposed_s", "seconds",    "skipped_updates",
                                                    "gradient_bytes", "sent_bytes", "peak_bytes"};
 
@@ -60,14 +60,14 @@ std::string cell(const std::string& text) {
   return "<td>" + escaped(text) + "</td>";
 }
 
-/// Returns the text of the last value of a field; empty: the field has no value.
+/// Returns the last value of `field` as text; an empty text if the field has no value.
 std::string last_of(const std::map<std::string, Points>& values, const std::string& field, double factor = 1,
                     const char* unit = "") {
   const auto found = values.find(field);
   return found == values.end() || found->second.empty() ? "" : brief(found->second.back().value * factor) + unit;
 }
 
-/// Returns the median of a field over the reports of a run; empty: no report has the field.
+/// Returns the median of `field` over the run's reports as text; an empty text if no report has the field.
 std::string median_of(const RunLog& run, const std::string& field, double factor = 1) {
   const auto found = run.reports.find(field);
   if (found == run.reports.end() || found->second.empty()) {
@@ -274,7 +274,7 @@ std::vector<Panel> charts_of(const std::vector<RunLog>& runs) {
         add_curve(chart, *values, std::string(kTest) + field, quantity.factor, run.name, colour, true);
       }
       for (const std::int64_t step : run.resumed_after) {
-        if (chart.curves.size() > before) {  // only if the chart shows this run
+        if (chart.curves.size() > before) {  // the chart shows a curve of this run
           chart.marks.push_back({.label = concat(run.name, ": resumed after step ", step),
                                  .value = static_cast<double>(step),
                                  .colour = colour});

@@ -13,12 +13,12 @@ namespace lockstep::tools {
 /// communication, then the user's own metrics by name. Training and evaluation (prefix "test_") share a chart.
 [[nodiscard]] std::vector<Panel> charts_of(const std::vector<RunLog>& runs);
 
-/// Returns at most `most` points that draw the same curve. Divides the steps into ranges of equal width and keeps the
-/// smallest and the largest value of each range.
+/// Returns at most `most` points that draw the same curve as `points`. Divides the steps into ranges of equal width and
+/// keeps the smallest and the largest value of each range.
 [[nodiscard]] Points thinned(const Points& points, std::size_t most);
 
 /// Returns one HTML document without scripts and without references to other files: a table of the runs, the charts,
-/// the last evaluation of each run, and the settings; for several runs the settings that differ.
+/// the last evaluation of each run, and the settings. For several runs, shows only the settings that differ.
 [[nodiscard]] std::string page_of(const std::vector<RunLog>& runs);
 
 }  // namespace lockstep::tools

@@ -17,7 +17,7 @@
 namespace lockstep::tools {
 namespace {
 
-constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;  // size of a log: some five million reports
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;  // greatest size of a log, some five million reports
 
 /// Reads the events of one log.
 class LogReader {
@@ -145,7 +145,7 @@ RunLog read_run(const std::string& path) {
   if (folder && fs::exists(evaluation, error)) {
     run.evaluation = read_evaluation(evaluation.string());
     run.files.push_back(evaluation.string());
-    // True if a resume discarded the step of the evaluation.
+    // The condition is true if a resume discarded the step of the evaluation.
     if (!run.resumed_after.empty() && run.evaluation->step > run.steps) {
       run.evaluation.reset();
     }

@@ -23,10 +23,10 @@ struct Row {
   enum class Kind { step, epoch };
   struct Value {
     std::size_t field = 0;          ///< index in RunLog::fields
-    std::optional<double> value{};  ///< empty: null (NaN, infinite, or never measured)
+    std::optional<double> value{};  ///< the value; empty for null (NaN, infinite, or never measured)
   };
   Kind kind = Kind::step;
-  std::optional<std::int64_t> epoch{};  ///< "step": epoch, from 0; "epoch": epochs done; empty: the line has none
+  std::optional<std::int64_t> epoch{};  ///< epoch from 0 ("step") or number of epochs done ("epoch"), if given
   std::int64_t step = 0;
   std::vector<Value> values;  ///< numbers and nulls
 };
@@ -46,16 +46,17 @@ struct RunLog {
   std::vector<std::int64_t> resumed_after;  ///< steps after which the run was resumed
   std::int64_t steps = 0;                   ///< last step of the log
   double seconds = 0;                       ///< time of all epochs of the log
-  std::optional<std::int64_t> exit_code{};  ///< empty: the log has no end (the run goes on, or was killed)
-  std::string best_by{};                    ///< field that `best` belongs to: "test_accuracy"
-  std::optional<double> best{};             ///< best value of that field; empty: the log has none
-  std::optional<Evaluation> evaluation{};   ///< contents of evaluation.json; empty: no such file
-  std::map<std::string, std::string> settings;  ///< values of config.json, by "options.clip_norm"; empty: no such file
+  std::optional<std::int64_t> exit_code{};  ///< exit code; empty if the run goes on or was killed
+  std::string best_by{};                    ///< field whose best value is `best`: "test_accuracy"
+  std::optional<double> best{};             ///< best value of the field `best_by`; empty if the log has none
+  std::optional<Evaluation> evaluation{};   ///< contents of evaluation.json; empty without this file
+  std::map<std::string, std::string> settings;  ///< values of config.json, if it exists, by key ("options.clip_norm")
 };
 
-/// Reads metrics.jsonl and, if they exist, config.json and evaluation.json of a folder of results; or one file of
-/// metrics alone. An incomplete last line is left out, as a run that resumes does. Throws DataError for a folder
-/// without metrics.jsonl. A DataError names the number of a line that is not one JSON object with an event.
+/// Reads a run. If `path` is a folder, reads metrics.jsonl there and, if they exist, config.json and evaluation.json;
+/// otherwise reads `path` as a file of metrics. Ignores an incomplete last line, as a run that resumes does. Throws
+/// DataError for a folder without metrics.jsonl. A DataError names the number of a line that is not one JSON object
+/// with an event.
 [[nodiscard]] RunLog read_run(const std::string& path);
 
 /// Reads several runs; runs of the same name get their paths as names. Throws UsageError for an empty path, and for a

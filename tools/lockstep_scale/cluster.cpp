@@ -25,7 +25,7 @@ constexpr ByProtocol kTreeNetwork{5.0, 8.5, 14.0};
 constexpr ByProtocol kRingNetwork{2.7, 4.0, 14.0};
 constexpr double kNvls = 25;
 constexpr double kNvlsTreeNetwork = 20.9;
-constexpr double kNetworkPost = 1;  ///< latency of a host's processor, in microseconds; Simple takes three times that
+constexpr double kNetworkPost = 1;  ///< latency of a host's processor in microseconds; three times as long for Simple
 
 /// Limits of a GPU generation's bandwidths (GB/s). Index 0: one node; 1: two nodes; 2: more nodes.
 struct Limits {
@@ -87,7 +87,7 @@ Line ring(const Shape& s, Protocol protocol, double bytes) {
   if (s.nodes > 1) {
     within_us = std::max(within_us, kNetworkPost * (protocol == kSimple ? 3 : 1));
   }
-  // With one GPU per node nothing hides the network's latency, so rings have the latency of trees.
+  // With one GPU per node, nothing hides the network's latency, so a ring has the network latency of a tree.
   const double between_us = s.hop((s.gpus == s.nodes ? kTreeNetwork : kRingNetwork).at(protocol), protocol);
   Line line{.latency_us = kRingBase.at(protocol) + (steps - between) * within_us + between * between_us,
             .bandwidth = ring_bus(s, protocol, s.bus(), s.kind) * s.gpus / steps};
@@ -132,7 +132,7 @@ double hierarchical(const Shape& s, Protocol protocol, double bytes) {
   const double node_bus = ring_bus(s, protocol, s.cluster.nvlink_bus * 1e-9, 0);
   const Line half{.latency_us = kRingBase.at(protocol) + (inside - 1) * kRingNvlink.at(protocol),
                   .bandwidth = node_bus * inside / (inside - 1)};
-  Cluster shard = s.cluster;  // one GPU per node, with that GPU's share of the network
+  Cluster shard = s.cluster;  // cluster of one GPU per node, with this GPU's share of the network
   shard.gpus_per_node = 1;
   shard.network_bus /= inside;
   shard.nvlink_bus = shard.network_bus;
@@ -189,7 +189,7 @@ SumCost best_sum(const Cluster& cluster, int gpus, double bytes) {
 
 comm::CostModel sum_model(const Cluster& cluster, int gpus) {
   constexpr double kFirst = 1024;
-  constexpr int kSizes = 25;  // up to 16 GiB
+  constexpr int kSizes = 25;  // number of sizes, from 1 KiB to 16 GiB
   std::vector<std::pair<double, double>> points;
   double least = 0;
   for (int i = 0; i < kSizes; ++i) {

@@ -19,7 +19,7 @@ struct Cluster {
   int gpus_per_node = 8;
   int channels = 16;             ///< channels of NCCL's rings and trees
   double nvlink_bus = 0;         ///< bandwidth of rings within a node
-  double nvls_bus = 0;           ///< bandwidth of sums in the switch (NVLink SHARP); 0: the switch does not add
+  double nvls_bus = 0;           ///< bandwidth of sums in the switch (NVLink SHARP); 0 if the switch cannot add
   double network_bus = 0;        ///< bandwidth between nodes: all network cards of a node together
   double network_latency_s = 0;  ///< latency of one hop in addition to NCCL's own constants
 };
@@ -52,11 +52,11 @@ struct SumCost {
 /// multiple of gpus_per_node.
 [[nodiscard]] std::vector<SumCost> sum_costs(const Cluster& cluster, int gpus, double bytes);
 
-/// Returns the fastest of sum_costs().
+/// Returns the cost of the fastest algorithm and protocol in sum_costs().
 [[nodiscard]] SumCost best_sum(const Cluster& cluster, int gpus, double bytes);
 
-/// Returns best_sum() as a cost model with a piece between every two powers of two, 1 KiB to 16 GiB. A sum never costs
-/// less than a smaller sum.
+/// Returns best_sum() as a cost model, linear between every two neighbouring powers of two from 1 KiB to 16 GiB. A sum
+/// never costs less than a sum of fewer bytes.
 [[nodiscard]] comm::CostModel sum_model(const Cluster& cluster, int gpus);
 
 }  // namespace lockstep::tools

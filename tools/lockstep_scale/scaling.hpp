@@ -13,11 +13,11 @@
 namespace lockstep::tools {
 
 struct ScalingOptions {
-  /// Bytes of a bucket. 0: chooses the buckets whose sums end first; this choice depends on the number of ranks.
+  /// Bytes of a bucket. With 0, predict() chooses the buckets whose sums end first; they depend on the number of ranks.
   std::int64_t bucket_bytes = 0;
   bool overlap = true;  ///< true: sums run during backward; false: sums run after it
-  /// Processors that all ranks share. If there are more ranks than processors, computing takes longer in proportion. 0:
-  /// each rank has its own processors.
+  /// Processors that all ranks share. If there are more ranks than processors, computing takes longer in proportion.
+  /// 0 means that each rank has its own processors.
   int processors = 0;
 };
 
@@ -38,13 +38,13 @@ struct ScalingPoint {
   [[nodiscard]] double efficiency(double alone_s) const { return alone_s / step_s(); }
 };
 
-/// Predicts the step of `ranks` ranks. The sum of a bucket begins when its last gradient is ready and the sum before it
-/// has ended (comm/gradients/bucket_cost.hpp). The model ignores that sums slow down computation, that other jobs use
-/// the network, and the loader.
+/// Predicts the step of `ranks` ranks. The sum of a bucket begins when the bucket's last gradient is ready and the
+/// previous bucket's sum has ended (comm/gradients/bucket_cost.hpp). The model ignores that sums slow down computation,
+/// that other jobs use the network, and the loader.
 [[nodiscard]] ScalingPoint predict(const StepProfile& profile, int ranks, const comm::CostModel& sum,
                                    const ScalingOptions& options);
 
-/// Returns the expected largest of n values of the standard normal distribution; 0 for n = 1.
+/// Returns the expected value of the largest of `n` numbers from the standard normal distribution; 0 for n = 1.
 [[nodiscard]] double expected_largest(int n);
 
 [[nodiscard]] std::string scaling_table(const StepProfile& profile, const std::vector<ScalingPoint>& points);

@@ -15,7 +15,7 @@ namespace lockstep::tools {
 namespace {
 
 struct Interval {
-  double begin = 0;  ///< microseconds, as in the file
+  double begin = 0;  ///< begin in microseconds, as in the timeline's file
   double end = 0;
 };
 
@@ -159,7 +159,7 @@ StepProfile step_profile(const Json& timeline, const std::string& source) {
   profile.jitter_s = 1.4826 * measure::median_of(std::move(distances));
   double latest = 0;
   for (std::size_t i = 0; i < bytes.size(); ++i) {
-    latest = std::max(latest, measure::median_of(std::move(ready[i])));  // buckets' medians may be out of order
+    latest = std::max(latest, measure::median_of(std::move(ready[i])));  // the median of a later bucket may be smaller
     profile.gradients.push_back({.bytes = bytes[i], .ready_s = latest});
   }
   profile.backward_s = std::max(profile.backward_s, latest);

@@ -16,8 +16,8 @@ using PlotPoints = std::vector<std::pair<double, double>>;  ///< (x, y), finite;
 struct Curve {
   std::string label;
   PlotPoints dots{};
-  PlotPoints line{};            ///< empty: straight lines from dot to dot
-  std::optional<int> colour{};  ///< default: the curve's index in the panel
+  PlotPoints line{};            ///< points of the line; if empty, straight lines connect the dots
+  std::optional<int> colour{};  ///< index of the colour; if empty, the curve's index in the panel
 };
 
 /// A line across the whole panel: a limit on the y axis, or a place on the x axis.

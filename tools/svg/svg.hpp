@@ -9,14 +9,14 @@ namespace lockstep::tools {
 /// colour vision can distinguish. The rules suit light and dark pages.
 extern const char* const kSvgStyle;
 inline constexpr int kSvgColours = 8;
-inline constexpr const char* kMiddle = "text-anchor=\"middle\"";  ///< attributes of a text
+inline constexpr const char* kMiddle = "text-anchor=\"middle\"";  ///< attribute that centres a text at its position
 inline constexpr const char* kEnd = "text-anchor=\"end\"";
 
 /// Returns a text for SVG and HTML: <, >, & and quotes are replaced; control characters and bytes that are not UTF-8
 /// become \xNN.
 [[nodiscard]] std::string escaped(const std::string& text);
-/// Formats a number with 4 significant digits. From 1e4 on adds k, M or G ("1.234M"); from 1e12 on, and below 1e-3,
-/// writes an exponent ("1e12").
+/// Formats `value` with 4 significant digits. Numbers from 1e4 on get k, M or G ("1.234M"); numbers from 1e12 on or
+/// below 1e-3 get an exponent ("1e12").
 [[nodiscard]] std::string brief(double value);
 /// Removes zeros from the end of a number's decimals: returns "10 us" for "10.0 us".
 [[nodiscard]] std::string trimmed(std::string text);

@@ -28,7 +28,7 @@ constexpr std::uint32_t kLocator64Mark = 0x07064b50;
 constexpr std::uint32_t kEnd64Mark = 0x06064b50;
 constexpr std::uint32_t kEntryMark = 0x02014b50;
 constexpr std::uint32_t kLocalMark = 0x04034b50;
-constexpr std::uint32_t kIn64 = 0xffffffff;  // this value means that the number is in the extra field of zip64
+constexpr std::uint32_t kIn64 = 0xffffffff;  // a 32-bit field with this value: zip64's extra field has the number
 
 /// Reads bytes [offset, offset + count) of a file. The caller has checked that the file has them.
 std::string bytes_at(const InputFile& file, std::uint64_t offset, std::uint64_t count) {
@@ -82,7 +82,7 @@ Directory find_directory(const InputFile& file) {
   return directory;
 }
 
-/// Reads the numbers that do not fit 32 bits from an entry's extra field, in the order of the format.
+/// Reads an entry's numbers that do not fit 32 bits. They are in the entry's extra field, in the order of the format.
 class Extra64 {
  public:
   explicit Extra64(std::string_view extra) {
@@ -98,7 +98,7 @@ class Extra64 {
       extra.remove_prefix(4 + bytes);
     }
   }
-  /// Returns the number whose 32-bit field is `given`; nullopt if the number is missing in the extra field.
+  /// Returns `given`, an entry's 32-bit field, or the extra field's number if `given` is kIn64 (nullopt if missing).
   [[nodiscard]] std::optional<std::uint64_t> of(std::uint32_t given) {
     if (given != kIn64) {
       return given;
@@ -147,8 +147,8 @@ Listed take_entry(std::string_view& rest, const std::string& path) {
   return listed;
 }
 
-/// Returns the offset of a record's data. The data follow the local header, which repeats the name. `end`: end of all
-/// data.
+/// Returns the offset of a record's data in the file. The data follow the record's local header, which repeats its
+/// name. `end` is the offset at which the data of all records end.
 std::uint64_t data_of(const InputFile& file, const Listed& listed, std::uint64_t end) {
   const std::string& name = listed.record.name;
   const auto fail = [&](const char* what) {

@@ -11,7 +11,7 @@ namespace lockstep {
 /// One record of a zip archive.
 struct ZipRecord {
   std::string name;
-  std::uint64_t offset = 0;  ///< offset of the first byte from the start of the file
+  std::uint64_t offset = 0;  ///< offset of the record's data from the start of the file
   std::uint64_t bytes = 0;   ///< size of the record's data in the file
   std::uint32_t crc32 = 0;   ///< CRC-32 of the uncompressed bytes
   unsigned method = 0;       ///< compression method; 0: stored without compression
@@ -25,7 +25,7 @@ struct ZipRecord {
 /// expectation. The result also lists compressed records.
 [[nodiscard]] std::vector<ZipRecord> read_zip_directory(const InputFile& file);
 
-/// Throws DataError unless the record is stored without compression and its bytes have its checksum.
+/// Throws DataError unless the record is stored without compression and its bytes have the checksum `record.crc32`.
 void require_valid(const InputFile& file, const ZipRecord& record);
 
 }  // namespace lockstep

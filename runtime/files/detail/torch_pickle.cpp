@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kMostValues = 4'000'000;
 
-/// Names that a pickle may use. The first three are functions, the others classes of storages with their element types.
+/// A name that a pickle may use: a function, or a class of storages together with the type of their elements.
 struct Known {
   std::string_view module;
   std::string_view name;

@@ -34,8 +34,8 @@ class TorchPickle {
   };
   struct Value {
     Kind kind = Kind::none;
-    std::int64_t number = 0;  ///< value of an integer or boolean; index of a storage or tensor
-    std::string_view text{};  ///< points into the pickle's bytes
+    std::int64_t number = 0;  ///< an integer's or boolean's value; a storage's or tensor's index
+    std::string_view text{};  ///< characters of a text, inside the pickle's bytes
     std::vector<Id> items{};  ///< items of a tuple or list; key, value, key, value, ... of a dict
   };
   /// Description of the archive's record data/KEY, which holds a storage's elements.
@@ -48,7 +48,7 @@ class TorchPickle {
   /// A view of a storage. All elements of the tensor are inside the storage.
   struct Tensor {
     std::size_t storage = 0;
-    std::uint64_t offset = 0;  ///< offset of the first element, in elements
+    std::uint64_t offset = 0;  ///< offset of the tensor's first element in the storage, in elements
     std::uint64_t numel = 0;
     std::vector<std::int64_t> shape;
     std::vector<std::int64_t> strides;
@@ -63,7 +63,7 @@ class TorchPickle {
   [[nodiscard]] const Value& operator[](Id id) const { return values_[id]; }
   [[nodiscard]] const Storage& storage(std::size_t index) const { return storages_[index]; }
   [[nodiscard]] const Tensor& tensor(std::size_t index) const { return tensors_[index]; }
-  /// Returns the kind in words for error texts: "a tuple", "a tensor", ...
+  /// Returns `kind` in words for error texts: "a tuple", "a tensor", ...
   [[nodiscard]] static const char* name_of(Kind kind);
 
  private:
@@ -76,7 +76,7 @@ class TorchPickle {
   std::uint64_t number(std::size_t count);
   std::string_view line();
   void run();
-  bool step(unsigned operation);   ///< runs one operation; false: the program has ended
+  bool step(unsigned operation);   ///< runs one operation; returns false if the program has ended
   void value(unsigned operation);  ///< runs an operation that pushes a new value
 
   // These functions work on the machine's stack.
