@@ -37,8 +37,8 @@ class InputFile {
   [[nodiscard]] std::uint64_t size() const { return size_; }  ///< size when the file was opened
   [[nodiscard]] std::uint64_t current_size() const;           ///< size at the time of the call
   [[nodiscard]] unsigned permissions() const;  ///< permissions at the time of the call, in the form of chmod()
-  void read(std::uint64_t offset,
-            std::span<std::byte> out) const;  ///< fills `out` with the bytes from `offset` on, or throws
+  /// Fills `out` with the bytes from `offset` on, or throws.
+  void read(std::uint64_t offset, std::span<std::byte> out) const;
 
  private:
   friend class MappedFile;

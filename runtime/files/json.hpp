@@ -39,8 +39,8 @@ class Json {
   // NOLINTEND(google-explicit-constructor)
 
   [[nodiscard]] bool is_null() const { return std::holds_alternative<std::monostate>(value_); }
-  [[nodiscard]] const char* kind()
-      const;  ///< kind of this value in words, for error texts: "a string", "an object", ...
+  /// Kind of this value in words, for error texts: "a string", "an object", ...
+  [[nodiscard]] const char* kind() const;
 
   /// Returns this value as T: bool, int, std::int64_t, std::uint64_t, double (any number), std::string, Array or
   /// Object. Throws DataError("SOURCE is a string, expected an integer") if the value has another kind or does not fit.

@@ -23,8 +23,8 @@ namespace {
 
 constexpr mode_t kAllUsers = 0777;
 constexpr mode_t kFileMode = 0666;
-constexpr int kRaces =
-    100;  // greatest number of retries when other processes make or delete the file between two calls
+// Greatest number of retries when other processes make or delete the file between two calls.
+constexpr int kRaces = 100;
 
 class File {
  public:

@@ -20,8 +20,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kSpins =
-    200;  // pauses before a worker sleeps: a few microseconds, less than it takes to sleep and wake up
+// Pauses before a worker sleeps: a few microseconds, less than it takes to sleep and wake up.
+constexpr int kSpins = 200;
 
 void pause_briefly() {
 #if defined(__x86_64__)

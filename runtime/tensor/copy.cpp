@@ -14,8 +14,8 @@ namespace lockstep {
 namespace {
 
 constexpr std::int64_t kGrainBytes = std::int64_t{1} << 20;  // bytes that one thread copies with memcpy
-constexpr std::int64_t kGrainElements = 1
-                                        << 14;  // elements that one thread copies if there are strides or a conversion
+// Elements that one thread copies if there are strides or a conversion.
+constexpr std::int64_t kGrainElements = 1 << 14;
 
 /// Copies of at least this many bytes bypass the caches.
 constexpr std::size_t kStreamBytes = std::size_t{16} << 20;

@@ -58,8 +58,8 @@ struct TensorView {
 
   /// Returns the part of the view with the positions [begin, end) of `axis`.
   [[nodiscard]] TensorView slice(int axis, std::int64_t begin, std::int64_t end) const;
-  [[nodiscard]] TensorView permute(
-      std::initializer_list<int> axes) const;  ///< axis i of the result is axis axes[i] of this view
+  /// Axis i of the result is axis axes[i] of this view.
+  [[nodiscard]] TensorView permute(std::initializer_list<int> axes) const;
   /// Returns a row-major view of the same memory with `shape`. Throws ShapeError unless this view is contiguous.
   [[nodiscard]] TensorView reshape(const Shape& shape) const;
 };

@@ -18,8 +18,8 @@ struct GpuFacts {
   GpuInfo gpu{};
   PciFacts pci{};
   NvmlGpu nvml{};
-  std::vector<std::string>
-      process_names{};       ///< names of nvml.processes; an unknown name is empty (e.g. another container)
+  /// Names of nvml.processes; an unknown name is empty (e.g. another container).
+  std::vector<std::string> process_names{};
   std::string claimed_by{};  ///< holder of the GPU's claim (runtime/machine/gpu_claim.hpp), or empty
 };
 

@@ -64,8 +64,8 @@ std::string mode_name(int mode) {
 }
 
 std::optional<std::string> level_name(int level) {
-  static constexpr const char* kNames[] = {"INT", "PIX",  "PXB",
-                                           "PHB", "NODE", "SYS"};  // the index is TopologyLevel / 10
+  // The index is TopologyLevel / 10.
+  static constexpr const char* kNames[] = {"INT", "PIX", "PXB", "PHB", "NODE", "SYS"};
   return level >= 0 && level <= nvml::kSystem && level % 10 == 0 ? std::optional<std::string>(kNames[level / 10])
                                                                  : std::nullopt;
 }
