@@ -155,7 +155,7 @@ TEST_F(Report, BadInputIsNamed) {
 TEST_F(Report, ChartsShareTrainingAndEvaluation) {
   const RunLog first = read_run(run("a", report(5, R"("loss":4,"learning_rate":0.1,"bits":3,"comm_exposed_s":0.002)") +
                                              R"({"event":"epoch","epoch":1,"step":5,"loss":4,"test_loss":5,"own":7,)"
-                                             R"("test_bits":2,"gradient_bytes":100})"
+                                             R"("test_bits":2,"gradient_bytes":100,"test_worst_class_accuracy":0.5})"
                                              "\n"));
   RunLog second = first;
   second.name = "b";
@@ -164,14 +164,15 @@ TEST_F(Report, ChartsShareTrainingAndEvaluation) {
   for (const Panel& chart : charts) {
     titles.push_back(chart.title);
   }
-  ASSERT_EQ(titles,
-            (std::vector<std::string>{"loss", "learning rate", "exposed communication, ms a step", "bits", "own"}));
+  ASSERT_EQ(titles, (std::vector<std::string>{"loss", "learning rate", "exposed communication, ms a step", "bits",
+                                              "own", "accuracy of the worst class, %"}));
   ASSERT_EQ(charts[0].curves.size(), 4U);  // training and evaluation of each run
   EXPECT_EQ(charts[0].curves[1].label, "a, evaluation");
   EXPECT_EQ(charts[0].curves[1].dots[0].second, 5);
   EXPECT_EQ(charts[0].curves[3].colour, 1);
   EXPECT_EQ(charts[2].curves[0].dots[0].second, 2);  // milliseconds
   EXPECT_EQ(charts[3].curves[1].dots[0].second, 2);
+  EXPECT_EQ(charts[5].curves[0].dots[0].second, 50);
 }
 
 /// The test computes the place of a point from the frame and from the texts of the axis.
@@ -202,7 +203,10 @@ TEST_F(Report, ScalesOfOddValues) {
     return picture;
   };
   drawn({{3, 7}, {4, 7}});
-  drawn({{1, 0}});
+  // An accuracy that stays 0 has an axis without negative numbers.
+  const std::string zero = drawn({{1, 0}});
+  expect_holds(zero, {">1</text>"});
+  expect_lacks(zero, {">-"});
   drawn({{0, 0}});
   drawn({{1, -1e300}, {9e18, 1e300}});
   expect_holds(drawn({{1, 1e-12}, {2, 3e-12}}), {">1.5e-12</text>", ">3e-12</text>"});
@@ -277,14 +281,15 @@ TEST_F(Report, TheLastEvaluationIsDrawn) {
              "src=\"data:image/png;base64,AAA=\"", "sample 17: &lt;i&gt;1, taken for &lt;i&gt;0; loss 2.5",
              "taken for nothing: not finite; loss infinite", "3 MiB",
              // Bin 2 of 2 begins at x = 46 + 110 and is a quarter of 220 high.
-             "x=\"156.0\" y=\"175.0\" width=\"109.0\" height=\"55.0\""});
+             "x=\"156.0\" y=\"189.0\" width=\"109.0\" height=\"55.0\"", "<table class=\"confusion long-names\">"});
   expect_lacks(page, {"<i>"});
   EXPECT_TRUE(well_formed(page));
   testing::put_file(folder + "/evaluation.json", evaluation_of(31));
   expect_holds(page_of({read_run(folder)}),
                {"the most frequent confusions of 31 classes", "the classes of least accuracy"});
   testing::put_file(folder + "/evaluation.json", evaluation_of(3));
-  expect_holds(page_of({read_run(folder)}), {"rgba(213,94,0,0.00)\"></td>", "rgba(213,94,0,0.50)\">1</td>"});
+  expect_holds(page_of({read_run(folder)}),
+               {"<table class=\"confusion\">", "rgba(213,94,0,0.00)\"></td>", "rgba(213,94,0,0.50)\">1</td>"});
   // A resume after step 1 has discarded the evaluation of step 3; a resume after step 3 has not.
   const std::string resumed = R"({"event":"resume","from":"best","epoch":0,"step":)";
   for (const int step : {1, 3}) {
@@ -321,9 +326,9 @@ TEST_F(Report, ThePageShowsFewDigits) {
       report(1, "\"loss\":1") +
           R"({"event":"end","exit_code":0,"best":0.53787878787878785,"best_by":"test_accuracy","step":1})"
           "\n",
-      R"({"betas":"0.90000000000000002 0.999","seed":"12815131036568209077","data":"folder:0.10000000000000001 b  c"})")}));
+      R"({"betas":"0.90000000000000002 0.999","seed":"12815131036568209077","data":"folder:0.10000000000000001 b  c","cost":""})")}));
   expect_holds(page, {"<td>test_accuracy 0.5379</td>", "<td>0.9 0.999</td>", "<td>12815131036568209077</td>",
-                      "<td>folder:0.10000000000000001 b  c</td>"});
+                      "<td>folder:0.10000000000000001 b  c</td>", "<td>cost</td><td>-</td>"});
 }
 
 TEST_F(Report, NumbersForPeople) {

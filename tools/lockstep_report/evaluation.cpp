@@ -90,7 +90,9 @@ std::vector<std::size_t> by_accuracy(const Evaluation& e) {
 }
 
 std::string matrix_of(const Evaluation& e) {
-  std::string out = "<table class=\"confusion\"><tr><th>label</th>";
+  constexpr std::size_t kShort = 3;  // greatest length of a name that stands upright above its column
+  const bool upright = std::ranges::all_of(e.classes, [](const auto& one) { return one.name.size() <= kShort; });
+  std::string out = concat("<table class=\"confusion", upright ? "" : " long-names", "\"><tr><th>label</th>");
   for (const Evaluation::Class& one : e.classes) {
     out += "<th>" + escaped(one.name) + "</th>";
   }
@@ -111,7 +113,7 @@ std::string matrix_of(const Evaluation& e) {
     }
     out += gaps ? concat("<td>", one.not_finite, "</td></tr>\n") : "</tr>\n";
   }
-  return out + "</table>\n<p class=\"note\">row: label; column: what it is taken for; shade: share of the row</p>\n";
+  return out + "</table>\n<p class=\"note\">row: label; column: prediction; shade: share of the row</p>\n";
 }
 
 std::string confusions_of(const Evaluation& e) {
@@ -149,19 +151,19 @@ std::string bars_of(const Evaluation& e) {
   for (const std::size_t i : order) {
     const Evaluation::Class& one = e.classes[i];
     out += concat("<tr><th>", escaped(one.name),
-                  "</th><td><div class=\"bar\" style=\"width:", digits(100 * one.accuracy(), 1), "%\"></div></td><td>",
-                  percent(one.accuracy()), " of ", one.samples, "</td></tr>\n");
+                  "</th><td><div class=\"bar c0\" style=\"width:", digits(100 * one.accuracy(), 1),
+                  "%\"></div></td><td>", percent(one.accuracy()), " of ", one.samples, "</td></tr>\n");
   }
   return out + "</table>\n" + (cut ? "<p class=\"note\">the classes of least accuracy</p>\n" : "");
 }
 
 std::string calibration_of(const Evaluation& e) {
   constexpr double kLeft = 46;
-  constexpr double kTop = 10;
+  constexpr double kTop = 24;
   constexpr double kSide = 220;
   const auto x = [&](double confidence) { return kLeft + kSide * confidence; };
   const auto y = [&](double accuracy) { return kTop + kSide * (1 - accuracy); };
-  std::string out = begin_svg(kLeft + kSide + 18, kTop + kSide + 38, "calibration");
+  std::string out = begin_svg(kLeft + kSide + 18, kTop + kSide + 38, "calibration") + text_at(0, 12, "accuracy, %");
   for (const double tick : {0.0, 0.25, 0.5, 0.75, 1.0}) {
     out += line_at(x(0), y(tick), x(1), y(tick), "grid") + text_at(kLeft - 6, y(tick) + 4, brief(100 * tick), kEnd) +
            text_at(x(tick), kTop + kSide + 16, brief(100 * tick), kMiddle);
@@ -179,10 +181,11 @@ std::string calibration_of(const Evaluation& e) {
   }
   out +=
       line_at(x(0), y(0), x(1), y(1), "mark c7") + text_at(x(1), kTop + kSide + 32, "confidence, %", kEnd) + "</svg>\n";
-  return out +
-         concat("<p class=\"note\">bar: accuracy of the samples of a confidence, %; mark: their mean confidence; ",
-                "on the line they are equal. Expected calibration error ",
-                e.calibration_error ? digits(*e.calibration_error, 4) : std::string("not known"), "</p>\n");
+  return out + concat(
+                   "<p class=\"note\">bar: accuracy of the samples with this confidence; dot: mean confidence of these "
+                   "samples; ",
+                   "dotted line: accuracy equals confidence. Expected calibration error ",
+                   e.calibration_error ? digits(*e.calibration_error, 4) : std::string("not known"), "</p>\n");
 }
 
 std::string worst_of(const Evaluation& e) {

@@ -200,7 +200,8 @@ std::string settings_of(const std::vector<RunLog>& runs) {
   for (const std::string& name : names) {
     out += "<tr>" + cell(name);
     for (const RunLog& run : runs) {
-      out += cell(shortened(value_of(run, name)));
+      const std::string value = shortened(value_of(run, name));
+      out += cell(value.empty() ? "-" : value);
     }
     out += "</tr>\n";
   }
@@ -214,16 +215,17 @@ constexpr const char* kStyle =
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--text); background: var(--page); margin: 2em auto; max-width: 1180px; padding: 0 1em; }
 h1 { font-size: 1.5em; } h2 { font-size: 1.1em; margin: 1.6em 0 .4em; }
 table { border-collapse: collapse; font-size: .9em; font-variant-numeric: tabular-nums; display: block; overflow-x: auto; }
-th, td { text-align: left; padding: .25em .9em .25em 0; border-bottom: 1px solid var(--grid); vertical-align: top; }
-th { color: var(--quiet); font-weight: 500; } .settings td { overflow-wrap: anywhere; } .settings td:first-child { white-space: nowrap; }
+th, td { text-align: left; white-space: nowrap; padding: .25em .9em .25em 0; border-bottom: 1px solid var(--grid); vertical-align: top; }
+th { color: var(--quiet); font-weight: 500; } .settings td + td { white-space: normal; overflow-wrap: anywhere; }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(480px, 100%), 1fr)); gap: 0 2em; }
 figure { margin: 0; } figcaption { font-weight: 600; margin: 1.2em 0 .2em; } .note { color: var(--quiet); font-size: .85em; margin: 0; }
 svg { width: 100%; height: auto; }
 .key { display: inline-block; width: .7em; height: .7em; border-radius: 50%; background: currentColor; margin-right: .5em; }
 .confusion td, .confusion th + th { text-align: right; padding: .25em .5em; }
-.confusion tr:first-child th + th { writing-mode: vertical-rl; text-align: left; } .bars td:nth-child(2) { width: 60%; min-width: 10em; }
-.bar { height: .9em; background: #0072b2; opacity: .7; } .calibration svg { max-width: 284px; }
+.long-names tr:first-child th + th { writing-mode: vertical-rl; text-align: left; } .bars td:nth-child(2) { width: 60%; min-width: 10em; }
+.bar { height: .9em; background: currentColor; opacity: .7; } .calibration svg { max-width: 284px; }
 .worst { display: flex; flex-wrap: wrap; gap: .8em; } .worst figure { width: 96px; } .worst img { width: 96px; image-rendering: pixelated; }
+@media (max-width: 600px) { .charts > figure:not(.calibration) svg text { font-size: 16px; } }
 )";
 
 }  // namespace
@@ -296,7 +298,7 @@ std::string page_of(const std::vector<RunLog>& runs) {
   for (const Panel& chart : charts_of(runs)) {
     out += "<figure><figcaption>" + escaped(chart.title) + "</figcaption>\n" + draw(chart);
     if (std::ranges::any_of(chart.curves, [](const Curve& c) { return c.label.ends_with(", evaluation"); })) {
-      out += "<p class=\"note\">thick: evaluation; thin: training</p>\n";
+      out += "<p class=\"note\">thick line: evaluation; thin line: training</p>\n";
     }
     out += "</figure>\n";
   }

@@ -1,6 +1,8 @@
 #include "tools/lockstep_report/quantities.hpp"
 
+#include <algorithm>
 #include <array>
+#include <span>
 
 namespace lockstep::tools {
 namespace {
@@ -8,17 +10,22 @@ namespace {
 constexpr std::array kFirst{Quantity{"loss", "loss"}, Quantity{"accuracy", "accuracy, %", 100},
                             Quantity{"top_k_accuracy", "accuracy of the first k, %", 100},
                             Quantity{"learning_rate", "learning rate"}};
-constexpr Quantity kExposed{"comm_exposed_s", "exposed communication, ms a step", 1e3};
+/// Further quantities that have a title and a unit of their own.
+constexpr std::array kOther{Quantity{"comm_exposed_s", "exposed communication, ms a step", 1e3},
+                            Quantity{"calibration_error", "expected calibration error"},
+                            Quantity{"worst_class_accuracy", "accuracy of the worst class, %", 100}};
+constexpr const Quantity& kExposed = kOther[0];
 
 }  // namespace
 
 Quantity quantity_of(const std::string& field) {
-  for (const Quantity& known : kFirst) {
-    if (known.field == field) {
-      return known;
+  for (const auto& quantities : {std::span<const Quantity>(kFirst), std::span<const Quantity>(kOther)}) {
+    const auto known = std::ranges::find(quantities, field, &Quantity::field);
+    if (known != quantities.end()) {
+      return *known;
     }
   }
-  return field == kExposed.field ? kExposed : Quantity{field, field};
+  return {field, field};
 }
 
 std::vector<std::string> in_order(std::set<std::string> fields) {

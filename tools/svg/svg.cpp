@@ -12,17 +12,20 @@
 
 namespace lockstep::tools {
 
-/// Colours after Okabe and Ito, "Color Universal Design", 2008; the last two are darkened for a white page.
+/// Colours after Okabe and Ito, "Color Universal Design", 2008; the last two are darkened for a white page. On a dark
+/// page all colours are lighter.
 const char* const kSvgStyle = R"(svg text { font: 12px system-ui, 'Segoe UI', Arial, sans-serif; fill: #57606a; }
 svg .title { font-size: 17px; font-weight: 600; fill: #1f2328; } svg .panel { font-weight: 600; fill: #1f2328; }
 svg .label { font-weight: 600; fill: currentColor; } svg .dot { fill: currentColor; }
 .grid { stroke: #8c959f; stroke-opacity: .28; } .limit { stroke: #6e7781; stroke-dasharray: 6 4; }
 .mark { stroke: currentColor; stroke-dasharray: 2 3; }
 .curve { fill: none; stroke: currentColor; stroke-width: 2; stroke-linejoin: round; }
-.thin { stroke-width: 1.2; opacity: .65; }
+.thin { stroke-width: 1.2; opacity: .7; }
 .c0 { color: #0072b2; } .c1 { color: #d55e00; } .c2 { color: #009e73; } .c3 { color: #cc79a7; }
 .c4 { color: #e69f00; } .c5 { color: #56b4e9; } .c6 { color: #7d7406; } .c7 { color: #777; }
-@media (prefers-color-scheme: dark) { svg text { fill: #a0a4a8; } svg .title, svg .panel { fill: #f0f6fc; } }
+@media (prefers-color-scheme: dark) { svg text { fill: #a0a4a8; } svg .title, svg .panel { fill: #f0f6fc; }
+.c0 { color: #4aa8e0; } .c1 { color: #ff8b45; } .c2 { color: #2cc79a; } .c3 { color: #e3a0c5; }
+.c4 { color: #f0b83c; } .c5 { color: #8fd0f5; } .c6 { color: #c8bd3c; } .c7 { color: #a0a4a8; } }
 )";
 
 namespace {
