@@ -44,7 +44,7 @@ void RestartCopies::begin(const std::string& source, Trainer& trainer, const Run
   copies_->settle(last_start);
   const ParameterSet& parameters = trainer.parameters();
   const std::size_t states = parameters.state_names().size() + 1;
-  std::size_t own = 0;  // bytes per rank of states that differ between ranks
+  std::size_t own = 0;  // bytes of a rank's own states, which differ between ranks
   for (const State& state : parameters.states().all()) {
     const bool differs = state.sharing == Sharing::of_rank || state.sharing == Sharing::sum_of_ranks;
     own += differs ? state.view.bytes() : 0;
