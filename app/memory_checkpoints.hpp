@@ -62,7 +62,7 @@ class MemoryCheckpoints {
   };
   using Say = std::function<void(const std::string& line)>;
 
-  /// All functions call `say` on rank 0 with lines for the user. After a failure the run goes on without copies.
+  /// The functions call `say` on rank 0 with lines for the user. After a failure the run goes on without copies.
   MemoryCheckpoints(comm::Communicator& control, const Place& place, Say say);
 
   /// Returns true if copies are made: false after a failure or after settle(true). All ranks get the same answer.
