@@ -179,7 +179,7 @@ MemoryCheckpoints::MemoryCheckpoints(comm::Communicator& control, const Place& p
   if (leads()) {
     try {
       folder_.emplace(place.job, CopiesFolder::Use::start, place.root);
-      remove_abandoned_copies(place.root);  // not earlier, so that this job's folders are held
+      remove_abandoned_copies(place.root);  // this job's folder is held now, and is not deleted
     } catch (const FileError& error) {
       problem = error.what();
     }
@@ -338,7 +338,7 @@ std::string MemoryCheckpoints::take(int from) const {
         write();
       }
     } catch (const DataError& error) {
-      problem = error.what();  // not thrown, because the sender goes on and somebody must receive
+      problem = error.what();  // not thrown: the sender goes on, so all its data must be received
     }
   };
   std::vector<std::int64_t> length(1);
@@ -374,7 +374,7 @@ void MemoryCheckpoints::save(Trainer& trainer, const RunIdentity& identity, cons
   std::string problem;
   try {
     save_checkpoint(newest(), trainer, control_, identity, progress, 1);
-  } catch (const comm::CollectiveError<WriteError>& error) {  // this error comes on all ranks
+  } catch (const comm::CollectiveError<WriteError>& error) {  // all ranks catch this error
     agree(control_.rank() == 0 ? error.what() : "");
     return;
   }

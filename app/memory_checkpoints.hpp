@@ -11,8 +11,7 @@
 
 namespace lockstep::nn {
 
-/// Folder in which the copies of a job are made, except in tests. No process owns this memory, so it outlives the
-/// ranks.
+/// Folder for the copies of all jobs, except in tests. No process owns this memory, so the copies outlive the ranks.
 inline constexpr const char* kCopiesRoot = "/dev/shm";
 
 /// A job's folder of copies on this node, ROOT/lockstep-copies-UID-JOB (PATH below). A lock on the folder (flock) keeps
@@ -22,8 +21,8 @@ class CopiesFolder {
   enum class Use : unsigned char {
     /// For the process that starts the ranks. The constructor makes the folder PATH, the destructor removes it.
     job,
-    /// For a rank. Uses the folder PATH if it exists. Otherwise, as on nodes on which no process has used `job`, makes
-    /// the folder PATH.away.
+    /// For a rank. Uses the folder PATH if it exists. Otherwise, as on nodes without the process that starts the ranks,
+    /// makes the folder PATH.away.
     start
   };
   /// Throws FileError if the folder cannot be made, or if it belongs to another user.
@@ -55,7 +54,7 @@ void remove_abandoned_copies(const std::string& root = kCopiesRoot);
 class MemoryCheckpoints {
  public:
   struct Place {
-    std::string job;  ///< comm::Attempt::job
+    std::string job;  ///< name of the job (comm::Attempt::job)
     int node = 0;
     int local_rank = 0;
     std::string root = kCopiesRoot;
@@ -70,11 +69,11 @@ class MemoryCheckpoints {
   /// Returns the path of the newest copy on this node.
   [[nodiscard]] std::string newest() const;
 
-  /// Finds the newest valid copy of all nodes, copies it to newest() on all nodes, and returns the step of its state.
+  /// Finds the newest valid copy on any node, copies it to newest() on all nodes, and returns the step of its state.
   /// Returns no value if this fails or no copy is valid. Deletes copies with wrong checksums, and tells the user.
   [[nodiscard]] std::optional<std::int64_t> find();
-  /// Deletes the copies that are not needed after the state was loaded, which must be done before. `last_start` says
-  /// that no further start follows: then all copies are deleted, and no more are made.
+  /// Deletes copies that are not needed any more; call settle() after the state was loaded. `last_start` says that no
+  /// further start follows: then all copies are deleted, and no more are made.
   void settle(bool last_start);
   /// Makes no more copies if a node lacks memory for them; `bytes` is the size of one copy. A node that keeps copies
   /// needs memory for three, including one that is being written; other nodes for one, which they get at a start.

@@ -18,20 +18,20 @@
 namespace lockstep::nn {
 
 /// The files of a run (the folder of results, which this object locks, with config.json and metrics.jsonl) and the
-/// console. Only rank 0 opens them; on other ranks the functions do nothing.
+/// console. Only rank 0 opens files and console; on other ranks the functions do nothing.
 class RunFolder final : public RunObserver {
  public:
   /// Locks `folder` if a run has written to it before, so that files read from it do not change. Otherwise does
   /// nothing. Throws a UsageError that names --out if another run holds the lock.
   void lock_if_used(const std::string& folder);
-  /// If this process holds the lock, makes its name readable for other processes from now on.
+  /// If this process holds the lock, writes the number of this process into the lock file, for error texts of others.
   void name_holder();
-  /// Sets how long the functions that lock wait for a lock that a job which is ending still holds.
+  /// Sets how long the functions that lock a folder wait if a job that is ending still holds the lock.
   void wait_for_lock(std::chrono::seconds longest) { longest_wait_ = longest; }
   /// Returns the job that config.json in `folder` names, or an empty text if there is none.
   [[nodiscard]] static std::string job_of(const std::string& folder);
   /// Returns true if the last run in `folder` was to continue from a checkpoint other than last/ (resumes()) but failed
-  /// before it wrote its first checkpoint, so that last/ is still older than that run.
+  /// before it wrote its first checkpoint, so that last/ is still the one that it found.
   [[nodiscard]] static bool rolls_back(const std::string& folder);
   /// Throws UsageError if `folder` has checkpoints. Call it for a run that would overwrite checkpoints of another run.
   static void require_no_checkpoints(const std::string& folder);
@@ -52,7 +52,7 @@ class RunFolder final : public RunObserver {
   /// run writes them after its first checkpoint, and until then config.json says which last/ the run found. So a run
   /// that fails before its first checkpoint has changed nothing.
   void resumes(Resumed resumed) { resumed_ = std::move(resumed); }
-  /// Makes open() also begin scalars for TensorBoard, in tensorboard/. The run has done `step` steps before.
+  /// Makes open() also begin to log scalars for TensorBoard in tensorboard/. The run has done `step` steps before.
   void also_tensorboard(std::int64_t step) { tensorboard_from_ = step; }
   /// Returns the present path of the folder. If somebody has moved the folder during the run, prints a line; the files
   /// stay in the moved folder. If somebody has deleted the folder, makes it again, and prints what is lost.
@@ -98,7 +98,7 @@ class RunFolder final : public RunObserver {
   int descriptor_ = -1;  ///< descriptor of the folder, valid wherever the folder is moved
   Json config_;
   std::optional<Resumed> resumed_;  ///< argument of resumes(); no value after it was written
-  std::string found_last_;          ///< last_of() the folder when it was opened; config.json keeps it with from_another
+  std::string found_last_;          ///< result of last_of() for the folder when it was opened
   std::string samples_;
   double longest_step_s_ = 0;  ///< limit of warn_of_steps() in seconds; 0: no limit
   std::int64_t step_samples_ = 0;

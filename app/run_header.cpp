@@ -16,7 +16,7 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Returns `amount` bytes as a text in kB or MB, powers of 1000. memory_now() counts in powers of 1024, in contrast.
+/// Returns `amount`, a number of bytes, as text in kB or MB (powers of 1000). memory_now() uses powers of 1024.
 template <class Amount>
 std::string decimal_bytes(Amount amount) {
   const auto bytes = static_cast<double>(amount);

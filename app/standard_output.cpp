@@ -75,7 +75,7 @@ struct StandardOutput::Shared {
       if (ready == 0) {
         return;
       }
-      const std::string text = waiting.substr(0, std::min(ready, kPiece));  // `waiting` keeps further text
+      const std::string text = waiting.substr(0, std::min(ready, kPiece));  // further text stays in `waiting`
       waiting.erase(0, text.size());
       ready -= text.size();
       writing = true;

@@ -12,7 +12,7 @@ namespace lockstep::nn {
 
 namespace {
 
-// These variables are global, because a signal handler has no arguments to pass them.
+// These variables are global, because they cannot be passed to a signal handler.
 std::atomic<int> received{0};
 std::atomic<bool> recorded{false};
 std::atomic<bool> speaks{false};

@@ -23,8 +23,8 @@ namespace lockstep::nn {
 /// once. A wait in later steps slows every step. Waits between epochs are intended: evaluations read metrics, and
 /// checkpoints read parameters.
 enum class WaitTime : unsigned char {
-  first_steps,     ///< from the first step of this process to the end of step N
-  later_steps,     ///< further steps, with the metrics of --log-every and the checkpoints within an epoch
+  first_steps,     ///< the first N steps of this process (--report-waits N)
+  later_steps,     ///< further steps, including metrics of --log-every and checkpoints within an epoch
   between_epochs,  ///< evaluations, checkpoints, and the first step of the next epoch
 };
 [[nodiscard]] const char* name_of(WaitTime time);  ///< returns "first steps", "later steps" or "between epochs"

@@ -26,7 +26,7 @@ namespace lockstep::cli {
 
 namespace {
 
-/// Returns true if `option` is among `arguments`. Returns false for an empty `option`: a negation that does not exist.
+/// Returns true if `option` is among `arguments`. An empty `option`, in place of a negation that is missing, never is.
 bool given(const std::string& option, const std::vector<std::string>& arguments) {
   return !option.empty() && std::any_of(arguments.begin(), arguments.end(), [&](const std::string& argument) {
     return argument == option || argument.starts_with(option + "=");

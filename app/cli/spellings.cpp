@@ -72,7 +72,7 @@ std::string plain(const std::string& argument) {
   return name;
 }
 
-/// Returns the app's option that means the same as `name`, or an empty text. A few have a value: "--devices usable:N".
+/// Returns the app's option for `name`, sometimes with a value ("--devices usable:N"). Empty if there is no option.
 std::string option_of(const CLI::App& app, const std::string& name) {
   const auto* const word = std::ranges::find(kOptions, name, &Word::theirs);
   const std::string option = word != kOptions.end() ? std::string(word->ours) : "--" + name;

@@ -169,7 +169,7 @@ std::string TrainerMaker::nodes_text() {
 void TrainerMaker::choose_calls(const Model& model) {
   const bool hold = saved_ && o_.evaluate.empty() && choices_hold(saved_->identity, made_.identity);
   const std::vector<double> holds = comm::all_gather_value(site_.session.control(), hold ? 1 : 0);
-  if (saved_ && *std::min_element(holds.begin(), holds.end()) == 1) {  // each rank may have read a file of its own
+  if (saved_ && *std::min_element(holds.begin(), holds.end()) == 1) {  // on all ranks: each may have read another file
     made_.resolved.trainer.step.plan.choices = saved_->identity.choices;
     // A choice that cannot be planned here is no error; it is reported as a difference to the earlier run.
     made_.resolved.trainer.step.plan.choices_required = false;

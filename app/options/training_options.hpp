@@ -32,7 +32,7 @@ struct TrainingOptions {
   /// Options of the trainer. resolve() replaces batches, steps, rates and workers, which depend on data and ranks.
   TrainerOptions trainer{.step = {.optimizer = {.loss_scale = {.kind = LossScale::Kind::automatic}},
                                   .weight_decay = 1e-4,
-                                  .average = {.copied_updates = -1}},  // -1: as many as the updates of the warm-up
+                                  .average = {.copied_updates = -1}},  // -1 means the number of steps in the warm-up
                          .schedule = {.kind = Schedule::Kind::cosine}};
   RunOptions run{.epochs = 6, .keep = 1};
 
@@ -42,11 +42,11 @@ struct TrainingOptions {
   std::optional<std::int64_t> batch_per_rank{};  ///< number of samples of a rank in one micro-batch
   std::int64_t default_batch = 128;
   std::string lr = "auto";
-  std::int64_t warmup_steps = -1;         ///< updates of the warm-up; -1: a twentieth of the run
+  std::int64_t warmup_steps = -1;         ///< length of the warm-up in steps; -1: a twentieth of the run
   std::optional<double> warmup_epochs{};  ///< length of the warm-up in epochs, instead of warmup_steps
-  std::vector<double> milestones{};       ///< epochs at which schedule `step` acts; empty: 1/2 and 3/4 of the run
-  std::vector<std::string> freeze{};      ///< names of layers for Model::freezing()
-  int workers = -1;                       ///< threads per rank that read samples; -1: the rule of nn/run/run_rules.hpp
+  std::vector<double> milestones{};   ///< epochs when schedule `step` lowers the rate; empty: 1/2 and 3/4 of the run
+  std::vector<std::string> freeze{};  ///< names of layers for Model::freezing()
+  int workers = -1;                   ///< threads per rank that read samples; -1: the rule of nn/run/run_rules.hpp
 
   // Ranks.
   int threads = 0;  ///< threads of a rank that compute on the host; 0: RankContext decides
@@ -109,7 +109,7 @@ void require_training_options(const TrainingOptions& options);
 /// Returns the value of --lr, or no value if it is "auto".
 [[nodiscard]] std::optional<double> given_learning_rate(const TrainingOptions& options);
 
-/// The base of --lr auto: `base` is the learning rate for a batch of `reference` samples; if `reference` is 0, for all.
+/// The base of --lr auto: the rate is `base` for a batch of `reference` samples, or for any batch if `reference` is 0.
 struct BaseRate {
   double base = 0.1;
   std::int64_t reference = 256;

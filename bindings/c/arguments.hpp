@@ -24,8 +24,8 @@ T& given(T* pointer, const char* name) {
 
 /// Returns the caller's `options` in the layout of this library; fields that a shorter struct lacks come from
 /// `defaults`. `oldest` is the size of the struct in the first version of this soname. Throws UsageError for a smaller
-/// struct. Throws UnsupportedError for a longer struct (of a newer header) if bytes after the fields that this library
-/// knows are not 0.
+/// struct. Throws UnsupportedError for a longer struct (of a newer header) if a byte after the fields that this library
+/// knows is not 0.
 template <class T>
 [[nodiscard]] T read_options(const T* options, const T& defaults, std::size_t oldest, const char* name) {
   static_assert(std::is_trivially_copyable_v<T>);

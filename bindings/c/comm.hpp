@@ -18,9 +18,9 @@ struct CommObject {
   std::unique_ptr<comm::Communicator> gpus{};  ///< the same ranks' communicator for the context's GPU; may be null
 };
 
-/// Begins a collective entry. Every rank calls agree(), even if this rank's arguments are invalid; `failure` is then
-/// its error, otherwise null. Throws StateError on all ranks if ranks call different entries. If ranks failed, rethrows
-/// `failure` on them and throws PeerError with the text of one of them ("agreed: rank 1: ...") on the other ranks. If
+/// Begins a collective entry. Every rank calls agree(), even with invalid arguments; `failure` is this rank's error, or
+/// null. Throws StateError on all ranks if ranks call different entries. If a rank failed, rethrows `failure` on every
+/// rank that failed, and throws PeerError with the text of one `failure` ("agreed: rank 1: ...") on the other ranks. If
 /// no rank failed but the ranks' `must_be_equal` differ, throws a UsageError that names `what` on all ranks.
 void agree(comm::Communicator& communicator, const std::exception_ptr& failure, std::uint64_t must_be_equal = 0,
            const char* what = "");

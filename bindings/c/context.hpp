@@ -37,7 +37,7 @@ struct ContextObject {
 
   /// Memory of the context: the host program's allocator, or a resource that counts. If null, the context has its own.
   std::unique_ptr<MemoryResource> host_memory;
-  std::unique_ptr<MemoryResource> limited;  ///< resource under a host_memory that counts and limits; null: none
+  std::unique_ptr<MemoryResource> limited;  ///< resource from which a counting host_memory allocates; null: none
   std::unique_ptr<Context> context;
 
   /// Marks the context as used while this object exists. The constructor throws StateError if another call uses it.

@@ -15,8 +15,8 @@ struct Failure {
 };
 [[nodiscard]] Failure failure_of(const std::exception_ptr& error) noexcept;
 
-/// Sets the text of lockstep_last_error() for the calling thread. The memory for the text is never allocated, so that
-/// "out of memory" can be reported. The end of a text that is too long is replaced by "...".
+/// Sets the text of lockstep_last_error() for the calling thread. The function allocates no memory, so that "out of
+/// memory" can be reported. The end of a text that is too long is replaced by "...".
 void set_last_error(std::string_view entry, std::string_view text) noexcept;
 void clear_last_error() noexcept;
 [[nodiscard]] const char* last_error() noexcept;

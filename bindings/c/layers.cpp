@@ -29,9 +29,8 @@ void require_option(bool supported, const LayerRequest& request, std::string_vie
                             value, ", expected ", expected);
 }
 
-/// Returns the option `option` as one number for each of `axes` axes. In values[0], 0 means `otherwise`; in later
-/// places, 0 means the number for values[0], and -1 (only with may_be_none) means 0. UsageError for other numbers below
-/// 0.
+/// Returns option `option` as one number for each axis. In values[0], 0 means `otherwise`. In later places, 0 means the
+/// number for values[0], and -1 means 0 if may_be_none is true. Throws UsageError for other numbers below 0.
 nn::AxisSizes sizes(const LayerRequest& request, int axes, const std::int32_t (&values)[3], const char* option,
                     const nn::AxisSizes& otherwise, bool may_be_none = false) {
   std::array<std::int64_t, 3> each{};

@@ -29,7 +29,7 @@ struct Learned {
   /// Returns a text of the properties that must be equal on ranks that train or share parameters, one on each line:
   /// types, layers and parameters. The extents of samples may differ.
   [[nodiscard]] std::string contract() const;
-  /// Throws StateError if the running statistics are stale.
+  /// Throws StateError if the running statistics are stale, because inference needs statistics averaged over ranks.
   void require_statistics() const;
 };
 
