@@ -27,8 +27,7 @@ struct LaunchOptions {
 /// Says whether a program can continue from a checkpoint. Such a program has --max-restarts and --min-ranks.
 enum class Restarts : unsigned char { no, yes };
 
-/// Adds the group Launch to `schema`; its options write to `options`. With Restarts::yes also adds options for
-/// restarts.
+/// Adds the group Launch, whose options set `options`, to `schema`. With Restarts::yes adds --max-restarts, too.
 void describe(Schema& schema, LaunchOptions& options, Restarts restarts = Restarts::no);
 
 /// Returns what `options` request, without RestartPolicy::progress. UsageError names the option and what was expected.

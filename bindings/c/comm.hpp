@@ -15,7 +15,7 @@ namespace lockstep::c {
 struct CommObject {
   std::shared_ptr<ContextObject> context;
   std::shared_ptr<comm::Communicator> communicator;  ///< communicator of the ranks for host memory
-  std::unique_ptr<comm::Communicator> gpus{};  ///< the same ranks' communicator for the context's GPU; may be null
+  std::unique_ptr<comm::Communicator> gpus{};        ///< communicator of these ranks for the context's GPU; may be null
 };
 
 /// Begins a collective entry. Every rank calls agree(), even with invalid arguments; `failure` is this rank's error, or
