@@ -11,8 +11,8 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Returns the image reduced to the means of blocks of `factor` x `factor` pixels. Cuts off pixels that remain at the
-/// right and lower edge.
+/// Returns `image` with each block of `factor` x `factor` pixels replaced by one pixel, the block's mean. Pixels at the
+/// right and lower edge that fill no block are cut off.
 images::Picture shrunk(std::span<const std::byte> image, std::int64_t height, std::int64_t width, std::int64_t factor) {
   images::Picture small;
   small.width = std::max<std::int64_t>(width / factor, 1);

@@ -11,13 +11,13 @@
 
 namespace lockstep::nn {
 
-/// Returns the PNG file of a sample's image, reduced by a whole factor if a side has more than `most_side` pixels.
-/// Empty if the set has no field of u8 images with three channels, or if this build has no libpng.
+/// Returns the contents of a PNG file with the image of `sample`. The image is reduced by a whole factor if a side has
+/// more than `most_side` pixels. Empty if `set` has no u8 images with three channels, or if this build has no libpng.
 [[nodiscard]] std::string picture_of(const Dataset& set, std::int64_t sample, std::int64_t most_side = 96);
 
 /// Writes OUT/evaluation.json on rank 0 after each evaluation: step, loss, accuracy and samples, with the fields of
-/// json_of(ClassReport) and pictures of the worst samples. Use it as an observer on every rank, after `watch`. All
-/// arguments must outlive this object.
+/// json_of(ClassReport) and pictures of the worst samples. Add the object as an observer on every rank, after the
+/// observer `watch`. All arguments of the constructor must outlive the object.
 class EvaluationFile final : public RunObserver {
  public:
   EvaluationFile(RunFolder& files, ClassStatistics& watch, const Dataset& test,

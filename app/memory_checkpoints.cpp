@@ -33,15 +33,15 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kAway = ".away";
-constexpr std::time_t kAwayFor = 3600;  // seconds for which PATH.away is kept; a start of the job takes less
+constexpr std::time_t kAwayFor = 3600;  // seconds after which others may delete an unused PATH.away
 constexpr std::int64_t kPieceBytes = 16 << 20;
 
 std::string user_prefix() {
   return concat("lockstep-copies-", ::geteuid(), '-');
 }
 
-/// Opens a folder, holds it with a shared lock, and returns its descriptor. Returns -1 if there is no folder, or if it
-/// was removed meanwhile. FileError if the folder is another user's.
+/// Opens the folder `path`, holds a shared lock on it, and returns its descriptor. Returns -1 if there is no such
+/// folder, or if another process has removed it meanwhile. Throws FileError if the folder belongs to another user.
 int held(const std::string& path) {
   const int folder = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (folder < 0) {
@@ -78,7 +78,7 @@ void delete_all(const std::string& path) {
   fs::remove_all(path, ignored);
 }
 
-/// Returns the files of a folder with their sizes in bytes, in the order of names.
+/// Returns name and size in bytes of each file in `folder`, in the order of names.
 std::vector<std::pair<std::string, std::int64_t>> files_in(const std::string& folder) {
   std::vector<std::pair<std::string, std::int64_t>> files;
   std::error_code error;
@@ -117,7 +117,7 @@ CopiesFolder::CopiesFolder(const std::string& job, Use use, const std::string& r
   if (descriptor_ < 0) {
     descriptor_ = made_and_held(path_);
   }
-  (void)::futimens(descriptor_, nullptr);  // marks the folder as used, because the next start comes within kAwayFor
+  (void)::futimens(descriptor_, nullptr);  // sets the folder's time of last use, for remove_abandoned_copies()
 }
 
 CopiesFolder::~CopiesFolder() {
@@ -179,7 +179,7 @@ MemoryCheckpoints::MemoryCheckpoints(comm::Communicator& control, const Place& p
   if (leads()) {
     try {
       folder_.emplace(place.job, CopiesFolder::Use::start, place.root);
-      remove_abandoned_copies(place.root);  // after this job's folders are held
+      remove_abandoned_copies(place.root);  // this job's folder is held now, and is not deleted
     } catch (const FileError& error) {
       problem = error.what();
     }
@@ -262,7 +262,7 @@ std::optional<std::int64_t> MemoryCheckpoints::find() {
     problem += failed;
   }
   const char* otherwise = "the copies in memory cannot be read";
-  const bool sent = all_fine(problem, otherwise);  // every rank waits here until the copies are sent
+  const bool sent = all_fine(problem, otherwise);  // waits on every rank until all copies are sent
   const bool seen = is_checkpoint(newest());
   const bool there = all_fine(seen ? "" : concat(newest(), ": is not there on this rank"), otherwise);
   return sent && there ? std::optional(static_cast<std::int64_t>(*best)) : std::nullopt;
@@ -278,15 +278,15 @@ void MemoryCheckpoints::settle(bool last_start) {
 }
 
 void MemoryCheckpoints::require_room(std::size_t bytes) {
-  const std::size_t copies = holds() ? 3 : 1;  // at a start every node needs the newest copy
-  constexpr std::size_t kBeside = 1 << 16;     // bytes of the files' headers and of state.json
+  const std::size_t copies = holds() ? 3 : 1;  // a node without copies gets one at the next start
+  constexpr std::size_t kBeside = 1 << 16;     // bytes of file headers and state.json
   constexpr std::size_t kLeft = 256 << 20;
   std::string problem;
   struct statvfs room {};
   if (folder_ && ::statvfs(path_.c_str(), &room) == 0) {
     const std::size_t there = static_cast<std::size_t>(room.f_bavail) * room.f_frsize +
-                              static_cast<std::size_t>(bytes_below(path_));  // old copies will be replaced
-    // The rest is for shared memory of MPI and NCCL. A signal kills their processes if that memory is missing.
+                              static_cast<std::size_t>(bytes_below(path_));  // counts old copies, which get replaced
+    // Leaves room in shared memory for MPI and NCCL. A signal would kill their processes if that room were missing.
     const std::size_t left = std::min(kLeft, static_cast<std::size_t>(room.f_blocks) * room.f_frsize / 10);
     const std::size_t needed = copies * (bytes + kBeside) + left;
     if (there < needed) {
@@ -321,7 +321,7 @@ std::string MemoryCheckpoints::give(int to) const {
         InputFile(concat(newest(), '/', name))
             .read(static_cast<std::uint64_t>(done), std::as_writable_bytes(std::span(bytes)));
       } catch (const DataError& error) {
-        problem = error.what();  // the receiver finds another checksum
+        problem = error.what();  // not thrown: the receiver will find a wrong checksum
       }
       control_.send(stream, view_of(bytes), to);
     }
@@ -338,7 +338,7 @@ std::string MemoryCheckpoints::take(int from) const {
         write();
       }
     } catch (const DataError& error) {
-      problem = error.what();  // the sender still sends the rest, so it must be received
+      problem = error.what();  // not thrown: the sender goes on, so all its data must be received
     }
   };
   std::vector<std::int64_t> length(1);
@@ -374,7 +374,7 @@ void MemoryCheckpoints::save(Trainer& trainer, const RunIdentity& identity, cons
   std::string problem;
   try {
     save_checkpoint(newest(), trainer, control_, identity, progress, 1);
-  } catch (const comm::CollectiveError<WriteError>& error) {  // thrown on all ranks
+  } catch (const comm::CollectiveError<WriteError>& error) {  // all ranks catch this error
     agree(control_.rank() == 0 ? error.what() : "");
     return;
   }

@@ -26,7 +26,7 @@ namespace {
 
 constexpr const char* kTensorBoard = "tensorboard";
 constexpr const char* kEvaluation = "evaluation.json";
-constexpr const char* kRollsBack = "goes_back";  // key in config.json, see RunFolder::resumes()
+constexpr const char* kRollsBack = "goes_back";  // key in config.json that rolls_back() looks for
 
 void replace_text(const std::string& path, const std::string& text) {
   try {
@@ -36,13 +36,13 @@ void replace_text(const std::string& path, const std::string& text) {
   }
 }
 
-/// Returns a text that identifies the present last/, so that another last/ has another text. "none" if there is none.
+/// Returns a text that identifies the checkpoint last/ in `folder`: "crc32 NUMBER", or "none" if there is none.
 std::string last_of(const std::string& folder) {
   const std::string state = checkpoint_text(CheckpointStore(folder).path(CheckpointStore::kLast));
   return state.empty() ? "none" : concat("crc32 ", crc32_of(std::as_bytes(std::span(state))));
 }
 
-/// Deletes files that a killed replace_file() has left.
+/// Deletes the unfinished files that killed calls of replace_file() for `name` have left in `folder`.
 void remove_cut_files(const std::string& folder, const std::string& name) {
   const std::string begin = name + ".tmp-";
   std::error_code error;
@@ -148,7 +148,7 @@ void RunFolder::make(const std::string& folder, bool append) {
   const std::string scalars = concat(folder, '/', kTensorBoard);
   require<DataError>(!append || !tensorboard_from_ || !std::filesystem::is_symlink(scalars), scalars,
                      ": is a link, expected a folder or nothing");
-  if (append) {  // before anything is changed, because a link throws here
+  if (append) {  // the log comes before other changes, because a link throws here
     log_.emplace(folder + "/metrics.jsonl", append, samples_);
   }
   CheckpointStore(folder).recover();
@@ -165,7 +165,7 @@ void RunFolder::make(const std::string& folder, bool append) {
     write_resumed();
   }
   if (tensorboard_from_) {
-    if (!append) {  // scalars of a run whose metrics were overwritten
+    if (!append) {  // deletes scalars of an earlier run, whose metrics are overwritten
       remove_tree(scalars);
     }
     tensorboard_.emplace(scalars, *tensorboard_from_, samples_);
@@ -282,7 +282,7 @@ void RunFolder::write_evaluation(const Json& evaluation) {
     if (now == before) {
       throw;
     }
-    remove_cut_files(now, kEvaluation);  // somebody moved the folder between the writer's two steps
+    remove_cut_files(now, kEvaluation);  // remains of the first try: somebody moved the folder meanwhile
     replace_text(concat(now, '/', kEvaluation), text);
   }
 }

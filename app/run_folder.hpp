@@ -17,52 +17,52 @@
 
 namespace lockstep::nn {
 
-/// The files of a run on rank 0, and the console. The files are the folder of results, which this object locks, with
-/// config.json and metrics.jsonl. On other ranks the calls do nothing.
+/// The files of a run (the folder of results, which this object locks, with config.json and metrics.jsonl) and the
+/// console. Only rank 0 opens files and console; on other ranks the functions do nothing.
 class RunFolder final : public RunObserver {
  public:
-  /// Locks a folder that a run has written to before, so that files read there do not change. Does nothing for other
-  /// folders. UsageError that names --out if another run holds the lock.
+  /// Locks `folder` if a run has written to it before, so that files read from it do not change. Otherwise does
+  /// nothing. Throws a UsageError that names --out if another run holds the lock.
   void lock_if_used(const std::string& folder);
-  /// Tells other processes from now on that this process holds the lock, if it does.
+  /// If this process holds the lock, writes the number of this process into the lock file, for error texts of others.
   void name_holder();
-  /// Sets for how long the locks below wait for a job that is still ending.
+  /// Sets how long the functions that lock a folder wait if a job that is ending still holds the lock.
   void wait_for_lock(std::chrono::seconds longest) { longest_wait_ = longest; }
-  /// Returns "job" of the folder's config.json, or an empty text if there is none.
+  /// Returns the job that config.json in `folder` names, or an empty text if there is none.
   [[nodiscard]] static std::string job_of(const std::string& folder);
-  /// Returns whether the folder's last run was to continue from a checkpoint other than last/ and had not begun
-  /// (resumes()). In that case last/ is still the one that the run found.
+  /// Returns true if the last run in `folder` was to continue from a checkpoint other than last/ (resumes()) but failed
+  /// before it wrote its first checkpoint, so that last/ is still the one that it found.
   [[nodiscard]] static bool rolls_back(const std::string& folder);
-  /// Throws UsageError if the folder has checkpoints: a run that does not continue from them would overwrite them.
+  /// Throws UsageError if `folder` has checkpoints. Call it for a run that would overwrite checkpoints of another run.
   static void require_no_checkpoints(const std::string& folder);
-  /// Locks the folder, then deletes checkpoints and metrics of an earlier run.
+  /// Locks `folder` if a run has written to it, then deletes the checkpoints, metrics and evaluation of that run.
   void remove_results(const std::string& folder);
   ~RunFolder() override;
-  /// Makes and locks the folder, removes remains of lockstep's killed writers, writes a new config.json, and continues
-  /// the existing metrics (`append`) or begins new ones. DataError names the file that cannot be written.
+  /// Makes and locks `folder`, removes files that killed writers of lockstep left, writes a new config.json, and with
+  /// `append` continues the metrics of an earlier run, else begins new ones. DataError names the file that failed.
   void open(const std::string& folder, const Json& config, bool append, std::ostream& out,
             const Console::Options& console);
   /// Says how a run continues.
   struct Resumed {
-    Json::Object event{};       ///< fields of the event `resume`
-    bool from_another = false;  ///< true: from a checkpoint of the folder, but not last/ (RunOptions::checkpoint_first)
-    std::string best_from{};    ///< checkpoint that becomes best/; empty: best/ does not change
+    Json::Object event{};       ///< fields of the event `resume` in the metrics
+    bool from_another = false;  ///< true: the run continues from a checkpoint in the folder other than last/
+    std::string best_from{};    ///< checkpoint that is copied to best/; empty: best/ does not change
   };
-  /// Sets how the run continues. Call it before open(), which writes the event and best/. With from_another the run's
-  /// first checkpoint comes before both, and config.json names the earlier last/ until then. So a run that fails before
-  /// has changed nothing.
+  /// Sets how the run continues; call it before open(). Then open() writes the event and best/. With from_another, the
+  /// run writes them after its first checkpoint, and until then config.json says which last/ the run found. So a run
+  /// that fails before its first checkpoint has changed nothing.
   void resumes(Resumed resumed) { resumed_ = std::move(resumed); }
-  /// Makes open() also write scalars for TensorBoard, in tensorboard/. `step` is the number of steps done before.
+  /// Makes open() also begin to log scalars for TensorBoard in tensorboard/. The run has done `step` steps before.
   void also_tensorboard(std::int64_t step) { tensorboard_from_ = step; }
-  /// Returns where the folder is now. If somebody has moved the folder during the run, prints a line; the run's files
-  /// stay in the moved folder. If somebody has deleted it, makes it again, and prints what is lost.
+  /// Returns the present path of the folder. If somebody has moved the folder during the run, prints a line; the files
+  /// stay in the moved folder. If somebody has deleted the folder, makes it again, and prints what is lost.
   [[nodiscard]] std::string folder();
-  /// Returns folder() for checkpoints, with a path that stays right while the folder is moved.
+  /// Returns folder() and, for writing checkpoints, a path of this folder that stays valid while the folder is moved.
   [[nodiscard]] RunOptions::Place place();
-  /// Makes on_report() warn once if a step of `samples` samples takes longer than `seconds`.
+  /// Makes on_report() print one warning if steps take longer than `seconds`. A step has `samples` samples.
   void warn_of_steps(double seconds, std::int64_t samples);
 
-  /// Prints a line for the user, by the console if it is open.
+  /// Prints a line for the user, through the console if the console is open.
   void note(const std::string& line);
 
   void on_run_begin(const RunBegin& event) override { tell(&RunObserver::on_run_begin, event); }
@@ -73,7 +73,7 @@ class RunFolder final : public RunObserver {
   void on_run_end(const RunResult& event) override { tell(&RunObserver::on_run_end, event); }
   void write_event(const std::string& name, Json::Object fields);
   [[nodiscard]] bool writes() const { return console_.has_value(); }  ///< true on rank 0, after open()
-  /// Writes a new evaluation.json, atomically. WriteError if the file cannot be written.
+  /// Replaces evaluation.json by a file with `evaluation`, atomically. Throws WriteError if the file cannot be written.
   void write_evaluation(const Json& evaluation);
   void on_end(int exit_code, const RunResult& result);
 
@@ -95,12 +95,12 @@ class RunFolder final : public RunObserver {
   void write_resumed();
   std::string folder_;
   std::chrono::seconds longest_wait_{0};
-  int descriptor_ = -1;  ///< descriptor of the folder, which stays right wherever the folder is moved
+  int descriptor_ = -1;  ///< descriptor of the folder, valid wherever the folder is moved
   Json config_;
-  std::optional<Resumed> resumed_;  ///< given until it is written
-  std::string found_last_;          ///< last_of() the folder, for resumed_->from_another
+  std::optional<Resumed> resumed_;  ///< argument of resumes(); no value after it was written
+  std::string found_last_;          ///< result of last_of() for the folder when it was opened
   std::string samples_;
-  double longest_step_s_ = 0;  ///< seconds; 0: no limit
+  double longest_step_s_ = 0;  ///< limit of warn_of_steps() in seconds; 0: no limit
   std::int64_t step_samples_ = 0;
   std::optional<FolderLock> lock_;
   std::optional<MetricsLog> log_;

@@ -16,7 +16,7 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Formats bytes in powers of 1000. memory_now() uses powers of 1024 (runtime/base/units.hpp).
+/// Returns `amount`, a number of bytes, as text in kB or MB (powers of 1000). memory_now() uses powers of 1024.
 template <class Amount>
 std::string decimal_bytes(Amount amount) {
   const auto bytes = static_cast<double>(amount);
@@ -29,7 +29,7 @@ std::string decimal_bytes(Amount amount) {
   return out.str();
 }
 
-/// Describes a schedule: "cosine, warm-up 5 steps".
+/// Returns a text about the schedule of the learning rate, for example "cosine, warm-up 5 steps".
 std::string schedule_text(const Schedule& schedule) {
   std::ostringstream out;
   out << name_of(schedule.kind);
@@ -51,7 +51,7 @@ std::string schedule_text(const Schedule& schedule) {
   return out.str();
 }
 
-/// Describes the device. For a GPU a second line describes the host threads.
+/// Returns a text about the device. For a GPU, a second line tells about the threads on the host.
 std::string compute_text(const comm::RankContext& place, Trainer& trainer) {
   if (!place.on_gpu()) {
     return concat("cpu, ", counted(place.threads(), "thread"), " a rank (", place.threads_from(), "); ",
@@ -63,7 +63,7 @@ std::string compute_text(const comm::RankContext& place, Trainer& trainer) {
                 place.share().description(), "; ", place.binding());
 }
 
-/// Prints, if recomputation was asked for, what backward computes again, and what time and memory that costs and saves.
+/// Prints how much backward computes again, the memory saved and the cost. Prints nothing if `wanted` is off.
 void print_recomputed(std::ostream& out, const Plan& plan, Recompute wanted) {
   const Recomputed& again = plan.recomputed();
   if (wanted == Recompute::off) {
@@ -81,7 +81,7 @@ void print_recomputed(std::ostream& out, const Plan& plan, Recompute wanted) {
       << " % more bytes moved\n";
 }
 
-/// Describes how a compression sends the gradients of a step. Empty without a compression.
+/// Returns a text that says how a compression sends the gradients of a step. Empty if there is no compression.
 std::string sent_text(const TrainingOptions& o, const TrainerOptions& options, const comm::GradientReducer& reducer) {
   if (o.compress == "none" && options.step.sums.hook == nullptr) {
     return {};
@@ -94,7 +94,7 @@ std::string sent_text(const TrainingOptions& o, const TrainerOptions& options, c
                : concat(": ", decimal_bytes(sent), " instead of ", decimal_bytes(reducer.gradient_bytes()), " a step"));
 }
 
-/// Prints how many parameters are frozen, if any are.
+/// If some parameters of `model` are frozen, prints how many.
 void print_frozen(std::ostream& out, const Model& model) {
   std::int64_t frozen = 0;
   std::set<std::string> layers;
@@ -169,7 +169,7 @@ void print_header(std::ostream& out, const TrainingOptions& o, const TrainingInp
     out << "  " << std::left << std::setw(11) << label << text << '\n';
   }
   const std::int64_t per_epoch = trainer.batches_per_epoch();
-  // --steps may make the run shorter than --epochs.
+  // --steps may end the run earlier than --epochs.
   const std::int64_t epochs = std::min(o.run.epochs, (resolved.total_steps + per_epoch - 1) / per_epoch);
   out << "  batch      " << resolved.rules.batch_text() << ", " << counted(trainer.batches_per_epoch(), "step")
       << " an epoch, " << counted(epochs, "epoch") << ", " << counted(resolved.total_steps, "step") << " in all; "

@@ -20,11 +20,11 @@ void print_header(std::ostream& out, const TrainingOptions& options, const Train
                   Trainer& trainer);
 void print_choices(std::ostream& out, const ChoiceReport& report, const std::string& file);
 void print_verified(std::ostream& out, const ChoiceVerifier& verifier);
-/// Prints the point at which the run continues, and the differences to the run before, one line each.
+/// Prints the point at which the run continues, then its differences to the earlier run, one line each.
 void print_resumed(std::ostream& out, const std::string& from, const RunProgress& progress,
                    const std::string& differences);
 
-/// Returns the memory in use. Empty if the system does not tell it; a run does not depend on the number.
+/// Returns the memory in use, for information only. Returns no value if the system does not tell it.
 [[nodiscard]] std::optional<MemorySummary> memory_now(Context& context);
 
 }  // namespace lockstep::nn

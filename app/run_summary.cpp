@@ -50,7 +50,7 @@ std::string end_text(const RunResult& result, const RunOptions& options, bool tr
                   "; --resume auto goes on from ", folder, "/last\n");
   }
   std::string begin = no_better ? "finished by --patience: " : "finished: ";
-  if (!trained) {  // the run had nothing left to do
+  if (!trained) {  // the run had no steps left to do
     begin = concat("already finished, at epoch ", at.epoch, " (--epochs ", options.epochs, "), step ", at.step,
                    options.steps > 0 ? concat(" (--steps ", options.steps, ")") : std::string(),
                    no_better ? concat(" (--patience ", options.patience, ")") : std::string(), ": ");

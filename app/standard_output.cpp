@@ -23,7 +23,7 @@ namespace lockstep::nn {
 namespace {
 
 constexpr std::size_t kMost = std::size_t{4} << 20;
-constexpr std::size_t kPiece = std::size_t{64} << 10;  // bytes of one write
+constexpr std::size_t kPiece = std::size_t{64} << 10;  // largest number of bytes of one write
 using Seconds = std::chrono::duration<double>;
 
 }  // namespace
@@ -31,11 +31,11 @@ using Seconds = std::chrono::duration<double>;
 struct StandardOutput::Shared {
   std::mutex mutex;
   std::condition_variable changed;
-  std::string waiting;  ///< text that was not given to the system yet
-  /// Bytes of `waiting` that may be written: whole lines, and flushed text, so that an error does not cut a line.
+  std::string waiting;  ///< text that is not yet given to the system
+  /// Number of bytes of `waiting` that may be written now: whole lines or flushed text, so that no error cuts a line.
   std::size_t ready = 0;
-  bool writing = false;  ///< true while a write is under way
-  bool full = false;     ///< true: text was left out after `waiting`
+  bool writing = false;  ///< true while the thread writes
+  bool full = false;     ///< true: later text was left out, and a line must say so
   bool over = false;
   int reason = 0;  ///< errno of a failed write; 0: no write failed
 
@@ -75,7 +75,7 @@ struct StandardOutput::Shared {
       if (ready == 0) {
         return;
       }
-      const std::string text = waiting.substr(0, std::min(ready, kPiece));  // the rest stays in `waiting`
+      const std::string text = waiting.substr(0, std::min(ready, kPiece));  // further text stays in `waiting`
       waiting.erase(0, text.size());
       ready -= text.size();
       writing = true;
@@ -124,7 +124,7 @@ class StandardOutput::Buffer final : public std::streambuf {
 
 StandardOutput::StandardOutput() : shared_(std::make_shared<Shared>()), buffer_(std::make_unique<Buffer>(*shared_)) {
   std::cout.flush();
-  // Signals are for the main thread. Without SIGPIPE, write() returns an error if the reader has gone.
+  // The thread blocks signals: the main thread handles them, and write() fails without SIGPIPE if the reader has gone.
   sigset_t all;
   sigset_t before;
   sigfillset(&all);

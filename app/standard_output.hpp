@@ -7,24 +7,24 @@
 namespace lockstep::nn {
 
 /// Keeps std::cout from making the program wait while this object exists: a thread writes the printed text to standard
-/// output. So a run continues if nobody reads its output (a pager that stands still, Ctrl-S) or if writing fails (the
-/// reader has gone, a full disk). A failure prints one line on standard error. Waiting text takes at most 4 MiB.
-/// Further text is left out, and a line in its place says so.
+/// output. So a run continues if nobody reads its output (a pager that stands still, Ctrl-S), or if the text cannot be
+/// written (the reader has gone, a full disk); the latter prints one line on standard error. Text that waits for the
+/// thread takes at most 4 MiB. Further text is left out, and a line in its place says so.
 class StandardOutput {
  public:
   StandardOutput();
-  /// Waits until all text is written, `give_up` returns true, or `seconds` have passed.
+  /// Waits until all text is written, `give_up` returns true, or `seconds` seconds have passed.
   void finish(double seconds, const std::function<bool()>& give_up);
-  ~StandardOutput();  ///< restores std::cout, then waits for a second at most
+  ~StandardOutput();  ///< restores std::cout, then waits at most a second for the text to be written
   StandardOutput(const StandardOutput&) = delete;
   StandardOutput& operator=(const StandardOutput&) = delete;
 
-  [[nodiscard]] bool failed() const;  ///< true: some text could not be written
+  [[nodiscard]] bool failed() const;  ///< true if some text could not be written
 
  private:
   class Buffer;
   struct Shared;
-  std::shared_ptr<Shared> shared_;  ///< shared with the thread, which outlives this object if a write does not end
+  std::shared_ptr<Shared> shared_;  ///< the thread shares it, and outlives this object if a write does not end
   std::unique_ptr<Buffer> buffer_;
   std::streambuf* before_;
 };

@@ -12,7 +12,7 @@ namespace lockstep::nn {
 
 namespace {
 
-// These variables are global, because a signal handler has no other data.
+// These variables are global, because they cannot be passed to a signal handler.
 std::atomic<int> received{0};
 std::atomic<bool> recorded{false};
 std::atomic<bool> speaks{false};
@@ -32,8 +32,8 @@ extern "C" void on_stop_signal(int number) {
 }  // namespace
 
 void watch_stop_signals() {
-  // Rank 0 prints, and so does a process without a launcher. If the environment contradicts itself, a Session reports
-  // the error later.
+  // Only rank 0 prints, or a process without a launcher. If the launcher's variables contradict each other, the process
+  // prints too, and a Session reports the error later.
   try {
     speaks = comm::detect_launch(comm::process_environment()).rank <= 0;
   } catch (const Error&) {
@@ -42,7 +42,7 @@ void watch_stop_signals() {
   for (const int number : {SIGTERM, SIGINT, SIGUSR1}) {
     std::signal(number, on_stop_signal);
   }
-  std::signal(SIGXFSZ, SIG_IGN);  // a file at its limit (ulimit -f) is an error of write(), like a full disk
+  std::signal(SIGXFSZ, SIG_IGN);  // write() then fails at the limit of ulimit -f, as on a full disk
 }
 
 void ignore_stop_signals() {

@@ -4,20 +4,19 @@
 
 namespace lockstep::nn {
 
-/// Functions that decide how a training program answers SIGTERM, SIGINT and SIGUSR1, for the whole process.
+/// Functions that decide how a training program answers the stop signals SIGTERM, SIGINT and SIGUSR1.
 ///
-/// SIGXFSZ is ignored, so that a file at its size limit causes an error like a full disk.
-///
-/// Makes a stop signal end the process at once, because there is nothing to save yet. The process prints one line (of
-/// several ranks only rank 0 does) and exits with exit_code::kStopped. A training program calls this first.
+/// After this call, a stop signal ends the process at once, because there is nothing to save yet: the process prints
+/// one line (with several ranks only rank 0 does) and exits with exit_code::kStopped. SIGXFSZ is ignored, so that a
+/// file at its size limit causes an error as a full disk does. A training program calls this function first.
 void watch_stop_signals();
 
-/// Ignores SIGTERM and SIGUSR1, which then change neither output nor exit code; SIGINT ends the program at once, as it
-/// ends any program. For a program that has failed and is ending, because the launcher may already end its ranks.
+/// Ignores SIGTERM and SIGUSR1, so that they change neither output nor exit code; SIGINT ends the program at once, as
+/// by default. Call it in a program that has failed and is ending, because the launcher may already signal its ranks.
 void ignore_stop_signals();
 
-/// Makes a stop signal only store its number in the returned variable, which is 0 before. The run then stops with a
-/// checkpoint (RunOptions::stop).
+/// From now on, a stop signal only stores its number in the returned variable, which is 0 before. RunOptions::stop then
+/// makes the run stop with a checkpoint.
 [[nodiscard]] const std::atomic<int>& record_stop_signals();
 
 }  // namespace lockstep::nn

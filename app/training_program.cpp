@@ -31,7 +31,7 @@
 
 namespace lockstep::nn {
 
-/// Runs the parts of a training program in order, and holds the program's standard output.
+/// The parts of a training program in the order in which they run, and the object that holds standard output.
 struct TrainingProgram::Impl {
   Impl(comm::Session& session, comm::RankContext& place, const TrainingOptions& options)
       : output(session.rank() == 0 ? std::make_unique<StandardOutput>() : nullptr),
@@ -40,7 +40,7 @@ struct TrainingProgram::Impl {
         start(site, copies),
         timeline(site) {}
 
-  /// Waits until the reader has the whole output. After an error does not wait for a reader.
+  /// Waits until the whole output is read, unless this object is destroyed because of an error.
   ~Impl() {
     if (std::uncaught_exceptions() == uncaught) {
       wait_for_reader();
@@ -49,8 +49,8 @@ struct TrainingProgram::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  /// Waits until the output is read. A single rank waits until it is stopped, as other programs do. Several ranks end
-  /// together, so they wait for 10 seconds at most.
+  /// Waits until the printed text is written. A single rank waits without limit, until a signal stops it, as other
+  /// programs do. Several ranks end together, so their wait is at most 10 seconds.
   void wait_for_reader() noexcept {
     if (!output) {
       return;
@@ -63,7 +63,7 @@ struct TrainingProgram::Impl {
                    [this] { return stop != nullptr && stop->load(std::memory_order_relaxed) != 0; });
   }
 
-  /// Ends a program whose result is its output. Returns the exit code.
+  /// Ends a program whose result is its output, and returns the exit code. Throws WriteError if output was not written.
   int end_printed() {
     wait_for_reader();
     require<WriteError>(!output || !output->failed(), "standard output: the result could not be written");
@@ -113,7 +113,7 @@ struct TrainingProgram::Impl {
     }
   }
 
-  /// Returns the metrics of the inputs. If the model is a classifier, makes `classes` watch it and adds its metrics.
+  /// Returns the metrics in `inputs`. If the model is a classifier, makes `classes` and also returns its metrics.
   std::vector<RunMetric> watch_classes(const TrainingInputs& inputs) {
     constexpr std::size_t kWorst = 16;
     std::vector<RunMetric> metrics = inputs.metrics;
@@ -143,7 +143,7 @@ struct TrainingProgram::Impl {
   void open_files(const TrainingInputs& inputs, const Position& begin) {
     site.session.agree([&] {
       site.doing(site.first ? "opening the files of results" : "waiting for rank 0's files of results");
-      stop = &record_stop_signals();  // before anything is deleted, so that a stop leaves a checkpoint
+      stop = &record_stop_signals();  // set before files are deleted: from now on a stop signal leaves a checkpoint
       if (!site.first) {
         return;
       }
@@ -168,8 +168,8 @@ struct TrainingProgram::Impl {
     }
   }
 
-  /// Sets the file to which a failing job writes its last collectives. Deletes the file of an earlier run in this
-  /// place.
+  /// Sets the file to which a failing job writes its last collectives. Deletes the file that an earlier run has left
+  /// there.
   void keep_operations() {
     comm::Session& session = site.session;
     const std::string file =
@@ -182,7 +182,7 @@ struct TrainingProgram::Impl {
   }
 
   RunOptions run_options(const TrainingInputs& inputs, const std::vector<RunMetric>& metrics) {
-    constexpr double kNoTime = 1e-6;  // seconds; the run stops after its first step
+    constexpr double kNoTime = 1e-6;  // a time limit so short, in seconds, that the run stops after one step
     RunOptions options = o.run;
     options.checkpoint_dir = o.out;
     options.checkpoint_place = [this] { return files.place(); };
@@ -190,7 +190,7 @@ struct TrainingProgram::Impl {
     copies.add_to(options, *trainer, made.identity);
     options.metrics = metrics;
     options.best = inputs.best;
-    if (o.run.max_seconds > 0) {  // --max-time counts from the job's first start
+    if (o.run.max_seconds > 0) {  // --max-time counts from the first start of the job
       options.max_seconds = std::max(o.run.max_seconds - site.session.launch().attempt.seconds, kNoTime);
     }
     options.stop = stop;
@@ -238,7 +238,7 @@ struct TrainingProgram::Impl {
   }
 
   int uncaught = std::uncaught_exceptions();
-  std::unique_ptr<StandardOutput> output;  ///< given on rank 0 only
+  std::unique_ptr<StandardOutput> output;  ///< exists on rank 0 only
   const std::atomic<int>* stop = nullptr;
   detail::RunSite site;
   const TrainingOptions& o = site.options;
@@ -246,10 +246,10 @@ struct TrainingProgram::Impl {
   detail::RestartCopies copies;
   detail::StartingPoint start;
   detail::PreparedTraining made;
-  std::optional<TrainingInputs> kept;  ///< inputs of run(), kept because threads of the trainer read their data
+  std::optional<TrainingInputs> kept;  ///< inputs of run(), because threads of the trainer read from the data sets
   detail::RunTimeline timeline;
   std::optional<Trainer> trainer;
-  std::optional<ClassStatistics> classes;  ///< destroyed before the trainer
+  std::optional<ClassStatistics> classes;  ///< must be destroyed before the trainer
   std::optional<RunResult> result;
 };
 

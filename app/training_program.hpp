@@ -17,26 +17,26 @@
 
 namespace lockstep::nn {
 
-/// A program's model and data for a run, and names for them. The inputs must be the same on every rank.
+/// Model and data that a program gives to a run, and names for them. All ranks must give the same inputs.
 struct TrainingInputs {
   Model model;
   std::shared_ptr<const Dataset> train;
   std::shared_ptr<const Dataset> test;
-  BaseRate rate{};             ///< base rate of --lr auto
-  ops::AugmentDesc augment{};  ///< augmentation of images, whose seed is --seed
-  /// true: evaluations also normalise images by `augment`, instead of the numbers that the checkpoint was trained with.
+  BaseRate rate{};             ///< base of the learning rate for --lr auto
+  ops::AugmentDesc augment{};  ///< augmentation of images; --seed replaces the seed
+  /// true: evaluations also normalise images by `augment`; false: they take mean and std from the checkpoint.
   bool statistics_given = false;
-  bool two_labels = false;                 ///< true: training batches are mixtures of samples (PlanOptions::two_labels)
-  std::string samples = "samples";         ///< word for samples
-  std::vector<std::string> class_names{};  ///< names by label; empty: classes are numbered
-  std::string model_text{};                ///< text about the model in the header; empty: the model's name
-  std::vector<std::pair<std::string, std::string>> about{};  ///< header lines about the data: label, text
-  std::map<std::string, std::string> options{};  ///< other options that decide the numbers, for RunIdentity::options
-  Json::Object config{};                         ///< additional fields of config.json
+  bool two_labels = false;                 ///< true: each training batch mixes samples (PlanOptions::two_labels)
+  std::string samples = "samples";         ///< word for samples in printed lines
+  std::vector<std::string> class_names{};  ///< name of the class of each label; empty: printed classes have numbers
+  std::string model_text{};                ///< description of the model in the header; empty: name of the model
+  std::vector<std::pair<std::string, std::string>> about{};  ///< label and text of each header line about the data
+  std::map<std::string, std::string> options{};  ///< further entries of RunIdentity::options, which decide numbers
+  Json::Object config{};                         ///< additional fields for config.json
   std::vector<RunMetric> metrics{};
   BestBy best{};
-  /// Changes the trainer's options after the command line has set them, for example the loss of a regression or an
-  /// optimizer of your own.
+  /// Called with the trainer's options after the command line has set them, for example to set another loss or
+  /// optimizer.
   std::function<void(TrainerOptions& options)> change{};
 };
 
@@ -48,29 +48,29 @@ struct TrainingInputs {
 ///   ... open the data and make the model ...
 ///   return program.run({.model = model, .train = train, .test = test});
 ///
-/// Writes to standard output on rank 0. Collective: every rank makes all calls in the same order. Session::agree()
-/// prints errors once and throws them on every rank. Session and rank context must outlive this object.
+/// Rank 0 writes to standard output. Collective: every rank calls all functions in the same order. Errors are printed
+/// once and thrown on every rank, as by Session::agree(). Session and rank context must outlive this object.
 class TrainingProgram {
  public:
-  /// Finds the checkpoint that --resume or --evaluate names, and reads the identity of its run. UsageError if another
-  /// run holds the folder. DataError for a checkpoint that cannot be read.
+  /// Finds the checkpoint that --resume or --evaluate names, and reads the identity of its run. Throws UsageError if
+  /// another run holds the lock of the folder of results, and DataError if the checkpoint cannot be read.
   TrainingProgram(comm::Session& session, comm::RankContext& place, const TrainingOptions& options);
   ~TrainingProgram();
   TrainingProgram(const TrainingProgram&) = delete;
   TrainingProgram& operator=(const TrainingProgram&) = delete;
 
-  /// Returns the identity of the run whose checkpoint is evaluated; it names the model. Returns nullptr if no
-  /// checkpoint is evaluated, or for a file of parameters, which names no model.
+  /// Returns the identity, with the name of the model, of the run whose checkpoint --evaluate names. Returns nullptr
+  /// without --evaluate, or if it names a file of parameters, which does not name a model.
   [[nodiscard]] const RunIdentity* evaluated() const;
-  /// Returns whether run() takes all parameters (with --init, all except the last layer's) from a checkpoint or a file.
-  /// The model's initial values then do not matter. The answer is the same on every rank.
+  /// Returns true if run() reads all parameters (with --init, all except the last layer's) from a checkpoint or a file.
+  /// Then the initial values of the model do not matter. The answer is the same on every rank.
   [[nodiscard]] bool takes_parameters() const;
 
-  /// Shows the plan, evaluates or trains, as the options say. Returns the exit code. Call it once. The inputs are kept
-  /// as long as the trainer. `observer`, if given, follows the run on every rank, after the console.
+  /// Shows the plan, evaluates or trains, as the options say, and returns the exit code. Call run() once. The inputs
+  /// are kept as long as the trainer. `observer`, if not nullptr, follows the run on every rank, after the console.
   int run(TrainingInputs inputs, RunObserver* observer = nullptr);
 
-  [[nodiscard]] Trainer& trainer();  ///< throws StateError before run()
+  [[nodiscard]] Trainer& trainer();  ///< throws StateError before the call of run()
   /// Returns the results of the run, or nullptr if nothing was trained (--dry-run, --evaluate).
   [[nodiscard]] const RunResult* result() const;
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::array kTimes{WaitTime::first_steps, WaitTime::later_steps, WaitTime::between_epochs};
 
-/// Returns the summary as JSON, in bytes. Unknown numbers are null.
+/// Returns the numbers of bytes in `memory` as JSON. Unknown numbers are null.
 Json json_of(const MemorySummary& memory) {
   const auto bytes = [](std::size_t value) { return Json(std::uint64_t{value}); };
   const bool counted = memory.resource.has_value();

@@ -26,14 +26,14 @@ namespace lockstep::cli {
 
 namespace {
 
-/// Returns whether an option is among the arguments. False for an empty name, which stands for a missing negation.
+/// Returns true if `option` is among `arguments`. An empty `option`, in place of a negation that is missing, never is.
 bool given(const std::string& option, const std::vector<std::string>& arguments) {
   return !option.empty() && std::any_of(arguments.begin(), arguments.end(), [&](const std::string& argument) {
     return argument == option || argument.starts_with(option + "=");
   });
 }
 
-/// Returns whether the arguments overrule an option of a file. They do if they give it or an option that replaces it.
+/// Returns true if `arguments` contain `option` (an option of a file), its negation, or an option that replaces it.
 bool overruled(const std::string& option, const std::vector<std::string>& arguments, Schema* schema) {
   if (given(option, arguments)) {
     return true;
@@ -56,7 +56,7 @@ bool overruled(const std::string& option, const std::vector<std::string>& argume
   return false;
 }
 
-/// Returns advice in brackets: what to write instead of the arguments that the app does not know, and how to find more.
+/// Returns advice in brackets: what to write instead of the `unknown` arguments, and `more`: how to find all options.
 std::string advice(const CLI::App& app, const std::vector<std::string>& unknown, const std::string& more) {
   if (const std::string here = spelled_here(app, unknown); !here.empty()) {
     return concat(" (write ", here, "; ", more, ", docs/coming_from.md has words of other programs)");
@@ -70,7 +70,7 @@ std::string advice(const CLI::App& app, const std::vector<std::string>& unknown,
   return concat(" (", more, ')');
 }
 
-/// Returns the command line's arguments, then options that only the file gives, then those that only the recipe gives.
+/// Returns the command line's arguments, then further options of the --config file, then further ones of the recipe.
 std::vector<std::string> arguments_with(const ConfigFile& config, const CLI::App& app, Schema* schema, int argc,
                                         const char* const* argv) {
   std::vector<std::string> arguments(argv + 1, argv + argc);
@@ -86,7 +86,7 @@ std::vector<std::string> arguments_with(const ConfigFile& config, const CLI::App
                           schema != nullptr ? "--help all lists the options, here they have no dashes"
                                             : "--help lists the options, here they have no dashes"));
       if (!overruled(option, own, schema)) {
-        if (entry.value.empty()) {  // after a '=' CLI11 would take the next argument instead
+        if (entry.value.empty()) {  // CLI11 would read `--option=` as if the next argument were the value
           arguments.insert(arguments.end(), {option, ""});
         } else {
           arguments.push_back(option + "=" + entry.value);
@@ -99,7 +99,7 @@ std::vector<std::string> arguments_with(const ConfigFile& config, const CLI::App
   return arguments;
 }
 
-/// Throws UsageError for numbers that CLI11 would misread: 010 as 8, and a number that is too large as the largest one.
+/// Throws UsageError if CLI11 would misread `value`: CLI11 reads 010 as 8, and a too large number as the largest one.
 void refuse_misread_number(const std::string& name, const std::string& value, bool is_unsigned) {
   const std::string digits = value.substr(value.starts_with('-') || value.starts_with('+') ? 1 : 0);
   require<UsageError>(
@@ -115,7 +115,7 @@ void refuse_misread_number(const std::string& name, const std::string& value, bo
                                   : std::uint64_t{std::numeric_limits<std::int64_t>::max()});
 }
 
-/// Returns a flag's value as true or false. Every release of CLI11 reads these alike, but some read "on" as off.
+/// Returns `value` of flag `name` as true or false, which all releases of CLI11 understand; some read "on" as off.
 std::string flag_value(const std::string& name, std::string value) {
   const std::string given_value = value;
   std::ranges::transform(value, value.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
@@ -152,7 +152,7 @@ void refuse_misread_numbers(const CLI::App& app, const std::vector<std::string>&
     if (option == nullptr || option->get_type_name().find("INT") == std::string::npos) {
       continue;
     }
-    std::vector<std::string> values;  // for an option with a list: all values that follow, divided at commas
+    std::vector<std::string> values;  // numbers that are given to `option`; a list is divided at its commas
     const auto take = [&values](const std::string& list) {
       std::istringstream parts(list);
       for (std::string part; std::getline(parts, part, ',');) {
@@ -209,9 +209,9 @@ void add_options(CLI::App& app, Schema& schema) {
 
 namespace {
 
-constexpr std::size_t kWidth = 100;  ///< columns of --help
+constexpr std::size_t kWidth = 100;  ///< columns after which the text of --help is wrapped
 
-/// Breaks text into lines that begin at `column`. The first line begins after the text in `line`.
+/// Appends `line` and then `text` to `out`, wrapped at kWidth columns. Each line's text begins after `column` columns.
 void wrap(std::string line, const std::string& text, std::size_t column, std::string& out) {
   std::istringstream words(text);
   line.resize(std::max(column, line.size() + (line.size() >= column ? 1 : 0)), ' ');
@@ -248,8 +248,8 @@ void describe_option(const Option& option, bool brief, std::string& out) {
   wrap(name, text, kColumn, out);
 }
 
-/// Returns the help on a topic: empty for the common options, a group's name in small letters, or "all". A program of
-/// few options always shows all of them.
+/// Returns the text of --help. `topic` is a group's name in small letters, "all", or empty for the common options. If
+/// all options fit on kMostLines lines, an empty topic shows all of them.
 std::string help_text(const ProgramText& program, const Schema& schema, const std::string& topic) {
   std::vector<std::string> groups;
   for (const Option& option : schema.options()) {
@@ -316,7 +316,7 @@ std::string parse(CLI::App& app, Schema* schema, int argc, const char* const* ar
     return help();
   } catch (const CLI::CallForVersion&) {
     return lockstep::build_description() + "\n";
-  } catch (const CLI::ExtrasError&) {  // CLI11's own text names the arguments from last to first
+  } catch (const CLI::ExtrasError&) {  // replaced, as CLI11's own text lists the unknown arguments from last to first
     const std::vector<std::string> unknown = app.remaining();
     throw UsageError("unknown on the command line: " + joined(unknown, " ") + advice(app, unknown, where));
   } catch (const CLI::ParseError& error) {

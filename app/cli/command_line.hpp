@@ -13,26 +13,26 @@ class Schema;
 
 namespace lockstep::cli {
 
-/// Sets the form of --help for all programs, and makes the last value count if an option is given twice. Call it before
-/// options are added.
+/// Sets how `app` prints --help, with `footer` at the end, and makes the last value count if an option is given twice.
+/// Call prepare() before options are added.
 void prepare(CLI::App& app, const std::string& footer);
 
-/// Adds the options that a schema describes. The schema's variables get the values of the command line. Schema::check()
-/// checks the ranges.
+/// Adds the options that `schema` describes to `app`. Parsing then writes their values to the schema's variables, but
+/// only Schema::check() checks the ranges of the values.
 void add_options(CLI::App& app, Schema& schema);
 
-/// Parses a command line into the variables of the app's options. All programs of this project use this function. It
-/// prints nothing and never exits, so it can run before there are ranks, and on each rank inside Session::agree(). It
-/// adds --config and --version. `config` is the result of read_config_file(); its values apply to options that the
-/// command line does not give.
+/// Parses a command line into the variables of the options of `app`, and adds --config and --version to `app`. All
+/// programs of this project use this function. It prints nothing and never exits, so it can run before there are ranks,
+/// and on each rank inside Session::agree(). `config` is the result of read_config_file(); an option in it counts if
+/// the command line does not give that option.
 ///
-/// Returns the text to print instead of a run (--help or --version), or an empty text for a run. UsageError for
-/// arguments that the app does not take. The error names the option and what was expected, or the extra arguments in
-/// the order of the command line. For a key of the file that is no option, the error names file and line.
+/// Returns the text to print instead of a run (--help or --version), or an empty text for a run. Throws UsageError for
+/// arguments that `app` does not take. The error text names the option and what was expected, or lists the unknown
+/// arguments in the order of the command line. For an unknown key in a file it names the file and the line.
 [[nodiscard]] std::string parse_command_line(CLI::App& app, int argc, const char* const* argv,
                                              const ConfigFile& config);
 
-/// Texts of --help about a program, in addition to its options.
+/// Texts that --help of a program shows in addition to the program's options.
 struct ProgramText {
   std::string name;
   std::string about;      ///< the program's purpose, with examples
@@ -40,7 +40,7 @@ struct ProgramText {
   bool has_runs = false;  ///< true: --config also takes the config.json of a run
 };
 
-/// Parses the command line of a program whose options one schema describes, and checks the ranges of the values. --help
+/// Parses the command line of a program that has the options in `schema`, and checks the ranges of the values. --help
 /// lists the common options, each with the first part of its help; --help GROUP lists a group; --help all lists all.
 [[nodiscard]] std::string parse_command_line(const ProgramText& program, Schema& schema, int argc,
                                              const char* const* argv, const ConfigFile& config);

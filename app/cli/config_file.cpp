@@ -21,8 +21,8 @@
 namespace lockstep::cli {
 namespace {
 
-/// Returns the last value of an option on a command line, or an empty text without the option. `expected` says in the
-/// error text what the option takes.
+/// Returns the last value that the command line gives to `option`, or an empty text if there is none. If `option` is
+/// the last argument, throws a UsageError that says what is `expected` after it.
 std::string last_of(const std::string& option, const char* expected, int argc, const char* const* argv) {
   std::string name;
   for (int i = 1; i < argc; ++i) {
@@ -37,7 +37,7 @@ std::string last_of(const std::string& option, const char* expected, int argc, c
   return name;
 }
 
-/// Returns the path of a recipe's file. UsageError lists the known recipes.
+/// Returns the path of the file of recipe `name`. If there is none, throws a UsageError that lists the known recipes.
 std::string recipe_path(const std::string& name) {
   if (name.find('/') != std::string::npos) {
     return name;
@@ -46,7 +46,7 @@ std::string recipe_path(const std::string& name) {
   std::error_code error;
   const fs::path programs = fs::read_symlink("/proc/self/exe", error).parent_path();
   std::set<std::string> names;
-  // The first folder is that of a build and of most installations, the second that of installations with other folders.
+  // Builds and most installations have recipes in the first folder, installations with other folders in the second one.
   for (const char* from_programs : {"../share/lockstep/recipes", LOCKSTEP_RECIPES}) {
     const fs::path folder = (programs / from_programs).lexically_normal();
     const fs::path path = folder / (name + ".toml");
@@ -66,15 +66,15 @@ std::string recipe_path(const std::string& name) {
   throw UsageError(concat("--recipe is ", printable(name), ", expected ", known, "or a path of a file, as ./my.toml"));
 }
 
-/// Largest size in bytes of a file of options. Without a limit reading /dev/zero would not end.
+/// Largest size in bytes of a file of options, so that a large data file, named by mistake, is not read into memory.
 constexpr std::size_t kMostBytes = std::size_t{1} << 20;
 
-/// Returns true for a byte that continues a UTF-8 character.
+/// Returns true if `byte` is the second or a later byte of a UTF-8 character.
 bool continues(char byte) {
   return (static_cast<unsigned char>(byte) & 0xC0U) == 0x80U;
 }
 
-/// Returns the byte offset of character `column` of a line. Columns count from 1, in characters instead of bytes.
+/// Returns the offset in bytes of the character in column `column` of `line`. Columns count characters and begin at 1.
 std::size_t offset_of(const std::string& line, std::size_t column) {
   std::size_t at = 0;
   for (std::size_t character = 1; character < column && at < line.size(); ++character) {
@@ -85,7 +85,7 @@ std::size_t offset_of(const std::string& line, std::size_t column) {
   return at;
 }
 
-/// Returns a number in the form that the file has, so that 1.0 does not become 1.
+/// Returns the number `node` as `lines` (the file's lines) spell it, so that 1.0 does not become 1.
 std::string source_text(const toml::node& node, const std::vector<std::string>& lines) {
   const toml::source_region& at = node.source();
   const std::string& line = lines.at(at.begin.line - 1);
@@ -93,8 +93,8 @@ std::string source_text(const toml::node& node, const std::vector<std::string>& 
   return line.substr(begin, offset_of(line, at.end.column) - begin);
 }
 
-/// Returns the position after the closing quote of the quoted text that begins at `at`. If nothing closes the text,
-/// returns the end of `toml`, or of the line. Returns npos for a backslash before a character that is not ASCII.
+/// Returns the position after the closing quotes of the text that begins at `at`. If they are missing, returns the end
+/// of the line or, for text in three quotes, of `toml`. Returns npos if a backslash precedes a non-ASCII character.
 std::size_t end_of_quoted(const std::string& toml, std::size_t at) {
   const char quote = toml[at];
   const std::string three(3, quote);
@@ -111,7 +111,7 @@ std::size_t end_of_quoted(const std::string& toml, std::size_t at) {
       return at;
     }
     if (quote == '"' && toml[at] == '\\') {
-      // A backslash may continue a line; white space then follows it.
+      // Skips white space, because a backslash at the end of a line continues the text on the next line.
       const std::size_t next = toml.find_first_not_of(" \t\r\n", at + 1);
       if (next < toml.size() && static_cast<unsigned char>(toml[next]) >= 0x80) {
         return std::string::npos;
@@ -122,8 +122,8 @@ std::size_t end_of_quoted(const std::string& toml, std::size_t at) {
   return toml.size();
 }
 
-/// Returns whether a value without quotes may be a number, true or false. A sign may only be in front or after an e.
-/// The parser makes the final decision.
+/// Returns true if `word`, a value without quotes, may be a number, true or false; the parser makes the final decision.
+/// Signs may only be in front or after an exponent's e.
 bool plain_word(std::string_view word) {
   for (std::size_t i = 0; i < word.size(); ++i) {
     const bool sign = word[i] == '+' || word[i] == '-';
@@ -135,14 +135,14 @@ bool plain_word(std::string_view word) {
   return true;
 }
 
-/// Checks values and characters before the parser reads them. DataError unless each value is a quoted text, a number,
-/// true, false or a list of these. DataError for characters outside of quotes and comments that are not printable
-/// ASCII: no option has them, and some versions of the parser abort or have undefined behaviour for damaged ones.
+/// Checks the text `toml` of the file `name` before the parser reads it. Throws DataError unless each value is a quoted
+/// text, a number, true, false or a list of these, and all characters outside of quotes and comments are printable
+/// ASCII: options need no others, and some versions of the parser abort or have undefined behaviour for damaged UTF-8.
 void require_plain(const std::string& toml, const std::string& name) {
   int line = 1;
   const auto expect = [&](bool right, const char* what) { require<DataError>(right, name, ":", line, ": ", what); };
   bool list = false;
-  char last = '\n';  // last character that is neither space nor comment; in a list a new line is space
+  char last = '\n';  // last character that is neither space nor in a comment; line ends count, except in lists
   for (std::size_t at = 0; at < toml.size();) {
     const std::size_t begin = at;
     const char c = toml[at];
@@ -193,8 +193,8 @@ std::string scalar_text(const toml::node& node, const std::vector<std::string>& 
 }
 
 std::string text_of_file(const char* option, const std::string& name) {
-  // Several processes read the file from its begin, and a pipe would be empty for the second process. libstdc++ opens a
-  // folder as if it were an empty file.
+  // Pipes and folders are refused: several processes read the file from its begin, but a pipe would be empty for the
+  // second one, and libstdc++ would open a folder as an empty file.
   std::error_code unknown;
   require<DataError>(!std::filesystem::exists(name, unknown) || std::filesystem::is_regular_file(name, unknown), option,
                      ' ', name, ": is no regular file, expected one, which can be read again");

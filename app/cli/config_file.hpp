@@ -16,16 +16,16 @@ class Session;
 ///
 /// A file whose name ends with ".json" is the config.json of a run, and repeats the run with the same options.
 ///
-/// An option on the command line takes precedence over the file, also over options of the file that it excludes: --pad
-/// takes precedence over crop-scale.
+/// An option on the command line takes precedence over the file, also over options of the file that exclude this
+/// option: --pad takes precedence over crop-scale.
 ///
-/// `--recipe NAME` of training programs reads such a file, which is named after the run that it describes. NAME.toml is
-/// searched in ../share/lockstep/recipes next to the program's folder, then where the installation keeps such files
-/// (CMake's DATADIR). A NAME with a '/' is a path. The command line and --config take precedence over the recipe, and
-/// --config may name the recipe.
+/// Training programs also have `--recipe NAME`. A recipe is a file of the same form, named after the run that the file
+/// describes. NAME.toml is searched in ../share/lockstep/recipes relative to the program's folder, then where the
+/// installation keeps such files (CMake's DATADIR). A NAME with a '/' is a path. The command line and the file of
+/// --config take precedence over the recipe, and the file of --config may name the recipe.
 namespace lockstep::cli {
 
-/// The contents of the files of --config and --recipe. An empty name means that no file was asked for.
+/// Names and contents of the files that --config and --recipe name. Without --config, `name` is empty.
 struct ConfigFile {
   std::string name{};
   std::string text{};
@@ -36,26 +36,26 @@ struct ConfigFile {
 /// Says whether a program takes --recipe.
 enum class Recipes : unsigned char { no, yes };
 
-/// Reads the file of the last --config on a command line, and the file of the last --recipe. DataError if a file cannot
-/// be read. UsageError for --config or --recipe without a name, and for a name that no recipe has; the error lists the
-/// known recipes.
+/// Reads the file of the last --config on the command line and, with Recipes::yes, the file of the recipe that the last
+/// --recipe or else the first file names. Throws DataError if a file cannot be read. Throws UsageError for --config or
+/// --recipe without a name, and for an unknown recipe; this error lists the known recipes.
 [[nodiscard]] ConfigFile read_config_file(int argc, const char* const* argv, Recipes recipes = Recipes::no);
 
-/// Runs read_config_file() for a program of several ranks: rank 0 reads, and all ranks get its texts. Collective. An
-/// error is printed once.
+/// Returns on all ranks what the read_config_file() without a session reads on rank 0. Collective. An error is printed
+/// once.
 [[nodiscard]] ConfigFile read_config_file(lockstep::comm::Session& session, int argc, const char* const* argv,
                                           Recipes recipes = Recipes::no);
 
 /// One key of a file, with its value in the form that the command line takes.
 struct ConfigValue {
   std::string key;
-  std::string value;  ///< "[1, 3]", "resnet32", "true", "1.0": numbers in the file's form
+  std::string value;  ///< for example "[1,3]", "resnet32", "true" or "1.0" (not "1", if the file says 1.0)
   int line = 0;
 };
 
-/// Returns the keys in the order of the file. DataError, which names file and line, for text that is not TOML; for
-/// values other than quoted text, numbers, true, false and lists of these; and for text with a zero byte, which would
-/// end a path.
+/// Returns the keys in `text`, the contents of the file `name`, in the order of the file. Throws a DataError that names
+/// file and line for text that is not TOML; for values other than quoted text, numbers, true, false and lists of these;
+/// and for values with a zero byte, which would end a path.
 [[nodiscard]] std::vector<ConfigValue> parse_config(const std::string& name, const std::string& text);
 [[nodiscard]] inline std::vector<ConfigValue> parse_config(const ConfigFile& config) {
   return parse_config(config.name, config.text);

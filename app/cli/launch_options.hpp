@@ -27,15 +27,15 @@ struct LaunchOptions {
 /// Says whether a program can continue from a checkpoint. Such a program has --max-restarts and --min-ranks.
 enum class Restarts : unsigned char { no, yes };
 
-/// Adds the options to the group Launch.
+/// Adds the group Launch, whose options set `options`, to `schema`. With Restarts::yes adds --max-restarts, too.
 void describe(Schema& schema, LaunchOptions& options, Restarts restarts = Restarts::no);
 
-/// Returns the request without RestartPolicy::progress. UsageError names the option and what was expected.
+/// Returns what `options` request, without RestartPolicy::progress. UsageError names the option and what was expected.
 [[nodiscard]] lockstep::comm::RanksRequest ranks_request(const LaunchOptions& options);
 
-/// Binds the calling thread, and the threads that it starts later, as --bind says. On a GPU they are bound to the
-/// processors next to the GPU; on the host nothing is bound. Returns for headers why the thread runs where it does:
-/// "bound next to the GPU", "not bound: --bind none"; empty on the host.
+/// Binds the calling thread, and the threads that it starts later, to the processors next to the GPU `device`, as
+/// --bind says. If `device` is the host, binds nothing. Returns a text for the program's header that says where the
+/// thread runs: "bound next to the GPU" or "not bound: --bind none"; on the host an empty text.
 [[nodiscard]] std::string bind_rank(const LaunchOptions& options, lockstep::Device device);
 
 }  // namespace lockstep::cli

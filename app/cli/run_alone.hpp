@@ -8,8 +8,8 @@ class App;
 
 namespace lockstep::cli {
 
-/// The main() of a program of one process with options. Parses the command line, with --version, and calls `body`,
-/// which returns the exit code, both inside comm::run_alone(). UsageError for arguments that the app does not take.
+/// The main() of a program of one process. Inside comm::run_alone(), parses the options of `app` (and --version), then
+/// calls `body`, which returns the exit code. Arguments that `app` does not take are a UsageError.
 int run_alone(CLI::App& app, int argc, const char* const* argv, const std::function<int()>& body) noexcept;
 
 }  // namespace lockstep::cli

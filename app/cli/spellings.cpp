@@ -13,7 +13,7 @@ namespace lockstep::cli {
 namespace {
 
 struct Word {
-  std::string_view theirs;  ///< word of another tool, without leading dashes, with '-' for '_'
+  std::string_view theirs;  ///< word of another tool, without leading dashes, each '_' written as '-'
   std::string_view ours;
 };
 
@@ -46,7 +46,7 @@ constexpr std::array<Word, 28> kOptions{{{"accelerator", "--devices"},
                                          {"wd", "--weight-decay"},
                                          {"weights", "--init"}}};
 
-/// A word of another tool for a value of an option here.
+/// A value that another tool gives to an option, and the value that `option` of this program takes instead.
 struct ValueWord {
   std::string_view option;
   std::string_view theirs;
@@ -64,7 +64,7 @@ constexpr std::array<ValueWord, 11> kValues{{{"--devices", "cuda", "gpu"},
                                              {"--resume", "true", "auto"},
                                              {"--resume", "True", "auto"}}};
 
-/// Returns an option's name without its leading dashes and its value, with '-' for '_'.
+/// Returns the option's name in `argument`: without leading dashes, '=' and value, and with each '_' written as '-'.
 std::string plain(const std::string& argument) {
   std::string name = argument.substr(0, argument.find('='));
   name.erase(0, name.find_first_not_of('-'));
@@ -72,7 +72,7 @@ std::string plain(const std::string& argument) {
   return name;
 }
 
-/// Returns this program's option for a name, with a value if another tool's word includes one; empty if there is none.
+/// Returns the app's option for `name`, sometimes with a value ("--devices usable:N"). Empty if there is no option.
 std::string option_of(const CLI::App& app, const std::string& name) {
   const auto* const word = std::ranges::find(kOptions, name, &Word::theirs);
   const std::string option = word != kOptions.end() ? std::string(word->ours) : "--" + name;
@@ -92,7 +92,7 @@ std::string value_of(const std::string& option, const std::string& value) {
 
 std::string spelled_here(const CLI::App& app, const std::vector<std::string>& unknown) {
   std::string here;
-  // Lightning's accelerator gives the kind of devices and another option their number. Here one option gives both.
+  // Lightning gives the kind of devices by --accelerator and their number by another option; here --devices gives both.
   std::string kind;
   const bool counted = std::ranges::any_of(unknown, [&](const std::string& argument) {
     const std::string name = plain(argument);
@@ -103,7 +103,7 @@ std::string spelled_here(const CLI::App& app, const std::vector<std::string>& un
     const std::string name = plain(unknown[i]);
     const std::string option = option_of(app, name);
     if (option.empty() || (equals == std::string::npos && !unknown[i].starts_with('-'))) {
-      continue;  // a word without dashes may be anything
+      continue;  // the app has no such option, or the word has neither dashes nor '=' and may be anything
     }
     if (name == "accelerator" && counted) {
       kind = equals != std::string::npos ? unknown[i].substr(equals + 1) : i + 1 < unknown.size() ? unknown[++i] : "";
@@ -111,7 +111,7 @@ std::string spelled_here(const CLI::App& app, const std::vector<std::string>& un
     }
     here += (here.empty() ? "" : " ") + option;
     if (option.find(' ') != std::string::npos || app.get_option_no_throw(option)->get_items_expected_max() == 0) {
-      continue;  // the option's value is known, or the option is a flag
+      continue;  // `option` already contains its value, or it is a flag
     }
     if (equals != std::string::npos) {
       here += " " + value_of(option, unknown[i].substr(equals + 1));

@@ -9,13 +9,13 @@ class App;
 
 namespace lockstep::cli {
 
-/// Returns what to write here instead of arguments that the app does not know. It knows other spellings of the app's
-/// own options ("batch_size=256": "--batch-size 256"), and words of PyTorch Lightning, Lightly Train and torchrun
-/// ("--precision bf16-mixed": "--dtype bf16") for options that the app has. An argument's value follows its '=' or is
-/// the next argument. Empty if none of the arguments is known. More words: docs/coming_from.md.
+/// Returns the options to write instead of `unknown`, arguments that the app does not know. Such arguments may be other
+/// spellings of the app's own options (for "batch_size=256" returns "--batch-size 256"), or words of PyTorch Lightning,
+/// Lightly Train and torchrun (for "--precision bf16-mixed" returns "--dtype bf16"). Their values follow a '=' or are
+/// the next argument. Returns an empty text if no argument has such an option. docs/coming_from.md has more words.
 [[nodiscard]] std::string spelled_here(const CLI::App& app, const std::vector<std::string>& unknown);
 
-/// Returns the app's option that differs by few characters from an unknown one ("--epoch 3": "--epochs"), or empty.
+/// Returns the app's option that differs by few characters from `unknown` ("--epochs" for "--epoch"), or an empty text.
 [[nodiscard]] std::string nearest_option(const CLI::App& app, const std::string& unknown);
 
 }  // namespace lockstep::cli

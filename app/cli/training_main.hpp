@@ -26,13 +26,13 @@ struct Parsed {
   std::string text;
 };
 
-/// Sets the states from which restarts continue: the last checkpoint, and copies in memory
-/// (app/memory_checkpoints.hpp), whose folder exists as long as the job.
+/// Sets `policy` so that restarts continue from the last checkpoint or from copies in memory
+/// (app/memory_checkpoints.hpp). The folder of the copies exists as long as the job.
 void keep_for_restarts(comm::RestartPolicy& policy, const nn::TrainingOptions& options);
 
 /// The main() of a training program. Starts the ranks if no launcher did, reads the same options on every rank, gives
-/// each rank its device, and calls `body`. Options must have the members `launch` (LaunchOptions) and `training`
-/// (nn::TrainingOptions). `parse` throws UsageError that names the option, and prints nothing. Returns the exit code.
+/// each rank its device, and calls `body`, which trains and returns the exit code. Options must have the members
+/// `launch` (LaunchOptions) and `training` (nn::TrainingOptions). The UsageError of `parse` names the option.
 template <class Options>
 int training_main(int argc, char** argv,
                   const std::function<Parsed<Options>(int, const char* const*, const ConfigFile&)>& parse,

@@ -37,14 +37,14 @@ void RestartCopies::begin(const std::string& source, Trainer& trainer, const Run
     return;
   }
   const bool last_start = site_.session.launch().attempt.number >= o_.restarts;
-  if (last_start && source == copies_->newest()) {  // only the copy has this state; the files are not open yet
+  if (last_start && source == copies_->newest()) {  // only the copy has this state, and settle() below deletes the copy
     save_checkpoint(CheckpointStore(o_.out).path(CheckpointStore::kLast), trainer, site_.session.control(), identity,
                     progress, o_.run.keep);
   }
   copies_->settle(last_start);
   const ParameterSet& parameters = trainer.parameters();
   const std::size_t states = parameters.state_names().size() + 1;
-  std::size_t own = 0;  // bytes per rank of states that differ between ranks
+  std::size_t own = 0;  // bytes of a rank's own states, which differ between ranks
   for (const State& state : parameters.states().all()) {
     const bool differs = state.sharing == Sharing::of_rank || state.sharing == Sharing::sum_of_ranks;
     own += differs ? state.view.bytes() : 0;

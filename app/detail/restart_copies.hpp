@@ -8,18 +8,18 @@
 
 namespace lockstep::nn::detail {
 
-/// Implements --copy-every with the MemoryCheckpoints of a job that may be started again, from the search for copies of
-/// earlier starts to their deletion. Without --copy-every the calls do nothing. All but add_to() are collective.
+/// Implements --copy-every for a job that may be started again: finds the MemoryCheckpoints of earlier starts, makes
+/// new ones and deletes them. Without --copy-every the functions do nothing. All functions but add_to() are collective.
 class RestartCopies {
  public:
   explicit RestartCopies(RunSite& site) : site_(site), o_(site.options) {}
-  /// Returns the newest copy if it is newer than the checkpoints in the folder of results, otherwise an empty text. If
-  /// somebody has moved that folder, the next start finds only the copies.
+  /// Returns the path of the newest copy if this copy is newer than the checkpoints in the folder of results, otherwise
+  /// an empty text. If somebody has moved the folder of results, only the copies are found.
   [[nodiscard]] std::string find();
-  /// Call it after the state was loaded from `source`. Copies are made from now on, if a later start could need one.
+  /// Allows copies from now on, if a later start could need one. Call begin() after the state was loaded from `source`.
   void begin(const std::string& source, Trainer& trainer, const RunIdentity& identity, const RunProgress& progress);
   void add_to(RunOptions& options, Trainer& trainer, const RunIdentity& identity);
-  void finish();  ///< call after the run has ended without an error
+  void finish();  ///< deletes the copies; call finish() after the run has ended without an error
 
  private:
   RunSite& site_;

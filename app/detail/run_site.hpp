@@ -40,7 +40,7 @@ struct RunSite {
             place.on_gpu() ? nullptr : &session.inline_ops()};
   }
 
-  /// Returns on every rank the text that `find` returns on rank 0. Collective. Throws the errors of Session::agree().
+  /// Calls `find` on rank 0 and returns its text on every rank. Collective. Throws the errors of Session::agree().
   [[nodiscard]] std::string text_of_first(const std::function<std::string()>& find) const {
     std::string text;
     session.agree([&] { text = first ? find() : ""; });
@@ -53,10 +53,10 @@ struct RunSite {
   comm::Session& session;
   comm::RankContext& place;
   bool first;               ///< true on rank 0
-  TrainingOptions options;  ///< StartingPoint changes resume, init, evaluate and overwrite
-  RunFolder files;          ///< open on rank 0 only
+  TrainingOptions options;  ///< the given options; StartingPoint changes `resume`, `init`, `evaluate` and `overwrite`
+  RunFolder files;          ///< files of the run, which rank 0 opens
   std::optional<comm::Watchdog> own_watchdog;
-  comm::Watchdog* watchdog;  ///< the session's watchdog or own_watchdog; nullptr: none is wanted
+  comm::Watchdog* watchdog;  ///< watchdog of the session, else own_watchdog; nullptr: the options want no watchdog
 };
 
 }  // namespace lockstep::nn::detail

@@ -17,7 +17,7 @@ StartingPoint::StartingPoint(RunSite& site, RestartCopies& copies) : site_(site)
   look_for_earlier_start();
   find_resumed();
   o_.evaluate = best_in(o_.evaluate);
-  // An evaluation takes no batch from the training set. With keep_last the set may have any size.
+  // An evaluation takes no batches from the training set, so keep_last is set: then the set may be of any size.
   o_.trainer.keep_last = o_.trainer.keep_last || !o_.evaluate.empty();
   o_.init = best_in(o_.init);
   if (const std::string copy = copies.find(); !copy.empty()) {
@@ -29,10 +29,10 @@ StartingPoint::StartingPoint(RunSite& site, RestartCopies& copies) : site_(site)
 }
 
 void StartingPoint::look_for_earlier_start() {
-  // The lock comes first, because only one run may write to a folder, and the code below reads what that run kept
-  // there. The folder may be missing if there was no run yet.
+  // Locks the folder before anything else, because only one run may write to a folder, and the code below reads the
+  // files of an earlier run in it. The folder may be missing if there was no run yet.
   const comm::Attempt& attempt = site_.session.launch().attempt;
-  double found = 0;  // 1: an earlier start of this job has written to the folder; 2: it has written a checkpoint, too
+  double found = 0;  // 1: an earlier start of this job has written to the folder; 2: also a checkpoint
   site_.session.agree([&] {
     if (!site_.first || !trains()) {
       return;
@@ -61,8 +61,8 @@ void StartingPoint::find_resumed() {
     resumed_ = site_.text_of_first([&] { return meant_checkpoint(o_.resume); });
     return;
   }
-  // Rank 0 writes the checkpoints and decides whether there is one to continue from. Every rank reads that checkpoint,
-  // perhaps from a file system of its own.
+  // Rank 0, which writes the checkpoints, decides whether there is one to continue from. Every rank then reads the
+  // checkpoint of this name, perhaps from a file system of its own.
   resumed_ = site_.text_of_first([&] { return CheckpointStore(o_.out).newest(); });
   if (!resumed_.empty()) {
     o_.init.clear();
@@ -99,7 +99,7 @@ RunProgress StartingPoint::load(const TrainingInputs& inputs, Trainer& trainer, 
   comm::Session& session = site_.session;
   RunProgress progress;
   std::string differences;
-  std::vector<std::string> head;  // tensors that --init has not changed
+  std::vector<std::string> head;  // names of tensors that --init has not changed
   session.agree([&] {
     site_.doing("reading the checkpoint");
     if (!o_.init.empty()) {
@@ -137,7 +137,7 @@ void StartingPoint::settle_best(const BestBy& best, RunProgress& progress) {
     const bool another = store.has(resumed_) && !store.is_last(resumed_);
     const bool done = at.epoch >= o_.run.epochs || (o_.run.steps > 0 && at.step >= o_.run.steps);
     rolls_back_ = another && !(done && !find_folder(store.path(CheckpointStore::kLast)).empty());
-    if (another && !rolls_back_) {  // nothing is left to do, so nothing is overwritten
+    if (another && !rolls_back_) {  // the run has no steps left to do, so it overwrites nothing
       return;
     }
     const BestOfResumed found = best_of_resumed(store, progress, best, rolls_back_);

@@ -14,17 +14,17 @@ namespace lockstep::nn::detail {
 /// earlier start of the job decide which state that is. Collective. Throws the errors of Session::agree().
 class StartingPoint {
  public:
-  /// Locks the folder of results, if a run has written to it, and finds the state. Replaces resume, init, evaluate and
-  /// overwrite in the options by their resolved values.
+  /// Locks the folder of results, if a run has written to it, and finds the state. Replaces the options `resume`,
+  /// `init`, `evaluate` and `overwrite` in `site` by the values that follow from the state.
   StartingPoint(RunSite& site, RestartCopies& copies);
-  /// Returns the checkpoint from which the run continues, or an empty text.
+  /// Returns the path of the checkpoint from which the run continues, or an empty text if the run begins anew.
   [[nodiscard]] const std::string& resumed() const { return resumed_; }
-  /// Returns identity and progress in the checkpoint that is resumed or evaluated; no value without such a checkpoint.
+  /// Returns identity and progress from the resumed or evaluated checkpoint; no value if there is no such checkpoint.
   [[nodiscard]] const std::optional<CheckpointState>& saved() const { return saved_; }
-  /// Returns true if the checkpoint is in the folder of results but is not its last/. Valid after load().
+  /// Returns true if resumed() is a checkpoint in the folder of results other than last/. Valid after load().
   [[nodiscard]] bool rolls_back() const { return rolls_back_; }
 
-  /// Reads the state into the trainer and returns the progress of the run. Prints lines that a user should know.
+  /// Reads the state into `trainer` and returns the progress of the run. Prints what the user should know.
   [[nodiscard]] RunProgress load(const TrainingInputs& inputs, Trainer& trainer, const RunIdentity& identity);
 
  private:
@@ -34,7 +34,7 @@ class StartingPoint {
   /// Returns the best checkpoint if `path` is a folder of results, else the checkpoint that `path` means. Collective.
   [[nodiscard]] std::string best_in(const std::string& path);
   void read_saved();
-  /// Decides whether the run continues from a checkpoint of its folder other than last/, and finds the best one for it.
+  /// Sets rolls_back_, finds the best checkpoint of the run up to its beginning, and sets progress.best to its value.
   void settle_best(const BestBy& best, RunProgress& progress);
 
   RunSite& site_;

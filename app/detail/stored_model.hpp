@@ -9,19 +9,19 @@
 
 namespace lockstep::nn::detail {
 
-/// Implements --evaluate: evaluates a stored model on the test set, and also the moving average of its weights if its
-/// file is next to the model. Prints the results on rank 0. Collective. Throws the errors of Session::agree().
+/// Implements --evaluate: evaluates a stored model on the test set, then the moving average of the model's weights if
+/// its file is next to the model. Prints the results on rank 0. Collective. Throws the errors of Session::agree().
 struct StoredModel {
   const RunSite& site;
   const TrainingInputs& inputs;
   Trainer& trainer;
   ClassStatistics* classes;  ///< nullptr: the model is not a classifier
 
-  /// `observer`, if not nullptr, follows the evaluation of the model, but not that of the average.
+  /// Evaluates and prints. `observer`, if not nullptr, follows the evaluation of the model, not of the moving average.
   void evaluate(const std::vector<RunMetric>& metrics, RunObserver* observer);
 
  private:
-  /// Returns the file of the moving average in the checkpoint, as rank 0 finds it, or an empty text.
+  /// Returns on all ranks the path of the moving average's file that rank 0 finds in the checkpoint, or an empty text.
   [[nodiscard]] std::string average();
   void evaluate_one(const std::string& path, const char* label, const std::vector<RunMetric>& metrics,
                     RunObserver& observer);

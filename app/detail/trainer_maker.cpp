@@ -136,7 +136,7 @@ void TrainerMaker::identify(const TrainingInputs& inputs) {
     made_.identity.options["frozen"] = joined(std::set<std::string>(o_.freeze.begin(), o_.freeze.end()), ", ");
   }
   made_.identity.options.insert(inputs.options.begin(), inputs.options.end());
-  // The communication library decides the order of gradient sums, or with zero1 only of the sums of their norms.
+  // The communication library decides the order of additions for gradients, or with zero1 only for gradient norms.
   const bool norms = options.step.strategy == Strategy::zero1 &&
                      (options.step.optimizer.clip_norm > 0 || traits_of(options.step.optimizer.kind).layer_norms);
   const std::string sums = comm::broadcast_text(site_.session.control(), site_.session.sums());
@@ -144,14 +144,14 @@ void TrainerMaker::identify(const TrainingInputs& inputs) {
       (options.step.sums.order == comm::SumOrder::library || norms)) {
     made_.identity.options["sums"] = sums + (site_.session.nodes() > 1 ? nodes_text() : "");
   }
-  if (site_.place.on_gpu()) {  // rank 0's name, so that all ranks decide alike
+  if (site_.place.on_gpu()) {  // rank 0's GPU for all ranks, so that all ranks decide alike
     made_.identity.options["device"] = comm::broadcast_text(site_.session.control(), site_.place.gpu()->name);
   }
 }
 
 std::string TrainerMaker::nodes_text() {
   const std::vector<double> nodes = comm::all_gather_value(site_.session.control(), site_.session.node());
-  std::map<double, std::string> ranks;  // key: node; value: the numbers of the node's ranks as text, " 0-3,8-11"
+  std::map<double, std::string> ranks;  // key: node; value: numbers of its ranks as text, for example " 0-3,8-11"
   for (std::size_t begin = 0, end = 0; begin < nodes.size(); begin = end) {
     while (end < nodes.size() && nodes[end] == nodes[begin]) {
       ++end;
@@ -169,12 +169,12 @@ std::string TrainerMaker::nodes_text() {
 void TrainerMaker::choose_calls(const Model& model) {
   const bool hold = saved_ && o_.evaluate.empty() && choices_hold(saved_->identity, made_.identity);
   const std::vector<double> holds = comm::all_gather_value(site_.session.control(), hold ? 1 : 0);
-  if (saved_ && *std::min_element(holds.begin(), holds.end()) == 1) {  // each rank may have read a file of its own
+  if (saved_ && *std::min_element(holds.begin(), holds.end()) == 1) {  // on all ranks: each may have read another file
     made_.resolved.trainer.step.plan.choices = saved_->identity.choices;
-    // Choices that cannot be planned here are reported as a difference.
+    // A choice that cannot be planned here is no error; it is reported as a difference to the earlier run.
     made_.resolved.trainer.step.plan.choices_required = false;
   }
-  // With virtual ranks new timings could give other bits on another number of ranks; a file keeps the timings.
+  // With virtual ranks new timings could give other bits on another number of ranks, unless a file keeps the choices.
   const bool times = site_.place.on_gpu() && o_.trainer.step.virtual_ranks == 0;
   const bool wanted = o_.tune == Tune::automatic ? times || !o_.choices.empty() : o_.tune != Tune::off;
   const TrainerOptions& options = made_.resolved.trainer;
@@ -201,7 +201,7 @@ void TrainerMaker::choose_calls(const Model& model) {
     choice.deterministic = true;  // a repeated run must give the same bits
     choice.engines = o_.tune == Tune::fast ? ops::Engines::precompiled : ops::Engines::all;
     choice.progress = [said = 0.0](int done, int of, double seconds) mutable {
-      constexpr double kEvery = 2;  // seconds between lines: short searches print nothing
+      constexpr double kEvery = 2;  // seconds between two lines of progress, so a short search prints none
       if (seconds - said >= kEvery) {
         said = seconds;
         std::cout << "tuning: " << done << " of " << of << " calls, " << std::lround(seconds) << " s\n" << std::flush;
@@ -211,7 +211,7 @@ void TrainerMaker::choose_calls(const Model& model) {
     made_.resolved.trainer.step.plan.choices =
         choose_libraries(site_.session.control(), site_.place.context(), plans, choice, o_.choices, &*made_.tuned);
   }
-  if (prepares) {  // before the trainer plans one call after the other
+  if (prepares) {  // all calls at once, before the trainer would plan one after the other
     site_.session.agree([&] { prepare_choices(site_.place.context(), plans, options.step.plan.choices); });
   }
 }

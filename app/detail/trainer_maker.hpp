@@ -11,38 +11,38 @@
 
 namespace lockstep::nn::detail {
 
-/// Data from which the trainer of a run is made.
+/// The resolved options and other results from which the trainer of a run is made.
 struct PreparedTraining {
   ResolvedTraining resolved;
   RunIdentity identity;
-  std::optional<ChoiceReport> tuned;  ///< rank 0's report; none: nothing was timed
+  std::optional<ChoiceReport> tuned;  ///< report of rank 0 about timed library choices; no value: no calls were timed
 };
 
-/// Makes the trainer from options and inputs. First decides the numbers, the identity of the run and the library
-/// choices. Collective. All arguments of the constructor must outlive this object.
+/// Makes the trainer. Before that resolves the options, and decides the identity of the run and the library choices.
+/// Collective. All arguments of the constructor must outlive this object.
 class TrainerMaker {
  public:
-  /// `saved` is the checkpoint that is resumed or evaluated, or empty. make() writes `made` and `trainer`.
+  /// `saved` is the state of the checkpoint that is resumed or evaluated, if any. make() writes `made` and `trainer`.
   TrainerMaker(const RunSite& site, const std::optional<CheckpointState>& saved, PreparedTraining& made,
                std::optional<Trainer>& trainer)
       : site_(site), o_(site.options), saved_(saved), made_(made), trainer_(trainer) {}
 
-  /// Call it once. Throws the errors of Session::agree().
+  /// Makes the trainer. Call make() once. Throws the errors of Session::agree().
   void make(const TrainingInputs& inputs);
 
  private:
   void resolve_options(const TrainingInputs& inputs);
-  /// Compares mean and std of the images with those of `trained_with`. An evaluation takes the latter, so that images
-  /// are normalised as in the model's training. A run that begins with the weights (--init) only warns if they differ.
-  /// `source` names the state in messages.
+  /// Compares mean and std of the images in `augment` with those in `trained_with`, the identity of a stored run. An
+  /// evaluation takes those of `trained_with`, so that images are normalised as in training. A run with --init only
+  /// warns of differences. `source` names the stored run in messages.
   void take_statistics(const RunIdentity& trained_with, const std::string& source, ops::AugmentDesc& augment) const;
-  /// Returns rank 0's file of costs, so that all ranks plan with the same costs.
+  /// Returns on all ranks the text of rank 0's file of costs, so that all ranks plan with the same costs.
   [[nodiscard]] std::string cost_text();
   void identify(const TrainingInputs& inputs);
-  /// Returns which ranks share a node: ", ranks of nodes 0-1 2-3". Nodes decide the order of divided sums. Collective.
+  /// Returns which ranks share a node: ", ranks of nodes 0-1 2-3". The order of sums depends on this. Collective.
   [[nodiscard]] std::string nodes_text();
-  /// Sets the library choices. If the checkpoint's choices are valid here (choices_hold()), they are taken, because
-  /// they are a part of the run. Otherwise, if calls are to be timed, all ranks take rank 0's timed choices.
+  /// Sets the library choices. Takes the choices of the checkpoint if they hold for this run (choices_hold()), because
+  /// they belong to the run. Otherwise, if calls are to be timed, all ranks take the choices that rank 0 times.
   void choose_calls(const Model& model);
 
   const RunSite& site_;

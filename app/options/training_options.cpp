@@ -32,7 +32,7 @@ DType sent_as(const std::string& reduce_dtype) {
   return reduce_dtype == "bf16" ? DType::bf16 : reduce_dtype == "fp16" ? DType::f16 : DType::f32;
 }
 
-/// Names of other tools that mean ddp or zero1 here, and names that have no meaning here.
+/// Names that other tools have for strategies: names that mean ddp or zero1 here, and names that mean nothing here.
 constexpr std::array<std::string_view, 8> kDdpElsewhere{"auto",      "dp",       "ddp2",         "ddp_cpu",
                                                         "ddp_spawn", "ddp_fork", "ddp_notebook", "horovod"};
 constexpr std::string_view kUnusedParameters = "ddp_find_unused_parameters";               // also begins longer names
@@ -51,7 +51,7 @@ void require_optimizer(const TrainingOptions& o) {
   (void)given_learning_rate(o);
 }
 
-/// Checks the options of schedule, warm-up, moving average and parameter groups.
+/// Checks the options about schedule, warm-up, moving average and parameter groups.
 void require_recipe(const TrainingOptions& o) {
   const TrainStepOptions& step = o.trainer.step;
   const auto need = [](bool right, const char* option, const auto& value, const char* expected) {
@@ -86,7 +86,7 @@ void require_recipe(const TrainingOptions& o) {
 
 constexpr std::int64_t kMaxVirtualRanks = 65536;
 
-/// Checks the options that are combined with --reproducible world.
+/// Throws UsageError for --virtual-ranks and other options that do not fit --reproducible (`world` or another value).
 void require_world(const TrainingOptions& o, const NamedStrategy& strategy) {
   const TrainStepOptions& step = o.trainer.step;
   const bool world = o.reproducible == "world";
@@ -120,7 +120,7 @@ void require_world(const TrainingOptions& o, const NamedStrategy& strategy) {
          o.tune == Tune::on ? "on" : "fast", "--choices, which keeps the timings: other timings give other bits");
 }
 
-/// Checks the options that are combined with --compress.
+/// Throws UsageError for options that do not fit the value of --compress.
 void require_compression(const TrainingOptions& o, const NamedStrategy& strategy) {
   const TrainStepOptions& step = o.trainer.step;
   const comm::SumOptions sums = compression_named(o.compress);
@@ -302,7 +302,7 @@ ResolvedTraining resolve(const TrainingOptions& o, std::int64_t training_samples
                          .keep_last = o.trainer.keep_last,
                          .seed = o.trainer.step.seed,
                          .chunk = o.trainer.shuffle_chunk});
-  constexpr std::int64_t kMostSteps = std::int64_t{1} << 53;  // a double holds all steps up to this one exactly
+  constexpr std::int64_t kMostSteps = std::int64_t{1} << 53;  // a double holds all numbers up to this one exactly
   require<UsageError>(o.run.epochs <= kMostSteps / sampler.batches(), "--epochs is ", o.run.epochs, ", of ",
                       sampler.batches(), " batches each, expected at most ", kMostSteps / sampler.batches());
   resolved.total_steps = o.run.epochs * sampler.batches();

@@ -29,7 +29,7 @@ Device device_of(const lockstep_view& view, const char* name) {
   return Device::cuda(view.device_id);
 }
 
-/// Throws ShapeError if the distance in bytes from the first to the last element does not fit an address.
+/// Throws ShapeError if the offset in bytes between elements of `view` could be too large for a 64-bit address.
 void require_addressable(const TensorView& view, const char* name) {
   std::int64_t reach = 0;
   for (int axis = 0; axis < view.shape.rank(); ++axis) {
@@ -43,10 +43,10 @@ void require_addressable(const TensorView& view, const char* name) {
   }
 }
 
-/// Returns true when every stride is longer than the range that all smaller strides span together; then no two elements
-/// share memory. Arrays and sections of arrays satisfy this.
+/// Returns true if each stride is longer than the distance that all smaller strides together can reach. Then no two
+/// elements share memory. Arrays and sections of arrays satisfy this.
 bool elements_are_apart(const TensorView& view) {
-  std::array<std::pair<std::int64_t, std::int64_t>, Shape::kMaxRank> axes{};  // |stride|, extent
+  std::array<std::pair<std::int64_t, std::int64_t>, Shape::kMaxRank> axes{};  // |stride| and extent, ascending
   std::size_t n = 0;
   for (int axis = 0; axis < view.shape.rank(); ++axis) {
     if (view.shape[axis] > 1) {
@@ -77,7 +77,7 @@ double number_of(T element) {
   }
 }
 
-/// Calls check(element, index of the element) for each element in row-major order.
+/// Calls check(element, indexes of the element) for each element of `view` in row-major order.
 template <class T, class Check>
 void each_element(const TensorView& view, Check&& check) {
   std::array<std::int64_t, Shape::kMaxRank> at{};
@@ -101,7 +101,7 @@ void each_element(const TensorView& view, Check&& check) {
 }  // namespace
 
 std::string text_of(const char* text, std::size_t length, const char* name) {
-  constexpr std::size_t kLongest = std::size_t{1} << 30;  // a longer length is probably a -1 that became unsigned
+  constexpr std::size_t kLongest = std::size_t{1} << 30;  // a larger length is probably a -1 that was converted
   static_cast<void>(given(text, name));
   require<UsageError>(length <= kLongest, name, " has ", length, " bytes, expected at most ", kLongest);
   std::string result = length == 0 ? std::string(text) : std::string(text, length);

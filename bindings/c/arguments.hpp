@@ -15,17 +15,17 @@
 
 namespace lockstep::c {
 
-/// Returns *pointer. UsageError "NAME is NULL" for a null pointer.
+/// Returns *pointer. Throws UsageError "NAME is NULL" if `pointer` is null.
 template <class T>
 T& given(T* pointer, const char* name) {
   require<UsageError>(pointer != nullptr, name, " is NULL");
   return *pointer;
 }
 
-/// Returns the caller's struct of options in this library's layout. Fields that a shorter struct lacks come from
-/// `defaults`. oldest: the size of the struct in the first version of this soname. Throws UsageError for a smaller
-/// size, UnsupportedError for a struct of a newer header with bytes other than 0 after the fields that this library
-/// knows.
+/// Returns the caller's `options` in the layout of this library; fields that a shorter struct lacks come from
+/// `defaults`. `oldest` is the size of the struct in the first version of this soname. Throws UsageError for a smaller
+/// struct. Throws UnsupportedError for a longer struct (of a newer header) if a byte after the fields that this library
+/// knows is not 0.
 template <class T>
 [[nodiscard]] T read_options(const T* options, const T& defaults, std::size_t oldest, const char* name) {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -44,7 +44,7 @@ template <class T>
   return result;
 }
 
-/// Copies the struct `defaults` to a caller whose header gives the struct `size` bytes.
+/// Copies `defaults` to `options`, the struct of a caller whose header gives it `size` bytes. Sets further bytes to 0.
 template <class T>
 void write_options(T* options, std::size_t size, T defaults, std::size_t oldest, const char* name) {
   static_cast<void>(given(options, name));
@@ -55,17 +55,17 @@ void write_options(T* options, std::size_t size, T defaults, std::size_t oldest,
   std::memcpy(static_cast<void*>(options), &defaults, std::min(size, sizeof(T)));
 }
 
-/// Returns the text at a pointer; length 0: the text is ended by a zero. Throws UsageError for NULL, an empty text, or
-/// a zero within.
+/// Returns the text of `length` bytes at `text`; if `length` is 0, a zero byte ends the text. Throws UsageError for
+/// NULL, an empty text, or a zero byte within the `length` bytes.
 [[nodiscard]] std::string text_of(const char* text, std::size_t length, const char* name);
 
-/// Returns the type of a lockstep_dtype. Throws DTypeError for other numbers.
+/// Returns the DType that the number `dtype` of lockstep.h means. Throws DTypeError for other numbers.
 [[nodiscard]] DType dtype_from(lockstep_dtype dtype, const char* name);
-/// Returns the number of a type in lockstep.h. Throws DTypeError for a type without a number.
+/// Returns the number that lockstep.h has for `dtype`. Throws DTypeError if there is none.
 [[nodiscard]] lockstep_dtype to_c(DType dtype);
 
-/// Returns values[number], for a number of lockstep.h. Throws UsageError for a number outside of `values`; its text has
-/// `first`, the name of number 0 in lockstep.h, and `last`, the end of the name of the last number.
+/// Returns values[number], where lockstep.h has names for the numbers. Throws UsageError if `number` is not an index of
+/// `values`; the text has `first`, the name of number 0, and `last`, the end of the name of the last number.
 template <class T, std::size_t count>
 [[nodiscard]] T value_of(std::int32_t number, const T (&values)[count], const char* what, const char* first,
                          const char* last) {
@@ -77,18 +77,18 @@ template <class T, std::size_t count>
 /// Returns true for 1 and false for 0. Throws UsageError for other numbers.
 [[nodiscard]] bool flag_of(std::int32_t value, const char* name);
 
-/// Returns the caller's view as a TensorView. Throws UsageError for NULL; ShapeError for an invalid number of axes,
-/// extent or address; DTypeError; DeviceError unless the memory is on `device` or on the host.
+/// Returns `view` as a TensorView. Throws UsageError for NULL; ShapeError for an invalid number of axes, extent or
+/// address; DTypeError for an unknown type; DeviceError unless the memory is on `device` or on the host.
 [[nodiscard]] TensorView view_of(const lockstep_view* view, Device device, const char* name);
-/// Returns view_of() for memory that is written. Also ShapeError if two elements may share memory.
+/// Returns view_of() for memory that the library writes. Throws ShapeError, too, if two elements may share memory.
 [[nodiscard]] TensorView output_of(const lockstep_view* view, Device device, const char* name);
 [[nodiscard]] std::string_view axes_of(const lockstep_view& view);
 
 /// Throws a UsageError that names the first element, in row-major order, that is NaN or infinite. Throws
-/// UnsupportedError for memory of a GPU.
+/// UnsupportedError if `view` is not in host memory.
 void require_finite(const TensorView& view, const char* name);
-/// Throws DTypeError unless the labels are integers, and a DataError that names the first label outside of [least,
-/// most]. Only labels in host memory are checked.
+/// Throws DTypeError unless the labels in `view` are integers, and a DataError that names the first label below `least`
+/// or above `most`. Labels outside of host memory are not compared.
 void require_labels(const TensorView& view, std::int64_t least, std::int64_t most, const char* name);
 
 }  // namespace lockstep::c

@@ -32,10 +32,10 @@ std::vector<std::int64_t> gather(comm::Communicator& communicator, std::span<std
   return all;
 }
 
-/// The functions of the host program's communicator. The destructor calls its destroy() when the last user is gone.
+/// The functions of the host program's communicator. When no owner is left, the destructor calls ops.destroy().
 struct HostOps {
   lockstep_comm_ops ops{};
-  bool owned = false;  ///< the destructor calls destroy()
+  bool owned = false;  ///< true: the destructor calls ops.destroy()
 
   HostOps() = default;
   HostOps(const HostOps&) = delete;
@@ -45,7 +45,7 @@ struct HostOps {
       try {
         const InCallback here;
         ops.destroy(ops.user);
-      } catch (...) {  // a destructor cannot report the error
+      } catch (...) {  // nothing to do: a destructor cannot report the error
       }
     }
   }
@@ -104,7 +104,7 @@ std::unique_ptr<comm::Communicator> communicator_of(const std::shared_ptr<HostOp
   return comm::make_callback_communicator(std::move(functions));
 }
 
-/// Throws UsageError on every rank unless place r is held by rank r, and all ranks name the same size. Collective.
+/// Throws UsageError on every rank unless all_gather() is in rank order and all ranks have the same size. Collective.
 void require_ranks_fit(comm::Communicator& communicator) {
   std::int64_t mine[] = {communicator.rank(), communicator.size()};
   const std::vector<std::int64_t> all = gather(communicator, mine);
@@ -121,7 +121,7 @@ void require_ranks_fit(comm::Communicator& communicator) {
 void agree(comm::Communicator& communicator, const std::exception_ptr& failure, std::uint64_t must_be_equal,
            const char* what) {
   if (communicator.size() > 1) {
-    // The first word: the status in the lowest byte, a hash of the entry's name in the others.
+    // mine[0] holds the status in the lowest byte, and a hash of the entry's name in the other bytes.
     const std::uint64_t status = failure != nullptr ? static_cast<std::uint64_t>(failure_of(failure).status) : 0;
     std::int64_t mine[] = {static_cast<std::int64_t>((number_of(current_entry()) << 8U) | status),
                            static_cast<std::int64_t>(must_be_equal)};
@@ -213,7 +213,7 @@ lockstep_status lockstep_comm_from_nccl(lockstep_context context, void* nccl_com
   return entry("lockstep_comm_from_nccl", [&] {
     const std::shared_ptr<CommObject> ranks = share_of(control);
     auto made = std::make_shared<CommObject>();
-    made->communicator = {ranks, ranks->communicator.get()};  // shares the ownership of `ranks`
+    made->communicator = {ranks, ranks->communicator.get()};  // keeps `ranks` alive
     agree_on(*made->communicator, [&] {
       given(comm, "comm") = nullptr;
       made->context = share_of(context);

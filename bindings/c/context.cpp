@@ -62,7 +62,7 @@ void HostAllocator::deallocate(void* pointer, std::size_t bytes, std::size_t /*a
     const InCallback here;
     functions_.deallocate(functions_.user, pointer, bytes,
                           device_.kind == DeviceKind::cuda ? stream.cuda_handle() : nullptr);
-  } catch (...) {  // a noexcept function cannot report the error
+  } catch (...) {  // nothing to do: this noexcept function cannot report the error
   }
   counter_.subtract(bytes);
 }
@@ -105,7 +105,7 @@ ContextObject::ContextObject(const lockstep_context_options& options) {
 }
 
 bool ContextObject::can_be_captured() const {
-  const auto legacy = reinterpret_cast<CUstream_st*>(std::uintptr_t{1});  // cudaStreamLegacy, Stream::borrow_cuda()
+  const auto legacy = reinterpret_cast<CUstream_st*>(std::uintptr_t{1});  // handle cudaStreamLegacy, also for NULL
   return device().kind == DeviceKind::cuda && context->stream().cuda_handle() != legacy;
 }
 
@@ -119,7 +119,7 @@ ContextObject::Call::Call(ContextObject& owner, lockstep_stream stream) : owner_
   if (owner.device().kind != DeviceKind::cuda) {
     return;
   }
-  // NULL and cudaStreamLegacy name the same stream, so the handles are compared after borrow_cuda().
+  // The handles are compared after borrow_cuda(), because the two handles NULL and cudaStreamLegacy name one stream.
   if (!owner.borrowed_.has_value() || owner.last_stream_ != stream) {
     owner.borrowed_.emplace(Stream::borrow_cuda(owner.device(), cuda_stream(stream)));
     owner.last_stream_ = stream;

@@ -11,11 +11,11 @@
 
 namespace lockstep::c {
 
-/// A memory resource over the host program's allocator. One thread at a time may use it, as for its context.
+/// A memory resource that uses the host program's allocator. Only one thread at a time may use it, like its context.
 class HostAllocator final : public MemoryResource {
  public:
   HostAllocator(const lockstep_allocator& functions, Device device) : functions_(functions), device_(device) {}
-  /// Throws OutOfMemory when the host program's function returns NULL, UsageError when that function throws.
+  /// Throws OutOfMemory if the allocate() of the host program returns NULL, and UsageError if that function throws.
   void* allocate(std::size_t bytes, std::size_t alignment, Stream& stream) override;
   void deallocate(void* pointer, std::size_t bytes, std::size_t alignment, Stream& stream) noexcept override;
   [[nodiscard]] Device device() const override { return device_; }
@@ -27,20 +27,20 @@ class HostAllocator final : public MemoryResource {
   MemoryCounter counter_;
 };
 
-/// The object that a lockstep_context names. Every object made with it holds a share in it.
+/// The object of a handle of type lockstep_context. Every object that is made with the context shares its ownership.
 struct ContextObject {
   explicit ContextObject(const lockstep_context_options& options);
 
   [[nodiscard]] Device device() const { return context->device(); }
-  /// True when work on the context's stream may be captured in a CUDA graph; false for CUDA's legacy stream.
+  /// Returns true if a CUDA graph can capture work on the context's stream. CUDA's legacy stream cannot be captured.
   [[nodiscard]] bool can_be_captured() const;
 
-  /// The host program's allocator or a counting resource; null: the context uses its own memory.
+  /// Memory of the context: the host program's allocator, or a resource that counts. If null, the context has its own.
   std::unique_ptr<MemoryResource> host_memory;
-  std::unique_ptr<MemoryResource> limited;  ///< resource that host_memory counts and limits; null: none
+  std::unique_ptr<MemoryResource> limited;  ///< resource from which a counting host_memory allocates; null: none
   std::unique_ptr<Context> context;
 
-  /// Marks the context as used while a call runs. StateError while another thread is in a call of the context.
+  /// Marks the context as used while this object exists. The constructor throws StateError if another call uses it.
   class Use {
    public:
     explicit Use(ContextObject& owner);
@@ -52,15 +52,15 @@ struct ContextObject {
     ContextObject& owner_;
   };
 
-  /// Makes the context's stream wait for `stream`; end() makes `stream` wait for the context's stream. Does nothing on
-  /// the host, or when the two streams are the same.
+  /// Makes the context's stream wait for `stream`, the stream of a call. Does nothing on the host, or if both streams
+  /// are one.
   class Call {
    public:
     Call(ContextObject& owner, lockstep_stream stream);
     ~Call() = default;
     Call(const Call&) = delete;
     Call& operator=(const Call&) = delete;
-    /// Makes `stream` wait for the call; to be called when all work of the call is enqueued.
+    /// Makes `stream` wait for the context's stream. Call end() after all work of the call is enqueued.
     void end();
 
    private:
@@ -70,8 +70,8 @@ struct ContextObject {
 
  private:
   std::atomic<bool> used_ = false;
-  lockstep_stream last_stream_ = nullptr;  ///< stream of the last call
-  std::optional<Stream> borrowed_;         ///< last_stream_ as a Stream
+  lockstep_stream last_stream_ = nullptr;  ///< stream that the last call named
+  std::optional<Stream> borrowed_;         ///< last_stream_ as a Stream object
   std::optional<Event> before_;
   std::optional<Event> after_;
 };

@@ -21,7 +21,7 @@ namespace {
 constexpr std::uint32_t kMajor = 1;
 constexpr std::uint32_t kMinor = 1;
 
-// The numbers of DLPack 1.1.
+// Numbers that DLPack 1.1 defines.
 constexpr std::int32_t kCpu = 1;
 constexpr std::int32_t kCuda = 2;
 constexpr std::int32_t kCudaHost = 3;
@@ -44,7 +44,7 @@ constexpr std::array kTypes{Type{2, 16, LOCKSTEP_F16},  Type{2, 32, LOCKSTEP_F32
                             Type{4, 16, LOCKSTEP_BF16}, Type{0, 32, LOCKSTEP_I32}, Type{0, 64, LOCKSTEP_I64},
                             Type{1, 8, LOCKSTEP_U8}};
 
-/// Returns the name of a number of DLPack, followed by the number: "Metal (8)", "unknown (99)".
+/// Returns the name that `names` has for `number`, then the number: "Metal (8)"; "unknown (99)" without a name.
 template <std::size_t N>
 std::string name_in(const std::array<const char*, N>& names, std::int64_t number) {
   const bool known = number >= 0 && number < static_cast<std::int64_t>(N);
@@ -63,8 +63,8 @@ lockstep_dtype dtype_of(const lockstep_dlpack& tensor) {
   return type->dtype;
 }
 
-/// Returns the device type of a lockstep_view for a device type of DLPack. Throws DeviceError unless it is CPU or one
-/// of CUDA's types.
+/// Returns the device_type that a lockstep_view has for `kind`, a device type of DLPack. Throws DeviceError unless
+/// `kind` is CPU or a type of CUDA.
 std::int32_t device_type_of(std::int32_t kind) {
   require<DeviceError>(kind == kCpu || kind == kCuda || kind == kCudaHost || kind == kCudaManaged,
                        "tensor: the device is ", name_in(kDeviceNames, kind),
@@ -84,7 +84,7 @@ void* first_element(const lockstep_dlpack& tensor) {
 }
 
 lockstep_view borrow(const lockstep_dlpack& tensor, const char* axes, bool written) {
-  // The version comes first: another major version has another layout.
+  // Checks the version before other fields, because another major version may have another layout.
   require<DataError>(tensor.version_major == kMajor, "tensor: DLPack's major version is ", tensor.version_major,
                      ", expected ", kMajor);
   require<UsageError>(!written || (tensor.flags & LOCKSTEP_DLPACK_READ_ONLY) == 0,
@@ -103,7 +103,7 @@ lockstep_view borrow(const lockstep_dlpack& tensor, const char* axes, bool writt
   return view;
 }
 
-/// A parameter that the program holds as a DLPack tensor, with a share in the parameters' memory.
+/// A DLPack tensor of a parameter, for the host program. It shares the ownership of the parameter's memory.
 struct Exported {
   lockstep_dlpack tensor{};
   std::shared_ptr<Learned> learned{};

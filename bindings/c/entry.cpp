@@ -13,7 +13,7 @@
 namespace lockstep::c {
 namespace {
 
-/// True if the error is an E. In the table below a class stands after the classes derived from it.
+/// Returns true if `error` is an E or derived from E. So kKinds below lists derived classes before their base class.
 template <class E>
 bool is(const std::exception& error) noexcept {
   return dynamic_cast<const E*>(&error) != nullptr;
@@ -40,7 +40,7 @@ constexpr std::array kKinds{
     Kind{is<comm::ReplicaError>, LOCKSTEP_ERR_INVALID},
 };
 
-// The types have trivial destructors, so nothing runs when a thread ends or the library is unloaded.
+// These variables have trivial destructors, so nothing runs when a thread ends or the library is unloaded.
 thread_local std::array<char, 2048> text{};
 thread_local int callbacks = 0;
 thread_local const char* current = "";

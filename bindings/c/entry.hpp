@@ -8,25 +8,25 @@
 
 namespace lockstep::c {
 
-/// The status and the text of an exception. An exception of no known kind is LOCKSTEP_ERR_INTERNAL.
+/// Status and text of an exception. The status is LOCKSTEP_ERR_INTERNAL if no other status fits the exception.
 struct Failure {
   lockstep_status status;
   const char* text;  ///< valid as long as the exception
 };
 [[nodiscard]] Failure failure_of(const std::exception_ptr& error) noexcept;
 
-/// Sets the text of lockstep_last_error() for this thread. The text has fixed memory, so that "out of memory" can be
-/// reported. A text that is too long ends in "...".
+/// Sets the text of lockstep_last_error() for the calling thread. The function allocates no memory, so that "out of
+/// memory" can be reported. The end of a text that is too long is replaced by "...".
 void set_last_error(std::string_view entry, std::string_view text) noexcept;
 void clear_last_error() noexcept;
 [[nodiscard]] const char* last_error() noexcept;
 
-/// Returns the name of the entry that this thread is in, e.g. "lockstep_infer".
+/// Returns the name of the entry (function of lockstep.h) that this thread is in, for example "lockstep_infer".
 [[nodiscard]] const char* current_entry() noexcept;
 void set_current_entry(const char* name) noexcept;
 
-/// Marks that this thread is in a function of the host program. While an InCallback lives, calls of lockstep return
-/// LOCKSTEP_ERR_STATE.
+/// Marks that the calling thread is in a function of the host program. While an InCallback exists, entries that this
+/// thread calls return LOCKSTEP_ERR_STATE.
 class InCallback {
  public:
   InCallback() noexcept;
@@ -34,11 +34,11 @@ class InCallback {
   InCallback(const InCallback&) = delete;
   InCallback& operator=(const InCallback&) = delete;
 };
-/// Throws StateError while this thread is in a callback.
+/// Throws StateError if the calling thread is in a callback (InCallback).
 void require_outside_callback();
 
-/// Runs the body of an entry of the interface. Never throws: if body() throws, returns the status of the failure and
-/// sets the text of lockstep_last_error().
+/// Runs body(), the body of the entry `name` of the C interface. Never throws: if body() throws, returns the status of
+/// the exception and sets the text of lockstep_last_error().
 template <class Body>
 lockstep_status entry(const char* name, Body&& body) noexcept {
   clear_last_error();
@@ -46,7 +46,7 @@ lockstep_status entry(const char* name, Body&& body) noexcept {
     require_outside_callback();
     set_current_entry(name);
     std::forward<Body>(body)();
-    clear_last_error();  // a callback may have set the text, although the call succeeded
+    clear_last_error();  // removes a text that a callback may have set although the call succeeded
     return LOCKSTEP_OK;
   } catch (...) {
     const std::exception_ptr error = std::current_exception();

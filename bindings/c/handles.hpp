@@ -16,12 +16,12 @@ struct TrainerObject;
 enum class HandleKind : std::uint8_t { context = 1, comm, model, trainer };
 
 namespace detail {
-/// Makes a handle of an object. A handle consists of the number of a slot, the slot's generation and the kind, so a
-/// handle that was destroyed, is of another kind or was never made is an error. Looking up a handle takes no lock.
+/// Returns a new handle of `object`. A handle consists of the number of a slot, the slot's generation and the kind, so
+/// that a destroyed handle, one of another kind, or a pointer that is no handle is found invalid. Lookups take no lock.
 [[nodiscard]] void* add_handle(HandleKind kind, std::shared_ptr<void> object);
-/// Returns the object of a handle. A UsageError names the kind if the handle is invalid.
+/// Returns the object of `handle`. Throws a UsageError that names `kind` if `handle` is no valid handle of this kind.
 [[nodiscard]] const std::shared_ptr<void>& find_handle(HandleKind kind, const void* handle);
-/// Ends a handle and returns the slot's share in the object. Errors as for find_handle().
+/// Makes `handle` invalid, and returns the slot's share in the object. Throws the errors of find_handle().
 [[nodiscard]] std::shared_ptr<void> take_handle(HandleKind kind, const void* handle);
 }  // namespace detail
 
@@ -48,25 +48,25 @@ struct HandleType<lockstep_trainer> {
   static constexpr HandleKind kind = HandleKind::trainer;
 };
 
-/// Makes a handle that owns a share in the object.
+/// Returns a new handle, which shares the ownership of `object`.
 template <class Handle>
 [[nodiscard]] Handle make_handle(std::shared_ptr<typename HandleType<Handle>::Object> object) {
   return static_cast<Handle>(detail::add_handle(HandleType<Handle>::kind, std::move(object)));
 }
-/// Returns the object of a handle. Throws UsageError for an invalid handle.
+/// Returns the object of `handle`. Throws UsageError if `handle` is invalid.
 template <class Handle>
 [[nodiscard]] typename HandleType<Handle>::Object& object_of(Handle handle) {
   return *static_cast<typename HandleType<Handle>::Object*>(
       detail::find_handle(HandleType<Handle>::kind, handle).get());
 }
-/// Returns a share in the object of a handle. Throws UsageError for an invalid handle.
+/// Returns a shared pointer to the object of `handle`. Throws UsageError if `handle` is invalid.
 template <class Handle>
 [[nodiscard]] std::shared_ptr<typename HandleType<Handle>::Object> share_of(Handle handle) {
   return std::static_pointer_cast<typename HandleType<Handle>::Object>(
       detail::find_handle(HandleType<Handle>::kind, handle));
 }
-/// Ends the handle; does nothing for NULL. If the handle had the last share, the object is destroyed outside of every
-/// lock.
+/// Makes `handle` invalid, or does nothing if `handle` is NULL. If no other owner of the object is left, destroys the
+/// object, while no lock is held.
 template <class Handle>
 void destroy(Handle handle) {
   if (handle != nullptr) {

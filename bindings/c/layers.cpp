@@ -13,13 +13,13 @@
 namespace lockstep::c {
 namespace {
 
-/// A kind of layer: its name, inputs and options, and the function that adds it.
+/// A kind of layer: its name, the inputs and options that it takes, and the function that adds such a layer.
 struct Kind {
   std::string_view name;
   std::size_t least_inputs;
   std::size_t most_inputs;
   bool sized;
-  bool convolves;  ///< takes groups and dilation
+  bool convolves;  ///< true: the layer takes the options `groups` and `dilation`
   nn::NodeId (*add)(nn::ModelBuilder&, const LayerRequest&);
 };
 
@@ -29,8 +29,8 @@ void require_option(bool supported, const LayerRequest& request, std::string_vie
                             value, ", expected ", expected);
 }
 
-/// Returns an option with one number for each of `axes` axes. A 0 means the number in the first place; a 0 in the first
-/// place means `otherwise`. Throws UsageError for negative numbers; with may_be_none, -1 after the first place means 0.
+/// Returns option `option` as one number for each axis. In values[0], 0 means `otherwise`. In later places, 0 means the
+/// number for values[0], and -1 means 0 if may_be_none is true. Throws UsageError for other numbers below 0.
 nn::AxisSizes sizes(const LayerRequest& request, int axes, const std::int32_t (&values)[3], const char* option,
                     const nn::AxisSizes& otherwise, bool may_be_none = false) {
   std::array<std::int64_t, 3> each{};

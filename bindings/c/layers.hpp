@@ -10,7 +10,7 @@
 
 namespace lockstep::c {
 
-/// The arguments of lockstep_model_add that describe a layer.
+/// The arguments of lockstep_model_add() that describe a layer.
 struct LayerRequest {
   std::string kind;
   std::string name;
@@ -19,11 +19,11 @@ struct LayerRequest {
   lockstep_layer_options options{};
 };
 
-/// Adds the layer and returns its output. Throws UnsupportedError for an unknown kind or an option that the kind does
-/// not have; UsageError for a number of inputs or a size that the kind does not take; and the builder's errors.
+/// Adds a layer and returns the layer's output. Throws UnsupportedError for an unknown kind or an option that the kind
+/// does not have; UsageError for a number of inputs or a size that it does not take; and the errors of `builder`.
 nn::NodeId add_layer(nn::ModelBuilder& builder, const LayerRequest& request);
 
-/// Returns the activation of a LOCKSTEP_ACTIVATION_*. Throws UsageError for other numbers.
+/// Returns the activation that `number`, a LOCKSTEP_ACTIVATION_*, means. Throws UsageError for other numbers.
 [[nodiscard]] ops::Activation activation_from(std::int32_t number);
 
 }  // namespace lockstep::c

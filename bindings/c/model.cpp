@@ -27,7 +27,7 @@ namespace {
 
 constexpr std::size_t kOldestLayerOptions = offsetof(lockstep_layer_options, output_pad);
 constexpr std::size_t kOldestParameter = sizeof(lockstep_parameter);
-constexpr std::int64_t kSamplesUnasked = 64;  ///< least max_batch if lockstep_model_prepare() was not called
+constexpr std::int64_t kSamplesUnasked = 64;  ///< smallest max_batch unless the caller calls lockstep_model_prepare()
 
 lockstep_layer_options default_layer_options() {
   lockstep_layer_options options{};
@@ -56,8 +56,8 @@ nn::ModelBuilder& unfinished(ModelObject& model) {
   return *model.builder;
 }
 
-/// Makes the parameters of a model that has none; the model itself does not change. Throws StateError for a model
-/// without layers.
+/// Returns new parameters for `model`, which must have layers but no parameters; `model` does not change. Throws
+/// StateError if the model has no layers.
 std::shared_ptr<Learned> finish(const ModelObject& model) {
   require<StateError>(model.nodes.size() > 1, "the model has no layers, expected lockstep_model_add before");
   nn::ModelBuilder copy = *model.builder;
@@ -69,8 +69,8 @@ void adopt(ModelObject& model, std::shared_ptr<Learned> learned) {
   model.builder.reset();
 }
 
-/// Throws UsageError unless the name is new. With share = 1 the name must be that of an earlier layer: layers of one
-/// name share parameters.
+/// Throws UsageError if an earlier layer has the name in `request`. With share = 1, throws UsageError if none has it:
+/// then the new layer takes the parameters of the earlier layer with this name.
 void require_name(const ModelObject& model, const LayerRequest& request) {
   const bool taken = std::find(model.names.begin(), model.names.end(), request.name) != model.names.end();
   if (flag_of(request.options.share, "options: share")) {
@@ -92,8 +92,8 @@ void prepare(ModelObject& model, std::int64_t max_batch) {
   model.inference = std::move(made);
 }
 
-/// Returns the number of samples in a view: the product of the extents of axes n. Computing reports an invalid view
-/// later.
+/// Returns the number of samples in `view`: the product of the extents of the axes "n". An invalid view is no error
+/// here; the computation reports it later.
 std::int64_t samples_in(const nn::SampleView& view) {
   std::int64_t samples = 1;
   for (int axis = 0; axis < view.view.shape.rank(); ++axis) {
@@ -116,7 +116,7 @@ void infer(ModelObject& model, const lockstep_view* in, const lockstep_view* out
   model.inputs.resize(n);
   model.outputs.resize(n);
   std::int64_t most = 0;
-  bool on_host = false;  // a view is in host memory, which belongs to the caller after the call
+  bool on_host = false;  // true: some view is in host memory, which the caller may use or free after the call
   for (std::size_t i = 0; i < n; ++i) {
     model.inputs[i] = {view_of(&in[i], device, "in"), axes_of(in[i])};
     model.outputs[i] = {output_of(&out[i], device, "out"), axes_of(out[i])};
@@ -128,14 +128,14 @@ void infer(ModelObject& model, const lockstep_view* in, const lockstep_view* out
   if (model.inference == nullptr) {
     prepare(model, std::max(most, kSamplesUnasked));
   } else if (most > model.inference->max_batch()) {
-    // Plans for at least half as many samples again: a number that grows by 1 with every call is planned for rarely.
+    // Plans for at least 1.5 times as many samples, so that numbers that grow by 1 with every call seldom need a plan.
     prepare(model, std::max(most, model.inference->max_batch() * 3 / 2));
   }
   ContextObject::Call call(*model.context, stream);
   model.inference->run(model.inputs, model.outputs);
   call.end();
   if (on_host && device.kind == DeviceKind::cuda) {
-    model.context->context->synchronize();  // copies of page-locked memory may still be running
+    model.context->context->synchronize();  // waits for copies from or to page-locked memory
   }
 }
 
@@ -143,7 +143,7 @@ std::string parameter_name(const char* name, std::size_t length) {
   return text_of(name, length, "name");
 }
 
-/// Sends the root's arena to all ranks through host memory, as some communicators exchange host memory only.
+/// Copies the `arena` of rank `root` to all ranks, through host memory: some communicators exchange only host memory.
 void broadcast(Context& context, comm::Communicator& ranks, const TensorView& arena, int root) {
   if (arena.numel() == 0) {
     return;
@@ -250,7 +250,7 @@ lockstep_status lockstep_model_add(lockstep_model model, const char* kind, size_
     }
     request.options = read_options(options, default_layer_options(), kOldestLayerOptions, "options");
     require_name(m, request);
-    nn::ModelBuilder next = builder;  // a layer that does not fit leaves the model as it is
+    nn::ModelBuilder next = builder;  // a copy, so that a layer that does not fit leaves the model unchanged
     m.nodes.push_back(add_layer(next, request));
     builder = std::move(next);
     m.names.push_back(request.name);
@@ -344,7 +344,7 @@ lockstep_status lockstep_model_broadcast(lockstep_model model, lockstep_comm com
     broadcast(context, ranks, parameters.values(), root);
     parameters.round_weights(context);
     broadcast(context, ranks, parameters.evaluation_buffer_arena(), root);
-    if (learned->trainer.expired() && parameters.buffer_arena().numel() > 0) {  // a trainer keeps its own
+    if (learned->trainer.expired() && parameters.buffer_arena().numel() > 0) {  // a trainer keeps its own statistics
       ops::strided_copy(context, parameters.evaluation_buffer_arena(), parameters.buffer_arena());
     }
     context.synchronize();

@@ -16,7 +16,7 @@ namespace lockstep::c {
 
 struct TrainerObject;
 
-/// A finished model and its parameters, which model handles on several contexts share.
+/// A finished model and its parameters. Model handles on several contexts may share one such object.
 struct Learned {
   Learned(std::shared_ptr<ContextObject> owner, nn::Model finished, DType dtype);
 
@@ -24,28 +24,28 @@ struct Learned {
   nn::Model model;
   nn::ParameterSet parameters;
   std::weak_ptr<TrainerObject> trainer;
-  std::atomic<bool> stale = false;  ///< ranks have trained since the statistics of evaluation were averaged
+  std::atomic<bool> stale = false;  ///< true: ranks have trained since statistics were averaged over ranks
 
-  /// Returns the properties that must be equal on ranks that train or share parameters, one per line: types, layers,
-  /// parameters. The extents of samples may differ.
+  /// Returns a text of the properties that must be equal on ranks that train or share parameters, one on each line:
+  /// types, layers and parameters. The extents of samples may differ.
   [[nodiscard]] std::string contract() const;
-  /// Throws StateError while the running statistics are stale.
+  /// Throws StateError if the running statistics are stale, because inference needs statistics averaged over ranks.
   void require_statistics() const;
 };
 
-/// The object that a lockstep_model names: a model that is being built (`builder`) or finished (`learned`).
+/// The object of a handle of type lockstep_model. The model is being built (`builder`) or finished (`learned`).
 struct ModelObject {
   std::shared_ptr<ContextObject> context;
   DType dtype = DType::f32;
   std::optional<nn::ModelBuilder> builder{};
-  std::vector<nn::NodeId> nodes{};   ///< nodes of the builder by the caller's node numbers; number 0: the input
+  std::vector<nn::NodeId> nodes{};   ///< index: the caller's number of the node (0: the input)
   std::vector<std::string> names{};  ///< names of the layers
   std::shared_ptr<Learned> learned{};
-  std::unique_ptr<nn::Inference> inference{};  ///< uses `learned`, so it is declared after it and destroyed first
-  std::vector<nn::SampleView> inputs{};        ///< views of one call, kept for their memory
+  std::unique_ptr<nn::Inference> inference{};  ///< uses `learned`; destroyed before it, because it is declared after it
+  std::vector<nn::SampleView> inputs{};        ///< views of the present call; kept between calls for their memory
   std::vector<nn::SampleView> outputs{};
 
-  /// Returns `learned`. Throws StateError before lockstep_model_initialise or _load.
+  /// Returns `learned`. Throws StateError before lockstep_model_initialise() or lockstep_model_load().
   [[nodiscard]] Learned& finished() const;
 };
 

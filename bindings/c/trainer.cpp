@@ -29,20 +29,20 @@
 
 namespace lockstep::c {
 
-/// The object that a lockstep_trainer names.
+/// The object of a handle of type lockstep_trainer.
 struct TrainerObject {
   std::shared_ptr<Learned> learned;
   std::shared_ptr<CommObject> comm;
-  std::unique_ptr<comm::Communicator> alone;  ///< communicator of one rank that exchanges nothing; null: `comm` is used
+  std::unique_ptr<comm::Communicator> alone;  ///< used instead of `comm` if there is one rank; null: more ranks
   lockstep_trainer_options options{};
-  nn::Batch batch{};  ///< batch of one call, kept for its memory
+  nn::Batch batch{};  ///< batch of the present call; kept between calls for its memory
   std::unique_ptr<nn::TrainStep> step{};
-  bool has_gradients = false;  ///< the arena still holds the gradients of the last update
-  bool syncs = false;          ///< batch norm is over all ranks: add() is collective, running statistics are equal
+  bool has_gradients = false;  ///< true: the gradients of the last update are still in memory
+  bool syncs = false;          ///< true: batch norm is over all ranks, so add() is collective
 
-  /// Returns the communicator for host tensors of the ranks that train together.
+  /// Returns the communicator that exchanges host memory between the ranks that train together.
   [[nodiscard]] comm::Communicator& control() const { return alone != nullptr ? *alone : *comm->communicator; }
-  /// Returns the communicator for the gradients.
+  /// Returns the communicator that adds the gradients.
   [[nodiscard]] comm::Communicator& gradients() const {
     return alone == nullptr && comm->gpus != nullptr ? *comm->gpus : control();
   }
@@ -104,7 +104,7 @@ nn::TrainStepOptions step_options(const lockstep_trainer_options& o, DType dtype
           .buckets = {.bucket_bytes = o.bucket_bytes}};
 }
 
-/// Returns one text with the options and the model's properties that must be equal on all ranks, one per line.
+/// Returns a text of the options and model properties that must be equal on all ranks, one on each line.
 std::string contract_of(const Learned& learned, const lockstep_trainer_options& o) {
   return concat("optimizer ", o.optimizer, "\nloss ", o.loss, "\nnesterov ", o.nesterov, "\nskip_non_finite ",
                 o.skip_non_finite, "\nsync_batch_norm ", o.sync_batch_norm, "\nbeta1 ", o.beta1, "\nbeta2 ", o.beta2,
@@ -113,7 +113,7 @@ std::string contract_of(const Learned& learned, const lockstep_trainer_options& 
          learned.contract();
 }
 
-/// A copy of the values of parameters, restored after a new step has initialised their memory.
+/// Copies of the parameters' values and statistics, for restore() after a new TrainStep has overwritten both.
 class KeptValues {
  public:
   KeptValues(Context& context, nn::ParameterSet& parameters)
@@ -148,7 +148,7 @@ class KeptValues {
   std::vector<Buffer> memory_;
 };
 
-/// Makes a step over the model's own parameters; their values stay as they are.
+/// Makes a step that trains the model's own parameters, and restores their values after the step has initialised them.
 std::unique_ptr<nn::TrainStep> make_step(TrainerObject& trainer, nn::TrainStepOptions options) {
   Context& context = *trainer.learned->context->context;
   nn::ParameterSet& parameters = trainer.learned->parameters;
@@ -195,7 +195,7 @@ nn::FieldView field_of(nn::StateField field, const lockstep_view* view, Device d
   return result;
 }
 
-/// Begins a collective entry of a trainer: calls agree_on() with check(). `use` marks the context as used from then on.
+/// Begins a collective entry of a trainer: calls agree_on() with check(). From then on `use` marks the context as used.
 template <class Check>
 void begin(TrainerObject& t, std::optional<ContextObject::Use>& use, Check&& check, const char* what = "") {
   agree_on(
@@ -207,7 +207,7 @@ void begin(TrainerObject& t, std::optional<ContextObject::Use>& use, Check&& che
       what);
 }
 
-/// Copies the running statistics of training to the statistics that inference and files use.
+/// Copies the running statistics that training computes to those that inference and model files use.
 void take_statistics(TrainerObject& t) {
   const nn::ParameterSet& parameters = t.learned->parameters;
   if (parameters.buffer_arena().numel() > 0) {
@@ -216,7 +216,7 @@ void take_statistics(TrainerObject& t) {
   t.learned->stale = false;
 }
 
-/// With sync_batch_norm, sends the running statistics of rank 0 to all ranks.
+/// Copies the running statistics of rank 0 to all ranks, if batch norm is over all ranks (t.syncs).
 void share_statistics(TrainerObject& t) {
   if (t.syncs) {
     t.gradients().broadcast(t.step->context().stream(), t.learned->parameters.buffer_arena(), 0);
@@ -224,7 +224,7 @@ void share_statistics(TrainerObject& t) {
   }
 }
 
-/// Sets t.batch to the views of a call. Throws for invalid views, and for a weight that the options do not expect.
+/// Sets t.batch to the views of a call. Throws for an invalid view, or if `weight` does not fit the option `weights`.
 void take_batch(TrainerObject& t, const lockstep_view* in, const lockstep_view* target, const lockstep_view* weight) {
   const bool weighs = t.options.weights != LOCKSTEP_WEIGHTS_NONE;
   require<UsageError>(weighs == (weight != nullptr), "weight is ", weighs ? "NULL" : "given", ", expected ",
@@ -236,7 +236,7 @@ void take_batch(TrainerObject& t, const lockstep_view* in, const lockstep_view* 
   t.batch.fields.push_back(field_of(nn::input_field(layout.input_kind), in, device, "in", check));
   t.batch.fields.push_back(
       field_of(layout.regression ? nn::StateField::targets : nn::StateField::labels, target, device, "target", check));
-  if (!layout.regression) {  // a label with weight 0 may be any i32
+  if (!layout.regression) {  // with weights, any i32 is valid, because a label of weight 0 does not count
     using Limits = std::numeric_limits<std::int32_t>;
     require_labels(t.batch.fields.back().view, weighs ? Limits::min() : 0,
                    weighs ? Limits::max() : layout.output.back() - 1, "target");
@@ -262,10 +262,10 @@ void add(TrainerObject& t, const lockstep_view* in, const lockstep_view* target,
   t.has_gradients = false;
   t.step->add(t.batch);
   call.end();
-  t.step->wait_for_copies();  // host memory belongs to the caller again
+  t.step->wait_for_copies();  // after the call, host memory belongs to the caller again
 }
 
-/// Reads a scalar from the trainer's device. Waits.
+/// Returns the number in `scalar`, which is on the trainer's device. Waits for the device.
 template <class T>
 T read(TrainerObject& t, const TensorView& scalar) {
   T value{};
@@ -273,7 +273,7 @@ T read(TrainerObject& t, const TensorView& scalar) {
   return value;
 }
 
-/// Returns the norm of the gradients of the last update before clipping. Waits.
+/// Returns the norm that the gradients of the last update had before clipping. Waits for the device.
 double gradient_norm(TrainerObject& t) {
   constexpr std::size_t kScalar = 64;
   Context& context = t.step->context();
@@ -287,7 +287,7 @@ double gradient_norm(TrainerObject& t) {
   return std::sqrt(read<double>(t, squares)) / read<double>(t, parameters.weight_sum());
 }
 
-/// Makes the report of the last step over all ranks. Collective.
+/// Returns the report about the last step, with sums over all ranks. Collective.
 lockstep_report report_of(TrainerObject& t) {
   lockstep_report report{};
   report.step = t.step->steps();
@@ -357,7 +357,7 @@ lockstep_status lockstep_trainer_create(lockstep_model model, lockstep_comm comm
     if (communicator.size() > 1) {
       try {
         made->step->require_same_state(communicator, "");
-      } catch (UsageError& error) {  // the comparison throws UsageError; MPI and the device throw other errors
+      } catch (UsageError& error) {  // only the comparison throws UsageError; MPI and the device throw other errors
         error.annotate("the model begins with other values on another rank, expected lockstep_model_broadcast before");
         throw;
       }

@@ -40,7 +40,7 @@ class CallbackCommunicator final : public Communicator {
     const bool in_place = detail::check_all_gather(Device::cpu(), stream, in, out, rank(), size());
     require_inline("all_gather", stream);
     if (in_place) {
-      // A copy, because the host's function must get different memory for input and output.
+      // Copies the input, because the host program's all_gather must get different memory for input and output.
       std::vector<std::byte> mine(in.bytes());
       copy_bytes(mine.data(), in.data, in.bytes());
       gather(mine.data(), out.data, in.bytes());

@@ -11,16 +11,16 @@
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/stream/stream.hpp>
 
-// This library and liblockstep share only the C interface: liblockstep receives MPI's functions as a lockstep_comm_ops.
+// This library uses only the C interface of liblockstep, which gets MPI's functions in a lockstep_comm_ops.
 
 namespace lockstep::c {
 namespace {
 
-/// The object that `user` points to in the functions below.
+/// The object to which lockstep_comm_ops::user points. The functions below receive this pointer as `user`.
 struct Ranks {
   std::unique_ptr<comm::Communicator> communicator;
   Stream stream = Stream::host_inline();
-  std::string text;  ///< text of the last failure
+  std::string text;  ///< text of the last function that failed
 };
 
 template <class Body>
@@ -101,7 +101,7 @@ lockstep_status from_mpi(const char* name, lockstep_context context, MPI_Comm pa
                                 .destroy = destroy};
     status = lockstep_comm_from_ops(context, &ops, comm);
     if (status == LOCKSTEP_OK) {
-      static_cast<void>(ranks.release());  // destroy() deletes it
+      static_cast<void>(ranks.release());  // destroy() will delete the object
       return status;
     }
     text = lockstep_last_error();
