@@ -22,9 +22,8 @@ namespace lockstep::comm::detail::rendezvous {
 /// Time limit for sending one message. It passes only if the receiver is stopped and the system's buffers are full.
 inline constexpr std::chrono::seconds kSend{10};
 
-/// State of one rank's rendezvous, from its start to its end. `mutex` guards the members that the caller's threads and
-/// the watching thread share. While the watching thread runs, no other thread reads sockets or, on rank 0, writes to
-/// them.
+/// State of one rank's rendezvous, from its start to its end. `mutex` guards the members that the caller's threads
+/// share with the watching thread. After meet(), only the watching thread reads sockets and, on rank 0, writes to them.
 struct Meeting {
   explicit Meeting(const RendezvousOptions& o) : options(o), started(Clock::now()) {}
   virtual ~Meeting() = default;  ///< a derived class must call end() first in its own destructor
