@@ -87,9 +87,9 @@ class NcclEstimator {
 /// Reads LOCKSTEP_ALLOW_SHARED_GPU: "1" gives true; unset, "" and "0" give false. Throws UsageError for anything else.
 [[nodiscard]] bool shared_gpu_allowed();
 
-/// Returns environment variables that let NCCL run several ranks on one GPU, one process each. This is slow, and for
-/// tests. NCCL refuses such ranks unless each rank seems to be on its own host; the ranks then talk through sockets. A
-/// program sets the variables with set_shared_gpu_environment() (comm/launch/rank_device.hpp).
+/// Returns environment variables that let NCCL run several ranks on one GPU, one process each. This is slow: use
+/// it only in tests. NCCL refuses such ranks unless each rank seems to be on its own host; the ranks then talk through
+/// sockets. A program sets the variables with set_shared_gpu_environment() (comm/launch/rank_device.hpp).
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> shared_gpu_environment(int rank);
 
 /// Data of one rank that make_nccl_communicator() gathers and compares before NCCL starts.

@@ -244,7 +244,7 @@ class Transfer {
     buffer_->recv(from, slot, static_cast<std::size_t>(offset), static_cast<std::size_t>(bytes));
     ++recvs_;
   }
-  /// Waits until `count` more receives are complete. Receives from one rank complete in the order of their calls.
+  /// Waits until `count` more receives are complete. Receives from one rank complete in the order of recv() calls.
   void wait_received(std::int64_t count) {
     for (; count > 0; --count, --recvs_) {
       require<PeerError>(buffer_->waitRecv(kForEver), "a rank was lost");
@@ -289,7 +289,7 @@ void for_blocks(const Range& range, std::int64_t block, F&& f) {
   }
 }
 
-/// Sums part number link.rank of `elements` over the ranks, and sends each other part to the rank of its number.
+/// Sums part number link.rank of `elements` over the ranks, and sends every other part to the rank of its number.
 /// `parts` are the ranges of all parts, and `data` is the memory of `elements`. Passes the sums in blocks to
 /// store(begin, sums, count), where `begin` counts from the part's start. `store` may write to part number link.rank.
 template <class T, class Store>

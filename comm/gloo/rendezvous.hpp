@@ -34,14 +34,14 @@ struct RendezvousOptions {
   int port = 0;           ///< port on which rank 0 listens, 1 to 65535
   std::string origin{};   ///< origin of host and port for messages: "MASTER_ADDR=a, MASTER_PORT=1"; may be empty
   std::string job{};      ///< name of the job, equal on all ranks; rank 0 refuses a process of another job
-  int local_rank = 0;     ///< number of this rank on its host; only rank 1 and ranks with 0 here report a silent rank 0
+  int local_rank = 0;     ///< rank's number on its host; only rank 1 and a host's first rank report a silent rank 0
   bool one_host = false;  ///< true if all ranks are on rank 0's host; then rank 0 listens only at the address of `host`
   double timeout_s = 60;  ///< seconds after this rank's start by which all ranks must have connected
   /// Called once if ranks are missing after word_after_s, with "waiting for ranks 1, 3 of 4 at a:1, 55 s more". Rank 0
-  /// calls it on a thread of the rendezvous. Ranks that report a silent rank 0 call it in the constructor.
+  /// calls on_wait on a thread of the rendezvous. Ranks that report a silent rank 0 call on_wait in the constructor.
   std::function<void(const std::string& text)> on_wait{};
   double word_after_s = 5;
-  /// Called on a thread of the rendezvous after rank `rank` has called abort(code). If empty, that rank counts as lost.
+  /// Called on a thread of the rendezvous after rank `rank` has called abort(code). If not set, that rank is lost.
   std::function<void(int rank, int code)> on_abort{};
 };
 

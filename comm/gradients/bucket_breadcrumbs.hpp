@@ -13,8 +13,8 @@
 
 namespace lockstep::comm {
 
-/// Shows how far a GPU has come with the buckets of a step. Any host thread may read this while the device works or
-/// hangs. The calls of the host do not show it: the host is up to two steps ahead, and enqueues a captured step with
+/// Shows how far a GPU has come with the buckets of a step. Any host thread may call text() while the device works
+/// or hangs. The calls of the host do not show it: the host is up to two steps ahead, and enqueues a captured step with
 /// one call. So the communication stream itself copies a number into page-locked memory before and after the sum of
 /// each bucket, also in a captured step. Each copy has 4 bytes, on a stream that computes nothing.
 ///
@@ -40,9 +40,10 @@ class BucketBreadcrumbs {
   void begin(int place, std::int64_t step) noexcept;
   void forget(int place) noexcept;  ///< says that the step at `place` will not be enqueued
 
-  /// Describes the oldest step that is unfinished on the device, or the newest step: "on the device step 16: summing
-  /// bucket 2 of 3", "... step 16: computing gradients of bucket 1 of 3, fc.weight to layer4.1.conv2.weight", "... step
-  /// 17: all 3 buckets are summed". Empty before the first step. Any thread may call text(), even if the device hangs.
+  /// Describes the oldest step that the device has not finished, or the newest step if all are finished: "on the device
+  /// step 16: summing bucket 2 of 3", "... step 16: computing gradients of bucket 1 of 3, fc.weight to
+  /// layer4.1.conv2.weight", "... step 17: all 3 buckets are summed". Empty before the first step. Any thread may call
+  /// text(); it does not wait for the device.
   [[nodiscard]] std::string text() const;
 
  private:

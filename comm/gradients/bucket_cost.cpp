@@ -23,9 +23,9 @@ void check_times(std::span<const double> ready_s, std::size_t gradients) {
   }
 }
 
-/// Returns begin + seconds; begin_of() returns end - seconds. If backward ends between begin and end, both are computed
-/// through backward_s. The last bit decides between plans that end equally early, so another rounding would give
-/// existing runs other buckets.
+/// Returns begin + seconds; begin_of() returns end - seconds. If backward ends between begin and end, both add or
+/// subtract in two steps, through backward_s. The last bit decides between plans that end equally early, so another
+/// rounding would give existing runs other buckets.
 double end_of(double begin, double seconds, double backward_s) {
   return begin < backward_s && begin + seconds > backward_s ? backward_s + seconds - (backward_s - begin)
                                                             : begin + seconds;

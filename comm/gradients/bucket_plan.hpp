@@ -32,9 +32,9 @@ struct BucketOptions {
   std::int64_t element_bytes = 4;
   /// Largest size of every bucket in bytes. If 0, the default plan is made: large buckets, then a small last bucket.
   std::int64_t bucket_bytes = 0;
-  /// In the default plan: largest bytes of the last bucket, whose sum nothing can hide. It has at least one gradient.
+  /// Default plan: largest size in bytes of the last bucket, whose sum nothing hides. It has at least one gradient.
   std::int64_t tail_bytes = std::int64_t{1} << 20;
-  /// In the default plan: largest size in bytes of every bucket but the last.
+  /// Default plan: largest size in bytes of every bucket but the last.
   std::int64_t head_bytes = std::int64_t{32} << 20;
   /// Cost of an all-reduce, if known (lockstep-cost measures it). If not empty, the plan is the one that ends first
   /// (comm/gradients/bucket_cost.hpp), and bucket_bytes must be 0.

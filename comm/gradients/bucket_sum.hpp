@@ -26,9 +26,8 @@ enum class SumOrder : unsigned char {
   /// an all-reduce: an all-to-all, a sum in f64 (on a GPU in f32, in runs of 8 ranks; kernels/reduce.hpp) and an
   /// all-gather. Takes memory for the largest bucket.
   ranks,
-  /// Like `ranks`, but in the type of the arena, and neighbouring ranks are added in pairs, then pairs of pairs, and so
-  /// on: the upper part of a GradientTree. A rank without a partner waits for the next round. A single rank sends
-  /// nothing.
+  /// Like `ranks`, but in the type of the arena, and neighbouring ranks are added in pairs, then pairs of pairs, ...:
+  /// the upper part of a GradientTree. A rank without a partner waits for the next round. A single rank sends nothing.
   tree
 };
 
@@ -86,15 +85,15 @@ class SumPlace {
   Stream& stream;
   std::span<const GradientRange> ranges;
   std::span<const Bucket> buckets;
-  std::vector<Shards> shards;  ///< division of each bucket between the ranks, counted from the bucket's begin
+  std::vector<Shards> shards;  ///< division of each bucket between the ranks; indexes count from the bucket's begin
   bool divided;          ///< true: a rank gets only sums of its own part and of the undivided rest; false: all sums
   TensorView gradients;  ///< 1-D arena of all gradients; reduce() gets elements [bucket.begin, bucket.end)
   /// Returns a context that computes on `stream`. The first call makes the context, so prepare() must call this
   /// function. The context lives as long as the reducer. Throws DeviceError if `gradients` are on another device.
   [[nodiscard]] Context& context();
 
-  /// Of tensor `of` of a bucket, own() returns this rank's part, parts() returns the parts of all ranks, and rest()
-  /// returns the last elements, which are too few to be divided.
+  /// `of` is a tensor of bucket `bucket`. own() returns this rank's part of `of`, parts() returns the parts of all
+  /// ranks, and rest() returns the last elements, which are too few to be divided.
   [[nodiscard]] TensorView own(int bucket, const TensorView& of) const;
   [[nodiscard]] TensorView parts(int bucket, const TensorView& of) const;
   [[nodiscard]] TensorView rest(int bucket, const TensorView& of) const;

@@ -105,7 +105,7 @@ struct BucketState {
   Stopwatch waited;    ///< time that the compute stream waits for `done`
   int writes = 0;      ///< number of writes of the bucket's gradients in a step
   int pending = 0;     ///< number of writes that are still missing in this step
-  int ready_name = 0;  ///< numbers of the recorder's names for `ready`, the sum and the gather
+  int ready_name = 0;  ///< this and the next two: numbers of the recorder's names for ready, sum and gather
   int reduce_name = 0;
   int gather_name = 0;
 };

@@ -13,7 +13,7 @@ namespace lockstep::comm::detail::rendezvous {
 namespace {
 
 constexpr std::chrono::seconds kHello{5};  ///< time in which a new connection must send its Hello
-constexpr std::size_t kMostPending = 64;   ///< most connections without a Hello, in addition to one for each rank
+constexpr std::size_t kMostPending = 64;   ///< largest number of connections without a Hello, besides one for each rank
 
 /// Formats a list of ranks: "rank 2", "ranks 2, 3", "ranks 1, 2, 3, 4, 5, 6, 7, 8 and 3 more".
 std::string names_of(const std::vector<int>& ranks) {
@@ -106,7 +106,7 @@ class FirstRank final : public Meeting {
     }
   }
 
-  /// Makes a pending connection a member, or refuses it, by its Hello. Returns true if the Hello is still incomplete.
+  /// Makes `pending` a member or refuses it, as its Hello says. Returns true if the Hello is not complete yet.
   bool handshake(Member& pending) {
     const std::optional<Hello> hello = take<Hello>(pending.inbox.bytes);
     if (!hello) {

@@ -32,7 +32,7 @@ struct Meeting {
 
   /// Starts the watching thread, and returns after all ranks have connected. Throws RendezvousError if they cannot.
   virtual void meet() = 0;
-  /// Sends rank 0 (maybe this rank itself) a message of a kind: gather with `text`, shutdown, or abort with `code`.
+  /// Sends a message to rank 0, which may be this rank. `kind` is gather (with `text`), shutdown, or abort (`code`).
   virtual void send_to_rank_0(Kind kind, const std::string& text, int code) = 0;
 
   const RendezvousOptions options;
@@ -46,7 +46,7 @@ struct Meeting {
   std::string lost;      ///< description of the first rank that ended too early; empty if there is none
   bool ended = false;    ///< true after all ranks have called finish()
   bool aborted = false;  ///< true after all ranks were told that this rank called abort()
-  std::optional<std::vector<std::string>> answer;  ///< result of a gather, the texts of all ranks; nullopt before
+  std::optional<std::vector<std::string>> answer;  ///< result of a gather: the texts of all ranks
 
   std::mutex callbacks_mutex;
   std::map<std::uint64_t, std::function<void()>> callbacks;
@@ -89,7 +89,7 @@ struct Meeting {
   }
 };
 
-/// These two make the state of rank 0, to which all other ranks connect, and of a rank other than 0.
+/// These two make the Meeting of rank 0, to which all other ranks connect, and the Meeting of any other rank.
 [[nodiscard]] std::unique_ptr<Meeting> make_first_rank(const RendezvousOptions& options);
 [[nodiscard]] std::unique_ptr<Meeting> make_other_rank(const RendezvousOptions& options);
 

@@ -111,7 +111,7 @@ class Inbox {
   explicit Inbox(std::size_t most) : most_(most) {}
   std::string bytes;
 
-  /// Removes and returns the first message, or returns nullopt if none is complete. Sets `broken` if one is too large.
+  /// Removes and returns the first message, or returns nullopt if it is incomplete. Sets `broken` if it is too large.
   [[nodiscard]] std::optional<Message> next(bool& broken) {
     const std::optional<Header> header = front_of<Header>(bytes);
     broken = header && header->bytes > most_;
