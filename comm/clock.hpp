@@ -8,27 +8,27 @@
 
 namespace lockstep::comm {
 
-/// Clocks of this rank and of rank 0, read at the same time. All members are in nanoseconds.
+/// Result of read_clock(): a comparison of this rank's clock with rank 0's clock. All members are in nanoseconds.
 struct ClockReading {
-  std::int64_t own_ns = 0;     ///< time of this rank's clock
+  std::int64_t own_ns = 0;     ///< time that this rank's clock showed at the comparison
   std::int64_t offset_ns = 0;  ///< rank 0's clock minus this rank's clock
   std::int64_t error_ns = 0;   ///< largest possible error of offset_ns
 };
 
-/// Measures the offset of this rank's clock from rank 0's. Collective and blocking, with no operation under way. Each
-/// rank asks rank 0 for its time and assumes an answer halfway through the round trip. The shortest of `questions`
-/// round trips counts; half of that trip bounds the error (Cristian 1989, "Probabilistic clock synchronization"). `now`
-/// reads this rank's clock. Throws UsageError unless questions >= 1. The communicator must take host tensors.
+/// Measures this rank's clock, read by `now`, against rank 0's. Collective and blocking; no operation may be under way.
+/// Each rank asks rank 0 for its time `questions` times and assumes an answer halfway through the round trip. The
+/// shortest trip counts; half of that trip bounds the error (Cristian 1989, "Probabilistic clock synchronization").
+/// `communicator` must take host tensors. Throws UsageError unless questions >= 1.
 [[nodiscard]] ClockReading read_clock(Communicator& communicator, const std::function<std::int64_t()>& now,
                                       int questions = 32);
 
-/// Converts times of this rank's clock to rank 0's time. Uses one reading before these times and one after; between
-/// them, the offset changes linearly.
+/// Converts times of this rank's clock to times of rank 0's clock. Uses the readings `begin` (made before these times)
+/// and `end` (made after them), and assumes that the offset changes linearly between the two readings.
 struct AlignedClock {
   ClockReading begin;
   ClockReading end;
   [[nodiscard]] std::int64_t at_rank0(std::int64_t own_ns) const;
-  /// Returns the larger error of the two readings.
+  /// Returns the larger error_ns of `begin` and `end`.
   [[nodiscard]] std::int64_t error_ns() const { return std::max(begin.error_ns, end.error_ns); }
 };
 

@@ -9,7 +9,7 @@ namespace lockstep::comm {
 
 namespace {
 
-// Bits of an operation that is packed into 64 bits: its kind, type, root and number of elements.
+// An operation is packed into 64 bits. These are the widths of its kind, type, root rank and number of elements.
 constexpr unsigned kKindBits = 4;
 constexpr unsigned kTypeBits = 4;
 constexpr unsigned kRootBits = 16;
@@ -76,7 +76,7 @@ void FlightRecorder::add(const IssuedOperation& operation) noexcept {
   const std::uint64_t hash = before == 0 ? 0 : entries_[place_of(before)].hash.load(std::memory_order_relaxed);
   const std::uint64_t what = packed(operation);
   Entry& entry = entries_[place_of(before + 1)];
-  // The order `release` lets a reader of one of these values also see the count of the operation before.
+  // With the order `release`, a reader that sees one of these values also sees the count of the operation before.
   entry.what.store(what, std::memory_order_release);
   entry.hash.store(mixed(hash + mixed(what + 1)), std::memory_order_release);
   entry.at_ns.store(operation.at_ns, std::memory_order_release);
@@ -91,7 +91,7 @@ std::optional<FlightRecorder::Kept> FlightRecorder::at(std::int64_t number) cons
   const std::uint64_t what = entry.what.load(std::memory_order_acquire);
   const std::uint64_t hash = entry.hash.load(std::memory_order_acquire);
   const std::int64_t at_ns = entry.at_ns.load(std::memory_order_acquire);
-  // The oldest entry is not valid: add() may be overwriting it with an operation that is not yet counted.
+  // Entry `number` is not valid if it is the oldest one: add() may be overwriting it with the next operation.
   if (number <= count_.load(std::memory_order_relaxed) + 1 - kKept) {
     return std::nullopt;
   }
@@ -100,7 +100,7 @@ std::optional<FlightRecorder::Kept> FlightRecorder::at(std::int64_t number) cons
 
 namespace {
 
-/// Describes the first difference of two logs. The hashes of their operation number `last` differ.
+/// Describes the first operation in which logs `a` and `b` differ. Their hashes of operation `last` must differ.
 std::string difference(std::string_view communicator, const RankLog& a, const RankLog& b, std::int64_t last) {
   std::int64_t number = last;
   while (number > 1) {

@@ -26,8 +26,9 @@ struct IssuedOperation {
 };
 
 /// The operations that one rank has called on one communicator: their number, a hash of all of them, and the last kKept
-/// operations. One thread at a time may add. Any thread may read meanwhile, also a thread of another process that
-/// shares the memory, so others can read the log of a rank that hangs. An object whose bytes are all 0 is an empty log.
+/// operations. One thread at a time may call add(). Any thread may read at the same time, also a thread of another
+/// process that shares the memory, so others can read the log of a rank that hangs. An object whose bytes are all 0 is
+/// an empty log.
 class FlightRecorder {
  public:
   static constexpr std::int64_t kKept = 1024;
@@ -61,12 +62,12 @@ struct RankLog {
 };
 
 /// Returns the first place at which ranks called different operations of one communicator: "ranks call different
-/// operations: operation 57 of grad is all_reduce of 1000 f32 on rank 0 and all_gather of 20 f32 on rank 1". Empty if
-/// every rank's operations are the first operations of the rank that has called most.
+/// operations: operation 57 of grad is all_reduce of 1000 f32 on rank 0 and all_gather of 20 f32 on rank 1". Returns ""
+/// if all ranks called the same operations, even if some ranks have not called all of them yet.
 [[nodiscard]] std::string first_difference(std::string_view communicator, std::span<const RankLog> ranks);
 
 /// Names the rank that has called the fewest operations: "rank 1 has not called operation 57 of grad, all_reduce of
-/// 1000 f32, as rank 0 has". Empty if all ranks have called equally many.
+/// 1000 f32, as rank 0 has". Returns "" if all ranks have called the same number of operations.
 [[nodiscard]] std::string furthest_behind(std::string_view communicator, std::span<const RankLog> ranks);
 
 }  // namespace lockstep::comm

@@ -14,8 +14,8 @@ namespace lockstep::comm {
 
 struct NcclOptions {
   double timeout_s = 120;         ///< time limit for each of three calls: set-up, split and destruction
-  bool allow_shared_gpu = false;  ///< true: two ranks may use one GPU (set_shared_gpu_environment())
-  /// Most thread blocks of the GPU that one operation may use (NCCL's maxCTAs, 1 to 64). 0: NCCL decides.
+  bool allow_shared_gpu = false;  ///< true: ranks may share a GPU (set_shared_gpu_environment())
+  /// Largest number of the GPU's thread blocks that an operation may use (NCCL's maxCTAs, 1 to 64). 0: NCCL decides.
   int most_blocks = 0;
   std::string name = "lockstep";  ///< communicator's name in NCCL's messages
 };
@@ -26,34 +26,35 @@ struct NcclOptions {
 ///
 /// Operations are enqueued on CUDA streams of `device`, without waiting for the device. The host waits only while NCCL
 /// reports a call as in progress (NCCL connects at first use). All operations of a communicator must go to one stream,
-/// or to streams that events order. All types but u8 can be summed. bf16 and f16 sums are rounded at every addition,
-/// and NCCL decides the order of additions. A graph may capture an operation only after the operation has run once.
-/// Destroy graphs before the communicator: NCCL neither ends nor aborts while a graph of its operations lives.
+/// or to streams whose work events put in order. All types but u8 can be summed. bf16 and f16 sums are rounded at every
+/// addition, and NCCL decides the order of additions. A graph may capture an operation only after the operation has run
+/// once. Destroy graphs before the communicator: NCCL neither ends nor aborts while a graph of its operations lives.
 ///
-/// All ranks find errors of set-up together (CollectiveError). Before NCCL starts, the errors are: UsageError if two
-/// ranks have one GPU (the text names both), if ranks that may share a GPU are on several hosts, if versions of NCCL
-/// differ, or if NCCL has an older minor version than in lockstep's build; DeviceError if a rank has no GPU. While NCCL
-/// starts: NcclError if set-up fails or does not end in time on some rank; the text has that rank, the seconds and
-/// NCCL's message. In a build without NCCL: UsageError on every rank.
+/// Errors of the set-up are thrown on all ranks (CollectiveError). Before NCCL starts: UsageError if two ranks have the
+/// same GPU (the text names both), if ranks share a GPU but are not all on one host, if ranks have different versions
+/// of NCCL, or if their NCCL has another major version or an older minor version than the NCCL of lockstep's build;
+/// DeviceError if a rank has no GPU. While NCCL starts: NcclError if set-up fails or does not end in time on some rank;
+/// the text has that rank, the seconds and NCCL's message. In a build without NCCL: UsageError.
 ///
 /// A later failure belongs to one rank. The operation or check() throws NcclError and aborts the communicator, so that
 /// nothing on this GPU waits any more; every later call throws. The destructor ends NCCL together with the other ranks.
-/// If an exception unwinds the stack, or if ending NCCL takes more than timeout_s, the destructor aborts instead. It
-/// waits at most 2 s for an abort; then the abort continues on its own thread.
+/// If an exception unwinds the stack, or if ending NCCL takes more than timeout_s, the destructor aborts instead. The
+/// destructor waits at most 2 s for an abort; then the abort continues on its own thread.
 [[nodiscard]] std::unique_ptr<Communicator> make_nccl_communicator(Communicator& control, Device device,
                                                                    const NcclOptions& options = {});
 
-/// Wraps a communicator of the host program (an ncclComm_t, as void*) for tensors on `device`. Its ranks are those of
-/// `control`. The host program keeps the ownership: lockstep neither configures, ends nor aborts `comm`. `comm` must
-/// outlive the returned object and every graph that captured an operation of it. Functions are called in the NCCL that
-/// the process has loaded; this library need not be linked with NCCL. Operations behave as make_nccl_communicator()
-/// says, with two differences. Calls of a blocking communicator have no timeout. And an error only makes the returned
-/// object unusable; work that waits on the GPU then waits until the host program aborts `comm`. split() throws
+/// Wraps `comm`, an ncclComm_t of the host program, for tensors on `device`. Its ranks are those of `control`. The host
+/// program keeps the ownership: lockstep neither configures, ends nor aborts `comm`. `comm` must outlive the returned
+/// object and every graph that captured an operation of it. lockstep calls the functions of the NCCL that the process
+/// has loaded, and need not itself be linked with NCCL. Operations behave as those of make_nccl_communicator(), with
+/// two differences: calls on a `comm` that blocks have no timeout, and an error only makes the returned object
+/// unusable, so that work that waits on the GPU goes on waiting until the host program aborts `comm`. split() throws
 /// UnsupportedError.
 ///
 /// Collective and blocking. When the call returns, one small all-reduce has run. Errors are CollectiveErrors on all
-/// ranks: UsageError for nullptr, or if rank or size of `comm` differ from control's; DeviceError for another GPU;
-/// UnsupportedError if the process has loaded no NCCL or the build has no NCCL header; NcclError.
+/// ranks: UsageError if `comm` is nullptr or its rank or size differs from that of `control`; DeviceError if `comm` is
+/// on another GPU than `device`; UnsupportedError if the process has loaded no NCCL or the build has no NCCL header;
+/// NcclError.
 [[nodiscard]] std::unique_ptr<Communicator> adopt_nccl_communicator(void* comm, Communicator& control, Device device,
                                                                     double timeout_s = 120);
 
@@ -66,17 +67,17 @@ class NcclEstimator {
   NcclEstimator(const NcclEstimator&) = delete;
   NcclEstimator& operator=(const NcclEstimator&) = delete;
 
-  /// Returns the estimated seconds of the one operation that `f` calls on the given communicator, on a stream of the
-  /// device: an all_reduce, reduce_scatter, all_gather or broadcast. Messages (send, recv) are not estimated. Nothing
-  /// is read or written. Returns nullopt if NCCL has no estimate: for one rank (then f is not called) and for empty
-  /// tensors. Throws NcclError and the exceptions of f. If the environment sets NCCL_COMM_BLOCKING=0, NCCL executes the
-  /// operation instead.
+  /// Returns the estimated seconds of the one operation that `f` calls on the communicator it is given, on a stream of
+  /// the device: an all_reduce, reduce_scatter, all_gather or broadcast (send and recv are not estimated). Nothing is
+  /// read or written. Returns nullopt if NCCL has no estimate, as for empty tensors, and if there is only one rank (`f`
+  /// is then not called). Throws NcclError and the exceptions of `f`. If the environment sets NCCL_COMM_BLOCKING=0,
+  /// NCCL executes the operation instead.
   [[nodiscard]] virtual std::optional<double> seconds(const std::function<void(Communicator&)>& f) = 0;
 
  protected:
   NcclEstimator() = default;
 };
-/// Makes an estimator for the ranks of `communicator`. Collective and blocking, with no operation under way. Returns
+/// Makes an estimator for the ranks of `communicator`. Collective and blocking; no operation may be under way. Returns
 /// nullptr if the communicator is not NCCL's, NCCL is older than 2.22, or the build has no NCCL. Throws NcclError.
 [[nodiscard]] std::unique_ptr<NcclEstimator> make_nccl_estimator(Communicator& communicator);
 
@@ -86,9 +87,9 @@ class NcclEstimator {
 /// Reads LOCKSTEP_ALLOW_SHARED_GPU: "1" gives true; unset, "" and "0" give false. Throws UsageError for anything else.
 [[nodiscard]] bool shared_gpu_allowed();
 
-/// Returns environment variables that let NCCL run several ranks on one GPU, one process each. This is slow, and for
-/// tests. NCCL refuses such ranks unless each rank seems to be on its own host; the ranks then talk through sockets. A
-/// program sets the variables with set_shared_gpu_environment() (comm/launch/rank_device.hpp).
+/// Returns environment variables that let NCCL run several ranks on one GPU, one process each. This is slow: use
+/// it only in tests. NCCL refuses such ranks unless each rank seems to be on its own host; the ranks then talk through
+/// sockets. A program sets the variables with set_shared_gpu_environment() (comm/launch/rank_device.hpp).
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> shared_gpu_environment(int rank);
 
 /// Data of one rank that make_nccl_communicator() gathers and compares before NCCL starts.
@@ -100,8 +101,8 @@ struct NcclRank {
   bool allow_shared_gpu = false;  ///< value of NcclOptions::allow_shared_gpu
   std::string failure{};          ///< reason why this rank has no GPU or no NCCL; empty otherwise
 };
-/// Throws those errors of make_nccl_communicator() that come before NCCL starts, the same on every rank. `built` is the
-/// version of NCCL in the build.
+/// Throws the errors that make_nccl_communicator() lists under "Before NCCL starts", the same error on every rank.
+/// `built` is the version of NCCL with which lockstep was built.
 void check_nccl_ranks(const std::vector<NcclRank>& ranks, int built);
 
 }  // namespace lockstep::comm

@@ -19,7 +19,7 @@ Json optional_json(const std::optional<double>& value) {
   return value ? Json(*value) : Json();
 }
 
-/// Reads a double. Throws DataError unless it is finite and at least `least`.
+/// Returns the number at `key` of `json`. Throws DataError unless the number is finite and at least `least`.
 double number(const Json& json, const std::string& key, const std::string& source, double least) {
   const auto value = json.get<double>(key, source);
   require<DataError>(std::isfinite(value) && value >= least, source, ": '", key, "' is ", value,
@@ -44,8 +44,8 @@ std::int64_t not_negative(const Json& json, const std::string& key, const std::s
   return value;
 }
 
-/// Makes an Array with make(value) of each value. Sets the size first, because g++ 12 gives false warnings for an Array
-/// that grows by temporaries.
+/// Returns a JSON array of make(value) for each value of `values`. Sets the array's size first, because g++ 12 gives
+/// false warnings for a Json::Array that grows by temporaries.
 template <class Values, class Make>
 Json array_of(const Values& values, const Make& make) {
   Json::Array array(values.size());

@@ -10,14 +10,14 @@
 
 namespace lockstep::comm {
 
-/// One measured size of a path. Times are of one call, on the rank that took longest in the call.
+/// Times of an operation at one size. Each time is of one call, on the rank that took longest in that call.
 struct CostPoint {
   std::int64_t bytes = 0;
   std::int64_t samples = 0;
   double median_s = 0;
   double min_s = 0;
   double max_s = 0;
-  std::optional<double> p95_s{};  ///< 95th percentile; set only with enough samples
+  std::optional<double> p95_s{};  ///< 95th percentile of the times; empty if there are too few samples
   std::optional<double> p99_s{};
 
   friend bool operator==(const CostPoint&, const CostPoint&) = default;
@@ -25,13 +25,13 @@ struct CostPoint {
 
 /// Errors of a model's predictions, relative to the measured times: |predicted - measured| / measured.
 struct CostErrors {
-  std::int64_t count = 0;  ///< number of predicted sizes; 0: too few sizes for a statement
+  std::int64_t count = 0;  ///< number of sizes that were predicted and compared; 0 if there are too few
   double median = 0;
-  double p90 = 0;  ///< 90th percentile by nearest rank: the 9th of 10 sizes
+  double p90 = 0;  ///< 90th percentile by nearest rank: of 10 sizes, the 9th smallest error
   double worst = 0;
 
-  /// Returns true if the model cannot be used for plans, because the machine was busy or the time jumps between two
-  /// sizes (docs/cost.md).
+  /// Returns true if the errors are too large to use the model for plans. Causes are a busy machine, or a time that
+  /// jumps between two sizes (docs/cost.md).
   [[nodiscard]] bool high() const {
     constexpr double kMedian = 0.15;
     constexpr double kP90 = 0.35;
@@ -45,14 +45,15 @@ struct CostErrors {
 struct CostPath {
   std::string name;  ///< name of the operation: "copy/host/memcpy", "all_reduce"
   std::string text;  ///< description for people: "all-reduce, 4 ranks, Open MPI"
-  /// Bytes sent over a link for each byte of size: busbw = bus_factor * bytes / seconds. 0: the operation has no busbw.
+  /// Bytes that cross a link for each byte of the operation's size. The bandwidth of the link, busbw, is bus_factor *
+  /// bytes / seconds. 0 if the operation has no busbw.
   double bus_factor = 1;
   /// Meaning of limit_bytes_per_s: "one-way traffic of PCIe 5.0 x16". Empty if no limit is known.
   std::string limit_text{};
-  double limit_bytes_per_s = 0;  ///< physical limit of busbw
+  double limit_bytes_per_s = 0;  ///< physical limit of the link's bandwidth (busbw); 0 if unknown
   std::vector<CostPoint> points{};
   CostModel model{};
-  CostErrors held_out{};  ///< errors for every second size, of a model fitted to the other sizes
+  CostErrors held_out{};  ///< errors at every second size, of a model that was fitted to the other sizes
 
   friend bool operator==(const CostPath&, const CostPath&) = default;
 };
@@ -60,14 +61,14 @@ struct CostPath {
 /// Times of messages between every two ranks, measured one pair at a time.
 struct CostPairs {
   std::int64_t bytes = 0;
-  std::vector<int> ranks{};  ///< ranks that were measured
-  /// Seconds[from][to] of one message, in the order of `ranks`; 0 for a rank and itself.
+  std::vector<int> ranks{};  ///< ranks between which messages were measured
+  /// seconds[i][j] is the time of one message from ranks[i] to ranks[j]; 0 if i == j.
   std::vector<std::vector<double>> seconds{};
 
   friend bool operator==(const CostPairs&, const CostPairs&) = default;
 };
 
-/// Measurements of lockstep-cost on one machine. cost.json is one object with these members by name (docs/cost.md).
+/// Results of the program lockstep-cost on one machine. In cost.json, each member is stored by its name (docs/cost.md).
 struct CostFile {
   /// Facts about the measurement: date, host, cpu, mpi, build, command, ...
   std::map<std::string, std::string> about{};
@@ -77,19 +78,19 @@ struct CostFile {
   CostPairs pairs{};
   std::vector<std::string> left_out{};  ///< measurements that were left out, with reasons
 
-  [[nodiscard]] const CostPath* find(const std::string& name) const;  ///< nullptr if the path was not measured
+  [[nodiscard]] const CostPath* find(const std::string& name) const;  ///< returns nullptr if no such path was measured
 
   friend bool operator==(const CostFile&, const CostFile&) = default;
 };
 
 [[nodiscard]] std::string cost_text(const CostFile& file);  ///< formats the file as JSON
-/// Parses the JSON of cost_text(). Throws DataError, with source, place and expectation, if the text is not such JSON,
-/// has another version, or is damaged. Damaged are times that are not above 0 or do not ascend from least to most,
-/// sizes that do not ascend, a path that occurs twice, and models that comm::check() refuses.
+/// Parses the JSON of cost_text(). Throws DataError if the text is not such JSON, has another version, or is damaged.
+/// The error names `source`, the place and what was expected. Text counts as damaged if times are not above 0 or do not
+/// ascend from least to most, sizes do not ascend, a path occurs twice, or comm::check() refuses a model.
 [[nodiscard]] CostFile parse_cost(const std::string& text, const std::string& source);
 [[nodiscard]] CostFile read_cost(const std::string& path);
-/// Reads the text of a file for parse_cost(), in a rank that sends the text to the others. Throws DataError if the file
-/// cannot be read or is larger than 64 MiB.
+/// Returns the text of a file, for a rank that sends the text to other ranks; all of them then call parse_cost().
+/// Throws DataError if the file cannot be read or is larger than 64 MiB.
 [[nodiscard]] std::string read_cost_text(const std::string& path);
 
 /// Path of the gradients' all-reduces: between hosts, or between GPUs through NCCL.
@@ -98,9 +99,9 @@ enum class GradientPath : unsigned char { host, nccl };
 /// Returns the name of the all-reduce path: "all_reduce" between hosts over MPI, "all_reduce/nccl" between GPUs.
 [[nodiscard]] std::string all_reduce_name(GradientPath gradients);
 
-/// Returns the file's model of the all-reduces on that path, for bucket plans. Throws DataError if the file has no such
-/// model, or was measured with another number of ranks or nodes, because a ring of two says nothing about a ring of
-/// eight.
+/// Returns the model in `file` for the all-reduces on path `gradients`, for bucket plans. Throws DataError if `file`
+/// has no such model, or was measured with another number of ranks or nodes (a ring of two ranks says nothing about a
+/// ring of eight).
 [[nodiscard]] CostModel all_reduce_cost(const CostFile& file, GradientPath gradients, int ranks, int nodes,
                                         const std::string& source);
 

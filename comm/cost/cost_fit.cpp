@@ -11,8 +11,8 @@ namespace lockstep::comm {
 
 namespace {
 
-constexpr std::size_t kLeastPoints = 2;  // least number of points in a regime
-constexpr double kHuberBend = 1.5;       // residual, in units of the noise, at which the loss becomes linear
+constexpr std::size_t kLeastPoints = 2;  // least number of points in a regime, a range of sizes with one line
+constexpr double kHuberBend = 1.5;       // multiple of the noise at which Huber's loss becomes linear
 
 struct Line {
   double alpha = 0;
@@ -20,15 +20,15 @@ struct Line {
   [[nodiscard]] double at(double bytes) const { return alpha + beta * bytes; }
 };
 
-/// Fits a line by least squares: minimises the sum of w_i ((alpha + beta b_i - t_i) / t_i)^2 with beta >= 0. With
-/// `origin`, alpha >= 0, too.
+/// Returns the line that minimises the sum of weights[i] * ((alpha + beta * bytes - seconds) / seconds)^2 over the
+/// points, with beta >= 0, and with alpha >= 0 if `origin` is true.
 Line weighted_line(std::span<const TimedSize> points, const std::vector<double>& weights, bool origin) {
   double w = 0;
   double wb = 0;
   double wbb = 0;
   double wt = 0;
   double wbt = 0;
-  // Unit that keeps the sums of similar magnitude.
+  // Sizes are counted in this unit, so that the sums have similar magnitudes.
   const double unit = points.back().bytes > 0 ? points.back().bytes : 1;
   for (std::size_t i = 0; i < points.size(); ++i) {
     const double b = points[i].bytes / unit;
@@ -54,8 +54,8 @@ Line weighted_line(std::span<const TimedSize> points, const std::vector<double>&
   return line;
 }
 
-/// Returns Huber's loss of a residual in units of the noise: quadratic near zero, then linear. It is twice the usual
-/// form, so that it equals the square near zero.
+/// Returns Huber's loss of `r`, a residual divided by the noise: r^2 up to kHuberBend, linear above. This is twice the
+/// usual form of the loss.
 double huber(double r) {
   r = std::abs(r);
   return r <= kHuberBend ? r * r : kHuberBend * (2 * r - kHuberBend);
@@ -133,7 +133,7 @@ CostModel fit_cost(const std::vector<TimedSize>& points, const CostFitOptions& o
   const double penalty = 3 * std::log(static_cast<double>(std::max<std::size_t>(n, 2)));
   const auto most = static_cast<std::size_t>(options.most_regimes);
 
-  // best[k][j] is the least loss of the first j points in k + 1 regimes; from[k][j] is the first point of the last one.
+  // best[k][j] is the least loss of points 0 .. j - 1 in k + 1 regimes; the last regime begins at point from[k][j].
   constexpr double kNever = std::numeric_limits<double>::infinity();
   std::vector<std::vector<double>> best(most, std::vector<double>(n + 1, kNever));
   std::vector<std::vector<std::size_t>> from(most, std::vector<std::size_t>(n + 1, 0));

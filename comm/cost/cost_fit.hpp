@@ -16,36 +16,37 @@ struct TimedSize {
 
 struct CostFitOptions {
   int most_regimes = 6;
-  /// Relative error that counts as noise. A deviation of this size has the loss 1; one more regime must save 3 ln(n).
+  /// Relative error that counts as noise: an error of this size has the loss 1. Another regime is used only if it saves
+  /// a loss of 3 ln(n), where n is the number of points.
   double noise = 0.05;
 };
 
-/// Fits the alpha-beta model in pieces to medians of times.
+/// Fits a CostModel to the median times of `points`.
 ///
 /// A regime is a run of at least 2 neighbouring sizes with one line alpha + beta * b. The line minimises the squared
 /// relative error, because seconds span seven decades and absolute errors would show only the largest size. Huber's
 /// rule reweights the errors, so that one outlier does not bend the line (Huber 1964). Dynamic programming over all
 /// cuts chooses which sizes form regimes (Bellman, "On the approximation of curves by line segments using dynamic
-/// programming", CACM 1961). A penalty chooses their number: three parameters for each regime (alpha, beta, cut) times
-/// ln(n), Schwarz's criterion for known noise (Schwarz 1978). A single size never pays for two regimes. Such a model
-/// lies between PLogP, which has parameters for every size (Kielmann, Bal, Verstoep 2000), and LogGP, which has two
-/// (Alexandrov et al. 1995). The largest size alone may be a regime, with a line through the origin, because no larger
-/// size shows whether it is one.
+/// programming", CACM 1961). A penalty limits the number of regimes: ln(n) for each of a regime's three parameters
+/// (alpha, beta, cut), Schwarz's criterion for known noise (Schwarz 1978). The loss of a single size is capped, so that
+/// one size alone never pays for two more regimes. Such a model lies between PLogP, which has parameters for every size
+/// (Kielmann, Bal, Verstoep 2000), and LogGP, which has two (Alexandrov et al. 1995). The largest size alone may be a
+/// regime, with a line through the origin, because no larger size shows whether a regime begins there.
 ///
-/// The model is continuous. Nothing was measured between the last size of one regime and the first of the next; there,
-/// a straight piece joins the regimes. Libraries jump there, but at an unknown size, and a line through the middle is
-/// less wrong than a jump at the wrong place. Only these pieces may fall (a faster algorithm). Lines of regimes have
-/// beta >= 0, the first one also alpha >= 0. A line that would fall below half of its smallest time is fitted through
-/// the origin instead.
+/// The model is continuous: a straight piece joins the last size of each regime to the first size of the next regime.
+/// Libraries jump between the two, but at an unknown size, and a line through the middle is less wrong than a jump at
+/// the wrong place. Only joining pieces may fall with the size (a faster algorithm begins). Lines of regimes have beta
+/// >= 0, the first one also alpha >= 0. A line that would begin below half of its regime's smallest time is fitted
+/// again, with alpha >= 0.
 ///
-/// Points must ascend in bytes (>= 0) and have times above 0; otherwise UsageError. One point gives a constant. Times
-/// that are equal, or fall with the size, give a constant: their typical value. No points give a model without pieces.
+/// Throws UsageError unless the points ascend in bytes (>= 0) and have times above 0. One point gives a constant model,
+/// and so do times that are equal or fall with the size. No points give a model without pieces.
 [[nodiscard]] CostModel fit_cost(const std::vector<TimedSize>& points, const CostFitOptions& options = {});
 
 [[nodiscard]] CostErrors cost_errors(const CostModel& model, const std::vector<TimedSize>& points);
 
-/// Measures how well the model predicts sizes to which it was not fitted. Fits every second point (the first, the
-/// third, ...) and compares with the others. Needs 4 points; with fewer, the count is 0.
+/// Measures how well a model predicts sizes to which it was not fitted: fits a model to points 0, 2, 4, ... and returns
+/// its errors at points 1, 3, 5, ... With fewer than 4 points, the result's `count` is 0.
 [[nodiscard]] CostErrors held_out_errors(const std::vector<TimedSize>& points, const CostFitOptions& options = {});
 
 }  // namespace lockstep::comm

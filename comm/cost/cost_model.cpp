@@ -12,7 +12,7 @@ namespace lockstep::comm {
 
 namespace {
 
-constexpr double kMostSeconds = 1e6;  // larger values could make sums over buckets overflow
+constexpr double kMostSeconds = 1e6;  // larger times could make sums over buckets overflow
 
 }  // namespace
 

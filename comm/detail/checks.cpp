@@ -5,7 +5,7 @@
 namespace lockstep::comm::detail {
 namespace {
 
-/// Requires whole.numel() == size * part.numel() (ShapeError), and the same type in both (DTypeError).
+/// Throws ShapeError unless `whole` has size * part.numel() elements, and DTypeError unless both have the same type.
 void check_parts(std::string_view op, const TensorView& whole, const TensorView& part, int size) {
   require<DTypeError>(whole.dtype == part.dtype, op, ": in and out are ", whole.dtype, " and ", part.dtype,
                       ", expected one type");
@@ -14,7 +14,7 @@ void check_parts(std::string_view op, const TensorView& whole, const TensorView&
                       whole.numel(), " elements, expected ", size, " x ", n);
 }
 
-/// Returns true if `part` is part number `rank` of `whole`. Throws ShapeError if they overlap in any other way.
+/// Returns true if `part` is part number `rank` of `whole`, false without overlap. Otherwise throws ShapeError.
 bool check_in_place(std::string_view op, const TensorView& part, const TensorView& whole, int rank) {
   if (!overlaps(part, whole)) {
     return false;

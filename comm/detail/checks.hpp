@@ -9,32 +9,31 @@
 
 namespace lockstep::comm::detail {
 
-// Requirements that all backends check. Each comment has the requirement, and the error that is thrown otherwise.
-// Private.
+// Checks of arguments that all backends share. `op` is the operation's name for error texts. Private.
 
-/// Requires a host stream (DeviceError).
+/// Throws DeviceError unless `stream` is a host stream.
 void check_stream(std::string_view op, const Stream& stream);
-/// Requires a host stream and a tensor on the host (DeviceError), and a contiguous tensor (ShapeError).
+/// Throws DeviceError unless `stream` and `view` are on the host, and ShapeError unless `view` is contiguous.
 void check_host(std::string_view op, const Stream& stream, const TensorView& view);
-/// These two check like check_stream() and check_host(), for a communicator on `device`.
+/// These two check as check_stream() and check_host() do, but with `device` in place of the host.
 void check_stream(Device device, std::string_view op, const Stream& stream);
 void check_on(Device device, std::string_view op, const Stream& stream, const TensorView& view);
-/// These two check all requirements of the operation for tensors on `device` (DeviceError, DTypeError, ShapeError).
-/// They return true if the operation is in place: the smaller tensor is part number `rank` of the larger.
+/// These three check all arguments of the operations that they name (DeviceError, DTypeError, ShapeError). The first
+/// two return true if the operation is in place: the smaller tensor is part number `rank` of the larger tensor.
 bool check_reduce_scatter(Device device, const Stream& stream, const TensorView& in, const TensorView& out, int rank,
                           int size);
 bool check_all_gather(Device device, const Stream& stream, const TensorView& in, const TensorView& out, int rank,
                       int size);
 void check_all_to_all(Device device, const Stream& stream, const TensorView& in, const TensorView& out, int size);
 
-/// Requires a type that can be summed, so not u8 (DTypeError).
+/// Throws DTypeError if elements of type `dtype` cannot be summed, that is, for u8.
 void check_summable(std::string_view op, DType dtype);
-/// Requires 0 <= rank < size (UsageError).
+/// Throws UsageError unless 0 <= rank < size.
 void check_rank(std::string_view op, int rank, int size);
-/// Requires that `peer` is a rank of the communicator other than this one (UsageError).
+/// Throws UsageError unless `peer` is a rank of the communicator other than `rank`, this rank.
 void check_other_rank(std::string_view op, int peer, int rank, int size);
 
-/// Calls f(std::type_identity<T>{}) with the C++ type T of a dtype that can be summed (DTypeError for u8).
+/// Calls f(std::type_identity<T>{}) with the C++ type T of `dtype`. Throws DTypeError for u8, which cannot be summed.
 template <class F>
 void visit_sum(DType dtype, F&& f) {
   check_summable("sum", dtype);

@@ -2,7 +2,7 @@
 #include <lockstep/comm/gpu_communicator.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
-// Defines, for a build without NCCL, the functions that comm/nccl/ defines otherwise.
+// Definitions for a build without NCCL. In a build with NCCL, the files in comm/nccl/ define these functions.
 
 namespace lockstep::comm {
 

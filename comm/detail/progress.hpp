@@ -13,9 +13,9 @@
 
 namespace lockstep::comm::detail {
 
-/// Activity of a rank, for its watchdog and for other processes that share the memory. If all bytes are zero, no
-/// activity has begun. One thread at a time writes, without a lock; only `device` is written by another thread. A
-/// reader may see a text that is half written.
+/// What a rank is doing, for its watchdog and for other processes that share this memory. An object whose bytes are all
+/// zero says that no activity has begun. One thread at a time writes, without a lock, and only the watchdog's thread
+/// writes `device`. A reader may see a half-written text.
 struct Progress {
   static constexpr std::int64_t kNoNumber = -1;
   template <std::size_t N>
@@ -47,7 +47,7 @@ struct Progress {
   void device_at(std::string_view how_far) noexcept { store(device, how_far); }
 
   /// Formats the activity: "computing step 7, 1 of 3 buckets enqueued; on the device step 6: summing bucket 2 of 3".
-  /// Empty before the first begin().
+  /// Returns "" before the first begin().
   [[nodiscard]] std::string text() const {
     std::string what = load(doing);
     if (what.empty()) {

@@ -10,8 +10,8 @@
 namespace lockstep::comm::detail {
 
 /// Sums n elements over the ranks in rank order, and rounds each addition to T. `at(r)` returns a pointer to rank r's
-/// first element. `store(i, sums, count)` takes the sums of elements [i, i + count), and may overwrite them in any
-/// rank's memory.
+/// first element. `store(i, sums, count)` takes the sums of elements [i, i + count), and may overwrite these elements
+/// in any rank's memory.
 template <class T, class At, class Store>
 void sum_over_ranks(int size, std::int64_t n, At&& at, Store&& store) {
   constexpr std::int64_t kBlock = 512;

@@ -39,14 +39,14 @@ namespace {
 using GlooDevice = std::shared_ptr<::gloo::transport::Device>;
 using Buffer = ::gloo::transport::UnboundBuffer;
 
-/// Time limit of one wait. A rank may compute or write files for hours before it calls the operation.
+/// Time limit of a wait for another rank, which may compute or write files for hours before it calls the operation.
 constexpr std::chrono::hours kForEver{24 * 365};
-/// Time limit for connecting. gloo itself takes up to five times as long for two ranks that both exist.
+/// Time limit for gloo to connect two ranks. Even if both ranks exist, gloo may take five times as long.
 constexpr std::chrono::seconds kConnect{6};
 constexpr double kToLearnWhoS = 2;
 
-/// Blocks SIGPIPE in this thread. gloo writes to sockets with a plain write(). With SIGPIPE blocked, a broken
-/// connection is an error and does not end the process, whatever the program does about SIGPIPE.
+/// While an object lives, its thread blocks SIGPIPE. gloo writes to sockets with a plain write(). With SIGPIPE blocked,
+/// a broken connection is an error and does not end the process, whatever the program does about SIGPIPE.
 class NoSigpipe {
  public:
   NoSigpipe() {
@@ -76,10 +76,10 @@ class NoSigpipe {
 
 using ExchangeAddresses = std::function<std::vector<std::string>(const std::string& mine)>;
 
-/// A gloo context with a connection between each two ranks. gloo's own class connects through a key-value store.
+/// A gloo context with a connection between every two ranks. Needs no key-value store, unlike gloo's own class.
 class Mesh final : public ::gloo::Context {
  public:
-  /// Connects the ranks. Collective. `exchange` returns every rank's text, in rank order.
+  /// Connects the ranks. Collective. `exchange` sends a text to all ranks and returns all ranks' texts, in rank order.
   Mesh(int own_rank, int ranks, const GlooDevice& device, const ExchangeAddresses& exchange)
       : ::gloo::Context(own_rank, ranks) {
     device_ = device;
@@ -110,8 +110,8 @@ class Mesh final : public ::gloo::Context {
   std::size_t address_bytes_ = 0;
 };
 
-/// Kinds of messages, in the upper bits of gloo's slots. A slot also holds size and type. So ranks that call different
-/// operations wait for each other and never receive each other's bytes.
+/// Kinds of messages. A slot, by which gloo matches a send and a receive, holds kind, type and number of elements. So
+/// ranks that call different operations wait for each other and never receive each other's bytes.
 enum class Kind : std::uint64_t {
   reduce = 1,
   gather_sums,
@@ -152,8 +152,8 @@ class Link {
   [[nodiscard]] const std::shared_ptr<Rendezvous>& rendezvous() const { return rendezvous_; }
   [[nodiscard]] const GlooDevice& device() const { return device_; }
 
-  /// Registers a range of memory with gloo. If a rank is lost, all waits for this range end. Without the registration,
-  /// gloo would wait for ever after a connection that breaks in the middle of a message.
+  /// Makes a gloo buffer of the `bytes` bytes at `data`, and registers it: if a rank is lost, all waits for the buffer
+  /// end. Otherwise, gloo would wait for ever after a connection that breaks in the middle of a message.
   [[nodiscard]] std::unique_ptr<Buffer> open(void* data, std::size_t bytes) {
     std::unique_ptr<Buffer> buffer = mesh_->createUnboundBuffer(data, bytes);
     const std::lock_guard lock(mutex_);
@@ -166,13 +166,13 @@ class Link {
     std::erase(open_, buffer);
   }
 
-  /// Runs `call`, which communicates. Converts an exception of gloo to a PeerError.
+  /// Runs call(*this), which communicates, and converts an exception of gloo to a PeerError.
   template <class Call>
   void guard(std::string_view op, const Call& call) {
     try {
       const NoSigpipe no_sigpipe;
       call(*this);
-    } catch (const ShapeError&) {  // the sizes of a message differ between the ranks; no operation is under way
+    } catch (const ShapeError&) {  // message sizes differ between two ranks; the communicator stays usable
       throw;
     } catch (const std::bad_alloc&) {
       abort_waits();
@@ -184,7 +184,7 @@ class Link {
     }
   }
 
-  /// Runs an operation with guard(), then counts it.
+  /// Runs the operation `call` with guard(), then counts the operation and its bytes.
   template <class Call>
   void perform(std::string_view op, std::size_t bytes, const Call& call) {
     guard(op, call);
@@ -196,7 +196,7 @@ class Link {
     return {.calls = calls_.load(std::memory_order_relaxed), .bytes = bytes_.load(std::memory_order_relaxed)};
   }
 
-  /// Returns a buffer of at least `bytes` bytes, valid until the next call.
+  /// Returns a buffer of at least `bytes` bytes, valid until the next call of scratch().
   [[nodiscard]] std::byte* scratch(std::size_t bytes) {
     if (scratch_.size() < bytes) {
       scratch_.resize(bytes);
@@ -220,15 +220,15 @@ class Link {
   std::vector<std::byte> scratch_;
   std::mutex mutex_;
   std::vector<Buffer*> open_;  ///< buffers in use; guarded by mutex_
-  bool broken_ = false;        ///< guarded by mutex_
+  bool broken_ = false;        ///< true after a rank was lost or an operation failed; guarded by mutex_
   std::uint64_t key_ = 0;
-  // Operations of a communicator never run at the same time, so only one thread writes; other threads may read.
+  // Operations of a communicator never run at the same time, so only one thread writes these counts; others may read.
   std::atomic<std::int64_t> calls_ = 0;
   std::atomic<std::int64_t> bytes_ = 0;
 };
 
-/// Memory from which parts are sent, or into which parts are received. Counts the operations under way. The destructor
-/// does not wait for them; afterwards gloo does not touch the memory.
+/// Memory whose parts are sent to other ranks or received from them. Counts the sends and receives under way. The
+/// destructor does not wait for those; after the destructor, gloo does not touch the memory.
 class Transfer {
  public:
   Transfer(Link& link, void* data, std::size_t bytes) : link_(link), buffer_(link.open(data, bytes)) {}
@@ -244,7 +244,7 @@ class Transfer {
     buffer_->recv(from, slot, static_cast<std::size_t>(offset), static_cast<std::size_t>(bytes));
     ++recvs_;
   }
-  /// Waits until `count` of the receives are complete. The receives from one rank complete in order.
+  /// Waits until `count` more receives are complete. Receives from one rank complete in the order of recv() calls.
   void wait_received(std::int64_t count) {
     for (; count > 0; --count, --recvs_) {
       require<PeerError>(buffer_->waitRecv(kForEver), "a rank was lost");
@@ -281,7 +281,7 @@ struct Range {
   [[nodiscard]] std::int64_t count() const { return end - begin; }
 };
 
-/// Calls f(begin, end) for each block of a range. The number of blocks does not depend on the rank.
+/// Calls f(begin, end) for each block of `range`. All blocks have `block` elements; only the last one may be shorter.
 template <class F>
 void for_blocks(const Range& range, std::int64_t block, F&& f) {
   for (std::int64_t i = range.begin; i < range.end; i += block) {
@@ -289,9 +289,9 @@ void for_blocks(const Range& range, std::int64_t block, F&& f) {
   }
 }
 
-/// Sums this rank's part of `data` over the ranks, and sends the other parts to their ranks. Passes the sums in blocks
-/// to `store(begin, sums, count)`; `begin` counts from the part's start. `store` may write to this rank's part of
-/// `data`.
+/// Sums part number link.rank of `elements` over the ranks, and sends every other part to the rank of its number.
+/// `parts` are the ranges of all parts, and `data` is the memory of `elements`. Passes the sums in blocks to
+/// store(begin, sums, count), where `begin` counts from the part's start. `store` may write to part number link.rank.
 template <class T, class Store>
 void reduce_parts(Link& link, Transfer& data, T* elements, const std::vector<Range>& parts, std::uint64_t slot,
                   Store&& store) {
@@ -340,7 +340,7 @@ void reduce_parts(Link& link, Transfer& data, T* elements, const std::vector<Ran
   });
 }
 
-/// Calls f(begin, end) for each segment of n elements of `width` bytes.
+/// Calls f(begin, end) for each segment (at most segment_bytes) of n elements that have `width` bytes each.
 template <class F>
 void in_segments(const Link& link, std::int64_t n, std::int64_t width, F&& f) {
   for_blocks({0, n}, std::max<std::int64_t>(1, link.pieces.segment_bytes / width), f);
@@ -355,7 +355,7 @@ void all_reduce(Link& link, const TensorView& data) {
     constexpr std::int64_t kWidth = sizeof(T);
     in_segments(link, data.numel(), kWidth, [&](std::int64_t from, std::int64_t to) {
       const std::int64_t n = to - from;
-      T* elements = static_cast<T*>(data.data) + from;  // n elements
+      T* elements = static_cast<T*>(data.data) + from;  // n elements, those of this segment
       std::vector<Range> parts;
       for (std::int64_t r = 0; r < link.size; ++r) {
         parts.push_back({n * r / link.size, n * (r + 1) / link.size});
@@ -363,8 +363,8 @@ void all_reduce(Link& link, const TensorView& data) {
       const std::int64_t block = std::max<std::int64_t>(1, link.pieces.block_bytes / kWidth);
       const std::uint64_t sums = slot_of(Kind::gather_sums, data.dtype, n);
       Transfer moved(link, elements, static_cast<std::size_t>(n * kWidth));
-      // The sums may arrive in the place of this rank's elements: another rank sends the sums of its part only after it
-      // has received this rank's elements of that part.
+      // The other ranks' sums may arrive in `elements` at once: a rank sends the sums of its part only after it has
+      // received this rank's elements of that part.
       for (int r = 0; r < link.size; ++r) {
         for_blocks(
             r == link.rank ? Range{} : parts[static_cast<std::size_t>(r)], block,
@@ -397,7 +397,7 @@ void reduce_scatter(Link& link, const TensorView& in, const TensorView& out) {
   }
   detail::visit_sum(in.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    T* elements = static_cast<T*>(in.data);  // `size` parts of n elements
+    T* elements = static_cast<T*>(in.data);  // `size` parts of n elements each
     in_segments(link, n, std::int64_t{sizeof(T)} * link.size, [&](std::int64_t from, std::int64_t to) {
       std::vector<Range> parts;
       for (std::int64_t r = 0; r < link.size; ++r) {
@@ -450,7 +450,7 @@ void all_to_all(Link& link, const TensorView& in, const TensorView& out) {
   sent.wait_all();
 }
 
-/// Sends `data` down a binomial tree. Each rank forwards block by block.
+/// Sends `data` down a binomial tree of ranks. Each rank forwards `data` to its children block by block.
 void broadcast(Link& link, const TensorView& data, int root) {
   if (link.size == 1) {
     return;
@@ -483,8 +483,9 @@ void broadcast(Link& link, const TensorView& data, int root) {
   });
 }
 
-/// Runs a dissemination barrier: in round k a rank hears from the rank 2^k places before it. Afterwards it has heard,
-/// directly or not, of 2^(k+1) ranks (Hensgen, Finkel and Manber 1988).
+/// Runs a dissemination barrier: in round k, a rank waits for a message from the rank 2^k places before it. After round
+/// k, this rank knows that the 2^(k+1) - 1 ranks before it have called barrier(), too (Hensgen, Finkel and Manber
+/// 1988).
 void barrier(Link& link) {
   if (link.size == 1) {
     return;
@@ -498,7 +499,7 @@ void barrier(Link& link) {
   }
 }
 
-/// Count and type that a sender announces before its message. The receiver answers whether it expects them.
+/// Number and type of elements that a sender announces. The receiver answers whether it expects such a message.
 struct MessageHead {
   std::int64_t count = 0;
   std::int64_t dtype = 0;
@@ -555,7 +556,7 @@ class GlooCommunicator final : public Communicator {
   }
 
   void reduce_scatter(Stream& stream, const TensorView& in, const TensorView& out) override {
-    // In place, this rank writes the part of `in` that it does not send to others.
+    // `out` may be a part of `in`: this rank overwrites only the part of `in` that it does not send to other ranks.
     detail::check_reduce_scatter(Device::cpu(), stream, in, out, rank(), size());
     run(stream, "reduce_scatter", in.bytes(), [in, out](Link& link) { comm::reduce_scatter(link, in, out); });
   }
@@ -595,7 +596,7 @@ class GlooCommunicator final : public Communicator {
 
   [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key) override {
     require<UsageError>(color >= 0, "split: color is ", color, ", expected 0 or more");
-    // Gathers every rank's color and key, then every rank's addresses, padded to the length for a group of all ranks.
+    // The ranks gather their colors and keys, then their addresses, padded to the length for a group of all ranks.
     std::vector<int> group;
     std::shared_ptr<Link> child;
     link_->guard("split", [&](Link& link) {
@@ -635,12 +636,12 @@ class GlooCommunicator final : public Communicator {
       } catch (...) {
         failure = std::current_exception();
       }
-      // This rank is alone or has failed before the exchange, but the other ranks need its part in the exchange.
+      // If this rank is alone or has failed before the exchange, the other ranks still need its part in the exchange.
       if (!exchanged) {
         static_cast<void>(exchange(""));
       }
-      // Waits for all ranks, as make_gloo_communicator() does: a rank that went on could close its connections while
-      // another rank still connects.
+      // Waits for all ranks, as make_gloo_communicator() does: a rank that went on at once could close its connections
+      // while another rank still connects.
       const std::string failed = gather_bytes(link, failure != nullptr ? "1" : "0");
       if (failure != nullptr) {
         std::rethrow_exception(failure);
@@ -675,11 +676,11 @@ class GlooCommunicator final : public Communicator {
   std::shared_ptr<Link> link_;
 };
 
-/// Makes a device bound to the address that reaches the other ranks. The device's thread moves the bytes. Collective.
+/// Makes a gloo device at this rank's address for the other ranks. The device's thread moves the bytes. Collective.
 GlooDevice make_device(Rendezvous& rendezvous) {
   std::vector<std::string> addresses = rendezvous.all_gather(rendezvous.address());
   for (std::string& address : addresses) {
-    // A rank on rank 0's host may know only its loopback address; ranks on other hosts reach it at rank 0's address.
+    // A rank on rank 0's host may know only its loopback address; other hosts reach such a rank at rank 0's address.
     address = detail::is_loopback(address) ? addresses[0] : address;
   }
   const auto is_v6 = [](const std::string& address) { return address.find(':') != std::string::npos; };
@@ -693,12 +694,12 @@ GlooDevice make_device(Rendezvous& rendezvous) {
       ::gloo::transport::tcp::attr(addresses[static_cast<std::size_t>(rendezvous.rank())].c_str()));
 }
 
-/// First character of a text to all ranks: '+' before a text that they expect, '-' before the reason of a failure.
+/// First character of a text of all_or_none(): '+' if all ranks expect the text, '-' before the reason of a failure.
 constexpr char kWell = '+';
 constexpr char kFailed = '-';
 
-/// Returns every rank's text without its first character, in rank order. Collective. If a rank has failed, throws the
-/// same CollectiveError<RendezvousError> on all ranks.
+/// Sends `mine` to all ranks, and returns every rank's text without its first character, in rank order. Collective. If
+/// a rank's text begins with kFailed, throws the same CollectiveError<RendezvousError> on all ranks.
 std::vector<std::string> all_or_none(Rendezvous& rendezvous, const std::string& mine) {
   std::vector<std::string> all = rendezvous.all_gather(mine);
   for (const std::string& of_rank : all) {
@@ -720,8 +721,8 @@ std::unique_ptr<Communicator> make_gloo_communicator(std::shared_ptr<Rendezvous>
   const int rank = rendezvous->rank();
   const int size = rendezvous->size();
   // The ranks exchange their addresses, then whether they have connected. In both exchanges, a rank that has failed
-  // sends the reason, and all ranks fail with this reason. No rank goes on before all have connected, because it could
-  // close its connections while another rank still connects.
+  // sends the reason, and all ranks fail with this reason. No rank goes on before all have connected, because a rank
+  // that went on could close its connections while another rank still connects.
   const auto exchange = [&](const std::string& mine) { return all_or_none(*rendezvous, kWell + mine); };
   try {
     const NoSigpipe no_sigpipe;

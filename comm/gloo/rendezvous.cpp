@@ -13,7 +13,7 @@ namespace {
 
 using detail::rendezvous::Kind;
 
-constexpr std::chrono::seconds kTold{2};  ///< time until the other ranks have been told of an abort
+constexpr std::chrono::seconds kTold{2};  ///< longest wait in abort() until the other ranks were told
 
 const RendezvousOptions& checked(const RendezvousOptions& o) {
   require<UsageError>(o.size >= 1 && o.rank >= 0 && o.rank < o.size, "rendezvous: rank ", o.rank, " of ", o.size,
@@ -104,7 +104,7 @@ void Rendezvous::abort(int code) noexcept {
   try {
     meeting_->send_to_rank_0(Kind::abort, {}, code);
     std::unique_lock lock(meeting_->mutex);
-    // If rank 0 has ended, it tells nobody, but all ranks have noticed its end.
+    // If rank 0 has ended, it tells nobody, and this wait lasts kTold; but all ranks have noticed the end of rank 0.
     meeting_->changed.wait_for(lock, kTold, [&] { return meeting_->aborted || meeting_->ended; });
   } catch (...) {  // an error is ignored, because the process ends and the other ranks notice that
   }

@@ -32,32 +32,32 @@ struct RendezvousOptions {
   int size = 1;
   std::string host{};     ///< host of rank 0: a name, or an IPv4 or IPv6 address
   int port = 0;           ///< port on which rank 0 listens, 1 to 65535
-  std::string origin{};   ///< source of host and port for messages: "MASTER_ADDR=a, MASTER_PORT=1"; may be empty
+  std::string origin{};   ///< origin of host and port for messages: "MASTER_ADDR=a, MASTER_PORT=1"; may be empty
   std::string job{};      ///< name of the job, equal on all ranks; rank 0 refuses a process of another job
-  int local_rank = 0;     ///< rank on its host; only local rank 0 and rank 1 report that rank 0 does not answer
+  int local_rank = 0;     ///< rank's number on its host; only rank 1 and a host's first rank report a silent rank 0
   bool one_host = false;  ///< true if all ranks are on rank 0's host; then rank 0 listens only at the address of `host`
-  double timeout_s = 60;  ///< time in which all ranks must connect, from this rank's start
-  /// Called once if ranks are still missing after word_after_s: "waiting for ranks 1, 3 of 4 at a:1, 55 s more". Rank 0
-  /// calls it on a thread of the rendezvous. If rank 0 does not answer, the ranks that report this call it.
+  double timeout_s = 60;  ///< seconds after this rank's start by which all ranks must have connected
+  /// Called once if ranks are missing after word_after_s, with "waiting for ranks 1, 3 of 4 at a:1, 55 s more". Rank 0
+  /// calls on_wait on a thread of the rendezvous. Ranks that report a silent rank 0 call on_wait in the constructor.
   std::function<void(const std::string& text)> on_wait{};
   double word_after_s = 5;
-  /// Called on a thread of the rendezvous after rank `rank` has called abort(code). If empty, that rank counts as lost.
+  /// Called on a thread of the rendezvous after rank `rank` has called abort(code). If not set, that rank is lost.
   std::function<void(int rank, int code)> on_abort{};
 };
 
-/// Lets the ranks of a job meet over TCP, without MPI, and tells each of them if another rank ends. Rank 0 listens; the
-/// others connect to it and keep the connection. Each rank has a watching thread. Nothing is encrypted, and no sender
-/// is authenticated. The network must be trusted, as with MPI.
+/// Lets the ranks of a job meet over TCP, without MPI, and tells all ranks if one of them ends. Rank 0 listens; the
+/// other ranks connect to rank 0 and keep the connection. Each rank has a watching thread. Nothing is encrypted, and no
+/// sender is authenticated, so the network must be trusted, as with MPI.
 ///
 /// A rank whose process ends without finish() is lost, and the whole job has failed. All other ranks learn this within
-/// milliseconds, or in 25 s if the rank's host or the network is gone.
+/// milliseconds, or in 25 s if the lost rank's host or the network is gone.
 class Rendezvous {
  public:
-  /// Lets the ranks meet. Collective; returns after all ranks have connected. Throws RendezvousError, with host, port
-  /// and the missing ranks, at most a few seconds after timeout_s (after rank 0's timeout if rank 0 has answered).
-  /// Throws RendezvousError at once for a port in use, a host that is no address, ranks that differ in `size` or in the
-  /// version of this protocol, two processes of one rank, and a rank that connected and ended. Throws UsageError for
-  /// invalid options.
+  /// Lets the ranks meet. Collective; returns after all ranks have connected. If ranks are missing after timeout_s,
+  /// throws RendezvousError with host, port and the missing ranks, at most a few seconds later. Rank 0's timeout_s
+  /// counts for ranks that rank 0 has answered. Throws RendezvousError at once for a port in use, a host that is no
+  /// address, ranks that differ in `size` or in the version of this protocol, two processes of one rank, and a rank
+  /// that connected and ended. Throws UsageError for invalid options.
   explicit Rendezvous(const RendezvousOptions& options);
   ~Rendezvous();
   Rendezvous(const Rendezvous&) = delete;
@@ -66,11 +66,12 @@ class Rendezvous {
   [[nodiscard]] int rank() const;
   [[nodiscard]] int size() const;
   /// Returns the numeric address at which other ranks reach this host: the address of the connection to rank 0. On rank
-  /// 0, prefers the address that a rank on another host has reached. A loopback address only if no other is known.
+  /// 0, an address that a rank on another host has reached is preferred. The result is loopback only if no other
+  /// address is known.
   [[nodiscard]] const std::string& address() const;
 
-  /// Returns every rank's text, in rank order. Collective; only one thread at a time may call it. Throws PeerError if a
-  /// rank is lost, UsageError for a text of more than kMostBytes.
+  /// Sends `text` to all ranks, and returns every rank's text, in rank order. Collective; only one thread at a time may
+  /// call all_gather(). Throws PeerError if a rank is lost, UsageError for a text of more than kMostBytes.
   [[nodiscard]] std::vector<std::string> all_gather(const std::string& text);
   static constexpr std::size_t kMostBytes = std::size_t{1} << 20;
 
@@ -82,10 +83,10 @@ class Rendezvous {
   [[nodiscard]] std::uint64_t when_lost(std::function<void()> lost);
   void forget(std::uint64_t key) noexcept;
 
-  /// Waits until all ranks have called it. Collective; afterwards call no function. Throws PeerError if a rank is lost.
+  /// Waits until all ranks have called finish(); no call may follow. Collective. Throws PeerError if a rank is lost.
   void finish();
   /// Tells all ranks that this rank ends the job with `code`. Waits up to 10 s until rank 0 has received the message
-  /// (at once, unless rank 0 is stopped), and up to 2 s until the others are told. Then the caller must end its
+  /// (not at all unless rank 0 is stopped), and up to 2 s until the other ranks are told. Then the caller must end its
   /// process.
   void abort(int code) noexcept;
 

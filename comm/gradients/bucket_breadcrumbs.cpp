@@ -13,7 +13,7 @@ namespace lockstep::comm {
 
 namespace {
 
-/// Returns the number that is copied before the sum of a bucket. After the sum, this number + 1 is copied.
+/// Returns the number that a copy sends to the host before the sum of `bucket`. After the sum, the number + 1 follows.
 std::int32_t number_before(int bucket) {
   return 2 * bucket + 1;
 }
@@ -85,7 +85,7 @@ std::string BucketBreadcrumbs::text() const {
       const std::int32_t at = std::atomic_ref(*word(static_cast<int>(place))).load(std::memory_order_acquire);
       const std::int64_t here = steps_[place];
       const bool under_way = at < all;
-      // Picks the oldest step that is under way. If none is, picks the newest step.
+      // Picks the oldest step that is under way. If no step is under way, picks the newest step.
       if (here != 0 && (step == 0 || (under_way ? number == all || here < step : number == all && here > step))) {
         step = here;
         number = at;

@@ -13,18 +13,18 @@
 
 namespace lockstep::comm {
 
-/// Shows how far a GPU has come with the buckets of a step. Another host thread may read this while the device works or
-/// hangs. The host's own calls do not show it: the host is up to two steps ahead, and enqueues a captured step with one
-/// call. So the communication stream itself copies a number into page-locked memory before and after the sum of each
-/// bucket, also in a captured step. Each copy has 4 bytes, on a stream that computes nothing.
+/// Shows how far a GPU has come with the buckets of a step. Any host thread may call text() while the device works
+/// or hangs. The calls of the host do not show it: the host is up to two steps ahead, and enqueues a captured step with
+/// one call. So the communication stream itself copies a number into page-locked memory before and after the sum of
+/// each bucket, also in a captured step. Each copy has 4 bytes, on a stream that computes nothing.
 ///
-/// Each step that is under way has a place. A graph is captured for one place. The host says which step uses a place
-/// next, after the device has finished the previous step at that place.
+/// Each step that is under way has a place: one number in that memory. The copies of a captured graph always go to the
+/// same place. The host gives a place to a new step with begin(), after the device has finished the place's old step.
 class BucketBreadcrumbs {
  public:
-  /// Buckets must be in the order in which they start. `compute` is a GPU's context, used only here, for memory and a
-  /// copy of 8 bytes for each bucket. `comm` is a stream of that GPU. Both must outlive this object. This object must
-  /// outlive graphs that captured its copies. Allocates and waits. UsageError unless places >= 1.
+  /// Buckets must be in the order of their starts. `compute` is the context of a GPU; this object uses it only for
+  /// memory, and once to copy 8 bytes for each bucket. `comm` is a stream of that GPU. Both must outlive this object.
+  /// This object must outlive graphs that captured its copies. Allocates and waits. Throws UsageError if places < 1.
   BucketBreadcrumbs(Context& compute, Stream& comm, const std::vector<GradientRange>& gradients,
                     const std::vector<Bucket>& buckets, int places);
   BucketBreadcrumbs(const BucketBreadcrumbs&) = delete;
@@ -32,17 +32,18 @@ class BucketBreadcrumbs {
 
   /// Lets before_sum() and after_sum() write to `place` from now on.
   void use(int place) noexcept { place_ = place; }
-  void before_sum(int bucket);  ///< enqueues the copy on the communication stream; allocates nothing
+  void before_sum(int bucket);  ///< enqueues the copy before the sum on the communication stream; allocates nothing
   void after_sum(int bucket);
 
-  /// Says that the host is about to enqueue `step` (1 or more) at `place`. The device must have ended the previous step
-  /// there.
+  /// Says that the host is about to enqueue `step` (1 or more) at `place`. The device must have finished the previous
+  /// step at `place`.
   void begin(int place, std::int64_t step) noexcept;
   void forget(int place) noexcept;  ///< says that the step at `place` will not be enqueued
 
-  /// Describes the oldest step that the device has not finished: "on the device step 16: summing bucket 2 of 3", "...
-  /// step 16: computing gradients of bucket 1 of 3, fc.weight to layer4.1.conv2.weight", "... step 17: all 3 buckets
-  /// are summed". Empty before the first step. Any thread may call it; it does not wait for the device.
+  /// Describes the oldest step that the device has not finished, or the newest step if all are finished: "on the device
+  /// step 16: summing bucket 2 of 3", "... step 16: computing gradients of bucket 1 of 3, fc.weight to
+  /// layer4.1.conv2.weight", "... step 17: all 3 buckets are summed". Empty before the first step. Any thread may call
+  /// text(); it does not wait for the device.
   [[nodiscard]] std::string text() const;
 
  private:
@@ -53,11 +54,11 @@ class BucketBreadcrumbs {
   std::vector<std::string> names_;  ///< first and last gradient of each bucket, as "first to last"
   PinnedMemoryResource host_memory_;
   Stream host_stream_;
-  Buffer numbers_;  ///< i32 numbers 0, 1, 2, ... on the device, 2 * buckets + 1 of them; the copies read them
+  Buffer numbers_;  ///< source of the copies: the i32 numbers 0 to 2 * buckets, on the device
   Buffer words_;    ///< one i32 for each place, in host memory; each has its own cache line
   int place_ = 0;
   mutable std::mutex mutex_;         ///< guards steps_; a thread never waits for another while it holds this mutex
-  std::vector<std::int64_t> steps_;  ///< step at each place; 0: no step
+  std::vector<std::int64_t> steps_;  ///< number of the step at each place; 0: no step
   SyncGuard idle_;                   ///< destroyed first, because it waits for the device, which writes words_
 };
 

@@ -8,32 +8,32 @@
 
 namespace lockstep::comm {
 
-/// Returns the time at which each gradient is ready, in seconds from the beginning of backward, for callers without
-/// measured times. Assumes that every element takes equally long: gradient i is ready at backward_s * (elements up to
-/// its end) / (all elements).
+/// Returns the time at which each gradient is ready, in seconds from the beginning of backward, for callers that have
+/// measured no times. Assumes that every element takes equally long: gradient i is ready at backward_s * (elements up
+/// to the end of gradient i) / (all elements).
 [[nodiscard]] std::vector<double> even_ready_times(std::span<const GradientRange> gradients, double backward_s);
 
-/// Returns the time at which the last all-reduce of a plan ends, in seconds from the beginning of backward; 0 for no
-/// buckets. Bucket k starts when its last gradient is ready and bucket k - 1 has ended. It takes all_reduce.predict(its
-/// bytes) seconds. Assumes that communication and computation do not slow each other.
+/// Returns the time at which the last all-reduce of a plan ends, in seconds from the beginning of backward; 0 if the
+/// plan has no buckets. Bucket k starts when its last gradient is ready and bucket k - 1 has ended, and takes
+/// all_reduce.predict(bytes of bucket k) seconds. Assumes that communication and computation do not slow each other.
 [[nodiscard]] double finish_time(std::span<const Bucket> buckets, std::span<const double> ready_s,
                                  const CostModel& all_reduce, std::int64_t element_bytes);
 
-/// Returns the bucket plan with the earliest finish_time(). Plans count as equally early if they finish later by at
-/// most a thousandth of the exposed communication (the part after backward); of these, the result has the fewest
-/// buckets. Pure: the same arguments give the same plan on every rank. The latency alpha, which every bucket pays,
-/// favours few large buckets; the exposed communication favours several buckets with a small last one.
+/// Returns the bucket plan with nearly the earliest finish_time(): of the plans that finish later than the earliest
+/// plan by at most a thousandth of the exposed communication (the part after backward), one with the fewest buckets.
+/// Pure: the same arguments give the same plan on every rank. The latency alpha, which every bucket pays, favours few
+/// large buckets; the exposed communication favours several buckets with a small last one.
 ///
 /// The problem is that of MG-WFBP (Shi, Chu, Li, "MG-WFBP: Efficient data communication for distributed synchronous SGD
 /// algorithms", INFOCOM 2019), which merges gradients by a rule for one alpha and one beta. This function searches all
 /// plans by dynamic programming, for any cost model. Let f(j) be the earliest time at which gradients 0 .. j - 1 are
 /// reduced. Then f(j) is the minimum over i < j of the end of a bucket of gradients i .. j - 1 that starts at
-/// max(ready(j - 1), f(i)), because an earlier end of the first buckets never delays the later ones. The same recursion
-/// backwards, over the latest times at which a bucket may begin, finds the fewest buckets. The run time is the square
-/// of the number of gradients, for each bucket of the plan.
+/// max(ready(j - 1), f(i)), because an earlier end of the first buckets never delays the later buckets. The same
+/// recursion backwards, over the latest times at which a bucket may begin, finds the fewest buckets. The run time grows
+/// with (number of gradients)^2 * (number of buckets in the plan).
 ///
-/// ready_s: one value for each gradient, ascending, at least 0 (ShapeError). DataError for a model that check()
-/// refuses.
+/// Throws ShapeError unless `ready_s` has one value for each gradient, ascending from at least 0. Throws DataError for
+/// a model that check() refuses.
 [[nodiscard]] std::vector<Bucket> plan_buckets_by_cost(std::span<const GradientRange> gradients,
                                                        std::span<const double> ready_s, const CostModel& all_reduce,
                                                        std::int64_t element_bytes);

@@ -38,7 +38,7 @@ Bucket make_bucket(std::span<const GradientRange> gradients, int first, int last
           gradients[static_cast<std::size_t>(last) - 1].end};
 }
 
-/// Appends buckets that cover gradients [0, last). A bucket of more than `cap` elements holds a single tensor.
+/// Appends buckets of at most `cap` elements that cover gradients [0, last). A larger gradient is a bucket alone.
 void fill_from_front(std::span<const GradientRange> gradients, int last, std::int64_t cap,
                      std::vector<Bucket>& buckets) {
   int first = 0;

@@ -13,7 +13,7 @@ Context& SumPlace::context() {
   require<DeviceError>(gradients.device == stream.device(), "gradient reducer: the arena is on ", gradients.device,
                        ", the communication stream on ", stream.device());
   if (stream.device() == Device::cpu()) {
-    // A worker gets one thread, next to the compute threads. An inline stream uses the caller's threads.
+    // On a worker's stream, the context has one thread of its own; on an inline stream, it uses the caller's threads.
     context_ =
         std::make_unique<CpuContext>(CpuContextOptions{.threads = stream.is_inline() ? 0 : 1, .stream = &stream});
   } else {

@@ -16,9 +16,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Measures the seconds between two points of a stream, summed over steps. Host streams read the clock in enqueued
-/// work. CUDA streams record pairs of events, which are read some steps later without waiting. If a pair is still under
-/// way when its turn comes again, its time is dropped.
+/// Measures the seconds between start() and stop() on a stream, summed over steps. Host streams read the clock in
+/// enqueued work. CUDA streams record pairs of events, which are read some steps later without waiting. If the device
+/// has not finished a pair when the pair is used again, the time of that pair is dropped.
 class Stopwatch {
  public:
   explicit Stopwatch(const Device& device) : on_host_(device == Device::cpu()) {
@@ -62,7 +62,7 @@ class Stopwatch {
 
  private:
   static constexpr std::size_t kPairs = 4;
-  struct HostTime {  ///< shared with queued work, because the work may outlive the reducer after an error
+  struct HostTime {  ///< shared with queued work, because the queued work may outlive the reducer after an error
     Clock::time_point started;
     double seconds = 0;
   };
@@ -98,14 +98,14 @@ struct BucketState {
 
   Bucket bucket;
   TensorView data;  ///< this bucket's part of the arena, elements [begin, end)
-  Event ready;      ///< event R: recorded after the bucket's last write, on the compute stream
-  Event done;       ///< event D: recorded after the bucket's sum or gather, on the communication stream
+  Event ready;      ///< recorded on the compute stream after the bucket's last write
+  Event done;       ///< recorded on the communication stream after the bucket's sum or gather
   Stopwatch time;
   Stopwatch gather_time;
   Stopwatch waited;    ///< time that the compute stream waits for `done`
-  int writes = 0;      ///< writes of the bucket's gradients in a step
-  int pending = 0;     ///< writes that are still missing in this step
-  int ready_name = 0;  ///< numbers of the recorder's names for the ready point, the sum and the gather
+  int writes = 0;      ///< number of writes of the bucket's gradients in a step
+  int pending = 0;     ///< number of writes that are still missing in this step
+  int ready_name = 0;  ///< this and the next two: numbers of the recorder's names for ready, sum and gather
   int reduce_name = 0;
   int gather_name = 0;
 };
@@ -117,8 +117,8 @@ struct GradientReducer::Impl {
       : communicator(c),
         compute(compute_stream),
         comm(comm_stream),
-        // A worker or a separate CUDA stream overlaps with the compute stream. With another stream the caller waits for
-        // each bucket.
+        // True if `comm` is a worker's stream or a separate CUDA stream, whose work overlaps with the compute stream.
+        // Otherwise, the caller waits for each bucket.
         overlapped(&compute_stream != &comm_stream && !comm_stream.is_inline()),
         gradients(std::move(g)),
         bucket_of(gradients.size()),
@@ -133,16 +133,16 @@ struct GradientReducer::Impl {
   bool overlapped;
   std::vector<GradientRange> gradients;
   std::vector<std::size_t> bucket_of;
-  std::vector<int> pending;  ///< writes of each gradient that are missing in this step
+  std::vector<int> pending;  ///< number of writes that are missing in this step, for each gradient
   std::vector<Bucket> buckets;
-  std::optional<SumPlace> place;                    ///< refers to `gradients` and `buckets`
-  std::shared_ptr<BucketSum> sum;                   ///< the sum, after its prepare()
+  std::optional<SumPlace> place;                    ///< arguments for `sum`; refers to `gradients` and `buckets`
+  std::shared_ptr<BucketSum> sum;                   ///< way to sum a bucket; set after its prepare()
   std::vector<std::unique_ptr<BucketState>> slots;  ///< one state for each bucket
   Stopwatch waited_for_gather;
-  Event asked;     ///< event of sum(): recorded after the values are written, on the compute stream
-  Event answered;  ///< event of sum(): recorded after the sums are made, on the communication stream
+  Event asked;     ///< recorded by sum() on the compute stream, after the values were written
+  Event answered;  ///< recorded by sum() on the communication stream, after the sums were made
   std::size_t last_gather = 0;
-  bool gathers = false;    ///< true: gather() was called, and finish_gather() not yet
+  bool gathers = false;    ///< true between gather() and finish_gather()
   std::size_t next = 0;    ///< index of the first bucket that has not started
   std::size_t passed = 0;  ///< index of the first bucket for which the compute stream has not waited
   /// Last bucket started by an abandoned step; nullptr after the compute stream has waited for it.
@@ -172,7 +172,7 @@ struct GradientReducer::Impl {
                         " gradients, expected ", gradients.size());
   }
 
-  /// Returns the division of each bucket between the ranks, in elements of the bucket.
+  /// Returns the division of each bucket between the ranks, counted from the bucket's begin. Checks `given`, if any.
   [[nodiscard]] std::vector<Shards> shards_from(const std::vector<Shards>& given) const {
     require<ShapeError>(given.empty() || given.size() == buckets.size(), "gradient reducer: there are shards of ",
                         given.size(), " buckets, expected of ", buckets.size());
@@ -233,7 +233,8 @@ struct GradientReducer::Impl {
     }
   }
 
-  /// Runs `work` on the communication stream, after the compute stream's work so far. `name` is the span's name.
+  /// Runs work() on the communication stream, after all that the compute stream has enqueued. `before` and `after` are
+  /// the events around work(). If `time` is not nullptr, it measures work(), and the recorder gets a span `name`.
   template <class Work>
   void on_comm(Event& before, Event& after, Stopwatch* time, int name, Work&& work) {
     if (&compute != &comm) {
@@ -272,7 +273,7 @@ struct GradientReducer::Impl {
     });
   }
 
-  /// Makes the compute stream wait for work of the communication stream.
+  /// Makes the compute stream wait for `done`, an event of the communication stream. `time` measures the wait.
   void wait_for(const Event& done, Stopwatch& time) {
     if (&compute == &comm) {
       return;
@@ -440,7 +441,7 @@ void GradientReducer::finish() {
     throw StateError(concat("gradient reducer: not written in this step: ", s.unwritten()));
   }
   s.wait_for_started();
-  s.left = nullptr;  // the stream has also passed the bucket of the abandoned step
+  s.left = nullptr;  // compute stream has now also waited for the bucket of the abandoned step
   s.in_step = false;
   s.steps += s.timed ? 1 : 0;
 }

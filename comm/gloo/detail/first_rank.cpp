@@ -13,7 +13,7 @@ namespace lockstep::comm::detail::rendezvous {
 namespace {
 
 constexpr std::chrono::seconds kHello{5};  ///< time in which a new connection must send its Hello
-constexpr std::size_t kMostPending = 64;   ///< most connections that have not yet sent their Hello
+constexpr std::size_t kMostPending = 64;   ///< largest number of connections without a Hello, besides one for each rank
 
 /// Formats a list of ranks: "rank 2", "ranks 2, 3", "ranks 1, 2, 3, 4, 5, 6, 7, 8 and 3 more".
 std::string names_of(const std::vector<int>& ranks) {
@@ -25,7 +25,7 @@ std::string names_of(const std::vector<int>& ranks) {
   return ranks.size() <= kMost ? text : concat(text, " and ", ranks.size() - kMost, " more");
 }
 
-/// Connection of another rank to rank 0.
+/// A connection to rank 0, and the rank at its other end.
 struct Member {
   Descriptor socket{};
   Inbox inbox{Rendezvous::kMostBytes};
@@ -55,7 +55,7 @@ class FirstRank final : public Meeting {
     require<RendezvousError>(met_, refused_);
   }
 
-  /// Queues a message of rank 0's own callers for the watching thread.
+  /// Queues a message that a caller on rank 0 itself sends. The watching thread handles the message.
   void send_to_rank_0(Kind kind, const std::string& text, int code) override {
     change([&] { own_messages_.push_back({.header = {.kind = kind, .code = code}, .text = text}); });
     wake.give();
@@ -68,7 +68,7 @@ class FirstRank final : public Meeting {
     }
   }
 
-  /// Sends to a connection that is not yet a member. A failure is ignored, because no rank is lost by it.
+  /// Sends `text` on a connection that is not yet a member's. Ignores a failure, because the job loses no rank by it.
   static void send_to_pending(Member& pending, std::string_view text) {
     static_cast<void>(send_all(pending.socket.get(), text, Clock::now() + kSend));
   }
@@ -94,7 +94,7 @@ class FirstRank final : public Meeting {
     }
   }
 
-  /// Ends the rendezvous with an error. Only the first reason counts.
+  /// Ends the rendezvous with the error `text`, and sends `text` to all members. Only the first call has an effect.
   void refuse_all(const std::string& text) {
     bool first = false;
     change([&] {
@@ -106,7 +106,7 @@ class FirstRank final : public Meeting {
     }
   }
 
-  /// Handles the Hello of a pending connection: makes it a member, or refuses it. Returns true while it stays pending.
+  /// Makes `pending` a member or refuses it, as its Hello says. Returns true if the Hello is not complete yet.
   bool handshake(Member& pending) {
     const std::optional<Hello> hello = take<Hello>(pending.inbox.bytes);
     if (!hello) {
@@ -128,7 +128,7 @@ class FirstRank final : public Meeting {
       refuse_all(text);
       return false;
     };
-    if (hello->job != job()) {  // this job goes on; every version of Hello has `job` at this place
+    if (hello->job != job()) {  // only this connection is refused; every version of Hello has `job` at this place
       send_to_pending(pending, message(Kind::refused, concat(place(), " is where ranks of another job meet")));
       return false;
     }
@@ -159,7 +159,7 @@ class FirstRank final : public Meeting {
     return false;
   }
 
-  /// Returns the ranks that are not connected.
+  /// Returns the ranks that are not connected to rank 0.
   [[nodiscard]] std::vector<int> missing_ranks() const {
     std::vector<int> missing;
     for (int r = 1; r < options.size; ++r) {
@@ -213,7 +213,7 @@ class FirstRank final : public Meeting {
     return true;
   }
 
-  /// Handles the messages of rank 0's own callers. Then answers each gather or shutdown for which all ranks are there.
+  /// Handles queued messages of callers on rank 0 itself. Then answers a gather or a shutdown that all ranks have sent.
   void answer_all() {
     std::vector<Message> own;
     change([&] { own.swap(own_messages_); });
@@ -293,11 +293,11 @@ class FirstRank final : public Meeting {
 
   Descriptor listener_;
   std::vector<Member> pending_;
-  std::map<int, Member> members_;  ///< connections by rank; rank 0 itself has none
-  // The mutex guards these members.
+  std::map<int, Member> members_;  ///< members by rank; rank 0's own member has no connection
+  // `mutex` guards the following three members.
   bool met_ = false;
   std::string refused_;                ///< reason why the ranks cannot meet; empty if there is none
-  std::vector<Message> own_messages_;  ///< messages of rank 0's own callers
+  std::vector<Message> own_messages_;  ///< messages that callers on rank 0 itself have queued
 };
 
 }  // namespace

@@ -10,12 +10,12 @@ namespace lockstep::comm::detail {
 
 /// Sizes of the pieces in which a tensor is sent. They must be equal on all ranks.
 struct GlooPieces {
-  std::int64_t block_bytes = 256 << 10;   ///< size of the blocks of sums (less for over 16 ranks) and of broadcasts
-  std::int64_t segment_bytes = 64 << 20;  ///< size of the segments; a larger operation runs one segment after the other
+  std::int64_t block_bytes = 256 << 10;   ///< size of a block in sums (less with over 16 ranks) and in broadcasts
+  std::int64_t segment_bytes = 64 << 20;  ///< size of a segment; larger operations run segment by segment
 };
 
-/// Makes a communicator like make_gloo_communicator(), with other sizes, so that tests can split small tensors. Throws
-/// UsageError unless both sizes are at least 8 bytes.
+/// Makes a communicator as comm::make_gloo_communicator() does, but with the sizes in `pieces`, so that tests can split
+/// small tensors. Throws UsageError unless both sizes are at least 8 bytes.
 [[nodiscard]] std::unique_ptr<Communicator> make_gloo_communicator(std::shared_ptr<Rendezvous> rendezvous,
                                                                    const GlooPieces& pieces);
 

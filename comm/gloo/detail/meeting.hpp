@@ -19,20 +19,20 @@
 
 namespace lockstep::comm::detail::rendezvous {
 
-/// Time limit for sending a message; before it, the system buffers many for a stopped rank.
+/// Time limit for sending one message. It passes only if the receiver is stopped and the system's buffers are full.
 inline constexpr std::chrono::seconds kSend{10};
 
-/// State of one rank's rendezvous, from its start to its end. `mutex` guards the members that the caller's threads and
-/// the watching thread share. Only the watching thread reads sockets; on rank 0, only it writes to them.
+/// State of one rank's rendezvous, from its start to its end. `mutex` guards the members that the caller's threads
+/// share with the watching thread. After meet(), only the watching thread reads sockets and, on rank 0, writes to them.
 struct Meeting {
   explicit Meeting(const RendezvousOptions& o) : options(o), started(Clock::now()) {}
   virtual ~Meeting() = default;  ///< a derived class must call end() first in its own destructor
   Meeting(const Meeting&) = delete;
   Meeting& operator=(const Meeting&) = delete;
 
-  /// Starts the watching thread, and returns after all ranks have connected. Throws RendezvousError.
+  /// Starts the watching thread, and returns after all ranks have connected. Throws RendezvousError if they cannot.
   virtual void meet() = 0;
-  /// Sends a message to rank 0, which may be this rank: gather with a text, shutdown, or abort with a code.
+  /// Sends a message to rank 0, which may be this rank. `kind` is gather (with `text`), shutdown, or abort (`code`).
   virtual void send_to_rank_0(Kind kind, const std::string& text, int code) = 0;
 
   const RendezvousOptions options;
@@ -45,13 +45,13 @@ struct Meeting {
   bool stop = false;
   std::string lost;      ///< description of the first rank that ended too early; empty if there is none
   bool ended = false;    ///< true after all ranks have called finish()
-  bool aborted = false;  ///< true if the other ranks know that this rank called abort()
-  std::optional<std::vector<std::string>> answer;  ///< texts of all ranks, the result of a gather
+  bool aborted = false;  ///< true after all ranks were told that this rank called abort()
+  std::optional<std::vector<std::string>> answer;  ///< result of a gather: the texts of all ranks
 
   std::mutex callbacks_mutex;
   std::map<std::uint64_t, std::function<void()>> callbacks;
   std::uint64_t last_key = 0;
-  bool reported_wait = false;  ///< true after on_wait() was called; used only by the thread that meets
+  bool reported_wait = false;  ///< true after the call of on_wait(); used only by the thread that calls on_wait()
 
   std::thread thread;
 
@@ -59,9 +59,9 @@ struct Meeting {
   [[nodiscard]] std::string with_origin() const;
   [[nodiscard]] std::uint64_t job() const { return std::hash<std::string>()(options.job); }
   [[nodiscard]] Clock::time_point deadline() const { return after(options.timeout_s); }
-  /// Returns the time at which this rank reports the ranks for which it waits; the deadline if it never reports.
+  /// Returns the time at which this rank calls on_wait(), or the deadline if this rank does not call it any more.
   [[nodiscard]] Clock::time_point report_time() const;
-  /// Calls on_wait() if report_time() has passed; only once.
+  /// Calls on_wait() if word_after_s has passed and on_wait() was not called before. whom() names the missing ranks.
   template <class Text>
   void report_wait(Text&& whom) {
     if (options.on_wait && !reported_wait && Clock::now() >= after(options.word_after_s)) {
@@ -89,7 +89,7 @@ struct Meeting {
   }
 };
 
-/// These two make the state of rank 0, to which the others connect, and of another rank.
+/// These two make the Meeting of rank 0, to which all other ranks connect, and the Meeting of any other rank.
 [[nodiscard]] std::unique_ptr<Meeting> make_first_rank(const RendezvousOptions& options);
 [[nodiscard]] std::unique_ptr<Meeting> make_other_rank(const RendezvousOptions& options);
 

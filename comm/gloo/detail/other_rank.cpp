@@ -15,7 +15,7 @@ namespace lockstep::comm::detail::rendezvous {
 namespace {
 
 constexpr std::chrono::milliseconds kAgain{100};  ///< pause between two attempts to connect
-constexpr std::chrono::seconds kResult{5};        ///< time for rank 0's result to arrive after rank 0's deadline
+constexpr std::chrono::seconds kResult{5};        ///< time after rank 0's deadline in which rank 0's result must arrive
 
 class OtherRank final : public Meeting {
  public:
@@ -50,14 +50,14 @@ class OtherRank final : public Meeting {
   }
 
  private:
-  /// Reports that rank 0 is missing. On rank 0's host rank 1 reports this; on other hosts the local rank 0 does.
+  /// Reports that rank 0 is missing. Only rank 1 and the ranks with local_rank 0 report this, not every rank of a host.
   void report_problem(const std::string& problem) {
     if (options.local_rank == 0 || options.rank == 1) {
       report_wait([&] { return concat("rank 0 of ", options.size, " at ", place(), " (", problem, ")"); });
     }
   }
 
-  /// Waits for data until the deadline, and reports the problem after report_time(). Returns false at the deadline.
+  /// Waits until `socket` has data; reports `problem` if none has come by report_time(). Returns false at the deadline.
   bool wait_for_answer(int socket, const std::string& problem) {
     if (wait_readable(socket, report_time())) {
       return true;

@@ -16,11 +16,11 @@ namespace lockstep::comm::detail::rendezvous {
 // Messages that the ranks of a rendezvous send to each other.
 
 inline constexpr std::string_view kMagic = "lockstep";
-/// Rank 0's magic; differs from kMagic, so that no rank takes its own echo for an answer.
+/// `magic` of rank 0's answers. Differs from kMagic, so that no rank takes an echo of its own Hello for an answer.
 inline constexpr std::string_view kAnswers = "LOCKSTEP";
 inline constexpr std::uint32_t kVersion = 1;  ///< version of all messages in this file
 inline constexpr int kNoRank = -1;
-inline constexpr int kPrinted = 1;  ///< code of a refusal that rank 0 reports, too
+inline constexpr int kPrinted = 1;  ///< code of a refusal whose text rank 0 prints, too
 inline constexpr std::size_t kMostText = 4096;
 
 /// Replaces characters of a received text that are not printable ASCII, because error texts go to a terminal.
@@ -31,7 +31,7 @@ inline std::string shown(std::string_view text) {
   return result;
 }
 
-/// First message of a rank, in its machine's byte order. On a machine with another byte order, `version` differs.
+/// First message of a rank, in its machine's byte order. If rank 0's byte order differs, `job` does not match there.
 struct Hello {
   std::array<char, 8> magic{};
   std::uint32_t version = 0;
@@ -54,12 +54,12 @@ static_assert(sizeof(Answer) == 16);
 enum class Kind : std::uint32_t {
   met = 1,   ///< from rank 0: all ranks have connected
   refused,   ///< from rank 0: the ranks cannot meet; the text is the reason
-  gather,    ///< to rank 0: the text of this rank for a gather
+  gather,    ///< to rank 0: the sender's text for a gather
   gathered,  ///< from rank 0: for each rank, the length and the bytes of its text
-  shutdown,  ///< to rank 0: this rank called finish()
+  shutdown,  ///< to rank 0: the sender called finish()
   end,       ///< from rank 0: all ranks have called finish()
   lost,      ///< from rank 0: a rank is lost; the text names the rank
-  abort,     ///< to rank 0, and from rank 0 to all: a rank called abort(); contains its rank and code
+  abort,     ///< to rank 0, and from rank 0 to all: a rank called abort(); the header has its rank and code
 };
 
 struct Header {
@@ -67,7 +67,7 @@ struct Header {
   std::int32_t rank = kNoRank;
   std::int32_t code = 0;
   std::uint32_t none = 0;
-  std::uint64_t bytes = 0;  ///< size of the text that follows
+  std::uint64_t bytes = 0;  ///< size of the text that follows the header
 };
 static_assert(sizeof(Header) == 24);
 
@@ -76,7 +76,7 @@ std::string_view bytes_of(const T& value) {
   return {reinterpret_cast<const char*>(&value), sizeof value};
 }
 
-/// Returns the T at the front of `in`; nullopt while it is incomplete.
+/// Returns the T that the first bytes of `in` form, or nullopt if `in` is shorter than a T.
 template <class T>
 std::optional<T> front_of(std::string_view in) {
   if (in.size() < sizeof(T)) {
@@ -87,7 +87,7 @@ std::optional<T> front_of(std::string_view in) {
   return value;
 }
 
-/// Returns the T at the front of `in`, and removes it from `in`; nullopt while it is incomplete.
+/// Removes the T that the first bytes of `in` form, and returns it. Returns nullopt if `in` is shorter than a T.
 template <class T>
 std::optional<T> take(std::string& in) {
   const std::optional<T> value = front_of<T>(in);
@@ -105,13 +105,13 @@ inline std::string message(Kind kind, std::string_view text = {}, int rank = kNo
   return std::string(bytes_of(header)).append(text);
 }
 
-/// Bytes that have arrived on a connection, to be taken as messages.
+/// Bytes that have arrived on a connection. next() takes the messages out of these bytes.
 class Inbox {
  public:
   explicit Inbox(std::size_t most) : most_(most) {}
   std::string bytes;
 
-  /// Returns the next complete message, or nullopt if none is. Sets `broken` if a message is larger than the limit.
+  /// Removes and returns the first message, or returns nullopt if it is incomplete. Sets `broken` if it is too large.
   [[nodiscard]] std::optional<Message> next(bool& broken) {
     const std::optional<Header> header = front_of<Header>(bytes);
     broken = header && header->bytes > most_;

@@ -25,7 +25,7 @@ namespace lockstep::comm::detail {
 namespace {
 
 constexpr std::chrono::seconds kAttempt{3};
-// With these numbers, the end of a remote host is noticed after 10 + 3 * 5 s.
+// With these settings of keep-alive probes, the end of a remote host is noticed after 10 + 3 * 5 s.
 constexpr int kIdleSeconds = 10;
 constexpr int kProbeSeconds = 5;
 constexpr int kProbes = 3;
@@ -35,7 +35,7 @@ struct FreeAddresses {
 };
 using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
 
-/// Addresses of a host. If there is none, `problem` is the reason.
+/// Result of resolve(): the addresses of a host. If there is no address, `problem` is the reason.
 struct Resolved {
   Addresses list{};
   std::string problem{};
@@ -50,7 +50,7 @@ std::string reason(int number) {
   return text;
 }
 
-/// Returns true if the text can only be meant as a numeric address.
+/// Returns true if `host` can only be a numeric address, and not a name.
 bool is_numeric(const std::string& host) {
   return host.find(':') != std::string::npos || host.find_first_not_of("0123456789.") == std::string::npos;
 }
@@ -85,7 +85,7 @@ void set_up(int socket) {
   set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, (kIdleSeconds + kProbes * kProbeSeconds) * 1000);
 }
 
-/// Waits for `events` on a descriptor. Returns false if the deadline has passed.
+/// Waits until `socket` is ready for one of `events`. Returns false if the deadline has passed.
 bool wait_for(int socket, short events, Clock::time_point deadline) {
   for (;;) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
@@ -100,7 +100,7 @@ bool wait_for(int socket, short events, Clock::time_point deadline) {
   }
 }
 
-/// Returns the address of one end of a connection. `get` is getsockname() or getpeername().
+/// Returns the address of this end of a connection if `get` is getsockname(), of the other end if it is getpeername().
 template <class Get>
 sockaddr_storage end_of(int socket, Get&& get) {
   sockaddr_storage address{};
@@ -177,7 +177,7 @@ Connected connect_to(const std::string& host, int port, Clock::time_point deadli
 Listening listen_at(const std::string& host, int port) {
   const Resolved resolved = resolve(host, port, AI_PASSIVE);
   Listening result{.problem = resolved.problem};
-  // Without a host, an IPv6 address also takes IPv4 connections, so IPv6 is tried first.
+  // If `host` is empty, IPv6 is tried first: a socket at an IPv6 address then takes IPv4 connections, too.
   for (const int family : {AF_INET6, AF_INET}) {
     for (const addrinfo* at = resolved.list.get(); at != nullptr; at = at->ai_next) {
       if (host.empty() ? at->ai_family != family : family != AF_INET6) {
@@ -185,7 +185,7 @@ Listening listen_at(const std::string& host, int port) {
       }
       Descriptor made(::socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
       if (made.is_open()) {
-        set_option(made.get(), SOL_SOCKET, SO_REUSEADDR, 1);  // listens also if connections of an earlier job linger
+        set_option(made.get(), SOL_SOCKET, SO_REUSEADDR, 1);  // allows the port although old connections linger
         if (at->ai_family == AF_INET6) {
           set_option(made.get(), IPPROTO_IPV6, IPV6_V6ONLY, host.empty() ? 0 : 1);
         }

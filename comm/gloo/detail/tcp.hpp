@@ -34,8 +34,9 @@ struct Connected {
   bool hopeless = false;  ///< true if another attempt would fail in the same way
 };
 
-/// Tries each address of `host` once, each for at most 3 s and not beyond the deadline. The socket does not block. Only
-/// a host that is neither a name nor an address, such as 10.0.0.300, is hopeless: a name may get its address later.
+/// Tries to connect to each address of `host`, for at most 3 s each and not beyond the deadline. Makes a socket that
+/// does not block. `hopeless` is true only for a host that can be neither a name nor an address, such as 10.0.0.300,
+/// because a name may get its address later.
 [[nodiscard]] Connected connect_to(const std::string& host, int port, Clock::time_point deadline);
 
 /// Result of listen_at(). listen_at() listens at the first address of `host` that this machine has. For an empty host,
@@ -46,23 +47,23 @@ struct Listening {
 };
 [[nodiscard]] Listening listen_at(const std::string& host, int port);
 
-/// Accepts a waiting connection, which does not block. Returns no descriptor if no connection waits.
+/// Accepts a connection that waits at `listener`; its socket does not block. Returns an empty Descriptor if none waits.
 [[nodiscard]] Descriptor accept_from(int listener);
 
-/// These two return the numeric address of this end and of the other end of a connection ("10.0.0.1", "fd00::1"). IPv4
-/// inside IPv6 is shown as IPv4.
+/// These two return the numeric address of this end and of the other end of a connection ("10.0.0.1", "fd00::1"). An
+/// IPv4 address that is mapped into IPv6 is returned as IPv4.
 [[nodiscard]] std::string own_address(int socket);
 [[nodiscard]] std::string peer_address(int socket);
 /// Returns true if only processes of the same host can reach this numeric address.
 [[nodiscard]] bool is_loopback(std::string_view address);
-/// Returns true if both ends of a connection are the same socket. If nobody listens at a port, the kernel may choose
+/// Returns true if a socket is connected to itself. This happens if nobody listens at a port, and the kernel chooses
 /// that port as the caller's own. connect_to() treats such a connection as refused.
 [[nodiscard]] bool is_self_connection(int socket);
 
 /// Sends all bytes. Returns false if the other end is gone or the deadline has passed. Never raises SIGPIPE.
 [[nodiscard]] bool send_all(int socket, std::string_view bytes, Clock::time_point deadline);
 
-/// Appends the bytes that have arrived. Returns false if the other end has closed the connection, or if it is broken.
+/// Appends the bytes that have arrived to `to`. Returns false if the connection is broken or closed by the other end.
 [[nodiscard]] bool receive_more(int socket, std::string& to);
 
 /// Waits until the socket can be read. Returns false if the deadline has passed.
@@ -71,7 +72,7 @@ struct Listening {
 /// A signal from one thread to another that waits in poll(): give() makes the descriptor readable.
 class Wake {
  public:
-  Wake();  ///< StateError if the process has no more descriptors
+  Wake();  ///< throws StateError if the process can open no more descriptors
   void give() const noexcept;
   void take() const noexcept;
   [[nodiscard]] int descriptor() const { return event_.get(); }
