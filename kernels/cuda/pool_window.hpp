@@ -41,7 +41,7 @@ __device__ inline PoolRange covered(const PoolAxis& axis, std::int64_t out) {
   return {begin > 0 ? begin : 0, end < axis.extent ? end : axis.extent};
 }
 
-/// Returns the range of windows that cover input pixel `in` along one axis.
+/// Returns the range of windows that cover input pixel `in` along one axis: all w with w * stride in [from, to].
 __device__ inline PoolRange covering(const PoolAxis& axis, std::int64_t in) {
   const std::int64_t to = in + axis.before;
   const std::int64_t from = to - axis.kernel + 1;

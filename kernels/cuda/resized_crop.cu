@@ -44,8 +44,8 @@ struct Triangle {
   double sum;    // sum of the undivided weights; each weight is divided by it
 };
 
-/// The columns or the rows of a tile, called lines. Line i is a weighted sum of count[i] pixels from first[i] on; the
-/// weights of the first kKept of these pixels are in weights[..][i].
+/// The columns or the rows of a tile, called lines. Line i is a weighted sum of count[i] pixels from first[i] on.
+/// weights[t][i] is the weight of pixel first[i] + t, for the first kKept of these pixels.
 struct Lines {
   Triangle triangles[kTile];
   int first[kTile];
@@ -179,8 +179,8 @@ __host__ __device__ int tiles_of(int extent) {
   return (extent + kTile - 1) / kTile;
 }
 
-/// Computes out in tiles of kTile x kTile pixels; x and y of a tile are the source image's. A block takes one tile
-/// after the other. One thread reads the row of the table. 64 threads compute the pixels and weights of the tile's
+/// Computes out in tiles of kTile x kTile pixels, along x and y of the source image. A block takes one tile after the
+/// other. One thread reads the row of the table. 64 threads compute which pixels, with which weights, give the tile's
 /// columns and rows, in f64 like the host. Then a warp takes a row of the tile, and a thread a pixel: a sum over rows
 /// of the source image, in which the term of a row is a sum over pixels of this row. The host computes the sum of a row
 /// once for all pixels that share it; here each pixel computes the sum again, and nothing is stored between two passes.

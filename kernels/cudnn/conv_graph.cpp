@@ -103,8 +103,8 @@ bool is_deterministic(const EngineConfig& config) {
   return !config.has(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC);
 }
 
-/// A search for the algorithms of one pass, and the algorithms that it found, in the order of the lists. Engines and
-/// lists at which cuDNN fails are left out, as the other engines may still work.
+/// A search for the algorithms of one pass, and the algorithms found so far, in the order of cuDNN's lists. Engines and
+/// lists at which cuDNN fails are left out, because the other engines may still work.
 class Search {
  public:
   Search(const Target& target, const ConvDesc& desc, ConvPass pass, Engines engines, std::vector<std::string>* refused)

@@ -36,7 +36,7 @@ struct GraphTensor {
 /// coefficients that a graph uses has its own id.
 struct Uid {
   static constexpr std::int64_t a = 1, b = 2, bias = 3, out = 4;
-  static constexpr std::int64_t shift = 5, sums = 6, squares = 7, sums2 = 8;  // backward: squares has sum g * xhat
+  static constexpr std::int64_t shift = 5, sums = 6, squares = 7, sums2 = 8;  // in backward, squares = sum of g * xhat
   static constexpr std::int64_t addend = 9, mask = 10, x = 11, mean = 12, inv_std = 13, x2 = 14, mean2 = 15,
                                 inv_std2 = 16;
   static constexpr std::int64_t count = 17;  ///< ids from `count` on belong to tensors that are never stored
@@ -48,7 +48,7 @@ struct ConvGraph {
   GraphTensor x, weights, y;
   std::optional<GraphTensor> bias;  ///< in forward: (1, K, 1..); added in f32 to the sums before these are stored
   std::vector<std::int64_t> stride, dilation, pad_before, pad_after;
-  bool accumulate = false;  ///< output = result + output
+  bool accumulate = false;  ///< true if the result is added to the output
   /// True in a backward_weights that overwrites, with 16-bit tensors: an identity operation after the convolution takes
   /// the sums to an f32 output, because no engine for the convolution alone writes f32.
   bool passes_on = false;

@@ -43,9 +43,9 @@ struct Api {
 [[nodiscard]] const std::string& unusable();
 /// Returns the functions of libcudnn. Throws UnsupportedError with the text of unusable() when libcudnn cannot be used.
 [[nodiscard]] const Api& api();
-/// Returns "9.19.0" for `version` 91900, as cudnnGetVersion() returns it.
+/// Returns the text for a number that cudnnGetVersion() returns: "9.19.0" for 91900.
 [[nodiscard]] std::string version_text(std::size_t version);
-/// Returns why cuDNN `running` cannot serve a program built with the headers of cuDNN `built`; empty if it can.
+/// Returns why version `running` of cuDNN cannot serve a program built with version `built`, or "" if it can.
 [[nodiscard]] std::string version_problem(std::size_t built, std::size_t running);
 
 /// Throws unless `status` is CUDNN_STATUS_SUCCESS; `expression` is the text of the failed call.
@@ -142,5 +142,5 @@ class Library {
 
 }  // namespace lockstep::ops::cudnn
 
-/// Calls a function of Api and checks the returned status. The text of an error has `expression`.
+/// Calls a function of Api and checks the returned status. The text of an error contains `expression`.
 #define LOCKSTEP_CUDNN_CHECK(expression) ::lockstep::ops::cudnn::check((expression), #expression)

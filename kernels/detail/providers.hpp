@@ -79,26 +79,26 @@ template <class Plan>
 [[nodiscard]] std::span<const MatmulProvider> matmul_providers();
 
 namespace reference {
-extern const ConvProvider kConv;      ///< kernels/cpu/conv2d.cpp
-extern const MatmulProvider kMatmul;  ///< kernels/cpu/matmul.cpp
+extern const ConvProvider kConv;      ///< defined in kernels/cpu/conv2d.cpp
+extern const MatmulProvider kMatmul;  ///< defined in kernels/cpu/matmul.cpp
 }  // namespace reference
 
 namespace onednn {
-extern const ConvProvider kConv;      ///< kernels/onednn/conv2d.cpp
-extern const MatmulProvider kMatmul;  ///< kernels/onednn/matmul.cpp
+extern const ConvProvider kConv;      ///< defined in kernels/onednn/conv2d.cpp
+extern const MatmulProvider kMatmul;  ///< defined in kernels/onednn/matmul.cpp
 }  // namespace onednn
 
 namespace cublaslt {
-extern const MatmulProvider kMatmul;  ///< kernels/cublaslt/matmul.cpp
+extern const MatmulProvider kMatmul;  ///< defined in kernels/cublaslt/matmul.cpp
 }  // namespace cublaslt
 
 namespace plain_cuda {
-extern const ConvProvider kConv;      ///< kernels/cuda/conv2d.cu
-extern const MatmulProvider kMatmul;  ///< kernels/cuda/matmul.cu
+extern const ConvProvider kConv;      ///< defined in kernels/cuda/conv2d.cu
+extern const MatmulProvider kMatmul;  ///< defined in kernels/cuda/matmul.cu
 }  // namespace plain_cuda
 
 namespace cudnn {
-extern const ConvProvider kConv;  ///< kernels/cudnn/conv2d.cpp
+extern const ConvProvider kConv;  ///< defined in kernels/cudnn/conv2d.cpp
 }  // namespace cudnn
 
 }  // namespace lockstep::ops

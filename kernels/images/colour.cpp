@@ -85,7 +85,7 @@ void saturate(Block& block, const Blend& blend) {
   }
 }
 
-/// Turns the hue of all pixels by `by`. Converts to hue, saturation and value, and back.
+/// Turns the hue of all pixels by `by`. Converts each pixel to hue, saturation and value, and back.
 void turn_hue(Block& block, float by) {
   for (std::size_t i = 0; i < kPixels; i += 4) {
     const Four r = four_at(block[0], i);
