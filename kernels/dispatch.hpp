@@ -33,7 +33,7 @@ inline void require_compute_dtype(std::string_view op, std::string_view name, co
   return t == DType::bf16 || t == DType::f16 ? DType::f32 : t;
 }
 
-/// Checks a workspace view: u8, contiguous, at least `bytes` bytes, aligned. If `bytes` is 0, the view may be missing.
+/// Checks `workspace`: u8, contiguous, at least `bytes` bytes, aligned to `alignment`. Checks nothing if `bytes` is 0.
 inline void require_workspace(std::string_view op, const TensorView& workspace, std::size_t bytes,
                               std::size_t alignment) {
   if (bytes == 0) {
@@ -60,13 +60,13 @@ struct OnContext<Concrete, Result(const Context&, Arguments...)> {
 };
 }  // namespace detail
 
-/// The type of an op with a concrete context in place of Context. In a contract, `OnContext<CpuContext,
-/// decltype(ops::batch_norm_stats)> batch_norm_stats;` declares the CPU backend's function without repeating arguments.
+/// The type of an op with a concrete context (CpuContext or CudaContext) in place of Context. So, in an op's header,
+/// `OnContext<CpuContext, decltype(ops::relu_forward)> relu_forward;` declares the CPU backend's function.
 template <class Concrete, class Function>
 using OnContext = typename detail::OnContext<Concrete, Function>::Type;
 
-/// Declares the overloads of `op` for the CPU backend and the CUDA backend, with the op's arguments. Used in contracts,
-/// inside of namespace backend.
+/// Declares the overloads of `op` for the CPU backend and the CUDA backend, with the op's arguments. Used in the
+/// headers of ops, inside of namespace backend.
 // NOLINTBEGIN(bugprone-macro-parentheses): a name that is declared
 #define LOCKSTEP_BACKENDS(op)                  \
   OnContext<CpuContext, decltype(ops::op)> op; \
@@ -75,8 +75,8 @@ using OnContext = typename detail::OnContext<Concrete, Function>::Type;
 
 namespace detail {
 // Every build declares the CUDA overloads of the library's ops. A build without CUDA does not define these overloads,
-// and compiles its ops with LOCKSTEP_HAS_CUDA=0. Code outside of the library sets nothing: its ops have the overloads
-// that it declares.
+// and compiles its ops with LOCKSTEP_HAS_CUDA=0. Code outside of the library does not set LOCKSTEP_HAS_CUDA: its ops
+// have the overloads that it declares.
 #if defined(LOCKSTEP_HAS_CUDA) && !LOCKSTEP_HAS_CUDA
 constexpr bool kCudaOverloads = false;
 #else
@@ -85,8 +85,8 @@ constexpr bool kCudaOverloads = true;
 }  // namespace detail
 
 /// Runs f on the context's stream with the concrete context: f(CpuContext&) or f(CudaContext&). f must capture by value
-/// (views are values), because a worker stream runs f later. Throws UnsupportedError(op, device) when the op has no
-/// overload for the device. In the .cpp files of ops:
+/// (views are values), because the worker of a CPU stream runs f later. Throws UnsupportedError, with op and device, if
+/// the op has no overload for the device. The .cpp file of an op calls
 ///
 ///   dispatch(ctx, "relu_forward", LOCKSTEP_BACKEND(relu_forward, x, y));
 template <class F>
@@ -107,8 +107,8 @@ void dispatch(Context& context, std::string_view op, F f) {
   throw UnsupportedError(concat(op, ": no implementation for ", context.device(), " in this build"));
 }
 
-/// Calls f(const CpuContext&) or f(const CudaContext&) at once and returns its result. For questions that enqueue no
-/// work, such as the size of a workspace. Throws UnsupportedError as dispatch() does.
+/// Calls f(const CpuContext&) or f(const CudaContext&) at once and returns the result of f. Used for questions that
+/// enqueue no work, such as the size of a workspace. Throws UnsupportedError as dispatch() does.
 template <class F>
 auto ask(const Context& context, std::string_view op, F f) -> std::invoke_result_t<F&, const CpuContext&> {
   if (context.device().kind == DeviceKind::cpu) {
@@ -122,7 +122,7 @@ auto ask(const Context& context, std::string_view op, F f) -> std::invoke_result
   throw UnsupportedError(concat(op, ": no implementation for ", context.device(), " in this build"));
 }
 
-/// Makes the function for dispatch() and ask(): it captures these arguments by value, and calls backend::op with the
+/// The function f for dispatch() and ask(): f captures these arguments by value, and calls backend::op with the
 /// concrete context and the arguments.
 #define LOCKSTEP_BACKEND(op, ...) \
   [=](auto& concrete) -> decltype(backend::op(concrete, __VA_ARGS__)) { return backend::op(concrete, __VA_ARGS__); }

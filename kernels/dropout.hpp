@@ -19,18 +19,17 @@ struct DropoutDesc {
 ///   x, y:       (N, ...) contiguous, one shape and type; f32, f64 or bf16 on the host, f32, bf16 or f16 on a GPU
 ///   sample_ids: (N) i64, contiguous: position of the sample in its data set          epoch: i64 scalar
 ///
-/// Element e of a sample, row-major within it, is kept when word e % 4 of
-///   philox({e / 4, sample id}, random_key(seed, RandomUse::dropout, epoch, layer)), two words each,
-/// is not below rate * 2^32. So the choice depends on no thread, rank or place in the batch, and is the same on every
-/// device. Any id and epoch are valid. rate has a resolution of 2^-32; with rate 0, y is x. Dropped elements are +0,
-/// whatever x is. In f32 the bits are the same on every device. y may be x. No workspace. Throws UsageError for a rate
-/// outside [0, 1).
+/// Element e of a sample, in row-major order, is kept if its random word is at least rate * 2^32: word e % 4 of
+///   philox({e / 4, sample id}, random_key(seed, RandomUse::dropout, epoch, layer)), e / 4 and id as two words each.
+/// So the choice depends on no thread, rank or place in the batch, and is the same on every device. Any id and epoch
+/// are valid. rate has a resolution of 2^-32; with rate 0, y is x. Dropped elements are +0, whatever x is. In f32 the
+/// bits are the same on every device. y may be x. No workspace. Throws UsageError for a rate outside [0, 1).
 void dropout(Context& context, const DropoutDesc& desc, const TensorView& sample_ids, const TensorView& epoch,
              const TensorView& x, const TensorView& y);
 
 namespace backend {  // the functions that dropout.cpp calls after its checks
 LOCKSTEP_BACKENDS(dropout);
-/// Returns the threshold for a rate: an element whose random word is below the threshold is dropped.
+/// Returns the threshold for `rate`: dropout drops an element if the element's random word is below the threshold.
 [[nodiscard]] std::uint32_t dropout_threshold(double rate);
 }  // namespace backend
 

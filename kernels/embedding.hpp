@@ -15,10 +15,10 @@ namespace lockstep::ops {
 //               or f16 on a GPU
 // All tensors are contiguous. Outputs share no memory with other operands.
 
-/// Computes y = table[id] + positions[t] for token t of a sequence, rounded once. Without positions y = table[id]. An
-/// id outside [0, V) gives a row of zeros and reads nothing. bad_ids (f64 scalar, optional) grows by the number of such
-/// ids in the first `valid` entries of the first axis of ids. valid (i64 scalar) is clamped to 0 .. the number of
-/// entries; not given: all entries. valid does not affect y: rows are written for all ids.
+/// Computes y = table[id] + positions[t] for token t of a sequence, rounded once. Without positions y = table[id]. For
+/// an id outside [0, V), sets the row of y to zeros and reads no table row. Adds to bad_ids (f64 scalar, optional) the
+/// number of such ids in the first `valid` entries of the first axis of ids. valid (i64 scalar, optional) is clamped to
+/// [0, number of entries]; without valid, all entries count. y does not depend on valid: it has a row for every id.
 void embedding_forward(Context& context, const TensorView& table, const TensorView& ids, const TensorView& positions,
                        const TensorView& valid, const TensorView& y, const TensorView& bad_ids);
 
@@ -26,11 +26,12 @@ void embedding_forward(Context& context, const TensorView& table, const TensorVi
 /// host.
 [[nodiscard]] std::size_t embedding_backward_workspace_bytes(const Context& context, const TensorView& dtable);
 
-/// Sets the row of each id in dtable (V, D) to the sum of the rows of dy at the id's tokens, or adds this sum. Tokens
-/// with an id outside [0, V) are skipped. dtable has the type of dy, f32 for 16-bit types. Sums have the type of dtable
-/// and start from its content (overwrite: 0), in the order of the tokens: deterministic, without atomic additions. Rows
-/// of ids that do not occur become 0 (overwrite) or do not change. Throws UsageError for mode ignore, ShapeError for
-/// 2^31 tokens or more. The gradient of positions is reduce_rows of dy, seen as (M / T, T * D).
+/// Sets the row of each id in dtable (V, D) to the sum of the rows of dy at the id's tokens (overwrite), or adds this
+/// sum to the row (accumulate). Tokens with an id outside [0, V) are skipped. dtable has the type of dy, or f32 if dy
+/// has a 16-bit type. A sum has the type of dtable, starts from the row (overwrite: from 0), and adds in the order of
+/// the tokens: it is deterministic, without atomic additions. Rows of ids that do not occur become 0 (overwrite) or do
+/// not change. Throws UsageError for mode ignore, ShapeError for 2^31 tokens or more. The gradient of positions is
+/// reduce_rows of dy, seen as (M / T, T * D).
 void embedding_backward(Context& context, const TensorView& dy, const TensorView& ids, GradMode mode,
                         const TensorView& dtable, const TensorView& workspace);
 

@@ -7,7 +7,7 @@
 namespace lockstep::ops {
 namespace {
 
-/// True when static_cast<T>(value) is defined: for integers, the truncated value must lie in the range of T.
+/// Returns true if `dtype` can hold `value`: for an integer type, the truncated value must lie in the type's range.
 bool fits(double value, DType dtype) {
   return visit_dtype(dtype, [&]<class T>(std::type_identity<T>) {
     if constexpr (std::is_integral_v<T>) {

@@ -8,17 +8,17 @@
 
 namespace lockstep::ops {
 
-/// A copy from src to dst. Both are contiguous, and have one shape and one of the eight types.
+/// A copy from src to dst. Both tensors are contiguous, and have the same shape and type (any of the eight types).
 struct CopyPair {
   TensorView src;
   TensorView dst;
 };
 
 /// Copies src to dst for each pair, all on the context's device, bit by bit. This op is for many small tensors, for
-/// which one launch each would cost more than moving the bytes. On a GPU one launch copies up to 80 pairs, whose
-/// addresses are a kernel parameter. Pairs may have different types and shapes, may be empty, and may lie anywhere;
-/// 16-byte alignment on both sides makes a pair faster. The order of the pairs is not defined: no dst may share memory
-/// with another tensor of the call. On the host the list must live until the op has run. Deterministic, no workspace.
+/// which one launch per tensor would cost more than moving the bytes. On a GPU one launch copies up to 80 pairs, whose
+/// addresses are a kernel parameter. Pairs may have different types and shapes, may be empty, and may lie anywhere; if
+/// both tensors are 16-byte aligned, a pair is faster. The order of the pairs is not defined: no dst may share memory
+/// with another tensor of the call. On the host `pairs` must live until the op has run. Deterministic, no workspace.
 ///
 /// Throws DeviceError for a tensor on another device. Throws ShapeError when shapes differ, a tensor is not contiguous
 /// or has no memory, the two tensors of a pair overlap (other overlaps are not checked), or an address is not a

@@ -11,12 +11,12 @@
 namespace lockstep::ops {
 
 /// Returns why JpegDecoder cannot be used on this device: the device is no GPU, the build has no nvJPEG
-/// (LOCKSTEP_NVJPEG), or the library cannot be loaded or has another major version. Empty when no obstacle is known.
-/// Loads the library, but makes no call to a GPU and no CUDA context.
+/// (LOCKSTEP_NVJPEG), or the library cannot be loaded or has another major version. Returns an empty string if no
+/// obstacle is known. Loads the library, but makes no call to a GPU and no CUDA context.
 [[nodiscard]] std::string jpeg_decoder_problem(Device device);
 
-/// Returns the version of the loaded library, such as "nvJPEG 13.3.2"; the pixels depend on this version. Empty if no
-/// library can be loaded.
+/// Returns the version of the loaded library, such as "nvJPEG 13.3.2", on which the pixels depend. Returns an empty
+/// string if no library can be loaded.
 [[nodiscard]] std::string jpeg_decoder_version();
 
 struct JpegDecoderOptions {
@@ -25,8 +25,8 @@ struct JpegDecoderOptions {
   int host_threads = 1;
 };
 
-/// Decodes JPEG files on a GPU, by nvJPEG: 8 bits a colour, grey or YCbCr. The caller must pass only such files: if the
-/// three channels of a file are RGB, its colours may be wrong. An EXIF orientation is not applied.
+/// Decodes JPEG files on a GPU, by nvJPEG. Files have 8 bits a colour, and are grey or YCbCr. The caller must pass only
+/// such files: if the three channels of a file are RGB, its colours may be wrong. An EXIF orientation is not applied.
 ///
 /// The pixels may differ from those of libjpeg: inverse DCT and upsampling of chroma are not the same. NVIDIA does not
 /// say whether another GPU or another version of nvJPEG gives the same pixels.
@@ -46,7 +46,7 @@ class JpegDecoder {
     std::uint8_t* pixels = nullptr;
   };
 
-  /// Throws UnsupportedError with the reason if jpeg_decoder_problem() has one, or if nvJPEG does not start on the
+  /// Throws UnsupportedError with the reason if jpeg_decoder_problem() gives one, or if nvJPEG does not start on the
   /// device. Throws UsageError unless both options are at least 1, and `most` is at most 65536. The decoder keeps a
   /// reference to the context, whose memory() gives nvJPEG its device memory; destroy the decoder before the context.
   explicit JpegDecoder(Context& context, const Options& options = {});
@@ -54,9 +54,9 @@ class JpegDecoder {
   JpegDecoder& operator=(JpegDecoder&&) noexcept;
   ~JpegDecoder();  ///< waits for the context's stream
 
-  /// Enqueues the decoding of these files on the context's stream, after the work that is there. The host reads the
-  /// headers and may decode entropy code. The host waits until the files of the last call are decoded; if nvJPEG needs
-  /// more memory than before, it waits for the whole stream. `files` may be empty.
+  /// Enqueues the decoding of `files` on the context's stream, after the work that is already enqueued. The host reads
+  /// the headers and may decode entropy code. The host waits until the files of the previous call are decoded; if
+  /// nvJPEG needs more memory than before, the host waits for the whole stream. `files` may be empty.
   ///
   /// Throws UsageError for more files than `most`, an extent below 1, or an address that is null. Throws DataError,
   /// which begins with "file INDEX of COUNT: " and has nvJPEG's status, for a file that nvJPEG refuses, that has
@@ -67,7 +67,7 @@ class JpegDecoder {
   void decode(std::span<const File> files);
 
   [[nodiscard]] std::int64_t most() const;
-  /// Returns the INDEX in the text of the last DataError.
+  /// Returns the index of the file that the last DataError names.
   [[nodiscard]] std::int64_t failed() const;
 
  private:

@@ -5,13 +5,13 @@
 #include <lockstep/kernels/cuda/port.hpp>
 #include <lockstep/kernels/pool2d.hpp>
 
-/// Computes which elements belong to which pooling window, for the kernels of max_pool2d and average_pool2d. Every
-/// thread takes a piece of kCount channels of one output pixel; neighbouring threads take neighbouring pieces. Elements
-/// that several windows share are read again from the caches, so memory transfers each input and each output once.
+/// Computes which elements belong to which pooling window, for the kernels of max_pool2d and average_pool2d. A thread
+/// takes a piece: kCount channels of one pixel of y (forward) or dx (backward). Neighbouring threads take neighbouring
+/// pieces. Elements that windows share are read again from caches, so memory transfers each input and output once.
 namespace lockstep::gpu {
 
 struct PoolAxis {
-  std::int64_t extent, outputs;  ///< number of pixels along this axis: `extent` of x, `outputs` of y
+  std::int64_t extent, outputs;  ///< numbers of pixels along this axis: x has `extent`, y has `outputs`
   std::int64_t kernel, stride, before;
 };
 
@@ -20,7 +20,7 @@ struct PoolGeometry {
   std::int64_t channels;
 };
 
-/// x: (N, H, W, C), y: (N, P, Q, C).
+/// Returns the geometry of a pooling from x (N, H, W, C) to y (N, P, Q, C).
 [[nodiscard]] inline PoolGeometry pool_geometry(const ops::PoolDesc& desc, const Shape& x, const Shape& y) {
   const auto axis = [&](int i) {
     const auto u = static_cast<std::size_t>(i);
@@ -34,14 +34,14 @@ struct PoolRange {
   std::int64_t first, last;
 };
 
-/// Returns the input pixels that window `out` covers along one axis.
+/// Returns the range of input pixels that window number `out` covers along one axis.
 __device__ inline PoolRange covered(const PoolAxis& axis, std::int64_t out) {
   const std::int64_t begin = out * axis.stride - axis.before;
   const std::int64_t end = begin + axis.kernel;
   return {begin > 0 ? begin : 0, end < axis.extent ? end : axis.extent};
 }
 
-/// Returns the windows that cover input pixel `in` along one axis: those that start in [to - kernel + 1, to].
+/// Returns the range of windows that cover input pixel `in` along one axis: all w with w * stride in [from, to].
 __device__ inline PoolRange covering(const PoolAxis& axis, std::int64_t in) {
   const std::int64_t to = in + axis.before;
   const std::int64_t from = to - axis.kernel + 1;
@@ -49,14 +49,14 @@ __device__ inline PoolRange covering(const PoolAxis& axis, std::int64_t in) {
   return {from > 0 ? (from + axis.stride - 1) / axis.stride : 0, end < axis.outputs ? end : axis.outputs};
 }
 
-/// The pixel of a piece, and the range of pixels of the other tensor that belong to this pixel.
+/// The pixel of a piece of x (or y), and the range of pixels of y (or x) that the pooling connects with this pixel.
 struct PoolPlace {
   std::int64_t row, column;
-  PoolRange rows, columns;  ///< range of pixels of the other tensor
-  std::int64_t image;       ///< index of the piece's first channel in pixel 0 of the other tensor's image
+  PoolRange rows, columns;  ///< range of rows and range of columns of the other tensor
+  std::int64_t image;       ///< index in the other tensor: the piece's first channel at pixel (0, 0) of the same image
 };
 
-/// Returns the place of piece i of y, with its window in x.
+/// Returns the pixel of piece `i` of y, and the range of pixels of x in the window of this pixel.
 template <int kCount>
 __device__ PoolPlace window_of_piece(const PoolGeometry& g, std::int64_t i) {
   const std::int64_t per_pixel = g.channels / kCount;
@@ -68,7 +68,7 @@ __device__ PoolPlace window_of_piece(const PoolGeometry& g, std::int64_t i) {
           line / g.rows.outputs * g.rows.extent * g.columns.extent * g.channels + i % per_pixel * kCount};
 }
 
-/// Returns the place of piece i of x, with the windows in y that cover it.
+/// Returns the pixel of piece `i` of x, and the range of pixels of y whose windows cover this pixel.
 template <int kCount>
 __device__ PoolPlace windows_over_piece(const PoolGeometry& g, std::int64_t i) {
   const std::int64_t per_pixel = g.channels / kCount;

@@ -19,7 +19,7 @@
 
 #if defined(LOCKSTEP_EMULATE_CUDA)
 
-// tests/virtual_gpu/kernels/ has gpu::detail::enqueue, the two macros of the #else branch, and CUDA's device functions.
+// The headers in tests/virtual_gpu/kernels/ emulate CUDA's device functions, and what the #else branch below defines.
 #include <lockstep/emulation/launch.hpp>
 
 #else
@@ -31,15 +31,15 @@
 /// Declares a shared variable of one block: LOCKSTEP_SHARED(float, tile, [32][33]). A type with a comma needs an alias.
 #define LOCKSTEP_SHARED(type, name, extents) __shared__ type name extents
 
-/// Declares a pointer to the launch's dynamic shared memory, aligned to 16 bytes: LOCKSTEP_DYNAMIC_SHARED(float,
-/// partial);
+/// Declares a pointer to the launch's dynamic shared memory (aligned to 16 bytes), for example
+/// LOCKSTEP_DYNAMIC_SHARED(float, partial);
 #define LOCKSTEP_DYNAMIC_SHARED(type, name)                                \
   extern __shared__ __align__(16) unsigned char lockstep_dynamic_shared[]; \
   type* const name = reinterpret_cast<type*>(lockstep_dynamic_shared)
 
 namespace lockstep::gpu::detail {
 
-/// Launches kernel(values...) on a stream. For `dependent` see Stream::launch_dependently().
+/// Launches kernel(values...) on `stream`. Stream::launch_dependently() describes launches with `dependent`.
 template <class... Parameters>
 cudaError_t enqueue(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes, cudaStream_t stream,
                     bool dependent, std::tuple<Parameters...>& values) {
@@ -74,9 +74,9 @@ cudaError_t enqueue(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::s
 
 namespace lockstep::gpu {
 
-/// Enqueues kernel(arguments...) on a CUDA stream, whose device need not be the thread's current device. Arguments are
-/// converted to the kernel's parameter types. Throws CudaError when the launch is refused (grid, block, shared memory).
-/// Allocates nothing and does not synchronise.
+/// Enqueues kernel(arguments...) on `stream`, whose device need not be the thread's current device. The arguments are
+/// converted to the kernel's parameter types. Throws CudaError when CUDA refuses the launch (for its grid, block or
+/// shared memory). Allocates nothing and does not synchronise.
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes, const Stream& stream,
             Arguments&&... arguments) {
@@ -90,9 +90,9 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t sh
 
 inline constexpr int kWarp = 32;
 
-/// Waits until the kernel before this one on its stream has ended and its writes are visible, if the two kernels may
-/// overlap (Stream::launch_dependently()). Otherwise does nothing. As every kernel waits for the kernel before it, a
-/// kernel that has waited has waited for all earlier kernels.
+/// If this kernel may overlap the previous kernel of its stream (Stream::launch_dependently()), waits until the
+/// previous kernel has ended and its writes are visible. Otherwise does nothing. Since every kernel calls this
+/// function, all earlier kernels of the stream have ended after the call.
 __device__ inline void wait_for_earlier() {
 #if !defined(LOCKSTEP_EMULATE_CUDA) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   cudaGridDependencySynchronize();
@@ -105,14 +105,14 @@ inline constexpr std::int64_t kMostBlocks = 6;  // small, so that the loops of s
 inline constexpr std::int64_t kMostBlocks = 132 * 8;  // 132 multiprocessors (H100, H200), 8 blocks of 256 threads each
 #endif
 
-/// Returns the number of blocks for `items` pieces of work in a grid-stride loop: enough to fill a large GPU, and no
-/// more. Results must not depend on this number.
+/// Returns the number of blocks of `block` threads for a grid-stride loop over `items` items: enough to fill a large
+/// GPU, and no more. The results of a kernel must not depend on this number.
 [[nodiscard]] inline unsigned blocks_for(std::int64_t items, int block) {
   const std::int64_t blocks = (items + block - 1) / block;
   return static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks);
 }
 
-/// Return the number of this thread in its grid, and the number of threads: begin and step of a grid-stride loop.
+/// grid_thread() returns the number of this thread in its grid, grid_threads() the number of threads of the grid.
 __device__ inline std::int64_t grid_thread() {
   return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
 }
@@ -123,5 +123,5 @@ __device__ inline std::int64_t grid_threads() {
 }  // namespace lockstep::gpu
 
 namespace lockstep::ops::backend {
-using std::int64_t;  // the files of ops use int64_t unqualified
+using std::int64_t;  // so that the files of ops can write int64_t without std::
 }  // namespace lockstep::ops::backend

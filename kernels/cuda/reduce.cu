@@ -1,9 +1,10 @@
-// Sums x over rows, (M, C) to (C), or over all elements or their squares, (count) to one f64; and all_finite.
-// Rows: a block of 256 threads takes 256 rows of a tile 128 bytes wide, so that a warp reads a whole cache line of each
-// of 4 rows. A thread sums 8 rows in f32; shared memory (4 or 8 KB) joins the 32 lanes in f64, and join_chunks joins
-// the chunks. So tall, narrow matrices use many blocks, and no atomic addition changes the order. All elements:
-// chunk_sum.hpp with chunks of 16384 elements. all_finite: blocks of 256 threads in a grid-stride loop over 16-byte
-// pieces; a warp votes.
+// reduce_rows sums x (M, C) over its rows to (C). sum and squared_norm sum all elements, or their squares, to one f64.
+// all_finite looks for elements that are not finite.
+// reduce_rows: a block of 256 threads takes 256 rows of a tile 128 bytes wide, so that a warp reads a whole cache line
+// of each of 4 rows. A thread sums 8 rows in f32, shared memory (4 or 8 KB) joins the sums of 32 threads in f64, and
+// join_chunks joins the sums of all blocks. So tall, narrow matrices use many blocks, and no atomic addition changes
+// the order. sum and squared_norm: chunk_sum.hpp with chunks of 16384 elements. all_finite: a grid-stride loop over
+// 16-byte pieces; a warp votes.
 // Bound by memory bandwidth: x is read once, 4 bytes per element in f32 and 2 in 16 bits; partial sums add 16 bytes per
 // column and chunk of 256 rows, or per 16384 elements.
 
@@ -16,20 +17,20 @@ namespace lockstep::ops::backend {
 namespace {
 
 constexpr int kBlock = 256;
-constexpr int kGroups = 8;                // number of threads along a row, 16 bytes each
+constexpr int kGroups = 8;                // number of threads that share a row of a tile; each takes 16 bytes
 constexpr int kLanes = kBlock / kGroups;  // number of rows that a block takes at a time
 
-/// Sets sums[column] to `total`, or adds `total` with `accumulate`.
+/// Sets sums[column] to `total`, or with `accumulate` adds `total` to sums[column].
 __device__ void store_sum(float* sums, std::int64_t column, double total, bool accumulate) {
   const double before = accumulate ? static_cast<double>(sums[column]) : 0.0;
   sums[column] = static_cast<float>(before + total);
 }
 
-/// Sums one chunk of rows over a tile of columns in each block; x is read once. The tile is 128 bytes wide, so that a
-/// warp reads a whole cache line of each of 4 rows. A thread sums its 8 rows of the chunk in f32; the 32 lanes are
-/// joined in f64. With kVectors the columns of a thread are adjacent, otherwise kGroups apart; a column's sum has the
-/// same order in both cases. x: (M, C), partial: (chunks, C). With one chunk partial is null, and the sums go to sums
-/// (C).
+/// In each block, sums a chunk of rows of a tile of columns. The tile is 128 bytes wide, so that a warp reads a whole
+/// cache line of each of 4 rows. A thread sums its 8 rows of the chunk in f32; then the sums of the kLanes threads of a
+/// column are joined in f64. With kVectors a thread takes adjacent columns, otherwise columns that are kGroups apart;
+/// both ways add a column in the same order. x: (M, C), partial: (chunks, C), sums: (C). If there is only one chunk,
+/// `partial` is null and the kernel writes to `sums`, otherwise only to `partial`.
 template <class T, bool kVectors>
 __global__ void __launch_bounds__(kBlock)
     sum_chunks(const T* x, std::int64_t rows, std::int64_t columns, std::int64_t tiles, std::int64_t chunks,
@@ -85,12 +86,12 @@ __global__ void __launch_bounds__(kBlock)
         store_sum(sums, column, total, accumulate);
       }
     }
-    __syncthreads();  // before the next item overwrites lanes
+    __syncthreads();  // all threads have read `lanes`, which the next item overwrites
   }
 }
 
-/// Joins the chunks of 8 columns in each block. 32 threads per column sum every 32nd chunk each; then their sums are
-/// added in order. partial: (chunks, C), sums: (C).
+/// Adds the sums of all chunks, for 8 columns in each block. Each of the 32 threads of a column adds every 32nd chunk;
+/// then the 32 results are added in order. partial: (chunks, C), sums: (C).
 __global__ void __launch_bounds__(kBlock)
     join_chunks(const double* partial, std::int64_t columns, std::int64_t chunks, bool accumulate, float* sums) {
   gpu::wait_for_earlier();
@@ -114,7 +115,7 @@ __global__ void __launch_bounds__(kBlock)
       }
       store_sum(sums, column, total, accumulate);
     }
-    __syncthreads();  // before the next columns overwrite lanes
+    __syncthreads();  // all threads have read `lanes`, which the next columns overwrite
   }
 }
 
@@ -122,8 +123,8 @@ __device__ bool is_finite(float value) {
   return fabsf(value) <= FLT_MAX;  // false for NaN
 }
 
-/// Sets found to 1 if an element is not finite. The first `vectors` pieces of 16 bytes are taken whole, the elements
-/// after them one by one. The store is atomic, because several warps may find such elements. x: (count), found: scalar.
+/// Sets `found` to 1 if an element of x is not finite. The first `vectors` pieces of 16 bytes are loaded whole, all
+/// later elements one by one. The store is atomic, as several warps may find such elements. x: (count), found: scalar.
 template <class T>
 __global__ void __launch_bounds__(kBlock)
     finite_kernel(const T* x, std::int64_t count, std::int64_t vectors, std::int32_t* found) {

@@ -1,11 +1,11 @@
-// Losses between prediction and target (N, F), weighted or not, summed to a metric, with the gradient in the same pass.
-// chunk_sum.hpp divides the elements: a block of 256 threads takes chunks of 16384 elements, a thread pieces of 16
-// bytes. A thread computes the losses of a piece in f64, their sum, and the gradient. A second launch joins the chunks
-// in order. So prediction and target are read once for both results. The kind of loss, and whether there are weights,
-// are template arguments.
-// Bytes: prediction and target read, gradient written, 12 per element in f32 and 6 in 16 bits; weights of elements add
-// 4. Bound by memory bandwidth if f64 arithmetic keeps up: one or two f64 operations per element for mse, a few more
-// for huber.
+// Sums a loss between prediction and target (N, F), weighted or not, and computes its gradient in the same pass, so
+// that prediction and target are read only once. chunk_sum.hpp divides the elements: a block of 256 threads takes
+// chunks of 16384 elements, a thread takes pieces of 16 bytes. A thread adds up the losses of its pieces in f64 and
+// writes their gradient. A second launch joins the sums of the chunks in order. The kind of loss, and whether there are
+// weights, are template arguments.
+// To read prediction and target and to write the gradient moves 12 bytes per element in f32 and 6 in 16 bits; weights
+// of elements add 4. Bound by memory bandwidth if f64 arithmetic keeps up: one or two f64 operations per element for
+// mse, a few more for huber.
 
 #include <lockstep/kernels/cuda/chunk_sum.hpp>
 #include <lockstep/kernels/reduce.hpp>
@@ -14,9 +14,9 @@
 namespace lockstep::ops::backend {
 namespace {
 
-/// The term of the sum: adds the losses of a piece and writes the piece's gradient. prediction, target, gradient (or
-/// null; may be prediction): (N, F). weights: one number per `alike` elements, not read without kWeighted. valid,
-/// scale: scalars or null.
+/// The term for chunk_sum(): adds the losses of a piece to the sum and writes the piece's gradient. prediction, target,
+/// gradient: (N, F); gradient may be null, or may be prediction. weights: one number for each `alike` elements, only
+/// read with kWeighted. valid, scale: scalars or null.
 template <class T, RegressionLoss kKind, bool kWeighted>
 struct Loss {
   const T* prediction;
@@ -29,7 +29,7 @@ struct Loss {
   std::int64_t samples;
   std::int64_t features;
   double delta;
-  std::int64_t counted = 0;  ///< number of elements that count; they come first
+  std::int64_t counted = 0;  ///< the first `counted` elements count, all later ones do not
   float factor = 0;
 
   static constexpr int kUnroll = kWeighted ? 1 : 2;
@@ -56,7 +56,7 @@ struct Loss {
     }
   }
 
-  /// Returns the weights of the kCount elements from `first` on, with one division for all of them.
+  /// Returns the weights of the elements [first, first + kCount). One division serves all kCount elements.
   template <int kCount>
   __device__ gpu::Pack<float, kCount> weights_of(std::int64_t first) const {
     gpu::Pack<float, kCount> own;
@@ -64,7 +64,7 @@ struct Loss {
       return gpu::load<kCount>(weights + first);
     }
     std::int64_t sample = kWeighted ? first / alike : 0;
-    std::int64_t rest = kWeighted ? (sample + 1) * alike - first : 0;  // elements of the same sample from `first` on
+    std::int64_t rest = kWeighted ? (sample + 1) * alike - first : 0;  // elements from `first` to the sample's end
 #pragma unroll
     for (int j = 0; j < kCount; ++j) {
       own.at[j] = 1.0F;
@@ -79,7 +79,7 @@ struct Loss {
     return own;
   }
 
-  /// Returns the derivative of the loss at d. The comparisons return a NaN d as NaN.
+  /// Returns the derivative of the loss at the difference `d`, or NaN if `d` is NaN: then all comparisons are false.
   __device__ float slope(float d) const {
     if constexpr (kKind == RegressionLoss::mse) {
       return 2.0F * d;
@@ -105,7 +105,7 @@ struct Loss {
         add(d, counts ? own.at[j] : 0.0F, sum);
         slopes.at[j] = gpu::from_float<T>(counts ? slope(d) * (kWeighted ? factor * own.at[j] : factor) : 0.0F);
       }
-    } else {  // the piece does not count: its inputs are not read
+    } else {  // no element of the piece counts, so its inputs are not read
 #pragma unroll
       for (int j = 0; j < kCount; ++j) {
         slopes.at[j] = gpu::from_float<T>(0.0F);

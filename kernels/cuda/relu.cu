@@ -1,7 +1,7 @@
-// y = max(x, 0), and dx = dy if y > 0, otherwise 0: contiguous tensors of one shape, taken as (count) elements.
-// gpu::elementwise (elementwise.hpp) divides the elements: blocks of 256 threads in a grid-stride loop; each thread
-// takes 16 bytes of each tensor, and neighbouring threads take neighbouring memory. No data is used twice, so there is
-// no shared memory.
+// Computes y = max(x, 0), and dx = dy if y > 0, otherwise 0. All tensors are contiguous, have one shape, and are taken
+// as (count) elements. gpu::elementwise (elementwise.hpp) divides the elements: blocks of 256 threads in a grid-stride
+// loop; each thread takes 16 bytes of each tensor, and neighbouring threads take neighbouring memory. There is no
+// shared memory, because no data is used twice.
 // Bound by memory bandwidth: forward moves 8 bytes per element in f32 and 4 in 16 bits, backward (y, dy, dx) 12 and 6.
 
 #include <lockstep/kernels/cuda/elementwise.hpp>

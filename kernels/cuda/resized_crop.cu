@@ -1,11 +1,11 @@
-// Resamples parts of source images (N, B) u8, described by parts (N, 13) f64, to out (N, H, W, 3) u8. A block of 256
-// threads takes tiles of 32 x 32 pixels of out. The weights of a tile's columns and rows are computed once, in f64, and
-// kept in shared memory (18 KB for the first 64 taps of 32 + 32 lines). A warp then takes a row of the tile, and a
-// thread a pixel. Neighbouring lanes read neighbouring pixels of the source image, and tiles keep the pixels that
-// output pixels share in the first-level cache.
+// Resamples a part of each source image (N, B) u8 to out (N, H, W, 3) u8; the table `parts` (N, 13) f64 describes the
+// parts. A block of 256 threads takes tiles of 32 x 32 pixels of out. The weights of a tile's columns and rows are
+// computed once, in f64, and kept in shared memory (18 KB: the first 64 weights of 32 columns and of 32 rows). Then a
+// warp takes a row of the tile, and a thread a pixel. Neighbouring lanes read neighbouring pixels of the source image;
+// pixels that the output pixels of a tile share stay in the first-level cache.
 // An output pixel is a sum over about (2 s)^2 pixels of the source image, where s is the larger of the step and 1. Each
-// of these pixels takes one multiplication and one addition per colour. So cache accesses, single bytes, and arithmetic
-// bound the kernel, not memory, which transfers about 3 bytes per pixel of the part and 3 per pixel of out.
+// of these pixels takes one multiplication and one addition per colour. So cache accesses (of single bytes) and
+// arithmetic bound the kernel, not memory, which transfers about 3 bytes per pixel of the part and 3 per pixel of out.
 
 #include <lockstep/kernels/cuda/port.hpp>
 #include <lockstep/kernels/resized_crop.hpp>
@@ -15,11 +15,11 @@ namespace {
 
 constexpr int kBlock = 256;
 constexpr int kTile = 32;                // number of pixels along x and along y that a block takes at a time
-constexpr int kKept = 64;                // taps of a line with a weight in shared memory: all up to a step of 31
-constexpr double kMostPixels = 1 << 27;  // largest number of pixels of a source image: 32 bits hold an offset in it
+constexpr int kKept = 64;                // largest number of weights kept of a column or row: all if step <= 31
+constexpr double kMostPixels = 1 << 27;  // largest number of pixels of a source image: byte offsets fit in 32 bits
 constexpr double kFurthest = 2147483648.0;
 
-/// The members of images::Axis, with low and high in 32 bits.
+/// Has the members of images::Axis, with `low` and `high` in 32 bits.
 struct Axis {
   double begin;
   double step;
@@ -28,24 +28,24 @@ struct Axis {
 };
 
 struct Part {
-  bool shown;  // true if the row of the table is valid; otherwise the members below are not set
+  bool shown;  // true if the row of the table is valid; otherwise the other members must not be used
   bool transposed;
-  int width;  // width of the given pixels
-  int left;   // column of the source image at which the given pixels begin
+  int width;  // number of columns of the source image that are given
+  int left;   // first column of the source image that is given
   int top;
   Axis x;
   Axis y;
 };
 
-/// The triangle that gives the pixels of one output of an axis their weights.
+/// The triangle that defines the weights of the pixels for one output along an axis.
 struct Triangle {
   double middle;
-  double width;  // pixels to each side of the middle
+  double width;  // distance from the middle to each end, in pixels
   double sum;    // sum of the undivided weights; each weight is divided by it
 };
 
-/// The columns or the rows of a tile. Each line takes `count` pixels from `first` on; `weights` has the weights of the
-/// first kKept pixels.
+/// The columns or the rows of a tile, called lines. Line i is a weighted sum of count[i] pixels from first[i] on.
+/// weights[t][i] is the weight of pixel first[i] + t, for the first kKept of these pixels.
 struct Lines {
   Triangle triangles[kTile];
   int first[kTile];
@@ -62,15 +62,15 @@ __device__ double undivided(const Triangle& triangle, int pixel) {
   return weight > 0 ? weight : 0;
 }
 
-/// Returns the weight of a pixel, rounded in the same way as on the host.
+/// Returns the weight of `pixel` under `triangle`, with the same rounding as on the host.
 __device__ float weight_of(const Triangle& triangle, int pixel) {
   return static_cast<float>(undivided(triangle, pixel) / triangle.sum);
 }
 
-/// The pixels [first, end) under one output.
+/// The pixels [first, end) of an axis from which one output is computed.
 struct Taps {
   double middle;
-  double width;  // pixels to each side of the middle
+  double width;  // distance from the middle to each end, in pixels
   int first;
   int end;
 };
@@ -87,7 +87,7 @@ __device__ Taps taps_of(const Axis& axis, int output) {
   return {middle, width, static_cast<int>(begin > low ? begin : low), static_cast<int>(end < high ? end : high)};
 }
 
-/// Computes entry `line` of `lines` for output `output` of the axis.
+/// Sets line number `line` of `lines` to the triangle, pixels and weights of output `output` along `axis`.
 __device__ void find_taps(const Axis& axis, int output, int line, Lines& lines) {
   const Taps taps = taps_of(axis, output);
   const int count = taps.end - taps.first;
@@ -103,7 +103,7 @@ __device__ void find_taps(const Axis& axis, int output, int line, Lines& lines) 
   lines.count[line] = count;
 }
 
-/// Reads an axis from four cells: begin, step, low, high. Returns false when a number is out of its range.
+/// Sets `axis` from four cells: begin, step, low, high. Returns false if a number is out of its range, otherwise true.
 __device__ bool read_axis(const double* cells, Axis& axis) {
   const double low = cells[2];
   const double high = cells[3];
@@ -115,16 +115,16 @@ __device__ bool read_axis(const double* cells, Axis& axis) {
   return true;
 }
 
-/// True when the pixels under the first `outputs` outputs lie in [first, first + count). Only the first and the last
-/// output are checked: the pixels of the outputs between them lie between theirs.
+/// Returns true if the pixels of the first `outputs` outputs lie in [first, first + count). Checks only the first and
+/// the last output, because the pixels of every other output lie between the pixels of these two.
 __device__ bool covers(const Axis& axis, int outputs, int first, int count) {
   const Taps one = taps_of(axis, 0);
   const Taps other = taps_of(axis, outputs - 1);
   return min(one.first, other.first) >= first && max(one.end, other.end) <= first + count;
 }
 
-/// Reads a row of the table, with one cell for each PartColumn. Returns false when the row is not a part of a source
-/// image whose memory has `bytes` bytes.
+/// Sets `part` from a row of the table, which has a cell for each PartColumn. Returns false if the row is no valid part
+/// of a source image whose memory has `bytes` bytes, otherwise true.
 __device__ bool read_part(const double* row, std::int64_t bytes, int image_height, int image_width, Part& part) {
   const auto cell = [row](PartColumn column) { return row[static_cast<int>(column)]; };
   const double width = cell(PartColumn::width);
@@ -147,7 +147,7 @@ __device__ bool read_part(const double* row, std::int64_t bytes, int image_heigh
          covers(part.y, part.transposed ? image_width : image_height, part.top, static_cast<int>(height));
 }
 
-/// Adds weight * the three numbers at `from` to sum; each product and each sum is rounded by itself.
+/// Adds `weight` times the three numbers at `from` to `sum`; each product and each addition is rounded separately.
 template <class T>
 __device__ void add(float weight, const T* from, float (&sum)[3]) {
 #pragma unroll
@@ -156,7 +156,8 @@ __device__ void add(float weight, const T* from, float (&sum)[3]) {
   }
 }
 
-/// Adds a row of the source image, weighted by the taps of one column, to sum. `from` is the first of these pixels.
+/// Adds to `sum` the pixels of one row of the source image that column `column` needs, each times its weight. `from` is
+/// the first of these pixels.
 __device__ void add_across(const Lines& columns, int column, const std::uint8_t* from, float (&sum)[3]) {
   const int count = columns.count[column];
   const int kept = count < kKept ? count : kKept;
@@ -178,14 +179,14 @@ __host__ __device__ int tiles_of(int extent) {
   return (extent + kTile - 1) / kTile;
 }
 
-/// Computes tiles of kTile x kTile pixels of out, along the source image's x and y; a block takes one tile after the
-/// other. One thread reads the row of the table. 64 threads find the taps of the tile's columns and rows and divide
-/// their weights, all in f64 like the host. Then a warp takes a row of the tile, and a thread a pixel. A pixel is a sum
-/// over the rows of the source image under it; the term of a row is a sum over the pixels of that row. The host keeps
-/// the sums of rows, which several pixels share; here each pixel computes the same sums again, and nothing is stored
-/// between two passes. Neighbouring lanes read neighbouring pixels of the source image, and all lanes the same weight
-/// of a row. The eight warps read the same lines of the source image soon after each other, from the cache. Weights
-/// after the first kKept are computed again for each pixel, so that any step works.
+/// Computes out in tiles of kTile x kTile pixels, along x and y of the source image. A block takes one tile after the
+/// other. One thread reads the row of the table. 64 threads compute which pixels, with which weights, give the tile's
+/// columns and rows, in f64 like the host. Then a warp takes a row of the tile, and a thread a pixel: a sum over rows
+/// of the source image, in which the term of a row is a sum over pixels of this row. The host computes the sum of a row
+/// once for all pixels that share it; here each pixel computes the sum again, and nothing is stored between two passes.
+/// Neighbouring lanes read neighbouring pixels of the source image, and all lanes use the same weight of a row. The
+/// eight warps read the same rows of the source image soon after each other, from the cache. Weights after the first
+/// kKept are computed again for each pixel, so that any step works.
 /// pictures: (samples, bytes), parts: (samples, kPartColumns) with rows `stride` apart, out: (samples, height, width,
 /// 3).
 __global__ void __launch_bounds__(kBlock)
@@ -222,7 +223,7 @@ __global__ void __launch_bounds__(kBlock)
     for (int line = warp; line < kTile; line += kBlock / kTile) {
       const int j = top + line;
       if (i < across && j < down) {
-        float sum[3] = {0.0F, 0.0F, 0.0F};  // stays black if the row of the table is not valid
+        float sum[3] = {0.0F, 0.0F, 0.0F};  // the pixel stays black if the row of the table is not valid
         const int count = shown ? rows->count[line] : 0;
         for (int tap = 0; tap < count; ++tap) {
           const int row = rows->first[line] + tap;
@@ -239,7 +240,7 @@ __global__ void __launch_bounds__(kBlock)
         }
       }
     }
-    __syncthreads();  // before the next tile's part and taps overwrite part, columns and rows
+    __syncthreads();  // all threads have read part, columns and rows, which the next tile overwrites
   }
 }
 

@@ -6,16 +6,16 @@
 #include <lockstep/kernels/cuda/block_reduce.hpp>
 #include <lockstep/kernels/cuda/element.hpp>
 
-/// Device code for kernels in which a warp or a block takes one row. No row is split over blocks, so no sums cross
-/// blocks. A kernel goes over its row several times, each thread over the same elements. Memory transfers the row once,
-/// and the first-level cache serves the other passes (a row of 8192 floats is 32 KiB).
+/// Device code for kernels in which a warp or a block takes one row. No row is split over blocks, so no sum needs
+/// several blocks. A kernel goes over its row several times; a thread takes the same elements each time. The row comes
+/// from memory once, then from the first-level cache (a row of 8192 floats is 32 KiB).
 namespace lockstep::gpu {
 
 inline constexpr int kRowBlock = 256;           // threads of a block: 8 warps with one row each, or all for one row
-inline constexpr std::int64_t kWarpRow = 1024;  // longest row that a warp takes; a block takes a longer row
+inline constexpr std::int64_t kWarpRow = 1024;  // longest row that one warp takes; a whole block takes a longer row
 
-/// Calls f(std::integral_constant<int, kThreads>{}) with the number of threads for a row of `extent` elements: a warp,
-/// with 8 rows per block, or a block.
+/// Calls f(std::integral_constant<int, kThreads>{}), where kThreads is the number of threads for a row of `extent`
+/// elements: kWarp (8 rows per block) or kRowBlock (one row per block).
 template <class F>
 void visit_row_threads(std::int64_t extent, F&& f) {
   if (extent <= kWarpRow) {
@@ -25,7 +25,7 @@ void visit_row_threads(std::int64_t extent, F&& f) {
   }
 }
 
-/// Returns the sum over the kThreads threads of a row, in every thread of the row.
+/// Returns, in each of the kThreads threads of a row, the sum of `value` over these threads.
 template <int kThreads, class T>
 __device__ T row_sum(T value) {
   if constexpr (kThreads == kWarp) {
@@ -35,7 +35,7 @@ __device__ T row_sum(T value) {
   }
 }
 
-/// Returns the largest value of the kThreads threads of a row, in every thread of the row; NaN if a value is NaN.
+/// Returns, in each of the kThreads threads of a row, the largest `value` of these threads, or NaN if one is NaN.
 template <int kThreads, class T>
 __device__ T row_max(T value) {
   if constexpr (kThreads == kWarp) {
@@ -45,9 +45,9 @@ __device__ T row_max(T value) {
   }
 }
 
-/// Calls f(k, in[k]...), with the values as floats, for the elements k that thread `lane` of kThreads takes. The thread
-/// takes pieces of kCount elements that begin below `end`, so k reaches up to kCount - 1 elements beyond `end`. Each of
-/// `in` is one row, in whole pieces, aligned as load() requires.
+/// Calls f(k, in[k]...), with in[k] as float, for the indexes k of a row that thread `lane` of kThreads takes: pieces
+/// of kCount indexes that begin below `end`. The last piece may reach up to kCount - 1 indexes beyond `end`. Each of
+/// `in` is one row, made up of whole pieces and aligned as load() requires.
 template <int kThreads, int kCount, class F, class... In>
 __device__ void visit_row(std::int64_t end, int lane, F f, const In*... in) {
   for (std::int64_t k = lane * kCount; k < end; k += kThreads * kCount) {
@@ -61,8 +61,8 @@ __device__ void visit_row(std::int64_t end, int lane, F f, const In*... in) {
   }
 }
 
-/// Sets out[k] = f(k, in[k]...) for the elements that visit_row() gives this thread. A thread reads a piece before it
-/// writes the piece: out may be one of in.
+/// Sets out[k] = f(k, in[k]...) for all k that visit_row() would visit in this thread. The thread reads a piece of each
+/// row of `in` before it writes that piece of `out`, so `out` may be one of `in`.
 template <int kThreads, int kCount, class F, class T, class... In>
 __device__ void transform_row(std::int64_t end, int lane, F f, T* out, const In*... in) {
   for (std::int64_t k = lane * kCount; k < end; k += kThreads * kCount) {

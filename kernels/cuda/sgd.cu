@@ -1,7 +1,7 @@
-// SGD with momentum, and the update of LARS, on ranges of arenas: parameters, gradients, velocity and optionally a
-// 16-bit copy, (n) each. arena_kernel (arena.hpp) divides the elements: a block of 256 threads takes chunks of 4096
-// elements of one segment, so that the segment's coefficients stay in registers; a thread takes 16 bytes per access.
-// This file has the rule for one element, a few f32 operations.
+// Updates ranges of arenas by SGD with momentum, or by LARS: parameters, gradients, velocity and optionally a 16-bit
+// copy of the parameters, (n) each. arena_kernel (arena.hpp) divides the elements: a block of 256 threads takes chunks
+// of 4096 elements of one segment, so that the segment's coefficients stay in registers; a thread takes 16 bytes per
+// access. This file has the rule for one element, a few f32 operations.
 // Bound by memory bandwidth: 20 bytes per element in f32 with momentum (parameter and velocity read and written,
 // gradient read), 12 without. A 16-bit gradient takes 2 bytes less, a 16-bit copy 2 bytes more.
 
@@ -11,10 +11,10 @@
 namespace lockstep::ops::backend {
 namespace {
 
-/// The rule of sgd and lars (arena.hpp).
+/// The Rule for arena_kernel (arena.hpp) that updates one element by SGD or LARS.
 template <bool kMomentum>
 struct Momentum {
-  static constexpr int kStates = kMomentum ? 1 : 0;  // state arena: velocity
+  static constexpr int kStates = kMomentum ? 1 : 0;  // number of state arenas: one (the velocity) or none
   struct Shared {};
   struct Part {
     float learning_rate;
@@ -25,7 +25,7 @@ struct Momentum {
   };
   float momentum;
   bool nesterov;
-  const double* ratios;  // trust ratios of lars, one per part of the call; null if all ratios are 1
+  const double* ratios;  // trust ratios of LARS, one for each ArenaPart; null if all ratios are 1
 
   __device__ Shared share() const { return {}; }
   __device__ Part part(const Shared&, double learning_rate, const gpu::ArenaPart& part, std::int64_t number) const {

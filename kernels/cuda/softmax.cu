@@ -1,10 +1,10 @@
 // Softmax of the rows of x (M, K) to y (M, K), and its gradient.
 // A warp takes a row of up to 1024 elements, 8 rows a block of 256 threads; a block takes a longer row (rows.hpp). So a
 // row's maximum and sum need shuffles and at most two barriers each. Forward goes over its row three times (maximum,
-// sum, y), backward twice. The first time memory serves the row, then the first-level cache does. exp() is computed
+// sum, y), backward twice. The row comes from memory the first time, then from the first-level cache. exp() is computed
 // twice, in the second and third pass, so that a 16-bit y is as exact as its type allows.
-// Bound by memory bandwidth: forward reads x and writes y, 8 bytes per element in f32 and 4 in 16 bits (a causal one
-// reads half of a square x). Backward reads y and dy and writes dx, 12 and 6 bytes.
+// Bound by memory bandwidth: forward reads x and writes y, 8 bytes per element in f32 and 4 in 16 bits (with a causal
+// mask it reads half of a square x). Backward reads y and dy and writes dx, 12 and 6 bytes.
 
 #include <lockstep/kernels/cuda/rows.hpp>
 #include <lockstep/kernels/softmax.hpp>
@@ -14,9 +14,9 @@ namespace {
 
 constexpr int kBlock = gpu::kRowBlock;
 
-/// Computes y from x, both (M, K), with rows in groups of `queries`. The first row of a group sees `first_seen`
-/// columns, each next row `step` more. A thread writes the elements of y whose x it reads, and zeros in columns that no
-/// thread reads: y may be x.
+/// Computes y from x, both (M, K). Each `queries` rows form a group: the first row of a group sees `first_seen`
+/// columns, each next row `step` more. A thread writes elements of y whose x it has read, and zeros in columns that no
+/// thread reads. So y may be x.
 template <class T, int kThreads, int kCount>
 __global__ void __launch_bounds__(kBlock)
     forward_kernel(int64_t rows, int64_t columns, int64_t queries, int64_t first_seen, int64_t step, float scale,
@@ -35,12 +35,12 @@ __global__ void __launch_bounds__(kBlock)
     gpu::visit_row<kThreads, kCount>(
         seen, lane,
         [&](int64_t k, float value) {
-          largest = k < seen && sign * value > largest ? sign * value : largest;  // a NaN makes the total NaN
+          largest = k < seen && sign * value > largest ? sign * value : largest;  // skips a NaN, which makes total NaN
         },
         from);
     largest = gpu::row_max<kThreads>(largest);
-    // The largest value is subtracted before the multiplication, which rounds: for the largest element the difference
-    // is 0.
+    // The largest value is subtracted before the multiplication, because a product is rounded. So the exponent of the
+    // largest element is exactly 0.
     const auto power = [=](int64_t k, float value) {
       return k < seen ? expf(magnitude * fmaf(sign, value, -largest)) : 0.0F;
     };

@@ -1,8 +1,8 @@
-// Cross entropy of logits (N * P, K) with labels (N * P): loss, outcome and gradient of each position, and their sums.
-// rows_kernel: a warp takes a row, 4 rows a block of 128 threads, so that small batches still reach many
-// multiprocessors and a row needs shuffles only. A warp goes over its row three times: maximum, sum of exponentials,
-// gradient. Memory serves the first time, caches the others (a row of 1000 classes has 2 or 4 KB). metrics_kernel, one
-// block of 256 threads, sums over the positions in f64 in a fixed order, without partial results to join.
+// Cross entropy of logits (N * P, K) with labels (N * P): loss, outcome and gradient of each position, and sums over
+// the positions. rows_kernel: a warp takes a row, a block of 128 threads takes 4 rows, so that small batches still
+// reach many multiprocessors and a row needs shuffles only. A warp goes over its row three times: maximum, sum of
+// exponentials, gradient. The row comes from memory the first time, then from caches (a row of 1000 classes has 2 or 4
+// KB). metrics_kernel, one block of 256 threads, sums over the positions in f64 in a fixed order.
 // Memory bandwidth bounds rows_kernel: it reads logits and writes the gradient, 8 bytes per element in f32 and 4 in 16
 // bits, and 12 bytes per position (label, loss). metrics_kernel reads 8 bytes per position: latency bounds it.
 
@@ -18,9 +18,9 @@ constexpr int kBlock = kRows * gpu::kWarp;
 constexpr int kJoinBlock = 256;
 
 /// Computes loss and gradient of each row. A warp takes a row, and finds its largest logit and the sum of exponentials.
-/// exp() is computed twice, so that a 16-bit gradient is as exact in place as in separate memory. logits, dlogits (or
-/// null): (N * P, K), labels, losses: (N * P); weights: one per `alike` positions, or null; valid, scale: scalars or
-/// null.
+/// exp() is computed twice, so that a 16-bit gradient is as exact in place as in separate memory. logits, dlogits: (N *
+/// P, K), dlogits may be null; labels, losses: (N * P). weights: one number per `alike` positions, or null; valid,
+/// scale: scalars or null.
 template <class T, int kCount>
 __global__ void __launch_bounds__(kBlock)
     rows_kernel(const T* logits, const std::int32_t* labels, const float* weights, std::int64_t alike,
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(kBlock)
       shifts = gpu::warp_sum(shifts);
       const bool right = total == total && at_label == 0.0F && __any_sync(gpu::kAllLanes, earlier) == 0;
       result.loss = logf(total) - peak * at_label;
-      if (spread > 0.0F) {  // without smoothing a logit of -inf would give 0 * inf
+      if (spread > 0.0F) {  // if spread is 0, a logit of -inf would give 0 * inf, NaN
         result.loss -= spread * shifts;
       }
       result.outcome = right ? 2 : 1;
@@ -91,8 +91,8 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-/// Sums the metrics of all positions. One block: a thread sums every 256th position in f64; then the sums of the
-/// threads are joined in order. losses: (N * P), weights: one per `alike` positions, or null; metrics: (3).
+/// Adds the sums over all positions to `metrics` (3). One block: a thread sums every 256th position in f64; then the
+/// sums of the threads are joined in order. losses: (N * P), weights: one number per `alike` positions, or null.
 __global__ void __launch_bounds__(kJoinBlock)
     metrics_kernel(const PositionLoss* losses, const float* weights, std::int64_t alike, std::int64_t rows,
                    double positions, double* metrics) {
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(kJoinBlock)
   double loss = 0;
   double right = 0;
   double bad = 0;
-  // `place` is i / alike and `rest` is i % alike, without one division per position.
+  // In the loop `place` is i / alike and `rest` is i % alike, without a division per position.
   std::int64_t place = threadIdx.x / alike;
   std::int64_t rest = threadIdx.x - place * alike;
   const std::int64_t places = kJoinBlock / alike;
@@ -148,7 +148,7 @@ void softmax_cross_entropy(CudaContext& context, const TensorView& logits, const
   const auto spread = static_cast<float>(smoothing / static_cast<double>(classes));
   gpu::visit_element(logits.dtype, "softmax_cross_entropy", [&]<class T>(std::type_identity<T>) {
     const auto* x = static_cast<const T*>(logits.data);
-    auto* d = static_cast<T*>(dlogits.data);  // null when not given
+    auto* d = static_cast<T*>(dlogits.data);  // null if dlogits is not given
     gpu::visit_pieces<T>(gpu::aligned_to_vectors(x, d), classes, [&]<int kCount>(std::integral_constant<int, kCount>) {
       gpu::launch(rows_kernel<T, kCount>, dim3(gpu::blocks_for(rows, kRows)), dim3(kBlock), 0, context.stream(), x,
                   static_cast<const std::int32_t*>(labels.data), static_cast<const float*>(weights.data), alike,

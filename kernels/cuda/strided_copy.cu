@@ -1,10 +1,10 @@
 // Copies src to dst for views of one shape with any strides and types, as loops over up to 8 axes (CopyLoops). There
 // are three kernels, with 256 threads a block. rows_kernel goes along the inner axis: in 16-byte pieces if the axis is
-// contiguous on both sides, otherwise element by element. tiles_kernel transposes planes whose sides are contiguous
-// along different axes, through tiles in shared memory (32 x 32, or 64 x 64 of 1 and 2 bytes; 4 to 9 KB), so that both
-// sides access at least 64 neighbouring bytes. Both are compiled for each element size and for each pair of floating
-// types. mixed_kernel chooses the types at run time, and does all other copies: between two types of which at least one
-// is an integer.
+// contiguous in both views, otherwise element by element. tiles_kernel transposes planes that are contiguous along one
+// axis in src and along the other axis in dst, through tiles in shared memory (32 x 32 elements, or 64 x 64 of 1 or 2
+// bytes; 4 to 9 KB), so that both views are accessed at 64 or more neighbouring bytes. rows_kernel and tiles_kernel are
+// compiled for each element size and each pair of floating types. mixed_kernel chooses the types at run time, and does
+// all other copies: between two types of which at least one is an integer type.
 // Bound by memory bandwidth: each element is read once and written once, in the sizes of its two types. In copies
 // element by element with large strides, each element costs a whole sector of 32 bytes, and place_of() costs a division
 // per axis.
@@ -23,8 +23,8 @@ constexpr int kBlock = 256;
 template <class T>
 inline constexpr bool kIsHalf = std::is_same_v<T, __nv_bfloat16> || std::is_same_v<T, __half>;
 
-/// Converts an element between floating types, or copies it. If both types are equal, they are the unsigned integer of
-/// the element's size.
+/// Converts `value` between floating types, or returns it unchanged if To and From are one type. (Copies without
+/// conversion use the unsigned integer of the element's size.)
 template <class To, class From>
 __device__ To convert(From value) {
   if constexpr (std::is_same_v<To, From>) {
@@ -38,14 +38,14 @@ __device__ To convert(From value) {
   }
 }
 
-/// The position of an element, or of a piece of elements, on both sides.
+/// The position of an element, or of the first element of a piece, in both views.
 struct Place {
   int64_t last;  ///< index on the last axis
   int64_t src;
   int64_t dst;
 };
 
-/// Returns the position with number `index` in row-major order of the loops.
+/// Returns position number `index` of the loops, counted in row-major order.
 __device__ Place place_of(const CopyLoops& loops, int64_t index) {
   Place place{0, 0, 0};
   for (int axis = loops.rank - 1; axis >= 0; --axis) {
@@ -61,9 +61,9 @@ __device__ Place place_of(const CopyLoops& loops, int64_t index) {
   return place;
 }
 
-/// Copies the rows of the views, each with `row` elements. A thread takes a piece of kCount elements. With kCount > 1
-/// rows are contiguous and 16-byte aligned on both sides; the piece at the end of a row may be shorter. loops: over the
-/// pieces; src, dst: the first elements of the views, whose strides are those of loops.
+/// Copies the rows of the views; a row has `row` elements. A thread takes a piece of kCount elements. With kCount > 1
+/// the rows are contiguous and 16-byte aligned in both views, and the piece at the end of a row may be shorter. `loops`
+/// goes over the pieces, with the strides of both views; src, dst: the first elements of the views.
 template <class Src, class Dst, int kCount>
 __global__ void __launch_bounds__(kBlock)
     rows_kernel(const __grid_constant__ CopyLoops loops, int64_t pieces, int64_t row, const Src* src, Dst* dst) {
@@ -93,18 +93,18 @@ __global__ void __launch_bounds__(kBlock)
 /// A stack of planes whose rows are contiguous in src and whose columns are contiguous in dst.
 struct Planes {
   int64_t rows, columns;
-  int64_t src_pitch;  ///< elements of src from row to row
-  int64_t dst_pitch;  ///< elements of dst from column to column
+  int64_t src_pitch;  ///< distance in src from one row to the next, in elements
+  int64_t dst_pitch;  ///< distance in dst from one column to the next, in elements
 };
 
 template <class T>
-constexpr int kSide = sizeof(T) >= 4 ? 32 : 64;  // rows and columns of a tile: at least 64 bytes along each side
+constexpr int kSide = sizeof(T) >= 4 ? 32 : 64;  // number of rows and of columns of a tile: 64 bytes or more a side
 
 /// Transposes planes. A block takes tiles of kSide rows and columns through shared memory, so that neighbouring lanes
-/// access neighbouring memory on both sides; with kCount > 1, 16 bytes per lane (rows and columns are then multiples of
-/// kCount). The padding makes a row of the tile an odd number of banks. With 4-byte elements no two lanes of a warp
-/// share a bank; with 2-byte elements in 16-byte pieces, pairs of lanes along columns share a bank. outer: the loops
-/// over the planes; src: planes of (rows, columns) with src_pitch, dst: of (columns, rows) with dst_pitch.
+/// access neighbouring memory in both views; with kCount > 1 a lane accesses 16 bytes, and `planes` has multiples of
+/// kCount rows and columns. Padding makes the row of a tile an odd number of banks (of pairs of banks for 8 bytes).
+/// With 4-byte elements no two lanes of a warp share a bank; with 2-byte elements in 16-byte pieces, pairs of lanes
+/// along columns share one. outer: the loops over the planes; src: planes (rows, columns), dst: planes (columns, rows).
 template <class Src, class Dst, int kCount>
 __global__ void __launch_bounds__(kBlock)
     tiles_kernel(const __grid_constant__ CopyLoops outer, int64_t tiles, const __grid_constant__ Planes planes,
@@ -161,12 +161,12 @@ inline constexpr T kMost = std::numeric_limits<T>::max();
 template <class T>
 inline constexpr T kLeast = std::numeric_limits<T>::min();
 
-/// Converts to an integer, truncating toward zero. A value beyond the range of To gives the nearest value of To; NaN
-/// gives 0.
+/// Converts `value` to an integer, truncating toward zero. A value beyond the range of To gives the nearest value of
+/// To; NaN gives 0.
 template <class To>
 __device__ To saturate(double value) {
   constexpr double kLow = static_cast<double>(kLeast<To>);
-  constexpr double kEnd = 2.0 * static_cast<double>(kMost<To> / 2 + 1);  // one more than the maximum; exact
+  constexpr double kEnd = 2.0 * static_cast<double>(kMost<To> / 2 + 1);  // the maximum of To plus 1, exact in double
   if (value >= kEnd) {
     return kMost<To>;
   }
@@ -176,7 +176,7 @@ __device__ To saturate(double value) {
   return value <= kLow ? kLeast<To> : To{0};
 }
 
-/// Calls f with element i, converted without loss to double, int64_t or uint64_t.
+/// Calls f with element `i` of `memory`, which has type `type`, converted without loss to double, int64_t or uint64_t.
 template <class F>
 __device__ void with_element(DType type, const void* memory, int64_t i, F&& f) {
   switch (type) {
@@ -204,7 +204,7 @@ __device__ To to_integer(From value) {
   if constexpr (std::is_same_v<From, double>) {
     return saturate<To>(value);
   } else {
-    return static_cast<To>(value);  // keeps the low bits
+    return static_cast<To>(value);  // keeps only the low bits of `value`
   }
 }
 
@@ -238,8 +238,8 @@ __device__ void store_element(From value, DType type, void* memory, int64_t i) {
   }
 }
 
-/// Copies one element at a time per thread. src, dst: the first elements of views of types `from` and `to`, whose
-/// strides are those of loops; the loops go over `count` elements.
+/// Copies `count` elements; a thread copies one element at a time. `loops` goes over the elements, with the strides of
+/// both views. src, dst: the first elements of the views, which have the types `from` and `to`.
 __global__ void __launch_bounds__(kBlock) mixed_kernel(const __grid_constant__ CopyLoops loops, int64_t count,
                                                        DType from, const void* src, DType to, void* dst) {
   gpu::wait_for_earlier();
@@ -250,8 +250,8 @@ __global__ void __launch_bounds__(kBlock) mixed_kernel(const __grid_constant__ C
   }
 }
 
-/// True when the first element, and all elements that are reached by the strides of the axes other than `except`, allow
-/// 16-byte accesses.
+/// Returns true if `first`, and all elements that the strides of all axes but `except` reach from it, are 16-byte
+/// aligned. An element has `size` bytes.
 bool pieces_fit(const void* first, const int64_t* strides, int rank, int except, std::size_t size) {
   bool fit = reinterpret_cast<std::uintptr_t>(first) % 16 == 0;
   for (int axis = 0; axis < rank; ++axis) {

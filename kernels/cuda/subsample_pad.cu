@@ -1,11 +1,11 @@
 // Copies every stride-th pixel of x (N, H, W, C) to y (N, P, Q, K), with zeros in the channels that x lacks; and
 // computes the gradient.
 // Blocks of 256 threads in a grid-stride loop. Each thread copies a piece of 16 bytes of channels (or one channel) of
-// one pixel; neighbouring threads copy neighbouring pieces, so that both sides are accessed in whole sectors. No shared
-// memory: no element is used twice.
+// one pixel; neighbouring threads copy neighbouring pieces, so that both tensors are accessed in whole sectors. There
+// is no shared memory, because no element is used twice.
 // Bound by memory bandwidth: the result is written once, and the C channels of the subsampled pixels are read once, 4
-// bytes per element in f32 and 2 in 16 bits. Accumulation touches only the subsampled pixels, and moves three elements
-// for each of their elements.
+// bytes per element in f32 and 2 in 16 bits. Accumulation touches only the subsampled pixels of dx: for each of their
+// elements it reads dy, reads dx and writes dx.
 
 #include <lockstep/kernels/cuda/element.hpp>
 #include <lockstep/kernels/subsample_pad.hpp>
@@ -26,21 +26,21 @@ Geometry geometry(const Shape& x, const Shape& y, int64_t stride) {
   return {x[1], x[2], x[3], y[1], y[2], y[3], (y[3] - x[3]) / 2, stride};
 }
 
-/// Calls f with the number of channels per piece, so that all channels of a piece are channels of x, or none is.
+/// Calls f with the number of channels of a piece, chosen so that x has either all channels of a piece or none.
 template <class T, class F>
 void visit_channels(const TensorView& large, const TensorView& small, const Geometry& g, F&& f) {
   const bool whole = g.first % gpu::kPerVector<T> == 0 && g.out_channels % gpu::kPerVector<T> == 0;
   gpu::visit_pieces<T>(whole && gpu::aligned_to_vectors(gpu::data<T>(large), gpu::data<T>(small)), g.channels, f);
 }
 
-/// Computes y from x. `pieces` is the number of pieces of y.
+/// Computes y from x. `pieces` is the number of pieces (of kCount channels) of y.
 template <class T, int kCount>
 __global__ void forward_kernel(Geometry g, int64_t pieces, const T* x, T* y) {  // x: (N, H, W, C), y: (N, P, Q, K)
   gpu::wait_for_earlier();
   const int64_t per_pixel = g.out_channels / kCount;
   for (int64_t i = gpu::grid_thread(); i < pieces; i += gpu::grid_threads()) {
     const int64_t pixel = i / per_pixel;
-    const int64_t c = i % per_pixel * kCount - g.first;  // channel of x
+    const int64_t c = i % per_pixel * kCount - g.first;  // channel of x; outside of [0, channels) if x lacks it
     const int64_t row = pixel / g.out_width;
     const int64_t w = pixel % g.out_width * g.stride;
     const int64_t h = row % g.out_height * g.stride;
@@ -53,7 +53,7 @@ __global__ void forward_kernel(Geometry g, int64_t pieces, const T* x, T* y) {  
   }
 }
 
-/// Writes all of dx. `pieces` is the number of pieces of dx.
+/// Writes all of dx. `pieces` is the number of pieces (of kCount channels) of dx.
 template <class T, int kCount>
 __global__ void backward_kernel(Geometry g, int64_t pieces, const T* dy, T* dx) {  // dy: (N, P, Q, K), dx: (N, H, W, C)
   gpu::wait_for_earlier();
@@ -74,8 +74,8 @@ __global__ void backward_kernel(Geometry g, int64_t pieces, const T* dy, T* dx) 
   }
 }
 
-/// Adds dy to the pixels of dx that forward reads, and touches no other pixels. dy: (N, P, Q, K), dx: (N, H, W, C).
-/// `pieces` is the number of pieces (kCount channels of one pixel) to add: N * P * Q * C / kCount.
+/// Adds dy to the subsampled pixels of dx, and touches no other pixels. dy: (N, P, Q, K), dx: (N, H, W, C). `pieces` is
+/// the number of pieces (kCount channels of one pixel) to add: N * P * Q * C / kCount.
 template <class T, int kCount>
 __global__ void accumulate_kernel(Geometry g, int64_t pieces, const T* dy, T* dx) {
   gpu::wait_for_earlier();

@@ -8,20 +8,20 @@
 #include <lockstep/runtime/stream/graph.hpp>
 #include <lockstep/runtime/tensor/tensor.hpp>
 
-/// A way for the last of many blocks to continue, in the same launch, with the results of all blocks. Each block draws
-/// a ticket when its part lies in memory; the block that draws the last ticket continues. Timing decides which block
-/// continues, but not what it computes.
+/// A way for the last block of a launch to continue with the results of all blocks. Each block draws a ticket when its
+/// result lies in memory; the block that draws the last ticket continues. Timing decides which block continues, but not
+/// what the block computes.
 namespace lockstep::gpu {
 
 #if defined(LOCKSTEP_EMULATE_CUDA)
-inline constexpr std::int64_t kTickets = 2;  // small, so that the tiles of small tests share them
+inline constexpr std::int64_t kTickets = 2;  // small, so that tiles share tickets even in small tests
 #else
 inline constexpr std::int64_t kTickets = 4096;
 #endif
 
-/// Returns the tickets of a context: (kTickets) zeros on the device. Each kernel sets its tickets back to zero, and the
-/// kernels of a context run one after another. The first call in a context allocates; it throws StateError when the
-/// context's stream is being captured.
+/// Returns the tickets of `context`: kTickets counters on the device, which are 0 between kernels. Each kernel sets its
+/// tickets back to 0, and the kernels of a context run one after another. The first call in a context allocates memory;
+/// this call throws StateError when the context's stream is being captured.
 [[nodiscard]] inline unsigned* tickets(CudaContext& context) {
   struct Tickets {
     Tensor memory;
@@ -35,10 +35,10 @@ inline constexpr std::int64_t kTickets = 4096;
   return static_cast<unsigned*>(tickets.memory.view().data);
 }
 
-/// Records that this block has written its part of a tile; there are `tiles` tiles with `parts` parts each. The block
-/// that records the last part runs f(tile), which sees all parts. If there are more than kTickets tiles, several tiles
-/// share a ticket, and the block runs f for each of them. tickets: (kTickets). All threads of the block call
-/// when_last().
+/// Records that this block has written a part of tile `tile`; there are `tiles` tiles with `parts` parts each. The
+/// block that records the last part runs f(tile), which sees all parts. If there are more than kTickets tiles, several
+/// tiles share a ticket; then the block that records the last part of all these tiles runs f for each of them. tickets:
+/// (kTickets). All threads of the block call when_last().
 template <class F>
 __device__ void when_last(unsigned* tickets, std::int64_t tile, std::int64_t tiles, std::int64_t parts, F f) {
   LOCKSTEP_SHARED(bool, last, [1]);
@@ -47,8 +47,8 @@ __device__ void when_last(unsigned* tickets, std::int64_t tile, std::int64_t til
   if (threadIdx.x == 0) {
     const std::int64_t all = (tiles - group + kTickets - 1) / kTickets * parts;
     unsigned drawn = 0;
-    // The fences make the block's part visible before its ticket, and the parts of all blocks visible after the last
-    // ticket.
+    // The first fence makes the block's part visible before its ticket; the second makes the parts of all blocks
+    // visible after the last ticket.
     __threadfence();
     drawn = atomicAdd(tickets + group, 1U);
     __threadfence();

@@ -14,23 +14,24 @@
 /// arithmetic and shared memory bound the kernel, not memory bandwidth. (An operand that computes coordinates also does
 /// integer divisions per load.)
 ///
-/// A kernel reads through an operand: i or j is the operand's `line`, l its `term`. An operand has
-///   Line line(product, index), Term term(index)   places, decoded once and used for many loads
+/// A kernel reads a and b through operands. An operand calls the index i or j its `line`, the index l its `term`, and
+/// has
+///   Line line(product, index), Term term(index)   decode an index once, for many loads
 ///   float load(Line, Term)                        returns the element
 ///   bool along_sum()                              true if neighbours in memory are neighbours in l, not in i or j
-/// A long sum with few outputs is split, so that more blocks have work. Partial sums then go through a workspace and
-/// are joined in order. The number of parts depends on the shape only, and so do the bits.
+/// A long sum with few outputs is split into parts, so that more blocks have work. The partial sums then go through a
+/// workspace and are joined in order. The number of parts, and so the bits of the result, depend on the shape only.
 namespace lockstep::gpu {
 
 inline constexpr int kTileSide = 64;    // number of outputs of a block along i and along j
-inline constexpr int kTileDepth = 16;   // number of terms of the sum at a time
+inline constexpr int kTileDepth = 16;   // number of terms of the sum that a block keeps in shared memory at a time
 inline constexpr int kTileThread = 4;   // number of outputs of a thread along i and along j
-inline constexpr int kTileBlock = 256;  // threads of a block: (kTileSide / kTileThread) squared
-inline constexpr int kTilePadding = 4;  // floats after a line of shared memory, against bank conflicts
+inline constexpr int kTileBlock = 256;  // number of threads of a block: (kTileSide / kTileThread) squared
+inline constexpr int kTilePadding = 4;  // unused floats after each row in shared memory, against bank conflicts
 
 struct ProductSizes {
   std::int64_t products;
-  std::int64_t rows, columns, sum;  ///< extents of i, j and l
+  std::int64_t rows, columns, sum;  ///< i, j and l run over [0, rows), [0, columns) and [0, sum)
   /// The sum has `splits` parts of `share` terms each; the last part may be shorter.
   std::int64_t splits, share;
 
@@ -41,7 +42,7 @@ struct ProductSizes {
 
 [[nodiscard]] inline ProductSizes product_sizes(std::int64_t products, std::int64_t rows, std::int64_t columns,
                                                 std::int64_t sum) {
-  constexpr std::int64_t kLeastShare = 512;  // least number of terms of a part, to justify a partial sum
+  constexpr std::int64_t kLeastShare = 512;  // least number of terms of a part: shorter parts do not pay
   constexpr std::int64_t kBlocks = 264;      // number of tiles that keep a large GPU busy
   const auto parts = [](std::int64_t extent, std::int64_t of) { return (extent + of - 1) / of; };
   const std::int64_t tiles = products * parts(rows, kTileSide) * parts(columns, kTileSide);
@@ -50,13 +51,13 @@ struct ProductSizes {
   return {products, rows, columns, sum, parts(sum, share), share};
 }
 
-/// The destination of the results: element (i, j) of a product, row-major. After the sum come bias, function and
-/// addition, in this order. F is a function of activation.hpp.
+/// Says where the results of a product go: element (i, j) to a row-major matrix in `to`. write() adds the bias to a
+/// sum, then applies `function`, then with `accumulate` adds the present element. F is a type of activation.hpp.
 template <class T, class F = Activated<ops::Activation::identity>>
 struct ProductOutput {
   T* to;
   std::int64_t product_stride, row_stride;
-  const float* bias;  ///< (products, columns) with bias_stride, or null
+  const float* bias;  ///< (products, columns), rows `bias_stride` apart; null without a bias
   std::int64_t bias_stride;
   bool accumulate;
   F function = {};
@@ -80,7 +81,7 @@ class TileLoader {
  public:
   using Line = decltype(std::declval<const Operand&>().line(0, 0));
 
-  /// Decodes the thread's lines among the 64 lines from `first` on. The operand has `count` lines.
+  /// Decodes the lines that this thread loads, some of the 64 from `first` on. The operand has `count` lines.
   __device__ TileLoader(const Operand& operand, std::int64_t product, std::int64_t first, std::int64_t count)
       : operand_(operand), left_(count - first) {
 #pragma unroll
@@ -89,8 +90,8 @@ class TileLoader {
     }
   }
 
-  /// Loads kTileDepth terms, the first of them `l`, into `tile` (kTileDepth, lines). Stores zeros for terms at or after
-  /// `end`, and for lines after the operand's last line.
+  /// Loads the terms [l, l + kTileDepth) into `tile` (kTileDepth, lines). Stores zeros for terms at or after `end`, and
+  /// for lines after the operand's last line.
   __device__ void load(std::int64_t l, std::int64_t end, float (*tile)[kTileSide + kTilePadding]) const {
 #pragma unroll
     for (int s = 0; s < kEach; ++s) {
@@ -117,9 +118,9 @@ class TileLoader {
   Line lines_[kEach];
 };
 
-/// Computes tiles of outputs. A block takes tasks: a task is a tile of outputs of one part of one product's sum. Part s
-/// of product p is written as product s * products + p. The operands are a (products, rows, sum) and b (products, sum,
-/// columns); out.to: (splits * products, rows, columns).
+/// Computes tiles of outputs. A block takes one task after the other; a task is a tile of outputs of one part of one
+/// product's sum. Part k of product p is written as product number k * products + p. The operands are a (products,
+/// rows, sum) and b (products, sum, columns); out.to: (splits * products, rows, columns).
 template <class A, class B, class T, class F>
 __global__ void __launch_bounds__(kTileBlock) tile_product_kernel(ProductSizes s, A a, B b, ProductOutput<T, F> out) {
   gpu::wait_for_earlier();
@@ -128,7 +129,7 @@ __global__ void __launch_bounds__(kTileBlock) tile_product_kernel(ProductSizes s
   const std::int64_t row_tiles = (s.rows + kTileSide - 1) / kTileSide;
   const std::int64_t column_tiles = (s.columns + kTileSide - 1) / kTileSide;
   const int across = kTileSide / kTileThread;
-  const int my_row = static_cast<int>(threadIdx.x) / across * kTileThread;  // within the tile
+  const int my_row = static_cast<int>(threadIdx.x) / across * kTileThread;  // first row of this thread, in the tile
   const int my_column = static_cast<int>(threadIdx.x) % across * kTileThread;
   for (std::int64_t task = blockIdx.x; task < s.splits * s.products * row_tiles * column_tiles; task += gridDim.x) {
     const std::int64_t part = task / column_tiles / row_tiles;

@@ -1,4 +1,4 @@
-// Computes found (N) u8 from logits (N, K) and labels (N), then the sum of the weights of the samples that are found.
+// Sets found (N) u8 from logits (N, K) and labels (N), then sums the weights of the samples for which found is 1.
 // rank_kernel counts the logits ahead of the label's logit instead of sorting: one pass, and no memory but a count per
 // thread. A block of 128 threads takes a row, 16 bytes a thread at a time: 1000 classes of 16 bits are 125 pieces.
 // Shuffles and shared memory join the block's counts. count_kernel, one block of 256 threads, sums over the samples in
@@ -16,9 +16,9 @@ namespace {
 constexpr int kBlock = 128;  // number of threads for a row: 1000 classes of 16 bits are 125 pieces
 constexpr int kJoinBlock = 256;
 
-/// Sets found to 1 if fewer than k logits are ahead of the label's logit. One block per row. Rows may start anywhere
-/// (language models have an odd number of classes): a block takes single elements up to a 16-byte boundary, whole
-/// pieces, and single elements after them. logits: (N, K), labels, found: (N), valid: scalar or null.
+/// Sets found[n] to 1 if fewer than `k` logits of row n are ahead of the label's logit, otherwise to 0. A block takes a
+/// row. A row may start anywhere (some language models have odd numbers of classes), so the block takes elements up to
+/// a 16-byte boundary, whole 16-byte pieces, then elements. logits: (N, K), labels, found: (N), valid: scalar or null.
 template <class T>
 __global__ void __launch_bounds__(kBlock)
     rank_kernel(const T* logits, const std::int32_t* labels, const std::int64_t* valid, std::int64_t samples,
@@ -71,8 +71,8 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-/// Sums the weights of the found samples. Only one block runs, so there are no partial results to join. found: (N);
-/// weights: (N) or null; result: scalar.
+/// Adds the weights of all samples n with found[n] = 1 to `result`. Only one block runs, so there are no partial
+/// results to join. found: (N); weights: (N) or null (each weight is 1); result: scalar.
 __global__ void __launch_bounds__(kJoinBlock)
     count_kernel(const std::uint8_t* found, const float* weights, std::int64_t samples, double* result) {
   gpu::wait_for_earlier();

@@ -1,9 +1,9 @@
-// Sums the weights (N, F) f32 of the samples that count, divides by F, and writes scalars on the device.
+// Sums the weights (N, F) f32 of the samples that count, divides the sum by F, and writes it to scalars on the device.
 // chunk_sum.hpp divides the weights: a block of 256 threads takes chunks of 16384 weights, a thread 16 bytes at a time,
 // and sums in f64. join_weights_kernel, one block, joins the chunks in order and applies scale. Weights of samples that
 // do not count are not read. Fixed chunks instead of atomic additions give the same bits in every run.
 // Bound by memory bandwidth: 4 bytes read per weight, 16 bytes of partial sums per 16384 weights. With few weights the
-// two launches bound it.
+// two launches bound the op.
 
 #include <lockstep/kernels/cuda/chunk_sum.hpp>
 #include <lockstep/kernels/reduce.hpp>
@@ -12,13 +12,13 @@
 namespace lockstep::ops::backend {
 namespace {
 
-/// The term of the sum: the weights of the samples that count. weights: (N, F); valid: scalar or null.
+/// The term for partial_sums(): adds the weights of the samples that count. weights: (N, F); valid: scalar or null.
 struct Weights {
   const float* weights;
   const std::int64_t* valid;
   std::int64_t samples;
   std::int64_t features;
-  std::int64_t counted = 0;  ///< number of weights that count; they come first
+  std::int64_t counted = 0;  ///< the first `counted` weights count, all later ones do not
 
   static constexpr int kUnroll = 4;
 
@@ -39,8 +39,8 @@ struct Weights {
   }
 };
 
-/// Computes S, the sum of partial / features; sets sum to scale * S, or adds scale * S with `accumulate`; and adds S to
-/// total. One block. partial: (chunks); sum, total: scalars or null; scale: scalar or null.
+/// Computes S = (sum of partial) / features. Sets `sum` to scale * S, or with `accumulate` adds scale * S to `sum`.
+/// Adds S to `total`. Runs as one block. partial: (chunks); sum, total, scale: scalars or null.
 __global__ void __launch_bounds__(gpu::kSumBlock)
     join_weights_kernel(const double* partial, std::int64_t chunks, double features, const float* scale,
                         bool accumulate, float* sum, double* total) {

@@ -18,17 +18,17 @@
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/cuda/device_guard.hpp>
 
-// Choices of the provider. "cudnn:eng35:k2=1,k13=0" does the whole pass in one graph. In "cudnn:split:eng35:.." cuDNN
-// does only the convolution, and our kernels add the bias, add to the gradient, or store a 16-bit gradient of the
-// weights as f32. Some shapes and types have no engines for the first form, for example a 16-bit convolution that adds
-// to an f32 gradient. "cudnn:norm:eng7" also does the work of ConvDesc::norm, in the same graph.
+// The choices of this provider. "cudnn:eng35:k2=1,k13=0" does the whole pass in one graph. In "cudnn:split:eng35:.."
+// cuDNN does only the convolution, and our kernels add the bias, add to the gradient, or store a 16-bit gradient of the
+// weights as f32. For some shapes and types cuDNN has no engine that does the whole pass, for example for a 16-bit
+// convolution that adds to an f32 gradient. "cudnn:norm:eng7" also does the work of ConvDesc::norm, in the same graph.
 
 namespace lockstep::ops::cudnn {
 namespace {
 
-constexpr std::uintptr_t kOperandAlignment = 16;  // bytes: the alignment of operands that the graph states
-constexpr std::size_t kAlignment = 256;           // bytes: the alignment of cudaMalloc, which engines expect
-constexpr std::size_t kContractAlignment = 64;    // bytes: the alignment that callers guarantee for every workspace
+constexpr std::uintptr_t kOperandAlignment = 16;  // alignment in bytes that the graph states for operands
+constexpr std::size_t kAlignment = 256;           // alignment in bytes of cudaMalloc, which engines expect
+constexpr std::size_t kContractAlignment = 64;    // alignment in bytes that callers guarantee for each workspace
 
 std::string choice_of(const Algorithm& algorithm) {
   return concat(kConv.name, ':', algorithm.text());
@@ -114,12 +114,12 @@ class Plan final : public ConvPlan {
   }
 
  private:
-  /// True when the type of the op's output differs from the type of the graph's output.
+  /// Returns true if the op's output has another type than the graph's output.
   bool converts() const {
     return pass() == ConvPass::backward_weights && accumulation_dtype(desc().dtype) != desc().dtype;
   }
 
-  /// Enqueues the part of the pass that `split` leaves to our kernels.
+  /// Enqueues the part of the pass that Form::split leaves to our kernels.
   void finish(CudaContext& context, const TensorView& bias, const TensorView& result, const TensorView& out,
               std::byte* base) const {
     if (pass() == ConvPass::forward) {
@@ -145,7 +145,7 @@ class Plan final : public ConvPlan {
                : reinterpret_cast<std::byte*>(align_up(reinterpret_cast<std::uintptr_t>(workspace.data), kAlignment));
   }
 
-  /// The addresses of the graph's tensors, each at its Uid; nullptr if the graph has no such tensor.
+  /// The addresses of the graph's tensors: of[uid] is null if the graph has no tensor with this Uid.
   struct Pointers {
     std::array<void*, Uid::count> of{};
     void* workspace = nullptr;
@@ -153,9 +153,9 @@ class Plan final : public ConvPlan {
     bool operator==(const Pointers&) const = default;
   };
 
-  /// Runs the graph on these addresses. A variant pack holds the addresses of one run and cannot change once finalised.
-  /// The last pack is kept: a training step uses the same addresses again and again, so that most steps make no new
-  /// pack.
+  /// Runs the graph on the addresses `pointers`. A variant pack holds the addresses of one run and cannot change once
+  /// finalised. The last pack is kept, because a training step uses the same addresses again and again: so most steps
+  /// make no new pack.
   void execute(Context& context, const Pointers& pointers) const {
     const cuda::DeviceGuard guard(device());
     if (!pack_ || bound_ != pointers) {

@@ -13,13 +13,13 @@ namespace {
 
 constexpr std::string_view kSplit = "split:";
 constexpr std::string_view kNorm = "norm:";
-constexpr std::int64_t kAlignment = 16;  // bytes; conv2d.cpp refuses operands that are not aligned to it
+constexpr std::int64_t kAlignment = 16;  // in bytes; conv2d.cpp refuses operands with a smaller alignment
 
 cudnnDataType_t type_of(DType dtype) {
   return dtype == DType::bf16 ? CUDNN_DATA_BFLOAT16 : dtype == DType::f16 ? CUDNN_DATA_HALF : CUDNN_DATA_FLOAT;
 }
 
-/// Returns a tensor of the graph for a tensor of this shape, whose last axis is the channels.
+/// Returns the graph's tensor for a tensor of shape `shape`, whose last axis is the channels.
 GraphTensor channels_last(std::int64_t uid, DType dtype, const Shape& shape) {
   GraphTensor t{uid, dtype, {shape[0], shape[shape.rank() - 1]}, {}};
   if (shape.rank() == 3) {
@@ -56,7 +56,7 @@ bool is_integer(std::string_view text, std::int64_t& value) {
   return error == std::errc() && end == text.data() + text.size() && std::to_string(value) == text;
 }
 
-/// Returns the engine of a configuration that the heuristics filled in.
+/// Returns the engine and its settings from `config`, a configuration that cuDNN's heuristics filled in.
 Engine engine_of(const Descriptor& config) {
   Engine engine;
   const auto engines = config.descriptors(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_BACKEND_ENGINE_DESCRIPTOR, 1);
@@ -71,10 +71,10 @@ Engine engine_of(const Descriptor& config) {
   return engine;
 }
 
-/// The number of configurations that are requested; no list of cuDNN 9.19 has more than 40.
+/// The number of configurations that recommended() requests from cuDNN; no list of cuDNN 9.19 has more than 40.
 constexpr std::int64_t kListLength = 64;
 
-/// Returns the configurations that the heuristics recommend in one mode.
+/// Returns the configurations that cuDNN's heuristics recommend in mode `mode`.
 std::vector<Descriptor> recommended(const OperationGraph& graph, const Target& target, cudnnBackendHeurMode_t mode) {
   static std::mutex mutex;  // mode B must not run on two threads at once
   std::unique_lock lock(mutex, std::defer_lock);
@@ -95,16 +95,16 @@ std::int64_t engine_count(const OperationGraph& graph) {
   return graph.descriptor().value<std::int64_t>(CUDNN_ATTR_OPERATIONGRAPH_ENGINE_GLOBAL_COUNT, CUDNN_TYPE_INT64);
 }
 
-/// Numbers of deterministic algorithms that are taken from mode A, mode B and the fallback list. From each list one
-/// more algorithm that cuDNN calls nondeterministic is taken.
+/// Numbers of deterministic algorithms to take from mode A, mode B and the fallback list. At most one algorithm that
+/// cuDNN calls nondeterministic is taken in addition from each of the three lists.
 using Quotas = std::array<std::size_t, 3>;
 
 bool is_deterministic(const EngineConfig& config) {
   return !config.has(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC);
 }
 
-/// A search for the algorithms of one pass, and the algorithms that it found, in the order of the lists. Engines and
-/// lists at which cuDNN fails are left out, as the other engines may still work.
+/// A search for the algorithms of one pass, and the algorithms found so far, in the order of cuDNN's lists. Engines and
+/// lists at which cuDNN fails are left out, because the other engines may still work.
 class Search {
  public:
   Search(const Target& target, const ConvDesc& desc, ConvPass pass, Engines engines, std::vector<std::string>* refused)
@@ -115,7 +115,7 @@ class Search {
 
   [[nodiscard]] bool empty() const { return first.empty() && last.empty(); }
 
-  /// Returns the graph, or nothing if cuDNN has no such graph.
+  /// Returns the graph of the pass in form `form`, or nothing if cuDNN refuses this graph.
   [[nodiscard]] std::optional<OperationGraph> graph(Form form) const {
     const ConvGraph described = describe(desc_, pass_, form);
     std::optional<OperationGraph> made;
@@ -155,7 +155,7 @@ class Search {
     }
   }
 
-  /// Adds up to `limit` engines with their default settings. Most engines are for other operations and are refused.
+  /// Adds up to `limit` engines with their default settings. cuDNN refuses most engines: they are for other operations.
   void add_untuned(std::size_t limit, const OperationGraph& graph) {
     const std::int64_t count = engine_count(graph);
     for (std::int64_t index = 0; index < count && limit > 0; ++index) {
@@ -194,7 +194,7 @@ class Search {
   std::vector<std::string>* refused_;
 };
 
-/// The names that cuDNN gives to the operation of a pass and to its attributes.
+/// The names that cuDNN gives to the operation of a pass and to the attributes of this operation.
 struct PassNames {
   cudnnBackendDescriptorType_t operation;
   cudnnBackendAttributeName_t conv, alpha, beta, x, weights, y;
@@ -302,7 +302,7 @@ std::optional<Engine> Engine::parse(std::string_view text) {
   return engine;
 }
 
-/// The parts of a graph under construction. Descriptors keep their addresses.
+/// The descriptors of a graph under construction. `kept` is a deque, so that descriptors keep their addresses.
 struct OperationGraph::Parts {
   std::deque<Descriptor>& kept;
   std::vector<Descriptor> operations;
@@ -327,12 +327,12 @@ struct OperationGraph::Parts {
     return keep(std::move(made));
   }
   const Descriptor& tensor(const GraphTensor& of) { return tensor(of, type_of(of.dtype), false); }
-  /// Adds an operand with the id `uid` and the shape of `of`.
+  /// Adds an operand with the id `uid`, and with the type and shape of `of`.
   const Descriptor& operand(GraphTensor of, std::int64_t uid) {
     of.uid = uid;
     return tensor(of);
   }
-  /// Adds a tensor in f32, with the shape of `of`, that is never stored.
+  /// Adds an f32 tensor with the shape of `of`; cuDNN never stores this tensor.
   const Descriptor& passing(GraphTensor of) {
     of.uid = next_virtual++;
     return tensor(of, CUDNN_DATA_FLOAT, true);
@@ -359,7 +359,7 @@ struct OperationGraph::Parts {
     made.finalize();
     return keep(std::move(made));
   }
-  /// Adds the convolution of the graph's pass, which writes y, x or the weights.
+  /// Adds the convolution of the graph's pass. The pass decides whether the convolution writes `y`, `x` or `weights`.
   void convolution(const ConvGraph& graph, const Descriptor& conv, const Descriptor& x, const Descriptor& weights,
                    const Descriptor& y) {
     const PassNames& names = names_of(graph.pass);
@@ -374,7 +374,7 @@ struct OperationGraph::Parts {
     operations.push_back(std::move(operation));
   }
 
-  /// Adds the operation that computes `to` = mode(x [, b]), in f32.
+  /// Adds the operation that computes `to` = mode(x), or mode(x, b) if `b` is not null, in f32.
   void pointwise(cudnnPointwiseMode_t mode, const Descriptor& x, const Descriptor* b, const Descriptor& to) {
     Descriptor function(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
     function.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, mode);
@@ -390,7 +390,7 @@ struct OperationGraph::Parts {
     operation.finalize();
     operations.push_back(std::move(operation));
   }
-  /// Adds the operation that computes `to` (channels), the sum of x over all other axes.
+  /// Adds the operation that sets `to` (channels) to the sum of `x` over all axes but the channels.
   void sum(const Descriptor& x, const Descriptor& to) {
     Descriptor function(CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
     function.set(CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, CUDNN_REDUCE_TENSOR_ADD);
@@ -416,7 +416,7 @@ struct OperationGraph::Parts {
     pointwise(CUDNN_POINTWISE_MUL, off, &off, square);
     sum(square, per_channel(shape, Uid::squares));
   }
-  /// Adds the work of ConvNorm in backward_data: g, the sum of g, and the sum of g times each norm's normalised input.
+  /// Adds ConvNorm's work in backward_data: g = (dx + addend) * mask, the sum of g, and sums of g * normalised input.
   void serve_backward(const GraphTensor& shape, const ConvNorm& norm, const Descriptor* dx, const Descriptor& g) {
     if (norm.addend) {
       const Descriptor& both = passing(shape);
@@ -538,8 +538,8 @@ bool allowed(const EngineConfig& config, const ConvDesc& desc) {
       return false;
     }
   }
-  // Without tf32, f32 tensors allow no tensor cores, which round factors to TF32, and no engine with the note
-  // DOWN_CONVERT_INPUTS, which rounds factors to 16 bits.
+  // For f32 tensors without tf32, two kinds of engines are not allowed: engines with tensor cores, which round factors
+  // to TF32, and engines with the note DOWN_CONVERT_INPUTS, which round factors to 16 bits.
   const bool rounds = config.has(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS);
   const bool tensor_core = config.has(CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
   return desc.dtype != DType::f32 || desc.tf32 || (!rounds && !tensor_core);
@@ -569,9 +569,9 @@ std::vector<Algorithm> algorithms(const Target& target, const ConvDesc& desc, Co
                                   std::vector<std::string>* refused) {
   Search search(target, desc, pass, engines, refused);
   auto fused = search.graph(Form::fused);
-  // A split pass would store the gradient of the weights in f16, where it may overflow.
+  // With f16 tensors, split algorithms for backward_weights come last: they store sums in f16, where sums may overflow.
   const bool split_last = desc.dtype == DType::f16 && pass == ConvPass::backward_weights;
-  // Engines of a graph with passes_on come last, as they are compiled at run time and their speed is unknown.
+  // Engines of a graph with passes_on come last, as cuDNN compiles them at run time and their speed is unknown.
   const bool fused_last = !split_last && describe(desc, pass, Form::fused).passes_on;
   if (fused && !fused_last) {
     search.add_recommended({8, 4, 2}, *fused, Form::fused);

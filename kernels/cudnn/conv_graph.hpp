@@ -11,8 +11,8 @@
 #include <lockstep/kernels/conv2d.hpp>
 #include <lockstep/kernels/cudnn/cudnn.hpp>
 
-/// One pass of a convolution as a cuDNN graph, and the engines that cuDNN offers for this graph. The code needs no GPU
-/// (see Target).
+/// Describes a pass of a convolution as a cuDNN graph, and lists the engines that cuDNN offers for this graph. Needs no
+/// GPU (see Target).
 namespace lockstep::ops::cudnn {
 
 /// The part of a pass that one graph does.
@@ -20,7 +20,7 @@ enum class Form : unsigned char {
   /// The whole pass: the graph adds the bias to the sums, writes the output in its own type, and adds to existing
   /// gradients.
   fused,
-  split,  ///< only the convolution, in desc.dtype; our kernels do the rest
+  split,  ///< only the convolution, in desc.dtype; our kernels do the rest of the pass
   norm,   ///< the whole pass and the work of desc.norm
 };
 
@@ -36,40 +36,41 @@ struct GraphTensor {
 /// coefficients that a graph uses has its own id.
 struct Uid {
   static constexpr std::int64_t a = 1, b = 2, bias = 3, out = 4;
-  static constexpr std::int64_t shift = 5, sums = 6, squares = 7, sums2 = 8;  // backward: squares has sum g * xhat
+  static constexpr std::int64_t shift = 5, sums = 6, squares = 7, sums2 = 8;  // in backward, squares = sum of g * xhat
   static constexpr std::int64_t addend = 9, mask = 10, x = 11, mean = 12, inv_std = 13, x2 = 14, mean2 = 15,
                                 inv_std2 = 16;
   static constexpr std::int64_t count = 17;  ///< ids from `count` on belong to tensors that are never stored
 };
 
-/// A convolution as cuDNN describes it. An image with one axis gets a second axis of extent 1 in front.
+/// A convolution as cuDNN describes it. If images have one axis, cuDNN gets another axis of extent 1 before this axis.
 struct ConvGraph {
   ConvPass pass = ConvPass::forward;
   GraphTensor x, weights, y;
-  std::optional<GraphTensor> bias;  ///< forward: (1, K, 1..), added in f32 to the sums before they are stored
+  std::optional<GraphTensor> bias;  ///< in forward: (1, K, 1..); added in f32 to the sums before these are stored
   std::vector<std::int64_t> stride, dilation, pad_before, pad_after;
-  bool accumulate = false;  ///< output = result + output
-  /// backward_weights with 16-bit tensors: an identity operation takes the sums to an f32 output, as no engine of the
-  /// bare convolution writes f32.
+  bool accumulate = false;  ///< true if the result is added to the output
+  /// True in a backward_weights that overwrites, with 16-bit tensors: an identity operation after the convolution takes
+  /// the sums to an f32 output, because no engine for the convolution alone writes f32.
   bool passes_on = false;
-  ConvNorm norm{};  ///< used with Form::norm
+  ConvNorm norm{};  ///< only used with Form::norm
 };
 
-/// Returns the graph of a pass. Throws UnsupportedError if cuDNN cannot compute the pass: f64, circular padding.
+/// Returns the graph of a pass in form `form`. Throws UnsupportedError if cuDNN cannot compute this: f64, circular
+/// padding, or Form::norm where conv_may_serve_norm() is false.
 [[nodiscard]] ConvGraph describe(const ConvDesc& desc, ConvPass pass, Form form);
-/// True when the pass has a step that Form::split leaves to our kernels.
+/// Returns true if the pass has a step that Form::split leaves to our kernels.
 [[nodiscard]] bool can_split(const ConvDesc& desc, ConvPass pass);
 
-/// One of cuDNN's engines with its settings. This is enough to make the same plan again with the same version of cuDNN
-/// on the same device. Its text is "eng35:k2=1,k13=0", with settings in the order of their numbers; an engine without
-/// settings is "eng0".
+/// One of cuDNN's engines with its settings. An Engine is enough to make the same plan again, with the same version of
+/// cuDNN on the same device. The text of an Engine is "eng35:k2=1,k13=0", with settings in the order of their numbers,
+/// or "eng0" if there are no settings.
 struct Engine {
   std::int64_t index = 0;
   std::vector<std::pair<int, std::int64_t>> knobs;
   bool operator==(const Engine&) const = default;
 
   [[nodiscard]] std::string text() const;
-  /// Returns the engine of a text that text() has written; nothing for any other text.
+  /// Returns the engine whose text() is `text`, or nothing if no engine has this text.
   [[nodiscard]] static std::optional<Engine> parse(std::string_view text);
 };
 
@@ -86,13 +87,13 @@ class OperationGraph {
 };
 
 /// A finalised engine configuration. The constructor throws UnsupportedError when the engine does not support the graph
-/// or these settings.
+/// or the settings in `engine`.
 class EngineConfig {
  public:
   EngineConfig(const OperationGraph& graph, const Target& target, const Engine& engine);
   [[nodiscard]] const Descriptor& descriptor() const { return config_; }
   [[nodiscard]] bool has(cudnnBackendNumericalNote_t note) const;
-  [[nodiscard]] bool compiled_when_planned() const;  ///< true if planning compiles: up to a second, with libnvrtc
+  [[nodiscard]] bool compiled_when_planned() const;  ///< true if planning compiles the engine (libnvrtc, up to 1 s)
 
  private:
   Descriptor engine_;
@@ -100,9 +101,9 @@ class EngineConfig {
   Descriptor config_;
 };
 
-/// True when an engine computes what ConvDesc promises: sums in f32, and f32 factors unrounded unless desc.tf32. FFT
-/// and Winograd, whose errors are of another kind, are not allowed: a choice made by timing must not change the
-/// results.
+/// Returns true if the engine computes what ConvDesc promises: sums in f32, and f32 factors unrounded unless desc.tf32.
+/// FFT and Winograd, whose errors are of another kind, are not allowed, because a choice made by timing must not change
+/// the results.
 [[nodiscard]] bool allowed(const EngineConfig& config, const ConvDesc& desc);
 
 /// One way to do a whole pass. Its text is "eng35:k2=1", "split:eng35:k2=1" or "norm:eng35:k2=1".
@@ -112,21 +113,20 @@ struct Algorithm {
   bool operator==(const Algorithm&) const = default;
 
   [[nodiscard]] std::string text() const;
-  /// Returns the algorithm of a text that text() has written; nothing for any other text.
+  /// Returns the algorithm whose text() is `text`, or nothing if no algorithm has this text.
   [[nodiscard]] static std::optional<Algorithm> parse(std::string_view text);
 };
 
-/// Returns the allowed algorithms that cuDNN's heuristics recommend for the pass, each once, best guess first: about 25
-/// at most, and 4 for a norm. The order is:
-///   - fused algorithms before split algorithms; within each form the first few of mode A, then of mode B, then of the
+/// Returns the allowed algorithms that cuDNN's heuristics recommend for the pass, each once, best guess first: at most
+/// 27, and at most 5 more for a norm. The order is:
+///   - fused algorithms, then split algorithms; within each form the first few of mode A, then of mode B, then of the
 ///     fallback list;
 ///   - if the heuristics have no fused algorithm: engines that support fused with default settings. They come after the
-///     split algorithms, or before them if split would pass f32 values through f16;
-///   - for a bf16 gradient of the weights the fused algorithms last, because they are compiled at run time;
-///   - then the algorithms that cuDNN calls nondeterministic; then, if desc.norm is wanted, the algorithms that serve
-///     it.
-/// An engine or a list at which cuDNN fails, with any status, is left out. `refused` gets a line for each, unless the
-/// status says only that cuDNN does not support it. Throws UnsupportedError as describe().
+///     split algorithms, or before the split algorithms if split would pass f32 values through f16;
+///   - for a bf16 gradient of the weights the fused algorithms come last, because they are compiled at run time;
+///   - then the algorithms that cuDNN calls nondeterministic; then, if desc.norm is wanted, Form::norm algorithms.
+/// If cuDNN fails at an engine or at a list, with any status, the engine or the list is left out. `refused` gets a line
+/// for each of them, unless the status only says that cuDNN does not support it. Throws UnsupportedError (describe()).
 [[nodiscard]] std::vector<Algorithm> algorithms(const Target& target, const ConvDesc& desc, ConvPass pass,
                                                 Engines engines = Engines::all,
                                                 std::vector<std::string>* refused = nullptr);

@@ -10,7 +10,7 @@
 namespace lockstep::ops::cudnn {
 namespace {
 
-/// The first version of cuDNN with properties of devices and the workspace of an engine configuration.
+/// The first version of cuDNN that has properties of devices, and knows the workspace of an engine configuration.
 constexpr std::size_t kOldest = 90800;
 
 using Loaded = detail::LoadedApi<Api>;
@@ -116,8 +116,8 @@ std::vector<Descriptor> Descriptor::descriptors(cudnnBackendAttributeName_t name
     all.emplace_back(type);
     raw.push_back(all.back().get());
   }
-  // The number of values is not asked for: cuDNN would answer 0 for the settings of an engine, and too many for the
-  // results of heuristics.
+  // cuDNN is not asked for the number of values first: it would answer 0 for the settings of an engine, and too many
+  // for the results of heuristics.
   const std::int64_t found = read(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, limit, raw.data());
   all.erase(all.begin() + std::min(found, limit), all.end());
   return all;
@@ -139,7 +139,7 @@ Library::Library(Context& context)
   const cuda::DeviceGuard guard(device_);
   const Api& functions = api();
   const cudnnStatus_t status = functions.create(&handle_);
-  // Without a driver, or with a hidden GPU, the status depends on the version of cuDNN.
+  // Without a driver, or with a hidden GPU, the versions of cuDNN return different statuses.
   if (status != CUDNN_STATUS_SUCCESS && status != CUDNN_STATUS_ALLOC_FAILED) {
     problem_ = concat("cuDNN ", version_text(functions.get_version()), " does not start on ", device_, ": ",
                       functions.get_error_string(status));
@@ -178,7 +178,7 @@ std::vector<Target> Library::targets(int count) {
     if (i == others_.size()) {
       cudnnHandle_t made = nullptr;
       if (api().create(&made) != CUDNN_STATUS_SUCCESS) {
-        break;  // stop here: fewer threads make the plans
+        break;  // stop here: fewer threads will make the plans
       }
       others_.push_back(made);
     }

@@ -14,8 +14,9 @@
 #include <lockstep/runtime/context/context.hpp>
 
 /// cuDNN 9 through its graph ("backend") C interface: attributes of descriptors are set one by one, then the
-/// descriptors are finalised. A failed call throws UnsupportedError if cuDNN does not implement the call, OutOfMemory,
-/// or otherwise Error. The text has the expression, the status and cuDNN's last error message.
+/// descriptors are finalised. A failed call throws UnsupportedError if cuDNN does not support the call, OutOfMemory if
+/// memory is short, otherwise Error. The text of the error has the expression, the status and cuDNN's last error
+/// message.
 namespace lockstep::ops::cudnn {
 
 /// The functions of libcudnn that the provider uses. The library is loaded when a convolution is first planned, so that
@@ -37,20 +38,20 @@ struct Api {
   LOCKSTEP_FUNCTION(execute, cudnnBackendExecute);
 };
 
-/// Loads libcudnn once. Returns why it cannot be used: not found, too old, another major version. Empty when it can be
-/// used.
+/// Loads libcudnn once. Returns why libcudnn cannot be used (not found, too old, or another major version), or an empty
+/// string if it can be used.
 [[nodiscard]] const std::string& unusable();
 /// Returns the functions of libcudnn. Throws UnsupportedError with the text of unusable() when libcudnn cannot be used.
 [[nodiscard]] const Api& api();
-/// Returns "9.19.0" for 91900, the number of cudnnGetVersion().
+/// Returns the text for a number that cudnnGetVersion() returns: "9.19.0" for 91900.
 [[nodiscard]] std::string version_text(std::size_t version);
-/// Returns why a library of version `running` cannot serve a build with the headers of `built`; empty when it can.
+/// Returns why version `running` of cuDNN cannot serve a program built with version `built`, or "" if it can.
 [[nodiscard]] std::string version_problem(std::size_t built, std::size_t running);
 
 /// Throws unless `status` is CUDNN_STATUS_SUCCESS; `expression` is the text of the failed call.
 void check(cudnnStatus_t status, const char* expression);
 
-/// Owns one backend descriptor. Move-only; not thread safe.
+/// Owns one backend descriptor of cuDNN. Move-only; not thread safe.
 class Descriptor {
  public:
   explicit Descriptor(cudnnBackendDescriptorType_t type);
@@ -73,7 +74,7 @@ class Descriptor {
   }
   void finalize();
 
-  /// Returns the number of values of an attribute.
+  /// Returns the number of values that the attribute `name` has.
   [[nodiscard]] std::int64_t count(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type) const {
     return read(name, type, 0, nullptr);
   }
@@ -89,8 +90,8 @@ class Descriptor {
     (void)read(name, type, 1, &one);
     return one;
   }
-  /// Returns the values of an attribute whose values are descriptors of `type`, at most `limit`. The descriptors are
-  /// made here; cuDNN fills them in.
+  /// Returns at most `limit` values of the attribute `name`, whose values are descriptors of type `type`. This function
+  /// creates the descriptors, and cuDNN fills them in.
   [[nodiscard]] std::vector<Descriptor> descriptors(cudnnBackendAttributeName_t name, cudnnBackendDescriptorType_t type,
                                                     std::int64_t limit) const;
 
@@ -105,17 +106,17 @@ class Descriptor {
 
 class PlanCache;
 
-/// The device to plan for: the device of a handle, or a description in JSON (as in
-/// CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION), which needs no GPU and no driver.
+/// The device to plan for: either the device of `handle`, or `properties` made from a description in JSON (as in
+/// CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION). Planning with `properties` needs no GPU and no driver.
 struct Target {
   cudnnHandle_t handle = nullptr;
   const Descriptor* properties = nullptr;
-  std::optional<Device> device{};  ///< device of the handle; a thread that makes plans makes it the current device
+  std::optional<Device> device{};  ///< device of the handle; each thread that makes plans makes this device current
 };
-/// Returns finalised properties of a device, which need not be in this machine.
+/// Returns finalised properties of the device that `json` describes; the device need not be in this machine.
 [[nodiscard]] Descriptor describe_device(const std::string& json);
 
-/// Holds a context's plans and its cuDNN handle, on its device and stream, or the reason why there is no handle.
+/// Holds the plans of a context, and a cuDNN handle on the context's device and stream or the reason why there is none.
 class Library {
  public:
   explicit Library(Context& context);
@@ -125,15 +126,15 @@ class Library {
   /// Returns the handle. handle() and targets() throw UnsupportedError when libcudnn cannot be used or finds no driver.
   [[nodiscard]] cudnnHandle_t handle() const;
   [[nodiscard]] bool usable() const { return problem_.empty(); }
-  /// Returns handles for up to `count` threads, at least 1: the first handle is handle(), the others make plans only.
-  /// There are fewer if cuDNN cannot create more.
+  /// Returns targets for up to `count` threads, but at least one target. The first has handle(); all others have
+  /// handles that only make plans. Returns fewer targets if cuDNN cannot create more handles.
   [[nodiscard]] std::vector<Target> targets(int count);
   [[nodiscard]] PlanCache& plans() { return *plans_; }
 
  private:
   Device device_;
   cudnnHandle_t handle_ = nullptr;
-  std::vector<cudnnHandle_t> others_;  ///< handles of targets(); they are kept, as their plans may need them
+  std::vector<cudnnHandle_t> others_;  ///< handles of targets(), kept because plans may need the handles that made them
   std::unique_ptr<PlanCache> plans_;
   std::string problem_;
 };
@@ -141,5 +142,5 @@ class Library {
 
 }  // namespace lockstep::ops::cudnn
 
-/// Calls a function of Api and checks its status. An error has the text of the expression.
+/// Calls a function of Api and checks the returned status. The text of an error contains `expression`.
 #define LOCKSTEP_CUDNN_CHECK(expression) ::lockstep::ops::cudnn::check((expression), #expression)

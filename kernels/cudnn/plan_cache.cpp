@@ -17,7 +17,7 @@
 namespace lockstep::ops::cudnn {
 namespace {
 
-/// Returns `desc` without the members that the pass does not read, so that equal work has equal keys.
+/// Returns `desc` without the members that the pass does not read, so that equal work has equal keys in the cache.
 ConvDesc read_by(const ConvDesc& desc, ConvPass pass) {
   ConvDesc d = desc;
   if (pass == ConvPass::forward) {
@@ -28,8 +28,8 @@ ConvDesc read_by(const ConvDesc& desc, ConvPass pass) {
   return d;
 }
 
-/// Calls f(i, target) for i in [0, count), on one thread for each target. Throws the first error after all threads have
-/// ended.
+/// Calls f(i, target) for all i in [0, count), spread over threads: one thread for each target. If a call throws, no
+/// more calls begin, and the first error is thrown after all threads have ended.
 template <class F>
 void spread(std::span<const Target> targets, std::size_t count, const F& f) {
   std::atomic<std::size_t> next{0};
@@ -139,7 +139,7 @@ std::shared_ptr<const Execution> PlanCache::plan(const Target& target, const Con
 }
 
 void PlanCache::prepare(std::span<const Target> targets, std::span<const Wanted> calls, Engines engines) {
-  // All map entries are made first, so that each thread writes only to its own entries.
+  // All entries of the map are made before threads start, so that each thread only writes to entries of its own.
   std::vector<std::pair<const ListKey, Listed>*> lists;
   for (const Wanted& call : calls) {
     if (call.algorithm) {

@@ -12,16 +12,16 @@
 
 #include <lockstep/kernels/cudnn/conv_graph.hpp>
 
-/// A cache of cuDNN's answers: lists of algorithms, and execution plans, each of which takes up to a second. Equal
-/// layers of a model, its evaluation and the tuner request the same answers again.
+/// A cache of cuDNN's answers: lists of algorithms, and execution plans. cuDNN takes up to a second to make a plan.
+/// Equal layers of a model, its evaluation and the tuner ask for the same lists and plans again.
 namespace lockstep::ops::cudnn {
 
-/// A finalised execution plan with its graph and its configuration. It never changes: any number of ConvPlans run it,
-/// each with its own variant pack and workspace.
+/// A finalised execution plan with its graph and its configuration. A finalised plan never changes: any number of
+/// ConvPlans run it, each with its own variant pack and workspace.
 class Execution {
  public:
-  /// Makes a plan. Throws UnsupportedError when the algorithm rounds more than `desc` allows, or when cuDNN does not
-  /// support it. Other errors are those of check().
+  /// Makes a plan. Throws UnsupportedError if the algorithm rounds more than `desc` allows, or if cuDNN does not
+  /// support the algorithm. Throws all other errors of check(), too.
   Execution(const Target& target, const ConvDesc& desc, ConvPass pass, const Algorithm& algorithm);
   [[nodiscard]] const Descriptor& descriptor() const { return plan_; }
   [[nodiscard]] std::size_t workspace_bytes() const { return workspace_bytes_; }
@@ -35,8 +35,8 @@ class Execution {
   bool deterministic_ = false;
 };
 
-/// The cache of one context, used by one thread at a time. If cuDNN has refused an algorithm, the cache refuses it
-/// again with the same text, without a call to cuDNN. OutOfMemory and CudaError are not kept.
+/// The cache of one context, used by one thread at a time. If cuDNN has refused an algorithm, the cache throws the same
+/// error again, without a call to cuDNN. OutOfMemory and CudaError are not kept: cuDNN is asked again.
 class PlanCache {
  public:
   /// The result of algorithms(), and the lines that algorithms() put into `refused`.
@@ -48,16 +48,16 @@ class PlanCache {
   [[nodiscard]] const Listed& list(const Target& target, const ConvDesc& desc, ConvPass pass, Engines engines);
   [[nodiscard]] std::shared_ptr<const Execution> plan(const Target& target, const ConvDesc& desc, ConvPass pass,
                                                       const Algorithm& algorithm);
-  /// A call, and the only algorithm that is wanted for it. Without an algorithm all algorithms that cuDNN lists are
-  /// wanted.
+  /// A pass of a convolution, and the algorithm for which a plan is wanted. Without an algorithm, plans of all
+  /// algorithms that cuDNN lists for the pass are wanted.
   struct Wanted {
     ConvDesc desc;
     ConvPass pass;
     std::optional<Algorithm> algorithm{};
   };
-  /// Lists the algorithms of all calls and makes their plans, in parallel on one thread for each of `targets`, which
-  /// all belong to one device. Drops the other plans that only the cache holds. Leaves out calls that cuDNN does not
-  /// compute.
+  /// Makes the lists and plans that `calls` want, in parallel, on one thread for each of `targets`. All targets belong
+  /// to one device. Drops plans that no call wants and that only the cache holds. Skips calls that cuDNN does not
+  /// support.
   void prepare(std::span<const Target> targets, std::span<const Wanted> calls, Engines engines);
 
   [[nodiscard]] int lists_made() const { return lists_made_; }  ///< number of lists that cuDNN was asked for

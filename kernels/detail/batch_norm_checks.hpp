@@ -19,7 +19,7 @@ inline void check_input(std::string_view op, const TensorView& x) {
   require<ShapeError>(x.is_contiguous(), op, ": x ", x.shape, " with strides ", x.strides, " is not contiguous");
 }
 
-/// Checks the type of statistics or parameters in an op that takes no data tensor: f32, on the host also f64.
+/// Checks the type of statistics or parameters, in an op without a data tensor: on a GPU f32, on the host f32 or f64.
 inline void check_parameters(std::string_view op, const Operand& operand) {
   const auto& [view, name] = operand;
   require_compute_dtype(op, name, view);

@@ -4,20 +4,20 @@
 #include <cstddef>
 #include <cstdint>
 
-/// How the CUDA kernels of batch norm divide a tensor among blocks. The code is plain C++: a plan calls it on machines
-/// without a GPU, too.
+/// Divides a tensor among the blocks of batch norm's CUDA kernels. The code is plain C++, because plans need it on
+/// machines without a GPU, too.
 namespace lockstep::ops::batch_norm {
 
 inline constexpr int kBlock = 256;  // threads of a block
 
-inline constexpr int kTile = 8;         // largest number of columns of a tile: 128 bytes of a row, few chunks to join
-inline constexpr int kNarrowTile = 32;  // largest number of columns of a tile if a column is one element
+inline constexpr int kTile = 8;         // most columns of a tile: 128 bytes of a row; small tiles have few chunks
+inline constexpr int kNarrowTile = 32;  // most columns of a tile if a column is one element
 inline constexpr std::int64_t kLeastRows = 8;  // least number of rows that a thread takes in a chunk
 inline constexpr std::int64_t kMostRows = 64;  // largest number of rows of a thread in a chunk: limits rounding errors
 inline constexpr std::int64_t kWantedTiles = 1024;  // number of items that fill a large GPU
 
-/// Divides sums over the rows of (rows, channels) into items. An item is a chunk of rows of a tile of columns. A column
-/// is a thread's part of a row: per_column channels. The division depends on the shape and per_column only.
+/// Divides a tensor (rows, channels) into items, for sums over rows. An item is a chunk of rows of a tile of columns. A
+/// column is per_column channels, which one thread takes. The division depends only on the shape and on per_column.
 struct Tiling {
   std::int64_t channels;
   std::int64_t tiles;  // number of tiles
@@ -39,16 +39,16 @@ struct Tiling {
   [[nodiscard]] std::int64_t items() const { return tiles * chunks; }
 };
 
-/// Describes how a tensor stays in the shared memory of all multiprocessors, from its sums to the values computed with
-/// them. `blocks` is 0 if the tensor does not fit there.
+/// Describes how the blocks of a kernel keep a tensor in shared memory, after its sums are computed, until the sums are
+/// used. `blocks` is 0 if the tensor does not fit into the shared memory of all multiprocessors.
 struct Residence {
   std::int64_t blocks = 0;  ///< number of blocks of the launch; all run at once
   std::int64_t items = 0;   ///< largest number of items of a block; the block has room for them
 };
 
-/// Finds the smallest number of items per block with which all items fit. item_bytes is the number of bytes that are
-/// kept of an item. resident(bytes) returns how many blocks with `bytes` of dynamic shared memory run at once on the
-/// GPU, 0 when these bytes do not fit into a block.
+/// Finds the smallest number of items per block with which all items of `tiling` fit into shared memory. A block keeps
+/// `item_bytes` bytes of each item. resident(bytes) returns how many blocks with `bytes` bytes of dynamic shared memory
+/// run at once on the GPU, or 0 when a block cannot have so many bytes.
 template <class Resident>
 Residence residence_of(const Tiling& tiling, std::size_t item_bytes, Resident resident) {
   for (std::int64_t items = 1;; ++items) {
@@ -62,8 +62,8 @@ Residence residence_of(const Tiling& tiling, std::size_t item_bytes, Resident re
   }
 }
 
-/// Does residence_of() for the kernels of batch_norm_fused.cu, which keep `tensors` tensors, divided by `tiling`, in
-/// columns of 16 bytes. Returns no blocks if a tile's part of a row is not a whole number of bytes of the mask.
+/// Returns residence_of() for the kernels of batch_norm_fused.cu, which keep `tensors` tensors, divided by `tiling`, in
+/// columns of 16 bytes. Returns 0 blocks if the part of a row in a tile does not take whole bytes of the mask.
 template <class Resident>
 Residence fused_residence(const Tiling& tiling, int per_column, int tensors, Resident resident) {
   if (tiling.channels % 8 != 0 || tiling.tile * per_column % 8 != 0) {

@@ -8,7 +8,7 @@
 namespace lockstep::ops {
 namespace {
 
-/// True when the stride of an axis is longer than `length(axis)`.
+/// Returns true if on at least one axis the stride is longer than length(axis).
 template <class Length>
 bool strides_beyond(const ConvDesc& d, Length length) {
   for (std::size_t i = 0; i < static_cast<std::size_t>(d.spatial_rank); ++i) {
@@ -19,9 +19,9 @@ bool strides_beyond(const ConvDesc& d, Length length) {
   return false;
 }
 
-/// True for this fault: with a stride, pixels are copied to scratch memory that is allocated for the real channels, but
-/// addressed by whole blocks of 8 (AVX2) or 16 channels. So a copy overwrites another thread's copy, or the memory
-/// after the scratch memory.
+/// Returns true if `call` has this fault: with a stride, pixels are copied to scratch memory that is allocated for the
+/// real channels, but addressed by whole blocks of 8 (AVX2) or 16 channels. So a copy overwrites another thread's copy,
+/// or the memory after the scratch memory.
 bool copies_beyond_scratchpad(const LibraryCall& call) {
   const bool one_tap = call.implementation.starts_with("jit_1x1:") || call.implementation.starts_with("jit_bf16_1x1:");
   const std::int64_t block = call.implementation.find("avx512") != std::string_view::npos ? 16 : 8;
@@ -29,24 +29,24 @@ bool copies_beyond_scratchpad(const LibraryCall& call) {
          strides_beyond(call.desc, [](std::size_t) { return 1; });
 }
 
-/// True for this fault: the buffer of input pixels is allocated for a stride of at most the kernel. With a longer
-/// stride sums overwrite pixels.
+/// Returns true if `call` has this fault: the buffer of input pixels is allocated for a stride up to the length of the
+/// kernel. With a longer stride, sums overwrite pixels.
 bool books_too_few_pixels(const LibraryCall& call) {
   const bool blocked = call.implementation.starts_with("brgconv:") || call.implementation.starts_with("brg_conv_fwd:");
   return call.pass == ConvPass::forward && blocked && call.implementation.find("amx") != std::string_view::npos &&
          strides_beyond(call.desc, [&](std::size_t i) { return call.desc.kernel[i]; });
 }
 
-/// True for this fault: with 30 pixels at a time and a sum over an odd number of channels, one register holds both the
-/// weights and a pixel.
+/// Returns true if `call` has this fault: if the code takes 30 pixels at a time and sums over an odd number of
+/// channels, one register holds both the weights and a pixel.
 bool overwrites_weights(const LibraryCall& call) {
   const ConvDesc& d = call.desc;
   const std::int64_t summed = (call.pass == ConvPass::forward ? d.in_channels : d.out_channels) / d.groups;
   return call.pass != ConvPass::backward_weights && call.implementation.starts_with("jit_bf16_1x1:") && summed % 2 != 0;
 }
 
-/// True for this fault: sums over channels-last images read scratch memory that is not all written. The fault needs a
-/// dilation, an image that is shorter than the kernel, or a stride that is longer than the kernel.
+/// Returns true if `call` has this fault: sums over channels-last images read scratch memory that is not all written.
+/// This needs a dilation, an image that is shorter than the kernel, or a stride that is longer than the kernel.
 bool reads_unwritten_pixels(const LibraryCall& call) {
   const ConvDesc& d = call.desc;
   bool any = strides_beyond(d, [&](std::size_t i) { return d.kernel[i]; });
@@ -56,8 +56,8 @@ bool reads_unwritten_pixels(const LibraryCall& call) {
   return any && call.pass == ConvPass::backward_weights && call.implementation.starts_with("jit_bf16:");
 }
 
-/// True for this fault with three axes: the first window begins before a short image, by a distance that is no multiple
-/// of the stride, and another window ends after the image. Planes of the two windows are confused.
+/// Returns true if `call` has this fault with three axes: if the first window begins before a short image, by a
+/// distance that is no multiple of the stride, and another window ends after the image, their planes are confused.
 bool mixes_up_planes(const LibraryCall& call) {
   const ConvDesc& d = call.desc;
   return d.spatial_rank == 3 && d.stride[0] > 1 && d.pad_before[0] % d.stride[0] != 0 &&
@@ -65,8 +65,8 @@ bool mixes_up_planes(const LibraryCall& call) {
          (call.implementation.starts_with("jit_bf16:") || call.implementation.starts_with("jit:avx512"));
 }
 
-/// True for this fault with three axes and an image that is shorter than the kernel: a thread writes sums after the end
-/// of the scratch memory.
+/// Returns true if `call` has this fault with three axes: if the image is shorter than the kernel, a thread writes sums
+/// after the end of the scratch memory.
 bool writes_behind_scratchpad(const LibraryCall& call) {
   const ConvDesc& d = call.desc;
   const bool shorter = d.in_size[0] < d.kernel[0] || d.in_size[1] < d.kernel[1] || d.in_size[2] < d.kernel[2];
@@ -87,7 +87,7 @@ constexpr KnownBad kKnown[] = {
      "writes outside its scratch memory, tests/kernels/library_sweep.cpp"},
 };
 
-/// Returns the parts of a version such as "3.1.1" as numbers; a missing part is 0.
+/// Returns the three parts of a version such as "3.1.1" as numbers; a missing part is 0.
 std::array<int, 3> parts(std::string_view version) {
   std::array<int, 3> all{};
   const char* at = version.data();

@@ -10,7 +10,7 @@ namespace lockstep::ops {
 /// A convolution that a library would compute, and the implementation that the library would use.
 struct LibraryCall {
   std::string_view library;         ///< name of the provider: "onednn", "cudnn"
-  std::string_view version;         ///< version at run time: "3.1.1"
+  std::string_view version;         ///< version of the library at run time: "3.1.1"
   std::string_view implementation;  ///< the library's own name for the implementation
   const ConvDesc& desc;
   ConvPass pass;
@@ -19,14 +19,14 @@ struct LibraryCall {
 struct KnownBad {
   std::string_view library;
   std::string_view first;                ///< the first version that has the fault
-  std::string_view mended;               ///< the first version without the fault; empty: none yet
-  bool (*concerns)(const LibraryCall&);  ///< true if implementation, pass and shape have the fault
-  std::string_view what;                 ///< the effect of the fault, and the place of a report
+  std::string_view mended;               ///< the first version without the fault; empty if there is none yet
+  bool (*concerns)(const LibraryCall&);  ///< returns true if implementation, pass and shape have the fault
+  std::string_view what;                 ///< effect of the fault, and where the fault is reported
 };
 
-/// Returns the entry that concerns this call, or nullptr if none does. A provider asks before it uses an
-/// implementation, and uses another implementation if there is an entry. Only oneDNN's convolutions ask; no other
-/// library has an entry yet.
+/// Returns the known fault that concerns `call`, or nullptr if there is none. A provider calls known_bad() before it
+/// uses an implementation, and if there is a fault it uses another implementation. Only oneDNN's convolutions do this;
+/// no fault of another library is listed yet.
 [[nodiscard]] const KnownBad* known_bad(const LibraryCall& call);
 
 }  // namespace lockstep::ops

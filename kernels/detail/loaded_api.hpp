@@ -18,8 +18,8 @@ template <class Function>
   }
   return function;
 }
-/// Declares a member of an Api, a struct that begins with `const SharedLibrary* from = nullptr;`: a pointer to a
-/// function.
+/// Declares a member of a struct Api: a pointer to a function of the library. The struct must begin with `const
+/// SharedLibrary* from = nullptr;`.
 // NOLINTBEGIN(bugprone-macro-parentheses): a name that is declared
 #define LOCKSTEP_FUNCTION(member, function) \
   decltype(&::function) member = ::lockstep::ops::detail::function_of<decltype(&::function)>(from, #function)
@@ -32,10 +32,10 @@ struct LoadedApi {
   std::string problem;  ///< reason why the library cannot be used; empty if it can
 };
 
-/// Opens the first of `names` that can be opened, and takes its functions. A name is searched first as the environment
-/// of the program says, then in the place that the library had at build time. problem_of(api) returns why the version
-/// cannot be used, or an empty string. The library is never unloaded: its threads and CUDA modules outlive every
-/// possible owner.
+/// Opens the first of `names` that can be opened, and takes the functions of this library. Callers give a name that is
+/// searched as the environment of the program says, then the path that the library had at build time. problem_of(api)
+/// returns why this version cannot be used, or an empty string. The library is never unloaded: its threads and CUDA
+/// modules outlive every possible owner.
 template <class Api, class ProblemOf>
 [[nodiscard]] LoadedApi<Api> load_api(const char* title, const std::vector<std::string>& names, ProblemOf problem_of) {
   LoadedApi<Api> loaded;

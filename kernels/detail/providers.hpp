@@ -20,13 +20,13 @@ namespace lockstep::ops {
 struct ConvProvider {
   std::string_view name;  ///< name of the provider: the part of a choice before the colon
   DeviceKind device;
-  /// Returns the choices that plan() takes for this pass, best guess first. Empty when it supports none.
+  /// Returns the choices that plan() takes for `pass`, best guess first. Returns none if the pass is not supported.
   std::vector<std::string> (*choices)(Context& context, const ConvDesc& desc, ConvPass pass,
                                       const ConvListing& listing);
-  /// Returns the plan of a choice, which begins with this provider's name. Throws UsageError for an unknown choice,
-  /// UnsupportedError for a choice that does not support the pass.
+  /// Returns the plan of `choice`, which begins with this provider's name. Throws UsageError if the choice is unknown,
+  /// UnsupportedError if it does not support the pass.
   std::unique_ptr<ConvPlan> (*plan)(Context& context, const ConvDesc& desc, ConvPass pass, const std::string& choice);
-  /// Returns the library's version at run time ("3.1.1"): choices and times hold for it. nullptr for our own code.
+  /// Returns the library's version at run time ("3.1.1"), for which choices and times are valid. Null for our own code.
   std::string (*version)() = nullptr;
   /// Does prepare_conv2d() for this library. nullptr if the library needs no preparation.
   void (*prepare)(Context& context, std::span<const ConvCall> calls, Engines engines, int threads) = nullptr;
@@ -42,8 +42,8 @@ struct MatmulProvider {
   bool relu_keeps_nan = true;  ///< false if a relu that the library fuses with a product turns NaN into 0
 };
 
-/// Runs f(). Rethrows CudaError and OutOfMemory: the device failed, or has no room. Any other Error, with any status,
-/// means that the library refused the work of f(): then refused(error) is called.
+/// Runs f(). Rethrows CudaError (the device failed) and OutOfMemory (the device has no room). Any other Error, with any
+/// status, means that the library refused the work of f(): then calls refused(error).
 template <class F, class Refused>
 void unless_refused(const F& f, const Refused& refused) {
   try {
@@ -57,8 +57,8 @@ void unless_refused(const F& f, const Refused& refused) {
   }
 }
 
-/// Returns the plan of the first choice that plan(choice) does not refuse (unless_refused()). Trying several is
-/// necessary, as a library's list is only a guess of its heuristics. Returns nullptr when all choices are refused.
+/// Returns the plan of the first choice that plan(choice) does not refuse (see unless_refused()). Several choices are
+/// tried, because the order of a library's list is only a guess. Returns nullptr when all choices are refused.
 /// `refusal` keeps the first refusal over several calls.
 template <class Plan>
 [[nodiscard]] auto first_planned(const std::vector<std::string>& choices, std::exception_ptr& refusal, Plan plan)
@@ -74,31 +74,31 @@ template <class Plan>
   return made;
 }
 
-/// Returns the convolution providers of this build, best guess first; matmul_providers() returns those of products.
+/// Return the providers of this build for convolutions and for matrix products, best guess first.
 [[nodiscard]] std::span<const ConvProvider> conv_providers();
 [[nodiscard]] std::span<const MatmulProvider> matmul_providers();
 
 namespace reference {
-extern const ConvProvider kConv;      ///< kernels/cpu/conv2d.cpp
-extern const MatmulProvider kMatmul;  ///< kernels/cpu/matmul.cpp
+extern const ConvProvider kConv;      ///< defined in kernels/cpu/conv2d.cpp
+extern const MatmulProvider kMatmul;  ///< defined in kernels/cpu/matmul.cpp
 }  // namespace reference
 
 namespace onednn {
-extern const ConvProvider kConv;      ///< kernels/onednn/conv2d.cpp
-extern const MatmulProvider kMatmul;  ///< kernels/onednn/matmul.cpp
+extern const ConvProvider kConv;      ///< defined in kernels/onednn/conv2d.cpp
+extern const MatmulProvider kMatmul;  ///< defined in kernels/onednn/matmul.cpp
 }  // namespace onednn
 
 namespace cublaslt {
-extern const MatmulProvider kMatmul;  ///< kernels/cublaslt/matmul.cpp
+extern const MatmulProvider kMatmul;  ///< defined in kernels/cublaslt/matmul.cpp
 }  // namespace cublaslt
 
 namespace plain_cuda {
-extern const ConvProvider kConv;      ///< kernels/cuda/conv2d.cu
-extern const MatmulProvider kMatmul;  ///< kernels/cuda/matmul.cu
+extern const ConvProvider kConv;      ///< defined in kernels/cuda/conv2d.cu
+extern const MatmulProvider kMatmul;  ///< defined in kernels/cuda/matmul.cu
 }  // namespace plain_cuda
 
 namespace cudnn {
-extern const ConvProvider kConv;  ///< kernels/cudnn/conv2d.cpp
+extern const ConvProvider kConv;  ///< defined in kernels/cudnn/conv2d.cpp
 }  // namespace cudnn
 
 }  // namespace lockstep::ops

@@ -6,11 +6,11 @@
 
 #include <lockstep/kernels/operands.hpp>
 
-/// Checks of tables. A table is a tensor of f64 on a device whose rows may be views into larger tensors: it has stride
-/// 1 on the last axis and any strides on the others.
+/// Argument checks for tables. A table is a tensor of f64 on a device. It has stride 1 on the last axis and any strides
+/// on the other axes, so that its rows may be views into larger tensors.
 namespace lockstep::ops {
 
-/// Checks that a table is given and f64, has this shape, and has stride 1 on its last axis.
+/// Checks that `table` is given, is f64, has the shape `shape`, and has stride 1 on its last axis.
 inline void require_table(std::string_view op, const Operand& table, const Shape& shape) {
   const auto& [view, name] = table;
   require<ShapeError>(view.given(), op, ": ", name, " are not given, expected ", shape);
@@ -20,8 +20,8 @@ inline void require_table(std::string_view op, const Operand& table, const Shape
                       view.strides, ", expected stride 1 on the last axis");
 }
 
-/// Throws ShapeError when `out`, which is contiguous, shares a byte with the memory from a table's first to its last
-/// element. The bytes between the table's rows count, too.
+/// Throws ShapeError if `out`, which is contiguous, shares a byte with the memory from the first to the last element of
+/// `table`. The bytes between the rows of the table count, too.
 inline void require_apart_from_table(std::string_view op, const Operand& out, const Operand& table) {
   const TensorView& view = table.view;
   if (!view.given() || view.numel() == 0) {

@@ -19,9 +19,9 @@ constexpr Four k1 = {1, 1, 1, 1};
 constexpr Four k2 = {2, 2, 2, 2};
 constexpr Four k4 = {4, 4, 4, 4};
 
-/// The number of pixels of a block. A block has a plane for each channel, and stays in the first-level cache while
-/// changes are made to it. After the last pixel of an image the rest of the block is black; the changes treat the rest
-/// as pixels.
+/// The number of pixels of a block. A block is a part of an image, with a plane for each channel, and stays in the
+/// first-level cache during all changes. If the image ends within a block, the rest of the block is black, and changes
+/// treat this rest as pixels.
 constexpr std::size_t kPixels = 256;
 using Plane = std::array<float, kPixels>;
 using Block = std::array<Plane, 3>;
@@ -34,7 +34,7 @@ void put(Plane& plane, std::size_t at, Four value) {
   std::memcpy(plane.data() + at, &value, sizeof value);
 }
 
-// minps and maxps are called by name: g++ 12 makes five instructions of the plain expression if a or b is a constant.
+// The instructions minps and maxps are called by name: if a or b is a constant, g++ 12 makes five of `a < b ? a : b`.
 Four smaller(Four a, Four b) {
 #if defined(__SSE__)
   return _mm_min_ps(a, b);
@@ -55,7 +55,7 @@ Four clamped(Four value) {
   return smaller(larger(value, k0), k1);
 }
 
-/// Returns greys by ITU-R 601, with the digits that torchvision uses.
+/// Returns the greys of the four pixels from `at` on by ITU-R 601, with the digits that torchvision uses.
 Four grey(const Block& block, std::size_t at) {
   return 0.2989F * four_at(block[0], at) + 0.587F * four_at(block[1], at) + 0.114F * four_at(block[2], at);
 }
@@ -85,7 +85,7 @@ void saturate(Block& block, const Blend& blend) {
   }
 }
 
-/// Turns the hue of all pixels by `by`. Converts to hue, saturation and value, and back.
+/// Turns the hue of all pixels by `by`. Converts each pixel to hue, saturation and value, and back.
 void turn_hue(Block& block, float by) {
   for (std::size_t i = 0; i < kPixels; i += 4) {
     const Four r = four_at(block[0], i);
@@ -96,20 +96,20 @@ void turn_hue(Block& block, float by) {
     // A grey pixel has saturation 0, so its hue does not matter. The 1 in the divisor only prevents 0 / 0.
     const Four one_if_grey = range > k0 ? k0 : k1;
     const Four divisor = range + one_if_grey;
-    // The hue in sixths of the circle is (blue) - (green) if red is largest, 2 + (red) - (blue) if green is largest,
-    // otherwise 4 + (green) - (red). (channel) is its distance from the largest, divided by the range.
+    // The hue, in sixths of the circle, is (blue) - (green) if red is largest, 2 + (red) - (blue) if green is largest,
+    // otherwise 4 + (green) - (red). Here (c) is the distance of channel c from the largest, divided by the range.
     const Whole red = most == r;
     const Whole green = most == g;
     const Four begin = red ? k0 : (green ? k2 : k4);
     const Four plus = red ? b : (green ? r : g);
     const Four minus = red ? g : (green ? b : r);
-    const Four turns = (begin + (most - plus) / divisor - (most - minus) / divisor) / 6.0F + 1.0F;  // 5/6 to 11/6
-    Four hue = turns - (turns >= k1 ? k1 : k0) + by;                                                // -0.5 to 1.5
+    const Four turns = (begin + (most - plus) / divisor - (most - minus) / divisor) / 6.0F + 1.0F;  // in [5/6, 11/6]
+    Four hue = turns - (turns >= k1 ? k1 : k0) + by;                                                // in [-0.5, 1.5]
     hue += hue < k0 ? k1 : (hue >= k1 ? -k1 : k0);
     const Four saturation = range / (most + one_if_grey);
-    // A channel goes from the largest value (0) to the smallest (1). It has each of the two values for two sixths of
-    // the circle, with straight lines between them. On a line the difference is exactly the distance of the hue from
-    // the begin or end of its sixth.
+    // Each channel is between the largest value (0 below) and the smallest (1 below). Around the circle a channel has
+    // each of these two values for two sixths, and changes linearly in the two sixths between them. There the number is
+    // exactly the distance of the hue from the begin or end of the sixth.
     const Four sixths = hue * 6.0F;
     put(block[0], i, most * (1.0F - saturation * clamped(smaller(sixths - 1.0F, 5.0F - sixths))));
     put(block[1], i, most * (1.0F - saturation * clamped(larger(1.0F - sixths, sixths - 3.0F))));
@@ -117,7 +117,7 @@ void turn_hue(Block& block, float by) {
   }
 }
 
-/// Applies a change to a block. `mean` is the mean of the greys of the whole image, which only contrast uses.
+/// Applies `change` to a block. Only a change of contrast uses `mean`, the mean of the greys of the whole image.
 void apply(Block& block, const ColourChange& change, float mean) {
   switch (change.colour) {
     case Colour::brightness:
@@ -131,8 +131,8 @@ void apply(Block& block, const ColourChange& change, float mean) {
   }
 }
 
-/// Adds the greys of the first `pixels` pixels to `sum`, in whole parts of 1 / kGreyParts, so that the sum does not
-/// depend on its order.
+/// Adds the greys of the first `pixels` pixels to `sum`, as whole multiples of 1 / kGreyParts, so that the sum does not
+/// depend on the order of the pixels.
 void add_greys(const Block& block, std::size_t pixels, std::int64_t& sum) {
   std::array<std::int32_t, kPixels> greys;
   for (std::size_t i = 0; i < kPixels; i += 4) {
@@ -180,7 +180,7 @@ void store(const Block& block, std::size_t pixels, float* to) {
   }
 }
 
-/// Does byte_of() for four values.
+/// Returns byte_of() of each of the four values.
 Whole bytes_of(Four value) {
   return __builtin_convertvector(value * 255.0F + 0.5F, Whole);
 }
@@ -200,8 +200,8 @@ void store(const Block& block, std::size_t pixels, std::uint8_t* to) {
   std::memcpy(to + 3 * (pixels - 1), &words[pixels - 1], 3);
 }
 
-/// Applies all changes in one pass over the image, and in one more pass for each contrast. A contrast needs the mean of
-/// the greys first; `memory` keeps the pixels until the mean is known.
+/// Applies all changes in one pass over the image, and in one more pass for each change of contrast. This change needs
+/// the mean of the greys first; `memory` keeps the pixels until the mean is known.
 template <class T>
 void adjust(std::span<const ColourChange> changes, std::span<T> image, std::vector<float>& memory) {
   const std::size_t all = image.size() / 3;

@@ -8,19 +8,19 @@
 namespace lockstep::ops::images {
 
 enum class Colour {
-  brightness,  ///< blends black (factor 0) and the image (1)
-  contrast,    ///< blends mean_of_greys() (factor 0) and the image (1)
-  saturation,  ///< blends the greys of the image (factor 0) and the image (1)
+  brightness,  ///< blends black (if factor is 0) and the image (if factor is 1)
+  contrast,    ///< blends mean_of_greys() (if factor is 0) and the image (if factor is 1)
+  saturation,  ///< blends the greys of the image (if factor is 0) and the image (if factor is 1)
   hue          ///< turns the hue by a part of the colour circle
 };
 
 struct ColourChange {
   Colour colour = Colour::brightness;
-  double factor = 1;  ///< finite, at least 0; 1 changes nothing. A hue takes -0.5 to 0.5; 0 changes nothing
+  double factor = 1;  ///< hue: -0.5 to 0.5, 0 changes nothing; otherwise finite, at least 0, 1 changes nothing
 };
 
-/// The number of parts in a grey of 1. Each grey, in [0, 1], is multiplied by kGreyParts and loses its fraction. So the
-/// mean of the greys of an image is computed from whole numbers, and its bits do not depend on the order of a sum.
+/// The number of parts that a grey of 1 has. Each grey in [0, 1] is multiplied by kGreyParts and loses its fraction. So
+/// the mean of the greys of an image comes from whole numbers, and its bits do not depend on the order of the sum.
 inline constexpr float kGreyParts = 1U << 30U;
 [[nodiscard]] inline float mean_of_greys(std::int64_t sum, std::int64_t pixels) {
   return static_cast<float>(static_cast<double>(sum) / (static_cast<double>(kGreyParts) * static_cast<double>(pixels)));
@@ -30,10 +30,10 @@ inline constexpr float kGreyParts = 1U << 30U;
 /// floating-point numbers. pixels: (pixels, 3) red, green, blue in [0, 1], changed in place; each change clamps them to
 /// [0, 1]. The bits are the same on every machine. `memory` can be used again for the next image.
 void adjust_colours(std::span<const ColourChange> changes, std::span<float> pixels, std::vector<float>& memory);
-/// Applies the same changes to the values byte / 255, then stores the nearest bytes.
+/// Applies `changes` to the values byte / 255 of `pixels`, then stores the nearest bytes.
 void adjust_colours(std::span<const ColourChange> changes, std::span<std::uint8_t> pixels, std::vector<float>& memory);
 
-/// Returns the byte nearest to a value in [0, 1].
+/// Returns the byte nearest to 255 * `value`, for a value in [0, 1].
 [[nodiscard]] inline std::uint8_t byte_of(float value) {
   const float shifted = value * 255.0F + 0.5F;
   return static_cast<std::uint8_t>(shifted);

@@ -5,11 +5,11 @@
 
 namespace lockstep::ops::images {
 
-/// Four floats in a vector register of 16 bytes, which every supported processor has. Whole holds four whole numbers.
+/// Four holds four floats in a 16-byte vector register, which all supported processors have; Whole holds four integers.
 using Four = float __attribute__((vector_size(16)));
 using Whole = std::int32_t __attribute__((vector_size(16)));
 
-/// Loads four floats from any address.
+/// Returns the four floats at `from`, which may be any address.
 [[nodiscard]] inline Four four(const float* from) {
   Four value;
   std::memcpy(&value, from, sizeof value);

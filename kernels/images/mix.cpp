@@ -18,7 +18,7 @@ void copy_rectangle(const Rectangle& rectangle, std::int64_t width, const std::u
   if (rectangle.empty()) {
     return;
   }
-  const auto bytes = static_cast<std::size_t>((rectangle.right - rectangle.left) * 3);  // bytes of one row
+  const auto bytes = static_cast<std::size_t>((rectangle.right - rectangle.left) * 3);  // size of one row
   for (std::int64_t y = rectangle.top; y < rectangle.bottom; ++y) {
     const std::int64_t begin = (y * width + rectangle.left) * 3;
     std::memcpy(image + begin, from + begin, bytes);

@@ -7,7 +7,7 @@
 
 namespace lockstep::ops::images {
 
-/// The pixels [left, right) x [top, bottom) of an image. Empty unless left < right and top < bottom.
+/// The pixels [left, right) x [top, bottom) of an image. A rectangle is empty unless left < right and top < bottom.
 struct Rectangle {
   std::int64_t left = 0;
   std::int64_t top = 0;
@@ -21,11 +21,11 @@ struct Rectangle {
 /// Sets the pixels of the rectangle to `fill`.
 void fill_rectangle(const Rectangle& rectangle, std::int64_t width, const std::array<std::uint8_t, 3>& fill,
                     std::uint8_t* image);
-/// Copies the pixels of the rectangle from `from` to `image`.
+/// Copies the pixels of the rectangle from the image `from` to the same place in `image`.
 void copy_rectangle(const Rectangle& rectangle, std::int64_t width, const std::uint8_t* from, std::uint8_t* image);
 
-/// Sets bytes to the bytes nearest to share * bytes + (1 - share) * others, with share in [0, 1]. Computes in f32 and
-/// rounds each operation by itself: the bits are the same on every machine.
+/// Sets each bytes[i] to the byte nearest to share * bytes[i] + (1 - share) * others[i], with `share` in [0, 1].
+/// Computes in f32 and rounds each operation by itself, so that the bits are the same on every machine.
 void mix(float share, std::span<std::uint8_t> bytes, const std::uint8_t* others);
 
 }  // namespace lockstep::ops::images

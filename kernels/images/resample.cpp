@@ -14,10 +14,10 @@ constexpr std::size_t kSums = 16;  // number of sums that stay in registers at a
 
 using Taps = ResampleMemory::Taps;
 
-/// The triangle of one output, and the pixels under it.
+/// The triangle that weights the pixels of one output, and the range of these pixels.
 struct Triangle {
   double middle;
-  double width;  ///< pixels to each side of the middle
+  double width;  ///< distance from the middle to each end, in pixels
   PixelRange pixels;
 };
 
@@ -31,7 +31,7 @@ Triangle triangle_of(const Axis& axis, std::int64_t output) {
            std::min(axis.high, static_cast<std::int64_t>(std::floor(middle + width + 0.5)))}};
 }
 
-/// Appends the weights of one output, whose sum is 1, to `weights`.
+/// Appends the weights of the pixels of output `output` to `weights`. The sum of these weights is 1.
 Taps taps_of(const Axis& axis, std::int64_t output, std::vector<float>& weights) {
   const Triangle triangle = triangle_of(axis, output);
   const auto [first, end] = triangle.pixels;
@@ -56,8 +56,8 @@ void all_taps(const Axis& axis, std::int64_t size, std::vector<Taps>& taps, std:
   }
 }
 
-/// Writes the weights of all outputs to `out`. Pads the weights of each output with zeros to the largest number of
-/// weights of an output, and returns this number.
+/// Writes the weights of all outputs to `out`. Pads the weights of each output with zeros, so that all outputs have as
+/// many weights as the output with most weights; returns this number.
 std::size_t padded(const std::vector<Taps>& all, const std::vector<float>& weights, std::vector<float>& out) {
   std::size_t most = 0;
   for (const Taps& taps : all) {
@@ -70,8 +70,8 @@ std::size_t padded(const std::vector<Taps>& all, const std::vector<float>& weigh
   return most;
 }
 
-/// Computes the sums of one row, with `count` weights each. kCount is `count` if it is known at compile time, otherwise
-/// 0.
+/// Computes one row of outputs, each from `count` pixels and weights. kCount is `count`, or 0 if `count` is not known
+/// at compile time.
 template <std::size_t kCount>
 void add_row(const std::vector<Taps>& all, std::int64_t left, std::size_t count, const float* weights,
              const float* line, float* to) {
@@ -94,7 +94,7 @@ void add_across(const std::vector<Taps>& all, std::int64_t left, std::size_t cou
   add(all, left, count, weights, line, to);
 }
 
-/// Rounds each sum to the nearest value of a byte. No sum is negative.
+/// Rounds each of the four sums to the nearest value of a byte. No sum is negative.
 Whole rounded(Four sum) {
   const Four up = sum + 0.5F;
   const Four most = {255, 255, 255, 255};
@@ -105,7 +105,7 @@ Whole rounded(Four sum) {
 
 PixelRange pixels_of(const Axis& axis, std::int64_t outputs) {
   const PixelRange first = triangle_of(axis, 0).pixels;
-  const PixelRange last = triangle_of(axis, outputs - 1).pixels;  // the lowest pixels on a mirrored axis
+  const PixelRange last = triangle_of(axis, outputs - 1).pixels;  // on a mirrored axis these are the lowest pixels
   return {std::min(first.begin, last.begin), std::max(first.end, last.end)};
 }
 
@@ -123,11 +123,11 @@ void resample(const PixelView& picture, const Axis& x, const Axis& y, const Exte
   const std::size_t across = memory.taps_x.size();
   const std::size_t down = memory.taps_y.size();
   const auto picture_row = static_cast<std::size_t>(picture.width) * 3;
-  // A vector instruction adds four floats, so each sum has a fourth channel: the first channel of the next pixel. The
-  // next output overwrites this fourth channel. `line` and `rows` have extra elements for the fourth channel of the
+  // A vector instruction adds four floats, so each sum has a fourth channel, taken from the next pixel and not used.
+  // The next output overwrites this fourth channel. `line` and `rows` have extra elements for the fourth channel of the
   // last pixel.
   const auto needed = static_cast<std::size_t>(right - left) * 3;
-  // Weights of 0 make all sums equally long, so that branches are predicted. They do not change a bit of a sum.
+  // Weights of 0 make all sums equally long, so that branches are predicted. Such weights do not change a bit of a sum.
   const std::size_t most = padded(memory.taps_x, memory.weights, memory.across);
   memory.line.assign(needed + 3 * most + 1, 0.0F);
   memory.rows.resize(static_cast<std::size_t>(high - low) * across * 3 + kSums);
