@@ -10,7 +10,7 @@ namespace lockstep::ops {
 
 // Types: x is f32, f64 or bf16 on the host, f32, bf16 or f16 on a GPU. Sums run in fixed chunks, which are joined in
 // order: the bits do not depend on the number of threads or multiprocessors. Workspaces are u8, aligned to 8. For an op
-// X with a workspace, X_workspace_bytes() returns its bytes; the workspace may be missing if they are 0.
+// X with a workspace, X_workspace_bytes() returns the size in bytes; a workspace of 0 bytes may be missing.
 
 /// Sets `sums` (C) to the sum of the rows of x (M, C), or adds the sum to `sums`, as `mode` says: the gradient of a
 /// bias. x and sums are contiguous. sums has the type of x, f32 for 16-bit x. Accumulates in f64 (on a GPU in f32

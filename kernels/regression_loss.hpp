@@ -25,7 +25,7 @@ struct RegressionLossOptions {
 ///   prediction, target: (N, ...) contiguous, rank at least 1, F = numel / N at least 1; f32, f64 or bf16 on the host,
 ///                f32, bf16 or f16 on a GPU
 ///   weights:     (N) or the shape of prediction, contiguous, of the type of prediction, f32 with 16-bit types:
-///                multiply the loss and the derivative of a sample or an element; not given: 1. An element of weight 0
+///                factors of the loss and the gradient of each sample or element; not given: 1. An element of weight 0
 ///                is left out, even if its prediction or target is NaN
 ///   valid:       i64 scalar: the first `valid` samples count (clamped to 0 .. N); not given: all
 ///   scale:       scalar of the type of prediction, f32 with 16-bit types: 1 / (global number of valid samples); not

@@ -8,17 +8,17 @@
 namespace lockstep::ops {
 
 /// The columns of the table `parts` of resized_crop(). A picture is a source image, an image is a result. The columns
-/// describe the rectangle of given pixels of a picture, and its axes x and y. Output i along an axis is a mean of
-/// pixels around the middle of [begin + i * step, begin + (i + 1) * step), in pixels of the picture. The weights of the
-/// mean form a triangle, which extends by the step to each side, and by at least one pixel: bilinear with antialiasing,
-/// as in Pillow and torchvision. A negative step mirrors. Only pixels in [low, high) are used.
+/// describe which rectangle of a picture's pixels is given, and the axes x and y of the picture. Output i along an axis
+/// is a mean of pixels around the middle of [begin + i * step, begin + (i + 1) * step), in pixels of the picture. The
+/// weights of the mean form a triangle, which extends by the step to each side, and by at least one pixel: bilinear
+/// with antialiasing, as in Pillow and torchvision. A negative step mirrors. Only pixels in [low, high) are used.
 enum class PartColumn : unsigned char {
   width,       ///< width of the given pixels
   height,      ///< height of the given pixels
   left,        ///< column of the picture at which the given pixels begin
   top,         ///< row of the picture at which the given pixels begin
   transposed,  ///< 1 if the first index of the image (its row) runs along the picture's x axis, otherwise 0
-  x_begin,     ///< begin of the x axis, which counts columns from the picture's first, even if that is not given
+  x_begin,     ///< begin along x, in columns of the picture; column 0 is the picture's first, even if it is not given
   x_step,
   x_low,
   x_high,

@@ -14,9 +14,9 @@ namespace lockstep::ops {
 ///   logits:    (N, K), or (N, ..., K) with one prediction at each of the P positions of a sample; contiguous; f32, f64
 ///              or bf16 on the host, f32, bf16 or f16 on a GPU
 ///   labels:    (N) or (N, ...) i32, contiguous: one per position
-///   weights:   (N) or the shape of labels, contiguous, of the type of logits, f32 with 16-bit types: multiply the loss
-///              and the gradient of a sample or a position; not given: 1. A position of weight 0 is left out, for any
-///              label and any logits
+///   weights:   (N) or the shape of labels, contiguous, of the type of logits, f32 with 16-bit types: factors of the
+///              loss and the gradient of each sample or position; not given: 1. A position of weight 0 is left out, for
+///              any label and any logits
 ///   valid:     i64 scalar: the first `valid` samples count (clamped to 0 .. N); not given: all
 ///   scale:     scalar of the type of logits, f32 with 16-bit types: 1 / (global number of valid samples); not given: 1
 ///   dlogits:   shape and type of logits, may be logits itself or not given: receives (softmax - target) * weight *
@@ -28,8 +28,8 @@ namespace lockstep::ops {
 ///              outside [0, K); a position with such a label has gradient 0 and does not count in metrics[0] and [1]
 ///   workspace: u8, softmax_cross_entropy_workspace_bytes(context, logits), aligned to 8; may be missing if 0 bytes
 ///
-/// Losses (on a GPU f32, for f32 and 16-bit logits) are summed in f64 in a fixed order, on the host in the order of the
-/// samples. Deterministic. Throws UsageError for a smoothing outside [0, 1).
+/// Losses (in f32 on a GPU) are summed in f64 in a fixed order, on the host in the order of the samples. Deterministic.
+/// Throws UsageError for a smoothing outside [0, 1).
 void softmax_cross_entropy(Context& context, const TensorView& logits, const TensorView& labels,
                            const TensorView& weights, const TensorView& valid, const TensorView& scale,
                            double smoothing, const TensorView& dlogits, const TensorView& metrics,

@@ -56,8 +56,8 @@ struct Beside {
   Samples samples;           ///< times of the timed work, with the load
   double alone_seconds = 0;  ///< median seconds of the timed work without the load
   double slowdown = 0;       ///< median with the load / median without the load
-  double load_slowdown = 0;  ///< largest of the ranks' ratios: the load's rate alone / its rate with the work; NaN: the
-                             ///< load finished no piece
+  double load_slowdown = 0;  ///< rate of the load alone / rate of the load with the work, on the rank with the largest
+                             ///< ratio; NaN if the load finished no piece of work
 };
 
 /// Runs take() alone, then the load alone for the same time, then both together. Collective over `ranks`.

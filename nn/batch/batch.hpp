@@ -13,9 +13,8 @@ namespace lockstep::nn {
 /// (without padding), any strides and any element type of lockstep, and lies on the host or on the computing device.
 ///
 /// `axes` has one letter for each axis of the view, outermost first: n samples, c channels or features, d h w space, t
-/// positions. Several axes with the letter n together count the samples, in row-major order. The axis of a letter that
-/// is left out has extent 1. If `axes` is empty, the view has the model's order: samples first, channels last ("nhwc",
-/// "ntc", "nc", "nt", "n").
+/// positions. Several axes n together count the samples, in row-major order. A letter left out means extent 1. If
+/// `axes` is empty, the view has the model's order: samples first, channels last ("nhwc", "ntc", "nc", "nt", "n").
 struct FieldView {
   StateField field = StateField::values;
   TensorView view{};

@@ -84,7 +84,7 @@ class StepState {
 
   /// Host values of the scalar fields.
   struct Scalars {
-    double learning_rate;  ///< rate of the optimizer; plans do not read it
+    double learning_rate;  ///< learning rate, which only the optimizer reads
     double sample_weight;  ///< factor of every sample's loss: 1 / (global number of valid samples) for the mean loss
     std::int64_t valid;    ///< number of samples of this batch that count
     std::int64_t epoch = 0;
