@@ -1,4 +1,4 @@
-// JpegDecoder in builds without nvJPEG: its constructor throws the reason. Nothing else is implemented.
+// JpegDecoder in builds without nvJPEG: the constructor throws UnsupportedError, and all other members do nothing.
 #include <lockstep/kernels/jpeg_decoder.hpp>
 
 #include <lockstep/runtime/base/error.hpp>

@@ -9,7 +9,7 @@
 namespace lockstep::ops {
 namespace {
 
-/// True when `squares` has a row for the segment.
+/// Returns true if `squares` (see lars_update()) has a row for the segment.
 bool has_row(const ArenaSegment& segment) {
   return segment.trainable && segment.count > 0;
 }
@@ -58,7 +58,7 @@ void require_lars_options(std::string_view op, const LarsOptions& options) {
                       ", expected a number of at least 0");
 }
 
-// The workspace holds one ratio per segment, then two partial sums per chunk, f64 each.
+// The workspace holds f64 numbers: one trust ratio per segment, then two partial sums per chunk of kLarsChunk elements.
 std::size_t lars_workspace_bytes(std::span<const ArenaSegment> segments) {
   std::int64_t numbers = static_cast<std::int64_t>(segments.size());
   for (const ArenaSegment& segment : segments) {

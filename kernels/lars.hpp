@@ -8,51 +8,52 @@
 namespace lockstep::ops {
 
 struct LarsOptions {
-  double momentum = 0;  ///< in [0, 1); with 0 velocity is not touched and may be missing
+  double momentum = 0;  ///< in [0, 1); if it is 0, velocity is not used and may be missing
   bool nesterov = false;
-  double trust_coefficient = 0.001;  ///< above 0
-  double epsilon = 1e-8;             ///< at least 0
+  double trust_coefficient = 0.001;  ///< factor of every trust ratio; above 0
+  double epsilon = 1e-8;             ///< added to the divisor of every trust ratio; at least 0
 };
 
 /// Throws UsageError when an option is out of range; `op` names the caller.
 void require_lars_options(std::string_view op, const LarsOptions& options);
 
-/// Layer-wise adaptive rate scaling (You, Gitman, Ginsburg 2017): SGD with momentum (sgd.hpp), and a separate learning
-/// rate for every tensor. A segment is one tensor:
+/// Layer-wise adaptive rate scaling (You, Gitman, Ginsburg 2017): SGD with momentum (sgd.hpp), with a separate learning
+/// rate for every tensor. Each segment is one tensor:
 ///   g = factor * grad;  ratio = trust_coefficient * ||p|| / (||g|| + weight_decay * ||p|| + epsilon)
-///   v = momentum * v + ratio * (g + weight_decay * p);  p -= lr * (nesterov ? ratio * (..) + momentum * v : v)
-/// with lr = learning_rate * learning_rate_scale. ratio is 1 for segments that do not adapt, and if a norm is 0. The
-/// learning rate is that of the current step, as in sgd, and not part of v as in the paper's algorithm 1. Norms are
-/// computed in f64 over fixed chunks of a tensor, which are joined in order. Reads p and g twice, v once; writes p, v
-/// and the copy once. workspace: u8, aligned to 8, of lars_workspace_bytes(segments of the call). The range must hold
-/// whole segments: then the bits of an element do not depend on how the arena is cut. Throws ShapeError if begin or
-/// begin + n lies inside a segment; UsageError for options out of range and momentum without velocity; and the errors
-/// of ArenaUpdate.
+///   d = ratio * (g + weight_decay * p);  v = momentum * v + d;  p -= lr * (nesterov ? d + momentum * v : v)
+/// with lr = learning_rate * learning_rate_scale. ratio is 1 for segments that do not adapt, and for segments with a
+/// norm of 0. As in sgd, lr is a factor of v only when p is updated; in the paper's algorithm 1, v contains lr. Norms
+/// are computed in f64: the sums of fixed chunks of a tensor are added in order. Reads p and g twice, v once; writes p,
+/// v and the copy once. `workspace` is u8, aligned to 8, and has lars_workspace_bytes(update.segments) bytes. The range
+/// of `update` must hold whole segments; the bits of an element then do not depend on how the arena is cut into ranges.
+/// Throws ShapeError if begin or begin + n lies inside a segment; UsageError for options out of range, momentum without
+/// velocity, and a clip_value other than 0; and the errors of ArenaUpdate.
 ///
-/// With `squares` the norms are taken from squares instead of the range, and the range may cut segments. squares is
-/// (rows, 2), f64, contiguous. Row r belongs to the r-th segment that is trainable and has elements: the sum of the
-/// squares of its parameters, and of its gradients without the factor. squares is only read. Throws ShapeError unless
-/// squares has lars_rows() rows.
+/// If `squares` is given, the norms are computed from `squares` and not from the range, so the range may cut segments.
+/// `squares` is f64, contiguous, of shape (rows, 2), and is only read. Row r belongs to the r-th of the segments that
+/// are trainable and have elements: column 0 is the sum of the squares of the segment's parameters, column 1 that of
+/// its gradients, not multiplied by the factor. Throws ShapeError unless `squares` has lars_rows(update.segments) rows.
 [[nodiscard]] std::size_t lars_workspace_bytes(std::span<const ArenaSegment> segments);
 void lars_update(Context& context, const LarsOptions& options, const ArenaUpdate& update, const TensorView& velocity,
                  const TensorView& workspace, const TensorView& squares = {});
 
-/// Returns the number of rows that `squares` must have.
+/// Returns the number of rows that `squares` must have: the number of trainable segments that have elements.
 [[nodiscard]] std::int64_t lars_rows(std::span<const ArenaSegment> segments);
-/// Adds the sums of squares of the part of each segment that lies in the range to `squares`. Of `update` it reads
-/// segments, begin, parameters and gradients. So ranks that divide an arena can compute the norms of whole tensors:
-/// each rank starts from zeros and calls this op for each of its ranges; then the ranks add their results. Chunks and
-/// order are those of lars_update(): one range of whole segments, added to 0, gives the same bits; several ranges give
-/// the bits of another order. Workspace and errors are those of lars_update().
+/// Adds to each row of `squares` the sums of squares of those elements of the row's segment that lie in the range of
+/// `update`. Reads only segments, begin, parameters and gradients of `update`. So ranks that divide an arena can
+/// compute the norms of whole tensors: each rank starts from zeros and calls lars_squares() for each of its ranges;
+/// then the ranks add their `squares`. Chunks and order are those of lars_update(): a range of whole segments, added to
+/// zeros, gives the bits of lars_update(); several ranges give the bits of another order. `workspace` is that of
+/// lars_update(). Throws the errors of ArenaUpdate, and ShapeError as lars_update() does for `squares`.
 void lars_squares(Context& context, const ArenaUpdate& update, const TensorView& squares, const TensorView& workspace);
 
 namespace backend {                               // the functions that lars.cpp calls after its checks
-inline constexpr std::int64_t kLarsChunk = 4096;  // number of elements in a chunk, which has two partial sums
+inline constexpr std::int64_t kLarsChunk = 4096;  // number of elements in a chunk
 
 [[nodiscard]] constexpr std::int64_t lars_chunks(std::int64_t count) {
   return (count + kLarsChunk - 1) / kLarsChunk;
 }
-/// Returns the index in `squares` of the first segment that a range from `begin` on may touch.
+/// Returns the index of the row in `squares` of the first segment that a range from `begin` on may include.
 [[nodiscard]] std::int64_t lars_first_row(std::span<const ArenaSegment> segments, std::int64_t begin);
 LOCKSTEP_BACKENDS(lars_update);
 LOCKSTEP_BACKENDS(lars_squares);

@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::size_t kWorkspaceAlignment = 64;
 
-/// Checks a tensor of `extent` numbers, one per channel or one per row of x.
+/// Checks an operand of shape (`extent`), which has one number per channel or per row of x.
 void check_vector(std::string_view op, const Operand& operand, const TensorView& x, std::int64_t extent) {
   require_tensor(op, operand, accumulation_dtype(x.dtype), Shape{extent});
 }

@@ -18,8 +18,8 @@ namespace lockstep::ops {
 // depend on the shape, and on whether all tensors allow 16-byte accesses.
 
 /// Computes y = (x - mean) * inv_std * weight + bias, with the mean of the row and inv_std = 1 / sqrt(variance +
-/// epsilon). The variance is biased (divided by C) and computed from the deviations. mean and inv_std are outputs for
-/// backward: both must be given, or neither. epsilon > 0. y may be x.
+/// epsilon). The variance is biased (divided by C) and computed from the deviations. `mean` and `inv_std` are outputs,
+/// which layer_norm_backward() reads: both must be given, or neither. `epsilon` is above 0. `y` may be the tensor `x`.
 void layer_norm_forward(Context& context, const TensorView& x, const TensorView& weight, const TensorView& bias,
                         double epsilon, const TensorView& y, const TensorView& mean, const TensorView& inv_std);
 
@@ -31,7 +31,7 @@ void layer_norm_forward(Context& context, const TensorView& x, const TensorView&
 ///   dx      = inv_std * (g - (sum of g + xhat * sum of g * xhat) / C), with sums over the row; may be missing
 ///   dweight = sum over rows of dy * xhat, dbias = sum over rows of dy, set or added as mode says; both may be missing
 ///             with mode ignore
-/// dx may be dy.
+/// `dx` may be the tensor `dy`.
 void layer_norm_backward(Context& context, const TensorView& dy, const TensorView& x, const TensorView& weight,
                          const TensorView& mean, const TensorView& inv_std, GradMode mode, const TensorView& dx,
                          const TensorView& dweight, const TensorView& dbias, const TensorView& workspace);

@@ -11,7 +11,7 @@ void lerp(Context& context, double weight, const TensorView& x, const TensorView
   require_alike(kOp, {{x, "x"}, {y, "y"}});
   require<ShapeError>(!overlaps(x, y), kOp, ": y overlaps x");
   require<UsageError>(weight >= 0 && weight <= 1, kOp, ": the weight is ", weight, ", expected 0 to 1");
-  if (weight == 1) {  // for infinite y the formula would give NaN
+  if (weight == 1) {  // a copy, because the formula would give NaN for infinite y
     strided_copy(context, x, y);
     return;
   }

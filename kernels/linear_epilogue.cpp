@@ -26,7 +26,7 @@ void linear_epilogue_forward(Context& context, Activation kind, const TensorView
     require_alike(kOp, {{x, "x"}, {residual, "residual"}});
     require_same_or_apart(kOp, {y, "y"}, {residual, "residual"});
   }
-  static_cast<void>(name_of(kind));  // UsageError for a value that is no Activation
+  static_cast<void>(name_of(kind));  // throws UsageError for a value that is no Activation
   dispatch(context, kOp, LOCKSTEP_BACKEND(linear_epilogue_forward, kind, x, bias, residual, y));
 }
 

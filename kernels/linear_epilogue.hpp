@@ -17,20 +17,20 @@ namespace lockstep::ops {
 // Sums have a fixed order: the bits do not depend on the number of threads. On a GPU the bits of dbias depend on the
 // shape, and on whether all tensors allow 16-byte accesses.
 
-/// Computes y = kind(x + bias) + residual. bias and residual are optional. y may be x or residual.
+/// Computes y = kind(x + bias) + residual. `bias` and `residual` are optional. `y` may be the tensor `x` or `residual`.
 void linear_epilogue_forward(Context& context, Activation kind, const TensorView& x, const TensorView& bias,
                              const TensorView& residual, const TensorView& y);
 
 /// Returns the bytes of workspace (u8, contiguous, aligned to 64 bytes) that linear_epilogue_backward needs on this
-/// device for tensors like x, unless its mode is ignore.
+/// device for tensors of the shape and type of x. With mode ignore, no workspace is needed.
 [[nodiscard]] std::size_t linear_epilogue_workspace_bytes(const Context& context, const TensorView& x);
 
 /// Computes the gradients; x and bias are the inputs of forward:
 ///   dx    = dy * kind'(x + bias); may be missing
-///   dbias = sum over the rows of dx, before dx is rounded to its type; set or added as mode says; may be missing with
-///           mode ignore
-/// The gradient of the residual is dy itself. With kind identity, x and bias are not read: then x may be missing. dx
-/// may be dy or x.
+///   dbias = sum over the rows of dx before rounding to its type; set or added as mode says; may be missing with mode
+///           ignore
+/// The gradient of the residual is dy itself. With kind identity, x and bias are not read, and x may be missing. `dx`
+/// may be the tensor `dy` or `x`.
 void linear_epilogue_backward(Context& context, Activation kind, const TensorView& x, const TensorView& bias,
                               const TensorView& dy, GradMode mode, const TensorView& dx, const TensorView& dbias,
                               const TensorView& workspace);

@@ -6,7 +6,7 @@ namespace lockstep::ops {
 
 void require_loss_scale_options(std::string_view op, const LossScaleOptions& options) {
   const auto& [growth, backoff, interval, least, most] = options;
-  constexpr double kMost = 3e38;  // limit of growth and of the bounds; f32 can represent it
+  constexpr double kMost = 3e38;  // largest allowed growth and bounds of the scale, within the range of f32
   require<UsageError>(growth > 1 && growth <= kMost, op, ": growth is ", growth, ", expected above 1");
   require<UsageError>(backoff > 0 && backoff < 1, op, ": backoff is ", backoff, ", expected 0 < value < 1");
   require<UsageError>(interval >= 1, op, ": interval is ", interval, ", expected at least 1");

@@ -13,24 +13,25 @@ namespace lockstep::ops {
 
 /// What orthonormalise() did with a column.
 enum class Column : std::int32_t {
-  dropped = 0,  ///< the column depended linearly on the columns before that column, up to rounding, and was set to 0
+  dropped = 0,  ///< now all zeros: up to rounding, the column was a linear combination of earlier columns
   kept = 1,
-  not_finite = 2,  ///< an element of x was NaN or infinite: now all of x is NaN, and all columns are not_finite
+  not_finite = 2,  ///< some element of x was NaN or infinite: now all elements are NaN, all columns not_finite
 };
 
-/// Makes the columns of x (rows, r), rows and r at least 1, orthogonal and of length 1, in place. From each column its
-/// components along the columns before it are subtracted, twice (Gram-Schmidt); then it is divided by its length. A
-/// column is dropped if at most `epsilon` times its length remains, as this rest is rounding. 0 < epsilon < 1 (else
-/// UsageError), for example the square root of the precision of the type. columns (i32, r) receives a Column for each.
-/// Sums are in f64.
+/// Makes the columns of x (rows, r) orthogonal and of length 1, in place; rows and r are at least 1. From each column,
+/// its components along earlier columns are subtracted twice (Gram-Schmidt); then the column is divided by its length.
+/// A column is dropped if at most `epsilon` times its old length remains, as such a rest is rounding error. `epsilon`
+/// is between 0 and 1 (else UsageError), for example the square root of the type's precision. `columns` (i32, r)
+/// receives one Column value per column. Sums are in f64.
 void orthonormalise(Context& context, double epsilon, const TensorView& x, const TensorView& columns);
 
-/// Computes error (m, n) = x (m, n) - p (m, r) q (n, r)^T, where the r terms are subtracted in order from x. If columns
-/// (i32, r) are not_finite, error does not change. error shares memory with no other tensor.
+/// Computes error (m, n) = x (m, n) - p (m, r) q (n, r)^T, where the r terms are subtracted in order from x. If the
+/// first of `columns` (i32, r) is not_finite, error does not change. `error` shares memory with no other tensor.
 void low_rank_residual(Context& context, const TensorView& x, const TensorView& p, const TensorView& q,
                        const TensorView& columns, const TensorView& error);
 
-/// Copies the columns of `from` (n, r) that are `kept` to `to` (n, r); the other columns of `to` do not change.
+/// Copies each column of `from` (n, r) for which `columns` (i32, r) says Column::kept to `to` (n, r). The other columns
+/// of `to` do not change.
 void keep_columns(Context& context, const TensorView& from, const TensorView& columns, const TensorView& to);
 
 namespace backend {  // the functions that low_rank.cpp calls after its checks

@@ -13,25 +13,25 @@
 
 namespace lockstep::ops {
 
-/// A product c (m, n) = activation(op(a) op(b) [+ bias (n), broadcast over rows]), or c += op(a) op(b).
-///   a: (m, k), or (k, m) when transpose_a;  b: (k, n), or (n, k) when transpose_b; all row-major and contiguous
-/// With a batch, a, b and c have a leading axis of that extent, and each entry is a separate product. Sums run in
-/// accumulation_dtype(dtype), which is the type of the bias, too; bias and activation are applied before c is rounded.
-/// (cuBLASLt rounds the bias to c's type first.) "reference" on the host adds the products of a sum in the order of k:
-/// a row of c has the same bits for any m and any number of threads. With AVX-512 the tests find that m does not change
-/// the bits of a row of "onednn" either. relu of NaN gives NaN in our own loops and kernels, 0 in oneDNN (observed) and
-/// cuBLASLt (as reported).
+/// A product c (m, n) = activation(op(a) op(b) [+ bias (n), in every row]), or, with accumulate, c += op(a) op(b).
+///   a: (m, k), or (k, m) if transpose_a;  b: (k, n), or (n, k) if transpose_b;  all row-major and contiguous
+/// If batch is above 0, a, b and c have a leading axis of extent batch, and each index of this axis has a separate
+/// product. Sums run in accumulation_dtype(dtype), which is also the type of the bias; bias and activation are applied
+/// before c is rounded. (cuBLASLt rounds the bias to c's type first.) On the host, the choice "reference" adds the
+/// products of a sum in the order of k, so a row of c has the same bits for any m and any number of threads. With
+/// AVX-512, tests find that with "onednn" m does not change the bits of a row either. relu of NaN gives NaN in
+/// lockstep's own loops and kernels, but 0 in oneDNN (observed) and cuBLASLt (as reported).
 struct MatmulDesc {
   DType dtype = DType::f32;
   std::int64_t batch = 0;  ///< number of separate products; 0: one product, without a leading axis
   std::int64_t m = 1, n = 1, k = 1;
   bool transpose_a = false;
   bool transpose_b = false;
-  bool bias = false;                             ///< not allowed with accumulate
-  Activation activation = Activation::identity;  ///< with accumulate only identity is allowed
-  GradMode grad_mode = GradMode::overwrite;      ///< says whether the product replaces c or is added to it
-  bool accumulator_output = false;               ///< c has accumulation_dtype(dtype): f32 for 16-bit a and b
-  bool tf32 = false;  ///< f32 on a GPU: the product may round factors to TF32 (10 bits after the point)
+  bool bias = false;                             ///< true: a bias is added; not allowed with accumulate
+  Activation activation = Activation::identity;  ///< must be identity with accumulate
+  GradMode grad_mode = GradMode::overwrite;  ///< overwrite: c becomes the product; accumulate: c grows by the product
+  bool accumulator_output = false;           ///< true: c has type accumulation_dtype(dtype), f32 for 16-bit a and b
+  bool tf32 = false;  ///< true: with f32 on a GPU, a and b may be rounded to TF32 (10 bits after the point)
   [[nodiscard]] std::int64_t products() const { return batch == 0 ? 1 : batch; }
   [[nodiscard]] DType c_dtype() const { return accumulator_output ? accumulation_dtype(dtype) : dtype; }
   [[nodiscard]] Shape a_shape() const { return with_batch(transpose_a ? Shape{k, m} : Shape{m, k}); }
@@ -56,13 +56,13 @@ class MatmulPlan {
   [[nodiscard]] const MatmulDesc& desc() const { return desc_; }
   [[nodiscard]] Device device() const { return device_; }
   [[nodiscard]] virtual std::size_t workspace_bytes() const = 0;
-  /// True when every run gives the same bits (with the planned thread count).
+  /// Returns true if every run with the planned number of threads gives the same bits.
   [[nodiscard]] virtual bool deterministic() const = 0;
-  [[nodiscard]] virtual std::string choice() const = 0;  ///< plan_matmul(.., choice) makes the same plan again
-  /// Names what the library runs, for example "brg:avx512_core", if the library decides more than the choice says.
-  /// Otherwise returns the choice.
+  [[nodiscard]] virtual std::string choice() const = 0;  ///< name with which plan_matmul() makes this plan again
+  /// Returns the name of the code that the library has selected, for example "brg:avx512_core", if the choice leaves
+  /// the selection to the library. Otherwise returns choice().
   [[nodiscard]] virtual std::string implementation() const { return choice(); }
-  /// Enqueues the product. The arguments are those of matmul(), already checked.
+  /// Enqueues the product. The arguments are those of matmul(), which has checked them.
   virtual void run(Context& context, const TensorView& a, const TensorView& b, const TensorView& bias,
                    const TensorView& c, const TensorView& workspace) const = 0;
 
@@ -76,19 +76,19 @@ class MatmulPlan {
 
 /// Returns the choices that support this product on the context's device, best guess first: "onednn", "reference", ...
 [[nodiscard]] std::vector<std::string> matmul_choices(Context& context, const MatmulDesc& desc);
-/// True when the provider of the best guess for this product without activation can also do the activation, and keeps
-/// NaN. If false, a separate pass for the activation is better: a slower provider costs more, and a weight that became
-/// NaN should show in the results.
+/// Returns true if the product should do the activation, too: the provider that is the best guess without the
+/// activation supports the activation, and keeps NaN. Otherwise a separate pass for the activation is better: a slower
+/// provider costs more, and a weight that became NaN should show in the results.
 [[nodiscard]] bool fuses_activation(Context& context, const MatmulDesc& desc);
-/// Plans the product with the given choice, or with the first of matmul_choices() when `choice` is empty. Throws
-/// UsageError for an unknown choice, UnsupportedError for a choice that does not support the product, ShapeError for an
-/// invalid desc.
+/// Plans the product with the given choice, or with the first of matmul_choices() if `choice` is empty. Throws
+/// UsageError for an unknown choice, UnsupportedError if the choice does not support the product, and ShapeError or
+/// UsageError for an invalid `desc`.
 [[nodiscard]] std::unique_ptr<MatmulPlan> plan_matmul(Context& context, const MatmulDesc& desc,
                                                       const std::string& choice = {});
 
-/// Enqueues a planned matmul; allocates nothing and does not wait. The plan must live until the device has done the
-/// work. c overlaps no other tensor. workspace is u8, has at least plan.workspace_bytes() bytes, and is 64-byte
-/// aligned.
+/// Enqueues a planned matmul; allocates nothing and does not wait. `plan` must live until the device has done the work.
+/// `c` must overlap no other tensor. `workspace` is u8, has at least plan.workspace_bytes() bytes, and is aligned to 64
+/// bytes.
 void matmul(Context& context, const MatmulPlan& plan, const TensorView& a, const TensorView& b, const TensorView& bias,
             const TensorView& c, const TensorView& workspace);
 

@@ -8,7 +8,7 @@
 namespace lockstep::ops {
 namespace {
 
-/// Checks the number of pixels, as `index` holds h * W + w in 32 bits.
+/// Checks that an image has less than 2^31 pixels, because `index` holds pixel numbers h * W + w in 32 bits.
 void check_index_range(std::string_view op, const Shape& image) {
   require<ShapeError>(image[2] == 0 || image[1] <= std::numeric_limits<std::int32_t>::max() / image[2], op, ": ",
                       image[1], " x ", image[2], " pixels, expected fewer than 2^31");

@@ -7,7 +7,7 @@
 namespace lockstep::ops {
 
 // The parts of Muon (Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks") that are not matrix
-// products; nn/optim/orthogonalizer.hpp combines the ops. All are deterministic and take no workspace.
+// products; nn/optim/orthogonalizer.hpp combines the ops. All ops are deterministic and take no workspace.
 
 struct MuonOptions {
   double momentum = 0.95;  ///< in [0, 1)
@@ -17,22 +17,22 @@ struct MuonOptions {
 /// Throws UsageError when an option is out of range; `op` names the caller.
 void require_muon_options(std::string_view op, const MuonOptions& options);
 
-/// Computes the direction, which other ops then orthogonalise, as torch.optim.Muon does:
+/// Computes `direction` as torch.optim.Muon does; other ops then orthogonalise the direction:
 ///   g = factor * grad;  v += (1 - momentum) * (g - v);  direction = nesterov ? g + momentum * (v - g) : v
 /// for the elements of trainable segments; other elements do not change. velocity and direction (n) have the type of
-/// the parameters. Parameters, learning rates and decay are not used. `copy` must not be given (UsageError). If the
-/// update is skipped, nothing changes. Throws the errors of ArenaUpdate, and UsageError for options out of range and
-/// missing views.
+/// the parameters. Parameters, learning rates and decay are not used. If the update is skipped, nothing changes. Throws
+/// the errors of ArenaUpdate, and UsageError for options out of range, missing views, and an update with a `copy`.
 void muon_direction(Context& context, const MuonOptions& options, const ArenaUpdate& update, const TensorView& velocity,
                     const TensorView& direction);
 
-/// Computes factors[i] = 1 / max(sqrt(squares[i]), epsilon). A matrix whose elements have this sum of squares,
-/// multiplied by its factor, has the Frobenius norm 1, or less if all of its elements are small. squares (n) is f64;
-/// factors (n) f32, on the host also f64; both are contiguous, n may be 0. Throws UsageError if epsilon is not above 0.
+/// Computes factors[i] = 1 / max(sqrt(squares[i]), epsilon). If squares[i] is the sum of the squares of the elements of
+/// a matrix, the matrix times factors[i] has the Frobenius norm 1, or less if its own norm is below epsilon. squares
+/// (n) is f64; factors (n) f32, on the host also f64; both are contiguous, n may be 0. Throws UsageError if epsilon is
+/// not above 0.
 void muon_factor(Context& context, double epsilon, const TensorView& squares, const TensorView& factors);
 
-/// The coefficients of the polynomial a I + b x + c y of a matrix x and y = x x. The defaults are those of Jordan et
-/// al.: five iterations bring singular values between about 0.01 and 1 into 0.7 to 1.2.
+/// The coefficients of the polynomial a I + b x + c y, where x is a matrix, y = x x, and I is the identity. The
+/// defaults are those of Jordan et al.: five iterations bring singular values between about 0.01 and 1 into 0.7 to 1.2.
 struct MuonPolynomial {
   double a = 3.4445;
   double b = -4.7750;

@@ -7,7 +7,7 @@
 
 namespace lockstep::ops {
 
-/// A tensor argument of an op, with the name that it has in the contract.
+/// A tensor argument of an op, with its name in the op's documentation.
 struct Operand {
   const TensorView& view;
   std::string_view name;
@@ -53,7 +53,7 @@ inline void require_same_or_apart(std::string_view op, const Operand& out, const
                       in.name, " without being it");
 }
 
-/// Checks that a tensor is given, is contiguous, and has this type and shape.
+/// Checks that a tensor is given, is contiguous, and has type `dtype` and shape `shape`.
 inline void require_tensor(std::string_view op, const Operand& operand, DType dtype, const Shape& shape) {
   const auto& [view, name] = operand;
   require<ShapeError>(view.given(), op, ": ", name, " is not given, expected ", shape);
@@ -63,7 +63,7 @@ inline void require_tensor(std::string_view op, const Operand& operand, DType dt
                       " is not contiguous");
 }
 
-/// Do require_scalar() and require_tensor() for a tensor that may be missing.
+/// These two functions call require_scalar() and require_tensor() unless the tensor is missing.
 inline void require_scalar_if_given(std::string_view op, const Operand& operand, DType dtype) {
   if (operand.view.given()) {
     require_scalar(op, operand, dtype);
@@ -82,7 +82,7 @@ inline void require_weights(std::string_view op, const TensorView& weights, DTyp
                           weights.shape.rank() == 1 && elements.rank() > 1 ? Shape{elements[0]} : elements);
 }
 
-/// Throws ShapeError when `out` shares memory with one of the others. A view that is not given shares no memory.
+/// Throws ShapeError when `out` shares memory with one of `others`. A view that is not given shares no memory.
 inline void require_apart(std::string_view op, const Operand& out, std::initializer_list<Operand> others) {
   for (const Operand& other : others) {
     require<ShapeError>(!overlaps(out.view, other.view), op, ": ", out.name, " overlaps ", other.name);

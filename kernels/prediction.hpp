@@ -5,9 +5,9 @@
 #include <limits>
 
 /// How accuracy, top-k, confusion and calibration judge the outputs of a classifier, on host and GPU. If an output is
-/// NaN or infinity, the outputs have no softmax and are wrong for every label. Otherwise the label is right if its
-/// output is finite and fewer than k outputs are ahead of it. Larger outputs are ahead, and equal outputs of lower
-/// index. at(k) returns the output of class k.
+/// NaN or +infinity, the outputs have no softmax, and no label is right. Otherwise a label is right among the first k
+/// if its output is finite and fewer than k outputs are ahead: larger outputs, and equal outputs of lower index.
+/// `at(k)` returns the output of class k.
 namespace lockstep::ops {
 
 template <class V>
@@ -33,7 +33,7 @@ template <class At>
   return best;
 }
 
-/// Returns how many classes are ahead of the label's class; if the label cannot be right, the number of all classes.
+/// Returns how many classes are ahead of class `label`, or `classes` if the label is wrong for every k.
 template <class At>
 [[nodiscard]] std::int64_t rank_of(std::int64_t classes, std::int64_t label, At at) {
   const auto own = at(label);
@@ -41,7 +41,7 @@ template <class At>
   std::int64_t ahead = 0;
   for (std::int64_t k = 0; k < classes; ++k) {
     const auto value = at(k);
-    defined = defined && value < std::numeric_limits<double>::infinity();  // false for NaN
+    defined = defined && value < std::numeric_limits<double>::infinity();  // a NaN gives false
     ahead += value > own || (value == own && k < label) ? 1 : 0;
   }
   return defined ? ahead : classes;

@@ -7,18 +7,18 @@
 
 namespace lockstep::ops {
 
-/// The columns of resized_crop()'s table: the rectangle of pixels that is given of a picture, and the picture's two
-/// axes. A picture is the source image, an image the result. Output i of an axis is the mean, under a triangle, of the
-/// pixels around the middle of [begin + i * step, begin + (i + 1) * step), in pixels of the picture. A negative step
-/// mirrors. Only pixels in [low, high) are used. The triangle extends by the step to each side, and by at least one
-/// pixel: bilinear with antialiasing, as in Pillow and torchvision.
+/// The columns of the table `parts` of resized_crop(). A picture is a source image, an image is a result. The columns
+/// describe which rectangle of a picture's pixels is given, and the axes x and y of the picture. Output i along an axis
+/// is a mean of pixels around the middle of [begin + i * step, begin + (i + 1) * step), in pixels of the picture. The
+/// weights of the mean form a triangle, which extends by the step to each side, and by at least one pixel: bilinear
+/// with antialiasing, as in Pillow and torchvision. A negative step mirrors. Only pixels in [low, high) are used.
 enum class PartColumn : unsigned char {
   width,       ///< width of the given pixels
   height,      ///< height of the given pixels
   left,        ///< column of the picture at which the given pixels begin
   top,         ///< row of the picture at which the given pixels begin
-  transposed,  ///< 1 if the image's first index runs along x, otherwise 0
-  x_begin,     ///< x runs along the picture's width, and counts from the picture's first pixel, given or not
+  transposed,  ///< 1 if the first index of the image (its row) runs along the picture's x axis, otherwise 0
+  x_begin,     ///< begin along x, in columns of the picture; column 0 is the picture's first, even if it is not given
   x_step,
   x_low,
   x_high,
@@ -29,20 +29,20 @@ enum class PartColumn : unsigned char {
 };
 inline constexpr std::int64_t kPartColumns = 13;
 
-/// Resizes the part parts[n] of pictures[n] to out[n], with the same bits on every device (images::resample() of
-/// kernels/images).
+/// Resizes the part of picture n that row n of `parts` describes to image n, with the same bits on every device
+/// (images::resample() of kernels/images).
 ///
-///   pictures:   (N, B) u8, contiguous: a row begins with pixels of a picture, (height, width, 3)
-///   parts:      (N, 13) f64, a column for each PartColumn; rows may lie any distance apart
-///   out:        (N, H, W, 3) u8, contiguous; shares no byte with an input
+///   pictures:   (N, B) u8, contiguous: row n begins with the given pixels of picture n, (height, width, 3)
+///   parts:      (N, 13) f64, one column for each PartColumn; rows may lie any distance apart
+///   out:        (N, H, W, 3) u8, contiguous: the images; shares no byte with pictures or parts
 ///
-/// A table on a device cannot be checked before the launch, so a row of `parts` that is not valid gives a black image
-/// instead of an error; a row of zeros is such a row. A row is valid when width and height are whole numbers above 0,
-/// with at most 2^27 pixels that fit into B; left and top are whole numbers from 0 to 2^27; transposed is 0 or 1; for
-/// each axis low and high are whole numbers, 0 <= low < high <= 2^27, -2^27 <= step <= 2^27, -2^31 <= begin <= 2^31;
-/// and the given pixels include all that the image needs (images::pixels_of()). If the middle of an output's interval
-/// is outside of [low, high), the nearer end replaces the middle. Throws ShapeError if H or W is above 4096. No
-/// workspace. On the host each thread keeps memory for the largest picture that it has resized, until the thread ends.
+/// A table on a device cannot be checked before the launch, so an invalid row of `parts`, for example a row of zeros,
+/// gives a black image instead of an error. A row is valid when width and height are whole numbers above 0, with at
+/// most 2^27 pixels that fit into B; left and top are whole numbers from 0 to 2^27; transposed is 0 or 1; for each axis
+/// low and high are whole numbers, 0 <= low < high <= 2^27, -2^27 <= step <= 2^27, -2^31 <= begin <= 2^31; and the
+/// given pixels include all that the image needs (images::pixels_of()). If the middle of an output's interval is
+/// outside of [low, high), the nearer end replaces the middle. Throws ShapeError if H or W is above 4096. No workspace.
+/// On the host each thread keeps memory for the largest picture that it has resized, until the thread ends.
 void resized_crop(Context& context, const TensorView& pictures, const TensorView& parts, const TensorView& out);
 
 namespace backend {  // the functions that resized_crop.cpp calls after its checks

@@ -9,7 +9,7 @@
 namespace lockstep::ops {
 namespace {
 
-/// Throws UsageError for a scale for which 0 times infinity could turn a row of numbers into NaN.
+/// Throws UsageError for a `scale` that is 0, infinite, NaN or subnormal: 0 times infinity could turn numbers into NaN.
 void check_scale(std::string_view op, double scale, DType dtype) {
   visit_compute(accumulation_dtype(dtype), op, [&]<class T>(std::type_identity<T>) {
     using Limits = std::numeric_limits<T>;

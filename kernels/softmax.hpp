@@ -7,9 +7,10 @@
 
 namespace lockstep::ops {
 
-/// The columns that a row sees. With `none` a row sees all columns. With `causal` x is (..., T, K) with K at least T,
-/// and row t of the axis before the last sees columns 0 .. t + (K - T). If the queries are the last T of K positions,
-/// these are the query's own position and the past (the mask of decoders, Vaswani et al. 2017, section 3.2.3).
+/// Says which columns a row of x sees. With `none`, a row sees all columns. With `causal`, x is (..., T, K) with K at
+/// least T, and row t of the T rows sees columns 0 .. t + (K - T). If the rows are queries at the last T of K
+/// positions, a query thus sees its own position and all earlier ones (the mask of decoders, Vaswani et al. 2017,
+/// section 3.2.3).
 enum class SoftmaxMask : std::uint8_t { none, causal };
 
 // Softmax over the last axis, row by row. x, y, dy, dx: (..., K) contiguous, rank at least 1 (2 with causal), of one
@@ -19,13 +20,13 @@ enum class SoftmaxMask : std::uint8_t { none, causal };
 // the tensors (in f32 for 16-bit types).
 
 /// Computes y = exp(v - max v) / sum of exp(v - max v) with v = scale * x, over the columns that the row sees. y is 0
-/// in the other columns, whose x may be anything. v is infinite only if x is, however large the product. If v is -inf
-/// in a row with finite numbers, y is 0 there. A row that sees a NaN, a v of +inf, or only -inf becomes NaN in all
-/// columns that it sees. y may be x.
+/// in the other columns, whose x may be anything. A finite x never gives an infinite v, however large scale * x is.
+/// Where v is -inf in a row with finite numbers, y is 0. A row that sees a NaN, a v of +inf, or only -inf becomes NaN
+/// in all columns that it sees. y may be x.
 void softmax_forward(Context& context, const TensorView& x, double scale, SoftmaxMask mask, const TensorView& y);
 
-/// Computes dx = scale * y * (dy - sum over the row of dy * y). If an element of y is 0 (masked, or too small), its dx
-/// is 0 and its dy may be anything, even NaN. dx may be dy or y.
+/// Computes dx = scale * y * (dy - sum over the row of dy * y). Where y is 0 (masked, or too small), dx is 0, and dy
+/// may be anything, even NaN. dx may be dy or y.
 void softmax_backward(Context& context, const TensorView& y, const TensorView& dy, double scale, const TensorView& dx);
 
 namespace backend {  // the functions that softmax.cpp calls after its checks

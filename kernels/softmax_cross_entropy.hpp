@@ -14,22 +14,22 @@ namespace lockstep::ops {
 ///   logits:    (N, K), or (N, ..., K) with one prediction at each of the P positions of a sample; contiguous; f32, f64
 ///              or bf16 on the host, f32, bf16 or f16 on a GPU
 ///   labels:    (N) or (N, ...) i32, contiguous: one per position
-///   weights:   (N) or the shape of labels, contiguous, of the type of logits, f32 with 16-bit types: multiply the loss
-///              and the gradient of a sample or a position; not given: 1. A position of weight 0 is left out, for any
-///              label and any logits
+///   weights:   (N) or the shape of labels, contiguous, of the type of logits, f32 with 16-bit types: factors of the
+///              loss and the gradient of each sample or position; not given: 1. A position of weight 0 is left out, for
+///              any label and any logits
 ///   valid:     i64 scalar: the first `valid` samples count (clamped to 0 .. N); not given: all
 ///   scale:     scalar of the type of logits, f32 with 16-bit types: 1 / (global number of valid samples); not given: 1
-///   dlogits:   like logits, may be logits, or not given: receives (softmax - target) * weight * scale / P, and 0 for
-///              samples that do not count
-///   metrics:   f64 (3), sums over the samples that count are added: to [0] the mean over a sample's positions of the
-///              weighted, unscaled loss; to [1] the mean over its positions of the weight if the label is right (k = 1
-///              in kernels/prediction.hpp), otherwise of 0 (without weights: the fraction of correct positions); to [2]
-///              the number of labels outside [0, K). A position with such a label has a zero gradient and is otherwise
-///              left out
+///   dlogits:   shape and type of logits, may be logits itself or not given: receives (softmax - target) * weight *
+///              scale / P, and 0 for samples that do not count
+///   metrics:   f64 (3): each element grows by a sum over the samples that count. In metrics[0], a sample adds the mean
+///              of its positions' losses, weighted but not multiplied by scale. In metrics[1], a sample adds the sum of
+///              the weights of its correct positions (k = 1 in kernels/prediction.hpp) divided by P, which without
+///              weights is the fraction of correct positions. In metrics[2], a sample adds the number of its labels
+///              outside [0, K); a position with such a label has gradient 0 and does not count in metrics[0] and [1]
 ///   workspace: u8, softmax_cross_entropy_workspace_bytes(context, logits), aligned to 8; may be missing if 0 bytes
 ///
-/// Losses (on a GPU f32, for f32 and 16-bit logits) are summed in f64 in a fixed order, on the host in the order of the
-/// samples. Deterministic. Throws UsageError for a smoothing outside [0, 1).
+/// Losses (in f32 on a GPU) are summed in f64 in a fixed order, on the host in the order of the samples. Deterministic.
+/// Throws UsageError for a smoothing outside [0, 1).
 void softmax_cross_entropy(Context& context, const TensorView& logits, const TensorView& labels,
                            const TensorView& weights, const TensorView& valid, const TensorView& scale,
                            double smoothing, const TensorView& dlogits, const TensorView& metrics,
@@ -39,10 +39,10 @@ void softmax_cross_entropy(Context& context, const TensorView& logits, const Ten
 [[nodiscard]] std::size_t softmax_cross_entropy_workspace_bytes(const Context& context, const TensorView& logits);
 
 namespace backend {  // the functions that softmax_cross_entropy.cpp calls after its checks
-/// The result for one position of the logits on a GPU, before the sum over the positions.
+/// The result for one position of the logits on a GPU, before the results of all positions are added.
 struct PositionLoss {
   float loss;
-  std::int32_t outcome;  ///< 0 if the position does not count, 1 if wrong, 2 if right, 3 if the label is bad
+  std::int32_t outcome;  ///< 0: the position does not count; 1: its prediction is wrong; 2: right; 3: its label is bad
 };
 LOCKSTEP_BACKENDS(softmax_cross_entropy);
 }  // namespace backend

@@ -7,7 +7,7 @@
 namespace lockstep::ops {
 namespace {
 
-/// Checks the tensors. `large` has the resolution of the input and C channels; `small` the output's and K channels.
+/// Checks `large` (x or dx: input resolution, C channels) and `small` (y or dy: output resolution, K channels).
 void check(std::string_view op, std::int64_t stride, const TensorView& large, std::string_view large_name,
            const TensorView& small, std::string_view small_name) {
   require_images(op, {large, large_name});

@@ -12,9 +12,9 @@ namespace lockstep::ops {
 // the host, f32, bf16 or f16 on a GPU. The C channels of x become the channels [(K - C) / 2, (K - C) / 2 + C) of y.
 // Deterministic, no workspace.
 
-/// Sets y[n, p, q, (K - C) / 2 + c] = x[n, p * stride, q * stride, c], and 0 in the other channels.
+/// Sets y[n, p, q, (K - C) / 2 + c] = x[n, p * stride, q * stride, c], and all other channels of y to 0.
 void subsample_pad_forward(Context& context, std::int64_t stride, const TensorView& x, const TensorView& y);
-/// Computes the gradient of subsample_pad_forward; mode says whether it replaces dx or is added to dx. dx is not dy.
+/// Sets dx to the gradient of subsample_pad_forward, adds it to dx, or does nothing, as `mode` says. dx must not be dy.
 void subsample_pad_backward(Context& context, std::int64_t stride, const TensorView& dy, GradMode mode,
                             const TensorView& dx);
 

@@ -7,19 +7,19 @@
 
 namespace lockstep::ops {
 
-/// Adds the weights of the samples whose label is among the k largest logits to result: top-k accuracy, as used by
+/// Adds to `result` the weights of those samples whose label is among the k largest logits: top-k accuracy, as used by
 /// Krizhevsky et al. 2012.
 ///
 ///   logits:    (N, K) contiguous; f32, f64 or bf16 on the host, f32, bf16 or f16 on a GPU          labels: (N) i32
-///   weights:   (N) contiguous, of the type of logits, f32 with 16-bit types; not given: 1, a number of samples
+///   weights:   (N) contiguous, of the type of logits, f32 with 16-bit types; not given: 1 for each sample
 ///   valid:     i64 scalar: the first `valid` samples count (clamped to 0 .. N); not given: all samples count
-///   k:         1 .. K; UsageError for another k
+///   k:         1 .. K; otherwise UsageError is thrown
 ///   result:    f64 scalar
 ///   workspace: u8, top_k_workspace_bytes(context, logits); may be missing if 0 bytes
 ///
-/// kernels/prediction.hpp says which logits are larger, and which are wrong for every label. A label outside [0, K) is
-/// never correct. Nothing is sorted: a label's rank is the number of larger logits. Counts are exact below 2^53.
-/// Weights are added up in f64 in a fixed order. Deterministic.
+/// kernels/prediction.hpp says which logits are ahead of a label's logit, and which logits make every label wrong. A
+/// label outside [0, K) is never correct. Nothing is sorted: the logits ahead of the label's logit are counted. Counts
+/// are exact below 2^53. Weights are added up in f64 in a fixed order. Deterministic.
 void top_k_correct(Context& context, const TensorView& logits, const TensorView& labels, const TensorView& weights,
                    const TensorView& valid, int k, const TensorView& result, const TensorView& workspace);
 

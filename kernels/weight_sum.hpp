@@ -7,13 +7,13 @@
 
 namespace lockstep::ops {
 
-/// Computes the divisor of a weighted loss (softmax_cross_entropy.hpp, regression_loss.hpp): S is the sum, over the
+/// Computes S, the divisor of a weighted loss (softmax_cross_entropy.hpp, regression_loss.hpp): the sum, over the
 /// samples that count, of the mean of a sample's weights.
 ///
 ///   weights:   (N, ...) contiguous, rank at least 1, at least one weight a sample; f32, on the host also f64
 ///   valid:     i64 scalar: the first `valid` samples count (clamped to 0 .. N); not given: all
 ///   scale:     scalar of the type of weights; not given: 1
-///   mode:      says whether sum is set or added to; with ignore sum is not given
+///   mode:      says whether sum is set or added to; with mode ignore, sum must not be given
 ///   sum:       scalar of the type of weights, set to scale * S or increased by it; the product is rounded once
 ///   total:     f64 scalar to which S is added; may be missing
 ///   workspace: u8, weight_sum_workspace_bytes(context, weights), aligned to 8; may be missing if 0 bytes

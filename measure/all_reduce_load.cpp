@@ -22,7 +22,7 @@ class AllReduceLoad final : public Load {
 
  private:
   void run() override {
-    // The first element counts the ranks that want to stop; the others stay zero.
+    // The first element counts the ranks that want to stop; all other elements stay zero.
     float enders = 0;
     const TensorView on_host{std::span(&enders, 1), Shape{1}};
     const TensorView first = data_.view().slice(0, 0, 1);
@@ -44,7 +44,7 @@ class AllReduceLoad final : public Load {
 
 std::unique_ptr<Load> all_reduce_load(comm::Communicator& communicator, Context& context, std::int64_t bytes) {
   require<UsageError>(communicator.size() > 1, "all-reduces as a load need several ranks, here is one");
-  // With NCCL, the load alone uses the GPU communicator, and the ranks agree on iterations over MPI.
+  // With NCCL, only the load uses the GPU communicator; the ranks agree on numbers of iterations over MPI.
   const bool on_gpu = context.device().kind == DeviceKind::cuda;
   require<StateError>(on_gpu ? communicator.can_overlap() : communicator.any_thread(),
                       "all-reduces as a load need a communicator that a thread may use while other threads use theirs "

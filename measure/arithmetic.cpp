@@ -1,4 +1,4 @@
-// Compiled like kernels/cpu: for one processor family, with products and sums contracted into multiply-adds.
+// This file is compiled like kernels/cpu: for one processor family, with products and sums fused into multiply-adds.
 #include <measure/arithmetic.hpp>
 
 #include <algorithm>
@@ -20,11 +20,11 @@ constexpr std::size_t kBytes = 16;
 #endif
 typedef float Vector __attribute__((vector_size(kBytes)));  // NOLINT(modernize-use-using): gcc requires typedef
 constexpr std::size_t kLanes = kBytes / sizeof(float);
-// Number of chains. The processor needs at least 4 x 2 (cycles of latency x multiply-adds that begin in a cycle); the
-// chains fit in the registers.
+// Number of independent chains of multiply-adds. To be busy, a processor needs at least 4 x 2 (cycles of latency x
+// multiply-adds that begin in a cycle); 12 chains still fit in the registers.
 constexpr std::size_t kChains = 12;
 
-/// Runs the multiply-adds of one thread. Returns the sum of all chains, so that the compiler removes none.
+/// Runs the multiply-adds of one thread. Returns the sum of all chains, so that the compiler does not remove any.
 float run(std::int64_t rounds) {
   // Every chain begins with another value: the compiler would merge equal chains.
   Vector chains[kChains] = {};

@@ -16,27 +16,27 @@ constexpr std::int64_t kAlignment = 256;
 constexpr std::string_view kNames[] = {"all_reduce", "reduce_scatter", "all_gather",
                                        "all_to_all", "broadcast",      "send_recv"};
 
-/// True when every rank gets, or gives, a part of the larger tensor.
+/// Returns true if the larger tensor of the collective consists of one part per rank.
 bool in_parts(Collective collective) {
   return collective == Collective::reduce_scatter || collective == Collective::all_gather ||
          collective == Collective::all_to_all;
 }
 
-/// Number of values that the elements take: small whole numbers, whose sums over ranks are exact in every type.
+/// Number of values that elements can have: 0, 1 and 2, whose sums over ranks are exact in every type.
 constexpr int kNumbers = 3;
 int number(int rank, std::int64_t i) {
   return static_cast<int>((rank + i) % kNumbers);
 }
 
-/// Returns the value that rank `mine` expects at element i of the result, if each rank gave `part` elements to each of
-/// `ranks` ranks.
+/// Returns the value that rank `mine` expects in element i of the result. `part` is the number of elements of one
+/// rank's part of the larger tensor.
 int expected(const CollectiveCase& item, int mine, int ranks, std::int64_t part, std::int64_t i) {
   const auto sum = [&](std::int64_t at) {
     int total = 0;
     for (int r = 0; r < ranks % kNumbers; ++r) {
       total += number(r, at);
     }
-    return total + ranks / kNumbers * (kNumbers * (kNumbers - 1) / 2);  // kNumbers ranks have each residue once
+    return total + ranks / kNumbers * (kNumbers * (kNumbers - 1) / 2);  // any kNumbers ranks in a row have all values
   };
   switch (item.collective) {
     case Collective::all_reduce:
@@ -122,7 +122,7 @@ struct CollectiveBench::Impl {
   Tensor in;   // memory of the larger tensor, as bytes
   Tensor out;  // memory of the second tensor; made when a case needs one
   std::int64_t next = 0;
-  bool turn = false;  // send_recv: true when the rank with sends_first() sends in this call
+  bool turn = false;  // in send_recv: true if the rank with sends_first() sends in this call
   Graph graph;
 
   /// Returns n elements of a pool, from offset `next` on; both pools use the same offset.
@@ -168,7 +168,7 @@ struct CollectiveBench::Impl {
     }
   }
 
-  /// Returns the rank that this rank exchanges messages with, or -1.
+  /// Returns the rank with which this rank exchanges messages in send_recv, or -1 if there is none.
   [[nodiscard]] int partner(const CollectiveCase& item) const {
     const int mine = communicator.rank();
     if (item.from >= 0) {
@@ -266,7 +266,7 @@ Work CollectiveBench::work(const CollectiveCase& item, std::int64_t bytes) {
     return {.start = [s] { s->graph.launch(s->stream); }, .wait = [s] { s->stream.synchronize(); }, .prepare = {}};
   }
   const std::int64_t all = elements * static_cast<std::int64_t>(size_of(item.dtype));
-  // Only pointer updates lie between the clock and the call: small calls take less than a microsecond.
+  // `start` only updates pointers before the call: small calls take less than a microsecond.
   const auto start = [s, item, all, first, now = first]() mutable {
     s->make_room(all);
     now.in.data = static_cast<std::byte*>(first.in.data) + s->next;
@@ -354,7 +354,7 @@ void CollectiveBench::check(const CollectiveCase& item, std::int64_t bytes) {
 std::optional<double> CollectiveBench::estimate(comm::NcclEstimator& estimator, const CollectiveCase& item,
                                                 std::int64_t bytes) {
   if (item.collective == Collective::send_recv || item.collective == Collective::all_to_all) {
-    return std::nullopt;  // NCCL does not estimate messages
+    return std::nullopt;  // NCCL does not estimate messages, of which all_to_all consists, too
   }
   Impl& s = *impl_;
   s.make_out(item);

@@ -22,29 +22,29 @@ inline constexpr Collective kCollectives[] = {Collective::all_reduce, Collective
                                               Collective::all_gather, Collective::all_to_all,
                                               Collective::broadcast,  Collective::send_recv};
 
-[[nodiscard]] std::string_view name_of(Collective collective);     ///< returns e.g. "all_reduce"
-[[nodiscard]] Collective parse_collective(std::string_view text);  ///< throws a UsageError that lists the names
+[[nodiscard]] std::string_view name_of(Collective collective);     ///< returns, for example, "all_reduce"
+[[nodiscard]] Collective parse_collective(std::string_view text);  ///< throws a UsageError that lists all names
 [[nodiscard]] bool is_sum(Collective collective);  ///< true if the ranks' values are added, so that u8 is not allowed
 
-/// Returns busbw / algbw: the bytes that a rank's link carries for each byte of the size. busbw is comparable between
-/// collectives, numbers of ranks and hardware (nccl-tests, doc/PERFORMANCE.md). The factor is 2 (n - 1) / n for
-/// all_reduce, (n - 1) / n for reduce_scatter, all_gather and all_to_all, 1 for broadcast and send_recv. Empty for one
-/// rank, which has no link.
+/// Returns the bytes that a rank's link carries for each byte of the size: busbw / algbw of nccl-tests, whose busbw is
+/// comparable between collectives, numbers of ranks and hardware (doc/PERFORMANCE.md there). For n ranks, the factor is
+/// 2 (n - 1) / n for all_reduce, (n - 1) / n for reduce_scatter, all_gather and all_to_all, and 1 for broadcast and
+/// send_recv. Returns no factor for one rank, which has no link.
 [[nodiscard]] std::optional<double> bus_factor(Collective collective, int ranks);
 
 /// One collective to measure.
 struct CollectiveCase {
   Collective collective = Collective::all_reduce;
   DType dtype = DType::f32;
-  /// The result overwrites the input. Always true for all_reduce and broadcast; true or false for all_gather; otherwise
-  /// false.
+  /// True if the result overwrites the input. Is true for all_reduce, broadcast and send_recv, false for reduce_scatter
+  /// and all_to_all, either for all_gather.
   bool in_place = true;
-  /// send_recv: the two ranks that take turns to send, while the others wait. -1: ranks 2k and 2k + 1 take turns, in
-  /// all pairs at once.
+  /// For send_recv: `from` and `to` take turns to send, while all other ranks wait. If `from` is -1, all pairs of ranks
+  /// 2k and 2k + 1 take turns at the same time.
   int from = -1;
   int to = -1;
-  /// Captures the operation once in a CUDA graph and launches the graph: needs a CUDA stream and a communicator whose
-  /// operations can be captured (Communicator::can_be_captured()). Not send_recv.
+  /// True: the operation is captured once in a CUDA graph, and calls launch the graph. Needs a CUDA stream and a
+  /// communicator with Communicator::can_be_captured(). send_recv does not allow a graph.
   bool graph = false;
 };
 
@@ -52,24 +52,25 @@ struct CollectiveCase {
 [[nodiscard]] std::vector<CollectiveCase> collective_cases(const std::vector<Collective>& collectives,
                                                            const std::vector<DType>& dtypes);
 
-/// Returns the number of elements in the larger of a rank's two tensors, for a size in bytes. When each rank gets a
-/// part, the number is a multiple of the number of ranks, at least one per rank. Pure.
+/// Returns the number of elements in the larger of a rank's two tensors, for a size in bytes. If this tensor consists
+/// of one part per rank, the number is a multiple of `ranks`, and at least `ranks`. Pure.
 [[nodiscard]] std::int64_t collective_elements(const CollectiveCase& item, std::int64_t bytes, int ranks);
 
-/// Returns a name as "all_reduce/mpi/f32/in_place/blocking/1048576"; "stream" stands for a stream that is not inline,
-/// "graph" for a captured operation. The size in bytes is that of collective_elements().
+/// Returns a name such as "all_reduce/mpi/f32/in_place/blocking/1048576". Instead of "blocking", the name has "stream"
+/// for a stream that is not inline, "graph" for a captured operation. The name ends with the bytes of
+/// collective_elements().
 [[nodiscard]] std::string collective_name(const comm::Communicator& communicator, const Stream& stream,
                                           const CollectiveCase& item, std::int64_t bytes);
 
-/// Measures and checks collectives of one communicator. Owns the memory; the stream and the communicator are the
-/// caller's. algbw = bytes / time, with the bytes of the larger of a rank's two tensors, as in nccl-tests. One thread
-/// uses the bench; all ranks make the same calls. Timed calls go through a pool of buffers larger than a cache; the
-/// buffers hold zeros, whose sums stay zero. A graph uses one place of the pool. Throws UsageError for a graph of
-/// send_recv or of a communicator that cannot be captured. Destroy the bench before the communicator.
+/// Measures and checks collectives of one communicator. Owns the tensors, but not the stream and the communicator.
+/// algbw = bytes / time, with the bytes of the larger of a rank's two tensors, as in nccl-tests. One thread uses the
+/// bench; all ranks make the same calls. Timed calls go through a pool of buffers larger than a cache; the buffers hold
+/// zeros, whose sums stay zero. A graph uses one place of the pool. Throws UsageError for a graph of send_recv or of a
+/// communicator that cannot be captured. Destroy the bench before the communicator.
 class CollectiveBench {
  public:
-  /// context: gives the device and the memory of the tensors. stream: takes the operations, on the same device. Both
-  /// must outlive the bench.
+  /// `context` provides the device and the memory of the tensors; `stream` takes the operations, on the device of
+  /// `context`. `context` and `stream` must outlive the bench.
   CollectiveBench(comm::Communicator& communicator, Context& context, Stream& stream, std::int64_t max_bytes,
                   std::int64_t pool_bytes = kPoolBytes);
   ~CollectiveBench();

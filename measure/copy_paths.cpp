@@ -93,7 +93,7 @@ void stream_copy(const CpuContext& context, const TensorView& src, const TensorV
   const auto bytes = static_cast<std::int64_t>(src.bytes());
   const auto* from = static_cast<const std::byte*>(src.data);
   auto* to = static_cast<std::byte*>(dst.data);
-  // Pieces that are not 16-byte aligned use memcpy: non-temporal stores require alignment.
+  // Copies whose addresses are not 16-byte aligned use memcpy: non-temporal stores require alignment.
   if (bytes < kLeast || reinterpret_cast<std::uintptr_t>(from) % 16 != 0 ||
       reinterpret_cast<std::uintptr_t>(to) % 16 != 0) {
     std::memcpy(to, from, static_cast<std::size_t>(bytes));
@@ -161,7 +161,7 @@ class Lane {
       if (to.node) {
         const int most = to.node->processors.count();
         threads = threads > 0 ? std::min(threads, most) : most;
-        bind(*worker_, to.node->processors);  // binds the worker before it starts threads, which inherit the binding
+        bind(*worker_, to.node->processors);  // the threads that the worker starts later inherit the binding
       }
       context_ = std::make_unique<CpuContext>(CpuContext::Options{.threads = threads, .stream = worker_.get()});
     } else {
@@ -171,8 +171,9 @@ class Lane {
     dst_ = std::make_unique<Pool>(to, gpu, bytes, *context_, threads);
   }
 
-  /// Makes the lists of grouped copies before the clock starts, as a program would. No copy may be under way. On the
-  /// host a list must not change until its copy is done, so each place of the pool has its own list.
+  /// Makes the lists of pairs for grouped copies before the clock starts, as a program would. No copy may be under way.
+  /// On the host a list must not change until the copy that reads the list is done, so each place of the pool has a
+  /// list of its own.
   void prepare(const CopySize& size) {
     constexpr std::int64_t kMostPairs = 1 << 15;  // most pairs in all lists together; limits the number of lists
     groups_.clear();
@@ -375,7 +376,7 @@ CopyBench::CopyBench(const CopyPath& path, std::int64_t max_bytes, int threads, 
     impl_->lanes.push_back(std::make_unique<Lane>(path, path.from, path.to, bytes, pool_bytes, threads));
     return;
   }
-  // Two directions share the host's threads.
+  // The two directions share the threads of the host.
   const int each = std::max((threads > 0 ? threads : CpuContext().threads()) / 2, 1);
   impl_->lanes.push_back(std::make_unique<Lane>(path, path.from, path.to, bytes, pool_bytes, each));
   impl_->lanes.push_back(std::make_unique<Lane>(path, path.to, path.from, bytes, pool_bytes, each));

@@ -20,7 +20,7 @@ struct Load::Impl {
   std::exception_ptr failure;
   std::thread thread;
   Clock::time_point begin;
-  std::int64_t before = 0;  ///< pieces of work done before `begin`
+  std::int64_t before = 0;  ///< number of pieces of work that were done at `begin`
 };
 
 Load::Load() = default;
@@ -88,7 +88,7 @@ Beside measure_beside(comm::Communicator& ranks, Load& load, const std::function
   load.start();
   const Samples samples = take();
   const double rate = load.stop();
-  constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();  // the load finished no piece
+  constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();  // the load finished no piece of work
   const std::vector<double> slowdowns = comm::all_gather_value(ranks, rate > 0 ? rate_alone / rate : kUnknown);
   return {.samples = samples,
           .alone_seconds = alone,

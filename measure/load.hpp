@@ -10,8 +10,8 @@
 
 namespace lockstep::measure {
 
-/// Work that a thread repeats while something else is timed, for example matrix products during a copy: both times show
-/// how the two slow each other down. An object can be started and stopped any number of times.
+/// Work that a thread repeats while something else is timed, for example matrix products during a copy. The times of
+/// both show how they slow each other down. A Load can be started and stopped any number of times.
 class Load {
  public:
   virtual ~Load();
@@ -19,10 +19,10 @@ class Load {
   Load(const Load&) = delete;
   Load& operator=(const Load&) = delete;
 
-  /// Returns when the first piece of work is done. Collective if the work is collective.
+  /// Starts the work and returns when its first piece is done, or the work has thrown. Collective if the work is.
   void start();
-  /// Stops the work. Returns the pieces of work per second since start(); rethrows what the work threw. Collective like
-  /// start().
+  /// Stops the work. Returns the pieces of work per second since start(); rethrows an exception of the work. Collective
+  /// if the work is collective.
   double stop();
 
  protected:
@@ -30,7 +30,7 @@ class Load {
   virtual void run() = 0;
   [[nodiscard]] bool stopped() const;
   void done();
-  /// The destructor of a derived class calls this.
+  /// Stops the work and waits for its thread. The destructor of every derived class must call end().
   void end() noexcept;
 
  private:
@@ -44,10 +44,10 @@ class Load {
 [[nodiscard]] std::unique_ptr<Load> matmul_load(Context& context);
 /// Returns false if this build has no matrix product for the device of `context`.
 [[nodiscard]] bool can_load_matmul(Context& context);
-/// Makes a load of all-reduces of `bytes` bytes, on the stream and in the memory of `context` (MPI: the host, an inline
-/// stream; NCCL: the rank's GPU). Only the load may use the communicator meanwhile, and the process may use no other
-/// NCCL communicator. The ranks agree inside each all-reduce whether to stop, so the host waits for every all-reduce.
-/// Throws StateError on the host unless any_thread(), UsageError for one rank.
+/// Makes a load of all-reduces of `bytes` bytes, on the stream and in the memory of `context`: with MPI the host and an
+/// inline stream, with NCCL the rank's GPU. While the load runs, nothing else may use the communicator, and the process
+/// may use no other NCCL communicator. The ranks agree inside each all-reduce whether to stop, so the host waits for
+/// every all-reduce. Throws StateError on the host unless communicator.any_thread(), and UsageError for one rank.
 [[nodiscard]] std::unique_ptr<Load> all_reduce_load(comm::Communicator& communicator, Context& context,
                                                     std::int64_t bytes);
 
@@ -56,11 +56,11 @@ struct Beside {
   Samples samples;           ///< times of the timed work, with the load
   double alone_seconds = 0;  ///< median seconds of the timed work without the load
   double slowdown = 0;       ///< median with the load / median without the load
-  double load_slowdown = 0;  ///< largest of the ranks' ratios: the load's rate alone / its rate with the work; NaN: the
-                             ///< load finished no piece
+  double load_slowdown = 0;  ///< rate of the load alone / rate of the load with the work, on the rank with the largest
+                             ///< ratio; NaN if the load finished no piece of work
 };
 
-/// Runs take() alone, then the load alone for the same time, then both. Collective over `ranks`.
+/// Runs take() alone, then the load alone for the same time, then both together. Collective over `ranks`.
 [[nodiscard]] Beside measure_beside(comm::Communicator& ranks, Load& load, const std::function<Samples()>& take);
 
 }  // namespace lockstep::measure

@@ -6,7 +6,7 @@
 namespace lockstep::measure {
 namespace {
 
-/// The matrices are larger on a GPU, which finishes a small product before the next one is enqueued.
+/// Returns the product to run: a larger one on a GPU, where a small one would end before the next one is enqueued.
 ops::MatmulDesc product_for(Device device) {
   ops::MatmulDesc desc;
   desc.m = desc.n = desc.k = device.kind == DeviceKind::cuda ? 2048 : 512;

@@ -13,7 +13,7 @@ namespace lockstep::measure {
 namespace {
 
 constexpr std::int64_t kMaxCalls = 1000000;  // most calls timed together for one value
-constexpr double kShortest = 1e-9;           // seconds of a sample that the clock measured as 0
+constexpr double kShortest = 1e-9;           // seconds of a sample for which the clock shows 0
 
 template <class T>
 TensorView view_of(std::vector<T>& values) {
@@ -77,7 +77,7 @@ class Measure {
   /// Returns the seconds of one call, from `calls` calls timed together.
   double value(std::int64_t calls) { return sample(calls) / static_cast<double>(calls); }
 
-  /// Finds the number of calls that last for sample_seconds.
+  /// Sets calls_ to the number of calls that together last for sample_seconds.
   void find_calls() {
     for (;;) {
       const double seconds = std::max(sample(calls_), kShortest);

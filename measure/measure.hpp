@@ -19,10 +19,10 @@ struct MeasureOptions {
   std::int64_t min_iterations = 5;     ///< least number of values, even if they take longer than target_seconds
   std::int64_t max_iterations = 5000;  ///< largest number of values, even if target_seconds is not reached
   /// Least seconds over which one value is measured. Shorter calls are repeated and timed together, so that the cost of
-  /// reading the clock does not count. 0: every call is timed by itself, which shows the tail of a distribution.
+  /// reading the clock does not count. If 0, every call is timed by itself, which shows the tail of the distribution.
   double sample_seconds = 0;
-  /// Number of timed calls in all, from which the number of values follows. 0: target_seconds, min_iterations and
-  /// max_iterations decide.
+  /// If not 0, the number of timed calls in all, from which the number of values follows. If 0, target_seconds,
+  /// min_iterations and max_iterations decide on the number of values.
   std::int64_t calls = 0;
 };
 
@@ -39,21 +39,21 @@ struct Work {
 /// must not be the communicator that `work` uses. Throws UsageError for options out of range.
 [[nodiscard]] Samples measure(comm::Communicator& ranks, const MeasureOptions& options, const Work& work);
 
-/// Times `work` in this process alone.
+/// Times `work` in this process, without other ranks.
 [[nodiscard]] Samples measure(const MeasureOptions& options, const Work& work);
 
-/// Bytes of the pool that timed calls go through, one place after the other: more than a core's own cache and its part
+/// Bytes of a pool in which every timed call uses the next place. A pool is larger than a core's own cache and its part
 /// of a shared cache.
 inline constexpr std::int64_t kPoolBytes = std::int64_t{64} << 20;
 
-/// One line of results.
+/// One line of results: what one measurement has found.
 struct Measurement {
   std::string name;
-  std::int64_t bytes = 0;  ///< the size that the name ends with
+  std::int64_t bytes = 0;  ///< size in bytes, with which the name ends
   Samples samples;
   double payload_bytes = 0;  ///< bytes that one call delivers, on one rank
-  /// Bytes that memories or links carry for one call, on one rank. The function that makes the Measurement defines
-  /// them.
+  /// Bytes that memories or links carry for one call, on one rank. The function that makes the Measurement defines what
+  /// it counts.
   double traffic_bytes = 0;
 };
 

@@ -7,11 +7,11 @@
 namespace lockstep::measure {
 
 /// Returns the median seconds of one call, which enqueues work on the context's stream. Measures for at least
-/// min_seconds. Short calls are timed in groups, so that the cost of reading the clock does not count.
+/// min_seconds, or 5000 values. Short calls are timed in groups, so that the cost of reading the clock does not count.
 [[nodiscard]] double median_seconds(Context& context, double min_seconds, const std::function<void()>& call);
 
 /// Returns the bytes per second, read plus written, of a copy in the context's memory that is too large for any cache.
-/// Results are compared with this limit.
+/// This rate is the limit with which rates of other work are compared.
 [[nodiscard]] double copy_bandwidth(Context& context, double min_seconds);
 
 }  // namespace lockstep::measure

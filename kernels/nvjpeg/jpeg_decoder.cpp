@@ -3,9 +3,9 @@
 // NVJPEG_BACKEND_GPU_HYBRID), so that the host only reads headers. And it is one call for all files. The phases are
 // four calls a file, during which the host decodes the next file.
 //
-// It uses NVJPEG_BACKEND_GPU_HYBRID, and not the JPEG engines of A100, H100 and others (NVJPEG_BACKEND_HARDWARE),
-// because the engines' writes do not wait for the stream. With work on the stream, nvjpegDecodeBatched() was seen to
-// overwrite its outputs before that work had run, on an H100 with nvJPEG 12.3 to 13.2
+// The decoder uses NVJPEG_BACKEND_GPU_HYBRID, and not the JPEG engines of A100, H100 and others
+// (NVJPEG_BACKEND_HARDWARE), because the engines' writes do not wait for the stream. With work on the stream,
+// nvjpegDecodeBatched() was seen to overwrite its outputs before that work had run, on an H100 with nvJPEG 12.3 to 13.2
 // (github.com/meta-pytorch/torchcodec, pull request 1634). Only a host that waits for the stream first is safe. The
 // engines take no progressive files, either.
 #include <lockstep/kernels/jpeg_decoder.hpp>
@@ -63,7 +63,7 @@ const Loaded& loaded() {
   return once;
 }
 
-/// Returns the name of a status, as nvJPEG has no function for this.
+/// Returns the name of a status, because nvJPEG has no function that does so.
 std::string text_of(nvjpegStatus_t status) {
   static constexpr const char* kNames[] = {"SUCCESS",
                                            "NOT_INITIALIZED",
@@ -81,8 +81,8 @@ std::string text_of(nvjpegStatus_t status) {
   return number < std::size(kNames) ? concat("NVJPEG_STATUS_", kNames[number]) : concat("status ", number);
 }
 
-/// True when a status is about the file. nvJPEG answers with an internal error to some damaged files. If the cause is a
-/// failed device, the next file fails, too, and CUDA reports the failure at the next call.
+/// Returns true if the cause of `status` may be the file. nvJPEG reports some damaged files as INTERNAL_ERROR. If a
+/// failed device is the cause instead, the next file fails, too, and CUDA reports the failure at the next call.
 bool is_of_file(nvjpegStatus_t status) {
   switch (status) {
     case NVJPEG_STATUS_INVALID_PARAMETER:
@@ -96,10 +96,10 @@ bool is_of_file(nvjpegStatus_t status) {
   }
 }
 
-/// Gives nvJPEG memory of the context. nvJPEG's second allocator interface fits MemoryResource: a call names the stream
-/// on which the memory is used first, or was used last. If this is not the context's stream, the host waits, as
-/// cudaFree() would: for the context's stream at an allocation, for the named stream at a deallocation. Memory that
-/// nvJPEG allocates stays until the decoder is destroyed, or until a larger batch needs more.
+/// Gives nvJPEG memory of the context, and pinned memory. nvJPEG's second allocator interface fits MemoryResource: a
+/// call names the stream that uses the memory first, or used the memory last. If that is not the context's stream, the
+/// host waits, as cudaFree() would: for the context's stream at an allocation, for the named stream at a deallocation.
+/// Memory that nvJPEG allocates stays until the decoder is destroyed, or until a larger batch needs more.
 class Memory {
  public:
   explicit Memory(Context& context) : context_(context), pinned_(context.device()) {}
@@ -109,8 +109,8 @@ class Memory {
   nvjpegDevAllocatorV2_t* device_allocator() { return &device_allocator_; }
   nvjpegPinnedAllocatorV2_t* pinned_allocator() { return &pinned_allocator_; }
 
-  /// Returns the error of the last allocation that failed since the last call of take_error(), and clears it; null if
-  /// no allocation failed.
+  /// Returns and clears the error of the last allocation that has failed since the previous call of take_error().
+  /// Returns null if none has failed.
   std::exception_ptr take_error() {
     const std::lock_guard lock(mutex_);
     return std::exchange(error_, nullptr);
@@ -134,7 +134,7 @@ class Memory {
     return memory.deallocate(memory.pinned_, pointer, stream);
   }
 
-  /// Allocates memory. Returns a status, as no exception may pass through nvJPEG, which may call from its own threads.
+  /// Allocates memory. Returns a status, because no exception may pass through nvJPEG, or leave a thread of nvJPEG.
   int allocate(MemoryResource& resource, void** pointer, std::size_t bytes, cudaStream_t stream) noexcept {
     const std::lock_guard lock(mutex_);
     void* given = nullptr;
@@ -256,7 +256,7 @@ class JpegDecoder::State {
       failed_ = static_cast<std::int64_t>(i);
       check_header(files, i);
     }
-    // nvJPEG still uses the memory of its state after it has returned.
+    // The previous call of nvJPEG still uses the memory of nvJPEG's state until its files are decoded.
     decoded_.synchronize();
     static_cast<void>(memory_.take_error());  // drops an error that nvJPEG has handled
     const nvjpegStatus_t status = enqueue(files);
@@ -287,8 +287,8 @@ class JpegDecoder::State {
  private:
   static constexpr std::int64_t kMost = 65536;  // largest number of files in a call: nvJPEG counts files in an int
 
-  /// Throws unless `status` is success: the error of an allocation, or UnsupportedError with the reason why nvJPEG does
-  /// not start.
+  /// If `status` is not success, throws the error of an allocation that failed; if none failed, throws UnsupportedError
+  /// with the reason why nvJPEG does not start.
   void start(nvjpegStatus_t status) {
     if (status != NVJPEG_STATUS_SUCCESS) {
       require_memory();
@@ -297,14 +297,14 @@ class JpegDecoder::State {
     }
   }
 
-  /// Throws the error of an allocation for nvJPEG that failed, if there is one.
+  /// If an allocation for nvJPEG has failed, throws its error.
   void require_memory() {
     if (const std::exception_ptr error = memory_.take_error()) {
       std::rethrow_exception(error);
     }
   }
 
-  /// Checks a header: the pixels must fit into the caller's memory, whatever extents the caller has read from the file.
+  /// Checks the header of file i: nvJPEG must read the caller's extents, or the pixels may not fit into memory.
   void check_header(std::span<const File> files, std::size_t i) const {
     const File& file = files[i];
     int channels = 0;
@@ -325,8 +325,8 @@ class JpegDecoder::State {
                        " x ", file.height);
   }
 
-  /// Enqueues the decoding of files; the files of the previous call must be decoded. If the number of files differs
-  /// from the previous call, or the previous call failed, prepares nvJPEG's state first.
+  /// Enqueues the decoding of `files`; the files of the previous call must already be decoded. If the previous call had
+  /// another number of files, or failed, first prepares nvJPEG's state.
   nvjpegStatus_t enqueue(std::span<const File> files) {
     nvjpegStatus_t status = NVJPEG_STATUS_SUCCESS;
     if (std::exchange(prepared_, 0) != files.size()) {
@@ -367,8 +367,8 @@ class JpegDecoder::State {
   Context& context_;
   Options options_;
   Memory memory_;
-  Event decoded_;             // recorded when the files of the last call are decoded
-  std::int64_t failed_ = 0;   // index of the file that was checked or decoded alone last
+  Event decoded_;             // event: the files of the last decode() are decoded
+  std::int64_t failed_ = 0;   // index of the last file that was checked, or decoded alone
   std::size_t prepared_ = 0;  // number of files for which nvJPEG's state is prepared; 0 if it is not prepared
   nvjpegHandle_t handle_ = nullptr;
   nvjpegJpegState_t jpeg_ = nullptr;

@@ -9,8 +9,8 @@
 
 // Callers pass activations with channels last, and weights (K, R, S, C). oneDNN chooses its own layout of the weights
 // and, with the choice "onednn:blocked", of the activations, too. If layouts differ, inputs and outputs are reordered
-// in the workspace. bf16 is multiplied directly if the processor has instructions for it. Otherwise the same reorders
-// convert it to f32: "onednn:nhwc-via-f32".
+// in the workspace. The same reorders convert bf16 tensors to f32 with the choices "onednn:nhwc-via-f32" and
+// "onednn:blocked-via-f32", which are the first guess for processors without bf16 instructions.
 
 namespace lockstep::ops::onednn {
 namespace {
@@ -20,7 +20,7 @@ using dnnl::memory;
 constexpr std::string_view kName = "onednn";
 constexpr std::string_view kNhwc = "onednn:nhwc";
 constexpr std::string_view kBlocked = "onednn:blocked";
-constexpr std::string_view kViaF32 = "-via-f32";  // suffix of both choices
+constexpr std::string_view kViaF32 = "-via-f32";  // suffix of kNhwc and kBlocked: bf16 tensors are converted to f32
 
 struct Method {
   bool blocked = false;
@@ -28,7 +28,7 @@ struct Method {
   [[nodiscard]] std::string name() const { return concat(blocked ? kBlocked : kNhwc, via_f32 ? kViaF32 : ""); }
 };
 
-/// Returns dimensions in the logical order of oneDNN: (N, C, spatial...). The memory of the tensor is channels last.
+/// Returns the dimensions of activations in oneDNN's logical order (N, C, spatial...); memory has the channels last.
 memory::dims activation_dims(std::int64_t batch, std::int64_t channels, const Shape& shape) {
   memory::dims dims{batch, channels};
   for (int i = 1; i + 1 < shape.rank(); ++i) {
@@ -42,8 +42,8 @@ memory::format_tag channels_last(int spatial_rank) {
   return spatial_rank == 1 ? tag::nwc : spatial_rank == 2 ? tag::nhwc : tag::ndhwc;
 }
 
-/// Describes the weights. In memory they are (K, taps..., C / groups). The logical order of oneDNN is ([groups], K, C,
-/// taps...), with K and C per group.
+/// Describes the weights and sets `dims` to their dimensions. In memory the weights are (K, taps..., C / groups). The
+/// logical order of oneDNN is ([groups], K, C, taps...), where K and C are the channels of one group.
 memory::desc weights_desc(const ConvDesc& d, memory::data_type type, memory::dims& dims) {
   const std::int64_t c = d.in_channels / d.groups;
   const std::int64_t k = d.out_channels / d.groups;
@@ -115,7 +115,7 @@ class Plan final : public ConvPlan {
     const memory::desc y(y_dims, outer, last);
     const memory::desc w = weights_desc(d, pass() == ConvPass::backward_weights ? f32 : outer, w_dims);
     const bool added = pass() == ConvPass::backward_data && accumulate();
-    const memory::data_type dx_type = added ? f32 : inner;  // f32: the sum is rounded after the addition, not before
+    const memory::data_type dx_type = added ? f32 : inner;  // f32 if dx is added to: only the sum is rounded
     const memory::desc plain_x(x_dims, inner, last);
     const memory::desc plain_y(y_dims, inner, last);
     const memory::desc plain_dx(x_dims, dx_type, last);
@@ -183,8 +183,9 @@ std::unique_ptr<ConvPlan> make_plan(Context& context, const ConvDesc& desc, Conv
   return translate_errors("conv2d", [&] { return std::make_unique<Plan>(context, desc, pass, method); });
 }
 
-/// True when blocked activations are the first guess. Measured with oneDNN 2.6 on AVX2: if the rows that neighbouring
-/// taps share do not fit in a part of the first-level cache, blocked activations gain more than their reorders cost.
+/// Returns true if blocked activations are the first guess. Measured with oneDNN 2.6 on AVX2: if the rows that
+/// neighbouring taps share exceed a part of the first-level cache, blocked activations gain more than their reorders
+/// cost.
 bool guess_blocked(const ConvDesc& d) {
   constexpr std::int64_t kRowBytes = 8192;
   const std::int64_t width = d.in_size[static_cast<std::size_t>(d.spatial_rank - 1)];
@@ -192,7 +193,7 @@ bool guess_blocked(const ConvDesc& d) {
   return !pointwise && d.in_channels >= 16 && width * d.in_channels * 4 >= kRowBytes;
 }
 
-/// Returns all methods for a desc of this type, best guess first.
+/// Returns all methods for the element type of `desc`, best guess first.
 std::vector<Method> methods(const ConvDesc& desc) {
   const bool first = guess_blocked(desc);
   if (desc.dtype != DType::bf16) {
@@ -221,7 +222,7 @@ std::unique_ptr<ConvPlan> plan(Context& context, const ConvDesc& desc, ConvPass 
   for (const bool blocked : {false, true}) {
     for (const bool via_f32 : {false, true}) {
       const Method method{blocked, via_f32};
-      if (all.empty() || all.front() == method.name()) {  // no choice: the first method throws with the reason
+      if (all.empty() || all.front() == method.name()) {  // nothing supported: the first method throws the reason
         return make_plan(context, desc, pass, method);
       }
     }

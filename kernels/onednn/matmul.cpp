@@ -9,8 +9,8 @@ namespace {
 
 using dnnl::memory;
 
-/// Describes an operand of the product: (rows, columns), or (batch, rows, columns) with a batch. `transposed` says that
-/// memory holds the transpose.
+/// Describes an operand of the product: (rows, columns) if `batch` is 0, otherwise (batch, rows, columns). If
+/// `transposed` is true, memory holds the transposed matrix.
 memory::desc matrix(memory::data_type type, std::int64_t batch, std::int64_t rows, std::int64_t columns,
                     bool transposed = false) {
   using tag = memory::format_tag;
@@ -50,7 +50,7 @@ class Plan final : public MatmulPlan {
     const auto f32 = memory::data_type::f32;
     const memory::data_type inner = via_f32_ ? f32 : type_of(d.dtype);
     const memory::data_type inner_c = via_f32_ ? f32 : type_of(d.c_dtype());
-    // The bias is (1, n), with as many axes as the operands.
+    // The bias is (1, n), or (1, 1, n) with a batch: oneDNN wants as many axes as the operands have.
     const memory::desc bias = d.bias ? matrix(f32, d.batch == 0 ? 0 : 1, 1, d.n) : memory::desc();
     const auto a = [&](memory::data_type type) { return matrix(type, d.batch, d.m, d.k, d.transpose_a); };
     const auto b = [&](memory::data_type type) { return matrix(type, d.batch, d.k, d.n, d.transpose_b); };

@@ -32,7 +32,7 @@ dnnl::primitive_attr attributes(bool accumulate, Activation activation = Activat
     ops.append_sum(1.0F);
   }
   if (activation != Activation::identity) {
-    const float alpha = activation == Activation::silu ? 1.0F : 0.0F;  // swish: x * sigma(alpha * x); relu: no leak
+    const float alpha = activation == Activation::silu ? 1.0F : 0.0F;  // silu: x * sigma(alpha * x); relu: no leak
 #if DNNL_VERSION_MAJOR >= 3
     ops.append_eltwise(eltwise(activation), alpha, 0.0F);
 #else
@@ -47,8 +47,8 @@ bool empty(const dnnl::memory::desc& desc) {
   return desc == dnnl::memory::desc();
 }
 
-/// Moves `made` to the first implementation that `refusal` does not refuse. The desc from which `made` was created must
-/// still exist, because oneDNN 2 keeps pointers to it.
+/// Moves `made` to the first implementation for which `refusal` returns no text, or throws UnsupportedError. The desc
+/// from which `made` was created must still exist, because oneDNN 2 keeps pointers to it.
 template <class Described>
 Described accepted(Described made, const Refusal& refusal) {
   for (std::string why = refusal(made.impl_info_str()); !why.empty(); why = refusal(made.impl_info_str())) {
@@ -78,7 +78,7 @@ dnnl::convolution_forward::primitive_desc forward_desc(const Library& lib, const
 #endif
 }
 
-/// Returns the forward desc that oneDNN's backward passes take as a hint.
+/// Returns the description of the forward convolution, which oneDNN's backward passes take as a hint.
 dnnl::convolution_forward::primitive_desc hint(const Library& lib, const Convolution& c) {
   Convolution without_bias = c;
   without_bias.bias = dnnl::memory::desc();
@@ -100,7 +100,7 @@ dnnl::memory::data_type type_of(DType dtype) {
 }
 
 bool multiplies_bf16() {
-  constexpr auto kNeeded = static_cast<unsigned>(dnnl_cpu_isa_avx512_core_bf16);  // one bit per extension
+  constexpr auto kNeeded = static_cast<unsigned>(dnnl_cpu_isa_avx512_core_bf16);  // a mask, one bit per extension
   return (static_cast<unsigned>(dnnl_get_effective_cpu_isa()) & kNeeded) == kNeeded;
 }
 
@@ -148,7 +148,7 @@ Made make_forward(const Library& lib, const Convolution& c, const Refusal& refus
           desc.scratchpad_desc(),          desc.impl_info_str()};
 }
 
-/// Describes a backward pass; both backward passes take the same arguments.
+/// Describes the backward pass that `Primitive` names; both backward passes take the same arguments.
 template <class Primitive>
 typename Primitive::primitive_desc backward_desc(const Library& lib, const Convolution& c, const dnnl::memory::desc& x,
                                                  const dnnl::memory::desc& weights, const Refusal& refusal) {

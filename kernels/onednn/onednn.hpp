@@ -26,18 +26,18 @@ struct Library {
   dnnl::stream stream{engine};
 };
 [[nodiscard]] Library& library(Context& context);
-[[nodiscard]] std::string library_version();  ///< returns the version at run time: "3.1.1"
+[[nodiscard]] std::string library_version();  ///< returns the version at run time, such as "3.1.1"
 
-/// True for the element types that the providers support.
+/// Returns true for the element types that the oneDNN providers support.
 [[nodiscard]] bool has_type(DType dtype);
 /// Returns oneDNN's name for a type for which has_type() is true.
 [[nodiscard]] dnnl::memory::data_type type_of(DType dtype);
-/// True when oneDNN multiplies bf16 with processor instructions (AVX512_BF16, AMX) instead of emulating them.
+/// Returns true if oneDNN multiplies bf16 with processor instructions (AVX512_BF16, AMX) instead of emulating them.
 [[nodiscard]] bool multiplies_bf16();
 
 /// Sets oneDNN's thread count for one scope, then restores the old count. oneDNN takes the count from OpenMP's setting
 /// for the calling thread, both when a primitive is made and when it runs. A primitive waits for all of the threads for
-/// which it was made, so OpenMP must not choose fewer (OMP_DYNAMIC).
+/// which it was made, so the scope also forbids OpenMP to choose fewer (OMP_DYNAMIC).
 class ThreadScope {
  public:
   explicit ThreadScope(int threads);
@@ -55,7 +55,8 @@ void run_elsewhere(int threads, const std::function<void()>& f);
 }  // namespace detail
 
 /// Calls f, which makes or runs primitives, with `threads` threads. Inside a parallel region of the host program OpenMP
-/// may give only one thread. Then a new thread outside of the region calls f, at the cost of its start and end.
+/// may give only one thread. In that case a new thread outside of the region calls f, which costs the start and the end
+/// of the thread.
 template <class F>
 void run_with_threads(int threads, F&& f) {
   if (given_threads(threads) == threads) {
@@ -66,7 +67,7 @@ void run_with_threads(int threads, F&& f) {
   }
 }
 
-/// Calls f and turns oneDNN's errors into ours. Work that oneDNN does not implement becomes UnsupportedError.
+/// Calls f and turns oneDNN's errors into lockstep's: UnsupportedError for unimplemented work, OutOfMemory, or Error.
 template <class F>
 decltype(auto) translate_errors(std::string_view op, F&& f) {
   try {
@@ -83,20 +84,20 @@ decltype(auto) translate_errors(std::string_view op, F&& f) {
   }
 }
 
-/// A primitive, the layouts that it wants, and the name of its implementation.
+/// A primitive, the layouts that the primitive wants, and the name of its implementation.
 struct Made {
   dnnl::primitive primitive;
   dnnl::memory::desc a;    ///< layout of the first input
   dnnl::memory::desc b;    ///< layout of the second input
   dnnl::memory::desc out;  ///< layout of the result
   dnnl::memory::desc scratchpad;
-  std::string implementation;  ///< "jit:avx2", ..
+  std::string implementation;  ///< such as "jit:avx2"
 
-  /// True when the implementation is one of oneDNN's unoptimised reference loops.
+  /// Returns true if the implementation is one of oneDNN's unoptimised reference loops.
   [[nodiscard]] bool is_reference() const { return implementation.rfind("ref", 0) == 0; }
 };
 
-/// A convolution as oneDNN describes it. Descs may leave the layout to oneDNN (format_tag::any).
+/// A convolution in oneDNN's terms. A desc may leave the layout of its tensor to oneDNN (format_tag::any).
 struct Convolution {
   dnnl::memory::desc x;
   dnnl::memory::desc weights;
@@ -105,20 +106,20 @@ struct Convolution {
   dnnl::memory::desc bias;      ///< empty if there is no bias
   dnnl::memory::desc y;
   dnnl::memory::dims strides;
-  dnnl::memory::dims dilates;  ///< 0 if the kernel is dense
+  dnnl::memory::dims dilates;  ///< dilation - 1 for each spatial axis: 0 if the taps are neighbours
   dnnl::memory::dims pad_before;
   dnnl::memory::dims pad_after;
 };
 
-// All primitives use user scratchpads; unimplemented cases throw dnnl::error. A convolution takes oneDNN's first
-// implementation for which `refusal` returns an empty text. If there is none, it throws UnsupportedError with the last
-// text.
+// The functions make primitives whose scratchpads the caller provides, and throw dnnl::error for unimplemented cases. A
+// convolution takes oneDNN's first implementation for which `refusal` returns an empty text. If there is no such
+// implementation, UnsupportedError with the last text is thrown.
 using Refusal = std::function<std::string(std::string_view implementation)>;
-/// Makes a forward convolution: a = x, b = weights, out = y.
+/// Makes a forward convolution: in Made, a is x, b is the weights, and out is y.
 [[nodiscard]] Made make_forward(const Library& lib, const Convolution& c, const Refusal& refusal);
-/// Makes a backward_data convolution: a = dy, b = weights, out = dx.
+/// Makes a backward_data convolution: in Made, a is dy, b is the weights, and out is dx.
 [[nodiscard]] Made make_backward_data(const Library& lib, const Convolution& c, const Refusal& refusal);
-/// Makes a backward_weights convolution: a = x, b = dy, out = dweights.
+/// Makes a backward_weights convolution: in Made, a is x, b is dy, and out is dweights.
 [[nodiscard]] Made make_backward_weights(const Library& lib, const Convolution& c, const Refusal& refusal);
 [[nodiscard]] Made make_matmul(const Library& lib, const dnnl::memory::desc& a, const dnnl::memory::desc& b,
                                const dnnl::memory::desc& bias, const dnnl::memory::desc& c, bool accumulate,
@@ -127,7 +128,7 @@ using Refusal = std::function<std::string(std::string_view implementation)>;
 [[nodiscard]] Made make_reorder(const Library& lib, const dnnl::memory::desc& from, const dnnl::memory::desc& to,
                                 bool accumulate);
 
-/// Makes a memory object without memory. Its address is set when a program runs.
+/// Makes a memory object without memory. Program::run() sets the address.
 [[nodiscard]] dnnl::memory make_memory(const Library& lib, const dnnl::memory::desc& desc);
 
 /// The byte ranges of one workspace, each aligned to 64 bytes. In builds that guard workspaces (guards_workspaces())
@@ -146,8 +147,8 @@ class WorkspaceLayout {
   std::vector<std::size_t> ends_;  ///< ends of the ranges, at which their guard bands begin
 };
 
-/// A primitive with its memory objects. They are bound once, so that execute() passes a prepared list. (oneDNN's C++
-/// interface builds a map and a vector for each call.)
+/// A primitive with its memory objects. The constructor makes the list of arguments that each execute() passes.
+/// (oneDNN's C++ interface builds a map and a vector for each call.)
 class Step {
  public:
   Step(dnnl::primitive primitive, std::vector<std::pair<int, dnnl::memory>> arguments);
@@ -159,15 +160,16 @@ class Step {
   std::vector<dnnl_exec_arg_t> list_;
 };
 
-/// A convolution or a matrix product on the caller's memory. It is a primitive, with reorders before and after it for
-/// operands that the primitive needs in another layout or type. Copies and scratchpads lie in one workspace.
+/// A convolution or a matrix product on the caller's memory. The program runs a primitive, and before and after it
+/// reorders for operands that the primitive needs in another layout or type. Copies of operands, and scratchpads, lie
+/// in one workspace.
 class Program {
  public:
   explicit Program(const Library& library) : library_(library) {}
 
   /// Builds the program; called once. `outer` describes the caller's a, b and out; `names` are oneDNN's names of these
-  /// three arguments; `bias` describes the caller's bias, or is empty. With add_copy the primitive writes a copy, which
-  /// is then added to out.
+  /// three arguments; `bias` describes the caller's bias, or is empty. If `add_copy` is true, the primitive writes its
+  /// result to the workspace, and the result is then added to out.
   void build(const Made& made, const std::array<dnnl::memory::desc, 3>& outer, const std::array<int, 3>& names,
              const dnnl::memory::desc& bias, bool add_copy);
   [[nodiscard]] std::size_t workspace_bytes() const { return layout_.bytes(); }

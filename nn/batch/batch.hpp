@@ -13,7 +13,7 @@ namespace lockstep::nn {
 /// (without padding), any strides and any element type of lockstep, and lies on the host or on the computing device.
 ///
 /// `axes` has one letter for each axis of the view, outermost first: n samples, c channels or features, d h w space, t
-/// positions. Several axes n together count the samples, in their order. An axis without a letter has extent 1. If
+/// positions. Several axes n together count the samples, in row-major order. A letter left out means extent 1. If
 /// `axes` is empty, the view has the model's order: samples first, channels last ("nhwc", "ntc", "nc", "nt", "n").
 struct FieldView {
   StateField field = StateField::values;
@@ -21,7 +21,7 @@ struct FieldView {
   std::string axes{};
 };
 
-/// Samples that one step or evaluation computes together. A loader reads batches from a data set.
+/// The samples that one call of a training step or an evaluation computes. A loader reads batches from a data set.
 struct Batch {
   static constexpr std::int64_t kAllRows = -1;
 

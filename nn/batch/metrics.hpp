@@ -8,7 +8,7 @@ namespace lockstep::nn {
 
 /// Returns sum / weight, or NaN if the weight is 0. Never divides by 0, so no floating-point exception is raised.
 [[nodiscard]] inline double mean_of(double sum, double weight) {
-  // The condition chooses the divisor, not the result: clang moves a division ahead of a branch around it.
+  // The condition chooses the divisor, not the result: clang may move a division ahead of the branch that skips it.
   return sum / (weight != 0 ? weight : std::numeric_limits<double>::quiet_NaN());
 }
 
@@ -34,7 +34,7 @@ struct Metrics {
 };
 
 /// Returns the sum of `parts`, added in the order in which comm::SumOrder::tree adds gradients: first neighbours in
-/// pairs, then pairs of pairs, and so on. So groups of 2^k parts may be summed first; the result has the same bits.
+/// pairs, then pairs of pairs, and so on. So groups of 2^k neighbours may be summed first; the sum has the same bits.
 [[nodiscard]] inline Metrics sum_in_tree(std::span<const Metrics> parts) {
   if (parts.size() < 2) {
     return parts.empty() ? Metrics{} : parts.front();

@@ -96,7 +96,7 @@ FieldSpec field_spec(StateField field, const StepLayout& layout, std::int64_t ba
 
 namespace {
 
-/// True for a field inside StepState::packed(). The large fields lie after the packed ones.
+/// Returns true for a field inside StepState::packed(). The larger fields lie after the packed fields.
 bool is_packed(StateField field) {
   using enum StateField;
   constexpr std::array kLarge{images, values, tokens, targets, weights, other_labels, shares, other_shares};

@@ -17,7 +17,7 @@ enum class StateField : unsigned char {
   sample_weight,
   valid,       ///< i64 scalar: number of valid samples in this rank's batch
   epoch,       ///< i64 scalar: epoch of the batch, from which random draws follow
-  weight_sum,  ///< type of sample_weight: sample_weight times the number of this rank's samples in this step so far
+  weight_sum,  ///< type of sample_weight: sample_weight * (number of this rank's valid samples in the step so far)
   /// Five f64 sums over samples, in this order: losses; correct predictions; labels and tokens out of range;
   /// predictions correct in top k; weights of the loss, if the plan reads weights.
   metrics,
@@ -25,8 +25,8 @@ enum class StateField : unsigned char {
   images,        ///< u8 (N, H, W, 3): input of InputKind::images
   values,        ///< plan's type, (N, stored input shape): input of InputKind::values
   tokens,        ///< i32 (N, T): input of InputKind::tokens
-  labels,        ///< i32 (N, positions): right classes, for a loss over classes
-  targets,       ///< plan's type, (N, output shape): right outputs of a regression
+  labels,        ///< i32 (N, positions): the right classes, for a loss over classes
+  targets,       ///< plan's type, (N, output shape): the right outputs of a regression
   weights,       ///< type of sample_weight, (N), (N, positions) or (N, output shape): weights of the loss (LossWeights)
   other_labels,  ///< type and shape of labels: second labels of mixed samples (StepLayout::two_labels)
   shares,        ///< type of sample_weight, (N): share of `labels` in each mixed sample
@@ -84,7 +84,7 @@ class StepState {
 
   /// Host values of the scalar fields.
   struct Scalars {
-    double learning_rate;  ///< rate of the optimizer; plans do not read it
+    double learning_rate;  ///< learning rate, which only the optimizer reads
     double sample_weight;  ///< factor of every sample's loss: 1 / (global number of valid samples) for the mean loss
     std::int64_t valid;    ///< number of samples of this batch that count
     std::int64_t epoch = 0;
@@ -93,15 +93,15 @@ class StepState {
   /// Enqueues kernels on the context's stream that write the scalars and zero the metrics.
   void set(Context& context, const Scalars& scalars);
 
-  /// Returns the u8 view of scalars, metrics, sample ids and labels. They are contiguous, so one copy sends all of
-  /// them.
+  /// Returns the u8 view of scalars, metrics, sample ids and labels. These fields lie in one range of memory, so that
+  /// one copy sends all of them.
   [[nodiscard]] TensorView packed() const;
   /// Writes to host memory at `block` the bytes that a later copy sends to packed(): the scalars, sample_ids (i64 (n))
-  /// and labels (i32 (n, positions)) of the first n rows, and zeros for metrics and all other rows. If the view of the
-  /// ids or of the labels is not given, its rows are zeros.
+  /// and labels (i32 (n, positions)) of the first n rows, and zeros for metrics and all other rows. If `sample_ids` or
+  /// `labels` is not given, all its rows are zeros.
   void pack(std::byte* block, const Scalars& scalars, const TensorView& sample_ids, const TensorView& labels) const;
 
-  /// Writes the sample ids first, first + 1, ... of all rows to a host block that pack() has filled.
+  /// Writes to a host `block` that pack() has filled the sample ids of all rows: first, first + 1, and so on.
   void number_samples(std::byte* block, std::int64_t first) const;
 
   struct Metrics {

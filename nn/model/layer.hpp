@@ -97,8 +97,8 @@ class Layer {
   /// the further gradients to the last accepted one.
   [[nodiscard]] virtual int gradients_taken() const { return 1; }
   /// Returns true if the layer can itself apply a batch norm to its i-th input, from the norm's input and coefficients.
-  /// The plan then does not store the norm's output (PlanBuilder::fuses()). `relu` tells whether a ReLU follows the
-  /// norm.
+  /// The plan may then leave out the norm's output (PlanBuilder::may_leave_norm_unapplied()). `relu` tells whether a
+  /// ReLU follows the norm.
   [[nodiscard]] virtual bool takes_norm(int i, bool relu) const {
     (void)i;
     (void)relu;
