@@ -2,30 +2,27 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <span>
 
 namespace lockstep::tools {
 namespace {
 
-constexpr std::array kFirst{Quantity{"loss", "loss"}, Quantity{"accuracy", "accuracy, %", 100},
+/// Known quantities. The first kFirst are the first charts; the next one follows the rates.
+constexpr std::array kKnown{Quantity{"loss", "loss"},
+                            Quantity{"accuracy", "accuracy, %", 100},
                             Quantity{"top_k_accuracy", "accuracy of the first k, %", 100},
-                            Quantity{"learning_rate", "learning rate"}};
-/// Further quantities that have a title and a unit of their own.
-constexpr std::array kOther{Quantity{"comm_exposed_s", "exposed communication, ms a step", 1e3},
+                            Quantity{"learning_rate", "learning rate"},
+                            Quantity{"comm_exposed_s", "exposed communication, ms a step", 1e3},
                             Quantity{"calibration_error", "expected calibration error"},
                             Quantity{"worst_class_accuracy", "accuracy of the worst class, %", 100}};
-constexpr const Quantity& kExposed = kOther[0];
+constexpr std::size_t kFirst = 4;
 
 }  // namespace
 
 Quantity quantity_of(const std::string& field) {
-  for (const auto& quantities : {std::span<const Quantity>(kFirst), std::span<const Quantity>(kOther)}) {
-    const auto known = std::ranges::find(quantities, field, &Quantity::field);
-    if (known != quantities.end()) {
-      return *known;
-    }
-  }
-  return {field, field};
+  const auto* const known = std::ranges::find(kKnown, field, &Quantity::field);
+  return known != kKnown.end() ? *known : Quantity{field, field};
 }
 
 std::vector<std::string> in_order(std::set<std::string> fields) {
@@ -40,11 +37,11 @@ std::vector<std::string> in_order(std::set<std::string> fields) {
       }
     }
   };
-  for (const Quantity& known : kFirst) {
+  for (const Quantity& known : std::span(kKnown).first(kFirst)) {
     take_if([&](const std::string& field) { return field == known.field; });
   }
   take_if([](const std::string& field) { return field.ends_with(kPerSecond); });
-  take_if([](const std::string& field) { return field == kExposed.field; });
+  take_if([](const std::string& field) { return field == kKnown[kFirst].field; });
   take_if([](const std::string&) { return true; });
   return ordered;
 }
