@@ -31,9 +31,9 @@ using namespace batch_norm;
 
 // ---- sums ----------------------------------------------------------------------------------------------------------
 
-/// Computes the statistics of x; with to.coefficients also the coefficients. x: (rows, C); valid: scalar or null;
-/// means, squares: (chunks, C); tickets: zeros, before and after; stats: (2C + 1). Reads the valid rows of x once.
-/// Writes and reads 12 bytes per chunk and channel; a chunk has at least 64 rows.
+/// Computes the statistics of x, and the coefficients unless to.coefficients is null. x: (rows, C); valid: scalar or
+/// null; means, squares: (chunks, C); tickets: zeros before and after the launch; stats: (2C + 1). Reads the valid rows
+/// of x once. Writes and reads 12 bytes per chunk and channel; a chunk has at least 64 rows.
 template <class T, int kCount>
 __global__ void __launch_bounds__(kBlock, 2)
     stats_kernel(Tiling tiling, Batch batch, const T* x, const int64_t* valid, double* means, float* squares,
@@ -68,11 +68,11 @@ __global__ void __launch_bounds__(kBlock)
 
 /// Sums the gradient g and g * (x - mean) per channel. g is dy, with kSecond dy + dy2; with kMask g is 0 where the
 /// mask's bit is 0. dy, dy2 (null unless kSecond): (rows, C); mask: a bit per element; valid: scalar or null; masked
-/// (null unless kStore): (rows, C), may be dy or dy2; partial: (2, chunks, C) for the two sums; tickets: zeros, before
-/// and after. With kPair partial is (3, chunks, C): the third sum is g * (x - mean) of `other`, a norm that gets the
-/// same g. Reads the valid rows of dy, dy2 and x once, and one bit of the mask per element. With kStore writes the
-/// rounded g to masked, and 0 to its padding rows; then the sums are sums of the rounded g. Writes and reads 4 bytes
-/// per sum, chunk and channel.
+/// (null unless kStore): (rows, C), may be dy or dy2; partial: (2, chunks, C) for the two sums; tickets: zeros before
+/// and after the launch. With kPair partial is (3, chunks, C): the third sum is g * (x - mean) of `other`, a norm that
+/// gets the same g. Reads the valid rows of dy, dy2 and x once, and one bit of the mask per element. With kStore writes
+/// the rounded g to masked, and 0 to its padding rows; then the sums are sums of the rounded g. Writes and reads 4
+/// bytes per sum, chunk and channel.
 template <class T, bool kSecond, bool kMask, bool kStore, bool kPair, int kCount>
 __global__ void __launch_bounds__(kBlock, 2)
     backward_sums_kernel(Tiling tiling, Batch batch, const T* dy, const T* dy2, const std::uint8_t* mask,
@@ -197,7 +197,7 @@ __device__ void store_piece(T* to, int count, const Pack<T, kPiece>& values) {
   }
 }
 
-/// Returns how many elements of the piece that begins at `begin` lie before `end`: 0 to 8.
+/// Returns how many elements of the piece that begins at element `begin` lie before element `end`: 0 to 8.
 __device__ int elements_before(int64_t end, int64_t begin) {
   const int64_t left = end - begin;
   return static_cast<int>(left < 0 ? 0 : left < kPiece ? left : kPiece);

@@ -216,8 +216,8 @@ __global__ void __launch_bounds__(kBlock, kResidentForward)
 
 /// Sums the gradient g (see gather()) and g * (x - mean) per channel, over the valid samples only. dy, index: (N, P, Q,
 /// C); x: (N, H, W, C); coefficients: (4, C); valid: scalar or null; partial: (2, chunks, C) for the two sums; tickets:
-/// zeros, before and after. From a thread's pixel to its next one, tiling.lanes pixels, are `rows` lines and `along`
-/// pixels. Writes and reads 8 bytes per chunk and channel.
+/// zeros before and after the launch. From a thread's pixel to its next one, tiling.lanes pixels, are `rows` lines and
+/// `along` pixels. Writes and reads 8 bytes per chunk and channel.
 template <class T, int kCount>
 __global__ void __launch_bounds__(kBlock, kResidentBackward)
     backward_sums_kernel(Stem stem, Tiling tiling, Batch batch, int rows, int along, const T* dy,

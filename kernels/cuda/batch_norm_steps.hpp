@@ -136,9 +136,9 @@ __device__ inline void finalize(const Finalize& to, float stored_mean, float sto
 
 /// Computes the moments of the items that this block takes. The block that finishes the last item of a tile joins the
 /// tile's chunks and writes stats, and with to.coefficients all that finalize() writes. x: (rows, C); means, squares:
-/// (chunks, C); tickets: zeros, before and after; stats: (2C + 1). Each thread calls keep_row(turn, row, raw) for each
-/// of its valid rows: `turn` is the item's number among the block's items, `row` is the row's number in the chunk. All
-/// threads of all blocks call sum_moments().
+/// (chunks, C); tickets: zeros before and after the launch; stats: (2C + 1). Each thread calls keep_row(turn, row, raw)
+/// for each of its valid rows: `turn` is the item's number among the block's items, `row` is the row's number in the
+/// chunk. All threads of all blocks call sum_moments().
 template <int kCount, class T, class KeepRow>
 __device__ void sum_moments(const Tiling& tiling, const Batch& batch, const T* x, const int64_t* valid, double* means,
                             float* squares, unsigned* tickets, float* stats, const Finalize& to, KeepRow keep_row) {
@@ -216,8 +216,8 @@ struct Summed {
 /// Sums the masked gradients g of the items that this block takes, as sum_moments() sums moments, with the same items,
 /// tickets and joins. dy, dy2: (rows, C); masked (null unless kStore): (rows, C), may be dy or dy2; partial: (2,
 /// chunks, C) for sum g and sum g * (x - mean). With kPair partial is (3, chunks, C): the third sum is g * (x - mean)
-/// of `other`, a norm that gets the same g. tickets: zeros, before and after. keep_row(turn, row, raw x, g) is called
-/// for each valid row.
+/// of `other`, a norm that gets the same g. tickets: zeros before and after the launch. keep_row(turn, row, raw x, g)
+/// is called for each valid row.
 template <bool kSecond, bool kMask, bool kStore, bool kPair, int kCount, class T, class KeepRow>
 __device__ void sum_gradients(const Tiling& tiling, const Batch& batch, const T* dy, const T* dy2,
                               const std::uint8_t* mask, const Summed<T>& norm, const Summed<T>& other,
@@ -264,7 +264,7 @@ __device__ void sum_gradients(const Tiling& tiling, const Batch& batch, const T*
           other_mean.at[j] = other.coefficients[2 * channels + c + j];
         }
       }
-      // Takes several rows at a time: the loads of all rows are issued before the first row is used.
+      // Takes kRows of the thread's rows, from number `first` on. Loads all of them before it uses any of them.
       const auto add_rows = [&]<int kRows>(int first, std::integral_constant<int, kRows>) {
         Pack<T, kCount> raw_g[kRows];
         Pack<T, kCount> raw_x[kRows];

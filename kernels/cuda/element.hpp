@@ -115,7 +115,7 @@ template <class... T>
   return ((reinterpret_cast<std::uintptr_t>(pointers) % 16 == 0) && ...);
 }
 
-/// Calls f(std::type_identity<T>{}) with T float, __nv_bfloat16 or __half. Throws DTypeError for other types.
+/// Calls f(std::type_identity<T>{}), where T is float, __nv_bfloat16 or __half. Throws DTypeError for other types.
 template <class F>
 decltype(auto) visit_element(DType dtype, std::string_view op, F&& f) {
   require<DTypeError>(dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16, op, ": dtype is ", dtype,

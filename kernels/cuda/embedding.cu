@@ -67,8 +67,8 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-/// Counts the ids outside the table. Only one block runs, so there are no partial results to join. ids: (samples,
-/// each); valid, bad_ids: scalars, valid may be null.
+/// Adds to bad_ids the number of ids of valid samples that lie outside the table. Only one block runs, so there are no
+/// partial results to join. ids: (samples, each); valid, bad_ids: scalars, valid may be null.
 __global__ void __launch_bounds__(kCountBlock) count_kernel(const std::int32_t* ids, int64_t samples, int64_t each,
                                                             const int64_t* valid, int64_t vocabulary, double* bad_ids) {
   gpu::wait_for_earlier();
