@@ -21,7 +21,7 @@ constexpr int kBlock = 256;
 constexpr std::int64_t kTile = 2048;  // number of pixels of one image that a block takes at a time
 constexpr std::int64_t kMostPixels = (std::int64_t{1} << 31) - 1;
 
-/// The fields of AugmentDesc that the kernel needs, as a kernel parameter.
+/// The fields of AugmentDesc, as a kernel parameter.
 struct Settings {
   std::uint64_t seed;
   std::int64_t pad;

@@ -1,6 +1,6 @@
 // Computes each pass of a convolution as one matrix product per group, whose operands are read in place (implicit
-// GEMM), in plain f32 tiles without tensor cores. Tests compare cuDNN with it; builds without cuDNN use it as the
-// provider.
+// GEMM), in plain f32 tiles without tensor cores. This code is the oracle of cuDNN, and the provider of builds
+// without cuDNN.
 //   pass               i               j             sum over l              a     b
 //   forward            output pixel    out channel   tap, in channel         x     weights
 //   backward_data      input pixel     in channel    tap, out channel        dy    weights
@@ -8,8 +8,8 @@
 // Any spatial rank is handled as three axes; missing outer axes have extent 1. tile_product.hpp has the tiling: 256
 // threads, 64 x 64 outputs, 16 terms at a time in shared memory. f32 arithmetic and the integer divisions of
 // coordinates bound the product. "cuda:norm" serves a norm in a second pass over the output (column_sums.hpp), which
-// memory bandwidth bounds. Tests compare cuDNN's engines that serve a norm in the same pass with "cuda:norm"; the
-// emulation runs "cuda:norm" in place of these engines.
+// memory bandwidth bounds. It is the oracle of cuDNN's engines that serve a norm in the same pass; the emulation runs
+// "cuda:norm" in place of these engines.
 
 #include <algorithm>
 #include <cstddef>
