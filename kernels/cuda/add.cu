@@ -1,7 +1,7 @@
-// out = the sum of a and b: contiguous tensors of one shape, taken as (count) elements of f32, bf16 or f16.
+// Computes out, the sum of a and b: contiguous tensors of one shape, taken as (count) elements of f32, bf16 or f16.
 // gpu::elementwise (elementwise.hpp) divides the elements: blocks of 256 threads in a grid-stride loop; each thread
 // takes 16 bytes of each tensor, and neighbouring threads take neighbouring memory. No data is used twice, so there is
-// no shared memory. Bound by memory bandwidth: two elements read and one written, 12 bytes in f32 and 6 in 16 bits.
+// no shared memory. Memory bandwidth bounds the kernel: per element of out it moves 12 bytes in f32 and 6 in 16 bits.
 
 #include <lockstep/kernels/add.hpp>
 #include <lockstep/kernels/cuda/elementwise.hpp>

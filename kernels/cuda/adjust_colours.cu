@@ -1,9 +1,10 @@
-// Changes the colours of images (N, H, W, 3) u8 in place, by changes (N, 8) f64. Three launches clear the sums (N), sum
-// the greys of the images with a contrast, and change the images. A block of 128 threads takes a tile of 2048 pixels of
-// one image, and reads the image's list of changes into shared memory once. A thread takes a piece of 16 pixels, the
-// fewest that are whole 16-byte accesses (pixels.hpp). It changes four pixels at a time, which needs few registers.
-// Bytes: 3 read and 3 written per pixel; a contrast reads 3 more. Memory bandwidth bounds images with few changes. A
-// change takes tens of f32 operations per pixel, a hue also four divisions, so arithmetic may bound a long list.
+// Changes the colours of images (N, H, W, 3) u8 in place. A row of a table (N, 8) f64 lists the changes of an image.
+// Three launches: the first clears the sums of greys (N), the second sums the greys of images whose list has a
+// contrast, the third changes the images. A block of 128 threads takes a tile of 2048 pixels of one image, and reads
+// the image's list into shared memory once. A thread takes a piece of 16 pixels, the fewest that are whole 16-byte
+// accesses (pixels.hpp). The thread changes four pixels at a time, which needs few registers. Per pixel 3 bytes are
+// read and 3 written; a contrast reads 3 more. Memory bandwidth bounds images with few changes. A change takes tens of
+// f32 operations per pixel, a hue also four divisions, so arithmetic may bound a long list.
 
 #include <lockstep/kernels/adjust_colours.hpp>
 #include <lockstep/kernels/cuda/block_reduce.hpp>
@@ -20,9 +21,9 @@ constexpr int kClearBlock = 256;
 constexpr int64_t kTile = int64_t{kBlock} * gpu::kPiecePixels;  // pixels of one image that a block takes at a time
 constexpr int kQuad = 4;                                        // number of pixels that a thread changes at a time
 constexpr int kChanges = static_cast<int>(kColourChanges);
-constexpr float kGreys = 1U << 30U;  // number of parts in a grey of 1, as images::kGreyParts
+constexpr float kGreys = 1U << 30U;  // a grey of 1 is summed as this integer, images::kGreyParts on the host
 
-/// A pixel whose values are in [0, 1].
+/// A pixel: red, green and blue, each in [0, 1].
 struct Pixel {
   float r;
   float g;
@@ -33,14 +34,14 @@ struct Change {
   ColourKind kind;
   float part;   ///< the factor of the change
   float rest;   ///< 1 minus the factor
-  float other;  ///< the value with which brightness and contrast blend a pixel
+  float other;  ///< value blended with a pixel: 0 for brightness, the image's mean grey for contrast
 };
 
-/// The changes of an image, without those of kind none.
+/// The list of changes of one image. It has no changes of kind none, and no second contrast.
 struct List {
   Change at[kChanges];
   int count;
-  int contrast;  ///< index of the contrast in the list; -1: the list has none
+  int contrast;  ///< index of the contrast in `at`, or -1 if the list has no contrast
 };
 
 __device__ ColourKind kind_of(double number) {
@@ -48,7 +49,7 @@ __device__ ColourKind kind_of(double number) {
   return known ? static_cast<ColourKind>(static_cast<int>(number)) : ColourKind::none;
 }
 
-/// Reads the list of an image from its row of the table, which has kColourColumns numbers.
+/// Fills `list` from `row`, the kColourColumns numbers of one image in the table of changes.
 __device__ void read_list(const double* row, List& list) {
   list.count = 0;
   list.contrast = -1;
@@ -65,9 +66,9 @@ __device__ void read_list(const double* row, List& list) {
   }
 }
 
-// The arithmetic of kernels/images/colour.cpp, with the same bits: each operation is rounded by itself. No compiler
-// joins __fmul_rn() with an addition after it; sums and differences are written plainly. A comparison with a NaN is
-// false on both sides.
+// The functions below have the same bits as kernels/images/colour.cpp, because each operation is rounded by itself: no
+// compiler joins the product of __fmul_rn() with an addition after it. Sums and differences are plain operators. A
+// comparison with a NaN is false here and on the host.
 
 __device__ float smaller(float a, float b) {
   return a < b ? a : b;
@@ -93,7 +94,7 @@ __device__ Pixel blended(const Change& change, const Pixel& pixel, float other) 
   return {blend(change, pixel.r, other), blend(change, pixel.g, other), blend(change, pixel.b, other)};
 }
 
-/// Returns the pixel with its hue turned by `turn` of the colour circle. colour.cpp explains the steps.
+/// Returns `pixel` with its hue turned by `turn`, a fraction of the whole colour circle. colour.cpp explains the steps.
 __device__ Pixel turned(const Pixel& pixel, float turn) {
   const float most = larger(larger(pixel.r, pixel.g), pixel.b);
   const float range = most - smaller(smaller(pixel.r, pixel.g), pixel.b);
@@ -115,7 +116,8 @@ __device__ Pixel turned(const Pixel& pixel, float turn) {
           channel(larger(3.0F - sixths, sixths - 5.0F))};
 }
 
-/// Applies the first `count` changes of a list. All threads of a block take the same branches.
+/// Applies the first `count` changes of `list` to `pixels`. All threads of a block have the same list, and so take the
+/// same branches.
 template <int kPixels>
 __device__ void change(const List& list, int count, Pixel (&pixels)[kPixels]) {
 #pragma unroll 1
@@ -140,8 +142,9 @@ __device__ void change(const List& list, int count, Pixel (&pixels)[kPixels]) {
   }
 }
 
-/// Returns byte / 255, rounded: the product with the rounded 1 / 255, corrected by the remainder. For all 256 bytes the
-/// bits are those of the division, in fewer instructions (adjust_colours_test.cpp tries all bytes).
+/// Returns byte / 255, rounded to float: multiplies `byte` by the rounded 1 / 255, then corrects the product by its
+/// error. This takes fewer instructions than a division and gives the same bits (adjust_colours_test.cpp tries all 256
+/// bytes).
 __device__ float value_of(std::uint32_t byte) {
   constexpr float kPart = 1.0F / 255.0F;
   const auto whole = static_cast<float>(byte);
@@ -149,12 +152,12 @@ __device__ float value_of(std::uint32_t byte) {
   return fmaf(fmaf(-255.0F, near, whole), kPart, near);
 }
 
-/// Returns the byte nearest to a value in [0, 1].
+/// Returns the byte nearest to 255 * value, for a `value` in [0, 1].
 __device__ std::uint32_t byte_of(float value) {
   return static_cast<std::uint32_t>(__fmul_rn(value, 255.0F) + 0.5F);
 }
 
-/// Converts the first four pixels of a piece.
+/// Converts the bytes of the first four pixels of `piece` to values in [0, 1].
 __device__ void unpack(const gpu::Piece& piece, Pixel (&pixels)[kQuad]) {
 #pragma unroll
   for (int i = 0; i < kQuad; ++i) {
@@ -167,7 +170,7 @@ __device__ Word parts_of_grey(const Pixel& pixel) {
   return static_cast<Word>(static_cast<std::uint32_t>(__fmul_rn(grey(pixel), kGreys)));
 }
 
-/// Sets sums (samples) to 0. A thread takes an image.
+/// Sets the sums of greys of all images to 0: sums (samples). A thread takes one image at a time.
 __global__ void __launch_bounds__(kClearBlock) clear_kernel(int64_t samples, Word* sums) {
   gpu::wait_for_earlier();
   for (int64_t n = static_cast<int64_t>(blockIdx.x) * kClearBlock + threadIdx.x; n < samples;
@@ -176,10 +179,10 @@ __global__ void __launch_bounds__(kClearBlock) clear_kernel(int64_t samples, Wor
   }
 }
 
-/// Adds up the greys of each image that has a contrast, after the changes before the contrast. A block takes one tile
-/// of an image after the other; a thread takes one piece of 16 pixels of a tile. The single pixels at both ends of an
-/// image (pixels.hpp) belong to the image's first tile. An image without a contrast is not read. The blocks of an image
-/// join their sums by an atomic addition: for integers the order makes no difference.
+/// Adds up the greys of each image whose list has a contrast, as they are after the changes before the contrast. A
+/// block takes one tile of an image after the other; a thread takes one piece of 16 pixels of a tile. The single pixels
+/// at both ends of an image (pixels.hpp) belong to the image's first tile. An image without a contrast is not read.
+/// The blocks of an image join their sums by an atomic addition: for integers the order makes no difference.
 /// images: (samples, pixels, 3), changes: (samples, kColourColumns) with rows `stride` apart, sums: (samples), zeros.
 __global__ void __launch_bounds__(kBlock)
     greys_kernel(int64_t samples, int64_t pixels, int64_t tiles, const uint8_t* images, const double* changes,
@@ -225,12 +228,12 @@ __global__ void __launch_bounds__(kBlock)
         atomicAdd(sums + n, sum);
       }
     }
-    __syncthreads();  // before the next list overwrites this one
+    __syncthreads();  // all threads are done with this list before the next image's list overwrites it
   }
 }
 
-/// Applies all changes. Tiles and pieces are those of greys_kernel. An image with an empty list is neither read nor
-/// written.
+/// Applies all changes of an image's list to the image. Blocks take tiles and threads take pieces, as in greys_kernel.
+/// An image with an empty list is neither read nor written.
 /// images: (samples, pixels, 3), changes: (samples, kColourColumns) with rows `stride` apart, sums: (samples).
 __global__ void __launch_bounds__(kBlock) adjust_kernel(int64_t samples, int64_t pixels, int64_t tiles, uint8_t* images,
                                                         const double* changes, int64_t stride, const Word* sums) {
@@ -281,7 +284,7 @@ __global__ void __launch_bounds__(kBlock) adjust_kernel(int64_t samples, int64_t
         at[2] = static_cast<uint8_t>(byte_of(one[0].b));
       }
     }
-    __syncthreads();  // before the next list overwrites this one
+    __syncthreads();  // all threads are done with this list before the next image's list overwrites it
   }
 }
 

@@ -5,28 +5,29 @@
 #include <lockstep/kernels/cuda/arena_table.hpp>
 #include <lockstep/kernels/cuda/element.hpp>
 
-/// Optimizer updates over ranges of arenas (n). One launch takes up to kMostArenaParts segments, whose table is a
-/// kernel parameter. A rule says how one element is updated; this file does the rest. A block of 256 threads takes
-/// chunks of 4096 elements, each inside one segment, so that the block computes the segment's coefficients once per
-/// chunk. A thread takes 4 elements at a time, with a 16-bit tensor 8: 16 bytes of the narrowest tensor. Bound by
-/// memory bandwidth: each tensor is read and written once, with few operations per element (the files of the rules
-/// count bytes).
+/// Optimizer updates of ranges of arenas (n). One launch takes the parts of up to kMostArenaParts segments; the table
+/// of parts is a kernel parameter. A class called rule says how one element is updated; this file does the rest. A
+/// block of 256 threads takes chunks of 4096 elements, each inside one segment, so that the block computes the
+/// segment's coefficients once per chunk. A thread takes 4 elements at a time, or 8 if a tensor has 16 bits per
+/// element: 16 bytes of the narrowest tensor. Memory bandwidth bounds the kernel: each tensor is read and written once,
+/// with few operations per element (the files of the rules count bytes).
 namespace lockstep::gpu {
 
-/// The update's scalars in device memory, and its clip value. factor and skip may be null.
+/// The scalars of an update in device memory, of which factor and skip may be null, and the update's clip value.
 struct ArenaScalars {
   const double* learning_rate;
   const float* factor;
   const std::int32_t* skip;
-  float limit;  ///< largest magnitude of gradient * factor; infinity: no limit
+  float limit;  ///< gradient * factor is clipped to [-limit, limit]; infinity: no clipping
 };
 
-/// Returns x brought into [-limit, limit]. NaN stays NaN, which fminf would replace by the limit.
+/// Returns x brought into [-limit, limit]. Returns NaN for NaN, for which fminf would return the limit.
 __device__ inline float clipped(float x, float limit) {
   return x > limit ? limit : x < -limit ? -limit : x;
 }
 
-/// The tensors of an update, (n) each. If H is float there is no copy; otherwise copy may be null.
+/// The tensors of an update, (n) each. `copy` receives the parameters rounded to H, and may be null. If H is float, no
+/// copy is written.
 template <class G, class H, int kStates>
 struct ArenaMemory {
   float* parameters;
@@ -35,7 +36,7 @@ struct ArenaMemory {
   float* states[kStates == 0 ? 1 : kStates];
 };
 
-/// Updates kCount elements from `first` on: one element, or a number of elements that is whole 16-byte accesses.
+/// Updates kCount elements from element `first` on. kCount is 1, or the number of elements of whole 16-byte accesses.
 template <class Rule, int kCount, class G, class H>
 __device__ void update_elements(const typename Rule::Part& k, float factor, float limit,
                                 const ArenaMemory<G, H, Rule::kStates>& at, std::int64_t first) {
@@ -77,8 +78,8 @@ __device__ void update_elements(const typename Rule::Part& k, float factor, floa
   }
 }
 
-/// Values that the threads of a block share: the scalars, and the values that a rule computes from them once per block
-/// (Rule::Shared).
+/// Values that the threads of a block share: scalars of the update, and the values that Rule::share() computes once per
+/// block.
 template <class Shared>
 struct ArenaBlock {
   double learning_rate;
@@ -87,14 +88,13 @@ struct ArenaBlock {
   Shared rule;
 };
 
-/// Updates the elements of the parts of `table`. `table` holds parts of segments; `at` holds the tensors (n). A block
-/// takes chunks of kArenaChunk elements, each inside one part. A thread reads whole pieces in 16-byte accesses. Pieces
-/// that reach beyond the part, and all pieces without `vectors`, are updated element by element, with the same
-/// roundings. A Rule has
+/// Updates the elements of all parts of segments in `table`. `at` holds the tensors (n). A block takes chunks of
+/// kArenaChunk elements, each inside one part. A thread takes pieces of a chunk in 16-byte accesses. A piece that
+/// reaches beyond the part is updated element by element, with the same roundings; so is every piece if `vectors` is
+/// false. A Rule has
 ///   kStates                           number of state arenas
 ///   Shared share() const              called once per block, by one thread
-///   Part part(shared, learning_rate, ArenaPart, number) const     coefficients of the part with this number in the
-///   call
+///   Part part(shared, learning_rate, ArenaPart, number) const     coefficients of part `number` of the call
 ///   static void update(part, float& p, float g, float* states)    updates one element; states: one number per arena
 template <class Rule, class G, class H>
 __global__ void __launch_bounds__(kArenaBlock)
@@ -155,7 +155,8 @@ void update_arena_of(CudaContext& context, const ops::ArenaUpdate& update, const
   });
 }
 
-/// Enqueues the update of f32 parameters by `rule`. `states` are in the order in which the rule numbers them.
+/// Enqueues the update of f32 parameters by `rule`. `states` are the state arenas, in the order in which Rule::update()
+/// numbers them.
 template <class Rule>
 void update_arena(CudaContext& context, const ops::ArenaUpdate& update, const Rule& rule,
                   const std::array<TensorView, Rule::kStates>& states) {

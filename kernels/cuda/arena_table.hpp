@@ -9,27 +9,28 @@ inline constexpr int kArenaBlock = 256;
 inline constexpr int kArenaChunk = 4096;  // number of elements that a block takes at a time
 inline constexpr int kMostArenaParts = 64;
 
-/// The part of a segment inside the call's range: elements [begin, end) of the views, divided into chunks.
+/// The part of a segment that lies in the range of a call: elements [begin, end) of the call's views, divided into
+/// chunks.
 struct ArenaPart {
   std::int64_t begin;
   std::int64_t end;
-  std::int64_t first_chunk;  ///< index of the part's first chunk in the table
+  std::int64_t first_chunk;  ///< index of the part's first chunk among the chunks of the table
   double learning_rate_scale;
   double weight_decay;
   bool adapts;
 };
 
-/// The parts of a launch. The table is a kernel parameter: it reaches the GPU with the launch, and needs no copy and no
-/// device memory.
+/// The parts of segments that one launch updates. The table is a kernel parameter: it reaches the GPU with the launch,
+/// and needs no copy and no device memory.
 struct ArenaTable {
   ArenaPart parts[kMostArenaParts];
   std::int64_t chunks;
-  std::int64_t chunks_before;  ///< number of the call's chunks in earlier tables
+  std::int64_t chunks_before;  ///< number of chunks in the earlier tables of the call
   std::int64_t parts_before;
   int count;
 
-  /// Returns the part that holds `chunk`. Chunks must ascend from call to call. `at` is the number of the part that the
-  /// last call found, 0 before the first call.
+  /// Returns the part that holds chunk `chunk` of the table. `at` is 0 before the first call; each call sets `at` to
+  /// the index of the part that it returns. So `chunk` must ascend from call to call.
   __device__ const ArenaPart& part_of(std::int64_t chunk, int& at) const {
     while (at + 1 < count && chunk >= parts[at + 1].first_chunk) {
       ++at;
@@ -39,8 +40,9 @@ struct ArenaTable {
 };
 static_assert(sizeof(ArenaTable) <= 3600, "kernel parameters of 4096 bytes in all are allowed everywhere");
 
-/// Calls f(table) for the parts of trainable segments in the range, as few times as possible. The chunks of a part
-/// begin at multiples of `step` elements of the views; the first chunk begins at or before the part.
+/// Puts the parts of trainable segments in the call's range into as few tables as possible, and calls f(table) for
+/// each. Chunks begin at multiples of `step` elements of the views, so a part's first chunk begins at or before the
+/// part.
 template <class F>
 void for_each_table(const ops::ArenaUpdate& update, int step, F&& f) {
   const std::int64_t n = update.parameters.numel();

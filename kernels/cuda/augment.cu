@@ -1,11 +1,11 @@
 // Crops, flips and normalises images (N, H, W, 3) u8 into out (N, H, W, 3 or 4) in f32, bf16 or f16, in one pass over
 // pixels.
-// A block of 256 threads takes tiles of 2048 pixels of one image, so that crop and flip are drawn once per 8 pixels of
-// a thread. Neighbouring threads take neighbouring pixels, which lie together in memory on both sides. A table in
-// shared memory (3 channels x 256 bytes, 1.5 or 3 KB) holds the result for every byte. So the f64 division is done 768
-// times a block instead of three times a pixel.
-// Bound by memory bandwidth: 3 bytes read per pixel; 4 channels write 16 bytes in f32 and 8 in 16 bits, 3 channels 12
-// and 6. Four channels are one store, three channels single elements.
+// A block of 256 threads takes tiles of 2048 pixels of one image, so that a thread draws crop and flip once per 8
+// pixels. Neighbouring threads take neighbouring pixels, which lie together in memory in images and in out. A table in
+// shared memory (3 channels x 256 bytes, 1.5 or 3 KB) holds the normalised value of every byte. So the f64 division is
+// done 768 times a block instead of three times a pixel.
+// Memory bandwidth bounds the kernel. Per pixel it reads 3 bytes; with 4 channels it writes 16 bytes in f32 and 8 in 16
+// bits, with 3 channels 12 and 6. Four channels of a pixel are one store, three channels three stores.
 
 #include <lockstep/kernels/augment.hpp>
 #include <lockstep/kernels/cuda/element.hpp>
@@ -21,7 +21,7 @@ constexpr int kBlock = 256;
 constexpr std::int64_t kTile = 2048;  // number of pixels of one image that a block takes at a time
 constexpr std::int64_t kMostPixels = (std::int64_t{1} << 31) - 1;
 
-/// AugmentDesc in the form of a kernel parameter.
+/// The fields of AugmentDesc, as a kernel parameter.
 struct Settings {
   std::uint64_t seed;
   std::int64_t pad;
@@ -33,8 +33,8 @@ struct Settings {
 };
 
 struct Placement {
-  std::int64_t row = 0;     ///< out row h shows row h + row of the image
-  std::int64_t column = 0;  ///< out column w shows column w + column, before the flip
+  std::int64_t row = 0;     ///< row h of out shows row h + `row` of the image
+  std::int64_t column = 0;  ///< without a flip, column w of out shows column w + `column` of the image
   bool flip = false;
 };
 
@@ -67,11 +67,11 @@ __device__ void store_pixel(T* to, const T (&pixel)[4]) {
   *reinterpret_cast<Bits*>(to) = bits;
 }
 
-/// A block takes one tile of an image after the other, a thread one pixel at a time: 3 bytes in, kChannels elements
-/// out, neighbouring pixels in neighbouring lanes. With `whole` four channels are one store. The table is computed in
-/// f64, as on the host, so that both have the same bits. All threads of a block draw the image's crop and flip, which
-/// is cheaper than sharing the result. images: (N, H, W, 3), ids: (N), out: (N, H, W, kChannels); epoch, valid (or
-/// null): scalars.
+/// A block takes one tile of an image after the other. A thread takes one pixel at a time: it reads 3 bytes and writes
+/// kChannels elements; neighbouring lanes take neighbouring pixels. If `whole` is true, four channels are one store.
+/// The table of normalised values is computed in f64, as on the host, so that host and device get the same bits. Each
+/// thread of a block draws the image's crop and flip, which is cheaper than sharing one thread's draw. images: (N, H,
+/// W, 3), ids: (N), out: (N, H, W, kChannels); epoch: scalar; valid: scalar or null.
 template <class T, int kChannels>
 __global__ void __launch_bounds__(kBlock)
     augment_kernel(Settings settings, std::int64_t samples, std::int64_t height, std::int64_t width, std::int64_t tiles,
@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(kBlock)
       T pixel[4];
 #pragma unroll
       for (int c = 0; c < 3; ++c) {
-        const int value = inside ? from[c] : 0;  // padding is black before normalisation
+        const int value = inside ? from[c] : 0;  // pixels of the padding are black before they are normalised
         pixel[c] = n < filled ? table[c][value] : gpu::from_float<T>(0.0F);
       }
       pixel[3] = gpu::from_float<T>(0.0F);

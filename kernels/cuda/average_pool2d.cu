@@ -1,11 +1,13 @@
-// Average pools of x (N, H, W, C): over windows to y (N, P, Q, C), over whole images to y (N, C), and their gradients.
-// Windows: blocks of 256 threads. A thread takes one piece of 16 bytes of channels of one output pixel, so that
-// neighbouring threads read neighbouring channels, and sums all elements of its window. Elements that several windows
-// share are read again from the caches.
-// Whole images: a block of 32 x 8 threads takes 32 pieces of channels of one image. Its 8 lanes share the pixels, and 4
-// or 8 KB of shared memory join their sums: with one thread per piece, N * C / kCount threads would leave a GPU idle.
-// Bound by memory bandwidth: x (or dy) is read once and y (or dx) written once, each 4 bytes per element in f32 and 2
-// in 16 bits. The sums take one addition per element that is read.
+// Average pools of x (N, H, W, C), and their gradients. Pools over windows give y (N, P, Q, C); pools over whole images
+// give y (N, C).
+// Windows: blocks of 256 threads. A thread takes 16 bytes of channels of one output pixel (a piece), so that
+// neighbouring threads read neighbouring channels, and sums all elements of the pixel's window. Elements that several
+// windows share are read again from the caches.
+// Whole images: a block of 32 x 8 threads takes 32 pieces of channels of one image. The 8 lanes of a block share the
+// pixels of a piece, and join their sums in 4 or 8 KB of shared memory. With one thread per piece, N * C / kCount
+// threads would leave a GPU idle.
+// Memory bandwidth bounds the kernels: x (or dy) is read once and y (or dx) written once, each 4 bytes per element in
+// f32 and 2 in 16 bits. The sums take one addition per element that is read.
 
 #include <lockstep/kernels/average_pool2d.hpp>
 #include <lockstep/kernels/cuda/block_reduce.hpp>
@@ -17,7 +19,8 @@ namespace {
 
 constexpr int kBlock = 256;
 
-/// Returns the divisor of a mean over these ranges. `window` is the size of the window if padding counts, otherwise 0.
+/// Returns the divisor of the mean over a window with these rows and columns inside the image. `window` is the number
+/// of elements of a whole window if padding counts, otherwise 0.
 __device__ float divisor(int64_t window, const gpu::PoolRange& rows, const gpu::PoolRange& columns) {
   const int64_t inside = (rows.last - rows.first) * (columns.last - columns.first);
   return static_cast<float>(window > 0 ? window : inside);
@@ -27,7 +30,7 @@ __device__ float divisor(int64_t window, const gpu::PoolRange& rows, const gpu::
   return over == AverageOver::window ? desc.kernel[0] * desc.kernel[1] : 0;
 }
 
-/// Computes y (N, P, Q, C) from x (N, H, W, C). `pieces` is the number of pieces of y; `window` as in divisor().
+/// Computes y (N, P, Q, C) from x (N, H, W, C). `pieces` is the number of pieces of y; `window` is that of divisor().
 template <class T, int kCount>
 __global__ void average_forward_kernel(gpu::PoolGeometry g, int64_t window, int64_t pieces, const T* x, T* y) {
   gpu::wait_for_earlier();
@@ -52,9 +55,9 @@ __global__ void average_forward_kernel(gpu::PoolGeometry g, int64_t window, int6
   }
 }
 
-/// Computes dx (N, H, W, C) from dy (N, P, Q, C). Each element of dx sums over the windows that cover it, in row-major
-/// order: no two threads write the same element, and the order of the sums is fixed. `pieces` is the number of pieces
-/// of dx; `window` as in divisor().
+/// Computes dx (N, H, W, C) from dy (N, P, Q, C). For each element of dx one thread sums over the windows that cover
+/// the element, in row-major order: no two threads write the same element, and the order of the sums is fixed. `pieces`
+/// is the number of pieces of dx; `window` is that of divisor().
 template <class T, int kCount>
 __global__ void average_backward_kernel(gpu::PoolGeometry g, int64_t window, int64_t pieces, const T* dy, T* dx) {
   gpu::wait_for_earlier();
@@ -77,8 +80,8 @@ __global__ void average_backward_kernel(gpu::PoolGeometry g, int64_t window, int
 
 constexpr int kLanes = 8;  // number of threads that share the pixels of one piece
 
-/// Computes y (N, C), the mean over all pixels of x (N, pixels, C). A block takes 32 pieces of one image. Lane k sums
-/// pixels k, k + 8, ...; the 8 sums are joined in order.
+/// Computes y (N, C), the mean over all pixels of x (N, pixels, C). A block takes 32 pieces of channels of one image.
+/// Lane k sums pixels k, k + 8, ... of the image; then the sums of the 8 lanes are joined in the order of the lanes.
 template <class T, int kCount>
 __global__ void global_forward_kernel(int64_t images, int64_t pixels, int64_t channels, const T* x, T* y) {
   gpu::wait_for_earlier();

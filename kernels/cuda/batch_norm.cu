@@ -1,17 +1,17 @@
 // Batch norm of x (rows, C), one launch per step. batch_norm.md explains the files, docs/cuda.md the ideas. There are
 // two kinds of kernels, both with blocks of 256 threads, and with 16-byte accesses if addresses and C allow them:
 //   sums:        a block takes a chunk of rows of a tile of channels. A thread keeps the same kCount channels (16 bytes
-//                of them, or 1) and takes every lanes-th row. Shared memory joins the sums of the lanes. The block that
-//                finishes the last chunk of a tile joins the tile's chunks. The shape alone fixes both orders. Chunks
-//                are taken from the last to the first: the kernel before has just written the tensor's end, which a
-//                cache may hold.
+//                of a row, or one element) and takes every lanes-th row. Shared memory joins the sums of the lanes. The
+//                block that finishes the last chunk of a tile joins the sums of all chunks of this tile. The
+//                shape alone fixes both orders. Chunks are taken from the last to the first: the kernel before has just
+//                written the end of the tensor, which a cache may hold.
 //   elementwise: a thread takes pieces of 8 elements, one byte of the mask, at a stride that is a multiple of C. So the
-//                thread's 8 channels stay the same, coefficients stay in registers, and no byte of the mask has two
-//                writers.
-// Bound by memory bandwidth. Tensors of the size of x that a kernel reads + writes: stats 1 + 0; apply 1 + 1, with a
-// residual 2 + 1; backward sums 2 + 0; backward apply 2 + 1. dy2 adds 1 read; masked and dresidual add 1 write each;
-// the mask takes 1 bit per element. The other kernels move a few numbers per channel: the latency of their launch
-// bounds them.
+//                thread's 8 channels stay the same, coefficients stay in registers, and each byte of the mask has one
+//                writer.
+// Memory bandwidth bounds these kernels. Tensors of the size of x that a kernel reads + writes: stats 1 + 0; apply 1 +
+// 1, with a residual 2 + 1; backward sums 2 + 0; backward apply 2 + 1. dy2 adds 1 read; masked and dresidual add 1
+// write each; the mask takes 1 bit per element. The other kernels move a few numbers per channel: the latency of their
+// launch bounds them.
 
 #include <lockstep/kernels/batch_norm.hpp>
 
@@ -31,9 +31,9 @@ using namespace batch_norm;
 
 // ---- sums ----------------------------------------------------------------------------------------------------------
 
-/// Computes the statistics of x; with to.coefficients also the coefficients. x: (rows, C); valid: scalar or null;
-/// means, squares: (chunks, C); tickets: zeros, before and after; stats: (2C + 1). Reads the valid rows of x once.
-/// Writes and reads 12 bytes per chunk and channel; a chunk has at least 64 rows.
+/// Computes the statistics of x, and the coefficients unless to.coefficients is null. x: (rows, C); valid: scalar or
+/// null; means, squares: (chunks, C); tickets: zeros before and after the launch; stats: (2C + 1). Reads the valid rows
+/// of x once. Writes and reads 12 bytes per chunk and channel; a chunk has at least 64 rows.
 template <class T, int kCount>
 __global__ void __launch_bounds__(kBlock, 2)
     stats_kernel(Tiling tiling, Batch batch, const T* x, const int64_t* valid, double* means, float* squares,
@@ -43,8 +43,8 @@ __global__ void __launch_bounds__(kBlock, 2)
                       [](int64_t, int, const Pack<T, kCount>&) {});
 }
 
-/// Merges the statistics of `count` parts in double, in the order of the parts. parts: (count, 2C + 1); stats: (2C +
-/// 1). A thread takes a channel, and reads each part once.
+/// Merges the statistics of `count` groups of rows, a row of `parts` each, in double and in the order of the groups.
+/// parts: (count, 2C + 1); stats: (2C + 1). A thread takes a channel, and reads the numbers of each group once.
 __global__ void __launch_bounds__(kBlock)
     merge_parts_kernel(int64_t count, int64_t channels, const float* parts, float* stats) {
   gpu::wait_for_earlier();
@@ -66,12 +66,13 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-/// Sums g and g * (x - mean) per channel. dy, dy2 (null unless kSecond): (rows, C); mask: a bit per element; valid:
-/// scalar or null; masked (null unless kStore): (rows, C), may be dy or dy2; partial: (2, chunks, C) for the two sums;
-/// tickets: zeros, before and after. With kPair partial is (3, chunks, C): its third sum is g * (x - mean) of `other`,
-/// a norm that gets the same g. Reads the valid rows of dy, dy2 and x once, and one bit of the mask per element. With
-/// kStore writes g, rounded, and 0 in padding rows; the sums are then those of the rounded g. Writes and reads 4 bytes
-/// per sum, chunk and channel.
+/// Sums the gradient g and g * (x - mean) per channel. g is dy, with kSecond dy + dy2; with kMask g is 0 where the
+/// mask's bit is 0. dy, dy2 (null unless kSecond): (rows, C); mask: a bit per element; valid: scalar or null; masked
+/// (null unless kStore): (rows, C), may be dy or dy2; partial: (2, chunks, C) for the two sums; tickets: zeros before
+/// and after the launch. With kPair partial is (3, chunks, C): the third sum is g * (x - mean) of `other`, a norm that
+/// gets the same g. Reads the valid rows of dy, dy2 and x once, and one bit of the mask per element. With kStore writes
+/// the rounded g to masked, and 0 to its padding rows; then the sums are sums of the rounded g. Writes and reads 4
+/// bytes per sum, chunk and channel.
 template <class T, bool kSecond, bool kMask, bool kStore, bool kPair, int kCount>
 __global__ void __launch_bounds__(kBlock, 2)
     backward_sums_kernel(Tiling tiling, Batch batch, const T* dy, const T* dy2, const std::uint8_t* mask,
@@ -85,8 +86,8 @@ __global__ void __launch_bounds__(kBlock, 2)
 
 // ---- coefficients --------------------------------------------------------------------------------------------------
 
-/// Computes coefficients and running statistics from stats (2C + 1); the shapes of `to` are those of Finalize. A thread
-/// takes a channel: it reads 16 bytes and writes 16, with running statistics 24 and 24.
+/// Computes coefficients and running statistics from stats (2C + 1). `to` points to them; Finalize gives shapes. A
+/// thread takes a channel: it reads 16 bytes and writes 16, or 24 and 24 if running statistics are wanted.
 __global__ void finalize_kernel(int64_t channels, const float* stats, Finalize to) {
   gpu::wait_for_earlier();
   for (int64_t c = gpu::grid_thread(); c < channels; c += gpu::grid_threads()) {
@@ -107,42 +108,42 @@ __global__ void finalize_inference_kernel(int64_t channels, const float* running
 
 // ---- elementwise passes --------------------------------------------------------------------------------------------
 
-constexpr int kResidentForward = 4;  // blocks per multiprocessor: the registers of a thread limit their number
+constexpr int kResidentForward = 4;  // number of blocks on a multiprocessor; the threads' registers limit it
 constexpr int kResidentBackward = 3;
 constexpr int kResidentPair = 2;
 
-/// Number of pieces that a thread loads before it uses the first piece: two if elements have 16 bits, as they need half
-/// as many loads, otherwise one.
+/// Number of pieces that a thread loads before it uses the first piece: two pieces of 16-bit elements, which need half
+/// as many loads as two pieces of f32 elements, or one piece of f32 elements.
 template <class T>
 constexpr int kTogether = sizeof(T) == 2 ? 2 : 1;
 
-/// Divides pieces of 8 elements among threads. A thread takes every `stride`-th piece. `stride` pieces are a multiple
-/// of C elements, so that a thread's channels stay the same.
+/// Divides pieces of 8 elements among threads. A thread takes every `stride`-th piece. `stride` pieces hold a multiple
+/// of C elements, so that all pieces of a thread have the same channels.
 struct Pieces {
   int64_t channels;
   int64_t numel;
   int64_t count;   // number of pieces
-  int64_t stride;  // number of threads that take pieces; the other threads of the last block take none
-  bool aligned;    // all tensors allow 16-byte accesses
+  int64_t stride;  // number of threads that take pieces; the remaining threads of the last block are idle
+  bool aligned;    // true if all tensors allow 16-byte accesses
 
   /// `resident` is the number of blocks of the kernel that a multiprocessor holds.
   Pieces(int64_t channels_, int64_t numel_, int64_t count_, bool aligned_, int resident)
       : channels(channels_), numel(numel_), count(count_), aligned(aligned_) {
     const int64_t period = channels / std::gcd(channels, int64_t{kPiece});
-    // As many blocks as run at once, so that no last few blocks run alone. kMostBlocks counts 8 blocks per
-    // multiprocessor.
+    // At most as many blocks as run at once: with more, the last few blocks would run alone. kMostBlocks is the number
+    // for 8 blocks per multiprocessor.
     const int64_t most = std::max(gpu::kMostBlocks * resident / 8, int64_t{1});
     const int64_t threads = std::min(static_cast<int64_t>(gpu::blocks_for(count, kBlock)), most) * kBlock;
     stride = threads < period ? period : threads / period * period;
   }
   [[nodiscard]] unsigned blocks() const { return static_cast<unsigned>((stride + kBlock - 1) / kBlock); }
-  /// True when the piece lies before element `end`, and is read and written in 16-byte accesses.
+  /// Returns true if `piece` lies before element `end`, and 16-byte accesses can read and write it.
   [[nodiscard]] __device__ bool whole_before(int64_t piece, int64_t end) const {
     return aligned && (piece + 1) * kPiece <= end;
   }
 };
 
-/// The channels of the 8 elements of a thread's pieces: all pieces of a thread have the same channels.
+/// The channels of the 8 elements of a piece, which are the same for all pieces of a thread.
 struct Channels {
   int64_t at[kPiece];
 
@@ -164,8 +165,8 @@ struct Channels {
   }
 };
 
-/// Loads the first `count` elements of a piece, unconverted, and zeros after them. With kWhole loads all 8 elements, in
-/// 16-byte accesses.
+/// Loads the first `count` elements of the piece at `from`, unconverted, and puts zeros after them. With kWhole loads
+/// all 8 elements in 16-byte accesses, and does not use `count`.
 template <bool kWhole, class T>
 __device__ Pack<T, kPiece> load_piece(const T* from, int count) {
   if constexpr (kWhole) {
@@ -196,13 +197,13 @@ __device__ void store_piece(T* to, int count, const Pack<T, kPiece>& values) {
   }
 }
 
-/// Returns how many elements of the piece that begins at `begin` lie before `end`: 0 to 8.
+/// Returns how many elements of the piece that begins at element `begin` lie before element `end`: 0 to 8.
 __device__ int elements_before(int64_t end, int64_t begin) {
   const int64_t left = end - begin;
   return static_cast<int>(left < 0 ? 0 : left < kPiece ? left : kPiece);
 }
 
-/// Calls f with the bool `whole` as a std::bool_constant.
+/// Calls f with `whole` turned into a std::bool_constant.
 template <class F>
 __device__ void visit_piece(bool whole, F f) {
   if (whole) {
@@ -212,10 +213,10 @@ __device__ void visit_piece(bool whole, F f) {
   }
 }
 
-/// Computes y, and the mask unless mask is null. x, residual (or null), y: (rows, C), y may be x or residual;
-/// coefficients, with kNorm also residual_coefficients: (4, C); mask: a bit per element. Reads x and residual once,
-/// writes y once, and writes one bit of the mask per element. Pieces after the last element write the mask's last
-/// bytes.
+/// Computes y of the forward pass, and the mask unless `mask` is null. x, residual (or null), y: (rows, C), y may be x
+/// or residual; coefficients, with kNorm also residual_coefficients: (4, C); mask: a bit per element. Reads x and
+/// residual once, writes y once, and writes one bit of the mask per element. Pieces after the last element write only
+/// zeros to the last bytes of the mask.
 template <class T, bool kResidual, bool kNorm>
 __global__ void __launch_bounds__(kBlock, kResidentForward)
     apply_kernel(Pieces pieces, const T* x, const float* coefficients, const T* residual,
@@ -234,7 +235,7 @@ __global__ void __launch_bounds__(kBlock, kResidentForward)
     scale2 = channels.of(residual_coefficients);
     shift2 = channels.of(residual_coefficients + pieces.channels);
   }
-  // Takes kPieces pieces, a stride apart. The loads of all pieces are issued before the first piece is used.
+  // Takes kPieces pieces from piece `first` on, pieces.stride apart. Loads all of them before it uses any of them.
   const auto take = [&]<int kPieces, bool kWhole>(int64_t first, std::integral_constant<int, kPieces>,
                                                   std::bool_constant<kWhole>) {
     Pack<T, kPiece> raw[kPieces];
@@ -279,7 +280,7 @@ __global__ void __launch_bounds__(kBlock, kResidentForward)
   }
 }
 
-/// Returns the numbers from which a thread computes dx in its channels. coefficients: (4, C); sums: (2, C); stats: (2C
+/// Returns the Slopes with which a thread computes dx in its `channels`. coefficients: (4, C); sums: (2, C); stats: (2C
 /// + 1); width: C.
 __device__ Slopes<kPiece> slopes_of(const Channels& channels, int64_t width, const float* coefficients,
                                     const float* sums, const float* stats) {
@@ -291,10 +292,10 @@ __device__ Slopes<kPiece> slopes_of(const Channels& channels, int64_t width, con
           stats[2 * width]};
 }
 
-/// Computes dx = scale * g + (x - mean) * slope + offset. dy, dy2 (or null), x, dx, dresidual (or null): (rows, C);
-/// mask: a bit per element, or null; coefficients: (4, C); sums: (2, C); stats: (2C + 1); valid: scalar or null. Reads
-/// dy, dy2, x and the mask once, writes dx and dresidual once. Padding rows are not read, except in the piece that the
-/// last valid row shares with padding.
+/// Computes dx = scale * g + (x - mean) * slope + offset, and dresidual = g, where g is dy [+ dy2], masked. dy, dy2 (or
+/// null), x, dx, dresidual (or null): (rows, C); mask: a bit per element, or null; coefficients: (4, C); sums: (2, C);
+/// stats: (2C + 1); valid: scalar or null. Reads dy, dy2, x and the mask once, writes dx and dresidual once. Padding
+/// rows are not read, except in the piece that the last valid row shares with padding.
 template <class T, bool kSecond, bool kMask>
 __global__ void __launch_bounds__(kBlock, kResidentBackward)
     backward_apply_kernel(Pieces pieces, Batch batch, const T* dy, const T* dy2, const std::uint8_t* mask, const T* x,
@@ -308,7 +309,7 @@ __global__ void __launch_bounds__(kBlock, kResidentBackward)
   const Channels channels(thread, pieces.channels);
   const Slopes<kPiece> slopes = slopes_of(channels, pieces.channels, coefficients, sums, stats);
   const int64_t end = valid_rows(batch, valid) * pieces.channels;
-  // Takes pieces as apply_kernel does. At least one element of each piece is in a valid row.
+  // Takes kPieces pieces, as `take` of apply_kernel does. Each of these pieces has an element in a valid row.
   const auto take = [&]<int kPieces, bool kWhole>(int64_t first, std::integral_constant<int, kPieces>,
                                                   std::bool_constant<kWhole>) {
     Pack<T, kPiece> raw_g[kPieces];
@@ -375,7 +376,7 @@ __global__ void __launch_bounds__(kBlock, kResidentBackward)
   }
 }
 
-/// One norm of a pair, whose dx is computed.
+/// One norm of a pair: its inputs, and dx, which is computed.
 template <class T>
 struct Given {
   const T* x;                 // shape (rows, C)
@@ -384,9 +385,9 @@ struct Given {
   T* dx;                      // shape (rows, C)
 };
 
-/// Computes dx of both norms of a pair. g: (rows, C), may be one dx; first, second: Given; stats: (2C + 1); valid:
-/// scalar or null. Reads g and both x once, writes both dx once. Padding rows are not read, except in the piece that
-/// the last valid row shares with padding.
+/// Computes dx of both norms of a pair. g: (rows, C), may be dx of one of the norms; first, second: the norms; stats:
+/// (2C + 1); valid: scalar or null. Reads g and both x once, writes both dx once. Padding rows are not read, except in
+/// the piece that the last valid row shares with padding.
 template <class T>
 __global__ void __launch_bounds__(kBlock, kResidentPair)
     backward_apply_pair_kernel(Pieces pieces, Batch batch, const T* g, Given<T> first, Given<T> second,
@@ -490,7 +491,7 @@ void apply(CudaContext& context, const TensorView& x, const TensorView& coeffici
   });
 }
 
-/// Enqueues backward_sums_kernel. `other` is the second norm of a pair.
+/// Enqueues backward_sums_kernel. With kPair `other` is the second norm of the pair, otherwise an empty one.
 template <bool kMask, bool kStore, bool kPair>
 void backward_sums(CudaContext& context, const TensorView& dy, const TensorView& dy2, const TensorView& mask,
                    const NormBackward& norm, const NormBackward& other, const TensorView& valid,

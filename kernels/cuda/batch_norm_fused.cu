@@ -1,14 +1,14 @@
 // Batch norm of x (rows, C) with one cooperative launch per pass (batch_norm.md). All blocks, of 256 threads, run at
-// once. A block computes the sums of its items, as batch_norm.cu does and with the same bits. It keeps the x that it
-// has read in shared memory, in backward x and the gradient g. After a barrier of the whole grid all sums are known;
-// each block then computes the rest of its items from shared memory. So the tensor must fit into the shared memory of
-// all multiprocessors: fused_residence() in detail/batch_norm_tiling.hpp decides whether it does.
+// once. A block computes the sums of its items, as batch_norm.cu does and with the same bits. The block keeps the x of
+// its items in shared memory; in backward it also keeps the gradient g. After a barrier of the whole grid all sums are
+// known; then each block computes the rest of its items from shared memory. So the tensors must fit into the shared
+// memory of all multiprocessors: fused_residence() in detail/batch_norm_tiling.hpp decides whether they do.
 // An item lies in shared memory as (rows of the chunk, channels of the tile). A thread writes an item in columns of 16
 // bytes, in the order in which the thread sums. It reads an item in pieces of 8 elements, one byte of the mask, at
 // neighbouring addresses.
-// Bound by memory bandwidth; small tensors by launch and barrier. Tensors of the size of x that are read + written:
-// forward 1 + 1, with a residual 2 + 1; two launches take 2 + 1 and 3 + 1. Backward 2 + 1; two launches take 4 + 1. dy2
-// adds 1 read and masked 1 write to both; the mask takes 1 bit per element.
+// Memory bandwidth bounds a launch; launch and barrier bound it for small tensors. Tensors of the size of x that are
+// read + written: forward 1 + 1, with a residual 2 + 1; two launches take 2 + 1 and 3 + 1. Backward 2 + 1; two launches
+// take 4 + 1. dy2 adds 1 read and masked 1 write, here and with two launches; the mask takes 1 bit per element.
 
 #include <lockstep/kernels/batch_norm_fused.hpp>
 
@@ -25,7 +25,7 @@ namespace {
 
 using namespace batch_norm;
 
-/// Copies a column to shared memory; `to` is 16-byte aligned. (gpu::store() is for global memory only.)
+/// Copies `column` (16 bytes) to `to`, a 16-byte aligned address in shared memory. (gpu::store() is for global memory.)
 template <class T>
 __device__ void keep_column(T* to, const gpu::Vector<T>& column) {
   uint4 bits;
@@ -33,26 +33,26 @@ __device__ void keep_column(T* to, const gpu::Vector<T>& column) {
   *reinterpret_cast<uint4*>(to) = bits;
 }
 
-/// Waits for the sums of all blocks, then returns the number of rows that count. valid is a scalar or null.
+/// Waits for the sums of all blocks, then returns the number of rows that count. `valid` is a scalar or null.
 __device__ int64_t when_summed(const Batch& batch, const int64_t* valid) {
   gpu::grid_barrier();
   return valid_rows(batch, valid);
 }
 
-/// Locates a block's item in the tensor and in shared memory, for the part of a pass after the barrier. `turn` is the
-/// item's number among the items of the block. A thread takes pieces of 8 channels, always the same channels, in every
-/// `step`-th row from `first` on.
+/// The place of a block's item in the tensor and in shared memory, for the part of a pass after the barrier. `turn` is
+/// the item's number among the items of the block. A thread takes pieces of 8 channels of the item, always the same
+/// channels, in every `step`-th row from row `first` on.
 template <class T>
 struct Kept {
   int64_t rows;     // number of rows of the item
-  int64_t counted;  // number of rows that count, which come first; only these rows are in shared memory
-  int64_t first;    // first row of this thread; `rows` when the thread has no piece
+  int64_t counted;  // number of rows that count: the first rows; only they are in shared memory
+  int64_t first;    // first row that this thread takes, or `rows` if the thread takes none
   int64_t step;
   int64_t channel;
-  int64_t begin;   // index in the tensor of the thread's first element in the item's row 0
-  int64_t stride;  // elements from row to row in the tensor
-  int64_t from;    // index of the same element in shared memory
-  int width;       // elements from row to row in shared memory
+  int64_t begin;   // tensor index of the thread's first element in row 0 of the item
+  int64_t stride;  // elements from one row to the next in the tensor
+  int64_t from;    // index in shared memory of the element that `begin` locates in the tensor
+  int width;       // elements from one row to the next in shared memory
 
   __device__ Kept(const Tiling& tiling, const Batch& batch, int64_t valid_row, int64_t number, int64_t turn) {
     const Item item(tiling, number);
@@ -88,9 +88,9 @@ struct Kept {
 };
 
 /// Computes stats, coefficients, y and the mask. x, residual (null unless kResidual), y: (rows, C), y may be x or
-/// residual; valid: scalar or null; means, squares: (chunks, C); tickets: zeros, before and after; stats: (2C + 1);
-/// mask: a bit per element, or null. Reads x and residual once, writes y once, and writes one bit of the mask per
-/// element. Padding rows of x are read after the barrier.
+/// residual; valid: scalar or null; means, squares: (chunks, C); tickets: zeros before and after the launch; stats: (2C
+/// + 1); mask: a bit per element, or null. Reads x and residual once, writes y once, and writes one bit of the mask per
+/// element. Padding rows of x are not in shared memory: they are read from x after the barrier.
 template <class T, bool kResidual>
 __global__ void __launch_bounds__(kBlock, 2)
     forward_kernel(Tiling tiling, Batch batch, const T* x, const int64_t* valid, double* means, float* squares,
@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(kBlock, 2)
       scale = item.of(to.coefficients);
       shift = item.of(to.coefficients + tiling.channels);
     }
-    // Takes kRows rows. The loads of all residuals are issued before the first residual is used.
+    // Takes kRows rows, item.step apart. Loads the residuals of all these rows before it uses the first residual.
     const auto take = [&]<int kRows>(int64_t first, std::integral_constant<int, kRows>) {
       Pack<T, kPiece> raw_residual[kRows];
 #pragma unroll
@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(kBlock, 2)
     }
     ++turn;
   }
-  if (mask != nullptr && blockIdx.x == 0) {  // the mask's last bytes belong to no element
+  if (mask != nullptr && blockIdx.x == 0) {  // clears the mask's last bytes, which stand for no element
     const int64_t bytes = batch.samples * batch.per_sample * tiling.channels / kPiece;
     if (threadIdx.x < (4 - bytes % 4) % 4) {
       mask[bytes + threadIdx.x] = 0;
@@ -158,9 +158,9 @@ __global__ void __launch_bounds__(kBlock, 2)
 
 /// Computes the sums and dx. dy, dy2 (null unless kSecond), masked (null unless kStore), dx: (rows, C), dx and masked
 /// may each be dy or dy2; mask: a bit per element; stats: (2C + 1); valid: scalar or null; partial: (2, chunks, C);
-/// tickets: zeros, before and after; items: the largest number of items of a block. Reads the valid rows of dy, dy2 and
-/// x and the mask once, writes dx and, with kStore, masked once. kSecond needs kStore: shared memory keeps g in x's
-/// type, so g must be rounded first.
+/// tickets: zeros before and after the launch; items: the largest number of items of a block. Reads the valid rows of
+/// dy, dy2, x and the mask once; writes dx and, with kStore, masked once. kSecond needs kStore: shared memory keeps g
+/// in the type of x, so the sum of dy and dy2 must be rounded to this type before it is used.
 template <class T, bool kSecond, bool kMask, bool kStore>
 __global__ void __launch_bounds__(kBlock, 2)
     backward_kernel(Tiling tiling, Batch batch, const T* dy, const T* dy2, const std::uint8_t* mask, Summed<T> norm,
@@ -178,7 +178,7 @@ __global__ void __launch_bounds__(kBlock, 2)
       [&](int64_t turn, int64_t row, const Pack<T, kCount>& raw, const Pack<float, kCount>& g) {
         const int64_t at = (turn * tiling.chunk + row) * width + column;
         keep_column(kept + at, raw);
-        keep_column(kept_g + at, gpu::rounded<T>(g.at));  // exact: g is a loaded gradient, zero, or rounded already
+        keep_column(kept_g + at, gpu::rounded<T>(g.at));  // exact: g is a loaded gradient, zero or rounded before
       });
   const int64_t valid_row = when_summed(batch, valid);
   int64_t turn = 0;
@@ -206,14 +206,16 @@ __global__ void __launch_bounds__(kBlock, 2)
   }
 }
 
-/// Returns how the tensors of a pass stay in shared memory. The kernel is launched with kBlock threads.
+/// Returns how many blocks of `kernel`, with kBlock threads each, keep how many items of the tensors of `pass` in
+/// shared memory.
 template <class Kernel>
 Residence residence_on(CudaContext& context, Kernel* kernel, const Tiling& tiling, int per_column, NormPass pass) {
   return fused_residence(tiling, per_column, pass == NormPass::forward ? 1 : 2,
                          [&](std::size_t bytes) { return gpu::resident_blocks(kernel, kBlock, bytes, context); });
 }
 
-/// Calls f(kernel) with the backward kernel for tensors of this kind.
+/// Calls f(kernel) with the backward_kernel for calls with or without dy2 (`second`), `mask` and masked (`store`). With
+/// dy2 the kernel always writes masked.
 template <class T, class F>
 void visit_backward(bool second, bool mask, bool store, F f) {
   visit_flag(mask, [&]<bool kMask>(std::bool_constant<kMask>) {
@@ -231,8 +233,8 @@ std::size_t shared_bytes(const Tiling& tiling, const Residence& room, int tensor
 
 }  // namespace
 
-/// True when all kernels of a pass have room for x: the caller does not know yet which kernel it will launch. This
-/// function loads the kernels, so call it when a step is planned, not while the step is captured.
+/// Returns true if x fits into shared memory for each kernel of `pass`: the caller does not know yet which of them it
+/// will launch. This function loads the kernels, so call it when a step is planned, not while the step is captured.
 bool batch_norm_fits(const CudaContext& context, const TensorView& x, NormPass pass) {
   return gpu::visit_element(x.dtype, "batch_norm_fits", [&]<class T>(std::type_identity<T>) {
     constexpr int kCount = gpu::kPerVector<T>;

@@ -2,9 +2,9 @@
 // coefficients_given_kernel computes stats and coefficients from sums (2, C); gradients_given_kernel writes sums,
 // dweight and dbias. One thread takes a channel: 256 threads a block. The work is a few numbers per channel, so the
 // latency of the launch bounds it: x, 2 or 4 bytes per element, need not be read.
-// If the sums cannot be used (padding rows, a value that is not finite, cancellation), coefficients_given_kernel sums x
-// itself, with the tiling of batch_norm.cu; then memory bandwidth bounds it. The sums are in device memory, so only the
-// kernel can choose: the grid is always that of the sums over x.
+// If the given sums cannot be used (padding rows, a value that is not finite, cancellation), coefficients_given_kernel
+// sums x itself, with the tiling of batch_norm.cu; then memory bandwidth bounds it. Only the kernel can choose, because
+// the sums are in device memory: so the grid always has the blocks that summing x needs.
 
 #include <lockstep/kernels/batch_norm_given.hpp>
 
@@ -20,14 +20,15 @@ namespace {
 
 using namespace batch_norm;
 
-/// Sums that another op has computed over all rows. sums: (2, C): sum (x - shift) and sum (x - shift)^2; shift: (C),
-/// may be to.running_mean.
+/// Sums that another op has computed over all rows of x. The rows of `sums` (2, C) hold the sums of x - shift and of (x
+/// - shift)^2. shift: (C), may be to.running_mean.
 struct GivenSums {
   const float* sums;
   const float* shift;
 };
 
-/// True when the sums (2, channels) of channel c can be used. `rows` is the number of rows that were summed.
+/// Returns true if the sums of channel `c` in `sums` (2, channels) can be used. `rows` is the number of rows in the
+/// sums.
 __device__ bool sum_holds(const float* sums, int64_t channels, int64_t c, double rows) {
   const double sum = static_cast<double>(sums[c]);
   const double squares = static_cast<double>(sums[channels + c]);
@@ -35,9 +36,10 @@ __device__ bool sum_holds(const float* sums, int64_t channels, int64_t c, double
 }
 
 /// Computes stats, coefficients and running statistics. x: (rows, C); valid: scalar or null; given: GivenSums; means,
-/// squares: (chunks, C); tickets: zeros, before and after; stats: (2C + 1). Each block reads all sums, and all blocks
-/// make the same decision. If the sums hold, x is not read: a thread takes a channel, reads 20 bytes and writes 24
-/// (with running statistics 28 and 32). Otherwise the blocks together read the valid rows of x once.
+/// squares: (chunks, C); tickets: zeros before and after the launch; stats: (2C + 1). Each block checks the given sums
+/// of all channels, so that all blocks decide alike. If the sums can be used, x is not read: a thread takes a channel,
+/// reads 20 bytes and writes 24 (with running statistics 28 and 32). Otherwise the blocks together read the valid rows
+/// of x once.
 template <class T, int kCount>
 __global__ void __launch_bounds__(kBlock, 2)
     coefficients_given_kernel(Tiling tiling, Batch batch, const T* x, const int64_t* valid, GivenSums given,
@@ -69,8 +71,9 @@ __global__ void __launch_bounds__(kBlock, 2)
   }
 }
 
-/// Writes sums, dweight and dbias from sum_g and sum_gx. sum_g, sum_gx, dweight, dbias: (C), sums: (2, C); dweight and
-/// dbias are null if they are not wanted. A thread takes a channel: 24 bytes, with `add` 32.
+/// Writes sums, dweight and dbias from sum_g and sum_gx; with `add` adds to dweight and dbias. sum_g, sum_gx, dweight,
+/// dbias: (C), sums: (2, C); dweight and dbias are null if they are not wanted. A thread takes a channel, for which it
+/// moves 24 bytes, with `add` 32.
 __global__ void __launch_bounds__(kBlock)
     gradients_given_kernel(int64_t channels, const float* sum_g, const float* sum_gx, bool add, float* sums,
                            float* dweight, float* dbias) {

@@ -1,12 +1,13 @@
 // Batch norm, ReLU and a 3 x 3 max pool at stride 2 in one pass: x (N, H, W, C) to y and index (N, P, Q, C), and back.
-// A block has 256 threads. A thread keeps the same kCount channels (16 bytes of them, or 1), so that coefficients stay
-// in registers. It walks over pixels at a fixed distance, so that it divides once. It loads the elements of all windows
-// of a pixel (9 in forward, 4 in backward) before it uses the first one. Windows share elements, which caches serve
-// again. In backward a pixel of dx adds dy of the at most four windows that it won, so no two threads write one
-// element. No shared memory, except for the sums of backward_sums_kernel, which has the tiling of batch_norm.cu.
-// Bound by memory bandwidth. Bytes, for elements of s bytes: forward reads s per element of x and writes s + 1 per
-// element of y. backward_sums reads s per element of x and s + 1 per element of dy; backward_apply reads the same and
-// writes s per element of dx. The normalised image and its gradient are not stored.
+// A block has 256 threads. A thread keeps the same kCount channels (16 bytes of a pixel, or one element), so that
+// coefficients stay in registers. The thread takes pixels at a fixed distance, so that it divides once. It loads the
+// elements of all windows of a pixel (9 in forward, 4 in backward) before it uses the first one. Windows share
+// elements, which caches serve again. In backward a pixel of dx adds up dy of the windows that the pixel won, at most
+// four, so no two threads write one element. No shared memory, except for the sums of backward_sums_kernel, which has
+// the tiling of batch_norm.cu.
+// Memory bandwidth bounds the kernels. Bytes, for elements of s bytes: forward reads s per element of x and writes s +
+// 1 per element of y. backward_sums reads s per element of x and s + 1 per element of dy; backward_apply reads as many
+// and writes s per element of dx. The normalised image and its gradient are not stored.
 
 #include <lockstep/kernels/batch_norm_pool.hpp>
 
@@ -24,7 +25,7 @@ namespace {
 
 using namespace batch_norm;
 
-constexpr int kResidentForward = 3;  // blocks per multiprocessor: the registers of a thread limit their number
+constexpr int kResidentForward = 3;  // number of blocks on a multiprocessor; the threads' registers limit it
 constexpr int kResidentBackward = 2;
 
 /// The extents of an image in pixels.
@@ -37,13 +38,13 @@ struct Extents {
 struct Stem {
   Extents x;
   Extents y;
-  int top;  // rows of padding above an image; `left`: columns of padding on its left
+  int top;  // rows of padding above an image; `left` counts the columns of padding on its left
   int left;
   int64_t channels;
 };
 
-/// A thread's pixel of a tensor of images. advance() moves it to the thread's next pixel, `rows` lines and `columns`
-/// pixels further.
+/// The place of a thread's current pixel in a tensor of images. advance() moves on by `rows` lines and `columns`
+/// pixels, to the thread's next pixel.
 struct Walk {
   int64_t image;
   int row;
@@ -53,8 +54,8 @@ struct Walk {
       : image(pixel / e.width / e.height),
         row(static_cast<int>(pixel / e.width % e.height)),
         column(static_cast<int>(pixel % e.width)) {}
-  /// Returns the index of the pixel at (line, place) of this image, in a tensor of images of extents `e`. For a place
-  /// outside the image returns the nearest pixel inside, so that the load needs no branch.
+  /// Returns the index of the pixel in row `line` and column `place` of this image, in a tensor of images of extents
+  /// `e`. If the image has no such pixel, returns the index of its nearest pixel, so that the load needs no branch.
   [[nodiscard]] __device__ int64_t of(const Extents& e, int line, int place) const {
     const int inside = line < 0 ? 0 : line < e.height ? line : e.height - 1;
     const int along = place < 0 ? 0 : place < e.width ? place : e.width - 1;
@@ -74,7 +75,7 @@ struct Walk {
   }
 };
 
-/// The type that moves kCount bytes in one access.
+/// A type of kCount (8, 4 or 1) bytes, which one access loads or stores.
 template <int kCount>
 using Bytes = std::conditional_t<kCount == 8, uint2, std::conditional_t<kCount == 4, unsigned, unsigned char>>;
 
@@ -104,11 +105,11 @@ __device__ Pack<T, kCount> all_of(T value) {
   return result;
 }
 
-/// Returns g of a pixel of x: the sum of dy over the windows that the pixel won, in row-major order. At stride 2 at
-/// most two rows of two windows cover a pixel. dy and index, (N, P, Q, C), point to the thread's first channel.
+/// Returns g of the pixel `at` of x: the sum of dy over the windows that the pixel won, in row-major order. At stride 2
+/// at most 2 x 2 windows cover a pixel. `dy` and `index`, (N, P, Q, C), point to the thread's first channel.
 template <class T, int kCount>
 __device__ Pack<float, kCount> gather(const Stem& stem, const Walk& at, const T* dy, const std::uint8_t* index) {
-  const int row = at.row + stem.top;  // in the padded image; the last windows over it begin here or one row before
+  const int row = at.row + stem.top;  // row in the padded image; the last windows over it begin there or one row before
   const int column = at.column + stem.left;
   Pack<T, kCount> gradient[4];
   Pack<std::uint8_t, kCount> winner[4];
@@ -136,20 +137,20 @@ __device__ Pack<float, kCount> gather(const Stem& stem, const Walk& at, const T*
   return g;
 }
 
-/// How threads share the pixels of a tensor. Thread i takes column i % columns of the pixels i / columns, i / columns +
-/// stride, ...
+/// How threads share the pixels of a tensor. A column is a piece of kCount channels of all pixels. Thread i takes
+/// column i % columns of the pixels i / columns, i / columns + stride, ...
 struct Share {
-  int64_t columns;  // pieces of kCount channels in a pixel
+  int64_t columns;  // number of pieces of kCount channels in a pixel
   int64_t pixels;
-  int64_t stride;  // pixels from one pixel of a thread to its next
-  int rows;        // whole lines of an image in `stride`; `along`: the remaining pixels
+  int64_t stride;  // number of pixels from a pixel that a thread takes to the thread's next one
+  int rows;        // `stride` pixels are `rows` whole lines of an image and `along` more pixels
   int along;
 
   /// `resident` is the number of blocks of the kernel that a multiprocessor holds.
   Share(int64_t channels, int64_t pixels_, int width, int per_piece, int resident)
       : columns(channels / per_piece), pixels(pixels_) {
-    // As many blocks as run at once, so that no last few blocks run alone. kMostBlocks counts 8 blocks per
-    // multiprocessor.
+    // At most as many blocks as run at once: with more, the last few blocks would run alone. kMostBlocks is the number
+    // for 8 blocks per multiprocessor.
     const int64_t most = std::max(gpu::kMostBlocks * resident / 8, int64_t{1}) * kBlock;
     stride = std::clamp(most / columns, int64_t{1}, pixels);
     rows = static_cast<int>(stride / width);
@@ -158,7 +159,7 @@ struct Share {
   [[nodiscard]] unsigned blocks() const { return static_cast<unsigned>((stride * columns + kBlock - 1) / kBlock); }
 };
 
-/// Computes y and index. x: (N, H, W, C); coefficients: (4, C); y, index: (N, P, Q, C).
+/// Computes y, and in index the winner of each window. x: (N, H, W, C); coefficients: (4, C); y, index: (N, P, Q, C).
 template <class T, int kCount>
 __global__ void __launch_bounds__(kBlock, kResidentForward)
     forward_kernel(Stem stem, Share share, const T* x, const float* coefficients, T* y, std::uint8_t* index) {
@@ -189,7 +190,7 @@ __global__ void __launch_bounds__(kBlock, kResidentForward)
       raw[k] = gpu::load<kCount>(x + at.of(stem.x, h, w) * stem.channels + c);
       inside |= (h >= 0 && w >= 0 && h < stem.x.height && w < stem.x.width ? 1U : 0U) << k;
     }
-    Pack<float, kCount> best{};  // a ReLU gives at least 0
+    Pack<float, kCount> best{};  // begins at 0, because the ReLU before the pool gives no less
     Pack<std::uint8_t, kCount> winner = all_of<std::uint8_t, kCount>(kNoWinner);
 #pragma unroll
     for (int k = 0; k < 9; ++k) {
@@ -206,16 +207,17 @@ __global__ void __launch_bounds__(kBlock, kResidentForward)
     }
 #pragma unroll
     for (int j = 0; j < kCount; ++j) {
-      winner.at[j] = best.at[j] > 0.0F ? winner.at[j] : kNoWinner;  // no gradient passes a NaN
+      winner.at[j] = best.at[j] > 0.0F ? winner.at[j] : kNoWinner;  // 0 and NaN have no winner and pass no gradient
     }
     gpu::store(y + pixel * stem.channels + c, gpu::rounded<T>(best.at));
     store_bytes(index + pixel * stem.channels + c, winner);
   }
 }
 
-/// Sums g and g * (x - mean) per channel. dy, index: (N, P, Q, C); x: (N, H, W, C); coefficients: (4, C); valid: scalar
-/// or null; partial: (2, chunks, C) for the two sums; tickets: zeros, before and after. tiling.lanes pixels of x are
-/// `rows` lines and `along` pixels. Sums over the valid samples only; writes and reads 8 bytes per chunk and channel.
+/// Sums the gradient g (see gather()) and g * (x - mean) per channel, over the valid samples only. dy, index: (N, P, Q,
+/// C); x: (N, H, W, C); coefficients: (4, C); valid: scalar or null; partial: (2, chunks, C) for the two sums; tickets:
+/// zeros before and after the launch. From a thread's pixel to its next one, tiling.lanes pixels, are `rows` lines and
+/// `along` pixels. Writes and reads 8 bytes per chunk and channel.
 template <class T, int kCount>
 __global__ void __launch_bounds__(kBlock, kResidentBackward)
     backward_sums_kernel(Stem stem, Tiling tiling, Batch batch, int rows, int along, const T* dy,
@@ -276,7 +278,7 @@ __global__ void __launch_bounds__(kBlock, kResidentBackward)
 }
 
 /// Computes dx. dy, index: (N, P, Q, C); x, dx: (N, H, W, C); coefficients: (4, C); sums: (2, C); stats: (2C + 1);
-/// valid: scalar or null. Padding samples are not read; their dx is 0.
+/// valid: scalar or null. Padding samples of x are not read; dx is 0 for them.
 template <class T, int kCount>
 __global__ void __launch_bounds__(kBlock, kResidentBackward)
     backward_apply_kernel(Stem stem, Share share, Batch batch, const T* dy, const std::uint8_t* index, const T* x,
@@ -317,7 +319,8 @@ __global__ void __launch_bounds__(kBlock, kResidentBackward)
   }
 }
 
-/// Returns the geometry of a pool. y is the pooled tensor: y of the forward pass, dy of the backward pass.
+/// Returns the geometry of the pool. `y` is a tensor of the pooled shape: y in the forward pass, dy in the backward
+/// pass.
 Stem stem_of(const PoolDesc& desc, const TensorView& x, const TensorView& y) {
   const auto extents = [](const TensorView& images) {
     return Extents{static_cast<int>(images.shape[1]), static_cast<int>(images.shape[2])};

@@ -8,8 +8,8 @@
 #include <lockstep/kernels/cuda/element.hpp>
 #include <lockstep/kernels/cuda/tickets.hpp>
 
-/// The steps of batch norm as device functions. batch_norm.cu launches a kernel for each step of a pass,
-/// batch_norm_fused.cu one kernel for the whole pass. Here x, dy and the other tensors have shape (rows, C).
+/// The steps of batch norm as device functions. For each step of a pass batch_norm.cu launches a kernel; for a whole
+/// pass batch_norm_fused.cu launches one kernel. Here x, dy and the other tensors have shape (rows, C).
 namespace lockstep::ops::batch_norm {
 
 /// Sets values[j] to zero if bit j of `bits` is 0.
@@ -27,7 +27,7 @@ __device__ void keep(Pack<float, kCount>& values, unsigned bits) {
 template <class Real, int kCount>
 using Moments = Part<Real, 2 * kCount + 1>;
 
-/// Changes a to the moments of the rows of a and b together, by the formula of Chan, Golub and LeVeque.
+/// Changes `a` to the moments of all rows that are in `a` or in `b`, by the formula of Chan, Golub and LeVeque.
 struct JoinMoments {
   template <class Real, int kValues>
   __device__ void operator()(Part<Real, kValues>& a, const Part<Real, kValues>& b) const {
@@ -47,11 +47,11 @@ struct JoinMoments {
   }
 };
 
-/// Returns the moments of rows lane, lane + lanes, .. of a column of a chunk of `rows` rows, in one pass. x points to
-/// the column in the chunk's first row. The sums are of deviations from the thread's first value, as x may have a mean
-/// far from 0. If the first value is an outlier, precision drops by at most the number of the thread's rows. Means are
-/// stored as the distance from the chunk's first row, so that a small deviation of a large mean keeps its bits.
-/// keep_row(row, raw) is called for each row.
+/// Returns the moments of the rows that a thread takes: rows lane, lane + lanes, .. of a column of kCount channels, in
+/// a chunk of `rows` rows. Reads these rows once. `x` points to the column in the chunk's first row. The sums are sums
+/// of deviations from the thread's first value, as x may have a mean far from 0. If this value is an outlier, precision
+/// drops by at most the number of the thread's rows. Means are stored as the distance from the chunk's first row, so
+/// that a small deviation of a large mean keeps its bits. keep_row(row, raw) is called for each row.
 template <int kCount, class T, class KeepRow>
 __device__ Moments<float, kCount> column_moments(const T* x, int64_t channels, int lane, int lanes, int64_t rows,
                                                  KeepRow keep_row) {
@@ -92,20 +92,20 @@ __device__ Moments<float, kCount> column_moments(const T* x, int64_t channels, i
   return moments;
 }
 
-/// Inputs and outputs of finalize(). All have C numbers, except coefficients (4, C), which is null if no coefficients
-/// are wanted.
+/// Inputs and outputs of finalize(). All arrays have C numbers, except coefficients (4, C), which is null if no
+/// coefficients are wanted.
 struct Finalize {
   const float* weight;
   const float* bias;
   double epsilon;
   double momentum;
-  float* running_mean;  // null if not wanted, like running_var
+  float* running_mean;  // running_mean and running_var are null if they are not wanted
   float* running_var;
   float* coefficients;
 };
 
-/// Writes the coefficients of channel c. Computes in double, like the host, as these are a few numbers per channel.
-/// shift is computed from the rounded scale, so that x = mean gives y = bias up to one rounding.
+/// Writes the coefficients of channel `c`. Computes in double, like the host, as these are a few numbers per channel.
+/// The shift is computed from the rounded scale, so that x = mean gives y = bias up to one rounding.
 __device__ inline void write_coefficients(double mean, double variance, double epsilon, const float* weight,
                                           const float* bias, int64_t channels, int64_t c, float* coefficients) {
   const double inv_std = 1.0 / sqrt(variance + epsilon);
@@ -116,8 +116,8 @@ __device__ inline void write_coefficients(double mean, double variance, double e
   coefficients[3 * channels + c] = static_cast<float>(inv_std);
 }
 
-/// Writes the coefficients and running statistics of channel c. Reads the statistics as they are stored in float, so
-/// that one launch and two launches give the same bits.
+/// Writes the coefficients and running statistics of channel `c`. Takes the statistics rounded to float, as `stats`
+/// stores them, so that one launch and two launches give the same bits.
 __device__ inline void finalize(const Finalize& to, float stored_mean, float stored_squares, float stored_count,
                                 int64_t channels, int64_t c) {
   const double count = static_cast<double>(stored_count);
@@ -134,11 +134,11 @@ __device__ inline void finalize(const Finalize& to, float stored_mean, float sto
   }
 }
 
-/// Computes the moments of the block's items. The block that finishes the last item of a tile joins the tile's chunks
-/// and writes stats, and with to.coefficients all that finalize() writes. x: (rows, C); means, squares: (chunks, C);
-/// tickets: zeros, before and after; stats: (2C + 1). Each thread calls keep_row(turn, row, raw) for each of its valid
-/// rows: turn is the number of the block's item, row is the row in the chunk. All threads of all blocks call
-/// sum_moments().
+/// Computes the moments of the items that this block takes. The block that finishes the last item of a tile joins the
+/// tile's chunks and writes stats, and with to.coefficients all that finalize() writes. x: (rows, C); means, squares:
+/// (chunks, C); tickets: zeros before and after the launch; stats: (2C + 1). Each thread calls keep_row(turn, row, raw)
+/// for each of its valid rows: `turn` is the item's number among the block's items, `row` is the row's number in the
+/// chunk. All threads of all blocks call sum_moments().
 template <int kCount, class T, class KeepRow>
 __device__ void sum_moments(const Tiling& tiling, const Batch& batch, const T* x, const int64_t* valid, double* means,
                             float* squares, unsigned* tickets, float* stats, const Finalize& to, KeepRow keep_row) {
@@ -147,8 +147,8 @@ __device__ void sum_moments(const Tiling& tiling, const Batch& batch, const T* x
   const int lane = static_cast<int>(threadIdx.x) / tiling.tile;
   const int column = static_cast<int>(threadIdx.x) % tiling.tile;
   const auto join_chunks = [&](int64_t c, int64_t first, int64_t last, Part<double, 3>& part) {
-    // The shift is the mean of the first chunk: deviations from it lose no bits of a large mean. If no row counts, no
-    // mean is written.
+    // The shift is the mean of the first chunk: deviations from it lose no bits of a large mean. If no row counts,
+    // `means` holds no value.
     const double shift = first < last ? means[c] : 0.0;
 #pragma unroll 4
     for (int64_t i = first; i < last; ++i) {
@@ -180,7 +180,7 @@ __device__ void sum_moments(const Tiling& tiling, const Batch& batch, const T* x
     const Item item(tiling, number);
     const int64_t c = (item.tile * tiling.tile + column) * kCount;
     const int64_t left = valid_row - item.chunk * tiling.chunk;
-    const int64_t rows = left < tiling.chunk ? left : tiling.chunk;  // not positive for a chunk after the valid rows
+    const int64_t rows = left < tiling.chunk ? left : tiling.chunk;  // 0 or less for a chunk after the last valid row
     const bool mine = lane < tiling.lanes && c < channels;
     const T* from = x + item.chunk * tiling.chunk * channels + c;
     Moments<float, kCount> moments =
@@ -213,10 +213,11 @@ struct Summed {
   Gradients to;
 };
 
-/// Sums the masked gradients g of the block's items; items, tickets and joins are those of sum_moments(). dy, dy2:
-/// (rows, C); masked (null unless kStore): (rows, C), may be dy or dy2; partial: (2, chunks, C): sum g and sum g * (x -
-/// mean). With kPair partial is (3, chunks, C): the third sum is g * (x - mean) of `other`, a norm that gets the same
-/// g. tickets: zeros, before and after. keep_row(turn, row, raw x, g) is called for each valid row.
+/// Sums the masked gradients g of the items that this block takes, as sum_moments() sums moments, with the same items,
+/// tickets and joins. dy, dy2: (rows, C); masked (null unless kStore): (rows, C), may be dy or dy2; partial: (2,
+/// chunks, C) for sum g and sum g * (x - mean). With kPair partial is (3, chunks, C): the third sum is g * (x - mean)
+/// of `other`, a norm that gets the same g. tickets: zeros before and after the launch. keep_row(turn, row, raw x, g)
+/// is called for each valid row.
 template <bool kSecond, bool kMask, bool kStore, bool kPair, int kCount, class T, class KeepRow>
 __device__ void sum_gradients(const Tiling& tiling, const Batch& batch, const T* dy, const T* dy2,
                               const std::uint8_t* mask, const Summed<T>& norm, const Summed<T>& other,
@@ -263,7 +264,7 @@ __device__ void sum_gradients(const Tiling& tiling, const Batch& batch, const T*
           other_mean.at[j] = other.coefficients[2 * channels + c + j];
         }
       }
-      // Takes several rows at a time: the loads of all rows are issued before the first row is used.
+      // Takes kRows of the thread's rows, from number `first` on. Loads all of them before it uses any of them.
       const auto add_rows = [&]<int kRows>(int first, std::integral_constant<int, kRows>) {
         Pack<T, kCount> raw_g[kRows];
         Pack<T, kCount> raw_x[kRows];
@@ -282,7 +283,7 @@ __device__ void sum_gradients(const Tiling& tiling, const Batch& batch, const T*
             raw_second[k] = gpu::load<kCount>(dy2 + at);
           }
           if constexpr (kMask) {
-            bits[k] = static_cast<unsigned>(mask[at >> 3]) >> (at & 7);  // a column does not cross a byte
+            bits[k] = static_cast<unsigned>(mask[at >> 3]) >> (at & 7);  // the bits of a column lie in one byte
           }
         }
 #pragma unroll
@@ -348,12 +349,12 @@ __device__ void sum_gradients(const Tiling& tiling, const Batch& batch, const T*
 
 // ---- the other passes -----------------------------------------------------------------------------------------------
 
-inline constexpr int kPiece = 8;  // number of elements of a piece: the elements of one byte of the mask
+inline constexpr int kPiece = 8;  // number of elements of a piece, whose 8 bits are one byte of the mask
 
 using Eight = Pack<float, kPiece>;
 
-/// Computes y = value * scale + shift + add, then ReLU if `relu`, rounded to T. Returns a bit mask for the first
-/// `count` elements: bit j is 1 if y[j] > 0.
+/// Computes y = value * scale + shift + add, applies a ReLU if `relu` is true, and rounds y to T. Returns a bit mask
+/// for the first `count` elements: bit j is 1 if y[j] > 0.
 template <class T>
 __device__ unsigned normalise(const Eight& value, const Eight& scale, const Eight& shift, const Eight& add, bool relu,
                               int count, Pack<T, kPiece>& y) {

@@ -7,8 +7,8 @@
 #include <lockstep/kernels/detail/batch_norm_tiling.hpp>
 #include <lockstep/kernels/dispatch.hpp>
 
-/// Device code of the batch norm kernels that sum over the rows of each channel, or use such sums. It divides rows
-/// among blocks, joins the sums of threads and chunks, writes the results, and has the formula of dx.
+/// Device code of the batch norm kernels that sum over the rows of each channel, or use such sums. This code divides
+/// rows among blocks, joins the sums of threads and chunks, writes the results, and has the formula of dx.
 namespace lockstep::ops::batch_norm {
 
 using gpu::Pack;
@@ -20,8 +20,8 @@ struct Batch {
   int64_t per_sample;
 };
 
-/// Returns the number of rows that count; they come first. A number of samples outside 0 .. N is replaced by the
-/// nearest number in this range. If valid is null, all rows count.
+/// Returns the number of rows that count: the rows of the first *valid samples. A *valid outside 0 .. N is replaced by
+/// the nearest number in this range. If `valid` is null, all rows count.
 __device__ inline int64_t valid_rows(const Batch& batch, const int64_t* valid) {
   if (valid == nullptr) {
     return batch.samples * batch.per_sample;
@@ -53,7 +53,7 @@ __device__ void add_to(Pack<float, kCount>& a, const Pack<float, kCount>& b) {
   }
 }
 
-/// Returns the number of blocks of a launch whose blocks take all items in a grid-stride loop.
+/// Returns the number of blocks of a launch whose blocks take all items of `tiling` in a grid-stride loop.
 inline unsigned blocks_of(const Tiling& tiling) {
   return gpu::blocks_for(tiling.items(), 1);
 }
@@ -67,7 +67,7 @@ struct Item {
       : chunk(tiling.chunks - 1 - number / tiling.tiles), tile(number % tiling.tiles) {}
 };
 
-/// The kValues sums of one thread, which the thread gives to another thread of its block.
+/// The kValues numbers of one thread, such as sums, which join_lanes() joins with the numbers of other threads.
 template <class Real, int kValues>
 struct Part {
   Real at[kValues];
@@ -83,9 +83,9 @@ struct JoinSums {
   }
 };
 
-/// Joins the parts of `lanes` threads that are `tile` threads apart; lane 0 has the result. All threads of the block
-/// call join_lanes(). The upper half of the lanes gives its parts to the lower half until one lane is left: a fixed
-/// order.
+/// Joins the numbers `mine` of `lanes` threads, `tile` threads apart, by join(mine, other); lane 0 has the result in
+/// `mine`. All threads of the block call join_lanes(). The upper half of the lanes gives its numbers to the lower half
+/// until one lane is left: a fixed order.
 template <class Join, class Real, int kValues>
 __device__ void join_lanes(Part<Real, kValues>& mine, int tile, int lanes, Join join) {
   LOCKSTEP_SHARED(Real, parked, [kValues][kBlock]);
@@ -93,13 +93,13 @@ __device__ void join_lanes(Part<Real, kValues>& mine, int tile, int lanes, Join 
   const int lane = thread / tile;
   while (lanes > 1) {
     const int half = (lanes + 1) / 2;
-    if (lane >= half && lane < lanes) {  // at most once per thread: a value that is still read stays
+    if (lane >= half && lane < lanes) {  // true at most once per thread: `parked` is not overwritten while it is read
 #pragma unroll
       for (int k = 0; k < kValues; ++k) {
         parked[k][thread] = mine.at[k];
       }
     }
-    __syncthreads();  // parked is written
+    __syncthreads();  // after this barrier `parked` can be read
     if (lane < lanes - half) {
       Part<Real, kValues> other;
 #pragma unroll
@@ -110,13 +110,14 @@ __device__ void join_lanes(Part<Real, kValues>& mine, int tile, int lanes, Join 
     }
     lanes = half;
   }
-  __syncthreads();  // parked may be used again after this barrier
+  __syncthreads();  // after this barrier `parked` may be written again
 }
 
-/// Joins the `live` chunks of a tile, in double, so that hundreds of chunks cost no precision. kBlock / width lanes
-/// share the chunks of a channel; each lane takes a run of neighbouring chunks. A lane calls join_chunks(c, first,
-/// last, part) with a zero part. The parts are added up, and one thread per channel calls finish(c, part). All threads
-/// of the block call merge_tile().
+/// Joins the sums of the first `live` chunks of a tile, in double, so that hundreds of chunks cost no precision. kBlock
+/// / width lanes share the chunks of a channel; each lane takes a run of neighbouring chunks. join_chunks(c, first,
+/// last, part) adds the sums of the lane's chunks [first, last) of channel c to `part`, which is zero. Then the parts
+/// of the lanes are added up, and one thread per channel calls finish(c, part). All threads of the block call
+/// merge_tile().
 template <int kValues, class JoinChunks, class Finish>
 __device__ void merge_tile(const Tiling& tiling, int64_t tile, int kCount, int64_t live, JoinChunks join_chunks,
                            Finish finish) {
@@ -136,7 +137,7 @@ __device__ void merge_tile(const Tiling& tiling, int64_t tile, int kCount, int64
   }
 }
 
-/// Destination of the sums (2, C), and of dweight (C) and dbias (C), which are null if they are not wanted.
+/// Destination of the sums (2, C), dweight (C) and dbias (C). dweight and dbias are null if they are not wanted.
 struct Gradients {
   float* sums;
   float* dweight;
@@ -144,7 +145,7 @@ struct Gradients {
   bool accumulate;
 };
 
-/// Writes the sums of channel c, rounded to float.
+/// Writes both sums of channel `c`, rounded to float, and dweight and dbias unless they are null.
 __device__ inline void write_sums(const Gradients& to, double sum_g, double sum_product, int64_t channels, int64_t c) {
   const float sum = static_cast<float>(sum_g);
   const float product = static_cast<float>(sum_product);
@@ -165,7 +166,7 @@ struct Slopes {
   Values slope;
   Values offset;
 
-  /// sums: the sum of g; products: the sum of g * xhat; rows: the number of rows in both sums.
+  /// sums: the sum of g per channel; products: the sum of g * xhat; rows: the number of rows in these sums.
   __device__ Slopes(const Values& scale_, const Values& mean_, const Values& inv_std, const Values& sums,
                     const Values& products, float rows)
       : scale(scale_), mean(mean_), slope(inv_std), offset(sums) {
@@ -177,7 +178,7 @@ struct Slopes {
       offset.at[j] *= step;
     }
   }
-  /// Returns dx in channel j.
+  /// Returns dx of an element in channel `j` with gradient `g` and input `x`.
   __device__ float at(int j, float g, float x) const {
     return fmaf(scale.at[j], g, fmaf(x - mean.at[j], slope.at[j], offset.at[j]));
   }
@@ -199,7 +200,7 @@ inline Tiling tiling_of(const TensorView& x, int per_column) {
   return {x.numel() / x.shape.back(), x.shape.back(), per_column};
 }
 
-/// Calls f with the bool `flag` as a std::bool_constant.
+/// Calls f with `flag` turned into a std::bool_constant.
 template <class F>
 decltype(auto) visit_flag(bool flag, F&& f) {
   return flag ? f(std::true_type{}) : f(std::false_type{});

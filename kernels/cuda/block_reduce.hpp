@@ -6,8 +6,8 @@ namespace lockstep::gpu {
 
 inline constexpr unsigned kAllLanes = 0xffffffffU;
 
-/// Returns the sum over the warp, in every lane. All 32 lanes call warp_sum(). The fixed order gives the same bits
-/// always.
+/// Returns the sum of `value` over the warp, in every lane. All 32 lanes call warp_sum(). The order of the additions is
+/// fixed, so that the same values always give the same bits.
 template <class T>
 __device__ T warp_sum(T value) {
 #pragma unroll
@@ -17,13 +17,13 @@ __device__ T warp_sum(T value) {
   return value;
 }
 
-/// Returns the larger value. If a value is NaN, returns NaN.
+/// Returns the larger of `a` and `b`, or NaN if one of them is NaN.
 template <class T>
 __device__ T larger(T a, T b) {
   return b > a || b != b ? b : a;
 }
 
-/// Returns the largest value of the warp, in every lane; NaN if a value is NaN. All 32 lanes call warp_max().
+/// Returns the largest `value` of the warp, in every lane, or NaN if any lane has NaN. All 32 lanes call warp_max().
 template <class T>
 __device__ T warp_max(T value) {
 #pragma unroll
@@ -33,8 +33,8 @@ __device__ T warp_max(T value) {
   return value;
 }
 
-/// Joins the values of all warps of a block of kThreads threads, in order, by join(a, b), and returns the result in
-/// every thread. All threads call join_warps(). As it has two barriers, it may be called again at once.
+/// Joins the values of all warps of a block of kThreads threads by join(a, b), in the order of the warps, and returns
+/// the result in every thread. All threads call join_warps(), and may call it again at once, as it ends with a barrier.
 template <int kThreads, class T, class Join>
 __device__ T join_warps(T value, Join join) {
   constexpr int kWarps = kThreads / kWarp;
@@ -53,22 +53,22 @@ __device__ T join_warps(T value, Join join) {
   return total;
 }
 
-/// Returns the sum over a block of kThreads threads (1-D, a multiple of the warp), in every thread and in a fixed
-/// order. All threads call block_sum(). As it has two barriers, it may be called again at once.
+/// Returns the sum of `value` over a one-dimensional block of kThreads threads (whole warps), in every thread and in a
+/// fixed order. All threads call block_sum(), and may call it again at once, as it ends with a barrier.
 template <int kThreads, class T>
 __device__ T block_sum(T value) {
   return join_warps<kThreads>(warp_sum(value), [](T a, T b) { return a + b; });
 }
 
-/// Returns the largest value of a block, in every thread; NaN if a value is NaN. The rules of block_sum() hold.
+/// Returns the largest `value` of a block, in every thread, or NaN if any thread has NaN. Call it like block_sum().
 template <int kThreads, class T>
 __device__ T block_max(T value) {
   return join_warps<kThreads>(warp_max(value), [](T a, T b) { return larger(a, b); });
 }
 
 /// Sums value[j] over threadIdx.y, in order, among the threads with the same threadIdx.x. The result is valid in the
-/// threads whose threadIdx.y is 0. For blocks of (kWarp, kLanes) threads, all of which call sum_lanes(). As it has two
-/// barriers, it may be called again at once.
+/// threads whose threadIdx.y is 0. All threads of a block of (kWarp, kLanes) threads call sum_lanes(), and may call it
+/// again at once, as it ends with a barrier.
 template <int kLanes, int kCount>
 __device__ void sum_lanes(float (&value)[kCount]) {
   LOCKSTEP_SHARED(float, partial, [kLanes][kCount][kWarp]);
@@ -85,7 +85,7 @@ __device__ void sum_lanes(float (&value)[kCount]) {
       }
     }
   }
-  __syncthreads();  // before the next call overwrites partial
+  __syncthreads();  // all sums are done before the next call overwrites partial
 }
 
 }  // namespace lockstep::gpu

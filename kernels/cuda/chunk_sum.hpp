@@ -8,16 +8,17 @@
 
 /// Sums over long contiguous tensors of (count) elements. A block of 256 threads sums one chunk of kChunk elements in
 /// f64 and writes one number; then one block joins these numbers in order. Two launches avoid atomic additions, whose
-/// order changes from run to run. The chunks and the order of the sum in a chunk are fixed, with and without 16-byte
-/// accesses. Bound by memory bandwidth: each element is read once, and 8 bytes are written and read per chunk.
+/// order changes from run to run. The chunks and the order of the sum in a chunk are the same with and without 16-byte
+/// accesses. Memory bandwidth bounds it: each element is read once, and 8 bytes are written and read per chunk.
 namespace lockstep::gpu {
 
 inline constexpr int kSumBlock = 256;
 
 /// Returns a thread's part of the sum of `term` over the elements [begin, begin + kChunk) that lie below `count`. The
-/// thread calls term(std::integral_constant<int, kN>{}, first, sum) for pieces of kN elements. kN is kWidth (aligned as
-/// the tensors of the term and `begin` are). At the end of the tensor, and everywhere without `vectors`, kN is 1. The
-/// loads of Term::kUnroll pieces are issued together.
+/// thread calls term(std::integral_constant<int, kN>{}, first, sum), which adds kN elements from `first` on to `sum`.
+/// If `vectors` is true kN is kWidth, and the elements are aligned as the tensors of the term and `begin` are. At the
+/// end of the tensor, and everywhere if `vectors` is false, kN is 1. The loads of Term::kUnroll calls are issued
+/// together.
 template <std::int64_t kChunk, int kWidth, class Term>
 __device__ double thread_sum(const Term& term, std::int64_t begin, std::int64_t count, bool vectors) {
   constexpr int kPieces = static_cast<int>(kChunk) / (kSumBlock * kWidth);
@@ -37,7 +38,7 @@ __device__ double thread_sum(const Term& term, std::int64_t begin, std::int64_t 
   return sum;
 }
 
-/// The terms of a sum of x (count), or with kSquare of a sum of squares, in f64.
+/// A term that adds up the elements of x (count), or with kSquare their squares, in f64.
 template <class T, bool kSquare>
 struct SumTerm {
   const T* x;
@@ -57,8 +58,8 @@ struct SumTerm {
   }
 };
 
-/// Sets partial[chunk] (chunks) to the sum of the term over each chunk of kChunk elements. Calls term.start() first. A
-/// block takes one chunk at a time.
+/// Sets partial[chunk] to the sum of `term` over each chunk of kChunk elements; partial: (chunks). Calls term.start()
+/// first. A block takes one chunk at a time.
 template <std::int64_t kChunk, int kWidth, bool kVectors, class Term>
 __global__ void __launch_bounds__(kSumBlock)
     chunk_sums_kernel(Term term, std::int64_t count, std::int64_t chunks, double* partial) {
@@ -72,8 +73,8 @@ __global__ void __launch_bounds__(kSumBlock)
   }
 }
 
-/// Returns the sum of partial (chunks) in every thread of one block. Each thread sums every kThreads-th number; then
-/// the sums of the threads are joined in order.
+/// Returns the sum of partial (chunks) in every thread of a block of kThreads threads. Each thread sums every
+/// kThreads-th number; then the sums of the threads are joined in order.
 template <int kThreads>
 __device__ double joined_sum(const double* partial, std::int64_t chunks) {
   double sum = 0;
@@ -83,7 +84,8 @@ __device__ double joined_sum(const double* partial, std::int64_t chunks) {
   return block_sum<kThreads>(sum);
 }
 
-/// Sets result to the sum of partial (chunks) / divisor, or adds it with `add`. One block.
+/// Sets result to the sum of partial (chunks), divided by `divisor`; with `add` adds this quotient to result. Runs in
+/// one block.
 template <int kThreads>
 __global__ void __launch_bounds__(kThreads)
     join_sums_kernel(const double* partial, std::int64_t chunks, double divisor, bool add, double* result) {
@@ -94,7 +96,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// Enqueues the sums over the chunks of `count` elements of T into partial (chunks). Returns the number of chunks.
+/// Enqueues the sums of `term` over the chunks of `count` elements of T, and writes them to partial (chunks). Returns
+/// the number of chunks.
 template <std::int64_t kChunk, class T, class Term>
 std::int64_t partial_sums(CudaContext& context, const Term& term, std::int64_t count, bool aligned, double* partial) {
   constexpr int kWidth = kPerVector<T>;
@@ -106,8 +109,8 @@ std::int64_t partial_sums(CudaContext& context, const Term& term, std::int64_t c
   return chunks;
 }
 
-/// Enqueues the sum over `count` elements of T, divided by `divisor`. result is set to this quotient, or increased by
-/// it with `add`. partial: (chunks); result: scalar.
+/// Enqueues the sum of `term` over `count` elements of T, divided by `divisor`. Sets result to this quotient, or with
+/// `add` adds the quotient to result. partial: (chunks); result: scalar.
 template <std::int64_t kChunk, class T, class Term>
 void chunk_sum(CudaContext& context, const Term& term, std::int64_t count, bool aligned, double* partial,
                double divisor, bool add, double* result) {

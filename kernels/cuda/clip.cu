@@ -1,7 +1,7 @@
-// Decides about an update, from scalars on the device: squared_norm (squares) f64 gives factor, skip, step and norm.
-// One block of one thread: each number depends on the one before, and squared_norm has few entries, which are added in
-// order. If the host decided, it would have to wait for the norm.
-// Bound by the latency of one launch, which moves 8 bytes per entry of squared_norm and a few scalars.
+// Decides about an update, from scalars on the device: reads squared_norm (squares) f64, and writes factor, skip, step
+// and norm. One block of one thread: each number depends on the one before, and squared_norm has few entries, which are
+// added in order. If the host decided, it would have to wait for the norm.
+// The latency of the launch bounds it: the kernel moves 8 bytes per entry of squared_norm and a few scalars.
 
 #include <lockstep/kernels/clip.hpp>
 #include <lockstep/kernels/cuda/element.hpp>
@@ -9,8 +9,8 @@
 namespace lockstep::ops::backend {
 namespace {
 
-/// Runs in one thread. squared_norm: (squares); all other pointers: scalars. Pointers to views that are not given are
-/// null.
+/// Runs in one thread. squared_norm: (squares); all other pointers: scalars. A pointer is null if its view is not
+/// given.
 template <class T>
 __global__ void clip_kernel(double max_norm, const double* squared_norm, int squares, const T* loss_scale,
                             const T* divisor, T* factor, std::int32_t* skip, std::int64_t* step, std::int64_t* skipped,

@@ -5,18 +5,18 @@
 #include <lockstep/kernels/cuda/block_reduce.hpp>
 #include <lockstep/kernels/cuda/element.hpp>
 
-/// Sums over the rows of (rows, columns) of values that are computed row by row, such as gradients of parameters that a
-/// whole column shares. Rows are cut into fixed chunks, whose sums are joined in order, without atomic additions. A
+/// Sums each column of values (rows, columns), which a function f computes row by row, such as gradients of parameters
+/// that all rows share. Rows are cut into fixed chunks, whose sums are joined in order, without atomic additions. A
 /// block has 32 x 8 threads: 32 neighbouring pieces of columns, so that a warp reads neighbouring memory of one row,
-/// and 8 lanes that share the rows of the chunk. Shared memory joins the lanes. Bound by memory bandwidth: the bytes
-/// that f reads and writes per element, and 4 bytes per sum, column and chunk that are written and read.
+/// and 8 lanes that share the rows of the chunk. Shared memory joins the lanes. Memory bandwidth bounds the sums: per
+/// element the bytes that f reads and writes, and 4 bytes written and read per sum, column and chunk.
 namespace lockstep::gpu {
 
 inline constexpr int kSumLanes = 8;  // number of threads that share the rows of one column
 inline constexpr std::int64_t kSumChunkRows = 64;
 inline constexpr std::int64_t kMostSumChunks = 256;
 
-/// Returns the number of rows that one block sums, which depends on the shape only.
+/// Returns the number of rows of a chunk, which one block sums. It depends on `rows` only.
 [[nodiscard]] inline std::int64_t sum_chunk_rows(std::int64_t rows) {
   const std::int64_t share = (rows + kMostSumChunks - 1) / kMostSumChunks;
   return share > kSumChunkRows ? share : kSumChunkRows;
@@ -26,15 +26,15 @@ inline constexpr std::int64_t kMostSumChunks = 256;
   return (rows + sum_chunk_rows(rows) - 1) / sum_chunk_rows(rows);
 }
 
-/// Returns the bytes of the workspace of column_sums() for `sums` sums per column.
+/// Returns the bytes of the workspace that column_sums() needs for `sums` sums per column.
 [[nodiscard]] inline std::size_t column_sums_bytes(std::int64_t rows, std::int64_t columns, int sums) {
   return static_cast<std::size_t>(sum_chunks(rows) * sums * columns) * sizeof(float);
 }
 
 /// Writes the sums over each chunk of rows to partial[chunk]. A block takes 32 pieces of kCount columns; lane k takes
-/// rows k, k + 8, ... of the chunk. f.at(column) is called once for a thread's piece and returns take(row, sums). take
-/// adds the row's values to float sums[kSums][kCount], and may write outputs of its own. partial: (chunks, kSums,
-/// columns), or null to sum nothing.
+/// rows k, k + 8, ... of the chunk. A thread calls f.at(column) once per piece, which returns a function take(row,
+/// sums). take adds the piece's values in this row to float sums[kSums][kCount], and may write outputs of its own.
+/// partial: (chunks, kSums, columns), or null to sum nothing.
 template <class F, int kSums, int kCount>
 __global__ void column_sums_kernel(F f, std::int64_t rows, std::int64_t columns, std::int64_t rows_per_chunk,
                                    std::int64_t chunks, float* partial) {
@@ -75,8 +75,8 @@ struct ColumnSums {
   float* at[kSums];  ///< kSums arrays of (columns) numbers
 };
 
-/// Joins the chunks of each column: lane k takes chunks k, k + 8, ... A block takes 32 columns. partial: (chunks,
-/// kSums, columns); sums.at[k]: (columns).
+/// Adds up the sums of all chunks for each column: lane k takes chunks k, k + 8, ... A block takes 32 columns. With
+/// `add` adds the totals to sums, otherwise overwrites sums. partial: (chunks, kSums, columns); sums.at[k]: (columns).
 template <int kSums>
 __global__ void join_columns_kernel(std::int64_t columns, std::int64_t chunks, bool add, const float* partial,
                                     ColumnSums<kSums> sums) {
@@ -102,8 +102,8 @@ __global__ void join_columns_kernel(std::int64_t columns, std::int64_t chunks, b
   }
 }
 
-/// Enqueues f over (rows, columns). If there is a workspace, also sets sums to the sums of the values of f, or adds
-/// them with `add`. With kCount > 1, columns is a multiple of kCount and the workspace is aligned to 16 bytes.
+/// Enqueues f over (rows, columns). If `workspace` and `sums` are given, also sets sums to the sums of f's values, or
+/// with `add` adds these to sums. If kCount > 1, columns is a multiple of kCount and workspace is aligned to 16 bytes.
 template <int kSums, int kCount, class F>
 void column_sums(CudaContext& context, F f, std::int64_t rows, std::int64_t columns, bool add, float* workspace,
                  const ColumnSums<kSums>& sums) {

@@ -1,5 +1,6 @@
-// Computes each pass as one product whose operands are read in place (implicit GEMM), in plain f32 tiles without tensor
-// cores. This is the oracle of cuDNN, and the provider of builds without cuDNN. Each group is one product.
+// Computes each pass of a convolution as one matrix product per group, whose operands are read in place (implicit
+// GEMM), in plain f32 tiles without tensor cores. This code is the oracle of cuDNN, and the provider of builds
+// without cuDNN.
 //   pass               i               j             sum over l              a     b
 //   forward            output pixel    out channel   tap, in channel         x     weights
 //   backward_data      input pixel     in channel    tap, out channel        dy    weights
@@ -8,7 +9,7 @@
 // threads, 64 x 64 outputs, 16 terms at a time in shared memory. f32 arithmetic and the integer divisions of
 // coordinates bound the product. "cuda:norm" serves a norm in a second pass over the output (column_sums.hpp), which
 // memory bandwidth bounds. It is the oracle of cuDNN's engines that serve a norm in the same pass; the emulation runs
-// it in place of these engines.
+// "cuda:norm" in place of these engines.
 
 #include <algorithm>
 #include <cstddef>
@@ -29,12 +30,13 @@ constexpr const char* kForNorm = "cuda:norm";
 struct Axis {
   int64_t in, out, taps;
   int64_t stride, dilation, before;
-  /// With circular padding one input appears at `copies` coordinates, multiples of `in` apart; the first is
-  /// `rounds_before` * `in` before the input's own coordinate. With zero padding: 1 and 0.
+  /// With circular padding one input pixel appears at `copies` coordinates, multiples of `in` apart. The smallest of
+  /// these coordinates is `rounds_before` * `in` before the pixel's own. With zero padding copies is 1 and
+  /// rounds_before is 0.
   int64_t copies, rounds_before;
 };
 
-/// The sizes that all passes share. c and k are the in and out channels of one group.
+/// The sizes that all passes share. `c` and `k` are the numbers of in and out channels of one group.
 struct Geometry {
   Axis axes[3];
   int64_t groups, c, k;
@@ -79,8 +81,8 @@ struct Point {
   int64_t at[3];
 };
 
-/// The input x, read through a tap of an output pixel. A pixel is (image, coordinates of its first tap); a tap is (its
-/// offset, channel).
+/// The input x, each of whose elements is read for an output pixel and a tap. A Pixel holds the output pixel's image
+/// and the coordinates of its first tap; a Tap holds the tap's offset from there and an input channel.
 template <class T>
 struct Window {
   Geometry g;
@@ -104,7 +106,7 @@ struct Window {
     p.image = x + index * g.in_pixels() * g.groups * g.c;
     return p;
   }
-  /// `index` is the number of the pair (tap, c).
+  /// Returns the Tap of tap `index` / c and of channel `index` % c of the group.
   __device__ Tap tap(int64_t group, int64_t index) const {
     Tap t;
     t.channel = group * g.c + index % g.c;
@@ -132,7 +134,8 @@ struct Window {
   __device__ bool along_sum() const { return true; }
 };
 
-/// Operand a of forward: a line is an output pixel, a term a tap. The line already includes the group's offset in x.
+/// Operand a of forward: line() takes an output pixel, term() takes a tap with its channel. The line already includes
+/// the group's offset in x.
 template <class T>
 struct PixelsOfX : Window<T> {
   using typename Window<T>::Pixel;
@@ -145,7 +148,7 @@ struct PixelsOfX : Window<T> {
   __device__ Tap term(int64_t index) const { return this->tap(0, index); }
 };
 
-/// Operand b of backward_weights: a line is a tap, a term an output pixel.
+/// Operand b of backward_weights: line() takes a tap with its channel, term() takes an output pixel.
 template <class T>
 struct TapsOfX : Window<T> {
   using typename Window<T>::Pixel;
@@ -155,7 +158,7 @@ struct TapsOfX : Window<T> {
   __device__ float load(const Tap& tap, const Pixel& pixel) const { return Window<T>::load(pixel, tap); }
 };
 
-/// Operand b of forward: the weights of one group as (K, taps * C). The sum runs along taps * C.
+/// Operand b of forward: the weights of one group as a matrix (K, taps * C), whose rows the product sums along.
 template <class T>
 struct RowsOfWeights {
   Geometry g;
@@ -166,8 +169,9 @@ struct RowsOfWeights {
   __device__ bool along_sum() const { return true; }
 };
 
-/// Operand a of backward_data: a line is an input pixel, a term is (copy, tap, k). The element is dy at the output
-/// pixel that reads this copy of the input through this tap, or 0 if there is none.
+/// Operand a of backward_data: line() takes an input pixel; term() takes (copy, tap, output channel), an index of the
+/// sum. The element is dy at the output pixel that reads this copy of the input pixel through this tap, or 0 if no
+/// output pixel does.
 template <class T>
 struct PixelsOfDy {
   Geometry g;
@@ -175,10 +179,10 @@ struct PixelsOfDy {
 
   struct Pixel {
     const T* image;
-    Point padded;  ///< coordinate counted from the beginning of the padding
+    Point padded;  ///< coordinates of the pixel, counted from the beginning of the padding
   };
   struct Tap {
-    Point back;  ///< padded - back is the coordinate at which the window begins
+    Point back;  ///< distance from the coordinates at which a window begins to `padded`
     int64_t channel;
   };
 
@@ -231,7 +235,7 @@ struct ColumnsOfWeights {
   __device__ bool along_sum() const { return false; }
 };
 
-/// Operand a of backward_weights: a line is an output channel, a term an output pixel.
+/// Operand a of backward_weights: line() takes an output channel, term() takes an output pixel.
 template <class T>
 struct ColumnsOfDy {
   Geometry g;
@@ -242,7 +246,7 @@ struct ColumnsOfDy {
   __device__ bool along_sum() const { return false; }
 };
 
-/// For gpu::column_sums: sums y - shift and (y - shift)^2. y: (rows, channels), shift: (channels).
+/// A function for gpu::column_sums that sums y - shift and (y - shift)^2. y: (rows, channels), shift: (channels).
 template <class T>
 struct SumsOfY {
   int64_t channels;
@@ -250,7 +254,7 @@ struct SumsOfY {
   const float* shift;
 
   struct Take {
-    const T* y;  // the column
+    const T* y;  // points to the thread's column in row 0
     int64_t channels;
     float shift;
     __device__ void operator()(int64_t row, float (&sums)[2][1]) const {
@@ -262,14 +266,14 @@ struct SumsOfY {
   __device__ Take at(int64_t column) const { return {y + column, channels, shift[column]}; }
 };
 
-/// A norm that gets g: its input x (rows, channels) and its coefficients (4, channels), from which xhat is computed.
+/// The input x (rows, channels) and the coefficients (4, channels) of a norm that gets g; xhat is computed from both.
 template <class T>
 struct NormInput {
   const T* x;
   const float* coefficients;
 };
 
-/// For gpu::column_sums: computes g = (g [+ addend]) masked, in place, and sums g, and for each norm g * xhat. g,
+/// A function for gpu::column_sums that changes g to (g [+ addend]), masked, and sums g, and for each norm g * xhat. g,
 /// addend (or null): (rows, channels), mask: a bit for each element of g.
 template <class T, int kNorms>
 struct MaskedSums {
@@ -348,7 +352,7 @@ gpu::ProductSizes sizes(const ConvDesc& d, ConvPass pass, const Geometry& g) {
   return gpu::product_sizes(g.groups, g.k, g.taps() * g.c, d.batch * g.out_pixels());
 }
 
-// Not final: if the destructor can be inlined, coverage counts a destructor that is never called.
+// The class is not final: otherwise the destructor could be inlined, and coverage would count it as never called.
 class Plan : public ConvPlan {
  public:
   Plan(Context& context, const ConvDesc& desc, ConvPass pass, bool serves_norm)
@@ -357,8 +361,8 @@ class Plan : public ConvPlan {
         sizes_(sizes(desc, pass, geometry_)),
         serves_norm_(serves_norm) {}
 
-  /// Returns the bytes of the product's partial sums or, later in the same memory, of the norm's sums, whichever are
-  /// more.
+  /// Returns the larger of two numbers of bytes: for the product's partial sums, and for the norm's sums, which use the
+  /// same memory later.
   std::size_t workspace_bytes() const override {
     if (!serves_norm_) {
       return sizes_.workspace_bytes();

@@ -1,10 +1,10 @@
-// Computes y = x * factor where an element is kept, otherwise 0. x, y: (N, extent) in f32, bf16 or f16; the sample ids
-// (N) and the epoch decide which elements are kept.
+// Computes y = x * factor where an element is kept, and y = 0 where it is dropped. x, y: (N, extent) in f32, bf16 or
+// f16; the sample ids (N) and the epoch decide which elements are kept.
 // Blocks of 256 threads in a grid-stride loop. A thread takes 16 bytes of one sample, 4 or 8 elements, which need one
-// or two blocks of four random words. So no word is drawn twice, and no mask is stored or read; backward draws again.
-// Registers only, no shared memory.
-// Bytes: one element read and one written, 8 in f32 and 4 in 16 bits. Bound by memory bandwidth. For 16-bit tensors the
-// ten rounds of Philox per four elements are about as many instructions as the accesses leave time for, so a thread
+// or two blocks of four random words. So no word is drawn twice. No mask is stored or read: backward draws the same
+// words again. Registers only, no shared memory.
+// Memory bandwidth bounds the kernel: per element it moves 8 bytes in f32 and 4 in 16 bits. For 16-bit tensors the ten
+// rounds of Philox per four elements are about as many instructions as the accesses leave time for, so a thread
 // computes its key only once.
 
 #include <lockstep/kernels/cuda/element.hpp>
@@ -17,18 +17,18 @@ namespace {
 constexpr int kBlock = 256;
 constexpr int kQuad = 4;  // number of elements that one block of random words decides about
 
-/// Settings of the call, which all elements share.
+/// Settings of a call, which are the same for all elements.
 struct Settings {
   std::uint64_t seed;
   std::uint32_t layer;
-  std::uint32_t threshold;  ///< an element whose word is below the threshold is dropped
+  std::uint32_t threshold;  ///< an element is dropped if its random word is below the threshold
   float factor;             ///< 1 / (1 - rate)
 };
 
-/// A thread takes a piece of one sample at a time: 16 bytes, which are one or two blocks of random words. With kCount 1
-/// it takes the elements of one block one by one. Pieces are distributed as in a grid-stride loop, with the sample and
-/// the piece in the sample as two counters, so that each thread divides once. ids: (N); epoch: scalar; x, y: (N,
-/// extent), with `pieces` pieces per sample. y may be x.
+/// A thread takes a piece of one sample at a time: 16 bytes, which need one or two blocks of random words. With kCount
+/// 1 the elements of one block are a piece, and are taken one by one. Threads take pieces as in a grid-stride loop; two
+/// counters, for the sample and for the piece in the sample, spare each thread all divisions but the first. ids: (N);
+/// epoch: scalar; x, y: (N, extent), with `pieces` pieces per sample. y may be x.
 template <class T, int kCount>
 __global__ void __launch_bounds__(kBlock)
     dropout_kernel(Settings settings, int64_t samples, int64_t extent, int64_t pieces, int64_t sample_stride,

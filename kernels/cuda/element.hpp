@@ -8,7 +8,7 @@
 #include <lockstep/kernels/cuda/port.hpp>
 #include <lockstep/runtime/tensor/tensor_view.hpp>
 
-/// The element types of kernels: float, __nv_bfloat16 or __half in memory, float in registers, 16 bytes per access.
+/// The element types of kernels: float, __nv_bfloat16 or __half in memory, float in registers. Accesses take 16 bytes.
 namespace lockstep::gpu {
 
 __device__ inline float to_float(float value) {
@@ -21,7 +21,7 @@ __device__ inline float to_float(__half value) {
   return __half2float(value);
 }
 
-/// Rounds `value` to nearest even.
+/// Rounds `value` to the nearest number of type T, and a tie to the even one.
 template <class T>
 __device__ T from_float(float value) {
   if constexpr (std::is_same_v<T, __nv_bfloat16>) {
@@ -46,7 +46,7 @@ struct Pack {
 template <class T>
 using Vector = Pack<T, kPerVector<T>>;
 
-/// Returns kCount sums rounded to elements.
+/// Returns the kCount `values` rounded to T.
 template <class T, int kCount>
 __device__ Pack<T, kCount> rounded(const float (&values)[kCount]) {
   Pack<T, kCount> result;
@@ -57,7 +57,7 @@ __device__ Pack<T, kCount> rounded(const float (&values)[kCount]) {
   return result;
 }
 
-/// Loads kCount elements: either one element, or whole 16-byte accesses from a 16-byte aligned address.
+/// Loads kCount elements: one element, or as many as whole 16-byte accesses take, from a 16-byte aligned address.
 template <int kCount, class T>
 __device__ Pack<T, kCount> load(const T* from) {
   Pack<T, kCount> value;
@@ -74,8 +74,8 @@ __device__ Pack<T, kCount> load(const T* from) {
   return value;
 }
 
-/// Stores kCount elements: either one element, or whole 16-byte accesses to a 16-byte aligned address. nvcc may split a
-/// plain store that it can trace back to single elements; __stwb requests the 16-byte store by name.
+/// Stores kCount elements: one element, or as many as whole 16-byte accesses take, to a 16-byte aligned address. nvcc
+/// may split a plain store that it can trace back to single elements; __stwb requests the 16-byte store by name.
 template <class T, int kCount>
 __device__ void store(T* to, const Pack<T, kCount>& value) {
   if constexpr (kCount == 1) {
@@ -103,19 +103,19 @@ __device__ void store_vector(T* to, const Vector<T>& value) {
   store(to, value);
 }
 
-/// Returns the memory of a view whose element type visit_element() has chosen.
+/// Returns the address of the elements of `view`. visit_element() has chosen T as their type.
 template <class T>
 [[nodiscard]] T* data(const TensorView& view) {
   return static_cast<T*>(view.data);
 }
 
-/// True when all pointers allow 16-byte accesses; otherwise kernels take one element at a time.
+/// Returns true if all `pointers` allow 16-byte accesses. If it returns false, kernels take one element at a time.
 template <class... T>
 [[nodiscard]] bool aligned_to_vectors(const T*... pointers) {
   return ((reinterpret_cast<std::uintptr_t>(pointers) % 16 == 0) && ...);
 }
 
-/// Calls f(std::type_identity<T>{}) with T float, __nv_bfloat16 or __half. Throws DTypeError for other types.
+/// Calls f(std::type_identity<T>{}), where T is float, __nv_bfloat16 or __half. Throws DTypeError for other types.
 template <class F>
 decltype(auto) visit_element(DType dtype, std::string_view op, F&& f) {
   require<DTypeError>(dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16, op, ": dtype is ", dtype,
@@ -126,8 +126,8 @@ decltype(auto) visit_element(DType dtype, std::string_view op, F&& f) {
   return dtype == DType::bf16 ? f(std::type_identity<__nv_bfloat16>{}) : f(std::type_identity<__half>{});
 }
 
-/// Calls f(std::integral_constant<int, kCount>{}). kCount is kPerVector<T> if rows of `row` elements can be taken in
-/// 16-byte pieces, otherwise 1. For tensors in which a piece must not cross the end of a row.
+/// Calls f(std::integral_constant<int, kCount>{}), for tensors in which a piece must not cross the end of a row. kCount
+/// is kPerVector<T> if the tensors are `aligned` and rows of `row` elements are whole 16-byte pieces, otherwise 1.
 template <class T, class F>
 void visit_pieces(bool aligned, std::int64_t row, F&& f) {
   if (aligned && row % kPerVector<T> == 0) {

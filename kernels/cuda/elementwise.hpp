@@ -8,10 +8,10 @@ namespace lockstep::gpu {
 
 inline constexpr int kElementwiseBlock = 256;
 
-/// Computes out[i] = f(in[i]...) for i in [0, count), in float. out, in: (count). In a grid-stride loop a thread takes
-/// 16 bytes of each tensor, so that a warp accesses 512 neighbouring bytes at a time. The elements after the first
-/// `vectors` pieces are taken one by one. A thread reads all operands of a piece before it writes the piece: out may be
-/// one of in. No shared memory. Bound by memory bandwidth: each tensor is read or written once.
+/// Computes out[i] = f(in[i]...) in float for i in [0, count). out, in: (count). In a grid-stride loop a thread takes
+/// 16 bytes (a piece) of each tensor, so that a warp accesses 512 neighbouring bytes at a time. The elements after the
+/// first `vectors` pieces are taken one by one. A thread reads a piece of all operands before it writes the piece: out
+/// may be one of in. No shared memory. Memory bandwidth bounds the kernel: each tensor is read or written once.
 template <class F, class T, class... In>
 __global__ void elementwise_kernel(F f, std::int64_t count, std::int64_t vectors, T* out, const In*... in) {
   gpu::wait_for_earlier();

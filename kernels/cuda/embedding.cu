@@ -1,12 +1,12 @@
-// Forward copies rows of table (V, D) for ids (M), plus positions (T, D), to y (M, D). Backward adds dy (M, D) to
-// dtable (V, D).
+// Forward writes to y (M, D) the rows of table (V, D) that ids (M) name, plus positions (T, D). Backward adds the
+// row of dy (M, D) of each token to the row of dtable (V, D) that the token's id names.
 // Forward, 256 threads a block: a warp takes 128 pieces of 16 bytes of one row, neighbouring lanes neighbouring pieces.
 // Backward adds the rows of dy of an id in the order of the id's tokens, without atomic additions. mark_kernel finds
-// the first and last token of each id. sum_kernel then gives 128 pieces of a row of dtable to a block of 128 threads,
-// which lists the tokens of that id in shared memory (2 KB) and keeps the sums in registers.
-// Bound by memory bandwidth. Bytes in f32: forward 8 per element of y, with positions 12. Backward reads dy once, 4 per
-// element, and writes all of dtable, 4 per element. To accumulate, backward reads and writes only rows whose ids occur.
-// Marks take 16 bytes per id. A frequent id makes its block scan ids from its first to its last token.
+// the first and last token of each id. Then sum_kernel gives 128 pieces of a row of dtable to a block of 128 threads,
+// which lists the tokens of that row's id in shared memory (2 KB) and keeps the sums in registers.
+// Memory bandwidth bounds the kernels. Bytes in f32: forward 8 per element of y, with positions 12. Backward reads dy
+// once, 4 per element, and writes all of dtable, 4 per element. To accumulate, it reads and writes only rows whose ids
+// occur. Marks take 16 bytes per id. A frequent id makes its block scan ids from the id's first to its last token.
 
 #include <lockstep/kernels/cuda/block_reduce.hpp>
 #include <lockstep/kernels/cuda/element.hpp>
@@ -67,8 +67,8 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-/// Counts the ids outside the table. Only one block runs, so there are no partial results to join. ids: (samples,
-/// each); valid, bad_ids: scalars, valid may be null.
+/// Adds to bad_ids the number of ids of valid samples that lie outside the table. Only one block runs, so there are no
+/// partial results to join. ids: (samples, each); valid, bad_ids: scalars, valid may be null.
 __global__ void __launch_bounds__(kCountBlock) count_kernel(const std::int32_t* ids, int64_t samples, int64_t each,
                                                             const int64_t* valid, int64_t vocabulary, double* bad_ids) {
   gpu::wait_for_earlier();
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kCountBlock) count_kernel(const std::int32_t* 
 }
 
 /// Finds for each id its last token, and how many tokens of the batch come after its first token. Both numbers are
-/// maxima and start at -1: the order of atomic operations does not affect a maximum. ids: (M), last, first_from_end:
+/// maxima and start at -1; the order of atomic operations does not affect a maximum. ids: (M); last, first_from_end:
 /// (V).
 __global__ void __launch_bounds__(kBlock) mark_kernel(const std::int32_t* ids, int64_t tokens, int64_t vocabulary,
                                                       std::int32_t* last, std::int32_t* first_from_end) {
@@ -105,9 +105,9 @@ constexpr int kSumBlock = 128;  // a block sums 1024 columns of a 16-bit dy
 constexpr int kSumWarps = kSumBlock / gpu::kWarp;
 constexpr int kScan = 4;  // number of ids that a thread checks between two barriers
 
-/// Lists, in order, the tokens of [first, last] whose id is `wanted`, among the kScan * kSumBlock tokens from `first`
-/// on. Returns their number. ids: (M). All threads call list_tokens(). It has two barriers; the first one protects
-/// readers of the previous list.
+/// Writes to `list`, in ascending order, the tokens whose id is `wanted`. Searches the kScan * kSumBlock tokens from
+/// `first` on, as far as `last`. Returns how many tokens it has found. ids: (M). All threads call list_tokens(). The
+/// first of its two barriers lets readers of the previous list finish.
 __device__ int list_tokens(const std::int32_t* ids, int64_t first, int64_t last, int64_t wanted,
                            int (&counts)[kScan * kSumWarps], std::int32_t (&list)[kScan * kSumBlock]) {
   const int thread = static_cast<int>(threadIdx.x);
@@ -123,7 +123,7 @@ __device__ int list_tokens(const std::int32_t* ids, int64_t first, int64_t last,
     }
   }
   __syncthreads();
-  int total = 0;  // number of tokens that earlier warps list; warps are in the order of their tokens
+  int total = 0;  // number of tokens found by earlier warps, in the order of the tokens
 #pragma unroll
   for (int i = 0; i < kScan * kSumWarps; ++i) {
     if (i % kSumWarps == warp && (votes[i / kSumWarps] >> lane & 1U) != 0) {
@@ -136,10 +136,10 @@ __device__ int list_tokens(const std::int32_t* ids, int64_t first, int64_t last,
   return total;
 }
 
-/// Computes dtable (V, D). A block takes 128 pieces of a row. It searches the tokens of the row's id from the first to
-/// the last. Each thread adds its piece of these tokens' rows of dy, in order, to the present value, or to 0. Most ids
-/// of a vocabulary occur in no token of a batch, or in one, and search nothing. dy: (M, D), ids: (M), last,
-/// first_from_end: (V).
+/// Computes dtable (V, D). A block takes 128 pieces of the row of an id. It searches for tokens with this id, from the
+/// id's first to its last token. Each thread adds its piece of the rows of dy of these tokens, in order, to the piece's
+/// present value, or to 0. Most ids of a vocabulary occur in no token of a batch, or in one: then nothing is searched.
+/// dy: (M, D), ids: (M), last, first_from_end: (V).
 template <class T, int kCount>
 __global__ void __launch_bounds__(kSumBlock)
     sum_kernel(int64_t tokens, int64_t pieces, int64_t segments, int64_t vocabulary, bool accumulate, const T* dy,

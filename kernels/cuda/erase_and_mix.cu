@@ -1,9 +1,10 @@
-// Fills rectangles of images (N, P, H, W, 3) u8, P = 1 or 2, and mixes or cuts two images into out (N, H, W, 3) u8.
+// Fills rectangles of images (N, P, H, W, 3) u8, where a sample has P = 1 or 2 images. If P = 2, mixes both images, or
+// pastes a part of one into the other. Writes out (N, H, W, 3) u8.
 // A block of 128 threads takes a tile of 2048 pixels of one sample. A thread takes a piece of 16 pixels, the fewest
 // that are whole 16-byte accesses (pixels.hpp). It mixes four pixels at a time, which needs few registers. No shared
 // memory: all threads of a block read the same row of the tables.
-// Bound by memory bandwidth. Per pixel 3 bytes are read from each image and 3 written: 6 bytes for P = 1 and 9 for P =
-// 2. In place an image without an erasure is not touched.
+// Memory bandwidth bounds the kernel. Per pixel 3 bytes are read from each image and 3 written: 6 bytes for P = 1 and 9
+// for P = 2. If out is the memory of images, an image without an erasure is not touched.
 
 #include <lockstep/kernels/cuda/pixels.hpp>
 #include <lockstep/kernels/erase_and_mix.hpp>
@@ -29,11 +30,11 @@ struct Fill {
   uint32_t channel[3];
 };
 
-/// Strides of the tables of erasures and mixtures, in numbers of a table.
+/// Strides of the tables of erasures and of mixtures, counted in numbers (f64).
 struct Strides3 {
-  int64_t sample;   ///< from sample to sample of the erasures
-  int64_t picture;  ///< from image to image of a sample in the erasures
-  int64_t mixture;  ///< from sample to sample of the mixtures
+  int64_t sample;   ///< from one sample to the next in the table of erasures
+  int64_t picture;  ///< from one image of a sample to the next in the table of erasures
+  int64_t mixture;  ///< from one sample to the next in the table of mixtures
 };
 
 struct Rectangle {
@@ -45,17 +46,17 @@ struct Rectangle {
   __device__ bool empty() const { return right <= left || bottom <= top; }
 };
 
-/// Returns `at` without its fraction, brought into [0, extent]. Returns 0 for NaN.
+/// Returns `at` without its fraction, brought into [0, extent]. Returns 0 if `at` is NaN.
 __device__ int edge(double at, int extent) {
   return at > 0 ? (at < extent ? static_cast<int>(at) : extent) : 0;
 }
 
-/// Returns the rectangle in a table row of the numbers left, top, right, bottom.
+/// Returns the rectangle that `row`, a row of a table, describes by the numbers left, top, right and bottom.
 __device__ Rectangle rectangle_of(const double* row, const Sizes& sizes) {
   return {edge(row[0], sizes.width), edge(row[1], sizes.height), edge(row[2], sizes.width), edge(row[3], sizes.height)};
 }
 
-/// The work for one sample: its rows of the tables, checked and converted.
+/// A sample's rows of the tables of erasures and mixtures, checked and converted.
 struct Mixture {
   Rectangle erased[2];
   Rectangle shown;
@@ -64,8 +65,8 @@ struct Mixture {
   float rest;
 };
 
-/// Reads the rows of a sample. erasure: (P, 4) with rows `stride` apart; row: (6), a row of mixtures, read only with
-/// two images.
+/// Reads a sample's rows of the tables. erasure: (P, 4) with rows `stride` apart; row: (6), the sample's row of
+/// mixtures, which is read only if there are two images.
 template <bool kTwo>
 __device__ Mixture read_mixture(const Sizes& sizes, const double* erasure, int64_t stride, const double* row) {
   Mixture mixture{};
@@ -98,8 +99,8 @@ struct Place {
   }
 };
 
-/// Computes a pixel of the output. own and other hold 3 bytes each: the pixel of image 0 and of image 1. The result
-/// overwrites `own`.
+/// Computes a pixel of the output. `own` and `other` hold 3 bytes each: the pixel of image 0 and the pixel of image 1.
+/// The result overwrites `own`.
 template <bool kTwo>
 __device__ void mix_pixel(const Mixture& mixture, const Fill& fill, const Place& at, uint32_t* own,
                           const uint32_t* other) {
@@ -112,7 +113,7 @@ __device__ void mix_pixel(const Mixture& mixture, const Fill& fill, const Place&
     own[c] = a;
     if constexpr (kTwo) {
       const uint32_t b = other_erased ? fill.channel[c] : other[c];
-      // No compiler joins __fmul_rn() with an addition after it.
+      // Both products are rounded before the addition: no compiler joins __fmul_rn() with it.
       const float sum =
           __fmul_rn(mixture.share, static_cast<float>(a)) + __fmul_rn(mixture.rest, static_cast<float>(b));
       const auto mixed = static_cast<uint32_t>(sum + 0.5F);
@@ -121,7 +122,8 @@ __device__ void mix_pixel(const Mixture& mixture, const Fill& fill, const Place&
   }
 }
 
-/// Computes a single pixel of out. first and second, (pixels, 3), are images 0 and 1; with one image both are the same.
+/// Computes pixel `pixel` of out alone. first and second, (pixels, 3), are images 0 and 1; with one image both are the
+/// same.
 template <bool kTwo>
 __device__ void mix_single(const Mixture& mixture, const Fill& fill, int width, int64_t pixel, const uint8_t* first,
                            const uint8_t* second, uint8_t* out) {
@@ -174,9 +176,9 @@ __device__ void mix_piece(const Mixture& mixture, const Fill& fill, int width, i
 
 /// A block takes one tile of an image after the other; a thread takes one piece of 16 pixels of a tile, each image in
 /// three 16-byte loads. The single pixels at both ends of an image (pixels.hpp) belong to the image's first tile. If
-/// the images and the output do not begin at the same distance from a 16-byte boundary (an odd number of pixels), all
-/// pixels are single pixels, and neighbouring lanes take neighbouring pixels. In place an image without an erasure is
-/// not touched.
+/// images and output do not begin at the same distance from a 16-byte boundary (as with an odd number of pixels),
+/// all pixels are single pixels, and neighbouring lanes take neighbouring pixels. If out is the memory of images, an
+/// image without an erasure is not touched.
 /// images: (samples, P, pixels, 3), erasures: (samples, P, 4), mixtures: (samples, 6) or null, out: (samples, pixels,
 /// 3).
 template <bool kTwo>

@@ -1,9 +1,9 @@
 // Sets all elements of out (count) to one value, for each of the eight element types. Blocks of 256 threads in a
 // grid-stride loop. A thread stores 16 bytes at a time; neighbouring threads store neighbouring memory. The elements
 // before the first 16-byte boundary and after the last whole store, fewer than 16 bytes each, are stored one by one, so
-// that out may begin anywhere. The host repeats the value to 16 bytes: kernels exist for four element sizes, not for
-// eight types. No shared memory, nothing is read.
-// Bound by memory bandwidth: each element is written once.
+// that out may begin anywhere. The host repeats the value to fill 16 bytes: so the eight types need only four kernels,
+// one per element size. No shared memory, nothing is read.
+// Memory bandwidth bounds the kernel: each element is written once.
 
 #include <lockstep/kernels/cuda/port.hpp>
 
@@ -16,10 +16,10 @@ namespace lockstep::ops::backend {
 namespace {
 
 constexpr int kBlock = 256;
-constexpr std::int64_t kVector = 16;  // bytes of one store
+constexpr std::int64_t kVector = 16;  // number of bytes of one store
 
-/// Fills out (count). out + head is 16-byte aligned and holds `vectors` whole stores of `pattern`. The elements before
-/// and after these stores are stored one by one. pattern is `value` repeated.
+/// Fills out (count) with `value`. From out + head on, a 16-byte aligned address, it holds `vectors` whole stores of
+/// `pattern`, which is `value` repeated. The elements before and after these stores are stored one by one.
 template <class T>
 __global__ void fill_kernel(T* out, std::int64_t count, std::int64_t head, std::int64_t vectors, T value,
                             uint4 pattern) {
@@ -36,7 +36,7 @@ __global__ void fill_kernel(T* out, std::int64_t count, std::int64_t head, std::
   }
 }
 
-/// Enqueues the kernel for one element size. Bits is the unsigned integer of this size.
+/// Enqueues fill_kernel for elements of the size of Bits, an unsigned integer type.
 template <class Bits>
 void fill_bits(CudaContext& context, Bits bits, const TensorView& out) {
   constexpr std::int64_t kPerVector = kVector / static_cast<std::int64_t>(sizeof(Bits));

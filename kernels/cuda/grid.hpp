@@ -19,8 +19,8 @@ namespace detail {
 
 #if defined(LOCKSTEP_EMULATE_CUDA)
 
-/// Returns the number of blocks that run at once on the emulated GPU. 24 KB of a block's shared memory are kept for
-/// static variables; the emulator reports a kernel that has more.
+/// Returns the number of blocks that run at once on the emulated GPU. It leaves 24 KB of a block's shared memory to
+/// static variables; the emulator reports a kernel whose static variables need more.
 template <class... Parameters>
 std::int64_t resident_blocks(void (*)(Parameters...), int, std::size_t dynamic_bytes, Device) {
   return dynamic_bytes <= emulation::kMostShared - 24 * 1024 ? kMostBlocks : 0;
@@ -52,11 +52,10 @@ std::int64_t resident_blocks(void (*kernel)(Parameters...), int block, std::size
   if (most_dynamic < 0 || dynamic_bytes > static_cast<std::size_t>(most_dynamic)) {
     return 0;
   }
-  // Always allows the largest size: a launch may be captured long before it runs.
+  // Always allows the largest size: a captured launch may run after later calls, for any number of bytes.
   LOCKSTEP_CUDA_CHECK(device,
                       cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, most_dynamic));
-  // Gives shared memory the largest part of the first-level cache: a launch for which this part is too small would
-  // fail.
+  // Gives shared memory the largest part of the first-level cache: a launch that needs a larger part would fail.
   LOCKSTEP_CUDA_CHECK(device, cudaFuncSetAttribute(function, cudaFuncAttributePreferredSharedMemoryCarveout,
                                                    cudaSharedmemCarveoutMaxShared));
   int each = 0;
@@ -70,16 +69,16 @@ std::int64_t resident_blocks(void (*kernel)(Parameters...), int block, std::size
 
 }  // namespace detail
 
-/// Returns how many blocks of a kernel, each of `block` threads and with dynamic_bytes of shared memory, run at once on
-/// a device that does nothing else. Returns 0 if a block with dynamic_bytes does not fit. The call asks the CUDA
-/// runtime several times: launchers use the overload with a context, which keeps the answer.
+/// Returns how many blocks of `kernel`, each of `block` threads and with `dynamic_bytes` of shared memory, run at once
+/// on a device that does nothing else. Returns 0 if such a block does not fit. The function asks the CUDA runtime
+/// several times: launchers call the overload with a context, which keeps the answer.
 template <class... Parameters>
 [[nodiscard]] std::int64_t resident_blocks(void (*kernel)(Parameters...), int block, std::size_t dynamic_bytes,
                                            Device device) {
   return detail::resident_blocks(kernel, block, dynamic_bytes, device);
 }
 
-/// Returns resident_blocks() of the context's device, which is asked only once.
+/// Returns resident_blocks() of the device of `context`. Asks the device once per kernel and `dynamic_bytes`.
 template <class... Parameters>
 [[nodiscard]] std::int64_t resident_blocks(void (*kernel)(Parameters...), int block, std::size_t dynamic_bytes,
                                            CudaContext& context) {
@@ -98,8 +97,8 @@ template <class... Parameters>
 /// Launches a kernel whose blocks call grid_barrier(), with at most resident_blocks() blocks. The launch begins when
 /// the device has room for all of its blocks at once. So the launch waits for kernels of other streams that occupy the
 /// device, such as a collective on more than a few multiprocessors. On a device only one stream may have such launches
-/// at a time. CUDA does not promise that two such launches on two streams begin one after the other: each could hold
-/// resources that the other waits for. In a plan, PlanBuilder::call_together() guarantees this rule.
+/// at a time: CUDA does not promise that two of them on two streams begin one after the other, and each could hold
+/// resources that the other waits for. In a plan, PlanBuilder::call_together() keeps this rule.
 template <class... Parameters, class... Arguments>
 void launch_together(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
                      const Stream& stream, Arguments&&... arguments) {
@@ -111,8 +110,8 @@ void launch_together(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::
                       detail::enqueue_together(kernel, grid, block, shared_bytes, stream.cuda_handle(), values));
 }
 
-/// Waits for all threads of the launch; afterwards each thread sees all writes that any thread has made before. All
-/// threads of all blocks call grid_barrier().
+/// Waits until all threads of the launch have called grid_barrier(), which all threads of all blocks call. Then each
+/// thread sees all writes that any thread made before it called grid_barrier().
 #if defined(LOCKSTEP_EMULATE_CUDA)
 using emulation::grid_barrier;
 #else

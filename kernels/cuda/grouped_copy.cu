@@ -1,10 +1,10 @@
 // Copies up to 80 pairs of contiguous tensors per launch, byte by byte, of any types and shapes.
 // The list of pairs is a kernel parameter. All tensors are cut into chunks of 16 KB. A block of 256 threads takes
 // chunks in a grid-stride loop, so that blocks have equal work for large and small tensors. A thread copies four
-// 16-byte pieces of a chunk, and issues all four loads before its first store. Other access widths copy single
-// elements.
-// Small tensors are bound by launches: one launch replaces up to 80. Large tensors are bound by memory bandwidth: each
-// byte is read once and written once.
+// 16-byte pieces of a chunk, and issues all four loads before its first store. Tensors that do not allow 16-byte
+// accesses are copied in elements of 8, 4, 2 or 1 bytes.
+// The latency of launches bounds small tensors: one launch replaces up to 80. Memory bandwidth bounds large tensors:
+// each byte is read once and written once.
 
 #include <algorithm>
 
@@ -18,17 +18,17 @@ constexpr int kBlock = 256;
 constexpr int64_t kChunk = 16384;  // number of bytes that a block takes at a time: four 16-byte pieces per thread
 constexpr int kMostPairs = 80;
 
-/// A pair of the call: a copy of `bytes` bytes from src to dst, divided into chunks.
+/// One pair of tensors: `bytes` bytes are copied from `src` to `dst`, in chunks.
 struct Part {
   const std::uint8_t* src;
   std::uint8_t* dst;
   int64_t bytes;
-  int64_t first_chunk;  ///< index of this part's first chunk in the table
-  int width;            ///< bytes per access: 16, or a divisor of both addresses and of the number of bytes
+  int64_t first_chunk;  ///< index of this pair's first chunk among all chunks of the table
+  int width;            ///< bytes per access: 16, or a divisor (at most 8) of both addresses and of `bytes`
 };
 
-/// The pairs of a launch. The table is a kernel parameter: it reaches the GPU with the launch, and needs no copy and no
-/// device memory.
+/// The pairs that one launch copies. The table is a kernel parameter: it reaches the GPU with the launch, and needs no
+/// copy and no device memory.
 struct Table {
   Part parts[kMostPairs];
   int64_t chunks;
@@ -36,7 +36,7 @@ struct Table {
 };
 static_assert(sizeof(Table) <= 4000, "kernel parameters of 4096 bytes in all are allowed everywhere");
 
-/// Copies the bytes of a chunk, as elements of T or in 16-byte pieces. src and dst have `bytes` bytes.
+/// Copies a chunk of `bytes` bytes from `src` to `dst`, in pieces of kCount elements of T: 1 element, or 16 bytes.
 template <class T, int kCount>
 __device__ void copy_chunk(const std::uint8_t* src, std::uint8_t* dst, int bytes) {
   const T* const from = reinterpret_cast<const T*>(src);
@@ -58,7 +58,7 @@ __device__ void copy_chunk(const std::uint8_t* src, std::uint8_t* dst, int bytes
       }
       return;
     }
-    for (int i = whole * kPiece + thread; i < bytes; i += kBlock) {  // copies the end of the part
+    for (int i = whole * kPiece + thread; i < bytes; i += kBlock) {  // copies the bytes after the last whole piece
       dst[i] = src[i];
     }
   }
@@ -68,11 +68,11 @@ __device__ void copy_chunk(const std::uint8_t* src, std::uint8_t* dst, int bytes
   }
 }
 
-// Copies the parts of a table, src to dst. 6 blocks per multiprocessor: with the 32 registers that ptxas would choose,
-// it spills one register.
+// Copies the pairs of a table. The bound of 6 blocks per multiprocessor lets ptxas use more registers: with the 32
+// registers of its own choice it would spill one.
 __global__ void __launch_bounds__(kBlock, 6) grouped_kernel(const __grid_constant__ Table table) {
   gpu::wait_for_earlier();
-  int at = 0;  // number of the part that holds the chunk; it only increases
+  int at = 0;  // index of the pair that holds the chunk; it only increases
   for (int64_t chunk = blockIdx.x; chunk < table.chunks; chunk += gridDim.x) {
     while (at + 1 < table.count && chunk >= table.parts[at + 1].first_chunk) {
       ++at;

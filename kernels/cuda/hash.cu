@@ -1,10 +1,10 @@
 // Computes a hash of x (bytes), one 64-bit number: the sum over the 64-bit words of x, each mixed with its position by
 // SplitMix64.
-// start_kernel, one thread, writes the first term; sum_kernel adds the others. Blocks of 256 threads in a grid-stride
-// loop. A thread takes 16 bytes at a time, two words, and keeps its sum in a register. Warp shuffles and shared memory
-// join a block; one atomic addition per block joins the blocks. Integer sums do not depend on the order, so no second
-// launch has to join partial sums.
-// Bound by memory bandwidth: each byte is read once, one number is written. Each word takes three 64-bit
+// start_kernel, one thread, writes the first term; sum_kernel adds the other terms. Blocks of 256 threads in a
+// grid-stride loop. A thread takes 16 bytes at a time, two words, and keeps its sum in a register. Warp shuffles and
+// shared memory join the sums of a block; then the block adds its sum to the result atomically. Integer sums do not
+// depend on the order, so no second launch has to join partial sums.
+// Memory bandwidth bounds the kernel: each byte is read once, one number is written. Each word takes three 64-bit
 // multiplications.
 
 #include <lockstep/kernels/cuda/block_reduce.hpp>
@@ -14,13 +14,13 @@
 namespace lockstep::ops::backend {
 namespace {
 
-using Word = unsigned long long;  // the type of CUDA's 64-bit atomicAdd
+using Word = unsigned long long;  // CUDA's 64-bit atomicAdd takes this type
 
 constexpr int kBlock = 256;
 constexpr int kWordBytes = 8;
 constexpr int kVectorBytes = 16;
 
-/// Returns the index-th number of SplitMix64 with this seed.
+/// Returns number `index` of the sequence that SplitMix64 generates from `seed`.
 __device__ Word split_mix(Word seed, int64_t index) {
   Word z = seed + static_cast<Word>(index + 1) * 0x9E3779B97F4A7C15ULL;
   z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9ULL;
@@ -28,14 +28,14 @@ __device__ Word split_mix(Word seed, int64_t index) {
   return z ^ z >> 31;
 }
 
-/// Sets the result, a scalar, before sum_kernel adds to it. Runs in one thread.
+/// Sets the result, a scalar, to its first term, to which sum_kernel adds. Runs in one thread.
 __global__ void start_kernel(int64_t bytes, Word* result) {
   gpu::wait_for_earlier();
   *result = split_mix(static_cast<Word>(bytes), 0);
 }
 
-/// Adds the terms of x (bytes) to the result, a scalar. The first `vectors` * 16 bytes are aligned: a thread takes 16
-/// bytes of them at a time. Then it takes words byte by byte: the words after the last whole vector, or all words if x
+/// Adds the terms of x (bytes) to the result, a scalar. A thread first takes its share of the `vectors` aligned pieces
+/// of 16 bytes at the beginning of x. Then it takes words byte by byte: the words after these pieces, or all words if x
 /// is not aligned. The blocks join their sums by an atomic addition: for integers the order makes no difference.
 __global__ void __launch_bounds__(kBlock)
     sum_kernel(int64_t bytes, int64_t vectors, const unsigned char* x, Word* result) {

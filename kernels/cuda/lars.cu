@@ -1,10 +1,10 @@
-// LARS on ranges of arenas: parameters, gradients, velocity (n). A segment is one tensor and gets a trust ratio. There
-// are three steps, because a ratio needs the norms of the whole tensor. norms_kernel, a block of 256 threads per chunk
-// of 4096 elements of a segment, writes the sums of squares of the chunk's parameters and gradients (16 bytes).
-// ratios_kernel, a block per segment, joins the chunks in order and writes the ratio. momentum_update() (sgd.cu)
-// updates with the ratio. Fixed chunks instead of atomic additions give the same bits in every run.
-// Norms and update are bound by memory bandwidth: norms read 8 bytes per element in f32 (6 with 16-bit gradients), the
-// update moves 20 (sgd.cu). ratios_kernel reads 16 bytes per chunk: the latency of its launch bounds it.
+// LARS on ranges of arenas: parameters, gradients, velocity (n). A segment is one tensor and gets one trust ratio.
+// There are three steps, because a ratio needs the norms of the whole tensor. norms_kernel, a block of 256 threads per
+// chunk of 4096 elements of a segment, writes the sums of squares of the chunk's parameters and gradients (16 bytes).
+// ratios_kernel, a block per segment, joins the sums of the chunks in order and writes the ratio. momentum_update()
+// (sgd.cu) updates with the ratio. Fixed chunks instead of atomic additions give the same bits in every run.
+// Memory bandwidth bounds norms and update: norms read 8 bytes per element in f32 (6 with 16-bit gradients), the update
+// moves 20 (sgd.cu). ratios_kernel reads 16 bytes per chunk: the latency of its launch bounds it.
 
 #include <lockstep/kernels/cuda/arena.hpp>
 #include <lockstep/kernels/cuda/chunk_sum.hpp>
@@ -17,8 +17,8 @@ namespace {
 static_assert(kLarsChunk == gpu::kArenaChunk && gpu::kSumBlock == gpu::kArenaBlock);
 constexpr int kBlock = gpu::kArenaBlock;
 
-/// Writes the sums of squares of parameters (n) and gradients (n) in each chunk to partial (chunks of the call, 2). One
-/// block per chunk.
+/// Writes two sums of squares per chunk to partial (chunks of the call, 2): of the chunk's parameters and of its
+/// gradients. parameters, gradients: (n). A block takes one chunk at a time.
 template <class G>
 __global__ void __launch_bounds__(kBlock) norms_kernel(const __grid_constant__ gpu::ArenaTable table, bool vectors,
                                                        const float* parameters, const G* gradients, double* partial) {
@@ -39,7 +39,8 @@ __global__ void __launch_bounds__(kBlock) norms_kernel(const __grid_constant__ g
   }
 }
 
-/// Sums partial (chunks of the call, 2) over the chunks of a part. Every thread of the block gets the sums.
+/// Sets joined[0] and joined[1] to the sums of partial (chunks of the call, 2) over the chunks of `part`, in every
+/// thread of the block.
 __device__ void join(const gpu::ArenaTable& table, const gpu::ArenaPart& part, const double* partial,
                      double (&joined)[2]) {
   const std::int64_t first = table.chunks_before + part.first_chunk;
@@ -53,8 +54,8 @@ __device__ void join(const gpu::ArenaTable& table, const gpu::ArenaPart& part, c
   joined[1] = gpu::block_sum<kBlock>(sums[1]);
 }
 
-/// Writes ratios (parts of the call). One block per part. factor: scalar or null; partial: (chunks of the call, 2). If
-/// squares (parts of the call, 2) is not null, it is read instead of partial.
+/// Writes the trust ratio of each part to ratios (parts of the call). A block takes one part. factor: scalar or null;
+/// partial: (chunks of the call, 2). If squares (parts of the call, 2) is not null, it is read instead of partial.
 __global__ void __launch_bounds__(kBlock)
     ratios_kernel(const __grid_constant__ gpu::ArenaTable table, double trust_coefficient, double epsilon,
                   const float* factor, const double* partial, const double* squares, double* ratios) {
@@ -79,7 +80,8 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-/// Adds the sums over partial (chunks of the call, 2) to squares (parts of the call, 2). One block per part.
+/// Adds each part's sums over partial (chunks of the call, 2) to squares (parts of the call, 2). A block takes one
+/// part.
 __global__ void __launch_bounds__(kBlock)
     squares_kernel(const __grid_constant__ gpu::ArenaTable table, const double* partial, double* squares) {
   gpu::wait_for_earlier();
@@ -94,7 +96,7 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-/// Enqueues the sums of squares of each chunk of the parts of a table. partial: (chunks of the call, 2).
+/// Enqueues norms_kernel, which writes the sums of squares of the chunks in `table` to partial (chunks of the call, 2).
 void find_squares(CudaContext& context, const ArenaUpdate& update, double* partial, const gpu::ArenaTable& table) {
   const auto* parameters = gpu::data<const float>(update.parameters);
   gpu::visit_element(update.gradients.dtype, "lars", [&]<class G>(std::type_identity<G>) {
@@ -104,7 +106,7 @@ void find_squares(CudaContext& context, const ArenaUpdate& update, double* parti
   });
 }
 
-/// Returns the first row of `squares` that belongs to the parts of a call.
+/// Returns the address of the first row of `squares` that belongs to a part of `update`.
 double* rows_of(const ArenaUpdate& update, const TensorView& squares) {
   return gpu::data<double>(squares) + 2 * lars_first_row(update.segments, update.begin);
 }

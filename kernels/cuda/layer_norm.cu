@@ -3,8 +3,8 @@
 // the sums of a row need shuffles and at most two barriers. Forward goes over its row three times (mean, deviations,
 // y), so that the variance is computed from deviations without more registers. The first-level cache serves the second
 // and third time. Backward takes two kernels: dx row by row; dweight and dbias column by column (column_sums.hpp).
-// Bound by memory bandwidth. Forward reads x and writes y: 8 bytes per element in f32, 4 in 16 bits. Backward reads dy
-// and x and writes dx, 12 and 6 bytes; it reads dy and x again for dweight and dbias, 8 and 4 bytes.
+// Memory bandwidth bounds the kernels. Forward reads x and writes y: 8 bytes per element in f32, 4 in 16 bits. Backward
+// reads dy and x and writes dx, 12 and 6 bytes; for dweight and dbias it reads dy and x again, 8 and 4 bytes.
 
 #include <lockstep/kernels/cuda/column_sums.hpp>
 #include <lockstep/kernels/cuda/rows.hpp>
@@ -15,8 +15,8 @@ namespace {
 
 constexpr int kBlock = gpu::kRowBlock;
 
-/// Computes y, mean and inv_std. x, y: (M, C), weight, bias: (C), mean, inv_std: (M) or null. A thread reads exactly
-/// the elements of x that it writes to y: y may be x.
+/// Computes y, mean and inv_std. x, y: (M, C); weight, bias: (C); mean, inv_std: (M), or null if they are not wanted. A
+/// thread reads exactly the elements of x that it writes to y: y may be x.
 template <class T, int kThreads, int kCount>
 __global__ void forward_kernel(int64_t rows, int64_t channels, float epsilon, const T* x, const float* weight,
                                const float* bias, T* y, float* mean, float* inv_std) {
@@ -63,7 +63,7 @@ __global__ void forward_kernel(int64_t rows, int64_t channels, float epsilon, co
   }
 }
 
-/// Computes dx. dy, x, dx: (M, C), weight: (C), mean, inv_std: (M). A thread reads exactly the elements of dy that it
+/// Computes dx. dy, x, dx: (M, C); weight: (C); mean, inv_std: (M). A thread reads exactly the elements of dy that it
 /// writes to dx: dx may be dy.
 template <class T, int kThreads, int kCount>
 __global__ void backward_kernel(int64_t rows, int64_t channels, const T* dy, const T* x, const float* weight,
@@ -107,7 +107,7 @@ __global__ void backward_kernel(int64_t rows, int64_t channels, const T* dy, con
   }
 }
 
-/// For gpu::column_sums_kernel: sums dy * xhat and dy. dy, x: (M, C), mean, inv_std: (M).
+/// A function for gpu::column_sums that sums dy * xhat and dy per channel. dy, x: (M, C); mean, inv_std: (M).
 template <class T, int kCount>
 struct Parameters {
   int64_t channels;
@@ -175,7 +175,7 @@ void layer_norm_backward(CudaContext& context, const TensorView& dy, const Tenso
                                     rows, channels, mode == GradMode::accumulate, gpu::data<float>(workspace),
                                     gpu::ColumnSums<2>{{gpu::data<float>(dweight), gpu::data<float>(dbias)}});
       }
-      if (dx.given() && rows > 0) {  // dx comes last, because dx may be dy
+      if (dx.given() && rows > 0) {  // computed last, because dx may be dy, which the sums read
         gpu::visit_row_threads(channels, [&]<int kThreads>(std::integral_constant<int, kThreads>) {
           gpu::launch(backward_kernel<T, kThreads, kCount>, dim3(gpu::blocks_for(rows, kBlock / kThreads)),
                       dim3(kBlock), 0, context.stream(), rows, channels, gpu::data<T>(dy), gpu::data<T>(x),

@@ -1,8 +1,8 @@
-// Moves y toward x by a share of their distance: contiguous tensors of one shape, taken as (count) elements of f32,
-// bf16 or f16. gpu::elementwise (elementwise.hpp) divides the elements: blocks of 256 threads in a grid-stride loop;
-// each thread takes 16 bytes of each tensor, and neighbouring threads take neighbouring memory. No data is used twice,
-// so there is no shared memory.
-// Bound by memory bandwidth: x and y are read, y is written, 12 bytes per element in f32 and 6 in 16 bits.
+// Moves y toward x by a fraction of the distance between them. x and y are contiguous tensors of one shape, taken as
+// (count) elements of f32, bf16 or f16. gpu::elementwise (elementwise.hpp) divides the elements: blocks of 256 threads
+// in a grid-stride loop; each thread takes 16 bytes of each tensor, and neighbouring threads take neighbouring memory.
+// No data is used twice, so there is no shared memory.
+// Memory bandwidth bounds the kernel: x and y are read, y is written, 12 bytes per element in f32 and 6 in 16 bits.
 
 #include <lockstep/kernels/cuda/elementwise.hpp>
 #include <lockstep/kernels/lerp.hpp>

@@ -1,10 +1,11 @@
 // Computes y = function(x + bias) + residual for x (M, N), bias (N), and the gradients dx (M, N), dbias (N).
-// Forward: blocks of 256 threads in a grid-stride loop over pieces of 16 bytes. A thread finds its next column by
-// addition, so that it divides once and not once a piece. The function is a template argument for whole pieces.
+// Forward: blocks of 256 threads in a grid-stride loop over pieces of 16 bytes. A thread finds the column of its next
+// piece by addition, so that it divides once and not once a piece. For whole pieces the function is a template
+// argument.
 // Backward also sums over the rows. column_sums.hpp gives 32 pieces of columns and a chunk of rows to a block of 32 x 8
 // threads. A thread keeps its columns, and so their bias in registers, and writes dx in the same pass.
-// Bound by memory bandwidth. Forward: 8 bytes per element in f32, 4 in 16 bits; with a residual 12 and 6. Backward: 12
-// and 6 (dy, x, dx); identity does not read x. The caches serve the bias.
+// Memory bandwidth bounds the kernels. Forward moves 8 bytes per element in f32, 4 in 16 bits; with a residual 12 and
+// 6. Backward moves 12 and 6 (dy, x, dx), but less for identity, which does not read x. The caches serve the bias.
 
 #include <lockstep/kernels/cuda/activation.hpp>
 #include <lockstep/kernels/cuda/column_sums.hpp>
@@ -15,9 +16,10 @@ namespace {
 
 constexpr int kBlock = 256;
 
-/// Computes y = function(x + bias) + residual, in pieces of kCount elements. A row has `period` pieces; a thread's next
-/// piece is `step` pieces further in its row, modulo the row. A thread reads a piece of all inputs before it writes the
-/// piece: y may be x or residual. x, residual (or null), y: (pieces, kCount), bias (or null): (period, kCount).
+/// Computes y = function(x + bias) + residual, in pieces of kCount elements. A row has `period` pieces. A thread's next
+/// piece lies `step` pieces further in its row, counted modulo `period`. A thread reads a piece of all inputs before it
+/// writes the piece: y may be x or residual. x, residual (or null), y: (pieces, kCount), bias (or null): (period,
+/// kCount).
 template <class T, class F, int kCount>
 __global__ void __launch_bounds__(kBlock) forward_kernel(F function, int64_t pieces, int64_t period, int64_t step,
                                                          const T* x, const float* bias, const T* residual, T* y) {
@@ -51,8 +53,8 @@ __global__ void __launch_bounds__(kBlock) forward_kernel(F function, int64_t pie
   }
 }
 
-/// For gpu::column_sums_kernel: writes dx = dy * function'(x + bias), and sums dx over the rows. x, dy, dx: (M, N),
-/// bias: (N). x, bias and dx may be null; without x the slope is 1.
+/// A function for gpu::column_sums that writes dx = dy * function'(x + bias), and sums dx over the rows. x, dy, dx: (M,
+/// N), bias: (N). x, bias and dx may be null. If x is null, function' is 1.
 template <class T, class F, int kCount>
 struct Backward {
   F function;
@@ -62,7 +64,7 @@ struct Backward {
   const T* dy;
   T* dx;
 
-  /// The kCount columns of a thread. Pointers point to the first of these columns.
+  /// The kCount columns of a thread. The pointers point to the first of these columns in row 0.
   struct Piece {
     F function;
     int64_t columns;
@@ -104,7 +106,8 @@ struct Backward {
   }
 };
 
-/// Calls f(function, kCount): one kernel per kind for 16-byte pieces, one for all kinds for single elements.
+/// Calls f(function, kCount). For 16-byte pieces `function` has a type per kind, so that there is a kernel per kind;
+/// for single elements one type, and one kernel, serves all kinds.
 template <class T, class F>
 void visit_kernels(Activation kind, bool aligned, int64_t columns, F&& f) {
   gpu::visit_pieces<T>(aligned, columns, [&]<int kCount>(std::integral_constant<int, kCount> count) {

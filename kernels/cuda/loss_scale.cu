@@ -1,7 +1,7 @@
 // Updates the loss scale from scalars on the device: skip, scale and good, one element each.
 // One block of one thread: the rule is a few dependent f64 operations. It runs on the device, so that the host does not
 // wait for `skip` and a captured step replays correctly.
-// Bound by the latency of one launch, which moves at most 36 bytes.
+// The latency of the launch bounds the kernel, which moves at most 36 bytes.
 
 #include <lockstep/kernels/cuda/element.hpp>
 #include <lockstep/kernels/loss_scale.hpp>
@@ -9,7 +9,7 @@
 namespace lockstep::ops::backend {
 namespace {
 
-/// Runs in one thread. skip, scale, good: scalars.
+/// Runs in one thread. `skip`, `scale` and `good` point to scalars.
 template <class T>
 __global__ void loss_scale_kernel(double growth, double backoff, std::int64_t interval, double least, double most,
                                   const std::int32_t* skip, T* scale, std::int64_t* good) {

@@ -1,11 +1,11 @@
-// The ops of low-rank compression of x (m, n) by p (m, r) and q (n, r); r is small.
+// The ops of low-rank compression of x (m, n) by p (m, r) and q (n, r), where r is small.
 // orthonormalise_kernel is one block of 256 threads for x (rows, r). A column depends on the columns before it, and
 // each of the about r * r sums over the rows needs the whole block. A thread keeps the same rows, so that threads
 // exchange only sums. Latency of barriers and cache accesses bounds this kernel.
 // residual_kernel: blocks of 256 threads in a grid-stride loop. A thread takes 16 bytes of a row of x; the caches serve
-// p and q. keep_kernel: a thread takes an element.
-// residual_kernel moves 8 bytes per element of x (x read, error written) and takes 2 r f32 operations: memory bandwidth
-// bounds it for few columns. keep_kernel moves 8 bytes per element of the columns that are kept.
+// p and q. keep_kernel: a thread takes one element at a time.
+// residual_kernel moves 8 bytes per element of x (x read, error written) for 2 r f32 operations: memory bandwidth
+// bounds it if r is small. keep_kernel moves 8 bytes per element of the columns that are kept.
 
 #include <lockstep/kernels/cuda/block_reduce.hpp>
 #include <lockstep/kernels/cuda/element.hpp>
@@ -16,7 +16,8 @@ namespace {
 
 constexpr int kBlock = 256;
 
-/// Returns the sum over the rows of x(row, i) * x(row, j), in every thread. x: (rows, r). All threads call it.
+/// Returns the sum over the rows of x(row, i) * x(row, j), in every thread. x: (rows, r). All threads call
+/// product_of().
 __device__ double product_of(const float* x, int64_t rows, int r, int i, int j) {
   double sum = 0;
   for (int64_t row = threadIdx.x; row < rows; row += kBlock) {
@@ -25,8 +26,8 @@ __device__ double product_of(const float* x, int64_t rows, int r, int i, int j) 
   return gpu::block_sum<kBlock>(sum);
 }
 
-/// Orthonormalises the columns of x (rows, r) and writes columns (r). One block. A thread reads and writes rows of its
-/// own; threads exchange only sums.
+/// Orthonormalises the columns of x (rows, r) and writes a Column for each of them to columns (r). One block. A thread
+/// reads and writes only its own rows; threads exchange only sums.
 __global__ void orthonormalise_kernel(double epsilon, int64_t rows, int r, float* x, std::int32_t* columns) {
   gpu::wait_for_earlier();
   double strange = 0;
@@ -59,8 +60,8 @@ __global__ void orthonormalise_kernel(double epsilon, int64_t rows, int r, float
   }
 }
 
-/// Computes error = x - p q^T. x, error: (m, n); p: (m, r); q: (n, r); columns: (r). Pieces of kCount elements lie
-/// within a row.
+/// Computes error = x - p q^T, unless `columns` says that a number is not finite. x, error: (m, n); p: (m, r); q: (n,
+/// r); columns: (r). A piece of kCount elements lies within a row.
 template <int kCount>
 __global__ void residual_kernel(int64_t m, int64_t n, int r, const float* x, const float* p, const float* q,
                                 const std::int32_t* columns, float* error) {
@@ -85,7 +86,7 @@ __global__ void residual_kernel(int64_t m, int64_t n, int r, const float* x, con
   }
 }
 
-/// Copies the kept columns. from, to: (n, r), count: n * r; columns: (r).
+/// Copies the columns that `columns` calls kept. from, to: (n, r); count: n * r; columns: (r).
 __global__ void keep_kernel(int64_t count, int r, const float* from, const std::int32_t* columns, float* to) {
   gpu::wait_for_earlier();
   const int64_t threads = static_cast<int64_t>(gridDim.x) * blockDim.x;

@@ -1,9 +1,9 @@
 // Computes c (products, m, n) = function(a b + bias) in plain f32 tiles, without tensor cores, for a (products, m, k)
-// and b (products, k, n), each of which may be transposed. This is the oracle of cuBLASLt, and the provider of builds
-// without cuBLASLt. tile_product.hpp has the tiling: 256 threads and 64 x 64 outputs a block, 16 terms at a time
-// through shared memory, 4 x 4 outputs of a thread in registers. A long sum with few outputs is split. Strides handle
-// transposed operands in place, and loads run along the axis that is contiguous.
-// Bound by f32 arithmetic and shared memory: an element that a block loads serves 64 multiply-adds.
+// and b (products, k, n), each of which may be transposed. This code is the oracle of cuBLASLt, and the provider
+// of builds without cuBLASLt. tile_product.hpp has the tiling: 256 threads and 64 x 64 outputs a block, 16 terms at a
+// time through shared memory, 4 x 4 outputs of a thread in registers. A long sum with few outputs is split. Strides
+// handle transposed operands in place, and loads run along the axis that is contiguous. F32 arithmetic and shared
+// memory bound the kernel: an element that a block loads serves 64 multiply-adds.
 
 #include <string>
 #include <vector>
@@ -16,7 +16,7 @@ namespace {
 
 using std::int64_t;
 
-/// An operand matrix of each product, read in place.
+/// One operand, a or b, of all products: a matrix per product, read in place.
 template <class T>
 struct Strided {
   const T* from;
@@ -30,7 +30,7 @@ struct Strided {
   __device__ bool along_sum() const { return term_stride == 1; }
 };
 
-// Not final: if the destructor can be inlined, coverage counts a destructor that is never called.
+// The class is not final: otherwise the destructor could be inlined, and coverage would count it as never called.
 class Plan : public MatmulPlan {
  public:
   Plan(Context& context, const MatmulDesc& d)

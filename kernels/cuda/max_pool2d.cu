@@ -1,11 +1,11 @@
 // Max pool of x (N, H, W, C) to y and index (N, P, Q, C), and its gradient.
 // Blocks of 256 threads in a grid-stride loop. A thread takes one piece of 16 bytes of channels of one output pixel, so
-// that neighbouring threads access neighbouring channels, and reads its whole window. Elements that several windows
-// share are read again from the caches. In backward a thread sums over the windows that cover an element, instead of
-// adding to dx from each window. So no two threads write one element, and the order of the sum is fixed. Registers
-// only, no shared memory.
-// Bound by memory bandwidth. Forward reads x once and writes y and a 4-byte index: 8 bytes per element of y in f32, 6
-// in 16 bits. Backward reads as many bytes of dy and index, and writes dx once.
+// that neighbouring threads access neighbouring channels, and reads the pixel's whole window. Elements that several
+// windows share are read again from the caches. In backward a thread sums over the windows that cover an element of dx,
+// instead of adding to dx from each window. So no two threads write one element, and the order of the sum is fixed.
+// Registers only, no shared memory.
+// Memory bandwidth bounds the kernels. Forward reads x once and writes y and a 4-byte index: 8 bytes per element of y
+// in f32, 6 in 16 bits. Backward reads as many bytes of dy and index, and writes dx once.
 
 #include <lockstep/kernels/cuda/element.hpp>
 #include <lockstep/kernels/cuda/pool_window.hpp>
@@ -16,8 +16,8 @@ namespace {
 
 constexpr int kBlock = 256;
 
-/// Computes y and index. x: (N, H, W, C), y: (N, P, Q, C), index: (N, P, Q, C) or null. `pieces` is the number of
-/// pieces of y.
+/// Computes y, and in index the winner of each window. x: (N, H, W, C), y: (N, P, Q, C), index: (N, P, Q, C) or null.
+/// `pieces` is the number of pieces of y.
 template <class T, int kCount>
 __global__ void max_forward_kernel(gpu::PoolGeometry g, int64_t pieces, const T* x, T* y, std::int32_t* index) {
   gpu::wait_for_earlier();
@@ -53,9 +53,9 @@ __global__ void max_forward_kernel(gpu::PoolGeometry g, int64_t pieces, const T*
   }
 }
 
-/// Computes dx. Each element of dx sums over the windows that cover it, in row-major order: no two threads write the
-/// same element, and the order of the sums is fixed. dy, index: (N, P, Q, C), dx: (N, H, W, C). `pieces` is the number
-/// of pieces of dx.
+/// Computes dx. For each element of dx one thread sums over the windows that cover the element, in row-major order: no
+/// two threads write the same element, and the order of the sums is fixed. dy, index: (N, P, Q, C), dx: (N, H, W, C).
+/// `pieces` is the number of pieces of dx.
 template <class T, int kCount>
 __global__ void max_backward_kernel(gpu::PoolGeometry g, int64_t pieces, const T* dy, const std::int32_t* index,
                                     T* dx) {

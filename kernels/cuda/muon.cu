@@ -1,8 +1,8 @@
 // The parts of Muon that are not matrix products: the direction of arenas (n), factors (n), and the polynomial z = a I
 // + b x + c y for (batch, k, k).
 // Direction: arena.hpp divides the elements, and this file has the rule for one element. Factors: a thread takes one
-// factor. Polynomial: blocks of 256 threads in a grid-stride loop; a thread takes 16 bytes of x, y and z. Two divisions
-// per piece find the piece's place; then counters tell which elements are on a diagonal.
+// factor. Polynomial: blocks of 256 threads in a grid-stride loop; a thread takes 16 bytes (a piece) of x, y and z. Two
+// divisions per piece find its place in its matrix; then counters tell which elements are on the diagonal.
 // Memory bandwidth bounds direction and polynomial. Direction moves 28 bytes per element in f32 (parameter, velocity
 // and direction read and written, gradient read), the polynomial 12 bytes in f32 and 6 in 16 bits. Factors move 12
 // bytes a matrix: the latency of the launch bounds them.
@@ -13,9 +13,10 @@
 namespace lockstep::ops::backend {
 namespace {
 
-/// The rule of the direction (arena.hpp). It does not change the parameter, which arena_kernel still reads and writes.
+/// The rule that arena_kernel applies to compute the direction. The rule does not change the parameter, which
+/// arena_kernel reads and writes all the same.
 struct Direction {
-  static constexpr int kStates = 2;  // state arenas: velocity, direction
+  static constexpr int kStates = 2;  // the state arenas are velocity and direction, in this order
   struct Shared {};
   struct Part {
     float momentum;
@@ -39,7 +40,7 @@ struct Direction {
 
 constexpr int kBlock = 256;
 
-/// Computes factors (n) from squares (n). A thread computes one factor.
+/// Computes factors (n) from `squares` (n), sums of squares. A thread computes one factor.
 template <class T>
 __global__ void factor_kernel(double epsilon, std::int64_t n, const double* squares, T* factors) {
   gpu::wait_for_earlier();
@@ -49,12 +50,12 @@ __global__ void factor_kernel(double epsilon, std::int64_t n, const double* squa
   }
 }
 
-/// Place of an element in a batch of matrices (k, k). A Place needs two divisions per piece of 16 bytes, instead of two
-/// per element.
+/// The place of an element in a batch of matrices (k, k). A thread makes one Place per piece of 16 bytes, by two
+/// divisions, and advances it from element to element.
 struct Place {
   std::int64_t k;
-  std::int64_t in_matrix;  ///< index of the element in its matrix
-  std::int64_t behind;     ///< number of elements since the last diagonal element: 0 on the diagonal, at most k
+  std::int64_t in_matrix;  ///< index of the element among the k * k elements of its matrix
+  std::int64_t behind;     ///< number of elements since the last one on the diagonal: 0 on the diagonal, at most k
 
   __device__ void advance() {
     ++in_matrix;
@@ -68,9 +69,9 @@ __device__ inline Place place_of(std::int64_t k, std::int64_t element) {
   return {k, in_matrix, in_matrix % (k + 1)};
 }
 
-/// Computes z from x and y, each `count` elements of matrices (k, k), one after another. A thread takes pieces of 16
-/// bytes, then the remaining elements one by one. It reads a piece of both inputs before it writes the piece, so z may
-/// be x or y.
+/// Computes z = a I + b x + c y. x, y and z are `count` elements of matrices (k, k), one after another. A thread takes
+/// pieces of 16 bytes, `vectors` pieces in all, then the remaining elements one by one. It reads a piece of x and y
+/// before it writes the piece of z, so z may be x or y.
 template <class T>
 __global__ void polynomial_kernel(float a, float b, float c, std::int64_t k, std::int64_t count, std::int64_t vectors,
                                   const T* x, const T* y, T* z) {

@@ -36,7 +36,8 @@ __device__ inline uint2 random_key(std::uint64_t seed, RandomUse use, std::uint6
   return make_uint2(words.x, words.y);
 }
 
-/// The class Random of runtime/base/random.hpp on the device: the same key gives the same draws.
+/// The class Random of runtime/base/random.hpp on the device: the same arguments of the constructor give the same
+/// draws.
 class Random {
  public:
   __device__ Random(std::uint64_t seed, RandomUse use, std::uint64_t a, std::uint64_t b)
@@ -50,12 +51,12 @@ class Random {
       left_ = 4;
     }
     const std::uint32_t word = block_.x;
-    block_ = make_uint4(block_.y, block_.z, block_.w, 0);  // no index: the block stays in registers
+    block_ = make_uint4(block_.y, block_.z, block_.w, 0);  // a shift: an index would move the block out of registers
     --left_;
     return word;
   }
 
-  /// Returns a uniform number in [0, bound), bound > 0.
+  /// Returns a random number, uniform in [0, bound). `bound` must be positive.
   __device__ std::uint32_t below(std::uint32_t bound) {
     std::uint64_t product = std::uint64_t{bits()} * bound;
     if (low_word(product) < bound) {
@@ -71,7 +72,7 @@ class Random {
   uint4 counter_;
   uint2 key_;
   uint4 block_ = {};
-  int left_ = 0;  // number of words of the block that are not drawn yet
+  int left_ = 0;  // number of words in `block_` that are not drawn yet
 };
 
 }  // namespace lockstep::gpu

@@ -4,34 +4,35 @@
 
 #include <lockstep/kernels/cuda/element.hpp>
 
-/// Access to images of three bytes a pixel in 16-byte pieces, wherever in memory the images begin.
+/// Access to images of three bytes per pixel by 16-byte accesses, wherever in memory the images begin.
 namespace lockstep::gpu {
 
-inline constexpr int kPiecePixels = 16;  // 48 bytes, three accesses
+inline constexpr int kPiecePixels = 16;  // a piece is 48 bytes, three 16-byte accesses
 inline constexpr int kPieceWords = 12;
 using Piece = Pack<std::uint32_t, kPieceWords>;
 
-/// The parts of an image: single pixels up to a 16-byte boundary, whole pieces, and single pixels after them.
+/// The parts of an image: single pixels up to a 16-byte boundary, whole pieces, and the single pixels after these
+/// pieces.
 struct PixelParts {
-  /// `begin` is the image's first byte. As 3 and 16 have no common divisor, one of the image's first 16 pixels begins
-  /// at a boundary. If the image begins a bytes after a boundary, this is pixel 5 * a (modulo 16), as a + 3 * 5 * a =
-  /// 16 * a.
+  /// `begin` is the address of the image's first byte. As 3 and 16 have no common divisor, one of the image's first 16
+  /// pixels begins at a 16-byte boundary. If the image begins a bytes after a boundary, this is pixel 5 * a (modulo
+  /// 16), because a + 3 * 5 * a = 16 * a.
   __device__ PixelParts(const std::uint8_t* begin, std::int64_t pixels) {
     const auto to_boundary = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(begin) % 16 * 5 % 16);
     head = to_boundary < pixels ? to_boundary : pixels;
     pieces = (pixels - head) / kPiecePixels;
     singles = pixels - pieces * kPiecePixels;
   }
-  /// Returns the index of the first pixel of a piece.
+  /// Returns the index of the first pixel of piece `number`.
   __device__ std::int64_t piece(std::int64_t number) const { return head + number * kPiecePixels; }
-  /// Returns the index of the pixel that is single pixel `number`, in [0, singles).
+  /// Returns the index in the image of single pixel `number`, which lies in [0, singles).
   __device__ std::int64_t single(std::int64_t number) const {
     return number < head ? number : number + pieces * kPiecePixels;
   }
 
-  std::int64_t head;  ///< number of single pixels before the pieces
+  std::int64_t head;  ///< number of single pixels before the first piece
   std::int64_t pieces;
-  std::int64_t singles;  ///< number of single pixels before and after the pieces, at most 30
+  std::int64_t singles;  ///< number of single pixels before and after all pieces, at most 30
 };
 
 /// Loads the piece whose first pixel is at `from`; store_piece() stores a piece at `to`.
@@ -42,14 +43,14 @@ __device__ inline void store_piece(std::uint8_t* to, const Piece& piece) {
   store(reinterpret_cast<std::uint32_t*>(to), piece);
 }
 
-/// Returns a byte of the piece's first quad. A quad is four pixels, the first three words of a piece. `number` is the
-/// byte's number in the quad, in [0, 12), known at compile time.
+/// Returns byte `number`, in [0, 12), of the first quad of `piece`. A quad is four pixels: three words of a piece.
+/// `number` must be known at compile time.
 __device__ inline std::uint32_t quad_byte(const Piece& piece, int number) {
   return piece.at[number / 4] >> 8 * (number % 4) & 255U;
 }
 
-/// Removes the first quad of a piece and appends another quad: four calls replace all quads. A loop that calls
-/// next_quad() needs the code of one quad only, and no register index depends on the loop counter.
+/// Removes the first quad of `piece` and appends `bytes` as its last quad: four calls replace all quads. A loop that
+/// calls next_quad() needs the code of one quad only, and no register index depends on the loop counter.
 __device__ inline void next_quad(Piece& piece, const std::uint32_t (&bytes)[12]) {
 #pragma unroll
   for (int i = 0; i + 3 < kPieceWords; ++i) {
