@@ -29,8 +29,7 @@ std::unique_ptr<Communicator> checked(std::unique_ptr<Communicator> whole, const
 HierarchicalCommunicator::HierarchicalCommunicator(std::unique_ptr<Communicator> whole,
                                                    const std::vector<int>& node_of_rank)
     : Communicator(whole->rank(), whole->size()), whole_(checked(std::move(whole), node_of_rank)) {
-  // Nodes are renumbered in the order of their lowest ranks, so the numbers in node_of_rank do not change any sum's
-  // bits.
+  // Nodes are renumbered in the order of their lowest ranks, so the numbers in node_of_rank do not change bits.
   std::map<int, int> number;
   std::vector<int> ranks_of;
   std::vector<int> place;
@@ -46,8 +45,7 @@ HierarchicalCommunicator::HierarchicalCommunicator(std::unique_ptr<Communicator>
   even_ = *least == *most;
   const auto me = static_cast<std::size_t>(rank());
   within_ = whole_->split(number[node_of_rank[me]], rank());
-  // All ranks must call split(). The communicator of ranks that are not at their node's first places_ places is
-  // dropped.
+  // All ranks must call split(). The communicator of ranks beyond their node's first places_ places is dropped.
   std::unique_ptr<Communicator> between = whole_->split(std::min(place[me], places_), rank());
   if (place[me] < places_) {
     between_ = std::move(between);

@@ -35,7 +35,7 @@ void BannerFilter::write(std::string_view text) {
       cut_.clear();
     }
   }
-  // Passes an unfinished line at once if it cannot begin a banner: it may be a rank's prompt or progress line.
+  // Passes an unfinished line at once if it cannot be kept back: it may be a rank's prompt or progress line.
   if (!cut_.empty() && banner_.empty() && cut_.front() != '-' && cut_.front() != '[') {
     pass_(cut_);
     cut_.clear();

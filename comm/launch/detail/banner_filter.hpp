@@ -10,8 +10,7 @@ namespace lockstep::comm::detail {
 /// that the last line is the rank's own, which gives the reason. Passes all other text at once.
 ///
 /// A banner is the text between two lines of dashes. Keeps back the banners that report an exit code or MPI_Abort, and
-/// the lines about help messages that follow such a banner. Passes all other banners (about a signal, an unknown
-/// option).
+/// the lines about help messages that follow such a banner. Passes other banners (about a signal, for example).
 class BannerFilter {
  public:
   explicit BannerFilter(std::function<void(std::string_view text)> pass) : pass_(std::move(pass)) {}
