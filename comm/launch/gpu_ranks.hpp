@@ -15,8 +15,7 @@ namespace lockstep::comm {
 /// once, after place_rank(). Collective. Throws the errors of make_nccl_communicator().
 class GpuRanks {
  public:
-  /// Takes the result of place_rank(). Throws DeviceError unless placed.device is a GPU. With placed.shared, NCCL also
-  /// needs the environment variables that place_rank() has set.
+  /// Takes the result of place_rank(), which prepares a shared GPU. Throws DeviceError unless placed.device is a GPU.
   GpuRanks(Session& session, const RankDevice& placed, const NcclOptions& options = {})
       : GpuRanks(session.control(), placed, options) {
     grad_ = session.noted(std::move(grad_));

@@ -113,8 +113,7 @@ std::optional<Launch> read(const Environment& environment, const Names& names, L
   return launch;
 }
 
-/// Returns true if the process is in a step of srun. Steps have small numbers. Batch scripts and interactive shells
-/// have a reserved number, or none.
+/// Returns true in a step of srun, which has a small number. Batch scripts and shells have a reserved number, or none.
 bool in_step(const Environment& environment) {
   const auto step = number_in<std::int64_t>(value_of(environment, "SLURM_STEP_ID"));
   return step && *step >= 0 && *step < 0xffffff00;
@@ -182,8 +181,7 @@ std::optional<Launch> read_lightning(const Environment& environment) {
 }
 
 void refuse_part_of_torchrun(const Environment& environment) {
-  // MASTER_ADDR, MASTER_PORT and GROUP_RANK without the other variables mean no rank, because scripts set MASTER_ADDR
-  // and MASTER_PORT for many programs.
+  // MASTER_ADDR and MASTER_PORT alone, or with GROUP_RANK, make no rank, because scripts set them for many programs.
   const bool some =
       !shown(environment, {kTorchrun.rank, kTorchrun.size, kTorchrun.local_rank, kTorchrun.local_size}).empty();
   std::string missing;

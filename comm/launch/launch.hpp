@@ -71,7 +71,7 @@ inline constexpr const char* kAttempt = "LOCKSTEP_ATTEMPT";
 ///             NODE_RANK * LOCAL_WORLD_SIZE + LOCAL_RANK
 ///
 ///   slurm     a task of a step (srun): SLURM_STEP_ID, SLURM_PROCID, SLURM_STEP_NUM_TASKS or SLURM_NTASKS. A
-///             batch script is not a task, although it has SLURM variables
+///             batch script is not a task; the processes that mpirun or torchrun start in it inherit its variables
 ///
 ///   single    none of these variables: one rank
 ///
@@ -120,7 +120,7 @@ struct MeetingPlace {
 /// Compares the detected launch with `rank` and `size` as MPI reports them, and returns the launch that counts:
 /// `launch` if it agrees, otherwise MPI's numbers. `library` is MPI's name, for messages. Throws UsageError, with the
 /// remedy (--mpi=pmix for srun, the right mpirun, a build with MPI or gloo), if the launcher started more ranks than
-/// MPI knows, and if torchrun's or Lightning's numbers differ from MPI's.
+/// MPI knows, and if RANK or WORLD_SIZE is set and differs from MPI's number.
 [[nodiscard]] Launch confirm_launch(const Launch& launch, const Environment& environment, int rank, int size,
                                     std::string_view library);
 
