@@ -91,7 +91,7 @@ class GradientReducer {
   void gather(int bucket, const TensorView& arena);
   /// Makes the compute stream wait for all gathers.
   void finish_gather();
-  /// Replaces `values` (contiguous, on the compute stream's device) by the sums of values over the ranks. The compute
+  /// Replaces `values` (contiguous, on the compute stream's device) by the sums of `values` over the ranks. The compute
   /// stream waits for the sums. Call it between finish() and the next step.
   void sum(const TensorView& values);
   /// Ends a step after an error in the middle of the step, so that the next step can begin. Does nothing outside a

@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
-/// Reads from the environment how this process was started, its rank and the number of ranks (docs/launch.md). Pure
-/// functions of the environment. Session calls them before and after it starts MPI.
+/// Finds out from environment variables how this process was started, its rank and the number of ranks
+/// (docs/launch.md). The functions have no side effects. Session calls them before and after it starts MPI.
 namespace lockstep::comm {
 
 using Environment = std::map<std::string, std::string, std::less<>>;
@@ -98,8 +98,7 @@ struct Backends {
 
 /// Returns true if the ranks meet through gloo (meeting_place()); false if they meet through MPI, or if there is one
 /// rank. Backend::automatic means gloo for ranks of torchrun and Lightning, and in a build without MPI for all ranks
-/// with MASTER_ADDR and MASTER_PORT. Throws UsageError if there are several ranks and the build lacks the named
-/// backend.
+/// with MASTER_ADDR and MASTER_PORT. Throws UsageError for several ranks if the build lacks the backend.
 [[nodiscard]] bool meet_by_gloo(const Launch& launch, const Environment& environment, Backend backend,
                                 const Backends& have);
 

@@ -430,7 +430,7 @@ int run_program(int argc, char** argv, const std::function<int(Session&, int arg
         if (asked) {
           complete_environment(*asked);
         }
-      } catch (const Error&) {  // ignored here, because `body` parses the options, too, and reports the error
+      } catch (const Error&) {  // ignored, because `body` meets the same error and reports it
       }
     }
     return started.value_or(exit_code::kFinished);

@@ -10,8 +10,8 @@
 namespace lockstep::comm {
 namespace {
 
-/// Sums in a fixed order, independent of the library. Each rank receives all ranks' gradients for its own part of a
-/// bucket, and adds them. The undivided rest of the bucket (Shards::rest) is added on every rank. With
+/// Sums in a fixed order, whatever library the communicator uses. Each rank receives all ranks' gradients for its own
+/// part of a bucket, and adds them. The undivided rest of the bucket (Shards::rest) is added on every rank. With
 /// SumPlace::divided this is the result; otherwise an all-gather then gives every rank all sums.
 class InOrder : public RoundedSum {
  public:

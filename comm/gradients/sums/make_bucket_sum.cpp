@@ -9,8 +9,7 @@
 namespace lockstep::comm {
 namespace {
 
-/// Splits `name` ("NAME" or "NAME:ARGUMENT") into the sum of that name and the argument; nullopt if there is no such
-/// sum.
+/// Splits `name` ("NAME" or "NAME:ARGUMENT") into a named sum and the text of its argument; nullopt for a wrong name.
 std::optional<std::pair<NamedSum, std::string_view>> find(std::string_view name) {
   const std::size_t colon = name.find(':');
   for (const auto& entry : kNamedSums) {

@@ -12,8 +12,8 @@
 namespace lockstep::comm {
 
 /// Compresses gradients by PowerSGD with error feedback (Vogels, Karimireddy and Jaggi, "PowerSGD: Practical Low-Rank
-/// Gradient Compression for Distributed Optimization", NeurIPS 2019, algorithms 1 and 2). On rank r of
-/// the job, M_r is the matrix of a gradient plus its error E_r, the part that earlier steps have not sent:
+/// Gradient Compression for Distributed Optimization", NeurIPS 2019, algorithms 1 and 2). On the job's rank r, E_r is
+/// the error of a gradient: the part that earlier steps have not sent. M_r is the gradient's matrix plus E_r. One step:
 ///
 ///   P = sum over ranks of M_r Q          (with the Q of the last step; at first Q is random)
 ///   P = orthonormal columns of P         (kernels/low_rank.hpp)
@@ -26,8 +26,8 @@ namespace lockstep::comm {
 /// to half (compresses()). The padding after a compressed matrix does not change. If the sum of the M_r has a matrix
 /// rank of at most Options::rank, the result is exact, up to rounding. All ranks get the same bits.
 ///
-/// If a matrix has a number on any rank that is not finite, its gradient becomes NaN on all ranks. Its error and its Q
-/// do not change, so an optimizer may skip the update and continue.
+/// If a number of a matrix is not finite on some rank, the matrix's gradient becomes NaN on all ranks. The matrix's
+/// error and Q do not change, so an optimizer may skip the update and continue.
 ///
 /// The program owns the memory of the state, because it saves the state with the training state. The state is E_r,
 /// which differs from rank to rank, and Q. In exact arithmetic only the sum of the E_r counts: P and Q are linear in

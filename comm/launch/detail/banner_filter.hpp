@@ -15,14 +15,14 @@ class BannerFilter {
  public:
   explicit BannerFilter(std::function<void(std::string_view text)> pass) : pass_(std::move(pass)) {}
   void write(std::string_view text);
-  /// Ends the text. If `show` is true, passes the text that was kept back.
+  /// Says that no more text follows. Passes unfinished text and, if `show` is true, the text that was kept back.
   void finish(bool show);
 
  private:
   void line(const std::string& text);
   std::function<void(std::string_view)> pass_;
-  std::string cut_;     ///< line whose end has not arrived
-  std::string banner_;  ///< lines so far of an open banner; empty if no banner is open
+  std::string cut_;     ///< beginning of a line whose end has not arrived
+  std::string banner_;  ///< lines of a banner whose end has not arrived; empty outside of a banner
   std::string kept_;
 };
 

@@ -186,7 +186,7 @@ NodeHeartbeat::NodeHeartbeat(HeartbeatPlace place) : place_(std::move(place)), s
       std::random_device device;
       key_ = std::uint64_t{device()} << 32 | device();
     } catch (const std::exception&) {
-      key_ = 0;  // 0: no random numbers on this machine, so no heartbeats
+      key_ = 0;  // without random numbers there is no key, and without a key no heartbeats
     }
   }
   // An address of zeros means any address of this machine, in IPv4 as in IPv6.

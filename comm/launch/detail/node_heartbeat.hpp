@@ -38,7 +38,7 @@ class NodeHeartbeat {
   static constexpr std::size_t kMostBytes = 1200;
 
   explicit NodeHeartbeat(HeartbeatPlace place);
-  ~NodeHeartbeat();  ///< closes the sockets and sends nothing
+  ~NodeHeartbeat();  ///< closes the socket and sends nothing
   NodeHeartbeat(const NodeHeartbeat&) = delete;
   NodeHeartbeat& operator=(const NodeHeartbeat&) = delete;
 

@@ -48,7 +48,7 @@ class WatchdogHandler {
   void report(const Watchdog::Look& found);
   void tell_stall(const Watchdog::Look& found);
   void exchange_heartbeats(const Watchdog::Look& found);
-  /// Returns NodeHeartbeat::silent() for at least a third of `still_s`, the time without progress; may be empty.
+  /// Returns NodeHeartbeat::silent() for a third of `still_s` (the time without progress), at least for 5 s.
   [[nodiscard]] std::string silent_node(double still_s);
   [[noreturn]] void leave(int code) noexcept;
   void write_operations() noexcept;
@@ -60,7 +60,7 @@ class WatchdogHandler {
   bool told_ = false;   ///< true if this rank has printed the report on this stall
   bool named_ = false;  ///< true after this rank has named the previous node in this stall
   std::int64_t sent_ns_ = 0;
-  std::mutex heartbeat_mutex_;  ///< not the same as mutex_, which is held while a file is written
+  std::mutex heartbeat_mutex_;  ///< separate from mutex_, because a thread holds mutex_ while it writes a file
   std::unique_ptr<NodeHeartbeat> heartbeat_;
   /// True if the table has exactly this node's ranks. Then one of them sends for all, otherwise each for itself.
   bool one_sends_ = false;

@@ -45,8 +45,7 @@ constexpr std::chrono::seconds kSameRequest{1};
 /// has no ranks yet forwards no signal.
 constexpr std::chrono::seconds kStart{30};
 
-/// Returns SIGCHLD, and those of kPassedOn, kStop and SIGTSTP that are not ignored (nohup, for example, ignores
-/// SIGHUP).
+/// Returns SIGCHLD, and those of kPassedOn, kStop and SIGTSTP that are not ignored (nohup ignores SIGHUP).
 sigset_t awaited() {
   sigset_t set;
   sigemptyset(&set);
@@ -273,7 +272,7 @@ struct Relay {
     done = true;
   }
 
-  /// Starts the relay's thread, which may outlive the caller during a write. It has the caller's blocked signals.
+  /// Starts the relay's thread, which may outlive the caller during a write. Signals blocked now stay blocked there.
   static std::shared_ptr<Relay> start(int from, std::function<void(std::string_view)> write) {
     auto relay = std::make_shared<Relay>(from, std::move(write));
     std::thread([relay] { relay->run(); }).detach();

@@ -15,8 +15,7 @@ struct LauncherEnd {
   bool silent = false;       ///< true if the launcher failed on its own, and nothing was written to standard error
 };
 
-/// Limits for a launcher. A launcher that exceeds them gets SIGTERM. At most 2 s later, it and its children get
-/// SIGKILL.
+/// Limits for a launcher. A launcher that exceeds them gets SIGTERM, and 2 s later, with its children, SIGKILL.
 struct LauncherLimit {
   /// Longest time for the launcher to be stopped or, if `children` is true, to have no living child; 0 means no limit.
   double seconds = 0;

@@ -32,6 +32,7 @@ enum class LoggedCommunicator : unsigned char { grad, inline_ops, control, gpu }
 /// Activity of each rank of a node, in memory that the ranks share. Each rank writes its own entry, and can read the
 /// other ranks' entries even while those ranks hang or are stopped. Needs no MPI: before MPI starts, the ranks find the
 /// memory by the job's name.
+///
 /// The memory is a file in /dev/shm, with 100 kB for each rank. The file is unlinked after all ranks of the node have
 /// opened it, so a job that is killed later leaves no file. If a job is killed earlier, a job of the same user that
 /// starts more than an hour later removes the file.

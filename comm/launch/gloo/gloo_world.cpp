@@ -19,8 +19,7 @@
 namespace lockstep::comm::detail {
 namespace {
 
-/// Seconds after which a rank that waits prints for which ranks it waits; less if the ranks may wait for less than 10
-/// s.
+/// Most seconds after which a waiting rank prints for which ranks it waits; at most half of the time it may wait.
 constexpr double kReportAfter = 5;
 
 /// Returns a text that is equal in all processes of this host, and different on other hosts. The boot's number does not

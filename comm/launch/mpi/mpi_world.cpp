@@ -186,7 +186,7 @@ class MpiWorld final : public World {
     const int leads = local_rank == 0 ? 1 : 0;
     check_mpi(MPI_Allreduce(&leads, &nodes, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD), "MPI_Allreduce");
     check_mpi(MPI_Scan(&leads, &node, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD), "MPI_Scan");
-    node -= 1;  // the first node has number 0; right only on each node's first rank
+    node -= 1;  // numbers begin at 0; so far right only on each node's first rank
     check_mpi(MPI_Bcast(&node, 1, MPI_INT, 0, node_ranks), "MPI_Bcast");
     check_mpi(MPI_Comm_free(&node_ranks), "MPI_Comm_free");
     description = concat(library_name(), ", thread level ", name_of_level(level));

@@ -25,7 +25,7 @@ struct NamedSum {
   std::string_view help;  ///< help text; may be empty if the help of the sum before explains both sums
   /// Returns the options for which the sum's name and this argument stand; nullopt for a wrong argument.
   std::optional<SumOptions> (*options)(std::string_view argument);
-  /// Makes the sum for a valid argument. nullptr for a sum that SumOptions::dtype and order describe completely.
+  /// Makes the sum; `argument` must be valid. The pointer is nullptr if SumOptions::dtype and order say everything.
   std::shared_ptr<BucketSum> (*make)(std::string_view argument, std::uint64_t seed) = nullptr;
 };
 
