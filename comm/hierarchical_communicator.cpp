@@ -12,9 +12,9 @@ namespace lockstep::comm {
 
 namespace {
 
-/// Largest size in bytes for which one message between nodes is faster than several messages with parts of it.
+/// Largest size in bytes of a tensor that is faster to send between nodes in one message than in several parts.
 constexpr std::size_t kSmallBytes = std::size_t{16} << 10;
-/// Parts begin at multiples of this number of elements.
+/// Each part of a tensor begins at a multiple of this number of elements.
 constexpr std::int64_t kStep = 64;
 
 std::unique_ptr<Communicator> checked(std::unique_ptr<Communicator> whole, const std::vector<int>& node_of_rank) {
@@ -29,7 +29,7 @@ std::unique_ptr<Communicator> checked(std::unique_ptr<Communicator> whole, const
 HierarchicalCommunicator::HierarchicalCommunicator(std::unique_ptr<Communicator> whole,
                                                    const std::vector<int>& node_of_rank)
     : Communicator(whole->rank(), whole->size()), whole_(checked(std::move(whole), node_of_rank)) {
-  // Nodes are numbered in the order of their first ranks, so that the values of node_of_rank cannot change bits.
+  // Nodes are renumbered in the order of their lowest ranks, so the numbers in node_of_rank do not change bits.
   std::map<int, int> number;
   std::vector<int> ranks_of;
   std::vector<int> place;
@@ -45,7 +45,7 @@ HierarchicalCommunicator::HierarchicalCommunicator(std::unique_ptr<Communicator>
   even_ = *least == *most;
   const auto me = static_cast<std::size_t>(rank());
   within_ = whole_->split(number[node_of_rank[me]], rank());
-  // All ranks must call split(), so the ranks at places after the first places_ form one group, which is dropped.
+  // All ranks must call split(). The communicator of ranks beyond their node's first places_ places is dropped.
   std::unique_ptr<Communicator> between = whole_->split(std::min(place[me], places_), rank());
   if (place[me] < places_) {
     between_ = std::move(between);

@@ -13,17 +13,17 @@ namespace lockstep::comm {
 ///
 ///   nodes of equal size, large data   reduce_scatter() within the node; the ranks at place p of their nodes all-reduce
 ///                                     part p between nodes; all_gather() within the node
-///   otherwise                         all_reduce() within the node; the ranks at the first P places (the first alone
-///                                     for small data) all-reduce one part each between nodes, then broadcast() it
+///   otherwise                         all_reduce() within the node; each rank at the first P places (the first place
+///                                     for small data) all-reduces one part between nodes and broadcasts it in its node
 ///
-/// Only the ranks at one place sum an element between nodes, so all ranks get the same bits. The bits depend on the
-/// order of sums of the communicators within and between nodes. With MPI, the order within a node that shares memory is
-/// rank order. Between nodes, MPI's order depends on the size and the number of nodes, not on timing. All other
-/// operations are calls of the whole communicator.
+/// An element is summed between nodes by the ranks at one place only, so all ranks get the same bits. The bits depend
+/// on the orders in which the communicators within and between nodes add. With MPI, the order within a node that shares
+/// memory is rank order. Between nodes, MPI's order depends on the size of the data and the number of nodes, not on
+/// timing. Operations other than all_reduce() are calls of the whole communicator.
 class HierarchicalCommunicator final : public Communicator {
  public:
-  /// Splits `whole` in two ways; collective. `node_of_rank` has one number for each rank; ranks with the same number
-  /// are on one node. It must be equal on all ranks. Throws UsageError unless it has one entry for each rank.
+  /// Splits `whole` by node and by place in the node. Collective. `node_of_rank` has the number of the node of each
+  /// rank, and must be equal on all ranks. Throws UsageError unless it has one number for each rank of `whole`.
   HierarchicalCommunicator(std::unique_ptr<Communicator> whole, const std::vector<int>& node_of_rank);
 
   [[nodiscard]] Communicator& within_node() { return *within_; }
@@ -53,11 +53,11 @@ class HierarchicalCommunicator final : public Communicator {
 
   std::unique_ptr<Communicator> whole_;
   std::unique_ptr<Communicator> within_;
-  /// Ranks at this rank's place in their nodes; nullptr if some node has no such place.
+  /// Communicator of the ranks that have this rank's place in their nodes; nullptr if a node has fewer ranks.
   std::unique_ptr<Communicator> between_;
   int places_ = 0;           ///< number of ranks of the smallest node
   bool even_ = false;        ///< true if all nodes have equally many ranks
-  CommunicatorCounts sums_;  ///< calls and bytes of all_reduce() alone
+  CommunicatorCounts sums_;  ///< number of calls of all_reduce(), and their bytes
 };
 
 }  // namespace lockstep::comm

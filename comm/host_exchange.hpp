@@ -14,15 +14,15 @@ namespace lockstep::comm {
 // Small blocking collectives on host values, for checks, options and metrics. They use an inline stream.
 
 [[nodiscard]] std::string broadcast_text(Communicator& communicator, const std::string& text, int root = 0);
-/// Returns every rank's text, in rank order. All ranks get the result.
+/// Returns the texts of all ranks, in rank order, on every rank.
 [[nodiscard]] std::vector<std::string> all_gather_text(Communicator& communicator, const std::string& text);
-/// Throws UsageError on every rank (comm/error.hpp) if `text`, one item per line, differs between ranks. The error
-/// names the first line that differs, and the ranks. Use it for values that must be equal before the first step.
+/// Throws UsageError on every rank (comm/error.hpp) if `text`, which has one item on each line, differs between ranks.
+/// The error names the first line that differs, and ranks. Use it for values that must be equal before the first step.
 void require_same_on_all_ranks(Communicator& communicator, const std::string& text);
-/// Formats a command line for require_same_on_all_ranks(): one argument per line, without the program's name.
+/// Formats a command line for require_same_on_all_ranks(): each argument on its own line, without the program's name.
 [[nodiscard]] std::string arguments_text(int argc, const char* const* argv);
 [[nodiscard]] std::vector<double> all_gather_value(Communicator& communicator, double value);
-/// Returns every rank's values, in rank order. All ranks must pass equally many values.
+/// Returns the values of all ranks, in rank order. All ranks must pass equally many values.
 template <class T>
 [[nodiscard]] std::vector<T> all_gather_values(Communicator& communicator, std::vector<T> own) {
   const auto view = [](std::vector<T>& values) { return TensorView(std::span<T>(values), Shape{std::ssize(values)}); };

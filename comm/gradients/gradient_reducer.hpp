@@ -19,27 +19,28 @@ class BucketBreadcrumbs;  // declared in bucket_breadcrumbs.hpp
 /// Seconds of gradient communication, summed over the steps. Steps captured into a Graph are neither timed nor counted.
 struct ReducerStatistics {
   std::int64_t steps = 0;
-  /// Time from start to end of each sum, with the conversions of 16-bit buckets, and of each gather.
+  /// Time of all sums, from start to end (with the conversions of 16-bit buckets), and of all gathers.
   double total_s = 0;
-  /// Time that the compute stream waited in finish(), wait_for_started() and finish_gather(); total_s if nothing
-  /// overlaps.
+  /// Time for which the compute stream waited in finish(), wait_for_started() and finish_gather(). Equal to total_s if
+  /// communication cannot overlap with computation.
   double exposed_s = 0;
   [[nodiscard]] double hidden_s() const { return total_s > exposed_s ? total_s - exposed_s : 0; }
   struct PerBucket {
-    std::int64_t bytes = 0;  ///< bytes that are sent; negative: the sum does not know the number
+    std::int64_t bytes = 0;  ///< bytes of the bucket that this rank sends in a step; negative if the sum does not know
     double total_s = 0;
   };
   std::vector<PerBucket> buckets;
 };
 
 struct ReducerOptions {
-  /// Division of each bucket between the ranks; empty for no division. With shards, every rank gets only the sums of
-  /// its own part, and of the elements from Shards::rest to the end of the bucket. The other parts of the gradients are
-  /// then undefined (ZeRO's stage 1, Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion
-  /// Parameter Models", section 5.1).
+  /// Division of each bucket between the ranks, one Shards object for each bucket. If the vector is empty, nothing is
+  /// divided, and every rank gets all sums. Otherwise a rank gets only the sums of its own part of a bucket, and of the
+  /// elements from Shards::rest to the end of the bucket. The rank's other gradients are then undefined (ZeRO's stage
+  /// 1, Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", section 5.1).
   std::vector<Shards> shards{};
-  /// Sum of a bucket (make_bucket_sum.hpp). nullptr: the communicator's all-reduce, or with shards its reduce-scatter.
-  /// UsageError for shards with a sum that does not divide.
+  /// Object that sums a bucket (make_bucket_sum.hpp). If it is nullptr, the reducer calls the communicator's
+  /// all-reduce, or with shards its reduce-scatter. The reducer's constructor throws UsageError for shards with a sum
+  /// that does not divide.
   std::shared_ptr<BucketSum> sum{};
 };
 
@@ -50,14 +51,14 @@ struct ReducerOptions {
 ///   comm:                             wait R[k] | all_reduce(k) | record D[k] | wait R[k+1] ..
 ///
 /// Buckets start strictly in order, so every rank issues the same sequence. A step allocates nothing. If comm ==
-/// compute, or if comm is an inline stream, nothing overlaps: every bucket is reduced when it becomes ready. With a
+/// compute, or if comm is an inline stream, nothing overlaps: computation waits until each bucket is reduced. With a
 /// communicator that can_be_captured(), a step may be captured from the compute stream into a Graph: R[0] forks the
 /// communication stream from the compute stream, and finish() joins them.
 class GradientReducer {
  public:
-  /// `arena` is the 1-D gradient arena. Communicator, streams and arena must outlive the reducer. The constructor
-  /// allocates the sum's memory. ShapeError for shards that do not match the buckets; DTypeError and DeviceError for an
-  /// arena whose type or device the sum does not take.
+  /// Takes `arena`, the 1-D gradient arena. Communicator, streams and arena must outlive the reducer. Allocates the
+  /// sum's memory. Throws ShapeError for shards that do not match the buckets, and DTypeError or DeviceError for an
+  /// arena whose type or device the sum does not support.
   GradientReducer(Communicator& communicator, Stream& compute, Stream& comm, std::vector<GradientRange> gradients,
                   std::vector<Bucket> buckets, const TensorView& arena, const ReducerOptions& options = {});
   /// Waits for the communication stream, also when an exception unwinds a step. Afterwards the arena may be freed.
@@ -65,48 +66,49 @@ class GradientReducer {
 
   [[nodiscard]] const std::vector<GradientRange>& gradients() const;
   [[nodiscard]] const std::vector<Bucket>& buckets() const;
-  [[nodiscard]] bool overlaps() const;  ///< false: the caller or the compute stream waits for every bucket
-  [[nodiscard]] DType sent_as() const;  ///< type in which gradients are sent: the arena's type, or 16 bits
-  [[nodiscard]] std::int64_t gradient_bytes() const;  ///< size of a rank's gradients in the buckets
-  /// Returns the bytes of gradients that are sent in a step; negative if the sum does not know.
+  [[nodiscard]] bool overlaps() const;  ///< false if the caller or the compute stream waits for every bucket
+  [[nodiscard]] DType sent_as() const;  ///< type in which gradients are sent: the arena's type, bf16 or f16
+  [[nodiscard]] std::int64_t gradient_bytes() const;  ///< number of bytes of all buckets on this rank
+  /// Returns the number of bytes of gradients that this rank sends in a step; negative if the sum does not know it.
   [[nodiscard]] std::int64_t sent_bytes() const;
   [[nodiscard]] std::size_t bytes() const;  ///< size of the sum's own memory, without the arena
-  /// Starts a step with no gradient written. StateError unless the previous step was finished or abandoned.
+  /// Starts a step in which no gradient is written yet. Throws StateError if the previous step is still open.
   void begin_step();
-  /// Says that a write of gradient `index` (in ready order) was enqueued on the compute stream. StateError, with the
-  /// tensor's name, if the tensor was written more often than declared, or outside a step.
+  /// Says that a write of gradient `index` (in ready order) was enqueued on the compute stream. Throws StateError, with
+  /// the tensor's name, outside a step and if the tensor was written more often than declared.
   void gradient_written(int index);
-  [[nodiscard]] int started() const;  ///< number of buckets that this step, or the last one, has enqueued
+  [[nodiscard]] int started() const;  ///< number of buckets that this step, or else the last step, has started
   /// Makes the compute stream wait for the started buckets of this step or of an abandoned step, and for gathers. Later
-  /// work on the compute stream may use this reducer's communicator: every rank enqueues that work between the same
-  /// buckets, and no two operations of the communicator are under way at once.
+  /// work on the compute stream may use this reducer's communicator. All ranks must enqueue that work between the same
+  /// two buckets, and the communicator never runs two operations at once.
   void wait_for_started();
-  /// Makes the compute stream wait for all buckets. StateError with the names of gradients that were never written.
+  /// Makes the compute stream wait for all buckets. Throws StateError if gradients were not written, with their names.
   void finish();
-  /// Gathers bucket `bucket` of `arena`, which has the gradients' layout, after the compute stream has written this
-  /// rank's part. For reducers with shards, between finish() and the next step. All ranks get each other's parts on the
-  /// communication stream, so parts can be sent while later parts are computed. All ranks must call it for the same
-  /// buckets in the same order.
+  /// Gathers bucket `bucket` of `arena`, a tensor with the layout of the gradients: every rank gets the parts that the
+  /// other ranks own. Enqueued on the communication stream, after the compute stream has written this rank's part, so
+  /// parts can be sent while later parts are computed. Only for reducers with shards, between finish() and the next
+  /// step. All ranks must call gather() for the same buckets in the same order.
   void gather(int bucket, const TensorView& arena);
   /// Makes the compute stream wait for all gathers.
   void finish_gather();
-  /// Replaces `values` (contiguous, on the compute stream's device) by the sums of values over the ranks. The compute
+  /// Replaces `values` (contiguous, on the compute stream's device) by the sums of `values` over the ranks. The compute
   /// stream waits for the sums. Call it between finish() and the next step.
   void sum(const TensorView& values);
   /// Ends a step after an error in the middle of the step, so that the next step can begin. Does nothing outside a
-  /// step. Enqueued work stays enqueued: buckets that have started are reduced, the others are not. The ranks' calls
-  /// must still match afterwards, so all ranks must abandon the step with the same buckets started. An example is a
-  /// failed capture, because none of its work runs.
+  /// step. Enqueued work stays enqueued: buckets that have started are reduced, all other buckets are not. The ranks'
+  /// calls must still match afterwards, so all ranks must abandon the step with the same buckets started. One case is a
+  /// failed capture: none of its work runs on any rank.
   void abandon_step();
 
-  /// Records from now on when each bucket is ready, reduced and gathered, and when the compute stream waits. Adds names
-  /// to the recorder. Only between steps. The recorder must outlive the streams' work; nullptr ends the recording.
+  /// Records into `recorder` from now on when each bucket is ready, reduced and gathered, and when the compute stream
+  /// waits. Adds names to `recorder`, which must outlive the streams' work. nullptr ends the recording. Call this
+  /// function only between steps; otherwise it throws StateError.
   void record_into(SpanRecorder* recorder);
-  /// Marks from now on how far the communication stream has come, also in captured steps; nullptr ends the marks. Call
-  /// it only between steps. The marks must be made for this reducer's buckets and outlive the streams' work.
+  /// Marks in `marks` from now on how far the communication stream has come, also in captured steps; nullptr ends this.
+  /// Call it only between steps. `marks` must be made for this reducer's buckets and outlive the streams' work.
   void mark_into(BucketBreadcrumbs* marks);
 
-  /// Times of finished steps; call it only while the streams are idle.
+  /// Returns the times of the finished steps. Call it only while the streams are idle.
   [[nodiscard]] ReducerStatistics statistics() const;
 
  private:

@@ -21,7 +21,7 @@ void GradientTree::add(Context& context) {
   const auto leaf = static_cast<std::uint64_t>(next_);
   const bool last = next_ + 1 == leaves_;
   next_ = last ? 0 : next_ + 1;
-  // The levels work like the bits of a binary counter: each trailing 1 bit of the leaf's number is a waiting sum.
+  // The levels work like a binary counter: each trailing 1 bit of the leaf's number is a sum that waits for this leaf.
   const auto waiting = static_cast<std::size_t>(std::countr_one(leaf));
   for (std::size_t level = 0; level < waiting; ++level) {
     const bool waits = level + 1 == waiting && !last;

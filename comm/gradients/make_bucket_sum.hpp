@@ -12,21 +12,21 @@
 namespace lockstep::comm {
 
 /// Makes the sum that the options ask for: the hook, the sum that `compress` names, or the sum of dtype and order.
-/// UsageError for a wrong name, or for a sum that does not support another option or the use; the error names both.
-/// `seed` is for random numbers of the sum and must be equal on all ranks.
+/// Throws UsageError for a wrong name, and if the sum does not support another option or `use`; the error names both.
+/// `seed` is for the random numbers of the sum and must be equal on all ranks.
 [[nodiscard]] std::shared_ptr<BucketSum> make_bucket_sum(const SumOptions& options = {}, const SumUse& use = {},
                                                          std::uint64_t seed = 1);
-/// Returns the first field that the sum does not support, for a program that prints its own option names. UsageError
-/// for a wrong name.
+/// Returns the first field of `options` or `use` that the sum does not support, for a program that prints its own
+/// option names; nullopt if all are supported. Throws UsageError for a wrong name.
 [[nodiscard]] std::optional<Misfit> misfit(const SumOptions& options, const SumUse& use);
 
-/// Returns the options for a name: "none" or a name of the table in sums/detail/kinds.hpp. nullopt for other names.
+/// Returns the options for "none" or for a name of the table in sums/detail/kinds.hpp; nullopt for any other name.
 [[nodiscard]] std::optional<SumOptions> sums_named(std::string_view name);
-[[nodiscard]] std::string expected_sum_names();  ///< names with the ranges of their arguments, for error texts
-[[nodiscard]] std::string sum_names();           ///< names for the help of an option: "none, bf16, ..."
-[[nodiscard]] std::string sum_names_help();      ///< help text of all named sums
+[[nodiscard]] std::string expected_sum_names();  ///< all valid names, with the ranges of arguments, for errors
+[[nodiscard]] std::string sum_names();           ///< all valid names for the help of an option: "none, bf16, .."
+[[nodiscard]] std::string sum_names_help();      ///< text that explains all named sums, for a help
 
-/// Returns entries of a run's identity: reduce_dtype unless f32, gradient_sums for SumOrder::ranks, gradient_hook.
+/// Returns the settings that are not the default and change a run's results, under the names of the run's identity.
 [[nodiscard]] std::map<std::string, std::string> sum_texts(const SumOptions& options);
 
 }  // namespace lockstep::comm

@@ -16,8 +16,8 @@ namespace lockstep::comm {
 
 namespace {
 
-/// Returns the first number of a list in the environment ("4,2"). Returns 0 if the list does not begin with a positive
-/// number, because OpenMP ignores such a list.
+/// Returns the first number of a list such as "4,2" in the environment variable `name`. Returns 0 if the variable is
+/// not set, or if the list does not begin with a positive number, because OpenMP ignores such a list.
 std::int64_t first_number(const char* name) {
   const char* const text = std::getenv(name);
   if (text == nullptr) {
@@ -44,7 +44,7 @@ std::string CpuShare::description() const {
 
 CpuShare cpu_share(Session& session) {
   CpuShare share;
-  // With OMP_PROC_BIND=primary, all of OpenMP's threads stay on the first thread's place.
+  // With OMP_PROC_BIND=primary, all of OpenMP's threads stay at one place, so only that place's processors count.
   const ProcessorSet processors =
       openmp_keeps_one_place() ? ProcessorSet::of_this_thread() : ProcessorSet::of_process();
   share.quota = processor_quota();
@@ -53,7 +53,7 @@ CpuShare cpu_share(Session& session) {
   const auto keys = all_gather_text(session.control(), key);
   share.sharers = static_cast<int>(std::count(keys.begin(), keys.end(), key));
   share.processors = std::max(1, processors.count());
-  if (share.quota) {  // all ranks of the node share the quota; the sharers of this mask get their part
+  if (share.quota) {  // the quota is divided equally between the node's ranks; the sharers' parts count together
     const double part = *share.quota * share.sharers / session.local_size();
     share.processors = std::max(1, std::min(share.processors, static_cast<int>(part)));
   }

@@ -7,30 +7,32 @@
 
 namespace lockstep::comm {
 
-/// Processors that this rank may use, as the launcher bound it, whatever OMP_PROC_BIND is. Changes no binding.
+/// Processors that this rank may use, as its launcher has bound the process. Of OpenMP's bindings (OMP_PROC_BIND), only
+/// `primary` makes a difference: the rank then has one place. Changes no binding.
 struct CpuShare {
-  int processors = 1;             ///< number of processors in this rank's affinity mask; smaller if there is a quota
-  int sharers = 1;                ///< number of ranks of this node with the same mask, this rank included
-  std::string mask;               ///< affinity mask as text: "0-3,8"
-  std::optional<double> quota{};  ///< quota of a control group: all ranks together get the time of this many processors
+  int processors = 1;  ///< number of processors for this rank and its sharers: those of `mask`, fewer with a quota
+  int sharers = 1;     ///< number of ranks of this node with the same mask, including this rank
+  std::string mask;    ///< affinity mask of this rank: "0-3,8"
+  /// Processor time that the control groups allow all ranks of the node together, in processors; nullopt for no limit.
+  std::optional<double> quota{};
 
-  /// Returns the number of compute threads that this rank should use: its share of the mask, at least one.
+  /// Returns the number of compute threads that this rank should use: its part of `processors`, at least one.
   [[nodiscard]] int threads() const { return processors > sharers ? processors / sharers : 1; }
-  /// Returns true if a processor remains for communication while the sharers compute with `threads_used` threads each.
+  /// Returns true if each sharer can compute with `threads_used` threads and have a processor for communication, too.
   [[nodiscard]] bool spare(int threads_used) const { return processors >= sharers * (threads_used + 1); }
   [[nodiscard]] std::string description() const;  ///< text such as "2 processors (0-1), shared by 2 ranks"
 };
 
 [[nodiscard]] CpuShare cpu_share(Session& session);  ///< reads this rank's share; collective
 
-constexpr int kMostComputeThreads = 1024;  ///< limit of a rank; with too many threads libgomp ends the program
+constexpr int kMostComputeThreads = 1024;  ///< limit for a rank; libgomp ends a program with too many threads
 
-/// Number of a rank's compute threads, and its origin for messages. The number is `asked` if that is above 0. Otherwise
-/// it is OpenMP's setting if OMP_NUM_THREADS has a number, or share.threads() if not. It is at most OpenMP's limit.
-/// UsageError above kMostComputeThreads.
+/// Number of a rank's compute threads, and where the number comes from. The number is `asked` if that is above 0;
+/// otherwise OpenMP's setting if OMP_NUM_THREADS begins with a number; otherwise share.threads(). It is at most the
+/// number that OpenMP allows. compute_threads() throws UsageError if the number is above kMostComputeThreads.
 struct ComputeThreads {
   int count = 1;
-  std::string from;  ///< origin of the number: "OMP_NUM_THREADS"
+  std::string from;  ///< origin of the number, for messages: "OMP_NUM_THREADS"
 };
 [[nodiscard]] ComputeThreads compute_threads(const CpuShare& share, int asked = 0);
 

@@ -26,10 +26,10 @@ GpuRanks::~GpuRanks() {
   if (std::uncaught_exceptions() == uncaught_) {
     try {
       wait(stream_, drained_, *grad_);
-    } catch (...) {  // the communicator is then aborted, so no work on the stream waits for another rank
+    } catch (...) {  // wait() has then aborted the communicator, so no work on the stream waits for another rank
     }
   }
-  grad_.reset();  // destroyed before stream_, because the stream's destructor waits for queued work
+  grad_.reset();  // first, because the destructor of stream_ waits for queued work
 }
 
 }  // namespace lockstep::comm

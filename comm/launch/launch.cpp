@@ -15,7 +15,7 @@ namespace lockstep::comm {
 
 namespace {
 
-/// Environment variables of one launcher. An empty name means that the launcher does not set this number.
+/// Names of one launcher's environment variables. An empty name means that the launcher does not set such a variable.
 struct Names {
   const char* who;
   const char* rank;
@@ -36,7 +36,7 @@ constexpr std::array<const char*, 7> kTorchrunSet{"RANK",       "LOCAL_RANK",  "
                                                   "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT"};
 constexpr std::array<const char*, 4> kLightningSet{"LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"};
 
-/// Descriptions in the order of LaunchSource.
+/// Texts for Launch::description(), in the order of LaunchSource.
 constexpr std::array<std::string_view, 5> kStartedBy{"alone", "by srun", "as Lightning starts ranks", "by torchrun",
                                                      "by mpirun or mpiexec"};
 
@@ -49,7 +49,7 @@ bool has_all(const Environment& environment, const std::array<const char*, N>& n
   return std::none_of(names.begin(), names.end(), [&](const char* name) { return lacks(environment, name); });
 }
 
-/// Formats those of the variables that are set: "NAME=value, NAME=value".
+/// Formats the variables of `names` that are set: "NAME=value, NAME=value".
 std::string shown(const Environment& environment, const std::vector<const char*>& names) {
   std::string text;
   for (const char* name : names) {
@@ -65,7 +65,7 @@ void require_launch(bool ok, const Parts&... parts) {
   require<UsageError>(ok, "launch: ", parts...);
 }
 
-/// Reads a count from the environment; nullopt if it is not set.
+/// Reads a number from the variable `name`; nullopt if it is not set. Throws UsageError for an invalid number.
 std::optional<int> number(const Environment& environment, const char* name) {
   if (lacks(environment, name)) {
     return std::nullopt;
@@ -76,11 +76,11 @@ std::optional<int> number(const Environment& environment, const char* name) {
   return static_cast<int>(*value);
 }
 
-/// Checks 0 <= rank < size, and the same for the local rank. The error shows `origin`.
+/// Requires 0 <= rank < size, and the same for local rank and node if they are given. The error shows `origin`.
 void check_place(const Launch& launch) {
   require_launch(launch.size >= 1 && launch.rank >= 0 && launch.rank < launch.size, launch.origin, ": rank ",
                  launch.rank, " of ", launch.size, ", expected 0 <= rank < size");
-  constexpr int kMostRanks = 1 << 20;  // this limit also holds for ranks that a program starts itself
+  constexpr int kMostRanks = 1 << 20;  // self_start() allows no more ranks, either
   require_launch(launch.size <= kMostRanks, launch.origin, ": ", launch.size, " ranks, expected at most ", kMostRanks);
   if (launch.local_rank && launch.local_size) {
     require_launch(
@@ -94,7 +94,7 @@ void check_place(const Launch& launch) {
   }
 }
 
-/// Reads rank and size from these variables; nullopt if neither is set.
+/// Reads rank and size from the variables `names`; nullopt if neither variable is set.
 std::optional<Launch> read(const Environment& environment, const Names& names, LaunchSource source) {
   Launch launch{.source = source,
                 .origin = shown(environment, {names.rank, names.size, names.local_rank, names.local_size})};
@@ -113,8 +113,7 @@ std::optional<Launch> read(const Environment& environment, const Names& names, L
   return launch;
 }
 
-/// Returns true in a step of srun. Steps have small numbers; batch scripts and interactive shells have reserved or no
-/// numbers.
+/// Returns true in a step of srun, which has a small number. Batch scripts and shells have a reserved number, or none.
 bool in_step(const Environment& environment) {
   const auto step = number_in<std::int64_t>(value_of(environment, "SLURM_STEP_ID"));
   return step && *step >= 0 && *step < 0xffffff00;
@@ -143,7 +142,7 @@ std::optional<Launch> read_slurm(const Environment& environment) {
   return launch;
 }
 
-/// Reads torchrun's variables; nullopt unless all are set.
+/// Reads torchrun's variables; nullopt unless all of them are set.
 std::optional<Launch> read_torchrun(const Environment& environment) {
   if (!has_all(environment, kTorchrunSet)) {
     return std::nullopt;
@@ -157,7 +156,7 @@ bool is_lightning(const Environment& environment) noexcept {
   return lacks(environment, "RANK") && has_all(environment, kLightningSet);
 }
 
-/// Reads Lightning's form of torchrun's variables; nullopt for other processes.
+/// Reads the variables of a rank that Lightning's form describes (detect_launch()); nullopt for other processes.
 std::optional<Launch> read_lightning(const Environment& environment) {
   if (!is_lightning(environment)) {
     return std::nullopt;
@@ -182,7 +181,7 @@ std::optional<Launch> read_lightning(const Environment& environment) {
 }
 
 void refuse_part_of_torchrun(const Environment& environment) {
-  // MASTER_ADDR, MASTER_PORT and GROUP_RANK alone make no rank, because scripts set the first two for many programs.
+  // MASTER_ADDR and MASTER_PORT alone, or with GROUP_RANK, make no rank, because scripts set them for many programs.
   const bool some =
       !shown(environment, {kTorchrun.rank, kTorchrun.size, kTorchrun.local_rank, kTorchrun.local_size}).empty();
   std::string missing;
@@ -201,7 +200,7 @@ void require_agree(const Launch& first, const Launch& second) {
                  second.size, "); unset the variables of one");
 }
 
-/// Requires that RANK and WORLD_SIZE, if set, agree with the launch.
+/// Requires that RANK and WORLD_SIZE agree with the launch, as far as they are set.
 void require_agree_with_torchrun(const Launch& launch, const Environment& environment) {
   const int rank = number(environment, kTorchrun.rank).value_or(launch.rank);
   const int size = number(environment, kTorchrun.size).value_or(launch.size);
@@ -212,8 +211,8 @@ void require_agree_with_torchrun(const Launch& launch, const Environment& enviro
 Launch place(const Environment& environment) {
   std::optional<Launch> mpi;
   for (const Names& names : kMpi) {
-    // mpirun starts its helpers on other nodes through srun; the PMI variables there describe the helpers, so they are
-    // not read.
+    // On other nodes, mpirun starts its own helpers through srun. A rank there inherits the helper's PMI variables, so
+    // these variables are not read.
     const bool of_helpers = mpi && in_step(environment);
     if (const std::optional<Launch> found = of_helpers ? std::nullopt : read(environment, names, LaunchSource::mpi)) {
       if (mpi) {
@@ -395,7 +394,8 @@ MeetingPlace meeting_place(const Environment& environment) {
 int likely_rank(const Environment& environment) noexcept {
   constexpr const char* kRanks[] = {"OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK",
                                     kTorchrun.rank,         "SLURM_PROCID"};
-  // RANK alone is left over from another program. A process that took it for its rank would not print its errors.
+  // RANK without torchrun's other variables is left over from another program. If it counted here, a process could take
+  // itself for a rank other than 0 and not print its errors.
   const bool torchrun = has_all(environment, kTorchrunSet);
   for (const char* name : kRanks) {
     const bool left_over = name == kTorchrun.rank && !torchrun;

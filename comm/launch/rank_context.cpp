@@ -16,7 +16,7 @@ RankContext::RankContext(Session& session, const DeviceRequest& devices, const R
     }
   });
   share_ = cpu_share(session);
-  // OpenMP would put all sharers' threads on the same places, so the threads leave them.
+  // OpenMP would put the threads of all ranks with the same mask on the same places, so the threads leave their places.
   if (share_.sharers > 1 && !on_gpu()) {
     lockstep::detail::run_parallel(
         compute_threads(share_, options.threads).count, [](void*, int, int) { leave_place(); }, nullptr);
@@ -41,7 +41,7 @@ RankContext::RankContext(Session& session, const DeviceRequest& devices, const R
 
 void RankContext::resolve_overlap(RankContextOptions::Overlap wanted) {
   using Overlap = RankContextOptions::Overlap;
-  if (session_.size() > 1 && on_gpu()) {  // no thread has to be free, because NCCL's operations run on the GPU
+  if (session_.size() > 1 && on_gpu()) {  // needs no free thread on the host, because NCCL's operations run on the GPU
     overlaps_ = wanted != Overlap::off;
     overlap_reason_ = overlaps_ ? "on: a stream of the GPU" : "off";
   } else if (session_.size() == 1) {

@@ -31,7 +31,8 @@ void require_for(const DeviceRequest& request, bool ok, const Args&... message) 
   require<UsageError>(ok, "devices '", request.text(), "': ", message...);
 }
 
-/// Requires one GPU for each rank. `wanted` is the number of GPUs in the request, `there` the number on the node.
+/// Requires one GPU for each rank of the node; auto may leave GPUs unused. `wanted` is the number of GPUs that the
+/// request names, `there` the number on the node, `ranks` the number of the node's ranks.
 void require_one_each(const DeviceRequest& request, std::size_t wanted, std::size_t there, std::size_t ranks) {
   const bool automatic = std::holds_alternative<DeviceRequest::Automatic>(request.form());
   const std::string instead = ranks <= there ? concat("name ", amount(ranks, "GPU")) : std::string("take cpu");
@@ -40,7 +41,7 @@ void require_one_each(const DeviceRequest& request, std::size_t wanted, std::siz
               instead);
 }
 
-/// Requires that all ranks see GPUs, or that none does.
+/// Requires that each rank sees at least one GPU, or that no rank sees a GPU.
 void require_alike(const DeviceRequest& request, const std::vector<RankView>& ranks) {
   const auto sees_none = [](const RankView& view) { return view.gpus.empty(); };
   const auto without = std::find_if(ranks.begin(), ranks.end(), sees_none);
@@ -52,7 +53,7 @@ void require_alike(const DeviceRequest& request, const std::vector<RankView>& ra
   }
 }
 
-/// Returns the device of a rank whose launcher assigned one GPU to each rank of the node.
+/// Returns the device of a rank on a node whose launcher has assigned one GPU to each rank.
 RankDevice handed_out(const DeviceRequest& request, std::size_t local_rank, const std::vector<Uuids>& visible) {
   for (std::size_t i = 0; i < visible.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {
@@ -88,13 +89,12 @@ void require_same_gpus(const DeviceRequest& request, const std::vector<Uuids>& v
   }
 }
 
-/// Ranks of one node, with the GPUs that each of them sees.
+/// The ranks of one node, with the GPUs that each rank sees.
 struct Node {
   std::vector<Uuids> visible{};
   std::size_t local_rank = 0;
 
-  /// Returns true if each rank sees exactly one GPU, and not all ranks see the same one. The launcher has then assigned
-  /// the GPUs.
+  /// Returns true if each rank sees one GPU, and not all see the same one: the launcher has then assigned the GPUs.
   [[nodiscard]] bool handed_out() const {
     return std::all_of(visible.begin(), visible.end(), [](const Uuids& u) { return u.size() == 1; }) &&
            !std::all_of(visible.begin(), visible.end(), [&](const Uuids& u) { return u == visible[0]; });
@@ -203,7 +203,7 @@ void require_equal_nodes(const DeviceRequest& request, const std::vector<RankVie
 }
 
 RankDevice device_of_rank(Session& session, const DeviceRequest& request, const NodeGpus& machine) {
-  // The code below, with its collective calls, depends on the request, so the request must be equal on all ranks.
+  // The number of collective calls below depends on the request, so the request must be equal on all ranks.
   require_same_on_all_ranks(session.control(), "devices " + request.text());
   std::vector<GpuInfo> gpus;
   session.agree([&] {
@@ -243,7 +243,7 @@ RankDevice device_of_rank(Session& session, const DeviceRequest& request, const 
   session.agree([&] {
     const bool automatic = std::holds_alternative<DeviceRequest::Automatic>(request.form());
     const bool none = std::all_of(ranks.begin(), ranks.end(), [](const RankView& view) { return view.gpus.empty(); });
-    if (none && !automatic && !for_host(request)) {  // why_none() is called only in this case
+    if (none && !automatic && !for_host(request)) {  // only in this case, because why_none() searches for the reason
       require_for(request, false, machine.why_none(), "; expected auto or cpu");
     }
     result = device_of_rank(placed, gpus, session.rank(), ranks, machine.sharing);

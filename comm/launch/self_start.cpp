@@ -24,7 +24,7 @@ namespace lockstep::comm {
 
 namespace {
 
-/// Prefixes of environment variables that ranks on other nodes need, too.
+/// Beginnings of the names of variables that mpirun must also set for ranks on other nodes.
 constexpr std::array kForAllNodes{"OMP_",
                                   "GOMP_",
                                   "CUDA_",
@@ -36,14 +36,14 @@ constexpr std::array kForAllNodes{"OMP_",
                                   "MASTER_",
                                   "LOCKSTEP_PORT",
                                   "LOCKSTEP_MEET_SECONDS"};
-/// Limit that keeps a mistyped number from starting so many ranks that the machine is busy for an hour.
+/// Most ranks for each core. Without this limit, a mistyped number could keep the machine busy for an hour.
 constexpr int kMostRanksPerCore = 64;
 
 bool has(const Environment& environment, std::string_view name) {
   return !value_of(environment, name).empty();
 }
 
-/// Returns the number at the end of the variable's value ("4", "a100:4"), or 0 if there is none.
+/// Returns the number at the end of the value of the variable `name` ("4", "a100:4"); 0 if there is none.
 int count_in(const Environment& environment, std::string_view name) {
   const std::string_view text = value_of(environment, name);
   const std::size_t colon = text.rfind(':');
@@ -51,7 +51,7 @@ int count_in(const Environment& environment, std::string_view name) {
   return std::max(number_in<int>(digits).value_or(0), 0);
 }
 
-/// Returns the number of ranks on one node; 0 if the request does not say.
+/// Returns the number of ranks that the request wants on each node; 0 if the request gives no number.
 int ranks_of_node(const DeviceRequest& request, const Environment& environment, const StartSite& site) {
   const DeviceRequest::Form& form = request.form();
   if (const auto* host = std::get_if<DeviceRequest::Host>(&form)) {
@@ -64,7 +64,7 @@ int ranks_of_node(const DeviceRequest& request, const Environment& environment, 
     return static_cast<int>(list->named.size());
   }
   if (const auto* usable = std::get_if<DeviceRequest::Usable>(&form)) {
-    return std::max(0, usable->count);  // count < 0: only the ranks' search finds how many are usable
+    return std::max(0, usable->count);  // count is -1 for "all usable GPUs"; only the ranks find their number
   }
   for (const char* name : {"SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"}) {
     if (const int count = count_in(environment, name); count > 0) {
@@ -104,20 +104,21 @@ SelfStart srun(const RanksRequest& request, const Environment& environment, int 
   }
   const int processors = count_in(environment, "SLURM_CPUS_ON_NODE");
   if (const int each = count_in(environment, "SLURM_CPUS_PER_TASK"); each > 0) {
-    // srun does not inherit the variable. The job may have been made for fewer tasks than the ranks that start now.
+    // srun ignores SLURM_CPUS_PER_TASK, so its value becomes an option. The value is reduced if the job was made for
+    // fewer tasks on a node than ranks start now.
     const int share = processors > 0 ? std::min(each, std::max(1, processors / ranks)) : each;
     start.arguments.push_back(concat("--cpus-per-task=", share));
   } else {
     start.arguments.emplace_back("--cpu-bind=none");
   }
   if (gpus) {
-    start.arguments.emplace_back("--gpu-bind=none");  // lets all ranks of a node see all its GPUs
+    start.arguments.emplace_back("--gpu-bind=none");  // all ranks of a node see all GPUs of the node
   }
   if (processors > 0 && ranks > processors) {
     start.arguments.emplace_back("--overcommit");
     add_note(start, concat("--overcommit for ", ranks, " ranks on ", processors, " processors of a node"));
   }
-  start.arguments.emplace_back("--wait=60");  // srun ends the other ranks this many seconds after the first has ended
+  start.arguments.emplace_back("--wait=60");  // seconds after the first rank's end until srun ends all other ranks
   return start;
 }
 
@@ -138,8 +139,8 @@ SelfStart mpirun(const RanksRequest& request, const Environment& environment, co
   }
   if (here) {
     if (!has(environment, "OMPI_MCA_plm")) {
-      // Nothing is started on other nodes, so Open MPI 4 need not search for ssh. Version 5 needs no ssh here; it
-      // ignores the variable, but complains about the option.
+      // With ranks on this host only, Open MPI 4 need not search for ssh, and this setting prevents the search. Open
+      // MPI 5 does not search; it ignores the variable, but would complain about the command-line option.
       start.variables["OMPI_MCA_plm"] = "isolated";
     }
     arguments.insert(arguments.end(), {"-np", std::to_string(in_all(ranks, 1))});
@@ -147,11 +148,11 @@ SelfStart mpirun(const RanksRequest& request, const Environment& environment, co
     if (!request.hostfile.empty()) {
       arguments.insert(arguments.end(), {"--hostfile", request.hostfile});
     }
-    if (request.nodes > 0) {  // without -np, mpirun takes as many nodes as the file or the allocation has
+    if (request.nodes > 0) {  // without -np, mpirun starts ranks on all nodes of the host file or allocation
       arguments.insert(arguments.end(), {"-np", std::to_string(in_all(ranks, request.nodes))});
     }
     arguments.insert(arguments.end(), {"--map-by", concat("ppr:", ranks, ":node")});
-    // mpirun passes only Open MPI's own variables to other nodes; these must be named.
+    // To ranks on other nodes, mpirun passes only Open MPI's own variables, and those that -x names.
     arguments.insert(arguments.end(), {"-x", kStartedWith});
     if (request.restart.most > 0) {
       arguments.insert(arguments.end(), {"-x", kAttempt});
@@ -194,7 +195,7 @@ void require_policy(const RanksRequest& request) {
 }  // namespace
 
 Launcher parse_launcher(std::string_view text) {
-  constexpr std::array<std::string_view, 4> kNames{"auto", "mpirun", "srun", "none"};  // names in the order of Launcher
+  constexpr std::array<std::string_view, 4> kNames{"auto", "mpirun", "srun", "none"};  // in the order of enum Launcher
   const auto found = std::find(kNames.begin(), kNames.end(), text);
   require<UsageError>(found != kNames.end(), "--launcher is '", text, "', expected auto, mpirun, srun or none");
   return static_cast<Launcher>(found - kNames.begin());
@@ -222,7 +223,7 @@ std::optional<SelfStart> plan_self_start(const RanksRequest& request, const Envi
   const int wanted = ranks_of_node(request.devices, environment, site);
   const bool gpus = !on_host && wanted > 0;
   const bool nodes_wanted = request.nodes > 1 || !request.hostfile.empty();
-  // A request for an allocation's GPUs uses all nodes of the allocation, with one rank for each GPU.
+  // A request for GPUs without a number of nodes uses all nodes of the allocation, with one rank for each GPU.
   const bool nodes_there = slurm && gpus && request.nodes == 0 && count_in(environment, "SLURM_NNODES") > 1;
   if (wanted <= 1 && !nodes_wanted && !nodes_there) {
     return std::nullopt;
@@ -250,7 +251,7 @@ std::optional<SelfStart> plan_self_start(const RanksRequest& request, const Envi
   const int ranks = std::max(1, wanted);
   const bool counted = std::holds_alternative<DeviceRequest::Automatic>(request.devices.form()) ||
                        std::holds_alternative<DeviceRequest::AllGpus>(request.devices.form());
-  if (gpus && !counted && !nodes_wanted && !managed) {  // other nodes count their own GPUs
+  if (gpus && !counted && !nodes_wanted && !managed) {  // otherwise the GPUs are counted already, or elsewhere
     require_start(
         site.count_gpus() > 0, "devices '", request.devices.text(), "' asks for ", ranks,
         " GPUs, and this machine has none that can be used (lockstep-devices says why); expected cpu, or cpu:", ranks);
@@ -264,7 +265,7 @@ std::optional<SelfStart> plan_self_start(const RanksRequest& request, const Envi
 
 namespace {
 
-/// Sets this process's LOCAL_WORLD_SIZE if only the command line gives the number.
+/// Sets this process's variable LOCAL_WORLD_SIZE if it is missing and the command line gives the number.
 void complete_environment(const RanksRequest& request) {
   const std::optional<int> ranks = missing_local_size(request.devices, process_environment());
   if (ranks) {
@@ -272,7 +273,7 @@ void complete_environment(const RanksRequest& request) {
   }
 }
 
-/// Makes and checks the plan for this machine; nullopt if this process is to be the only rank.
+/// Plans how to start the ranks on this machine, and checks the plan. Returns nullopt if this process is the only rank.
 std::optional<SelfStart> plan_here(const RanksRequest& asked, const Environment& environment) {
   std::optional<SelfStart> start =
       plan_self_start(asked, environment,
@@ -297,10 +298,10 @@ std::optional<SelfStart> plan_here(const RanksRequest& asked, const Environment&
   return start;
 }
 
-/// Runs the program as a rank or under its launcher, and waits for it.
+/// Runs the program once, under its launcher or (with an empty `start`) as a single rank. Waits for the end.
 detail::LauncherEnd run_once(const SelfStart& start, const RanksRequest& asked, int argc, char** argv,
                              const Attempt& attempt) {
-  constexpr double kLeast = 5;  // mpirun needs a moment before and after its ranks
+  constexpr double kLeast = 5;  // seconds; mpirun runs for a moment without ranks, before and after them
   std::vector<std::string> command = start.arguments;
   command.insert(command.end(), argv, argv + argc);
   Environment variables = start.variables;
@@ -308,7 +309,7 @@ detail::LauncherEnd run_once(const SelfStart& start, const RanksRequest& asked, 
     variables[kAttempt] = attempt_text(attempt);
   }
   if (!start.arguments.empty()) {
-    variables.emplace("OMPI_MCA_orte_forward_job_control", "1");  // mpirun then forwards SIGTSTP and SIGCONT
+    variables.emplace("OMPI_MCA_orte_forward_job_control", "1");  // makes mpirun forward SIGTSTP and SIGCONT
     std::string started_with = joined(start.arguments, " ") + (start.note.empty() ? "" : " (" + start.note + ")");
     for (const auto& [name, value] : start.variables) {
       started_with = concat(name, '=', value, ' ', started_with);
@@ -326,7 +327,7 @@ detail::LauncherEnd run_once(const SelfStart& start, const RanksRequest& asked, 
   return end;
 }
 
-/// Returns true for a job that another start would end in the same way, or that must not continue.
+/// Returns true if the job is complete or was stopped, or if another start would end in the same way.
 bool is_over(const detail::LauncherEnd& end) {
   constexpr int kCannotBeRun = 127;
   return end.stopped || end.code == exit_code::kFinished || end.code == exit_code::kBadInput ||
@@ -338,7 +339,7 @@ std::string code_text(int code) {
   return code > 128 ? concat(code, " (signal ", code - 128, ')') : concat(code);
 }
 
-/// Returns the exit code for the parent process. Prints a line if no process has given a reason.
+/// Returns the exit code of this process, which waits for the job. If nothing has printed a reason, prints a line.
 int last_code(const detail::LauncherEnd& end) {
   if (end.silent) {
     std::fprintf(stderr, "lockstep: error: the job ended with code %s; no rank and no launcher said why\n",
@@ -347,7 +348,7 @@ int last_code(const detail::LauncherEnd& end) {
   return end.code;
 }
 
-/// Returns the request with fewer ranks than `ranks`; the same request if the policy allows no fewer.
+/// Returns the request with the next number of ranks below `ranks` that the policy allows; `request` if there is none.
 DeviceRequest fewer(const DeviceRequest& request, int ranks, const RestartPolicy& policy) {
   do {
     --ranks;
@@ -359,7 +360,7 @@ DeviceRequest fewer(const DeviceRequest& request, int ranks, const RestartPolicy
   return DeviceRequest::parse(concat(host ? "cpu:" : "usable:", ranks));
 }
 
-/// Does the work of self_start() with restarts. A job of one rank also runs in a child process.
+/// Starts the job until is_over() or until no restart is left. Even a job of one rank runs in a child process.
 int supervise(RanksRequest asked, std::optional<SelfStart> start, const Environment& environment, int argc,
               char** argv) {
   const RestartPolicy policy = asked.restart;
@@ -383,7 +384,7 @@ int supervise(RanksRequest asked, std::optional<SelfStart> start, const Environm
     const std::string of = attempt.devices.empty() ? "" : concat(" on ", attempt.devices);
     std::fprintf(stderr, "lockstep: the job ended with code %s: restart %d of %d%s\n", code_text(end.code).c_str(),
                  attempt.number, policy.most, of.c_str());
-    start = plan_here(asked, environment);  // plans again, because some GPUs may be gone
+    start = plan_here(asked, environment);  // makes a new plan, because a GPU may have failed
   }
 }
 
@@ -429,7 +430,7 @@ int run_program(int argc, char** argv, const std::function<int(Session&, int arg
         if (asked) {
           complete_environment(*asked);
         }
-      } catch (const Error&) {  // ignored, because `body` reports the error
+      } catch (const Error&) {  // ignored, because `body` meets the same error and reports it
       }
     }
     return started.value_or(exit_code::kFinished);

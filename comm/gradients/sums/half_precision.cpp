@@ -3,7 +3,7 @@
 namespace lockstep::comm {
 namespace {
 
-/// Returns options that send gradients in 16 bits and add them in f32 (on hosts f64), in rank order.
+/// Returns options to send in 16 bits and add in rank order, in f32 (on hosts f64); nullopt if there is an argument.
 template <DType dtype>
 std::optional<SumOptions> options_of(std::string_view argument) {
   return argument.empty() ? std::optional(SumOptions{.dtype = dtype, .order = SumOrder::ranks}) : std::nullopt;

@@ -10,9 +10,9 @@
 namespace lockstep::comm {
 namespace {
 
-/// Sums in a fixed order, independent of the library. Each rank receives all ranks' gradients for its part of the
-/// bucket and adds them. Unless the bucket is divided, it then all-gathers the sums. Every rank adds the rest of a
-/// bucket.
+/// Sums in a fixed order, whatever library the communicator uses. Each rank receives all ranks' gradients for its own
+/// part of a bucket, and adds them. The undivided rest of the bucket (Shards::rest) is added on every rank. With
+/// SumPlace::divided this is the result; otherwise an all-gather then gives every rank all sums.
 class InOrder : public RoundedSum {
  public:
   using RoundedSum::RoundedSum;
@@ -33,10 +33,10 @@ class InOrder : public RoundedSum {
   [[nodiscard]] std::size_t bytes() const override { return RoundedSum::bytes() + bytes_of(received_); }
 
  protected:
-  /// Writes the sum over the ranks of `received` (ranks rows of n elements) to `sums` (n). May overwrite `received`.
+  /// Adds the rows of `received`, one row of gradients for each rank, into the vector `sums`. May overwrite `received`.
   virtual void add(SumPlace& place, const TensorView& received, const TensorView& sums) = 0;
   virtual void add_up_to(SumPlace& /*place*/, const Shape& received) { most_ = std::max(most_, received.numel()); }
-  [[nodiscard]] std::int64_t most() const { return most_; }  ///< most elements that are received at once
+  [[nodiscard]] std::int64_t most() const { return most_; }  ///< largest number of elements that are received at once
   void sum(SumPlace& place, int bucket, const TensorView& gradients, const TensorView& sent) override {
     const auto received = [&](const TensorView& sums) {
       return received_.view().slice(0, 0, place.communicator.size() * sums.numel());
@@ -44,7 +44,7 @@ class InOrder : public RoundedSum {
     const auto add_to = [&](const TensorView& sums) {
       add(place, received(sums).reshape({place.communicator.size(), sums.numel()}), sums);
     };
-    // The sums go into the arena, whose type is wider, so each sum is rounded only once.
+    // The sums go into the arena, whose type is at least as wide as the sent type. So each sum is rounded only once.
     const TensorView own = place.own(bucket, gradients);
     if (own.numel() > 0) {
       place.communicator.all_to_all(place.stream, place.parts(bucket, sent), received(own));
@@ -63,16 +63,16 @@ class InOrder : public RoundedSum {
   }
 
  private:
-  Tensor received_;  ///< gradients of all ranks, for the largest bucket
+  Tensor received_;  ///< memory for the gradients that this rank receives from all ranks, large enough for every bucket
   std::int64_t most_ = 0;
 };
 
-/// Sums for SumOrder::ranks.
+/// Makes the sums for SumOrder::ranks.
 class RankOrder final : public InOrder {
  public:
   using InOrder::InOrder;
   void prepare(SumPlace& place) override {
-    // f16 is widened on the host, because the host's reduce_rows() does not take it.
+    // On a host, f16 gradients are widened to f32 before they are added, because the host's reduce_rows() has no f16.
     const DType sent = sent_as(place.gradients.dtype);
     added_as_ = sent == DType::f16 && place.stream.device() == Device::cpu() ? DType::f32 : sent;
     InOrder::prepare(place);
@@ -103,12 +103,12 @@ class RankOrder final : public InOrder {
     ops::reduce_rows(place.context(), all, ops::GradMode::overwrite, sums, workspace_.view());
   }
   DType added_as_ = DType::f32;
-  Tensor widened_;  ///< gradients of all ranks as f32, if a host adds f16
+  Tensor widened_;  ///< gradients of all ranks, widened to f32; only for f16 gradients on a host
   Tensor workspace_;
   std::int64_t workspace_bytes_ = 0;
 };
 
-/// Sums for SumOrder::tree. The sum of 2^k ranks overwrites the gradients of the first of these ranks.
+/// Makes the sums for SumOrder::tree. The sum of 2^k ranks' gradients overwrites the gradients of the first of them.
 class Tree final : public InOrder {
  public:
   using InOrder::InOrder;
@@ -116,7 +116,7 @@ class Tree final : public InOrder {
     if (place.communicator.size() > 1) {
       InOrder::prepare(place);
     } else {
-      RoundedSum::prepare(place);  // one rank has nothing to add.  NOLINT(bugprone-parent-virtual-call)
+      RoundedSum::prepare(place);  // with one rank, received_ needs no memory.  NOLINT(bugprone-parent-virtual-call)
     }
   }
 

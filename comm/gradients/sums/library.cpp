@@ -4,9 +4,9 @@
 namespace lockstep::comm {
 namespace {
 
-/// Sums for SumOrder::library. If all ranks get all sums, it calls the communicator's all-reduce. If a bucket is
-/// divided, it calls reduce-scatter, which gives a rank the sums of its part, and an all-reduce for the rest, which is
-/// too short to be divided.
+/// Makes the sums for SumOrder::library. If all ranks get all sums, calls the communicator's all-reduce. If buckets are
+/// divided, calls reduce-scatter, which gives each rank the sums of its part, and an all-reduce for the elements at the
+/// bucket's end that are too few to be divided.
 class Library final : public RoundedSum {
  public:
   Library(DType dtype, bool divided) : RoundedSum(dtype), divided_(divided) {}

@@ -9,7 +9,7 @@
 namespace lockstep::comm {
 namespace {
 
-/// Returns the entry of a name, and the name's argument. nullopt for a name that is not in the table.
+/// Splits `name` ("NAME" or "NAME:ARGUMENT") into a named sum and the text of its argument; nullopt for a wrong name.
 std::optional<std::pair<NamedSum, std::string_view>> find(std::string_view name) {
   const std::size_t colon = name.find(':');
   for (const auto& entry : kNamedSums) {
@@ -41,7 +41,7 @@ std::shared_ptr<BucketSum> made(const SumOptions& options, bool divided, std::ui
                                             : make_ordered_sum(options.dtype, options.order);
 }
 
-/// Error texts for each SumField: the field, and the expectation.
+/// Texts for the error of a SumField that a sum does not support: the field's meaning, and what was expected.
 constexpr std::array kBeside{"a hook of the program, expected one of the two",
                              "an order of sums, expected SumOrder::library",
                              "gradients that travel in 16 bits, expected f32",

@@ -19,43 +19,43 @@
 namespace lockstep::comm {
 namespace {
 
-// Elements; matrices in messages and factors begin at multiples of this number, so of 64 bytes or more.
+// Number of elements; each matrix in a message or in the factors begins at a multiple of this number, for alignment.
 constexpr std::int64_t kStep = 16;
 
 std::int64_t padded(std::int64_t elements) {
   return align_up(elements, kStep);
 }
 
-/// Returns the square root of the type's precision. A column with a smaller norm is only rounding error.
+/// Returns the square root of the type's machine epsilon. A column with a smaller norm is only rounding error.
 double column_epsilon(DType dtype) {
   return std::sqrt(dtype == DType::f64 ? std::numeric_limits<double>::epsilon()
                                        : static_cast<double>(std::numeric_limits<float>::epsilon()));
 }
 
-/// A matrix of a bucket that is compressed. Its places are in elements.
+/// A matrix of a bucket that is compressed to P Q^T. `gradient`, `p`, `q` and `factor` are in elements.
 struct Compressed {
   std::int64_t rows = 0;
   std::int64_t columns = 0;
-  std::int64_t gradient = 0;  ///< place of the matrix in the bucket
-  std::int64_t p = 0;         ///< place of P in the first message
-  std::int64_t q = 0;         ///< place of Q in the second message
-  std::int64_t factor = 0;    ///< place of Q in the factors
+  std::int64_t gradient = 0;  ///< offset of the matrix in the bucket
+  std::int64_t p = 0;         ///< offset of P in the first message
+  std::int64_t q = 0;         ///< offset of Q in the second message
+  std::int64_t factor = 0;    ///< offset of Q in the state tensor `factors`
   std::unique_ptr<ops::MatmulPlan> to_p;
   std::unique_ptr<ops::MatmulPlan> to_q;
   std::unique_ptr<ops::MatmulPlan> to_gradient;
 };
 
-/// A run of elements [begin, end) of a bucket that are sent without compression.
+/// Consecutive elements [begin, end) of a bucket that are sent without compression.
 struct Plain {
   std::int64_t begin = 0;
   std::int64_t end = 0;
-  std::int64_t sent = 0;  ///< place of the elements in the first message
+  std::int64_t sent = 0;  ///< offset of these elements in the first message
 };
 
 struct Parts {
-  std::vector<Compressed> matrices;  ///< matrices of the bucket; empty: the bucket itself is the message
+  std::vector<Compressed> matrices;  ///< compressed matrices; if empty, the bucket itself is the message
   std::vector<Plain> plain;
-  std::int64_t begin = 0;     ///< place of the bucket in the arena
+  std::int64_t begin = 0;     ///< offset of the bucket in the arena
   std::int64_t elements = 0;  ///< number of elements of the bucket
   std::int64_t first = 0;     ///< number of elements of the first message
   std::int64_t second = 0;    ///< number of elements of the second message
@@ -71,8 +71,8 @@ struct PowerSgd::Impl {
   Options options;
   TensorView errors;
   TensorView factors;
-  std::vector<Parts> parts;  ///< parts of each bucket
-  // Memory for the largest bucket. The buckets use it one after the other, in the stream's order.
+  std::vector<Parts> parts;  ///< division of each bucket into matrices and plain elements
+  // Memory for the largest bucket. All buckets use the same memory, one after the other in the stream's order.
   Tensor first;
   Tensor second;
   Tensor columns;
@@ -102,7 +102,7 @@ struct PowerSgd::Impl {
     fits(factors, "factors", factor_elements);
   }
 
-  /// Cuts a bucket into matrices and uncompressed elements. `factor` is the next free place in the factors.
+  /// Divides a bucket into matrices and plain elements. Moves `factor`, the next free offset in the tensor `factors`.
   Parts cut(std::span<const GradientRange> ranges, const Bucket& bucket, std::int64_t& factor) const {
     Parts made;
     made.begin = bucket.begin;
@@ -143,8 +143,8 @@ struct PowerSgd::Impl {
     return made;
   }
 
-  /// Plans a product with lockstep's own loops or kernels, for two reasons. Their bits do not depend on the number of
-  /// threads, which overlap changes. They do not depend on a library's choices, which a run's identity lacks.
+  /// Plans a product with lockstep's own loops or kernels. Their bits do not depend on the number of threads, which
+  /// changes with overlap. Nor do they depend on a library's choices, which a run's identity does not record.
   std::unique_ptr<ops::MatmulPlan> planned(Context& context, ops::MatmulDesc desc, std::size_t& most) const {
     desc.dtype = dtype;
     auto plan = ops::plan_matmul(context, desc, context.device() == Device::cpu() ? "reference" : "cuda");
@@ -231,7 +231,7 @@ void PowerSgd::initialise(Context& context) {
       const Tensor random = Tensor::randn(context, Shape{m.columns, s.rank()}, s.dtype, s.options.seed,
                                           static_cast<std::uint64_t>(parts.begin + m.gradient));
       ops::strided_copy(context, random, matrix_of(s.factors, m.factor, m.columns, s.rank()));
-      context.synchronize();  // waits, because `random` is about to be destroyed
+      context.synchronize();  // waits for the copy, because the tensor `random` is about to be destroyed
     }
   }
   context.synchronize();
@@ -304,7 +304,7 @@ std::size_t PowerSgd::bytes() const {
 
 namespace {
 
-/// Parses a rank of the approximation. Returns 0 for a text that is not a valid rank.
+/// Parses the argument of "powersgd:RANK". Returns 0 if the text is not a valid rank.
 int rank_of(std::string_view argument) {
   int rank = 0;
   const char* const end = argument.data() + argument.size();

@@ -12,22 +12,22 @@
 namespace lockstep::comm {
 
 /// Compresses gradients by PowerSGD with error feedback (Vogels, Karimireddy and Jaggi, "PowerSGD: Practical Low-Rank
-/// Gradient Compression for Distributed Optimization", NeurIPS 2019, algorithms 1 and 2). Matrix M_r of rank r of the
-/// job is that rank's gradient plus its error E_r, the part that earlier steps have not sent. For each matrix:
+/// Gradient Compression for Distributed Optimization", NeurIPS 2019, algorithms 1 and 2). On the job's rank r, E_r is
+/// the error of a gradient: the part that earlier steps have not sent. M_r is the gradient's matrix plus E_r. One step:
 ///
-///   P = sum over ranks of M_r Q          Q: from the last step, at first random
-///   P = orthonormal columns of P         kernels/low_rank.hpp
-///   E_r = M_r - P (M_r^T P)^T            part that this step does not send
+///   P = sum over ranks of M_r Q          (with the Q of the last step; at first Q is random)
+///   P = orthonormal columns of P         (kernels/low_rank.hpp)
+///   E_r = M_r - P (M_r^T P)^T            (the part that this step does not send)
 ///   Q = sum over ranks of M_r^T P
 ///   gradient = P Q^T
 ///
-/// A bucket takes two all-reduces: all P together with the uncompressed gradients, then all Q. Two kinds of gradients
-/// are summed without compression: gradients that are no matrix (GradientRange::rows), and matrices that would not
-/// shrink to half (compresses()). The padding after a compressed matrix does not change. A sum whose matrix rank is at
-/// most `rank` is sent exactly, up to rounding. All ranks get the same bits.
+/// A bucket takes two all-reduces: the first sums all P and the uncompressed gradients, the second all Q. Two kinds of
+/// gradients are not compressed: gradients that are no matrix (GradientRange::rows), and matrices that would not shrink
+/// to half (compresses()). The padding after a compressed matrix does not change. If the sum of the M_r has a matrix
+/// rank of at most Options::rank, the result is exact, up to rounding. All ranks get the same bits.
 ///
-/// If a matrix has a number on any rank that is not finite, its gradient becomes NaN on all ranks. Its error and its Q
-/// do not change, so an optimizer may skip the update and continue.
+/// If a number of a matrix is not finite on some rank, the matrix's gradient becomes NaN on all ranks. The matrix's
+/// error and Q do not change, so an optimizer may skip the update and continue.
 ///
 /// The program owns the memory of the state, because it saves the state with the training state. The state is E_r,
 /// which differs from rank to rank, and Q. In exact arithmetic only the sum of the E_r counts: P and Q are linear in
@@ -40,24 +40,24 @@ class PowerSgd final : public BucketSum {
   };
   static constexpr int kMaxRank = 64;
 
-  /// Returns true if P and Q together have at most half of the elements of a matrix with these rows and columns.
+  /// Returns true if P and Q together have at most half as many elements as a matrix of `rows` x `columns`.
   [[nodiscard]] static bool compresses(std::int64_t rows, std::int64_t columns, int rank);
 
-  /// Throws UsageError for a rank out of range.
+  /// Throws UsageError unless options.rank is from 1 to kMaxRank.
   explicit PowerSgd(const Options& options);
   ~PowerSgd() override;
 
   [[nodiscard]] std::string name() const override;  ///< text such as "powersgd rank 2"
-  /// Returns the first field that the sum does not support, as BucketSum::misfit(). Also refuses a loss scale, because
-  /// E_r is in the units of the sent gradients.
+  /// Returns the first field that the sum does not support, as BucketSum::misfit() does. A loss scale is not supported
+  /// either, because E_r is kept in the units of the sent gradients.
   [[nodiscard]] std::optional<Misfit> misfit(const SumOptions& options, const SumUse& use) const override;
-  /// Returns two tensors: "error" is E_r in the layout of the gradient arena; "factors" has the Q of all matrices.
+  /// Returns two tensors: "error" is E_r in the layout of the gradient arena; "factors" is the Q of all matrices.
   [[nodiscard]] std::vector<SumState> state(std::span<const GradientRange> ranges) const override;
-  /// Takes the memory of state(). The error may end after the last compressed matrix. Both tensors are contiguous, on
-  /// the arena's device and of its type, f32 or (on hosts) f64; otherwise prepare() throws ShapeError, DTypeError or
-  /// DeviceError.
+  /// Takes the memory for the tensors of state(). The memory of "error" may end after the last compressed matrix. Both
+  /// tensors must be contiguous, on the arena's device and of its type, which is f32 or (on hosts) f64; otherwise
+  /// prepare() throws ShapeError, DTypeError or DeviceError.
   void keep_in(std::span<const TensorView> state) override;
-  /// Sets the errors to 0 and the factors to random normal numbers.
+  /// Sets the tensor "error" to 0 and the tensor "factors" to random normal numbers.
   void initialise(Context& context) override;
   void prepare(SumPlace& place) override;
   void release() noexcept override;

@@ -13,7 +13,7 @@ constexpr std::array<std::string_view, 3> kBanners{"MPI_ABORT was invoked", "Pri
                                                    "processes exited with non-zero status"};
 constexpr std::array<std::string_view, 4> kLines{
     "has sent help message help-mpi-api.txt / mpi-abort", "have sent help message help-mpi-api.txt / mpi-abort",
-    "\"orte_base_help_aggregate\" to 0 to see all help", "util/show_help.c at line"};  // a banner that cannot be shown
+    "\"orte_base_help_aggregate\" to 0 to see all help", "util/show_help.c at line"};  // last: no banner can be shown
 
 bool is_dashes(std::string_view line) {
   return line.size() >= kDashes && line.find_first_not_of('-') == std::string_view::npos;
@@ -35,7 +35,7 @@ void BannerFilter::write(std::string_view text) {
       cut_.clear();
     }
   }
-  // A rank's prompt or progress line ends without '\n', so it must pass at once.
+  // Passes an unfinished line at once if it cannot be kept back: it may be a rank's prompt or progress line.
   if (!cut_.empty() && banner_.empty() && cut_.front() != '-' && cut_.front() != '[') {
     pass_(cut_);
     cut_.clear();

@@ -25,17 +25,17 @@ namespace lockstep::comm::detail {
 
 namespace {
 
-constexpr std::size_t kMostAddresses = 8;  ///< most addresses of a node that are used
-constexpr int kMostAtOnce = 1000;          ///< most datagrams that one listen() reads
-constexpr std::size_t kMostNamed = 8;      ///< most ranks whose numbers a message lists
+constexpr std::size_t kMostAddresses = 8;  ///< largest number of addresses that are used for a node
+constexpr int kMostAtOnce = 1000;          ///< largest number of datagrams that one call of listen() reads
+constexpr std::size_t kMostNamed = 8;      ///< largest number of ranks that a message lists by number
 constexpr std::array<char, 8> kMagic{'l', 's', '-', 'w', 'o', 'r', 'd', '1'};
 
-/// Header of a datagram; the text follows. All ranks run one build (Session compares them), so they have the same byte
-/// order.
+/// Header of a datagram; the datagram's text follows. Numbers are in the host's byte order, which is equal on all ranks
+/// because all ranks run one build (Session compares the builds).
 struct Header {
   std::array<char, 8> magic = kMagic;
   std::uint64_t key = 0;
-  std::int64_t sent_ns = 0;  ///< time of the sending node's clock; shows which heartbeat is late
+  std::int64_t sent_ns = 0;  ///< time of sending by the sender's clock; shows which heartbeat is newer
   std::int32_t node = 0;
   std::int32_t shutdown = 0;
 };
@@ -75,7 +75,7 @@ NodeAddresses parse(const std::string& text) {
   return found;
 }
 
-/// Formats a list of ranks: "rank 4", "ranks 4 to 7", "ranks 0, 2, 4", "ranks 0, 2, 4, 6, 8, 10, 12, 14 and 3 more".
+/// Formats ranks: "rank 4", "ranks 4 to 7", "ranks 0, 2, 4", "ranks 0, 2, 4, 6, 8, 10, 12, 14 and 3 more".
 std::string names_of(const std::vector<int>& ranks) {
   if (ranks.size() == 1) {
     return concat("rank ", ranks[0]);
@@ -90,9 +90,9 @@ std::string names_of(const std::vector<int>& ranks) {
   return ranks.size() > kMostNamed ? concat(text, " and ", ranks.size() - kMostNamed, " more") : text;
 }
 
-/// Joins as many lines as fit into `most` bytes.
+/// Joins as many of `lines` as fit into `most` bytes, and says how many are left out.
 std::string fitting(const std::vector<std::string>& lines, std::size_t most) {
-  constexpr std::size_t kForCount = 24;  // room for "\nand 1000000 more ranks"
+  constexpr std::size_t kForCount = 24;  // number of bytes for "\nand 1000000 more ranks"
   std::string text;
   for (std::size_t i = 0; i < lines.size(); ++i) {
     if (text.size() + lines[i].size() + 1 + kForCount > most) {
@@ -103,12 +103,12 @@ std::string fitting(const std::vector<std::string>& lines, std::size_t most) {
   return text;
 }
 
-/// Offset of the port in a socket address, equal in both families.
+/// Offset of the port in a socket address. It is equal for IPv4 and IPv6.
 constexpr std::size_t kPortAt = offsetof(sockaddr_in, sin_port);
 static_assert(kPortAt == offsetof(sockaddr_in6, sin6_port));
 
-/// Returns the numeric addresses at which others reach this host, IPv4 first. Leaves out link-local IPv6 addresses,
-/// because their scope means nothing on another host.
+/// Returns the numeric addresses at which other hosts may reach this host, IPv4 first; only without such addresses the
+/// loopback addresses. Leaves out link-local IPv6 addresses, because their scope has no meaning on another host.
 std::vector<std::string> own_addresses() {
   ifaddrs* all = nullptr;
   if (::getifaddrs(&all) != 0) {
@@ -126,7 +126,7 @@ std::vector<std::string> own_addresses() {
       continue;
     }
     const std::string_view name(text.data());
-    if (name.find('%') == std::string_view::npos) {  // a name with a scope is link-local
+    if (name.find('%') == std::string_view::npos) {  // leaves out link-local addresses, which have a scope after '%'
       (name.starts_with("127.") || name == "::1" ? loopback : family == AF_INET ? v4 : v6).emplace_back(name);
     }
   }
@@ -137,7 +137,7 @@ std::vector<std::string> own_addresses() {
   return found;
 }
 
-/// Opens an IPv6 socket that also takes IPv4, or an IPv4 socket if the kernel has no IPv6. Returns -1 if there is none.
+/// Opens an IPv6 socket that also takes IPv4. If the kernel has no IPv6, opens an IPv4 socket. Returns -1 if both fail.
 int open_socket() {
   constexpr int kKind = SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
   const int both = ::socket(AF_INET6, kKind, 0);
@@ -151,7 +151,7 @@ int open_socket() {
   return ::socket(AF_INET, kKind, 0);
 }
 
-/// Returns a socket's family; AF_UNSPEC if there is no socket.
+/// Returns the address family of `socket`; AF_UNSPEC if there is no socket.
 int family_of(int socket) {
   int family = AF_UNSPEC;
   socklen_t length = sizeof family;
@@ -164,10 +164,10 @@ struct NodeHeartbeat::Target {
   sockaddr_storage address{};
   socklen_t length = 0;
 
-  /// Makes a target for a socket of `family`. The target's length is 0 if the socket cannot reach the address.
+  /// Makes a target for a socket of `family`. `length` is 0 if such a socket cannot reach the address.
   Target(int family, const std::string& numeric, int port) {
     addrinfo hints{};
-    hints.ai_flags = AI_NUMERICHOST | AI_V4MAPPED;  // gives ::ffff:10.0.0.1 for an IPv6 socket
+    hints.ai_flags = AI_NUMERICHOST | AI_V4MAPPED;  // V4MAPPED: an IPv6 socket gets ::ffff:10.0.0.1 for 10.0.0.1
     hints.ai_family = family;
     addrinfo* found = nullptr;
     if (::getaddrinfo(numeric.c_str(), nullptr, &hints, &found) == 0) {
@@ -186,10 +186,10 @@ NodeHeartbeat::NodeHeartbeat(HeartbeatPlace place) : place_(std::move(place)), s
       std::random_device device;
       key_ = std::uint64_t{device()} << 32 | device();
     } catch (const std::exception&) {
-      key_ = 0;  // no random numbers on this machine, so no heartbeats
+      key_ = 0;  // without random numbers there is no key, and without a key no heartbeats
     }
   }
-  // In both families, an address of zeros means any address of this machine.
+  // An address of zeros means any address of this machine, in IPv4 as in IPv6.
   sockaddr_storage any{};
   any.ss_family = static_cast<sa_family_t>(family_of(socket_));
   socklen_t length = any.ss_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
@@ -236,8 +236,8 @@ void NodeHeartbeat::set_addresses(const std::vector<std::string>& address_texts)
       next = one;
     }
   }
-  // If this host has an address of the next node, too (a bridge of containers), the address leads back here and is left
-  // out. Exception: the next node is on this machine.
+  // An address that both this host and the next node have (a bridge of containers) leads back to this host, so it is
+  // left out. But if the next node is on this machine, all its addresses are kept.
   const std::vector<std::string> own = own_addresses();
   const auto is_own = [&](const std::string& address) {
     return std::find(own.begin(), own.end(), address) != own.end();
@@ -299,18 +299,19 @@ void NodeHeartbeat::listen(std::int64_t now_ns) {
   const double passed =
       looked_ns_ == 0 ? 0 : std::clamp(1e-9 * static_cast<double>(now_ns - looked_ns_), 0.0, kLongestLook);
   looked_ns_ = now_ns;
-  std::array<char, kMostBytes + 1> bytes{};  // one byte more than the longest heartbeat, to recognise a longer datagram
+  // One byte more than the longest heartbeat, so that a longer datagram is recognised.
+  std::array<char, kMostBytes + 1> bytes{};
   bool heard = false;
   int read = 0;
   for (; read < kMostAtOnce; ++read) {
     const ssize_t length = ::recv(socket_, bytes.data(), bytes.size(), MSG_DONTWAIT);
     if (length < 0) {
-      break;  // no more data, or an error that the next call finds again
+      break;  // no more datagrams, or an error that the next call meets again
     }
     heard = take({bytes.data(), static_cast<std::size_t>(length)}) || heard;
   }
   heard_ = heard_ || heard;
-  // Under a flood of datagrams, heartbeats may get lost, so the time does not count as silence.
+  // After kMostAtOnce datagrams, a heartbeat may be lost in the flood, so the time does not count as silence.
   silent_s_ = heard ? 0 : read < kMostAtOnce ? silent_s_ + passed : silent_s_;
 }
 

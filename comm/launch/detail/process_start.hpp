@@ -12,14 +12,14 @@
 
 namespace lockstep::comm::detail {
 
-/// Prints the reason of a bus error; otherwise an unreadable page of a mapped file would end the process silently.
+/// Prints the reason before a bus error (an unreadable page of a mapped file) ends the process.
 inline void say_why_of_bus_errors() noexcept {
   struct sigaction action {};
   if (::sigaction(SIGBUS, nullptr, &action) != 0) {
     return;
   }
-  // Replaces the handler of UCX, which Open MPI 5 loads before main(): that handler would print its own stack and no
-  // reason. Other handlers, such as a sanitizer's, stay.
+  // Replaces the handler of UCX, which Open MPI 5 loads before main(). UCX's handler would print its own stack, but not
+  // the reason. Other handlers, such as a sanitizer's, stay.
   Dl_info library{};
   if (action.sa_handler != SIG_DFL && (::dladdr(reinterpret_cast<void*>(action.sa_sigaction), &library) == 0 ||
                                        std::strstr(library.dli_fname, "libucs.so") == nullptr)) {
@@ -28,7 +28,7 @@ inline void say_why_of_bus_errors() noexcept {
   action.sa_flags = SA_SIGINFO | SA_RESETHAND;
   action.sa_sigaction = [](int number, siginfo_t* info, void* /*context*/) {
     if (info->si_code != BUS_ADRERR) {
-      ::raise(number);  // the signal is delivered when this handler returns
+      ::raise(number);  // the default action follows when this handler returns
       return;
     }
     static constexpr char kText[] =
@@ -40,9 +40,9 @@ inline void say_why_of_bus_errors() noexcept {
   ::sigaction(SIGBUS, &action, nullptr);
 }
 
-/// Sets up a process, before another thread, MPI or CUDA exists. Sets CUDA_DEVICE_MAX_CONNECTIONS to 32 unless it is
-/// set: a GPU gives a process that many hardware queues. With CUDA's default of 8, two streams may share a queue, and a
-/// stream that waits then holds up the other.
+/// Sets up a process before it has another thread, MPI or CUDA. Sets the environment variable
+/// CUDA_DEVICE_MAX_CONNECTIONS to 32 unless it is already set: a GPU has that many hardware queues for a process. With
+/// CUDA's default of 8, two streams may share a queue, and a stream that waits then holds up the other stream.
 inline void start_process() noexcept {
   open_standard_files();
   say_why_of_bus_errors();

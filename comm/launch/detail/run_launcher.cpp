@@ -38,13 +38,14 @@ namespace {
 
 constexpr std::array kPassedOn{SIGUSR1, SIGUSR2};
 constexpr std::array kStop{SIGTERM, SIGINT, SIGHUP};
-/// Two signals within this time count as one request to stop: when a terminal closes, the shell sends one and the
-/// kernel sends another.
+/// Two signals within this time count as one request to stop. When a terminal closes, for example, the shell sends one
+/// signal and the kernel another.
 constexpr std::chrono::seconds kSameRequest{1};
-/// During this time a request to stop is repeated every second: a launcher forwards no signal before it has ranks.
+/// During this time after the launcher's start, a request to stop is sent again every second, because a launcher that
+/// has no ranks yet forwards no signal.
 constexpr std::chrono::seconds kStart{30};
 
-/// Returns SIGCHLD and those of the signals above that are not ignored (nohup ignores SIGHUP).
+/// Returns SIGCHLD, and those of kPassedOn, kStop and SIGTSTP that are not ignored (nohup ignores SIGHUP).
 sigset_t awaited() {
   sigset_t set;
   sigemptyset(&set);
@@ -69,7 +70,7 @@ sigset_t awaited() {
                          sigset_t mask, int errors, int output) {
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != parent) {
-    std::_Exit(128 + SIGTERM);  // the parent died before prctl()
+    std::_Exit(128 + SIGTERM);  // the parent died before prctl() could take effect
   }
   ::setpgid(0, 0);
   give_null_files();
@@ -81,7 +82,7 @@ sigset_t awaited() {
     ::dup2(output, STDOUT_FILENO);
     ::close(output);
   }
-  // Reads /dev/null, because a background process that reads from the terminal would be stopped.
+  // Standard input becomes /dev/null if it is a terminal: a background process that reads from a terminal is stopped.
   if (::isatty(STDIN_FILENO) == 1) {
     const int null = ::open("/dev/null", O_RDONLY);
     if (null >= 0) {
@@ -101,14 +102,14 @@ sigset_t awaited() {
   pointers.push_back(nullptr);
   sigdelset(&mask, SIGPIPE);
   ::sigprocmask(SIG_SETMASK, &mask, nullptr);
-  // If SIGXFSZ were ignored, mpirun would not end after a write beyond the limit of files (ulimit -f).
+  // mpirun must not inherit that SIGXFSZ is ignored. It would then not end after a write beyond ulimit -f.
   ::signal(SIGXFSZ, SIG_DFL);
   ::execvp(pointers[0], pointers.data());
   std::fprintf(stderr, "lockstep: error: %s cannot be run: %s\n", pointers[0], std::strerror(errno));
   std::_Exit(127);
 }
 
-/// Returns the living children of all threads of a process; nullopt if the system does not list them.
+/// Returns the living children of all threads of `process`; nullopt if the system does not list children.
 std::optional<std::vector<pid_t>> living_children(pid_t process) {
   std::vector<pid_t> living;
   std::error_code error;
@@ -127,7 +128,7 @@ std::optional<std::vector<pid_t>> living_children(pid_t process) {
   return error ? std::nullopt : std::optional(living);
 }
 
-/// Watches the launcher, because the watchdogs run only in the ranks.
+/// Ends a launcher that is stopped or has no living ranks for too long. The watchdogs run only in the ranks.
 class LauncherWatch {
  public:
   LauncherWatch(pid_t launcher, std::string name, const LauncherLimit& limit)
@@ -138,11 +139,11 @@ class LauncherWatch {
     return !children || !children->empty();
   }
 
-  /// Checks the launcher, about once a second; a pause of this process counts little. True if it has ended the
-  /// launcher.
+  /// Checks the launcher; called about once a second. At most 2 s count between two checks, so a pause of this process
+  /// counts little. Returns true if this check has ended the launcher.
   bool look(bool asked_to_stop) {
     constexpr double kMostBetween = 2;
-    constexpr double kAfterRequest = 10;  // time in which mpirun cleans up after its ranks
+    constexpr double kAfterRequest = 10;  // seconds in which mpirun may clean up after its ranks
     const auto now = std::chrono::steady_clock::now();
     const double passed = std::min(kMostBetween, std::chrono::duration<double>(now - last_).count());
     last_ = now;
@@ -187,12 +188,13 @@ class LauncherWatch {
   std::string name_;
   LauncherLimit limit_;
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
-  double stopped_ = 0;  ///< seconds for which the launcher has been stopped
+  double stopped_ = 0;  ///< seconds for which the launcher has been stopped; 0 while it runs
   double alone_ = 0;
   bool asked_ = false;
 };
 
-/// Waits until the child has ended, and returns its status. Sets `ended` if the watch has ended the child.
+/// Waits until `child` has ended, and forwards signals to it. Returns the status of `child`. Sets `stopped_by` to the
+/// signal that asked this process to stop, and `ended` if `watch` has ended the child.
 int wait_and_pass_on(pid_t child, const sigset_t& set, int& stopped_by, LauncherWatch& watch, bool& ended) {
   const auto begin = std::chrono::steady_clock::now();
   std::chrono::steady_clock::time_point first;
@@ -205,7 +207,7 @@ int wait_and_pass_on(pid_t child, const sigset_t& set, int& stopped_by, Launcher
     if (number < 0) {
       require<StateError>(errno == EINTR || errno == EAGAIN, "waiting for the launcher: ", std::strerror(errno));
       if (errno == EAGAIN) {
-        // Repeats the request, but not while mpirun ends, because it then reacts to no signal.
+        // Repeats the request to stop. Not while mpirun ends its ranks, because it then ignores the signal.
         if (asked && starting && watch.may_have_ranks()) {
           ::kill(child, SIGUSR1);
         }
@@ -227,7 +229,7 @@ int wait_and_pass_on(pid_t child, const sigset_t& set, int& stopped_by, Launcher
       asked = asked || number == SIGUSR1;
     } else if (stopped_by == 0) {
       ::kill(child, SIGUSR1);
-      ::kill(child, SIGCONT);  // continues the launcher, because a stopped launcher would not react
+      ::kill(child, SIGCONT);  // lets a stopped launcher continue, because it would not react otherwise
       asked = true;
       first = std::chrono::steady_clock::now();
       stopped_by = number;
@@ -238,8 +240,8 @@ int wait_and_pass_on(pid_t child, const sigset_t& set, int& stopped_by, Launcher
   }
 }
 
-/// Relays the text that the launcher and its ranks write to standard output or error. A process that they leave running
-/// keeps the pipe open. So after the launcher's end, only text that is already in the pipe counts.
+/// Relays the text that the launcher and its ranks write to standard output or error. A process that they leave behind
+/// keeps the pipe open, so after the launcher's end, only text that is already in the pipe is relayed.
 struct Relay {
   Relay(int file, std::function<void(std::string_view)> writer) : from(file), write(std::move(writer)) {}
 
@@ -270,14 +272,14 @@ struct Relay {
     done = true;
   }
 
-  /// Starts the relay's thread, which may outlive the caller during a write. Signals blocked now stay blocked in it.
+  /// Starts the relay's thread, which may outlive the caller during a write. Signals blocked now stay blocked there.
   static std::shared_ptr<Relay> start(int from, std::function<void(std::string_view)> write) {
     auto relay = std::make_shared<Relay>(from, std::move(write));
     std::thread([relay] { relay->run(); }).detach();
     return relay;
   }
 
-  /// Waits until all text is written. Returns false if this process was asked to stop before.
+  /// Waits until all text is written. Returns false if this process is asked to stop before that.
   bool finish(const sigset_t& set) {
     constexpr timespec kLook{.tv_sec = 0, .tv_nsec = 2'000'000};
     for (ended = true; !done;) {
@@ -297,7 +299,7 @@ void write_to_error(std::string_view text) {
   static_cast<void>(write_all(STDERR_FILENO, std::as_bytes(std::span(text))));
 }
 
-/// Returns true for an exit code with which a rank ends after it has printed the reason.
+/// Returns true for the exit codes with which a rank ends only after it has printed the reason.
 bool is_explained(int code) {
   return code == exit_code::kBadInput || code == exit_code::kFailure || code == exit_code::kStopped ||
          code == exit_code::kWatchdog;
@@ -313,7 +315,7 @@ LauncherEnd run_launcher(const std::vector<std::string>& command, const Environm
   sigset_t blocked = set;
   sigaddset(&blocked, SIGPIPE);
   ::sigprocmask(SIG_BLOCK, &blocked, &before);
-  // This process may inherit that SIGCHLD is ignored. Then a child's end would give no signal and no status.
+  // If this process has inherited that SIGCHLD is ignored, a child's end would give neither a signal nor a status.
   struct sigaction child_action {};
   struct sigaction child_action_before {};
   child_action.sa_handler = SIG_DFL;
@@ -321,7 +323,7 @@ LauncherEnd run_launcher(const std::vector<std::string>& command, const Environm
   const pid_t parent = ::getpid();
   std::array<int, 2> errors{-1, -1};
   if (::pipe2(errors.data(), O_CLOEXEC) != 0) {
-    errors = {-1, -1};  // without a pipe nothing is kept back
+    errors = {-1, -1};  // no pipe: the BannerFilter is not used
   }
   std::array<int, 2> output{-1, -1};
   const int use = ::fcntl(STDOUT_FILENO, F_GETFL);
@@ -348,7 +350,7 @@ LauncherEnd run_launcher(const std::vector<std::string>& command, const Environm
   std::shared_ptr<Relay> passed_errors;
   std::shared_ptr<Relay> passed_output;
   if (child > 0) {
-    ::setpgid(child, child);  // parent and child both set the group, because either may be first
+    ::setpgid(child, child);  // parent and child both set the group, because either may run first
     if (errors[0] >= 0) {
       passed_errors = Relay::start(errors[0], [filter, spoken](std::string_view text) {
         *spoken = true;
@@ -425,7 +427,7 @@ int ask_in_a_child(const std::function<int()>& number, int seconds) {
     ready = ::poll(&waiting, 1, seconds * kMs);
   } while (ready < 0 && errno == EINTR);
   if (ready == 0) {
-    ::kill(child, SIGKILL);  // does not wait for the child, because a driver that hangs may keep it alive
+    ::kill(child, SIGKILL);  // does not wait for the child's end, because a driver that hangs may keep the child alive
     ::close(ends[0]);
     throw StateError(concat("looking for GPUs takes longer than ", seconds, " s: expected an answer of the driver"));
   }

@@ -10,37 +10,38 @@ namespace lockstep::comm::detail {
 
 struct LauncherEnd {
   int code = 0;
-  bool stopped = false;      ///< true: this process was asked to stop while it waited, and forwarded the request
-  bool output_lost = false;  ///< true: some output could not be written (only with LauncherLimit::output)
-  bool silent = false;       ///< true: the launcher failed on its own, and nothing was written to standard error
+  bool stopped = false;      ///< true if this process was asked to stop while it waited; the request was forwarded
+  bool output_lost = false;  ///< true if some output could not be written (only with LauncherLimit::output)
+  bool silent = false;       ///< true if the launcher failed on its own, and nothing was written to standard error
 };
 
-/// Limits for a launcher. A launcher beyond them gets SIGTERM. Two seconds later, it and its children get SIGKILL.
+/// Limits for a launcher. A launcher that exceeds them gets SIGTERM, and 2 s later, with its children, SIGKILL.
 struct LauncherLimit {
-  double seconds = 0;     ///< longest time to be stopped, or (with `children`) without a living child; 0: no limit
-  bool children = false;  ///< true: the ranks are the launcher's own children
-  bool output = false;    ///< true: this process relays standard output, unless that is a terminal
+  /// Longest time for the launcher to be stopped or, if `children` is true, to have no living child; 0 means no limit.
+  double seconds = 0;
+  bool children = false;  ///< true if the ranks are the launcher's own children
+  bool output = false;    ///< true if this process relays standard output; a terminal is never relayed
 };
 
-/// Runs a command (found on PATH) with additional environment variables, waits for it, and forwards signals as
-/// self_start() describes. Its exit code is 128 + n if signal n ended it, also if it ended by a SIGUSR1 sent in place
-/// of n; 127 if it cannot be run. If this process dies, the command gets SIGTERM. The command's standard error passes
-/// through a BannerFilter. Blocks the signals of the calling thread and restores them afterwards, except SIGPIPE, which
-/// stays blocked. The process must have no other threads. If the reader of the command's output closes it, the command
-/// continues, and a line on standard error names the reason. If the reader stops reading, run_launcher() waits until
-/// this process is asked to stop.
+/// Runs `command` (found on PATH) with additional environment variables, waits for its end, and forwards signals as
+/// self_start() describes. LauncherEnd::code is 128 + n if signal n ended the command, also if the command got SIGUSR1
+/// in place of n; it is 127 if the command cannot be run. If this process dies, the command gets SIGTERM. The command's
+/// standard error passes through a BannerFilter. Blocks signals in the calling thread and restores them afterwards,
+/// except SIGPIPE, which stays blocked. The process must have no other threads. If the reader of the relayed output
+/// closes the pipe, the command continues, and a line on standard error gives the reason. If the reader stops reading,
+/// run_launcher() waits until this process is asked to stop.
 ///
-/// Ends a command beyond `limit`, and prints a line on standard error. The exit code is then that of a watchdog (76).
-/// After this process was asked to stop, 10 s replace limit.seconds, and the code is 128 + n.
+/// Ends a command that exceeds `limit`, and prints a line on standard error. The code is then that of a watchdog (76).
+/// If signal n has asked this process to stop, the limit is 10 s instead of limit.seconds, and the code is 128 + n.
 [[nodiscard]] LauncherEnd run_launcher(const std::vector<std::string>& command, const Environment& variables,
                                        const LauncherLimit& limit = {});
 
-/// Returns the path of the command of this name; empty if there is none.
+/// Returns the path of the command `name`; empty if PATH has no such command.
 [[nodiscard]] std::string find_on_path(const std::string& name);
 
-/// Calls `number` in a child process that then ends, so that this process keeps nothing that the call starts (CUDA).
-/// Returns 0 if `number` throws; a later call in this process shows the error. Throws StateError if there is no answer
-/// within `seconds`.
+/// Calls `number` in a child process, so that this process keeps nothing that the call starts (CUDA). Returns the
+/// result, or 0 if `number` throws; a later call of `number` in this process would then throw the error. Throws
+/// StateError if the child does not answer within `seconds`.
 [[nodiscard]] int ask_in_a_child(const std::function<int()>& number, int seconds = 300);
 
 }  // namespace lockstep::comm::detail

@@ -13,12 +13,12 @@ namespace lockstep::comm::detail {
 
 namespace {
 
-/// Returns the mode in which a program uses descriptor 0, 1 or 2.
+/// Returns the mode in which a program uses the standard file with descriptor `file`: 0, 1 or 2.
 int use_of(int file) {
   return file == STDIN_FILENO ? O_RDONLY : O_WRONLY;
 }
 
-/// Returns the opposite mode, in which every use of the descriptor fails.
+/// Returns the mode opposite to use_of(). In this mode every use of the descriptor fails.
 int misuse_of(int file) {
   return file == STDIN_FILENO ? O_WRONLY : O_RDONLY;
 }
@@ -52,7 +52,7 @@ void give_null_files() noexcept {
 
 void require_output_written() {
   const bool flushed = std::fflush(stdout) == 0;
-  const int reason = flushed ? 0 : errno;  // 0 (unknown) if an earlier flush failed
+  const int reason = flushed ? 0 : errno;  // 0 if the reason is unknown, because an earlier flush failed
   require<WriteError>(flushed && std::ferror(stdout) == 0, "standard output: what was printed cannot be written",
                       reason == 0 ? "" : ": ", reason == 0 ? "" : std::strerror(reason));
 }

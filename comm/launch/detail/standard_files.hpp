@@ -2,15 +2,15 @@
 
 namespace lockstep::comm::detail {
 
-/// Opens standard input, output and error if they are closed, so that no other file or pipe gets their numbers and is
-/// taken for them. Reading from them and writing to them still fails.
+/// Opens those of standard input, output and error that are closed. Otherwise another file or pipe could get one of
+/// their descriptors (0, 1, 2) and be taken for them. Reading and writing still fail, as with a closed file.
 void open_standard_files() noexcept;
 
-/// Replaces the files of open_standard_files() by /dev/null, in a child that becomes another program. Programs (mpirun)
-/// may not expect that writing fails.
+/// Replaces files that open_standard_files() opened by a usable /dev/null, in a child process that is about to run
+/// another program. Such programs (mpirun) may not expect that writing fails.
 void give_null_files() noexcept;
 
-/// Flushes stdout. Throws WriteError with the system's reason if printed text could not be written.
+/// Flushes stdout. Throws WriteError, with the system's reason, if text that was printed could not be written.
 void require_output_written();
 
 }  // namespace lockstep::comm::detail

@@ -33,7 +33,7 @@ double seconds_between(std::int64_t begin_ns, std::int64_t end_ns) {
   return 1e-9 * static_cast<double>(end_ns - begin_ns);
 }
 
-/// Returns "has ended" or "is stopped"; nullptr for a process that runs.
+/// Returns "has ended" or "is stopped" for process `pid` that started at `started`; nullptr if that process runs.
 const char* process_text(std::int64_t pid, std::int64_t started) {
   const ProcessState now = state_of(pid);
   return now.started != started || now.state == 'X' || now.state == 'Z' ? "has ended"
@@ -45,7 +45,7 @@ std::string prefix() {
   return concat("lockstep-", ::geteuid(), '-');
 }
 
-/// Removes tables of jobs that were killed while they started.
+/// Removes this user's tables that are an hour old: their jobs were killed before all ranks had opened the table.
 void remove_old_tables() {
   DIR* folder = ::opendir(kFolder);
   if (folder == nullptr) {
@@ -65,10 +65,10 @@ void remove_old_tables() {
 
 }  // namespace
 
-/// Contents of the file. All bytes are zero until a rank writes.
+/// Contents of the file. All bytes are zero before the ranks write.
 struct StatusTable::Memory {
   struct Entry {
-    std::atomic<std::int64_t> pid;  ///< process number; 0 if the rank has not opened the table
+    std::atomic<std::int64_t> pid;  ///< process number of the rank; 0 before the rank has opened the table
     std::atomic<std::int64_t> rank;
     std::atomic<std::int64_t> started;
     std::atomic<std::int64_t> wrote_ns;
@@ -78,8 +78,8 @@ struct StatusTable::Memory {
   std::atomic<std::int64_t> came;
   std::atomic<bool> told;
   std::atomic<bool> told_of_stall;
-  std::atomic<std::int64_t> heartbeat_ns;  ///< time at which a rank last sent the node's heartbeat
-  Entry first;                             ///< entry of local rank 0; the other entries follow in memory
+  std::atomic<std::int64_t> heartbeat_ns;  ///< time when a rank last sent the heartbeat of this node
+  Entry first;  ///< entry of local rank 0; the entries of the other local ranks follow it in memory
 
   [[nodiscard]] Entry& entry(int local_rank) { return (&first)[local_rank]; }
   static std::size_t bytes(int ranks) { return sizeof(Memory) + static_cast<std::size_t>(ranks) * sizeof(Entry); }
@@ -98,19 +98,18 @@ std::optional<TablePlace> table_place(const Launch& launch, const Environment& e
     return std::nullopt;
   }
   if (const std::string_view name = value_of(environment, "PMIX_NAMESPACE"); !name.empty()) {
-    // Open MPI may reuse a job's number, but the addresses of its server are unique.
+    // Open MPI may use the number of an earlier job again, but the addresses of the job's server are unique.
     place.job = concat(name, ' ', value_of(environment, "PMIX_SERVER_URI21"), ' ',
                        value_of(environment, "PMIX_SERVER_URI4"), ' ', value_of(environment, "PMIX_SERVER_URI41"));
   } else if (launch.source == LaunchSource::slurm) {
     place.job = concat(value_of(environment, "SLURM_JOB_ID"), '.', value_of(environment, "SLURM_STEP_ID"));
-  } else if (launch.source == LaunchSource::lightning) {  // Lightning's first rank starts the others, so these
-                                                          // variables identify the job
+  } else if (launch.source == LaunchSource::lightning) {  // ranks have no common parent, but a common address
     place.job = concat(value_of(environment, "MASTER_ADDR"), ' ', value_of(environment, "MASTER_PORT"));
   } else {
     const pid_t parent = ::getppid();
     place.job = concat("child of ", parent, " of ", state_of(parent).started);
   }
-  // torchrun's agent may start ranks again with the same parent, address and port, so the restart count is added.
+  // torchrun's agent restarts ranks with the same parent, address and port, so the restart count is part of the text.
   for (const char* name : {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"}) {
     place.job += concat(' ', value_of(environment, name));
   }
@@ -125,7 +124,7 @@ StatusTable::StatusTable(const TablePlace& place) : place_(place) {
     require<FileError>(ok, path_, ": cannot be ", what, ": ", std::strerror(reason));
   };
   const std::size_t bytes = Memory::bytes(place.local_size);
-  // The first rank makes the file. Anybody can put a file of this name here, so a file of another user is refused.
+  // The first rank makes the file. Any user can make a file of this name here, so another user's file is refused.
   constexpr int kFlags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
   int file = -1;
   for (int tries = 0; file < 0 && tries < 100; ++tries) {
@@ -133,7 +132,7 @@ StatusTable::StatusTable(const TablePlace& place) : place_(place) {
     if (file < 0 && errno == EEXIST) {
       file = ::open(path_.c_str(), kFlags);
     }
-    if (file < 0 && errno != ENOENT) {  // ENOENT: the last rank has unlinked the file in between
+    if (file < 0 && errno != ENOENT) {  // ENOENT: the last rank has unlinked the file meanwhile, so try again
       break;
     }
   }
@@ -143,7 +142,7 @@ StatusTable::StatusTable(const TablePlace& place) : place_(place) {
     ::close(file);
     throw FileError(concat(path_, ": is no file of this user alone, expected one or nothing"));
   }
-  // Allocates the file now: a full file system is an error here, and would be a signal at the first use.
+  // Allocates all blocks of the file now. A full file system is an error here, but a signal when memory is first used.
   const int size_error = ::posix_fallocate(file, 0, static_cast<off_t>(bytes));
   const bool sized = size_error == 0;
   void* memory = sized ? ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
@@ -225,7 +224,7 @@ bool StatusTable::claims_heartbeat(double seconds) noexcept {
 }
 
 std::vector<std::string> StatusTable::table() const {
-  constexpr double kLate = 2.5;  // late after this many seconds; a live process writes every second
+  constexpr double kLate = 2.5;  // seconds without a write that mean a hang; a live process writes every second
   std::vector<std::string> lines;
   for (int local = 0; local < place_.local_size; ++local) {
     const Memory::Entry& entry = memory_->entry(local);

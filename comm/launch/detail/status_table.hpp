@@ -11,65 +11,68 @@
 
 namespace lockstep::comm::detail {
 
-/// Place of a rank among the ranks of its node.
+/// A rank's place among the ranks of its node, and the job for which these ranks share a table.
 struct TablePlace {
-  std::string job;  ///< text that is equal for the ranks of a job on a node, and differs from this user's other jobs
+  /// Text that is equal on all ranks of the job on this node, and different for other jobs of this user.
+  std::string job;
   int rank = 0;
   int local_rank = 0;
   int local_size = 1;
-  bool one_node = true;  ///< true if all ranks are on this node, so that local ranks are the ranks
+  bool one_node = true;  ///< true if the job has no other node, so that a local rank is also the rank
 };
 
-/// Reads the place from the launcher's variables. nullopt for a rank that is alone on its node, or without such
-/// variables.
+/// Reads a rank's place from the launcher's variables. Returns nullopt if the rank is alone on its node, or if the
+/// launcher does not set these variables.
 [[nodiscard]] std::optional<TablePlace> table_place(const Launch& launch, const Environment& environment);
 
-/// Communicators whose operations the node's ranks can read: those of a Session, and `gpu`, that of ranks on GPUs.
+/// Communicators whose operations other ranks of the node can read: the three of a Session, and `gpu`, with which ranks
+/// on GPUs exchange gradients.
 enum class LoggedCommunicator : unsigned char { grad, inline_ops, control, gpu };
 
 /// Activity of each rank of a node, in memory that the ranks share. Each rank writes its own entry, and can read the
-/// other entries even while their ranks hang or are stopped. Needs no MPI: ranks find the memory by the name of their
-/// job, before MPI starts.
+/// other ranks' entries even while those ranks hang or are stopped. Needs no MPI: before MPI starts, the ranks find the
+/// memory by the job's name.
 ///
 /// The memory is a file in /dev/shm, with 100 kB for each rank. The file is unlinked after all ranks of the node have
-/// opened it, so a killed job leaves nothing. A job that starts an hour later removes the file of a job killed earlier.
+/// opened it, so a job that is killed later leaves no file. If a job is killed earlier, a job of the same user that
+/// starts more than an hour later removes the file.
 class StatusTable {
  public:
-  /// Opens or makes the file. Throws FileError, with the path, if the file cannot be made or mapped.
+  /// Opens the file, or makes it. Throws FileError, with the path, if the file cannot be opened or mapped.
   explicit StatusTable(const TablePlace& place);
   ~StatusTable();
   StatusTable(const StatusTable&) = delete;
   StatusTable& operator=(const StatusTable&) = delete;
 
-  /// Returns the activity of this rank, which its watchdog writes.
+  /// Returns the memory for this rank's activity, which this rank's watchdog writes.
   [[nodiscard]] Progress& progress() noexcept;
   /// Records that this rank is alive now.
   void alive() noexcept;
-  /// Returns true for the first call of all ranks of the node.
+  /// Returns true for a single call on this node: the first one that any of the node's ranks makes.
   [[nodiscard]] bool first_to_tell() noexcept;
   /// Returns a line for each other rank that has not written for `seconds`: "no word from rank 1 (host a, pid 12) for 3
-  /// s: the process is stopped; it was computing step 7", "no word from rank 1 (host a): it has not begun".
+  /// s: the process is stopped; it was computing step 7" or "no word from rank 1 (host a): it has not begun".
   [[nodiscard]] std::vector<std::string> silent(double seconds) const;
-  /// Returns true for the first call of all ranks of the node, until end_of_stall().
+  /// Returns true for the first call by any of the node's ranks, and for the first call after each end_of_stall().
   [[nodiscard]] bool first_of_stall() noexcept;
   void end_of_stall() noexcept;
-  /// Returns true once in `seconds` for one of the ranks of the node. That rank must send the node's heartbeat.
+  /// Returns true to one of the node's ranks, once in `seconds`. That rank must then send the node's heartbeat.
   [[nodiscard]] bool claims_heartbeat(double seconds) noexcept;
   [[nodiscard]] int ranks() const noexcept { return place_.local_size; }
-  /// Returns a line for each rank: "rank 2: computing step 7, 1 of 3 buckets enqueued, for 12 s, process stopped",
-  /// "rank 3: has not begun".
+  /// Returns a line for each rank of the node, such as "rank 2: computing step 7, 1 of 3 buckets enqueued, for 12 s,
+  /// process stopped" or "rank 3: has not begun".
   [[nodiscard]] std::vector<std::string> table() const;
   [[nodiscard]] static std::string host();  ///< name of this node
-  /// Returns the log of this rank's operations on a communicator.
+  /// Returns the log of this rank's operations on `communicator`.
   [[nodiscard]] FlightRecorder& log(LoggedCommunicator communicator) noexcept;
-  /// Returns first_difference() of the first communicator that has one, over the ranks that have opened the table.
+  /// Compares the operations of the ranks that have opened the table. Returns the text of comm::first_difference() for
+  /// the first communicator with a difference; empty if there is none.
   [[nodiscard]] std::string first_difference() const;
-  /// Returns furthest_behind() of each communicator that has one.
+  /// Returns furthest_behind() of each communicator on which some rank has called fewer operations than another.
   [[nodiscard]] std::vector<std::string> behind() const;
-  /// Returns each rank's activity and, for each communicator, the number of operations and the last ones with their
-  /// age.
+  /// Returns each rank's activity, and its number of operations and last operations (with age) on each communicator.
   [[nodiscard]] Json operations() const;
-  /// Unlinks the file, also if some ranks have not opened it.
+  /// Unlinks the file, even if some ranks have not opened it.
   void remove() noexcept;
 
  private:

@@ -9,7 +9,7 @@
 
 namespace lockstep::comm::detail {
 
-/// The ranks of a Session and their transport: MPI, gloo, or this process alone. Private.
+/// All ranks of a Session, and the way they communicate: MPI, gloo, or no other rank. For use by Session only.
 class World : public RankPlace {
  public:
   World() = default;
@@ -18,23 +18,23 @@ class World : public RankPlace {
   World& operator=(const World&) = delete;
 
   std::string description;
-  std::string sums;     ///< result of Session::sums(), set with the first communicator
-  std::string problem;  ///< error in this rank's environment, which the Session tells to all ranks
+  std::string sums;     ///< text for Session::sums(); set when the first communicator is made
+  std::string problem;  ///< error in this rank's environment; the Session reports it to all ranks
 
-  /// Makes a communicator over all ranks. Collective.
+  /// Makes a communicator of all ranks. Collective.
   [[nodiscard]] virtual std::unique_ptr<Communicator> communicator() = 0;
-  /// Returns the worker that makes all MPI calls, or nullptr if none is needed.
+  /// Returns the stream whose thread must make all MPI calls; nullptr if the world needs no such stream.
   [[nodiscard]] virtual Stream* serial() = 0;
-  /// Ends MPI, if this object started it; with gloo, waits for the other ranks. Afterwards, use no communicator of this
-  /// world.
+  /// Ends MPI if this object has started MPI. With gloo, waits for the other ranks. Afterwards, this world's
+  /// communicators must not be used.
   virtual void finalise() = 0;
   [[noreturn]] virtual void abort(int code) noexcept = 0;
 };
 
-/// Makes the world of an MPI program's ranks. Defined in comm/launch/mpi/mpi_world.cpp.
+/// Makes the world of the ranks of an MPI program. Defined in comm/launch/mpi/mpi_world.cpp.
 [[nodiscard]] std::unique_ptr<World> make_mpi_world(int& argc, char**& argv);
-/// Makes the world of ranks that meet over TCP. Throws RendezvousError (comm/gloo/rendezvous.hpp), or AgreedFailure if
-/// rank 0 prints the error. Defined in comm/launch/gloo/gloo_world.cpp.
+/// Makes the world of ranks that meet over TCP, without MPI. Throws RendezvousError (comm/gloo/rendezvous.hpp), or
+/// AgreedFailure if rank 0 prints the error for all ranks. Defined in comm/launch/gloo/gloo_world.cpp.
 [[nodiscard]] std::unique_ptr<World> make_gloo_world(const Launch& launch, const MeetingPlace& place);
 [[nodiscard]] std::unique_ptr<World> make_world_of_one();
 

@@ -19,10 +19,11 @@
 namespace lockstep::comm::detail {
 namespace {
 
-constexpr double kReportAfter = 5;  ///< seconds after which ranks report the ranks for which they wait
+/// Most seconds after which a waiting rank prints for which ranks it waits; at most half of the time it may wait.
+constexpr double kReportAfter = 5;
 
-/// Returns a text that is equal in all processes of a host and in no others. The boot's number alone is not enough,
-/// because containers share a boot; they differ in name.
+/// Returns a text that is equal in all processes of this host, and different on other hosts. The boot's number does not
+/// suffice, because the containers of a machine have the same one; their host names differ.
 std::string this_host() {
   std::array<char, 256> name{};
   std::string boot;
@@ -66,7 +67,7 @@ class GlooWorld final : public World {
     local_size = static_cast<int>(std::count(hosts.begin(), hosts.end(), own));
     nodes = 0;
     for (auto host = hosts.begin(); host != hosts.end(); ++host) {
-      if (std::find(hosts.begin(), host, *host) == host) {  // `host` is from the node's lowest rank
+      if (std::find(hosts.begin(), host, *host) == host) {  // true for the lowest rank of each node
         node = *host == own ? nodes : node;
         ++nodes;
       }

@@ -25,7 +25,7 @@
 namespace lockstep::comm::detail {
 namespace {
 
-/// Shortens the library's text: "Open MPI v4.1.4, package: .." to "Open MPI 4.1.4", MPICH's to "MPICH Version: 4.0".
+/// Shortens the MPI library's own text, such as "Open MPI v4.1.4, package: ..", to a name: "Open MPI 4.1.4".
 std::string library_name() {
   char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
   int length = 0;
@@ -46,7 +46,7 @@ std::string library_name() {
   return name;
 }
 
-/// Changes environment variables; the destructor restores them.
+/// Changes environment variables for a time: the destructor restores all of them.
 class EnvironmentFor {
  public:
   EnvironmentFor() = default;
@@ -57,7 +57,7 @@ class EnvironmentFor {
       put(name, value ? value->c_str() : nullptr);
     }
   }
-  void set(const char* name, const char* value) {  ///< sets a variable; a null value removes it
+  void set(const char* name, const char* value) {  ///< sets the variable; removes it if `value` is nullptr
     const char* now = std::getenv(name);
     before_.emplace_back(name, now == nullptr ? std::nullopt : std::optional<std::string>(now));
     put(name, value);
@@ -74,10 +74,10 @@ class EnvironmentFor {
   std::vector<std::pair<const char*, std::optional<std::string>>> before_;
 };
 
-/// Makes an empty folder in the folder that Open MPI uses for its temporary files.
+/// Makes an empty folder with a new name in the folder that Open MPI uses for temporary files, and returns its path.
 std::string make_temporary_folder() {
   std::string folder = "/tmp";
-  for (const char* name : {"TMP", "TEMP", "TMPDIR"}) {  // the last variable that is set counts
+  for (const char* name : {"TMP", "TEMP", "TMPDIR"}) {  // the last of these that is set counts
     const char* value = std::getenv(name);
     folder = value != nullptr && *value != '\0' ? value : folder;
   }
@@ -88,42 +88,43 @@ std::string make_temporary_folder() {
   return made;
 }
 
-/// Calls MPI_Init_thread and returns the thread level. Restores the environment afterwards, so that programs started by
-/// this one can have other launchers. Sets `folder` to the folder made for a world without a launcher; the caller
-/// deletes it after MPI_Finalize.
+/// Calls MPI_Init_thread and returns the thread level. Restores the environment afterwards, because a program that this
+/// program starts may have another launcher. If a temporary folder is made, for a world without a launcher, sets
+/// `folder` to its path; the caller deletes the folder after MPI_Finalize.
 int initialise(int& argc, char**& argv, std::string& folder) {
   const auto none_of = [](std::initializer_list<const char*> names) {
     return std::all_of(names.begin(), names.end(), [](const char* name) { return std::getenv(name) == nullptr; });
   };
   EnvironmentFor environment;
-  // Without a launcher, Open MPI starts a world of one rank by itself, and searches for a way to start processes
-  // elsewhere (ssh). Containers have no ssh, so this setting prevents the search.
+  // Without a launcher, Open MPI makes a world of one rank, and looks for a way to start processes on other hosts
+  // (ssh). This setting prevents the search, because containers have no ssh.
   if (none_of({"OMPI_COMM_WORLD_SIZE", "OMPI_MCA_plm"})) {
     environment.set("OMPI_MCA_plm", "isolated");
   }
-  // Open MPI does not need the daemon that would start such processes, either. The daemon takes a fifth of a second. If
-  // the process is killed while the daemon starts, the daemon may stay and hang.
+  // Without a launcher, Open MPI also starts a daemon for such processes, which nobody needs. The start takes a fifth
+  // of a second. If the process is killed meanwhile, the daemon may stay and hang.
   if (none_of({"OMPI_COMM_WORLD_SIZE", "OMPI_MCA_ess_singleton_isolated"})) {
     environment.set("OMPI_MCA_ess_singleton_isolated", "1");
   }
-  // All such worlds would share one folder for temporary files, and a world that ends would delete the others' folder.
-  // If no folder can be made, MPI_Init fails; but Open MPI 5 prints the error and returns success, and the next call
-  // crashes. So each world gets its own folder. Open MPI 4 reads the first variable, 5 the second.
+  // All worlds without a launcher would share one folder for temporary files, and a world that ends would delete the
+  // files of the others. So each world gets its own folder. If the folder cannot be made, this must be an error here:
+  // in MPI_Init, Open MPI 5 would print it but return success, and the next call would crash. Open MPI 4 reads the
+  // first variable, Open MPI 5 the second.
   if (library_name().starts_with("Open MPI") &&
       none_of({"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_FD", "OMPI_MCA_orte_jobfam_session_dir"})) {
     folder = make_temporary_folder();
     environment.set("OMPI_MCA_orte_jobfam_session_dir", folder.c_str());
     environment.set("TMPDIR", folder.c_str());
   }
-  // In a step that srun started without --mpi, Open MPI 4 ends the process with a page of text. Without these
-  // variables, the process is a world of one rank. That is correct for a step of one task; otherwise Session says in
-  // one line what is missing.
+  // In a step that srun started without --mpi, Open MPI 4 ends the process with a page of text. Without SLURM's two
+  // variables, it makes a world of one rank. This is correct for a step of one task; for other steps, Session prints
+  // one line that says what is missing.
   if (none_of({"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_FD"})) {
     environment.set("SLURM_STEPID", nullptr);
     environment.set("SLURM_STEP_ID", nullptr);
   }
-  // On one node no rank needs a route to another. Open MPI 5 asks the kernel for such routes, finds none from an IPv6
-  // address to itself, and complains ("Unable to find reachable pairing").
+  // The ranks of one node need no routes to each other. Open MPI 5 asks the kernel for routes all the same, finds none
+  // from an IPv6 address to itself, and complains ("Unable to find reachable pairing").
   const char* const ranks = std::getenv("OMPI_COMM_WORLD_SIZE");
   const char* const here = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
   if (ranks != nullptr && here != nullptr && std::string_view(ranks) == here && none_of({"OMPI_MCA_reachable"})) {
@@ -152,10 +153,10 @@ Asked asked_all_reduce() {
           .hierarchical = text == "hierarchical"};
 }
 
-/// Returns true if the hierarchy is faster by the alpha-beta model, for N nodes of L ranks, P ranks in all. Flat
-/// algorithms send 2 (P - 1) / P (a ring) to L log2 N (recursive doubling) times the bytes between nodes, in log2 P to
-/// 2 (P - 1) steps. The hierarchy sends 2 (N - 1) / N times the bytes, in log2 N to 2 (N - 1) steps. It also moves them
-/// twice through each node's memory, as flat algorithms do. With one rank on each node, the hierarchy only adds calls.
+/// Returns true if a hierarchical all-reduce is faster than a flat one by the alpha-beta model, for N nodes of L ranks,
+/// P ranks in all. Between nodes, flat algorithms send 2 (P - 1) / P (ring) to L log2 N (recursive doubling) times the
+/// bytes, in log2 P to 2 (P - 1) steps. The hierarchy sends 2 (N - 1) / N times the bytes, in log2 N to 2 (N - 1)
+/// steps. Within a node, both move the bytes twice through memory. With L = 1, the hierarchy only adds calls.
 bool hierarchy_pays(int ranks, int nodes) {
   return nodes > 1 && ranks >= 2 * nodes;
 }
@@ -185,7 +186,7 @@ class MpiWorld final : public World {
     const int leads = local_rank == 0 ? 1 : 0;
     check_mpi(MPI_Allreduce(&leads, &nodes, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD), "MPI_Allreduce");
     check_mpi(MPI_Scan(&leads, &node, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD), "MPI_Scan");
-    node -= 1;  // the sum counts this node, too; valid on the node's first rank
+    node -= 1;  // numbers begin at 0; so far right only on each node's first rank
     check_mpi(MPI_Bcast(&node, 1, MPI_INT, 0, node_ranks), "MPI_Bcast");
     check_mpi(MPI_Comm_free(&node_ranks), "MPI_Comm_free");
     description = concat(library_name(), ", thread level ", name_of_level(level));
@@ -200,10 +201,10 @@ class MpiWorld final : public World {
     } catch (const UsageError& e) {
       problem = e.what();
     }
-    int on_all = hierarchical && nodes > 1 ? 1 : 0;  // all ranks must agree, because the ranks' variables may differ
+    int on_all = hierarchical && nodes > 1 ? 1 : 0;  // all ranks take the least value, as their variables may differ
     check_mpi(MPI_Allreduce(MPI_IN_PLACE, &on_all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD), "MPI_Allreduce");
     hierarchical_ = on_all == 1;
-    // A program that initialised MPI itself may call it. A program whose Session initialised MPI makes no MPI calls.
+    // If the program has initialised MPI itself, it may make MPI calls, so no stream can make all of them.
     if (level == MPI_THREAD_SERIALIZED && owns_mpi_) {
       serial_.emplace(Stream::host_worker("lockstep-mpi"));
     }
@@ -244,8 +245,8 @@ class MpiWorld final : public World {
   }
 
   [[noreturn]] void abort(int code) noexcept override {
-    // Waits, because launchers (MPICH's) may drop output that they have not yet forwarded when a job aborts, such as
-    // the line with the reason.
+    // Waits, because launchers (MPICH's) may drop output that they have not yet forwarded when a job aborts. This
+    // output may be the line with the reason.
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     delete_folder();
     MPI_Abort(MPI_COMM_WORLD, code);
@@ -258,8 +259,8 @@ class MpiWorld final : public World {
     std::filesystem::remove_all(folder_, ignored);
   }
 
-  /// Returns the text of the lowest rank that has one, on all ranks. Collective: one node's problem changes all ranks'
-  /// bits.
+  /// Returns, on all ranks, the problem of the lowest rank whose `own` is not empty; empty if no rank has a problem.
+  /// Collective, because a problem on one node changes the bits on all ranks.
   [[nodiscard]] std::string first_problem(const std::string& own) const {
     int first = own.empty() ? size : rank;
     check_mpi(MPI_Allreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD), "MPI_Allreduce");
@@ -279,7 +280,7 @@ class MpiWorld final : public World {
   HostAllReduce all_reduce_ = HostAllReduce::automatic;
   bool hierarchical_ = false;
   std::vector<int> node_of_rank_;
-  bool told_ = false;  ///< true after the reason against shared memory was printed
+  bool told_ = false;  ///< true after a line has said why the ranks cannot share memory
   std::optional<Stream> serial_;
 };
 

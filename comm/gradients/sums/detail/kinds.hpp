@@ -11,21 +11,21 @@
 
 namespace lockstep::comm {
 
-// Functions for the sums of this library; each sum has a file in the folder sums. This one is SumOrder::library.
+// Functions that make this library's sums; each sum has a file in the folder sums. The first is for SumOrder::library.
 [[nodiscard]] std::shared_ptr<BucketSum> make_library_sum(DType dtype, bool divided);
-/// Makes the sum for SumOrder::ranks or tree. DTypeError for 16 bits in a tree.
+/// Makes the sum for SumOrder::ranks or SumOrder::tree. Throws DTypeError for a 16-bit type with SumOrder::tree.
 [[nodiscard]] std::shared_ptr<BucketSum> make_ordered_sum(DType dtype, SumOrder order);
 
 /// A sum that a program asks for by name.
 struct NamedSum {
-  std::string_view name;  ///< name: "bf16"
-  /// Name of the argument that follows the sum's name and a colon: "RANK"; empty: no argument.
+  std::string_view name;  ///< name without argument: "bf16"
+  /// Text for the argument that follows the sum's name and a colon: "RANK"; empty if the sum has no argument.
   std::string_view argument;
-  std::string expected;   ///< form for an error text: the name and the range of its argument
-  std::string_view help;  ///< help text; may be empty if the entry before explains both
-  /// Returns the options for which the name stands; nullopt for a wrong argument.
+  std::string expected;   ///< text for errors: the sum's name and the range of its argument
+  std::string_view help;  ///< help text; may be empty if the help of the sum before explains both sums
+  /// Returns the options for which the sum's name and this argument stand; nullopt for a wrong argument.
   std::optional<SumOptions> (*options)(std::string_view argument);
-  /// Makes the sum for a valid argument if SumOptions::compress names it. nullptr: dtype and order say everything.
+  /// Makes the sum; `argument` must be valid. The pointer is nullptr if SumOptions::dtype and order say everything.
   std::shared_ptr<BucketSum> (*make)(std::string_view argument, std::uint64_t seed) = nullptr;
 };
 
@@ -33,7 +33,7 @@ struct NamedSum {
 [[nodiscard]] NamedSum fp16_sum();
 [[nodiscard]] NamedSum low_rank_sum();
 
-/// All named sums, in the order of the help.
+/// Functions that return the named sums, in the order of the help.
 inline constexpr std::array kNamedSums{&bf16_sum, &fp16_sum, &low_rank_sum};
 
 }  // namespace lockstep::comm

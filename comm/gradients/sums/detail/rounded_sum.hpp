@@ -8,15 +8,15 @@
 
 namespace lockstep::comm {
 
-/// A sum that sends gradients as they are, or rounded to 16 bits in a copy as large as the largest bucket.
+/// A sum that sends gradients unchanged, or rounded to 16 bits in a separate buffer as large as the largest bucket.
 class RoundedSum : public BucketSum {
  public:
   explicit RoundedSum(DType dtype) : dtype_(dtype) {}
   [[nodiscard]] std::string name() const override { return {}; }
-  /// Allocates the copy. DTypeError unless the type is the arena's, or a 16-bit type for an arena of f32.
+  /// Allocates the buffer if gradients are rounded. Throws DTypeError if an arena that is not f32 would be rounded.
   void prepare(SumPlace& place) override;
   void release() noexcept override { rounded_ = Tensor(); }
-  /// Rounds the gradients if the type asks for it, then calls sum().
+  /// Rounds the gradients if they are sent in 16 bits, then calls sum().
   void reduce(SumPlace& place, int bucket, const TensorView& gradients) final;
   [[nodiscard]] std::int64_t sent_bytes(int bucket) const final {
     return sent_bytes_[static_cast<std::size_t>(bucket)];
@@ -26,18 +26,18 @@ class RoundedSum : public BucketSum {
   [[nodiscard]] std::size_t bytes() const override { return bytes_of(rounded_); }
 
  protected:
-  /// Sums `sent` over the ranks, in place. `sent` is the gradients or their rounded copy. With SumPlace::divided, only
-  /// this rank's part and the rest are summed.
+  /// Sums `sent` over the ranks, in place. `sent` is `gradients` itself or a rounded copy of it. With
+  /// SumPlace::divided, only this rank's part of the bucket and the undivided rest (Shards::rest) get sums.
   virtual void sum(SumPlace& place, int bucket, const TensorView& gradients, const TensorView& sent) = 0;
   [[nodiscard]] bool rounds() const { return rounded_.view().given(); }
-  /// Copies this rank's part and the rest of a bucket, which are the result of a divided sum.
+  /// Copies the elements of a bucket whose sums this rank gets in a divided sum: its part and the undivided rest.
   static void copy_own(SumPlace& place, int bucket, const TensorView& from, const TensorView& to);
   static std::size_t bytes_of(const Tensor& tensor) { return tensor.view().given() ? tensor.view().bytes() : 0; }
 
  private:
   DType dtype_;
   Tensor rounded_;
-  std::vector<std::int64_t> sent_bytes_;  ///< bytes that each bucket sends
+  std::vector<std::int64_t> sent_bytes_;  ///< number of bytes that a rank sends for each bucket
 };
 
 }  // namespace lockstep::comm
