@@ -513,7 +513,7 @@ class MpiCommunicator final : public Communicator {
 
   std::shared_ptr<Link> link_;
   Path path_;
-  std::optional<WorkerShare> share_;  ///< set for Path::sole_worker
+  std::optional<WorkerShare> share_;  ///< set if path_ is Path::sole_worker
   int level_ = thread_level();
   Event before_{Device::cpu()};
   Event after_{Device::cpu()};

@@ -106,7 +106,7 @@ void NcclExchange::all_reduce(Stream& stream, const TensorView& data) {
 }
 
 void NcclExchange::reduce_scatter(Stream& stream, const TensorView& in, const TensorView& out) {
-  // NCCL itself detects that the operation is in place.
+  // The result of this check is not needed, because NCCL itself detects that `in` and `out` share memory.
   detail::check_reduce_scatter(device_, stream, in, out, rank(), size());
   run("reduce_scatter", in, [&] {
     return nccl_.reduce_scatter(in.data, out.data, count_of(out), type_of(in.dtype), ncclSum, comm_,
@@ -115,7 +115,7 @@ void NcclExchange::reduce_scatter(Stream& stream, const TensorView& in, const Te
 }
 
 void NcclExchange::all_gather(Stream& stream, const TensorView& in, const TensorView& out) {
-  // NCCL itself detects that the operation is in place.
+  // The result of this check is not needed, because NCCL itself detects that `in` and `out` share memory.
   detail::check_all_gather(device_, stream, in, out, rank(), size());
   run("all_gather", in, [&] {
     return nccl_.all_gather(in.data, out.data, count_of(in), type_of(in.dtype), comm_, stream.cuda_handle());
