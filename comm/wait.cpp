@@ -23,7 +23,7 @@ bool wait_for(const Event& event, Communicator& communicator, double seconds) {
       std::this_thread::sleep_for(kPause);
     }
   }
-  event.synchronize();  // returns at once, because the event is complete; throws the stream's failure
+  event.synchronize();  // returns at once, because the event is complete; throws the stream's failure, if there is one
   return true;
 }
 

@@ -5,13 +5,13 @@
 
 namespace lockstep::comm {
 
-/// Blocks the caller until the event is complete, and rethrows the stream's failure, like Event::synchronize(). While
-/// it waits, it calls Communicator::check(): if the communicator notices that a rank is gone, the wait throws. Checks
+/// Blocks the caller until `event` is complete, and rethrows the stream's failure, like Event::synchronize(). Calls
+/// communicator.check() while it waits, so it throws if the communicator notices that a rank is gone. It checks
 /// continuously for 100 us, then every 50 us. Only the thread that uses the communicator may call wait().
 void wait(const Event& event, Communicator& communicator);
 /// Waits like wait(), but at most `seconds`. Returns false if the time ends before the event is complete.
 [[nodiscard]] bool wait_for(const Event& event, Communicator& communicator, double seconds);
-/// Records `event` on the stream, and waits for it: for all work that is enqueued so far.
+/// Records `event` on `stream`, then waits as above for the event, and so for all work that is enqueued so far.
 void wait(Stream& stream, Event& event, Communicator& communicator);
 
 }  // namespace lockstep::comm

@@ -24,7 +24,7 @@ using detail::Progress;
 constexpr double kShortest = 0.001;
 constexpr Seconds kLongestLook(1);
 constexpr int kLooks = 10;
-constexpr double kReport = 4;  ///< report_after() is at first the watchdog's seconds divided by this number
+constexpr double kReport = 4;  ///< unless report_after() is called, reports come after the watchdog's seconds / kReport
 
 }  // namespace
 
@@ -57,7 +57,7 @@ struct Watchdog::Impl {
     while (!wake.wait_for(lock, pause, [this] { return over; })) {
       const std::uint64_t now = progress.changes.load(std::memory_order_acquire);
       std::string device_now = on_device();
-      // With 0 changes, no activity has begun.
+      // `now` is 0 until the first begin(); before that, no time counts.
       const bool stands = now == seen && device_now == device_seen && now > 0;
       still = stands && !progress.paused.load(std::memory_order_relaxed) ? still + pause : Seconds(0);
       seen = now;

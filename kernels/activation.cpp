@@ -17,7 +17,7 @@ void activation_forward(Context& context, Activation kind, const TensorView& x, 
   require_on(context.device(), "activation_forward", {&x, &y});
   require_alike("activation_forward", {{x, "x"}, {y, "y"}});
   require_same_or_apart("activation_forward", {y, "y"}, {x, "x"});
-  static_cast<void>(name_of(kind));  // UsageError for a value that is no Activation
+  static_cast<void>(name_of(kind));  // throws UsageError if `kind` is no Activation
   dispatch(context, "activation_forward", LOCKSTEP_BACKEND(activation_forward, kind, x, y));
 }
 

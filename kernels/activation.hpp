@@ -22,17 +22,17 @@ enum class Activation : unsigned char { gelu, gelu_tanh, silu, tanh, sigmoid, re
 /// Returns "gelu", "gelu_tanh", "silu", "tanh", "sigmoid", "relu" or "identity". Throws UsageError for another value.
 [[nodiscard]] std::string_view name_of(Activation kind);
 
-// x, y, dy and dx are contiguous and have one shape and one type: f32, f64 or bf16 on the host; f32, bf16 or f16 on a
-// GPU, which computes in f32. The ops are deterministic and need no workspace. Finite x gives finite results; NaN stays
-// NaN; gelu, gelu_tanh and silu of an infinity may be NaN (infinity times zero). On the host tanh and sigmoid are
-// within 3 units in the last place of f32 or f64, as the standard library's tanh is. On the host the bits of an element
-// depend neither on its position nor on the number of elements; matmul ("reference") and linear_epilogue give the same
-// bits.
+// The tensors x, y, dy and dx are contiguous and have one shape and one type: f32, f64 or bf16 on the host; f32, bf16
+// or f16 on a GPU, which computes in f32. Both functions are deterministic and need no workspace. Finite x gives finite
+// results; NaN stays NaN; gelu, gelu_tanh and silu of an infinity may be NaN (infinity times zero). On the host tanh
+// and sigmoid are within 3 units in the last place of f32 or f64, as the standard library's tanh is. On the host the
+// bits of an element depend neither on its position nor on the number of elements; matmul ("reference") and
+// linear_epilogue apply activations with the same bits.
 
-/// Computes y = kind(x). y may be x.
+/// Computes y = f(x) for each element, where f is the function `kind`. y may be x.
 void activation_forward(Context& context, Activation kind, const TensorView& x, const TensorView& y);
 
-/// Computes dx = dy * kind'(x), where x is the input of activation_forward. dx may be dy or x.
+/// Computes dx = dy * f'(x), where f is the function `kind`, and x the input of activation_forward. dx may be dy or x.
 void activation_backward(Context& context, Activation kind, const TensorView& x, const TensorView& dy,
                          const TensorView& dx);
 

@@ -11,108 +11,112 @@
 #include <lockstep/comm/launch/session.hpp>
 #include <lockstep/runtime/machine/device_selection.hpp>
 
-/// Lets a program that a user started by hand start the ranks of its --devices option: `train_resnet --devices cpu:4`
-/// runs itself under mpirun (docs/launch.md). This is for programs of this project; a library never does this.
+/// A program of this project that a user starts without a launcher starts the ranks of its option --devices itself:
+/// `train_resnet --devices cpu:4` runs itself under mpirun (docs/launch.md). The library never does this.
 namespace lockstep::comm {
 
 enum class Launcher : unsigned char { automatic, mpirun, srun, none };
-/// Parses "auto", "mpirun", "srun" or "none". Otherwise UsageError.
+/// Parses "auto", "mpirun", "srun" or "none". Throws UsageError for another text.
 [[nodiscard]] Launcher parse_launcher(std::string_view text);
 
 /// Rules for starting the ranks again after a failure.
 struct RestartPolicy {
-  int most = 0;  ///< most restarts; 0: no restarts
-  /// Least number of ranks; 0: restarts never reduce the number. If progress() did not change during a start, the next
-  /// start has fewer ranks: the next lower number that `fits`, and at least min_ranks. If no lower number fits, the
-  /// number stays. Above 0, --devices must be cpu:N or usable:N (N of the node's usable GPUs), on one node.
+  int most = 0;  ///< largest number of restarts; 0: no restarts
+  /// Least number of ranks of a restart; 0: a restart has as many ranks as before. If progress() returns the same text
+  /// before and after a start, the next start has the next lower number of ranks that `fits` accepts, but at least
+  /// min_ranks. Without such a number, it has as many as before. If min_ranks is above 0, --devices must be cpu:N or
+  /// usable:N (N of the node's usable GPUs), on one node.
   int min_ranks = 0;
-  /// Returns true if the job can have this many ranks. If empty, the job can have any number.
+  /// Returns true if the job can have this many ranks. If `fits` is empty, the job can have any number of ranks.
   std::function<bool(int ranks)> fits{};
-  /// Returns a text that changes when the ranks have saved a state for a restart. Required with min_ranks.
+  /// Returns a text that changes when the ranks have saved a state for a restart. Must be set if min_ranks is above 0.
   std::function<std::string()> progress{};
-  /// Called once with Attempt::job, before the first start. The returned object lives until the last start has ended.
+  /// Called once, before the first start, with the job's name (Attempt::job). The object that `hold` returns is kept
+  /// until the last start has ended.
   std::function<std::shared_ptr<void>(const std::string& job)> hold{};
 };
 
-/// Request of the command line for ranks.
+/// Ranks that the user requests on the command line.
 struct RanksRequest {
   DeviceRequest devices{};
-  int nodes = 0;           ///< number of nodes; 0: one, or all nodes of the host file or allocation
-  std::string hostfile{};  ///< value of mpirun's --hostfile; may be empty
+  int nodes = 0;           ///< number of nodes; 0: all nodes of the host file or batch job, or one
+  std::string hostfile{};  ///< file with the nodes' names for mpirun's --hostfile; empty: no file
   Launcher launcher = Launcher::automatic;
-  Backend backend = Backend::automatic;  ///< how the ranks meet, whoever starts them
+  Backend backend = Backend::automatic;  ///< library by which the ranks find each other
   RestartPolicy restart{};
-  double watchdog_s = 300;  ///< longest time for a launcher to be stopped, or without a living rank; 0: no limit
-  /// True: output that cannot be written is a failure (3); false: a note is printed and the run continues.
+  double watchdog_s = 300;  ///< seconds that the launcher may be stopped or have no living rank; 0: no limit
+  /// If true, a program whose output cannot be written fails (exit code 3). If false, it prints a note and continues.
   bool prints_result = true;
 };
 
 /// Facts about this machine and process on which the plan depends.
 struct StartSite {
-  std::function<int()> count_gpus = [] { return 0; };  ///< called at most once, and only if needed
+  std::function<int()> count_gpus = [] { return 0; };  ///< counts the GPUs; called at most once, and only if needed
   int cores = 1;                                       ///< number of cores of this machine that this process may use
   bool root = false;
 };
 
 struct SelfStart {
-  std::vector<std::string> arguments;  ///< the launcher and its options; the program and its arguments follow them
+  std::vector<std::string> arguments;  ///< launcher's name and options, without the program that it starts
   Environment variables{};             ///< additional environment variables for the launcher
-  std::string note{};                  ///< permissions that nobody requested, with reasons; may be empty
-  bool here = false;                   ///< true: the ranks are the launcher's children
+  std::string note{};                  ///< permissions that the plan adds (--oversubscribe), with reasons; or empty
+  bool here = false;                   ///< true: the ranks are the launcher's children, on this machine
 };
 
-/// Returns the number of ranks of each node that `devices` gives, for a rank in Lightning's form without
-/// LOCAL_WORLD_SIZE. Lightning does not set this variable: its own `devices` is this number. nullopt for any other
-/// process, and if `devices` gives no number ("auto", "gpu", "cpu"). run_program() sets LOCAL_WORLD_SIZE to the number.
+/// Returns the number of ranks on each node that `devices` requests, if `environment` is the environment of a rank that
+/// PyTorch Lightning started without LOCAL_WORLD_SIZE. Returns nullopt for any other process, and if `devices` has no
+/// number ("auto", "gpu", "cpu"). run_program() sets LOCAL_WORLD_SIZE to the returned number.
 [[nodiscard]] std::optional<int> missing_local_size(const DeviceRequest& devices, const Environment& environment);
 
-/// Returns the launcher's command line. nullopt if this process is to be the only rank, or is already one of several.
+/// Plans how to start the ranks. Returns nullopt if this process is to be the only rank or already is one of several.
 ///
-/// Ranks on each node: cpu:4 means four, "3" three, usable:2 two, and a list one for each entry. gpu and auto mean one
-/// for each GPU (in a batch job SLURM_GPUS_ON_NODE, if it is set). The launcher is srun inside a SLURM allocation,
-/// unless a host file is given; otherwise it is Open MPI's mpirun. Both are told not to bind ranks to single cores,
-/// because a rank computes with several threads. mpirun may run as root if this process does (unless the environment
-/// already says so), and may start more ranks than cores.
+/// The device request gives the number of ranks on each node: cpu:4 means four ranks, "3" three, usable:2 two, and a
+/// list one rank for each entry. gpu and auto mean one rank for each GPU (in a batch job, SLURM_GPUS_ON_NODE is the
+/// number of GPUs, if it is set). The launcher is srun inside a SLURM allocation, unless a host file is given;
+/// otherwise it is Open MPI's mpirun. Options tell either launcher not to bind a rank to a single core, because a rank
+/// computes with several threads. Others let mpirun run as root if this process does, and start more ranks than cores.
 ///
-/// UsageError in these cases: GPUs on only this machine, which has none; nodes below 0; more than 2^20 ranks in all or,
-/// on only this machine, 64 for each core; several nodes without a host file or an allocation; a host file with srun;
-/// srun outside of an allocation; Backend::gloo without a meeting place; an invalid RestartPolicy; this process was
-/// already started in this way and still is alone.
+/// Throws UsageError in these cases: the request is for GPUs of this machine, which has none; the number of nodes is
+/// below 0; there would be more than 2^20 ranks in all, or 64 for each core if all are on this machine; several nodes
+/// without a host file or an allocation; a host file with srun; srun outside of an allocation; Backend::gloo without a
+/// meeting place; an invalid RestartPolicy; this process was already started so and still is alone.
 [[nodiscard]] std::optional<SelfStart> plan_self_start(const RanksRequest& request, const Environment& environment,
                                                        const StartSite& site);
 
-/// Runs this program again under the launcher, if it needs one, waits for it, and returns its exit code, or 128 + n if
-/// signal n ended it. Returns nullopt if this process is to continue as a rank. Call it before CUDA, MPI or a thread
-/// exists. `request` reads the command line; it is called only if no launcher started this process. If `request`
-/// returns nothing (--help) or throws, nothing is started, and this process continues as a rank and reports the error.
+/// If the program needs a launcher, runs the program again under the launcher, waits until the launcher ends, and
+/// returns the launcher's exit code, or 128 + n if signal n ended the launcher. Returns nullopt if this process is to
+/// continue as a rank. Call self_start() before this process uses CUDA or MPI or starts a thread. `request` reads the
+/// command line; it is called only if no launcher started this process. If `request` returns nothing (--help) or
+/// throws, this process continues as a rank, which prints the help or the error.
 ///
-/// While it waits, it forwards SIGUSR1 and SIGUSR2. SIGTERM, SIGINT and SIGHUP reach the ranks as SIGUSR1, to which
-/// training reacts with a checkpoint; mpirun itself would kill the ranks soon after SIGTERM. A second such signal, more
-/// than a second later, goes to the launcher as SIGTERM. The launcher leads its own process group, so Ctrl-C, too,
-/// reaches it only through this process. Under mpirun, Ctrl-Z (SIGTSTP) stops the ranks, too, and SIGCONT (fg)
-/// continues them.
+/// While this process waits, it forwards SIGUSR1 and SIGUSR2 to the launcher. SIGTERM, SIGINT and SIGHUP reach the
+/// ranks as SIGUSR1, to which training reacts with a checkpoint; mpirun itself would kill the ranks soon after SIGTERM.
+/// A second such signal, more than a second later, goes to the launcher as SIGTERM. The launcher leads its own process
+/// group, so Ctrl-C, too, reaches it only through this process. Under mpirun, Ctrl-Z (SIGTSTP) stops the ranks, too,
+/// and SIGCONT (fg) continues them.
 ///
-/// Ends a launcher on only this machine, with code 76 and a line of text, if it is stopped or has no living rank for
-/// RanksRequest::watchdog_s (at least 5 s). After a request to stop, this time is 10 s.
+/// If all ranks are on this machine, and the launcher is stopped or has no living rank for RanksRequest::watchdog_s (at
+/// least 5 s; after a request to stop, 10 s), this process ends the launcher with code 76 and a line of text.
 ///
-/// mpirun's own message about a rank that ended with a code of lockstep's is not printed.
+/// If a rank ends with an exit code of lockstep, mpirun's own message about that rank is not printed.
 ///
-/// With RestartPolicy::most, starts the ranks again, with a line on standard error, unless they finished (0), had bad
-/// input (2), or were stopped by a signal (75, or a signal that this process forwarded). Then a program that needs no
-/// launcher runs in its own process, too. Ranks see Launch::attempt. Each start counts the GPUs again ("gpu", "auto"),
-/// so a restart takes the GPUs that remain. UsageError if the launcher is not installed, the host file cannot be read,
-/// or this build has no MPI.
+/// If RestartPolicy::most is above 0, this process starts the ranks again after they end, and prints a line on standard
+/// error, unless they finished (code 0), had bad input (2), could not be run (127), or were stopped by a signal (75, or
+/// a signal that this process forwarded). A job of one rank then runs in a child process, too. Launch::attempt tells
+/// the ranks which start this is. Each start counts the GPUs again ("gpu", "auto"), so a restart takes the GPUs that
+/// remain. Throws UsageError if the launcher is not installed, the host file cannot be read, or this build has no MPI.
 [[nodiscard]] std::optional<int> self_start(int argc, char** argv,
                                             const std::function<std::optional<RanksRequest>()>& request);
 
-/// Does the work of run_program() (session.hpp), for a program that starts its own ranks. On each rank, `watchdog_s`,
-/// if set, reads the seconds of the session's watchdog from the command line.
+/// Like run_program() in session.hpp, but first starts the ranks of `request`, if no launcher did. On each rank,
+/// `watchdog_s`, if set, reads the seconds of the session's watchdog from the command line.
 int run_program(int argc, char** argv, const std::function<int(Session&, int argc, char** argv)>& body,
                 const std::function<std::optional<RanksRequest>()>& request,
                 const std::function<double()>& watchdog_s = {}) noexcept;
 
-/// Checks that the ranks match the request. Collective. UsageError, printed once, if the number of nodes differs from
-/// request.nodes, or if a host file or restarts are requested although the program did not start its ranks.
+/// Checks that the session's ranks are as `request` says. Collective. It is an error if the number of nodes differs
+/// from request.nodes, or if a host file or restarts are requested although the program did not start its ranks. Rank 0
+/// prints the error, and all ranks throw AgreedFailure.
 void require_ranks_as_requested(Session& session, const RanksRequest& request);
 
 }  // namespace lockstep::comm

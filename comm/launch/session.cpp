@@ -44,7 +44,8 @@ std::unique_ptr<World> make_world_of_one() {
 
 namespace {
 
-/// Writes one line. `kind` is "error: " or empty.
+/// Writes one line to standard error: "lockstep: ", `kind` ("error: " or empty), the rank if it is not negative, and
+/// `text`.
 void write_line(const char* kind, int rank, std::string_view text) noexcept {
   char line[4096];
   int used = rank < 0 ? std::snprintf(line, sizeof line, "lockstep: %s", kind)
@@ -116,7 +117,7 @@ std::unique_ptr<detail::World> make_world([[maybe_unused]] int& argc, [[maybe_un
 #endif
 }
 
-/// Returns the rank that this process seems to have if no session knows it; -1 if there is none.
+/// Returns the rank of this process by its environment variables alone, without a session; -1 if they give no rank.
 int rank_without_session() noexcept {
   try {
     return likely_rank(process_environment());
@@ -138,7 +139,7 @@ struct Session::Impl {
   Stream* communication = nullptr;
   bool noted = false;  ///< true after noted() was called
   int uncaught = std::uncaught_exceptions();
-  bool agreed_to_fail = false;  ///< true if every rank is ending
+  bool agreed_to_fail = false;  ///< true after agree() has found a failure on any rank
   bool closed = false;          ///< true after close() was called
 
   /// Wraps `communicator` so that the status table records its operations, if there is a table.
@@ -147,8 +148,8 @@ struct Session::Impl {
     return log != nullptr ? detail::recorded(std::move(communicator), *log) : std::move(communicator);
   }
 
-  /// Exchanges the addresses at which the nodes listen. Collective: ranks without a watchdog take part, too; others may
-  /// have one.
+  /// Lets the nodes exchange the addresses at which they listen for heartbeats. Collective: ranks without a watchdog
+  /// take part, too, because other ranks may have one.
   void start_heartbeat(const std::string& host) {
     if (world->nodes == 1) {
       return;
@@ -172,7 +173,7 @@ struct Session::Impl {
 Session::Session(int& argc, char**& argv, double watchdog_s, Backend backend)
     : Session(argc, argv, watchdog_s, backend, nullptr) {}
 
-/// Sets *of_several, if given, to true when several ranks have met.
+/// After the ranks have met, sets *of_several (unless `of_several` is nullptr) to true if there are several ranks.
 Session::Session(int& argc, char**& argv, double watchdog_s, Backend backend, bool* of_several)
     : impl_(std::make_unique<Impl>()) {
   const Environment environment = process_environment();
@@ -185,7 +186,7 @@ Session::Session(int& argc, char**& argv, double watchdog_s, Backend backend, bo
     }
   };
   attempt([&] { return detect_launch(environment); });
-  std::optional<MeetingPlace> place;  // meeting place of ranks without MPI
+  std::optional<MeetingPlace> place;  // address where the ranks meet without MPI
   if (meet_by_gloo(impl_->launch, environment, backend, kBackends)) {
     place = meeting_place(environment);
   }
@@ -193,7 +194,7 @@ Session::Session(int& argc, char**& argv, double watchdog_s, Backend backend, bo
     impl_->watch = std::make_unique<detail::RankWatch>(watchdog_s, impl_->launch, environment);
     impl_->watch->watchdog().begin(place ? "waiting for other ranks to come" : "waiting for other ranks to start MPI");
   }
-  // A rank whose environment is wrong starts MPI, too; otherwise the others would wait for it.
+  // A rank with wrong environment variables starts MPI, too; otherwise the other ranks would wait for this rank.
   try {
     impl_->world = make_world(argc, argv, impl_->launch, place);
   } catch (...) {
@@ -226,7 +227,7 @@ Session::Session(int& argc, char**& argv, double watchdog_s, Backend backend, bo
     agree([&] { require_same_on_all_ranks(control(), "program " + build_description()); });
     impl_->start_heartbeat(host());
   } catch (const AgreedFailure&) {
-    close();  // does not hang, because every rank is here
+    close();  // waits for all ranks, which does not hang, because every rank throws AgreedFailure
     throw;
   } catch (...) {
     end_watch();
@@ -240,7 +241,7 @@ Session::Session(int& argc, char**& argv, double watchdog_s, Backend backend, bo
   }
 }
 
-/// Tells the watchdog to end only this process from now on, because MPI may end now.
+/// From now on, a watchdog that finds a hang ends only this process, without Session::abort(), because MPI may end now.
 void Session::end_watch() noexcept {
   if (impl_->watch) {
     impl_->watch->end().set_session(nullptr);
@@ -333,7 +334,7 @@ void Session::agree(const std::function<void()>& phase) {
   try {
     phase();
   } catch (const AgreedFailure&) {
-    throw;  // thrown by a phase within a phase: all ranks are here
+    throw;  // an agree() within `phase` has thrown this on all ranks
   } catch (...) {
     const detail::Failure failure = detail::handled_failure();
     text = failure.text;
@@ -367,7 +368,7 @@ void Session::abort(std::string_view text, int code) noexcept {
 
 void Session::abort(int code) noexcept {
   impl_->world->abort(code);
-  // Not reached; tells the compiler that this function does not return, because World::abort() is virtual.
+  // Never executed. This call shows the compiler that the function does not return, because World::abort() is virtual.
   std::_Exit(code);
 }
 
@@ -375,8 +376,8 @@ int run_program(int argc, char** argv, const std::function<int(Session&, int arg
                 double watchdog_s, Backend backend) noexcept {
   detail::start_process();
   bool of_several = false;
-  // After the ranks have met, they find an error together, and one rank prints it. Before that, each rank prints it,
-  // because variables about other ranks may be left over from another program.
+  // After the ranks have met, all of them find an error together, and one rank prints it. Before they meet, each
+  // process prints its error, because environment variables about other ranks may be left over from another program.
   const auto tell_together = [&](const char* text, int code) {
     if (!of_several || rank_without_session() <= 0) {
       print_error(-1, text);

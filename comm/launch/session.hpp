@@ -12,7 +12,7 @@
 
 namespace lockstep::comm {
 
-/// Thrown on every rank by Session::agree(), after rank 0 has printed the text of the lowest failing rank.
+/// Thrown on every rank by Session::agree(), after rank 0 has printed the error text of the lowest rank that failed.
 class AgreedFailure : public Error {
  public:
   AgreedFailure(const std::string& message, int code) : Error(message), code_(code) {}
@@ -22,32 +22,33 @@ class AgreedFailure : public Error {
   int code_;
 };
 
-/// Starts and ends MPI, or its replacement, for a program of this project, and knows the ranks. A process has one
-/// Session, made first and destroyed last; a program that embeds lockstep makes communicators without it. Without a
-/// launcher, the session is a world of one rank. Ranks of torchrun meet without MPI and exchange host tensors by gloo
-/// (meet_by_gloo()).
+/// Starts and ends MPI or gloo for a program of this project, and tells a process which rank it is. A process has one
+/// Session, made first and destroyed last; a program that embeds lockstep makes communicators without a Session.
+/// Without a launcher, the session has one rank. Ranks that torchrun started meet without MPI and exchange host tensors
+/// by gloo (meet_by_gloo()).
 ///
 /// A Session has three communicators, so that their operations never mix: grad (gradient buckets), inline_ops
 /// (collectives on the compute path) and control (host values: checks, metrics, agreement).
 class Session {
  public:
-  /// Asks MPI for MPI_THREAD_MULTIPLE and accepts the level that MPI gives. If MPI is already initialised, the session
-  /// does not finalise it.
+  /// Initialises MPI. Asks for MPI_THREAD_MULTIPLE and accepts the thread level that MPI gives. If the program has
+  /// already initialised MPI, the session does not finalise MPI.
   ///
-  /// At MPI_THREAD_SERIALIZED, a Session that initialised MPI communicates on a worker. Then the program must make no
-  /// MPI call of its own while communication_stream() has work. If the program had initialised MPI at that level, the
-  /// session communicates inline, in the calling thread, because the program may call MPI, too.
+  /// At MPI_THREAD_SERIALIZED, a Session that initialised MPI communicates on a worker thread. Then the program must
+  /// make no MPI call of its own while communication_stream() has work. If the program had initialised MPI at that
+  /// level, the session communicates inline, in the calling thread, because the program may call MPI, too.
   ///
   /// In a process without a launcher, the session sets OMPI_MCA_plm=isolated and OMPI_MCA_ess_singleton_isolated=1
   /// (unless they are set) while MPI_Init_thread runs: then Open MPI starts no daemon and does not search for a way to
-  /// start processes elsewhere. Open MPI's temporary files get their own folder; UsageError if TMPDIR cannot hold one.
-  /// UsageError if the launcher's environment contradicts itself or MPI (comm/launch/launch.hpp). With several ranks,
-  /// rank 0 prints the error and all throw AgreedFailure; the same happens if ranks run different versions or builds of
-  /// lockstep.
+  /// start processes elsewhere. Open MPI's temporary files get their own folder in TMPDIR. Throws UsageError if that
+  /// folder cannot be made, or if the launcher's variables contradict each other or MPI (comm/launch/launch.hpp). With
+  /// several ranks, rank 0 prints such an error, and all ranks throw AgreedFailure; the same happens if ranks run
+  /// different versions or builds of lockstep.
   ///
-  /// Without MPI: RendezvousError if the ranks cannot meet within the time of meeting_place()
-  /// (comm/gloo/rendezvous.hpp); AgreedFailure on the ranks for which rank 0 prints the error. If a rank is lost later,
-  /// operations throw PeerError. If a rank ends the job with abort(), the processes of all ranks end with its code.
+  /// Without MPI, throws RendezvousError if the ranks cannot meet within the time of meeting_place()
+  /// (comm/gloo/rendezvous.hpp), but AgreedFailure on the ranks for which rank 0 prints that error. If a rank is lost
+  /// later, operations throw PeerError. If a rank ends the job with abort(), the processes of all ranks end with its
+  /// code.
   ///
   /// With watchdog_s above 0, a Watchdog begins before MPI starts, so a rank that hangs while the ranks find each other
   /// also ends the job. If ranks of one node call different collectives, the watchdog ends the job, too, with code 3:
@@ -61,7 +62,7 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // These functions return the numbers of RankPlace.
+  // The functions from rank() to nodes() return the members of RankPlace that have these names.
   [[nodiscard]] int rank() const { return place_->rank; }
   [[nodiscard]] int size() const { return place_->size; }
   [[nodiscard]] int local_rank() const { return place_->local_rank; }
@@ -74,38 +75,40 @@ class Session {
   [[nodiscard]] std::string description() const;  ///< transport: "Open MPI 4.1.4, thread level multiple", "gloo 0.5.0"
 
   /// Describes how all-reduces of host tensors are made: "in shared memory within a node, by MPI between 2 nodes", "by
-  /// MPI". This decides the order of their sums. Empty if sums are in rank order, which holds in three cases: all ranks
-  /// share one node's memory, there is one rank, or the session runs without MPI.
+  /// MPI". The text tells two orders of additions apart. It is empty if an all-reduce adds in rank order, which holds
+  /// in three cases: all ranks share one node's memory, there is one rank, or the session runs without MPI.
   [[nodiscard]] std::string sums() const;
 
   [[nodiscard]] Communicator& grad();
   [[nodiscard]] Communicator& inline_ops();
   [[nodiscard]] Communicator& control();
-  /// Returns the host worker for gradient communication, made at first use; an inline stream if grad() cannot overlap.
+  /// Returns the stream for gradient communication: a host worker, or an inline stream if grad() cannot overlap. The
+  /// first call makes the stream.
   [[nodiscard]] Stream& communication_stream();
 
-  /// Sets a JSON file that is written if an error of a rank or its watchdog ends the job. The file has the last 1,024
-  /// collectives that each rank of this node has called on the communicators above, and on the communicator of noted().
-  /// Needs watchdog_s, and ranks that share a node.
+  /// Sets the path of a JSON file that is written if an error of a rank or a watchdog ends the job. The file has the
+  /// last 1,024 collectives that each rank of this node has called on the communicators above, and on the communicator
+  /// of noted(). Nothing is written if watchdog_s was 0, or if this rank is alone on its node.
   void keep_operations(const std::string& path);
-  /// Wraps one more communicator of all ranks, so that its collectives are recorded, too; works once. Returns the given
-  /// communicator if nothing is recorded.
+  /// Wraps `communicator`, which must have all ranks, so that the file of keep_operations() has its collectives, too.
+  /// Returns `communicator` unchanged from the second call on, and if nothing is recorded.
   [[nodiscard]] std::unique_ptr<Communicator> noted(std::unique_ptr<Communicator> communicator);
 
-  /// Runs a phase that may fail on some ranks, and waits for the others. If the phase fails on any rank, rank 0 prints
-  /// the text of the lowest failing rank as one line, and every rank throws AgreedFailure. The line is "lockstep:
-  /// error: rank 3: text", without the rank if all ranks failed with one text. This is for failures after which the
-  /// rank can still communicate; the phase must not communicate after it has failed.
+  /// Runs `phase`, which may fail on some ranks, and waits until all ranks have run theirs. If it fails on any rank,
+  /// rank 0 prints the error text of the lowest failing rank as one line, and every rank throws AgreedFailure. The line
+  /// is "lockstep: error: rank 3: text", without the rank if all ranks failed with one text. Use agree() for failures
+  /// after which a rank can still communicate. `phase` must not communicate after it has failed.
   void agree(const std::function<void()>& phase);
 
-  /// Finalises MPI, or waits for all ranks to end. Collective. Afterwards only the destructor and abort() may be
-  /// called. PeerError if a rank is lost before it ends.
+  /// Finalises MPI; without MPI, waits until all ranks end. Collective. Afterwards only the destructor and abort() may
+  /// be called. Throws PeerError if a rank is lost before it ends.
   void close();
 
-  /// Ends the job with `code` after a failure that the other ranks do not know of, and prints "lockstep: error: [rank
-  /// R: ]text". Uses MPI_Abort; with gloo all ranks are told; a single rank ends its process. Runs no destructor.
+  /// Prints "lockstep: error: [rank R: ]text" and ends the job with `code`, after a failure that the other ranks do not
+  /// know of. With MPI, this function calls MPI_Abort; with gloo, it tells all ranks to end; a single rank ends its
+  /// process. No destructor runs.
   [[noreturn]] void abort(std::string_view text, int code) noexcept;
-  /// Ends the job with `code` after a failure that was already printed. Runs no destructor.
+  /// Ends the job with `code` after a failure whose text was already printed. No destructor runs.
   [[noreturn]] void abort(int code) noexcept;
 
  private:
@@ -118,12 +121,13 @@ class Session {
   const RankPlace* place_ = nullptr;  ///< place of this rank in the world
 };
 
-/// Runs the main() of a program: makes the session, calls `body` and turns exceptions into exit codes. AgreedFailure
-/// and an error of every rank (comm/error.hpp, printed by rank 0) end the program with their code. Any other exception
-/// belongs to this rank: Session::abort() ends the job with the code of its kind, or 3 if it is not an Error. An
-/// exception unwinds body's frame first, so memory there that the communication stream uses must stay until that stream
-/// is idle (GradientReducer ensures this for the arena). Output that cannot be written is an error, too (3). Sets
-/// CUDA_DEVICE_MAX_CONNECTIONS to 32 unless it is set, so no other thread may read the environment meanwhile.
+/// Runs the main() of a program: makes the session, calls `body` and turns exceptions into exit codes. AgreedFailure,
+/// and an error that every rank throws (comm/error.hpp; rank 0 prints it), end the program with the code of the
+/// exception. Any other exception is this rank's alone: Session::abort() ends the job with the exception's code, or 3
+/// if the exception is not an Error. Before that, objects in `body` are destroyed, so memory that the communication
+/// stream uses must not be freed there until that stream is idle (GradientReducer ensures this for the arena). Output
+/// that cannot be written is an error, too (code 3). Sets CUDA_DEVICE_MAX_CONNECTIONS to 32 unless it is set, so no
+/// other thread may read the environment meanwhile.
 int run_program(int argc, char** argv, const std::function<int(Session&, int argc, char** argv)>& body,
                 double watchdog_s = 0, Backend backend = Backend::automatic) noexcept;
 

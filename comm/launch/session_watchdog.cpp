@@ -1,4 +1,4 @@
-// Separate from watchdog.cpp, so that a program whose watchdog has no Session links neither Session nor MPI.
+// This file is separate from watchdog.cpp: a program whose watchdog has no Session links neither Session nor MPI.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -24,21 +24,22 @@ using Seconds = std::chrono::duration<double>;
 
 constexpr Seconds kForAbort(10);
 
-/// Seconds between two heartbeats of a node: about one, and less than two if checks are a second apart.
+/// Least seconds between two heartbeats of a node. If the watchdog checks once a second, they are less than 2 s apart.
 constexpr double kHeartbeatEvery = 0.75;
 
-/// A node is called silent after kSilent seconds, the time of five heartbeats, if its silence is also at least a third
-/// of the time without progress. So a network that drops heartbeats for a while is not blamed for a longer stall. Both
-/// times are longer than for_others(), during which a rank that ends the job sends nothing.
+/// A node counts as silent if no heartbeat of the node has come for kSilent seconds (the time of five heartbeats), and
+/// for at least kSilentPart of the time without progress. So a network that drops heartbeats for a while is not blamed
+/// for a longer stall. Both times are longer than for_others(), in which a rank that ends the job is silent.
 constexpr double kSilent = 5;
 constexpr double kSilentPart = 1.0 / 3;
 
-/// Returns the time between this rank's line and the end of the job. Ranks that notice later print theirs in this time.
+/// Returns the time from this rank's error line to the end of the job. In this time, other ranks that notice the hang
+/// print their lines. `seconds` is the watchdog's time without progress.
 Seconds for_others(double seconds) {
   return Seconds(std::clamp(seconds / 10, 2.0, 30.0));
 }
 
-/// Ends the process after `time`, wherever the rank hangs, including MPI and the C library's streams.
+/// Ends the process with `code` after `time`, even if this rank hangs in MPI or in a stream of the C library.
 void leave_later(Seconds time, int code) noexcept {
   try {
     std::thread([time, code] {
@@ -88,7 +89,7 @@ void WatchdogHandler::start_heartbeat(std::unique_ptr<NodeHeartbeat> heartbeat, 
   const std::lock_guard lock(heartbeat_mutex_);
   heartbeat_ = std::move(heartbeat);
   one_sends_ = table_ && table_->ranks() == local_size;
-  // Sends now, not at the next check, because a node that falls silent before that check must also be named.
+  // Sends a heartbeat now, not at the next check, so that a node that falls silent before that check can be named, too.
   heartbeat_->send_heartbeat({concat("rank ", rank_, ": has met the others")});
 }
 
@@ -97,14 +98,14 @@ void WatchdogHandler::end_heartbeat() noexcept {
   if (heartbeat_) {
     try {
       heartbeat_->send_shutdown();
-    } catch (...) {  // out of memory; without the shutdown, the next node names this node, but only in a job that hangs
+    } catch (...) {  // out of memory; if the job hangs later, the next node may call this node silent
     }
     heartbeat_.reset();
   }
 }
 
-/// Sends and receives heartbeats. A rank that has no table, or whose table does not have exactly this node's ranks,
-/// sends for itself, because other ranks cannot know that it lives.
+/// Sends and receives heartbeats. Usually one rank sends for its whole node. A rank that has no status table, or whose
+/// table does not have exactly this node's ranks, sends its own, because other ranks cannot know that it lives.
 void WatchdogHandler::exchange_heartbeats(const Watchdog::Look& found) {
   const std::lock_guard lock(heartbeat_mutex_);
   if (!heartbeat_) {
@@ -233,7 +234,7 @@ void WatchdogHandler::write_operations() noexcept {
     if (!operations_file_.empty()) {
       replace_file(operations_file_, concat(table_->operations().text(1), '\n'));
     }
-  } catch (...) {  // dropped, because the error that ends the job is the one to report
+  } catch (...) {  // not reported, because the error that ends the job matters more
   }
 }
 

@@ -15,7 +15,7 @@
 namespace lockstep::comm {
 namespace {
 
-/// One rank's part of a collective.
+/// Arguments of one rank's call of a collective.
 struct Contribution {
   std::string_view op;
   const std::byte* in = nullptr;
@@ -41,11 +41,11 @@ struct Mail {
 struct Shared;
 
 struct Member {
-  Contribution contribution;  ///< written by its rank before a barrier, read by all ranks between two barriers
+  Contribution contribution;  ///< the member's rank writes it before meet(); all ranks read it until the next meet()
   CommunicatorCounts counts;
   int color = 0;
   int key = 0;
-  std::shared_ptr<Shared> child;  ///< result of split(): made by the lowest member, taken by the others
+  std::shared_ptr<Shared> child;  ///< state of a new group in split(), if this member is the group's first rank
   bool taken = false;
   bool gone = false;
   bool arrived = false;
@@ -74,7 +74,7 @@ struct Shared {
     changed.notify_all();
   }
 
-  /// Waits until all ranks have arrived. Writes of any rank before this call are visible to all ranks after it.
+  /// Waits until all ranks have called meet(). After that, all ranks see what any rank wrote before its call.
   void meet(int rank, std::string_view op) {
     std::unique_lock lock(mutex);
     const std::uint64_t mine = generation;
@@ -111,7 +111,7 @@ struct Shared {
   void collective(int rank, const Contribution& mine, Body&& body) {
     member(rank).contribution = mine;
     meet(rank, mine.op);
-    int odd = 0;  // the first rank whose call differs from rank 0's call; every rank finds the same rank
+    int odd = 0;  // lowest rank whose call differs from rank 0's call (every rank finds it); 0: none
     for (int r = 1; r < size && odd == 0; ++r) {
       odd = member(r).contribution.same_call(member(0).contribution) ? 0 : r;
     }
@@ -160,7 +160,7 @@ struct Shared {
       throw ShapeError(concat("recv: rank ", from, " sent ", came.count, " x ", came.dtype, ", expected ", data.numel(),
                               " x ", data.dtype));
     }
-    // This state makes the sender wait and keep its memory alive until the copy is complete.
+    // While the state is `copying`, the sender waits, so the sender's memory stays alive until the copy is complete.
     letter.state = Mail::Impl::copying;
     lock.unlock();
     if (data.bytes() > 0) {
@@ -180,8 +180,8 @@ struct Shared {
     counts.bytes += bytes;
   }
 
-  /// Sums the ranks' elements [begin, end) from `offset` on: out[i] = in_0[offset + i] + in_1[offset + i] + ..;
-  /// `store(i, values, n)` takes the sums.
+  /// Computes s[i] = in_0[offset + i] + in_1[offset + i] + .. (one summand of each rank) for begin <= i < end. Calls
+  /// store(i, values, n) with s[i] to s[i + n - 1] in `values`, until all sums are stored.
   template <class T, class Store>
   void sum(std::int64_t offset, std::int64_t begin, std::int64_t end, Store&& store) {
     const auto at = [&](int r) { return reinterpret_cast<const T*>(member(r).contribution.in) + offset + begin; };
@@ -196,7 +196,7 @@ struct Shared {
   int broken_by = -1;  ///< rank whose absence ended all collectives; -1 if none
   std::uint64_t generation = 0;
   std::vector<Member> members;
-  std::vector<Mail> mail;  // messages from each rank to each other rank
+  std::vector<Mail> mail;  // one place for a message from each rank to each rank
 };
 
 void copy_bytes(void* to, const void* from, std::size_t bytes) {
@@ -205,7 +205,7 @@ void copy_bytes(void* to, const void* from, std::size_t bytes) {
   }
 }
 
-/// Operations hold the shared state, not the communicator, because a queued operation may outlive the communicator.
+/// One rank's communicator. Queued operations own the shared state, not this object, because they may outlive it.
 class LocalCommunicator final : public Communicator {
  public:
   LocalCommunicator(std::shared_ptr<Shared> shared, int rank)
@@ -226,8 +226,8 @@ class LocalCommunicator final : public Communicator {
     }
     detail::check_host("all_reduce", stream, data);
     stream.enqueue([shared = shared_, me = rank(), data] {
-      // Every rank sums one slice and writes it to all ranks. Between the two barriers, no other rank touches that
-      // slice.
+      // Each rank sums one slice of the tensors and writes the sums to the tensors of all ranks. Meanwhile no other
+      // rank touches that slice.
       shared->collective(me, contribution("all_reduce", data, data), [&] {
         const std::int64_t n = data.numel();
         detail::visit_sum(data.dtype, [&](auto type) {
@@ -244,13 +244,13 @@ class LocalCommunicator final : public Communicator {
   }
 
   void reduce_scatter(Stream& stream, const TensorView& in, const TensorView& out) override {
-    // In place, no other rank reads the part of `in` that this rank writes, and this rank reads it before it writes.
+    // If `out` is a part of `in`, no other rank reads that part, and this rank reads it before writing the sums there.
     detail::check_reduce_scatter(Device::cpu(), stream, in, out, rank(), size());
     stream.enqueue([shared = shared_, me = rank(), in, out] {
       shared->collective(me, contribution("reduce_scatter", in, out), [&] {
         detail::visit_sum(in.dtype, [&](auto type) {
           using T = typename decltype(type)::type;
-          T* to = static_cast<T*>(out.data);  // n elements
+          T* to = static_cast<T*>(out.data);  // out.numel() elements
           shared->sum<T>(me * out.numel(), 0, out.numel(), [&](std::int64_t i, const T* values, std::int64_t count) {
             std::copy_n(values, count, to + i);
           });
@@ -355,7 +355,7 @@ class LocalCommunicator final : public Communicator {
   }
 
  private:
-  /// Returns true for a single rank and a tensor on a GPU: the result of an all-reduce or a broadcast is already there.
+  /// Returns true if the group has one rank and `view` is on a GPU. Then all-reduce and broadcast do nothing.
   [[nodiscard]] bool alone_on_gpu(std::string_view op, const Stream& stream, const TensorView& view) const {
     if (size() > 1 || view.device.kind != DeviceKind::cuda) {
       return false;
@@ -384,7 +384,7 @@ LocalGroup::LocalGroup(int size) {
 }
 
 LocalGroup::~LocalGroup() {
-  // A rank that was never taken can never arrive, so it counts as gone and the other ranks do not wait for it.
+  // A rank whose communicator nobody has taken can never call a collective, so it counts as gone; nobody waits for it.
   Shared& shared = *impl_->shared;
   const std::lock_guard lock(shared.mutex);
   for (Member& member : shared.members) {

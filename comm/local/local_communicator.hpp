@@ -7,15 +7,16 @@
 namespace lockstep::comm {
 
 /// N ranks as threads of one process, which exchange data in shared memory: for tests, and for programs without MPI (N
-/// = 1). Sums run in rank order. Takes tensors on the CPU. In a group of one, all-reduce and broadcast also take
-/// tensors of a GPU, which they do not change, and can be captured. If a rank's communicator is destroyed while others
-/// wait, their operation throws PeerError; the same happens if the group is destroyed and a rank's communicator was
-/// never taken. If collectives differ between ranks (operation, type, size, root), all of them throw StateError.
+/// = 1). Sums run in rank order. Tensors must be on the CPU. In a group of one rank, all-reduce and broadcast also take
+/// tensors on a GPU, which they do not change, and can be captured. If a rank's communicator is destroyed while other
+/// ranks wait for that rank, their operation throws PeerError; the same happens if the group is destroyed before that
+/// communicator was taken. If the ranks' collectives differ (in operation, type, size or root), all ranks throw
+/// StateError.
 class LocalGroup {
  public:
-  explicit LocalGroup(int size);  ///< UsageError unless size >= 1
+  explicit LocalGroup(int size);  ///< throws UsageError unless size >= 1
   ~LocalGroup();
-  /// Returns the communicator of one rank, once for each rank. The communicator may outlive the group.
+  /// Returns the communicator of `rank`, which may outlive the group. A second call for the rank throws StateError.
   [[nodiscard]] std::unique_ptr<Communicator> communicator(int rank);
 
  private:

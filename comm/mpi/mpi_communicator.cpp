@@ -26,8 +26,9 @@ using detail::name_of_level;
 
 constexpr int kTag = 0;
 
-/// A duplicate of the caller's communicator. The Communicator, queued operations and an attribute of MPI_COMM_SELF
-/// share this object. MPI_Finalize deletes the attribute, and so frees a duplicate that the program has not freed.
+/// A duplicate of the caller's MPI communicator, with data for its operations. The Communicator, queued operations and
+/// an attribute of MPI_COMM_SELF share a Link. MPI_Finalize deletes the attribute, which frees the duplicate if the
+/// program has not freed it.
 struct Link {
   MPI_Comm comm = MPI_COMM_NULL;  ///< null after the duplicate was freed
   int keyval = MPI_KEYVAL_INVALID;
@@ -39,7 +40,7 @@ struct Link {
   HostAllReduce asked = HostAllReduce::automatic;
   bool all_in_memory = false;
   std::optional<detail::NodeWindow> window;
-  std::optional<SharedSum> shared;  ///< set if the ranks have a window
+  std::optional<SharedSum> shared;  ///< sums in the window; empty without a window
   std::vector<std::byte> part;      ///< buffer for this rank's part of a reduce_scatter() in place; never shrinks
   std::atomic<std::int64_t> calls = 0;
   std::atomic<std::int64_t> bytes = 0;
@@ -50,7 +51,7 @@ struct Link {
   }
 };
 
-/// Adds `in` to `to`, and rounds each sum to the type. An MPI_User_function of MPI_Op_create.
+/// Adds each of `*count` elements of `in` to one of `to` and rounds the sum to T. MPI calls this (MPI_Op_create).
 template <class T>
 void add_elements(void* in, void* to, int* count, MPI_Datatype* /*type*/) {
   const T* from = static_cast<const T*>(in);  // `*count` elements
@@ -72,17 +73,17 @@ int free_link(MPI_Comm /*self*/, int /*keyval*/, void* value, void* /*extra*/) {
   return rc;
 }
 
-/// Returns true if the ranks, all of one node, have at least one processor each. Launchers bind a rank to one
-/// processor, to several that it shares with other ranks, or not at all. Collective.
+/// Returns true if the ranks, all of one node, may together use at least one processor for each rank. Launchers bind a
+/// rank to one processor, to several that it shares with other ranks, or to none. Collective.
 bool each_has_a_core(MPI_Comm comm, int ranks) {
   cpu_set_t cores;
   CPU_ZERO(&cores);
-  ::sched_getaffinity(0, sizeof cores, &cores);  // fails with more than 1,024 processors; then no core is known
+  ::sched_getaffinity(0, sizeof cores, &cores);  // with more than 1,024 processors it fails and `cores` stays empty
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, &cores, sizeof cores, MPI_BYTE, MPI_BOR, comm), "MPI_Allreduce");
   return CPU_COUNT(&cores) >= ranks;
 }
 
-/// Requires that the ranks agree on the options, and makes the window if they use one. Collective.
+/// Makes the window if the ranks use one. If they ask for different options, they use none. Collective.
 void share_memory(Link& link, HostAllReduce asked, bool all_in_memory) {
   const int what = static_cast<int>(asked) * 2 + (all_in_memory ? 1 : 0);
   int least_and_most[] = {what, -what};
@@ -95,7 +96,7 @@ void share_memory(Link& link, HostAllReduce asked, bool all_in_memory) {
   }
   link.window.emplace(link.comm, SharedSum::window_bytes(link.size));
   if (link.window->memory() != nullptr) {
-    // A message of the program may need MPI calls on this rank to make progress, such as MPI_Allreduce would make.
+    // A rank that waits calls MPI: a message of the program may need this for its progress, as during MPI_Allreduce.
     const auto progress = [comm = link.comm] {
       int found = 0;
       MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm, &found, MPI_STATUS_IGNORE);
@@ -128,7 +129,7 @@ std::shared_ptr<Link> make_link(MPI_Comm comm, std::int64_t most_per_call, HostA
   return link;
 }
 
-/// Kinds of streams that a communicator takes.
+/// Streams on which a communicator accepts operations.
 enum class Path { any_stream, sole_worker, inline_only };
 
 int thread_level() {
@@ -156,11 +157,11 @@ Path path_of_process(const Stream* worker) {
   }
 }
 
-/// A communicator's share in the sole worker of thread level SERIALIZED. The worker belongs to the process, as the
-/// thread level does. So communicators that were made without a worker wait for it, too.
+/// A communicator's share in the worker that alone may make MPI calls at thread level SERIALIZED. The worker belongs to
+/// the process, as the thread level does. So communicators that were made without a worker wait for it, too.
 class WorkerShare {
  public:
-  /// Throws StateError if other communicators share another worker.
+  /// Throws StateError if existing communicators use a worker other than `worker`.
   explicit WorkerShare(Stream* worker) : worker_(worker) {
     const std::lock_guard lock(mutex_);
     require<StateError>(sharers_ == 0 || sole_ == worker,
@@ -208,7 +209,7 @@ MPI_Op sum_of(const Link& link, DType dtype) {
   return dtype == DType::bf16 ? link.add_bf16 : dtype == DType::f16 ? link.add_f16 : MPI_SUM;
 }
 
-/// Returns the MPI type for moving data, for which only the width of an element matters.
+/// Returns the MPI type for moving data of `dtype`. For moving data, only the width of an element matters.
 MPI_Datatype move_type(DType dtype) {
   switch (size_of(dtype)) {
     case 1:
@@ -226,7 +227,7 @@ std::byte* at(const TensorView& view, std::int64_t element) {
   return static_cast<std::byte*>(view.data) + element * static_cast<std::int64_t>(size_of(view.dtype));
 }
 
-/// Calls f(first element, count) for pieces of [0, n) that are small enough for one MPI call.
+/// Cuts [0, n) into ranges of at most `most` elements and calls f(first element, number of elements) for each.
 template <class F>
 void in_pieces(std::int64_t n, std::int64_t most, F&& f) {
   for (std::int64_t i = 0; i < n; i += most) {
@@ -234,7 +235,7 @@ void in_pieces(std::int64_t n, std::int64_t most, F&& f) {
   }
 }
 
-/// An MPI type of `count` elements that repeat every `stride` elements: one piece of every rank's part of a tensor.
+/// An MPI type for `count` elements out of every `stride` elements, so one MPI call moves a range of each rank's part.
 class PieceType {
  public:
   PieceType(DType dtype, int count, std::int64_t stride) {
@@ -290,7 +291,7 @@ void reduce_scatter(Link& link, const TensorView& in, const TensorView& out, boo
     }
     return;
   }
-  // Reductions take no derived types, so one call cannot send a piece of every part: each piece is one reduction.
+  // MPI reduces no derived types, so one call cannot take a range out of every rank's part; each range is one call.
   for (int root = 0; root < link.size; ++root) {
     in_pieces(n, link.most_per_call, [&](std::int64_t i, int count) {
       void* to = root == link.rank ? at(out, i) : nullptr;
@@ -374,7 +375,7 @@ class MpiCommunicator final : public Communicator {
 
   ~MpiCommunicator() override {
     if (std::uncaught_exceptions() > uncaught_) {
-      return;  // an exception unwinds, so the other ranks may never free theirs; MPI_Finalize frees the duplicate
+      return;  // after an exception, other ranks may never free their duplicates; MPI_Finalize frees this one
     }
     try {
       if (link_->comm != MPI_COMM_NULL) {
@@ -383,7 +384,7 @@ class MpiCommunicator final : public Communicator {
         MPI_Comm_delete_attr(MPI_COMM_SELF, keyval);  // this call makes MPI call free_link()
         MPI_Comm_free_keyval(&keyval);
       }
-    } catch (...) {  // the worker was poisoned; nothing is freed, as with an exception
+    } catch (...) {  // the worker has failed; MPI_Finalize frees the duplicate
     }
   }
 
@@ -468,8 +469,8 @@ class MpiCommunicator final : public Communicator {
     link.count(bytes);
   }
 
-  /// Prepares an MPI call in the calling thread: waits until no other thread of lockstep makes an MPI call. StateError
-  /// if the thread level forbids the call.
+  /// Prepares an MPI call in the calling thread. At thread level SERIALIZED, waits until lockstep's worker makes no MPI
+  /// call; below that level, throws StateError unless the calling thread initialised MPI.
   void enter_mpi(std::string_view op) const {
     if (path_ == Path::any_stream) {
       return;
@@ -489,7 +490,7 @@ class MpiCommunicator final : public Communicator {
     require_alive(*link_, op);
     if (stream.is_inline()) {
       enter_mpi(op);
-      // The operation is complete on return. A task would add copies, which slow small operations.
+      // Performs the operation here. A task of the stream would copy the arguments, which slows small operations.
       perform(*link_, op, bytes, call);
       return;
     }
@@ -512,7 +513,7 @@ class MpiCommunicator final : public Communicator {
 
   std::shared_ptr<Link> link_;
   Path path_;
-  std::optional<WorkerShare> share_;  ///< set for Path::sole_worker
+  std::optional<WorkerShare> share_;  ///< set if path_ is Path::sole_worker
   int level_ = thread_level();
   Event before_{Device::cpu()};
   Event after_{Device::cpu()};

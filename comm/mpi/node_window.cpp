@@ -19,8 +19,8 @@ namespace {
 
 constexpr std::size_t kMostText = 256;
 
-/// Where the other ranks find the file, and the file's first bytes. They check the bytes, because in another PID
-/// namespace the same path may lead to another file.
+/// Process and descriptor by which the other ranks find rank 0's file, and the file's first bytes. The other ranks
+/// check these bytes, because in another PID namespace the same path may lead to another file.
 struct Place {
   std::int64_t pid = 0;
   std::int64_t file = -1;
@@ -47,8 +47,8 @@ std::string because(std::string_view what, int reason) {
   return concat(what, ": ", std::strerror(reason));
 }
 
-/// Allocates the file's memory. Returns the error, or 0. Blocks signals, because each would interrupt the kernel.
-/// Checks the limit of file sizes, which applies here, too, because exceeding it raises a signal.
+/// Allocates `bytes` of memory for `file`. Returns the error's number, or 0. Blocks signals, which would interrupt the
+/// allocation. First checks the process's limit of file sizes, because a larger allocation would raise a signal.
 int allocate(int file, std::size_t bytes) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < bytes) {

@@ -17,7 +17,7 @@
 namespace lockstep::comm {
 namespace {
 
-/// Functions of the library that made a host program's communicator, and functions that describe the communicator.
+/// NCCL's functions for exchanges and for describing a communicator, from the library that made the communicator.
 struct LoadedNccl {
   NcclFunctions functions{};
   decltype(&ncclCommUserRank) user_rank = nullptr;
@@ -25,8 +25,8 @@ struct LoadedNccl {
   decltype(&ncclCommCuDevice) device = nullptr;
 };
 
-/// Finds NCCL's functions: those that every library of the process sees. If there are none, takes those of a
-/// libnccl.so.2 that one library has loaded privately, as Python does. Otherwise UnsupportedError.
+/// Finds NCCL's functions: those that all libraries of the process see, or else those of a libnccl.so.2 that one
+/// library has loaded privately, as in Python. Throws UnsupportedError if a function is missing.
 LoadedNccl loaded_nccl() {
   constexpr const char* kLibrary = "libnccl.so.2";
   void* where = RTLD_DEFAULT;
@@ -36,7 +36,7 @@ LoadedNccl loaded_nccl() {
     library.reset(::dlopen(kLibrary, RTLD_NOW | RTLD_NOLOAD));
     require<UnsupportedError>(library != nullptr, "this process has loaded no NCCL (", kLibrary,
                               "), expected the one that made the communicator");
-    where = library.get();  // the library's owner keeps it loaded while a communicator exists
+    where = library.get();  // stays valid, because the library's owner keeps it loaded while it has a communicator
   }
   const auto get = [where](auto& function, const char* name) {
     function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(where, name));
@@ -60,7 +60,7 @@ LoadedNccl loaded_nccl() {
   return nccl;
 }
 
-/// A communicator of the host program. Only the host program ends it, also after an error.
+/// A communicator that a host program has made. Only the host program ends the communicator, even after an error.
 class AdoptedNccl final : public NcclExchange {
  public:
   AdoptedNccl(const NcclFunctions& functions, ncclComm_t comm, int rank, int size, Device device, double timeout_s)
@@ -101,7 +101,7 @@ std::unique_ptr<Communicator> adopt_nccl_communicator(void* comm, Communicator& 
   std::unique_ptr<AdoptedNccl> adopted;
   const auto together = [&](const std::string& step, auto&& f) {
     std::string failure;
-    char kind = ' ';  // kind of the exception; all ranks throw the same kind
+    char kind = ' ';  // letter for the class of this rank's exception; ' ': none
     try {
       f();
     } catch (const UsageError& error) {

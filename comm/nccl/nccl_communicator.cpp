@@ -48,7 +48,7 @@ ncclConfig_t config_of(const NcclOptions& options, Calls calls = Calls::return_a
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = calls == Calls::block ? 1 : 0;
   config.commName = options.name.c_str();
-  if (options.most_blocks > 0) {  // sets both, because NCCL refuses one of the two alone
+  if (options.most_blocks > 0) {  // also sets minCTAs, because NCCL refuses maxCTAs alone
     config.minCTAs = 1;
     config.maxCTAs = options.most_blocks;
   }
@@ -58,9 +58,9 @@ ncclConfig_t config_of(const NcclOptions& options, Calls calls = Calls::return_a
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 22, 0)
 constexpr bool kEstimates = true;
 
-/// Ends the open group without executing it, and sets `seconds` to the time that NCCL expects; negative if NCCL has no
-/// estimate. NCCL counts in microseconds (2.28.9, src/graph/tuning.cc, ncclTopoGetAlgoTime). On a communicator whose
-/// calls do not block, NCCL would execute the group and return that it is in progress (src/group.cc,
+/// Ends the open group of operations without executing them, and sets `seconds` to the time that NCCL expects for them;
+/// below 0 if NCCL has no estimate. NCCL estimates in microseconds (2.28.9, src/graph/tuning.cc, ncclTopoGetAlgoTime).
+/// If the communicator's calls did not block, NCCL would execute the group and return ncclInProgress (src/group.cc,
 /// ncclGroupEndInternal).
 ncclResult_t end_estimate(double& seconds) {
   ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
@@ -77,7 +77,7 @@ ncclResult_t end_estimate(double& seconds) {
 }
 #endif
 
-/// Writes each value on its own line, so that no value can be read as another one.
+/// Writes each member of `rank` on its own line for rank_of(), so that no member can be read as another one.
 std::string to_text(const NcclRank& rank) {
   return concat(rank.host, '\n', rank.gpu, '\n', rank.host_id, '\n', rank.version, '\n', rank.allow_shared_gpu, '\n',
                 rank.failure);
@@ -120,7 +120,7 @@ NcclRank describe(Device device, const NcclOptions& options) {
   return rank;
 }
 
-/// Sends rank 0's id to all ranks. A failure on rank 0 is an error of all ranks.
+/// Rank 0 makes an ncclUniqueId and sends it to all ranks. If this fails on rank 0, all ranks throw NcclError.
 ncclUniqueId share_id(Communicator& control) {
   ncclUniqueId id{};
   std::string text;
@@ -211,15 +211,15 @@ NcclCommunicator::NcclCommunicator(ncclComm_t comm, int rank, int size, Device d
 NcclCommunicator::~NcclCommunicator() {
   const DeviceGuard guard(device(), std::nothrow);
   if (comm() != nullptr) {
-    // Ends the communicator together with the other ranks, but not while an exception unwinds: they may never call
-    // this.
+    // Ends the communicator together with the other ranks. During an exception, aborts it, because the other ranks may
+    // never call their destructors.
     if (std::uncaught_exceptions() == uncaught_ && settled(ncclCommFinalize(comm())) == ncclSuccess &&
         ncclCommDestroy(comm()) == ncclSuccess) {
       return;
     }
     abort(release());
   } else if (abort_) {
-    // Waits once more, because a graph that blocked the abort may be destroyed by now.
+    // Waits for the abort once more, because a graph that blocked it may be destroyed by now.
     abort_->wait(abort_wait(*options_));
   }
 }
@@ -247,7 +247,7 @@ std::unique_ptr<NcclCommunicator> NcclCommunicator::split(int color, int key, Ca
   const DeviceGuard guard(device());
   ncclConfig_t config = config_of(*options_, calls);
   ncclComm_t part = nullptr;
-  // The parent is in progress until the new communicator exists, and the new communicator until it is ready.
+  // A call on the parent is in progress until `part` exists, then one on `part` until it is ready.
   ncclResult_t result = settled(ncclCommSplit(comm(), color, key, &part, &config));
   if (result == ncclSuccess && part != nullptr) {
     result = linked().poll(part, options_->timeout_s);
@@ -275,7 +275,7 @@ std::optional<double> NcclCommunicator::estimate(const std::function<void(Commun
   require_alive("estimate");
   const DeviceGuard guard(device());
   if (size() == 1) {
-    return std::nullopt;  // with one rank NCCL copies at once, also within a group
+    return std::nullopt;  // no estimate, because with one rank NCCL copies at once, even within a group
   }
   estimating_ = true;
   if (const ncclResult_t begun = ncclGroupStart(); begun != ncclSuccess) {
@@ -372,7 +372,7 @@ class NcclMemory final : public MemoryResource {
     const SyncScope scope(stream, "NcclMemory::deallocate", SyncReason::release, bytes);
     try {
       stream.synchronize();
-    } catch (const std::exception&) {  // failure of earlier work, thrown again to a thread that waits for it
+    } catch (const std::exception&) {  // earlier work has failed; threads that wait for it get the exception, too
     }
     const DeviceGuard guard(device(), std::nothrow);
     const std::lock_guard lock(mutex_);
@@ -390,7 +390,7 @@ class NcclMemory final : public MemoryResource {
   NcclCommunicator& communicator_;
   MemoryCounter counter_;
   std::mutex mutex_;
-  std::map<void*, void*> handles_;  ///< NCCL's handles by address of the memory
+  std::map<void*, void*> handles_;  ///< maps each allocated address to NCCL's handle
 };
 
 }  // namespace
@@ -429,7 +429,7 @@ std::unique_ptr<Communicator> make_nccl_communicator(Communicator& control, Devi
   } catch (const std::exception& error) {
     failure = error.what();
   }
-  // Every rank comes here, at the latest after its timeout. So all ranks learn whether set-up failed on any rank.
+  // Every rank comes here, at the latest after timeout_s. So all ranks learn whether set-up failed on any rank.
   const std::vector<std::string> failures = all_gather_text(control, failure);
   for (std::size_t r = 0; r < failures.size(); ++r) {
     if (!failures[r].empty()) {

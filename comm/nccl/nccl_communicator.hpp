@@ -40,10 +40,11 @@ class NcclAbort {
 /// Says whether a communicator's calls block until NCCL has done its part, or return at once.
 enum class Calls : bool { return_at_once, block };
 
-/// One rank of an NCCL communicator that lockstep made with blocking = 0 (1 for estimates). An error aborts it.
+/// One rank of an NCCL communicator that lockstep made. Its calls block only if the communicator is for estimates
+/// (ncclConfig_t::blocking is 0 otherwise). An error aborts the communicator.
 class NcclCommunicator final : public NcclExchange {
  public:
-  /// Takes ownership of an ncclComm_t that is ready.
+  /// Takes ownership of `comm`, on which no call may be in progress.
   NcclCommunicator(ncclComm_t comm, int rank, int size, Device device, SharedNcclOptions options);
   ~NcclCommunicator() override;
 
@@ -53,11 +54,11 @@ class NcclCommunicator final : public NcclExchange {
 
   /// Returns the device of the communicator's tensors.
   [[nodiscard]] Device place() const { return device(); }
-  /// Registers memory of ncclMemAlloc() with NCCL. Returns NCCL's handle, or nullptr if NCCL does not register it.
+  /// Registers memory that ncclMemAlloc() has allocated. Returns NCCL's handle, or nullptr if NCCL refuses the memory.
   [[nodiscard]] void* register_memory(void* data, std::size_t bytes) noexcept;
   void deregister_memory(void* handle) noexcept;  ///< does nothing after the communicator was given up
 
-  /// Returns an estimate like NcclEstimator::seconds(), for a communicator whose calls block.
+  /// Does the work of NcclEstimator::seconds(). The communicator's calls must block (Calls::block).
   [[nodiscard]] std::optional<double> estimate(const std::function<void(Communicator&)>& f);
 
  private:
@@ -65,7 +66,7 @@ class NcclCommunicator final : public NcclExchange {
   void abort(ncclComm_t comm) noexcept;  ///< starts the abort and waits a short time for it
 
   SharedNcclOptions options_;
-  bool estimating_ = false;  ///< true while a group is open that must not be executed
+  bool estimating_ = false;  ///< true while estimate() has a group open, which must not be executed
   std::optional<NcclAbort> abort_;
   int uncaught_;
 };

@@ -24,7 +24,7 @@ std::size_t count_of(const TensorView& view) {
   return static_cast<std::size_t>(view.numel());
 }
 
-/// Returns the start of part r of a tensor's elements, which are cut into `size` equal parts.
+/// Returns the address of part r of the elements of `view`, which are cut into `size` equal parts.
 void* part_of(const TensorView& view, int r, int size) {
   return static_cast<std::byte*>(view.data) +
          static_cast<std::size_t>(r) * (view.bytes() / static_cast<std::size_t>(size));
@@ -69,7 +69,7 @@ NcclExchange::NcclExchange(const NcclFunctions& functions, ncclComm_t comm, int 
       timeout_s_(timeout_s),
       own_(device),
       scratch_(Tensor::zeros(own_, Shape{1}, DType::i32)) {
-  own_.synchronize();  // waits, because other streams may use scratch_
+  own_.synchronize();  // waits until scratch_ is zero, because other streams may use it
 }
 
 void NcclExchange::require_alive(std::string_view op) const {
@@ -106,7 +106,7 @@ void NcclExchange::all_reduce(Stream& stream, const TensorView& data) {
 }
 
 void NcclExchange::reduce_scatter(Stream& stream, const TensorView& in, const TensorView& out) {
-  // NCCL itself detects that the operation is in place.
+  // The result of this check is not needed, because NCCL itself detects that `in` and `out` share memory.
   detail::check_reduce_scatter(device_, stream, in, out, rank(), size());
   run("reduce_scatter", in, [&] {
     return nccl_.reduce_scatter(in.data, out.data, count_of(out), type_of(in.dtype), ncclSum, comm_,
@@ -115,7 +115,7 @@ void NcclExchange::reduce_scatter(Stream& stream, const TensorView& in, const Te
 }
 
 void NcclExchange::all_gather(Stream& stream, const TensorView& in, const TensorView& out) {
-  // NCCL itself detects that the operation is in place.
+  // The result of this check is not needed, because NCCL itself detects that `in` and `out` share memory.
   detail::check_all_gather(device_, stream, in, out, rank(), size());
   run("all_gather", in, [&] {
     return nccl_.all_gather(in.data, out.data, count_of(in), type_of(in.dtype), comm_, stream.cuda_handle());
@@ -134,7 +134,7 @@ void NcclExchange::all_to_all(Stream& stream, const TensorView& in, const Tensor
         result = nccl_.recv(part_of(out, r, size()), n, type_of(in.dtype), r, comm_, stream.cuda_handle());
       }
     }
-    // Also called after an error, because an open group would swallow the next calls.
+    // Ends the group after an error, too, because NCCL would not execute later calls while a group is open.
     const ncclResult_t ended = nccl_.group_end();
     return begun() ? ended : result;
   });
@@ -155,7 +155,7 @@ void NcclExchange::barrier(Stream& stream) {
   run("barrier", data, [&] {
     return nccl_.all_reduce(data.data, data.data, 1, type_of(data.dtype), ncclSum, comm_, stream.cuda_handle());
   });
-  counts_.bytes -= static_cast<std::int64_t>(data.bytes());  // the bytes of this all-reduce are not the caller's
+  counts_.bytes -= static_cast<std::int64_t>(data.bytes());  // the caller moves no bytes, so scratch_ is not counted
 }
 
 void NcclExchange::send(Stream& stream, const TensorView& data, int to) {

@@ -15,8 +15,8 @@
 
 namespace lockstep::comm {
 
-/// Functions of one NCCL library for exchanges: the linked library, or the library that made a host program's
-/// communicator. A communicator is used only with its own library.
+/// Functions for exchanges of one NCCL library: the library that lockstep links, or the one that made a host program's
+/// communicator. Each communicator is used only with the library that made it.
 struct NcclFunctions {
   decltype(&ncclAllReduce) all_reduce = nullptr;
   decltype(&ncclReduceScatter) reduce_scatter = nullptr;
@@ -30,28 +30,28 @@ struct NcclFunctions {
   decltype(&ncclGetErrorString) error_string = nullptr;
   decltype(&ncclGetLastError) last_error = nullptr;
 
-  /// Returns NCCL's text for an error. ncclGetLastError() is of the whole process and never cleared, so it may be
-  /// older.
+  /// Returns NCCL's text for `result`, and NCCL's last message. The message may be about an older error, because
+  /// ncclGetLastError() is of the whole process and never cleared.
   [[nodiscard]] std::string words(ncclResult_t result) const;
-  /// Returns the state of a communicator after it is no longer in progress; ncclInProgress if the time ends before. The
-  /// NCCL call also advances calls in progress, so the thread that uses the communicator must make it.
+  /// Waits until no call on `comm` is in progress and returns the state; returns ncclInProgress after `seconds`.
+  /// Polling also advances calls in progress, so the thread that uses the communicator must call poll().
   [[nodiscard]] ncclResult_t poll(ncclComm_t comm, double seconds) const;
   [[nodiscard]] std::string state_text(ncclResult_t result, double timeout_s) const {
     return result == ncclInProgress ? concat("not over after ", timeout_s, " s") : words(result);
   }
 };
 
-/// One rank of an NCCL communicator, whoever made it. An NCCL call may return that it is in progress. Until the call is
-/// complete, NCCL accepts no other call, so the calling thread polls with a deadline. After an error the communicator
-/// is given up, and every call throws that error.
+/// One rank of an NCCL communicator that lockstep or a host program has made. An NCCL call may return ncclInProgress.
+/// Until that call is complete, NCCL accepts no other call, so the calling thread polls until a deadline. After an
+/// error the communicator is given up, and every later call throws that error.
 class NcclExchange : public Communicator {
  public:
   [[nodiscard]] std::string_view backend() const override { return "nccl"; }
   [[nodiscard]] bool can_overlap() const override { return true; }
   /// Returns false: one thread must enqueue the operations of all communicators of a device, in one order on all ranks.
   [[nodiscard]] bool any_thread() const override { return false; }
-  /// Returns true. Destroy graphs before the communicator: while a graph lives, lockstep's own communicator waits
-  /// timeout_s, then aborts.
+  /// Returns true. Destroy graphs with captured operations before the communicator: otherwise the destructor of a
+  /// communicator of lockstep waits for timeout_s, then aborts.
   [[nodiscard]] bool can_be_captured() const override { return true; }
 
   void all_reduce(Stream& stream, const TensorView& data) override;
@@ -69,26 +69,27 @@ class NcclExchange : public Communicator {
   void first_operation();
 
  protected:
-  /// Takes an ncclComm_t that must be ready.
+  /// No call may be in progress on `comm`.
   NcclExchange(const NcclFunctions& functions, ncclComm_t comm, int rank, int size, Device device, double timeout_s);
 
-  /// Called once after an error. comm() is no longer used after it.
+  /// Called once after an error, with the communicator; comm() is already null then.
   virtual void give_up(ncclComm_t comm) noexcept = 0;
 
   [[nodiscard]] ncclComm_t comm() const { return comm_; }  ///< null after the communicator was given up
   [[nodiscard]] Device device() const { return device_; }
   void require_alive(std::string_view op) const;
-  /// Waits until the result is success or an error. Returns ncclInProgress if the time ends before.
+  /// Waits while a call that returned `result` is in progress, and returns its end result; ncclInProgress after
+  /// timeout_s.
   [[nodiscard]] ncclResult_t settled(ncclResult_t result) const {
     return result == ncclInProgress ? nccl_.poll(comm_, timeout_s_) : result;
   }
   [[noreturn]] void fail(const std::string& what, ncclResult_t result);
-  /// Gives up the communicator without an error and returns it. Returns null if it was given up before.
+  /// Returns the communicator and sets comm() to null, without an error. Returns null if comm() was null before.
   [[nodiscard]] ncclComm_t release() { return std::exchange(comm_, nullptr); }
 
  private:
-  /// Calls NCCL through `call`, which returns ncclResult_t, with the device current. Waits while the call is in
-  /// progress, and counts the call.
+  /// Makes the device current and runs `call`, which calls NCCL and returns ncclResult_t. Waits while that NCCL call is
+  /// in progress, and counts the call.
   template <class Call>
   void run(std::string_view op, const TensorView& data, Call&& call);
 
@@ -97,7 +98,7 @@ class NcclExchange : public Communicator {
   Device device_;
   double timeout_s_;
   CudaContext own_;  ///< context for first_operation()
-  Tensor scratch_;   ///< one i32, the element that a barrier sums
+  Tensor scratch_;   ///< one i32, which barrier() sums
   std::string failure_;
   CommunicatorCounts counts_;
 };

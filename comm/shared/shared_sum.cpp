@@ -27,16 +27,16 @@ constexpr std::uint64_t kSummedAreas = 2;
 constexpr std::size_t kMostChunkBytes = std::size_t{256} << 10;
 constexpr std::size_t kLeastChunkBytes = std::size_t{16} << 10;
 constexpr std::size_t kMostChunkBytesOfAll = std::size_t{4} << 20;
-/// Divided by the number of ranks: the largest data, in bytes, that each_adds_all() sums.
+/// This number divided by the number of ranks is the largest size in bytes of data that each_adds_all() sums.
 constexpr std::size_t kOneShotBytes = std::size_t{32} << 10;
 /// Least size in bytes of data that is written past the caches.
 constexpr std::size_t kStreamingBytes = std::size_t{32} << 20;
-/// Bytes of each rank that Block::sum() adds at a time.
+/// Most bytes of each rank that one call of Block::sum() adds.
 constexpr std::size_t kBlockBytes = 16384;
 
 constexpr int kSpins = 200;
 constexpr std::chrono::microseconds kYieldFor(100);
-/// Longest single sleep: kSleepBeside with an idle function, kSleep without.
+/// Longest single sleep of a waiting rank: kSleepBeside if SharedSumOptions::idle is set, otherwise kSleep.
 constexpr std::chrono::milliseconds kSleepBeside(1);
 constexpr std::chrono::milliseconds kSleep(100);
 
@@ -49,8 +49,8 @@ std::size_t chunk_bytes_for(int ranks) {
   return std::clamp(share, kLeastChunkBytes, kMostChunkBytes);
 }
 
-/// Returns the number of elements of one rank's part of a chunk of `count` elements. Rank r's part begins at element r
-/// times this number, if the chunk is that long.
+/// Returns the number of elements in each rank's part of a chunk of `count` elements. Rank r's part begins at r times
+/// this number. Where the chunk ends, a part is shorter or empty.
 template <class T>
 std::int64_t part_of(std::int64_t count, int ranks) {
   const auto each = static_cast<std::size_t>((count + ranks - 1) / ranks);
@@ -72,7 +72,7 @@ void relax() {
 #endif
 }
 
-/// Sleeps while `value` equals `is`, at most for `most`. Unlike std::atomic's wait, this works between processes.
+/// Sleeps while `value` equals `is`, at most for `most`. Unlike std::atomic::wait(), this works between processes.
 void sleep_while(std::atomic<std::uint32_t>& value, std::uint32_t is, std::chrono::milliseconds most) {
   static_assert(sizeof value == sizeof(std::uint32_t) && std::atomic<std::uint32_t>::is_always_lock_free);
   timespec time{};
@@ -99,8 +99,8 @@ void write(T* to, const T* from, std::int64_t n, bool streaming) {
   }
 }
 
-/// Prefetches `bytes` that are read soon, because cache lines that another core has written arrive late and the
-/// processor's own prefetching ends at each page. The range may extend beyond the end of the data.
+/// Prefetches `bytes` bytes at `from` that are read soon, because cache lines that another core has written arrive late
+/// and the processor's own prefetching ends at each page. The range may extend beyond the end of the data.
 void fetch(const void* from, std::int64_t bytes) {
   for (std::int64_t i = 0; i < bytes; i += static_cast<std::int64_t>(kLineBytes)) {
     __builtin_prefetch(static_cast<const std::byte*>(from) + i);
@@ -121,14 +121,14 @@ void add_to(T* __restrict sum, const T* __restrict b, std::int64_t n) {
   }
 }
 
-/// Memory in the first-level cache for sums, which are then copied into the window. Single vector stores into the
-/// window would each fetch a line that other cores still hold; a long memcpy does not (on Zen 5: 6 and 35 GB/s).
+/// Keeps sums in the first-level cache until they are copied into the window. Single vector stores into the window
+/// would each fetch a cache line that other cores still hold (6 GB/s on Zen 5); a long memcpy does not (35 GB/s).
 template <class T>
 struct Block {
   static constexpr auto kMost = static_cast<std::int64_t>(kBlockBytes / sizeof(T));
   alignas(kLineBytes) std::array<T, static_cast<std::size_t>(kMost)> total;
 
-  /// Returns the sum of n elements over the ranks, in rank order. of(r) points to those of rank r; n <= kMost.
+  /// Adds n <= kMost elements of each rank, in rank order, and returns the sums. of(r) points to rank r's elements.
   template <class Of>
   const T* sum(int ranks, const Of& of, std::int64_t n) {
     constexpr std::int64_t kPieceBytes = 1024;
@@ -165,12 +165,12 @@ std::uint64_t announced(Kind kind, DType dtype, std::int64_t n) {
 
 }  // namespace
 
-/// One rank's line of the window. Only that rank writes it, except `sleepers`. If a sleeping rank is killed, `sleepers`
-/// stays too high; this only causes needless wake-ups.
+/// One rank's cache line in the window. Only that rank writes it, except `sleepers`, which the other ranks write. If a
+/// sleeping rank is killed, `sleepers` stays too high; this only causes needless wake-ups.
 struct alignas(kLineBytes) SharedSum::Line {
   std::atomic<std::uint32_t> counted;
-  std::atomic<std::uint32_t> sleepers;  ///< number of ranks that sleep until `counted` changes; each rank adds itself
-  /// Value of announced() for an operation, at index (first step of the operation) % 3.
+  std::atomic<std::uint32_t> sleepers;  ///< number of ranks that sleep until `counted` changes; they add themselves
+  /// what[s % 3] is the value of announced() for the operation whose first step is s.
   std::array<std::atomic<std::uint64_t>, 3> what;
 };
 
@@ -208,9 +208,9 @@ T* SharedSum::summed(int rank, std::uint64_t step) const {
 
 void SharedSum::count() {
   Line& own = line(rank_);
-  // This store and this load are sequentially consistent, and so are a sleeper's addition and load, which have the
-  // opposite order. So this rank sees the sleeper, or the sleeper sees the count. This rank only reads `sleepers`: if
-  // it reset the number, it might remove a later sleeper.
+  // This rank stores `counted`, then loads `sleepers`; a sleeper adds to `sleepers`, then loads `counted`. All four are
+  // sequentially consistent, so this rank sees the sleeper, or the sleeper sees the count. This rank must not reset
+  // `sleepers`, because it might remove a later sleeper.
   own.counted.store(static_cast<std::uint32_t>(++step_), std::memory_order_seq_cst);
   if (own.sleepers.load(std::memory_order_seq_cst) != 0) {
     wake_all(own.counted);
@@ -253,12 +253,12 @@ void SharedSum::wait_for_all() {
 }
 
 void SharedSum::announce(std::uint64_t what) {
-  // Made visible to the other ranks by count().
+  // The next count() makes this value visible to the other ranks.
   line(rank_).what[step_ % kStagedAreas].store(what, std::memory_order_relaxed);
 }
 
-/// Throws PeerError if the ranks announced different operations. Follows an operation's first wait: its first step was
-/// step_ - 1.
+/// Throws PeerError if another rank announced another operation than `what`. Must be called after the operation's first
+/// wait, when its first step was step_ - 1.
 void SharedSum::check_same(std::uint64_t what) {
   for (int r = 0; r < ranks_; ++r) {
     const std::uint64_t of = line(r).what[(step_ - 1) % kStagedAreas].load(std::memory_order_relaxed);
@@ -275,10 +275,10 @@ void SharedSum::check_same(std::uint64_t what) {
   }
 }
 
-/// Division of one operation's data into chunks.
+/// Division of an operation's `n` elements into chunks.
 struct SharedSum::Chunks {
   std::int64_t n;
-  std::int64_t most;  ///< most elements of a chunk
+  std::int64_t most;  ///< number of elements of each chunk; the last may have fewer
 
   [[nodiscard]] std::int64_t count() const { return (n + most - 1) / most; }
   [[nodiscard]] std::int64_t begin(std::int64_t chunk) const { return chunk * most; }
@@ -407,7 +407,7 @@ void SharedSum::all_reduce(const TensorView& data) {
 
 template <class T>
 void SharedSum::each_adds_and_keeps_its_part(const T* in, T* out, std::int64_t n, std::uint64_t what) {
-  // Most elements of one rank's part of a chunk.
+  // Largest number of elements in one rank's part of a chunk.
   const std::int64_t most = static_cast<std::int64_t>(chunk_bytes_ / sizeof(T)) / ranks_;
   Block<T> block;
   announce(what);

@@ -10,49 +10,50 @@ namespace lockstep::comm {
 
 struct SharedSumOptions {
   bool each_has_a_core = false;  ///< true: each rank has a core, so a rank that spins takes no other rank's core
-  /// Work to do while a rank waits. After 100 us of waiting, it is called at least every millisecond. Must not throw.
+  /// Work of a waiting rank. After 100 us of waiting, the rank calls `idle` at least every millisecond. Must not throw.
   std::function<void()> idle{};
 };
 
-/// All-reduces, and the further operations that a sum over several nodes needs, for ranks that see the same memory (a
-/// window). The ranks are processes of one node, or threads. Makes no MPI call, and does not depend on how the window
-/// was made.
+/// Runs all-reduces, and the other operations that a sum over several nodes needs, among ranks that share memory (a
+/// window). The ranks are processes of one node, or threads. The class makes no MPI call, and does not depend on how
+/// the window was made.
 ///
-/// Every element is x_0 + x_1 + .. in rank order, and each sum is rounded to the element type. All ranks get the same
-/// bits. The bits depend neither on timing nor on which of the two ways below is taken.
+/// Every element is a sum x_0 + x_1 + .. in rank order, and each addition is rounded to the element type. All ranks get
+/// the same bits, which depend neither on timing nor on which of the two ways below is taken.
 ///
-/// The window has a line and a staging area for each rank. A rank writes only into its own line and area, then
-/// increments the counter of its line; nothing else synchronises the ranks. The size of the data selects the way:
-///   up to 32 KiB / ranks          each rank puts its data into its area and counts; when all have counted, each adds
-///                                 all areas
-///   more                          in chunks: (1) each rank puts the parts of the others into its area; (2) each adds
-///                                 its own part and puts the sum there; (3) each takes the others' sums. A rank does
-///                                 (1) for chunk c, (2) for chunk c - 1 and (3) for chunk c - 2, then counts: it waits
-///                                 once a chunk. Areas fit into the caches, so that memory sees the data twice: read
-///                                 and written. Data that is larger than the caches is written past them.
-/// A chunk's area is used again three chunks later, a sum's area two chunks later. By then the counters prove that no
-/// rank reads there any more. So an operation needs no step at its end: a rank's first count of the next operation says
-/// that it has read the results of this operation.
+/// The window has a cache line and a staging area for each rank. A rank writes data only into its own area and then
+/// counts: it increments the counter of its line. Nothing else synchronises the ranks. The data's size selects a way:
+///   up to 32 KiB / ranks          each rank copies its data into its area and counts; when all have counted, each rank
+///                                 adds all areas
+///   more                          in chunks: (1) each rank copies the other ranks' parts into its area; (2) each rank
+///                                 adds its own part over all ranks and puts the sum into its area; (3) each rank
+///                                 copies the sums from the other areas. A rank does (1) for chunk c, (2) for chunk
+///                                 c - 1 and (3) for chunk c - 2, then counts: it waits once a chunk. Areas fit into
+///                                 the caches, so that main memory sees the data twice: read and written. Data that is
+///                                 larger than the caches is written past them.
+/// A chunk's memory in an area is used again three chunks later, and a sum's memory two chunks later. By then the
+/// counters prove that no rank reads it any more. So an operation needs no step at its end: a rank's first count of the
+/// next operation says that it has read the results of this operation.
 ///
 /// If each rank of the window has a core, a waiting rank first spins for about a microsecond. Then it yields its core
-/// for up to 100 us. Then it sleeps in the kernel until the rank for which it waits wakes it. If a rank dies, the
-/// others sleep on: the launcher must end them, as with MPI.
+/// for up to 100 us. Then it sleeps in the kernel until the rank for which it waits wakes it. If a rank dies, the other
+/// ranks sleep on: the launcher must end them, as with MPI.
 class SharedSum {
  public:
-  /// Returns the bytes of the window of `ranks` ranks: about 1 MiB a rank for 2 ranks, and less a rank for more ranks.
-  /// It is 13 MiB for 16 to 256 ranks.
+  /// Returns the size in bytes of a window for `ranks` ranks: about 1 MiB for each of 2 ranks, and less for each of
+  /// more ranks. A window for 16 to 256 ranks has 13 MiB.
   [[nodiscard]] static std::size_t window_bytes(int ranks);
 
-  /// Makes one rank's object. `window` has window_bytes(ranks) bytes, aligned to 64 bytes, which are 0 before the first
-  /// rank begins; it must outlive this object. Throws UsageError unless 0 <= rank < ranks.
+  /// Makes the object of `rank`. `window` has window_bytes(ranks) bytes, aligned to 64 bytes, which are 0 before the
+  /// first rank makes its object. The window must outlive this object. Throws UsageError unless 0 <= rank < ranks.
   SharedSum(void* window, int rank, int ranks, SharedSumOptions options = {});
 
-  /// Computes data = the sum over the ranks, and blocks. `data` is contiguous, on the CPU, and of a type that can be
-  /// summed. If ranks pass different types or sizes, all of them throw PeerError, and so does every later call on the
-  /// window. A tensor without elements is neither exchanged nor compared.
+  /// Replaces the elements of `data` by their sums over the ranks, and returns when this is done. `data` is contiguous,
+  /// on the CPU, and of a type that can be summed. If ranks pass different types or sizes, all of them throw PeerError,
+  /// and so does every later call on the window. A tensor without elements is neither exchanged nor compared.
   void all_reduce(const TensorView& data);
-  /// These three work like the functions of Communicator, with the errors of all_reduce(). Sums are made in rank order.
-  /// all_gather() and broadcast() copy any type through the areas.
+  /// These three work like the functions of Communicator, with the errors of all_reduce(). reduce_scatter() adds in
+  /// rank order. all_gather() and broadcast() copy elements of any type through the staging areas.
   void reduce_scatter(const TensorView& in, const TensorView& out);
   void all_gather(const TensorView& in, const TensorView& out);
   void broadcast(const TensorView& data, int root);
@@ -63,11 +64,11 @@ class SharedSum {
 
   [[nodiscard]] Line& line(int rank) const;
   template <class T>
-  [[nodiscard]] T* staged(int rank, std::uint64_t step) const;  ///< place of a chunk's data that other ranks add
+  [[nodiscard]] T* staged(int rank, std::uint64_t step) const;  ///< place for a chunk's data, which other ranks add
   template <class T>
-  /// Place of a sum of a chunk's part that other ranks take.
+  /// Returns the place where `rank` puts the sums of its part of a chunk for the other ranks.
   [[nodiscard]] T* summed(int rank, std::uint64_t step) const;
-  /// Returns false if there is nothing to exchange.
+  /// Returns true if there are several ranks and elements to exchange. Throws PeerError if the window is broken.
   [[nodiscard]] bool is_shared(const char* operation, std::int64_t elements) const;
   void announce(std::uint64_t what);
   void count();
@@ -80,8 +81,8 @@ class SharedSum {
   struct Bytes {
     std::int64_t begin, count;
   };
-  /// Receives from each rank r the bytes of(r) of `data`, and sends this rank's to all. A rank sends at most `longest`
-  /// bytes.
+  /// Sends this rank's range of `data` to all ranks and receives the ranges of the other ranks. of(r) is rank r's
+  /// range; `longest` is the length of the longest range in bytes.
   template <class Of>
   void each_shows_a_part(std::byte* data, std::int64_t longest, const Of& of, std::uint64_t what);
   template <class T>
@@ -93,7 +94,7 @@ class SharedSum {
   std::size_t chunk_bytes_;
   SharedSumOptions options_;
   bool broken_ = false;     ///< true if the ranks have called different operations
-  std::uint64_t step_ = 0;  ///< number of counts of this rank; its line's `counted` has the lower 32 bits
+  std::uint64_t step_ = 0;  ///< number of calls of count(); `counted` of this rank's line has the lower 32 bits
 };
 
 }  // namespace lockstep::comm

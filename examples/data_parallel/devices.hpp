@@ -7,16 +7,16 @@
 
 namespace data_parallel {
 
-/// Returns the devices that one process drives, from the option --devices and the GPUs of the machine (list_gpus()).
-/// "auto" means all GPUs, or the host without GPUs. The host counts as N devices with cpu:N, otherwise as two, so that
-/// there are gradients to sum. Throws UsageError when `gpus` cannot meet the request; StateError for usable:N
-/// (select_devices()).
+/// Returns the devices that this process drives for `request` (option --devices). `gpus` are the machine's GPUs
+/// (list_gpus()). "auto" means all GPUs, or the host if there are none. The host counts as N devices for cpu:N,
+/// otherwise as two, so that there are gradients to sum. Throws UsageError if `gpus` cannot meet the request, and
+/// StateError for usable:N (select_devices()).
 [[nodiscard]] std::vector<lockstep::Device> devices_of(const lockstep::DeviceRequest& request,
                                                        const std::vector<lockstep::GpuInfo>& gpus);
 
 struct Devices {
   std::vector<lockstep::Device> all;
-  lockstep::UsableGpus usable{};  ///< claims on the GPUs of usable:N; hold them while the program runs
+  lockstep::UsableGpus usable{};  ///< claims on GPUs for usable:N; keep them while the program runs
 };
 
 /// Returns the requested devices of this machine. Looks for GPUs only when the request is not for the host. Throws

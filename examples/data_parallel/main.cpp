@@ -10,7 +10,8 @@
 //   - each device has its own host thread, with caches and memory; here one thread serves all devices, and the more
 //     devices there are, the later the last one starts
 //   - each device has its own process, with handles, allocator and NUMA node; a process that fails is named
-// One process suits two or three GPUs of one workstation, models split over devices, and learning.
+// A single process suits two or three GPUs of one workstation, models that are split over devices, and people who
+// learn.
 
 #include <algorithm>
 #include <chrono>
@@ -68,7 +69,7 @@ double now_ms() {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// Milliseconds of the parts of a step. Each time ends when the part's work is complete on all devices.
+/// Times of the parts of a step, in milliseconds. A part ends when its work is complete on all devices.
 struct StepTimes {
   double split = 0, compute = 0, sum = 0, update = 0;
   [[nodiscard]] double total() const { return split + compute + sum + update; }
@@ -89,10 +90,10 @@ StepTimes step(Replicas& replicas, const nn::Batch& batch, Sum how) {
   return times;
 }
 
-/// Returns the times of the step whose total time is the median. Other work on the machine disturbs the median less
-/// than the mean.
+/// Runs `steps` steps and returns the times of the step with the median total. Other work on the machine disturbs a
+/// median less than a mean.
 StepTimes median_step(Replicas& replicas, nn::Loader& loader, std::int64_t steps, Sum how) {
-  step(replicas, loader.next(), how);  // warm up
+  step(replicas, loader.next(), how);  // one step to warm up, which is not measured
   std::vector<StepTimes> all;
   for (std::int64_t i = 0; i < steps; ++i) {
     all.push_back(step(replicas, loader.next(), how));
@@ -112,11 +113,7 @@ std::vector<float> gradient_of(Replicas& replicas, const nn::Batch& batch, Sum h
   return host;
 }
 
-/// Returns the relative difference
-/// a - b
-/// /
-/// b
-/// .
+/// Returns the Euclidean norm of a - b divided by the norm of b.
 double relative_difference(const std::vector<float>& a, const std::vector<float>& b) {
   double difference = 0;
   double norm = 0;

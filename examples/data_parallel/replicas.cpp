@@ -105,8 +105,8 @@ void Replicas::all_reduce(Sum how) {
   }
 }
 
-// A star is simple, but slower with more devices: all 2 (N - 1) copies go through device 0. Device 0 receives the
-// gradients one after the other.
+// A star is simple, but slow for many devices: with N devices, all 2 (N - 1) copies go through device 0, which receives
+// the gradients one after the other.
 void Replicas::all_reduce_star() {
   Replica& root = at(0);
   const TensorView& sum = root.parameters.gradients();
@@ -120,18 +120,19 @@ void Replicas::all_reduce_star() {
   root.context->stream().record(root.done);
   for (std::size_t d = 1; d < size(); ++d) {
     Replica& replica = at(d);
-    replica.context->stream().wait(root.done);  // waits until the sum is complete and this gradient has been read
+    replica.context->stream().wait(root.done);  // waits until device 0 has read this gradient and its sum is complete
     copy(*replica.context, sum, replica.parameters.gradients());
     replica.context->stream().record(replica.done);
   }
   for (std::size_t d = 1; d < size(); ++d) {
-    root.context->stream().wait(at(d).done);  // waits until the sum has been read: the next backward overwrites it
+    root.context->stream().wait(at(d).done);  // waits until the sum is copied, because the next backward overwrites it
   }
 }
 
-// In each of the first N - 1 steps, each device adds the left neighbour's part of the gradient to its own same part.
-// Then device d holds the whole sum of part d + 1. In the next N - 1 steps the sums are passed on. Each link carries 2
-// (N - 1) / N of the gradient. A part is summed on one device and then copied, so all devices end with the same bits.
+// The gradient has N parts for N devices. In each of the first N - 1 steps, each device adds its left neighbour's
+// values of one part to its own values of that part. Then device d has the complete sum of part d + 1. In the next N -
+// 1 steps, each device copies a complete sum from its left neighbour. Each link carries 2 (N - 1) / N of the gradient.
+// A part is summed on one device and then copied, so all devices end with the same bits.
 void Replicas::all_reduce_ring() {
   const std::size_t count = size();
   const auto part = [&](const TensorView& all, std::size_t index) {
@@ -139,8 +140,8 @@ void Replicas::all_reduce_ring() {
         nn::partition_of(all.numel(), static_cast<std::int64_t>(count), static_cast<std::int64_t>(index % count));
     return all.slice(0, share.begin, share.begin + share.count);
   };
-  // Before a step a device waits for the previous step of both neighbours: the left neighbour has then made the part
-  // that the device reads now, and the right neighbour has read the part that the device writes now.
+  // Before a step, each device waits for the previous step of both neighbours: then the left neighbour has made the
+  // part that the device reads next, and the right neighbour has read the part that the device writes next.
   const auto meet = [&] {
     for (const auto& replica : replicas_) {
       replica->context->stream().record(replica->done);
@@ -167,7 +168,7 @@ void Replicas::all_reduce_ring() {
            part(at(d).parameters.gradients(), d + count - step));
     }
   }
-  meet();  // waits for all devices before the next backward overwrites the gradients
+  meet();  // waits until the neighbours have read the gradients, which the next backward overwrites
 }
 
 void Replicas::update() {

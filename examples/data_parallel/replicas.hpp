@@ -16,10 +16,10 @@
 #include <lockstep/runtime/tensor/buffer.hpp>
 #include <lockstep/runtime/tensor/tensor.hpp>
 
-/// Data parallelism by hand: one process, one model on several devices, every copy and every wait explicit.
+/// Data parallelism by hand: one process trains a model on several devices, with explicit copies and waits.
 ///
 /// One thread enqueues the work of all devices. Each device runs its work on its own stream (of a GPU, or a host
-/// thread), so all compute at the same time. A stream that needs results of another device waits for an event.
+/// thread), so all compute at the same time. A stream that needs results of another device waits for an event there.
 namespace data_parallel {
 
 /// A device with everything that a training step needs on it. The members are constructed in this order.
@@ -34,34 +34,34 @@ struct Replica {
   lockstep::nn::Plan plan;
   lockstep::nn::StepState state;
   lockstep::Buffer workspace;
-  lockstep::Tensor received;  ///< gradients of another device before they are added
+  lockstep::Tensor received;  ///< gradients from another device, to be added to this one's
   lockstep::Event done;       ///< recorded after the last work that another device may have to wait for
 };
 
-/// How gradients are summed. star: device 0 adds all gradients, one after the other, and the sum is copied back. ring:
-/// every device copies from its neighbour only, all at the same time, an N-th of the gradient in each step (Patarasuk
-/// and Yuan 2009).
+/// Ways to sum the gradients of N devices. `star`: device 0 adds all gradients, one after the other; the other devices
+/// copy the sum. `ring`: in each step, every device copies an N-th of the gradient from its left neighbour, all devices
+/// at the same time (Patarasuk and Yuan 2009).
 enum class Sum : unsigned char { star, ring };
 
 struct Settings {
-  std::int64_t batch = 64;  ///< samples of all devices together
+  std::int64_t batch = 64;  ///< samples in a batch, for all devices together
   double learning_rate = 0.01;
   std::uint64_t seed = 1;
   int threads = 1;  ///< threads of each CPU context
   lockstep::nn::PlanOptions plan{};
 };
 
-/// The replicas and the parts of a training step, in the order in which they are called. All calls enqueue;
-/// synchronize() waits. Throws UsageError for no device and for fewer samples than devices.
+/// One replica of the model for each device. A step calls split_batch(), forward_backward(), all_reduce() and update(),
+/// which enqueue work; synchronize() waits. Throws UsageError for no device, or for fewer samples than devices.
 class Replicas {
  public:
   Replicas(const std::vector<lockstep::Device>& devices, const lockstep::nn::Model& model, const Settings& settings);
   ~Replicas();  ///< waits for queued work, which may read other replicas
 
   void broadcast_parameters();  ///< copies the parameters of device 0 to all devices
-  /// Copies the d-th share of the batch to device d; shares differ by at most one sample. The loss of each sample is
-  /// divided by the number of samples in the whole batch. The gradients of all devices therefore sum to the gradient of
-  /// the whole batch.
+  /// Copies the d-th share of `batch` to device d. The sizes of shares differ by at most one sample. The loss of each
+  /// sample is divided by the number of samples in the whole batch. The gradients of all devices therefore sum to the
+  /// gradient of the whole batch.
   void split_batch(const lockstep::nn::Batch& batch);
   void forward_backward();
   void all_reduce(Sum how);

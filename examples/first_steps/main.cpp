@@ -1,6 +1,6 @@
 // first_steps: devices, tensors on devices, copies, and a network with its parameters on a chosen device. The program
-// follows the chapter on GPUs of "Dive into Deep Learning" (d2l.ai, section 6.7), in C++. It runs with two GPUs, one or
-// none; without GPUs both contexts are on the CPU. ./first_steps
+// follows the chapter on GPUs of "Dive into Deep Learning" (d2l.ai, section 6.7), in C++. Run it by ./first_steps with
+// two GPUs, one or none; without GPUs both contexts are on the CPU.
 
 #include <cstdio>
 #include <memory>
@@ -41,7 +41,7 @@ void show_devices() {
   say("try_all_gpus(): " + all);
 }
 
-/// Returns the sum of two tensors, on the context's device.
+/// Returns a + b in a new tensor on the context's device.
 Tensor sum(Context& context, const TensorView& a, const TensorView& b) {
   Tensor result = Tensor::empty_like(context, a);
   ops::add(context, a, b, result);
@@ -61,7 +61,7 @@ void show_tensors(Context& first, Context& second) {
   title("Tensors of two devices are refused: nothing is copied behind your back");
   TensorView other = X;
   if (X.device() == Y.device()) {
-    // add() checks the devices before it reads memory, so a view that only claims another device is enough.
+    // `other` only claims to be on another device. add() checks the devices first, so it never reads that memory.
     other.device = Device::gpu(num_gpus());
     say(concat("(there is one device: X only says that it is on ", other.device, ")"));
   }

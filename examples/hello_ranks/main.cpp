@@ -37,7 +37,7 @@ std::string text_of(const comm::RankDevice& placed, int threads) {
                 placed.note.empty() ? "" : "  (", placed.note, placed.note.empty() ? "" : ")");
 }
 
-/// The options, or a text to print instead of running (--help, --version).
+/// The options of the command line, or a text to print instead of running the program (--help, --version).
 struct Parsed {
   lockstep::cli::LaunchOptions launch;
   comm::RanksRequest ranks;
@@ -99,7 +99,7 @@ int run(comm::Session& session, int argc, char** argv) {
   }
   const int threads = comm::compute_threads(comm::cpu_share(session)).count;
   std::string line;
-  session.agree([&] {  // a driver's error on one node is reported once, as the failure of that rank
+  session.agree([&] {  // if the driver fails on some rank, rank 0 prints one line about that rank
     const std::string why = lockstep::cli::bind_rank(parsed.launch, placed.device);
     line = concat("rank ", session.rank(), " of ", session.size(), "  ", session.host(), "  local ",
                   session.local_rank(), " of ", session.local_size(), "  ", text_of(placed, threads), "  processors ",

@@ -1,5 +1,5 @@
-// mpirun -np N own_model [EPOCHS]: trains a user's own model on own data, on all GPUs, one rank each, or on the CPU.
-// Writes checkpoints to own_model.out, goes on from the last one, and predicts. README.md shows the middle part.
+// mpirun -np N own_model [EPOCHS]: trains a user's own model on own data, on GPUs with one rank each, or on the CPU.
+// Writes checkpoints to own_model.out, continues from the last one, and predicts. README.md shows the middle part.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -13,7 +13,7 @@
 
 using namespace lockstep;  // NOLINT(google-build-using-namespace): a program
 
-/// Points of two spirals, with the number of the spiral for each point.
+/// Points of two spirals. The label of a point is the number of its spiral, 0 or 1.
 struct Points {
   Points(std::int64_t count, std::uint64_t seed) : size(count) {
     Random random(seed, RandomUse::synthetic);
@@ -30,8 +30,8 @@ struct Points {
     return {name, {{nn::StateField::values, values}, {nn::StateField::labels, labels}}};
   }
   std::int64_t size;
-  std::vector<float> xy;             // (size, 2)
-  std::vector<std::int32_t> spiral;  // (size)
+  std::vector<float> xy;             // x and y of each point: shape (size, 2)
+  std::vector<std::int32_t> spiral;  // label of each point: shape (size)
 };
 
 struct EpochLines final : nn::RunObserver {

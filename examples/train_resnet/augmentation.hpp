@@ -16,30 +16,30 @@ namespace train_resnet {
 
 /// The options of augmentation, as given on the command line.
 struct AugmentationFlags {
-  std::vector<double> crop_scale;  ///< range of the crop's share of the area; empty: torchvision's (folders only)
-  std::vector<double> crop_ratio;  ///< smallest and largest width / height; empty: torchvision's values
+  std::vector<double> crop_scale;  ///< smallest and largest crop area / image area; empty: torchvision's (folders only)
+  std::vector<double> crop_ratio;  ///< smallest and largest width / height of a crop; empty: torchvision's
   std::string auto_augment = "none";
-  std::vector<double> color_jitter;  ///< brightness, contrast, saturation, hue; empty: no jitter
+  std::vector<double> color_jitter;  ///< changes of brightness, contrast, saturation and hue; empty: none
   double random_erase = 0;
   double mixup = 0;
   double cutmix = 0;
   std::string pictures = "host";  ///< place that decodes, resizes and augments images: a name of nn::PicturesOn
-  std::string show_batch;         ///< PNG file to write instead of training; empty: train
+  std::string show_batch;         ///< path of a PNG file to write instead of training; empty: the program trains
 };
 
-/// Adds the options of the group Augmentation.
+/// Adds the options of augmentation to `schema`, which writes their values to `flags`.
 void describe(lockstep::Schema& schema, AugmentationFlags& flags);
 
-/// Throws a UsageError with the option and the expected value if the options are invalid together. pad: as given, -1
-/// for the default.
+/// Throws a UsageError with the option and the expected value if options do not fit together. `of_folder` is true for
+/// encoded images; `pad` is the value of --pad, or -1 for the default.
 void require_augmentation_flags(const AugmentationFlags& flags, bool of_folder, std::int64_t pad,
                                 const lockstep::nn::TrainingOptions& training);
 
-/// Returns the sizes of the random crops of pictures.
+/// Returns the ranges of the areas and shapes of random crops that `flags` request.
 [[nodiscard]] lockstep::nn::CropOptions crop_of(const AugmentationFlags& flags);
 
-/// Returns the augmentation on the host. on_device: the padding and mirroring of the data set, which the host does if
-/// there is any other augmentation; and the mean, the colour of erased rectangles.
+/// Returns the augmentation that the host does. `on_device` has the data set's padding and mirroring, which the host
+/// also does if it has any other augmentation to do, and the mean, which becomes the colour of erased rectangles.
 [[nodiscard]] lockstep::nn::AugmentationOptions augmentation_of(const AugmentationFlags& flags, bool of_folder,
                                                                 const lockstep::ops::AugmentDesc& on_device,
                                                                 std::uint64_t seed);

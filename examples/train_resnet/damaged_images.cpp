@@ -15,7 +15,7 @@ using namespace lockstep;  // NOLINT(google-build-using-namespace): a program
 std::vector<nn::DamagedImage> find_damaged(comm::Session& session, const comm::CpuShare& share,
                                            const nn::DataOptions& data) {
   if (comm::Watchdog* watchdog = session.watchdog()) {
-    watchdog->pause("looking for damaged images");  // reading all images takes long
+    watchdog->pause("looking for damaged images");  // reading all images may take any time
   }
   std::string found;  // names and error texts of damaged images, each ended by a zero
   session.agree([&] {

@@ -60,10 +60,10 @@ int run(comm::Session& session, comm::RankContext& place, const Options& o) {
     }
   });
 
-  const bool photos = !o.data.spec.starts_with("idx:");  // digits and letters change their meaning when mirrored
+  const bool photos = !o.data.spec.starts_with("idx:");  // idx: data are digits and letters, which must not be mirrored
   nn::TrainingInputs inputs{.model = *model, .test = std::move(data.test), .class_names = std::move(data.class_names)};
   inputs.rate = train_resnet::base_rate(request.name, o.training.trainer.step.optimizer.kind);
-  // The decoder of an encoded image also takes random parts and mirrors them.
+  // If `prepared`, the decoder of encoded images already cuts out random parts and mirrors them.
   const bool folder = train_resnet::of_folder(o.data);
   const bool prepared = folder && o.data.folder.random_crops;
   inputs.augment = {
@@ -86,7 +86,7 @@ int run(comm::Session& session, comm::RankContext& place, const Options& o) {
   const bool whitens = request.name == "airbench94" && !program.takes_parameters();
   if (whitens) {
     session.agree([&] {
-      if (session.rank() == 0) {  // all ranks begin with the parameters of rank 0
+      if (session.rank() == 0) {  // rank 0 is enough, because all ranks begin with its parameters
         const nn::ChannelStatistics normalised{inputs.augment.mean, inputs.augment.std};
         inputs.model = inputs.model.with_initial_value("whiten.weight", nn::whitening_filters(train, normalised));
       }

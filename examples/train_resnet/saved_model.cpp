@@ -46,7 +46,7 @@ nn::Model model_of(const nn::RunIdentity& saved, const std::string& checkpoint, 
   try {
     const auto hidden = saved.options.find("hidden");
     request.name = saved.model;
-    request.zero_init_residual = false;  // the values come from the checkpoint
+    request.zero_init_residual = false;  // not needed, because all values come from the checkpoint
     request.hidden = hidden == saved.options.end() ? std::vector<std::int64_t>() : sizes_in(hidden->second);
     model.emplace(nn::make_model(request));
     std::error_code missing;  // set when the file is missing; reading the file reports that later

@@ -9,12 +9,12 @@
 
 namespace train_resnet {
 
-/// Adds the widths of an mlp's hidden layers to the run's identity, as "256,128"; adds nothing when there are none.
+/// Adds the widths of an mlp's hidden layers to the run's identity, as "256,128". Adds nothing if `hidden` is empty.
 void keep_hidden(const std::vector<std::int64_t>& hidden, lockstep::nn::TrainingInputs& inputs);
 
-/// Returns the model that a checkpoint names, for images of the size in `request`, and sets its name and sizes in
-/// `request`. state.json may be damaged: a DataError names the file when the checkpoint's tensors cannot belong to that
-/// model.
+/// Returns the model that `saved` names, for images of the size in `request`, and sets the model's name and hidden
+/// sizes in `request`. `saved` comes from the checkpoint's state.json, which may be damaged: throws a DataError that
+/// names this file if the checkpoint's tensors cannot belong to the model.
 [[nodiscard]] lockstep::nn::Model model_of(const lockstep::nn::RunIdentity& saved, const std::string& checkpoint,
                                            lockstep::nn::ModelRequest& request);
 

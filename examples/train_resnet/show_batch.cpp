@@ -32,7 +32,7 @@ constexpr std::int64_t kSmallTile = 128;
 constexpr std::int64_t kGap = 2;
 constexpr std::uint8_t kGapColour = 255;
 
-/// Memory for one sample of a data set, with its fields.
+/// Reads one sample of a data set at a time into its own memory, and gives access to the sample's fields.
 class Sample {
  public:
   explicit Sample(const nn::Dataset& set) : set_(set) {

@@ -30,7 +30,7 @@ constexpr std::string_view kPacked = "packed:";
 constexpr const char* kTrainName = ", the part to train on,";
 constexpr const char* kValidationName = ", the last tenth,";
 
-/// Returns how often each token occurs in the windows of a set; counts at most kMostTokens tokens.
+/// Returns how often each token occurs in `windows`. Counts only the first windows, with at most kMostTokens tokens.
 std::vector<double> counts_of(const lockstep::nn::Dataset& windows, std::int64_t vocabulary) {
   constexpr std::int64_t kMostTokens = std::int64_t{1} << 24;
   const auto length = static_cast<std::size_t>(windows.fields()[0].shape[0]);
@@ -52,7 +52,7 @@ std::vector<double> counts_of(const lockstep::nn::Dataset& windows, std::int64_t
 std::int64_t windows_of(const std::string& name, std::string_view text, std::int64_t length) {
   const auto bytes = static_cast<std::int64_t>(text.size());
   require<DataError>(bytes > length, name, " has ", bytes, " bytes, expected more than --length ", length);
-  return (bytes - 1) / length;  // the label of the window's last byte is the byte after the window
+  return (bytes - 1) / length;  // one less, because the label of a window's last byte is the byte after the window
 }
 
 }  // namespace
@@ -105,7 +105,7 @@ double histogram_bits(const lockstep::nn::Dataset& train, const lockstep::nn::Da
 
 namespace {
 
-/// Makes TextData of token windows. Its text is "DATA: N tokens in 2 files to train on (M windows of 32), ...".
+/// Makes TextData from windows of tokens. `about` is "DATA: N tokens in 2 files to train on (M windows of 32), ...".
 TextData data_of(const std::string& data, const std::shared_ptr<const lockstep::nn::TokenWindows>& train,
                  const std::shared_ptr<const lockstep::nn::TokenWindows>& validation, std::int64_t vocabulary) {
   return {.train = train,
@@ -118,7 +118,7 @@ TextData data_of(const std::string& data, const std::shared_ptr<const lockstep::
                           " for validation (", validation->size(), " windows)")};
 }
 
-/// Makes TextData of text windows. files: "2 files, ", or empty when the number of files is not known.
+/// Makes TextData from windows of a text. `files` is "2 files, ", or empty if the number of files is not known.
 TextData data_of(const std::string& source, const std::string& files, const std::shared_ptr<const TextWindows>& train,
                  const std::shared_ptr<const TextWindows>& validation) {
   return {.train = train,

@@ -14,19 +14,19 @@ namespace train_text {
 
 inline constexpr std::int64_t kBytes = 256;  ///< size of the vocabulary when a token is a byte
 
-/// A text in two parts. The last tenth is for validation.
+/// A text in two parts: the last tenth is for validation, and the rest for training.
 struct Corpus {
   std::string source;  ///< name of the source, for people
   lockstep::nn::TextFiles text;
 };
 
-/// Reads a file or a folder, as nn::read_text() does. An empty path means the documents (*.md) of this program's source
-/// tree.
+/// Reads the text of a file or a folder, as nn::read_text() does. If `path` is empty, reads the documents (*.md) of
+/// this program's source tree.
 [[nodiscard]] Corpus read_corpus(const std::string& path);
 
-/// Windows of a text as samples. A sample has tokens (length) and labels (length), both i32. Window i begins at byte i
-/// * length; the label of a byte is the next byte. Windows do not overlap, so an epoch reads each byte once. The bytes
-/// after the last whole window are in no window.
+/// A data set whose samples are windows of a text. A sample has `length` tokens and `length` labels, all i32. Window i
+/// begins at byte i * length; the label of a byte is the next byte of the text. Windows do not overlap, so an epoch
+/// reads each byte once. The bytes after the last whole window are in no window.
 class TextWindows final : public lockstep::nn::Dataset {
  public:
   /// Throws DataError when the text has not enough bytes for one window.
@@ -57,14 +57,14 @@ struct TextData {
   std::string about{};        ///< description for people, one line
   [[nodiscard]] bool bytes() const { return unit == "byte"; }
 };
-/// Opens the data. `data`: a path for read_corpus(); or tokens:DIR, a folder for nn::find_token_files() with ids below
-/// `vocabulary`; or packed:FILE, a text or tokens in a file of lockstep-pack, with the same windows and fingerprints.
-/// Throws the errors of these functions and of the windows.
+/// Opens `data`, which is a path for read_corpus(); or tokens:DIR, a folder for nn::find_token_files() whose ids are
+/// below `vocabulary`; or packed:FILE, a file of lockstep-pack with a text or tokens, which gives the windows and
+/// fingerprints of the unpacked data. Throws the errors of these functions and of the classes of windows.
 [[nodiscard]] TextData open_text(const std::string& data, std::int64_t length, std::int64_t vocabulary);
 
-/// Returns the bits that a token of `validation` costs when it is coded by the histogram of the tokens of `train`
-/// alone. One is added to each count, so that no token is impossible. A model that has learned anything needs fewer
-/// bits. Only the first 2^24 tokens of each set are counted.
+/// Returns the mean number of bits that a token of `validation` costs in a code that knows only how often each token
+/// occurs in `train`. One is added to each count, so that no token is impossible. A model that has learned anything
+/// needs fewer bits. Only the first 2^24 tokens of each set are counted.
 [[nodiscard]] double histogram_bits(const lockstep::nn::Dataset& train, const lockstep::nn::Dataset& validation,
                                     std::int64_t vocabulary);
 

@@ -34,7 +34,7 @@ nn::TrainingInputs inputs_of(const Options& o, const nn::Model& model, const Tex
   inputs.about = {{"text", text.about},
                   {"baseline", concat(digits(histogram, 3), " bits a ", text.unit, ": validation by the ", text.unit,
                                       " histogram of the text to train on")}};
-  // The number of heads is part of the run's identity, as no parameter's shape shows it.
+  // The run's identity needs the number of heads, because no parameter's shape depends on that number.
   inputs.options["heads"] = std::to_string(o.heads);
   inputs.config = {{"data", o.data},   {"layers", o.layers}, {"heads", o.heads},
                    {"width", o.width}, {"length", o.length}, {"histogram_bits", histogram}};
@@ -46,7 +46,7 @@ nn::TrainingInputs inputs_of(const Options& o, const nn::Model& model, const Tex
   return inputs;
 }
 
-/// Returns the tokens before the sample, which the sample continues.
+/// Returns the prompt's tokens, which the sampled text continues.
 std::vector<std::int32_t> prompt_of(const Options& o, const TextData& text) {
   if (text.bytes()) {
     return train_text::tokens_of(o.prompt.empty() ? "\n" : o.prompt);

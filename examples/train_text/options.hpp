@@ -10,7 +10,7 @@
 
 namespace train_text {
 
-/// The command line as given.
+/// The options of the command line.
 struct Options {
   std::string data;                 ///< value of --data; empty: the documents of lockstep
   std::int64_t vocabulary = 50257;  ///< size of the vocabulary of token data

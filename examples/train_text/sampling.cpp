@@ -19,7 +19,7 @@ namespace nn = lockstep::nn;
 
 namespace {
 
-/// Returns the token at which the cumulative softmax distribution of the logits passes `point`, in [0, 1).
+/// Returns the first token at which the cumulative softmax of logits / temperature exceeds `point`, a number in [0, 1).
 std::size_t token_at(std::span<const float> logits, double temperature, double point) {
   const double largest = *std::max_element(logits.begin(), logits.end());
   std::vector<double> weights;
@@ -38,7 +38,7 @@ std::size_t token_at(std::span<const float> logits, double temperature, double p
       return token;
     }
   }
-  // Rounding has left the sum below `point`: returns the likeliest token.
+  // Because of rounding, the sum of all weights does not exceed `point`. Returns the likeliest token then.
   return static_cast<std::size_t>(std::max_element(weights.begin(), weights.end()) - weights.begin());
 }
 
@@ -55,8 +55,8 @@ std::vector<std::int32_t> sample_tokens(lockstep::Context& context, const nn::Mo
   std::vector<std::int32_t> said = options.prompt;
   const std::size_t begin = said.size();
   for (std::int64_t i = 0; i < options.tokens; ++i) {
-    // The window holds the last tokens, then zeros if there are fewer tokens than places: no position depends on later
-    // ones.
+    // The window gets the last tokens, then zeros if there are fewer tokens than places. The zeros do not matter,
+    // because the outputs at a position do not depend on later positions.
     const std::size_t known = std::min(said.size(), window.size());
     std::fill(window.begin(), window.end(), 0);
     std::copy(said.end() - static_cast<std::ptrdiff_t>(known), said.end(), window.begin());

@@ -14,14 +14,14 @@ namespace train_text {
 struct SamplingOptions {
   std::int64_t tokens = 200;               ///< number of tokens to draw
   std::vector<std::int32_t> prompt{'\n'};  ///< tokens before the drawn tokens; at least one
-  double temperature = 0.8;  ///< divisor of the logits; near 0: draws the likeliest token; 1: as the model says
+  double temperature = 0.8;  ///< divisor of the logits; near 0: draws the likeliest token; 1: the model's own softmax
   std::uint64_t seed = 1;    ///< equal seeds, parameters and prompts give equal tokens
   lockstep::nn::PlanOptions plan{};
 };
 
-/// Draws tokens that follow the prompt and returns them without the prompt. Each token is drawn from the softmax of the
-/// model's outputs for the last tokens, as many as the model reads. The model maps tokens (T) to logits (T, V) and is
-/// causal.
+/// Draws tokens that follow options.prompt, and returns the drawn tokens without the prompt. Each is drawn from the
+/// softmax of the model's outputs for the last T tokens, the number that the model reads. The model must be causal and
+/// map T tokens to logits of shape (T, V).
 [[nodiscard]] std::vector<std::int32_t> sample_tokens(lockstep::Context& context, const lockstep::nn::Model& model,
                                                       const lockstep::nn::ParameterSet& parameters,
                                                       const SamplingOptions& options);
@@ -29,13 +29,13 @@ struct SamplingOptions {
 /// Converts the bytes of a text to tokens; bytes_of() converts them back.
 [[nodiscard]] std::vector<std::int32_t> tokens_of(const std::string& bytes);
 [[nodiscard]] std::string bytes_of(const std::vector<std::int32_t>& tokens);
-/// Converts ids to decimal numbers separated by spaces; parse_ids() converts them back. Throws UsageError for other
-/// characters, for ids outside of 0 to vocabulary - 1, and for a text without ids.
+/// Converts `tokens` to decimal numbers separated by spaces; parse_ids() converts such a text back. parse_ids() throws
+/// UsageError for other characters, for numbers outside of 0 to vocabulary - 1, and for a text without numbers.
 [[nodiscard]] std::string ids_text(const std::vector<std::int32_t>& tokens);
 [[nodiscard]] std::vector<std::int32_t> parse_ids(const std::string& text, std::int64_t vocabulary);
 
-/// Returns a text for a terminal. Printable ASCII, line ends and tabs are unchanged; another byte becomes \x1b or the
-/// like.
+/// Returns `bytes` as a text for a terminal: printable ASCII, line ends and tabs are unchanged, and another byte is
+/// written as \x1b or the like.
 [[nodiscard]] std::string printable(const std::string& bytes);
 
 }  // namespace train_text

@@ -12,7 +12,7 @@
 
 namespace lockstep::comm::detail {
 
-/// Throws MpiError unless `rc` is MPI_SUCCESS. The text has `op`, the given parts and MPI's own text.
+/// Throws MpiError unless `rc` is MPI_SUCCESS. The error's text is `op`, `parts` and MPI's own text.
 template <class... Parts>
 void check_mpi(int rc, std::string_view op, const Parts&... parts) {
   if (rc != MPI_SUCCESS) {
@@ -23,13 +23,13 @@ void check_mpi(int rc, std::string_view op, const Parts&... parts) {
   }
 }
 
-[[nodiscard]] std::string_view name_of_level(int level);  ///< returns "serialized" and so on
+[[nodiscard]] std::string_view name_of_level(int level);  ///< name of MPI's thread level: "serialized" or the like
 
-/// Most elements of one MPI call. Counts are int, and implementations multiply them by the number of ranks.
+/// Most elements of one MPI call. MPI counts elements as int, and some libraries multiply the count by the ranks.
 inline constexpr std::int64_t kMostPerCall = std::int64_t{1} << 30;
 
-/// Makes a communicator like make_mpi_communicator(), with another limit, so that tests can split small tensors.
-/// UsageError unless most_per_call >= 1.
+/// Makes a communicator like the public make_mpi_communicator(), but with at most `most_per_call` elements in one MPI
+/// call, so that tests can split small tensors. Throws UsageError unless 1 <= most_per_call <= kMostPerCall.
 [[nodiscard]] std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm parent, const MpiOptions& options,
                                                                   std::int64_t most_per_call);
 

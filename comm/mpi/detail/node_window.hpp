@@ -9,20 +9,20 @@ namespace lockstep::comm::detail {
 
 /// Memory that the ranks of a communicator share if all are processes of one node. The memory is zero at first.
 ///
-/// Rank 0 makes a file without a name (memfd_create), which the others open through /proc/PID/fd. So a killed rank
-/// leaves nothing, and the memory does not count against the size of /dev/shm. The constructor allocates all pages, so
-/// too little memory is a reason in why_not(), not a later signal. The last process that maps the memory frees it.
+/// Rank 0 makes a file without a name (memfd_create), which the other ranks open through /proc/PID/fd. So a killed rank
+/// leaves no file, and the memory does not count against the size of /dev/shm. The constructor allocates all pages, so
+/// why_not() reports too little memory, not a later signal. The last process that maps the memory frees it.
 class NodeWindow {
  public:
-  /// Makes the memory. Collective over the communicator. If any rank cannot have the memory, none has: memory() is
-  /// nullptr, and why_not() is the reason of the first such rank, the same on all ranks. Ranks on several nodes are no
-  /// failure: why_not() is empty. Throws MpiError if MPI fails.
+  /// Makes the memory. Collective over the communicator. If any rank cannot have the memory, memory() is nullptr on all
+  /// ranks, and why_not() is the reason of the first such rank. If the ranks are on several nodes, memory() is nullptr
+  /// and why_not() is empty. Throws MpiError if MPI fails.
   NodeWindow(MPI_Comm comm, std::size_t bytes);
   ~NodeWindow();
   NodeWindow(const NodeWindow&) = delete;
   NodeWindow& operator=(const NodeWindow&) = delete;
 
-  [[nodiscard]] void* memory() const { return memory_; }  ///< `bytes` bytes, at the beginning of a page
+  [[nodiscard]] void* memory() const { return memory_; }  ///< start of a page; nullptr: no memory
   [[nodiscard]] const std::string& why_not() const { return why_not_; }
 
  private:

@@ -1,8 +1,9 @@
-// heat2d in C++: the solver of main.c with the options --type, --save and --load; it prints the same numbers. The
-// checks of main.c are left out: cells that no one may touch, counted allocations, fields that do not determine the
-// weights, ranks that do not train. The program calls the C interface, as a solver in C++ would: lockstep.h needs
-// C++11, the C++ headers need C++20, and a newer library replaces the old one without compiling the solver again. C++
-// adds the class Handle. (A program that is built together with lockstep uses nn::TrainStep instead: tests/downstream.)
+// heat2d in C++: the solver of main.c with the options --type, --save and --load. It prints the same numbers as main.c,
+// without main.c's checks of cells that no one may touch, of counted allocations, of fields that do not determine the
+// weights, and of ranks that do not train. The program calls the C interface, as a solver in C++ would: lockstep.h
+// needs C++11, but the C++ headers need C++20, and a newer library replaces an older one without compiling the solver
+// again. The class Handle is new here. (A program that is built together with lockstep uses nn::TrainStep instead:
+// tests/downstream.)
 #include <lockstep/lockstep_mpi.h>
 
 #include <algorithm>
@@ -21,21 +22,21 @@ constexpr double r = 0.2;
 /// The options of the program.
 struct Options {
   bool f32 = false;
-  std::string save_to, load_from;  // folders; empty: not given
+  std::string save_to, load_from;  // folders of --save and --load; empty: option not given
 };
 
-/// The rows of a rank.
+/// A rank's number and its rows of the whole field.
 struct Part {
   int rank = 0, ranks = 0, first_row = 0, rows = 0;
 };
 
-/// A rank's part of the field. Rows -1 and `rows` and columns -1 and nx are the halo.
+/// A rank's part of the field, with a halo: rows -1 and part.rows, and columns -1 and nx.
 class Field {
  public:
   explicit Field(const Part& part) : rows_(part.rows), cells_(static_cast<std::size_t>(rows_ + 2) * pitch) {}
   double& operator()(int row, int column) { return cells_[at(row, column)]; }
   double operator()(int row, int column) const { return cells_[at(row, column)]; }
-  /// Calls f(row, column) for each cell of the inside.
+  /// Calls f(row, column) for each cell outside the halo.
   template <class F>
   void each(F f) const {
     for (int row = 0; row < rows_; ++row) {
@@ -51,7 +52,7 @@ class Field {
   std::vector<double> cells_;
 };
 
-/// Returns a number in (-1, 1) for each i, equal in every language and for every number of ranks.
+/// Returns a number in (-1, 1) that depends only on i, so it is equal in every language and for every number of ranks.
 double draw(std::int64_t i) {
   std::int64_t x = i + 99991;
   for (int k = 0; k < 4; ++k) {
@@ -64,7 +65,7 @@ void begin(Field& u, const Part& part, int step) {
   u.each([&](int row, int column) { u(row, column) = draw((step * ny + part.first_row + row) * nx + column); });
 }
 
-/// Fills the halo: periodic over the ranks, which lie one above the other.
+/// Fills the halo of `u`. The field is periodic, and the ranks' parts of it lie one above the other.
 void exchange(Field& u, const Part& part) {
   const int rows = part.rows;
   const int above = (part.rank + part.ranks - 1) % part.ranks, below = (part.rank + 1) % part.ranks;
@@ -117,7 +118,7 @@ double error_of(double have, double exact) {
   return std::isfinite(error) ? error : std::numeric_limits<double>::infinity();
 }
 
-/// Trains while the solver runs. Returns true when the stencil was found.
+/// Trains a convolution while the solver runs. Returns true if the convolution has learned the solver's stencil.
 bool train(const Part& part, const Options& asked) {
   const int rows = part.rows;
   Field u(part), next(part), learned(part);
@@ -127,7 +128,7 @@ bool train(const Part& part, const Options& asked) {
   const Context context(lockstep_context_create, &place);
   const Comm comm(lockstep_comm_from_mpi, context, MPI_COMM_WORLD);
 
-  // A convolution of 3 x 3 without padding and bias maps a field with halo to its inside.
+  // A convolution of 3 x 3 without padding and bias maps a field with its halo to the cells outside the halo.
   const std::int64_t sample[] = {rows + 2, nx + 2, 1};
   const std::int32_t input = 0;
   const Model model(lockstep_model_create, context, asked.f32 ? LOCKSTEP_F32 : LOCKSTEP_F64, sample, 3);
@@ -136,7 +137,7 @@ bool train(const Part& part, const Options& asked) {
   must(lockstep_model_prepare(model, 1));
   lockstep_trainer_options options;
   must(lockstep_trainer_options_init(&options, sizeof options));
-  options.optimizer = LOCKSTEP_OPTIMIZER_SGD;  // has momentum, which is saved too
+  options.optimizer = LOCKSTEP_OPTIMIZER_SGD;  // SGD has momentum, which --save saves, too
   options.weights = LOCKSTEP_WEIGHTS_SAMPLE;
   options.max_batch = 1;
   const Trainer trainer(lockstep_trainer_create, model, comm, &options);
@@ -174,7 +175,7 @@ bool train(const Part& part, const Options& asked) {
 
   const double exact[cells] = {0, r, 0, r, 1 - 4 * r, r, 0, r, 0};
   const std::int64_t shape[] = {1, 1, 3, 3};
-  double w[cells], error[] = {0, 0};  // largest error of a weight; of the field
+  double w[cells], error[] = {0, 0};  // largest error of a weight, and of a cell of the field
   const lockstep_view weights = {w, LOCKSTEP_F64, LOCKSTEP_CPU, 0, 4, shape, nullptr, nullptr};
   must(lockstep_parameter_read(model, "stencil.weight", 0, &weights));
   for (int i = 0; i < cells; ++i) {
@@ -196,7 +197,7 @@ bool train(const Part& part, const Options& asked) {
   return good;
 }
 
-/// Reads the options. Returns false for an unknown argument.
+/// Reads the options into `asked`. Returns false if an argument is unknown.
 bool read(const std::vector<std::string>& arguments, Options& asked) {
   for (std::size_t i = 0; i < arguments.size(); i += 2) {
     const std::string& name = arguments[i];
