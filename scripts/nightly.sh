@@ -5,10 +5,11 @@
 # (bench_embedding --gates; on a quiet machine), new inputs for every reader (tests/fuzz; FUZZ_SECONDS each, 60).
 #   scripts/nightly.sh FOLDER             all parts
 #   scripts/nightly.sh FOLDER PART...     some parts: asan clang no-cuda no-mpi no-onednn tidy tsan sm_80_90_100 schedules
-#                                         faults embedding apps mpich valgrind fuzz sweep world torchrun debian
+#                                         faults embedding apps libraries mpich valgrind fuzz sweep world torchrun
+#                                         debian
 # Writes one log per part, FOLDER/PART.log, and adds a line for each to FOLDER/nightly.txt.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
-all=(asan clang no-cuda no-mpi no-onednn tidy tsan sm_80_90_100 schedules faults embedding apps mpich valgrind fuzz sweep world torchrun debian)
+all=(asan clang no-cuda no-mpi no-onednn tidy tsan sm_80_90_100 schedules faults embedding apps libraries mpich valgrind fuzz sweep world torchrun debian)
 [ $# -ge 1 ] || die "nightly.sh: expected the folder for the logs, e.g. docs/results/nightly"
 for name in "${all[@]}"; do
   [ "$1" != "$name" ] || die "nightly.sh: '$1' is a part, expected the folder for the logs first"
@@ -170,6 +171,7 @@ run_part() {
     tsan) c_threads ;;
     embedding) embedding_gates ;;
     apps) embedding_apps ;;
+    libraries) .ci/run mpich no-onednn onednn3 ;;
     mpich) under_mpich ;;
     valgrind) under_valgrind ;;
     fuzz) fuzz_readers ;;
