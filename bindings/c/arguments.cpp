@@ -161,6 +161,12 @@ TensorView output_of(const lockstep_view* view, Device device, const char* name)
   return result;
 }
 
+TensorView vector_of(const TensorView& vector, const lockstep_view& view) {
+  require<ShapeError>(view.axes == nullptr, "values: axes are '", axes_of(view),
+                      "', expected NULL: a vector has its own order");
+  return vector;
+}
+
 std::string_view axes_of(const lockstep_view& view) {
   return view.axes != nullptr ? std::string_view(view.axes) : std::string_view();
 }

@@ -80,6 +80,8 @@ template <class T, std::size_t count>
 /// Returns `view` as a TensorView. Throws UsageError for NULL; ShapeError for an invalid number of axes, extent or
 /// address; DTypeError for an unknown type; DeviceError unless the memory is on `device` or on the host.
 [[nodiscard]] TensorView view_of(const lockstep_view* view, Device device, const char* name);
+/// Returns `vector`, a view of `view`. Throws ShapeError if `view` has axes, because a vector has its own order.
+[[nodiscard]] TensorView vector_of(const TensorView& vector, const lockstep_view& view);
 /// Returns view_of() for memory that the library writes. Throws ShapeError, too, if two elements may share memory.
 [[nodiscard]] TensorView output_of(const lockstep_view* view, Device device, const char* name);
 [[nodiscard]] std::string_view axes_of(const lockstep_view& view);

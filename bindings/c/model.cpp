@@ -17,6 +17,7 @@
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/kernels/strided_copy.hpp>
 #include <lockstep/nn/layers/model_builder.hpp>
+#include <lockstep/nn/model/flat_vector.hpp>
 #include <lockstep/nn/model/model_file.hpp>
 #include <lockstep/nn/plan/choice_verifier.hpp>
 #include <lockstep/runtime/base/error.hpp>
@@ -154,6 +155,12 @@ void broadcast(Context& context, comm::Communicator& ranks, const TensorView& ar
   copy_now(context, arena, host);
   ranks.broadcast(stream, host, root);
   copy_now(context, host, arena);
+}
+
+nn::FlatPart part_of(std::int32_t statistics) {
+  using enum nn::FlatPart;
+  return value_of(statistics, {values, values_and_statistics}, "statistics", "LOCKSTEP_WITHOUT_STATISTICS",
+                  "LOCKSTEP_WITH_STATISTICS");
 }
 
 void require_no_axes(const lockstep_view& view) {
@@ -395,6 +402,39 @@ lockstep_status lockstep_parameter_write(lockstep_model model, const char* name,
     const TensorView from = view_of(value, m.context->device(), "value");
     require_no_axes(*value);
     m.finished().parameters.write(*m.context->context, parameter_name(name, name_n), from);
+  });
+}
+
+lockstep_status lockstep_parameters_size(lockstep_model model, int32_t statistics, int64_t* n) noexcept {
+  return entry("lockstep_parameters_size",
+               [&] { given(n, "n") = nn::flat_size(object_of(model).finished().parameters, part_of(statistics)); });
+}
+
+lockstep_status lockstep_parameters_read(lockstep_model model, int32_t statistics,
+                                         const lockstep_view* values) noexcept {
+  return entry("lockstep_parameters_read", [&] {
+    const ModelObject& m = object_of(model);
+    const ContextObject::Use use(*m.context);
+    const nn::FlatPart part = part_of(statistics);
+    if (part == nn::FlatPart::values_and_statistics) {
+      m.finished().require_statistics();
+    }
+    nn::read_flat(*m.context->context, m.finished().parameters, part,
+                  vector_of(output_of(values, m.context->device(), "values"), *values));
+  });
+}
+
+lockstep_status lockstep_parameters_write(lockstep_model model, int32_t statistics,
+                                          const lockstep_view* values) noexcept {
+  return entry("lockstep_parameters_write", [&] {
+    const ModelObject& m = object_of(model);
+    const ContextObject::Use use(*m.context);
+    const nn::FlatPart part = part_of(statistics);
+    nn::write_flat(*m.context->context, m.finished().parameters, part,
+                   vector_of(view_of(values, m.context->device(), "values"), *values));
+    if (part == nn::FlatPart::values_and_statistics) {
+      m.learned->stale = false;
+    }
   });
 }
 

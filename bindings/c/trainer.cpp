@@ -224,8 +224,37 @@ void share_statistics(TrainerObject& t) {
   }
 }
 
+/// Returns the learning rate as a number for agree_on(). Throws UsageError for a rate out of range.
+std::uint64_t rate_of(double learning_rate) {
+  require<UsageError>(std::isfinite(learning_rate) && learning_rate >= 0, "learning_rate is ", learning_rate,
+                      ", expected a finite number of at least 0");
+  return std::bit_cast<std::uint64_t>(learning_rate);
+}
+
+void require_added(const TrainerObject& t) {
+  require<StateError>(t.step->added() > 0,
+                      "nothing was added since the last update, expected "
+                      "lockstep_trainer_add before, of no samples where there are none");
+}
+
+void require_not_reduced(const TrainerObject& t) {
+  require<StateError>(!t.step->reduced(),
+                      "the gradients are reduced, expected lockstep_trainer_apply or lockstep_trainer_abandon before");
+}
+
+/// Ends the entry that has summed the gradients: decides which running statistics inference uses.
+void end_sum(TrainerObject& t) {
+  t.has_gradients = true;
+  if (t.control().size() == 1 || t.syncs) {
+    take_statistics(t);
+  } else {
+    t.learned->stale = t.learned->parameters.buffer_arena().numel() > 0;
+  }
+}
+
 /// Sets t.batch to the views of a call. Throws for an invalid view, or if `weight` does not fit the option `weights`.
 void take_batch(TrainerObject& t, const lockstep_view* in, const lockstep_view* target, const lockstep_view* weight) {
+  require_not_reduced(t);
   const bool weighs = t.options.weights != LOCKSTEP_WEIGHTS_NONE;
   require<UsageError>(weighs == (weight != nullptr), "weight is ", weighs ? "NULL" : "given", ", expected ",
                       weighs ? "a view" : "NULL", ": the options say weights ", t.options.weights);
@@ -290,7 +319,7 @@ double gradient_norm(TrainerObject& t) {
 /// Returns the report about the last step, with sums over all ranks. Collective.
 lockstep_report report_of(TrainerObject& t) {
   lockstep_report report{};
-  report.step = t.step->steps();
+  report.step = t.step->steps() + (t.step->reduced() ? 1 : 0);
   const nn::Metrics own = nn::sum_in_tree(t.step->metrics_of(report.step));
   nn::Metrics all;
   const auto sum = [&](double nn::Metrics::*part) {
@@ -380,21 +409,67 @@ lockstep_status lockstep_trainer_update(lockstep_trainer trainer, double learnin
     begin(
         t, use,
         [&] {
-          require<UsageError>(std::isfinite(learning_rate) && learning_rate >= 0, "learning_rate is ", learning_rate,
-                              ", expected a finite number of at least 0");
-          require<StateError>(t.step->added() > 0,
-                              "nothing was added since the last update, expected "
-                              "lockstep_trainer_add before, of no samples where there are none");
-          return std::bit_cast<std::uint64_t>(learning_rate);
+          const std::uint64_t rate = rate_of(learning_rate);
+          require_added(t);
+          require_not_reduced(t);
+          return rate;
         },
         "learning_rate");
     t.step->update(learning_rate);
-    t.has_gradients = true;
-    if (t.control().size() == 1 || t.syncs) {
-      take_statistics(t);
-    } else {
-      t.learned->stale = t.learned->parameters.buffer_arena().numel() > 0;
+    end_sum(t);
+  });
+}
+
+lockstep_status lockstep_trainer_reduce(lockstep_trainer trainer, double* norm) noexcept {
+  return entry("lockstep_trainer_reduce", [&] {
+    TrainerObject& t = object_of(trainer);
+    std::optional<ContextObject::Use> use;
+    begin(t, use, [&] {
+      require_added(t);
+      require_not_reduced(t);
+    });
+    t.step->reduce();
+    end_sum(t);
+    if (norm != nullptr) {
+      *norm = gradient_norm(t);
     }
+  });
+}
+
+lockstep_status lockstep_trainer_apply(lockstep_trainer trainer, double learning_rate) noexcept {
+  return entry("lockstep_trainer_apply", [&] {
+    TrainerObject& t = object_of(trainer);
+    std::optional<ContextObject::Use> use;
+    begin(
+        t, use,
+        [&] {
+          const std::uint64_t rate = rate_of(learning_rate);
+          require<StateError>(t.step->reduced(),
+                              "the gradients are not reduced, expected lockstep_trainer_reduce before");
+          return rate;
+        },
+        "learning_rate");
+    t.step->apply(learning_rate);
+  });
+}
+
+lockstep_status lockstep_gradients_read(lockstep_trainer trainer, const lockstep_view* values) noexcept {
+  return entry("lockstep_gradients_read", [&] {
+    TrainerObject& t = object_of(trainer);
+    const ContextObject::Use use(*t.learned->context);
+    const TensorView to = vector_of(output_of(values, t.learned->context->device(), "values"), *values);
+    require_added(t);
+    t.step->read_gradients(to);
+  });
+}
+
+lockstep_status lockstep_gradients_write(lockstep_trainer trainer, const lockstep_view* values) noexcept {
+  return entry("lockstep_gradients_write", [&] {
+    TrainerObject& t = object_of(trainer);
+    const ContextObject::Use use(*t.learned->context);
+    const TensorView from = vector_of(view_of(values, t.learned->context->device(), "values"), *values);
+    require_added(t);
+    t.step->write_gradients(from);
   });
 }
 
@@ -403,6 +478,7 @@ lockstep_status lockstep_trainer_abandon(lockstep_trainer trainer) noexcept {
     TrainerObject& t = object_of(trainer);
     const ContextObject::Use use(*t.learned->context);
     t.step->abandon();
+    t.has_gradients = false;
   });
 }
 
@@ -426,7 +502,8 @@ lockstep_status lockstep_trainer_report(lockstep_trainer trainer, lockstep_repor
     std::optional<ContextObject::Use> use;
     begin(t, use, [&] {
       write_options(report, given(report, "report").struct_size, lockstep_report{}, kOldestReport, "report");
-      require<StateError>(t.step->added() == 0, "samples were added since the last update, expected an update before");
+      require<StateError>(t.step->added() == 0 || t.step->reduced(),
+                          "samples were added since the last update, expected an update or a reduce before");
       static_cast<void>(t.step->wait_loss());
     });
     write_options(report, report->struct_size, report_of(t), kOldestReport, "report");

@@ -293,3 +293,48 @@ void lockstep_f_parameter_write(const lockstep_model* model, const CFI_cdesc_t* 
                                 int32_t* stat, CFI_cdesc_t* errmsg) {
   parameter(lockstep_parameter_write, "lockstep_parameter_write", *model, name, values, stat, errmsg);
 }
+
+/* Calls lockstep_parameters_read or _write. */
+static void parameters(lockstep_status (*function)(lockstep_model, int32_t, const lockstep_view*), const char* entry,
+                       lockstep_model model, const int32_t* statistics, const CFI_cdesc_t* values, int32_t* stat,
+                       CFI_cdesc_t* errmsg) {
+  lockstep_f_view view;
+  lockstep_status status = lockstep_f_view_of_array(entry, "values", values, NULL, &view);
+  if (status == LOCKSTEP_OK) {
+    const lockstep_view value = borrowed(&view);
+    status = function(model, statistics != NULL ? *statistics : LOCKSTEP_WITHOUT_STATISTICS, &value);
+  }
+  lockstep_f_finish(&status, stat, errmsg);
+}
+
+void lockstep_f_parameters_read(const lockstep_model* model, const CFI_cdesc_t* values, const int32_t* statistics,
+                                int32_t* stat, CFI_cdesc_t* errmsg) {
+  parameters(lockstep_parameters_read, "lockstep_parameters_read", *model, statistics, values, stat, errmsg);
+}
+
+void lockstep_f_parameters_write(const lockstep_model* model, const CFI_cdesc_t* values, const int32_t* statistics,
+                                 int32_t* stat, CFI_cdesc_t* errmsg) {
+  parameters(lockstep_parameters_write, "lockstep_parameters_write", *model, statistics, values, stat, errmsg);
+}
+
+/* Calls lockstep_gradients_read or _write. */
+static void gradients(lockstep_status (*function)(lockstep_trainer, const lockstep_view*), const char* entry,
+                      lockstep_trainer trainer, const CFI_cdesc_t* values, int32_t* stat, CFI_cdesc_t* errmsg) {
+  lockstep_f_view view;
+  lockstep_status status = lockstep_f_view_of_array(entry, "values", values, NULL, &view);
+  if (status == LOCKSTEP_OK) {
+    const lockstep_view value = borrowed(&view);
+    status = function(trainer, &value);
+  }
+  lockstep_f_finish(&status, stat, errmsg);
+}
+
+void lockstep_f_gradients_read(const lockstep_trainer* trainer, const CFI_cdesc_t* values, int32_t* stat,
+                               CFI_cdesc_t* errmsg) {
+  gradients(lockstep_gradients_read, "lockstep_gradients_read", *trainer, values, stat, errmsg);
+}
+
+void lockstep_f_gradients_write(const lockstep_trainer* trainer, const CFI_cdesc_t* values, int32_t* stat,
+                                CFI_cdesc_t* errmsg) {
+  gradients(lockstep_gradients_write, "lockstep_gradients_write", *trainer, values, stat, errmsg);
+}

@@ -31,7 +31,7 @@ lockstep_stream | type(c_ptr), value              | type(c_ptr), intent(in) | N
 void*           | type(c_ptr), value              | type(c_ptr), intent(in) | N
 int32_t*        | integer(c_int32_t), intent(out) | integer, intent(out) | c_N | N = int(c_N) | integer(c_int32_t) :: c_N | c_N = -1
 int64_t*        | integer(c_int64_t), intent(out) | integer(c_int64_t), intent(out) | N
-double*         | real(c_double), intent(out)     | real(c_double), intent(out) | N
+double*         | real(c_double), intent(out), optional | real(c_double), intent(out) | N
 const int32_t*  | integer(c_int32_t), intent(in), dimension(*)
 const int64_t*  | integer(c_int64_t), intent(in), dimension(*)
 ]])

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <span>
 
 #include <lockstep/comm/gradients/make_bucket_sum.hpp>
 #include <lockstep/comm/local/local_communicator.hpp>
 #include <lockstep/comm/wait.hpp>
 #include <lockstep/kernels/fill.hpp>
 #include <lockstep/kernels/strided_copy.hpp>
+#include <lockstep/nn/model/flat_vector.hpp>
 #include <lockstep/nn/plan/microbatch_plans.hpp>
 #include <lockstep/nn/step/ingest.hpp>
 #include <lockstep/nn/step/microbatch_pipeline.hpp>
@@ -18,6 +21,7 @@
 #include <lockstep/nn/step/parts/step_progress.hpp>
 #include <lockstep/nn/step/parts/step_trace.hpp>
 #include <lockstep/nn/step/parts/virtual_ranks.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
 
 namespace lockstep::nn {
 
@@ -174,6 +178,7 @@ struct TrainStep::Impl {
                                         : o.microbatches,
               plan_options()),
         workspace(plans.workspace_bytes(), ctx),
+        applied_rate(sizeof(double), ctx),
         progress(ranks.watchdog),
         reducer(std::make_unique<comm::GradientReducer>(
             ranks.grad, ctx.stream(), ranks.comm_stream, buckets.gradients, buckets.buckets,
@@ -258,7 +263,7 @@ struct TrainStep::Impl {
       plan.run(context, {}, calls);
       return;
     }
-    reduce(state, [&] {
+    sum_gradients(state, [&] {
       if (options.count_samples && !weighs()) {
         ops::strided_copy(context, pipeline.state(state).view(StateField::weight_sum), parameters.weight_sum());
         reducer->gradient_written(static_cast<int>(parameters.trainable().size()));
@@ -269,12 +274,13 @@ struct TrainStep::Impl {
       }
       progress.doing("waiting for the gradients of step", steps + 1);
     });
+    update_parameters(pipeline.state(state).view(StateField::learning_rate));
   }
 
-  /// Enqueues the computation of the gradients by calling write(), then their sum over the ranks and the update.
-  /// `state` is the number of the state of the step's last micro-batch; it holds the learning rate.
+  /// Enqueues the computation of the gradients by calling write(), then the sum of the gradients over the ranks.
+  /// `state` is the number of the state of the step's last micro-batch.
   template <class Write>
-  void reduce(int state, Write&& write) {
+  void sum_gradients(int state, Write&& write) {
     if (check) {
       check->begin(context);
     }
@@ -287,7 +293,10 @@ struct TrainStep::Impl {
       reducer->abandon_step();
       throw;
     }
-    const TensorView& learning_rate = pipeline.state(state).view(StateField::learning_rate);
+  }
+
+  /// Enqueues the update of the parameters by the summed gradients. `learning_rate` is an f64 scalar on the device.
+  void update_parameters(const TensorView& learning_rate) {
     if (buckets.shards.empty()) {
       trace.span(context.stream(), StepTrace::update, [&] { optimizer.update(context, learning_rate); });
       return;
@@ -301,6 +310,7 @@ struct TrainStep::Impl {
 
   void add(const Batch& batch, bool last, double rate) {
     average.require_ended("a step");
+    require<StateError>(!reduced, "train step: add() after reduce(), expected apply() or abandon() before");
     const std::int64_t valid = valid_rows(batch, plans.train.layout());
     require<UsageError>(options.count_samples == (batch.global_valid == 0), "the batch says global_valid ",
                         batch.global_valid, ", expected ",
@@ -376,18 +386,25 @@ struct TrainStep::Impl {
     microbatches += virtual_ranks.count() > 0 ? 1 : 0;
     added = 0;
     samples = 0;
+    reduced = false;
   }
 
-  void update(double rate) {
-    require<StateError>(added > 0, "train step: update() without a batch, expected add() before");
+  /// Ends the step with the micro-batches that were added: sums their gradients over the ranks, and updates the
+  /// parameters if `rate` is not empty.
+  void end_step(const char* call, std::optional<double> rate) {
+    require<StateError>(added > 0, "train step: ", call, " without a batch, expected add() before");
+    require<StateError>(!reduced, "train step: ", call, " after reduce(), expected apply() or abandon()");
     const std::int64_t several = virtual_ranks.count();
-    require<StateError>(several == 0 || added == several, "train step: update() after ", added,
+    require<StateError>(several == 0 || added == several, "train step: ", call, " after ", added,
                         " micro-batches, expected one for each of the ", several, " virtual ranks of this rank");
     const int state = pipeline.last_state();
-    ops::fill(context, rate, pipeline.state(state).view(StateField::learning_rate));
+    const TensorView& learning_rate = pipeline.state(state).view(StateField::learning_rate);
+    if (rate) {
+      ops::fill(context, *rate, learning_rate);
+    }
     progress.begin_sums(state, steps + 1);
     try {
-      reduce(state, [&] {
+      sum_gradients(state, [&] {
         const int gradients = static_cast<int>(parameters.trainable().size());
         if (options.count_samples) {
           if (!weighs()) {
@@ -401,6 +418,9 @@ struct TrainStep::Impl {
           }
         }
       });
+      if (rate) {
+        update_parameters(learning_rate);
+      }
       if (check) {
         check->keep(context, steps + 1);
       }
@@ -409,7 +429,41 @@ struct TrainStep::Impl {
       abandon();
       throw;
     }
+    reduced = true;
+    if (rate) {
+      finish_step();
+    }
+  }
+
+  void apply(double rate) {
+    require<StateError>(reduced, "train step: apply() without reduce(), expected reduce() before");
+    // The rate has memory of its own: a later micro-batch may already overwrite the state of this step's last one.
+    const TensorView learning_rate(applied_rate.data(), DType::f64, context.device(), Shape{});
+    try {
+      ops::fill(context, rate, learning_rate);
+      update_parameters(learning_rate);
+    } catch (...) {
+      abandon();
+      throw;
+    }
     finish_step();
+  }
+
+  /// Returns the factor that makes gradients of the numbers in the gradients' arena. Waits for the device if the weight
+  /// sum is needed.
+  [[nodiscard]] double gradient_factor() {
+    if (!options.count_samples) {
+      return 1;
+    }
+    if (!reduced) {
+      return 1 / weight;
+    }
+    double sum = 0;
+    copy_now(context, parameters.weight_sum(), TensorView(std::span(&sum, 1), Shape{}));
+    return sum > 0 && std::isfinite(sum) ? 1 / sum : 0;
+  }
+  void require_gradients(const char* call) const {
+    require<StateError>(added > 0, "train step: ", call, " without gradients, expected add() before");
   }
 
   void abandon() {
@@ -418,6 +472,7 @@ struct TrainStep::Impl {
     virtual_ranks.restart();
     added = 0;
     samples = 0;
+    reduced = false;
   }
 
   std::unique_ptr<comm::Communicator> alone;  ///< communicator for a step with one rank
@@ -437,6 +492,7 @@ struct TrainStep::Impl {
   std::unique_ptr<Context> beside;      ///< context of TrainStepOptions::weights_beside, otherwise nullptr
   MicrobatchPlans plans;
   Buffer workspace;
+  Buffer applied_rate;  ///< the learning rate of apply()
   StepProgress progress;
   std::unique_ptr<comm::GradientReducer> reducer;
   std::optional<GradientCheck> check;  ///< empty without TrainStepOptions::check_gradients
@@ -451,6 +507,7 @@ struct TrainStep::Impl {
   std::int64_t added = 0;         ///< micro-batches since the last update: TrainStep::added()
   std::int64_t microbatches = 0;  ///< micro-batches of all steps: TrainStep::microbatches()
   double samples = 0;             ///< number of this rank's samples in the step that has begun
+  bool reduced = false;           ///< true between reduce() and apply()
   Batch given;                    ///< batch of the add() and update() that take fields
   std::vector<Metrics> trained;   ///< metric sums of training: one element, or one for each virtual rank
   std::vector<Metrics> evaluated;
@@ -480,7 +537,30 @@ void TrainStep::check(const Batch& batch) {
   static_cast<void>(wait_loss());
 }
 void TrainStep::update(double rate) {
-  impl_->update(rate);
+  impl_->end_step("update()", rate);
+}
+void TrainStep::reduce() {
+  impl_->end_step("reduce()", std::nullopt);
+}
+void TrainStep::apply(double rate) {
+  impl_->apply(rate);
+}
+bool TrainStep::reduced() const {
+  return impl_->reduced;
+}
+void TrainStep::read_gradients(const TensorView& vector) {
+  Impl& s = *impl_;
+  s.require_gradients("read_gradients()");
+  read_flat(s.context, s.parameters, FlatPart::gradients, vector, s.gradient_factor());
+}
+void TrainStep::write_gradients(const TensorView& vector) {
+  Impl& s = *impl_;
+  s.require_gradients("write_gradients()");
+  write_flat(s.context, s.parameters, FlatPart::gradients, vector,
+             s.options.count_samples && !s.reduced ? s.weight : 1);
+  if (s.options.count_samples && s.reduced) {
+    ops::fill(s.context, 1, s.parameters.weight_sum());
+  }
 }
 void TrainStep::update(const Batch& batch, double rate) {
   const bool several = impl_->virtual_ranks.count() > 0;

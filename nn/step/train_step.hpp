@@ -83,6 +83,21 @@ class TrainStep {
   /// Runs add() and update() in one call. Gradients are reduced while backward still computes.
   void update(const Batch& batch, double rate);
   void update(std::initializer_list<FieldView> fields, double rate);
+  /// The two halves of update(rate), for an optimizer or a penalty of the caller between them. reduce() sums the
+  /// gradients over the ranks and ends the computation of the step: loss() and metrics_of(steps() + 1) then arrive.
+  /// apply() updates the parameters. abandon() instead of apply() ends the step without an update. Both together
+  /// compute the bits of update(rate). With several ranks reduce() is collective, and with zero1 apply() is, too.
+  /// StateError for reduce() twice, for apply() without reduce(), and for add() between them.
+  void reduce();
+  void apply(double rate);
+  [[nodiscard]] bool reduced() const;  ///< true between reduce() and apply()
+  /// Copy the gradients to or from a flat vector (nn/model/flat_vector.hpp, FlatPart::gradients). Between add() and
+  /// reduce() these are the gradients of the sum of w l over this rank's samples, with weights w and losses l; if the
+  /// batches give global_valid, of that sum divided by it. After reduce() they are the gradients of the mean over all
+  /// ranks. A write after reduce() must write the same numbers on every rank. A step whose weights have no positive sum
+  /// reads as 0. With zero1 only this rank's part is defined after reduce(). StateError without an add() before.
+  void read_gradients(const TensorView& vector);
+  void write_gradients(const TensorView& vector);
   /// Discards the micro-batches added since the last update. Call it on all ranks or on none.
   void abandon();
   /// Returns the newest loss that has arrived. Does not wait. Throws as add() does for errors of earlier steps.

@@ -123,6 +123,7 @@ program calls_test
   call texts()
   call handles()
   call train()
+  call vectors()
   call lent_memory()
   call statuses()
   call finish()
@@ -403,6 +404,81 @@ contains
     call lockstep_parameter_read(model, '1.weight', w)
     call check(abs(w(1, 1) - 3) < 1d-6 .and. abs(w(2, 1) + 2) < 1d-6, 'samples of no weight')
     call lockstep_destroy(trainer)
+    call lockstep_destroy(self)
+  end subroutine
+
+  ! An optimizer of the program: its numbers are equal to those of an update with the same rate.
+  subroutine vectors()
+    type :: entry_of_vector
+      integer :: junk = -7
+      real(c_double) :: value = 0
+    end type
+    type(lockstep_comm) :: self
+    type(lockstep_model) :: model, other
+    type(lockstep_trainer) :: trainer, expected
+    type(lockstep_trainer_options) :: options
+    type(entry_of_vector), allocatable :: p(:)
+    real(c_double) :: x(2, 6), y(3, 6), norm
+    real(c_double), allocatable :: g(:), q(:)
+    real(c_float), allocatable :: short(:)
+    integer(c_int64_t) :: n, whole
+    integer :: stat, i
+    character(200) :: text
+    call random_number(x)
+    call random_number(y)
+    call lockstep_comm_create(context, self)
+    call lockstep_model_mlp(context, LOCKSTEP_F64, [2, 3], LOCKSTEP_ACTIVATION_NONE, model)
+    call lockstep_model_mlp(context, LOCKSTEP_F64, [2, 3], LOCKSTEP_ACTIVATION_NONE, other)
+    call lockstep_model_initialise(model, 3)
+    call lockstep_model_initialise(other, 3)
+    call lockstep_parameters_size(model, n)
+    call lockstep_parameters_size(model, whole, LOCKSTEP_WITH_STATISTICS)
+    call check(n == 9 .and. whole == 9, 'size of a vector')
+    allocate (p(n), g(n), q(n), short(n - 1))
+    options%max_batch = 6
+    options%optimizer = LOCKSTEP_OPTIMIZER_SGD
+    options%momentum = 0
+    call lockstep_trainer_create(model, self, options, trainer)
+    call lockstep_trainer_create(other, self, options, expected)
+    do i = 1, 5
+      call lockstep_trainer_add(trainer, x, y)
+      call lockstep_trainer_reduce(trainer, norm)
+      call lockstep_gradients_read(trainer, g)
+      call check(abs(norm - norm2(g)) < 1d-12*norm, 'norm of the gradients')
+      call lockstep_parameters_read(model, p%value, LOCKSTEP_WITH_STATISTICS)
+      p%value = p%value - 0.1d0*g
+      if (i == 5) then  ! the other way: the host scales the gradients, the trainer updates
+        g = g/2
+        call lockstep_gradients_write(trainer, g)
+        call lockstep_trainer_apply(trainer, 0.2)
+      else
+        call lockstep_trainer_abandon(trainer)
+        call lockstep_parameters_write(model, p%value)
+      end if
+      call lockstep_trainer_add(expected, x, y)
+      call lockstep_trainer_reduce(expected)
+      call lockstep_trainer_apply(expected, 0.1d0)
+      call lockstep_parameters_read(model, g)
+      call lockstep_parameters_read(other, q)
+      call check(maxval(abs(g - q)) < merge(1d-8, 1d-15, i == 5), 'an update of the program')  ! 0.2 is a real(4)
+    end do
+    call check(all(p%junk == -7), 'memory next to a vector')
+    call lockstep_parameters_read(model, short, stat=stat, errmsg=text)
+    call check_error(stat, LOCKSTEP_ERR_SHAPE, text, 'vector is (8), expected one axis of 9')
+    call lockstep_parameters_write(model, p%junk, stat=stat, errmsg=text)
+    call check_error(stat, LOCKSTEP_ERR_DTYPE, text, 'f32 or f64')
+    call lockstep_gradients_read(trainer, q, stat, text)
+    call check_error(stat, LOCKSTEP_ERR_STATE, text, 'lockstep_gradients_read')
+    call lockstep_gradients_write(trainer, q, stat, text)
+    call check_error(stat, LOCKSTEP_ERR_STATE, text, 'lockstep_gradients_write')
+    call lockstep_trainer_apply(trainer, 0.1d0, stat, text)
+    call check_error(stat, LOCKSTEP_ERR_STATE, text, 'lockstep_trainer_apply')
+    call lockstep_trainer_reduce(trainer, stat=stat, errmsg=text)
+    call check_error(stat, LOCKSTEP_ERR_STATE, text, 'lockstep_trainer_reduce')
+    call lockstep_destroy(trainer)
+    call lockstep_destroy(expected)
+    call lockstep_destroy(model)
+    call lockstep_destroy(other)
     call lockstep_destroy(self)
   end subroutine
 

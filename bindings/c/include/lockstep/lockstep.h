@@ -192,6 +192,9 @@ typedef struct lockstep_layer_options {
 #define LOCKSTEP_LOSS_HUBER 2
 #define LOCKSTEP_LOSS_CROSS_ENTROPY 3 /* the target is a class (i32, i64, u8) for each sample and position */
 
+#define LOCKSTEP_WITHOUT_STATISTICS 0 /* a vector of the parameters */
+#define LOCKSTEP_WITH_STATISTICS 1    /* a vector of the parameters and the running statistics of batch norms */
+
 #define LOCKSTEP_WEIGHTS_NONE 0    /* every sample counts once */
 #define LOCKSTEP_WEIGHTS_SAMPLE 1  /* lockstep_trainer_add takes a weight for each sample */
 #define LOCKSTEP_WEIGHTS_ELEMENT 2 /* a weight for each element of the target; with classes for each position */
@@ -337,6 +340,27 @@ LOCKSTEP_API lockstep_status lockstep_parameter_read(lockstep_model, const char*
 LOCKSTEP_API lockstep_status lockstep_parameter_write(lockstep_model, const char* name, size_t name_n,
                                                       const lockstep_view*) LOCKSTEP_NOEXCEPT;
 
+/* ---- Vectors: all parameters, or all gradients, as one array of n numbers, for an optimizer of the host program. The
+ * parameters are in the order of lockstep_parameter_info, each row-major in its shape, without gaps. With statistics
+ * LOCKSTEP_WITH_STATISTICS the running statistics of batch norms follow. The view has one axis of n, its type is f32 or
+ * f64, and its axes are NULL. In host memory it may have any stride, and the call waits for the stream. On the model's
+ * GPU it is f32 without gaps, and the copy is in the order of the context's stream. */
+/* Returns n; n with LOCKSTEP_WITHOUT_STATISTICS is also that of gradients. */
+LOCKSTEP_API lockstep_status lockstep_parameters_size(lockstep_model, int32_t statistics, int64_t* n) LOCKSTEP_NOEXCEPT;
+/* The statistics are those for inference. STATE where lockstep_infer would return STATE. */
+LOCKSTEP_API lockstep_status lockstep_parameters_read(lockstep_model, int32_t statistics,
+                                                      const lockstep_view* values) LOCKSTEP_NOEXCEPT;
+/* Writes also the statistics from which training goes on. Ranks that train together write equal parameters. */
+LOCKSTEP_API lockstep_status lockstep_parameters_write(lockstep_model, int32_t statistics,
+                                                       const lockstep_view* values) LOCKSTEP_NOEXCEPT;
+/* Before lockstep_trainer_reduce: the gradients of the sum of weight times loss over the samples that this rank has
+ * added since the last update. After it: the gradients of the loss that the step minimises, equal on all ranks. STATE
+ * without samples added since the last update. Local. */
+LOCKSTEP_API lockstep_status lockstep_gradients_read(lockstep_trainer, const lockstep_view* values) LOCKSTEP_NOEXCEPT;
+/* Replaces these gradients, for example by their sum with the gradients of a penalty. After lockstep_trainer_reduce all
+ * ranks write equal numbers. Local. */
+LOCKSTEP_API lockstep_status lockstep_gradients_write(lockstep_trainer, const lockstep_view* values) LOCKSTEP_NOEXCEPT;
+
 /* ---- Inference: out = model(in) for any number of samples. A call with more samples than prepared for first prepares
  * for them, and for at least half as many again as before. Batch norm takes the running statistics of the last update.
  * With several ranks and without sync_batch_norm each rank has its own: STATE from the update until
@@ -354,10 +378,10 @@ LOCKSTEP_API lockstep_status lockstep_infer_many(lockstep_model, const lockstep_
  *
  * A batch with NaN or infinity in a channel leaves the running statistics of batch norms for that channel unchanged.
  *
- * Collective entries: model_broadcast, comm_agree, trainer_create, update, report, check, broadcast, average, save,
- * load; with sync_batch_norm also add. They check their arguments, then the ranks agree. A rank that cannot go on
- * returns its own error, the others return LOCKSTEP_ERR_PEER, and no rank is left waiting. When the ranks call
- * different entries, all return STATE. */
+ * Collective entries: model_broadcast, comm_agree, trainer_create, update, reduce, apply, report, check, broadcast,
+ * average, save, load; with sync_batch_norm also add. They check their arguments, then the ranks agree. A rank that
+ * cannot go on returns its own error, the others return LOCKSTEP_ERR_PEER, and no rank is left waiting. When the ranks
+ * call different entries, all return STATE. */
 /* Makes the one trainer of a model with parameters, which it updates in place. The ranks compare options, layers with
  * their options, and parameters with their values. The values must be equal (lockstep_model_broadcast); the extents of
  * samples may differ. The largest max_batch of all ranks counts. Several ranks on GPUs need a communicator of
@@ -376,6 +400,15 @@ LOCKSTEP_API lockstep_status lockstep_trainer_add(lockstep_trainer, const lockst
 /* Sums the gradients over the ranks and updates the parameters. STATE without an add before: a rank without samples
  * adds a view of none. Collective. */
 LOCKSTEP_API lockstep_status lockstep_trainer_update(lockstep_trainer, double learning_rate) LOCKSTEP_NOEXCEPT;
+/* The two halves of lockstep_trainer_update, with the same bits. Between them the host program may read and write the
+ * gradients; lockstep_trainer_report describes the step already. lockstep_trainer_abandon in place of apply ends the
+ * step without an update, for example where the host program has written new parameters itself. */
+/* Sums the gradients over the ranks. norm: receives the norm of the summed gradients before clipping, for which the
+ * call waits; NULL: not computed. STATE without an add before, and after another reduce. Collective. */
+LOCKSTEP_API lockstep_status lockstep_trainer_reduce(lockstep_trainer, double* norm) LOCKSTEP_NOEXCEPT;
+/* Updates the parameters from the summed gradients, clipped as the options say. STATE without a reduce before.
+ * Collective: the ranks compare learning_rate. */
+LOCKSTEP_API lockstep_status lockstep_trainer_apply(lockstep_trainer, double learning_rate) LOCKSTEP_NOEXCEPT;
 /* Discards the samples added since the last update. Local; the host program calls it on all ranks or on none. */
 LOCKSTEP_API lockstep_status lockstep_trainer_abandon(lockstep_trainer) LOCKSTEP_NOEXCEPT;
 /* Returns the mean loss over this rank's samples (NaN without samples) and the number of that step, 0 before the first.

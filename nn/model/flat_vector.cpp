@@ -1,0 +1,173 @@
+#include <lockstep/nn/model/flat_vector.hpp>
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <type_traits>
+
+#include <lockstep/kernels/fill.hpp>
+#include <lockstep/kernels/scale.hpp>
+#include <lockstep/kernels/strided_copy.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/stream/synchronisation.hpp>
+#include <lockstep/runtime/tensor/buffer.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
+
+namespace lockstep::nn {
+namespace {
+
+/// Returns the number of elements of parameters in their logical shapes.
+std::int64_t elements_of(std::span<const ParameterInfo> parameters) {
+  std::int64_t elements = 0;
+  for (const ParameterInfo& parameter : parameters) {
+    elements += parameter.spec.dims.numel();
+  }
+  return elements;
+}
+
+/// Calls f(arena, slice) for each tensor of `part`: with its logical view in the set's arena, and with the elements of
+/// `vector` that belong to the tensor, in the same shape. The arena's view of a frozen parameter's gradient has no
+/// memory.
+template <class F>
+void for_each(const ParameterSet& set, FlatPart part, const TensorView& vector, F&& f) {
+  std::int64_t next = 0;
+  const auto visit = [&](const TensorView& in_arena) {
+    const Shape& shape = in_arena.shape;
+    Strides strides = shape;
+    std::int64_t step = vector.strides[0];
+    for (int axis = shape.rank(); axis-- > 0; step *= shape[axis]) {
+      strides[axis] = step;
+    }
+    auto* const data = static_cast<std::byte*>(vector.data) +
+                       next * vector.strides[0] * static_cast<std::int64_t>(size_of(vector.dtype));
+    f(in_arena, TensorView(data, vector.dtype, vector.device, shape, strides));
+    next += shape.numel();
+  };
+  const bool gradients = part == FlatPart::gradients;
+  const std::size_t trainable = set.trainable().size();
+  for (std::size_t i = 0; i < set.parameters().size(); ++i) {
+    const int index = static_cast<int>(i);
+    const TensorView value = set.logical(index, set.values());
+    visit(!gradients      ? value
+          : i < trainable ? set.logical(index, set.gradients())
+                          : TensorView(nullptr, value.dtype, value.device, value.shape));
+  }
+  if (part == FlatPart::values_and_statistics) {
+    for (std::size_t i = 0; i < set.buffers().size(); ++i) {
+      const int index = static_cast<int>(i);
+      visit(set.logical_buffer(index, set.evaluation_buffer(index)));
+    }
+  }
+}
+
+void require_fits(const ParameterSet& set, FlatPart part, const TensorView& vector, double factor) {
+  const std::int64_t size = flat_size(set, part);
+  require<ShapeError>(vector.shape == Shape{size}, "vector is ", vector.shape, ", expected one axis of ", size);
+  require<DTypeError>(vector.dtype == DType::f32 || vector.dtype == DType::f64, "vector is ", vector.dtype,
+                      ", expected f32 or f64");
+  require<UsageError>(factor == 1 || part == FlatPart::gradients, "factor is ", factor, ", expected 1 for values");
+  const Device device = set.values().device;
+  if (vector.device != Device::cpu()) {
+    require<DeviceError>(vector.device == device, "vector is on ", vector.device, ", expected host memory or ", device);
+    require<DTypeError>(vector.dtype == set.dtype(), "vector is ", vector.dtype, " on ", device, ", expected ",
+                        set.dtype(), " as the parameters");
+    require<ShapeError>(vector.is_contiguous(), "vector has stride ", vector.strides[0], " on ", device,
+                        ", expected 1");
+  }
+}
+
+/// Sets each element x of a vector in host memory, which no enqueued work uses, to f(x).
+template <class F>
+void for_elements(const TensorView& vector, F&& f) {
+  const auto apply = [&](auto* data) {
+    for (std::int64_t i = 0; i < vector.numel(); ++i) {
+      auto& element = data[i * vector.strides[0]];
+      element = static_cast<std::remove_reference_t<decltype(element)>>(f(static_cast<double>(element)));
+    }
+  };
+  vector.dtype == DType::f32 ? apply(static_cast<float*>(vector.data)) : apply(static_cast<double*>(vector.data));
+}
+
+/// Enqueues values = factor * values; `values` is contiguous, on the context's device.
+void multiply(Context& context, const TensorView& values, double factor) {
+  const Buffer memory(size_of(values.dtype), context);
+  const TensorView scalar(memory.data(), values.dtype, context.device(), Shape{});
+  ops::fill(context, factor, scalar);
+  ops::scale(context, scalar, values, values);
+}
+
+}  // namespace
+
+std::int64_t flat_size(const ParameterSet& set, FlatPart part) {
+  std::int64_t size = elements_of(set.parameters());
+  if (part == FlatPart::values_and_statistics) {
+    for (const BufferSpec& buffer : set.buffers()) {
+      size += buffer.shape.numel();
+    }
+  }
+  return size;
+}
+
+void read_flat(Context& context, const ParameterSet& set, FlatPart part, const TensorView& vector, double factor) {
+  require_fits(set, part, vector, factor);
+  const bool enqueued = vector.device.kind == DeviceKind::cuda;
+  std::optional<SyncScope> waits;
+  if (!enqueued) {
+    waits.emplace(context.stream(), "read_flat", SyncReason::host_data, vector.bytes());
+  }
+  for_each(set, part, vector, [&](const TensorView& arena, const TensorView& slice) {
+    if (arena.data != nullptr && enqueued) {
+      ops::strided_copy(context, arena, slice);
+    } else if (arena.data != nullptr) {
+      copy(context, arena, slice);
+    }
+  });
+  const std::int64_t trained = elements_of(set.trainable());
+  const TensorView frozen = vector.slice(0, trained, vector.numel());
+  if (enqueued) {
+    if (part == FlatPart::gradients) {
+      ops::fill(context, 0, frozen);
+    }
+    if (factor != 1) {
+      multiply(context, vector.slice(0, 0, trained), factor);
+    }
+    return;
+  }
+  context.synchronize();
+  if (part == FlatPart::gradients) {
+    for_elements(frozen, [](double) { return 0; });
+    for_elements(vector.slice(0, 0, trained), [factor](double x) { return x * factor; });
+  }
+}
+
+void write_flat(Context& context, ParameterSet& set, FlatPart part, const TensorView& vector, double factor) {
+  require_fits(set, part, vector, factor);
+  const bool enqueued = vector.device.kind == DeviceKind::cuda;
+  std::optional<SyncScope> waits;
+  if (!enqueued) {
+    waits.emplace(context.stream(), "write_flat", SyncReason::host_data, vector.bytes());
+  }
+  for_each(set, part, vector, [&](const TensorView& arena, const TensorView& slice) {
+    if (arena.data != nullptr && enqueued) {
+      ops::strided_copy(context, slice, arena);
+    } else if (arena.data != nullptr) {
+      copy(context, slice, arena);
+    }
+  });
+  if (part == FlatPart::gradients) {
+    if (factor != 1) {
+      multiply(context, set.gradients(), factor);
+    }
+  } else {
+    set.round_weights(context);
+    if (part == FlatPart::values_and_statistics && set.buffer_arena().numel() > 0) {
+      ops::strided_copy(context, set.evaluation_buffer_arena(), set.buffer_arena());
+      set.spread_statistics(context);
+    }
+  }
+  if (!enqueued) {
+    context.synchronize();
+  }
+}
+
+}  // namespace lockstep::nn

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+
+#include <lockstep/nn/model/parameter_set.hpp>
+#include <lockstep/runtime/context/context.hpp>
+#include <lockstep/runtime/tensor/tensor_view.hpp>
+
+namespace lockstep::nn {
+
+/// Arenas that a flat vector shows: the parameters, the parameters followed by the running statistics, or the
+/// gradients.
+enum class FlatPart : unsigned char { values, values_and_statistics, gradients };
+
+/// Returns the number of elements of a flat vector. A flat vector holds the parameters (or their gradients) in the
+/// order of ParameterSet::parameters(), each row-major in its logical shape, without gaps. Running statistics follow in
+/// the order of ParameterSet::buffers(). Frozen parameters have elements, too; their gradients read as 0 and are not
+/// written.
+[[nodiscard]] std::int64_t flat_size(const ParameterSet& set, FlatPart part);
+
+/// read_flat() copies to `vector`, write_flat() from it. `vector` has one axis of flat_size() elements, f32 or f64. In
+/// host memory it may have any stride. On the device of the set it is contiguous and has the type of the set. A read of
+/// statistics gives those for evaluation; a write sets these and the statistics that training updates. A write of
+/// values also rounds the 16-bit weights.
+///
+/// `factor` multiplies each gradient on its way: a read gives factor * arena. It must be 1 for values.
+///
+/// The copies are enqueued on the context's stream. The functions wait for the stream if `vector` is in host memory.
+/// They throw ShapeError for another shape or stride, DTypeError for another type, and DeviceError for memory of
+/// another device, before anything is written.
+void read_flat(Context& context, const ParameterSet& set, FlatPart part, const TensorView& vector, double factor = 1);
+void write_flat(Context& context, ParameterSet& set, FlatPart part, const TensorView& vector, double factor = 1);
+
+}  // namespace lockstep::nn
