@@ -80,9 +80,10 @@ class LibraryOptions {
     bool value = false;
   };
   std::array<Text, 10> texts_{{
-      {"filter", "", "regular expression: benchmarks whose name contains a match; -EXPRESSION: those without"},
-      {"out", "", "also writes the results to this file"},
-      {"out_format", "json", "of that file", CLI::IsMember({"json", "csv", "console"})},
+      {"filter", "",
+       "regular expression that selects benchmarks by a match in their names; -EXPRESSION: all other benchmarks"},
+      {"out", "", "file to which the results are also written"},
+      {"out_format", "json", "format of the file of --benchmark_out", CLI::IsMember({"json", "csv", "console"})},
       {"format", "console", "of what is printed", CLI::IsMember({"console", "json", "csv"})},
       {"min_time", "0.2" LOCKSTEP_BENCHMARK_SECONDS, "for each benchmark", seconds(LOCKSTEP_BENCHMARK_SECONDS)},
       {"min_warmup_time", "0", "for each benchmark, before it is timed", seconds()},
