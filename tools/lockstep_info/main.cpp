@@ -16,9 +16,9 @@ int main(int argc, char** argv) {
   using namespace lockstep;
   CLI::App app(
       "Prints the tensors of a checkpoint's folder, or of a file of safetensors or of torch.save (.pth,\n"
-      ".pt, .bin; no code in the file is executed): name, type, shape, least, largest and mean finite value,\n"
-      "and the number of values that are NaN or infinite. Prints for the folder of a run which candidates of\n"
-      "libraries were refused when they were timed (--tune).\n\n"
+      ".pt, .bin; no code in the file is executed): name, type, shape, least, largest and mean finite\n"
+      "value, and the number of values that are NaN or infinite. Prints for the folder of a run which\n"
+      "candidates of libraries were refused when they were timed (--tune).\n\n"
       "Exit codes: 0 finished, with any values; 2 a file that cannot be read, or is damaged.",
       "lockstep-info");
   std::vector<std::string> paths;

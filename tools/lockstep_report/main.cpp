@@ -35,8 +35,8 @@ int main(int argc, char** argv) {
   CLI::App app(
       "Writes a page (one HTML file without scripts) about a run from its folder of results: a table;\n"
       "curves of loss, accuracy, learning rate, throughput, exposed communication and metrics of your own;\n"
-      "the last evaluation (confusion, calibration, worst samples); and the settings. Several runs share the\n"
-      "charts, and the page shows the settings that differ. Steps that a resumed run trained again are\n"
+      "the last evaluation (confusion, calibration, worst samples); and the settings. Several runs share\n"
+      "the charts, and the page shows the settings that differ. Steps that a resumed run trained again are\n"
       "shown once.\n\n"
       "  lockstep-report OUT                                OUT/report.html\n"
       "  lockstep-report OUT1 OUT2 --csv runs.csv           a table for pandas, R, gnuplot and spreadsheets\n"
