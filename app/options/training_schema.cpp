@@ -41,10 +41,9 @@ void describe_training(Schema& s, TrainingOptions& o) {
   s.add("warmup_epochs", o.warmup_epochs, "length of the warm-up in epochs; replaces --warmup-steps")
       .between(0, 1e9)
       .instead_of("warmup_steps");
-  s.add(
-      "freeze", o.freeze,
-      "layers or parameters that keep their values, e.g. conv1,bn1,layer1; no gradients are computed, sent or stored "
-      "for frozen parameters, and backward skips the first layers if all are frozen; running statistics still change");
+  s.add("freeze", o.freeze,
+        "layers or parameters that keep their values, e.g. conv1,bn1,layer1; no gradients are computed, sent or stored "
+        "for frozen parameters, and backward ends at the first layer that trains; running statistics still change");
   s.add("workers", o.workers,
         "threads of each rank that read batches ahead; 0: the training thread reads; -1: the rank's processors - 1, at "
         "least 1, at most 8, but 0 where ranks outnumber processors")
@@ -102,8 +101,8 @@ void describe_ranks(Schema& s, TrainingOptions& o) {
         "seconds without progress of a rank after which the job says what each rank is doing; default: a quarter of "
         "--watchdog; 0: never");
   s.add("stop_within", o.stop_within,
-        "seconds after which the ranks ask each other for a stop (SIGTERM, SIGINT, SIGUSR1); default: 0.5; this option "
-        "warns of longer steps")
+        "seconds from one check of the ranks for a stop (SIGTERM, SIGINT, SIGUSR1) to the next; default: 0.5; this "
+        "option also warns of longer steps")
       .above(0);
 }
 

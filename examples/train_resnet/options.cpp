@@ -104,7 +104,7 @@ void describe_data(lockstep::Schema& schema, Options& o) {
   schema.choice<Views>(
       "tta", o.test_time_augmentation, {word(Views::none), word(Views::mirror), word(Views::mirror_translate)},
       "views of a test image whose outputs are averaged; mirror: the image and its mirror image; mirror-translate: "
-      "also both images moved by one pixel up and left, and down and right, with half of the weight");
+      "also both images moved by one pixel up and left, and down and right; the moved images have half of the weight");
 }
 
 }  // namespace

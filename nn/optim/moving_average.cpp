@@ -100,7 +100,7 @@ void describe(Schema& schema, MovingAverageOptions& options) {
   schema
       .add("ema_warmup", options.copied_updates,
            "updates at the start of the run in which each averaging copies the weights; the first averaging after "
-           "these updates copies, too; -1: the length of the warm-up")
+           "these updates copies, too; -1: the updates of the warm-up")
       .at_least(-1);
   schema.add("ema_ramp", options.ramp,
              "let the decay grow to --ema after the copies of --ema-warmup; the n-th averaging has a decay of at most "
