@@ -87,7 +87,7 @@ class LibraryOptions {
       {"format", "console", "format of the printed results", CLI::IsMember({"console", "json", "csv"})},
       {"min_time", "0.2" LOCKSTEP_BENCHMARK_SECONDS, "time of each benchmark in seconds, at least",
        seconds(LOCKSTEP_BENCHMARK_SECONDS)},
-      {"min_warmup_time", "0", "time of each benchmark in seconds before the timed part", seconds()},
+      {"min_warmup_time", "0", "warm-up time of each benchmark in seconds, before the benchmark is timed", seconds()},
       {"repetitions", "1", "runs of each benchmark; more than one adds mean, median, stddev and cv",
        CLI::Range(1, 1000)},
       {"time_unit", "ns", "unit of times that are printed and written", CLI::IsMember({"ns", "us", "ms", "s"})},
