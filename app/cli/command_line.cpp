@@ -211,20 +211,26 @@ namespace {
 
 constexpr std::size_t kWidth = 100;  ///< columns after which the text of --help is wrapped
 
-/// Appends `line` and then `text` to `out`, wrapped at kWidth columns. Each line's text begins after `column` columns.
-void wrap(std::string line, const std::string& text, std::size_t column, std::string& out) {
+/// Breaks text into lines of at most `width` columns, with `line_end` between them.
+std::string wrapped(const std::string& text, std::size_t width, const std::string& line_end) {
   std::istringstream words(text);
-  line.resize(std::max(column, line.size() + (line.size() >= column ? 1 : 0)), ' ');
-  bool first = true;
-  for (std::string word; words >> word; first = false) {
-    if (!first && line.size() + 1 + word.size() > kWidth) {
-      out += line + "\n";
-      line = std::string(column, ' ');
-      first = true;
+  std::string out;
+  std::size_t used = 0;  // columns of the last line
+  for (std::string word; words >> word; used += word.size()) {
+    const bool fits = used + 1 + word.size() <= width;
+    if (!out.empty()) {
+      out += fits ? " " : line_end;
+      used = fits ? used + 1 : 0;
     }
-    line += (first ? "" : " ") + word;
+    out += word;
   }
-  out += line + "\n";
+  return out;
+}
+
+/// Appends a text whose lines begin at `column`. The first line begins after the text in `line`, which is shorter.
+void wrap(std::string line, const std::string& text, std::size_t column, std::string& out) {
+  line.resize(column, ' ');
+  out += line + wrapped(text, kWidth - column, "\n" + std::string(column, ' ')) + "\n";
 }
 
 std::string topic_of(const std::string& group) {
@@ -325,17 +331,29 @@ std::string parse(CLI::App& app, Schema* schema, int argc, const char* const* ar
   return {};
 }
 
-constexpr const char* kConfigHelp = "options of a TOML file; key = value, without dashes; what is given here wins";
+constexpr const char* kConfigHelp =
+    "TOML file of options; lines are key = value, keys are option names without dashes; options of the command line "
+    "win";
 constexpr const char* kRunConfigHelp =
-    "options of a TOML file, or the config.json of a run to repeat; TOML: key = value, without dashes; what is given "
-    "here wins";
+    "TOML file of options, or the config.json of a run to repeat; TOML lines are key = value, keys are option names "
+    "without dashes; options of the command line win";
 
 }  // namespace
+
+void wrap_descriptions(CLI::App& app) {
+  const std::size_t column = app.get_formatter()->get_column_width();
+  for (CLI::Option* option : app.get_options()) {
+    option->description(wrapped(option->get_description(), kWidth - column, "\n"));  // CLI11 indents after '\n'
+  }
+}
 
 std::string parse_command_line(CLI::App& app, int argc, const char* const* argv, const ConfigFile& config) {
   std::string config_name;  // parsed and ignored, because read_config_file() has read the file
   app.add_option("--config", config_name, kConfigHelp)->type_name("FILE");
-  return parse(app, nullptr, argc, argv, config, [&app] { return app.help(); });
+  return parse(app, nullptr, argc, argv, config, [&app] {
+    wrap_descriptions(app);
+    return app.help();
+  });
 }
 
 std::string parse_command_line(const ProgramText& program, Schema& schema, int argc, const char* const* argv,

@@ -21,6 +21,10 @@ void prepare(CLI::App& app, const std::string& footer);
 /// only Schema::check() checks the ranges of the values.
 void add_options(CLI::App& app, Schema& schema);
 
+/// Breaks the descriptions of an app's options into lines for CLI11's own --help, which has 100 columns then. Call it
+/// before CLI::App::help().
+void wrap_descriptions(CLI::App& app);
+
 /// Parses a command line into the variables of the options of `app`, and adds --config and --version to `app`. All
 /// programs of this project use this function. It prints nothing and never exits, so it can run before there are ranks,
 /// and on each rank inside Session::agree(). `config` is the result of read_config_file(); an option in it counts if

@@ -9,30 +9,33 @@ namespace lockstep::cli {
 void describe(Schema& schema, LaunchOptions& options, Restarts restarts) {
   schema.group("Launch");
   schema
-      .add(
-          "devices", options.devices,
-          "auto, cpu, cpu:RANKS, gpu, 2 (GPUs), 1,3 (by index) or usable:2; on each node; gpu: all; 1, is GPU 1 alone; "
-          "GPU-UUID is one, too; usable:2: two that are not occupied; without a launcher the program starts as many "
-          "ranks itself (docs/launch.md)")
+      .add("devices", options.devices,
+           "devices of each node: auto, cpu, cpu:RANKS, gpu, 2 (GPUs), 1,3 (by index) or usable:2; gpu: all GPUs; 1, "
+           "(with a comma): GPU 1 alone; GPU-UUID: the GPU with this UUID; usable:2: two GPUs that are not occupied; "
+           "without a launcher the program itself starts a rank for each device (docs/launch.md)")
       .is_common();
-  schema.add("nodes", options.nodes, "the ranks are on N nodes; 0: not said").at_least(0);
-  schema.add("hostfile", options.hostfile, "nodes for mpirun, when the program starts its ranks itself");
-  schema.add("launcher", options.launcher,
-             "what the program starts its ranks with: auto (srun in a SLURM allocation, else mpirun), mpirun, srun, "
-             "none");
-  schema.add("backend", options.backend,
-             "how ranks meet and exchange what is on hosts: auto (gloo for ranks of torchrun, else mpi), mpi, gloo "
-             "(MASTER_ADDR and MASTER_PORT say where); nccl is auto: GPUs use it in any case");
-  schema.add("bind", options.bind, "gpu: threads run on the processors next to the rank's GPU; none")
+  schema.add("nodes", options.nodes, "number of nodes on which the ranks run; 0: not given").at_least(0);
+  schema.add("hostfile", options.hostfile, "file of nodes for mpirun, when the program starts its ranks itself");
+  schema.add(
+      "launcher", options.launcher,
+      "program that starts the ranks: auto (srun in a SLURM allocation, otherwise mpirun), mpirun, srun or none");
+  schema.add(
+      "backend", options.backend,
+      "library by which ranks meet and exchange data in host memory: auto (gloo for ranks of torchrun, otherwise mpi), "
+      "mpi or gloo (at MASTER_ADDR and MASTER_PORT); nccl means auto, because GPUs use NCCL in any case");
+  schema
+      .add("bind", options.bind,
+           "processors for a rank's threads; gpu: the processors next to the rank's GPU; none: no choice of processors")
       .one_of({"none", "gpu"});
   if (restarts == Restarts::yes) {
     schema
         .add("max_restarts", options.max_restarts,
-             "start broken ranks again from the last checkpoint, so many times at most; for ranks that the program "
-             "starts itself")
+             "start broken ranks again from the last checkpoint, at most N times; for ranks that the program starts "
+             "itself")
         .is_common();
     schema.add("min_ranks", options.min_ranks,
-               "if a start failed before its first checkpoint, the next has one rank fewer, down to N; 0: never fewer");
+               "least number of ranks of a restart; a restart has fewer ranks if the start before failed without a new "
+               "checkpoint; 0: never fewer");
   }
 }
 

@@ -6,6 +6,8 @@
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/version.hpp>
 
+#include "app/cli/command_line.hpp"
+
 namespace lockstep::cli {
 
 int run_alone(CLI::App& app, int argc, const char* const* argv, const std::function<int()>& body) noexcept {
@@ -14,6 +16,7 @@ int run_alone(CLI::App& app, int argc, const char* const* argv, const std::funct
     try {
       app.parse(argc, argv);
     } catch (const CLI::Success& e) {
+      wrap_descriptions(app);
       return app.exit(e);
     } catch (const CLI::ParseError& e) {
       throw UsageError(concat(e.what(), "; see --help"));

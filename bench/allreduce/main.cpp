@@ -322,18 +322,20 @@ int main(int argc, char** argv) {
   Options options;
   const auto add_options = [&](CLI::App& app) {
     app.add_option("--collectives", options.collectives,
-                   "all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, send_recv; all of them unless given")
+                   "collectives to time: all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, send_recv; "
+                   "default: all")
         ->delimiter(',')
         ->default_str("");
-    app.add_option("--dtypes", options.dtypes, "f32, f64, bf16, f16, i32, i64, u64; and u8 where nothing is added")
+    app.add_option("--dtypes", options.dtypes,
+                   "number types: f32, f64, bf16, f16, i32, i64, u64, and u8 for collectives that add nothing")
         ->delimiter(',');
-    app.add_option("--model", options.model, "whose gradient buckets are reduced; '' for none");
-    bench::add_size_options(app, options.sizes, "a rank holds up to twice that");
+    app.add_option("--model", options.model, "model whose gradient buckets are reduced; '': none");
+    bench::add_size_options(app, options.sizes, "a rank holds up to twice the largest size");
   };
   return bench::run_program(
       argc, argv,
       {.name = "bench_allreduce",
-       .description = "What collectives cost between ranks: one for each device of --devices, or those of mpirun.",
+       .description = "Times collectives between ranks: one rank for each device of --devices, or the ranks of mpirun.",
        .add_options = add_options,
        .ranks = [](const DeviceRequest& devices) -> std::optional<comm::RanksRequest> {
          return auto_without_nccl(devices) ? std::nullopt : std::optional(comm::RanksRequest{.devices = devices});

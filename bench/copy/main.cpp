@@ -238,13 +238,13 @@ int main(int argc, char** argv) {
   return bench::run_program(
       argc, argv,
       {.name = "bench_copy",
-       .description = "What copies between memories cost: sizes, pieces, both ways, at the same time as other work.",
+       .description = "Times copies between memories: sizes, pieces, both directions, at the same time as other work.",
        .add_options =
            [&](CLI::App& app) {
              bench::add_threads_option(app, options.threads);
-             bench::add_size_options(app, options.sizes, "a path holds up to four times that");
+             bench::add_size_options(app, options.sizes, "a path holds up to four times the largest size");
              app.add_option("--pieces-bytes", options.pieces_bytes,
-                            "size of what goes in pieces, and at the same time as other work")
+                            "bytes of the copies that go in pieces, and at the same time as other work")
                  ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
            },
        .ranks = bench::host_ranks,

@@ -82,13 +82,13 @@ int main(int argc, char** argv) {
   return bench::run_program(
       argc, argv,
       {.name = "bench_embedding",
-       .description = "What a call of the C interface costs on the host, an MLP 4-32-32-1.",
+       .description = "Times a call of the C interface on the host, with an MLP 4-32-32-1.",
        .add_options =
            [&own](CLI::App& app) {
-             app.add_option("--gates", own.gates,
-                            "checks the limits whose names this regular expression matches ('.': all) instead");
-             app.add_option("--slack", own.slack, "limits of --gates are multiplied by it")
-                 ->check(CLI::Range(0.0, 1e6));
+             app.add_option(
+                 "--gates", own.gates,
+                 "check the limits whose names this regular expression matches ('.': all limits), instead of timing");
+             app.add_option("--slack", own.slack, "factor of the limits of --gates")->check(CLI::Range(0.0, 1e6));
            },
        .run = std::bind_front(run, std::cref(own))});
 }

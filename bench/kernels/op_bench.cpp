@@ -93,10 +93,10 @@ int op_bench_main(int argc, char** argv, const std::vector<testing::OpCase>& cas
       argc, argv,
       {.name = "bench_kernels",
        .description =
-           "Single calls of ops, at the shapes of real networks, on the first GPU of --devices or on the host.\n"
-           "percent_of_copy holds the bytes that a call must move against a large copy in the same memory\n"
-           "(bytes read + bytes written); a case that fits a cache can pass 100. percent_of_fma, on the host, holds\n"
-           "operations in f32 against multiply-adds in registers.",
+           "Times single calls of ops, at the shapes of real networks, on the first GPU of --devices or on the\n"
+           "host. percent_of_copy compares the bytes that a call must move with a large copy in the same memory\n"
+           "(bytes read + bytes written); a case that fits a cache can pass 100. percent_of_fma, on the host,\n"
+           "compares operations in f32 with multiply-adds in registers.",
        .add_options = [&](CLI::App& app) { add_threads_option(app, threads); },
        .ranks = host_ranks,
        .run = [&](comm::Session& session, const DeviceRequest& devices,

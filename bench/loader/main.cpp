@@ -202,8 +202,9 @@ int run(comm::Session& session, const DeviceRequest&, const bench::RunOptions& o
 }  // namespace
 
 int main(int argc, char** argv) {
-  return bench::run_program(argc, argv,
-                            {.name = "bench_loader",
-                             .description = "Images a second that one thread of a loader reads and augments.",
-                             .run = run});
+  return bench::run_program(
+      argc, argv,
+      {.name = "bench_loader",
+       .description = "Times one thread of a loader: images a second that the thread reads and augments.",
+       .run = run});
 }

@@ -378,14 +378,15 @@ int main(int argc, char** argv) {
     bench::add_threads_option(app, options.threads);
     app.add_option("--min-size", options.min_size, "rows and columns of the smallest matrices")->check(sizes);
     app.add_option("--max-size", options.max_size, "rows and columns of the largest matrices")->check(sizes);
-    app.add_option("--pair-size", options.pair_size, "rows and columns of the two products at once")->check(sizes);
-    app.add_option("--products", options.products, "of 100 x 100 matrices whose norms are logged")
+    app.add_option("--pair-size", options.pair_size, "rows and columns of two products at once")->check(sizes);
+    app.add_option("--products", options.products, "number of products of 100 x 100 matrices, whose norms are logged")
         ->check(CLI::Range(1, 1000000));
   };
-  return bench::run_program(argc, argv,
-                            {.name = "bench_matmul",
-                             .description = "Matrix products: sizes, devices, waiting for small results, two at once.",
-                             .add_options = add_options,
-                             .ranks = bench::host_ranks,
-                             .run = std::bind_front(run, std::cref(options))});
+  return bench::run_program(
+      argc, argv,
+      {.name = "bench_matmul",
+       .description = "Times matrix products: sizes, devices, waiting for small results, two products at once.",
+       .add_options = add_options,
+       .ranks = bench::host_ranks,
+       .run = std::bind_front(run, std::cref(options))});
 }

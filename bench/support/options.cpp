@@ -80,23 +80,27 @@ class LibraryOptions {
     bool value = false;
   };
   std::array<Text, 10> texts_{{
-      {"filter", "", "regular expression: benchmarks whose name contains a match; -EXPRESSION: those without"},
-      {"out", "", "also writes the results to this file"},
-      {"out_format", "json", "of that file", CLI::IsMember({"json", "csv", "console"})},
-      {"format", "console", "of what is printed", CLI::IsMember({"console", "json", "csv"})},
-      {"min_time", "0.2" LOCKSTEP_BENCHMARK_SECONDS, "for each benchmark", seconds(LOCKSTEP_BENCHMARK_SECONDS)},
-      {"min_warmup_time", "0", "for each benchmark, before it is timed", seconds()},
-      {"repetitions", "1", "runs of each, with their mean, median, stddev and cv", CLI::Range(1, 1000)},
-      {"time_unit", "ns", "of what is printed and written", CLI::IsMember({"ns", "us", "ms", "s"})},
-      {"color", "false", "in what is printed; auto does not see that mpirun prints to a file",
+      {"filter", "",
+       "regular expression that selects benchmarks by a match in their names; -EXPRESSION: all other benchmarks"},
+      {"out", "", "file to which the results are also written"},
+      {"out_format", "json", "format of the file of --benchmark_out", CLI::IsMember({"json", "csv", "console"})},
+      {"format", "console", "format of the printed results", CLI::IsMember({"console", "json", "csv"})},
+      {"min_time", "0.2" LOCKSTEP_BENCHMARK_SECONDS, "time of each benchmark in seconds, at least",
+       seconds(LOCKSTEP_BENCHMARK_SECONDS)},
+      {"min_warmup_time", "0", "warm-up time of each benchmark in seconds, before the benchmark is timed", seconds()},
+      {"repetitions", "1", "runs of each benchmark; more than one adds mean, median, stddev and cv",
+       CLI::Range(1, 1000)},
+      {"time_unit", "ns", "unit of times that are printed and written", CLI::IsMember({"ns", "us", "ms", "s"})},
+      {"color", "false", "colours in the printed results; auto does not notice that mpirun prints to a file",
        CLI::IsMember({"true", "false", "auto"})},
-      {"context", "", "KEY=VALUE,...: is printed and written with the results"},
+      {"context", "", "KEY=VALUE,..., printed and written with the results"},
   }};
   std::array<Flag, 4> flags_{{
-      {"list_tests", "prints the names and stops"},
-      {"report_aggregates_only", "of several repetitions only mean, median, stddev and cv"},
-      {"display_aggregates_only", "the same for what is printed alone"},
-      {"counters_tabular", "prints counters as columns"},
+      {"list_tests", "print the names of the benchmarks and stop"},
+      {"report_aggregates_only", "report only mean, median, stddev and cv of several repetitions"},
+      {"display_aggregates_only",
+       "print only mean, median, stddev and cv of several repetitions, but write all results"},
+      {"counters_tabular", "print counters as columns"},
   }};
 };
 
@@ -115,19 +119,18 @@ Parsed parse(const Program& program, int argc, char** argv, const lockstep::cli:
   CLI::App app(program.description, program.name);
   app.option_defaults()->always_capture_default();
   app.footer(
-      "Times: real_time is that of the slowest rank, the mean over the iterations; medians are over "
-      "--benchmark_repetitions.\n"
-      "Counters in seconds (p50_s, p95_s, p99_s, min_s, max_s) are over the iterations of one run. bench/README.md "
-      "says more.");
-  app.add_option("--devices", devices,
-                 "of each node, as for every program (docs/devices.md); cpu:N: N ranks on the host");
+      "Times: real_time is the time of the slowest rank, as a mean over the iterations; medians are over\n"
+      "--benchmark_repetitions. Counters in seconds (p50_s, p95_s, p99_s, min_s, max_s) are over the\n"
+      "iterations of one run. bench/README.md says more.");
+  app.add_option("--devices", devices, "devices of each node (docs/devices.md); cpu:N: N ranks on the host");
   if (program.add_options) {
     program.add_options(app);
   }
   app.add_option("--iterations", parsed.options.iterations,
-                 "exactly so many calls of each; 0: as many as --benchmark_min_time takes")
+                 "number of calls of each benchmark; 0: as many as --benchmark_min_time takes")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1000000000}));
-  app.add_option("--max-seconds", parsed.options.max_seconds, "starts no benchmark after so many seconds; 0: no limit")
+  app.add_option("--max-seconds", parsed.options.max_seconds,
+                 "seconds after which no further benchmark starts; 0: no limit")
       ->check(CLI::Range(0.0, 1e6));
   const LibraryOptions library(app);
   parsed.text = lockstep::cli::parse_command_line(app, argc, argv, config);
@@ -174,16 +177,18 @@ std::optional<comm::RanksRequest> host_ranks(const DeviceRequest& devices) {
 }
 
 void add_threads_option(CLI::App& app, int& threads) {
-  app.add_option("--threads", threads, "of a rank on the host; 0: its share of the processors")
+  app.add_option("--threads", threads,
+                 "compute threads of each rank on the host; 0: the rank's share of the processors")
       ->check(CLI::Range(0, 65536));
 }
 
 void add_size_options(CLI::App& app, SizeOptions& options, const std::string& held) {
   const CLI::Range bytes(std::int64_t{1}, std::int64_t{1} << 40);
-  app.add_option("--min-bytes", options.min_bytes, "smallest size")->check(bytes);
-  app.add_option("--max-bytes", options.max_bytes, "largest size; " + held)->check(bytes);
-  app.add_option("--factor", options.factor, "from one size to the next")->check(CLI::Range(2, 1 << 20));
-  app.add_option("--pool-bytes", options.pool_bytes, "memory that small sizes go through, one place after the other")
+  app.add_option("--min-bytes", options.min_bytes, "smallest size in bytes")->check(bytes);
+  app.add_option("--max-bytes", options.max_bytes, "largest size in bytes; " + held)->check(bytes);
+  app.add_option("--factor", options.factor, "factor from one size to the next")->check(CLI::Range(2, 1 << 20));
+  app.add_option("--pool-bytes", options.pool_bytes,
+                 "bytes of memory that calls of small sizes go through, one place after the other")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
 }
 

@@ -198,16 +198,17 @@ int run(const Options& options) {
 int parse_and_run(int argc, char** argv) {
   Options options;
   CLI::App app(
-      "Data parallelism by hand: one process, several devices, no MPI. Shows what a step is made of and costs.",
+      "Data parallelism by hand, with one process, several devices and no MPI. Shows the parts of a step\n"
+      "and their times.",
       "data_parallel");
   lockstep::cli::prepare(app, "");
-  app.add_option(
-      "--devices", options.devices,
-      "auto: all GPUs, without one two parts of the host; cpu:N: N parts of it; GPUs as in docs/devices.md, untried");
-  app.add_option("--batch-size", options.batch, "samples of all devices together");
-  app.add_option("--steps", options.steps, "steps that are timed");
-  app.add_option("--image-size", options.image_size, "side of the images");
-  app.add_option("--threads", options.threads, "of each part of the host; 0: processors / parts");
+  app.add_option("--devices", options.devices,
+                 "devices; auto: all GPUs, or without a GPU two parts of the host; cpu:N: N parts of the host; GPUs as "
+                 "in docs/devices.md, untried");
+  app.add_option("--batch-size", options.batch, "batch size: samples of all devices together");
+  app.add_option("--steps", options.steps, "number of timed steps");
+  app.add_option("--image-size", options.image_size, "side of the images in pixels");
+  app.add_option("--threads", options.threads, "threads of each part of the host; 0: processors / parts");
   const std::string text =
       lockstep::cli::parse_command_line(app, argc, argv, lockstep::cli::read_config_file(argc, argv));
   if (!text.empty()) {

@@ -49,7 +49,7 @@ Parsed parse(int argc, const char* const* argv, const lockstep::cli::ConfigFile&
   lockstep::Schema schema;
   lockstep::cli::describe(schema, launch);
   const std::string text = lockstep::cli::parse_command_line(
-      {"hello_ranks", "Names every rank's host and device and checks one all-reduce.\n", ""}, schema, argc, argv,
+      {"hello_ranks", "Prints every rank's host and device, and checks one all-reduce.\n", ""}, schema, argc, argv,
       config);
   if (!text.empty()) {
     return {.text = text};

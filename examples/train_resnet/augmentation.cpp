@@ -18,33 +18,41 @@ void describe(lockstep::Schema& schema, AugmentationFlags& flags) {
   schema.group("Augmentation of training images");
   schema
       .add("crop_scale", flags.crop_scale,
-           "random parts of LEAST,MOST of the area, resized; else of a folder 0.08,1, of other data padding (--pad)")
+           "random crops of LEAST to MOST of the image's area, resized to the image size: two numbers LEAST,MOST; "
+           "default: 0.08,1 with --data folder, list or packed, otherwise padding (--pad)")
       .instead_of("pad");
-  schema.add("crop_ratio", flags.crop_ratio, "width / height of these parts, LEAST,MOST; else 3/4 to 4/3")
+  schema
+      .add("crop_ratio", flags.crop_ratio,
+           "width / height of the random crops of --crop-scale: two numbers LEAST,MOST; default: 3/4 to 4/3")
       .instead_of("pad");
   schema
       .add("auto_augment", flags.auto_augment,
-           "trivial, rand or none; trivial: one operation of random strength, as torchvision's TrivialAugmentWide "
-           "(ta_wide); rand: two, as RandAugment (ra)")
+           "random operations on training images: trivial, rand or none; trivial: one operation of random strength, as "
+           "torchvision's TrivialAugmentWide (ta_wide); rand: two operations, as RandAugment (ra)")
       .looks_like("NAME")
       .is_common();
   schema.add("color_jitter", flags.color_jitter,
-             "how far brightness, contrast, saturation and hue change: four numbers B,C,S,H as torchvision's "
-             "ColorJitter, e.g. 0.4,0.4,0.4,0.1");
-  schema.add("random_erase", flags.random_erase,
-             "probability that a rectangle becomes the mean colour, as RandomErasing");
+             "largest random change of brightness, contrast, saturation and hue: four numbers B,C,S,H as in "
+             "torchvision's ColorJitter, e.g. 0.4,0.4,0.4,0.1");
+  schema.add(
+      "random_erase", flags.random_erase,
+      "probability that a rectangle of an image is filled with the mean colour, as in torchvision's RandomErasing");
   schema.add("mixup", flags.mixup,
-             "alpha of Beta(alpha, alpha), the share of an image in the mixture with another one; 0: none");
+             "alpha of mixup; the share of an image in its mixture with another image is drawn from Beta(alpha, "
+             "alpha); 0: no mixup");
   schema.add("cutmix", flags.cutmix,
-             "likewise, of the area that a rectangle of another image leaves; with both half each");
+             "alpha of cutmix; a rectangle of another image covers the image, and the share of the area outside the "
+             "rectangle is drawn from Beta(alpha, alpha); 0: no cutmix; with --mixup each image gets one of the two, "
+             "with equal probability");
   schema
       .add("pictures", flags.pictures,
-           "where pictures are resized, recoloured, erased and mixed: host, in the loader's threads; device, by "
-           "kernels, to the same bits; nvjpeg: and the GPU decodes JPEG files, to pixels that differ a little")
+           "place where pictures are resized, recoloured, erased and mixed; host: the loader's threads; device: "
+           "kernels of the rank's device, with equal bits; nvjpeg: as device, and the GPU decodes JPEG files, to "
+           "pixels that differ a little")
       .looks_like("host|device|nvjpeg");
   schema
       .add("show_batch", flags.show_batch,
-           "write the first training images, as the network sees them, to this PNG file, and end")
+           "write the first training images, as the network sees them, to this PNG file, and end the program")
       .looks_like("PATH")
       .of_this_start();
 }

@@ -18,88 +18,93 @@ namespace {
 
 constexpr const char* kAbout =
     "Trains an image classifier with synchronous data parallelism: every rank computes the gradient\n"
-    "of its share of the batch, the gradients are summed over the ranks, and all make the same update.\n"
+    "of its share of the batch, the ranks sum their gradients, and all ranks make the same update.\n"
     "\n"
     "  train_resnet                             synthetic images on all GPUs, or one rank on the CPU\n"
     "  train_resnet --devices cpu:2             two ranks on this machine's CPU\n"
-    "  mpirun -np 2 train_resnet --data idx:DIR --epochs 2      two ranks, MNIST-like files\n"
+    "  mpirun -np 2 train_resnet --data idx:DIR --epochs 2      two ranks, files in MNIST's format\n"
     "  train_resnet --data folder:DIR --model resnet50          JPEG and PNG files DIR/train/CLASS/*\n";
 
 constexpr const char* kFooter =
-    "--lr auto: 0.1 x batch / 128 for small images, 0.1 x batch / 256 for large ones, 0.02 x batch / 128\n"
-    "for mlp, 1.5 x batch / 1024 for airbench94, 100 times that with lars; 0.001 with adam, adamw, muon.\n"
+    "--lr auto: 0.1 x batch / 128 for models for small images, 0.1 x batch / 256 for models for large\n"
+    "images, 0.02 x batch / 128 for mlp, 1.5 x batch / 1024 for airbench94; lars takes 100 times as much;\n"
+    "adam, adamw and muon take 0.001.\n"
     "Files in --out DIR: config.json (as resolved), metrics.jsonl (one object a line: step, epoch, end),\n"
-    "evaluation.json (by class), run.lock, which keeps other runs out, and the checkpoints last/ and\n"
-    "best/ (by test accuracy, with --ema by the average's; test_* and evaluation.json are of the\n"
-    "weights): model.safetensors, optimizer.safetensors and state.json, with --ema ema.safetensors, and\n"
-    "checksums.json.\n"
+    "evaluation.json (results by class), run.lock (keeps other runs out), and the checkpoints last/ and\n"
+    "best/ (best test accuracy; with --ema the accuracy of the average, while test_* and evaluation.json\n"
+    "describe the weights). A checkpoint has model.safetensors, optimizer.safetensors, state.json,\n"
+    "checksums.json, and with --ema ema.safetensors.\n"
     "Exit codes: 0 finished, 2 bad input, 3 failure in the run, 75 stopped by a signal with a checkpoint\n"
-    "(--resume auto goes on from there), 76 no progress (--watchdog).\n"
-    "As root, with few slots or in a container mpirun wants OMPI_ALLOW_RUN_AS_ROOT=1,\n"
-    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 and --oversubscribe (scripts/train.sh does this).";
+    "(--resume auto goes on from this checkpoint), 76 no progress (--watchdog).\n"
+    "As root, with few slots or in a container mpirun needs OMPI_ALLOW_RUN_AS_ROOT=1,\n"
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 and --oversubscribe (scripts/train.sh sets all three).";
 
 void describe_model(lockstep::Schema& schema, Options& o) {
   schema.group("Model");
   schema
-      .add(
-          "model", o.model,
-          "resnet20, 32, 44, 56, 110, airbench94, resnet18, 34, 50, 101, 152, mlp; the first six are for small images; "
-          "resnext50_32x4d, resnext101_32x8d, wide_resnet50_2, wide_resnet101_2, too")
+      .add("model", o.model,
+           "network: resnet20, 32, 44, 56, 110, airbench94 (these six for small images), resnet18, 34, 50, 101, 152 or "
+           "mlp; also: resnext50_32x4d, resnext101_32x8d, wide_resnet50_2, wide_resnet101_2")
       .looks_like("NAME")
       .is_common();
-  schema.add("hidden", o.hidden, "hidden layer sizes of mlp, e.g. 256,128; none: a linear classifier");
-  schema.add("zero_init_residual", o.zero_init_residual, "the scale of each residual block's last norm begins as 0");
+  schema.add("hidden", o.hidden,
+             "sizes of the hidden layers of --model mlp, e.g. 256,128; without this option mlp is a linear classifier");
+  schema.add("zero_init_residual", o.zero_init_residual,
+             "start the scale of each residual block's last norm layer at 0");
 }
 
 void describe_data(lockstep::Schema& schema, Options& o) {
   schema.group("Data");
   schema
       .add("data", o.data.spec,
-           "synthetic, cifar10:DIR, idx:DIR, folder:DIR, list:TRAIN,VAL or packed:FILE; cifar10: binary files; idx: "
-           "MNIST-like files; folder: JPEG and PNG files, train and val or test in it, with a folder for each class; "
-           "list: such files by lists with a line PATH LABEL or PATH,LABEL for each, or list:FILE; packed: of "
+           "training and test data: synthetic, cifar10:DIR, idx:DIR, folder:DIR, list:TRAIN,VAL or packed:FILE; "
+           "cifar10: CIFAR-10's binary files; idx: files in MNIST's format; folder: JPEG and PNG files "
+           "DIR/train/CLASS/*, test images in DIR/val or DIR/test; list: text files with a line PATH LABEL or "
+           "PATH,LABEL for each JPEG or PNG file; list:FILE: one list, see --val-fraction; packed: a file of "
            "lockstep-pack")
       .is_common();
-  schema.add("train_images", o.data.synthetic.train_size, "synthetic: training images");
-  schema.add("test_images", o.data.synthetic.test_size, "synthetic: test images");
+  schema.add("train_images", o.data.synthetic.train_size, "with --data synthetic: number of training images");
+  schema.add("test_images", o.data.synthetic.test_size, "with --data synthetic: number of test images");
   schema
       .add("image_size", o.image_size,
-           "side of the images; of synthetic, folder, list and packed; else 32, of pictures 224 unless the model is "
-           "for small images")
+           "side of the images in pixels; for --data synthetic, folder, list and packed; default: 32 for synthetic "
+           "images and for models for small images, otherwise 224")
       .is_common();
   schema.add("resize", o.data.folder.resize,
-             "folder, list, packed: shorter side of test images before the crop in the centre; 0: 256/224 of the image "
-             "size");
+             "with --data folder, list or packed: shorter side of test images in pixels before the centre crop; 0: "
+             "256/224 of --image-size");
   schema.add("val_fraction", o.data.folder.val_fraction,
-             "folder, list: so much of each class is for the test, where DIR has no folder val or test, or there is "
-             "one list");
+             "with --data folder or list: fraction of each class for the test set; for a DIR without a folder val or "
+             "test, or for one list");
   schema.add("skip_damaged", o.skip_damaged,
-             "folder, list: decode all images first and leave out those that are damaged; else one ends the run");
-  schema.add("classes", o.data.synthetic.classes, "synthetic: number of classes, 2 to 1120");
+             "with --data folder or list: decode all images before training and leave out damaged ones; otherwise a "
+             "damaged image ends the run");
+  schema.add("classes", o.data.synthetic.classes, "with --data synthetic: number of classes, 2 to 1120");
   schema
       .add("pad", o.pad,
-           "random crops after padding by N pixels; -1: 4, for idx 0. folder, list, packed: instead of random parts "
-           "of 8 to 100 % of the picture (-1)")
+           "pixels of padding on each side before a random crop; -1: 4 pixels, with idx 0; with --data folder, list or "
+           "packed -1 means no padding but random crops of 8 to 100 % of the picture (--crop-scale)")
       .at_least(-1)
       .instead_of("crop_scale")
       .instead_of("crop_ratio");
-  schema.choice<bool>("pad_mode", o.reflect, {{"black", false}, {"reflect", true}},
-                      "what --pad adds: black pixels, or the image reflected about its edge pixels");
+  schema.choice<bool>(
+      "pad_mode", o.reflect, {{"black", false}, {"reflect", true}},
+      "pixels that --pad adds; black: black pixels; reflect: the image reflected about its edge pixels");
   schema.choice<Flip>("flip", o.flip,
                       {{"on", Flip::on}, {"off", Flip::off}, {"auto", Flip::automatic}, {"alternate", Flip::alternate}},
-                      "mirror images at random; auto: not for idx; alternate: at random in the first epoch, then each "
-                      "image the other way round from epoch to epoch");
+                      "mirror training images at random; auto: on, with --data idx off; alternate: at random in the "
+                      "first epoch, afterwards each image the other way round from epoch to epoch");
   constexpr const char* kChannels =
-      " of value / 255, three numbers R,G,B; else of the training images, of a folder ImageNet's, with --evaluate the "
-      "checkpoint's";
+      " of each channel, of values / 255: three numbers R,G,B; default: computed from the training images, with --data "
+      "folder, list or packed ImageNet's, with --evaluate the checkpoint's";
   schema.add("mean", o.mean, std::string("mean") + kChannels);
   schema.add("std", o.std, std::string("standard deviation") + kChannels);
   using Views = nn::TestTimeAugmentation;
   const auto word = [](Views views) { return std::pair(std::string(nn::name_of(views)), views); };
   schema.choice<Views>(
       "tta", o.test_time_augmentation, {word(Views::none), word(Views::mirror), word(Views::mirror_translate)},
-      "tests take the mean of the outputs for an image and its mirror image, or also for both moved by a pixel up and "
-      "left and down and right, half of the weight");
+      "views of a test image whose outputs are averaged; mirror: the image and its mirror image; mirror-translate: "
+      "also both images moved by one pixel up and left, and down and right; the moved images have half of the weight");
 }
 
 }  // namespace

@@ -15,27 +15,27 @@ using lockstep::UsageError;
 namespace {
 
 constexpr const char* kAbout =
-    "Trains a small GPT to predict the next byte of a text, says how many bits a byte it needs for the\n"
-    "last tenth of the text, which it does not train on, and writes some text of its own. Or the next\n"
-    "token of files of token ids.\n"
+    "Trains a small GPT to predict the next byte of a text, or the next token of files of token ids.\n"
+    "Reports the bits that the model needs for a byte of the last tenth of the text, which is not trained\n"
+    "on, and writes some text of its own.\n"
     "\n"
     "  train_text                                  the documents of lockstep\n"
     "  train_text --data FILE --devices cpu:2      a text of yours, two ranks on this machine's CPU\n"
     "  train_text --data tokens:DIR --length 256   DIR/train.bin and DIR/val.bin, as of nanoGPT and llm.c\n"
     "  train_text --resume auto --sample 1000 --prompt \"A stream is\"\n"
-    "                                              goes on from the last checkpoint; where the run is\n"
-    "                                              complete, it only writes text\n";
+    "                                              goes on from the last checkpoint; a complete run only\n"
+    "                                              writes text\n";
 
 constexpr const char* kFooter =
     "The text is cut into windows of --length bytes, which do not overlap: an epoch reads each window\n"
-    "once, in an order drawn anew. --lr auto is 0.002 with adam, adamw and muon. The rate rises over a\n"
-    "twentieth of the run and then falls along the schedule, so that --epochs and --steps are a part of\n"
-    "the run: give --resume the same.\n"
+    "once, in a new random order. --lr auto is 0.002 with adam, adamw and muon. The learning rate rises\n"
+    "over a twentieth of the run and then falls along the schedule. The length of the run (--epochs,\n"
+    "--steps) thus decides the rate of each step: give --resume the length of the first start.\n"
     "Files in --out DIR: config.json (as resolved), metrics.jsonl (one object a line: step, epoch, end),\n"
-    "the checkpoints last/ and best/ (the one with the fewest bits a byte or token; model.safetensors,\n"
-    "optimizer.safetensors, state.json), and run.lock, which keeps other runs out.\n"
+    "run.lock (keeps other runs out), and the checkpoints last/ and best/ (fewest bits a byte or token),\n"
+    "each with model.safetensors, optimizer.safetensors and state.json.\n"
     "Exit codes: 0 finished, 2 bad input, 3 failure in the run, 75 stopped by a signal with a checkpoint\n"
-    "(--resume auto goes on from there), 76 no progress (--watchdog).";
+    "(--resume auto goes on from this checkpoint), 76 no progress (--watchdog).";
 
 constexpr double kMost = 1 << 20;
 
@@ -43,28 +43,38 @@ void describe_model(lockstep::Schema& schema, Options& o) {
   schema.group("Text");
   schema
       .add("data", o.data,
-           "a file, a folder, tokens:DIR or packed:FILE; none: the documents of lockstep; of a folder its files *.md, "
-           "*.txt, *.hpp and *.cpp in the order of their paths; tokens: files of token ids, *train*.bin and *val*.bin; "
-           "packed: any of these in a file of lockstep-pack, the same bits")
+           "text: a file, a folder, tokens:DIR or packed:FILE; default: the documents of lockstep; a folder: its files "
+           "*.md, *.txt, *.hpp and *.cpp in the order of their paths; tokens: files of token ids, *train*.bin and "
+           "*val*.bin in DIR; packed: text or tokens in a file of lockstep-pack, with equal bits")
       .is_common();
-  schema.add("vocabulary", o.vocabulary, "of tokens:DIR, or such a packed:FILE: ids are below it; 50257 is GPT-2's")
+  schema
+      .add("vocabulary", o.vocabulary,
+           "size of the vocabulary of token ids, above every id; for tokens:DIR, or for a packed:FILE of tokens; 50257 "
+           "is GPT-2's")
       .between(1, kMost)
       .is_common();
-  schema.add("length", o.length, "bytes, or tokens, that the model sees at once").between(1, kMost).is_common();
+  schema.add("length", o.length, "context length: bytes, or tokens, that the model sees at once")
+      .between(1, kMost)
+      .is_common();
   schema.group("Model");
-  schema.add("layers", o.layers, "transformer layers").between(1, kMost).is_common();
-  schema.add("heads", o.heads, "attention heads of a layer; a divisor of the width").between(1, kMost).is_common();
-  schema.add("width", o.width, "embedding width").between(1, kMost).is_common();
+  schema.add("layers", o.layers, "number of transformer layers").between(1, kMost).is_common();
+  schema.add("heads", o.heads, "number of attention heads of a layer; a divisor of --width")
+      .between(1, kMost)
+      .is_common();
+  schema.add("width", o.width, "width of the embedding").between(1, kMost).is_common();
   schema.group("Samples");
-  schema.add("sample", o.sample, "bytes of text, or tokens, to write after training; 0: none")
+  schema.add("sample", o.sample, "length of the text to write after training, in bytes or tokens; 0: no text")
       .between(0, kMost)
       .is_common();
   schema
       .add("prompt", o.prompt,
-           "text that the sample goes on from; none: a line end. Of tokens: their ids, \"464 3290\"; none: the last of "
-           "the vocabulary, GPT-2's end of a text")
+           "text that the sample goes on from; default: a line end; for tokens: ids as \"464 3290\", by default the "
+           "last id of the vocabulary, GPT-2's end of a text")
       .is_common();
-  schema.add("temperature", o.temperature, "above 0; 1: by the model's probabilities; smaller: likely bytes more often")
+  schema
+      .add(
+          "temperature", o.temperature,
+          "temperature of the sample, above 0; 1: bytes by the model's probabilities; smaller: likely bytes more often")
       .above(0);
 }
 

@@ -84,11 +84,13 @@ std::string text_of(const ParameterGroups& groups) {
 
 void describe(Schema& schema, ParameterGroups& groups) {
   schema.group("Training");
-  schema.add("norm_weight_decay", groups.norm_weight_decay, "decay of norm parameters, instead of --weight-decay")
+  schema
+      .add("norm_weight_decay", groups.norm_weight_decay, "weight decay of norm parameters, instead of --weight-decay")
       .at_least(0)
       .instead_of("no_decay_norm");
   schema
-      .add("bias_weight_decay", groups.bias_weight_decay, "decay of biases of other layers, instead of --weight-decay")
+      .add("bias_weight_decay", groups.bias_weight_decay,
+           "weight decay of biases outside norm layers, instead of --weight-decay")
       .at_least(0)
       .instead_of("no_decay_norm");
   const auto text = [&groups] { return rates_text(groups, ','); };
@@ -102,7 +104,8 @@ void describe(Schema& schema, ParameterGroups& groups) {
   };
   schema
       .own("rate_scale", "PATTERN=FACTOR",
-           "factors of the learning rate by parameter name, e.g. 'layer4.*=0.1,fc.*=1'; the last that fits counts",
+           "factors of the learning rate by parameter name, e.g. 'layer4.*=0.1,fc.*=1'; the last pattern that fits a "
+           "name counts",
            text, read)
       .list = true;
 }

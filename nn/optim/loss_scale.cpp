@@ -88,8 +88,8 @@ void describe(Schema& schema, LossScale& scale) {
   };
   schema
       .named("loss_scale", scale, text, parse_loss_scale,
-             "factor of the loss in training: dynamic (halved when gradients are not finite, doubled after 2000 "
-             "updates), a number, off; auto: dynamic for fp16")
+             "factor of the loss in training: dynamic, a number, off or auto; dynamic: halved when gradients are not "
+             "finite, doubled after 2000 updates; auto: dynamic for fp16, otherwise off")
       .looks_like("TEXT");
 }
 

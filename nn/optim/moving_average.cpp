@@ -91,15 +91,20 @@ void describe(Schema& schema, MovingAverageOptions& options) {
   schema.group("Training");
   schema
       .add("ema", options.decay,
-           "decay of a moving average of the weights; the average is evaluated and kept, too; 0: none")
+           "decay of a moving average of the weights; the average is evaluated and saved beside the weights; 0: no "
+           "average")
       .fraction()
       .is_common();
-  schema.add("ema_every", options.every, "updates from one averaging to the next, over the whole run").at_least(1);
+  schema.add("ema_every", options.every, "updates from one averaging to the next, counted over the whole run")
+      .at_least(1);
   schema
       .add("ema_warmup", options.copied_updates,
-           "updates whose averagings, and the first after them, copy the weights; -1: those of the warm-up")
+           "updates at the start of the run in which each averaging copies the weights; the first averaging after "
+           "these updates copies, too; -1: the updates of the warm-up")
       .at_least(-1);
-  schema.add("ema_ramp", options.ramp, "after these the decay grows up to --ema, 1 - (1 + n)^(-2/3) at the n-th");
+  schema.add("ema_ramp", options.ramp,
+             "let the decay grow to --ema after the copies of --ema-warmup; the n-th averaging has a decay of at most "
+             "1 - (1 + n)^(-2/3)");
 }
 
 }  // namespace lockstep::nn

@@ -26,7 +26,7 @@ constexpr std::array kRules{
     RuleTraits{.name = "adam", .make = make_adam, .betas = true, .epsilon = true, .normalised = true},
     RuleTraits{.name = "adamw",
                .make = make_adam,
-               .help = "decoupled weight decay",
+               .help = "Adam with decoupled weight decay",
                .betas = true,
                .epsilon = true,
                .decoupled = true,
@@ -40,7 +40,7 @@ constexpr std::array kRules{
                .rate = 100},  // the usual rate is 100 times sgd's, because trust ratios are small
     RuleTraits{.name = "muon",
                .make = make_muon,
-               .help = "hidden matrices, adamw for the rest",
+               .help = "Muon for hidden matrices, adamw for all other parameters",
                .momentum = true,
                .betas = true,
                .epsilon = true,
@@ -316,7 +316,7 @@ void Optimizer::update_shards(Context& context, const TensorView& learning_rate,
 
 void describe(Schema& schema, OptimizerOptions& options) {
   schema.group("Training");
-  std::string help = all_names();
+  std::string help = "update rule: " + all_names();
   for (const RuleTraits& rule : kRules) {
     help += rule.help.empty() ? "" : concat("; ", rule.name, ": ", rule.help);
   }
@@ -326,25 +326,31 @@ void describe(Schema& schema, OptimizerOptions& options) {
       .is_common();
   schema
       .add("momentum", options.momentum,
-           concat("of ", rules_with(&RuleTraits::momentum, " and "), " (0.95 with --nesterov is usual for muon)"))
+           concat("momentum of ", rules_with(&RuleTraits::momentum, " and "),
+                  " (0.95 with --nesterov is usual for muon)"))
       .fraction();
-  schema.add("nesterov", options.nesterov, "Nesterov momentum");
+  schema.add("nesterov", options.nesterov, "use Nesterov momentum");
   const std::string betas = rules_with(&RuleTraits::betas, " and ");
-  schema.add("beta1", options.beta1, "decay of the mean of gradients, " + betas).fraction();
-  schema.add("beta2", options.beta2, "decay of the mean of their squares, " + betas).fraction();
-  schema.add("epsilon", options.epsilon, "added to the denominator; lars: to the norm of the gradients")
+  schema.add("beta1", options.beta1, "decay of the mean of gradients, for " + betas).fraction();
+  schema.add("beta2", options.beta2, "decay of the mean of squared gradients, for " + betas).fraction();
+  schema
+      .add("epsilon", options.epsilon,
+           "number added to the denominator of an update; lars: number added to the norm of the gradients")
       .between(1e-30, 1e30);
   schema
-      .add("trust_coefficient", options.trust_coefficient, "lars: norm of an update relative to the norm of its tensor")
+      .add("trust_coefficient", options.trust_coefficient,
+           "with --optimizer lars: trust coefficient, the norm of an update before the learning rate, relative to the "
+           "norm of the updated tensor")
       .above(0);
-  schema.add("clip_value", options.clip_value, "bring each gradient into [-value, value], after --clip-norm; 0: off")
+  schema.add("clip_value", options.clip_value, "clip gradient values to [-value, value], after --clip-norm; 0: off")
       .at_least(0);
   schema
       .add("clip_norm", options.clip_norm,
-           "scale gradients down to this norm; steps whose norm is not finite are skipped; 0: off")
+           "largest norm of all gradients together; larger gradients are scaled down; a step whose norm is not finite "
+           "is skipped; 0: off")
       .at_least(0)
       .is_common();
-  schema.add("skip_non_finite", options.skip_non_finite, "leave out updates from gradients that are not finite");
+  schema.add("skip_non_finite", options.skip_non_finite, "skip updates whose gradients are not finite");
   describe(schema, options.loss_scale);
 }
 

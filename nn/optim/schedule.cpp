@@ -95,16 +95,21 @@ void describe(Schema& schema, Schedule& schedule) {
   schema
       .named(
           "schedule", schedule.kind, [](Schedule::Kind kind) { return name_of(kind); }, parse_schedule,
-          "constant, step, cosine or polynomial")
+          "rate schedule: constant, step, cosine or polynomial")
       .is_common();
-  schema.add("gamma", schedule.gamma, "step: factor at a milestone").above(0);
-  schema.add("power", schedule.power, "polynomial: the rate is what is left of the run to this power").above(0);
-  schema.add("lr_end", schedule.end, "cosine, polynomial: rate at the end of the run").at_least(0);
+  schema.add("gamma", schedule.gamma, "with --schedule step: learning rate's factor at a milestone").above(0);
+  schema
+      .add("power", schedule.power,
+           "with --schedule polynomial: exponent; the learning rate falls as the remaining fraction of the run to this "
+           "power")
+      .above(0);
+  schema.add("lr_end", schedule.end, "with --schedule cosine, polynomial: learning rate at the run's end").at_least(0);
   schema.named(
       "warmup", schedule.warmup, [](Schedule::WarmUp form) { return name_of(form); }, parse_warmup,
-      "linear, constant or exponential");
+      "course of the learning rate in the warm-up: linear, constant or exponential");
   schema.add("warmup_factor", schedule.warmup_factor,
-             "of the rate where the warm-up begins; linear without it: from 1 / its steps");
+             "learning rate at the start of the warm-up, as a fraction of the rate after the warm-up; required for "
+             "constant and exponential; a linear warm-up without this option starts at 1 / its steps");
 }
 
 }  // namespace lockstep::nn

@@ -411,8 +411,9 @@ void describe(Schema& schema, PlanOptions& options) {
   schema
       .own(
           "dtype", "NAME",
-          "fp32 (or f32), tf32, bf16, fp16 or f64; tf32: fp32, on GPUs products round their factors; bf16, fp16: "
-          "activations and weights in 16 bits, master weights and sums in fp32 (fp16 on GPUs only); f64: host only",
+          "number format: fp32 (or f32), tf32, bf16, fp16 or f64; tf32: fp32, but on GPUs products round their factors "
+          "to TF32; bf16, fp16: activations and weights in 16 bits, master weights and sums in fp32 (fp16 on GPUs "
+          "only); f64: on CPUs only",
           [&options] {
             return std::string(name_of(Precision{options.dtype, options.tf32 && options.dtype == DType::f32}));
           },
@@ -424,13 +425,13 @@ void describe(Schema& schema, PlanOptions& options) {
           })
       .is_common();
   const auto word = [](Recompute value) { return std::pair(std::string(name_of(value)), value); };
-  schema.choice<Recompute>(
-      "recompute", options.recompute, {word(Recompute::off), word(Recompute::cheap), word(Recompute::blocks)},
-      "activations that are not kept from forward to backward but computed again, bit for bit, so that a larger batch "
-      "fits; cheap: outputs of norms, activations, pools and dropout; blocks: also of convolutions and products, all "
-      "but what lies between blocks");
-  schema.add("label_smoothing", options.label_smoothing, "0 to 1").fraction().is_common();
-  schema.add("top_k", options.top_k, "test accuracy among the K largest outputs too; 0: no")
+  schema.choice<Recompute>("recompute", options.recompute,
+                           {word(Recompute::off), word(Recompute::cheap), word(Recompute::blocks)},
+                           "activations that backward computes again, bit for bit, instead of keeping them, so that a "
+                           "larger batch fits; cheap: outputs of norms, activations, pools and dropout; blocks: also "
+                           "outputs of convolutions and products, all activations but those between blocks");
+  schema.add("label_smoothing", options.label_smoothing, "label smoothing, 0 to 1").fraction().is_common();
+  schema.add("top_k", options.top_k, "also report the test accuracy among the K largest outputs; 0: no")
       .at_least(0)
       .equal_on_ranks();
 }

@@ -157,19 +157,19 @@ void describe(Schema& schema, TrainerOptions& options) {
   schema.group("Training");
   schema
       .add("accumulate", options.accumulate,
-           "micro-batches of one update, whose gradients add up; takes the memory of one")
+           "micro-batches of one update, whose gradients add up; an update needs the memory of one micro-batch")
       .at_least(1)
       .decides_numbers()
       .is_common();
   describe(schema, options.schedule);
   describe(schema, options.step);
   schema.group("Training");
-  schema.add("keep_last", options.keep_last, "train on the partial last batch of an epoch too");
+  schema.add("keep_last", options.keep_last, "also train on the last, incomplete batch of an epoch");
   schema
       .add("shuffle_chunk", options.shuffle_chunk,
-           "samples that lie side by side in a packed file or in token files and are read together; the order shuffles "
-           "chunks of so many, then the samples of 16 chunks; a file that lies class by class is shuffled first "
-           "(lockstep-pack --shuffle), or batches hold few classes; 0: any sample may follow any other")
+           "samples of a chunk, which lie side by side in a packed file or in token files and are read together; an "
+           "epoch shuffles the chunks, then the samples of each 16 chunks; 0: any sample may follow any other; shuffle "
+           "a file that lies class by class first (lockstep-pack --shuffle), otherwise batches hold few classes")
       .at_least(0)
       .decides_numbers();
 }

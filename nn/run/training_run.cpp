@@ -143,16 +143,16 @@ RunResult run_training(Trainer& trainer, comm::Communicator& control, const RunI
 
 void describe(Schema& schema, RunOptions& options) {
   schema.group("Training");
-  schema.add("epochs", options.epochs, "passes over the training set").at_least(1).is_common();
+  schema.add("epochs", options.epochs, "number of passes over the training set").at_least(1).is_common();
   schema
       .add("steps", options.steps,
-           "end the run, and its schedule, after N updates; give --resume the same N; 0: no limit")
+           "end the run, and its schedule, after N updates; with --resume give the N of the first start; 0: no limit")
       .at_least(0)
       .is_common();
   schema.group("Ranks");
   schema
       .add("check_replicas", options.check_replicas,
-           "steps after which the parameters of all ranks are compared bit by bit; a difference ends the job; 0: never")
+           "steps between bitwise comparisons of the parameters of all ranks; a difference ends the job; 0: never")
       .at_least(0);
   schema.group("Results");
   schema.add("log_every", options.log_every, "steps between reports").at_least(1);
@@ -161,21 +161,26 @@ void describe(Schema& schema, RunOptions& options) {
       .is_common();
   schema
       .add("copy_every", options.copy_every,
-           "steps between copies of the state in the memory of the nodes (/dev/shm), from which a job with "
+           "steps between copies of the training state to the memory of the nodes (/dev/shm), from which a job with "
            "--max-restarts goes on; 0: none")
       .at_least(0);
-  schema.add("patience", options.patience, "finish after so many epochs in a row without a new best; 0: never")
+  schema
+      .add("patience", options.patience,
+           "number of epochs in a row without a new best result after which the run ends; 0: never")
       .at_least(0);
   schema
       .add("max_time", options.max_seconds,
-           "stop with a checkpoint after so many seconds of training; those of earlier starts of the job count, exit "
-           "code 75; 0: never")
+           "seconds of training after which the run stops with a checkpoint; the training time of earlier starts of "
+           "the job counts; the exit code is 75; 0: never")
       .at_least(0)
       .is_common();
-  schema.add("keep", options.keep, "earlier checkpoints that stay next to OUT/last, as OUT/last.1, OUT/last.2, ...")
+  schema
+      .add("keep", options.keep,
+           "number of earlier checkpoints that stay next to OUT/last, as OUT/last.1, OUT/last.2, ...")
       .at_least(0);
   schema
-      .add("keep_best", options.keep_best, "the N best checkpoints stay as OUT/best-STEP; 1: the best alone, OUT/best")
+      .add("keep_best", options.keep_best,
+           "number of best checkpoints that stay, as OUT/best-STEP; 1: the best alone, as OUT/best")
       .at_least(1);
 }
 

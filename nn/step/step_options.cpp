@@ -77,40 +77,40 @@ void describe(Schema& schema, TrainStepOptions& options) {
   describe(schema, options.optimizer);
   schema
       .add("weight_decay", options.weight_decay,
-           concat("L2 penalty; ", rules_with(&RuleTraits::decoupled, ", "),
-                  ": decoupled, parameters shrink by lr times this"))
+           concat("weight decay, as an L2 penalty; ", rules_with(&RuleTraits::decoupled, ", "),
+                  ": decoupled, an update shrinks parameters by learning rate x weight decay"))
       .at_least(0)
       .is_common();
   schema
       .choice<bool>("no_decay_norm", options.decay_all, {{"false", true}, {"true", false}},
-                    concat("no decay on biases and norm parameters",
-                           options.decay_all ? "" : ", as here without --decay-norm"))
+                    concat("apply no weight decay to biases and norm parameters",
+                           options.decay_all ? "" : "; the default here, unless --decay-norm is given"))
       .looks_like("")  // no example text, because the option is a flag that takes no value
       .taken_back_by("decay_norm")
       .instead_of("norm_weight_decay")
       .instead_of("bias_weight_decay");
   describe(schema, options.groups);
   describe(schema, options.average);
-  schema.add("seed", options.seed, "of all that is random: weights, order, augmentation").is_common();
+  schema.add("seed", options.seed, "seed of all random numbers: weights, order, augmentation").is_common();
   schema.group("Ranks");
   schema
       .add("virtual_ranks", options.virtual_ranks,
-           "of --reproducible world: a batch is divided over so many, a power of two that the ranks divide")
+           "with --reproducible world: number of parts of a batch, a power of two that the number of ranks divides")
       .by_default("none")
       .decides_numbers();
   schema
       .add("check_gradients", options.check_gradients,
-           "name the first gradient of each rank that is not finite before the ranks sum them; ends the job, unless "
-           "a loss scale, --clip-norm or --skip-non-finite lets an update be skipped")
+           "name the first gradient of each rank that is not finite before the ranks sum gradients; such a gradient "
+           "ends the job, unless a loss scale, --clip-norm or --skip-non-finite lets an update be skipped")
       .equal_on_ranks();
   schema.add("sync_batch_norm", options.sync_batch_norm,
-             "batch norm computes with the samples of all ranks in training, not with each rank's own");
+             "compute batch norm in training from the samples of all ranks, not from each rank's own samples");
   schema.choice<CudaGraph>("cuda_graph", options.cuda_graph,
                            {{"on", CudaGraph::on}, {"off", CudaGraph::off}, {"auto", CudaGraph::automatic}},
-                           "on a GPU: run each step as one CUDA graph; auto: where it can be");
+                           "on a GPU: run each step as one CUDA graph; auto: wherever a step can be captured");
   schema.add("weights_beside", options.weights_beside,
-             "on a GPU: weight gradients on a second stream, at the same time as passes over memory; more memory, the "
-             "same bits");
+             "on a GPU: compute weight gradients on a second stream, at the same time as passes over memory; more "
+             "memory, equal bits");
 }
 
 }  // namespace lockstep::nn

@@ -82,20 +82,20 @@ struct Parsed {
 Parsed parse(int argc, const char* const* argv, const cli::ConfigFile& config) {
   Options options;
   CLI::App app(
-      "What moving data costs on this machine: copies, all-reduces, messages between ranks. Fits latency and "
-      "bandwidth\n"
-      "(alpha-beta) to every path, holds them against limits, and writes a report, plots and a file for --cost of\n"
-      "train_resnet. mpirun -np N lockstep-cost --out DIR, or lockstep-cost --devices cpu:N --out DIR",
+      "Measures what moving data costs on this machine: copies, all-reduces, messages between ranks. Fits\n"
+      "latency and bandwidth (alpha-beta) to every path, compares the paths with limits, and writes a\n"
+      "report, plots and a file for train_resnet --cost.\n\n"
+      "  mpirun -np N lockstep-cost --out DIR             N ranks of mpirun\n"
+      "  lockstep-cost --devices cpu:N --out DIR          N ranks on this machine's CPU",
       "lockstep-cost");
-  app.add_option("--out", options.out, "folder for cost.json, cost.md and plots; what is there is replaced")
-      ->required();
-  app.add_option("--seconds", options.seconds, "approximate time to measure")
+  app.add_option("--out", options.out, "folder for cost.json, cost.md and plots; older files are replaced")->required();
+  app.add_option("--seconds", options.seconds, "approximate time of all measurements, in seconds")
       ->capture_default_str()
       ->check(CLI::Range(0.01, 3600.0));
-  app.add_option("--max-bytes", options.max_bytes, "the largest size; the smallest is 8 bytes")
+  app.add_option("--max-bytes", options.max_bytes, "largest size in bytes; the smallest is 8 bytes")
       ->capture_default_str()
       ->check(CLI::Range(std::int64_t{8}, std::int64_t{1} << 34));
-  app.add_option("--threads", options.threads, "of a rank, for copies; 0: its share of the processors")
+  app.add_option("--threads", options.threads, "threads of each rank for copies; 0: the rank's share of the processors")
       ->capture_default_str()
       ->check(CLI::Range(0, 1024));
   lockstep::Schema launch;

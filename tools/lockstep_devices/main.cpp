@@ -37,22 +37,20 @@ int run(bool json, bool measure) {
 
 int main(int argc, char** argv) {
   CLI::App app(
-      "Prints what this machine has: processors, NUMA nodes, caches, memory and the speed of a copy in it; and for "
-      "each\n"
-      "GPU that this process sees its index, UUID, PCI id, name, memory used and free, compute mode, who holds it, "
-      "PCIe\n"
-      "generation and width, NUMA node, and its links to the others. What nothing here knows is printed as \"not "
-      "known\":\n"
-      "without the driver's library NVML that is used memory, processes, modes and links.\n\n"
-      "The index is what --devices takes (\"1,3\"); it counts the GPUs under CUDA_VISIBLE_DEVICES. A UUID, or its\n"
-      "beginning, names a card whatever is visible (--devices GPU-5f3e). \"claimed by\" is a job that was started "
-      "with\n"
-      "--devices usable:N.\n\n"
-      "Exit codes: 0, also without a GPU; 2 an option that does not exist; 3 a driver that answers with an error.",
+      "Prints the processors, NUMA nodes, caches and memory of this machine, and the speed of a copy in\n"
+      "memory. Prints for each GPU that this process sees: index, UUID, PCI id, name, used and free memory,\n"
+      "compute mode, the processes that use the GPU, PCIe generation and width, NUMA node, and links to the\n"
+      "other GPUs. Facts that cannot be found are printed as \"not known\"; without the driver's library NVML\n"
+      "used memory, processes, modes and links are not known.\n\n"
+      "--devices takes the index (\"1,3\"), which counts the GPUs under CUDA_VISIBLE_DEVICES. A UUID, or its\n"
+      "beginning, names a card under any CUDA_VISIBLE_DEVICES (--devices GPU-5f3e). \"claimed by\" names a\n"
+      "job that was started with --devices usable:N.\n\n"
+      "Exit codes: 0 finished, also without a GPU; 2 an option that does not exist; 3 a driver that answers\n"
+      "with an error.",
       "lockstep-devices");
   bool json = false;
   bool no_measure = false;
-  app.add_flag("--json", json, "JSON instead of text; null is what is not known");
-  app.add_flag("--no-measure", no_measure, "leave the copy out, which takes half a second on all processors");
+  app.add_flag("--json", json, "print JSON instead of text; null: not known");
+  app.add_flag("--no-measure", no_measure, "do not measure the copy, which takes half a second on all processors");
   return cli::run_alone(app, argc, argv, [&] { return run(json, !no_measure); });
 }

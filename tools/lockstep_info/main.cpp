@@ -15,16 +15,16 @@
 int main(int argc, char** argv) {
   using namespace lockstep;
   CLI::App app(
-      "Prints the tensors of a file of safetensors or of torch.save (.pth, .pt, .bin; nothing in it is executed), or "
-      "of\n"
-      "a checkpoint's folder: name, type, shape, least, largest and mean finite value, and how many values are NaN or\n"
-      "infinite. Of a run's folder: which candidates of libraries were refused when they were timed (--tune).\n\n"
-      "Exit codes: 0, whatever the values are; 2 a file that cannot be read, or is damaged.",
+      "Prints the tensors of a checkpoint's folder, or of a file of safetensors or of torch.save (.pth,\n"
+      ".pt, .bin; no code in the file is executed): name, type, shape, least, largest and mean finite\n"
+      "value, and the number of values that are NaN or infinite. Prints for the folder of a run which\n"
+      "candidates of libraries were refused when they were timed (--tune).\n\n"
+      "Exit codes: 0 finished, with any values; 2 a file that cannot be read, or is damaged.",
       "lockstep-info");
   std::vector<std::string> paths;
   bool json = false;
-  app.add_option("FILE", paths, "files and folders")->required();
-  app.add_flag("--json", json, "JSON instead of text: an array of files; null is what is not known");
+  app.add_option("FILE", paths, "files and folders to print")->required();
+  app.add_flag("--json", json, "print JSON instead of text: an array of files; null: not known");
   return cli::run_alone(app, argc, argv, [&] {
     std::vector<tools::FileFacts> files;
     for (const std::string& path : paths) {

@@ -79,70 +79,71 @@ int check(const std::string& path, int threads, bool json) {
 }
 
 constexpr const char* kAbout =
-    "Writes what train_resnet --data folder:DIR or list:FILE reads into one file, for --data packed:FILE: the same\n"
-    "samples in the same order, so a run has the same bits, without a look at thousands of small files. The file "
-    "holds names,\n"
-    "labels and checksums; a damaged one is noticed when it is opened or read.\n\n"
-    "  lockstep-pack DIR train.pack                                   JPEG and PNG files as they are\n"
-    "  lockstep-pack DIR train.pack --store pixels --resize 256       decoded once, for processors that decode too\n"
-    "                                                                 slowly: a larger file, and other bits\n"
-    "  lockstep-pack DIR train.pack --val-fraction 0.1                DIR has no folder val or test\n"
-    "  lockstep-pack DIR train.pack --shuffle                         for disks: train_resnet --shuffle-chunk 64\n"
-    "  lockstep-pack list:train.txt,val.txt train.pack                files by lists, as train_resnet takes them\n"
-    "  lockstep-pack tokens:DIR train.pack                            what train_text --data tokens:DIR reads\n"
-    "  lockstep-pack text:PATH train.pack                             what train_text --data PATH reads\n"
-    "  lockstep-pack --check train.pack                               every checksum and picture, a line for each\n"
-    "                                                                 damaged sample or block of text or tokens\n\n"
-    "Exit codes: 0; 2 bad options, a folder that is no data, a damaged image or packed file, a file that exists;\n"
-    "3 a full disk.";
+    "Writes the data of train_resnet --data folder:DIR or list:FILE to one file, for --data packed:FILE.\n"
+    "The file has the same samples in the same order, so a run gives the same bits, and spares the run a\n"
+    "look at thousands of small files. The file holds names, labels and checksums; a damaged file is\n"
+    "noticed when it is opened or read.\n\n"
+    "  lockstep-pack DIR train.pack                               JPEG and PNG files as they are\n"
+    "  lockstep-pack DIR train.pack --store pixels --resize 256   decoded once, for processors that are\n"
+    "                                                             slow decoders: larger file, other bits\n"
+    "  lockstep-pack DIR train.pack --val-fraction 0.1            DIR has no folder val or test\n"
+    "  lockstep-pack DIR train.pack --shuffle                     for train_resnet --shuffle-chunk 64\n"
+    "  lockstep-pack list:train.txt,val.txt train.pack            files by lists, as for train_resnet\n"
+    "  lockstep-pack tokens:DIR train.pack                        data of train_text --data tokens:DIR\n"
+    "  lockstep-pack text:PATH train.pack                         data of train_text --data PATH\n"
+    "  lockstep-pack --check train.pack                           checks every checksum and picture, and\n"
+    "                                                             prints a line for each damaged sample\n"
+    "                                                             or block of text or tokens\n\n"
+    "Exit codes: 0 finished; 2 bad options, a folder without data, a damaged image or packed file, a file\n"
+    "that exists; 3 a full disk.";
 
 class Command {
  public:
   Command() {
     options_.seed = 1;  // default seed of train_resnet
     options_.threads = default_threads();
-    CLI::Option* const folder =
-        app.add_option(
-               "DIR", options_.folder,
-               "train and val or test in it, with a folder of images for each class; or list:TRAIN,VAL, tokens:DIR or\n"
-               "text:PATH")
-            ->required();
+    CLI::Option* const folder = app.add_option("DIR", options_.folder,
+                                               "folder with train and val or test, and in each a folder of images for "
+                                               "each class; or list:TRAIN,VAL, tokens:DIR or text:PATH")
+                                    ->required();
     CLI::Option* const out =
-        app.add_option("FILE", options_.out, "to write, outside of DIR; next to it FILE.tmp-... until it is whole")
+        app.add_option("FILE", options_.out,
+                       "file to write, outside of DIR; called FILE.tmp-... until the file is complete")
             ->required();
     app.add_option("--store", store_,
-                   "files: as they are; pixels: decoded, so that reading needs no JPEG and PNG libraries. Pictures of\n"
-                   "their own size give the folder's bits, but for JPEGs of four times the image's side or more")
+                   "form of the pictures in the file; files: as they are; pixels: decoded, so that reading needs no "
+                   "JPEG and PNG libraries. Pictures of their own size give the folder's bits, except JPEGs of at "
+                   "least four times the image's side")
         ->capture_default_str();
     app.add_option("--resize", options_.resize,
-                   "pixels: pictures with a longer shorter side are resized to this one, as for evaluation; 0: none")
+                   "with --store pixels: shorter side, in pixels, to which larger pictures are resized, as for "
+                   "evaluation; 0: no resizing")
         ->capture_default_str();
     app.add_option("--val-fraction", options_.val_fraction,
-                   "so much of each class is for the test, where DIR has no folder val or test, or there is one list");
-    app.add_flag(
-        "--shuffle", options_.shuffle,
-        "store the training pictures in a random order, for train_resnet's --shuffle-chunk: a folder has them\n"
-        "class by class. A run has other bits than with the folder");
-    app.add_option("--seed", options_.seed, "of that split, train_resnet's --seed, and of --shuffle")
+                   "fraction of each class for the test set; for a DIR without a folder val or test, or for one list");
+    app.add_flag("--shuffle", options_.shuffle,
+                 "store the training pictures in a random order, for train_resnet --shuffle-chunk; a folder has its "
+                 "pictures class by class. A run has other bits than with the folder");
+    app.add_option("--seed", options_.seed, "seed of --val-fraction (train_resnet's --seed) and of --shuffle")
         ->capture_default_str();
     app.add_flag("--skip-damaged", options_.skip_damaged,
-                 "leave damaged images out and name them; else one is an error");
-    app.add_option("--vocabulary", vocabulary_, "tokens:DIR: ids have to be below it; none: any ids");
-    app.add_flag("--overwrite", options_.overwrite, "replace FILE");
+                 "leave out damaged images and name them; without this option a damaged image is an error");
+    app.add_option("--vocabulary", vocabulary_,
+                   "with tokens:DIR: size of the vocabulary, above every id; default: any ids are allowed");
+    app.add_flag("--overwrite", options_.overwrite, "replace an existing FILE");
     app.add_flag("--json", json_,
-                 "the summary as JSON on standard output; the other lines on standard error. Beside --check: its\n"
-                 "result, with all damaged samples");
+                 "print the summary as JSON on standard output, and other lines on standard error; with --check: print "
+                 "the result with all damaged samples");
     CLI::Option* const check =
-        app.add_option(
-               "--check", checked_,
-               "write nothing: read this packed file from end to end. Its header, its index and every sample's\n"
-               "checksum are compared, every JPEG and PNG file is decoded. The first 20 damaged samples are named")
+        app.add_option("--check", checked_,
+                       "check this packed file and write nothing: header, index and every sample's checksum are "
+                       "compared, and every JPEG and PNG file is decoded. The first 20 damaged samples are named")
             ->type_name("FILE");
     check->each([=](const std::string& /*path*/) {
       folder->required(false);
       out->required(false);
     });
-    app.add_option("--threads", options_.threads, "that decode")->capture_default_str();
+    app.add_option("--threads", options_.threads, "number of threads that decode")->capture_default_str();
   }
 
   int run() {

@@ -33,29 +33,31 @@ std::string default_page(const std::string& first) {
 
 int main(int argc, char** argv) {
   CLI::App app(
-      "Writes a page (HTML, no scripts, one file) of a run from its folder of results: a table, curves of loss,\n"
-      "accuracy, learning rate, throughput, exposed communication and metrics of your own, the last evaluation\n"
-      "(confusion, calibration, worst samples), and the settings; of several\n"
-      "runs in the same charts, with the settings that differ. Steps that a resume trained again are shown once.\n\n"
+      "Writes a page (one HTML file without scripts) about a run from its folder of results: a table;\n"
+      "curves of loss, accuracy, learning rate, throughput, exposed communication and metrics of your own;\n"
+      "the last evaluation (confusion, calibration, worst samples); and the settings. Several runs share\n"
+      "the charts, and the page shows the settings that differ. Steps that a resumed run trained again are\n"
+      "shown once.\n\n"
       "  lockstep-report OUT                                OUT/report.html\n"
-      "  lockstep-report OUT1 OUT2 --csv runs.csv           a table for pandas, R, gnuplot and spreadsheets, no page\n"
-      "  lockstep-report OUT --csv - | column -s, -t        on standard output\n\n"
-      "The table has a line of names, then a line for each report (event step) and each epoch (event epoch): run,\n"
-      "event, epoch, step, then a column for each value that some run has; empty where there is none.\n\n"
-      "Exit codes: 0; 2 a folder without metrics.jsonl, a damaged line, or a file that cannot be made; 3 a full disk.",
+      "  lockstep-report OUT1 OUT2 --csv runs.csv           a table for pandas, R, gnuplot and spreadsheets\n"
+      "  lockstep-report OUT --csv - | column -s, -t        the table on standard output\n\n"
+      "The table has a line of names, then a line for each report (event step) and each epoch (event\n"
+      "epoch). Its columns are run, event, epoch, step, then each value that some run has. A value that is\n"
+      "missing leaves its column empty.\n\n"
+      "Exit codes: 0 finished; 2 a folder without metrics.jsonl, a damaged line, or a file that cannot be\n"
+      "made; 3 a full disk.",
       "lockstep-report");
   std::vector<std::string> paths;
   std::string page;
   std::string table;
   app.add_option("OUT", paths, "folders of results (train_resnet --out), or files like metrics.jsonl")->required();
-  const CLI::Option* const html = app.add_option(
-      "--html", page,
-      "of the page; an older one is replaced (default: report.html in the first folder; with --csv: no page). -: to\n"
-      "standard output, where nothing else is written then");
-  const CLI::Option* const csv = app.add_option(
-      "--csv", table,
-      "write the values as comma-separated values to this file; an older one is replaced. -: to standard output,\n"
-      "where nothing else is written then");
+  const CLI::Option* const html =
+      app.add_option("--html", page,
+                     "file for the page; an older file is replaced; -: standard output, which then has nothing else "
+                     "(default: report.html in the first folder; with --csv no page)");
+  const CLI::Option* const csv = app.add_option("--csv", table,
+                                                "file for the values as comma-separated values; an older file is "
+                                                "replaced; -: standard output, which then has nothing else");
   return cli::run_alone(app, argc, argv, [&] {
     require<UsageError>(csv->count() == 0 || !table.empty(),
                         "--csv is empty, expected a file, or - for standard output");

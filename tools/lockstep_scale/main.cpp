@@ -70,25 +70,26 @@ std::vector<tools::ScalingPoint> on_measured(const Options& options, const tools
 
 int main(int argc, char** argv) {
   CLI::App app(
-      "Predicts a step of more ranks from the timeline of a few (train_resnet --trace FILE --bucket-mb 0.001, "
-      "captured\n"
-      "steps off): when gradients are ready, what sums of buckets cost then, and what backward does not hide of it. "
-      "Each\n"
-      "rank keeps the batch of the timeline.\n\n"
-      "Sums cost what NCCL's own model says of a known system, or what lockstep-cost measured. Not in the prediction: "
-      "that\n"
-      "sums slow the computation beside them, a network that others share, the loader.\n\n"
-      "Exit codes: 0; 2 a file that is no such timeline, or options that do not fit; 3 a full disk.",
+      "Predicts a step of many ranks from the timeline of a few ranks (train_resnet --trace FILE\n"
+      "--bucket-mb 0.001 --cuda-graph off): when gradients are ready, what the sums of buckets cost then,\n"
+      "and which part of the sums backward does not hide. Each rank keeps the batch of the timeline.\n\n"
+      "The cost of sums is what NCCL's own model says of a known system, or what lockstep-cost measured.\n"
+      "The prediction leaves out that sums slow the computation beside them, that others may share the\n"
+      "network, and the loader.\n\n"
+      "Exit codes: 0 finished; 2 a file that is no such timeline, or options that do not fit; 3 a full\n"
+      "disk.",
       "lockstep-scale");
   Options options;
-  app.add_option("TIMELINE", options.timeline, "file of train_resnet --trace")->required();
+  app.add_option("TIMELINE", options.timeline, "timeline, a file of train_resnet --trace")->required();
   auto* const system =
-      app.add_option("--system", options.system, "a100 or h100: nodes of 8 GPUs, a network card for each")
+      app.add_option(
+             "--system", options.system,
+             "system whose cost is predicted: a100 or h100, with nodes of 8 GPUs and a network card for each GPU")
           ->capture_default_str();
   auto* const network = app.add_option("--network-gbs", options.network_gbs,
-                                       "bus bandwidth of a node's network cards, GB/s (default: the system's)")
+                                       "bus bandwidth of a node's network cards in GB/s (default: that of --system)")
                             ->check(CLI::Range(0.1, 1e5));
-  auto* const ranks = app.add_option("--ranks", options.ranks, "1, up to 8, or multiples of 8")
+  auto* const ranks = app.add_option("--ranks", options.ranks, "numbers of ranks, each 1 to 8 or a multiple of 8")
                           ->delimiter(',')
                           ->check(CLI::Range(1, 1 << 20))
                           ->capture_default_str();
@@ -96,12 +97,15 @@ int main(int argc, char** argv) {
       ->excludes(system)
       ->excludes(network)
       ->excludes(ranks);
-  app.add_option("--bucket-mb", options.bucket_mb, "equal caps of buckets in MiB (default: the buckets that end first)")
+  app.add_option("--bucket-mb", options.bucket_mb,
+                 "size limit of all buckets in MiB (default: the buckets that end first)")
       ->check(CLI::Range(0.001, 1e5));
-  app.add_flag("!--no-overlap", options.how.overlap, "sums follow backward, as on hosts without a processor to spare");
-  app.add_option("--processors", options.how.processors, "that all ranks share (default: each rank has its own)")
+  app.add_flag("!--no-overlap", options.how.overlap,
+               "sum gradients after backward, as on hosts without a processor to spare");
+  app.add_option("--processors", options.how.processors,
+                 "number of processors that all ranks share (default: each rank has its own)")
       ->check(CLI::Range(1, 1 << 20));
-  app.add_option("--out", options.out, "folder for scale.json and scale.svg; older ones are replaced");
+  app.add_option("--out", options.out, "folder for scale.json and scale.svg; older files are replaced");
   return cli::run_alone(app, argc, argv, [&] {
     options.how.bucket_bytes = static_cast<std::int64_t>(options.bucket_mb * 1024 * 1024);
     std::sort(options.ranks.begin(), options.ranks.end());

@@ -15,7 +15,7 @@ NamedSum bf16_sum() {
   return {.name = "bf16",
           .argument = "",
           .expected = "bf16",
-          .help = "bf16 or fp16: gradients are sent in 16 bits and added in fp32",
+          .help = "bf16, fp16: gradients are sent in 16 bits and added in fp32",
           .options = options_of<DType::bf16>};
 }
 

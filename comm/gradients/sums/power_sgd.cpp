@@ -319,8 +319,8 @@ NamedSum low_rank_sum() {
           .argument = "RANK",
           .expected = concat("powersgd:RANK with a rank of 1 to ", PowerSgd::kMaxRank),
           .help =
-              "powersgd: those of matrices as products of RANK columns, what is left is added to the next "
-              "step's",
+              "powersgd: gradients of matrices are sent as products of RANK columns, and the rest is added to the next "
+              "step's gradients",
           .options = [](std::string_view argument) -> std::optional<SumOptions> {
             return rank_of(argument) > 0 ? std::optional(SumOptions{.compress = concat("powersgd:", argument)})
                                          : std::nullopt;
