@@ -65,6 +65,11 @@ std::shared_ptr<Learned> finish(const ModelObject& model) {
   return std::make_shared<Learned>(model.context, copy.build(), model.dtype);
 }
 
+void require_device(const ContextObject& context, const Learned& learned) {
+  require<DeviceError>(context.device() == learned.context->device(), "the context is on ", context.device(),
+                       ", the parameters are on ", learned.context->device());
+}
+
 void adopt(ModelObject& model, std::shared_ptr<Learned> learned) {
   model.learned = std::move(learned);
   model.builder.reset();
@@ -73,7 +78,8 @@ void adopt(ModelObject& model, std::shared_ptr<Learned> learned) {
 /// Throws UsageError if an earlier layer has the name in `request`. With share = 1, throws UsageError if none has it:
 /// then the new layer takes the parameters of the earlier layer with this name.
 void require_name(const ModelObject& model, const LayerRequest& request) {
-  const bool taken = std::find(model.names.begin(), model.names.end(), request.name) != model.names.end();
+  const bool taken = std::ranges::any_of(
+      model.steps, [&](const BuildStep& step) { return !step.layer.kind.empty() && step.layer.name == request.name; });
   if (flag_of(request.options.share, "options: share")) {
     require<UsageError>(taken, "options of layer ", request.name,
                         ": share is 1, expected a layer of this name before, whose parameters it takes");
@@ -83,11 +89,63 @@ void require_name(const ModelObject& model, const LayerRequest& request) {
   }
 }
 
+/// Makes the call that `step` describes: adds a layer to `builder`, and the layer's output to `nodes`, or freezes
+/// parameters.
+void repeat(const BuildStep& step, nn::ModelBuilder& builder, std::vector<nn::NodeId>& nodes) {
+  if (step.layer.kind.empty()) {
+    builder.freeze(step.frozen);
+    return;
+  }
+  LayerRequest request = step.layer;
+  for (const std::int32_t input : step.inputs) {
+    request.inputs.push_back(nodes[static_cast<std::size_t>(input)]);
+  }
+  nodes.push_back(add_layer(builder, request));
+}
+
+/// Makes the call that `step` describes, and adds it to the model's steps. After an exception the model is unchanged.
+void build(ModelObject& model, BuildStep step) {
+  nn::ModelBuilder next = unfinished(model);
+  repeat(step, next, model.nodes);
+  model.builder = std::move(next);
+  model.steps.push_back(std::move(step));
+}
+
+/// Returns a model with the layers of `model` for samples of another shape. Throws ShapeError if a parameter would have
+/// another shape.
+nn::Model reshaped(const ModelObject& model, const Shape& sample) {
+  const nn::Model& own = model.finished().model;
+  nn::ModelBuilder builder(own.name(), sample);
+  std::vector<nn::NodeId> nodes{builder.input()};
+  for (const BuildStep& step : model.steps) {
+    repeat(step, builder, nodes);
+  }
+  nn::Model made = builder.build();
+  const std::vector<nn::Model::Parameter> before = own.parameters();
+  const std::vector<nn::Model::Parameter> after = made.parameters();
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    require<ShapeError>(before[i].spec.shape == after[i].spec.shape, "sample_shape is ", sample, ": parameter '",
+                        after[i].spec.name, "' would be ", after[i].spec.shape, ", expected ", before[i].spec.shape,
+                        " as in the model");
+  }
+  return made;
+}
+
+Shape sample_shape_of(const std::int64_t* sample_shape, std::int32_t ndim) {
+  static_cast<void>(given(sample_shape, "sample_shape"));
+  require<ShapeError>(ndim >= 1 && ndim <= 4, "sample_shape has ", ndim, " axes, expected 1 to 4");
+  const Shape sample(std::span(sample_shape, static_cast<std::size_t>(ndim)));
+  for (const std::int64_t extent : sample) {
+    require<ShapeError>(extent >= 1, "sample_shape is ", sample, ", expected extents of at least 1");
+  }
+  return sample;
+}
+
 void prepare(ModelObject& model, std::int64_t max_batch) {
   Learned& learned = model.finished();
   require<UsageError>(max_batch >= 1, "max_batch is ", max_batch, ", expected at least 1");
   auto made = std::make_unique<nn::Inference>(
-      *model.context->context, learned.model, learned.parameters,
+      *model.context->context, model.reshaped ? *model.reshaped : learned.model, learned.parameters,
       nn::InferenceOptions{.max_batch = max_batch,
                            .plan = {.dtype = model.dtype, .verifier = nn::ChoiceVerifier::from_environment()}});
   model.inference = std::move(made);
@@ -210,12 +268,7 @@ lockstep_status lockstep_model_create(lockstep_context context, lockstep_dtype d
                                       int32_t ndim, lockstep_model* model) noexcept {
   return entry("lockstep_model_create", [&] {
     given(model, "model") = nullptr;
-    static_cast<void>(given(sample_shape, "sample_shape"));
-    require<ShapeError>(ndim >= 1 && ndim <= 4, "sample_shape has ", ndim, " axes, expected 1 to 4");
-    const Shape sample(std::span(sample_shape, static_cast<std::size_t>(ndim)));
-    for (const std::int64_t extent : sample) {
-      require<ShapeError>(extent >= 1, "sample_shape is ", sample, ", expected extents of at least 1");
-    }
+    const Shape sample = sample_shape_of(sample_shape, ndim);
     *model = make_handle<lockstep_model>(empty_model(context, model_dtype(dtype), "model", sample));
   });
 }
@@ -229,12 +282,17 @@ lockstep_status lockstep_model_mlp(lockstep_context context, lockstep_dtype dtyp
     for (int i = 0; i < n; ++i) {
       require<ShapeError>(widths[i] >= 1, "widths[", i, "] is ", widths[i], ", expected at least 1");
     }
-    const ops::Activation function = activation_from(activation);
+    static_cast<void>(activation_from(activation));
     std::shared_ptr<ModelObject> made = empty_model(context, model_dtype(dtype), "mlp", {widths[0]});
     for (int i = 1; i < n; ++i) {
-      made->nodes.push_back(made->builder->linear(std::to_string(i), made->nodes.back(), widths[i],
-                                                  {.activation = i + 1 < n ? function : ops::Activation::identity}));
-      made->names.push_back(std::to_string(i));
+      BuildStep step{.layer = {.kind = "linear",
+                               .name = std::to_string(i),
+                               .inputs = {},
+                               .size = widths[i],
+                               .options = default_layer_options()},
+                     .inputs = {i - 1}};
+      step.layer.options.activation = i + 1 < n ? activation : LOCKSTEP_ACTIVATION_NONE;
+      build(*made, std::move(step));
     }
     *model = make_handle<lockstep_model>(std::move(made));
   });
@@ -245,26 +303,28 @@ lockstep_status lockstep_model_add(lockstep_model model, const char* kind, size_
                                    const lockstep_layer_options* options, int32_t* node) noexcept {
   return entry("lockstep_model_add", [&] {
     ModelObject& m = object_of(model);
-    nn::ModelBuilder& builder = unfinished(m);
-    LayerRequest request{
-        .kind = text_of(kind, kind_n, "kind"), .name = text_of(name, name_n, "name"), .inputs = {}, .size = size};
+    static_cast<void>(unfinished(m));
+    BuildStep step{
+        .layer = {
+            .kind = text_of(kind, kind_n, "kind"), .name = text_of(name, name_n, "name"), .inputs = {}, .size = size}};
     static_cast<void>(given(inputs, "inputs"));
     require<UsageError>(ninputs >= 1 && ninputs <= 2, "ninputs is ", ninputs, ", expected 1 or 2");
     for (int i = 0; i < ninputs; ++i) {
       require<UsageError>(inputs[i] >= 0 && inputs[i] < static_cast<std::int32_t>(m.nodes.size()), "inputs[", i,
                           "] is ", inputs[i], ", expected a node of the model, 0 to ", m.nodes.size() - 1);
-      request.inputs.push_back(m.nodes[static_cast<std::size_t>(inputs[i])]);
     }
-    request.options = read_options(options, default_layer_options(), kOldestLayerOptions, "options");
-    require_name(m, request);
-    nn::ModelBuilder next = builder;  // a copy, so that a layer that does not fit leaves the model unchanged
-    m.nodes.push_back(add_layer(next, request));
-    builder = std::move(next);
-    m.names.push_back(request.name);
+    step.inputs.assign(inputs, inputs + ninputs);
+    step.layer.options = read_options(options, default_layer_options(), kOldestLayerOptions, "options");
+    require_name(m, step.layer);
+    build(m, std::move(step));
     if (node != nullptr) {
       *node = static_cast<std::int32_t>(m.nodes.size()) - 1;
     }
   });
+}
+
+lockstep_status lockstep_model_freeze(lockstep_model model, const char* name, size_t name_n) noexcept {
+  return entry("lockstep_model_freeze", [&] { build(object_of(model), {.frozen = text_of(name, name_n, "name")}); });
 }
 
 lockstep_status lockstep_model_initialise(lockstep_model model, uint64_t seed) noexcept {
@@ -298,11 +358,29 @@ lockstep_status lockstep_model_share(lockstep_model model, lockstep_context cont
     static_cast<void>(m.finished());
     auto made = std::make_shared<ModelObject>();
     made->context = share_of(context);
-    require<DeviceError>(made->context->device() == m.learned->context->device(), "the context is on ",
-                         made->context->device(), ", the parameters are on ", m.learned->context->device());
+    require_device(*made->context, *m.learned);
     made->dtype = m.dtype;
+    made->steps = m.steps;
     made->learned = m.learned;
+    made->reshaped = m.reshaped;
     *shared = make_handle<lockstep_model>(std::move(made));
+  });
+}
+
+lockstep_status lockstep_model_reshape(lockstep_model model, const int64_t* sample_shape, int32_t ndim,
+                                       lockstep_context context, lockstep_model* other) noexcept {
+  return entry("lockstep_model_reshape", [&] {
+    given(other, "reshaped") = nullptr;
+    const ModelObject& m = object_of(model);
+    static_cast<void>(m.finished());
+    auto made = std::make_shared<ModelObject>();
+    made->context = share_of(context);
+    require_device(*made->context, *m.learned);
+    made->dtype = m.dtype;
+    made->steps = m.steps;
+    made->learned = m.learned;
+    made->reshaped = reshaped(m, sample_shape_of(sample_shape, ndim));
+    *other = make_handle<lockstep_model>(std::move(made));
   });
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <lockstep/c/context.hpp>
+#include <lockstep/c/layers.hpp>
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/model/model.hpp>
 #include <lockstep/nn/model/parameter_set.hpp>
@@ -33,14 +34,23 @@ struct Learned {
   void require_statistics() const;
 };
 
+/// One call by which the host program built a model: a layer that was added, or a name that was frozen.
+struct BuildStep {
+  LayerRequest layer{};                ///< without inputs; its kind is empty for a freeze
+  std::vector<std::int32_t> inputs{};  ///< the caller's numbers of the layer's inputs
+  std::string frozen{};
+};
+
 /// The object of a handle of type lockstep_model. The model is being built (`builder`) or finished (`learned`).
 struct ModelObject {
   std::shared_ptr<ContextObject> context;
   DType dtype = DType::f32;
   std::optional<nn::ModelBuilder> builder{};
-  std::vector<nn::NodeId> nodes{};   ///< index: the caller's number of the node (0: the input)
-  std::vector<std::string> names{};  ///< names of the layers
+  std::vector<nn::NodeId> nodes{};  ///< index: the caller's number of the node (0: the input)
+  std::vector<BuildStep> steps{};   ///< calls that built the model, in order; lockstep_model_reshape() repeats them
   std::shared_ptr<Learned> learned{};
+  std::optional<nn::Model>
+      reshaped{};  ///< model of lockstep_model_reshape(), which computes in place of learned->model
   std::unique_ptr<nn::Inference> inference{};  ///< uses `learned`; destroyed before it, because it is declared after it
   std::vector<nn::SampleView> inputs{};        ///< views of the present call; kept between calls for their memory
   std::vector<nn::SampleView> outputs{};

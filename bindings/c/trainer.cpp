@@ -50,7 +50,7 @@ struct TrainerObject {
 
 namespace {
 
-constexpr std::size_t kOldestOptions = sizeof(lockstep_trainer_options);
+constexpr std::size_t kOldestOptions = offsetof(lockstep_trainer_options, clip_value);
 constexpr std::size_t kOldestReport = sizeof(lockstep_report);
 
 lockstep_trainer_options default_options() {
@@ -85,6 +85,8 @@ nn::TrainStepOptions step_options(const lockstep_trainer_options& o, DType dtype
   require<UsageError>(o.max_batch >= 1, "options: max_batch is ", o.max_batch, ", expected at least 1");
   require<UsageError>(o.bucket_bytes >= 0, "options: bucket_bytes is ", o.bucket_bytes, ", expected at least 0");
   static_cast<void>(flag_of(o.check_input, "options: check_input"));
+  require<UsageError>(o.clip_value == 0 || o.optimizer != LOCKSTEP_OPTIMIZER_LARS, "options: clip_value is ",
+                      o.clip_value, " with LOCKSTEP_OPTIMIZER_LARS, expected 0");
   return {.max_batch = o.max_batch,
           .empty_steps = true,
           .sync_batch_norm = flag_of(o.sync_batch_norm, "options: sync_batch_norm"),
@@ -99,6 +101,7 @@ nn::TrainStepOptions step_options(const lockstep_trainer_options& o, DType dtype
                         .beta2 = o.beta2,
                         .epsilon = o.epsilon,
                         .clip_norm = o.clip_norm,
+                        .clip_value = o.clip_value,
                         .skip_non_finite = flag_of(o.skip_non_finite, "options: skip_non_finite")},
           .weight_decay = o.weight_decay,
           .buckets = {.bucket_bytes = o.bucket_bytes}};
@@ -109,7 +112,8 @@ std::string contract_of(const Learned& learned, const lockstep_trainer_options& 
   return concat("optimizer ", o.optimizer, "\nloss ", o.loss, "\nnesterov ", o.nesterov, "\nskip_non_finite ",
                 o.skip_non_finite, "\nsync_batch_norm ", o.sync_batch_norm, "\nbeta1 ", o.beta1, "\nbeta2 ", o.beta2,
                 "\nepsilon ", o.epsilon, "\nmomentum ", o.momentum, "\nweight_decay ", o.weight_decay, "\nclip_norm ",
-                o.clip_norm, "\nhuber_delta ", o.huber_delta, "\nbucket_bytes ", o.bucket_bytes, '\n') +
+                o.clip_norm, "\nhuber_delta ", o.huber_delta, "\nbucket_bytes ", o.bucket_bytes, "\nclip_value ",
+                o.clip_value, '\n') +
          learned.contract();
 }
 
@@ -179,6 +183,9 @@ void require_trainable(const ModelObject& model, const CommObject& comm) {
   require<StateError>(learned.trainer.expired(), "the model has a trainer already, expected none");
   require<UsageError>(learned.context == model.context,
                       "the model shares another one's parameters, expected the one that they were made with");
+  require<UnsupportedError>(!model.reshaped.has_value(),
+                            "the model is one of lockstep_model_reshape, expected the one that its parameters were "
+                            "made with");
   const Device device = model.context->device();
   require<DeviceError>(comm.gpus == nullptr || comm.context->device() == device, "the communicator is for memory of ",
                        comm.context->device(), ", the model is on ", device);

@@ -146,9 +146,10 @@ TEST(Structs, HaveTheLayoutOfThisSoname) {
   EXPECT_EQ(offsetof(lockstep_layer_options, epsilon), 72U);
   EXPECT_EQ(offsetof(lockstep_layer_options, output_pad), 96U);
   EXPECT_EQ(offsetof(lockstep_layer_options, share), 108U);
-  EXPECT_EQ(sizeof(lockstep_trainer_options), 104U);
+  EXPECT_EQ(sizeof(lockstep_trainer_options), 112U);  // 104 before clip_value was added
   EXPECT_EQ(offsetof(lockstep_trainer_options, sync_batch_norm), 28U);
   EXPECT_EQ(offsetof(lockstep_trainer_options, max_batch), 88U);
+  EXPECT_EQ(offsetof(lockstep_trainer_options, clip_value), 104U);
   EXPECT_EQ(sizeof(lockstep_report), 48U);
   EXPECT_EQ(sizeof(lockstep_parameter), 80U);
 }

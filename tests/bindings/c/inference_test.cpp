@@ -621,5 +621,55 @@ TEST(Model, LayersShareParametersWhereTheySaySo) {
   EXPECT_EQ(y[1], 23);
 }
 
+/// A U-shaped net without padding has the same output for a point of a large field and of a small one that holds the
+/// point's neighbourhood.
+TEST(Reshape, ComputesWithTheSameParametersAtOtherExtents) {
+  const HostContext context, own;
+  const SelfComm comm(context);
+  const NewModel model(context, LOCKSTEP_F64, {9, 8, 2});
+  std::int32_t node = 0;
+  const lockstep_layer_options tanh = layer_options([](auto& o) { o.activation = LOCKSTEP_ACTIVATION_TANH; });
+  add_layer(model, "conv2d", "1", node, 4);
+  add_layer(model, "activation", "tanh", node, 0, &tanh);
+  add_layer(model, "batch_norm", "norm", node);
+  add_layer(model, "conv2d", "2", node, 1);
+  Model early;
+  const std::int64_t extents[] = {5, 6, 2}, flat[] = {7}, negative[] = {5, -6, 2};
+  EXPECT_TRUE(is(LOCKSTEP_ERR_STATE, lockstep_model_reshape(model, extents, 3, own, &early)));
+  ASSERT_TRUE(ok(lockstep_model_initialise(model, 3)));
+  Model small;
+  ASSERT_TRUE(ok(lockstep_model_reshape(model, extents, 3, own, &small)));
+  std::vector<double> x = drawn(9 * 8 * 2), y(5 * 4), part(1 * 2);
+  const auto compare = [&] {
+    ASSERT_TRUE(ok(infer(model, View(x.data(), {9, 8, 2}, "hwc"), View(y.data(), {5, 4, 1}, "hwc"))));
+    // Rows 3 to 7 and columns 1 to 6 of the field, in place.
+    ASSERT_TRUE(ok(
+        infer(small, View(x.data() + 3 * 16 + 2, {5, 6, 2}, "hwc", {16, 2, 1}), View(part.data(), {1, 2, 1}, "hwc"))));
+    EXPECT_NEAR(part[0], y[3 * 4 + 1], 1e-14);
+    EXPECT_NEAR(part[1], y[3 * 4 + 2], 1e-14);
+  };
+  compare();
+  const NewTrainer trainer(model, comm, descent(1));
+  std::vector<double> target = drawn(20, 77);
+  ASSERT_TRUE(ok(add(trainer, View(x.data(), {1, 9, 8, 2}), View(target.data(), {1, 5, 4, 1}))));
+  ASSERT_TRUE(ok(lockstep_trainer_update(trainer, 0.1)));
+  const double before = part[0];
+  compare();  // the reshaped model has the new parameters and statistics
+  EXPECT_NE(part[0], before);
+  Model third, none;
+  ASSERT_TRUE(ok(lockstep_model_reshape(small, extents, 3, context, &third))) << "of a reshaped model";
+  Trainer refused;
+  const lockstep_trainer_options options = descent(1);
+  EXPECT_TRUE(is(LOCKSTEP_ERR_UNSUPPORTED, lockstep_trainer_create(third, comm, &options, &refused)));
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, lockstep_model_reshape(model, negative, 3, own, &none), {"(5, -6, 2)"}));
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, lockstep_model_reshape(model, flat, 0, own, &none), {"0 axes"}));
+  EXPECT_TRUE(is(LOCKSTEP_ERR_SHAPE, lockstep_model_reshape(model, flat, 1, own, &none)));
+  EXPECT_TRUE(
+      fails(LOCKSTEP_ERR_INVALID, lockstep_model_reshape(model, nullptr, 3, own, &none), {"sample_shape is NULL"}));
+  const Mlp mlp(context, {4, 3});
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, lockstep_model_reshape(mlp, flat, 1, own, &none),
+                    {"parameter '1.weight' would be (3, 7)", "expected (3, 4)"}));
+}
+
 }  // namespace
 }  // namespace host

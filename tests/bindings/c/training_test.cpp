@@ -199,6 +199,61 @@ TEST_F(TrainingTest, ALabelBesideAWeightOfZeroIsAnyNumberOfI32) {
   EXPECT_TRUE(fails(LOCKSTEP_ERR_FORMAT, add(trainer, in, target, &weight), {"element (1) is 4294967297"}));
 }
 
+TEST_F(TrainingTest, FrozenParametersStayAndHaveNoGradient) {
+  const BareMlp frozen(context, {2, 5, 3});
+  ASSERT_TRUE(ok(lockstep_model_freeze(frozen, "1", 0)));
+  ASSERT_TRUE(ok(lockstep_model_freeze(frozen, "2.bias_not_part", 6)));
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_model_freeze(frozen, "3", 0), {"no parameter '3'", "1, 2"}));
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_model_freeze(frozen, nullptr, 0), {"name is NULL"}));
+  ASSERT_TRUE(ok(lockstep_model_initialise(frozen, 1)));
+  EXPECT_TRUE(is(LOCKSTEP_ERR_STATE, lockstep_model_freeze(frozen, "2", 0)));
+  const Mlp all(context, {2, 5, 3});
+  EXPECT_EQ(parameter(frozen, "1.weight", {5, 2}), parameter(all, "1.weight", {5, 2})) << "values do not depend on it";
+  const NewTrainer first(frozen, comm, descent(4)), second(all, comm, descent(4));
+  const std::vector<double> weight = parameter(frozen, "1.weight", {5, 2}), bias = parameter(frozen, "2.bias", {3});
+  std::vector<double> x = drawn(8), y = drawn(12, 50);
+  for (const lockstep_trainer each : {lockstep_trainer(first), lockstep_trainer(second)}) {
+    ASSERT_TRUE(ok(add(each, View(x.data(), {4, 2}), View(y.data(), {4, 3}))));
+    ASSERT_TRUE(ok(lockstep_trainer_update(each, 0.1)));
+  }
+  EXPECT_EQ(parameter(frozen, "1.weight", {5, 2}), weight);
+  EXPECT_EQ(parameter(frozen, "2.bias", {3}), bias);
+  EXPECT_EQ(parameter(frozen, "2.weight", {3, 5}), parameter(all, "2.weight", {3, 5})) << "the same first step";
+  EXPECT_NE(parameter(all, "1.weight", {5, 2}), weight);
+  const BareMlp none(context, {2, 3});
+  ASSERT_TRUE(ok(lockstep_model_freeze(none, "1", 0)));
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_model_initialise(none, 1), {"all parameters are frozen"}));
+}
+
+TEST_F(TrainingTest, GradientsAreClippedByValue) {
+  PlainLine plain = line_of(model);
+  lockstep_trainer_options options = descent(1);
+  options.clip_value = 0.25;
+  create(options);
+  ASSERT_TRUE(ok(add(trainer, {100}, {-100})));  // gradients far above the limit, both of the sign of w 100 + b + 100
+  ASSERT_TRUE(ok(lockstep_trainer_update(trainer, 0.5)));
+  EXPECT_NEAR(line_of(model).w, plain.w - 0.125, 1e-12);
+  EXPECT_NEAR(line_of(model).b, plain.b - 0.125, 1e-12);
+  // A program that was compiled before the field existed has no limit.
+  const Mlp other(context, {1, 1});
+  options.struct_size = offsetof(lockstep_trainer_options, clip_value);
+  const NewTrainer older(other, comm, options);
+  ASSERT_TRUE(ok(add(older, {100}, {-100})));
+  ASSERT_TRUE(ok(lockstep_trainer_update(older, 1e-3)));
+  plain.step({100}, {-100}, 1e-3);
+  EXPECT_NEAR(line_of(other).w, plain.w, 1e-9);
+  const Mlp third(context, {1, 1});
+  Trainer refused;
+  options = descent(1);
+  options.clip_value = -1;
+  EXPECT_TRUE(
+      fails(LOCKSTEP_ERR_INVALID, lockstep_trainer_create(third, comm, &options, &refused), {"clip_value is -1"}));
+  options.clip_value = 1;
+  options.optimizer = LOCKSTEP_OPTIMIZER_LARS;
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_trainer_create(third, comm, &options, &refused),
+                    {"clip_value is 1 with LOCKSTEP_OPTIMIZER_LARS"}));
+}
+
 TEST_F(TrainingTest, BatchNormsOfOneNameHaveOneSetOfStatistics) {
   const NewModel norms(context, LOCKSTEP_F64, {1});
   const lockstep_layer_options share = layer_options([](auto& o) {

@@ -218,6 +218,7 @@ typedef struct lockstep_trainer_options {
   double huber_delta;      /* 1 */
   int64_t max_batch;       /* most samples of one lockstep_trainer_add on any rank; the caller must set it */
   int64_t bucket_bytes;    /* 0: lockstep's choice; else bytes of gradients that one all-reduce sums */
+  double clip_value;       /* 0: no clipping; else the largest size of one gradient, after clip_norm; not for lars */
 } lockstep_trainer_options;
 
 /* A parameter, as lockstep_parameter_info describes it; the caller sets struct_size. */
@@ -309,6 +310,11 @@ LOCKSTEP_API lockstep_status lockstep_model_mlp(lockstep_context, lockstep_dtype
 LOCKSTEP_API lockstep_status lockstep_model_add(lockstep_model, const char* kind, size_t kind_n, const char* name,
                                                 size_t name_n, const int32_t* inputs, int32_t ninputs, int64_t size,
                                                 const lockstep_layer_options* options, int32_t* node) LOCKSTEP_NOEXCEPT;
+/* Freezes the parameter `name`, or all parameters whose name begins with `name` and a dot ("conv1": "conv1.weight"), of
+ * the layers added so far. A trainer leaves frozen parameters unchanged and computes no gradients for them. INVALID if
+ * there is no such parameter, and when the parameters are made if all are frozen. STATE once the model has parameters.
+ */
+LOCKSTEP_API lockstep_status lockstep_model_freeze(lockstep_model, const char* name, size_t name_n) LOCKSTEP_NOEXCEPT;
 /* Makes the model's parameters and sets their first values from the seed. The values depend neither on the rank nor on
  * the number of ranks. */
 LOCKSTEP_API lockstep_status lockstep_model_initialise(lockstep_model, uint64_t seed) LOCKSTEP_NOEXCEPT;
@@ -318,6 +324,11 @@ LOCKSTEP_API lockstep_status lockstep_model_prepare(lockstep_model, int64_t max_
  * Any number of such models may infer at once. The caller makes sure that none trains, loads or writes meanwhile. */
 LOCKSTEP_API lockstep_status lockstep_model_share(lockstep_model, lockstep_context,
                                                   lockstep_model* shared) LOCKSTEP_NOEXCEPT;
+/* Makes a model with the same layers and the same parameters, not a copy, for samples of other extents: blocks of
+ * another size, for example. It infers as a model of lockstep_model_share does, on a context of the same device, and
+ * has no trainer. SHAPE, with the parameter, if a layer would need a parameter of another shape. */
+LOCKSTEP_API lockstep_status lockstep_model_reshape(lockstep_model, const int64_t* sample_shape, int32_t ndim,
+                                                    lockstep_context, lockstep_model* reshaped) LOCKSTEP_NOEXCEPT;
 /* Sends the root's parameters and running statistics to all ranks of the communicator, also to ranks that do not train;
  * their models have the same layers. STATE when the root has trained with other ranks and has not averaged since
  * (lockstep_trainer_average). A trainer goes on from its own running statistics. Collective. */
