@@ -127,7 +127,9 @@ enum class Engines : unsigned char { all, precompiled };
 
 struct ConvListing {
   Engines engines = Engines::all;
-  std::vector<std::string>* refused = nullptr;  ///< gets a line for each engine or list that gives an error
+  /// Gets the error text of each engine, graph or list of engines at which cuDNN fails. What cuDNN merely does not
+  /// support adds no text.
+  std::vector<std::string>* refused = nullptr;
 };
 
 /// Returns the choices that support this pass on the context's device, best guess first: "onednn:nhwc", "reference",

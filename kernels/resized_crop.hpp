@@ -15,8 +15,8 @@ namespace lockstep::ops {
 enum class PartColumn : unsigned char {
   width,       ///< width of the given pixels
   height,      ///< height of the given pixels
-  left,        ///< column of the picture at which the given pixels begin
-  top,         ///< row of the picture at which the given pixels begin
+  left,        ///< number of the picture's columns to the left of the rectangle that is given
+  top,         ///< number of the picture's rows above the rectangle that is given
   transposed,  ///< 1 if the first index of the image (its row) runs along the picture's x axis, otherwise 0
   x_begin,     ///< begin along x, in columns of the picture; column 0 is the picture's first, even if it is not given
   x_step,

@@ -180,12 +180,12 @@ std::unique_ptr<nn::TrainStep> make_step(TrainerObject& trainer, nn::TrainStepOp
 
 void require_trainable(const ModelObject& model, const CommObject& comm) {
   const Learned& learned = model.finished();
-  require<StateError>(learned.trainer.expired(), "the model has a trainer already, expected none");
-  require<UsageError>(learned.context == model.context,
-                      "the model shares another one's parameters, expected the one that they were made with");
   require<UnsupportedError>(!model.reshaped.has_value(),
                             "the model is one of lockstep_model_reshape, expected the one that its parameters were "
                             "made with");
+  require<StateError>(learned.trainer.expired(), "the model has a trainer already, expected none");
+  require<UsageError>(learned.context == model.context,
+                      "the model shares another one's parameters, expected the one that they were made with");
   const Device device = model.context->device();
   require<DeviceError>(comm.gpus == nullptr || comm.context->device() == device, "the communicator is for memory of ",
                        comm.context->device(), ", the model is on ", device);

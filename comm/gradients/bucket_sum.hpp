@@ -51,7 +51,8 @@ struct SumUse {
   bool loss_scale = false;     ///< true: gradients are multiplied by a loss scale
 };
 
-/// Fields that a sum may not support: `hook`, `order` and `dtype` of SumOptions, and the fields of SumUse.
+/// Fields of SumOptions (`hook`, `order`, `dtype`) and of SumUse (the rest) that some sums do not support. `strategy`
+/// stands for SumUse::divided.
 enum class SumField : unsigned char { hook, order, dtype, strategy, virtual_ranks, loss_scale };
 struct Misfit {
   SumField field = SumField::hook;

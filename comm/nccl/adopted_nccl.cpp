@@ -12,7 +12,8 @@
 #include <lockstep/comm/nccl/nccl_exchange.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
-// This file names no symbol of NCCL, so a program that only adopts communicators need not be linked with NCCL.
+// This file finds NCCL's functions with dlsym(), so a program that only adopts communicators need not be linked with
+// NCCL.
 
 namespace lockstep::comm {
 namespace {

@@ -1,15 +1,15 @@
-// Computes each pass of a convolution as one matrix product per group, whose operands are read in place (implicit
-// GEMM), in plain f32 tiles without tensor cores. This code is the oracle of cuDNN, and the provider of builds
-// without cuDNN.
+// Computes each pass of a convolution as one matrix product per group (implicit GEMM: the operands are read in place),
+// in plain f32 tiles without tensor cores. nn::ChoiceVerifier compares cuDNN's results with the results of this code.
+// Builds without cuDNN use this code for all convolutions on a GPU.
 //   pass               i               j             sum over l              a     b
 //   forward            output pixel    out channel   tap, in channel         x     weights
 //   backward_data      input pixel     in channel    tap, out channel        dy    weights
 //   backward_weights   out channel     tap, in ch.   output pixel            dy    x
 // Any spatial rank is handled as three axes; missing outer axes have extent 1. tile_product.hpp has the tiling: 256
 // threads, 64 x 64 outputs, 16 terms at a time in shared memory. f32 arithmetic and the integer divisions of
-// coordinates bound the product. "cuda:norm" serves a norm in a second pass over the output (column_sums.hpp), which
-// memory bandwidth bounds. It is the oracle of cuDNN's engines that serve a norm in the same pass; the emulation runs
-// "cuda:norm" in place of these engines.
+// coordinates bound the product. The choice "cuda:norm" also computes the sums for the batch norm next to the
+// convolution (ConvNorm), in a second pass over the output (column_sums.hpp), which memory bandwidth bounds. Tests that
+// emulate CUDA on the CPU run "cuda:norm" in place of cuDNN's engines, which compute these sums in the same pass.
 
 #include <algorithm>
 #include <cstddef>

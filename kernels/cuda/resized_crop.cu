@@ -70,7 +70,7 @@ __device__ float weight_of(const Triangle& triangle, int pixel) {
 /// The pixels [first, end) of an axis from which one output is computed.
 struct Taps {
   double middle;
-  double width;  // distance from the middle to each end, in pixels
+  double width;  // distance from `middle` to each end of the triangle of weights, in pixels
   int first;
   int end;
 };

@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(kBlock)
       const T* const x = logits + row * classes;
       const float at_label = gpu::to_float(x[label]);
       const auto ahead = [=](std::int64_t c,
-                             T logit) -> std::int64_t {  // returns K if the label cannot be right, like rank_of()
+                             T logit) -> std::int64_t {  // returns K for NaN or +inf, so that found becomes 0
         const float value = gpu::to_float(logit);
         if (!(value < INFINITY)) {
           return classes;

@@ -33,6 +33,27 @@ TensorView part(const TensorView& arena, std::int64_t offset, const Shape& shape
 }
 
 /// Throws ShapeError or DeviceError unless `view` is host memory of shape `shape`. `what` is "parameter" or "buffer".
+/// Returns `view`, which has the shape of a parameter in model files, in the parameter's logical shape: a linear layer
+/// over an image (out, C H W) becomes (out, C, H, W). Other views are returned as they are.
+TensorView in_dims(const ParameterSpec& spec, const TensorView& view) {
+  if (view.shape != spec.shape || spec.shape == spec.dims) {
+    return view;
+  }
+  TensorView split = view;
+  split.shape = spec.dims;
+  split.strides = spec.dims;
+  int axis = spec.dims.rank();
+  for (int whole = spec.shape.rank(); whole-- > 0;) {
+    std::int64_t stride = view.strides[whole];
+    for (std::int64_t parts = 1; axis > 0 && (parts < spec.shape[whole] || spec.dims[axis - 1] == 1);
+         parts *= spec.dims[axis]) {
+      split.strides[--axis] = stride;
+      stride *= spec.dims[axis];
+    }
+  }
+  return split;
+}
+
 void require_host_value(const char* what, const std::string& name, const Shape& shape, const TensorView& view) {
   require<ShapeError>(view.shape == shape, what, " '", name, "' is ", shape, ", given is ", view.shape);
   require<DeviceError>(view.device == Device::cpu(), what, " '", name, "': given is on ", view.device,
@@ -252,16 +273,18 @@ TensorView ParameterSet::logical(int index, const TensorView& arena) const {
 
 void ParameterSet::read(Context& context, const std::string& name, const TensorView& out) const {
   const int index = find(name);
-  require_host_value("parameter", name, infos_[static_cast<std::size_t>(index)].spec.dims, out);
+  const TensorView to = in_dims(infos_[static_cast<std::size_t>(index)].spec, out);
+  require_host_value("parameter", name, infos_[static_cast<std::size_t>(index)].spec.dims, to);
   const SyncScope scope(context.stream(), "ParameterSet::read", SyncReason::host_data, out.bytes());
-  copy_now(context, logical(index, values()), out);
+  copy_now(context, logical(index, values()), to);
 }
 
 void ParameterSet::write(Context& context, const std::string& name, const TensorView& value) {
   const int index = find(name);
-  require_host_value("parameter", name, infos_[static_cast<std::size_t>(index)].spec.dims, value);
+  const TensorView from = in_dims(infos_[static_cast<std::size_t>(index)].spec, value);
+  require_host_value("parameter", name, infos_[static_cast<std::size_t>(index)].spec.dims, from);
   const SyncScope scope(context.stream(), "ParameterSet::write", SyncReason::host_data, value.bytes());
-  copy_now(context, value, logical(index, values()));
+  copy_now(context, from, logical(index, values()));
   if (rounds()) {
     ops::strided_copy(context, this->value(index), weight(index));
   }

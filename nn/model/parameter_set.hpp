@@ -106,9 +106,9 @@ class ParameterSet {
   void round_weights(Context& context) const;
   /// Returns a parameter with its logical axes `dims`, as a strided view of `arena` (values(), gradients() or a state).
   [[nodiscard]] TensorView logical(int index, const TensorView& arena) const;
-  /// Copy the value of parameter `name` to or from host memory of shape `dims`, of any type and strides, and wait for
-  /// the stream. Throw UsageError if there is no such parameter, ShapeError for another shape, and DeviceError for
-  /// device memory.
+  /// Copy the value of parameter `name` to or from host memory of shape ParameterSpec::shape or ParameterSpec::dims, of
+  /// any type and strides, and wait for the stream. Throw UsageError if there is no such parameter, ShapeError for
+  /// another shape, and DeviceError for device memory.
   void read(Context& context, const std::string& name, const TensorView& out) const;
   void write(Context& context, const std::string& name, const TensorView& value);
   /// Returns segments for arena ops, padding included. A segment joins neighbouring parameters with equal options.

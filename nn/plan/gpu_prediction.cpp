@@ -49,9 +49,9 @@ struct Efficiency {
   double launch_s;
 };
 
-// For expected_s, our kernels reach 0.85 of a copy's bandwidth, and libraries 0.78. A large bf16 product reaches 0.8 of
-// its rate, and a convolution 0.8 of that. Two dependent nodes of a CUDA graph begin about 1.2 us apart. For low_s, all
-// shares are about an eighth smaller.
+// For expected_s, our kernels reach 0.85 of a copy's bandwidth, and libraries 0.78. A large bf16 matrix product reaches
+// 0.8 of the data sheet's bf16 rate, and a convolution about 0.8 of the product's rate: hence 0.62. Two
+// dependent nodes of a CUDA graph begin about 1.2 us apart. For low_s, all shares are about an eighth smaller.
 constexpr Efficiency kEfficiencies[] = {
     {&PredictedTime::limit_s, 1, 1, 1, 1, 0},
     {&PredictedTime::expected_s, 0.78 * kCopy, 0.85 * kCopy, 0.62, 0.35, 1.2e-6},

@@ -67,14 +67,14 @@ struct TrainStepOptions {
   /// many micro-batches; some of these may have no sample that counts. The option changes nothing with one rank, in
   /// evaluation, or without batch norm.
   bool sync_batch_norm = false;
-  /// Number V of virtual ranks; 0: none. With V > 0, any number P of ranks computes the numbers that V ranks would
-  /// compute. V must be a power of two, and P a divisor of V. Each rank computes V / P virtual ranks, rank * V / P and
-  /// the next ones, one after the other: a step is V / P calls of add(), one per virtual rank, and update(). Each
-  /// virtual rank has its own running statistics and overwrites the gradients. One tree over all virtual ranks adds
-  /// gradients (comm::GradientTree, then comm::SumOrder::tree, whatever sums.order says) and metrics. The bits are
-  /// equal if contexts have equally many threads. The tree takes log2(V / P) more arenas of gradients. Steps are not
-  /// captured. UsageError with sync_batch_norm, a 16-bit sums.dtype, several microbatches, and zero1 with a clip_norm
-  /// or lars.
+  /// Number V of virtual ranks; 0: none. With V > 0, P ranks compute the numbers that V ranks would compute. V must be
+  /// a power of two, and P a divisor of V. Each rank does the work of V / P virtual ranks, from number rank * V / P on,
+  /// one after the other: a step is V / P calls of add(), one per virtual rank, then update(). Each virtual rank has
+  /// its own running statistics; each add() overwrites the gradients. Gradients and metrics are added in one tree
+  /// over all virtual ranks: gradients in comm::GradientTree within a rank, then in comm::SumOrder::tree over the
+  /// ranks, whatever sums.order says. Results have the same bits for every P if all contexts have equally many threads.
+  /// The tree takes log2(V / P) more arenas of gradients. Steps are not captured. TrainStep throws UsageError
+  /// for V > 0 with sync_batch_norm, a 16-bit sums.dtype, several microbatches, or zero1 with clip_norm or lars.
   std::int64_t virtual_ranks = 0;
   std::uint64_t seed = 1;  ///< seed of the parameters' initial values
   ParameterArenas lent{};  ///< memory for the parameters; must outlive the step, which overwrites it

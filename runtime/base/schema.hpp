@@ -30,7 +30,8 @@ class Option {
   bool given = false;   ///< true if read() set the value; false for a default
   bool numbers = false;  ///< true if the option changes a run's numbers; a value other than the default is part of the
                          ///< run's identity
-  bool shared = false;   ///< true if the option must be equal on all ranks; options with `numbers` must be, too
+  /// True if the option must be equal on all ranks. An option with `numbers` must be equal even if `shared` is false.
+  bool shared = false;
   std::string negation{};  ///< name that switches the flag off: "decay_norm"; empty if none
   /// Names of other options. If any of these is on a command line, a file's value for this option does not count.
   std::vector<std::string> not_with{};

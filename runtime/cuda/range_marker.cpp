@@ -35,8 +35,8 @@ std::uint32_t category_of(SpanKind kind) {
   return static_cast<std::uint32_t>(kind) + 1;
 }
 
-/// Returns the NVTX domain; nullptr if no tool is attached. There is one domain for the life of the process, because a
-/// tool may give a name only one handle.
+/// Returns the NVTX domain; nullptr if no tool is attached. The first call creates the domain, and nothing destroys it,
+/// because a tool may have only one handle for all domains with the same name.
 nvtxDomainHandle_t domain() {
   static const nvtxDomainHandle_t ours = [] {
     const nvtxDomainHandle_t made = nvtxDomainCreateA("lockstep");

@@ -97,7 +97,7 @@ StepProfile step_profile(const Json& timeline, const std::string& source) {
     const Step& step = at->second;
     const std::int64_t rank = at->first.first;
     if (!step.begin || step.ready.empty() || step.backward.empty()) {
-      continue;  // the events of this rank lie outside of the steps
+      continue;  // no whole step of this rank: its backward calls or its ready buckets are missing
     }
     profile.ranks += rank != last_rank ? 1 : 0;
     last_rank = rank;

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #define EVALUATIONS 400 /* of the loss and its gradients, over all samples of all ranks */
-#define PAIRS 10        /* that L-BFGS keeps */
+#define PAIRS 30        /* that L-BFGS keeps */
 #define FEATURES 2
 
 /* Ends the program after an error of lockstep, which has told all ranks. */

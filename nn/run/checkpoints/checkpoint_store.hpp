@@ -26,14 +26,15 @@ class CheckpointStore {
 
   /// Returns the names of the checkpoints in the folder, in the order last, each last.N, best, each best-STEP.
   [[nodiscard]] std::vector<std::string> list() const;
-  /// Returns, ascending, the steps of the folders best-STEP, and of what killed writers left of such folders.
+  /// Returns, in ascending order, each STEP for which there is a folder best-STEP, or a folder best-STEP.tmp-* or
+  /// best-STEP.old-* that a killed writer left.
   [[nodiscard]] std::vector<std::int64_t> best_steps() const;
   /// Returns the progress in the state.json of checkpoint `name`; no value if that file cannot be read.
   [[nodiscard]] std::optional<RunProgress> progress_of(std::string_view name) const;
-  /// Returns the path of the checkpoint from which a run continues: last, if it exists; otherwise the readable
-  /// checkpoint with the highest step, because a job killed at the end of its first epoch leaves only best-STEP or
-  /// best. If none is readable, returns the path of a damaged one, so that reading it throws the error. Empty if there
-  /// is no checkpoint.
+  /// Returns the path of the checkpoint from which a run continues: the checkpoint `last`, if it exists; otherwise the
+  /// readable checkpoint with the highest step, because a job killed at the end of its first epoch leaves only `best`
+  /// or `best-STEP`. If no checkpoint is readable, returns the path of a damaged checkpoint, and reading that
+  /// checkpoint throws the error. Returns an empty text if there is no checkpoint.
   [[nodiscard]] std::string newest() const;
   /// Returns whether the path `checkpoint`, as written or with links resolved, lies in this folder. False for "".
   [[nodiscard]] bool has(const std::string& checkpoint) const;

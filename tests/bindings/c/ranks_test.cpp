@@ -238,7 +238,8 @@ TEST(Ranks, ReportTheStepOfAll) {
       EXPECT_TRUE(fails(me.rank == 1 ? LOCKSTEP_ERR_INVALID : LOCKSTEP_ERR_PEER,
                         lockstep_trainer_report(trainer, &small), {"report: size is 8"}));
       ASSERT_TRUE(ok(add(trainer, x[here], y[here])));
-      EXPECT_TRUE(fails(LOCKSTEP_ERR_STATE, lockstep_trainer_report(trainer, &report), {"expected an update before"}));
+      EXPECT_TRUE(fails(LOCKSTEP_ERR_STATE, lockstep_trainer_report(trainer, &report),
+                        {"expected an update or a reduce before"}));
       // The abandoned gradients have overwritten those of the update.
       ASSERT_TRUE(ok(lockstep_trainer_abandon(trainer)));
       report = report_of(trainer);

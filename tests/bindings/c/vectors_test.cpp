@@ -325,8 +325,6 @@ TEST(Vectors, BadInput) {
   EXPECT_TRUE(fails(LOCKSTEP_ERR_STATE, lockstep_trainer_update(trainer, 0.1), {"are reduced"}));
   EXPECT_TRUE(fails(LOCKSTEP_ERR_STATE, add_two(), {"are reduced"}));
   EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_trainer_apply(trainer, kNan), {"learning_rate is nan"}));
-  const std::string folder = temporary("reduced");
-  EXPECT_TRUE(is(LOCKSTEP_ERR_STATE, lockstep_trainer_save(trainer, folder.c_str(), 0)));
   ASSERT_TRUE(ok(lockstep_trainer_apply(trainer, 0.5)));
   for (std::size_t i = 0; i < 9; ++i) {  // the two samples count once each, in a mean
     EXPECT_NEAR(values_of(model)[i], before[i] - 0.5 * gradients[i] / 2, 1e-12);
