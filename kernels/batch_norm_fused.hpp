@@ -25,7 +25,7 @@ enum class NormPass : unsigned char { forward, backward };
 /// The memory of a GPU that may be in another machine. Defaults: an H100.
 struct ChipMemory {
   int multiprocessors = 132;
-  std::size_t shared_bytes = std::size_t{228} * 1024;  ///< bytes of each multiprocessor
+  std::size_t shared_bytes = std::size_t{228} * 1024;  ///< bytes of shared memory in each multiprocessor
 };
 /// Returns batch_norm_fits() for a GPU with this memory. Registers allow two blocks per multiprocessor. In each block
 /// the driver takes 1 KB, and the kernels' own variables take up to 24 KB.

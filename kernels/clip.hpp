@@ -21,8 +21,8 @@ struct ClipScalars {
   TensorView divisor;       ///< in, of the type of factor: sum of the weights of all samples; not given: 1
   TensorView factor;        ///< out, f32 or f64: ArenaUpdate::factor; 0 when the update is skipped
   TensorView skip;          ///< out, i32: the value of ArenaUpdate::skip, a Skip
-  TensorView step;          ///< in and out, i64: + 1 unless the update is skipped; optional
-  TensorView skipped;       ///< in and out, i64: + 1 when the norm is not finite; optional
+  TensorView step;          ///< in and out, i64, optional: grows by 1 unless the update is skipped
+  TensorView skipped;       ///< in and out, i64, optional: grows by 1 when the norm is not finite
   TensorView norm;          ///< out, f64: sqrt(squared_norm) / (loss_scale * divisor), 0 for no_weight; optional
 };
 

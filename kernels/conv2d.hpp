@@ -25,7 +25,7 @@ enum class ConvPass : unsigned char { forward, backward_data, backward_weights }
 ///                   that is not finite may become NaN instead of 0: cuDNN multiplies by the mask.
 struct ConvNorm {
   bool wanted = false;
-  bool addend = false;  ///< backward_data: the pass adds another gradient before the mask
+  bool addend = false;  ///< backward_data: the pass adds another gradient to dx before it applies the mask
   bool pair = false;    ///< backward_data: two added norms get g; the pass also sums g * xhat of the second
   auto operator<=>(const ConvNorm&) const = default;  // NOLINT(modernize-use-nullptr): the check takes it for a 0
 };
@@ -57,7 +57,7 @@ struct ConvDesc {
   [[nodiscard]] Shape x_shape() const;
   [[nodiscard]] Shape weights_shape() const;
   [[nodiscard]] Shape y_shape() const;                ///< throws ShapeError when the window does not fit
-  [[nodiscard]] double flops() const;                 ///< 2 * multiply-adds of one pass
+  [[nodiscard]] double flops() const;                 ///< twice the number of multiply-adds of one pass
   auto operator<=>(const ConvDesc&) const = default;  // NOLINT(modernize-use-nullptr): the check takes it for a 0
 };
 
@@ -74,7 +74,7 @@ struct ConvCall {
 struct ConvNormOperands {
   TensorView sums{};          ///< out: (2, C), as in ConvNorm; with pair (3, C), row 2: g * xhat of the second norm
   TensorView shift{};         ///< forward: (C), any numbers; numbers near the means preserve the precision of the sums
-  TensorView addend{};        ///< backward_data, like all members below: the other gradient, shape of x, desc.dtype
+  TensorView addend{};        ///< for backward_data, as all members below: the gradient to add, shape of x, desc.dtype
   TensorView mask{};          ///< u8, relu_mask_bytes(numel of x) bytes, in the form that batch_norm_apply() writes
   TensorView x{};             ///< the norm's input: shape of x, desc.dtype
   TensorView coefficients{};  ///< (4, C), in the form that batch_norm_coefficients() writes

@@ -19,9 +19,10 @@
 /// T is the type of the tensor's elements; V and Value<T> are the type of statistics, coefficients and sums.
 namespace lockstep::ops::batch_norm {
 
-inline constexpr std::int64_t kPeriod = 128;      // least number of elements of a period in elementwise passes
-inline constexpr std::int64_t kSumPeriod = 32;    // passes that sum: elements of a period are a multiple of kSumPeriod
-inline constexpr std::int64_t kBlock = 512;       // largest number of elements that a piece takes from one period
+inline constexpr std::int64_t kPeriod = 128;  // least number of elements of a period in elementwise passes
+inline constexpr std::int64_t kSumPeriod =
+    32;                                      // in passes that sum, the length of a period is a multiple of kSumPeriod
+inline constexpr std::int64_t kBlock = 512;  // largest number of elements that a piece takes from one period
 inline constexpr std::int64_t kMaxLocal = 2048;   // largest number of elements of a table on the stack
 inline constexpr std::int64_t kTile = 4096;       // least number of elements that a thread takes at a time
 inline constexpr std::int64_t kMinChunk = 16384;  // least size of a chunk; it is summed in Value<T>, chunks in double
@@ -37,9 +38,9 @@ struct Layout {
   std::int64_t rows_per_sample = 1;
   std::int64_t rows;
   std::int64_t fold = 1;  // number of rows in a period
-  std::int64_t period;    // elements of a period, a multiple of 8 (of 32 for sums)
-  std::int64_t tile;      // elements of a tile, a multiple of four periods
-  std::int64_t chunk;     // elements of a chunk, a multiple of the period
+  std::int64_t period;    // number of elements in a period: a multiple of 8 (of 32 in passes that sum)
+  std::int64_t tile;      // number of elements in a tile: a multiple of four periods
+  std::int64_t chunk;     // number of elements in a chunk: a multiple of the period
   std::int64_t chunks;
 
   enum class Pass : bool { elementwise, sums };

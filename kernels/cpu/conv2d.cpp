@@ -31,9 +31,10 @@ struct Axis {
   std::int64_t in = 1;
   std::int64_t out = 1;
   std::int64_t taps = 1;
-  std::vector<std::int64_t> source{0};    // (out, taps): input coordinate or kOutside
-  std::vector<Link> links{{0, 0}};        // pairs (tap, out), grouped by the input coordinate that they read
-  std::vector<std::int64_t> first{0, 1};  // (in + 1): the links of input i are [first[i], first[i + 1])
+  std::vector<std::int64_t> source{0};  // shape (out, taps): the input coordinate that a tap reads, or kOutside
+  std::vector<Link> links{{0, 0}};      // pairs (tap, out), grouped by the input coordinate that they read
+  std::vector<std::int64_t> first{0,
+                                  1};  // shape (in + 1): the links of input coordinate i are [first[i], first[i + 1])
 };
 
 std::array<Axis, 3> make_axes(const ConvDesc& d) {

@@ -11,7 +11,7 @@
 namespace lockstep::ops::backend {
 namespace {
 
-/// The rule of Adam, with kDecoupled of AdamW.
+/// The update rule of Adam, or of AdamW if kDecoupled is true.
 template <bool kDecoupled>
 struct Adam {
   static constexpr int kStates = 2;  // state arenas: first and second moment
