@@ -56,7 +56,7 @@ struct ConvDesc {
 
   [[nodiscard]] Shape x_shape() const;
   [[nodiscard]] Shape weights_shape() const;
-  [[nodiscard]] Shape y_shape() const;                ///< throws ShapeError when the window does not fit
+  [[nodiscard]] Shape y_shape() const;                ///< throws ShapeError when padded x is smaller than the window
   [[nodiscard]] double flops() const;                 ///< twice the number of multiply-adds of one pass
   auto operator<=>(const ConvDesc&) const = default;  // NOLINT(modernize-use-nullptr): the check takes it for a 0
 };
@@ -127,7 +127,7 @@ enum class Engines : unsigned char { all, precompiled };
 
 struct ConvListing {
   Engines engines = Engines::all;
-  std::vector<std::string>* refused = nullptr;  ///< gets a line for each engine or list that gives an error
+  std::vector<std::string>* refused = nullptr;  ///< if given, receives a line for each engine or list with an error
 };
 
 /// Returns the choices that support this pass on the context's device, best guess first: "onednn:nhwc", "reference",
@@ -136,9 +136,9 @@ struct ConvListing {
 /// whether such a choice is faster than the bare pass followed by the norm's own pass.
 [[nodiscard]] std::vector<std::string> conv2d_choices(Context& context, const ConvDesc& desc, ConvPass pass,
                                                       const ConvListing& listing = {});
-/// Prepares the lists of conv2d_choices() for these calls, and the plan of each choice (or of ConvCall::choice alone).
+/// Prepares the lists of conv2d_choices() for `calls`, and the plan of each choice (or of ConvCall::choice alone).
 /// Works on up to `threads` threads, which have ended when this function returns. The context keeps the results for
-/// plan_conv2d(). Plans of earlier preparations are dropped, unless a ConvPlan holds them or these calls name them.
+/// plan_conv2d(). Plans of earlier preparations are dropped, unless a ConvPlan holds them or `calls` name them.
 /// plan_conv2d() refuses the choices that a library refuses. Only cuDNN needs preparation: an engine takes up to a
 /// second to compile.
 void prepare_conv2d(Context& context, std::span<const ConvCall> calls, Engines engines, int threads);

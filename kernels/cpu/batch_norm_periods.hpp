@@ -19,10 +19,9 @@
 /// T is the type of the tensor's elements; V and Value<T> are the type of statistics, coefficients and sums.
 namespace lockstep::ops::batch_norm {
 
-inline constexpr std::int64_t kPeriod = 128;  // least number of elements of a period in elementwise passes
-inline constexpr std::int64_t kSumPeriod =
-    32;                                      // in passes that sum, the length of a period is a multiple of kSumPeriod
-inline constexpr std::int64_t kBlock = 512;  // largest number of elements that a piece takes from one period
+inline constexpr std::int64_t kPeriod = 128;      // least number of elements of a period in elementwise passes
+inline constexpr std::int64_t kSumPeriod = 32;    // in passes that sum, periods are a multiple of kSumPeriod long
+inline constexpr std::int64_t kBlock = 512;       // largest number of elements that a piece takes from one period
 inline constexpr std::int64_t kMaxLocal = 2048;   // largest number of elements of a table on the stack
 inline constexpr std::int64_t kTile = 4096;       // least number of elements that a thread takes at a time
 inline constexpr std::int64_t kMinChunk = 16384;  // least size of a chunk; it is summed in Value<T>, chunks in double
@@ -143,7 +142,7 @@ void repeat(const T* values, std::int64_t channels, std::int64_t phase, std::int
   }
 }
 
-/// A table of C values. Readers see the values repeated over a whole period.
+/// A table of C values. from() returns the values as if they were repeated over a whole period.
 template <class T>
 class RepeatedRow {
  public:
@@ -152,7 +151,7 @@ class RepeatedRow {
       repeat(values, layout.channels, 0, layout.period, local_);
     }
   }
-  /// Returns the `length` values that begin at `phase` of a period; valid until the next call.
+  /// Returns `length` values from element `phase` of a period on. The result is valid until the next call.
   const T* from(std::int64_t phase, std::int64_t length) {
     if (layout_.fold == 1) {
       return values_ + phase;
