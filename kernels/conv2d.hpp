@@ -61,7 +61,7 @@ struct ConvDesc {
   auto operator<=>(const ConvDesc&) const = default;  // NOLINT(modernize-use-nullptr): the check takes it for a 0
 };
 
-/// One pass of one convolution.
+/// One pass of one convolution, for prepare_conv2d().
 struct ConvCall {
   ConvDesc desc;
   ConvPass pass;

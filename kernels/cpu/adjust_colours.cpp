@@ -11,7 +11,7 @@
 namespace lockstep::ops::backend {
 namespace {
 
-/// The changes of an image, without those of kind none.
+/// The colour changes of one image, without the changes of kind `none`.
 struct Changes {
   std::array<images::ColourChange, kColourChanges> all;
   std::size_t count = 0;

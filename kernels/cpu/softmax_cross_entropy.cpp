@@ -30,7 +30,7 @@ PositionResult one_position(const T* x, std::int64_t classes, std::int32_t label
   using V = Value<T>;
   const auto best = predict(classes, [x](std::int64_t k) { return value_of(x[k]); });
   const V largest = best.largest;
-  const auto at_label = static_cast<double>(value_of(x[label]) - largest);  // read before d overwrites x
+  const auto at_label = static_cast<double>(value_of(x[label]) - largest);  // x[label] is read before d overwrites x
   double total = 0;
   double shifts = 0;
   for (std::int64_t k = 0; k < classes; ++k) {

@@ -42,7 +42,7 @@ struct Api {
   LOCKSTEP_FUNCTION(algo_set, cublasLtMatmulAlgoConfigSetAttribute);
 };
 
-/// Throws unless `status` is CUBLAS_STATUS_SUCCESS; `call` is the name of the function that returned it.
+/// Throws unless `status` is CUBLAS_STATUS_SUCCESS; `call` is the name of the function that returned `status`.
 void check(const Api& api, cublasStatus_t status, const char* call);
 
 /// cuBLASLt's handle on a context's device. There is one per Context, made on first use.

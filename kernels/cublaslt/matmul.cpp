@@ -273,7 +273,7 @@ class Plan final : public MatmulPlan {
   std::size_t bias_bytes_ = 0;  // bytes of the rounded bias, which lies in front of the algorithm's workspace
 };
 
-/// Returns Problem::algorithms(). Asks the library once for each desc.
+/// Returns Problem::algorithms() of `desc`. The library is asked only once for each desc.
 const std::vector<Algorithm>& recommended(Library& lib, const MatmulDesc& desc) {
   auto found = lib.recommended().find(desc);
   if (found == lib.recommended().end()) {
