@@ -35,8 +35,8 @@ struct ArenaUpdate {
   TensorView skip;        ///< i32 scalar: unless it is 0 or not given, parameters, states and copy do not change
   TensorView parameters;  ///< (n) f32, on the host also f64
   TensorView gradients;   ///< (n) of the type of the parameters; f32 parameters also allow bf16 and f16
-  /// (n) bf16 or f16, only with f32 parameters and of the type of 16-bit gradients. Receives the updated parameters,
-  /// rounded to nearest even, at the elements where parameters are updated. Optional.
+  /// Optional: (n) bf16 or f16, allowed only with f32 parameters. If the gradients have 16 bits, the copy must have
+  /// their type. It receives the updated parameters, rounded to nearest even, at the elements that are updated.
   TensorView copy;
   /// After the multiplication by factor, gradients are brought into [-clip_value, clip_value], as
   /// torch.nn.utils.clip_grad_value_ does. NaN stays NaN. With 0 gradients are not clipped.

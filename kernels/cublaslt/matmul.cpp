@@ -293,7 +293,7 @@ std::vector<std::string> choices(Context& context, const MatmulDesc& desc) {
     for (const Algorithm& algorithm : recommended(lib, desc)) {
       all.push_back(choice_text(algorithm));
     }
-  } catch (const UnsupportedError&) {  // no algorithm for this type or this GPU
+  } catch (const UnsupportedError&) {  // cuBLASLt has no algorithm for this type or this GPU
   } catch (const OutOfMemory&) {
     throw;
   } catch (const Error&) {  // plan() reports the error; the choice of the next provider is then taken
