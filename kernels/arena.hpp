@@ -12,12 +12,12 @@ namespace lockstep::ops {
 
 /// A run of arena elements whose tensors share one parameter group. Counts include the zero padding between tensors.
 struct ArenaSegment {
-  std::int64_t offset = 0;  ///< index in the arena of the first element
-  std::int64_t count = 0;   ///< number of elements
+  std::int64_t offset = 0;  ///< index in the arena of the segment's first element
+  std::int64_t count = 0;   ///< number of elements of the segment
   double learning_rate_scale = 1;
   double weight_decay = 0;
-  bool trainable = true;  ///< false: the update does not change these elements
-  bool adapts = true;     ///< false: no trust ratio (lars.hpp), as for biases and norms; read by LARS only
+  bool trainable = true;  ///< if false, the update does not change the segment's elements
+  bool adapts = true;     ///< if false, LARS (lars.hpp) uses no trust ratio, as for biases and norms; read by LARS only
 };
 
 /// The arguments of every optimizer update. The update covers elements [begin, begin + n) of the arenas: all elements,
@@ -30,13 +30,13 @@ struct ArenaUpdate {
   std::int64_t begin = 0;
   TensorView learning_rate;  ///< f64 scalar, multiplied by each segment's learning_rate_scale
   /// Scalar of the type of the parameters, by which gradients are multiplied first. It contains the inverse of the loss
-  /// scale and the clipping by norm. Not given: 1.
+  /// scale and the clipping by norm. If `factor` is not given, gradients are multiplied by 1.
   TensorView factor;
-  TensorView skip;        ///< i32 scalar; if it is not 0, parameters, states and copy do not change. Not given: 0
+  TensorView skip;        ///< i32 scalar: unless it is 0 or not given, parameters, states and copy do not change
   TensorView parameters;  ///< (n) f32, on the host also f64
   TensorView gradients;   ///< (n) of the type of the parameters; f32 parameters also allow bf16 and f16
-  /// (n) bf16 or f16, only with f32 parameters and of the type of 16-bit gradients. Receives the updated parameters,
-  /// rounded to nearest even, at the elements where parameters are updated. Optional.
+  /// Optional: (n) bf16 or f16, allowed only with f32 parameters. If the gradients have 16 bits, the copy must have
+  /// their type. It receives the updated parameters, rounded to nearest even, at the elements that are updated.
   TensorView copy;
   /// After the multiplication by factor, gradients are brought into [-clip_value, clip_value], as
   /// torch.nn.utils.clip_grad_value_ does. NaN stays NaN. With 0 gradients are not clipped.

@@ -7,7 +7,7 @@
 namespace lockstep::ops {
 namespace {
 
-/// Checks the operands of a global pool. mean has one value for each image and channel.
+/// Checks the operands of a global pool. `mean` has one value for each image and channel.
 void check_mean(std::string_view op, const Operand& images, const Operand& mean) {
   require_images(op, images);
   const Shape& shape = images.view.shape;

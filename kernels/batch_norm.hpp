@@ -44,15 +44,16 @@ void batch_norm_stats(Context& context, const TensorView& x, const TensorView& v
 /// part, bit for bit. In f32 a count beyond 2^24 is rounded.
 void batch_norm_merge_stats(Context& context, const TensorView& parts, const TensorView& stats);
 
-/// Computes the per-channel numbers of the forward pass from stats (of this batch, or merged statistics):
-/// with inv_std = 1 / sqrt(M2 / count + epsilon). When given, running_mean and running_var (C) become (1 - momentum) *
-/// running + momentum * batch, with the unbiased variance (M2 / (count - 1); count 1 counts as 2). They do not change
-/// when count is 0. A channel whose mean or M2 is not finite keeps its running values: one NaN would stay for ever.
+/// Computes coefficients (4, C) of the forward pass from `stats` (of this batch, or merged statistics). The rows are
+/// scale = weight * inv_std, shift = bias - mean * scale, mean and inv_std = 1 / sqrt(M2 / count + epsilon). When
+/// given, running_mean and running_var (C) become (1 - momentum) * running + momentum * batch, with the unbiased
+/// variance (M2 / (count - 1); count 1 counts as 2). The running values do not change when count is 0. A channel whose
+/// mean or M2 is not finite keeps its running values: one NaN would stay for ever.
 void batch_norm_finalize(Context& context, const TensorView& stats, const TensorView& weight, const TensorView& bias,
                          double epsilon, double momentum, const TensorView& running_mean, const TensorView& running_var,
                          const TensorView& coefficients);
 
-/// Does batch_norm_stats, then batch_norm_finalize, with the same bits; on a GPU in one launch.
+/// Does batch_norm_stats, then batch_norm_finalize, with the bits of these two calls. On a GPU this is one launch.
 void batch_norm_coefficients(Context& context, const TensorView& x, const TensorView& valid, const TensorView& weight,
                              const TensorView& bias, double epsilon, double momentum, const TensorView& stats,
                              const TensorView& running_mean, const TensorView& running_var,

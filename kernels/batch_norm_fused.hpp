@@ -18,14 +18,14 @@ namespace lockstep::ops {
 
 enum class NormPass : unsigned char { forward, backward };
 
-/// True when a pass over x is one launch on this context's GPU. A CPU context answers for an H100, for plans that
-/// describe a GPU's work on a machine without a GPU. False unless C is a multiple of 8.
+/// Returns true when `pass` over x is one launch on this context's GPU. A CPU context answers for an H100, for plans
+/// that describe a GPU's work on a machine without a GPU. The answer is false unless C is a multiple of 8.
 [[nodiscard]] bool batch_norm_fits(const Context& context, const TensorView& x, NormPass pass);
 
-/// The memory of a GPU that may be in another machine. Defaults: an H100.
+/// The memory of a GPU, which may be in another machine. The default values are those of an H100.
 struct ChipMemory {
   int multiprocessors = 132;
-  std::size_t shared_bytes = std::size_t{228} * 1024;  ///< bytes of each multiprocessor
+  std::size_t shared_bytes = std::size_t{228} * 1024;  ///< bytes of shared memory in each multiprocessor
 };
 /// Returns batch_norm_fits() for a GPU with this memory. Registers allow two blocks per multiprocessor. In each block
 /// the driver takes 1 KB, and the kernels' own variables take up to 24 KB.

@@ -18,7 +18,7 @@ namespace lockstep::ops {
 
 inline constexpr std::uint8_t kNoWinner = 255;
 
-/// True for the windows that these ops take: 3 x 3 at stride 2.
+/// Returns true if `desc` has the windows that the ops of this file take: 3 x 3 at stride 2.
 [[nodiscard]] constexpr bool is_stem_pool(const PoolDesc& desc) {
   return desc.kernel[0] == 3 && desc.kernel[1] == 3 && desc.stride[0] == 2 && desc.stride[1] == 2;
 }

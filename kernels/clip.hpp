@@ -17,13 +17,13 @@ enum class Skip : std::int32_t {
 struct ClipScalars {
   TensorView squared_norm;  ///< in, f64, (n) with n at least 1: its elements, added in order, are the sum of the
                             ///< squares of all gradients as stored, for example times a loss scale
-  TensorView loss_scale;    ///< in, of the type of factor: number by which the gradients were multiplied; not given: 1
-  TensorView divisor;       ///< in, of the type of factor: sum of the weights of all samples; not given: 1
-  TensorView factor;        ///< out, f32 or f64: ArenaUpdate::factor; 0 when the update is skipped
-  TensorView skip;          ///< out, i32: the value of ArenaUpdate::skip, a Skip
-  TensorView step;          ///< in and out, i64: + 1 unless the update is skipped; optional
-  TensorView skipped;       ///< in and out, i64: + 1 when the norm is not finite; optional
-  TensorView norm;          ///< out, f64: sqrt(squared_norm) / (loss_scale * divisor), 0 for no_weight; optional
+  TensorView loss_scale;  ///< in, of the type of factor: number by which the gradients were multiplied; 1 if not given
+  TensorView divisor;     ///< in, of the type of factor: sum of the weights of all samples; 1 if not given
+  TensorView factor;      ///< out, f32 or f64: ArenaUpdate::factor; 0 when the update is skipped
+  TensorView skip;        ///< out, i32: a value of Skip, for ArenaUpdate::skip
+  TensorView step;        ///< in and out, i64, optional: grows by 1 unless the update is skipped
+  TensorView skipped;     ///< in and out, i64, optional: grows by 1 when the norm is not finite
+  TensorView norm;        ///< out, f64, optional: sqrt(squared_norm) / (loss_scale * divisor), or 0 for Skip::no_weight
 };
 
 /// Decides on the device about an update, so that the host does not wait for the norm of the gradients:

@@ -18,7 +18,7 @@ const char* pass_name(ConvPass pass) {
   return kNames[static_cast<std::size_t>(pass)];
 }
 
-/// Checks all members except the window, which y_shape() checks.
+/// Checks all members of `d` except those of the window, which y_shape() checks.
 void check_extents(const ConvDesc& d) {
   require<ShapeError>(d.spatial_rank >= 1 && d.spatial_rank <= 3, "conv2d: spatial_rank is ", d.spatial_rank,
                       ", expected 1, 2 or 3");

@@ -86,7 +86,7 @@ template <class T>
   return reinterpret_cast<Lanes<T>>((reinterpret_cast<Lanes<typename F::Bits>>(shifted) + F::kBias) << F::kMantissa);
 }
 
-/// The two parts of x = n ln 2 + r. `less` is exp(r) - 1.
+/// The parts of a number x = n ln 2 + r: n, and exp(r) - 1 (`less`), which stands for r.
 template <class T>
 struct Split {
   Lanes<T> shifted;  // n + kShift

@@ -10,7 +10,7 @@ namespace {
 template <class T>
 struct Coefficients {
   T step_size;     // learning rate / (1 - beta1^t)
-  T weight_decay;  // decoupled: 1 - learning rate * weight decay
+  T weight_decay;  // 1 - learning rate * weight decay if kDecoupled, otherwise the weight decay
   T beta1, new1;   // new1 = 1 - beta1
   T beta2, new2;
   T inverse_root;  // 1 / sqrt(1 - beta2^t)

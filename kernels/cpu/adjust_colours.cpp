@@ -11,7 +11,7 @@
 namespace lockstep::ops::backend {
 namespace {
 
-/// The changes of an image, without those of kind none.
+/// The colour changes of one image, without the changes of kind `none`.
 struct Changes {
   std::array<images::ColourChange, kColourChanges> all;
   std::size_t count = 0;
@@ -45,7 +45,7 @@ Changes changes_of(const double* row) {
 void adjust_colours(CpuContext& context, const TensorView& images, const TensorView& changes, const TensorView&) {
   const std::int64_t bytes = images.shape[1] * images.shape[2] * 3;  // bytes of an image
   auto* const pixels = images.as<std::uint8_t>();                    // shape (N, H, W, 3)
-  const double* const table = changes.as<double>();                  // (N, kColourColumns), rows `stride` apart
+  const double* const table = changes.as<double>();                  // shape (N, kColourColumns), rows `stride` apart
   const std::int64_t stride = changes.strides[0];
   parallel_ranges(context, bytes == 0 ? 0 : images.shape[0], 1, [=](std::int64_t begin, std::int64_t end) {
     // Each thread keeps its memory: allocating memory in each call would be slower, and a context always uses the same

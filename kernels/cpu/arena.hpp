@@ -62,7 +62,7 @@ void copy_parameters(const T* parameters, std::int64_t count, H* copy) {
 /// Calls rule(segment, learning_rate, first, count, parameters, gradients) for runs of elements, each inside one
 /// trainable segment. `first` is the position of the run in the views. `parameters` (T*) and `gradients` (const T*)
 /// point to the run; the gradients are multiplied by factor and clipped. `learning_rate` (double) is multiplied by the
-/// segment's scale. Then update_arena writes the copy. Does nothing when the call skips.
+/// segment's scale. Then update_arena writes the copy. Does nothing when skips(update) is true.
 template <class T, class Rule>
 void update_arena(const CpuContext& context, const ArenaUpdate& update, Rule rule) {
   constexpr std::int64_t kRun = 1024;  // number of gradients that are converted or scaled at a time, on the stack

@@ -30,8 +30,8 @@ Table<T> make_table(const AugmentDesc& desc) {
 }
 
 struct Placement {
-  std::int64_t row = 0;     ///< out row h shows row h + row of the image
-  std::int64_t column = 0;  ///< out column w shows column w + column, before the flip
+  std::int64_t row = 0;     ///< row h of out shows row h + `row` of the image
+  std::int64_t column = 0;  ///< before the flip, column w of out shows column w + `column` of the image
   bool flip = false;
 };
 

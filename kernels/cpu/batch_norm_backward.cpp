@@ -108,8 +108,8 @@ void backward_sums(CpuContext& context, const Layout& layout, const Gradient<T>&
   join_sums(context, chunks, channels, slots, mode, sums, dweight, dbias);
 }
 
-/// The numbers of each channel for dx = scale * g + (x - mean) * slope + offset. Readers see each number repeated over
-/// a whole period.
+/// The numbers of each channel for dx = scale * g + (x - mean) * slope + offset. from() returns these numbers as
+/// if the channels were repeated over a whole period.
 template <class T>
 class BackwardTable {
  public:
@@ -125,7 +125,8 @@ class BackwardTable {
       fill(0, layout.period);
     }
   }
-  /// Returns the numbers of the `length` elements that begin at `phase` of a period; valid until the next call.
+  /// Returns the numbers for `length` elements from element `phase` of a period on. The result is valid until the
+  /// next call.
   Rows from(int64_t phase, int64_t length) {
     if (layout_.period > kMaxLocal) {
       fill(phase, length);

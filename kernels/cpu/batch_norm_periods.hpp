@@ -20,7 +20,7 @@
 namespace lockstep::ops::batch_norm {
 
 inline constexpr std::int64_t kPeriod = 128;      // least number of elements of a period in elementwise passes
-inline constexpr std::int64_t kSumPeriod = 32;    // passes that sum: elements of a period are a multiple of kSumPeriod
+inline constexpr std::int64_t kSumPeriod = 32;    // in passes that sum, periods are a multiple of kSumPeriod long
 inline constexpr std::int64_t kBlock = 512;       // largest number of elements that a piece takes from one period
 inline constexpr std::int64_t kMaxLocal = 2048;   // largest number of elements of a table on the stack
 inline constexpr std::int64_t kTile = 4096;       // least number of elements that a thread takes at a time
@@ -37,9 +37,9 @@ struct Layout {
   std::int64_t rows_per_sample = 1;
   std::int64_t rows;
   std::int64_t fold = 1;  // number of rows in a period
-  std::int64_t period;    // elements of a period, a multiple of 8 (of 32 for sums)
-  std::int64_t tile;      // elements of a tile, a multiple of four periods
-  std::int64_t chunk;     // elements of a chunk, a multiple of the period
+  std::int64_t period;    // number of elements in a period: a multiple of 8 (of 32 in passes that sum)
+  std::int64_t tile;      // number of elements in a tile: a multiple of four periods
+  std::int64_t chunk;     // number of elements in a chunk: a multiple of the period
   std::int64_t chunks;
 
   enum class Pass : bool { elementwise, sums };
@@ -142,7 +142,7 @@ void repeat(const T* values, std::int64_t channels, std::int64_t phase, std::int
   }
 }
 
-/// A table of C values. Readers see the values repeated over a whole period.
+/// A table of C values. from() returns the values as if they were repeated over a whole period.
 template <class T>
 class RepeatedRow {
  public:
@@ -151,7 +151,7 @@ class RepeatedRow {
       repeat(values, layout.channels, 0, layout.period, local_);
     }
   }
-  /// Returns the `length` values that begin at `phase` of a period; valid until the next call.
+  /// Returns `length` values from element `phase` of a period on. The result is valid until the next call.
   const T* from(std::int64_t phase, std::int64_t length) {
     if (layout_.fold == 1) {
       return values_ + phase;

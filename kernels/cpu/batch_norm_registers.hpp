@@ -75,6 +75,6 @@ void add_to(V* sums, const Vector<V>& values) {
   std::memcpy(sums, &v, sizeof v);
 }
 
-inline constexpr int kVectors = 4;  // number of vectors that hold kLanes elements
+inline constexpr int kVectors = 4;  // number of vectors that hold the sums of kLanes channels
 
 }  // namespace lockstep::ops::batch_norm

@@ -24,8 +24,8 @@ namespace lockstep::ops {
   return static_cast<std::size_t>(chunks * sums * columns) * sizeof(double);
 }
 
-/// Sets sums[k][c] to the sum over the rows, or with `add` adds the sum. f(row, total) adds the values of a row to the
-/// doubles total[k * columns + c]. `partial` has shape (chunks, kSums, columns).
+/// Sets sums[k][c] to the sum over the rows, or adds the sum to sums[k][c] if `add` is true. f(row, total) adds the
+/// values of a row to the doubles total[k * columns + c]. `partial` has shape (chunks, kSums, columns).
 template <class T, std::size_t kSums, class F>
 void column_sums(const CpuContext& context, std::int64_t rows, std::int64_t columns, bool add, double* partial,
                  const std::array<T*, kSums>& sums, F f) {

@@ -22,7 +22,8 @@ constexpr std::int64_t kOutside = -1;   // coordinate of a tap that reads zero p
 constexpr std::size_t kAlignment = 64;  // alignment of the workspace in bytes
 constexpr std::int64_t kWork = 131072;  // number of multiply-adds or copies that justify another thread
 
-/// One spatial axis: a table of the input coordinates that an output coordinate reads through each tap; its inverse.
+/// One spatial axis, with a table of the input coordinate that an output coordinate reads through each tap, and with
+/// the inverse of this table.
 struct Axis {
   struct Link {
     std::int64_t tap;
@@ -31,9 +32,9 @@ struct Axis {
   std::int64_t in = 1;
   std::int64_t out = 1;
   std::int64_t taps = 1;
-  std::vector<std::int64_t> source{0};    // (out, taps): input coordinate or kOutside
+  std::vector<std::int64_t> source{0};    // shape (out, taps): the input coordinate that a tap reads, or kOutside
   std::vector<Link> links{{0, 0}};        // pairs (tap, out), grouped by the input coordinate that they read
-  std::vector<std::int64_t> first{0, 1};  // (in + 1): the links of input i are [first[i], first[i + 1])
+  std::vector<std::int64_t> first{0, 1};  // shape (in + 1): input coordinate i has the links [first[i], first[i + 1])
 };
 
 std::array<Axis, 3> make_axes(const ConvDesc& d) {
@@ -202,8 +203,8 @@ void backward_data(const CpuContext& context, const Geometry& geo, const T* dy, 
       });
 }
 
-/// Computes the gradient of weights[k0 .. k0 + rows)[tap][c0 .. c0 + count) of group g. Sums image by image, so that
-/// the sums in Value<T> stay short.
+/// Computes the gradient of weights[k0 .. k0 + rows)[tap][c0 .. c0 + count) of group g. The elements of each image are
+/// summed on their own, so that the sums in Value<T> stay short.
 template <class T>
 void weight_tile(const Geometry& geo, const T* x, const T* dy, std::int64_t g, std::int64_t tap, std::int64_t k0,
                  std::int64_t rows, std::int64_t c0, std::int64_t count, Value<T> (&total)[kRows][kBlock]) {

@@ -20,7 +20,7 @@ std::int64_t edge(double at, std::int64_t extent) {
   return at < static_cast<double>(extent) ? static_cast<std::int64_t>(at) : extent;
 }
 
-/// Returns the rectangle in a table row of the numbers left, top, right, bottom.
+/// Returns the rectangle that a `row` of a table describes with its numbers left, top, right and bottom.
 Rectangle rectangle_of(const double* row, std::int64_t height, std::int64_t width) {
   return {edge(row[0], width), edge(row[1], height), edge(row[2], width), edge(row[3], height)};
 }

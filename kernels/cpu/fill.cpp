@@ -13,7 +13,7 @@ T convert(double value) {
   if constexpr (std::is_arithmetic_v<T>) {
     return static_cast<T>(value);
   } else {
-    return T(static_cast<float>(value));  // bf16, f16
+    return T(static_cast<float>(value));  // T is bf16 or f16
   }
 }
 

@@ -15,7 +15,7 @@ static_assert(std::endian::native == std::endian::little);
 constexpr std::int64_t kGrain = 16384;  // number of words that justify another thread
 constexpr std::int64_t kWord = 8;
 
-/// Returns the index-th number of SplitMix64 with this seed.
+/// Returns number `index` of the random generator SplitMix64 that starts with `seed`.
 std::uint64_t split_mix(std::uint64_t seed, std::int64_t index) {
   std::uint64_t z = seed + (static_cast<std::uint64_t>(index) + 1) * 0x9E3779B97F4A7C15U;
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;

@@ -55,7 +55,7 @@ template <class T>
 /// Returns a register that holds `value` in all lanes.
 template <class T>
 [[nodiscard, gnu::always_inline]] inline Lanes<T> all(T value) {
-  return value - Lanes<T>{};  // value + 0 would turn -0 into 0
+  return value - Lanes<T>{};  // value - 0 keeps -0; value + 0 would turn -0 into 0
 }
 
 /// Returns a * b + c, rounded once on processors with fused multiply-add. The intrinsic is explicit: in a chain of sums

@@ -56,7 +56,7 @@ void orthonormalise(CpuContext& /*context*/, double epsilon, const TensorView& x
     for (int64_t j = 0; j < r; ++j) {
       const double before = std::sqrt(product_of(px, rows, r, j, j));
       project(px, rows, r, j);
-      project(px, rows, r, j);  // the second call removes the components that rounding has left
+      project(px, rows, r, j);  // this second call removes the components that rounding has left
       const double length = std::sqrt(product_of(px, rows, r, j, j));
       const bool kept = length > epsilon * before;
       for (int64_t row = 0; row < rows; ++row) {

@@ -63,7 +63,7 @@ void max_pool2d_forward(CpuContext& context, const PoolDesc& desc, const TensorV
   });
 }
 
-// Each element of dx sums over the windows that cover it, in row-major order: no two threads write the same element.
+// Each element of dx is summed over the windows that cover it, in row-major order, by one thread alone.
 void max_pool2d_backward(CpuContext& context, const PoolDesc& desc, const TensorView& dy, const TensorView& index,
                          const TensorView& dx) {
   visit_element(dx.dtype, "max_pool2d_backward", [&]<class T>(std::type_identity<T>) {

@@ -14,7 +14,7 @@ namespace lockstep::ops::backend {
 namespace {
 
 constexpr std::int64_t kColumns = 64;     // number of columns that are summed together
-constexpr std::int64_t kParts = 64;       // number of partial results on the stack: 64 x 64 doubles
+constexpr std::int64_t kParts = 64;       // number of partial results on the stack, kColumns doubles each
 constexpr std::int64_t kMostSplits = 16;  // largest number of runs of rows that are summed separately
 constexpr std::int64_t kRowsPerSplit = 512;
 
@@ -36,7 +36,7 @@ void sum_block(const T* x, std::int64_t row_length, std::int64_t first_row, std:
 template <class T>
 void sum_rows(const CpuContext& context, const T* x, std::int64_t rows, std::int64_t row_length, GradMode mode,
               Value<T>* sums) {
-  // The shape alone decides how rows and columns are cut.
+  // Rows and columns are divided in a way that depends on the shape only, not on the number of threads.
   const std::int64_t splits = std::clamp<std::int64_t>(rows / kRowsPerSplit, 1, kMostSplits);
   const std::int64_t blocks_a_pass = kParts / splits;
   std::array<Part, static_cast<std::size_t>(kParts)> parts;

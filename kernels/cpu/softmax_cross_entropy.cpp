@@ -30,7 +30,7 @@ PositionResult one_position(const T* x, std::int64_t classes, std::int32_t label
   using V = Value<T>;
   const auto best = predict(classes, [x](std::int64_t k) { return value_of(x[k]); });
   const V largest = best.largest;
-  const auto at_label = static_cast<double>(value_of(x[label]) - largest);  // read before d overwrites x
+  const auto at_label = static_cast<double>(value_of(x[label]) - largest);  // x[label] is read before d overwrites x
   double total = 0;
   double shifts = 0;
   for (std::int64_t k = 0; k < classes; ++k) {
@@ -72,7 +72,7 @@ void run(const CpuContext& context, const TensorView& logits, const TensorView& 
   const T* x = logits.as<T>();                                    // shape (N * P, K)
   T* d = dlogits.given() ? dlogits.as<T>() : nullptr;             // shape (N * P, K)
   const std::int32_t* label = labels.as<std::int32_t>();
-  const auto* weight = weights.given() ? weights.as<Value<T>>() : nullptr;  // one weight for `alike` positions each
+  const auto* weight = weights.given() ? weights.as<Value<T>>() : nullptr;  // each weight is for `alike` positions
   const std::int64_t alike = weights.shape == labels.shape ? 1 : positions;
   const std::int64_t counting =
       positions * (valid.given() ? std::clamp(*valid.as<std::int64_t>(), std::int64_t{0}, samples) : samples);

@@ -12,9 +12,9 @@
 #include <lockstep/kernels/detail/loaded_api.hpp>
 #include <lockstep/runtime/context/context.hpp>
 
-/// cuBLASLt: its functions, its handle, owners of its descriptors. A failed call throws UnsupportedError if cuBLASLt
-/// does not implement or accept the call, OutOfMemory, or otherwise Error. The text has the call and the status in
-/// words.
+/// The functions and the handle of cuBLASLt, and owners of cuBLASLt's descriptors. A failed call throws
+/// UnsupportedError if cuBLASLt does not implement or accept the call, OutOfMemory if memory runs out, and otherwise
+/// Error. The error's text names the call and describes the status in words.
 namespace lockstep::ops::cublaslt {
 
 /// The functions of libcublasLt that the provider uses. The library (540 MB) is loaded when a product is first planned
@@ -42,7 +42,7 @@ struct Api {
   LOCKSTEP_FUNCTION(algo_set, cublasLtMatmulAlgoConfigSetAttribute);
 };
 
-/// Throws unless `status` is CUBLAS_STATUS_SUCCESS; `call` is the name of the function that returned it.
+/// Throws unless `status` is CUBLAS_STATUS_SUCCESS; `call` is the name of the function that returned `status`.
 void check(const Api& api, cublasStatus_t status, const char* call);
 
 /// cuBLASLt's handle on a context's device. There is one per Context, made on first use.

@@ -273,7 +273,7 @@ class Plan final : public MatmulPlan {
   std::size_t bias_bytes_ = 0;  // bytes of the rounded bias, which lies in front of the algorithm's workspace
 };
 
-/// Returns Problem::algorithms(). Asks the library once for each desc.
+/// Returns Problem::algorithms() of `desc`. The library is asked only once for each desc.
 const std::vector<Algorithm>& recommended(Library& lib, const MatmulDesc& desc) {
   auto found = lib.recommended().find(desc);
   if (found == lib.recommended().end()) {
@@ -293,7 +293,7 @@ std::vector<std::string> choices(Context& context, const MatmulDesc& desc) {
     for (const Algorithm& algorithm : recommended(lib, desc)) {
       all.push_back(choice_text(algorithm));
     }
-  } catch (const UnsupportedError&) {  // no algorithm for this type or this GPU
+  } catch (const UnsupportedError&) {  // cuBLASLt has no algorithm for this type or this GPU
   } catch (const OutOfMemory&) {
     throw;
   } catch (const Error&) {  // plan() reports the error; the choice of the next provider is then taken

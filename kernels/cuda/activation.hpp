@@ -92,7 +92,7 @@ struct ChosenActivation {
   void visit(F&& f) const {
     static_cast<void>(((kind == kKinds && (f(Activated<kKinds>{}), true)) || ...));
   }
-  // The value and slope of the chosen function in kernels, for code paths that do not justify one kernel per kind.
+  // value() and slope() compute the chosen function in kernels, for code paths that do not justify one kernel per kind.
   __device__ float value(float x) const {
     float result = x;
     static_cast<void>(((kind == kKinds && (result = Activated<kKinds>::value(x), true)) || ...));

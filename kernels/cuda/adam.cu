@@ -11,7 +11,7 @@
 namespace lockstep::ops::backend {
 namespace {
 
-/// The rule of Adam, with kDecoupled of AdamW.
+/// The update rule of Adam, or of AdamW if kDecoupled is true.
 template <bool kDecoupled>
 struct Adam {
   static constexpr int kStates = 2;  // state arenas: first and second moment
@@ -21,7 +21,7 @@ struct Adam {
   };
   struct Part {
     float step_size;
-    float weight_decay;  // decoupled: 1 - learning rate * weight decay
+    float weight_decay;  // 1 - learning rate * weight decay if kDecoupled, otherwise the weight decay
     float beta1, new1;   // new1 = 1 - beta1
     float beta2, new2;
     float inverse_root2;
