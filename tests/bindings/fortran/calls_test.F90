@@ -445,7 +445,7 @@ contains
       call lockstep_trainer_reduce(trainer, norm)
       call lockstep_gradients_read(trainer, g)
       call check(abs(norm - norm2(g)) < 1d-12*norm, 'norm of the gradients')
-      call lockstep_parameters_read(model, p%value, LOCKSTEP_WITH_STATISTICS)
+      call lockstep_parameters_read(model, p(:)%value, LOCKSTEP_WITH_STATISTICS)
       p%value = p%value - 0.1d0*g
       if (i == 5) then  ! the other way: the host scales the gradients, the trainer updates
         g = g/2
@@ -453,7 +453,7 @@ contains
         call lockstep_trainer_apply(trainer, 0.2)
       else
         call lockstep_trainer_abandon(trainer)
-        call lockstep_parameters_write(model, p%value)
+        call lockstep_parameters_write(model, p(:)%value)
       end if
       call lockstep_trainer_add(expected, x, y)
       call lockstep_trainer_reduce(expected)
@@ -465,7 +465,7 @@ contains
     call check(all(p%junk == -7), 'memory next to a vector')
     call lockstep_parameters_read(model, short, stat=stat, errmsg=text)
     call check_error(stat, LOCKSTEP_ERR_SHAPE, text, 'vector is (8), expected one axis of 9')
-    call lockstep_parameters_write(model, p%junk, stat=stat, errmsg=text)
+    call lockstep_parameters_write(model, p(:)%junk, stat=stat, errmsg=text)
     call check_error(stat, LOCKSTEP_ERR_DTYPE, text, 'f32 or f64')
     call lockstep_gradients_read(trainer, q, stat, text)
     call check_error(stat, LOCKSTEP_ERR_STATE, text, 'lockstep_gradients_read')

@@ -95,7 +95,7 @@ type(c_ptr), value :: model
 type(lockstep_model), intent(out) :: copy
 integer(c_int32_t), intent(out) :: count
 integer(c_int64_t), intent(out) :: bytes
-real(c_double), intent(out) :: loss
+real(c_double), intent(out), optional :: loss
 type(lockstep_options), intent(inout) :: options
 integer(c_int32_t) :: c_get
 end function

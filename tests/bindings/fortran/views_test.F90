@@ -72,6 +72,8 @@ contains
     real(c_double) :: out(6)
     real(c_double), pointer :: t(:, :)
     type(cell), target :: pointed(2, 6)
+    type(cell), allocatable :: allocated_cells(:, :)
+    integer :: call_number
     cells%t = reshape([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12], [2, 6])
     cells%u = 50
     cells%v = 60
@@ -80,6 +82,12 @@ contains
     call lockstep_infer(line, cells(:, 2:6:2)%t, cells(1, 1:3)%t, out_axes='n')
     call check(all(cells(1, 1:3)%t == [3*3 - 2*4 + 1, 3*7 - 2*8 + 1, 3*11 - 2*12 + 1]), 'cells%t is written')
     call check(all(cells%u == 50) .and. all(cells%v == 60), 'what lies between is not')
+    allocated_cells = cells
+    do call_number = 1, 3  ! allocated_cells%t would move the array's address at each call (gfortran 12)
+      call lockstep_infer(line, allocated_cells(:, :)%t, out, out_axes='n')
+      call check(all(out == answer(cells(1, :)%t, cells(2, :)%t)), 'allocated_cells(:, :)%t')
+    end do
+    deallocate (allocated_cells)
     pointed = cells
     t => pointed%t
     call lockstep_infer(line, t, out, out_axes='n')
