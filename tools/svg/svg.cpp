@@ -81,7 +81,8 @@ std::string pixels(double value) {
 
 std::string begin_svg(double width, double height, const std::string& title) {
   return concat("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 ", width, ' ', height, "\" width=\"", width,
-                "\" height=\"", height, "\" role=\"img\" aria-label=\"", escaped(title), "\">\n");
+                "\" height=\"", height, "\" style=\"max-width:100%;height:auto\" role=\"img\" aria-label=\"",
+                escaped(title), "\">\n");
 }
 
 std::string text_at(double x, double y, const std::string& text, const std::string& attributes) {
