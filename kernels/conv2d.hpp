@@ -83,7 +83,8 @@ struct ConvNormOperands {
 };
 
 /// One pass of one convolution, planned for one device and the context's thread count. The plan owns the library's
-/// descriptors, but no tensor memory. It does not change after planning; only one thread at a time may call run().
+/// descriptors, but no tensor memory. A plan does not change after planning, but only one thread at a time may call
+/// run().
 class ConvPlan {
  public:
   virtual ~ConvPlan() = default;
@@ -138,9 +139,9 @@ struct ConvListing {
 /// whether such a choice is faster than the bare pass followed by the norm's own pass.
 [[nodiscard]] std::vector<std::string> conv2d_choices(Context& context, const ConvDesc& desc, ConvPass pass,
                                                       const ConvListing& listing = {});
-/// Prepares the lists of conv2d_choices() for these calls, and the plan of each choice (or of ConvCall::choice alone).
-/// Works on up to `threads` threads, which have ended when this function returns. The context keeps the results for
-/// plan_conv2d(). Plans of earlier preparations are dropped, unless a ConvPlan holds them or `calls` name them.
+/// Prepares the lists of conv2d_choices() for `calls`, and the plan of each choice (or of ConvCall::choice alone).
+/// The work runs on up to `threads` threads, which have ended when this function returns. The context keeps the results
+/// for plan_conv2d(). Plans of earlier preparations are dropped, unless a ConvPlan holds them or `calls` name them.
 /// plan_conv2d() refuses the choices that a library refuses. Only cuDNN needs preparation: an engine takes up to a
 /// second to compile.
 void prepare_conv2d(Context& context, std::span<const ConvCall> calls, Engines engines, int threads);
@@ -155,9 +156,9 @@ void prepare_conv2d(Context& context, std::span<const ConvCall> calls, Engines e
 ///   backward_data:     a = dy, b = weights, out = dx          (+= when desc.grad_mode is accumulate)
 ///   backward_weights:  a = x,  b = dy,      out = dweights    (+= when desc.grad_mode is accumulate)
 /// All tensors are contiguous, and have the shapes and the dtype of desc; bias and dweights have
-/// accumulation_dtype(desc.dtype)
-/// ("cudnn:split:.." rounds dweights to dtype once on the way). out overlaps no other tensor. workspace is u8, has at
-/// least plan.workspace_bytes() bytes, is 64-byte aligned, and is not used by work on other streams.
+/// accumulation_dtype(desc.dtype) ("cudnn:split:.." rounds dweights to desc.dtype once on the way). out overlaps no
+/// other tensor. workspace is u8, has at least plan.workspace_bytes() bytes, is 64-byte aligned, and is not used by
+/// work on other streams.
 void conv2d(Context& context, const ConvPlan& plan, const TensorView& a, const TensorView& b, const TensorView& bias,
             const TensorView& out, const TensorView& workspace);
 /// Enqueues a planned pass that serves a norm. `norm` holds the tensors that desc.norm asks for. sums and out overlap
