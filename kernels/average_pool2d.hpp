@@ -17,8 +17,7 @@ enum class AverageOver { window, inside };
 void average_pool2d_forward(Context& context, const PoolDesc& desc, AverageOver over, const TensorView& x,
                             const TensorView& y);
 /// Sets each element of dx to the sum of dy (N, P, Q, C) over the windows that cover the element, in row-major order.
-/// Each element of dy is first divided by the number that divides its window's sum in the forward pass. Windows may
-/// overlap; an element of dx that no window covers gets zero.
+/// Each element of dy is divided as in the forward pass. Windows may overlap; outside all windows dx gets zero.
 void average_pool2d_backward(Context& context, const PoolDesc& desc, AverageOver over, const TensorView& dy,
                              const TensorView& dx);
 

@@ -262,7 +262,7 @@ void batch_norm_backward_apply_pair(Context& context, const TensorView& g, const
                {valid, "valid"}},
               {&g});
   if (context.device().kind == DeviceKind::cpu) {
-    const bool in_place = first.dx.data == g.data;  // true: the first norm overwrites g, so it must run last
+    const bool in_place = first.dx.data == g.data;  // if true, the first norm overwrites g and must run last
     for (const NormBackward* norm : {in_place ? &second : &first, in_place ? &first : &second}) {
       batch_norm_backward_apply(context, g, {}, {}, norm->x, norm->coefficients, norm->sums, stats, valid, norm->dx,
                                 {});

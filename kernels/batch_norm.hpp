@@ -26,7 +26,7 @@ namespace lockstep::ops {
 // batch_norm_stats, batch_norm_coefficients or batch_norm_backward_reduce in a context allocates 16 KB on the GPU. This
 // first call must not happen in a capture.
 
-/// Returns the bytes of the ReLU mask of a tensor of `numel` elements: a multiple of 4.
+/// Returns the number of bytes of the ReLU mask of a tensor of `numel` elements: a multiple of 4.
 [[nodiscard]] std::size_t relu_mask_bytes(std::int64_t numel);
 
 /// Returns the bytes of the workspace (u8, contiguous, aligned to 64 bytes) for `x` on the context's device. The ops
@@ -117,7 +117,7 @@ void batch_norm_backward_reduce_pair(Context& context, const TensorView& dy, con
 void batch_norm_backward_apply_pair(Context& context, const TensorView& g, const NormBackward& first,
                                     const NormBackward& second, const TensorView& stats, const TensorView& valid);
 
-namespace backend {  // the functions that batch_norm.cpp calls after its checks; on the host they check valid
+namespace backend {  // functions that batch_norm.cpp calls after its checks; the host's functions also check `valid`
 LOCKSTEP_BACKENDS(batch_norm_workspace_bytes);
 LOCKSTEP_BACKENDS(batch_norm_stats);
 LOCKSTEP_BACKENDS(batch_norm_coefficients);

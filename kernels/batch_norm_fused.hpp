@@ -18,9 +18,8 @@ namespace lockstep::ops {
 
 enum class NormPass : unsigned char { forward, backward };
 
-/// Returns true when `pass` over x is one launch on this context's GPU. For a CPU context the answer is
-/// that for an H100, so that plans can describe a GPU's work on a machine without a GPU. The answer is false unless C
-/// is a multiple of 8.
+/// Returns true when `pass` over x is one launch on this context's GPU. A CPU context answers for an H100, so that
+/// plans can describe a GPU's work on a machine without a GPU. The answer is false unless C is a multiple of 8.
 [[nodiscard]] bool batch_norm_fits(const Context& context, const TensorView& x, NormPass pass);
 
 /// The memory of a GPU, which may be in another machine. The default values are those of an H100.

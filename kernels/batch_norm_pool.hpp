@@ -42,7 +42,7 @@ void batch_norm_pool_backward_apply(Context& context, const PoolDesc& desc, cons
                                     const TensorView& sums, const TensorView& stats, const TensorView& valid,
                                     const TensorView& dx);
 
-namespace backend {  // the functions that batch_norm_pool.cpp calls after its checks; on the host they check valid
+namespace backend {  // functions that batch_norm_pool.cpp calls after its checks; on the host they also check `valid`
 LOCKSTEP_BACKENDS(batch_norm_pool_forward);
 LOCKSTEP_BACKENDS(batch_norm_pool_backward_reduce);
 LOCKSTEP_BACKENDS(batch_norm_pool_backward_apply);

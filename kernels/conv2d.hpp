@@ -17,8 +17,8 @@ namespace lockstep::ops {
 enum class PadMode : unsigned char { zero, circular };
 enum class ConvPass : unsigned char { forward, backward_data, backward_weights };
 
-/// Extra work that a pass may do for the batch norm next to the convolution (kernels/batch_norm.hpp). Then the norm
-/// need not read the tensor to compute its sums. Only some plans do this work: ConvPlan::serves_norm().
+/// Extra work that a pass may do for the batch norm next to the convolution (kernels/batch_norm.hpp), so that the
+/// norm need not read the tensor to compute its sums. Only some plans do this work: ConvPlan::serves_norm().
 ///   forward:        the norm reads y. The pass sums y - shift and (y - shift)^2 over all rows.
 ///   backward_data:  x is the norm's output after a ReLU. The pass writes out = g = (dx [+ addend]) masked by the ReLU,
 ///                   and sums g and g * xhat over all rows, with xhat = (norm input - mean) * inv_std. A masked element
@@ -34,7 +34,7 @@ struct ConvNorm {
 ///   x: (N, H, W, C)   weights: (K, R, S, C / groups)   bias: (K)   y: (N, P, Q, K), channels last
 ///   output extent = floor((in + before + after - dilation * (kernel - 1) - 1) / stride) + 1
 /// Sums run in accumulation_dtype(dtype): f32 for 16-bit x, y and weights. The bias and the gradient of the weights
-/// have that type, too. A provider throws UnsupportedError at planning for a desc that it does not support.
+/// have this type, too. At planning a provider throws UnsupportedError for a desc that it does not support.
 struct ConvDesc {
   int spatial_rank = 2;
   DType dtype = DType::f32;
@@ -74,7 +74,7 @@ struct ConvCall {
 struct ConvNormOperands {
   TensorView sums{};          ///< out: (2, C), as in ConvNorm; with pair (3, C), row 2: g * xhat of the second norm
   TensorView shift{};         ///< forward: (C), any numbers; numbers near the means preserve the precision of the sums
-  TensorView addend{};        ///< backward_data, like all members below: the other gradient, shape of x, desc.dtype
+  TensorView addend{};        ///< backward_data, like all members below: the gradient to add, shape of x, desc.dtype
   TensorView mask{};          ///< u8, relu_mask_bytes(numel of x) bytes, in the form that batch_norm_apply() writes
   TensorView x{};             ///< the norm's input: shape of x, desc.dtype
   TensorView coefficients{};  ///< (4, C), in the form that batch_norm_coefficients() writes
@@ -83,8 +83,7 @@ struct ConvNormOperands {
 };
 
 /// One pass of one convolution, planned for one device and the context's thread count. The plan owns the library's
-/// descriptors, but no tensor memory. A plan does not change after planning, but only one thread at a time may call
-/// run().
+/// descriptors, but no tensor memory. A plan does not change later, but only one thread at a time may call run().
 class ConvPlan {
  public:
   virtual ~ConvPlan() = default;
