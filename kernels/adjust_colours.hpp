@@ -7,13 +7,14 @@
 
 namespace lockstep::ops {
 
-/// A change of colour, as a number in a table. Brightness, contrast and saturation take a factor of 0 or more; factor 1
-/// changes nothing. Hue takes a part of the colour circle, -0.5 to 0.5. Each change does what its function in
-/// torchvision.transforms.functional does. Any other number, and NaN, means none.
+/// The kind of a colour change, a number in the table `changes` of adjust_colours(). Brightness, contrast and
+/// saturation take a factor of 0 or more; factor 1 changes nothing. Hue takes a part of the colour circle, -0.5 to 0.5.
+/// Each change does what its function in torchvision.transforms.functional does. Any other number in the table, and
+/// NaN, counts as none.
 enum class ColourKind : std::uint8_t { none = 0, brightness = 1, contrast = 2, saturation = 3, hue = 4 };
 
-inline constexpr std::int64_t kColourChanges = 4;                   ///< number of changes in the list of an image
-inline constexpr std::int64_t kColourColumns = 2 * kColourChanges;  ///< columns of the table: kind, factor, kind, ..
+inline constexpr std::int64_t kColourChanges = 4;                   ///< number of changes in the list of each image
+inline constexpr std::int64_t kColourColumns = 2 * kColourChanges;  ///< columns of `changes`: kind, factor, kind, ..
 inline constexpr std::int64_t kMostColourPixels = (1LL << 31) - 1;  ///< largest number of pixels of an image
 
 /// Changes the colours of each image by the image's own list of changes. The bits are the same on every device, those
@@ -25,8 +26,8 @@ inline constexpr std::int64_t kMostColourPixels = (1LL << 31) - 1;  ///< largest
 ///   workspace: (N) i64, contiguous: sums of greys, on a GPU
 /// A list may have one contrast; a second contrast counts as none. An image whose list is empty keeps its bytes.
 /// Factors are not checked: a factor that is NaN, infinite or out of range gives its image any bytes, and changes no
-/// other image. No views overlap. On the host one thread changes an image, and keeps 12 bytes for every pixel of an
-/// image until the thread ends. On a GPU an image with a contrast is read twice.
+/// other image. Views must not overlap. On the host one thread changes an image, and keeps 12 bytes for every pixel of
+/// an image until the thread ends. On a GPU an image with a contrast is read twice.
 void adjust_colours(Context& context, const TensorView& images, const TensorView& changes, const TensorView& workspace);
 
 namespace backend {  // the functions that adjust_colours.cpp calls after its checks

@@ -22,8 +22,8 @@ struct ArenaSegment {
 
 /// The arguments of every optimizer update. The update covers elements [begin, begin + n) of the arenas: all elements,
 /// a bucket or a shard. Parts of segments outside this range are skipped; elements in no segment do not change. Views
-/// are contiguous and share no memory; n may be 0. Each view is read and written once. Deterministic: unless the update
-/// says otherwise, the bits of an element do not depend on how the arena is cut into ranges.
+/// are contiguous and share no memory; n may be 0. Each view is read and written once. Unless the update says
+/// otherwise, it is deterministic: the bits of an element do not depend on how the arena is cut into ranges.
 struct ArenaUpdate {
   /// The segments, sorted by offset, without overlap. On the host they must live until the op has run.
   std::span<const ArenaSegment> segments;
@@ -39,7 +39,7 @@ struct ArenaUpdate {
   /// their type. It receives the updated parameters, rounded to nearest even, at the elements that are updated.
   TensorView copy;
   /// After the multiplication by factor, gradients are brought into [-clip_value, clip_value], as
-  /// torch.nn.utils.clip_grad_value_ does. NaN stays NaN. With 0 gradients are not clipped.
+  /// torch.nn.utils.clip_grad_value_ does. NaN stays NaN. If clip_value is 0, gradients are not clipped.
   double clip_value = 0;
 };
 

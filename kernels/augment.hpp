@@ -11,7 +11,7 @@ namespace lockstep::ops {
 /// How augment() prepares the images of a batch, in one pass over the pixels.
 struct AugmentDesc {
   /// Number of pixels added on each side before a random crop of the image's size. The added pixels are 0 in the raw
-  /// image, or with `reflect` the image's mirror image.
+  /// image, or, if `reflect` is on, pixels of the image's mirror image.
   std::int64_t pad = 0;
   bool flip = false;  ///< images are mirrored left to right with probability 1/2
   /// If `flip` is on, each sample is mirrored either in the even epochs or in the odd epochs, with probability 1/2
@@ -19,7 +19,7 @@ struct AugmentDesc {
   /// sides.
   bool alternate = false;
   bool reflect = false;         ///< added pixels mirror the image about its edge pixels: pixel -1 is pixel 1
-  std::array<float, 3> mean{};  ///< mean of value / 255 for each channel; std is its standard deviation
+  std::array<float, 3> mean{};  ///< mean of value / 255 for each channel; `std` holds the standard deviations
   std::array<float, 3> std{1, 1, 1};
   std::uint64_t seed = 0;
 };
@@ -29,7 +29,7 @@ struct AugmentDesc {
 ///   images:     (N, H, W, 3) u8, contiguous              sample_ids: (N) i64: position of the sample in its data set
 ///   epoch:      i64 scalar                               valid: i64 scalar or not given
 ///   out:        (N, H, W, C), f32, f64 or bf16 on the host, f32, bf16 or f16 on a GPU; C is 3 or 4; channel 3 is zero;
-///               samples from `valid` on are all zero
+///               samples with index `valid` and above are all zero
 /// Crop offset and flip are drawn from Random(seed, augment, epoch, sample id): below(2 * pad + 1) for the row offset,
 /// the same for the column offset, below(2) for the flip. A draw that is not needed is left out. An alternating flip is
 /// below(2) of Random(seed, augment, -1, sample id), inverted in odd epochs; no epoch has number -1. So crop and flip

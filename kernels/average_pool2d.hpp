@@ -6,8 +6,8 @@
 
 namespace lockstep::ops {
 
-/// The divisor of a window's sum: with `window` the number of all elements of the window (padding counts as zeros),
-/// with `inside` only the number of elements inside the image.
+/// The number by which the sum over a window is divided: `window` means the number of all elements of the window
+/// (padding counts as zeros), `inside` only the number of its elements inside the image.
 enum class AverageOver { window, inside };
 
 // x and dx: (N, H, W, C), contiguous; f32, f64 or bf16 on the host, f32, bf16 or f16 on a GPU, which sums in f32. No
@@ -17,7 +17,7 @@ enum class AverageOver { window, inside };
 void average_pool2d_forward(Context& context, const PoolDesc& desc, AverageOver over, const TensorView& x,
                             const TensorView& y);
 /// Sets each element of dx to the sum of dy (N, P, Q, C) over the windows that cover the element, in row-major order.
-/// Each dy is divided as in the forward pass. Windows may overlap; an element that no window covers gets zero.
+/// Each element of dy is divided as in the forward pass. Windows may overlap; outside all windows dx gets zero.
 void average_pool2d_backward(Context& context, const PoolDesc& desc, AverageOver over, const TensorView& dy,
                              const TensorView& dx);
 

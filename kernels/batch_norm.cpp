@@ -11,8 +11,8 @@ namespace {
 
 using namespace batch_norm;
 
-/// Does the checks that batch_norm_apply and batch_norm_apply_pair share. Of the residual it checks only the overlap
-/// with outputs; each op itself checks the residual's type and shape.
+/// Does the checks that batch_norm_apply and batch_norm_apply_pair share. Of `residual` only the overlap with outputs
+/// is checked here; each of the two ops checks the residual's type and shape.
 void check_apply(std::string_view op, const TensorView& x, const TensorView& coefficients, const TensorView& residual,
                  bool relu, const TensorView& y, const TensorView& mask) {
   check_input(op, x);
@@ -262,7 +262,7 @@ void batch_norm_backward_apply_pair(Context& context, const TensorView& g, const
                {valid, "valid"}},
               {&g});
   if (context.device().kind == DeviceKind::cpu) {
-    const bool in_place = first.dx.data == g.data;  // first.dx overwrites g: the second norm must read g before
+    const bool in_place = first.dx.data == g.data;  // if true, the first norm overwrites g and must run last
     for (const NormBackward* norm : {in_place ? &second : &first, in_place ? &first : &second}) {
       batch_norm_backward_apply(context, g, {}, {}, norm->x, norm->coefficients, norm->sums, stats, valid, norm->dx,
                                 {});

@@ -26,29 +26,30 @@ namespace lockstep::ops {
 // batch_norm_stats, batch_norm_coefficients or batch_norm_backward_reduce in a context allocates 16 KB on the GPU. This
 // first call must not happen in a capture.
 
-/// Returns the bytes of the ReLU mask of a tensor of `numel` elements: a multiple of 4.
+/// Returns the number of bytes of the ReLU mask of a tensor of `numel` elements: a multiple of 4.
 [[nodiscard]] std::size_t relu_mask_bytes(std::int64_t numel);
 
-/// Returns the bytes of workspace (u8, contiguous, aligned to 64 bytes) for x on this device. The ops that compute sums
-/// need it: batch_norm_stats, batch_norm_backward_reduce, and the ops that include one of these two.
+/// Returns the bytes of the workspace (u8, contiguous, aligned to 64 bytes) for `x` on the context's device. The ops
+/// that compute sums need a workspace: batch_norm_stats, batch_norm_backward_reduce, and the ops that include one of
+/// these two.
 [[nodiscard]] std::size_t batch_norm_workspace_bytes(const Context& context, const TensorView& x);
 
-/// Computes the statistics of the valid rows of x. Chunks are joined by the pairwise formula of Chan, Golub and LeVeque
-/// (1979). Without a valid row all statistics are zero.
+/// Computes the statistics of the valid rows of x. The statistics of chunks of rows are joined by the pairwise formula
+/// of Chan, Golub and LeVeque (1979). If x has no valid row, all statistics are zero.
 void batch_norm_stats(Context& context, const TensorView& x, const TensorView& valid, const TensorView& stats,
                       const TensorView& workspace);
 
 /// Merges the statistics of P parts of a batch. Row p of parts (P, 2C + 1), contiguous, P >= 1, has the statistics of
-/// part p, for example of rank p's share. The parts are joined in this order, by the formula of batch_norm_stats, in
-/// f64. Parts with count 0 are left out; if all counts are 0, stats are zeros. With P == 1 stats are a copy of the
-/// part, bit for bit. In f32 a count beyond 2^24 is rounded.
+/// part p, for example of rank p's share. The parts are joined in the order of the rows, by the formula of
+/// batch_norm_stats, in f64. Parts with count 0 are left out; if all counts are 0, stats are zeros. With P == 1 stats
+/// are a copy of the part, bit for bit. In f32 a count beyond 2^24 is rounded.
 void batch_norm_merge_stats(Context& context, const TensorView& parts, const TensorView& stats);
 
 /// Computes coefficients (4, C) of the forward pass from `stats` (of this batch, or merged statistics). The rows are
 /// scale = weight * inv_std, shift = bias - mean * scale, mean and inv_std = 1 / sqrt(M2 / count + epsilon). When
 /// given, running_mean and running_var (C) become (1 - momentum) * running + momentum * batch, with the unbiased
-/// variance (M2 / (count - 1); count 1 counts as 2). The running values do not change when count is 0. A channel whose
-/// mean or M2 is not finite keeps its running values: one NaN would stay for ever.
+/// variance (M2 / (count - 1), or M2 when count is 1). The running values do not change when count is 0. A channel
+/// whose mean or M2 is not finite keeps its running values, because a NaN would stay in them for ever.
 void batch_norm_finalize(Context& context, const TensorView& stats, const TensorView& weight, const TensorView& bias,
                          double epsilon, double momentum, const TensorView& running_mean, const TensorView& running_var,
                          const TensorView& coefficients);
@@ -59,28 +60,28 @@ void batch_norm_coefficients(Context& context, const TensorView& x, const Tensor
                              const TensorView& running_mean, const TensorView& running_var,
                              const TensorView& coefficients, const TensorView& workspace);
 
-/// Computes the coefficients of batch_norm_finalize from running statistics, for evaluation and inference.
+/// Computes the coefficients as batch_norm_finalize does, but from running statistics, for evaluation and inference.
 void batch_norm_finalize_inference(Context& context, const TensorView& running_mean, const TensorView& running_var,
                                    const TensorView& weight, const TensorView& bias, double epsilon,
                                    const TensorView& coefficients);
 
 /// Computes y = x * scale + shift [+ residual] [then ReLU, and the mask when mask is given]. residual has the shape of
-/// x, or is not given. y may be x or residual. mask needs relu.
+/// x, or is not given. y may be x or residual. `mask` may be given only if `relu` is true.
 void batch_norm_apply(Context& context, const TensorView& x, const TensorView& coefficients, const TensorView& residual,
                       bool relu, const TensorView& y, const TensorView& mask);
 
 /// Does batch_norm_apply with a residual that is the input x of another batch norm: y = x * scale + shift + (residual *
-/// scale2 + shift2) [then ReLU, and the mask when mask is given]. scale2 and shift2 are those of residual_coefficients.
-/// All arguments but mask must be given. y may be x or residual.
+/// scale2 + shift2) [then ReLU, and the mask when mask is given]. scale2 and shift2 are read from
+/// residual_coefficients. All arguments but mask must be given. y may be x or residual.
 void batch_norm_apply_pair(Context& context, const TensorView& x, const TensorView& coefficients,
                            const TensorView& residual, const TensorView& residual_coefficients, bool relu,
                            const TensorView& y, const TensorView& mask);
 
 /// Computes sums (2, C) = sum g, sum g * xhat over the valid rows, with g = (dy [+ dy2]) masked and xhat = (x - mean) *
 /// inv_std. mode says whether dweight (C) and dbias (C) are set to sum g * xhat and sum g, or the sums are added to
-/// them; with `ignore` both may be missing. If masked is given, it receives g, rounded to its type, and 0 in padding
-/// rows. Then the sums are those of the rounded g, and batch_norm_backward_apply takes masked as dy, without dy2 and
-/// mask. masked may be dy or dy2.
+/// them; if mode is `ignore`, dweight and dbias may be missing. If `masked` is given, it receives g, rounded to the
+/// type of `masked`, and 0 in padding rows. In this case the sums are those of the rounded g, and
+/// batch_norm_backward_apply takes masked as dy, without dy2 and mask. masked may be dy or dy2.
 void batch_norm_backward_reduce(Context& context, const TensorView& dy, const TensorView& dy2, const TensorView& mask,
                                 const TensorView& x, const TensorView& coefficients, const TensorView& valid,
                                 GradMode mode, const TensorView& sums, const TensorView& dweight,
@@ -104,18 +105,19 @@ struct NormBackward {
 };
 
 /// Does batch_norm_backward_reduce for both norms. Both get the same gradient g, which is stored in masked. mask and
-/// masked must be given. On the host this is one call for each norm; on a GPU it is one launch with the same bits.
+/// masked must be given. On the host the op runs batch_norm_backward_reduce once for each norm; on a GPU it is one
+/// launch with the same bits.
 void batch_norm_backward_reduce_pair(Context& context, const TensorView& dy, const TensorView& dy2,
                                      const TensorView& mask, const NormBackward& first, const NormBackward& second,
                                      const TensorView& valid, const TensorView& masked, const TensorView& workspace);
 
 /// Does batch_norm_backward_apply for both norms and their common gradient g: `masked` of
-/// batch_norm_backward_reduce_pair. On the host this is one call for each norm; on a GPU it is one launch with the same
-/// bits. Both norms use the count of stats. One of the two dx may be g.
+/// batch_norm_backward_reduce_pair. On the host the op runs batch_norm_backward_apply once for each norm; on a GPU it
+/// is one launch with the same bits. Both norms use the count of stats. One of the two dx may be g.
 void batch_norm_backward_apply_pair(Context& context, const TensorView& g, const NormBackward& first,
                                     const NormBackward& second, const TensorView& stats, const TensorView& valid);
 
-namespace backend {  // the functions that batch_norm.cpp calls after its checks; on the host they check valid
+namespace backend {  // functions that batch_norm.cpp calls after its checks; the host's functions also check `valid`
 LOCKSTEP_BACKENDS(batch_norm_workspace_bytes);
 LOCKSTEP_BACKENDS(batch_norm_stats);
 LOCKSTEP_BACKENDS(batch_norm_coefficients);

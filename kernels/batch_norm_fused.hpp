@@ -18,8 +18,8 @@ namespace lockstep::ops {
 
 enum class NormPass : unsigned char { forward, backward };
 
-/// Returns true when `pass` over x is one launch on this context's GPU. A CPU context answers for an H100, for plans
-/// that describe a GPU's work on a machine without a GPU. The answer is false unless C is a multiple of 8.
+/// Returns true when `pass` over x is one launch on this context's GPU. A CPU context answers for an H100, so that
+/// plans can describe a GPU's work on a machine without a GPU. The answer is false unless C is a multiple of 8.
 [[nodiscard]] bool batch_norm_fits(const Context& context, const TensorView& x, NormPass pass);
 
 /// The memory of a GPU, which may be in another machine. The default values are those of an H100.
@@ -39,8 +39,8 @@ void batch_norm_fused_forward(Context& context, const TensorView& x, const Tenso
                               const TensorView& mask, const TensorView& workspace);
 
 /// Does batch_norm_backward_reduce, then batch_norm_backward_apply. If masked is given, batch_norm_backward_apply reads
-/// masked as its dy. dy2 needs masked (else UsageError): without masked, g, the sum of both gradients, is stored
-/// nowhere. dx and masked may each be dy or dy2, but not the same tensor.
+/// masked as its dy. Throws UsageError if dy2 is given without masked, because then g, the sum of both gradients,
+/// is stored nowhere. dx and masked may each be dy or dy2, but not the same tensor.
 void batch_norm_fused_backward(Context& context, const TensorView& dy, const TensorView& dy2, const TensorView& mask,
                                const TensorView& x, const TensorView& coefficients, const TensorView& stats,
                                const TensorView& valid, GradMode mode, const TensorView& sums,

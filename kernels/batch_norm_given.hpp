@@ -9,7 +9,8 @@ namespace lockstep::ops {
 // conv2d.hpp). Views are those of batch_norm.hpp. Its notes on bits, and on the memory that the first op of a context
 // allocates, hold for these ops, too.
 
-/// The least share of sum (x - shift)^2 that must remain after sum^2 / N, the part of the mean, is subtracted.
+/// The least share of sum (x - shift)^2 that must remain after (sum (x - shift))^2 / N, the part of the mean, is
+/// subtracted. Otherwise the sums are not used.
 constexpr double kGivenLeft = 1.0 / 1024;
 
 /// Does batch_norm_coefficients() from sums (2, C) = sum (x - shift), sum (x - shift)^2 over all rows of x. shift (C)
@@ -27,8 +28,8 @@ void batch_norm_coefficients_given(Context& context, const TensorView& x, const 
                                    const TensorView& coefficients, const TensorView& workspace);
 
 /// Writes the outputs of batch_norm_backward_reduce() from given sums: sum_g (C) = sum g and sum_gx (C) = sum g * xhat.
-/// sums (2, C) receives both. mode says whether dweight (C) and dbias (C) are set to sum_gx and sum_g, or the sums are
-/// added to them; with `ignore` both may be missing.
+/// sums (2, C) receives sum_g and sum_gx. mode says whether dweight (C) and dbias (C) are set to sum_gx and sum_g, or
+/// the sums are added to them; if mode is `ignore`, dweight and dbias may be missing.
 void batch_norm_gradients_given(Context& context, const TensorView& sum_g, const TensorView& sum_gx, GradMode mode,
                                 const TensorView& sums, const TensorView& dweight, const TensorView& dbias);
 

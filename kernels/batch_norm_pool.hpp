@@ -36,13 +36,13 @@ void batch_norm_pool_backward_reduce(Context& context, const PoolDesc& desc, con
                                      const TensorView& valid, GradMode mode, const TensorView& sums,
                                      const TensorView& dweight, const TensorView& dbias, const TensorView& workspace);
 
-/// Does batch_norm_backward_apply for the g of batch_norm_pool_backward_reduce.
+/// Does batch_norm_backward_apply for the gradient g that batch_norm_pool_backward_reduce describes.
 void batch_norm_pool_backward_apply(Context& context, const PoolDesc& desc, const TensorView& dy,
                                     const TensorView& index, const TensorView& x, const TensorView& coefficients,
                                     const TensorView& sums, const TensorView& stats, const TensorView& valid,
                                     const TensorView& dx);
 
-namespace backend {  // the functions that batch_norm_pool.cpp calls after its checks; on the host they check valid
+namespace backend {  // functions that batch_norm_pool.cpp calls after its checks; on the host they also check `valid`
 LOCKSTEP_BACKENDS(batch_norm_pool_forward);
 LOCKSTEP_BACKENDS(batch_norm_pool_backward_reduce);
 LOCKSTEP_BACKENDS(batch_norm_pool_backward_apply);

@@ -6,11 +6,11 @@
 
 namespace lockstep::ops {
 
-/// The reason why an update is skipped. clip_factor() writes this value into ArenaUpdate::skip.
+/// The reason why an update is skipped, or `no`. clip_factor() writes this number into ArenaUpdate::skip.
 enum class Skip : std::int32_t {
   no = 0,
   not_finite = 1,  ///< the norm of the gradients is NaN or infinite
-  no_weight = 2,   ///< the divisor is not a positive, finite number: no sample has a weight
+  no_weight = 2,   ///< ClipScalars::divisor is not a positive, finite number, for example if no sample has a weight
 };
 
 /// Scalars of clip_factor(), on the device.
@@ -19,7 +19,7 @@ struct ClipScalars {
                             ///< squares of all gradients as stored, for example times a loss scale
   TensorView loss_scale;  ///< in, of the type of factor: number by which the gradients were multiplied; 1 if not given
   TensorView divisor;     ///< in, of the type of factor: sum of the weights of all samples; 1 if not given
-  TensorView factor;      ///< out, f32 or f64: ArenaUpdate::factor; 0 when the update is skipped
+  TensorView factor;      ///< out, f32 or f64: value for ArenaUpdate::factor; 0 when the update is skipped
   TensorView skip;        ///< out, i32: a value of Skip, for ArenaUpdate::skip
   TensorView step;        ///< in and out, i64, optional: grows by 1 unless the update is skipped
   TensorView skipped;     ///< in and out, i64, optional: grows by 1 when the norm is not finite

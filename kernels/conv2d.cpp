@@ -66,7 +66,7 @@ void check_operand(const TensorView& view, std::string_view name, const ConvPlan
                       " with strides ", view.strides, " is not contiguous");
 }
 
-/// Checks all operands, but not whether the output overlaps another operand.
+/// Checks all operands of conv2d(), but not whether the output overlaps another operand.
 void check_operands(const Context& context, const ConvPlan& plan, const TensorView& a, const TensorView& b,
                     const TensorView& bias, const TensorView& out, const TensorView& workspace) {
   const ConvDesc& desc = plan.desc();

@@ -17,8 +17,8 @@ namespace lockstep::ops {
 enum class PadMode : unsigned char { zero, circular };
 enum class ConvPass : unsigned char { forward, backward_data, backward_weights };
 
-/// Extra work that a pass may do for the batch norm next to the convolution (kernels/batch_norm.hpp). Then the norm
-/// need not read the tensor to compute its sums. Only some plans do this work: ConvPlan::serves_norm().
+/// Extra work that a pass may do for the batch norm next to the convolution (kernels/batch_norm.hpp), so that the
+/// norm need not read the tensor to compute its sums. Only some plans do this work: ConvPlan::serves_norm().
 ///   forward:        the norm reads y. The pass sums y - shift and (y - shift)^2 over all rows.
 ///   backward_data:  x is the norm's output after a ReLU. The pass writes out = g = (dx [+ addend]) masked by the ReLU,
 ///                   and sums g and g * xhat over all rows, with xhat = (norm input - mean) * inv_std. A masked element
@@ -34,7 +34,7 @@ struct ConvNorm {
 ///   x: (N, H, W, C)   weights: (K, R, S, C / groups)   bias: (K)   y: (N, P, Q, K), channels last
 ///   output extent = floor((in + before + after - dilation * (kernel - 1) - 1) / stride) + 1
 /// Sums run in accumulation_dtype(dtype): f32 for 16-bit x, y and weights. The bias and the gradient of the weights
-/// have that type, too. A provider throws UnsupportedError at planning for a desc that it does not support.
+/// have this type, too. At planning a provider throws UnsupportedError for a desc that it does not support.
 struct ConvDesc {
   int spatial_rank = 2;
   DType dtype = DType::f32;
@@ -50,7 +50,7 @@ struct ConvDesc {
   std::int64_t groups = 1;
   PadMode pad_mode = PadMode::zero;
   bool bias = false;                         ///< the forward pass adds a bias (K)
-  GradMode grad_mode = GradMode::overwrite;  ///< the backward passes replace the output or add to it
+  GradMode grad_mode = GradMode::overwrite;  ///< tells if the backward passes replace the output or add to it
   bool tf32 = false;                         ///< f32 on a GPU: the pass may round factors to TF32 (10-bit fraction)
   ConvNorm norm{};                           ///< not allowed for backward_weights, with a bias or with accumulate
 
@@ -65,7 +65,7 @@ struct ConvDesc {
 struct ConvCall {
   ConvDesc desc;
   ConvPass pass;
-  std::string choice{};  ///< for prepare_conv2d(): the only choice to prepare; empty: all listed choices
+  std::string choice{};  ///< the only choice that prepare_conv2d() prepares; if empty, all listed choices
 };
 
 /// The tensors that a plan that serves a norm reads and writes in addition to those of conv2d(). C is the number of
@@ -74,7 +74,7 @@ struct ConvCall {
 struct ConvNormOperands {
   TensorView sums{};          ///< out: (2, C), as in ConvNorm; with pair (3, C), row 2: g * xhat of the second norm
   TensorView shift{};         ///< forward: (C), any numbers; numbers near the means preserve the precision of the sums
-  TensorView addend{};        ///< backward_data, like all members below: the other gradient, shape of x, desc.dtype
+  TensorView addend{};        ///< backward_data, like all members below: the gradient to add, shape of x, desc.dtype
   TensorView mask{};          ///< u8, relu_mask_bytes(numel of x) bytes, in the form that batch_norm_apply() writes
   TensorView x{};             ///< the norm's input: shape of x, desc.dtype
   TensorView coefficients{};  ///< (4, C), in the form that batch_norm_coefficients() writes
@@ -83,7 +83,7 @@ struct ConvNormOperands {
 };
 
 /// One pass of one convolution, planned for one device and the context's thread count. The plan owns the library's
-/// descriptors, but no tensor memory. It does not change after planning; only one thread at a time may call run().
+/// descriptors, but no tensor memory. A plan does not change later, but only one thread at a time may call run().
 class ConvPlan {
  public:
   virtual ~ConvPlan() = default;
@@ -91,15 +91,15 @@ class ConvPlan {
   [[nodiscard]] ConvPass pass() const { return pass_; }
   [[nodiscard]] Device device() const { return device_; }
   [[nodiscard]] virtual std::size_t workspace_bytes() const = 0;
-  /// True when every run gives the same bits (with the planned thread count).
+  /// Returns true if every run of the plan gives the same bits (with the planned thread count).
   [[nodiscard]] virtual bool deterministic() const = 0;
-  /// Names provider and algorithm; plan_conv2d(.., choice) makes the same plan again.
+  /// Names the plan's provider and algorithm. plan_conv2d() with this choice makes the same plan again.
   [[nodiscard]] virtual std::string choice() const = 0;
   /// Names what the library runs, for example "brgconv:avx512_core", if the library decides more than the choice says.
   /// Otherwise returns the choice.
   [[nodiscard]] virtual std::string implementation() const { return choice(); }
-  /// True when the plan does the work of desc().norm. False when it runs the bare pass, for example if no norm is
-  /// wanted.
+  /// Returns true if the plan does the work of desc().norm, and false if the plan runs the bare pass, for example
+  /// because no norm is wanted.
   [[nodiscard]] virtual bool serves_norm() const { return false; }
   /// Enqueues the pass. The arguments are those of conv2d(), already checked.
   virtual void run(Context& context, const TensorView& a, const TensorView& b, const TensorView& bias,
@@ -117,12 +117,12 @@ class ConvPlan {
   ConvPass pass_;
 };
 
-/// True when a pass may serve desc.norm on a GPU. cuDNN 9.19 for an H100 compiles such engines only for 16-bit tensors
-/// whose channels are multiples of 8, and in backward_data only for convolutions with stride 1.
+/// Returns true if `pass` may serve desc.norm on a GPU. cuDNN 9.19 for an H100 compiles engines that serve a norm only
+/// for 16-bit tensors whose channels are multiples of 8, and in backward_data only for convolutions with stride 1.
 [[nodiscard]] bool conv_may_serve_norm(const ConvDesc& desc, ConvPass pass);
 
 /// The engines of cuDNN that a listing contains. `precompiled` leaves out the engines that cuDNN compiles when they are
-/// planned; all engines that serve a norm are among these.
+/// planned, among them all engines that serve a norm.
 enum class Engines : unsigned char { all, precompiled };
 
 struct ConvListing {
@@ -138,9 +138,9 @@ struct ConvListing {
 /// whether such a choice is faster than the bare pass followed by the norm's own pass.
 [[nodiscard]] std::vector<std::string> conv2d_choices(Context& context, const ConvDesc& desc, ConvPass pass,
                                                       const ConvListing& listing = {});
-/// Prepares the lists of conv2d_choices() for these calls, and the plan of each choice (or of ConvCall::choice alone).
-/// Works on up to `threads` threads, which have ended when this function returns. The context keeps the results for
-/// plan_conv2d(). Plans of earlier preparations are dropped, unless a ConvPlan holds them or these calls name them.
+/// Prepares the lists of conv2d_choices() for `calls`, and the plan of each choice (or of ConvCall::choice alone).
+/// The work runs on up to `threads` threads, which have ended when this function returns. The context keeps the results
+/// for plan_conv2d(). Plans of earlier preparations are dropped, unless a ConvPlan holds them or `calls` name them.
 /// plan_conv2d() refuses the choices that a library refuses. Only cuDNN needs preparation: an engine takes up to a
 /// second to compile.
 void prepare_conv2d(Context& context, std::span<const ConvCall> calls, Engines engines, int threads);
@@ -154,9 +154,10 @@ void prepare_conv2d(Context& context, std::span<const ConvCall> calls, Engines e
 ///   forward:           a = x,  b = weights, bias (when desc.bias), out = y
 ///   backward_data:     a = dy, b = weights, out = dx          (+= when desc.grad_mode is accumulate)
 ///   backward_weights:  a = x,  b = dy,      out = dweights    (+= when desc.grad_mode is accumulate)
-/// All tensors are contiguous, and have the shapes and the dtype of desc; bias and dweights have its accumulation_dtype
-/// ("cudnn:split:.." rounds dweights to dtype once on the way). out overlaps no other tensor. workspace is u8, has at
-/// least plan.workspace_bytes() bytes, is 64-byte aligned, and is not used by work on other streams.
+/// All tensors are contiguous, and have the shapes and the dtype of desc; bias and dweights have
+/// accumulation_dtype(desc.dtype) ("cudnn:split:.." rounds dweights to desc.dtype once on the way). out overlaps no
+/// other tensor. workspace is u8, has at least plan.workspace_bytes() bytes, is 64-byte aligned, and is not used by
+/// work on other streams.
 void conv2d(Context& context, const ConvPlan& plan, const TensorView& a, const TensorView& b, const TensorView& bias,
             const TensorView& out, const TensorView& workspace);
 /// Enqueues a planned pass that serves a norm. `norm` holds the tensors that desc.norm asks for. sums and out overlap
