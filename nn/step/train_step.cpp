@@ -178,7 +178,6 @@ struct TrainStep::Impl {
                                         : o.microbatches,
               plan_options()),
         workspace(plans.workspace_bytes(), ctx),
-        applied_rate(sizeof(double), ctx),
         progress(ranks.watchdog),
         reducer(std::make_unique<comm::GradientReducer>(
             ranks.grad, ctx.stream(), ranks.comm_stream, buckets.gradients, buckets.buckets,
@@ -437,6 +436,9 @@ struct TrainStep::Impl {
 
   void apply(double rate) {
     require<StateError>(reduced, "train step: apply() without reduce(), expected reduce() before");
+    if (applied_rate.bytes() == 0) {
+      applied_rate = Buffer(sizeof(double), context);
+    }
     // The rate has memory of its own: a later micro-batch may already overwrite the state of this step's last one.
     const TensorView learning_rate(applied_rate.data(), DType::f64, context.device(), Shape{});
     try {
@@ -492,7 +494,7 @@ struct TrainStep::Impl {
   std::unique_ptr<Context> beside;      ///< context of TrainStepOptions::weights_beside, otherwise nullptr
   MicrobatchPlans plans;
   Buffer workspace;
-  Buffer applied_rate;  ///< the learning rate of apply()
+  Buffer applied_rate;  ///< the learning rate of apply(); empty before the first one
   StepProgress progress;
   std::unique_ptr<comm::GradientReducer> reducer;
   std::optional<GradientCheck> check;  ///< empty without TrainStepOptions::check_gradients
