@@ -241,9 +241,13 @@ TensorView ParameterSet::value(int index) const {
 }
 
 TensorView ParameterSet::gradient(int index) const {
+  return gradient_in(index, gradients());
+}
+
+TensorView ParameterSet::gradient_in(int index, const TensorView& arena) const {
   const ParameterInfo& info = infos_[static_cast<std::size_t>(index)];
   require<UsageError>(info.spec.trainable, "parameter '", info.spec.name, "' is frozen: it has no gradient");
-  return part(gradients(), info.offset, info.spec.stored_shape());
+  return part(arena, info.offset, info.spec.stored_shape());
 }
 
 TensorView ParameterSet::weight(int index) const {

@@ -101,6 +101,8 @@ class ParameterSet {
   [[nodiscard]] TensorView weights() const;         ///< values() in the plans' type: the same memory unless rounds()
   [[nodiscard]] TensorView value(int index) const;  ///< view of a parameter in its stored shape
   [[nodiscard]] TensorView gradient(int index) const;  ///< throws UsageError if the parameter is frozen
+  /// Returns gradient(index) as a view of `arena`, another arena like gradients().
+  [[nodiscard]] TensorView gradient_in(int index, const TensorView& arena) const;
   [[nodiscard]] TensorView weight(int index) const;
   /// Enqueues the rounding of values() to the nearest numbers of weights(), ties to even. Does nothing unless rounds().
   void round_weights(Context& context) const;
