@@ -256,6 +256,7 @@ TensorView ParameterSet::weight(int index) const {
 }
 
 void ParameterSet::round_weights(Context& context) const {
+  changed();
   if (rounds()) {
     ops::strided_copy(context, values(), weights());
   }
@@ -289,6 +290,7 @@ void ParameterSet::write(Context& context, const std::string& name, const Tensor
   require_host_value("parameter", name, infos_[static_cast<std::size_t>(index)].spec.dims, from);
   const SyncScope scope(context.stream(), "ParameterSet::write", SyncReason::host_data, value.bytes());
   copy_now(context, from, logical(index, values()));
+  changed();
   if (rounds()) {
     ops::strided_copy(context, this->value(index), weight(index));
   }

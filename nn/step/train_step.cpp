@@ -381,6 +381,7 @@ struct TrainStep::Impl {
 
   void finish_step() {
     ++steps;
+    parameters.changed();
     progress.end_sums();
     average.take(steps, trace);
     microbatches += virtual_ranks.count() > 0 ? 1 : 0;
