@@ -47,6 +47,7 @@ struct Tape::Impl {
   Impl(Context& ctx, const Model& model, ParameterSet& set, const TapeOptions& o)
       : context(ctx),
         options(checked(o, set)),
+        parameters(set),
         plan(ctx, model, Mode::train, o.max_batch, plan_of(o)),
         workspace(plan.workspace_bytes(), ctx),
         slots(static_cast<std::size_t>(o.slots)),
@@ -84,20 +85,25 @@ struct Tape::Impl {
     }
   }
 
-  std::size_t in_use(std::int64_t slot) const {
-    const auto last = static_cast<std::int64_t>(slots.size()) - 1;
-    require<UsageError>(slot >= 0 && slot <= last && slots[static_cast<std::size_t>(slot)].samples >= 0, "tape: slot ",
-                        slot, " is not in use, expected one that forward() returned, 0 to ", last);
-    return static_cast<std::size_t>(slot);
+  /// Returns the index of the slot of pass `pass`.
+  [[nodiscard]] std::size_t slot_of(std::int64_t pass) const {
+    const auto found = std::ranges::find(slots, pass, &Slot::pass);
+    require<UsageError>(pass >= 0 && found != slots.end(), "tape: pass ", pass,
+                        " has no slot, expected one that forward() returned, before its backward() or release()");
+    return static_cast<std::size_t>(found - slots.begin());
   }
 
+  static constexpr std::int64_t kFree = -1;
   struct Slot {
-    std::int64_t samples = -1;  ///< number of samples of the forward pass; -1: the slot is free
+    std::int64_t pass = kFree;  ///< number of the pass whose activations the slot keeps
+    std::int64_t samples = 0;   ///< number of samples of the pass
     std::int64_t valid = 0;     ///< value of StateField::valid in the slot's state; 0: not known
+    std::uint64_t version = 0;  ///< version of the parameters at the pass
   };
 
   Context& context;
   TapeOptions options;
+  const ParameterSet& parameters;
   Plan plan;
   Buffer workspace;
   std::deque<StepState> states;  ///< input and gradient of the output of each slot
@@ -116,7 +122,7 @@ Tape::~Tape() = default;
 std::int64_t Tape::forward(const TensorView& in, const TensorView& out, std::string_view in_axes,
                            std::string_view out_axes) {
   Impl& s = *impl_;
-  const auto found = std::ranges::find(s.slots, -1, &Impl::Slot::samples);
+  const auto found = std::ranges::find(s.slots, Impl::kFree, &Impl::Slot::pass);
   require<StateError>(found != s.slots.end(), "tape: all ", s.slots.size(),
                       " slots are in use, expected backward() or release() before");
   const auto slot = static_cast<std::size_t>(found - s.slots.begin());
@@ -128,31 +134,38 @@ std::int64_t Tape::forward(const TensorView& in, const TensorView& out, std::str
   const std::int64_t samples = samples_of(s.plan.layout(), s.in);
   require<UsageError>(samples <= s.options.max_batch, "the input has ", samples, " samples, expected at most ",
                       s.options.max_batch, " (TapeOptions::max_batch)");
-  require_output(s.plan.layout(), s.out, samples);
+  if (out.given()) {
+    require_output(s.plan.layout(), s.out, samples);
+  }
   StepState& state = s.states[slot];
   s.take(state, s.in, samples);
   s.set_valid(state, slot, samples);
   ops::fill(s.context, static_cast<double>(s.passes), state.view(StateField::epoch));  // dropout draws anew
   s.plan.keep_in(static_cast<int>(slot));
   s.plan.forward(s.context);
-  emit(s.context, s.plan.layout(), s.plan.output().slice(0, 0, samples), s.out);
-  s.slots[slot].samples = samples;
-  ++s.passes;
-  return static_cast<std::int64_t>(slot);
+  if (out.given()) {
+    emit(s.context, s.plan.layout(), s.plan.output().slice(0, 0, samples), s.out);
+  }
+  found->pass = s.passes;
+  found->samples = samples;
+  found->version = s.parameters.version();
+  return s.passes++;
 }
 
-void Tape::backward(std::int64_t slot, const TensorView& out_gradient, const TensorView& in_gradient,
+void Tape::backward(std::int64_t pass, const TensorView& out_gradient, const TensorView& in_gradient,
                     std::string_view out_axes, std::string_view in_axes) {
   Impl& s = *impl_;
-  const std::size_t number = s.in_use(slot);
+  const std::size_t number = s.slot_of(pass);
   const std::int64_t samples = s.slots[number].samples;
+  require<StateError>(s.slots[number].version == s.parameters.version(),
+                      "tape: the parameters were written since pass ", pass, ", expected its backward() before");
   s.out.field = StateField::targets;
   s.out.view = out_gradient;
   s.out.axes = out_axes;
   s.in.view = in_gradient;
   s.in.axes = in_axes;
   const std::int64_t given = samples_of(s.plan.layout(), s.out);
-  require<ShapeError>(given == samples, "the gradient of the output has ", given, " samples, slot ", slot, " has ",
+  require<ShapeError>(given == samples, "the gradient of the output has ", given, " samples, pass ", pass, " has ",
                       samples);
   if (in_gradient.given()) {
     require_input(s.plan.layout(), s.in, samples);
@@ -163,22 +176,22 @@ void Tape::backward(std::int64_t slot, const TensorView& out_gradient, const Ten
   if (in_gradient.given()) {
     emit_input(s.context, s.plan.layout(), s.plan.input_gradient().slice(0, 0, samples), s.in);
   }
-  s.slots[number].samples = -1;
+  s.slots[number].pass = Impl::kFree;
 }
 
-void Tape::release(std::int64_t slot) {
+void Tape::release(std::int64_t pass) {
   Impl& s = *impl_;
-  if (slot == kAllSlots) {
-    for (Impl::Slot& each : s.slots) {
-      each.samples = -1;
-    }
+  if (pass != kAllPasses) {
+    s.slots[s.slot_of(pass)].pass = Impl::kFree;
     return;
   }
-  s.slots[s.in_use(slot)].samples = -1;
+  for (Impl::Slot& each : s.slots) {
+    each.pass = Impl::kFree;
+  }
 }
 
 std::int64_t Tape::free_slots() const {
-  return std::ranges::count(impl_->slots, -1, &Impl::Slot::samples);
+  return std::ranges::count(impl_->slots, Impl::kFree, &Impl::Slot::pass);
 }
 std::size_t Tape::slot_bytes() const {
   return impl_->plan.kept_bytes() + impl_->states.front().bytes();

@@ -26,12 +26,12 @@ struct TapeOptions {
 /// dL/d(input):
 ///
 ///   nn::Tape tape(context, model, parameters, {.max_batch = n, .slots = steps});
-///   for (k = 0; k < steps; ++k) { slot[k] = tape.forward(x, y);  x = solver(x, y); }
-///   for (k = steps; k-- > 0;)   { dx = adjoint(dx, dy);          tape.backward(slot[k], dy, dx); }
+///   for (k = 0; k < steps; ++k) { pass[k] = tape.forward(x, y);  x = solver(x, y); }
+///   for (k = steps; k-- > 0;)   { dx = adjoint(dx, dy);          tape.backward(pass[k], dy, dx); }
 ///
 /// Passes are those of training: batch norm takes the statistics of the samples of one forward(), and dropout draws.
 /// The gradients are sums over samples and slots, and nothing divides them. They are added in the order of the calls of
-/// backward(). The slots may end in any order.
+/// backward(). The passes may end in any order.
 ///
 /// All work is enqueued on the context's stream; no call waits, except for copies from and to pageable host memory.
 /// After the constructor nothing is allocated. A slot takes the activations that backward reads; all slots share one
@@ -46,20 +46,22 @@ class Tape {
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
 
-  /// Enqueues out = model(in) for up to max_batch samples, keeps the activations, and returns the number of the slot.
-  /// Views and axes are those of Inference::run(). StateError if no slot is free. ShapeError if the views do not fit
-  /// the model. UsageError for too many samples. After an error nothing is kept.
+  /// Enqueues out = model(in) for up to max_batch samples, keeps the activations, and returns the number of the pass,
+  /// which no other pass has. Views and axes are those of Inference::run(); `out` may be not given. StateError if no
+  /// slot is free. ShapeError if the views do not fit the model. UsageError for too many samples. After an error
+  /// nothing is kept.
   std::int64_t forward(const TensorView& in, const TensorView& out, std::string_view in_axes = {},
                        std::string_view out_axes = {});
-  /// Enqueues the backward of a slot, which is then free. `out_gradient` is dL/d(output) in the output's shape. Adds
-  /// dL/d(parameters) to the gradients. Writes dL/d(input) to `in_gradient`, in the input's shape, unless it is not
-  /// given. UsageError for a number that is no slot in use; ShapeError for other shapes. After such an error the slot
-  /// is still in use.
-  void backward(std::int64_t slot, const TensorView& out_gradient, const TensorView& in_gradient = {},
+  /// Enqueues the backward of a pass, whose slot is then free. `out_gradient` is dL/d(output) in the output's shape.
+  /// Adds dL/d(parameters) to the gradients. Writes dL/d(input) to `in_gradient`, in the input's shape, unless it is
+  /// not given. UsageError for a number that is no pass with a slot; StateError if the parameters may have changed
+  /// since the pass (ParameterSet::version()); ShapeError for other shapes. After such an error the slot is still in
+  /// use.
+  void backward(std::int64_t pass, const TensorView& out_gradient, const TensorView& in_gradient = {},
                 std::string_view out_axes = {}, std::string_view in_axes = {});
-  /// Frees a slot without a backward; kAllSlots: all of them. UsageError as in backward().
-  static constexpr std::int64_t kAllSlots = -1;
-  void release(std::int64_t slot);
+  /// Frees the slot of a pass without a backward; kAllPasses: those of all passes. UsageError as in backward().
+  static constexpr std::int64_t kAllPasses = -1;
+  void release(std::int64_t pass);
 
   [[nodiscard]] std::int64_t free_slots() const;
   [[nodiscard]] std::size_t slot_bytes() const;  ///< bytes that each slot takes

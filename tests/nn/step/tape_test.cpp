@@ -60,10 +60,10 @@ TEST(Tape, AChainOfPassesHasTheGradientInClosedForm) {
     const bool bias_first = learned.set.parameters()[0].spec.name == "a.bias";
     const std::size_t a = bias_first ? n : 0, b = bias_first ? 0 : n * n;
     std::vector<Numbers> x{normal_numbers(n, 1)};
-    std::vector<std::int64_t> slots;
+    std::vector<std::int64_t> passes;
     for (std::int64_t k = 0; k < steps; ++k) {
       Numbers y(n);
-      slots.push_back(tape.forward(view(x.back(), 1), view(y, 1)));
+      passes.push_back(tape.forward(view(x.back(), 1), view(y, 1)));
       Numbers next = x.back();
       for (std::size_t i = 0; i < n; ++i) {
         next[i] += h * y[i];
@@ -77,7 +77,7 @@ TEST(Tape, AChainOfPassesHasTheGradientInClosedForm) {
       for (std::size_t i = 0; i < n; ++i) {
         dy[i] = h * adjoint[i];
       }
-      tape.backward(slots[static_cast<std::size_t>(k)], view(dy, 1), view(dx, 1));
+      tape.backward(passes[static_cast<std::size_t>(k)], view(dy, 1), view(dx, 1));
       const Numbers& xk = x[static_cast<std::size_t>(k)];
       Numbers before = expected;
       for (std::size_t j = 0; j < n; ++j) {
@@ -107,11 +107,11 @@ TEST(Tape, HasTheGradientsOfAStep) {
   Step step(net(), {.max_batch = n, .seed = 5, .plan = {.dtype = DType::f64, .loss = Loss::mse}});
   Numbers x = normal_numbers(n * 3, 1), t = normal_numbers(n * 2, 2), y(n * 2), dy(n * 2);
   Tape tape(learned.context, learned.model, learned.set, tape_of(n, 1));
-  const std::int64_t slot = tape.forward(view(x, n), view(y, n));
+  const std::int64_t pass = tape.forward(view(x, n), view(y, n));
   for (std::size_t i = 0; i < dy.size(); ++i) {
     dy[i] = 2 * (y[i] - t[i]) / static_cast<double>(dy.size());
   }
-  tape.backward(slot, view(dy, n));
+  tape.backward(pass, view(dy, n));
   step.add({{StateField::values, view(x, n)}, {StateField::targets, view(t, n)}});
   step.reduce();
   Numbers expected(static_cast<std::size_t>(flat_size(learned.set, FlatPart::gradients)));
@@ -124,19 +124,19 @@ TEST(Tape, HasTheGradientsOfAStep) {
 
 /// The order of backward changes sums by rounding only, and dL/dx not at all. A pass of fewer samples has the bits of a
 /// tape for just as many.
-TEST(Tape, SlotsEndInAnyOrder) {
+TEST(Tape, PassesEndInAnyOrder) {
   Learned forwards(net()), backwards(net()), small(net());
   Tape first(forwards.context, forwards.model, forwards.set, tape_of(5, 3));
   Tape second(backwards.context, backwards.model, backwards.set, tape_of(5, 3));
   const std::vector<std::int64_t> samples{5, 2, 4};
   std::vector<Numbers> x, dy, dx(3), again(3);
-  std::vector<std::int64_t> slots;
+  std::vector<std::int64_t> passes;
   for (std::size_t k = 0; k < 3; ++k) {
     x.push_back(normal_numbers(samples[k] * 3, 10 + k));
     dy.push_back(normal_numbers(samples[k] * 2, 20 + k));
     Numbers y(dy[k].size()), same(y.size());
-    slots.push_back(first.forward(view(x[k], samples[k]), view(y, samples[k])));
-    EXPECT_EQ(second.forward(view(x[k], samples[k]), view(same, samples[k])), slots[k]);
+    passes.push_back(first.forward(view(x[k], samples[k]), view(y, samples[k])));
+    EXPECT_EQ(second.forward(view(x[k], samples[k]), view(same, samples[k])), passes[k]);
     EXPECT_EQ(y, same);
     Tape alone(small.context, small.model, small.set, tape_of(samples[k], 1));
     alone.release(alone.forward(view(x[k], samples[k]), view(same, samples[k])));
@@ -144,11 +144,11 @@ TEST(Tape, SlotsEndInAnyOrder) {
   }
   for (const std::size_t k : {0U, 1U, 2U}) {
     dx[k].resize(x[k].size());
-    first.backward(slots[k], view(dy[k], samples[k]), view(dx[k], samples[k]));
+    first.backward(passes[k], view(dy[k], samples[k]), view(dx[k], samples[k]));
   }
   for (const std::size_t k : {2U, 0U, 1U}) {
     again[k].resize(x[k].size());
-    second.backward(slots[k], view(dy[k], samples[k]), view(again[k], samples[k]));
+    second.backward(passes[k], view(dy[k], samples[k]), view(again[k], samples[k]));
   }
   EXPECT_EQ(dx, again);
   const Numbers a = forwards.flat(FlatPart::gradients), b = backwards.flat(FlatPart::gradients);
@@ -210,24 +210,29 @@ TEST(Tape, BadInput) {
                {"the parameters are for f64", "the plan is in f32"});
   Tape tape(learned.context, learned.model, learned.set, tape_of(2, 2));
   Numbers x = normal_numbers(6, 1), y(4), dy = normal_numbers(4, 2), dx(6), more(9);
-  const std::int64_t slot = tape.forward(view(x, 2), view(y, 2));
+  const std::int64_t pass = tape.forward(view(x, 2), view(y, 2));
   expect_holds(error_of<UsageError>([&] { tape.forward(view(more, 3), view(y, 2)); }), {"3 samples", "at most 2"});
   expect_holds(error_of<ShapeError>([&] { tape.forward(view(x, 3), view(y, 2)); }), {"the input has 2 features"});
   expect_holds(error_of<ShapeError>([&] { tape.forward(view(x, 2), view(y, 1)); }), {"the output"});
   EXPECT_EQ(tape.free_slots(), 1) << "refused passes take no slot";
-  expect_holds(error_of<UsageError>([&] { tape.backward(1, view(dy, 2)); }), {"slot 1 is not in use"});
-  expect_holds(error_of<UsageError>([&] { tape.backward(2, view(dy, 2)); }), {"slot 2", "0 to 1"});
-  expect_holds(error_of<UsageError>([&] { tape.release(-2); }), {"slot -2"});
-  expect_holds(error_of<ShapeError>([&] { tape.backward(slot, view(dy, 4)); }), {"the target has 1 features"});
-  expect_holds(error_of<ShapeError>([&] { tape.backward(slot, view(dy, 2), view(x, 3)); }),
+  expect_holds(error_of<UsageError>([&] { tape.backward(1, view(dy, 2)); }), {"pass 1 has no slot"});
+  expect_holds(error_of<UsageError>([&] { tape.backward(2, view(dy, 2)); }),
+               {"pass 2 has no slot", "forward() returned"});
+  expect_holds(error_of<UsageError>([&] { tape.release(-2); }), {"pass -2 has no slot"});
+  expect_holds(error_of<ShapeError>([&] { tape.backward(pass, view(dy, 4)); }), {"the target has 1 features"});
+  expect_holds(error_of<ShapeError>([&] { tape.backward(pass, view(dy, 2), view(x, 3)); }),
                {"the gradient of the input"});
   EXPECT_EQ(testing::to_doubles(learned.set.gradients()),
             Numbers(static_cast<std::size_t>(learned.set.gradients().numel()), 0));
   static_cast<void>(tape.forward(view(x, 2), view(y, 2)));
   expect_holds(error_of<StateError>([&] { tape.forward(view(x, 2), view(y, 2)); }), {"all 2 slots are in use"});
-  tape.backward(slot, view(dy, 2), view(dx, 2));
-  expect_holds(error_of<UsageError>([&] { tape.backward(slot, view(dy, 2)); }), {"is not in use"});
-  tape.release(Tape::kAllSlots);
+  tape.backward(pass, view(dy, 2), view(dx, 2));
+  expect_holds(error_of<UsageError>([&] { tape.backward(pass, view(dy, 2)); }), {"pass 0 has no slot"});
+  const std::int64_t old = tape.forward(view(x, 2), TensorView());
+  EXPECT_EQ(old, 2) << "numbers are not used again";
+  learned.set.write(learned.context, "2.bias", TensorView(std::span<double>(y).first(2), {2}));
+  expect_holds(error_of<StateError>([&] { tape.backward(old, view(dy, 2)); }), {"were written since pass 2"});
+  tape.release(Tape::kAllPasses);
   EXPECT_EQ(tape.free_slots(), 2);
 }
 
