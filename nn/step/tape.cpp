@@ -152,8 +152,8 @@ std::int64_t Tape::forward(const TensorView& in, const TensorView& out, std::str
   return s.passes++;
 }
 
-void Tape::backward(std::int64_t pass, const TensorView& out_gradient, const TensorView& in_gradient,
-                    std::string_view out_axes, std::string_view in_axes) {
+void Tape::check(std::int64_t pass, const TensorView& out_gradient, const TensorView& in_gradient,
+                 std::string_view out_axes, std::string_view in_axes) {
   Impl& s = *impl_;
   const std::size_t number = s.slot_of(pass);
   const std::int64_t samples = s.slots[number].samples;
@@ -170,6 +170,14 @@ void Tape::backward(std::int64_t pass, const TensorView& out_gradient, const Ten
   if (in_gradient.given()) {
     require_input(s.plan.layout(), s.in, samples);
   }
+}
+
+void Tape::backward(std::int64_t pass, const TensorView& out_gradient, const TensorView& in_gradient,
+                    std::string_view out_axes, std::string_view in_axes) {
+  check(pass, out_gradient, in_gradient, out_axes, in_axes);  // sets s.in and s.out, too
+  Impl& s = *impl_;
+  const std::size_t number = s.slot_of(pass);
+  const std::int64_t samples = s.slots[number].samples;
   s.take(s.states[number], s.out, samples);
   s.plan.keep_in(static_cast<int>(number));
   s.plan.backward(s.context);

@@ -59,6 +59,9 @@ class Tape {
   /// use.
   void backward(std::int64_t pass, const TensorView& out_gradient, const TensorView& in_gradient = {},
                 std::string_view out_axes = {}, std::string_view in_axes = {});
+  /// Throws the errors of backward() for these arguments, and does nothing else.
+  void check(std::int64_t pass, const TensorView& out_gradient, const TensorView& in_gradient = {},
+             std::string_view out_axes = {}, std::string_view in_axes = {});
   /// Frees the slot of a pass without a backward; kAllPasses: those of all passes. UsageError as in backward().
   static constexpr std::int64_t kAllPasses = -1;
   void release(std::int64_t pass);
