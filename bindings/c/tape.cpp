@@ -128,11 +128,8 @@ lockstep_status lockstep_tape_backward(lockstep_tape tape, int64_t pass, const l
     const Given to = output_or_none(in_gradient, device, "in_gradient");
     t.tape->check(pass, from.view, to.view, from.axes, to.axes);
     if (t.own.bytes() == 0) {
-      const std::shared_ptr<TrainerObject> trainer = t.trainer.lock();
-      require<StateError>(trainer != nullptr,
-                          "the trainer was destroyed, expected it while the tape adds its gradients");
-      static_cast<void>(trainer->step->given_gradients());
-      trainer->has_gradients = false;
+      static_cast<void>(t.trainer->step->given_gradients());
+      t.trainer->has_gradients = false;
     }
     ContextObject::Call call(*t.context, stream);
     t.tape->backward(pass, from.view, to.view, from.axes, to.axes);
