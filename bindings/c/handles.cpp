@@ -45,7 +45,7 @@ constexpr std::uint64_t pack(std::uint64_t generation, HandleKind kind, std::uin
 }
 
 constexpr const char* name_of(HandleKind kind) {
-  constexpr const char* kNames[] = {"handle", "context", "communicator", "model", "trainer"};
+  constexpr const char* kNames[] = {"handle", "context", "communicator", "model", "trainer", "tape"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 

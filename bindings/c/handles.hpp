@@ -11,9 +11,10 @@ struct ContextObject;
 struct CommObject;
 struct ModelObject;
 struct TrainerObject;
+struct TapeObject;
 
 /// The kinds of objects that a handle may name.
-enum class HandleKind : std::uint8_t { context = 1, comm, model, trainer };
+enum class HandleKind : std::uint8_t { context = 1, comm, model, trainer, tape };
 
 namespace detail {
 /// Returns a new handle of `object`. A handle consists of the number of a slot, the slot's generation and the kind, so
@@ -46,6 +47,11 @@ template <>
 struct HandleType<lockstep_trainer> {
   using Object = TrainerObject;
   static constexpr HandleKind kind = HandleKind::trainer;
+};
+template <>
+struct HandleType<lockstep_tape> {
+  using Object = TapeObject;
+  static constexpr HandleKind kind = HandleKind::tape;
 };
 
 /// Returns a new handle, which shares the ownership of `object`.

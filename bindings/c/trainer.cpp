@@ -15,8 +15,12 @@
 #include <lockstep/c/entry.hpp>
 #include <lockstep/c/handles.hpp>
 #include <lockstep/c/model.hpp>
+#include <lockstep/c/tape.hpp>
+#include <lockstep/c/trainer.hpp>
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/comm/local/local_communicator.hpp>
+#include <lockstep/kernels/add.hpp>
+#include <lockstep/kernels/fill.hpp>
 #include <lockstep/kernels/reduce.hpp>
 #include <lockstep/kernels/strided_copy.hpp>
 #include <lockstep/nn/batch/batch.hpp>
@@ -28,25 +32,6 @@
 #include <lockstep/runtime/tensor/copy.hpp>
 
 namespace lockstep::c {
-
-/// The object of a handle of type lockstep_trainer.
-struct TrainerObject {
-  std::shared_ptr<Learned> learned;
-  std::shared_ptr<CommObject> comm;
-  std::unique_ptr<comm::Communicator> alone;  ///< used instead of `comm` if there is one rank; null: more ranks
-  lockstep_trainer_options options{};
-  nn::Batch batch{};  ///< batch of the present call; kept between calls for its memory
-  std::unique_ptr<nn::TrainStep> step{};
-  bool has_gradients = false;  ///< true: the gradients of the last update are still in memory
-  bool syncs = false;          ///< true: batch norm is over all ranks, so add() is collective
-
-  /// Returns the communicator that exchanges host memory between the ranks that train together.
-  [[nodiscard]] comm::Communicator& control() const { return alone != nullptr ? *alone : *comm->communicator; }
-  /// Returns the communicator that adds the gradients.
-  [[nodiscard]] comm::Communicator& gradients() const {
-    return alone == nullptr && comm->gpus != nullptr ? *comm->gpus : control();
-  }
-};
 
 namespace {
 
@@ -73,7 +58,7 @@ nn::OptimizerKind optimizer_from(std::int32_t number) {
 
 nn::Loss loss_from(std::int32_t number) {
   using enum nn::Loss;
-  return value_of(number, {mse, l1, huber, cross_entropy}, "options: loss", "LOCKSTEP_LOSS_MSE", "_CROSS_ENTROPY");
+  return value_of(number, {mse, l1, huber, cross_entropy, given}, "options: loss", "LOCKSTEP_LOSS_MSE", "_GIVEN");
 }
 
 nn::LossWeights weights_from(std::int32_t number) {
@@ -239,7 +224,7 @@ std::uint64_t rate_of(double learning_rate) {
 }
 
 void require_added(const TrainerObject& t) {
-  require<StateError>(t.step->added() > 0,
+  require<StateError>(t.step->added() > 0 || t.options.loss == LOCKSTEP_LOSS_GIVEN,
                       "nothing was added since the last update, expected "
                       "lockstep_trainer_add before, of no samples where there are none");
 }
@@ -247,6 +232,11 @@ void require_added(const TrainerObject& t) {
 void require_not_reduced(const TrainerObject& t) {
   require<StateError>(!t.step->reduced(),
                       "the gradients are reduced, expected lockstep_trainer_apply or lockstep_trainer_abandon before");
+}
+
+void require_given(const TrainerObject& t) {
+  require<StateError>(t.options.loss == LOCKSTEP_LOSS_GIVEN, "the trainer's loss is ", t.options.loss,
+                      ", expected LOCKSTEP_LOSS_GIVEN");
 }
 
 /// Ends the entry that has summed the gradients: decides which running statistics inference uses.
@@ -262,6 +252,8 @@ void end_sum(TrainerObject& t) {
 /// Sets t.batch to the views of a call. Throws for an invalid view, or if `weight` does not fit the option `weights`.
 void take_batch(TrainerObject& t, const lockstep_view* in, const lockstep_view* target, const lockstep_view* weight) {
   require_not_reduced(t);
+  require<StateError>(t.options.loss != LOCKSTEP_LOSS_GIVEN,
+                      "the loss is LOCKSTEP_LOSS_GIVEN, expected gradients of a tape");
   const bool weighs = t.options.weights != LOCKSTEP_WEIGHTS_NONE;
   require<UsageError>(weighs == (weight != nullptr), "weight is ", weighs ? "NULL" : "given", ", expected ",
                       weighs ? "a view" : "NULL", ": the options say weights ", t.options.weights);
@@ -477,6 +469,28 @@ lockstep_status lockstep_gradients_write(lockstep_trainer trainer, const lockste
     const TensorView from = vector_of(view_of(values, t.learned->context->device(), "values"), *values);
     require_added(t);
     t.step->write_gradients(from);
+  });
+}
+
+lockstep_status lockstep_trainer_collect(lockstep_trainer trainer, lockstep_tape tape) noexcept {
+  return entry("lockstep_trainer_collect", [&] {
+    TrainerObject& t = object_of(trainer);
+    TapeObject& from = object_of(tape);
+    const ContextObject::Use use(*t.learned->context);
+    require<UsageError>(from.learned == t.learned, "the tape is of another model, expected the trainer's");
+    require<StateError>(from.own.bytes() > 0,
+                        "the tape adds to the trainer's gradients itself, expected own_gradients 1");
+    require_given(t);
+    require_not_reduced(t);
+    std::optional<ContextObject::Use> at_rest;
+    if (from.context != t.learned->context) {
+      at_rest.emplace(*from.context);
+    }
+    from.context->context->synchronize();
+    const TensorView sums = t.step->given_gradients();
+    ops::add(t.step->context(), sums, from.gradients, sums);
+    ops::fill(t.step->context(), 0, from.gradients);
+    t.step->context().synchronize();  // the tape's stream may be another one
   });
 }
 

@@ -338,3 +338,43 @@ void lockstep_f_gradients_write(const lockstep_trainer* trainer, const CFI_cdesc
                                 CFI_cdesc_t* errmsg) {
   gradients(lockstep_gradients_write, "lockstep_gradients_write", *trainer, values, stat, errmsg);
 }
+
+void lockstep_f_tape_forward(const lockstep_tape* tape, const CFI_cdesc_t* in, const CFI_cdesc_t* out, int64_t* pass,
+                             const CFI_cdesc_t* in_axes, const CFI_cdesc_t* out_axes, const lockstep_stream* stream,
+                             int32_t* stat, CFI_cdesc_t* errmsg) {
+  static const char entry[] = "lockstep_tape_forward";
+  lockstep_f_view a, b;
+  lockstep_status status = lockstep_f_view_of_array(entry, "in", in, in_axes, &a);
+  if (status == LOCKSTEP_OK && out != NULL) {
+    status = lockstep_f_view_of_array(entry, "out", out, out_axes, &b);
+  }
+  if (status == LOCKSTEP_OK) {
+    const lockstep_view from = borrowed(&a);
+    lockstep_view to;
+    if (out != NULL) {
+      to = borrowed(&b);
+    }
+    status = lockstep_tape_forward(*tape, &from, out != NULL ? &to : NULL, pass, stream_of(stream));
+  }
+  lockstep_f_finish(&status, stat, errmsg);
+}
+
+void lockstep_f_tape_backward(const lockstep_tape* tape, const int64_t* pass, const CFI_cdesc_t* out_gradient,
+                              const CFI_cdesc_t* in_gradient, const CFI_cdesc_t* out_axes, const CFI_cdesc_t* in_axes,
+                              const lockstep_stream* stream, int32_t* stat, CFI_cdesc_t* errmsg) {
+  static const char entry[] = "lockstep_tape_backward";
+  lockstep_f_view a, b;
+  lockstep_status status = lockstep_f_view_of_array(entry, "out_gradient", out_gradient, out_axes, &a);
+  if (status == LOCKSTEP_OK && in_gradient != NULL) {
+    status = lockstep_f_view_of_array(entry, "in_gradient", in_gradient, in_axes, &b);
+  }
+  if (status == LOCKSTEP_OK) {
+    const lockstep_view from = borrowed(&a);
+    lockstep_view to;
+    if (in_gradient != NULL) {
+      to = borrowed(&b);
+    }
+    status = lockstep_tape_backward(*tape, *pass, &from, in_gradient != NULL ? &to : NULL, stream_of(stream));
+  }
+  lockstep_f_finish(&status, stat, errmsg);
+}

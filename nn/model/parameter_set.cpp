@@ -241,9 +241,13 @@ TensorView ParameterSet::value(int index) const {
 }
 
 TensorView ParameterSet::gradient(int index) const {
+  return gradient_in(index, gradients());
+}
+
+TensorView ParameterSet::gradient_in(int index, const TensorView& arena) const {
   const ParameterInfo& info = infos_[static_cast<std::size_t>(index)];
   require<UsageError>(info.spec.trainable, "parameter '", info.spec.name, "' is frozen: it has no gradient");
-  return part(gradients(), info.offset, info.spec.stored_shape());
+  return part(arena, info.offset, info.spec.stored_shape());
 }
 
 TensorView ParameterSet::weight(int index) const {
@@ -252,6 +256,7 @@ TensorView ParameterSet::weight(int index) const {
 }
 
 void ParameterSet::round_weights(Context& context) const {
+  changed();
   if (rounds()) {
     ops::strided_copy(context, values(), weights());
   }
@@ -285,6 +290,7 @@ void ParameterSet::write(Context& context, const std::string& name, const Tensor
   require_host_value("parameter", name, infos_[static_cast<std::size_t>(index)].spec.dims, from);
   const SyncScope scope(context.stream(), "ParameterSet::write", SyncReason::host_data, value.bytes());
   copy_now(context, from, logical(index, values()));
+  changed();
   if (rounds()) {
     ops::strided_copy(context, this->value(index), weight(index));
   }

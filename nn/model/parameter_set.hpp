@@ -101,9 +101,15 @@ class ParameterSet {
   [[nodiscard]] TensorView weights() const;         ///< values() in the plans' type: the same memory unless rounds()
   [[nodiscard]] TensorView value(int index) const;  ///< view of a parameter in its stored shape
   [[nodiscard]] TensorView gradient(int index) const;  ///< throws UsageError if the parameter is frozen
+  /// Returns gradient(index) as a view of `arena`, another arena like gradients().
+  [[nodiscard]] TensorView gradient_in(int index, const TensorView& arena) const;
   [[nodiscard]] TensorView weight(int index) const;
   /// Enqueues the rounding of values() to the nearest numbers of weights(), ties to even. Does nothing unless rounds().
   void round_weights(Context& context) const;
+  /// Returns a number that grows whenever values() may have changed: with initialise(), write(), round_weights() and
+  /// changed(), which an owner of an optimizer calls after each update.
+  [[nodiscard]] std::uint64_t version() const { return version_; }
+  void changed() const { ++version_; }
   /// Returns a parameter with its logical axes `dims`, as a strided view of `arena` (values(), gradients() or a state).
   [[nodiscard]] TensorView logical(int index, const TensorView& arena) const;
   /// Copy the value of parameter `name` to or from host memory of shape ParameterSpec::shape or ParameterSpec::dims, of
@@ -217,6 +223,7 @@ class ParameterSet {
   Buffer statistics_;  ///< empty if there is one row
   Buffer evaluation_buffers_;
   [[nodiscard]] std::int64_t state_numel() const;
+  mutable std::uint64_t version_ = 0;  ///< version(); mutable, because a const set's memory may change
   std::vector<comm::Shards> state_shards_;
   int shard_ = 0;
   int shard_ranks_ = 1;

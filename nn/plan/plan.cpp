@@ -15,8 +15,9 @@ namespace lockstep::nn {
 
 namespace {
 
-constexpr std::array<std::string_view, 3> kModes{"train", "evaluate", "infer"};            // names in the order of Mode
-constexpr std::array<std::string_view, 4> kLosses{"cross_entropy", "mse", "l1", "huber"};  // names in the order of Loss
+constexpr std::array<std::string_view, 3> kModes{"train", "evaluate", "infer"};  // names in the order of Mode
+constexpr std::array<std::string_view, 5> kLosses{"cross_entropy", "mse", "l1", "huber",
+                                                  "given"};                      // in the order of Loss
 constexpr std::array<std::string_view, 3> kRecompute{"off", "cheap", "blocks"};  // names in the order of Recompute
 
 TensorView as_view(const Buffer& workspace) {
@@ -77,6 +78,9 @@ Plan::Plan(Context& context, const Model& model, Mode mode, std::int64_t batch, 
       "plan: two labels a sample with the loss ", name_of(options.loss), " and weights '", name_of(options.weights),
       "', expected a loss over classes, and none");
   layout_.two_labels = options.two_labels && mode == Mode::train;
+  require<UsageError>(!options.input_gradient || model.input_kind() == InputKind::values,
+                      "plan: input_gradient of model ", model.name(), ", whose input is ",
+                      name_of(input_field(model.input_kind())), ", expected values");
   require_computed_on(context.device(), options.dtype);
   require<UsageError>(beside_ != &context && (beside_ == nullptr || beside_->device() == context.device()),
                       "plan: beside is ",
@@ -109,6 +113,13 @@ void Plan::bind(ParameterSet& parameters, StepState& state, const TensorView& wo
   bind_slots(parameters, state, workspace);
 }
 
+void Plan::bind(ParameterSet& parameters, StepState& state, const Buffer& workspace, const TensorView& gradients) {
+  const TensorView own = parameters.gradients();
+  require<ShapeError>(gradients.shape == own.shape && gradients.dtype == own.dtype && gradients.device == own.device,
+                      "plan: the gradients are ", gradients, ", expected ", own, " as the parameters'");
+  bind_slots(parameters, state, as_view(workspace), gradients);
+}
+
 void Plan::bind(const ParameterSet& parameters, StepState& state, const Buffer& workspace) {
   bind(parameters, state, as_view(workspace));
 }
@@ -118,7 +129,8 @@ void Plan::bind(const ParameterSet& parameters, StepState& state, const TensorVi
   bind_slots(parameters, state, workspace);
 }
 
-void Plan::bind_slots(const ParameterSet& parameters, const StepState& state, const TensorView& workspace) {
+void Plan::bind_slots(const ParameterSet& parameters, const StepState& state, const TensorView& workspace,
+                      const TensorView& gradients) {
   require_memory("plan: workspace", workspace, contents_.workspace_bytes, parameters.values().device);
   require<ShapeError>(state.batch() >= batch_, "plan: the step state holds batches of ", state.batch(),
                       ", expected at least ", batch_);
@@ -128,7 +140,7 @@ void Plan::bind_slots(const ParameterSet& parameters, const StepState& state, co
   kept_.assign(1, {});
   set_ = 0;
   device_ = workspace.device;
-  workspace_ = static_cast<std::byte*>(workspace.data);
+  workspace_ = in_use_ = static_cast<std::byte*>(workspace.data);
   frame_.views_.assign(contents_.slots.size(), {});
   for (std::size_t i = 0; i < contents_.slots.size(); ++i) {
     const SlotInfo& slot = contents_.slots[i];
@@ -145,7 +157,7 @@ void Plan::bind_slots(const ParameterSet& parameters, const StepState& state, co
         view = parameters.weight(slot.source);
         break;
       case SlotKind::gradient:
-        view = parameters.gradient(slot.source);
+        view = gradients.given() ? parameters.gradient_in(slot.source, gradients) : parameters.gradient(slot.source);
         break;
       case SlotKind::buffer:
         view = mode_ == Mode::train ? parameters.buffer(slot.source) : parameters.evaluation_buffer(slot.source);
@@ -210,6 +222,12 @@ const TensorView& Plan::output() const {
   return frame_[contents_.output];
 }
 
+const TensorView& Plan::input_gradient() const {
+  require<StateError>(bound_ && contents_.input_gradient.valid(), "plan: input_gradient ",
+                      bound_ ? "of a plan without PlanOptions::input_gradient" : "before bind");
+  return frame_[contents_.input_gradient];
+}
+
 void Plan::run_one(Context& context, const Call& call, const CallRecord& record, int index) {
   using Lane = SpanRecorder::Lane;
   SpanRecorder::Scope span(record.recorder, context.stream(), call.beside ? Lane::beside : Lane::compute,
@@ -238,7 +256,8 @@ void Plan::guard(Context& context, const Call& call, bool check) {
       if (slot->kind != SlotKind::workspace) {
         continue;
       }
-      std::byte* const band = workspace_ + slot->end;
+      const bool shared = contents_.kept_bytes > 0 && slot->offset >= contents_.kept_bytes;  // by all sets
+      std::byte* const band = (shared ? workspace_ : in_use_) + slot->end;
       if (!check) {
         write_guard_band(band);
         continue;
@@ -332,11 +351,12 @@ void Plan::run_calls(Context& context, int begin, int end, const std::function<v
 
 int Plan::add_kept(const TensorView& workspace) {
   require<StateError>(bound_, "plan: add_kept before bind");
-  require_memory("plan: workspace", workspace, contents_.workspace_bytes, device_);
+  const std::size_t bytes = contents_.kept_bytes > 0 ? contents_.kept_bytes : contents_.workspace_bytes;
+  require_memory("plan: workspace", workspace, bytes, device_);
   Kept more{frame_, again_, static_cast<std::byte*>(workspace.data)};
   for (std::size_t i = 0; i < contents_.slots.size(); ++i) {
-    if (contents_.slots[i].kind == SlotKind::workspace) {
-      more.frame.views_[i].data = more.workspace + contents_.slots[i].offset;
+    if (contents_.slots[i].kind == SlotKind::workspace && contents_.slots[i].offset < bytes) {
+      more.frame.views_[i].data = more.kept + contents_.slots[i].offset;
     }
   }
   bind_again(more.frame, more.again);
@@ -350,7 +370,7 @@ void Plan::keep_in(int set) {
   const auto swap = [this](Kept& kept) {
     std::swap(kept.frame, frame_);
     std::swap(kept.again, again_);
-    std::swap(kept.workspace, workspace_);
+    std::swap(kept.kept, in_use_);
   };
   swap(kept_[set_]);  // puts the frames and workspace of the set in use back into kept_[set_]
   set_ = static_cast<std::size_t>(set);

@@ -109,10 +109,12 @@ struct PlanContents {
   std::vector<Join> joins;  ///< one Join per call on the side stream, in order of the calls; `before` never decreases
   int backward_begin = 0;   ///< index of the first backward call
   SlotId output;
-  Choices choices;  ///< choices with which the library calls were planned
+  SlotId input_gradient;  ///< dL/d(input), (batch, stored input shape); invalid without PlanOptions::input_gradient
+  Choices choices;        ///< choices with which the library calls were planned
   std::vector<LibraryPlan> library_plans;
   Recomputed recomputed;
   std::size_t workspace_bytes = 0;
+  std::size_t kept_bytes = 0;      ///< bytes at the begin of the workspace of PlanOptions::kept_apart, otherwise 0
   std::size_t unshared_bytes = 0;  ///< bytes that all slots would take without reuse of memory
   bool guarded = false;            ///< true: PlanOptions::guard_bands is in effect
   [[nodiscard]] std::size_t guard_bytes() const { return guarded ? kGuardBandBytes : 0; }
@@ -141,6 +143,8 @@ class Plan {
   [[nodiscard]] const std::vector<LibraryPlan>& library_plans() const { return contents_.library_plans; }
   [[nodiscard]] int backward_begin() const { return contents_.backward_begin; }
   [[nodiscard]] std::size_t workspace_bytes() const { return contents_.workspace_bytes; }
+  /// Returns the bytes that a set of kept activations takes, if they lie apart (PlanOptions::kept_apart); otherwise 0.
+  [[nodiscard]] std::size_t kept_bytes() const { return contents_.kept_bytes; }
   [[nodiscard]] std::size_t unshared_bytes() const { return contents_.unshared_bytes; }  ///< bytes without reuse
   [[nodiscard]] const Recomputed& recomputed() const { return contents_.recomputed; }
   [[nodiscard]] double flops() const;
@@ -157,6 +161,9 @@ class Plan {
   /// ShapeError if the workspace has too few bytes (the error text names both numbers), has gaps, or is not
   /// kAlignment-aligned. Throws DeviceError if it is not on the parameters' device.
   void bind(ParameterSet& parameters, StepState& state, const TensorView& workspace);
+  /// Binds a plan that writes the gradients of parameters to `gradients`, an arena like ParameterSet::gradients(),
+  /// instead of the parameters' own.
+  void bind(ParameterSet& parameters, StepState& state, const Buffer& workspace, const TensorView& gradients);
   /// Binds a plan that only reads the parameters. Throws StateError for a plan that trains.
   void bind(const ParameterSet& parameters, StepState& state, const Buffer& workspace);
   void bind(const ParameterSet& parameters, StepState& state, const TensorView& workspace);
@@ -174,10 +181,11 @@ class Plan {
   void forward(Context& context, const CallRecord& record = {});
   void backward(Context& context, const std::function<void(int parameter)>& written = {},
                 const CallRecord& record = {});
-  /// Adds another set of kept activations, in a workspace with the properties that bind() requires. With two sets, a
-  /// forward() on one set may run between forward() and backward() on the other. Returns the number of the new set;
-  /// bind() makes set 0 and removes all other sets. The new set has the parameters of bind(), and the state of the set
-  /// that is in use now. use() changes only the state of the set in use. Throws StateError before bind().
+  /// Adds another set of kept activations, in a workspace with the properties that bind() requires. If the kept
+  /// activations lie apart (PlanOptions::kept_apart), kept_bytes() suffice. With two sets, a forward() on one set may
+  /// run between forward() and backward() on the other. Returns the number of the new set; bind() makes set 0 and
+  /// removes all other sets. The new set has the parameters of bind(), and the state of the set that is in use now.
+  /// use() changes only the state of the set in use. Throws StateError before bind().
   int add_kept(const TensorView& workspace);
   /// Makes later runs use set `set` of kept activations. Throws UsageError if there is no set of this number.
   void keep_in(int set);
@@ -189,6 +197,9 @@ class Plan {
 
   /// Returns the model's output, whose shape is (batch, output shape of the model). Throws StateError before bind().
   [[nodiscard]] const TensorView& output() const;
+  /// Returns dL/d(input) after backward(), of shape (batch, stored input shape). Throws StateError before bind(), and
+  /// without PlanOptions::input_gradient.
+  [[nodiscard]] const TensorView& input_gradient() const;
   [[nodiscard]] const TensorView& view(SlotId slot) const { return frame_[slot]; }  ///< view of a slot in forward
 
  private:
@@ -206,7 +217,8 @@ class Plan {
   /// Enqueues work on the guard bands that follow the slots that `call` writes: checks the bands if `check` is true,
   /// otherwise writes them.
   void guard(Context& context, const Call& call, bool check);
-  void bind_slots(const ParameterSet& parameters, const StepState& state, const TensorView& workspace);
+  void bind_slots(const ParameterSet& parameters, const StepState& state, const TensorView& workspace,
+                  const TensorView& gradients = {});
   void bind_again(const Frame& frame, Frame& again) const;
   /// Enqueues calls [begin, end), and after them the context's stream's wait for those on the side stream.
   void run_calls(Context& context, int begin, int end, const std::function<void(int)>& written,
@@ -224,12 +236,13 @@ class Plan {
   /// A set of kept activations: the workspace that holds them, and the frames with the views into this workspace.
   struct Kept {
     Frame frame, again;
-    std::byte* workspace;
+    std::byte* kept;
   };
   std::vector<Kept> kept_;         ///< all sets; the entry of the set in use is not up to date
   std::size_t set_ = 0;            ///< number of the set in use
   Device device_ = Device::cpu();  ///< device of the workspaces
   std::byte* workspace_ = nullptr;
+  std::byte* in_use_ = nullptr;    ///< memory of the set in use: a workspace, or the kept_bytes() of one
   std::vector<Meeting> meetings_;  ///< events of the calls on the side stream, one Meeting for each Join
   bool bound_ = false;
 };

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <lockstep/kernels/add.hpp>
+#include <lockstep/kernels/fill.hpp>
 #include <lockstep/kernels/reduce.hpp>
 #include <lockstep/nn/plan/detail/joins.hpp>
 #include <lockstep/nn/plan/detail/loss.hpp>
@@ -20,6 +21,15 @@ Shape with_batch(std::int64_t batch, const Shape& sample) {
     shape.push_back(extent);
   }
   return shape;
+}
+
+/// Returns the number of gradients that may be passed to a node. The input, which has no layer, takes one.
+int gradients_taken(const Node& node) {
+  return node.layer ? node.layer->gradients_taken() : 1;
+}
+
+std::string name_of(const Node& node) {
+  return node.layer ? node.layer->name() : "input";
 }
 
 }  // namespace
@@ -46,6 +56,7 @@ PlanBuilder::PlanBuilder(Context& context, const Model& model, Mode mode, std::i
       ++nodes_[static_cast<std::size_t>(input.index)].uses;
     }
   }
+  nodes_[0].trains = mode == Mode::train && options.input_gradient;
   const bool frozen = std::any_of(parameters_.begin(), parameters_.end(),
                                   [](const Model::Parameter& parameter) { return !parameter.spec.trainable; });
   for (std::size_t i = 1; i < nodes_.size(); ++i) {
@@ -72,6 +83,13 @@ PlanContents PlanBuilder::build() {
     require<StateError>(nodes_[i].output.valid(), "plan: ", nodes[i].layer->name(), " set no output");
   }
   contents_.output = nodes_.back().output;
+  const bool given = training() && options_.loss == Loss::given;
+  if (given) {  // the caller reads the output between forward and backward
+    call_once(
+        "output", {contents_.output}, {}, 0, [](Context&, const Frame&) {}, 0);
+    contents_.backward_begin = static_cast<int>(contents_.calls.size());
+    backward_phase_ = true;
+  }
   if (mode_ != Mode::infer) {
     const SlotId gradient = plan_loss(*this, model_, contents_.output);
     if (gradient.valid()) {
@@ -80,7 +98,9 @@ PlanContents PlanBuilder::build() {
   }
   contents_.guarded =
       options_.guard_bands && context_->device().kind == DeviceKind::cpu && context_->stream().is_inline();
-  contents_.backward_begin = static_cast<int>(contents_.calls.size());
+  if (!given) {
+    contents_.backward_begin = static_cast<int>(contents_.calls.size());
+  }
   if (training()) {
     backward_phase_ = true;
     for (std::size_t i = nodes.size(); i-- > 1;) {
@@ -92,13 +112,31 @@ PlanContents PlanBuilder::build() {
         require_gradients_read(first_call);
       }
     }
+    if (options_.input_gradient) {
+      plan_input_gradient();
+    }
     recompute(contents_, options_.recompute);
   } else {  // makes the output live to the end of the plan, because the caller reads the output after the run
     info_of(contents_.output).last = static_cast<int>(contents_.calls.size()) - 1;
   }
   plan_joins(contents_);
-  place_slots(contents_, options_.reuse_memory);
+  place_slots(contents_, options_.reuse_memory, training() && options_.kept_apart);
   return std::move(contents_);
+}
+
+void PlanBuilder::plan_input_gradient() {
+  current_ = 0;
+  SlotId& gradient = contents_.input_gradient;
+  if (nodes_[0].gradients.empty()) {  // no layer reads the input in a way that has a gradient
+    gradient = activation("d(input)", prototype(nodes_[0].output).shape);
+    call("fill", {}, {gradient}, 0,
+         [slot = gradient](Context& context, const Frame& frame) { ops::fill(context, 0, frame[slot]); });
+  } else {
+    gradient = nodes_[0].gradients.back();
+  }
+  // Keeps the gradient until the end of the plan, where the caller reads it.
+  call_once(
+      "input gradient", {gradient}, {}, 0, [](Context&, const Frame&) {}, 0);
 }
 
 Shape PlanBuilder::batched(const Shape& sample) const {
@@ -357,14 +395,14 @@ void PlanBuilder::pass_gradient(int i, SlotId dy) {
     return;
   }
   std::vector<SlotId>& gradients = producer(i).gradients;
-  if (static_cast<int>(gradients.size()) < from.layer->gradients_taken()) {
+  if (static_cast<int>(gradients.size()) < gradients_taken(from)) {
     gradients.push_back(dy);
     shared_gradients_.push_back(dy);
     return;
   }
   const SlotId before = gradients.back();
   if (shared_gradient(before)) {
-    gradients.back() = activation("d(" + from.layer->name() + ")", batched(from.shape));
+    gradients.back() = activation("d(" + name_of(from) + ")", batched(from.shape));
   }
   add_gradients(dy, before, gradients.back());
 }
@@ -398,7 +436,7 @@ void PlanBuilder::require_gradients_read(std::size_t first_call) const {
 
 bool PlanBuilder::first_input_gradient(int i) const {
   const NodeState& from = producer(i);
-  return from.trains && static_cast<int>(from.gradients.size()) < producer_node(i).layer->gradients_taken();
+  return from.trains && static_cast<int>(from.gradients.size()) < gradients_taken(producer_node(i));
 }
 
 GradientTarget PlanBuilder::input_gradient(int i, SlotId reuse, bool can_accumulate) {
@@ -407,12 +445,12 @@ GradientTarget PlanBuilder::input_gradient(int i, SlotId reuse, bool can_accumul
     return {};
   }
   std::vector<SlotId>& gradients = producer(i).gradients;
-  const bool room = static_cast<int>(gradients.size()) < from.layer->gradients_taken();
+  const bool room = static_cast<int>(gradients.size()) < gradients_taken(from);
   const bool shared = !room && shared_gradient(gradients.back());
   if (!room && can_accumulate && !shared) {
     return {gradients.back(), ops::GradMode::accumulate};
   }
-  const std::string name = "d(" + from.layer->name() + ")";
+  const std::string name = "d(" + name_of(from) + ")";
   const Shape shape = batched(from.shape);
   const SlotId slot = reuse.valid() && !shared_gradient(reuse) ? alias(reuse, name, shape) : activation(name, shape);
   if (room) {

@@ -220,6 +220,8 @@ class PlanBuilder {
                                                                               const std::string& second);
 
  private:
+  /// Sets PlanContents::input_gradient after the backward calls of all layers are planned.
+  void plan_input_gradient();
   /// Restores, in its destructor, the context that the builder had before beside().
   struct Beside {
     PlanBuilder& builder;

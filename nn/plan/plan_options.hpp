@@ -29,8 +29,10 @@ using Choices = std::map<std::string, std::string>;
 /// Loss of a sample. cross_entropy applies softmax to the last axis of the output, compares the result with
 /// StateField::labels, and takes the mean over the positions of a sample. The other losses compare the output with
 /// StateField::targets (kernels/regression_loss.hpp) and take the mean over its elements. A step minimises the mean
-/// over the valid samples of all ranks.
-enum class Loss : unsigned char { cross_entropy, mse, l1, huber };
+/// over the valid samples of all ranks. With `given` the caller has computed a loss L of the outputs:
+/// StateField::targets holds dL/d(output), backward begins with these numbers as they are, and the metrics have no
+/// loss.
+enum class Loss : unsigned char { cross_entropy, mse, l1, huber, given };
 [[nodiscard]] std::string_view name_of(Loss loss);
 
 /// Option for fusing calls of a training plan. Fused calls move less memory, but round differently in 16 bits. With
@@ -78,6 +80,12 @@ struct PlanOptions {
   /// In training, true: adds parameter gradients to their arena instead of overwriting it. In a step of several
   /// micro-batches, `accumulate` is false in the plan of the first micro-batch, and true in the plan of the others.
   bool accumulate = false;
+  /// In training, true: the plan also computes dL/d(input), Plan::input_gradient(). UsageError unless the model's input
+  /// is numbers (InputKind::values).
+  bool input_gradient = false;
+  /// In training, true: tensors that live from forward to backward lie in the first kept_bytes() bytes of the
+  /// workspace. Further sets of kept activations then take only these bytes, and share the rest (Plan::add_kept()).
+  bool kept_apart = false;
   Exchange exchange{};  ///< ranks with which a training plan communicates
   /// In training, with an exchange, true: batch norms take their statistics over the batches of all ranks, as if these
   /// were one batch (SyncBatchNorm). Each layer gathers the results of all ranks once in forward (mean, M2 and count of

@@ -121,9 +121,13 @@ Fitted fit(const StepLayout& layout, const FieldShape& shape, const FieldView& g
 
 Fitted fit_output(const StepLayout& layout, const FieldShape& shape, const FieldView& to, std::int64_t samples) {
   const Fitted fitted = fit(layout, shape, to);
-  require<ShapeError>(fitted.samples == samples, "the output has room for ", fitted.samples, " samples, expected ",
+  require<ShapeError>(fitted.samples == samples, shape.noun, " has room for ", fitted.samples, " samples, expected ",
                       samples);
   return fitted;
+}
+
+FieldShape shape_of_input_gradient(const StepLayout& layout) {
+  return {letters_of(layout.input.rank(), "the input"), layout.input, "the gradient of the input"};
 }
 
 /// Returns a view of `rows` (samples, sample axes..) in the caller's order, with one axis per letter. The view leaves
@@ -150,6 +154,14 @@ void copy_across(Context& context, const TensorView& from, const TensorView& to)
     ops::strided_copy(context, from, to);
   } else {
     copy(context, from, to);
+  }
+}
+
+void emit_as(Context& context, const StepLayout& layout, const FieldShape& shape, const TensorView& rows,
+             const FieldView& to) {
+  const Fitted fitted = fit_output(layout, shape, to, rows.shape[0]);
+  if (fitted.samples > 0) {
+    copy_across(context, in_order_of(shape, rows, to, fitted), to.view);
   }
 }
 
@@ -215,11 +227,16 @@ void require_output(const StepLayout& layout, const FieldView& to, std::int64_t 
 }
 
 void emit(Context& context, const StepLayout& layout, const TensorView& rows, const FieldView& to) {
-  const FieldShape shape = shape_of_output(layout);
-  const Fitted fitted = fit_output(layout, shape, to, rows.shape[0]);
-  if (fitted.samples > 0) {
-    copy_across(context, in_order_of(shape, rows, to, fitted), to.view);
-  }
+  emit_as(context, layout, shape_of_output(layout), rows, to);
+}
+
+void require_input(const StepLayout& layout, const FieldView& to, std::int64_t samples) {
+  static_cast<void>(fit_output(layout, shape_of_input_gradient(layout), to, samples));
+}
+
+void emit_input(Context& context, const StepLayout& layout, const TensorView& rows, const FieldView& to) {
+  const FieldShape shape = shape_of_input_gradient(layout);
+  emit_as(context, layout, shape, rows.slice(rows.shape.rank() - 1, 0, shape.sample.back()), to);
 }
 
 }  // namespace lockstep::nn

@@ -30,6 +30,13 @@ void ingest(Context& context, const StepState& state, const FieldView& from, std
 /// Throws the errors of emit() if the view `to` does not fit an output of `samples` samples.
 void require_output(const StepLayout& layout, const FieldView& to, std::int64_t samples);
 
+/// Throws the errors of emit_input() if the view `to` does not fit an input of `samples` samples.
+void require_input(const StepLayout& layout, const FieldView& to, std::int64_t samples);
+
+/// Copies `rows` (samples, stored input shape), numbers for each element of an input, to the caller's view `to` with
+/// the input's logical shape, as emit() does.
+void emit_input(Context& context, const StepLayout& layout, const TensorView& rows, const FieldView& to);
+
 /// Copies the outputs `rows` (samples, output shape) to the caller's view `to` with the output's logical shape and axes
 /// as in ingest(). Every output leaves through this function. ShapeError as in ingest(), and for other numbers of
 /// samples.

@@ -310,6 +310,7 @@ struct TrainStep::Impl {
   void add(const Batch& batch, bool last, double rate) {
     average.require_ended("a step");
     require<StateError>(!reduced, "train step: add() after reduce(), expected apply() or abandon() before");
+    require<StateError>(!loss_is_given(), "train step: add() with a given loss, expected given_gradients()");
     const std::int64_t valid = valid_rows(batch, plans.train.layout());
     require<UsageError>(options.count_samples == (batch.global_valid == 0), "the batch says global_valid ",
                         batch.global_valid, ", expected ",
@@ -380,6 +381,7 @@ struct TrainStep::Impl {
 
   void finish_step() {
     ++steps;
+    parameters.changed();
     progress.end_sums();
     average.take(steps, trace);
     microbatches += virtual_ranks.count() > 0 ? 1 : 0;
@@ -388,9 +390,27 @@ struct TrainStep::Impl {
     reduced = false;
   }
 
+  [[nodiscard]] bool loss_is_given() const { return options.plan.loss == Loss::given; }
+
+  /// Begins a step of a given loss, unless one has begun, with gradients that are zero.
+  void begin_given(const char* call) {
+    require<StateError>(!reduced, "train step: ", call, " after reduce(), expected apply() or abandon()");
+    if (added > 0) {
+      return;
+    }
+    static_cast<void>(pipeline.begin(Batch{}, {.learning_rate = 0, .sample_weight = 1, .valid = 0}));
+    ops::fill(context, 0, parameters.gradients());
+    pipeline.end(0, trained.front(), steps + 1);
+    ++added;
+    ++microbatches;
+  }
+
   /// Ends the step with the micro-batches that were added: sums their gradients over the ranks, and updates the
   /// parameters if `rate` is not empty.
   void end_step(const char* call, std::optional<double> rate) {
+    if (loss_is_given()) {
+      begin_given(call);
+    }
     require<StateError>(added > 0, "train step: ", call, " without a batch, expected add() before");
     require<StateError>(!reduced, "train step: ", call, " after reduce(), expected apply() or abandon()");
     const std::int64_t several = virtual_ranks.count();
@@ -407,7 +427,8 @@ struct TrainStep::Impl {
         const int gradients = static_cast<int>(parameters.trainable().size());
         if (options.count_samples) {
           if (!weighs()) {
-            ops::fill(context, sum_of_weights(), parameters.weight_sum());
+            const double own = ranks.grad.rank() == 0 ? 1 : 0;  // the sum over the ranks is 1 and divides nothing
+            ops::fill(context, loss_is_given() ? own : sum_of_weights(), parameters.weight_sum());
           }
           reducer->gradient_written(gradients);
         }
@@ -454,7 +475,7 @@ struct TrainStep::Impl {
   /// Returns the factor that makes gradients of the numbers in the gradients' arena. Waits for the device if the weight
   /// sum is needed.
   [[nodiscard]] double gradient_factor() {
-    if (!options.count_samples) {
+    if (!options.count_samples || (loss_is_given() && !reduced)) {
       return 1;
     }
     if (!reduced) {
@@ -547,6 +568,12 @@ void TrainStep::reduce() {
 void TrainStep::apply(double rate) {
   impl_->apply(rate);
 }
+TensorView TrainStep::given_gradients() {
+  require<StateError>(impl_->loss_is_given(), "train step: given_gradients() with the loss ",
+                      name_of(impl_->options.plan.loss), ", expected given");
+  impl_->begin_given("given_gradients()");
+  return impl_->parameters.gradients();
+}
 bool TrainStep::reduced() const {
   return impl_->reduced;
 }
@@ -559,7 +586,7 @@ void TrainStep::write_gradients(const TensorView& vector) {
   Impl& s = *impl_;
   s.require_gradients("write_gradients()");
   write_flat(s.context, s.parameters, FlatPart::gradients, vector,
-             s.options.count_samples && !s.reduced ? s.weight : 1);
+             s.options.count_samples && !s.reduced && !s.loss_is_given() ? s.weight : 1);
   if (s.options.count_samples && s.reduced) {
     ops::fill(s.context, 1, s.parameters.weight_sum());
   }

@@ -98,6 +98,11 @@ class TrainStep {
   /// reads as 0. With zero1 only this rank's part is defined after reduce(). StateError without an add() before.
   void read_gradients(const TensorView& vector);
   void write_gradients(const TensorView& vector);
+  /// For PlanOptions::loss given: begins a step unless one has begun, and returns the arena of the gradients, zero at
+  /// the begin of a step, to which the caller adds (Tape). The step sums the gradients over the ranks and divides them
+  /// by nothing. A rank that adds nothing still calls update() or reduce(). StateError after reduce() and for other
+  /// losses.
+  TensorView given_gradients();
   /// Discards the micro-batches added since the last update. Call it on all ranks or on none.
   void abandon();
   /// Returns the newest loss that has arrived. Does not wait. Throws as add() does for errors of earlier steps.

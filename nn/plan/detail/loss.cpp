@@ -6,6 +6,7 @@
 #include <lockstep/kernels/regression_loss.hpp>
 #include <lockstep/kernels/scale.hpp>
 #include <lockstep/kernels/softmax_cross_entropy.hpp>
+#include <lockstep/kernels/strided_copy.hpp>
 #include <lockstep/kernels/top_k.hpp>
 #include <lockstep/kernels/weight_sum.hpp>
 
@@ -81,6 +82,16 @@ SlotId plan_scale(PlanBuilder& builder) {
   return scaled;
 }
 
+/// Copies the given gradient of the output, because backward may overwrite it.
+SlotId plan_given_gradient(PlanBuilder& builder, SlotId output) {
+  const SlotId target = builder.state(StateField::targets);
+  const SlotId gradient = builder.activation("d(output)", builder.prototype(output).shape);
+  builder.call("copy", {target}, {gradient}, 0, [=](Context& context, const Frame& frame) {
+    ops::strided_copy(context, frame[target], frame[gradient]);
+  });
+  return gradient;
+}
+
 }  // namespace
 
 SlotId plan_input(PlanBuilder& builder, const Model& model) {
@@ -109,6 +120,9 @@ SlotId plan_input(PlanBuilder& builder, const Model& model) {
 }
 
 SlotId plan_loss(PlanBuilder& builder, const Model& model, SlotId output) {
+  if (builder.options().loss == Loss::given) {
+    return builder.training() ? plan_given_gradient(builder, output) : SlotId();
+  }
   const SlotId weights = plan_weights(builder);
   const SlotId valid = builder.state(StateField::valid);
   const SlotId scale = plan_scale(builder);

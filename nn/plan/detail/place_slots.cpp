@@ -1,8 +1,10 @@
 #include <lockstep/nn/plan/detail/place_slots.hpp>
 
 #include <algorithm>
+#include <utility>
 
 #include <lockstep/nn/plan/memory_plan.hpp>
+#include <lockstep/runtime/base/align.hpp>
 
 namespace lockstep::nn {
 
@@ -13,7 +15,39 @@ int root_of(const std::vector<SlotInfo>& slots, int index) {
   return index;
 }
 
-void place_slots(PlanContents& contents, bool reuse_memory) {
+namespace {
+
+/// Returns the offsets of `lifetimes`, those that cross from forward to backward first. Sets the sizes in `contents`.
+std::vector<std::size_t> place_apart(PlanContents& contents, const std::vector<Lifetime>& lifetimes) {
+  std::vector<std::size_t> offsets(lifetimes.size());
+  std::size_t begin = 0;
+  contents.unshared_bytes = 0;
+  for (const bool kept : {true, false}) {
+    std::vector<Lifetime> part;
+    std::vector<std::size_t> numbers;
+    for (std::size_t i = 0; i < lifetimes.size(); ++i) {
+      if ((lifetimes[i].first < contents.backward_begin && lifetimes[i].last >= contents.backward_begin) == kept) {
+        part.push_back(lifetimes[i]);
+        numbers.push_back(i);
+      }
+    }
+    const MemoryPlan memory = plan_memory(part, kAlignment);
+    for (std::size_t i = 0; i < part.size(); ++i) {
+      offsets[numbers[i]] = begin + memory.offsets[i];
+    }
+    begin += align_up(memory.peak_bytes, kAlignment);
+    contents.unshared_bytes += memory.sum_bytes;
+    if (kept) {
+      contents.kept_bytes = begin;
+    }
+  }
+  contents.workspace_bytes = begin;
+  return offsets;
+}
+
+}  // namespace
+
+void place_slots(PlanContents& contents, bool reuse_memory, bool kept_apart) {
   std::vector<SlotInfo>& slots = contents.slots;
   std::vector<Lifetime> lifetimes;
   std::vector<int> place(slots.size(), -1);
@@ -41,13 +75,19 @@ void place_slots(PlanContents& contents, bool reuse_memory) {
       life.last = static_cast<int>(contents.calls.size());
     }
   }
-  const MemoryPlan memory = plan_memory(lifetimes, kAlignment);
-  contents.workspace_bytes = memory.peak_bytes;
-  contents.unshared_bytes = memory.sum_bytes;
+  std::vector<std::size_t> offsets;
+  if (kept_apart) {
+    offsets = place_apart(contents, lifetimes);
+  } else {
+    MemoryPlan memory = plan_memory(lifetimes, kAlignment);
+    contents.workspace_bytes = memory.peak_bytes;
+    contents.unshared_bytes = memory.sum_bytes;
+    offsets = std::move(memory.offsets);
+  }
   for (std::size_t i = 0; i < slots.size(); ++i) {
     if (slots[i].kind == SlotKind::workspace && slots[i].first >= 0) {
       const auto root = static_cast<std::size_t>(root_of(slots, static_cast<int>(i)));
-      slots[i].offset = memory.offsets[static_cast<std::size_t>(place[root])];
+      slots[i].offset = offsets[static_cast<std::size_t>(place[root])];
       slots[i].end = slots[i].offset + slots[root].bytes;
     }
   }

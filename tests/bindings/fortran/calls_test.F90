@@ -124,6 +124,7 @@ program calls_test
   call handles()
   call train()
   call vectors()
+  call tapes()
   call lent_memory()
   call statuses()
   call finish()
@@ -479,6 +480,64 @@ contains
     call lockstep_destroy(expected)
     call lockstep_destroy(model)
     call lockstep_destroy(other)
+    call lockstep_destroy(self)
+  end subroutine
+
+  ! A linear layer y = w^T x + b: dL/dx = w dL/dy, dL/dw = x dL/dy^T, of two passes.
+  subroutine tapes()
+    type(lockstep_comm) :: self
+    type(lockstep_model) :: model
+    type(lockstep_trainer) :: trainer
+    type(lockstep_trainer_options) :: options
+    type(lockstep_tape) :: tape, own
+    real(c_double) :: x(2, 2), y(3), dy(3, 2), dx(2, 2), w(2, 3), w_new(2, 3), b(3), expected(2, 3)
+    integer(c_int64_t) :: pass(2)
+    integer :: stat, k
+    character(200) :: text
+    call random_number(x)
+    call random_number(dy)
+    call lockstep_comm_create(context, self)
+    call lockstep_model_mlp(context, LOCKSTEP_F64, [2, 3], LOCKSTEP_ACTIVATION_NONE, model)
+    call lockstep_model_initialise(model, 3)
+    options%max_batch = 1
+    options%optimizer = LOCKSTEP_OPTIMIZER_SGD
+    options%momentum = 0
+    options%loss = LOCKSTEP_LOSS_GIVEN
+    call lockstep_tape_create(model, lockstep_tape_options(max_batch=1, slots=2), tape, stat, text)
+    call check_error(stat, LOCKSTEP_ERR_STATE, text, 'LOCKSTEP_LOSS_GIVEN')
+    call lockstep_trainer_create(model, self, options, trainer)
+    call lockstep_tape_create(model, lockstep_tape_options(max_batch=1, slots=2), tape)
+    call lockstep_tape_create(model, lockstep_tape_options(max_batch=1, own_gradients=1), own)
+    call lockstep_parameter_read(model, '1.weight', w)
+    call lockstep_parameter_read(model, '1.bias', b)
+    do k = 1, 2
+      call lockstep_tape_forward(tape, x(:, k), y, pass(k), in_axes='c', out_axes='c')
+      call check(maxval(abs(y - matmul(x(:, k), w) - b)) < 1d-15, 'forward of a tape')
+    end do
+    call lockstep_tape_forward(tape, x(:, 1), pass=pass(1), in_axes='c', stat=stat, errmsg=text)
+    call check_error(stat, LOCKSTEP_ERR_STATE, text, 'all 2 slots')
+    expected = 0
+    do k = 2, 1, -1
+      call lockstep_tape_backward(tape, int(k - 1, c_int64_t), dy(:, k), dx(:, k), out_axes='c', in_axes='c')
+      call check(maxval(abs(dx(:, k) - matmul(w, dy(:, k)))) < 1d-15, 'dL/dx of a tape')
+      expected = expected + spread(x(:, k), 2, 3)*spread(dy(:, k), 1, 2)
+    end do
+    call lockstep_tape_backward(tape, 0_c_int64_t, dy(:, 1), out_axes='c', stat=stat, errmsg=text)
+    call check_error(stat, LOCKSTEP_ERR_INVALID, text, 'pass 0 has no slot')
+    call lockstep_tape_forward(own, x(:, 1), pass=pass(1), in_axes='c')
+    call lockstep_tape_backward(own, pass(1), dy(:, 1), out_axes='c')
+    call lockstep_trainer_collect(trainer, own)
+    expected = expected + spread(x(:, 1), 2, 3)*spread(dy(:, 1), 1, 2)
+    call lockstep_trainer_update(trainer, 0.5d0)
+    call lockstep_parameter_read(model, '1.weight', w_new)
+    call check(maxval(abs(w_new - w + 0.5d0*expected)) < 1d-15, 'an update by tapes')
+    call lockstep_tape_forward(tape, x(:, 1), pass=pass(1), in_axes='c')
+    call lockstep_tape_release(tape, pass(1))
+    call lockstep_tape_release(tape, -1_c_int64_t)
+    call lockstep_destroy(tape)
+    call lockstep_destroy(own)
+    call lockstep_destroy(trainer)
+    call lockstep_destroy(model)
     call lockstep_destroy(self)
   end subroutine
 

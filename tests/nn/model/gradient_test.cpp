@@ -4,6 +4,7 @@
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/models/transformer.hpp>
+#include <lockstep/nn/step/tape.hpp>
 #include <lockstep/runtime/base/align.hpp>
 
 #include "tests/nn/net.hpp"
@@ -23,6 +24,59 @@ struct Check {
   std::string what{};
 };
 
+/// Compares the gradients of a tape, of parameters and input, for a loss that the test computes: a weighted sum of the
+/// outputs. Only models that read numbers have tapes.
+void expect_tape_gradients(const Model& model, const Check& check) {
+  const Model on_values = testing::on_values(model);
+  if (on_values.input_kind() != InputKind::values) {
+    return;
+  }
+  CpuContext context({.threads = check.threads});
+  ParameterSet set(context, on_values, DType::f64);
+  set.initialise(context, 7);
+  PlanOptions plan = check.plan;
+  plan.dtype = DType::f64;
+  Tape tape(context, on_values, set, {.max_batch = check.batch, .plan = plan});
+  const auto drawn = [&](const Shape& sample, std::uint64_t seed) {
+    Random random(seed, RandomUse::test);
+    std::vector<double> numbers(static_cast<std::size_t>(check.batch * sample.numel()));
+    std::ranges::generate(numbers, [&] { return random.normal(); });
+    return numbers;
+  };
+  const auto batched = [&](std::vector<double>& numbers, const Shape& sample) {
+    Shape shape{check.batch};
+    for (const std::int64_t extent : sample) {
+      shape.push_back(extent);
+    }
+    return TensorView(std::span(numbers), shape);
+  };
+  std::vector<double> x = drawn(on_values.input_shape(), 3), weights = drawn(on_values.output_shape(), 4);
+  std::vector<double> y(weights.size()), dx(x.size());
+  const TensorView in = batched(x, on_values.input_shape()), out = batched(y, on_values.output_shape());
+  const TensorView given = batched(weights, on_values.output_shape());
+  tape.backward(tape.forward(in, out), given, batched(dx, on_values.input_shape()));
+  std::vector<double> analytic = testing::to_doubles(set.gradients());
+  std::vector<testing::GradientPair> pairs{{"input", in, batched(dx, on_values.input_shape())}};
+  for (std::size_t i = 0; i < set.trainable().size(); ++i) {
+    const ParameterInfo& info = set.trainable()[i];
+    const TensorView values = set.value(static_cast<int>(i));
+    if (info.spec.name != check.cancelled) {
+      pairs.push_back(
+          {info.spec.name, values, TensorView(analytic.data() + info.offset, DType::f64, Device::cpu(), values.shape)});
+    }
+  }
+  const auto loss = [&] {
+    tape.release(tape.forward(in, out));
+    return testing::weighted_sum(out, given);
+  };
+  EXPECT_TRUE(testing::gradient_error(loss, pairs, 1e-6, check.samples) <= 1e-5) << "of a tape";
+  for (double& gradient : dx) {
+    gradient *= 1.001;
+  }
+  EXPECT_FALSE(check.control && testing::gradient_error(loss, pairs, 1e-6, check.samples) <= 1e-5)
+      << "an error of a thousandth in the input's gradient";
+}
+
 void expect_gradients(const Model& model, const Check& check = {}, const char* file = __builtin_FILE(),
                       int line = __builtin_LINE()) {
   const ::testing::ScopedTrace trace(file, line, check.what);
@@ -30,6 +84,7 @@ void expect_gradients(const Model& model, const Check& check = {}, const char* f
   EXPECT_TRUE(testing::parameter_gradient_error(net, check.samples, 1, check.cancelled) <= 1e-5);
   EXPECT_FALSE(check.control && testing::parameter_gradient_error(net, check.samples, 1.001) <= 1e-5)
       << "an error of a thousandth";
+  expect_tape_gradients(model, check);
 }
 
 const PlanOptions kMse{.loss = Loss::mse};

@@ -76,6 +76,7 @@ typedef struct lockstep_context_s* lockstep_context;
 typedef struct lockstep_comm_s* lockstep_comm;
 typedef struct lockstep_model_s* lockstep_model;
 typedef struct lockstep_trainer_s* lockstep_trainer;
+typedef struct lockstep_tape_s* lockstep_tape;
 typedef void* lockstep_stream; /* a cudaStream_t; contexts on the host ignore the argument */
 
 /* ---- A window on the caller's memory. The memory is in use for the duration of the call (host memory), or until the
@@ -191,6 +192,7 @@ typedef struct lockstep_layer_options {
 #define LOCKSTEP_LOSS_L1 1
 #define LOCKSTEP_LOSS_HUBER 2
 #define LOCKSTEP_LOSS_CROSS_ENTROPY 3 /* the target is a class (i32, i64, u8) for each sample and position */
+#define LOCKSTEP_LOSS_GIVEN 4 /* the host program's own: tapes bring its gradients, lockstep_trainer_add is STATE */
 
 #define LOCKSTEP_WITHOUT_STATISTICS 0 /* a vector of the parameters */
 #define LOCKSTEP_WITH_STATISTICS 1    /* a vector of the parameters and the running statistics of batch norms */
@@ -220,6 +222,18 @@ typedef struct lockstep_trainer_options {
   int64_t bucket_bytes;    /* 0: lockstep's choice; else bytes of gradients that one all-reduce sums */
   double clip_value;       /* 0: no clipping; else the largest size of one gradient, after clip_norm; not for lars */
 } lockstep_trainer_options;
+
+/* Call lockstep_tape_options_init first. */
+typedef struct lockstep_tape_options {
+  uint32_t struct_size;
+  int32_t
+      own_gradients; /* 0: the model's trainer, of LOCKSTEP_LOSS_GIVEN, gets the gradients of parameters. 1: the tape
+                      * keeps them until lockstep_trainer_collect; for another thread, with a lockstep_model_share */
+  int32_t recompute; /* 0; 1: backward computes most activations again, and a slot takes less memory */
+  int32_t reserved;  /* ignored */
+  int64_t max_batch; /* most samples of one lockstep_tape_forward; the caller must set it */
+  int64_t slots;     /* 1; most passes whose backward is still to come */
+} lockstep_tape_options;
 
 /* A parameter, as lockstep_parameter_info describes it; the caller sets struct_size. */
 typedef struct lockstep_parameter {
@@ -255,6 +269,7 @@ LOCKSTEP_API lockstep_status lockstep_error_set(lockstep_status, const char* tex
 LOCKSTEP_API lockstep_status lockstep_context_options_init(lockstep_context_options*, size_t size) LOCKSTEP_NOEXCEPT;
 LOCKSTEP_API lockstep_status lockstep_layer_options_init(lockstep_layer_options*, size_t size) LOCKSTEP_NOEXCEPT;
 LOCKSTEP_API lockstep_status lockstep_trainer_options_init(lockstep_trainer_options*, size_t size) LOCKSTEP_NOEXCEPT;
+LOCKSTEP_API lockstep_status lockstep_tape_options_init(lockstep_tape_options*, size_t size) LOCKSTEP_NOEXCEPT;
 
 /* ---- Context: a device, a stream, memory. options NULL: the host. When a create function fails, the new handle is
  * NULL. LOCKSTEP_ERR_UNSUPPORTED on a processor that the library was not built for; the text says what it lacks. */
@@ -445,6 +460,31 @@ LOCKSTEP_API lockstep_status lockstep_trainer_save(lockstep_trainer, const char*
 LOCKSTEP_API lockstep_status lockstep_trainer_load(lockstep_trainer, const char* folder,
                                                    size_t folder_n) LOCKSTEP_NOEXCEPT;
 LOCKSTEP_API lockstep_status lockstep_trainer_destroy(lockstep_trainer) LOCKSTEP_NOEXCEPT;
+
+/* ---- Tapes: differentiation inside the host program, whose loss L lockstep does not know. A pass is one
+ * lockstep_tape_forward, whose activations stay in a slot, and later one lockstep_tape_backward. Between them the host
+ * program computes: its solver's steps, L, and the derivatives. Passes compute as training does. Gradients are sums
+ * over samples and passes, which nothing divides; lockstep_trainer_update sums them over the ranks. A rank without a
+ * backward adds zero. All calls are local; on a GPU they run in the order of `stream`, without a wait for device
+ * memory. */
+LOCKSTEP_API lockstep_status lockstep_tape_create(lockstep_model, const lockstep_tape_options* options,
+                                                  lockstep_tape* tape) LOCKSTEP_NOEXCEPT;
+/* Computes out = model(in); out may be NULL. pass receives the number of the pass, which no other pass of the tape has.
+ * STATE when all slots are taken. */
+LOCKSTEP_API lockstep_status lockstep_tape_forward(lockstep_tape, const lockstep_view* in, const lockstep_view* out,
+                                                   int64_t* pass, lockstep_stream stream) LOCKSTEP_NOEXCEPT;
+/* Adds dL/d(parameters) to the gradients, writes dL/d(in) to in_gradient unless it is NULL, and frees the slot of the
+ * pass. out_gradient: dL/d(out) in the shape of out. Passes may come in any order. INVALID: no such pass; STATE: the
+ * parameters may have changed since the pass. After an error the pass still has its slot. */
+LOCKSTEP_API lockstep_status lockstep_tape_backward(lockstep_tape, int64_t pass, const lockstep_view* out_gradient,
+                                                    const lockstep_view* in_gradient,
+                                                    lockstep_stream stream) LOCKSTEP_NOEXCEPT;
+/* Frees the slot of a pass without a backward; pass -1: the slots of all passes. */
+LOCKSTEP_API lockstep_status lockstep_tape_release(lockstep_tape, int64_t pass) LOCKSTEP_NOEXCEPT;
+/* Adds the gradients of a tape with own_gradients to the trainer's, and sets them to zero. Sums have the order of these
+ * calls. No other thread may use the tape meanwhile. */
+LOCKSTEP_API lockstep_status lockstep_trainer_collect(lockstep_trainer, lockstep_tape) LOCKSTEP_NOEXCEPT;
+LOCKSTEP_API lockstep_status lockstep_tape_destroy(lockstep_tape) LOCKSTEP_NOEXCEPT;
 
 #if defined(__cplusplus)
 }

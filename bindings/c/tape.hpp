@@ -1,0 +1,21 @@
+#pragma once
+
+#include <memory>
+
+#include <lockstep/c/model.hpp>
+#include <lockstep/nn/step/tape.hpp>
+#include <lockstep/runtime/tensor/buffer.hpp>
+
+namespace lockstep::c {
+
+/// The object of a handle of type lockstep_tape.
+struct TapeObject {
+  std::shared_ptr<Learned> learned;
+  std::shared_ptr<ContextObject> context;    ///< context of the model's handle, on which the tape computes
+  std::shared_ptr<TrainerObject> trainer{};  ///< trainer to whose gradients the tape adds; null: `own` is used
+  Buffer own{};                              ///< memory of the tape's own gradients; empty: the trainer's are used
+  TensorView gradients{};                    ///< arena of the tape's own gradients, in `own`
+  std::unique_ptr<nn::Tape> tape{};
+};
+
+}  // namespace lockstep::c

@@ -1,0 +1,212 @@
+#include <lockstep/nn/step/tape.hpp>
+
+#include <algorithm>
+#include <deque>
+#include <numeric>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <lockstep/kernels/fill.hpp>
+#include <lockstep/nn/plan/plan.hpp>
+#include <lockstep/nn/step/ingest.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/stream/sync_guard.hpp>
+#include <lockstep/runtime/tensor/buffer.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
+
+namespace lockstep::nn {
+
+namespace {
+
+PlanOptions plan_of(const TapeOptions& options) {
+  PlanOptions plan = options.plan;
+  plan.loss = Loss::given;
+  plan.weights = LossWeights::none;
+  plan.top_k = 0;
+  plan.label_smoothing = 0;
+  plan.two_labels = false;
+  plan.scaled_loss = false;
+  plan.accumulate = true;
+  plan.input_gradient = true;
+  plan.kept_apart = true;
+  return plan;
+}
+
+const TapeOptions& checked(const TapeOptions& options, const ParameterSet& parameters) {
+  require<UsageError>(options.max_batch >= 1, "tape: max_batch is ", options.max_batch, ", expected at least 1");
+  require<UsageError>(options.slots >= 1, "tape: slots is ", options.slots, ", expected at least 1");
+  require<UsageError>(parameters.weight_dtype() == options.plan.dtype, "tape: the parameters are for ",
+                      parameters.weight_dtype(), ", the plan is in ", options.plan.dtype);
+  return options;
+}
+
+}  // namespace
+
+struct Tape::Impl {
+  Impl(Context& ctx, const Model& model, ParameterSet& set, const TapeOptions& o)
+      : context(ctx),
+        options(checked(o, set)),
+        parameters(set),
+        plan(ctx, model, Mode::train, o.max_batch, plan_of(o)),
+        workspace(plan.workspace_bytes(), ctx),
+        slots(static_cast<std::size_t>(o.slots)),
+        idle(ctx.stream()) {
+    std::vector<std::int64_t> ids(static_cast<std::size_t>(o.max_batch));
+    std::iota(ids.begin(), ids.end(), std::int64_t{0});
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      StepState& state = states.emplace_back(ctx, o.max_batch, plan.layout());
+      state.set(ctx, {.learning_rate = 0, .sample_weight = 1, .valid = o.max_batch});
+      copy_now(ctx, TensorView(std::span(ids), {o.max_batch}), state.view(StateField::sample_ids));
+      if (i == 0) {
+        plan.bind(set, state, workspace, o.gradients.given() ? o.gradients : set.gradients());
+        continue;
+      }
+      const Buffer& more = kept.emplace_back(std::max<std::size_t>(plan.kept_bytes(), kAlignment), ctx);
+      plan.keep_in(
+          plan.add_kept(TensorView(more.data(), DType::u8, ctx.device(), {static_cast<std::int64_t>(more.bytes())})));
+      plan.use(state);
+    }
+  }
+
+  /// Copies `from` to a field of the slot's state, and sets the samples after it to 0.
+  void take(StepState& state, const FieldView& from, std::int64_t samples) {
+    ingest(context, state, from);
+    const TensorView& rows = state.view(from.field);
+    if (samples < options.max_batch) {
+      ops::fill(context, 0, rows.slice(0, samples, options.max_batch));
+    }
+  }
+
+  void set_valid(StepState& state, std::size_t slot, std::int64_t samples) {
+    if (slots[slot].valid != samples) {
+      ops::fill(context, static_cast<double>(samples), state.view(StateField::valid));
+      slots[slot].valid = samples;
+    }
+  }
+
+  /// Returns the index of the slot of pass `pass`.
+  [[nodiscard]] std::size_t slot_of(std::int64_t pass) const {
+    const auto found = std::ranges::find(slots, pass, &Slot::pass);
+    require<UsageError>(pass >= 0 && found != slots.end(), "tape: pass ", pass,
+                        " has no slot, expected one that forward() returned, before its backward() or release()");
+    return static_cast<std::size_t>(found - slots.begin());
+  }
+
+  static constexpr std::int64_t kFree = -1;
+  struct Slot {
+    std::int64_t pass = kFree;  ///< number of the pass whose activations the slot keeps
+    std::int64_t samples = 0;   ///< number of samples of the pass
+    std::int64_t valid = 0;     ///< value of StateField::valid in the slot's state; 0: not known
+    std::uint64_t version = 0;  ///< version of the parameters at the pass
+  };
+
+  Context& context;
+  TapeOptions options;
+  const ParameterSet& parameters;
+  Plan plan;
+  Buffer workspace;
+  std::deque<StepState> states;  ///< input and gradient of the output of each slot
+  std::deque<Buffer> kept;       ///< kept activations of each slot but the first, whose are in the workspace
+  std::vector<Slot> slots;
+  std::int64_t passes = 0;  ///< number of forward passes
+  FieldView in{}, out{};    ///< views of the present call; kept between calls for their memory
+  SyncGuard idle;           ///< destroyed first, to wait for queued work
+};
+
+Tape::Tape(Context& context, const Model& model, ParameterSet& parameters, const TapeOptions& options)
+    : impl_(std::make_unique<Impl>(context, model, parameters, options)) {}
+
+Tape::~Tape() = default;
+
+std::int64_t Tape::forward(const TensorView& in, const TensorView& out, std::string_view in_axes,
+                           std::string_view out_axes) {
+  Impl& s = *impl_;
+  const auto found = std::ranges::find(s.slots, Impl::kFree, &Impl::Slot::pass);
+  require<StateError>(found != s.slots.end(), "tape: all ", s.slots.size(),
+                      " slots are in use, expected backward() or release() before");
+  const auto slot = static_cast<std::size_t>(found - s.slots.begin());
+  s.in.field = StateField::values;
+  s.in.view = in;
+  s.in.axes = in_axes;
+  s.out.view = out;
+  s.out.axes = out_axes;
+  const std::int64_t samples = samples_of(s.plan.layout(), s.in);
+  require<UsageError>(samples <= s.options.max_batch, "the input has ", samples, " samples, expected at most ",
+                      s.options.max_batch, " (TapeOptions::max_batch)");
+  if (out.given()) {
+    require_output(s.plan.layout(), s.out, samples);
+  }
+  StepState& state = s.states[slot];
+  s.take(state, s.in, samples);
+  s.set_valid(state, slot, samples);
+  ops::fill(s.context, static_cast<double>(s.passes), state.view(StateField::epoch));  // dropout draws anew
+  s.plan.keep_in(static_cast<int>(slot));
+  s.plan.forward(s.context);
+  if (out.given()) {
+    emit(s.context, s.plan.layout(), s.plan.output().slice(0, 0, samples), s.out);
+  }
+  found->pass = s.passes;
+  found->samples = samples;
+  found->version = s.parameters.version();
+  return s.passes++;
+}
+
+void Tape::check(std::int64_t pass, const TensorView& out_gradient, const TensorView& in_gradient,
+                 std::string_view out_axes, std::string_view in_axes) {
+  Impl& s = *impl_;
+  const std::size_t number = s.slot_of(pass);
+  const std::int64_t samples = s.slots[number].samples;
+  require<StateError>(s.slots[number].version == s.parameters.version(),
+                      "tape: the parameters were written since pass ", pass, ", expected its backward() before");
+  s.out.field = StateField::targets;
+  s.out.view = out_gradient;
+  s.out.axes = out_axes;
+  s.in.view = in_gradient;
+  s.in.axes = in_axes;
+  const std::int64_t given = samples_of(s.plan.layout(), s.out);
+  require<ShapeError>(given == samples, "the gradient of the output has ", given, " samples, pass ", pass, " has ",
+                      samples);
+  if (in_gradient.given()) {
+    require_input(s.plan.layout(), s.in, samples);
+  }
+}
+
+void Tape::backward(std::int64_t pass, const TensorView& out_gradient, const TensorView& in_gradient,
+                    std::string_view out_axes, std::string_view in_axes) {
+  check(pass, out_gradient, in_gradient, out_axes, in_axes);  // sets s.in and s.out, too
+  Impl& s = *impl_;
+  const std::size_t number = s.slot_of(pass);
+  const std::int64_t samples = s.slots[number].samples;
+  s.take(s.states[number], s.out, samples);
+  s.plan.keep_in(static_cast<int>(number));
+  s.plan.backward(s.context);
+  if (in_gradient.given()) {
+    emit_input(s.context, s.plan.layout(), s.plan.input_gradient().slice(0, 0, samples), s.in);
+  }
+  s.slots[number].pass = Impl::kFree;
+}
+
+void Tape::release(std::int64_t pass) {
+  Impl& s = *impl_;
+  if (pass != kAllPasses) {
+    s.slots[s.slot_of(pass)].pass = Impl::kFree;
+    return;
+  }
+  for (Impl::Slot& each : s.slots) {
+    each.pass = Impl::kFree;
+  }
+}
+
+std::int64_t Tape::free_slots() const {
+  return std::ranges::count(impl_->slots, Impl::kFree, &Impl::Slot::pass);
+}
+std::size_t Tape::slot_bytes() const {
+  return impl_->plan.kept_bytes() + impl_->states.front().bytes();
+}
+std::size_t Tape::bytes() const {
+  return impl_->workspace.bytes() + impl_->slots.size() * impl_->states.front().bytes() +
+         (impl_->slots.size() - 1) * impl_->plan.kept_bytes();
+}
+
+}  // namespace lockstep::nn

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include <lockstep/nn/model/model.hpp>
+#include <lockstep/nn/model/parameter_set.hpp>
+#include <lockstep/nn/plan/plan_options.hpp>
+#include <lockstep/runtime/context/context.hpp>
+#include <lockstep/runtime/tensor/tensor_view.hpp>
+
+namespace lockstep::nn {
+
+struct TapeOptions {
+  std::int64_t max_batch = 1024;  ///< largest number of samples in one forward()
+  std::int64_t slots = 1;         ///< largest number of forward passes whose backward is still to come
+  PlanOptions plan{};             ///< plan.dtype must be weight_dtype() of the parameters; loss, weights are ignored
+  /// Arena like ParameterSet::gradients() to which backward() adds; not given: the parameters' own gradients.
+  TensorView gradients{};
+};
+
+/// Differentiates a model inside a program that computes the loss itself, for example after the time steps of a solver.
+/// forward() keeps what backward() needs in a slot, and backward() turns dL/d(output) into dL/d(parameters) and
+/// dL/d(input):
+///
+///   nn::Tape tape(context, model, parameters, {.max_batch = n, .slots = steps});
+///   for (k = 0; k < steps; ++k) { pass[k] = tape.forward(x, y);  x = solver(x, y); }
+///   for (k = steps; k-- > 0;)   { dx = adjoint(dx, dy);          tape.backward(pass[k], dy, dx); }
+///
+/// Passes are those of training: batch norm takes the statistics of the samples of one forward(), and dropout draws.
+/// The gradients are sums over samples and slots, and nothing divides them. They are added in the order of the calls of
+/// backward(). The passes may end in any order.
+///
+/// All work is enqueued on the context's stream; no call waits, except for copies from and to pageable host memory.
+/// After the constructor nothing is allocated. A slot takes the activations that backward reads; all slots share one
+/// further workspace. One thread at a time may use a tape. Tapes with gradients and contexts of their own may share
+/// parameters, if nobody writes the parameters meanwhile.
+class Tape {
+ public:
+  /// Context and parameters must outlive the tape. UsageError for options out of range, for parameters of another type,
+  /// and for a model whose input is not numbers (InputKind::values).
+  Tape(Context& context, const Model& model, ParameterSet& parameters, const TapeOptions& options = {});
+  ~Tape();  ///< waits for the stream
+  Tape(const Tape&) = delete;
+  Tape& operator=(const Tape&) = delete;
+
+  /// Enqueues out = model(in) for up to max_batch samples, keeps the activations, and returns the number of the pass,
+  /// which no other pass has. Views and axes are those of Inference::run(); `out` may be not given. StateError if no
+  /// slot is free. ShapeError if the views do not fit the model. UsageError for too many samples. After an error
+  /// nothing is kept.
+  std::int64_t forward(const TensorView& in, const TensorView& out, std::string_view in_axes = {},
+                       std::string_view out_axes = {});
+  /// Enqueues the backward of a pass, whose slot is then free. `out_gradient` is dL/d(output) in the output's shape.
+  /// Adds dL/d(parameters) to the gradients. Writes dL/d(input) to `in_gradient`, in the input's shape, unless it is
+  /// not given. UsageError for a number that is no pass with a slot; StateError if the parameters may have changed
+  /// since the pass (ParameterSet::version()); ShapeError for other shapes. After such an error the slot is still in
+  /// use.
+  void backward(std::int64_t pass, const TensorView& out_gradient, const TensorView& in_gradient = {},
+                std::string_view out_axes = {}, std::string_view in_axes = {});
+  /// Throws the errors of backward() for these arguments, and does nothing else.
+  void check(std::int64_t pass, const TensorView& out_gradient, const TensorView& in_gradient = {},
+             std::string_view out_axes = {}, std::string_view in_axes = {});
+  /// Frees the slot of a pass without a backward; kAllPasses: those of all passes. UsageError as in backward().
+  static constexpr std::int64_t kAllPasses = -1;
+  void release(std::int64_t pass);
+
+  [[nodiscard]] std::int64_t free_slots() const;
+  [[nodiscard]] std::size_t slot_bytes() const;  ///< bytes that each slot takes
+  [[nodiscard]] std::size_t bytes() const;       ///< bytes of all slots and of the workspace
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lockstep::nn

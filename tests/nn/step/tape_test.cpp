@@ -1,0 +1,240 @@
+// Tests tapes: chains of forward passes with their gradients in closed form, slots, and gradients of a TrainStep. The
+// test of gradients (model/gradient_test.cpp) compares every kind of layer with differences.
+
+#include <lockstep/nn/layers/model_builder.hpp>
+#include <lockstep/nn/model/flat_vector.hpp>
+#include <lockstep/nn/step/tape.hpp>
+
+#include "tests/nn/step/steps.hpp"
+#include "tests/support/compare.hpp"
+#include "tests/support/error_of.hpp"
+
+namespace lockstep::nn {
+namespace {
+
+using testing::error_of, testing::expect_holds;
+using Numbers = std::vector<double>;
+
+TensorView view(Numbers& numbers, std::int64_t samples) {
+  return TensorView(std::span<double>(numbers), {samples, std::ssize(numbers) / samples});
+}
+
+/// A model with parameters in f64 on a context of one thread.
+struct Learned {
+  explicit Learned(const Model& made) : model(made), set(context, model, DType::f64) { set.initialise(context, 5); }
+  [[nodiscard]] Numbers flat(FlatPart part) {
+    Numbers numbers(static_cast<std::size_t>(flat_size(set, part)));
+    read_flat(context, set, part, TensorView(std::span<double>(numbers), {std::ssize(numbers)}));
+    return numbers;
+  }
+  CpuContext context{{.threads = 1}};
+  Model model;
+  ParameterSet set;
+};
+
+TapeOptions tape_of(std::int64_t max_batch, std::int64_t slots) {
+  return {.max_batch = max_batch, .slots = slots, .plan = {.dtype = DType::f64}};
+}
+
+Model linear(std::int64_t n) {
+  ModelBuilder b("linear", {n});
+  b.linear("a", b.input(), n);
+  return b.build();
+}
+
+Model net() {
+  ModelBuilder b("net", {3});
+  b.linear("2", b.linear("1", b.input(), 8, {.activation = ops::Activation::tanh}), 2);
+  return b.build();
+}
+
+/// x(k + 1) = x(k) + h (A x(k) + b), L = c x(K): dL/dx(k) = (1 + h A)^T dL/dx(k + 1), dL/dA is the sum of
+/// h dL/dx(k + 1) x(k)^T, and dL/db the sum of h dL/dx(k + 1).
+TEST(Tape, AChainOfPassesHasTheGradientInClosedForm) {
+  constexpr std::size_t n = 4;
+  const double h = 0.25;
+  for (const std::int64_t steps : {1, 2, 5, 20}) {
+    Learned learned(linear(n));
+    Tape tape(learned.context, learned.model, learned.set, tape_of(1, steps));
+    const Numbers p = learned.flat(FlatPart::values);
+    const bool bias_first = learned.set.parameters()[0].spec.name == "a.bias";
+    const std::size_t a = bias_first ? n : 0, b = bias_first ? 0 : n * n;
+    std::vector<Numbers> x{normal_numbers(n, 1)};
+    std::vector<std::int64_t> passes;
+    for (std::int64_t k = 0; k < steps; ++k) {
+      Numbers y(n);
+      passes.push_back(tape.forward(view(x.back(), 1), view(y, 1)));
+      Numbers next = x.back();
+      for (std::size_t i = 0; i < n; ++i) {
+        next[i] += h * y[i];
+      }
+      x.push_back(next);
+    }
+    EXPECT_EQ(tape.free_slots(), 0);
+    Numbers adjoint = normal_numbers(n, 2), expected = adjoint, sums(p.size());
+    for (std::int64_t k = steps; k-- > 0;) {
+      Numbers dy(n), dx(n);
+      for (std::size_t i = 0; i < n; ++i) {
+        dy[i] = h * adjoint[i];
+      }
+      tape.backward(passes[static_cast<std::size_t>(k)], view(dy, 1), view(dx, 1));
+      const Numbers& xk = x[static_cast<std::size_t>(k)];
+      Numbers before = expected;
+      for (std::size_t j = 0; j < n; ++j) {
+        adjoint[j] += dx[j];
+        for (std::size_t i = 0; i < n; ++i) {
+          expected[j] += h * p[a + i * n + j] * before[i];
+          sums[a + i * n + j] += h * before[i] * xk[j];
+        }
+        sums[b + j] += h * before[j];
+      }
+    }
+    const Numbers gradients = learned.flat(FlatPart::gradients);
+    for (std::size_t i = 0; i < n; ++i) {
+      EXPECT_NEAR(adjoint[i], expected[i], 1e-12 * std::max(1.0, std::abs(expected[i]))) << steps << " steps";
+    }
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      EXPECT_NEAR(gradients[i], sums[i], 1e-12 * std::max(1.0, std::abs(sums[i]))) << steps << " steps, element " << i;
+    }
+    EXPECT_EQ(tape.free_slots(), steps);
+  }
+}
+
+/// A tape to which the test gives the gradient of the mean squared error has the gradients of a step with that loss.
+TEST(Tape, HasTheGradientsOfAStep) {
+  constexpr std::int64_t n = 6;
+  Learned learned(net());
+  Step step(net(), {.max_batch = n, .seed = 5, .plan = {.dtype = DType::f64, .loss = Loss::mse}});
+  Numbers x = normal_numbers(n * 3, 1), t = normal_numbers(n * 2, 2), y(n * 2), dy(n * 2);
+  Tape tape(learned.context, learned.model, learned.set, tape_of(n, 1));
+  const std::int64_t pass = tape.forward(view(x, n), view(y, n));
+  for (std::size_t i = 0; i < dy.size(); ++i) {
+    dy[i] = 2 * (y[i] - t[i]) / static_cast<double>(dy.size());
+  }
+  tape.backward(pass, view(dy, n));
+  step.add({{StateField::values, view(x, n)}, {StateField::targets, view(t, n)}});
+  step.reduce();
+  Numbers expected(static_cast<std::size_t>(flat_size(learned.set, FlatPart::gradients)));
+  step.read_gradients(TensorView(std::span<double>(expected), {std::ssize(expected)}));
+  const Numbers gradients = learned.flat(FlatPart::gradients);
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_NEAR(gradients[i], expected[i], 1e-14) << i;
+  }
+}
+
+/// The order of backward changes sums by rounding only, and dL/dx not at all. A pass of fewer samples has the bits of a
+/// tape for just as many.
+TEST(Tape, PassesEndInAnyOrder) {
+  Learned forwards(net()), backwards(net()), small(net());
+  Tape first(forwards.context, forwards.model, forwards.set, tape_of(5, 3));
+  Tape second(backwards.context, backwards.model, backwards.set, tape_of(5, 3));
+  const std::vector<std::int64_t> samples{5, 2, 4};
+  std::vector<Numbers> x, dy, dx(3), again(3);
+  std::vector<std::int64_t> passes;
+  for (std::size_t k = 0; k < 3; ++k) {
+    x.push_back(normal_numbers(samples[k] * 3, 10 + k));
+    dy.push_back(normal_numbers(samples[k] * 2, 20 + k));
+    Numbers y(dy[k].size()), same(y.size());
+    passes.push_back(first.forward(view(x[k], samples[k]), view(y, samples[k])));
+    EXPECT_EQ(second.forward(view(x[k], samples[k]), view(same, samples[k])), passes[k]);
+    EXPECT_EQ(y, same);
+    Tape alone(small.context, small.model, small.set, tape_of(samples[k], 1));
+    alone.release(alone.forward(view(x[k], samples[k]), view(same, samples[k])));
+    EXPECT_EQ(y, same) << samples[k] << " samples";
+  }
+  for (const std::size_t k : {0U, 1U, 2U}) {
+    dx[k].resize(x[k].size());
+    first.backward(passes[k], view(dy[k], samples[k]), view(dx[k], samples[k]));
+  }
+  for (const std::size_t k : {2U, 0U, 1U}) {
+    again[k].resize(x[k].size());
+    second.backward(passes[k], view(dy[k], samples[k]), view(again[k], samples[k]));
+  }
+  EXPECT_EQ(dx, again);
+  const Numbers a = forwards.flat(FlatPart::gradients), b = backwards.flat(FlatPart::gradients);
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    EXPECT_NEAR(a[i], b[i], 1e-14) << i;
+  }
+}
+
+TEST(Tape, GradientsOfItsOwnLeaveTheParametersAlone) {
+  Learned learned(net());
+  Numbers memory(static_cast<std::size_t>(learned.set.gradients().numel()));
+  TapeOptions options = tape_of(2, 1);
+  options.gradients = TensorView(std::span<double>(memory), {std::ssize(memory)});
+  Tape own(learned.context, learned.model, learned.set, options);
+  Tape usual(learned.context, learned.model, learned.set, tape_of(2, 1));
+  Numbers x = normal_numbers(6, 1), dy = normal_numbers(4, 2), y(4);
+  own.backward(own.forward(view(x, 2), view(y, 2)), view(dy, 2));
+  EXPECT_EQ(testing::to_doubles(learned.set.gradients()), Numbers(memory.size(), 0));
+  usual.backward(usual.forward(view(x, 2), view(y, 2)), view(dy, 2));
+  EXPECT_EQ(testing::to_doubles(learned.set.gradients()), memory);
+}
+
+TEST(Tape, RecomputationKeepsTheBits) {
+  ModelBuilder b("conv", {6, 6, 3});
+  const NodeId norm = b.batch_norm("bn", b.conv2d("c1", b.input(), 5, {.kernel = 3, .pad = 1}), {.relu = true});
+  b.linear("out", b.conv2d("c2", norm, 4, {.kernel = 3, .pad = 1}), 2);
+  const Model model = b.build();
+  std::vector<Numbers> results;
+  std::vector<std::size_t> bytes;
+  for (const Recompute recompute : {Recompute::off, Recompute::cheap, Recompute::blocks}) {
+    Learned learned(model);
+    TapeOptions options = tape_of(4, 2);
+    options.plan.recompute = recompute;
+    Tape tape(learned.context, learned.model, learned.set, options);
+    Numbers x = normal_numbers(4 * 108, 1), other = normal_numbers(4 * 108, 2), dy = normal_numbers(8, 3), y(8);
+    Numbers dx(x.size());
+    const TensorView in(std::span<double>(x), {4, 6, 6, 3}), between(std::span<double>(other), {4, 6, 6, 3});
+    const std::int64_t first = tape.forward(in, view(y, 4));
+    const std::int64_t second = tape.forward(between, view(y, 4));
+    tape.backward(first, view(dy, 4), TensorView(std::span<double>(dx), {4, 6, 6, 3}));
+    tape.backward(second, view(dy, 4));
+    Numbers all = learned.flat(FlatPart::gradients);
+    all.insert(all.end(), dx.begin(), dx.end());
+    results.push_back(all);
+    bytes.push_back(tape.slot_bytes());
+  }
+  EXPECT_EQ(results[1], results[0]);
+  EXPECT_EQ(results[2], results[0]);
+  EXPECT_LT(bytes[1], bytes[0]) << "fewer activations are kept";
+}
+
+TEST(Tape, BadInput) {
+  Learned learned(net());
+  expect_holds(error_of<UsageError>([&] { Tape(learned.context, learned.model, learned.set, tape_of(0, 1)); }),
+               {"max_batch is 0"});
+  expect_holds(error_of<UsageError>([&] { Tape(learned.context, learned.model, learned.set, tape_of(1, 0)); }),
+               {"slots is 0"});
+  expect_holds(error_of<UsageError>([&] { Tape(learned.context, learned.model, learned.set); }),
+               {"the parameters are for f64", "the plan is in f32"});
+  Tape tape(learned.context, learned.model, learned.set, tape_of(2, 2));
+  Numbers x = normal_numbers(6, 1), y(4), dy = normal_numbers(4, 2), dx(6), more(9);
+  const std::int64_t pass = tape.forward(view(x, 2), view(y, 2));
+  expect_holds(error_of<UsageError>([&] { tape.forward(view(more, 3), view(y, 2)); }), {"3 samples", "at most 2"});
+  expect_holds(error_of<ShapeError>([&] { tape.forward(view(x, 3), view(y, 2)); }), {"the input has 2 features"});
+  expect_holds(error_of<ShapeError>([&] { tape.forward(view(x, 2), view(y, 1)); }), {"the output"});
+  EXPECT_EQ(tape.free_slots(), 1) << "refused passes take no slot";
+  expect_holds(error_of<UsageError>([&] { tape.backward(1, view(dy, 2)); }), {"pass 1 has no slot"});
+  expect_holds(error_of<UsageError>([&] { tape.backward(2, view(dy, 2)); }),
+               {"pass 2 has no slot", "forward() returned"});
+  expect_holds(error_of<UsageError>([&] { tape.release(-2); }), {"pass -2 has no slot"});
+  expect_holds(error_of<ShapeError>([&] { tape.backward(pass, view(dy, 4)); }), {"the target has 1 features"});
+  expect_holds(error_of<ShapeError>([&] { tape.backward(pass, view(dy, 2), view(x, 3)); }),
+               {"the gradient of the input"});
+  EXPECT_EQ(testing::to_doubles(learned.set.gradients()),
+            Numbers(static_cast<std::size_t>(learned.set.gradients().numel()), 0));
+  static_cast<void>(tape.forward(view(x, 2), view(y, 2)));
+  expect_holds(error_of<StateError>([&] { tape.forward(view(x, 2), view(y, 2)); }), {"all 2 slots are in use"});
+  tape.backward(pass, view(dy, 2), view(dx, 2));
+  expect_holds(error_of<UsageError>([&] { tape.backward(pass, view(dy, 2)); }), {"pass 0 has no slot"});
+  const std::int64_t old = tape.forward(view(x, 2), TensorView());
+  EXPECT_EQ(old, 2) << "numbers are not used again";
+  learned.set.write(learned.context, "2.bias", TensorView(std::span<double>(y).first(2), {2}));
+  expect_holds(error_of<StateError>([&] { tape.backward(old, view(dy, 2)); }), {"were written since pass 2"});
+  tape.release(Tape::kAllPasses);
+  EXPECT_EQ(tape.free_slots(), 2);
+}
+
+}  // namespace
+}  // namespace lockstep::nn
