@@ -415,6 +415,7 @@ lockstep_status lockstep_trainer_update(lockstep_trainer trainer, double learnin
         },
         "learning_rate");
     t.step->update(learning_rate);
+    t.learned->parameters.changed();  // the step has written the same memory
     end_sum(t);
   });
 }
@@ -449,6 +450,7 @@ lockstep_status lockstep_trainer_apply(lockstep_trainer trainer, double learning
         },
         "learning_rate");
     t.step->apply(learning_rate);
+    t.learned->parameters.changed();  // the step has written the same memory
   });
 }
 
@@ -547,6 +549,7 @@ lockstep_status lockstep_trainer_broadcast(lockstep_trainer trainer, int32_t roo
     begin(
         t, use, [&] { return root_of(root, t.control()); }, "root");
     t.step->broadcast(root);
+    t.learned->parameters.changed();  // the step has written the same memory
     take_statistics(t);
   });
 }
@@ -594,6 +597,7 @@ lockstep_status lockstep_trainer_load(lockstep_trainer trainer, const char* fold
     });
     t.has_gradients = false;
     agree_on(t.control(), [&] { nn::load_state(path, *t.step, t.control()); });
+    t.learned->parameters.changed();  // the step has written the same memory
     t.learned->stale = false;
     share_statistics(t);
   });

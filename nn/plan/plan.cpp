@@ -256,7 +256,7 @@ void Plan::guard(Context& context, const Call& call, bool check) {
       if (slot->kind != SlotKind::workspace) {
         continue;
       }
-      const bool shared = contents_.kept_bytes > 0 && slot->offset >= contents_.kept_bytes;  // by all sets
+      const bool shared = contents_.kept_apart && slot->offset >= contents_.kept_bytes;  // by all sets
       std::byte* const band = (shared ? workspace_ : in_use_) + slot->end;
       if (!check) {
         write_guard_band(band);
@@ -351,7 +351,7 @@ void Plan::run_calls(Context& context, int begin, int end, const std::function<v
 
 int Plan::add_kept(const TensorView& workspace) {
   require<StateError>(bound_, "plan: add_kept before bind");
-  const std::size_t bytes = contents_.kept_bytes > 0 ? contents_.kept_bytes : contents_.workspace_bytes;
+  const std::size_t bytes = contents_.kept_apart ? contents_.kept_bytes : contents_.workspace_bytes;
   require_memory("plan: workspace", workspace, bytes, device_);
   Kept more{frame_, again_, static_cast<std::byte*>(workspace.data)};
   for (std::size_t i = 0; i < contents_.slots.size(); ++i) {

@@ -114,6 +114,7 @@ struct PlanContents {
   std::vector<LibraryPlan> library_plans;
   Recomputed recomputed;
   std::size_t workspace_bytes = 0;
+  bool kept_apart = false;         ///< true: PlanOptions::kept_apart is in effect
   std::size_t kept_bytes = 0;      ///< bytes at the begin of the workspace of PlanOptions::kept_apart, otherwise 0
   std::size_t unshared_bytes = 0;  ///< bytes that all slots would take without reuse of memory
   bool guarded = false;            ///< true: PlanOptions::guard_bands is in effect

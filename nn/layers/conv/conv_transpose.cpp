@@ -115,17 +115,20 @@ void ConvTransposeLayer::plan(PlanBuilder& builder) const {
       b.reduce_rows(dy, {shape.numel() / channels_, channels_}, b.parameter_gradient(name() + ".bias"));
     }
     // A forward pass of a convolution computes dx. Forward passes cannot add to an existing gradient.
-    const GradientTarget dx = b.input_gradient(0, {}, false);
-    if (dx.wanted()) {
-      const auto plan = plan_conv_pass(b, name() + " backward_data", desc, ops::ConvPass::forward);
-      const SlotId made = padded ? b.activation("d(" + name() + ".x)", desc.y_shape()) : dx.slot;
-      append_pass(b, kind() + " backward_data", plan, dy, weight, {}, made);
-      if (padded) {
-        b.call("subsample_pad forward", {made}, {dx.slot}, 0, [=](Context& context, const Frame& frame) {
-          ops::subsample_pad_forward(context, 1, frame[made], frame[dx.slot]);
-        });
-      }
+    if (!b.wants_input_gradient(0)) {
+      return;
     }
+    const auto plan = plan_conv_pass(b, name() + " backward_data", desc, ops::ConvPass::forward);
+    if (!padded) {
+      append_pass(b, kind() + " backward_data", plan, dy, weight, {}, b.input_gradient(0, {}, false).slot);
+      return;
+    }
+    const SlotId made = b.activation("d(" + name() + ".x)", desc.y_shape());
+    append_pass(b, kind() + " backward_data", plan, dy, weight, {}, made);
+    const GradientTarget dx = b.input_gradient(0, {}, false);  // after the pass: the next call writes the gradient
+    b.call("subsample_pad forward", {made}, {dx.slot}, 0, [=](Context& context, const Frame& frame) {
+      ops::subsample_pad_forward(context, 1, frame[made], frame[dx.slot]);
+    });
   });
 }
 

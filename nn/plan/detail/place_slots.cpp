@@ -42,6 +42,7 @@ std::vector<std::size_t> place_apart(PlanContents& contents, const std::vector<L
     }
   }
   contents.workspace_bytes = begin;
+  contents.kept_apart = true;
   return offsets;
 }
 
