@@ -178,8 +178,8 @@ class PlanBuilder {
   /// Returns the destination of the gradient of the i-th input. Its wanted() is false if the input is the model's
   /// input, or if all parameters before this layer are frozen. `reuse` is a gradient slot that the next call reads for
   /// the last time; a new gradient slot takes its memory. If `can_accumulate` is false, the layer cannot add to a
-  /// gradient. The function then returns a separate slot, which the next call must write: a call after that one adds the
-  /// slot to the other gradients.
+  /// gradient. The function then returns a separate slot, which the next call must write: a call after that one adds
+  /// the slot to the other gradients.
   [[nodiscard]] GradientTarget input_gradient(int i, SlotId reuse = {}, bool can_accumulate = true);
   /// Returns true if input_gradient(i) is wanted, and would return a new slot that is not added to another gradient.
   [[nodiscard]] bool first_input_gradient(int i) const;
