@@ -92,8 +92,8 @@ class MemoryCheckpoints {
   [[nodiscard]] bool all_fine(const std::string& problem, const char* otherwise);
   /// Makes no more copies if the `problem` of any rank is not empty.
   void agree(const std::string& problem);
-  /// Send the newest copy to rank `to`, and receive it from rank `from`. Only the sender and the receiver call them.
-  /// Both functions return the text of this rank's error, or an empty text.
+  /// give() sends the newest copy to rank `to`; take() receives a copy from rank `from`. Only the sender calls give(),
+  /// and only the receiver calls take(). Both functions return the text of this rank's error, or an empty text.
   [[nodiscard]] std::string give(int to) const;
   [[nodiscard]] std::string take(int from) const;
 

@@ -45,7 +45,7 @@ HierarchicalCommunicator::HierarchicalCommunicator(std::unique_ptr<Communicator>
   even_ = *least == *most;
   const auto me = static_cast<std::size_t>(rank());
   within_ = whole_->split(number[node_of_rank[me]], rank());
-  // All ranks must call split(). The communicator of ranks beyond their node's first places_ places is dropped.
+  // All ranks must call split(), but only the first places_ ranks of each node keep the communicator that it returns.
   std::unique_ptr<Communicator> between = whole_->split(std::min(place[me], places_), rank());
   if (place[me] < places_) {
     between_ = std::move(between);

@@ -82,8 +82,9 @@ struct ConvNormOperands {
   TensorView coefficients2{};
 };
 
-/// One pass of one convolution, planned for one device and the context's thread count. The plan owns the library's
-/// descriptors, but no tensor memory. A plan does not change later, but only one thread at a time may call run().
+/// One pass of one convolution, planned for one device and the context's thread count. A plan that calls cuDNN or
+/// oneDNN owns the descriptors for these calls; no plan owns tensor memory. A plan never changes after it is made. Even
+/// so, only one thread at a time may call run().
 class ConvPlan {
  public:
   virtual ~ConvPlan() = default;

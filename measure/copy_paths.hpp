@@ -85,10 +85,11 @@ struct CopySize {
 /// copy that the hardware prefetched.
 class CopyBench {
  public:
-  /// `threads` is the number of threads that copy on the host; 0 stands for OpenMP's default, on a NUMA node for one
-  /// per processor. Both directions share the threads; on a NUMA node at most one thread per processor runs. Allocates
-  /// and touches about 2 * directions * max(max_bytes, pool_bytes) bytes, at least 128 MiB between nodes. Throws
-  /// DeviceError if a GPU is missing, StateError for a node that this process may not run on, and OutOfMemory.
+  /// `threads` is the number of threads that copy on the host, in both directions together; 0 means OpenMP's default.
+  /// On a path of NUMA nodes, 0 means one thread per processor of the second node, and a larger number is lowered to
+  /// that. Allocates and touches about 2 * directions * max(max_bytes, pool_bytes) bytes, at least 128 MiB on a path of
+  /// NUMA nodes. Throws DeviceError if a GPU is missing, StateError for a node that this process may not run on, and
+  /// OutOfMemory.
   CopyBench(const CopyPath& path, std::int64_t max_bytes, int threads = 0, std::int64_t pool_bytes = kPoolBytes);
   ~CopyBench();
   CopyBench(const CopyBench&) = delete;

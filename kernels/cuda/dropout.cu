@@ -15,7 +15,7 @@ namespace lockstep::ops::backend {
 namespace {
 
 constexpr int kBlock = 256;
-constexpr int kQuad = 4;  // number of elements that one block of random words decides about
+constexpr int kQuad = 4;  // number of elements that one Philox block (four random words) keeps or drops
 
 /// Settings of a call, which are the same for all elements.
 struct Settings {

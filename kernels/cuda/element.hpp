@@ -57,7 +57,8 @@ __device__ Pack<T, kCount> rounded(const float (&values)[kCount]) {
   return result;
 }
 
-/// Loads kCount elements: one element, or as many as whole 16-byte accesses take, from a 16-byte aligned address.
+/// Loads kCount elements. If kCount is not 1, the elements must fill whole 16-byte accesses, and `from` must be 16-byte
+/// aligned.
 template <int kCount, class T>
 __device__ Pack<T, kCount> load(const T* from) {
   Pack<T, kCount> value;

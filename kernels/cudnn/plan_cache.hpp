@@ -55,9 +55,9 @@ class PlanCache {
     ConvPass pass;
     std::optional<Algorithm> algorithm{};
   };
-  /// Makes the lists and plans that `calls` want, in parallel, on one thread for each of `targets`. All targets belong
-  /// to one device. Drops plans that no call wants and that only the cache holds. Skips calls that cuDNN does not
-  /// support.
+  /// Asks cuDNN for the lists of algorithms, then for the execution plans, that `calls` need and the cache lacks. Works
+  /// in parallel, on at most one thread for each of `targets`, which all belong to one device. Drops plans that no call
+  /// needs and that only the cache holds. Skips calls that cuDNN does not support.
   void prepare(std::span<const Target> targets, std::span<const Wanted> calls, Engines engines);
 
   [[nodiscard]] int lists_made() const { return lists_made_; }  ///< number of lists that cuDNN was asked for

@@ -167,9 +167,10 @@ class Program {
  public:
   explicit Program(const Library& library) : library_(library) {}
 
-  /// Builds the program; called once. `outer` describes the caller's a, b and out; `names` are oneDNN's names of these
-  /// three arguments; `bias` describes the caller's bias, or is empty. If `add_copy` is true, the primitive writes its
-  /// result to the workspace, and the result is then added to out.
+  /// Builds the list of steps: the primitive of `made` and the reorders around it. Call build() only once. `outer`
+  /// describes the caller's a, b and out; `names` are oneDNN's numbers for these three arguments (DNNL_ARG_SRC, ...);
+  /// `bias` describes the caller's bias, or is empty. If `add_copy` is true, the primitive writes its result to the
+  /// workspace, and a reorder then adds the result to out.
   void build(const Made& made, const std::array<dnnl::memory::desc, 3>& outer, const std::array<int, 3>& names,
              const dnnl::memory::desc& bias, bool add_copy);
   [[nodiscard]] std::size_t workspace_bytes() const { return layout_.bytes(); }

@@ -43,7 +43,7 @@ class NormTrial {
   ops::ConvPass pass_;
   std::int64_t channels_;
   Tensor vectors_;   ///< shape (4, C): shift, weight and bias in forward; coefficients of the norm in backward
-  Tensor vectors2_;  ///< coefficients of the second norm, like vectors_
+  Tensor vectors2_;  ///< shape (4, C): coefficients of the second norm of a pair, in backward; empty in forward
   Tensor given_;     ///< shape (3, C): sums that the convolution writes for the norm
   Tensor sums_, sums2_, stats_, coefficients_, gradients_;
   Tensor addend_, mask_, x_, x2_, norm_workspace_;

@@ -201,7 +201,8 @@ class Plan {
   /// Returns dL/d(input) after backward(), of shape (batch, stored input shape). Throws StateError before bind(), and
   /// without PlanOptions::input_gradient.
   [[nodiscard]] const TensorView& input_gradient() const;
-  [[nodiscard]] const TensorView& view(SlotId slot) const { return frame_[slot]; }  ///< view of a slot in forward
+  /// Returns the view of `slot` that the forward calls use.
+  [[nodiscard]] const TensorView& view(SlotId slot) const { return frame_[slot]; }
 
  private:
   /// Events by which the side stream waits for the plan's stream before a call, and the plan's stream waits for the end

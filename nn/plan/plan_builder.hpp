@@ -192,8 +192,8 @@ class PlanBuilder {
     f();
     current_ = reader;
   }
-  /// Returns a slot for a tensor that replaces dy, a gradient of the output, after the last use of dy. The slot has the
-  /// memory of dy, unless other calls still read dy.
+  /// Returns a slot for a tensor that replaces dy, a gradient of the output. A write to the slot overwrites dy. But if
+  /// pass_gradient() has shared dy, the slot has memory of its own, and dy stays unchanged.
   [[nodiscard]] SlotId overwrite_gradient(SlotId dy, const std::string& name);
   /// Makes dy, a gradient of the output, also the gradient of the i-th input, without a copy. Several inputs may share
   /// dy. No later call writes into dy.

@@ -13,10 +13,11 @@ namespace lockstep::nn {
 ///   fp32, f32    f32                                 4 bytes     f32
 ///   tf32         f32, on GPUs factors with 10 bits   4 bytes     f32
 ///                after the point (PlanOptions::tf32)
-///   bf16         bf16: 8 bits, the range of f32      2 bytes     f32
-///   fp16, f16    f16: 11 bits, 6e-8 to 65504, so     2 bytes     f32
-///                that small gradients want a loss
-///                scale; on GPUs only
+///   bf16         bf16: 8 significant bits, range     2 bytes     f32
+///                of f32
+///   fp16, f16    f16: 11 significant bits, range     2 bytes     f32
+///                6e-8 to 65504, so small gradients
+///                need a loss scale; on GPUs only
 ///   f64          f64; on the host only               8 bytes     f64
 ///
 /// All sums are at least f32.

@@ -144,7 +144,7 @@ struct Inference::Impl {
   Context& context;
   std::int64_t max_batch;
   StepState state;
-  std::deque<Plan> plans;  ///< one plan per size, in ascending order
+  std::deque<Plan> plans;  ///< one plan per batch size, in ascending order of the batch sizes
   Buffer workspace;
   Buffer out;
   TensorView output;  ///< view of `out` with shape (max_batch, output shape)

@@ -39,8 +39,8 @@ struct TapeOptions {
 /// parameters, if nobody writes the parameters meanwhile.
 class Tape {
  public:
-  /// Context and parameters must outlive the tape. UsageError for options out of range, for parameters of another type,
-  /// and for a model whose input is not numbers (InputKind::values).
+  /// Context and parameters must outlive the tape. Throws UsageError for options out of range, for parameters whose
+  /// weight_dtype() is not options.plan.dtype, and for a model whose input is not numbers (InputKind::values).
   Tape(Context& context, const Model& model, ParameterSet& parameters, const TapeOptions& options = {});
   ~Tape();  ///< waits for the stream
   Tape(const Tape&) = delete;

@@ -41,8 +41,9 @@ class Context {
   /// (Stream::on_synchronisation).
   void on_synchronisation(SyncReport report) { stream_->on_synchronisation(std::move(report)); }
 
-  /// Returns the state of a library (oneDNN engine, cuDNN handle). `make()` makes the state on first use; later calls
-  /// find the state by its type. The state lives as long as the context. Only a provider's Library<T>() calls this.
+  /// Returns the state of type T that a library or a kernel keeps in this context (cuDNN handle, staging buffers).
+  /// `make()` makes the state on first use; later calls find the state by its type, so each user needs a type of its
+  /// own. The state lives as long as the context.
   template <class T, class Make>
   T& library(Make&& make) {
     for (auto& entry : libraries_) {

@@ -14,7 +14,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::int64_t kGrainBytes = std::int64_t{1} << 20;  // bytes that one thread copies with memcpy
-// Elements that one thread copies if there are strides or a conversion.
+// A copy with strides or a conversion runs on at most one thread per this many elements, rounded up.
 constexpr std::int64_t kGrainElements = 1 << 14;
 
 /// Copies of at least this many bytes bypass the caches.

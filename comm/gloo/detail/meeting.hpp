@@ -19,7 +19,8 @@
 
 namespace lockstep::comm::detail::rendezvous {
 
-/// Time limit for sending one message. It passes only if the receiver is stopped and the system's buffers are full.
+/// Time limit for sending one message. A send takes that long only if the receiver reads nothing and the system's
+/// buffers are full.
 inline constexpr std::chrono::seconds kSend{10};
 
 /// State of one rank's rendezvous, from its start to its end. `mutex` guards the members that the caller's threads

@@ -27,10 +27,11 @@ class GradientCheck {
 
   /// Begins a step. Enqueues a kernel that clears all flags.
   void begin(Context& context);
-  /// Tells that a write of the gradient `parameter` (an index of ParameterSet::trainable()) is enqueued. After the last
-  /// write in the step, enqueues the check of this gradient.
+  /// Call written() each time a write of a parameter's gradient has been enqueued. `parameter` is the parameter's index
+  /// in ParameterSet::trainable(). After the gradient's last write in the step, enqueues the check for NaN or infinity.
   void written(Context& context, int parameter);
-  /// Enqueues the copy of the flags and the norm of step `step` to the host; call it after the step's update.
+  /// Enqueues a copy to the host of the flags (one per gradient: NaN or infinity was found) and of the gradients' norm,
+  /// as the results of step `step`. Call keep() after the step's update.
   void keep(Context& context, std::int64_t step);
 
   /// Returns whether the gradients' norm of step `step` is finite; the answer is the same on every rank. The step must
