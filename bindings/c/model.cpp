@@ -124,10 +124,21 @@ nn::Model reshaped(const ModelObject& model, const Shape& sample) {
   const std::vector<nn::Model::Parameter> before = own.parameters();
   const std::vector<nn::Model::Parameter> after = made.parameters();
   for (std::size_t i = 0; i < before.size(); ++i) {
-    require<ShapeError>(before[i].spec.shape == after[i].spec.shape, "sample_shape is ", sample, ": parameter '",
-                        after[i].spec.name, "' would be ", after[i].spec.shape, ", expected ", before[i].spec.shape,
-                        " as in the model");
+    require<ShapeError>(before[i].spec.shape == after[i].spec.shape && before[i].spec.dims == after[i].spec.dims,
+                        "sample_shape is ", sample, ": parameter '", after[i].spec.name, "' would be ",
+                        after[i].spec.dims, ", expected ", before[i].spec.dims, " as in the model");
   }
+  return made;
+}
+
+/// Returns a model with the parameters and layers of `model` on another context of the same device.
+std::shared_ptr<ModelObject> sharing(const ModelObject& model, lockstep_context context) {
+  auto made = std::make_shared<ModelObject>();
+  made->context = share_of(context);
+  require_device(*made->context, model.finished());
+  made->dtype = model.dtype;
+  made->steps = model.steps;
+  made->learned = model.learned;
   return made;
 }
 
@@ -355,13 +366,7 @@ lockstep_status lockstep_model_share(lockstep_model model, lockstep_context cont
   return entry("lockstep_model_share", [&] {
     given(shared, "shared") = nullptr;
     const ModelObject& m = object_of(model);
-    static_cast<void>(m.finished());
-    auto made = std::make_shared<ModelObject>();
-    made->context = share_of(context);
-    require_device(*made->context, *m.learned);
-    made->dtype = m.dtype;
-    made->steps = m.steps;
-    made->learned = m.learned;
+    std::shared_ptr<ModelObject> made = sharing(m, context);
     made->reshaped = m.reshaped;
     *shared = make_handle<lockstep_model>(std::move(made));
   });
@@ -372,13 +377,7 @@ lockstep_status lockstep_model_reshape(lockstep_model model, const int64_t* samp
   return entry("lockstep_model_reshape", [&] {
     given(other, "reshaped") = nullptr;
     const ModelObject& m = object_of(model);
-    static_cast<void>(m.finished());
-    auto made = std::make_shared<ModelObject>();
-    made->context = share_of(context);
-    require_device(*made->context, *m.learned);
-    made->dtype = m.dtype;
-    made->steps = m.steps;
-    made->learned = m.learned;
+    std::shared_ptr<ModelObject> made = sharing(m, context);
     made->reshaped = reshaped(m, sample_shape_of(sample_shape, ndim));
     *other = make_handle<lockstep_model>(std::move(made));
   });

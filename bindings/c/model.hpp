@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,7 +26,8 @@ struct Learned {
   nn::Model model;
   nn::ParameterSet parameters;
   std::weak_ptr<TrainerObject> trainer;
-  std::atomic<bool> stale = false;  ///< true: ranks have trained since statistics were averaged over ranks
+  std::atomic<std::int64_t> tapes = 0;  ///< number of tapes made, which draw different random numbers
+  std::atomic<bool> stale = false;      ///< true: ranks have trained since statistics were averaged over ranks
 
   /// Returns a text of the properties that must be equal on ranks that train or share parameters, one on each line:
   /// types, layers and parameters. The extents of samples may differ.

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -13,6 +14,7 @@
 #include <lockstep/kernels/fill.hpp>
 #include <lockstep/nn/plan/choice_verifier.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/stream/sync_guard.hpp>
 
 namespace lockstep::c {
 namespace {
@@ -50,13 +52,27 @@ Given output_or_none(const lockstep_view* view, Device device, const char* name)
   return view == nullptr ? Given{} : Given{output_of(view, device, name), axes_of(*view)};
 }
 
-/// Waits for copies from and to host memory, which belongs to the caller again after the call.
-void wait_for_host(const ContextObject& context, const Given& first, const Given& second) {
-  const auto on_host = [](const Given& each) { return each.view.given() && each.view.device.kind == DeviceKind::cpu; };
-  if (context.device().kind == DeviceKind::cuda && (on_host(first) || on_host(second))) {
-    context.context->synchronize();
+/// Waits for copies from and to host memory, which belongs to the caller again after the call, also after an error.
+class HostCopies {
+ public:
+  HostCopies(const ContextObject& context, const Given& first, const Given& second) : context_(*context.context) {
+    const auto on_host = [](const Given& each) {
+      return each.view.given() && each.view.device.kind == DeviceKind::cpu;
+    };
+    if (context.device().kind == DeviceKind::cuda && (on_host(first) || on_host(second))) {
+      idle_.emplace(context_.stream());
+    }
   }
-}
+  void wait() {
+    if (idle_) {
+      context_.synchronize();
+    }
+  }
+
+ private:
+  Context& context_;
+  std::optional<SyncGuard> idle_;
+};
 
 }  // namespace
 }  // namespace lockstep::c
@@ -82,6 +98,12 @@ lockstep_status lockstep_tape_create(lockstep_model model, const lockstep_tape_o
     auto made = std::make_shared<TapeObject>();
     made->learned = m.learned;
     made->context = m.context;
+    require<UnsupportedError>(m.context == learned.context || learned.parameters.buffer_arena().numel() == 0,
+                              "the model has batch norm and shares another one's parameters: tapes of two contexts "
+                              "would write the same running statistics");
+    const std::shared_ptr<TrainerObject> trainer = learned.trainer.lock();
+    const comm::Communicator* ranks = trainer != nullptr ? &trainer->control() : nullptr;
+    made_of.stream = learned.tapes++ * (ranks != nullptr ? ranks->size() : 1) + (ranks != nullptr ? ranks->rank() : 0);
     if (flag_of(o.own_gradients, "options: own_gradients")) {
       const TensorView like = learned.parameters.gradients();
       made->own = Buffer(like.bytes(), *m.context->context);
@@ -89,7 +111,6 @@ lockstep_status lockstep_tape_create(lockstep_model model, const lockstep_tape_o
       ops::fill(*m.context->context, 0, made->gradients);
       made_of.gradients = made->gradients;
     } else {
-      const std::shared_ptr<TrainerObject> trainer = learned.trainer.lock();
       require<StateError>(trainer != nullptr && trainer->options.loss == LOCKSTEP_LOSS_GIVEN,
                           "the model has no trainer of LOCKSTEP_LOSS_GIVEN, expected one before, or own_gradients 1");
       require<UsageError>(m.context == learned.context,
@@ -111,10 +132,11 @@ lockstep_status lockstep_tape_forward(lockstep_tape tape, const lockstep_view* i
     const Given from = input_of(in, device, "in");
     const Given to = output_or_none(out, device, "out");
     static_cast<void>(given(pass, "pass"));
+    HostCopies copies(*t.context, from, to);
     ContextObject::Call call(*t.context, stream);
     *pass = t.tape->forward(from.view, to.view, from.axes, to.axes);
     call.end();
-    wait_for_host(*t.context, from, to);
+    copies.wait();
   });
 }
 
@@ -131,10 +153,11 @@ lockstep_status lockstep_tape_backward(lockstep_tape tape, int64_t pass, const l
       static_cast<void>(t.trainer->step->given_gradients());
       t.trainer->has_gradients = false;
     }
+    HostCopies copies(*t.context, from, to);
     ContextObject::Call call(*t.context, stream);
     t.tape->backward(pass, from.view, to.view, from.axes, to.axes);
     call.end();
-    wait_for_host(*t.context, from, to);
+    copies.wait();
   });
 }
 

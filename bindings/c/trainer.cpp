@@ -69,10 +69,18 @@ nn::LossWeights weights_from(std::int32_t number) {
 nn::TrainStepOptions step_options(const lockstep_trainer_options& o, DType dtype) {
   require<UsageError>(o.max_batch >= 1, "options: max_batch is ", o.max_batch, ", expected at least 1");
   require<UsageError>(o.bucket_bytes >= 0, "options: bucket_bytes is ", o.bucket_bytes, ", expected at least 0");
-  static_cast<void>(flag_of(o.check_input, "options: check_input"));
+  const bool checks = flag_of(o.check_input, "options: check_input");
+  const bool given = o.loss == LOCKSTEP_LOSS_GIVEN;
+  require<UsageError>(!given || o.weights == LOCKSTEP_WEIGHTS_NONE, "options: weights is ", o.weights,
+                      " with LOCKSTEP_LOSS_GIVEN, expected LOCKSTEP_WEIGHTS_NONE: the host program weighs");
+  require<UsageError>(!given || !checks,
+                      "options: check_input is 1 with LOCKSTEP_LOSS_GIVEN, expected 0: tapes take "
+                      "the input");
+  require<UnsupportedError>(!given || o.sync_batch_norm == 0, "options: sync_batch_norm is ", o.sync_batch_norm,
+                            " with LOCKSTEP_LOSS_GIVEN, expected 0: tapes take statistics on each rank");
   require<UsageError>(o.clip_value == 0 || o.optimizer != LOCKSTEP_OPTIMIZER_LARS, "options: clip_value is ",
                       o.clip_value, " with LOCKSTEP_OPTIMIZER_LARS, expected 0");
-  return {.max_batch = o.max_batch,
+  return {.max_batch = given ? 1 : o.max_batch,  // the trainer itself computes no sample of a given loss
           .empty_steps = true,
           .sync_batch_norm = flag_of(o.sync_batch_norm, "options: sync_batch_norm"),
           .plan = {.dtype = dtype,
@@ -94,12 +102,17 @@ nn::TrainStepOptions step_options(const lockstep_trainer_options& o, DType dtype
 
 /// Returns a text of the options and model properties that must be equal on all ranks, one on each line.
 std::string contract_of(const Learned& learned, const lockstep_trainer_options& o) {
-  return concat("optimizer ", o.optimizer, "\nloss ", o.loss, "\nnesterov ", o.nesterov, "\nskip_non_finite ",
-                o.skip_non_finite, "\nsync_batch_norm ", o.sync_batch_norm, "\nbeta1 ", o.beta1, "\nbeta2 ", o.beta2,
-                "\nepsilon ", o.epsilon, "\nmomentum ", o.momentum, "\nweight_decay ", o.weight_decay, "\nclip_norm ",
-                o.clip_norm, "\nhuber_delta ", o.huber_delta, "\nbucket_bytes ", o.bucket_bytes, "\nclip_value ",
-                o.clip_value, '\n') +
-         learned.contract();
+  std::string text =
+      concat("optimizer ", o.optimizer, "\nloss ", o.loss, "\nnesterov ", o.nesterov, "\nskip_non_finite ",
+             o.skip_non_finite, "\nsync_batch_norm ", o.sync_batch_norm, "\nbeta1 ", o.beta1, "\nbeta2 ", o.beta2,
+             "\nepsilon ", o.epsilon, "\nmomentum ", o.momentum, "\nweight_decay ", o.weight_decay, "\nclip_norm ",
+             o.clip_norm, "\nhuber_delta ", o.huber_delta, "\nbucket_bytes ", o.bucket_bytes, "\nclip_value ",
+             o.clip_value, '\n') +
+      learned.contract();
+  for (const nn::ParameterInfo& info : learned.parameters.parameters()) {
+    text += info.spec.trainable ? "" : concat("frozen ", info.spec.name, '\n');
+  }
+  return text;
 }
 
 /// Copies of the parameters' values and statistics, for restore() after a new TrainStep has overwritten both.
@@ -223,6 +236,19 @@ std::uint64_t rate_of(double learning_rate) {
   return std::bit_cast<std::uint64_t>(learning_rate);
 }
 
+/// Calls begin() with check() for an entry whose learning rate must be equal on all ranks.
+template <class Check>
+void begin_at(TrainerObject& t, std::optional<ContextObject::Use>& use, double learning_rate, Check&& check) {
+  begin(
+      t, use,
+      [&] {
+        const std::uint64_t rate = rate_of(learning_rate);
+        check();
+        return rate;
+      },
+      "learning_rate");
+}
+
 void require_added(const TrainerObject& t) {
   require<StateError>(t.step->added() > 0 || t.options.loss == LOCKSTEP_LOSS_GIVEN,
                       "nothing was added since the last update, expected "
@@ -301,17 +327,22 @@ T read(TrainerObject& t, const TensorView& scalar) {
   return value;
 }
 
+constexpr std::size_t kNormScalar = 64;  ///< bytes of gradient_norm()'s memory before its workspace
+
+/// Allocates what gradient_norm() needs.
+Buffer norm_memory(TrainerObject& t) {
+  Context& context = t.step->context();
+  return Buffer(kNormScalar + ops::squared_norm_workspace_bytes(context, t.step->parameters().gradients()), context);
+}
+
 /// Returns the norm that the gradients of the last update had before clipping. Waits for the device.
-double gradient_norm(TrainerObject& t) {
-  constexpr std::size_t kScalar = 64;
+double gradient_norm(TrainerObject& t, const Buffer& memory) {
   Context& context = t.step->context();
   const nn::ParameterSet& parameters = t.step->parameters();
-  const std::size_t bytes = ops::squared_norm_workspace_bytes(context, parameters.gradients());
-  const Buffer memory(kScalar + bytes, context);
   const TensorView squares(memory.data(), DType::f64, context.device(), Shape{});
-  ops::squared_norm(
-      context, parameters.gradients(), squares,
-      TensorView(memory.data() + kScalar, DType::u8, context.device(), Shape{static_cast<std::int64_t>(bytes)}));
+  ops::squared_norm(context, parameters.gradients(), squares,
+                    TensorView(memory.data() + kNormScalar, DType::u8, context.device(),
+                               Shape{static_cast<std::int64_t>(memory.bytes() - kNormScalar)}));
   return std::sqrt(read<double>(t, squares)) / read<double>(t, parameters.weight_sum());
 }
 
@@ -334,7 +365,7 @@ lockstep_report report_of(TrainerObject& t) {
   if (all.samples > 0) {
     report.loss = all.loss();
     if (t.has_gradients) {
-      report.gradient_norm = gradient_norm(t);
+      report.gradient_norm = gradient_norm(t, norm_memory(t));
     }
   }
   const TensorView& skipped = t.step->optimizer().skipped();
@@ -405,15 +436,10 @@ lockstep_status lockstep_trainer_update(lockstep_trainer trainer, double learnin
   return entry("lockstep_trainer_update", [&] {
     TrainerObject& t = object_of(trainer);
     std::optional<ContextObject::Use> use;
-    begin(
-        t, use,
-        [&] {
-          const std::uint64_t rate = rate_of(learning_rate);
-          require_added(t);
-          require_not_reduced(t);
-          return rate;
-        },
-        "learning_rate");
+    begin_at(t, use, learning_rate, [&] {
+      require_added(t);
+      require_not_reduced(t);
+    });
     t.step->update(learning_rate);
     t.learned->parameters.changed();  // the step has written the same memory
     end_sum(t);
@@ -424,14 +450,18 @@ lockstep_status lockstep_trainer_reduce(lockstep_trainer trainer, double* norm) 
   return entry("lockstep_trainer_reduce", [&] {
     TrainerObject& t = object_of(trainer);
     std::optional<ContextObject::Use> use;
+    Buffer memory;
     begin(t, use, [&] {
       require_added(t);
       require_not_reduced(t);
+      if (norm != nullptr) {
+        memory = norm_memory(t);
+      }
     });
     t.step->reduce();
     end_sum(t);
     if (norm != nullptr) {
-      *norm = gradient_norm(t);
+      *norm = gradient_norm(t, memory);
     }
   });
 }
@@ -440,15 +470,9 @@ lockstep_status lockstep_trainer_apply(lockstep_trainer trainer, double learning
   return entry("lockstep_trainer_apply", [&] {
     TrainerObject& t = object_of(trainer);
     std::optional<ContextObject::Use> use;
-    begin(
-        t, use,
-        [&] {
-          const std::uint64_t rate = rate_of(learning_rate);
-          require<StateError>(t.step->reduced(),
-                              "the gradients are not reduced, expected lockstep_trainer_reduce before");
-          return rate;
-        },
-        "learning_rate");
+    begin_at(t, use, learning_rate, [&] {
+      require<StateError>(t.step->reduced(), "the gradients are not reduced, expected lockstep_trainer_reduce before");
+    });
     t.step->apply(learning_rate);
     t.learned->parameters.changed();  // the step has written the same memory
   });

@@ -235,6 +235,11 @@ void lockstep_f_infer_many(const lockstep_model* model, const CFI_cdesc_t* in, c
   lockstep_f_finish(&status, stat, errmsg);
 }
 
+/* Returns an optional argument, or NULL if the argument is not allocated and therefore absent (F2018 15.5.2.12). */
+static const CFI_cdesc_t* present(const CFI_cdesc_t* array) {
+  return array != NULL && array->base_addr != NULL ? array : NULL;
+}
+
 void lockstep_f_trainer_add_view(const lockstep_trainer* trainer, const lockstep_f_view* in,
                                  const lockstep_f_view* target, const lockstep_f_view* weight,
                                  const lockstep_stream* stream, int32_t* stat, CFI_cdesc_t* errmsg) {
@@ -253,9 +258,7 @@ void lockstep_f_trainer_add(const lockstep_trainer* trainer, const CFI_cdesc_t* 
                             CFI_cdesc_t* errmsg) {
   static const char entry[] = "lockstep_trainer_add";
   lockstep_f_view a, b, w;
-  if (weight != NULL && weight->base_addr == NULL) {
-    weight = NULL; /* an optional argument that is not allocated is absent (F2018 15.5.2.12) */
-  }
+  weight = present(weight);
   lockstep_status status = lockstep_f_view_of_array(entry, "in", in, in_axes, &a);
   if (status == LOCKSTEP_OK) {
     status = lockstep_f_view_of_array(entry, "target", target, target_axes, &b);
@@ -344,6 +347,7 @@ void lockstep_f_tape_forward(const lockstep_tape* tape, const CFI_cdesc_t* in, c
                              int32_t* stat, CFI_cdesc_t* errmsg) {
   static const char entry[] = "lockstep_tape_forward";
   lockstep_f_view a, b;
+  out = present(out);
   lockstep_status status = lockstep_f_view_of_array(entry, "in", in, in_axes, &a);
   if (status == LOCKSTEP_OK && out != NULL) {
     status = lockstep_f_view_of_array(entry, "out", out, out_axes, &b);
@@ -364,6 +368,7 @@ void lockstep_f_tape_backward(const lockstep_tape* tape, const int64_t* pass, co
                               const lockstep_stream* stream, int32_t* stat, CFI_cdesc_t* errmsg) {
   static const char entry[] = "lockstep_tape_backward";
   lockstep_f_view a, b;
+  in_gradient = present(in_gradient);
   lockstep_status status = lockstep_f_view_of_array(entry, "out_gradient", out_gradient, out_axes, &a);
   if (status == LOCKSTEP_OK && in_gradient != NULL) {
     status = lockstep_f_view_of_array(entry, "in_gradient", in_gradient, in_axes, &b);

@@ -8,10 +8,11 @@
 #include <lockstep/kernels/fill.hpp>
 #include <lockstep/kernels/scale.hpp>
 #include <lockstep/kernels/strided_copy.hpp>
+#include <lockstep/nn/batch/copy_across.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/stream/sync_guard.hpp>
 #include <lockstep/runtime/stream/synchronisation.hpp>
 #include <lockstep/runtime/tensor/buffer.hpp>
-#include <lockstep/runtime/tensor/copy.hpp>
 
 namespace lockstep::nn {
 namespace {
@@ -26,8 +27,7 @@ std::int64_t elements_of(std::span<const ParameterInfo> parameters) {
 }
 
 /// Calls f(arena, slice) for each tensor of `part`: with its logical view in the set's arena, and with the elements of
-/// `vector` that belong to the tensor, in the same shape. The arena's view of a frozen parameter's gradient has no
-/// memory.
+/// `vector` that belong to the tensor, in the same shape. Frozen parameters have no gradients.
 template <class F>
 void for_each(const ParameterSet& set, FlatPart part, const TensorView& vector, F&& f) {
   std::int64_t next = 0;
@@ -44,13 +44,9 @@ void for_each(const ParameterSet& set, FlatPart part, const TensorView& vector, 
     next += shape.numel();
   };
   const bool gradients = part == FlatPart::gradients;
-  const std::size_t trainable = set.trainable().size();
-  for (std::size_t i = 0; i < set.parameters().size(); ++i) {
-    const int index = static_cast<int>(i);
-    const TensorView value = set.logical(index, set.values());
-    visit(!gradients      ? value
-          : i < trainable ? set.logical(index, set.gradients())
-                          : TensorView(nullptr, value.dtype, value.device, value.shape));
+  const std::size_t count = gradients ? set.trainable().size() : set.parameters().size();
+  for (std::size_t i = 0; i < count; ++i) {
+    visit(set.logical(static_cast<int>(i), gradients ? set.gradients() : set.values()));
   }
   if (part == FlatPart::values_and_statistics) {
     for (std::size_t i = 0; i < set.buffers().size(); ++i) {
@@ -91,10 +87,29 @@ void for_elements(const TensorView& vector, F&& f) {
 /// Enqueues values = factor * values; `values` is contiguous, on the context's device.
 void multiply(Context& context, const TensorView& values, double factor) {
   const Buffer memory(size_of(values.dtype), context);
+  std::optional<SyncGuard> idle;  // host memory is freed at once, while a worker may still read it
+  if (context.device().kind == DeviceKind::cpu) {
+    idle.emplace(context.stream());
+  }
   const TensorView scalar(memory.data(), values.dtype, context.device(), Shape{});
   ops::fill(context, factor, scalar);
   ops::scale(context, scalar, values, values);
 }
+
+/// Waits for the stream at the end of `call`, if the caller's vector is in host memory.
+class WaitForHost {
+ public:
+  WaitForHost(Context& context, const TensorView& vector, const char* call) {
+    if (vector.device.kind == DeviceKind::cpu) {
+      report_.emplace(context.stream(), call, SyncReason::host_data, vector.bytes());
+      idle_.emplace(context.stream());
+    }
+  }
+
+ private:
+  std::optional<SyncScope> report_;
+  std::optional<SyncGuard> idle_;
+};
 
 }  // namespace
 
@@ -110,63 +125,42 @@ std::int64_t flat_size(const ParameterSet& set, FlatPart part) {
 
 void read_flat(Context& context, const ParameterSet& set, FlatPart part, const TensorView& vector, double factor) {
   require_fits(set, part, vector, factor);
-  const bool enqueued = vector.device.kind == DeviceKind::cuda;
-  std::optional<SyncScope> waits;
-  if (!enqueued) {
-    waits.emplace(context.stream(), "read_flat", SyncReason::host_data, vector.bytes());
-  }
-  for_each(set, part, vector, [&](const TensorView& arena, const TensorView& slice) {
-    if (arena.data != nullptr && enqueued) {
-      ops::strided_copy(context, arena, slice);
-    } else if (arena.data != nullptr) {
-      copy(context, arena, slice);
-    }
-  });
-  const std::int64_t trained = elements_of(set.trainable());
-  const TensorView frozen = vector.slice(0, trained, vector.numel());
-  if (enqueued) {
-    if (part == FlatPart::gradients) {
-      ops::fill(context, 0, frozen);
-    }
-    if (factor != 1) {
-      multiply(context, vector.slice(0, 0, trained), factor);
-    }
+  const WaitForHost waits(context, vector, "read_flat");
+  for_each(set, part, vector,
+           [&](const TensorView& arena, const TensorView& slice) { copy_across(context, arena, slice); });
+  if (part != FlatPart::gradients) {
     return;
   }
-  context.synchronize();
-  if (part == FlatPart::gradients) {
+  const std::int64_t trained = elements_of(set.trainable());
+  const TensorView frozen = vector.slice(0, trained, vector.numel());
+  const TensorView gradients = vector.slice(0, 0, trained);
+  if (vector.device.kind == DeviceKind::cpu) {
+    context.synchronize();
     for_elements(frozen, [](double) { return 0; });
-    for_elements(vector.slice(0, 0, trained), [factor](double x) { return x * factor; });
+    for_elements(gradients, [factor](double x) { return factor == 0 ? 0 : x * factor; });
+    return;
+  }
+  ops::fill(context, 0, factor == 0 ? vector : frozen);
+  if (factor != 0 && factor != 1) {
+    multiply(context, gradients, factor);
   }
 }
 
 void write_flat(Context& context, ParameterSet& set, FlatPart part, const TensorView& vector, double factor) {
   require_fits(set, part, vector, factor);
-  const bool enqueued = vector.device.kind == DeviceKind::cuda;
-  std::optional<SyncScope> waits;
-  if (!enqueued) {
-    waits.emplace(context.stream(), "write_flat", SyncReason::host_data, vector.bytes());
-  }
-  for_each(set, part, vector, [&](const TensorView& arena, const TensorView& slice) {
-    if (arena.data != nullptr && enqueued) {
-      ops::strided_copy(context, slice, arena);
-    } else if (arena.data != nullptr) {
-      copy(context, slice, arena);
-    }
-  });
+  const WaitForHost waits(context, vector, "write_flat");
+  for_each(set, part, vector,
+           [&](const TensorView& arena, const TensorView& slice) { copy_across(context, slice, arena); });
   if (part == FlatPart::gradients) {
     if (factor != 1) {
       multiply(context, set.gradients(), factor);
     }
-  } else {
-    set.round_weights(context);
-    if (part == FlatPart::values_and_statistics && set.buffer_arena().numel() > 0) {
-      ops::strided_copy(context, set.evaluation_buffer_arena(), set.buffer_arena());
-      set.spread_statistics(context);
-    }
+    return;
   }
-  if (!enqueued) {
-    context.synchronize();
+  set.round_weights(context);
+  if (part == FlatPart::values_and_statistics && set.buffer_arena().numel() > 0) {
+    ops::strided_copy(context, set.evaluation_buffer_arena(), set.buffer_arena());
+    set.spread_statistics(context);
   }
 }
 

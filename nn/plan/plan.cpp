@@ -117,6 +117,7 @@ void Plan::bind(ParameterSet& parameters, StepState& state, const Buffer& worksp
   const TensorView own = parameters.gradients();
   require<ShapeError>(gradients.shape == own.shape && gradients.dtype == own.dtype && gradients.device == own.device,
                       "plan: the gradients are ", gradients, ", expected ", own, " as the parameters'");
+  require_memory("plan: gradients", gradients, own.bytes(), own.device);
   bind_slots(parameters, state, as_view(workspace), gradients);
 }
 

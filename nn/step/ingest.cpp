@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <array>
 
-#include <lockstep/kernels/strided_copy.hpp>
+#include <lockstep/nn/batch/copy_across.hpp>
 #include <lockstep/runtime/base/error.hpp>
-#include <lockstep/runtime/tensor/copy.hpp>
 
 namespace lockstep::nn {
 
@@ -147,14 +146,6 @@ TensorView in_order_of(const FieldShape& shape, const TensorView& rows, const Fi
     }
   }
   return ordered;
-}
-
-void copy_across(Context& context, const TensorView& from, const TensorView& to) {
-  if (from.device == to.device && context.device().kind == DeviceKind::cuda) {
-    ops::strided_copy(context, from, to);
-  } else {
-    copy(context, from, to);
-  }
 }
 
 void emit_as(Context& context, const StepLayout& layout, const FieldShape& shape, const TensorView& rows,

@@ -53,6 +53,10 @@ const TrainStepOptions& checked_options(const TrainStepOptions& o, int ranks) {
     expect(o.strategy != Strategy::zero1 || !rule.layer_norms, "the strategy is zero1 with virtual ranks and ",
            rule.name, ", expected ddp: zero1 adds norms by rank");
   }
+  if (o.plan.loss == Loss::given) {
+    expect(o.plan.weights == LossWeights::none, "the loss is given and has weights, expected none: the caller weighs");
+    expect(o.virtual_ranks == 0, "the loss is given with ", o.virtual_ranks, " virtual ranks, expected 0");
+  }
   expect(o.max_batch >= 1, "max_batch is ", o.max_batch, ", expected at least 1");
   require_moving_average(o.average);
   expect(o.microbatches >= 0, "microbatches is ", o.microbatches, ", expected at least 0");

@@ -30,15 +30,35 @@ PlanOptions plan_of(const TapeOptions& options) {
   plan.accumulate = true;
   plan.input_gradient = true;
   plan.kept_apart = true;
+  plan.cooperative = false;  // the tapes of several streams may compute at once
   return plan;
 }
+
+constexpr std::int64_t kStreams = std::int64_t{1} << 31;
+constexpr std::int64_t kIdsOfStream = std::int64_t{1} << 32;  ///< ids of samples between those of two streams
 
 const TapeOptions& checked(const TapeOptions& options, const ParameterSet& parameters) {
   require<UsageError>(options.max_batch >= 1, "tape: max_batch is ", options.max_batch, ", expected at least 1");
   require<UsageError>(options.slots >= 1, "tape: slots is ", options.slots, ", expected at least 1");
   require<UsageError>(parameters.weight_dtype() == options.plan.dtype, "tape: the parameters are for ",
                       parameters.weight_dtype(), ", the plan is in ", options.plan.dtype);
+  require<UsageError>(options.stream >= 0 && options.stream < kStreams, "tape: stream is ", options.stream,
+                      ", expected 0 to ", kStreams - 1);
   return options;
+}
+
+/// Throws unless the tape can read (or, with `written`, write) the caller's memory: before anything is enqueued.
+void require_usable(const Context& context, const char* what, const TensorView& view, bool written) {
+  const Device device = view.device == Device::cpu() ? view.device : context.device();
+  require_on(device, what, {&view});
+  for (int axis = 0; written && axis < view.shape.rank(); ++axis) {
+    require<ShapeError>(view.strides[axis] != 0 || view.shape[axis] <= 1, what, " has stride 0 on axis ", axis,
+                        ", expected elements apart");
+  }
+}
+
+void require_floating(const char* what, const TensorView& view) {
+  require<DTypeError>(is_floating(view.dtype), what, " is ", view.dtype, ", expected a floating-point type");
 }
 
 }  // namespace
@@ -53,7 +73,7 @@ struct Tape::Impl {
         slots(static_cast<std::size_t>(o.slots)),
         idle(ctx.stream()) {
     std::vector<std::int64_t> ids(static_cast<std::size_t>(o.max_batch));
-    std::iota(ids.begin(), ids.end(), std::int64_t{0});
+    std::iota(ids.begin(), ids.end(), o.stream * kIdsOfStream);
     for (std::size_t i = 0; i < slots.size(); ++i) {
       StepState& state = states.emplace_back(ctx, o.max_batch, plan.layout());
       state.set(ctx, {.learning_rate = 0, .sample_weight = 1, .valid = o.max_batch});
@@ -134,8 +154,11 @@ std::int64_t Tape::forward(const TensorView& in, const TensorView& out, std::str
   const std::int64_t samples = samples_of(s.plan.layout(), s.in);
   require<UsageError>(samples <= s.options.max_batch, "the input has ", samples, " samples, expected at most ",
                       s.options.max_batch, " (TapeOptions::max_batch)");
+  require_usable(s.context, "tape: the input", in, false);
   if (out.given()) {
     require_output(s.plan.layout(), s.out, samples);
+    require_floating("tape: the output", out);
+    require_usable(s.context, "tape: the output", out, true);
   }
   StepState& state = s.states[slot];
   s.take(state, s.in, samples);
@@ -167,8 +190,12 @@ void Tape::check(std::int64_t pass, const TensorView& out_gradient, const Tensor
   const std::int64_t given = samples_of(s.plan.layout(), s.out);
   require<ShapeError>(given == samples, "the gradient of the output has ", given, " samples, pass ", pass, " has ",
                       samples);
+  require_floating("tape: the gradient of the output", out_gradient);
+  require_usable(s.context, "tape: the gradient of the output", out_gradient, false);
   if (in_gradient.given()) {
     require_input(s.plan.layout(), s.in, samples);
+    require_floating("tape: the gradient of the input", in_gradient);
+    require_usable(s.context, "tape: the gradient of the input", in_gradient, true);
   }
 }
 

@@ -19,6 +19,9 @@ struct TapeOptions {
   PlanOptions plan{};             ///< plan.dtype must be weight_dtype() of the parameters; loss, weights are ignored
   /// Arena like ParameterSet::gradients() to which backward() adds; not given: the parameters' own gradients.
   TensorView gradients{};
+  /// Number of the tape's random numbers, for dropout: tapes and ranks with different numbers draw differently. From 0
+  /// to 2^31 - 1.
+  std::int64_t stream = 0;
 };
 
 /// Differentiates a model inside a program that computes the loss itself, for example after the time steps of a solver.
@@ -35,8 +38,9 @@ struct TapeOptions {
 ///
 /// All work is enqueued on the context's stream; no call waits, except for copies from and to pageable host memory.
 /// After the constructor nothing is allocated. A slot takes the activations that backward reads; all slots share one
-/// further workspace. One thread at a time may use a tape. Tapes with gradients and contexts of their own may share
-/// parameters, if nobody writes the parameters meanwhile.
+/// further workspace. One thread at a time may use a tape. Tapes with gradients and contexts of their own may compute
+/// at once with the same parameters, if nobody writes the parameters meanwhile and the model has no batch norm: the
+/// passes of batch norm write its running statistics.
 class Tape {
  public:
   /// Context and parameters must outlive the tape. Throws UsageError for options out of range, for parameters whose
@@ -48,8 +52,8 @@ class Tape {
 
   /// Enqueues out = model(in) for up to max_batch samples, keeps the activations, and returns the number of the pass,
   /// which no other pass has. Views and axes are those of Inference::run(); `out` may be not given. StateError if no
-  /// slot is free. ShapeError if the views do not fit the model. UsageError for too many samples. After an error
-  /// nothing is kept.
+  /// slot is free. ShapeError if the views do not fit the model, DTypeError if `out` has integers, DeviceError for
+  /// memory of another device, UsageError for too many samples. After an error nothing is kept.
   std::int64_t forward(const TensorView& in, const TensorView& out, std::string_view in_axes = {},
                        std::string_view out_axes = {});
   /// Enqueues the backward of a pass, whose slot is then free. `out_gradient` is dL/d(output) in the output's shape.

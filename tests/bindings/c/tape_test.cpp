@@ -303,6 +303,52 @@ TEST(Tape, BadInput) {
   EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_trainer_collect(usual, tape), {"another model"}));
 }
 
+TEST(Tape, TrainersOfAGivenLossRefuseWhatTapesDoNotDo) {
+  const HostContext context;
+  const SelfComm comm(context);
+  const Mlp model(context, {2, 3});
+  for (const auto& [change, status, part] :
+       std::vector<std::tuple<std::function<void(lockstep_trainer_options&)>, lockstep_status, std::string>>{
+           {[](auto& o) { o.weights = LOCKSTEP_WEIGHTS_SAMPLE; }, LOCKSTEP_ERR_INVALID, "weights is "},
+           {[](auto& o) { o.check_input = 1; }, LOCKSTEP_ERR_INVALID, "check_input is 1"},
+           {[](auto& o) { o.sync_batch_norm = 1; }, LOCKSTEP_ERR_UNSUPPORTED, "sync_batch_norm is 1"}}) {
+    lockstep_trainer_options options = given_loss();
+    change(options);
+    Trainer none;
+    EXPECT_TRUE(fails(status, lockstep_trainer_create(model, comm, &options, &none), {part, "LOCKSTEP_LOSS_GIVEN"}));
+  }
+}
+
+/// The running statistics are in the memory that both models share.
+TEST(Tape, SharedModelsWithBatchNormAreRefused) {
+  const HostContext context, other;
+  const NewModel model(context, LOCKSTEP_F64, {3});
+  std::int32_t node = 0;
+  add_layer(model, "batch_norm", "bn", node);
+  ASSERT_TRUE(ok(lockstep_model_initialise(model, 1)));
+  Model shared;
+  ASSERT_TRUE(ok(lockstep_model_share(model, other, &shared)));
+  lockstep_tape_options options = tape_options(2, 1);
+  options.own_gradients = 1;
+  Tape none;
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_UNSUPPORTED, lockstep_tape_create(shared, &options, &none), {"batch norm"}));
+  const NewTape tape(model, options);
+  Numbers x = drawn(6), y(6);
+  std::int64_t pass = 0;
+  EXPECT_TRUE(ok(forward(tape, x, y, pass, 2)));
+}
+
+TEST(Tape, RanksMustFreezeTheSameParameters) {
+  as_ranks(2, [&](Team::Member& me, const Rank& rank) {
+    const BareMlp model(rank.context, {2, 3, 3, 3});
+    ASSERT_TRUE(ok(lockstep_model_freeze(model, me.rank == 0 ? "2" : "3", 0)));  // of equal size
+    ASSERT_TRUE(ok(lockstep_model_initialise(model, 1)));
+    const lockstep_trainer_options options = given_loss();
+    Trainer none;
+    EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_trainer_create(model, rank.comm, &options, &none), {"frozen "}));
+  });
+}
+
 TEST(Tape, OutlivesTheHandlesThatItWasMadeFrom) {
   Tape tape;
   {

@@ -138,6 +138,13 @@ TEST(Halves, BadInput) {
                             TensorView(std::span(all), {std::ssize(all)}), 2);
                }),
                {"factor is 2", "expected 1"});
+  TrainStepOptions given{.max_batch = 1, .plan = {.loss = Loss::given}};
+  given.plan.weights = LossWeights::sample;
+  expect_holds(error_of<UsageError>([&] { static_cast<void>(checked_options(given, 1)); }),
+               {"the loss is given and has weights"});
+  given.plan.weights = LossWeights::none;
+  given.virtual_ranks = 2;
+  expect_holds(error_of<UsageError>([&] { static_cast<void>(checked_options(given, 1)); }), {"2 virtual ranks"});
 }
 
 }  // namespace

@@ -200,6 +200,28 @@ TEST(Tape, RecomputationKeepsTheBits) {
   EXPECT_LT(bytes[1], bytes[0]) << "fewer activations are kept";
 }
 
+TEST(Tape, StreamsDrawDifferently) {
+  ModelBuilder b("masked", {64});
+  b.dropout("drop", b.linear("1", b.input(), 64), 0.5);
+  const Model model = b.build();
+  const auto drawn = [&](std::int64_t stream) {
+    Learned learned(model);
+    TapeOptions options = tape_of(1, 1);
+    options.stream = stream;
+    Tape tape(learned.context, learned.model, learned.set, options);
+    Numbers x = normal_numbers(64, 1), y(64);
+    tape.forward(view(x, 1), view(y, 1));
+    return y;
+  };
+  EXPECT_EQ(drawn(0), drawn(0));
+  EXPECT_NE(drawn(0), drawn(1));
+  Learned learned(model);
+  TapeOptions options = tape_of(1, 1);
+  options.stream = -1;
+  expect_holds(error_of<UsageError>([&] { Tape(learned.context, learned.model, learned.set, options); }),
+               {"stream is -1"});
+}
+
 TEST(Tape, BadInput) {
   Learned learned(net());
   expect_holds(error_of<UsageError>([&] { Tape(learned.context, learned.model, learned.set, tape_of(0, 1)); }),
@@ -224,6 +246,21 @@ TEST(Tape, BadInput) {
                {"the gradient of the input"});
   EXPECT_EQ(testing::to_doubles(learned.set.gradients()),
             Numbers(static_cast<std::size_t>(learned.set.gradients().numel()), 0));
+  std::vector<std::int32_t> whole(6);
+  const TensorView of_input{std::span(whole), {2, 3}}, integers = of_input.slice(1, 0, 2);
+  expect_holds(error_of<DTypeError>([&] { tape.forward(view(x, 2), integers); }), {"the output is i32"});
+  expect_holds(error_of<DTypeError>([&] { tape.backward(pass, integers); }), {"the gradient of the output is i32"});
+  expect_holds(error_of<DTypeError>([&] { tape.backward(pass, view(dy, 2), of_input); }),
+               {"the gradient of the input is i32"});
+  TensorView twice = view(dx, 2);
+  twice.strides[0] = 0;
+  expect_holds(error_of<ShapeError>([&] { tape.backward(pass, view(dy, 2), twice); }), {"stride 0 on axis 0"});
+  TensorView elsewhere = view(dx, 2);
+  elsewhere.device = Device::cuda(0);
+  static_cast<void>(error_of<DeviceError>([&] { tape.backward(pass, view(dy, 2), elsewhere); }));
+  EXPECT_EQ(testing::to_doubles(learned.set.gradients()),
+            Numbers(static_cast<std::size_t>(learned.set.gradients().numel()), 0))
+      << "a refused backward() adds nothing";
   static_cast<void>(tape.forward(view(x, 2), view(y, 2)));
   expect_holds(error_of<StateError>([&] { tape.forward(view(x, 2), view(y, 2)); }), {"all 2 slots are in use"});
   tape.backward(pass, view(dy, 2), view(dx, 2));

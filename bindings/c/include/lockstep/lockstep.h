@@ -226,13 +226,14 @@ typedef struct lockstep_trainer_options {
 /* Call lockstep_tape_options_init first. */
 typedef struct lockstep_tape_options {
   uint32_t struct_size;
-  int32_t
-      own_gradients; /* 0: the model's trainer, of LOCKSTEP_LOSS_GIVEN, gets the gradients of parameters. 1: the tape
-                      * keeps them until lockstep_trainer_collect; for another thread, with a lockstep_model_share */
-  int32_t recompute; /* 0; 1: backward computes most activations again, and a slot takes less memory */
-  int32_t reserved;  /* ignored */
-  int64_t max_batch; /* most samples of one lockstep_tape_forward; the caller must set it */
-  int64_t slots;     /* 1; most passes whose backward is still to come */
+  int32_t own_gradients; /* 0: the model's trainer, of LOCKSTEP_LOSS_GIVEN, gets the gradients of parameters. 1: the
+                          * tape keeps them until lockstep_trainer_collect; for another thread, with a
+                          * lockstep_model_share of a model without batch norm */
+  int32_t recompute;     /* 0; 1: backward computes activations again where blocks of layers allow it; a slot takes less
+                            memory */
+  int32_t reserved;      /* ignored */
+  int64_t max_batch;     /* most samples of one lockstep_tape_forward; the caller must set it */
+  int64_t slots;         /* 1; most passes whose backward is still to come */
 } lockstep_tape_options;
 
 /* A parameter, as lockstep_parameter_info describes it; the caller sets struct_size. */
@@ -336,7 +337,8 @@ LOCKSTEP_API lockstep_status lockstep_model_initialise(lockstep_model, uint64_t 
 /* Plans and allocates for up to max_batch samples; lockstep_infer with no more samples then allocates nothing. */
 LOCKSTEP_API lockstep_status lockstep_model_prepare(lockstep_model, int64_t max_batch) LOCKSTEP_NOEXCEPT;
 /* Makes a model that uses the same parameters, not a copy, on another context of the same device: for another thread.
- * Any number of such models may infer at once. The caller makes sure that none trains, loads or writes meanwhile. */
+ * Any number of such models may infer at once. The caller makes sure that none trains, loads or writes meanwhile; on a
+ * GPU lockstep_context_synchronize, of the context that wrote, ends a write. */
 LOCKSTEP_API lockstep_status lockstep_model_share(lockstep_model, lockstep_context,
                                                   lockstep_model* shared) LOCKSTEP_NOEXCEPT;
 /* Makes a model with the same layers and the same parameters, not a copy, for samples of other extents: blocks of
