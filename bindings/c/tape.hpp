@@ -12,10 +12,11 @@ namespace lockstep::c {
 struct TapeObject {
   std::shared_ptr<Learned> learned;
   std::shared_ptr<ContextObject> context;    ///< context of the model's handle, on which the tape computes
-  std::shared_ptr<TrainerObject> trainer{};  ///< trainer to whose gradients the tape adds; null: `own` is used
-  Buffer own{};                              ///< memory of the tape's own gradients; empty: the trainer's are used
+  std::shared_ptr<TrainerObject> trainer{};  ///< trainer to whose gradients the tape adds, or null
+  Buffer own{};                              ///< memory of the tape's own gradients, or empty
   TensorView gradients{};                    ///< arena of the tape's own gradients, in `own`
   std::unique_ptr<nn::Tape> tape{};
+  bool infers = false;  ///< true: passes are those of inference
 };
 
 }  // namespace lockstep::c

@@ -342,23 +342,52 @@ void lockstep_f_gradients_write(const lockstep_trainer* trainer, const CFI_cdesc
   gradients(lockstep_gradients_write, "lockstep_gradients_write", *trainer, values, stat, errmsg);
 }
 
+/* An array argument of Fortran with its axes and its name; `array` may be NULL. */
+typedef struct {
+  const CFI_cdesc_t* array;
+  const CFI_cdesc_t* axes;
+  const char* name;
+} array_argument;
+
+/* The two views of a call of a tape, and the memory that they refer to. */
+typedef struct {
+  lockstep_f_view memory[2];
+  lockstep_view views[2];
+} two_views;
+
+static lockstep_status views_of(const char* entry, array_argument first, array_argument second, two_views* made) {
+  const array_argument both[2] = {first, second};
+  lockstep_status status = LOCKSTEP_OK;
+  for (int i = 0; i < 2 && status == LOCKSTEP_OK; ++i) {
+    if (both[i].array != NULL) {
+      status = lockstep_f_view_of_array(entry, both[i].name, both[i].array, both[i].axes, &made->memory[i]);
+      made->views[i] = borrowed(&made->memory[i]);
+    }
+  }
+  return status;
+}
+
 void lockstep_f_tape_forward(const lockstep_tape* tape, const CFI_cdesc_t* in, const CFI_cdesc_t* out, int64_t* pass,
                              const CFI_cdesc_t* in_axes, const CFI_cdesc_t* out_axes, const lockstep_stream* stream,
                              int32_t* stat, CFI_cdesc_t* errmsg) {
-  static const char entry[] = "lockstep_tape_forward";
-  lockstep_f_view a, b;
+  two_views of;
   out = present(out);
-  lockstep_status status = lockstep_f_view_of_array(entry, "in", in, in_axes, &a);
-  if (status == LOCKSTEP_OK && out != NULL) {
-    status = lockstep_f_view_of_array(entry, "out", out, out_axes, &b);
-  }
+  lockstep_status status = views_of("lockstep_tape_forward", (array_argument){in, in_axes, "in"},
+                                    (array_argument){out, out_axes, "out"}, &of);
   if (status == LOCKSTEP_OK) {
-    const lockstep_view from = borrowed(&a);
-    lockstep_view to;
-    if (out != NULL) {
-      to = borrowed(&b);
-    }
-    status = lockstep_tape_forward(*tape, &from, out != NULL ? &to : NULL, pass, stream_of(stream));
+    status = lockstep_tape_forward(*tape, &of.views[0], out != NULL ? &of.views[1] : NULL, pass, stream_of(stream));
+  }
+  lockstep_f_finish(&status, stat, errmsg);
+}
+
+static void tape_gradient(lockstep_status (*function)(lockstep_tape, int64_t, const lockstep_view*,
+                                                      const lockstep_view*, lockstep_stream),
+                          const char* entry, const lockstep_tape* tape, const int64_t* pass, array_argument from,
+                          array_argument to, const lockstep_stream* stream, int32_t* stat, CFI_cdesc_t* errmsg) {
+  two_views of;
+  lockstep_status status = views_of(entry, from, to, &of);
+  if (status == LOCKSTEP_OK) {
+    status = function(*tape, *pass, &of.views[0], to.array != NULL ? &of.views[1] : NULL, stream_of(stream));
   }
   lockstep_f_finish(&status, stat, errmsg);
 }
@@ -366,20 +395,22 @@ void lockstep_f_tape_forward(const lockstep_tape* tape, const CFI_cdesc_t* in, c
 void lockstep_f_tape_backward(const lockstep_tape* tape, const int64_t* pass, const CFI_cdesc_t* out_gradient,
                               const CFI_cdesc_t* in_gradient, const CFI_cdesc_t* out_axes, const CFI_cdesc_t* in_axes,
                               const lockstep_stream* stream, int32_t* stat, CFI_cdesc_t* errmsg) {
-  static const char entry[] = "lockstep_tape_backward";
-  lockstep_f_view a, b;
-  in_gradient = present(in_gradient);
-  lockstep_status status = lockstep_f_view_of_array(entry, "out_gradient", out_gradient, out_axes, &a);
-  if (status == LOCKSTEP_OK && in_gradient != NULL) {
-    status = lockstep_f_view_of_array(entry, "in_gradient", in_gradient, in_axes, &b);
-  }
-  if (status == LOCKSTEP_OK) {
-    const lockstep_view from = borrowed(&a);
-    lockstep_view to;
-    if (in_gradient != NULL) {
-      to = borrowed(&b);
-    }
-    status = lockstep_tape_backward(*tape, *pass, &from, in_gradient != NULL ? &to : NULL, stream_of(stream));
-  }
-  lockstep_f_finish(&status, stat, errmsg);
+  tape_gradient(lockstep_tape_backward, "lockstep_tape_backward", tape, pass,
+                (array_argument){out_gradient, out_axes, "out_gradient"},
+                (array_argument){present(in_gradient), in_axes, "in_gradient"}, stream, stat, errmsg);
+}
+
+void lockstep_f_tape_vjp(const lockstep_tape* tape, const int64_t* pass, const CFI_cdesc_t* out_gradient,
+                         const CFI_cdesc_t* in_gradient, const CFI_cdesc_t* out_axes, const CFI_cdesc_t* in_axes,
+                         const lockstep_stream* stream, int32_t* stat, CFI_cdesc_t* errmsg) {
+  tape_gradient(lockstep_tape_vjp, "lockstep_tape_vjp", tape, pass,
+                (array_argument){out_gradient, out_axes, "out_gradient"},
+                (array_argument){in_gradient, in_axes, "in_gradient"}, stream, stat, errmsg);
+}
+
+void lockstep_f_tape_jvp(const lockstep_tape* tape, const int64_t* pass, const CFI_cdesc_t* in_tangent,
+                         const CFI_cdesc_t* out_tangent, const CFI_cdesc_t* in_axes, const CFI_cdesc_t* out_axes,
+                         const lockstep_stream* stream, int32_t* stat, CFI_cdesc_t* errmsg) {
+  tape_gradient(lockstep_tape_jvp, "lockstep_tape_jvp", tape, pass, (array_argument){in_tangent, in_axes, "in_tangent"},
+                (array_argument){out_tangent, out_axes, "out_tangent"}, stream, stat, errmsg);
 }

@@ -57,6 +57,7 @@ StepLayout step_layout(const Model& model, const PlanOptions& options) {
 
 Plan::Plan(Context& context, const Model& model, Mode mode, std::int64_t batch, const PlanOptions& options)
     : mode_(mode),
+      inference_pass_(options.inference_pass),
       batch_(batch),
       top_k_(mode == Mode::evaluate ? options.top_k : 0),
       layout_(step_layout(model, options)),
@@ -81,6 +82,11 @@ Plan::Plan(Context& context, const Model& model, Mode mode, std::int64_t batch, 
   require<UsageError>(!options.input_gradient || model.input_kind() == InputKind::values,
                       "plan: input_gradient of model ", model.name(), ", whose input is ",
                       name_of(input_field(model.input_kind())), ", expected values");
+  require<UsageError>(
+      (!options.vjp && !options.jvp) || (mode == Mode::train && options.loss == Loss::given && options.input_gradient &&
+                                         options.kept_apart && options.recompute == Recompute::off),
+      "plan: ", options.vjp ? "vjp" : "jvp",
+      ", expected also a given loss, input_gradient, kept_apart and no recompute");
   require_computed_on(context.device(), options.dtype);
   require<UsageError>(beside_ != &context && (beside_ == nullptr || beside_->device() == context.device()),
                       "plan: beside is ",
@@ -161,7 +167,8 @@ void Plan::bind_slots(const ParameterSet& parameters, const StepState& state, co
         view = gradients.given() ? parameters.gradient_in(slot.source, gradients) : parameters.gradient(slot.source);
         break;
       case SlotKind::buffer:
-        view = mode_ == Mode::train ? parameters.buffer(slot.source) : parameters.evaluation_buffer(slot.source);
+        view = mode_ == Mode::train && !inference_pass_ ? parameters.buffer(slot.source)
+                                                        : parameters.evaluation_buffer(slot.source);
         break;
       case SlotKind::loss_scale:
         view = parameters.loss_scale();
@@ -223,10 +230,26 @@ const TensorView& Plan::output() const {
   return frame_[contents_.output];
 }
 
+const TensorView& Plan::bound(SlotId slot, const char* what) const {
+  require<StateError>(bound_ && slot.valid(), "plan: ", what,
+                      bound_ ? concat(" of a plan without PlanOptions::", what) : " before bind");
+  return frame_[slot];
+}
+
 const TensorView& Plan::input_gradient() const {
-  require<StateError>(bound_ && contents_.input_gradient.valid(), "plan: input_gradient ",
-                      bound_ ? "of a plan without PlanOptions::input_gradient" : "before bind");
-  return frame_[contents_.input_gradient];
+  return bound(contents_.input_gradient, "input_gradient");
+}
+
+const TensorView& Plan::vjp_result() const {
+  return bound(contents_.vjp_result, "vjp");
+}
+
+const TensorView& Plan::input_tangent() const {
+  return bound(contents_.input_tangent, "jvp");
+}
+
+const TensorView& Plan::output_tangent() const {
+  return bound(contents_.output_tangent, "jvp");
 }
 
 void Plan::run_one(Context& context, const Call& call, const CallRecord& record, int index) {
@@ -296,7 +319,7 @@ CallRecord Plan::name_calls(SpanRecorder& recorder) const {
 }
 
 void Plan::run(Context& context, const std::function<void(int)>& written, const CallRecord& record) {
-  run_calls(context, 0, static_cast<int>(contents_.calls.size()), written, record);
+  run_calls(context, 0, contents_.vjp_begin, written, record);
 }
 
 void Plan::forward(Context& context, const CallRecord& record) {
@@ -304,7 +327,21 @@ void Plan::forward(Context& context, const CallRecord& record) {
 }
 
 void Plan::backward(Context& context, const std::function<void(int)>& written, const CallRecord& record) {
-  run_calls(context, contents_.backward_begin, static_cast<int>(contents_.calls.size()), written, record);
+  run_calls(context, contents_.backward_begin, contents_.vjp_begin, written, record);
+}
+
+void Plan::vjp(Context& context) {
+  static_cast<void>(vjp_result());
+  if (contents_.vjp_begin == contents_.jvp_begin) {  // constant parameters: backward writes nothing else
+    backward(context);
+    return;
+  }
+  run_calls(context, contents_.vjp_begin, contents_.jvp_begin, {}, {});
+}
+
+void Plan::jvp(Context& context) {
+  static_cast<void>(output_tangent());
+  run_calls(context, contents_.jvp_begin, static_cast<int>(contents_.calls.size()), {}, {});
 }
 
 void Plan::run_calls(Context& context, int begin, int end, const std::function<void(int)>& written,

@@ -108,9 +108,13 @@ struct PlanContents {
   std::vector<Call> calls;
   std::vector<Join> joins;  ///< one Join per call on the side stream, in order of the calls; `before` never decreases
   int backward_begin = 0;   ///< index of the first backward call
+  int vjp_begin = 0;        ///< index of the first call of Plan::vjp(); without these calls, that of the next section
+  int jvp_begin = 0;        ///< index of the first call of Plan::jvp(); without these calls, the number of calls
   SlotId output;
   SlotId input_gradient;  ///< dL/d(input), (batch, stored input shape); invalid without PlanOptions::input_gradient
-  Choices choices;        ///< choices with which the library calls were planned
+  SlotId vjp_result;      ///< result of Plan::vjp(), of the shape of input_gradient; invalid without PlanOptions::vjp
+  SlotId input_tangent, output_tangent;  ///< input and result of Plan::jvp(); invalid without PlanOptions::jvp
+  Choices choices;                       ///< choices with which the library calls were planned
   std::vector<LibraryPlan> library_plans;
   Recomputed recomputed;
   std::size_t workspace_bytes = 0;
@@ -182,6 +186,13 @@ class Plan {
   void forward(Context& context, const CallRecord& record = {});
   void backward(Context& context, const std::function<void(int parameter)>& written = {},
                 const CallRecord& record = {});
+  /// Enqueues J^T u with the Jacobian J = d(output)/d(input) at the kept activations of a forward(), and u in
+  /// StateField::targets. The result is vjp_result(). Gradients of parameters and kept activations do not change, so a
+  /// backward() may follow. StateError without PlanOptions::vjp.
+  void vjp(Context& context);
+  /// Enqueues J t, with t in input_tangent(). The result is output_tangent(). Otherwise as vjp(), with
+  /// PlanOptions::jvp.
+  void jvp(Context& context);
   /// Adds another set of kept activations, in a workspace with the properties that bind() requires. If the kept
   /// activations lie apart (PlanOptions::kept_apart), kept_bytes() suffice. With two sets, a forward() on one set may
   /// run between forward() and backward() on the other. Returns the number of the new set; bind() makes set 0 and
@@ -201,6 +212,11 @@ class Plan {
   /// Returns dL/d(input) after backward(), of shape (batch, stored input shape). Throws StateError before bind(), and
   /// without PlanOptions::input_gradient.
   [[nodiscard]] const TensorView& input_gradient() const;
+  /// These functions return the views that vjp() and jvp() read and write: (batch, stored input shape) and (batch,
+  /// output shape). Later calls of the plan overwrite them. StateError as in vjp() and jvp(), and before bind().
+  [[nodiscard]] const TensorView& vjp_result() const;
+  [[nodiscard]] const TensorView& input_tangent() const;
+  [[nodiscard]] const TensorView& output_tangent() const;
   /// Returns the view of `slot` that the forward calls use.
   [[nodiscard]] const TensorView& view(SlotId slot) const { return frame_[slot]; }
 
@@ -226,7 +242,9 @@ class Plan {
   void run_calls(Context& context, int begin, int end, const std::function<void(int)>& written,
                  const CallRecord& record);
   void bind_state(std::size_t slot, const StepState& state, std::int64_t first);
+  [[nodiscard]] const TensorView& bound(SlotId slot, const char* what) const;
   Mode mode_;
+  bool inference_pass_;
   std::int64_t batch_;
   int top_k_;
   StepLayout layout_;

@@ -44,6 +44,7 @@ PlanBuilder::PlanBuilder(Context& context, const Model& model, Mode mode, std::i
       batch_(batch),
       options_(options),
       nodes_(model.nodes().size()),
+      constants_(options.constant_parameters),
       writes_so_far_(parameters_.size(), options.accumulate ? 1 : 0) {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     parameter_index_.emplace(parameters_[i].spec.name, i);
@@ -90,11 +91,9 @@ PlanContents PlanBuilder::build() {
     contents_.backward_begin = static_cast<int>(contents_.calls.size());
     backward_phase_ = true;
   }
+  SlotId gradient;
   if (mode_ != Mode::infer) {
-    const SlotId gradient = plan_loss(*this, model_, contents_.output);
-    if (gradient.valid()) {
-      nodes_.back().gradients.push_back(gradient);
-    }
+    gradient = plan_loss(*this, model_, contents_.output);
   }
   contents_.guarded =
       options_.guard_bands && context_->device().kind == DeviceKind::cpu && context_->stream().is_inline();
@@ -103,30 +102,83 @@ PlanContents PlanBuilder::build() {
   }
   if (training()) {
     backward_phase_ = true;
-    for (std::size_t i = nodes.size(); i-- > 1;) {
-      current_ = static_cast<int>(i);
-      const NodeState& node = nodes_[i];
-      if (node.backward && (!node.gradients.empty() || node.pooled.dy.valid() || node.masked.g.valid())) {
-        const std::size_t first_call = contents_.calls.size();
-        nodes_[i].backward(*this);
-        require_gradients_read(first_call);
-      }
-    }
+    plan_backward(gradient);
     if (options_.input_gradient) {
-      plan_input_gradient();
+      contents_.input_gradient = plan_input_gradient();
     }
     recompute(contents_, options_.recompute);
+    plan_vjp();
+    plan_jvp();
   } else {  // makes the output live to the end of the plan, because the caller reads the output after the run
     info_of(contents_.output).last = static_cast<int>(contents_.calls.size()) - 1;
+    contents_.vjp_begin = contents_.jvp_begin = static_cast<int>(contents_.calls.size());
   }
   plan_joins(contents_);
   place_slots(contents_, options_.reuse_memory, training() && options_.kept_apart);
   return std::move(contents_);
 }
 
-void PlanBuilder::plan_input_gradient() {
+void PlanBuilder::plan_backward(SlotId gradient) {
+  if (gradient.valid()) {
+    nodes_.back().gradients.push_back(gradient);
+  }
+  for (std::size_t i = nodes_.size(); i-- > 1;) {
+    current_ = static_cast<int>(i);
+    const NodeState& node = nodes_[i];
+    if (node.backward && (!node.gradients.empty() || node.pooled.dy.valid() || node.masked.g.valid())) {
+      const std::size_t first_call = contents_.calls.size();
+      nodes_[i].backward(*this);
+      require_gradients_read(first_call);
+    }
+  }
+}
+
+void PlanBuilder::plan_vjp() {
+  contents_.vjp_begin = static_cast<int>(contents_.calls.size());
+  if (!options_.vjp) {
+    return;
+  }
+  if (constants_) {  // the calls of backward are those of vjp
+    contents_.vjp_result = contents_.input_gradient;
+    return;
+  }
+  constants_ = true;
+  shared_gradients_.clear();
+  for (NodeState& node : nodes_) {
+    node.gradients.clear();
+    node.pooled = {};
+    node.masked = {};
+  }
+  current_ = static_cast<int>(nodes_.size()) - 1;
+  plan_backward(plan_loss(*this, model_, contents_.output));
+  contents_.vjp_result = plan_input_gradient();
+}
+
+void PlanBuilder::plan_jvp() {
+  contents_.jvp_begin = static_cast<int>(contents_.calls.size());
+  if (!options_.jvp) {
+    return;
+  }
   current_ = 0;
-  SlotId& gradient = contents_.input_gradient;
+  contents_.input_tangent = nodes_[0].tangent = activation("t(input)", prototype(nodes_[0].output).shape);
+  call_once(
+      "input tangent", {}, {contents_.input_tangent}, 0, [](Context&, const Frame&) {}, 0);
+  for (std::size_t i = 1; i < nodes_.size(); ++i) {
+    current_ = static_cast<int>(i);
+    const Layer& layer = *node().layer;
+    require<UnsupportedError>(static_cast<bool>(here().tangents), "plan: layer ", layer.name(), " of kind '",
+                              layer.kind(), "' has no rule for tangents (jvp)");
+    here().tangents(*this);
+    require<StateError>(here().tangent.valid(), "plan: ", layer.name(), " set no tangent");
+  }
+  contents_.output_tangent = here().tangent;
+  call_once(
+      "output tangent", {contents_.output_tangent}, {}, 0, [](Context&, const Frame&) {}, 0);
+}
+
+SlotId PlanBuilder::plan_input_gradient() {
+  current_ = 0;
+  SlotId gradient;
   if (nodes_[0].gradients.empty()) {  // no layer reads the input in a way that has a gradient
     gradient = activation("d(input)", prototype(nodes_[0].output).shape);
     call("fill", {}, {gradient}, 0,
@@ -137,6 +189,7 @@ void PlanBuilder::plan_input_gradient() {
   // Keeps the gradient until the end of the plan, where the caller reads it.
   call_once(
       "input gradient", {gradient}, {}, 0, [](Context&, const Frame&) {}, 0);
+  return gradient;
 }
 
 Shape PlanBuilder::batched(const Shape& sample) const {
@@ -419,6 +472,15 @@ void PlanBuilder::on_backward(std::function<void(PlanBuilder&)> emit) {
   }
 }
 
+void PlanBuilder::on_tangent(std::function<void(PlanBuilder&)> emit) {
+  here().tangents = std::move(emit);
+}
+
+SlotId PlanBuilder::new_tangent() {
+  here().tangent = activation("t(" + node().layer->name() + ")", batched(node().shape));
+  return here().tangent;
+}
+
 void PlanBuilder::require_gradients_read(std::size_t first_call) const {
   const std::vector<SlotId>& gradients = here().gradients;
   const auto read = [&](SlotId gradient) {
@@ -467,7 +529,7 @@ GradientTarget PlanBuilder::input_gradient(int i, SlotId reuse, bool can_accumul
 GradientTarget PlanBuilder::parameter_gradient(const std::string& name) {
   SlotId slot = parameter(name);
   SlotInfo& info = info_of(slot);
-  if (!parameters_[static_cast<std::size_t>(info.source)].spec.trainable) {
+  if (constants_ || !parameters_[static_cast<std::size_t>(info.source)].spec.trainable) {
     return {};
   }
   info.kind = SlotKind::gradient;

@@ -64,11 +64,16 @@ class PlanBuilder {
 
   [[nodiscard]] Context& context() { return *context_; }  ///< context of the plan; within beside(), PlanOptions::beside
   [[nodiscard]] Mode mode() const { return mode_; }
-  [[nodiscard]] bool fuses() const {  ///< true if PlanOptions::fusions is on for this device
-    return options_.fusions == Fusions::on ||
-           (options_.fusions == Fusions::automatic && context_->device().kind == DeviceKind::cuda);
+  /// Returns true if PlanOptions::fusions is on for this device. Fused calls have no rules for tangents, and take the
+  /// statistics of the batch.
+  [[nodiscard]] bool fuses() const {
+    return !options_.jvp && !options_.inference_pass &&
+           (options_.fusions == Fusions::on ||
+            (options_.fusions == Fusions::automatic && context_->device().kind == DeviceKind::cuda));
   }
   [[nodiscard]] bool training() const { return mode_ == Mode::train; }
+  /// Returns true if the forward pass computes the numbers of inference: PlanOptions::inference_pass, or no training.
+  [[nodiscard]] bool infers() const { return !training() || options_.inference_pass; }
   [[nodiscard]] DType dtype() const { return options_.dtype; }
   [[nodiscard]] DType statistics_dtype() const { return ops::accumulation_dtype(options_.dtype); }
   [[nodiscard]] const PlanOptions& options() const { return options_; }
@@ -173,6 +178,17 @@ class PlanBuilder {
   /// Registers `emit`, which appends the node's backward calls. `emit` runs after all forward calls are planned, in
   /// reverse order of the layers. Within `emit` the functions above refer to this node again.
   void on_backward(std::function<void(PlanBuilder&)> emit);
+  // --- tangents (PlanOptions::jvp only; other plans ignore them)
+  /// Registers `emit`, which appends the calls that compute the tangent of the node's output from the tangents of the
+  /// node's inputs. These calls come after the backward calls, in the order of the layers. They may read everything
+  /// that the node's backward calls read.
+  void on_tangent(std::function<void(PlanBuilder&)> emit);
+  /// Returns the slot of the tangent of the i-th input, of the shape of that input. No call may write into the slot.
+  [[nodiscard]] SlotId input_tangent(int i = 0) const { return producer(i).tangent; }
+  void set_tangent(SlotId slot) { here().tangent = slot; }  ///< `emit` of on_tangent() must call this function
+  /// Returns a new slot for the tangent of the node's output, and calls set_tangent() with the slot.
+  [[nodiscard]] SlotId new_tangent();
+
   /// Returns the gradients of the node's output, at most Layer::gradients_taken().
   [[nodiscard]] std::span<const SlotId> output_gradients() const { return here().gradients; }
   /// Returns the destination of the gradient of the i-th input. Its wanted() is false if the input is the model's
@@ -221,8 +237,12 @@ class PlanBuilder {
                                                                               const std::string& second);
 
  private:
-  /// Sets PlanContents::input_gradient after the backward calls of all layers are planned.
-  void plan_input_gradient();
+  /// Appends the calls of backward, from the gradient of the output to all other gradients.
+  void plan_backward(SlotId gradient);
+  /// Returns dL/d(input) after the backward calls of all layers are planned.
+  [[nodiscard]] SlotId plan_input_gradient();
+  void plan_vjp();  ///< appends the calls of Plan::vjp(): those of backward with constant parameters
+  void plan_jvp();  ///< appends the calls of Plan::jvp()
   /// Restores, in its destructor, the context that the builder had before beside().
   struct Beside {
     PlanBuilder& builder;
@@ -237,7 +257,8 @@ class PlanBuilder {
     FusibleNorm fusible;      ///< if its x is valid, the node accepts a MaskedGradient
     MaskedGradient masked;    ///< if its g is valid, g is the sum of all gradients of the output
     std::vector<SlotId> gradients;
-    std::function<void(PlanBuilder&)> backward;
+    std::function<void(PlanBuilder&)> backward, tangents;
+    SlotId tangent;  ///< tangent of the output
     int uses = 0;
     bool trains = false;  ///< true: this node, or a node before it, has parameters that are not frozen
   };
@@ -302,6 +323,7 @@ class PlanBuilder {
   std::vector<NodeState> nodes_;
   int current_ = 0;
   bool backward_phase_ = false;
+  bool constants_;                   ///< true: no call computes the gradient of a parameter
   bool once_ = false;                ///< value of Call::once for the next call
   std::vector<int> pending_writes_;  ///< indices of the parameters whose gradients the next call writes
   struct Merge {

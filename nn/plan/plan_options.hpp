@@ -86,6 +86,17 @@ struct PlanOptions {
   /// In training, true: tensors that live from forward to backward lie in the first kept_bytes() bytes of the
   /// workspace. Further sets of kept activations then take only these bytes, and share the rest (Plan::add_kept()).
   bool kept_apart = false;
+  /// In training, true: backward computes no gradients of parameters, as if all parameters were frozen.
+  bool constant_parameters = false;
+  /// In training, true: the forward pass computes the numbers of inference, whose derivatives backward then computes.
+  /// Batch norms read their running statistics, which stay as they are, and dropout passes its input on.
+  bool inference_pass = false;
+  /// In training, true: the plan can also compute products with the Jacobian J = d(output)/d(input) after a forward(),
+  /// any number of times: Plan::vjp() and Plan::jvp(). Both need kept_apart, input_gradient, Loss::given and no
+  /// recompute. A plan with `jvp` of a layer that has no rule for tangents is an UnsupportedError with the layer's
+  /// name.
+  bool vjp = false;
+  bool jvp = false;
   Exchange exchange{};  ///< ranks with which a training plan communicates
   /// In training, with an exchange, true: batch norms take their statistics over the batches of all ranks, as if these
   /// were one batch (SyncBatchNorm). Each layer gathers the results of all ranks once in forward (mean, M2 and count of

@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <deque>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include <lockstep/kernels/fill.hpp>
+#include <lockstep/nn/batch/copy_across.hpp>
 #include <lockstep/nn/plan/plan.hpp>
+#include <lockstep/nn/step/inference.hpp>
 #include <lockstep/nn/step/ingest.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/stream/sync_guard.hpp>
@@ -30,6 +33,10 @@ PlanOptions plan_of(const TapeOptions& options) {
   plan.accumulate = true;
   plan.input_gradient = true;
   plan.kept_apart = true;
+  plan.constant_parameters = !options.parameter_gradients;
+  plan.inference_pass = options.inference_pass;
+  plan.vjp = options.vjp || (!options.parameter_gradients && plan.recompute == Recompute::off);  // no further calls
+  plan.jvp = options.jvp;
   plan.cooperative = false;  // the tapes of several streams may compute at once
   return plan;
 }
@@ -68,10 +75,17 @@ struct Tape::Impl {
       : context(ctx),
         options(checked(o, set)),
         parameters(set),
-        plan(ctx, model, Mode::train, o.max_batch, plan_of(o)),
+        plan_options(plan_of(o)),
+        plan(ctx, model, Mode::train, o.max_batch, plan_options),
         workspace(plan.workspace_bytes(), ctx),
         slots(static_cast<std::size_t>(o.slots)),
         idle(ctx.stream()) {
+    if (o.inference_pass) {
+      inference.emplace(ctx, model, set, InferenceOptions{.max_batch = o.max_batch, .plan = o.plan});
+    }
+    if (o.jvp) {
+      tangents.emplace(ctx, o.max_batch, plan.layout());
+    }
     std::vector<std::int64_t> ids(static_cast<std::size_t>(o.max_batch));
     std::iota(ids.begin(), ids.end(), o.stream * kIdsOfStream);
     for (std::size_t i = 0; i < slots.size(); ++i) {
@@ -113,6 +127,14 @@ struct Tape::Impl {
     return static_cast<std::size_t>(found - slots.begin());
   }
 
+  /// Returns slot_of() for a pass since which nobody has written the parameters.
+  [[nodiscard]] std::size_t slot_in_use(std::int64_t pass) const {
+    const std::size_t slot = slot_of(pass);
+    require<StateError>(slots[slot].version == parameters.version(), "tape: the parameters were written since pass ",
+                        pass, ", expected its backward() before");
+    return slot;
+  }
+
   static constexpr std::int64_t kFree = -1;
   struct Slot {
     std::int64_t pass = kFree;  ///< number of the pass whose activations the slot keeps
@@ -124,10 +146,13 @@ struct Tape::Impl {
   Context& context;
   TapeOptions options;
   const ParameterSet& parameters;
+  PlanOptions plan_options;
   Plan plan;
   Buffer workspace;
-  std::deque<StepState> states;  ///< input and gradient of the output of each slot
-  std::deque<Buffer> kept;       ///< kept activations of each slot but the first, whose are in the workspace
+  std::deque<StepState> states;        ///< input and gradient of the output of each slot
+  std::deque<Buffer> kept;             ///< kept activations of each slot but the first, whose are in the workspace
+  std::optional<Inference> inference;  ///< computes outputs with TapeOptions::inference_pass
+  std::optional<StepState> tangents;   ///< tangent of the input for jvp()
   std::vector<Slot> slots;
   std::int64_t passes = 0;  ///< number of forward passes
   FieldView in{}, out{};    ///< views of the present call; kept between calls for their memory
@@ -166,7 +191,9 @@ std::int64_t Tape::forward(const TensorView& in, const TensorView& out, std::str
   ops::fill(s.context, static_cast<double>(s.passes), state.view(StateField::epoch));  // dropout draws anew
   s.plan.keep_in(static_cast<int>(slot));
   s.plan.forward(s.context);
-  if (out.given()) {
+  if (out.given() && s.inference) {
+    s.inference->run(in, out, in_axes, out_axes);
+  } else if (out.given()) {
     emit(s.context, s.plan.layout(), s.plan.output().slice(0, 0, samples), s.out);
   }
   found->pass = s.passes;
@@ -178,10 +205,9 @@ std::int64_t Tape::forward(const TensorView& in, const TensorView& out, std::str
 void Tape::check(std::int64_t pass, const TensorView& out_gradient, const TensorView& in_gradient,
                  std::string_view out_axes, std::string_view in_axes) {
   Impl& s = *impl_;
-  const std::size_t number = s.slot_of(pass);
-  const std::int64_t samples = s.slots[number].samples;
-  require<StateError>(s.slots[number].version == s.parameters.version(),
-                      "tape: the parameters were written since pass ", pass, ", expected its backward() before");
+  require<UsageError>(s.options.parameter_gradients || in_gradient.given(),
+                      "tape: backward() of constant parameters without a view for the gradient of the input");
+  const std::int64_t samples = s.slots[s.slot_in_use(pass)].samples;
   s.out.field = StateField::targets;
   s.out.view = out_gradient;
   s.out.axes = out_axes;
@@ -212,6 +238,44 @@ void Tape::backward(std::int64_t pass, const TensorView& out_gradient, const Ten
     emit_input(s.context, s.plan.layout(), s.plan.input_gradient().slice(0, 0, samples), s.in);
   }
   s.slots[number].pass = Impl::kFree;
+}
+
+void Tape::vjp(std::int64_t pass, const TensorView& out_gradient, const TensorView& in_gradient,
+               std::string_view out_axes, std::string_view in_axes) {
+  Impl& s = *impl_;
+  require<StateError>(s.plan_options.vjp, "tape: vjp() without TapeOptions::vjp");
+  require<UsageError>(in_gradient.given(), "tape: vjp() without a view for the gradient of the input");
+  check(pass, out_gradient, in_gradient, out_axes, in_axes);
+  const std::size_t number = s.slot_of(pass);
+  const std::int64_t samples = s.slots[number].samples;
+  s.take(s.states[number], s.out, samples);
+  s.plan.keep_in(static_cast<int>(number));
+  s.plan.vjp(s.context);
+  emit_input(s.context, s.plan.layout(), s.plan.vjp_result().slice(0, 0, samples), s.in);
+}
+
+void Tape::jvp(std::int64_t pass, const TensorView& in_tangent, const TensorView& out_tangent, std::string_view in_axes,
+               std::string_view out_axes) {
+  Impl& s = *impl_;
+  require<StateError>(s.options.jvp, "tape: jvp() without TapeOptions::jvp");
+  const std::size_t number = s.slot_in_use(pass);
+  const std::int64_t samples = s.slots[number].samples;
+  s.in.field = StateField::values;
+  s.in.view = in_tangent;
+  s.in.axes = in_axes;
+  s.out.view = out_tangent;
+  s.out.axes = out_axes;
+  require_input(s.plan.layout(), s.in, samples);
+  require_output(s.plan.layout(), s.out, samples);
+  require_floating("tape: the tangent of the input", in_tangent);
+  require_usable(s.context, "tape: the tangent of the input", in_tangent, false);
+  require_floating("tape: the tangent of the output", out_tangent);
+  require_usable(s.context, "tape: the tangent of the output", out_tangent, true);
+  s.take(*s.tangents, s.in, samples);
+  s.plan.keep_in(static_cast<int>(number));
+  copy_across(s.context, s.tangents->view(StateField::values), s.plan.input_tangent());
+  s.plan.jvp(s.context);
+  emit(s.context, s.plan.layout(), s.plan.output_tangent().slice(0, 0, samples), s.out);
 }
 
 void Tape::release(std::int64_t pass) {

@@ -17,8 +17,17 @@ struct TapeOptions {
   std::int64_t max_batch = 1024;  ///< largest number of samples in one forward()
   std::int64_t slots = 1;         ///< largest number of forward passes whose backward is still to come
   PlanOptions plan{};             ///< plan.dtype must be weight_dtype() of the parameters; loss, weights are ignored
-  /// Arena like ParameterSet::gradients() to which backward() adds; not given: the parameters' own gradients.
+  /// Arena like ParameterSet::gradients(), kAlignment-aligned, to which backward() adds; not given: the parameters' own
+  /// gradients.
   TensorView gradients{};
+  /// true: the derivatives are those of Inference::run(): batch norm reads the running statistics of evaluation, and
+  /// dropout passes its input on. `out` of forward() then has the bits of Inference::run(), for a second forward pass.
+  bool inference_pass = false;
+  bool parameter_gradients = true;  ///< false: parameters are constants, and backward() computes dL/d(input) only
+  bool vjp = false;                 ///< true: vjp() may be called; without parameter_gradients it always may
+  /// true: jvp() may be called. UnsupportedError with the layer's name if the model has a layer without a rule for
+  /// tangents: attention, embedding and max pools.
+  bool jvp = false;
   /// Number of the tape's random numbers, for dropout: tapes and ranks with different numbers draw differently. From 0
   /// to 2^31 - 1.
   std::int64_t stream = 0;
@@ -33,8 +42,8 @@ struct TapeOptions {
 ///   for (k = steps; k-- > 0;)   { dx = adjoint(dx, dy);          tape.backward(pass[k], dy, dx); }
 ///
 /// Passes are those of training: batch norm takes the statistics of the samples of one forward(), and dropout draws.
-/// The gradients are sums over samples and slots, and nothing divides them. They are added in the order of the calls of
-/// backward(). The passes may end in any order.
+/// TapeOptions::inference_pass makes them those of inference. The gradients are sums over samples and slots, and
+/// nothing divides them. They are added in the order of the calls of backward(). The passes may end in any order.
 ///
 /// All work is enqueued on the context's stream; no call waits, except for copies from and to pageable host memory.
 /// After the constructor nothing is allocated. A slot takes the activations that backward reads; all slots share one
@@ -44,7 +53,8 @@ struct TapeOptions {
 class Tape {
  public:
   /// Context and parameters must outlive the tape. Throws UsageError for options out of range, for parameters whose
-  /// weight_dtype() is not options.plan.dtype, and for a model whose input is not numbers (InputKind::values).
+  /// weight_dtype() is not options.plan.dtype, for a model whose input is not numbers (InputKind::values), and for vjp
+  /// or jvp with plan.recompute.
   Tape(Context& context, const Model& model, ParameterSet& parameters, const TapeOptions& options = {});
   ~Tape();  ///< waits for the stream
   Tape(const Tape&) = delete;
@@ -63,6 +73,15 @@ class Tape {
   /// use.
   void backward(std::int64_t pass, const TensorView& out_gradient, const TensorView& in_gradient = {},
                 std::string_view out_axes = {}, std::string_view in_axes = {});
+  /// Enqueues in_gradient = J^T out_gradient with J = d(output)/d(input) of a pass, in the shapes of backward(). The
+  /// slot stays in use and the gradients of parameters stay as they are, so vjp() may be called any number of times.
+  /// StateError without TapeOptions::vjp; otherwise the errors of backward().
+  void vjp(std::int64_t pass, const TensorView& out_gradient, const TensorView& in_gradient,
+           std::string_view out_axes = {}, std::string_view in_axes = {});
+  /// Enqueues out_tangent = J in_tangent, in the shapes of output and input. Otherwise as vjp(), with TapeOptions::jvp.
+  /// vjp() computes the transpose of this product.
+  void jvp(std::int64_t pass, const TensorView& in_tangent, const TensorView& out_tangent,
+           std::string_view in_axes = {}, std::string_view out_axes = {});
   /// Throws the errors of backward() for these arguments, and does nothing else.
   void check(std::int64_t pass, const TensorView& out_gradient, const TensorView& in_gradient = {},
              std::string_view out_axes = {}, std::string_view in_axes = {});

@@ -124,6 +124,11 @@ void ConvLayer::plan(PlanBuilder& builder) const {
   plan_forward(builder, kind(), name(), desc, x, weight, bias, y);
   builder.set_output(y);
 
+  builder.on_tangent([=, this](PlanBuilder& b) {
+    const SlotId t = b.input_tangent();
+    append_pass(b, kind() + " forward", plan_conv_pass(b, name() + " tangent", desc, ops::ConvPass::forward), t, weight,
+                {}, b.new_tangent());
+  });
   builder.on_backward([=, this](PlanBuilder& b) {
     const SlotId dy = b.output_gradients()[0];
     // The weight gradient comes first: the all-reduce of its bucket can start while the data gradient is computed.

@@ -84,14 +84,16 @@ void ConvTransposeLayer::plan(PlanBuilder& builder) const {
 
   // The weight has no rows for padded input channels. So the forward drops these channels, and their gradients are 0.
   const bool padded = builder.input_shape().back() != in_channels_;
-  SlotId x = builder.input();
-  if (padded) {
-    const SlotId stored = x;
-    x = builder.activation(name() + ".x", desc.y_shape());
-    builder.call("subsample_pad backward", {stored}, {x}, 0, [=](Context& context, const Frame& frame) {
-      ops::subsample_pad_backward(context, 1, frame[stored], ops::GradMode::overwrite, frame[x]);
-    });
-  }
+  const auto without_padding = [=, this](PlanBuilder& b, SlotId stored) {
+    const SlotId dense = padded ? b.activation(name() + ".x", desc.y_shape()) : stored;
+    if (padded) {
+      b.call("subsample_pad backward", {stored}, {dense}, 0, [=](Context& context, const Frame& frame) {
+        ops::subsample_pad_backward(context, 1, frame[stored], ops::GradMode::overwrite, frame[dense]);
+      });
+    }
+    return dense;
+  };
+  const SlotId x = without_padding(builder, builder.input());
   const SlotId weight = builder.weight(name() + ".weight");
   const Shape shape = desc.x_shape();
   SlotId y = builder.activation(name(), shape);
@@ -107,6 +109,11 @@ void ConvTransposeLayer::plan(PlanBuilder& builder) const {
   }
   builder.set_output(y);
 
+  builder.on_tangent([=, this](PlanBuilder& b) {
+    const SlotId t = without_padding(b, b.input_tangent());
+    append_pass(b, kind() + " forward", plan_conv_pass(b, name() + " tangent", desc, ops::ConvPass::backward_data), t,
+                weight, {}, b.new_tangent());
+  });
   builder.on_backward([=, this](PlanBuilder& b) {
     const SlotId dy = b.output_gradients()[0];
     // The weight gradient comes first: the all-reduce of its bucket can start while the data gradient is computed.

@@ -2,6 +2,7 @@
 #include <memory>
 #include <utility>
 
+#include <lockstep/kernels/add.hpp>
 #include <lockstep/kernels/linear_epilogue.hpp>
 #include <lockstep/kernels/matmul.hpp>
 #include <lockstep/nn/layers/model_builder.hpp>
@@ -50,6 +51,8 @@ class LinearLayer final : public Layer {
   /// Appends the product and the rest of the forward, in one call if ops::fuses_activation() allows that. Returns the
   /// slot that backward reads for the activation's slope: the output, or the product before the bias is added.
   SlotId plan_forward(PlanBuilder& builder, std::int64_t rows, std::int64_t in) const;
+  /// Appends the calls for the tangent of the output. `kept` is the slot that plan_forward() returned.
+  void plan_tangent(PlanBuilder& b, SlotId kept, std::int64_t rows, std::int64_t in) const;
 
   Shape logical_;
   std::int64_t features_;
@@ -121,6 +124,34 @@ SlotId LinearLayer::plan_forward(PlanBuilder& builder, std::int64_t rows, std::i
   return slope_of_product ? product : y;
 }
 
+void LinearLayer::plan_tangent(PlanBuilder& b, SlotId kept, std::int64_t rows, std::int64_t in) const {
+  const std::int64_t out = features_;
+  const SlotId weight = b.weight(weight_name());
+  const SlotId t = b.input_tangent();
+  const SlotId added = options_.residual.index >= 0 ? b.input_tangent(1) : SlotId{};
+  const SlotId to = b.new_tangent();
+  const ops::MatmulDesc desc{.dtype = b.dtype(), .m = rows, .n = out, .k = in, .transpose_b = true};
+  const auto plan = b.matmul(name() + " tangent", desc);
+  const SlotId scratch = b.scratch(plan->workspace_bytes());
+  b.call("matmul forward " + plan->choice(), {t, weight}, {to, scratch}, desc.flops(),
+         [=](Context& context, const Frame& frame) {
+           ops::matmul(context, *plan, frame[t].reshape({rows, in}), frame[weight].reshape({out, in}), {},
+                       frame[to].reshape({rows, out}), frame[scratch]);
+         });
+  if (activates()) {
+    const SlotId bias = options_.bias && !slope_of_output() ? b.parameter(name() + ".bias") : SlotId{};
+    b.call("linear_epilogue backward", {kept, bias, to}, {to}, 0,
+           [=, kind = options_.activation](Context& context, const Frame& frame) {
+             ops::linear_epilogue_backward(context, kind, frame[kept], frame[bias], frame[to], ops::GradMode::ignore,
+                                           frame[to], {}, {});
+           });
+  }
+  if (added.valid()) {
+    b.call("add", {to, added}, {to}, 0,
+           [=](Context& context, const Frame& frame) { ops::add(context, frame[to], frame[added], frame[to]); });
+  }
+}
+
 void LinearLayer::plan(PlanBuilder& builder) const {
   const Shape& sample = builder.input_shape();  // stored shape, with padded channels
   const std::int64_t in = sequence() ? sample.back() : sample.numel();
@@ -130,6 +161,7 @@ void LinearLayer::plan(PlanBuilder& builder) const {
   const SlotId weight = builder.weight(weight_name());
   const SlotId kept = plan_forward(builder, rows, in);
 
+  builder.on_tangent([=, this](PlanBuilder& b) { plan_tangent(b, kept, rows, in); });
   builder.on_backward([=, this](PlanBuilder& b) {
     SlotId dy = b.output_gradients()[0];  // first the gradient of the output, later the gradient of the product
     if (options_.residual.index >= 0) {

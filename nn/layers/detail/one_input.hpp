@@ -30,4 +30,22 @@ void on_input_gradient(PlanBuilder& builder, bool in_place, Append append) {
   });
 }
 
+/// Calls append(builder, t, to) where tangents are planned, for a layer that computes the tangent `to` of its output
+/// from the tangent `t` of its input. A linear layer without bias appends its forward calls.
+template <class Append>
+void on_input_tangent(PlanBuilder& builder, Append append) {
+  builder.on_tangent([=](PlanBuilder& b) {
+    const SlotId t = b.input_tangent();
+    append(b, t, b.new_tangent());
+  });
+}
+
+/// For a layer whose Jacobian is diagonal, or symmetric: append(builder, g, to) computes both dx from dy and the
+/// tangent of the output from the tangent of the input. dx may take the memory of dy.
+template <class Append>
+void on_symmetric_gradient(PlanBuilder& builder, Append append) {
+  on_input_gradient(builder, /*in_place=*/true, append);
+  on_input_tangent(builder, append);
+}
+
 }  // namespace lockstep::nn

@@ -2,6 +2,7 @@
 #include <lockstep/kernels/batch_norm_fused.hpp>
 #include <lockstep/kernels/batch_norm_given.hpp>
 #include <lockstep/kernels/batch_norm_pool.hpp>
+#include <lockstep/kernels/fill.hpp>
 #include <lockstep/kernels/reduce.hpp>
 #include <lockstep/nn/layers/detail/one_input.hpp>
 #include <lockstep/runtime/base/units.hpp>
@@ -32,7 +33,7 @@ SlotId sums_of_all_ranks(PlanBuilder& b, SlotId own, const std::string& name) {
 bool in_one_call(PlanBuilder& b, const TensorView& x, ops::NormPass pass) {
   const PlanOptions& options = b.options();
   const bool possible = pass == ops::NormPass::backward || options.recompute == Recompute::off;
-  if (!b.fuses() || !options.cooperative || !possible || options.shares_statistics()) {
+  if (b.infers() || !b.fuses() || !options.cooperative || !possible || options.shares_statistics()) {
     return false;
   }
   return b.context().device().kind == DeviceKind::cpu ? ops::batch_norm_fits_chip(options.chip, x, pass)
@@ -42,7 +43,7 @@ bool in_one_call(PlanBuilder& b, const TensorView& x, ops::NormPass pass) {
 /// Returns whether a convolution may also compute the norm's sums: the sums must not include other ranks' batches, and
 /// no call may be recomputed.
 bool takes_given_sums(PlanBuilder& b) {
-  return b.training() && b.fuses() && !b.options().shares_statistics() && b.options().recompute == Recompute::off;
+  return !b.infers() && b.fuses() && !b.options().shares_statistics() && b.options().recompute == Recompute::off;
 }
 
 /// Slots of a norm whose forward is planned. The norm's backward reads these slots.
@@ -189,17 +190,24 @@ void plan_pool_backward(PlanBuilder& b, const std::string& name, const NormForwa
 /// Appends the call that makes the norm's coefficients, unless `fused` is true: then the call of plan_output() makes
 /// them. In training, the call uses the statistics of all ranks, the sums of the convolution that wrote x, or x itself.
 void plan_coefficients(PlanBuilder& b, const std::string& name, NormForward& n, bool fused) {
-  if (!b.training()) {
+  if (b.infers()) {
     b.call("batch_norm finalize_inference", {n.running_mean, n.running_var, n.weight, n.bias}, {n.coefficients}, 0,
            [=](Context& context, const Frame& frame) {
              ops::batch_norm_finalize_inference(context, frame[n.running_mean], frame[n.running_var], frame[n.weight],
                                                 frame[n.bias], n.epsilon, frame[n.coefficients]);
            });
-    return;
+    if (!b.training()) {
+      return;
+    }
   }
   const std::int64_t channels = b.input_shape().back();
   n.valid = b.state(StateField::valid);
   const SlotId own = b.statistics(name + ".stats", {2 * channels + 1});
+  if (b.infers()) {  // a count of 1: backward divides sums that are 0 by the count
+    n.stats = own;
+    b.call("fill", {}, {own}, 0, [=](Context& context, const Frame& frame) { ops::fill(context, 1, frame[own]); });
+    return;
+  }
   n.scratch = b.scratch(ops::batch_norm_workspace_bytes(b.context(), b.prototype(n.x)));
   n.stats = own;
   if (b.options().shares_statistics()) {
@@ -267,6 +275,42 @@ SlotId plan_output(PlanBuilder& b, const std::string& name, const NormForward& n
   return y;
 }
 
+/// In an inference pass, sets the sums of the gradient to 0: the statistics do not depend on x, so dx = scale * g.
+void plan_constant_statistics(PlanBuilder& b, SlotId sums) {
+  if (b.infers()) {
+    b.call("fill", {}, {sums}, 0, [=](Context& context, const Frame& frame) { ops::fill(context, 0, frame[sums]); });
+  }
+}
+
+/// Appends the calls for the tangent of the output. A norm without ReLU and residual multiplies each channel by a
+/// constant and by a symmetric matrix over the samples, so its backward computes the tangent, too. The last call adds
+/// the tangent of the residual and applies the mask of the ReLU.
+void plan_tangent(PlanBuilder& b, const std::string& name, const NormForward& n) {
+  const SlotId t = b.input_tangent(0);
+  const SlotId residual = n.residual.valid() ? b.input_tangent(1) : SlotId{};
+  const SlotId to = b.new_tangent();
+  const SlotId sums = b.statistics("t(" + name + ").sums", {2, b.prototype(n.x).shape.back()});
+  const SlotId scratch = b.scratch(ops::batch_norm_workspace_bytes(b.context(), b.prototype(n.x)));
+  const auto reduce = [&](SlotId g, SlotId g2, SlotId mask, SlotId masked) {
+    b.call("batch_norm backward_reduce", {g, g2, mask, n.x, n.coefficients, n.valid}, {sums, masked, scratch}, 0,
+           [=](Context& context, const Frame& frame) {
+             ops::batch_norm_backward_reduce(context, frame[g], frame[g2], frame[mask], frame[n.x],
+                                             frame[n.coefficients], frame[n.valid], ops::GradMode::ignore, frame[sums],
+                                             {}, {}, frame[masked], frame[scratch]);
+           });
+  };
+  reduce(t, {}, {}, {});
+  plan_constant_statistics(b, sums);
+  b.call("batch_norm backward_apply", {t, n.x, n.coefficients, sums, n.stats, n.valid}, {to}, 0,
+         [=](Context& context, const Frame& frame) {
+           ops::batch_norm_backward_apply(context, frame[t], {}, {}, frame[n.x], frame[n.coefficients], frame[sums],
+                                          frame[n.stats], frame[n.valid], frame[to], {});
+         });
+  if (n.mask.valid() || residual.valid()) {
+    reduce(to, residual, n.mask, to);
+  }
+}
+
 /// Appends the backward of a norm that shares no work with a convolution, a shortcut's norm or a pool.
 void plan_backward(PlanBuilder& b, const std::string& name, const NormForward& n) {
   const SlotId dy = b.output_gradients()[0];
@@ -300,6 +344,7 @@ void plan_backward(PlanBuilder& b, const std::string& name, const NormForward& n
                                            frame[dweight.slot], frame[dbias.slot], frame[masked], frame[scratch]);
          });
   const SlotId sums = sums_of_all_ranks(b, own, name);
+  plan_constant_statistics(b, sums);
   // The call below reads dy and dy2 last. So dx takes the memory of dy, and the residual's gradient that of dy2.
   const GradientTarget dx = b.input_gradient(0, dy, false);
   if (stores) {
@@ -403,6 +448,7 @@ void BatchNormLayer::plan(PlanBuilder& builder) const {
       !in_one_call(builder, builder.prototype(n.x), ops::NormPass::backward)) {
     builder.offer_norm({n.mask, n.x, n.coefficients, pair ? n.residual : SlotId{}, pair ? added : SlotId{}});
   }
+  builder.on_tangent([n, this](PlanBuilder& b) { plan_tangent(b, name(), n); });
   builder.on_backward([n, pair, this](PlanBuilder& b) {
     if (b.masked_gradient().g.valid()) {
       plan_masked_backward(b, name(), n, pair);

@@ -1,4 +1,7 @@
+#include <lockstep/kernels/batch_norm.hpp>
+#include <lockstep/kernels/fill.hpp>
 #include <lockstep/kernels/layer_norm.hpp>
+#include <lockstep/kernels/strided_copy.hpp>
 #include <lockstep/nn/layers/detail/one_input.hpp>
 #include <lockstep/runtime/base/units.hpp>
 
@@ -42,6 +45,27 @@ class LayerNormLayer final : public Layer {
                  });
     builder.set_output(y);
 
+    // With the weight w, dx is S (w dy) with a symmetric S, which the backward op with a weight of ones applies. So the
+    // tangent of the output is w S t.
+    builder.on_tangent([=, this](PlanBuilder& b) {
+      const SlotId t = b.input_tangent();
+      const SlotId to = b.new_tangent();
+      const SlotId ones = b.statistics(name() + ".ones", {b.prototype(weight).shape});
+      const SlotId coefficients = b.statistics(name() + ".coefficients", {4, b.prototype(weight).shape[0]});
+      const SlotId scratch = b.scratch(ops::layer_norm_workspace_bytes(b.context(), b.prototype(x)));
+      b.call(
+          "layer_norm tangent", {t, x, weight, mean, inv_std}, {to, ones, coefficients, scratch}, 0,
+          [=](Context& context, const Frame& frame) {
+            ops::fill(context, 1, frame[ones]);
+            ops::layer_norm_backward(context, frame[t], frame[x], frame[ones], frame[mean], frame[inv_std],
+                                     ops::GradMode::ignore, frame[to], {}, {}, frame[scratch]);
+            ops::fill(context, 0, frame[coefficients]);
+            ops::strided_copy(context, frame[weight].reshape({1, frame[weight].shape[0]}),
+                              frame[coefficients].slice(0, 0, 1));
+            ops::batch_norm_apply(context, frame[to], frame[coefficients], {}, false, frame[to], {});
+          },
+          5);
+    });
     builder.on_backward([=, this](PlanBuilder& b) {
       const SlotId dy = b.output_gradients()[0];
       const SlotId scratch = b.scratch(ops::layer_norm_workspace_bytes(b.context(), b.prototype(x)));

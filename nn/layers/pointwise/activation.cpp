@@ -22,7 +22,7 @@ class ActivationLayer final : public Layer {
       ops::activation_forward(context, function, frame[x], frame[y]);
     });
     builder.set_output(y);
-    on_input_gradient(builder, /*in_place=*/true, [=, this](PlanBuilder& b, SlotId dy, SlotId dx) {
+    on_symmetric_gradient(builder, [=, this](PlanBuilder& b, SlotId dy, SlotId dx) {
       b.call(kind() + " backward", {x, dy}, {dx}, 0, [=](Context& context, const Frame& frame) {
         ops::activation_backward(context, function, frame[x], frame[dy], frame[dx]);
       });

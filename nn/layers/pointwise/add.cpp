@@ -38,6 +38,11 @@ class AddLayer final : public Layer {
       after.pass_gradient(0, dy);
       after.pass_gradient(1, dy);
     });
+    builder.on_tangent([](PlanBuilder& after) {
+      const SlotId t = after.input_tangent(0), other = after.input_tangent(1), to = after.new_tangent();
+      after.call("add", {t, other}, {to}, 0,
+                 [=](Context& context, const Frame& frame) { ops::add(context, frame[t], frame[other], frame[to]); });
+    });
   }
 };
 

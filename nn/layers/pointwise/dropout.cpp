@@ -8,7 +8,7 @@ namespace lockstep::nn {
 namespace {
 
 /// In training, sets elements to 0 with probability `rate`. The random numbers depend on PlanOptions::dropout_seed, the
-/// epoch, `number` and the sample id. In evaluation, the output equals the input.
+/// epoch, `number` and the sample id. In evaluation and inference passes, the output equals the input.
 class DropoutLayer final : public Layer {
  public:
   DropoutLayer(std::string name, double rate, std::uint32_t number)
@@ -30,13 +30,17 @@ class DropoutLayer final : public Layer {
 
 void DropoutLayer::plan(PlanBuilder& builder) const {
   const SlotId x = builder.input();
-  if (!builder.training() && builder.may_overwrite_input()) {
+  if (builder.infers()) {
+    builder.on_backward([](PlanBuilder& b) { b.pass_gradient(0, b.output_gradients()[0]); });
+    builder.on_tangent([](PlanBuilder& b) { b.set_tangent(b.input_tangent()); });
+  }
+  if (builder.infers() && builder.may_overwrite_input()) {
     builder.set_output(x);
     return;
   }
   const SlotId y = output_like_input(builder, name(), /*reads_input=*/false);
   builder.set_output(y);
-  if (!builder.training()) {  // y is a copy, because x has other readers and the next layer may overwrite y
+  if (builder.infers()) {  // y is a copy, because x has other readers and the next layer may overwrite y
     builder.call("copy", {x}, {y}, 0, [=](Context& context, const Frame& frame) { copy(context, frame[x], frame[y]); });
     return;
   }
@@ -46,7 +50,7 @@ void DropoutLayer::plan(PlanBuilder& builder) const {
   builder.call("dropout forward", {x, ids, epoch}, {y}, 0, [=](Context& context, const Frame& frame) {
     ops::dropout(context, desc, frame[ids], frame[epoch], frame[x], frame[y]);
   });
-  on_input_gradient(builder, /*in_place=*/true, [=](PlanBuilder& b, SlotId dy, SlotId dx) {
+  on_symmetric_gradient(builder, [=](PlanBuilder& b, SlotId dy, SlotId dx) {
     b.call("dropout backward", {dy, ids, epoch}, {dx}, 0, [=](Context& context, const Frame& frame) {
       ops::dropout(context, desc, frame[ids], frame[epoch], frame[dy], frame[dx]);
     });

@@ -19,7 +19,7 @@ void ReluLayer::plan(PlanBuilder& builder) const {
   builder.call("relu forward", {x}, {y}, 0,
                [=](Context& context, const Frame& frame) { ops::relu_forward(context, frame[x], frame[y]); });
   builder.set_output(y);
-  on_input_gradient(builder, /*in_place=*/true, [=](PlanBuilder& b, SlotId dy, SlotId dx) {
+  on_symmetric_gradient(builder, [=](PlanBuilder& b, SlotId dy, SlotId dx) {
     b.call("relu backward", {y, dy}, {dx}, 0,
            [=](Context& context, const Frame& frame) { ops::relu_backward(context, frame[y], frame[dy], frame[dx]); });
   });

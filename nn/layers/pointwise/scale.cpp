@@ -37,7 +37,7 @@ void ScaleLayer::plan(PlanBuilder& builder) const {
   };
   builder.call("scale forward", {x}, {y, factor}, 0, scaled(factor, x, y), 2);
   builder.set_output(y);
-  on_input_gradient(builder, /*in_place=*/true, [=, this](PlanBuilder& b, SlotId dy, SlotId dx) {
+  on_symmetric_gradient(builder, [=, this](PlanBuilder& b, SlotId dy, SlotId dx) {
     const SlotId again = b.statistics("d(" + name() + ").factor", Shape{});
     b.call("scale backward", {dy}, {dx, again}, 0, scaled(again, dy, dx), 2);
   });

@@ -1,9 +1,8 @@
 #include <vector>
 
 #include <lockstep/kernels/average_pool2d.hpp>
-#include <lockstep/nn/layers/model_builder.hpp>
+#include <lockstep/nn/layers/detail/one_input.hpp>
 #include <lockstep/nn/layers/pool/detail/pool_steps.hpp>
-#include <lockstep/nn/plan/plan_builder.hpp>
 
 namespace lockstep::nn {
 
@@ -20,13 +19,17 @@ class AveragePoolLayer final : public PoolLayer {
     const Shape in = builder.input_shape();
     const std::vector<PoolStep> steps = steps_of(axes_, window_, builder.batched(in));
     const ops::AverageOver over = over_;
-    plan_steps(builder, name(), steps, builder.batched(output_shape({&in, 1})),
-               [&](std::size_t /*i*/, const PoolStep& step, SlotId x, SlotId y) {
-                 builder.call("average_pool forward", {x}, {y}, 0, [=](Context& context, const Frame& frame) {
-                   ops::average_pool2d_forward(context, step.desc, over, frame[x].reshape(step.x),
-                                               frame[y].reshape(step.y));
-                 });
-               });
+    const SlotId output = builder.activation(name(), builder.batched(output_shape({&in, 1})));
+    const auto forward = [=, this](PlanBuilder& b, SlotId from, SlotId to) {
+      plan_steps(b, name(), steps, from, to, [&](std::size_t /*i*/, const PoolStep& step, SlotId x, SlotId y) {
+        b.call("average_pool forward", {x}, {y}, 0, [=](Context& context, const Frame& frame) {
+          ops::average_pool2d_forward(context, step.desc, over, frame[x].reshape(step.x), frame[y].reshape(step.y));
+        });
+      });
+    };
+    forward(builder, builder.input(), output);
+    builder.set_output(output);
+    on_input_tangent(builder, forward);
     builder.on_backward([=, this](PlanBuilder& b) {
       plan_steps_back(b, name(), steps, [&](std::size_t /*i*/, const PoolStep& step, SlotId dy, SlotId dx) {
         b.call("average_pool backward", {dy}, {dx}, 0, [=](Context& context, const Frame& frame) {

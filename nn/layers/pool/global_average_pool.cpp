@@ -26,9 +26,13 @@ class GlobalAveragePoolLayer final : public Layer {
       rows *= in[i];
     }
     const Shape images{builder.batch(), rows, in[last], in.back()};
-    builder.call("global_average_pool forward", {x}, {y}, 0, [=](Context& context, const Frame& frame) {
-      ops::global_average_pool_forward(context, frame[x].reshape(images), frame[y]);
-    });
+    const auto forward = [=](PlanBuilder& b, SlotId from, SlotId to) {
+      b.call("global_average_pool forward", {from}, {to}, 0, [=](Context& context, const Frame& frame) {
+        ops::global_average_pool_forward(context, frame[from].reshape(images), frame[to]);
+      });
+    };
+    forward(builder, x, y);
+    on_input_tangent(builder, forward);
     builder.set_output(y);
     on_input_gradient(builder, /*in_place=*/false, [=](PlanBuilder& b, SlotId dy, SlotId dx) {
       b.call("global_average_pool backward", {dy}, {dx}, 0, [=](Context& context, const Frame& frame) {

@@ -39,13 +39,16 @@ void MaxPoolLayer::plan(PlanBuilder& builder) const {
   }
   const std::vector<PoolStep> steps = steps_of(axes_, window_, builder.batched(in));
   std::vector<SlotId> indices(steps.size());
-  plan_steps(builder, name(), steps, shape, [&](std::size_t i, const PoolStep& step, SlotId x, SlotId y) {
+  const SlotId y = builder.activation(name(), shape);
+  const auto step_forward = [&](std::size_t i, const PoolStep& step, SlotId from, SlotId to) {
     const SlotId index = builder.training() ? builder.tensor(name() + ".index", step.y, DType::i32) : SlotId{};
     indices[i] = index;
-    builder.call("max_pool forward", {x}, {y, index}, 0, [=](Context& context, const Frame& frame) {
-      ops::max_pool2d_forward(context, step.desc, frame[x].reshape(step.x), frame[y].reshape(step.y), frame[index]);
+    builder.call("max_pool forward", {from}, {to, index}, 0, [=](Context& context, const Frame& frame) {
+      ops::max_pool2d_forward(context, step.desc, frame[from].reshape(step.x), frame[to].reshape(step.y), frame[index]);
     });
-  });
+  };
+  plan_steps(builder, name(), steps, builder.input(), y, step_forward);
+  builder.set_output(y);
   builder.on_backward([=, this](PlanBuilder& b) {
     plan_steps_back(b, name(), steps, [&](std::size_t i, const PoolStep& step, SlotId dy, SlotId dx) {
       const SlotId index = indices[i];

@@ -1,6 +1,5 @@
 #include <lockstep/kernels/subsample_pad.hpp>
-#include <lockstep/nn/layers/model_builder.hpp>
-#include <lockstep/nn/plan/plan_builder.hpp>
+#include <lockstep/nn/layers/detail/one_input.hpp>
 
 namespace lockstep::nn {
 
@@ -26,9 +25,13 @@ class SubsamplePadLayer final : public Layer {
     const Shape in = builder.input_shape();
     const SlotId y = builder.activation(name(), builder.batched(output_shape({&in, 1})));
     const std::int64_t stride = stride_;
-    builder.call("subsample_pad forward", {x}, {y}, 0, [=](Context& context, const Frame& frame) {
-      ops::subsample_pad_forward(context, stride, frame[x], frame[y]);
-    });
+    const auto forward = [=](PlanBuilder& b, SlotId from, SlotId to) {
+      b.call("subsample_pad forward", {from}, {to}, 0, [=](Context& context, const Frame& frame) {
+        ops::subsample_pad_forward(context, stride, frame[from], frame[to]);
+      });
+    };
+    forward(builder, x, y);
+    on_input_tangent(builder, forward);
     builder.set_output(y);
     builder.on_backward([=](PlanBuilder& b) {
       const SlotId dy = b.output_gradients()[0];

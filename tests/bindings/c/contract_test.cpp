@@ -150,6 +150,9 @@ TEST(Structs, HaveTheLayoutOfThisSoname) {
   EXPECT_EQ(offsetof(lockstep_trainer_options, sync_batch_norm), 28U);
   EXPECT_EQ(offsetof(lockstep_trainer_options, max_batch), 88U);
   EXPECT_EQ(offsetof(lockstep_trainer_options, clip_value), 104U);
+  EXPECT_EQ(sizeof(lockstep_tape_options), 48U);  // 32 before pass was added
+  EXPECT_EQ(offsetof(lockstep_tape_options, slots), 24U);
+  EXPECT_EQ(offsetof(lockstep_tape_options, pass), 32U);
   EXPECT_EQ(sizeof(lockstep_report), 48U);
   EXPECT_EQ(sizeof(lockstep_parameter), 80U);
 }

@@ -53,6 +53,22 @@ void live(const std::string& kept = {}, std::int32_t threads = 1) {
       EXPECT_TRUE(is(LOCKSTEP_ERR_IO, lockstep_trainer_load(trainer, folder.c_str(), 0)));
     }
     EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_trainer_update(trainer, -1.5), {"learning_rate is -1"}));
+    const Mlp differentiated(context, {3, 16, 1}, dtype);
+    options.loss = LOCKSTEP_LOSS_GIVEN;
+    const NewTrainer given(differentiated, comm, options);
+    lockstep_tape_options of_tape;
+    ASSERT_TRUE(ok(lockstep_tape_options_init(&of_tape, sizeof of_tape)));
+    of_tape.max_batch = 20;  // more than the samples
+    of_tape.vjp = of_tape.jvp = 1;
+    Owned<lockstep_tape, lockstep_tape_destroy> tape;
+    ASSERT_TRUE(ok(lockstep_tape_create(differentiated, &of_tape, &tape)));
+    std::int64_t pass = -1;
+    View at = in, to = out;
+    ASSERT_TRUE(ok(lockstep_tape_forward(tape, at.get(), to.get(), &pass, nullptr)));
+    ASSERT_TRUE(ok(lockstep_tape_jvp(tape, pass, at.get(), to.get(), nullptr)));
+    ASSERT_TRUE(ok(lockstep_tape_vjp(tape, pass, to.get(), at.get(), nullptr)));
+    ASSERT_TRUE(ok(lockstep_tape_backward(tape, pass, to.get(), at.get(), nullptr)));
+    ASSERT_TRUE(ok(lockstep_trainer_update(given, 1e-2)));
   }
 }
 

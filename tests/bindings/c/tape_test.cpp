@@ -319,6 +319,152 @@ TEST(Tape, TrainersOfAGivenLossRefuseWhatTapesDoNotDo) {
   }
 }
 
+/// x(k + 1) = x(k) + h net(x(k)) with constant parameters, as in a variational data assimilation: the adjoint gives the
+/// gradient of the misfit to x(0), and the tangent its derivative in one direction.
+TEST(Tape, ConstantParametersGiveTheGradientOfAState) {
+  const HostContext context;
+  const Mlp model(context, kNet);
+  lockstep_tape_options options = tape_options(1, 6);
+  options.pass = LOCKSTEP_PASS_INFER;
+  options.parameter_gradients = 0;
+  options.jvp = 1;
+  const NewTape tape(model, options);
+  const double h = 0.3;
+  Numbers x = drawn(Solver::kSize, 3), t = drawn(Solver::kSize, 8);
+  std::vector<std::int64_t> passes(6);
+  const auto misfit = [&](Numbers state, bool keep) {
+    for (std::int64_t& pass : passes) {
+      Numbers y(state.size()), same(state.size());
+      EXPECT_TRUE(ok(forward(tape, state, y, pass)));
+      View in = row(state), out = row(same);
+      EXPECT_TRUE(ok(lockstep_infer(model, &in, &out, nullptr)));
+      EXPECT_EQ(y, same) << "the bits of lockstep_infer";
+      for (std::size_t i = 0; i < state.size(); ++i) {
+        state[i] += h * y[i];
+      }
+    }
+    if (!keep) {
+      EXPECT_TRUE(ok(lockstep_tape_release(tape, -1)));
+    }
+    double sum = 0;
+    for (const double each : state) {
+      sum += (each - 1) * (each - 1) / 2;
+    }
+    return std::pair(sum, state);
+  };
+  const auto [value, last] = misfit(x, true);
+  Numbers tangent = t, adjoint(last.size());
+  for (std::size_t i = 0; i < last.size(); ++i) {
+    adjoint[i] = last[i] - 1;
+  }
+  for (const std::int64_t pass : passes) {
+    Numbers dy(tangent.size());
+    View from = row(tangent), to = row(dy);
+    ASSERT_TRUE(ok(lockstep_tape_jvp(tape, pass, &from, &to, nullptr)));
+    for (std::size_t i = 0; i < dy.size(); ++i) {
+      tangent[i] += h * dy[i];
+    }
+  }
+  double along = 0;  // derivative of the misfit in the direction t, by the tangents
+  for (std::size_t i = 0; i < last.size(); ++i) {
+    along += (last[i] - 1) * tangent[i];
+  }
+  for (const bool frees : {false, true}) {  // vjp() keeps the slots, backward() frees them
+    Numbers a = adjoint;
+    for (std::size_t k = passes.size(); k-- > 0;) {
+      Numbers dx(a.size());
+      View from = row(a), to = row(dx);
+      ASSERT_TRUE(ok(frees ? lockstep_tape_backward(tape, passes[k], &from, &to, nullptr)
+                           : lockstep_tape_vjp(tape, passes[k], &from, &to, nullptr)));
+      for (std::size_t i = 0; i < a.size(); ++i) {
+        a[i] += h * dx[i];
+      }
+    }
+    double product = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      product += a[i] * t[i];
+    }
+    EXPECT_NEAR(product, along, 1e-13 * std::max(1.0, std::abs(along)));
+  }
+  const auto at = [&](double step) {
+    Numbers moved = x;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      moved[i] += step * t[i];
+    }
+    return misfit(moved, false).first;
+  };
+  EXPECT_NEAR((at(1e-5) - at(-1e-5)) / 2e-5, along, 1e-7 * std::max(1.0, std::abs(along)));
+  EXPECT_GT(value, 0);
+}
+
+TEST(Tape, ProductsWithTheJacobianBadInput) {
+  const HostContext context, second;
+  const SelfComm comm(context);
+  const Mlp model(context, {2, 3});
+  const NewTrainer trainer(model, comm, given_loss());
+  Tape none;
+  for (const auto& [change, part] : std::vector<std::pair<std::function<void(lockstep_tape_options&)>, std::string>>{
+           {[](auto& o) { o.pass = 2; }, "pass is 2"},
+           {[](auto& o) { o.parameter_gradients = 3; }, "parameter_gradients is 3"},
+           {[](auto& o) { o.vjp = -1; }, "vjp is -1"},
+           {[](auto& o) { o.jvp = 2; }, "jvp is 2"},
+           {[](auto& o) { o.recompute = o.jvp = 1; }, "recompute is 1 with jvp"},
+           {[](auto& o) { o.recompute = o.vjp = 1; }, "recompute is 1 with vjp"},
+           {[](auto& o) {
+              o.own_gradients = 1;
+              o.parameter_gradients = 0;
+            },
+            "own_gradients is 1 with parameter_gradients 0"}}) {
+    lockstep_tape_options wrong = tape_options(2, 1);
+    change(wrong);
+    EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_tape_create(model, &wrong, &none), {part}));
+  }
+  lockstep_tape_options older = tape_options(2, 1);  // of a program that was compiled before `pass` existed
+  older.struct_size = offsetof(lockstep_tape_options, pass);
+  older.pass = older.vjp = 77;
+  const NewTape plain(model, older);
+  lockstep_tape_options options = tape_options(2, 1);
+  options.vjp = options.jvp = 1;
+  const NewTape tape(model, options);
+  Numbers x = drawn(4), y(6), dy = drawn(6, 9), dx(4, 7), few(3);
+  View in = row(x, 2), out = row(y, 2), given = row(dy, 2), wanted = row(dx, 2), small = row(few);
+  std::int64_t pass = -1, other = -1;
+  ASSERT_TRUE(ok(forward(tape, x, y, pass, 2)));
+  ASSERT_TRUE(ok(forward(plain, x, y, other, 2)));
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_STATE, lockstep_tape_vjp(plain, other, &given, &wanted, nullptr), {"vjp"}));
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_STATE, lockstep_tape_jvp(plain, other, &in, &out, nullptr), {"jvp"}));
+  EXPECT_TRUE(is(LOCKSTEP_ERR_SHAPE, lockstep_tape_vjp(tape, pass, &small, &wanted, nullptr)));
+  EXPECT_TRUE(is(LOCKSTEP_ERR_SHAPE, lockstep_tape_jvp(tape, pass, &in, &small, nullptr)));
+  EXPECT_TRUE(
+      fails(LOCKSTEP_ERR_INVALID, lockstep_tape_vjp(tape, pass, &given, nullptr, nullptr), {"in_gradient is NULL"}));
+  EXPECT_TRUE(
+      fails(LOCKSTEP_ERR_INVALID, lockstep_tape_jvp(tape, pass, nullptr, &out, nullptr), {"in_tangent is NULL"}));
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_tape_jvp(tape, pass + 1, &in, &out, nullptr), {"has no slot"}));
+  EXPECT_EQ(dx, Numbers(4, 7));
+  ASSERT_TRUE(ok(lockstep_tape_vjp(tape, pass, &given, &wanted, nullptr)));
+  ASSERT_TRUE(ok(lockstep_trainer_update(trainer, 0.5)));
+  EXPECT_TRUE(
+      fails(LOCKSTEP_ERR_STATE, lockstep_tape_vjp(tape, pass, &given, &wanted, nullptr), {"were written since"}));
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_STATE, lockstep_tape_jvp(tape, pass, &in, &out, nullptr), {"were written since"}));
+  options = tape_options(2, 1);
+  options.parameter_gradients = 0;
+  const NewTape constant(model, options);
+  ASSERT_TRUE(ok(forward(constant, x, y, pass, 2)));
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, backward(constant, pass, dy, nullptr, 2), {"constant parameters"}));
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_trainer_collect(trainer, constant), {"expected own_gradients 1"}) ||
+              fails(LOCKSTEP_ERR_STATE, lockstep_trainer_collect(trainer, constant), {"expected own_gradients 1"}));
+  const NewModel pooled(context, LOCKSTEP_F64, {4, 4, 2});
+  std::int32_t node = 0;
+  add_layer(pooled, "max_pool", "pool", node);
+  add_layer(pooled, "linear", "out", node, 1);
+  ASSERT_TRUE(ok(lockstep_model_initialise(pooled, 1)));
+  EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_tape_create(pooled, &options, &none)));
+  Tape refused;
+  options.jvp = 1;
+  EXPECT_TRUE(
+      fails(LOCKSTEP_ERR_UNSUPPORTED, lockstep_tape_create(pooled, &options, &refused), {"layer pool", "max_pool"}));
+}
+
 /// The running statistics are in the memory that both models share.
 TEST(Tape, SharedModelsWithBatchNormAreRefused) {
   const HostContext context, other;
@@ -332,16 +478,21 @@ TEST(Tape, SharedModelsWithBatchNormAreRefused) {
   options.own_gradients = 1;
   Tape none;
   EXPECT_TRUE(fails(LOCKSTEP_ERR_UNSUPPORTED, lockstep_tape_create(shared, &options, &none), {"batch norm"}));
+  options.pass = LOCKSTEP_PASS_INFER;  // reads the statistics only
+  const NewTape reader(shared, options);
   const NewTape tape(model, options);
   Numbers x = drawn(6), y(6);
   std::int64_t pass = 0;
   EXPECT_TRUE(ok(forward(tape, x, y, pass, 2)));
+  EXPECT_TRUE(ok(forward(reader, x, y, pass, 2)));
 }
 
 TEST(Tape, RanksMustFreezeTheSameParameters) {
   as_ranks(2, [&](Team::Member& me, const Rank& rank) {
-    const BareMlp model(rank.context, {2, 3, 3, 3});
-    ASSERT_TRUE(ok(lockstep_model_freeze(model, me.rank == 0 ? "2" : "3", 0)));  // of equal size
+    const BareMlp model(rank.context, {2, 3, 3});
+    if (me.rank == 0) {
+      ASSERT_TRUE(ok(lockstep_model_freeze(model, "1", 0)));  // the order of the parameters stays
+    }
     ASSERT_TRUE(ok(lockstep_model_initialise(model, 1)));
     const lockstep_trainer_options options = given_loss();
     Trainer none;

@@ -2,6 +2,7 @@
 // if there is NCCL, communicators. Work is queued in every order that CUDA allows, so that a missing wait gives a wrong
 // result for some seed.
 #include <array>
+#include <deque>
 #include <optional>
 #include <span>
 
@@ -206,6 +207,100 @@ TEST(HostMemory, IsReadAndWrittenWhenTheCallReturns) {
       ASSERT_EQ(cudaFreeHost(memory), cudaSuccess);
     }
     expect_sound("seed " + std::to_string(seed));
+  }
+}
+
+/// An array of the host program, in host memory or written on a stream of a GPU.
+class Numbers {
+ public:
+  Numbers(std::vector<float> values, bool on_device, cudaStream_t stream)
+      : values_(std::move(values)), stream_(stream) {
+    if (on_device) {
+      device_.emplace(static_cast<std::int64_t>(values_.size()));
+      device_->write(stream, values_);
+    }
+  }
+  [[nodiscard]] View view(std::int64_t features) {
+    const std::vector<std::int64_t> shape{kSamples, features};
+    return device_ ? device_->view(shape) : View(values_.data(), shape);
+  }
+  void append_to(std::vector<float>& all) const {
+    const std::vector<float> read = device_ ? device_->read(stream_) : values_;
+    all.insert(all.end(), read.begin(), read.end());
+  }
+
+ private:
+  std::vector<float> values_;
+  cudaStream_t stream_;
+  std::optional<OnDevice> device_;
+};
+
+/// Returns the numbers of two passes of a tape: outputs, products with the Jacobian, gradients of inputs and
+/// parameters.
+std::vector<float> taped(lockstep_context context, bool on_device, cudaStream_t stream) {
+  const SelfComm comm(context);
+  const SmallModel model(context);
+  lockstep_trainer_options options = descent(1);
+  options.loss = LOCKSTEP_LOSS_GIVEN;
+  const NewTrainer trainer(model, comm, options);
+  lockstep_tape_options of_tape;
+  EXPECT_TRUE(ok(lockstep_tape_options_init(&of_tape, sizeof of_tape)));
+  of_tape.max_batch = kSamples;
+  of_tape.slots = 2;
+  of_tape.vjp = of_tape.jvp = 1;
+  Owned<lockstep_tape, lockstep_tape_destroy> tape;
+  EXPECT_TRUE(ok(lockstep_tape_create(model, &of_tape, &tape)));
+  std::deque<Numbers> x, y, dx, jt;
+  std::int64_t pass[2] = {-1, -1};
+  for (int k = 0; k < 2; ++k) {
+    x.emplace_back(inputs(k), on_device, stream);
+    for (auto* const made : {&y, &jt}) {
+      made->emplace_back(std::vector<float>(kSamples * 2), on_device, stream);
+    }
+    dx.emplace_back(std::vector<float>(kSamples * 3), on_device, stream);
+    View in = x.back().view(3), out = y.back().view(2);
+    EXPECT_TRUE(ok(lockstep_tape_forward(tape, &in, &out, &pass[k], stream)));
+  }
+  for (const std::size_t k : {0U, 1U}) {
+    View tangent = x[1 - k].view(3), to = jt[k].view(2), given = y[1 - k].view(2), wanted = dx[k].view(3);
+    EXPECT_TRUE(ok(lockstep_tape_jvp(tape, pass[k], &tangent, &to, stream)));
+    EXPECT_TRUE(ok(lockstep_tape_vjp(tape, pass[k], &to, &tangent, stream)));
+    EXPECT_TRUE(ok(lockstep_tape_backward(tape, pass[k], &given, &wanted, stream)));
+  }
+  std::vector<float> all;
+  for (const auto* const each : {&x, &y, &dx, &jt}) {
+    for (const Numbers& array : *each) {
+      array.append_to(all);
+    }
+  }
+  std::int64_t n = 0;
+  EXPECT_TRUE(ok(lockstep_parameters_size(model, LOCKSTEP_WITHOUT_STATISTICS, &n)));
+  const std::size_t begin = all.size();
+  all.resize(begin + static_cast<std::size_t>(n));
+  View gradients(all.data() + begin, {n});
+  EXPECT_TRUE(ok(lockstep_gradients_read(trainer, &gradients)));
+  return all;
+}
+
+// No call waits; each is ordered behind its stream, and the stream behind the call.
+TEST(Tapes, AreOrderedOnTheStreamsOfTheirCalls) {
+  const HostContext host;
+  const std::vector<float> wanted = taped(host, false, nullptr);
+  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+    for (const bool legacy : {true, false}) {
+      new_machine(seed);
+      cudaStream_t stream = legacy ? nullptr : new_stream();
+      const std::string when =
+          "seed " + std::to_string(seed) + (legacy ? ", legacy" : ", own") + " stream of the calls";
+      {
+        const GpuContext context(0);
+        expect_near(taped(context, true, stream), wanted, when);
+      }
+      if (stream != nullptr) {
+        EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+      }
+      expect_sound(when);
+    }
   }
 }
 

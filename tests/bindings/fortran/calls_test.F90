@@ -489,7 +489,7 @@ contains
     type(lockstep_model) :: model
     type(lockstep_trainer) :: trainer
     type(lockstep_trainer_options) :: options
-    type(lockstep_tape) :: tape, own
+    type(lockstep_tape) :: tape, own, products
     real(c_double) :: x(2, 2), y(3), dy(3, 2), dx(2, 2), w(2, 3), w_new(2, 3), b(3), expected(2, 3)
     integer(c_int64_t) :: pass(2)
     integer :: stat, k
@@ -534,6 +534,19 @@ contains
     call lockstep_tape_forward(tape, x(:, 1), pass=pass(1), in_axes='c')
     call lockstep_tape_release(tape, pass(1))
     call lockstep_tape_release(tape, -1_c_int64_t)
+
+    call lockstep_tape_create(model, lockstep_tape_options(max_batch=1, pass=LOCKSTEP_PASS_INFER, parameter_gradients=0, &
+      jvp=1), products)
+    call lockstep_tape_forward(products, x(:, 1), pass=pass(1), in_axes='c')
+    call lockstep_tape_vjp(products, pass(1), dy(:, 1), dx(:, 1), out_axes='c', in_axes='c')
+    call check(maxval(abs(dx(:, 1) - matmul(w_new, dy(:, 1)))) < 1d-15, 'a product with the transposed Jacobian')
+    call lockstep_tape_jvp(products, pass(1), x(:, 2), y, in_axes='c', out_axes='c')
+    call check(maxval(abs(y - matmul(x(:, 2), w_new))) < 1d-15, 'a product with the Jacobian')
+    call lockstep_tape_jvp(products, pass(1), y, y, in_axes='c', out_axes='c', stat=stat, errmsg=text)
+    call check_error(stat, LOCKSTEP_ERR_SHAPE, text, '3')
+    call lockstep_tape_vjp(tape, pass(1), dy(:, 1), dx(:, 1), out_axes='c', in_axes='c', stat=stat, errmsg=text)
+    call check_error(stat, LOCKSTEP_ERR_STATE, text, 'vjp')
+    call lockstep_destroy(products)
     call lockstep_destroy(tape)
     call lockstep_destroy(own)
     call lockstep_destroy(trainer)

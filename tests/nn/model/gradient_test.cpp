@@ -1,13 +1,16 @@
 // Compares the gradient of whole models in f64 with central differences of the loss, parameter by parameter.
 #include <algorithm>
 
+#include <lockstep/kernels/fill.hpp>
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/models/transformer.hpp>
+#include <lockstep/nn/step/inference.hpp>
 #include <lockstep/nn/step/tape.hpp>
 #include <lockstep/runtime/base/align.hpp>
 
 #include "tests/nn/net.hpp"
+#include "tests/support/error_of.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -24,6 +27,29 @@ struct Check {
   std::string what{};
 };
 
+/// Numbers for the inputs and outputs of a batch of a model, and views of them.
+struct Samples {
+  std::int64_t batch;
+  const Model& model;
+  [[nodiscard]] std::vector<double> drawn(const Shape& sample, std::uint64_t seed) const {
+    Random random(seed, RandomUse::test);
+    std::vector<double> numbers(static_cast<std::size_t>(batch * sample.numel()));
+    std::ranges::generate(numbers, [&] { return random.normal(); });
+    return numbers;
+  }
+  [[nodiscard]] std::vector<double> input(std::uint64_t seed) const { return drawn(model.input_shape(), seed); }
+  [[nodiscard]] std::vector<double> output(std::uint64_t seed) const { return drawn(model.output_shape(), seed); }
+  [[nodiscard]] TensorView view(std::vector<double>& numbers, const Shape& sample) const {
+    Shape shape{batch};
+    for (const std::int64_t extent : sample) {
+      shape.push_back(extent);
+    }
+    return {std::span(numbers), shape};
+  }
+  [[nodiscard]] TensorView in(std::vector<double>& numbers) const { return view(numbers, model.input_shape()); }
+  [[nodiscard]] TensorView out(std::vector<double>& numbers) const { return view(numbers, model.output_shape()); }
+};
+
 /// Compares the gradients of a tape, of parameters and input, for a loss that the test computes: a weighted sum of the
 /// outputs. Only models that read numbers have tapes.
 void expect_tape_gradients(const Model& model, const Check& check) {
@@ -37,26 +63,12 @@ void expect_tape_gradients(const Model& model, const Check& check) {
   PlanOptions plan = check.plan;
   plan.dtype = DType::f64;
   Tape tape(context, on_values, set, {.max_batch = check.batch, .plan = plan});
-  const auto drawn = [&](const Shape& sample, std::uint64_t seed) {
-    Random random(seed, RandomUse::test);
-    std::vector<double> numbers(static_cast<std::size_t>(check.batch * sample.numel()));
-    std::ranges::generate(numbers, [&] { return random.normal(); });
-    return numbers;
-  };
-  const auto batched = [&](std::vector<double>& numbers, const Shape& sample) {
-    Shape shape{check.batch};
-    for (const std::int64_t extent : sample) {
-      shape.push_back(extent);
-    }
-    return TensorView(std::span(numbers), shape);
-  };
-  std::vector<double> x = drawn(on_values.input_shape(), 13), weights = drawn(on_values.output_shape(), 4);
-  std::vector<double> y(weights.size()), dx(x.size());
-  const TensorView in = batched(x, on_values.input_shape()), out = batched(y, on_values.output_shape());
-  const TensorView given = batched(weights, on_values.output_shape());
-  tape.backward(tape.forward(in, out), given, batched(dx, on_values.input_shape()));
+  const Samples of{check.batch, on_values};
+  std::vector<double> x = of.input(13), weights = of.output(4), y(weights.size()), dx(x.size());
+  const TensorView in = of.in(x), out = of.out(y), given = of.out(weights);
+  tape.backward(tape.forward(in, out), given, of.in(dx));
   std::vector<double> analytic = testing::to_doubles(set.gradients());
-  std::vector<testing::GradientPair> pairs{{"input", in, batched(dx, on_values.input_shape())}};
+  std::vector<testing::GradientPair> pairs{{"input", in, of.in(dx)}};
   for (std::size_t i = 0; i < set.trainable().size(); ++i) {
     const ParameterInfo& info = set.trainable()[i];
     const TensorView values = set.value(static_cast<int>(i));
@@ -70,14 +82,91 @@ void expect_tape_gradients(const Model& model, const Check& check) {
     return testing::weighted_sum(out, given);
   };
   for (const testing::GradientPair& pair : pairs) {
-    EXPECT_LE(testing::gradient_error(loss, std::span(&pair, 1), 1e-6, check.samples), 1e-5)
+    EXPECT_LE(testing::gradient_error(loss, std::span(&pair, 1), 1e-5, check.samples), 1e-7)
         << pair.name << ", of a tape";
   }
   for (double& gradient : dx) {
     gradient *= 1.001;
   }
-  EXPECT_FALSE(check.control && testing::gradient_error(loss, pairs, 1e-6, check.samples) <= 1e-5)
+  EXPECT_FALSE(check.control && testing::gradient_error(loss, pairs, 1e-5, check.samples) <= 1e-5)
       << "an error of a thousandth in the input's gradient";
+}
+
+/// Kinds of layers without a rule for tangents (jvp).
+const std::vector<std::string> kWithoutTangents{"attention", "embedding", "max_pool", "max_pool1d", "max_pool3d"};
+
+/// Compares a tape's products with the Jacobian: vjp() with backward(), jvp() with vjp() as its transpose, and, in
+/// passes of inference, vjp() with differences of Inference.
+void expect_products(const Model& model, const Check& check, bool inference_pass) {
+  const Model on_values = testing::on_values(model);
+  if (on_values.input_kind() != InputKind::values) {
+    return;
+  }
+  CpuContext context({.threads = check.threads});
+  ParameterSet set(context, on_values, DType::f64);
+  set.initialise(context, 7);
+  TapeOptions options{.max_batch = check.batch, .plan = check.plan, .inference_pass = inference_pass, .vjp = true};
+  options.plan.dtype = DType::f64;
+  options.plan.recompute = Recompute::off;
+  bool has_tangents = true;
+  for (const Node& node : on_values.nodes()) {
+    has_tangents = has_tangents && (!node.layer || std::ranges::count(kWithoutTangents, node.layer->kind()) == 0);
+  }
+  options.jvp = true;
+  if (!has_tangents) {
+    testing::expect_holds(testing::error_of<UnsupportedError>([&] { Tape(context, on_values, set, options); }),
+                          {"layer ", "no rule for tangents"});
+    options.jvp = false;
+  }
+  Tape tape(context, on_values, set, options);
+  const Samples of{check.batch, on_values};
+  std::vector<double> x = of.input(13), u = of.output(4), t = of.input(21);
+  std::vector<double> y(u.size()), vjp(x.size()), again(x.size()), dx(x.size()), jt(u.size());
+  const std::int64_t pass = tape.forward(of.in(x), of.out(y));
+  tape.vjp(pass, of.out(u), of.in(vjp));
+  EXPECT_EQ(testing::to_doubles(set.gradients()),
+            std::vector<double>(static_cast<std::size_t>(set.gradients().numel()), 0.0));
+  if (options.jvp) {
+    tape.jvp(pass, of.in(t), of.out(jt));
+    double sums[2] = {}, size = 0;
+    for (std::size_t i = 0; i < u.size(); ++i) {
+      sums[0] += u[i] * jt[i];
+      size += std::abs(u[i] * jt[i]);
+    }
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      sums[1] += vjp[i] * t[i];
+      size += std::abs(vjp[i] * t[i]);
+    }
+    EXPECT_LE(std::abs(sums[0] - sums[1]), 1e-13 * size) << "u J t = " << sums[0];
+  }
+  tape.vjp(pass, of.out(u), of.in(again));
+  EXPECT_EQ(again, vjp) << "a second time";
+  tape.backward(pass, of.out(u), of.in(dx));
+  EXPECT_EQ(dx, vjp) << "as backward()";
+  TapeOptions constant = options;
+  constant.parameter_gradients = false;
+  ops::fill(context, 0, set.gradients());
+  Tape other(context, on_values, set, constant);
+  std::vector<double> y2(y.size());
+  const std::int64_t only = other.forward(of.in(x), of.out(y2));
+  other.vjp(only, of.out(u), of.in(again));
+  EXPECT_EQ(again, vjp) << "with constant parameters";
+  other.backward(only, of.out(u), of.in(again));
+  EXPECT_EQ(again, vjp) << "backward() with constant parameters";
+  EXPECT_EQ(testing::to_doubles(set.gradients()),
+            std::vector<double>(static_cast<std::size_t>(set.gradients().numel()), 0.0));
+  if (!inference_pass) {
+    return;
+  }
+  Inference inference(context, on_values, set, {.max_batch = check.batch, .plan = {.dtype = DType::f64}});
+  inference.run(of.in(x), of.out(again = std::vector<double>(y.size())));
+  EXPECT_EQ(y, again) << "the bits of inference";
+  const testing::GradientPair pair{"input", of.in(x), of.in(vjp)};
+  const auto loss = [&] {
+    inference.run(of.in(x), of.out(y));
+    return testing::weighted_sum(of.out(y), of.out(u));
+  };
+  EXPECT_LE(testing::gradient_error(loss, std::span(&pair, 1), 1e-5, check.samples), 1e-7);
 }
 
 void expect_gradients(const Model& model, const Check& check = {}, const char* file = __builtin_FILE(),
@@ -88,6 +177,8 @@ void expect_gradients(const Model& model, const Check& check = {}, const char* f
   EXPECT_FALSE(check.control && testing::parameter_gradient_error(net, check.samples, 1.001) <= 1e-5)
       << "an error of a thousandth";
   expect_tape_gradients(model, check);
+  expect_products(model, check, false);
+  expect_products(model, check, true);
 }
 
 const PlanOptions kMse{.loss = Loss::mse};

@@ -223,6 +223,9 @@ typedef struct lockstep_trainer_options {
   double clip_value;       /* 0: no clipping; else the largest size of one gradient, after clip_norm; not for lars */
 } lockstep_trainer_options;
 
+#define LOCKSTEP_PASS_TRAIN 0 /* as a training step: batch norm takes the statistics of the samples, dropout draws */
+#define LOCKSTEP_PASS_INFER 1 /* as lockstep_infer, with its bits: running statistics, no dropout */
+
 /* Call lockstep_tape_options_init first. */
 typedef struct lockstep_tape_options {
   uint32_t struct_size;
@@ -234,6 +237,10 @@ typedef struct lockstep_tape_options {
   int32_t reserved;      /* ignored */
   int64_t max_batch;     /* most samples of one lockstep_tape_forward; the caller must set it */
   int64_t slots;         /* 1; most passes whose backward is still to come */
+  int32_t pass;          /* LOCKSTEP_PASS_TRAIN */
+  int32_t parameter_gradients; /* 1; 0: parameters are constants, and backward writes dL/d(in) only; needs no trainer */
+  int32_t vjp;                 /* 0; 1: lockstep_tape_vjp may be called; it always may with parameter_gradients 0 */
+  int32_t jvp;                 /* 0; 1: lockstep_tape_jvp may be called */
 } lockstep_tape_options;
 
 /* A parameter, as lockstep_parameter_info describes it; the caller sets struct_size. */
@@ -465,10 +472,9 @@ LOCKSTEP_API lockstep_status lockstep_trainer_destroy(lockstep_trainer) LOCKSTEP
 
 /* ---- Tapes: differentiation inside the host program, whose loss L lockstep does not know. A pass is one
  * lockstep_tape_forward, whose activations stay in a slot, and later one lockstep_tape_backward. Between them the host
- * program computes: its solver's steps, L, and the derivatives. Passes compute as training does. Gradients are sums
- * over samples and passes, which nothing divides; lockstep_trainer_update sums them over the ranks. A rank without a
- * backward adds zero. All calls are local; on a GPU they run in the order of `stream`, without a wait for device
- * memory. */
+ * program computes: its solver's steps, L, and the derivatives. Gradients are sums over samples and passes, which
+ * nothing divides; lockstep_trainer_update sums them over the ranks. A rank without a backward adds zero. All calls are
+ * local; on a GPU they run in the order of `stream`, without a wait for device memory. */
 LOCKSTEP_API lockstep_status lockstep_tape_create(lockstep_model, const lockstep_tape_options* options,
                                                   lockstep_tape* tape) LOCKSTEP_NOEXCEPT;
 /* Computes out = model(in); out may be NULL. pass receives the number of the pass, which no other pass of the tape has.
@@ -481,6 +487,17 @@ LOCKSTEP_API lockstep_status lockstep_tape_forward(lockstep_tape, const lockstep
 LOCKSTEP_API lockstep_status lockstep_tape_backward(lockstep_tape, int64_t pass, const lockstep_view* out_gradient,
                                                     const lockstep_view* in_gradient,
                                                     lockstep_stream stream) LOCKSTEP_NOEXCEPT;
+/* Products with the Jacobian J = d(out)/d(in) of a pass: lockstep_tape_vjp computes in_gradient = J^T out_gradient,
+ * lockstep_tape_jvp computes out_tangent = J in_tangent. Both leave slot and gradients as they are, and may be called
+ * any number of times. Errors are those of lockstep_tape_backward; STATE: the tape was made without the option. No jvp:
+ * lockstep_tape_create is UNSUPPORTED with the layer's name for attention, embedding and max pools, and INVALID with
+ * recompute. */
+LOCKSTEP_API lockstep_status lockstep_tape_vjp(lockstep_tape, int64_t pass, const lockstep_view* out_gradient,
+                                               const lockstep_view* in_gradient,
+                                               lockstep_stream stream) LOCKSTEP_NOEXCEPT;
+LOCKSTEP_API lockstep_status lockstep_tape_jvp(lockstep_tape, int64_t pass, const lockstep_view* in_tangent,
+                                               const lockstep_view* out_tangent,
+                                               lockstep_stream stream) LOCKSTEP_NOEXCEPT;
 /* Frees the slot of a pass without a backward; pass -1: the slots of all passes. */
 LOCKSTEP_API lockstep_status lockstep_tape_release(lockstep_tape, int64_t pass) LOCKSTEP_NOEXCEPT;
 /* Adds the gradients of a tape with own_gradients to the trainer's, and sets them to zero. Sums have the order of these

@@ -57,18 +57,16 @@ struct PoolStep {
 /// Returns the steps that pool a batch (N, spatial axes.., C).
 [[nodiscard]] std::vector<PoolStep> steps_of(int axes, const PoolWindow& window, const Shape& batch);
 
-/// Appends the steps in order: calls forward(i, step, x, y) for each step, which reads x and makes y.
+/// Appends the steps in order, from the slot `x` to the slot `output`: calls forward(i, step, x, y) for each step,
+/// which reads x and makes y. `name` is the layer's name.
 template <class Forward>
-void plan_steps(PlanBuilder& builder, const std::string& name, const std::vector<PoolStep>& steps, const Shape& output,
-                Forward forward) {
-  SlotId x = builder.input();
+void plan_steps(PlanBuilder& builder, const std::string& name, const std::vector<PoolStep>& steps, SlotId x,
+                SlotId output, Forward forward) {
   for (std::size_t i = 0; i < steps.size(); ++i) {
-    const bool last = i + 1 == steps.size();
-    const SlotId y = last ? builder.activation(name, output) : builder.activation(name + ".planes", steps[i].y);
+    const SlotId y = i + 1 == steps.size() ? output : builder.activation(name + ".planes", steps[i].y);
     forward(i, steps[i], x, y);
     x = y;
   }
-  builder.set_output(x);
 }
 
 /// Appends the backward of the steps, last step first: calls backward(i, step, dy, dx) for each step.
