@@ -39,7 +39,8 @@ class UsageError : public Error {
   [[nodiscard]] int code() const noexcept override { return exit_code::kBadInput; }
 };
 
-/// A file is missing, damaged or of the wrong kind. The text names file, offset or record, and expectation.
+/// A file is missing, damaged or of the wrong kind. The text names the file, the offset or record, and the expected
+/// content.
 class DataError : public Error {
  public:
   using Error::Error;

@@ -139,7 +139,7 @@ Staging::Peer& Staging::peer(Device other) {
     if (status == cudaErrorTooManyPeers) {
       ignore(status);
       can = 0;
-    } else if (status == cudaErrorPeerAccessAlreadyEnabled) {  // another context has enabled it, or the program
+    } else if (status == cudaErrorPeerAccessAlreadyEnabled) {  // the program has enabled peer access before
       ignore(status);
     } else {
       check(status, "cudaDeviceEnablePeerAccess(other.index, 0)", here);

@@ -18,8 +18,8 @@ inline std::byte* element(const TensorView& view, std::int64_t index) {
   return static_cast<std::byte*>(view.data) + index * static_cast<std::int64_t>(size_of(view.dtype));
 }
 
-/// Staging memory of a CudaContext for copies: two halves of pinned memory, allocated at first use. Also knows which
-/// other GPUs the device can reach directly. Lives as long as the context (Context::library). A half is filled again
+/// Staging memory of a CudaContext for copies: two halves of pinned memory, allocated at first use. Also stores which
+/// other GPUs have direct access to the device. Lives as long as the context (Context::library). A half is filled again
 /// only after the copy that emptied the half is complete.
 class Staging {
  public:
