@@ -26,7 +26,7 @@ class Option {
   std::string first;     ///< default value: text() at the time of add(); empty if the option had no value
   bool common = false;   ///< true if most runs need this option
   bool list = false;     ///< true if the option takes several values, separated by commas
-  bool kept = true;      ///< true if a resumed run must use the stored value; false if the value applies only to the
+  bool kept = true;      ///< true if a resumed run has the same option; false if the option applies only to the
                          ///< current start of the program
   bool given = false;    ///< true if read() set the value; false for a default
   bool numbers = false;  ///< true if the option changes the numbers that a run computes. RunIdentity then stores a

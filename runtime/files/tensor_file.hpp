@@ -48,7 +48,7 @@ class TensorFile {
   void read(const TensorEntry& entry, std::span<std::byte> out, std::uint64_t begin = 0) const;
 
   /// Replaces the entries by other descriptions of the same data: with other names, fewer entries, or axes in another
-  /// order. Throws DataError if two entries have one name.
+  /// order. Throws DataError if two entries have the same name.
   void set_entries(std::vector<TensorEntry> entries);
 
  protected:

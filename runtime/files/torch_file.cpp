@@ -26,7 +26,7 @@ using namespace std::string_view_literals;
 
 constexpr std::uint64_t kMostPickle = std::uint64_t{16} << 20;
 constexpr std::string_view kZip = "PK\x03\x04"sv;
-/// First bytes of a file from before torch 1.6: a pickle of protocol 2 that begins with the number
+/// First bytes of a file that torch before 1.6 wrote: a pickle of protocol 2 that begins with the number
 /// 0x1950a86a20f9469cfc6c.
 constexpr std::string_view kOld = "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"sv;
 constexpr const char* kWhatToDo =
@@ -120,7 +120,8 @@ std::string members_text(const TorchPickle& pickle, const Value& dict) {
 }
 
 /// Returns the pickle's dict of tensors: a member of a checkpoint ("state_dict", "model_state_dict" or "model"), or
-/// otherwise the whole value. A member comes first, because a checkpoint may also hold other tensors.
+/// otherwise the whole value. The members are tried first, because a checkpoint may also hold other tensors, such as
+/// those of the optimizer.
 const Value& state_dict(const TorchPickle& pickle, const std::string& path) {
   const Value& whole = pickle.result();
   require<DataError>(whole.kind == Kind::dict, path, ": holds ", TorchPickle::name_of(whole.kind),

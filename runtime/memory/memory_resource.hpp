@@ -35,7 +35,7 @@ class MemoryResource {
   [[nodiscard]] virtual void* allocate(std::size_t bytes, std::size_t alignment, Stream& stream) = 0;
   virtual void deallocate(void* pointer, std::size_t bytes, std::size_t alignment, Stream& stream) noexcept = 0;
   [[nodiscard]] virtual Device device() const = 0;
-  /// Returns the resource's numbers, or nullopt if the resource does not count.
+  /// Returns the resource's numbers, or nullopt if the resource keeps no counts.
   [[nodiscard]] virtual std::optional<MemoryUsage> usage() const { return std::nullopt; }
 };
 

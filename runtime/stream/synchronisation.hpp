@@ -38,8 +38,9 @@ struct Synchronisation {
 /// Prints "copy on cuda:0 waited 0.000123 s: host copy, 4096 bytes".
 std::ostream& operator<<(std::ostream& out, const Synchronisation& wait);
 
-/// Function that is called at the end of a wait, on the thread that waited. Destructors call it, too, so it must not
-/// throw (std::terminate). Objects that it refers to must outlive the stream of on_synchronisation().
+/// Function that is called at the end of a wait, on the thread that waited. Destructors call the function, too, so it
+/// must not throw (std::terminate). Objects that the function uses must outlive the stream on which
+/// on_synchronisation() was called.
 using SyncReport = std::function<void(const Synchronisation&)>;
 
 namespace detail {

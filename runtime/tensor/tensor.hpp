@@ -73,8 +73,9 @@ class Tensor {
   /// both devices).
   [[nodiscard]] Tensor to(Context& context) const { return to(context, dtype()); }
   [[nodiscard]] Tensor to(Context& context, DType dtype) const;
-  /// Allocates from `target` and copies on the stream of `carrier`, which is on the device of either end. For example,
-  /// x.to(cpu, cuda) copies x from the GPU; the copy is complete after the stream of `cuda` has passed it.
+  /// Allocates from `target` and copies on the stream of `carrier`, which is a context of the source's or the target's
+  /// device. For example, x.to(cpu, cuda) copies x from the GPU; the copy is complete after the stream of `cuda` has
+  /// executed it.
   [[nodiscard]] Tensor to(Context& target, Context& carrier) const;
 
  private:
