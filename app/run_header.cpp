@@ -63,7 +63,8 @@ std::string compute_text(const comm::RankContext& place, Trainer& trainer) {
                 place.share().description(), "; ", place.binding());
 }
 
-/// Prints how much backward computes again, the memory saved and the cost. Prints nothing if `wanted` is off.
+/// Prints how many calls the backward pass recomputes, how much memory this saves, and its cost. Prints nothing if
+/// `wanted` is off.
 void print_recomputed(std::ostream& out, const Plan& plan, Recompute wanted) {
   const Recomputed& again = plan.recomputed();
   if (wanted == Recompute::off) {

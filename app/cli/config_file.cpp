@@ -46,7 +46,8 @@ std::string recipe_path(const std::string& name) {
   std::error_code error;
   const fs::path programs = fs::read_symlink("/proc/self/exe", error).parent_path();
   std::set<std::string> names;
-  // Builds and most installations have recipes in the first folder, installations with other folders in the second one.
+  // Builds and installations with CMake's default folders have recipes in the first folder. Installations with other
+  // folders have recipes in the second folder.
   for (const char* from_programs : {"../share/lockstep/recipes", LOCKSTEP_RECIPES}) {
     const fs::path folder = (programs / from_programs).lexically_normal();
     const fs::path path = folder / (name + ".toml");
@@ -142,7 +143,7 @@ void require_plain(const std::string& toml, const std::string& name) {
   int line = 1;
   const auto expect = [&](bool right, const char* what) { require<DataError>(right, name, ":", line, ": ", what); };
   bool list = false;
-  char last = '\n';  // last character that is neither space nor in a comment; line ends count, except in lists
+  char last = '\n';  // last character outside of comments that is not a space; a line end counts, too, except in lists
   for (std::size_t at = 0; at < toml.size();) {
     const std::size_t begin = at;
     const char c = toml[at];
@@ -271,7 +272,8 @@ std::vector<ConfigValue> parse_config(const std::string& name, const std::string
     lines.push_back(line);
   }
   require_plain(text, name);
-  constexpr std::ptrdiff_t kMostDots = 10'000;  // toml++ calls itself for each dot in a key
+  constexpr std::ptrdiff_t kMostDots = 10'000;  // limit on dots in all keys, because toml++ recurses once for each dot
+                                                // and could overflow the stack
   require<DataError>(std::count(text.begin(), text.end(), '.') <= kMostDots, name, ": has more than ", kMostDots,
                      " dots, expected plain names of options");
   toml::table table;

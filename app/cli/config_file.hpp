@@ -41,8 +41,8 @@ enum class Recipes : unsigned char { no, yes };
 /// --recipe without a name, and for an unknown recipe; this error lists the known recipes.
 [[nodiscard]] ConfigFile read_config_file(int argc, const char* const* argv, Recipes recipes = Recipes::no);
 
-/// Returns on all ranks what the read_config_file() without a session reads on rank 0. Collective. An error is printed
-/// once.
+/// Calls read_config_file() without a session on rank 0, and returns its result on all ranks. Collective. An error is
+/// printed once.
 [[nodiscard]] ConfigFile read_config_file(lockstep::comm::Session& session, int argc, const char* const* argv,
                                           Recipes recipes = Recipes::no);
 

@@ -24,7 +24,8 @@ class StartingPoint {
   /// Returns true if resumed() is a checkpoint in the folder of results other than last/. Valid after load().
   [[nodiscard]] bool rolls_back() const { return rolls_back_; }
 
-  /// Reads the state into `trainer` and returns the progress of the run. Prints what the user should know.
+  /// Reads the state into `trainer` and returns the progress of the run. Prints where the run continues, and how it
+  /// differs from the earlier run.
   [[nodiscard]] RunProgress load(const TrainingInputs& inputs, Trainer& trainer, const RunIdentity& identity);
 
  private:
@@ -34,7 +35,8 @@ class StartingPoint {
   /// Returns the best checkpoint if `path` is a folder of results, else the checkpoint that `path` means. Collective.
   [[nodiscard]] std::string best_in(const std::string& path);
   void read_saved();
-  /// Sets rolls_back_, finds the best checkpoint of the run up to its beginning, and sets progress.best to its value.
+  /// Sets rolls_back_. Finds the best checkpoint among those up to the step at which the run continues, and sets
+  /// progress.best to its metric.
   void settle_best(const BestBy& best, RunProgress& progress);
 
   RunSite& site_;
