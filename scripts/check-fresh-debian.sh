@@ -76,7 +76,7 @@ failures=0
     system=$folder/$who
     rm -rf --one-file-system "$system"
     cp -a "$folder/$suite" "$system"
-    # An installed system knows its own name; without it every MPI_Init waits for the name server.
+    # The new system's /etc/hosts must have the machine's name. Otherwise every MPI_Init waits for the name server.
     cp -L /etc/resolv.conf /etc/hosts "$system/etc/"
     proxy=$(apt-config dump Acquire::http::Proxy)
     if [ -n "$proxy" ]; then echo "$proxy" > "$system/etc/apt/apt.conf.d/90proxy"; fi

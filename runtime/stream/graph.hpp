@@ -12,7 +12,6 @@ namespace detail {
 struct GraphState;
 }
 
-///
 /// A CUDA graph: work of CUDA streams that is recorded once and launched as a whole. A graph holds kernels, copies and
 /// memsets with the arguments of the capture. Streams and events of the capture decide their order. A launch is one
 /// call of the host, whatever the graph's size. Can only be moved; only one thread at a time may use a graph.

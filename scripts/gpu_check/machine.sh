@@ -85,9 +85,9 @@ find_libraries() {
   fi
 }
 
-# programs_start: adds a row with the libraries that the programs would not find; the machine's owner has to install those of
-# NVIDIA. ldd does not show libcublasLt and libcudnn, which are loaded when needed: without them the numbers would differ
-# silently, so they count as not found.
+# programs_start: adds a row with the libraries that the programs would not find; the machine's owner has to install
+# missing libraries of NVIDIA. ldd does not show libcublasLt and libcudnn, because programs load them only when needed.
+# Without them the numbers would differ silently, so the row also names them if they are missing.
 programs_start() {
   local program missing all='' count=0 loaded=''
   if [ "$gpus" != 0 ]; then
@@ -113,8 +113,9 @@ programs_start() {
 # smi ARGUMENT...: runs nvidia-smi for at most 30 s, as it may hang on a broken GPU; status 127 without nvidia-smi.
 smi() { timeout 30 nvidia-smi "$@" 2> /dev/null < /dev/null; }
 
-# find_gpus: sets `gpus`, the number of GPUs that CUDA can use, by lockstep-devices. If lockstep-devices counts none, the number
-# of nvidia-smi counts, with a failed row. Sets `gpu` to a description, and `no_gpu` to the reason when there are no GPUs.
+# find_gpus: sets `gpus` to the number of GPUs that CUDA can use, as counted by lockstep-devices. If lockstep-devices
+# counts none, uses the number that nvidia-smi reports, and adds a failed row. Sets `gpu` to a description, and `no_gpu`
+# to the reason if there are no GPUs.
 find_gpus() {
   local said='' log=$work/log/lockstep-devices.log ours listed
   gpus=0 gpu="none found" no_gpu=
