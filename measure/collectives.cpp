@@ -36,8 +36,8 @@ int expected(const CollectiveCase& item, int mine, int ranks, std::int64_t part,
     for (int r = 0; r < ranks % kNumbers; ++r) {
       total += number(r, at);
     }
-    return total +
-           ranks / kNumbers * (kNumbers * (kNumbers - 1) / 2);  // any kNumbers consecutive ranks have all values
+    // Any kNumbers consecutive ranks have each value once.
+    return total + ranks / kNumbers * (kNumbers * (kNumbers - 1) / 2);
   };
   switch (item.collective) {
     case Collective::all_reduce:

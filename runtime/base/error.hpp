@@ -83,7 +83,8 @@ class PeerError : public Error {
 };  ///< PeerError: another rank failed, and that rank printed its own message
 
 /// Joins its arguments with operator<< in the C locale ("1000", "0.5"); the host program's locale has no effect. The
-/// attribute `cold` compiles this function for size and away from the calling code, which halves the library's size.
+/// attribute `cold` makes the compiler optimise this function for size and keep it away from hot code, which halves the
+/// library's size.
 template <class... Parts>
 [[nodiscard, gnu::cold, gnu::noinline]] std::string concat(const Parts&... parts) {
   std::ostringstream out;

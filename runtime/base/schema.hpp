@@ -23,14 +23,14 @@ class Option {
   std::string group;  ///< name of the option's group, set by Schema::group()
   /// Form of a value, for example "INT" or "on|off|auto". Empty for a flag, which takes no value.
   std::string type;
-  std::string first;     ///< default value: text() at the time of add(); empty if the option had no value
-  bool common = false;   ///< true if most runs need this option
-  bool list = false;     ///< true if the option takes several values, separated by commas
-  bool kept = true;      ///< true if a resumed run has the same option; false if the option applies only to the
-                         ///< current start of the program
-  bool given = false;    ///< true if read() set the value; false for a default
-  bool numbers = false;  ///< true if the option changes the numbers that a run computes. RunIdentity then stores a
-                         ///< value other than the default.
+  std::string first;    ///< default value: text() at the time of add(); empty if the option had no value
+  bool common = false;  ///< true if most runs need this option
+  bool list = false;    ///< true if the option takes several values, separated by commas
+  bool kept = true;     ///< true if resumed runs keep the option; false if only the current start uses the option
+  bool given = false;   ///< true if read() set the value; false for a default
+  /// True if the option changes the numbers that a run computes. RunIdentity then stores a value other than the
+  /// default.
+  bool numbers = false;
   /// True if the option must be equal on all ranks. An option with `numbers` must be equal even if `shared` is false.
   bool shared = false;
   std::string negation{};  ///< name that switches the flag off: "decay_norm"; empty if none

@@ -9,8 +9,8 @@
 /// Functions that plan a copy before copy() calls CUDA. They depend only on the loops, not on the kind of memory.
 namespace lockstep::detail {
 
-/// Loops in an order that suits one side of the copy. The offsets are the distances, in elements, from the views' first
-/// elements to the loops' first elements.
+/// Result of order_loops(): loops of a copy that go forwards through dst. The offsets are the distances, in elements,
+/// from the views' first elements to the loops' first elements.
 struct OrderedLoops {
   CopyLoops loops;
   std::int64_t src_offset = 0;

@@ -9,7 +9,7 @@
 #include <lockstep/runtime/machine/device.hpp>
 #include <lockstep/runtime/stream/stream.hpp>
 
-/// Interfaces behind Stream and Event, with one implementation for hosts and one for CUDA. Private to the runtime.
+/// Interfaces that Stream and Event use, with one implementation for hosts and one for CUDA. Private to the runtime.
 namespace lockstep::detail {
 
 /// A sequence of work that completes in order. A position is a number of completed tasks. Thread-safe.

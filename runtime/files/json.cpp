@@ -104,8 +104,8 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
   const std::string& source_;
   const JsonLimits& limits_;
   Json root_;
-  std::vector<Json*> open_;  // arrays and objects that have not ended; the pointers stay valid, because only the
-                             // innermost one gets new members
+  // Arrays and objects that have not ended. The pointers stay valid, because only the innermost one gets new members.
+  std::vector<Json*> open_;
   Json* member_ = nullptr;
   std::size_t values_ = 0;
 };

@@ -69,7 +69,8 @@ class Records {
     const auto found = index_.find(name);
     return found == index_.end() ? nullptr : found->second;
   }
-  /// Returns all bytes of `record`, at most `most`, and checks the record's checksum.
+  /// Returns all bytes of `record` and checks the record's checksum. Throws DataError if the record has more than
+  /// `most` bytes.
   [[nodiscard]] std::string text(const ZipRecord& record, std::uint64_t most) const {
     require<DataError>(record.bytes <= most, file_.path(), ": record ", printable(record.name), " has ", record.bytes,
                        " bytes, expected at most ", most);

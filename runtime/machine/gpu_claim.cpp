@@ -23,7 +23,7 @@ namespace {
 
 constexpr mode_t kAllUsers = 0777;
 constexpr mode_t kFileMode = 0666;
-// Greatest number of retries when other processes make or delete the file between two calls.
+// Greatest number of retries if other processes make or delete the claim's file between two calls.
 constexpr int kRaces = 100;
 
 class File {

@@ -21,8 +21,8 @@ struct MemoryUsage {
 };
 
 /// A stream-ordered source of memory. Work on stream s may use memory of allocate(.., s) at once; work on other streams
-/// may use it after an event. At deallocate(.., s), the last use must already be enqueued on s. Host resources ignore
-/// the stream. Thread-safe. The host program may bring its own resource.
+/// may use the memory only after an event that orders this work. At deallocate(.., s), the last use must already be
+/// enqueued on s. Host resources ignore the stream. Thread-safe. The host program may bring its own resource.
 class MemoryResource {
  public:
   virtual ~MemoryResource() = default;

@@ -20,7 +20,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Pauses before a worker sleeps: a few microseconds, less than it takes to sleep and wake up.
+// Number of pauses before a worker sleeps. All pauses together take a few microseconds, which is less than the time to
+// sleep and wake up.
 constexpr int kSpins = 200;
 
 void pause_briefly() {

@@ -37,7 +37,7 @@ struct TaskVTable {
 /// One thread at a time may use a stream; any thread may wait for an Event.
 class Stream {
  public:
-  static constexpr std::size_t kTaskBytes = 2048;  ///< size of the largest callable that enqueue() takes
+  static constexpr std::size_t kTaskBytes = 2048;  ///< size in bytes of the largest callable that enqueue() takes
   static constexpr std::size_t kQueueSlots = 256;  ///< enqueue() blocks while this many tasks wait
 
   [[nodiscard]] static Stream host_inline();
@@ -119,7 +119,7 @@ class Event {
   ~Event();
 
   [[nodiscard]] bool complete() const;  ///< returns true if the event is complete; never blocks
-  void synchronize() const;             ///< blocks until completion; rethrows the exception of a poisoned stream
+  void synchronize() const;             ///< blocks until completion; rethrows the exception if the event's work failed
   /// Returns the seconds from the completion of `earlier` to the completion of this event. Throws StateError unless
   /// both events have Timing::on and are complete.
   [[nodiscard]] double seconds_since(const Event& earlier) const;

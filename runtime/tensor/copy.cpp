@@ -13,8 +13,8 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kGrainBytes = std::int64_t{1} << 20;  // grain of a copy with memcpy: at most one thread per this
-                                                             // many bytes, rounded up
+// A copy with memcpy runs on at most one thread per this many bytes, rounded up.
+constexpr std::int64_t kGrainBytes = std::int64_t{1} << 20;
 // A copy with strides or a conversion runs on at most one thread per this many elements, rounded up.
 constexpr std::int64_t kGrainElements = 1 << 14;
 

@@ -13,13 +13,13 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kGrain = 1 << 14;  // grain of parallel_ranges(): at most one thread per this many elements,
-                                          // rounded up
+// At most one thread per this many elements, rounded up, computes the elements of a tensor.
+constexpr std::int64_t kGrain = 1 << 14;
 // Size of the pieces in which the host computes a GPU's tensor, in bytes.
 constexpr std::int64_t kPieceBytes = std::int64_t{4} << 20;
 
-/// Returns the largest finite value of T; for integer types the first value above the range, as f64 can hold this
-/// value.
+/// Returns the largest finite value of T. For integer types, returns the first value above the range instead, because
+/// f64 represents this value exactly.
 template <class T>
 double end_of() {
   if constexpr (std::is_integral_v<T>) {
