@@ -91,7 +91,7 @@ class MemoryCheckpoints {
   [[nodiscard]] bool leads() const { return leads_; }
   [[nodiscard]] bool holds() const { return leads_ && node_ < 2; }
   [[nodiscard]] std::int64_t find_here(std::string& damage) const;
-  /// Returns true if `problem` is empty on all ranks. If not, rank 0 says `otherwise` and the problem to the user.
+  /// Returns true if `problem` is empty on all ranks. If not, rank 0 prints `otherwise` and the problem for the user.
   [[nodiscard]] bool all_fine(const std::string& problem, const char* otherwise);
   /// Makes no more copies if the `problem` of any rank is not empty.
   void agree(const std::string& problem);

@@ -30,8 +30,9 @@ class RunFolder final : public RunObserver {
   void wait_for_lock(std::chrono::seconds longest) { longest_wait_ = longest; }
   /// Returns the job that config.json in `folder` names, or an empty text if there is none.
   [[nodiscard]] static std::string job_of(const std::string& folder);
-  /// Returns true if the last run in `folder` was to continue from a checkpoint other than last/ (resumes()), but
-  /// failed before it wrote its first checkpoint. Then last/ is still the checkpoint from before that run.
+  /// Returns true if the last run in `folder` was to continue from a checkpoint other than last/ (the newest
+  /// checkpoint), but failed before it wrote its first checkpoint (resumes()). Then last/ is still the checkpoint from
+  /// before that run.
   [[nodiscard]] static bool rolls_back(const std::string& folder);
   /// Throws UsageError if `folder` has checkpoints. Call it for a run that would overwrite checkpoints of another run.
   static void require_no_checkpoints(const std::string& folder);
@@ -46,12 +47,14 @@ class RunFolder final : public RunObserver {
   /// Says how a run continues.
   struct Resumed {
     Json::Object event{};       ///< fields of the event `resume` in the metrics
-    bool from_another = false;  ///< true: the run continues from a checkpoint in the folder other than last/
-    std::string best_from{};    ///< checkpoint that is copied to best/; empty: best/ does not change
+    bool from_another = false;  ///< true: the run continues from a checkpoint in the folder other than last/, the
+                                ///< newest one
+    std::string best_from{};    ///< checkpoint that is copied to best/ (the best checkpoint); empty: best/ does not
+                                ///< change
   };
   /// Sets how the run continues; call resumes() before open(). Without from_another, open() writes the event and best/.
-  /// With from_another, the run writes both after its first checkpoint. Until then, config.json identifies the last/
-  /// that the run found. So a run that fails before its first checkpoint has changed no results.
+  /// With from_another, the run writes both after its first checkpoint. Until then, config.json stores which last/
+  /// checkpoint the run found. So a run that fails before its first checkpoint has changed no results.
   void resumes(Resumed resumed) { resumed_ = std::move(resumed); }
   /// Makes open() also begin to log scalars for TensorBoard in tensorboard/. The run has done `step` steps before.
   void also_tensorboard(std::int64_t step) { tensorboard_from_ = step; }

@@ -124,7 +124,8 @@ class StandardOutput::Buffer final : public std::streambuf {
 
 StandardOutput::StandardOutput() : shared_(std::make_shared<Shared>()), buffer_(std::make_unique<Buffer>(*shared_)) {
   std::cout.flush();
-  // The thread blocks signals: the main thread handles them, and write() fails without SIGPIPE if the reader has gone.
+  // Blocks all signals in the thread, so that the main thread handles them. A write() to a pipe without a reader then
+  // fails with EPIPE, because SIGPIPE is blocked.
   sigset_t all;
   sigset_t before;
   sigfillset(&all);

@@ -246,7 +246,7 @@ struct TrainingProgram::Impl {
   detail::RestartCopies copies;
   detail::StartingPoint start;
   detail::PreparedTraining made;
-  std::optional<TrainingInputs> kept;  ///< inputs of run(), because threads of the trainer read from the data sets
+  std::optional<TrainingInputs> kept;  ///< inputs of run(), kept because threads of the trainer read from the data sets
   detail::RunTimeline timeline;
   std::optional<Trainer> trainer;
   std::optional<ClassStatistics> classes;  ///< must be destroyed before the trainer

@@ -259,7 +259,7 @@ class Lane {
     ops::strided_copy(*context_, near_src, near_dst);
   }
 
-  /// Copies between a pool, on any GPU or the host, and the host's own memory.
+  /// Copies from ordinary host memory to a pool, or back. The pool is on a GPU or on the host.
   static void transfer(const TensorView& src, const TensorView& dst) {
     const std::unique_ptr<Context> context = make_context(src.device == Device::cpu() ? dst.device : src.device);
     copy(*context, src, dst);

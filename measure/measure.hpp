@@ -52,8 +52,8 @@ struct Measurement {
   std::int64_t bytes = 0;  ///< size in bytes, with which the name ends
   Samples samples;
   double payload_bytes = 0;  ///< bytes that one call delivers, on one rank
-  /// Bytes that memories or links carry for one call, on one rank. The function that makes the Measurement defines what
-  /// it counts.
+  /// Bytes that memories or links carry for one call, on one rank. The function that makes the Measurement defines
+  /// which bytes are counted.
   double traffic_bytes = 0;
 };
 

@@ -8,7 +8,8 @@
 # default is a temporary folder, which the script removes at the end.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# The second half of the script runs in its own mount and network namespaces, so that no mount outlives it.
+# With --inside, the script runs its second half, in its own mount and network namespaces. So its mounts end with the
+# process.
 if [ "${1:-}" = --inside ]; then
   system=$2 libraries=$3
   ip link set lo up  # a machine without a network still has the loopback device

@@ -9,7 +9,7 @@
 # OBJECTS=FOLDER: ccache keeps compiled objects there, so that the second system of a suite compiles nothing anew.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# The second half of the script runs in its own mount namespace, so that no mount outlives it.
+# With --inside, the script runs its second half, in its own mount namespace. So its mounts end with the process.
 if [ "${1:-}" = --inside ]; then
   system=$2 who=$3
   shift 3

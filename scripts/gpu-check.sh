@@ -103,7 +103,7 @@ budget=${budget:-$usual}
 bundle=$(cd "$bundle" && pwd -P)
 
 export LC_ALL=C
-# More hardware queues, so that a waiting stream does not block others.
+# Gives the GPU more hardware queues, so that a waiting stream does not block other streams.
 export CUDA_DEVICE_MAX_CONNECTIONS="${CUDA_DEVICE_MAX_CONNECTIONS:-32}"
 out=${OUT:-$repository/out}
 mkdir -p "$out" "$kept"

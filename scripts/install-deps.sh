@@ -47,7 +47,7 @@ if [ "$(id -u)" != 0 ]; then
   as_root=(sudo)
 fi
 
-# Tries several times: a mirror may be in an update, and another apt may hold the lock.
+# Tries several times, because the package mirror may be updated at the moment, or another apt may hold the lock.
 apt() {
   local try
   for try in 1 2 3 4; do

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Runs the checks that take too long for .ci/run, which comes first: all tests of builds of which .ci/run takes a part (clang,
-# sanitizers with the outside project, builds without a library), clang-tidy with the static analyzer, the CUDA code compiled
-# for three generations of GPUs, threads in the C interface under ThreadSanitizer, limits on the cost of its calls
-# (bench_embedding --gates; on a quiet machine), new inputs for every reader (tests/fuzz; FUZZ_SECONDS each, 60).
+# Runs the checks that take too long for .ci/run, which should run first: all tests of the builds of which .ci/run runs
+# only some tests (clang, sanitizers with the outside project, builds without a library); clang-tidy with the static
+# analyzer; the CUDA code compiled for three generations of GPUs; the C interface's threads under ThreadSanitizer;
+# limits on the cost of the C interface's calls (bench_embedding --gates; needs a quiet machine); new inputs for every
+# reader (tests/fuzz; FUZZ_SECONDS for each reader, default 60).
 #   scripts/nightly.sh FOLDER             all parts
 #   scripts/nightly.sh FOLDER PART...     some parts: asan clang no-cuda no-mpi no-onednn tidy tsan sm_80_90_100 schedules
 #                                         faults embedding apps libraries mpich valgrind fuzz sweep world torchrun
 #                                         debian
-# Writes one log per part, FOLDER/PART.log, and adds a line for each to FOLDER/nightly.txt.
+# Writes one log per part, FOLDER/PART.log, and adds a line for each part to FOLDER/nightly.txt.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 all=(asan clang no-cuda no-mpi no-onednn tidy tsan sm_80_90_100 schedules faults embedding apps libraries mpich valgrind fuzz sweep world torchrun debian)
 [ $# -ge 1 ] || die "nightly.sh: expected the folder for the logs, e.g. docs/results/nightly"

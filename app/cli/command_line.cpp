@@ -73,7 +73,7 @@ std::string advice(const CLI::App& app, const std::vector<std::string>& unknown,
 }
 
 /// Returns the command line's arguments, followed by the options of the --config file that the command line does not
-/// give, followed by the recipe's options that neither of them gives.
+/// give. The recipe's options follow, except options that the command line or the file gives.
 std::vector<std::string> arguments_with(const ConfigFile& config, const CLI::App& app, Schema* schema, int argc,
                                         const char* const* argv) {
   std::vector<std::string> arguments(argv + 1, argv + argc);

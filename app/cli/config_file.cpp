@@ -137,8 +137,9 @@ bool plain_word(std::string_view word) {
 }
 
 /// Checks the text `toml` of the file `name` before the parser reads it. Throws DataError unless each value is a quoted
-/// text, a number, true, false or a list of these, and all characters outside of quotes and comments are printable
-/// ASCII: options need no others, and some versions of the parser abort or have undefined behaviour for damaged UTF-8.
+/// text, a number, true, false or a list of these. Throws DataError, too, if a character outside of quotes and comments
+/// is not printable ASCII. Options need no other characters, and some versions of the parser abort or have undefined
+/// behaviour for damaged UTF-8.
 void require_plain(const std::string& toml, const std::string& name) {
   int line = 1;
   const auto expect = [&](bool right, const char* what) { require<DataError>(right, name, ":", line, ": ", what); };
@@ -194,8 +195,8 @@ std::string scalar_text(const toml::node& node, const std::vector<std::string>& 
 }
 
 std::string text_of_file(const char* option, const std::string& name) {
-  // Pipes and folders are refused: several processes read the file from its begin, but a pipe would be empty for the
-  // second one, and libstdc++ would open a folder as an empty file.
+  // Pipes and folders are refused. Several processes read the file, and a pipe would be empty for the second process.
+  // libstdc++ would open a folder as an empty file.
   std::error_code unknown;
   require<DataError>(!std::filesystem::exists(name, unknown) || std::filesystem::is_regular_file(name, unknown), option,
                      ' ', name, ": is no regular file, expected one, which can be read again");
@@ -272,8 +273,7 @@ std::vector<ConfigValue> parse_config(const std::string& name, const std::string
     lines.push_back(line);
   }
   require_plain(text, name);
-  constexpr std::ptrdiff_t kMostDots = 10'000;  // limit on dots in all keys, because toml++ recurses once for each dot
-                                                // and could overflow the stack
+  constexpr std::ptrdiff_t kMostDots = 10'000;  // limit, because toml++ recurses once for each dot of a key
   require<DataError>(std::count(text.begin(), text.end(), '.') <= kMostDots, name, ": has more than ", kMostDots,
                      " dots, expected plain names of options");
   toml::table table;

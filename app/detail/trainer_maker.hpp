@@ -36,7 +36,8 @@ class TrainerMaker {
   /// evaluation uses the values of `trained_with`, so that images are normalised as in training. A run with --init only
   /// warns of differences. `source` names the stored run in messages.
   void take_statistics(const RunIdentity& trained_with, const std::string& source, ops::AugmentDesc& augment) const;
-  /// Returns on all ranks the text of rank 0's file of costs, so that all ranks plan with the same costs.
+  /// Returns on all ranks the text of the cost file (--cost) that rank 0 reads, so that all ranks plan with the same
+  /// costs.
   [[nodiscard]] std::string cost_text();
   void identify(const TrainingInputs& inputs);
   /// Returns which ranks share a node: ", ranks of nodes 0-1 2-3". The order of additions in sums depends on the nodes.

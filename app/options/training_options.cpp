@@ -35,8 +35,9 @@ DType sent_as(const std::string& reduce_dtype) {
 /// Names of strategies in other tools: names that mean ddp or zero1 here, and names without an equivalent here.
 constexpr std::array<std::string_view, 8> kDdpElsewhere{"auto",      "dp",       "ddp2",         "ddp_cpu",
                                                         "ddp_spawn", "ddp_fork", "ddp_notebook", "horovod"};
-constexpr std::string_view kUnusedParameters = "ddp_find_unused_parameters";               // name, or prefix of a name
-constexpr std::array<std::string_view, 3> kDividedElsewhere{"fsdp", "deepspeed", "zero"};  // prefixes of names
+// The next two constants also match longer names that begin with them.
+constexpr std::string_view kUnusedParameters = "ddp_find_unused_parameters";
+constexpr std::array<std::string_view, 3> kDividedElsewhere{"fsdp", "deepspeed", "zero"};
 constexpr std::array<std::string_view, 4> kZero1Elsewhere{"ddp_sharded", "ddp_sharded_spawn", "deepspeed_stage_1",
                                                           "zero"};
 

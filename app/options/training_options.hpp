@@ -80,7 +80,7 @@ struct TrainingOptions {
   int restarts = 0;               ///< number of times that the job may be started again; copy_every needs at least 1
   std::int64_t report_waits = 0;  ///< number of steps that --report-waits counts as first steps; 0: no report
   std::string trace;              ///< file for the timeline of --trace; empty: no timeline
-  std::string trace_steps;        ///< steps to record, "A:B" (nn/run/observers/run_trace.hpp); empty: a default
+  std::string trace_steps;        ///< steps to record, "A:B" (nn/run/observers/run_trace.hpp); empty: default steps
   std::string init;
   std::string resume;
   bool overwrite = false;  ///< true: checkpoints of an earlier run in `out` are deleted

@@ -124,7 +124,8 @@ peer() {
     --batch $batch --dtype "$3" --steps 30 --warmup 10 "${@:4}" || true
 }
 
-# train NAME LIMIT RANKS OPTION...: runs train_resnet on GPUs, into $work/runs/NAME; with how=beside in the background.
+# train NAME LIMIT RANKS OPTION...: runs train_resnet on GPUs, with its results in $work/runs/NAME. Runs in the
+# background if `how` is "beside".
 how=check reader=read_status
 train() {
   if [ "$3" = 1 ]; then
@@ -200,7 +201,7 @@ call_a() {
 
 call_b() {
   local type way
-  # The long checks run in the background, a core each.
+  # The long checks run in the background, on one core each.
   beside "norms served by engines" 300 read_tests "$programs/test_nn_norm_trial_cuda"
   fashion_mnist
   for way in racecheck initcheck; do
@@ -226,7 +227,8 @@ call_b() {
   tuned resnet50-tuned 600
 }
 
-# steps: trains ResNet-20 call by call, again, captured, with weight gradients on a second stream, and with dependent launches.
+# steps: trains ResNet-20 in several ways: call by call (twice), as a captured graph, with weight gradients on a second
+# stream, and with dependent launches.
 steps() {
   local type way options
   for type in fp32 bf16; do
@@ -405,7 +407,8 @@ moving_data() {
   if [ "$count" -lt 2 ]; then
     count=2 what="2 ranks on 1 GPU" mind=": times between ranks mean nothing" most=(--max-bytes 1048576)
   fi
-  # One rank that sees all GPUs: with "auto" some GPUs have no rank, so the rank also copies to the next GPU.
+  # Runs one rank that sees all GPUs. With --devices auto, all GPUs but one have no rank, so the rank also measures
+  # copies to the next GPU.
   on_ranks 1 "$programs/lockstep-cost" --devices auto --seconds 20 --out "$alone"
   check "lockstep-cost, 1 rank" 75 read_status "${ranks[@]}" || true
   on_ranks "$count" "$programs/lockstep-cost" --devices gpu --seconds 20 --out "$several"
@@ -429,7 +432,8 @@ moving_data() {
   fi
 }
 
-# cost_report NAME TITLE FOLDER: adds lockstep-cost's results in FOLDER to both reports, without its plots, which are files.
+# cost_report NAME TITLE FOLDER: adds lockstep-cost's results in FOLDER to both reports. Leaves out the plots, because
+# they are separate files.
 cost_report() {
   if [ -s "$3/cost.md" ]; then add_table "$2" < <(sed -e '/^!\[/d' -e 's/^#/###/' "$3/cost.md"); fi
   add_data "$1" "$3/cost.json"

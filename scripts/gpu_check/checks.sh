@@ -5,9 +5,9 @@ grace=3    # seconds between TERM and KILL for a check whose time is over
 least=5    # seconds: a check with less time is not begun
 seconds_left() { echo $((budget - reserve - SECONDS)); }
 
-# check NAME LIMIT READER COMMAND...: runs the command for at most LIMIT seconds, with its output in `log`, and makes a row of
-# it. READER reads `status`, `stopped` and `log` and sets `state`, `detail` and the counts. If `reason` is set, the check is
-# skipped for that reason. Returns 0 when it passed.
+# check NAME LIMIT READER COMMAND...: runs the command for at most LIMIT seconds, with its output in `log`, and adds a
+# row with the result to the report. READER is a function that reads `status`, `stopped` and `log` and sets `state`,
+# `detail` and the counts. If `reason` is set, the check is skipped for that reason. Returns 0 if the check passed.
 check() {
   due "$1" || return 1
   conduct "$@"
@@ -97,7 +97,7 @@ conduct() {
 log_of() { printf '%s/log/%s.log' "$work" "${1//[^A-Za-z0-9_.-]/_}"; }  # log_of NAME
 last_line() { grep -avE '^[[:space:]]*$' "$log" | tail -n 1 || true; }
 
-# read_status: a reader for programs whose exit status is the result.
+# read_status: a READER (see check) for programs whose exit status is the result.
 read_status() {
   if [ -n "$stopped" ]; then
     detail="$stopped, it last said: $(last_line)"
@@ -110,8 +110,8 @@ read_status() {
   esac
 }
 
-# read_tests: a reader for GoogleTest programs. Each test has a line "[       OK ] Suite.Name (3 ms)"; lines of the summary have
-# no times. Under mpirun the lines of all ranks count.
+# read_tests: a READER (see check) for GoogleTest programs. Each test has a line "[       OK ] Suite.Name (3 ms)"; lines
+# of the summary have no times. Under mpirun the lines of all ranks count.
 read_tests() {
   local names said last=''
   read -r pass fail skip names < <(awk '
@@ -143,8 +143,8 @@ read_tests() {
   fi
 }
 
-# read_sanitizer: a reader for GoogleTest programs under compute-sanitizer, whose own errors give exit status 86
-# (--error-exitcode).
+# read_sanitizer: a READER (see check) for GoogleTest programs under compute-sanitizer. An error that compute-sanitizer
+# finds gives exit status 86 (--error-exitcode).
 read_sanitizer() {
   local errors summary printed='^=+ +(Invalid|Uninitialized|Misaligned|Race|Error|Warning: Race|Barrier|Out-of-range|Stack)'
   local refused='not supported|unable to (find|create)|unsupported'
@@ -165,8 +165,8 @@ read_sanitizer() {
 # note_figure RATE: records the rate of this check for ratio().
 note_figure() { printf '%s\t%s\n' "$name" "$1" >> "$work/figures"; }
 
-# read_figure: a reader for lockstep's runs. The figure is the median of the reported rates, without the first two
-# reports. The row also has the clocks and watts of nvidia-smi's log. A stopped run has its figure, too.
+# read_figure: a READER (see check) for lockstep's runs. The figure is the median of the reported rates, without the
+# first two reports. The row also has the clocks and watts of nvidia-smi's log. A stopped run has its figure, too.
 read_figure() {
   local reports=${log%.log}.rates metrics=$work/runs/$name/metrics.jsonl number rate said
   read_status
@@ -187,7 +187,7 @@ read_figure() {
   if [ "$status" != 0 ]; then detail+="; $said"; fi
 }
 
-# read_peer: a reader for the PyTorch program, whose last line is JSON.
+# read_peer: a READER (see check) for the PyTorch program, whose last line is JSON.
 read_peer() {
   local rate
   read_status

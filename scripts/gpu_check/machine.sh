@@ -1,13 +1,14 @@
 # Finds the bundle's programs, NVIDIA's libraries and the GPUs of the machine. Sourced by gpu-check.sh.
 
-# unpack: sets `programs`, the folder of the programs, and Open MPI's environment. Without programs: a failed row, and status 1.
+# unpack: sets `programs`, the folder of the programs, and Open MPI's environment. If there are no programs, adds a
+# failed row to the report and returns status 1.
 unpack() {
   commit=$(git -C "$repository" describe --always --dirty 2> /dev/null || echo unknown)
   bundle_commit=$(cat "$bundle/commit" 2> /dev/null || echo none)
   host="$(uname -srm), $(nproc) processors, $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo 2> /dev/null | sort -u | head -n 1)"
   mkdir -p "$work/programs" "$work/log"
   own_path=$PATH own_libraries=${LD_LIBRARY_PATH:-}
-  # Some ways to copy a tree lose the permission to execute.
+  # Some ways to copy a tree lose the permission to execute, so it is set again.
   chmod +x "$bundle"/deps/bin/* "$bundle"/programs/* 2> /dev/null || true
   if [ -f "$bundle/deps/environment" ]; then source "$bundle/deps/environment"; fi
   mpi_environment
@@ -215,8 +216,8 @@ find_versions() {
   fi
 }
 
-# watch_clocks: lets nvidia-smi log the state of the GPUs every two seconds, for clocks(). This also keeps the driver loaded;
-# else each program would wait seconds for it.
+# watch_clocks: lets nvidia-smi log the state of the GPUs every two seconds, for clocks(). This also keeps the driver
+# loaded. Otherwise each program would wait seconds until the driver is loaded.
 watch_clocks() {
   command -v nvidia-smi > /dev/null || return 0
   timeout "$((budget + 60))" stdbuf -oL nvidia-smi dmon -d 2 -s puc 2>&1 < /dev/null |

@@ -3,9 +3,9 @@
 limit=$((58 * 1024 * 1024))  # most bytes of the bundle and the tree together
 tools=(hello_ranks lockstep-devices lockstep-cost train_resnet train_text bench_kernels bench_copy bench_allreduce)
 
-# device_tests BUILD: prints the programs of the tests with the label gpu, one per line. Programs with the label gpu_ranks, which
-# take any number of ranks, are followed by "ranks". lockstep_add_test() names the program of A.B test_A_B; tests that this
-# build lacks have no program.
+# device_tests BUILD: prints the programs of the tests with the label gpu, one per line. Programs with the label
+# gpu_ranks, which take any number of ranks, are followed by "ranks". lockstep_add_test() gives the program of the test
+# A.B the name test_A_B. A test that is not in this build has no program, and is left out.
 device_tests() {
   local label program of_ranks
   names_with() { ctest --test-dir "$1" -N -L "^$2\$" 2> /dev/null | sed -n 's/^ *Test *#[0-9]*: //p' | tr . _; }
