@@ -338,7 +338,7 @@ std::string MemoryCheckpoints::take(int from) const {
         write();
       }
     } catch (const DataError& error) {
-      problem = error.what();  // not thrown: the sender goes on, so all its data must be received
+      problem = error.what();  // not thrown: the sender continues, so this rank must receive all its data
     }
   };
   std::vector<std::int64_t> length(1);

@@ -63,7 +63,7 @@ class MemoryCheckpoints {
   };
   using Say = std::function<void(const std::string& line)>;
 
-  /// The functions call `say` on rank 0 with lines for the user. After a failure the run goes on without copies.
+  /// The functions call `say` on rank 0 with lines for the user. After a failure the run continues without copies.
   MemoryCheckpoints(comm::Communicator& control, const Place& place, Say say);
 
   /// Returns true if copies are made: false after a failure or after settle(true). All ranks get the same answer.
@@ -72,7 +72,8 @@ class MemoryCheckpoints {
   [[nodiscard]] std::string newest() const;
 
   /// Finds the newest valid copy on any node, copies it to newest() on all nodes, and returns the step of its state.
-  /// Returns no value if this fails or no copy is valid. Deletes copies with wrong checksums, and tells the user.
+  /// Returns no value if this fails or no copy is valid. Deletes copies with wrong checksums, and prints a line about
+  /// them.
   [[nodiscard]] std::optional<std::int64_t> find();
   /// Deletes copies that are not needed any more; call settle() after the state was loaded. With `last_start`, no
   /// further start follows: all copies are deleted, and no more are made.

@@ -49,8 +49,7 @@ class RunFolder final : public RunObserver {
     Json::Object event{};       ///< fields of the event `resume` in the metrics
     bool from_another = false;  ///< true: the run continues from a checkpoint in the folder other than last/, the
                                 ///< newest one
-    std::string best_from{};    ///< checkpoint that is copied to best/ (the best checkpoint); empty: best/ does not
-                                ///< change
+    std::string best_from{};    ///< checkpoint to copy to best/; empty: best/ does not change
   };
   /// Sets how the run continues; call resumes() before open(). Without from_another, open() writes the event and best/.
   /// With from_another, the run writes both after its first checkpoint. Until then, config.json stores which last/

@@ -51,7 +51,7 @@ std::string schedule_text(const Schedule& schedule) {
   return out.str();
 }
 
-/// Returns a text about the device. For a GPU, a second line tells about the threads on the host.
+/// Returns a text about the device. For a GPU, a second line describes the threads on the host.
 std::string compute_text(const comm::RankContext& place, Trainer& trainer) {
   if (!place.on_gpu()) {
     return concat("cpu, ", counted(place.threads(), "thread"), " a rank (", place.threads_from(), "); ",

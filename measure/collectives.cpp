@@ -139,7 +139,7 @@ struct CollectiveBench::Impl {
       context.synchronize();
     }
   }
-  /// Sets `next` to 0 when the next call would not fit in the rest of the pool. Calls may have different sizes.
+  /// Sets `next` to 0 if the next call would exceed the end of the pool. Calls may have different sizes.
   void make_room(std::int64_t bytes) {
     if (next + bytes > std::min(pool_bytes, in.shape()[0])) {
       next = 0;

@@ -30,7 +30,7 @@ enum class Mover : unsigned char {
 struct CopyEnd {
   Memory memory = Memory::pageable;
   Device device;  ///< device to which the memory belongs; the CPU for pageable and pinned memory
-  /// NUMA node in whose memory the bytes lie; only for host memory. Either both ends of a path have a node, or neither.
+  /// NUMA node whose memory holds the bytes; only for host memory. Either both ends of a path have a node, or neither.
   std::optional<NumaNode> node{};
 };
 

@@ -58,8 +58,9 @@ struct Beside {
   Samples samples;           ///< times of the timed work, with the load
   double alone_seconds = 0;  ///< median seconds of the timed work without the load
   double slowdown = 0;       ///< median with the load / median without the load
-  double load_slowdown = 0;  ///< rate of the load alone / rate of the load with the work, on the rank with the largest
-                             ///< ratio; NaN if the load finished no piece of work
+  /// Rate of the load alone / rate of the load with the work, on the rank with the largest ratio. NaN if the load
+  /// finished no piece of work.
+  double load_slowdown = 0;
 };
 
 /// Runs take() alone, then the load alone for the same time, then both together. Collective over `ranks`.

@@ -61,8 +61,8 @@ void StartingPoint::find_resumed() {
     resumed_ = site_.text_of_first([&] { return meant_checkpoint(o_.resume); });
     return;
   }
-  // Rank 0, which writes the checkpoints, decides whether there is one to continue from. Every rank then reads the
-  // checkpoint of this name, perhaps from a file system of its own.
+  // Rank 0, which writes the checkpoints, decides whether there is a checkpoint to continue from. Every rank then reads
+  // the checkpoint of this name, perhaps from its own file system.
   resumed_ = site_.text_of_first([&] { return CheckpointStore(o_.out).newest(); });
   if (!resumed_.empty()) {
     o_.init.clear();

@@ -139,8 +139,8 @@ class Schema {
           return true;
         });
   }
-  /// Adds an option whose value has a text form of its own. `text` returns the value in the form that `read` takes;
-  /// `read` returns false for a text that it does not know. `type` describes the expected form.
+  /// Adds an option whose value has its own text form. `text` returns the value in the form that `read` takes; `read`
+  /// returns false for an invalid text. `type` describes the expected form.
   Option& own(std::string name, std::string type, std::string help, std::function<std::string()> text,
               std::function<bool(const std::string&)> read);
 

@@ -193,7 +193,7 @@ class CudaPoint final : public Timeline {
 };
 
 /// CUDA only reports whether an event's latest record is complete, but a host stream may still wait for an earlier
-/// record. So record() uses a CUDA event for which no stream waits. If there is none, record() makes a new one.
+/// record. So record() uses a CUDA event to which no queued wait refers. If there is none, record() makes a new one.
 class CudaEventState final : public EventState {
  public:
   CudaEventState(Device device_of_streams, bool with_timing) : EventState(device_of_streams, with_timing) {

@@ -48,7 +48,7 @@ struct EventState {
   EventState& operator=(const EventState&) = delete;
   virtual ~EventState() = default;
 
-  /// Returns the latest record() so far, or a complete point if there was none. Allocates nothing.
+  /// Returns the latest record() so far, or a complete point if there was no record(). Allocates nothing.
   [[nodiscard]] virtual EventPoint point() const = 0;
   [[nodiscard]] virtual bool complete() const { return point().complete(); }
   virtual void synchronize() const { point().wait(); }

@@ -60,8 +60,9 @@ class MappedFile {
 
   [[nodiscard]] const std::string& path() const { return file_.path(); }
   [[nodiscard]] std::uint64_t size() const { return file_.size(); }  ///< size when the file was opened
-  /// Returns bytes [offset, offset + count) of the file, and tells the system that they are needed. The span is valid
-  /// as long as this object. Throws DataError if the file lacks some of the bytes, or is shorter than at opening.
+  /// Returns bytes [offset, offset + count) of the file, and calls ahead() for these bytes. The span is valid as long
+  /// as this object. Throws DataError if the file lacks some of the bytes, or if the file has become shorter since it
+  /// was opened.
   [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t offset, std::uint64_t count) const;
   /// Tells the system to begin to read bytes [offset, offset + count), which are needed soon. The call may return
   /// before all bytes are read. Ignores bytes outside of the file.

@@ -39,7 +39,7 @@ std::string beginning(const InputFile& file) {
   return bytes;
 }
 
-/// The records of an archive by their names, without the folder that all names begin with.
+/// The records of an archive by their names. The names lack the folder with which all names in the archive begin.
 class Records {
  public:
   explicit Records(const InputFile& file) : file_(file), all_(read_zip_directory(file)) {
@@ -86,8 +86,8 @@ class Records {
   std::unordered_map<std::string, const ZipRecord*> index_;
 };
 
-/// Returns the value of `key` in `dict`, or nullptr if the dict lacks the key. The last of repeated keys counts, as in
-/// Python.
+/// Returns the value of `key` in `dict`, or nullptr if the dict lacks the key. If a key is repeated, its last value
+/// counts, as in Python.
 const Value* member(const TorchPickle& pickle, const Value& dict, std::string_view key) {
   for (std::size_t i = dict.items.size(); i > 0; i -= 2) {
     const Value& name = pickle[dict.items[i - 2]];

@@ -57,8 +57,8 @@ class Tensor {
                                          std::uint64_t sequence = 0);
 
   /// Takes ownership of foreign memory, such as a DLPack tensor with its deleter. `release` runs exactly once, on the
-  /// thread that destroys the last tensor that shares the memory. It must not throw, and may be empty. If adopt()
-  /// itself throws (std::bad_alloc), `release` has not run and the memory stays the caller's.
+  /// thread that destroys the last tensor that shares the memory. `release` must not throw, and may be empty. If
+  /// adopt() itself throws (std::bad_alloc), `release` has not run and the caller still owns the memory.
   [[nodiscard]] static Tensor adopt(const TensorView& view, std::function<void()> release);
 
   [[nodiscard]] const TensorView& view() const { return view_; }

@@ -16,7 +16,7 @@ unpack() {
     programs=$bundle/programs
   elif [ -f "$bundle/programs.tar.xz" ]; then
     programs=$work/programs
-    if ! tar -xJf "$bundle/programs.tar.xz" -C "$programs" > "$work/log/unpack.log" 2>&1; then  # xz lies in deps
+    if ! tar -xJf "$bundle/programs.tar.xz" -C "$programs" > "$work/log/unpack.log" 2>&1; then  # deps/ has xz
       row "unpack" failed 0 1 0 "$SECONDS" "programs.tar.xz: $(tail -n 1 "$work/log/unpack.log")"
       return 1
     fi

@@ -149,7 +149,8 @@ write_files() {
 pack() {
   local file most
   {
-    # One process at a time packs. A child of a killed process may hold the lock for a while.
+    # Only one process packs at a time. A child of a killed process may hold the lock for a while, so the wait is
+    # limited.
     flock -w 30 8 || true
     for file in "$kept"/choices-*.json; do
       [ -f "$file" ] || continue
