@@ -12,7 +12,8 @@
 namespace lockstep::nn {
 
 /// Returns the contents of a PNG file with the image of `sample`. The image is reduced by a whole factor if a side has
-/// more than `most_side` pixels. Empty if `set` has no u8 images with three channels, or if this build has no libpng.
+/// more than `most_side` pixels. Returns an empty text if `set` has no u8 images with three channels, or if this build
+/// has no libpng.
 [[nodiscard]] std::string picture_of(const Dataset& set, std::int64_t sample, std::int64_t most_side = 96);
 
 /// Writes OUT/evaluation.json on rank 0 after each evaluation: step, loss, accuracy and samples, with the fields of

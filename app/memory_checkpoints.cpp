@@ -33,7 +33,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kAway = ".away";
-constexpr std::time_t kAwayFor = 3600;  // seconds after which others may delete an unused PATH.away
+constexpr std::time_t kAwayFor = 3600;  // seconds after which other jobs may delete an unused folder PATH.away
 constexpr std::int64_t kPieceBytes = 16 << 20;
 
 std::string user_prefix() {
@@ -179,7 +179,7 @@ MemoryCheckpoints::MemoryCheckpoints(comm::Communicator& control, const Place& p
   if (leads()) {
     try {
       folder_.emplace(place.job, CopiesFolder::Use::start, place.root);
-      remove_abandoned_copies(place.root);  // this job's folder is held now, and is not deleted
+      remove_abandoned_copies(place.root);  // keeps this job's folder, because the lock on it is held now
     } catch (const FileError& error) {
       problem = error.what();
     }
@@ -286,7 +286,7 @@ void MemoryCheckpoints::require_room(std::size_t bytes) {
   if (folder_ && ::statvfs(path_.c_str(), &room) == 0) {
     const std::size_t there = static_cast<std::size_t>(room.f_bavail) * room.f_frsize +
                               static_cast<std::size_t>(bytes_below(path_));  // counts old copies, which get replaced
-    // Leaves room in shared memory for MPI and NCCL. A signal would kill their processes if that room were missing.
+    // Leaves room in shared memory for MPI and NCCL. If shared memory were full, SIGBUS would kill their processes.
     const std::size_t left = std::min(kLeft, static_cast<std::size_t>(room.f_blocks) * room.f_frsize / 10);
     const std::size_t needed = copies * (bytes + kBeside) + left;
     if (there < needed) {
@@ -338,7 +338,7 @@ std::string MemoryCheckpoints::take(int from) const {
         write();
       }
     } catch (const DataError& error) {
-      problem = error.what();  // not thrown: the sender goes on, so all its data must be received
+      problem = error.what();  // not thrown: the sender continues, so this rank must receive all its data
     }
   };
   std::vector<std::int64_t> length(1);

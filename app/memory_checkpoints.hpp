@@ -11,7 +11,7 @@
 
 namespace lockstep::nn {
 
-/// Folder for the copies of all jobs, except in tests. No process owns this memory, so the copies outlive the ranks.
+/// Folder of the copies of all jobs, except in tests: shared memory, which outlives the ranks.
 inline constexpr const char* kCopiesRoot = "/dev/shm";
 
 /// A job's folder of copies on this node, ROOT/lockstep-copies-UID-JOB (PATH below). A lock on the folder (flock) keeps
@@ -19,10 +19,11 @@ inline constexpr const char* kCopiesRoot = "/dev/shm";
 class CopiesFolder {
  public:
   enum class Use : unsigned char {
-    /// For the process that starts the ranks. The constructor makes the folder PATH, the destructor removes it.
+    /// For the process that starts the ranks. The constructor makes the folder PATH, and the destructor removes the
+    /// folder.
     job,
-    /// For a rank. Uses the folder PATH if it exists. Otherwise, as on nodes without the process that starts the ranks,
-    /// makes the folder PATH.away.
+    /// For a rank. Uses the folder PATH if it exists. On nodes without the process that starts the ranks, PATH does not
+    /// exist; there the constructor makes the folder PATH.away.
     start
   };
   /// Throws FileError if the folder cannot be made, or if it belongs to another user.
@@ -42,15 +43,16 @@ class CopiesFolder {
   int descriptor_ = -1;
 };
 
-/// Deletes the folders of this user's jobs that no process holds any more. A folder PATH.away, which a rank has made,
-/// is held by nobody between two starts of the job, so it is deleted only an hour after the last start or copy.
+/// Deletes the folders of this user's jobs on which no process holds a lock. Between two starts of a job, no process
+/// holds a lock on a folder PATH.away, which a rank has made. So a folder PATH.away is deleted only an hour after the
+/// last start or copy.
 void remove_abandoned_copies(const std::string& root = kCopiesRoot);
 
 /// Keeps the state of a run in memory for the next start of a job (comm::RestartPolicy). The newest checkpoint is
-/// CopiesFolder::path()/last; a kill during a copy may leave only the earlier one, as last.1. Rank 0 writes each copy
-/// on its node and sends it to the lowest rank of the second node, which also keeps it, so the loss of a rank or of a
-/// node does not lose the copy. Further nodes hold no copies. All functions are collective over `control`, which must
-/// outlive this object.
+/// CopiesFolder::path()/last. If a process is killed during a copy, perhaps only the earlier copy remains, as last.1.
+/// Rank 0 writes each copy on its node and sends it to the lowest rank of the second node. This rank stores the copy,
+/// too, so the copy survives the loss of a rank or of a node. Further nodes hold no copies. All functions are
+/// collective over `control`, which must outlive this object.
 class MemoryCheckpoints {
  public:
   struct Place {
@@ -61,7 +63,7 @@ class MemoryCheckpoints {
   };
   using Say = std::function<void(const std::string& line)>;
 
-  /// The functions call `say` on rank 0 with lines for the user. After a failure the run goes on without copies.
+  /// The functions call `say` on rank 0 with lines for the user. After a failure the run continues without copies.
   MemoryCheckpoints(comm::Communicator& control, const Place& place, Say say);
 
   /// Returns true if copies are made: false after a failure or after settle(true). All ranks get the same answer.
@@ -70,14 +72,16 @@ class MemoryCheckpoints {
   [[nodiscard]] std::string newest() const;
 
   /// Finds the newest valid copy on any node, copies it to newest() on all nodes, and returns the step of its state.
-  /// Returns no value if this fails or no copy is valid. Deletes copies with wrong checksums, and tells the user.
+  /// Returns no value if this fails or no copy is valid. Deletes copies with wrong checksums, and prints a line about
+  /// them.
   [[nodiscard]] std::optional<std::int64_t> find();
-  /// Deletes copies that are not needed any more; call settle() after the state was loaded. `last_start` says that no
-  /// further start follows: then all copies are deleted, and no more are made.
+  /// Deletes copies that are not needed any more; call settle() after the state was loaded. With `last_start`, no
+  /// further start follows: all copies are deleted, and no more are made.
   void settle(bool last_start);
   /// Makes no more copies if a node lacks memory for them; `bytes` is the size of one copy. A node that keeps copies
-  /// needs memory for three, including one that is being written; other nodes for one, which they get at a start.
-  /// Moreover 256 MiB, or a tenth of a small file system, must stay free for other programs.
+  /// needs memory for three copies, including the copy that is being written. Any other node needs memory for one copy,
+  /// which it receives at the next start. In addition, 256 MiB, or a tenth of a small file system, must stay free for
+  /// other programs.
   void require_room(std::size_t bytes);
   /// Writes a copy of the current state to newest(). Does nothing unless on().
   void save(Trainer& trainer, const RunIdentity& identity, const RunProgress& progress);
@@ -88,7 +92,7 @@ class MemoryCheckpoints {
   [[nodiscard]] bool leads() const { return leads_; }
   [[nodiscard]] bool holds() const { return leads_ && node_ < 2; }
   [[nodiscard]] std::int64_t find_here(std::string& damage) const;
-  /// Returns true if `problem` is empty on all ranks. If not, rank 0 says `otherwise` and the problem to the user.
+  /// Returns true if `problem` is empty on all ranks. If not, rank 0 prints `otherwise` and the problem for the user.
   [[nodiscard]] bool all_fine(const std::string& problem, const char* otherwise);
   /// Makes no more copies if the `problem` of any rank is not empty.
   void agree(const std::string& problem);

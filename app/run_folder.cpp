@@ -148,7 +148,7 @@ void RunFolder::make(const std::string& folder, bool append) {
   const std::string scalars = concat(folder, '/', kTensorBoard);
   require<DataError>(!append || !tensorboard_from_ || !std::filesystem::is_symlink(scalars), scalars,
                      ": is a link, expected a folder or nothing");
-  if (append) {  // the log comes before other changes, because a link throws here
+  if (append) {  // opens the log before any other change, because this throws if the log is a link
     log_.emplace(folder + "/metrics.jsonl", append, samples_);
   }
   CheckpointStore(folder).recover();
@@ -282,7 +282,7 @@ void RunFolder::write_evaluation(const Json& evaluation) {
     if (now == before) {
       throw;
     }
-    remove_cut_files(now, kEvaluation);  // remains of the first try: somebody moved the folder meanwhile
+    remove_cut_files(now, kEvaluation);  // deletes what the first attempt wrote before the folder was moved
     replace_text(concat(now, '/', kEvaluation), text);
   }
 }

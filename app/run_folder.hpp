@@ -24,40 +24,43 @@ class RunFolder final : public RunObserver {
   /// Locks `folder` if a run has written to it before, so that files read from it do not change. Otherwise does
   /// nothing. Throws a UsageError that names --out if another run holds the lock.
   void lock_if_used(const std::string& folder);
-  /// If this process holds the lock, writes the number of this process into the lock file, for error texts of others.
+  /// If this process holds the lock, writes its process number into the lock file, for error texts of other processes.
   void name_holder();
   /// Sets how long the functions that lock a folder wait if a job that is ending still holds the lock.
   void wait_for_lock(std::chrono::seconds longest) { longest_wait_ = longest; }
   /// Returns the job that config.json in `folder` names, or an empty text if there is none.
   [[nodiscard]] static std::string job_of(const std::string& folder);
-  /// Returns true if the last run in `folder` was to continue from a checkpoint other than last/ (resumes()) but failed
-  /// before it wrote its first checkpoint, so that last/ is still the one that it found.
+  /// Returns true if the last run in `folder` was to continue from a checkpoint other than last/ (the newest
+  /// checkpoint), but failed before it wrote its first checkpoint (resumes()). Then last/ is still the checkpoint from
+  /// before that run.
   [[nodiscard]] static bool rolls_back(const std::string& folder);
   /// Throws UsageError if `folder` has checkpoints. Call it for a run that would overwrite checkpoints of another run.
   static void require_no_checkpoints(const std::string& folder);
   /// Locks `folder` if a run has written to it, then deletes the checkpoints, metrics and evaluation of that run.
   void remove_results(const std::string& folder);
   ~RunFolder() override;
-  /// Makes and locks `folder`, removes files that killed writers of lockstep left, writes a new config.json, and with
-  /// `append` continues the metrics of an earlier run, else begins new ones. DataError names the file that failed.
+  /// Makes and locks `folder`, removes files that killed writers of lockstep left, and writes a new config.json. With
+  /// `append` continues the metrics of an earlier run, otherwise begins new metrics. DataError names the file that
+  /// failed.
   void open(const std::string& folder, const Json& config, bool append, std::ostream& out,
             const Console::Options& console);
   /// Says how a run continues.
   struct Resumed {
     Json::Object event{};       ///< fields of the event `resume` in the metrics
-    bool from_another = false;  ///< true: the run continues from a checkpoint in the folder other than last/
-    std::string best_from{};    ///< checkpoint that is copied to best/; empty: best/ does not change
+    bool from_another = false;  ///< true: the run continues from a checkpoint in the folder other than last/, the
+                                ///< newest one
+    std::string best_from{};    ///< checkpoint to copy to best/; empty: best/ does not change
   };
-  /// Sets how the run continues; call it before open(). Then open() writes the event and best/. With from_another, the
-  /// run writes them after its first checkpoint, and until then config.json says which last/ the run found. So a run
-  /// that fails before its first checkpoint has changed nothing.
+  /// Sets how the run continues; call resumes() before open(). Without from_another, open() writes the event and best/.
+  /// With from_another, the run writes both after its first checkpoint. Until then, config.json stores which last/
+  /// checkpoint the run found. So a run that fails before its first checkpoint has changed no results.
   void resumes(Resumed resumed) { resumed_ = std::move(resumed); }
   /// Makes open() also begin to log scalars for TensorBoard in tensorboard/. The run has done `step` steps before.
   void also_tensorboard(std::int64_t step) { tensorboard_from_ = step; }
   /// Returns the present path of the folder. If somebody has moved the folder during the run, prints a line; the files
   /// stay in the moved folder. If somebody has deleted the folder, makes it again, and prints what is lost.
   [[nodiscard]] std::string folder();
-  /// Returns folder() and, for writing checkpoints, a path of this folder that stays valid while the folder is moved.
+  /// Returns folder(). Also returns a path for writing checkpoints, which stays valid if the folder is moved.
   [[nodiscard]] RunOptions::Place place();
   /// Makes on_report() print one warning if steps take longer than `seconds`. A step has `samples` samples.
   void warn_of_steps(double seconds, std::int64_t samples);
@@ -97,7 +100,7 @@ class RunFolder final : public RunObserver {
   std::chrono::seconds longest_wait_{0};
   int descriptor_ = -1;  ///< descriptor of the folder, valid wherever the folder is moved
   Json config_;
-  std::optional<Resumed> resumed_;  ///< argument of resumes(); no value after it was written
+  std::optional<Resumed> resumed_;  ///< argument of resumes(); no value after the event and best/ were written
   std::string found_last_;          ///< result of last_of() for the folder when it was opened
   std::string samples_;
   double longest_step_s_ = 0;  ///< limit of warn_of_steps() in seconds; 0: no limit

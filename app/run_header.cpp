@@ -51,7 +51,7 @@ std::string schedule_text(const Schedule& schedule) {
   return out.str();
 }
 
-/// Returns a text about the device. For a GPU, a second line tells about the threads on the host.
+/// Returns a text about the device. For a GPU, a second line describes the threads on the host.
 std::string compute_text(const comm::RankContext& place, Trainer& trainer) {
   if (!place.on_gpu()) {
     return concat("cpu, ", counted(place.threads(), "thread"), " a rank (", place.threads_from(), "); ",
@@ -63,7 +63,8 @@ std::string compute_text(const comm::RankContext& place, Trainer& trainer) {
                 place.share().description(), "; ", place.binding());
 }
 
-/// Prints how much backward computes again, the memory saved and the cost. Prints nothing if `wanted` is off.
+/// Prints how many calls the backward pass recomputes, how much memory this saves, and its cost. Prints nothing if
+/// `wanted` is off.
 void print_recomputed(std::ostream& out, const Plan& plan, Recompute wanted) {
   const Recomputed& again = plan.recomputed();
   if (wanted == Recompute::off) {

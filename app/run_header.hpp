@@ -24,7 +24,7 @@ void print_verified(std::ostream& out, const ChoiceVerifier& verifier);
 void print_resumed(std::ostream& out, const std::string& from, const RunProgress& progress,
                    const std::string& differences);
 
-/// Returns the memory in use, for information only. Returns no value if the system does not tell it.
+/// Returns the memory in use, for information only. Returns no value if the system does not report it.
 [[nodiscard]] std::optional<MemorySummary> memory_now(Context& context);
 
 }  // namespace lockstep::nn

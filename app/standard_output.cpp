@@ -35,7 +35,7 @@ struct StandardOutput::Shared {
   /// Number of bytes of `waiting` that may be written now: whole lines or flushed text, so that no error cuts a line.
   std::size_t ready = 0;
   bool writing = false;  ///< true while the thread writes
-  bool full = false;     ///< true: later text was left out, and a line must say so
+  bool full = false;     ///< true: later text was dropped, and a line must say so
   bool over = false;
   int reason = 0;  ///< errno of a failed write; 0: no write failed
 
@@ -124,7 +124,8 @@ class StandardOutput::Buffer final : public std::streambuf {
 
 StandardOutput::StandardOutput() : shared_(std::make_shared<Shared>()), buffer_(std::make_unique<Buffer>(*shared_)) {
   std::cout.flush();
-  // The thread blocks signals: the main thread handles them, and write() fails without SIGPIPE if the reader has gone.
+  // Blocks all signals in the thread, so that the main thread handles them. A write() to a pipe without a reader then
+  // fails with EPIPE, because SIGPIPE is blocked.
   sigset_t all;
   sigset_t before;
   sigfillset(&all);

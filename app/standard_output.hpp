@@ -6,10 +6,10 @@
 
 namespace lockstep::nn {
 
-/// Keeps std::cout from making the program wait while this object exists: a thread writes the printed text to standard
-/// output. So a run continues if nobody reads its output (a pager that stands still, Ctrl-S), or if the text cannot be
-/// written (the reader has gone, a full disk); the latter prints one line on standard error. Text that waits for the
-/// thread takes at most 4 MiB. Further text is left out, and a line in its place says so.
+/// Keeps std::cout from blocking the program while this object exists: a thread writes the printed text to standard
+/// output. So a run continues if nobody reads its output (a stopped pager, Ctrl-S). A run also continues if a write
+/// fails, because the reader has gone or the disk is full; then one line is printed on standard error. Text that waits
+/// for the thread takes at most 4 MiB. Further text is dropped, and a line in its place says so.
 class StandardOutput {
  public:
   StandardOutput();
@@ -24,7 +24,7 @@ class StandardOutput {
  private:
   class Buffer;
   struct Shared;
-  std::shared_ptr<Shared> shared_;  ///< the thread shares it, and outlives this object if a write does not end
+  std::shared_ptr<Shared> shared_;  ///< shared with the thread, which outlives this object if a write hangs
   std::unique_ptr<Buffer> buffer_;
   std::streambuf* before_;
 };

@@ -42,7 +42,7 @@ void watch_stop_signals() {
   for (const int number : {SIGTERM, SIGINT, SIGUSR1}) {
     std::signal(number, on_stop_signal);
   }
-  std::signal(SIGXFSZ, SIG_IGN);  // write() then fails at the limit of ulimit -f, as on a full disk
+  std::signal(SIGXFSZ, SIG_IGN);  // makes write() fail at the limit of ulimit -f, as on a full disk
 }
 
 void ignore_stop_signals() {

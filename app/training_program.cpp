@@ -143,7 +143,7 @@ struct TrainingProgram::Impl {
   void open_files(const TrainingInputs& inputs, const Position& begin) {
     site.session.agree([&] {
       site.doing(site.first ? "opening the files of results" : "waiting for rank 0's files of results");
-      stop = &record_stop_signals();  // set before files are deleted: from now on a stop signal leaves a checkpoint
+      stop = &record_stop_signals();  // set before files are deleted, so that a stop signal leaves a checkpoint
       if (!site.first) {
         return;
       }
@@ -246,7 +246,7 @@ struct TrainingProgram::Impl {
   detail::RestartCopies copies;
   detail::StartingPoint start;
   detail::PreparedTraining made;
-  std::optional<TrainingInputs> kept;  ///< inputs of run(), because threads of the trainer read from the data sets
+  std::optional<TrainingInputs> kept;  ///< inputs of run(), kept because threads of the trainer read from the data sets
   detail::RunTimeline timeline;
   std::optional<Trainer> trainer;
   std::optional<ClassStatistics> classes;  ///< must be destroyed before the trainer

@@ -31,7 +31,7 @@ struct TrainingInputs {
   std::vector<std::string> class_names{};  ///< name of the class of each label; empty: printed classes have numbers
   std::string model_text{};                ///< description of the model in the header; empty: name of the model
   std::vector<std::pair<std::string, std::string>> about{};  ///< label and text of each header line about the data
-  std::map<std::string, std::string> options{};  ///< further entries of RunIdentity::options, which decide numbers
+  std::map<std::string, std::string> options{};  ///< further entries of RunIdentity::options that affect the results
   Json::Object config{};                         ///< additional fields for config.json
   std::vector<RunMetric> metrics{};
   BestBy best{};
@@ -60,7 +60,8 @@ class TrainingProgram {
   TrainingProgram& operator=(const TrainingProgram&) = delete;
 
   /// Returns the identity, with the name of the model, of the run whose checkpoint --evaluate names. Returns nullptr
-  /// without --evaluate, or if it names a file of parameters, which does not name a model.
+  /// without --evaluate. Returns nullptr, too, if --evaluate names a file of parameters, because such a file does not
+  /// name a model.
   [[nodiscard]] const RunIdentity* evaluated() const;
   /// Returns true if run() reads all parameters (with --init, all except the last layer's) from a checkpoint or a file.
   /// Then the initial values of the model do not matter. The answer is the same on every rank.

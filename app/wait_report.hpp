@@ -19,7 +19,7 @@
 /// (docs/tensors.md, "Waits").
 namespace lockstep::nn {
 
-/// The part of a run in which a call waited. Waits in the first steps include those that libraries and graphs need
+/// The part of a run in which a call waited. Waits in the first steps include waits that libraries and graphs need only
 /// once. A wait in later steps slows every step. Waits between epochs are intended: evaluations read metrics, and
 /// checkpoints read parameters.
 enum class WaitTime : unsigned char {

@@ -20,13 +20,13 @@ constexpr std::size_t kBytes = 16;
 #endif
 typedef float Vector __attribute__((vector_size(kBytes)));  // NOLINT(modernize-use-using): gcc requires typedef
 constexpr std::size_t kLanes = kBytes / sizeof(float);
-// Number of independent chains of multiply-adds. To be busy, a processor needs at least 4 x 2 (cycles of latency x
-// multiply-adds that begin in a cycle); 12 chains still fit in the registers.
+// Number of independent chains of multiply-adds. A processor begins 2 multiply-adds per cycle, and the result of each
+// takes at least 4 cycles. So the processor needs at least 8 chains to be busy; 12 chains still fit in the registers.
 constexpr std::size_t kChains = 12;
 
 /// Runs the multiply-adds of one thread. Returns the sum of all chains, so that the compiler does not remove any.
 float run(std::int64_t rounds) {
-  // Every chain begins with another value: the compiler would merge equal chains.
+  // Every chain begins with a different value, because the compiler would merge equal chains.
   Vector chains[kChains] = {};
   for (std::size_t i = 0; i < kChains; ++i) {
     chains[i] += static_cast<float>(i + 2);

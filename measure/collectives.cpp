@@ -36,7 +36,8 @@ int expected(const CollectiveCase& item, int mine, int ranks, std::int64_t part,
     for (int r = 0; r < ranks % kNumbers; ++r) {
       total += number(r, at);
     }
-    return total + ranks / kNumbers * (kNumbers * (kNumbers - 1) / 2);  // any kNumbers ranks in a row have all values
+    // Any kNumbers consecutive ranks have each value once.
+    return total + ranks / kNumbers * (kNumbers * (kNumbers - 1) / 2);
   };
   switch (item.collective) {
     case Collective::all_reduce:
@@ -138,7 +139,7 @@ struct CollectiveBench::Impl {
       context.synchronize();
     }
   }
-  /// Sets `next` to 0 when the next call would not fit in the rest of the pool. Calls may have different sizes.
+  /// Sets `next` to 0 if the next call would exceed the end of the pool. Calls may have different sizes.
   void make_room(std::int64_t bytes) {
     if (next + bytes > std::min(pool_bytes, in.shape()[0])) {
       next = 0;
@@ -266,7 +267,7 @@ Work CollectiveBench::work(const CollectiveCase& item, std::int64_t bytes) {
     return {.start = [s] { s->graph.launch(s->stream); }, .wait = [s] { s->stream.synchronize(); }, .prepare = {}};
   }
   const std::int64_t all = elements * static_cast<std::int64_t>(size_of(item.dtype));
-  // `start` only updates pointers before the call: small calls take less than a microsecond.
+  // `start` only updates pointers before the call, because small calls take less than a microsecond.
   const auto start = [s, item, all, first, now = first]() mutable {
     s->make_room(all);
     now.in.data = static_cast<std::byte*>(first.in.data) + s->next;
@@ -354,7 +355,7 @@ void CollectiveBench::check(const CollectiveCase& item, std::int64_t bytes) {
 std::optional<double> CollectiveBench::estimate(comm::NcclEstimator& estimator, const CollectiveCase& item,
                                                 std::int64_t bytes) {
   if (item.collective == Collective::send_recv || item.collective == Collective::all_to_all) {
-    return std::nullopt;  // NCCL does not estimate messages, of which all_to_all consists, too
+    return std::nullopt;  // NCCL has no estimate for send and receive, of which all_to_all consists, too
   }
   Impl& s = *impl_;
   s.make_out(item);

@@ -26,10 +26,10 @@ inline constexpr Collective kCollectives[] = {Collective::all_reduce, Collective
 [[nodiscard]] Collective parse_collective(std::string_view text);  ///< throws a UsageError that lists all names
 [[nodiscard]] bool is_sum(Collective collective);  ///< true if the ranks' values are added, so that u8 is not allowed
 
-/// Returns the bytes that a rank's link carries for each byte of the size: busbw / algbw of nccl-tests, whose busbw is
-/// comparable between collectives, numbers of ranks and hardware (doc/PERFORMANCE.md there). For n ranks, the factor is
-/// 2 (n - 1) / n for all_reduce, (n - 1) / n for reduce_scatter, all_gather and all_to_all, and 1 for broadcast and
-/// send_recv. Returns no factor for one rank, which has no link.
+/// Returns the bytes that a rank's link carries for each byte of the size. This is busbw / algbw of nccl-tests
+/// (doc/PERFORMANCE.md there): busbw is comparable between collectives, numbers of ranks and hardware. For n ranks, the
+/// factor is 2 (n - 1) / n for all_reduce, (n - 1) / n for reduce_scatter, all_gather and all_to_all, and 1 for
+/// broadcast and send_recv. Returns no factor for one rank, which has no link.
 [[nodiscard]] std::optional<double> bus_factor(Collective collective, int ranks);
 
 /// One collective to measure.
@@ -65,8 +65,8 @@ struct CollectiveCase {
 /// Measures and checks collectives of one communicator. Owns the tensors, but not the stream and the communicator.
 /// algbw = bytes / time, with the bytes of the larger of a rank's two tensors, as in nccl-tests. One thread uses the
 /// bench; all ranks make the same calls. Timed calls go through a pool of buffers larger than a cache; the buffers hold
-/// zeros, whose sums stay zero. A graph uses one place of the pool. Throws UsageError for a graph of send_recv or of a
-/// communicator that cannot be captured. Destroy the bench before the communicator.
+/// zeros, whose sums stay zero. A graph uses only one buffer of the pool. Throws UsageError for a graph of send_recv or
+/// of a communicator that cannot be captured. Destroy the bench before the communicator.
 class CollectiveBench {
  public:
   /// `context` provides the device and the memory of the tensors; `stream` takes the operations, on the device of
@@ -77,9 +77,9 @@ class CollectiveBench {
   CollectiveBench(const CollectiveBench&) = delete;
   CollectiveBench& operator=(const CollectiveBench&) = delete;
 
-  /// Times the case; the result's name is collective_name(). `ranks` has the same ranks as the communicator and carries
-  /// only the barriers and the exchange of times. payload_bytes is the size; traffic_bytes are the bytes that a rank's
-  /// link carries, payload * bus_factor(), 0 for one rank.
+  /// Times the case; the result's name is collective_name(). `ranks` has the same ranks as the communicator; only the
+  /// barriers and the exchange of times use it. payload_bytes is the size; traffic_bytes are the bytes that a rank's
+  /// link carries: payload * bus_factor(), 0 for one rank.
   [[nodiscard]] Measurement measure(comm::Communicator& ranks, const CollectiveCase& item, std::int64_t bytes,
                                     const MeasureOptions& options);
   [[nodiscard]] Work work(const CollectiveCase& item, std::int64_t bytes);

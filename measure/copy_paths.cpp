@@ -171,9 +171,9 @@ class Lane {
     dst_ = std::make_unique<Pool>(to, gpu, bytes, *context_, threads);
   }
 
-  /// Makes the lists of pairs for grouped copies before the clock starts, as a program would. No copy may be under way.
-  /// On the host a list must not change until the copy that reads the list is done, so each place of the pool has a
-  /// list of its own.
+  /// Makes the lists of pairs for grouped copies before the clock starts, as a program would. No copy may be in
+  /// progress. On the host, a list must not change until the copy that reads the list is done. So each position in the
+  /// pool has its own list.
   void prepare(const CopySize& size) {
     constexpr std::int64_t kMostPairs = 1 << 15;  // most pairs in all lists together; limits the number of lists
     groups_.clear();
@@ -259,7 +259,7 @@ class Lane {
     ops::strided_copy(*context_, near_src, near_dst);
   }
 
-  /// Copies between a pool, on any GPU or the host, and the host's own memory.
+  /// Copies from ordinary host memory to a pool, or back. The pool is on a GPU or on the host.
   static void transfer(const TensorView& src, const TensorView& dst) {
     const std::unique_ptr<Context> context = make_context(src.device == Device::cpu() ? dst.device : src.device);
     copy(*context, src, dst);
@@ -273,7 +273,7 @@ class Lane {
   std::unique_ptr<Context> context_;
   std::unique_ptr<Pool> src_;
   std::unique_ptr<Pool> dst_;
-  std::vector<std::vector<ops::CopyPair>> groups_;  ///< pairs for the prepared size, a list for each place of the pool
+  std::vector<std::vector<ops::CopyPair>> groups_;  ///< pairs for the prepared size, one list per position in the pool
   std::size_t place_ = 0;
 };
 
@@ -369,8 +369,8 @@ struct CopyBench::Impl {
 CopyBench::CopyBench(const CopyPath& path, std::int64_t max_bytes, int threads, std::int64_t pool_bytes)
     : impl_(std::make_unique<Impl>(Impl{path, max_bytes, {}})) {
   require<UsageError>(max_bytes >= 1, path.name, ": the largest copy is ", max_bytes, " bytes, expected at least 1");
-  // Between nodes, allocate more than malloc(3)'s M_MMAP_THRESHOLD (32 MiB at most): such memory comes new from the
-  // system. No thread has touched its pages, so their node is not chosen yet.
+  // Between NUMA nodes, the pools are larger than malloc(3)'s M_MMAP_THRESHOLD (at most 32 MiB). So their memory comes
+  // directly from the system: no thread has touched the pages yet, and their NUMA node is not chosen yet.
   const std::int64_t bytes = std::max({max_bytes, pool_bytes, path.from.node ? kPoolBytes : 0});
   if (!path.both_ways) {
     impl_->lanes.push_back(std::make_unique<Lane>(path, path.from, path.to, bytes, pool_bytes, threads));

@@ -16,8 +16,8 @@ namespace lockstep::measure {
 
 enum class Memory : unsigned char { pageable, pinned, device };
 
-/// The code that copies the bytes. On the host the calling thread runs the code; on a path that has both_ways or NUMA
-/// nodes, a worker thread per direction does, and each direction has threads of its own (CopyBench).
+/// The code that copies the bytes. On the host, the calling thread runs the code. On a path with both_ways or with NUMA
+/// nodes, a worker thread for each direction runs the code, with its own OpenMP threads (CopyBench).
 enum class Mover : unsigned char {
   memcpy,       ///< host: one memcpy by one thread, the calling thread or the worker
   streaming,    ///< host: up to all threads, with non-temporal stores that bypass the caches (as in STREAM)
@@ -30,7 +30,7 @@ enum class Mover : unsigned char {
 struct CopyEnd {
   Memory memory = Memory::pageable;
   Device device;  ///< device to which the memory belongs; the CPU for pageable and pinned memory
-  /// NUMA node in whose memory the bytes lie; only for host memory. Either both ends of a path have a node, or neither.
+  /// NUMA node whose memory holds the bytes; only for host memory. Either both ends of a path have a node, or neither.
   std::optional<NumaNode> node{};
 };
 
@@ -62,11 +62,11 @@ struct CopyPath {
 /// every two GPUs. Pure. Paths between pageable memory and a GPU are one way only, as such a copy blocks its caller.
 [[nodiscard]] std::vector<CopyPath> copy_paths(std::span<const Device> gpus);
 
-/// Returns the paths from each NUMA node to each, including itself, such as "numa/0_to_1/one_way/memcpy". The bytes are
-/// in the first node's memory. Threads of the second node copy the bytes into the second node's memory: one for
-/// Mover::memcpy, up to one per processor for Mover::copy. Fewer than two nodes have no paths. Pure.
+/// Returns the paths from each NUMA node to each node, including itself, such as "numa/0_to_1/one_way/memcpy". The
+/// bytes are in the first node's memory. Threads of the second node copy the bytes into the second node's memory: one
+/// thread for Mover::memcpy, up to one per processor for Mover::copy. Returns no paths for fewer than two nodes. Pure.
 [[nodiscard]] std::vector<CopyPath> numa_paths(std::span<const NumaNode> nodes);
-/// Returns the nodes of `nodes` that have processors in `allowed`, each without its other processors. Pure.
+/// Returns the nodes of `nodes` that have processors in `allowed`, each with only these processors. Pure.
 [[nodiscard]] std::vector<NumaNode> usable_nodes(std::span<const NumaNode> nodes, const ProcessorSet& allowed);
 
 /// The size of one measurement.
@@ -80,16 +80,16 @@ struct CopySize {
 /// Returns PATH/BYTES. For several pieces, appends their number and "grouped", "wait:each" or "wait:once".
 [[nodiscard]] std::string copy_name(const CopyPath& path, const CopySize& size);
 
-/// Measures and checks copies on one path, with memory and contexts of its own. Not thread-safe. Timed calls use one
-/// place after the other of pools that are larger than a cache. A cache therefore holds only those bytes of a small
-/// copy that the hardware prefetched.
+/// Measures and checks copies on one path, with memory and contexts of its own. Not thread-safe. The pools are larger
+/// than a cache, and each timed call uses the next part of its pool. So the cache holds no bytes of a small copy before
+/// the copy, except bytes that the hardware prefetched.
 class CopyBench {
  public:
   /// `threads` is the number of threads that copy on the host, in both directions together; 0 means OpenMP's default.
-  /// On a path of NUMA nodes, 0 means one thread per processor of the second node, and a larger number is lowered to
-  /// that. Allocates and touches about 2 * directions * max(max_bytes, pool_bytes) bytes, at least 128 MiB on a path of
-  /// NUMA nodes. Throws DeviceError if a GPU is missing, StateError for a node that this process may not run on, and
-  /// OutOfMemory.
+  /// On a path of NUMA nodes, the number of threads is at most the number of processors of the second node, and 0 means
+  /// this number. Allocates and touches about 2 * directions * max(max_bytes, pool_bytes) bytes, at least 128 MiB on a
+  /// path of NUMA nodes. Throws DeviceError if a GPU is missing, StateError for a node that this process may not run
+  /// on, and OutOfMemory.
   CopyBench(const CopyPath& path, std::int64_t max_bytes, int threads = 0, std::int64_t pool_bytes = kPoolBytes);
   ~CopyBench();
   CopyBench(const CopyBench&) = delete;

@@ -11,7 +11,8 @@
 namespace lockstep::measure {
 
 /// Work that a thread repeats while something else is timed, for example matrix products during a copy. The times of
-/// both show how they slow each other down. A Load can be started and stopped any number of times.
+/// the load and of the timed work show how much each slows down the other. A Load can be started and stopped any number
+/// of times.
 class Load {
  public:
   virtual ~Load();
@@ -19,7 +20,8 @@ class Load {
   Load(const Load&) = delete;
   Load& operator=(const Load&) = delete;
 
-  /// Starts the work and returns when its first piece is done, or the work has thrown. Collective if the work is.
+  /// Starts the work and returns when its first piece is done, or when the work has thrown. Collective if the work is
+  /// collective.
   void start();
   /// Stops the work. Returns the pieces of work per second since start(); rethrows an exception of the work. Collective
   /// if the work is collective.
@@ -51,13 +53,14 @@ class Load {
 [[nodiscard]] std::unique_ptr<Load> all_reduce_load(comm::Communicator& communicator, Context& context,
                                                     std::int64_t bytes);
 
-/// The rates of two pieces of work, alone and together, which show how they slow each other down.
+/// The rates of timed work and of a load, alone and together. They show how much each slows down the other.
 struct Beside {
   Samples samples;           ///< times of the timed work, with the load
   double alone_seconds = 0;  ///< median seconds of the timed work without the load
   double slowdown = 0;       ///< median with the load / median without the load
-  double load_slowdown = 0;  ///< rate of the load alone / rate of the load with the work, on the rank with the largest
-                             ///< ratio; NaN if the load finished no piece of work
+  /// Rate of the load alone / rate of the load with the work, on the rank with the largest ratio. NaN if the load
+  /// finished no piece of work.
+  double load_slowdown = 0;
 };
 
 /// Runs take() alone, then the load alone for the same time, then both together. Collective over `ranks`.

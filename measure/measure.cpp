@@ -94,8 +94,8 @@ class Measure {
     }
   }
 
-  /// Returns the number of values of the next round, at most as many as exist already: a few fast values at the
-  /// beginning must not decide on the rest.
+  /// Returns the number of values of the next round. This is at most the number of values that exist already, so that a
+  /// few fast values at the beginning do not determine the total number.
   [[nodiscard]] std::int64_t next_round(std::int64_t done, double seconds) const {
     const std::int64_t left = options_.max_iterations - done;
     if (seconds >= options_.target_seconds || left <= 0) {

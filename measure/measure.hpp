@@ -18,11 +18,11 @@ struct MeasureOptions {
   double target_seconds = 0.3;         ///< approximate time for which values are taken, in seconds
   std::int64_t min_iterations = 5;     ///< least number of values, even if they take longer than target_seconds
   std::int64_t max_iterations = 5000;  ///< largest number of values, even if target_seconds is not reached
-  /// Least seconds over which one value is measured. Shorter calls are repeated and timed together, so that the cost of
-  /// reading the clock does not count. If 0, every call is timed by itself, which shows the tail of the distribution.
+  /// Least seconds over which one value is measured. Shorter calls are repeated and timed together, so that reading the
+  /// clock adds little to the value. If 0, every call is timed by itself, which shows the tail of the distribution.
   double sample_seconds = 0;
-  /// If not 0, the number of timed calls in all, from which the number of values follows. If 0, target_seconds,
-  /// min_iterations and max_iterations decide on the number of values.
+  /// If not 0, the number of timed calls in all; the number of values follows from it. If 0, target_seconds,
+  /// min_iterations and max_iterations determine the number of values.
   std::int64_t calls = 0;
 };
 
@@ -42,8 +42,8 @@ struct Work {
 /// Times `work` in this process, without other ranks.
 [[nodiscard]] Samples measure(const MeasureOptions& options, const Work& work);
 
-/// Bytes of a pool in which every timed call uses the next place. A pool is larger than a core's own cache and its part
-/// of a shared cache.
+/// Bytes of a pool. Every timed call uses the next part of its pool. A pool is larger than a core's own cache and its
+/// part of a shared cache, so the caches do not hold a call's data.
 inline constexpr std::int64_t kPoolBytes = std::int64_t{64} << 20;
 
 /// One line of results: what one measurement has found.
@@ -52,8 +52,8 @@ struct Measurement {
   std::int64_t bytes = 0;  ///< size in bytes, with which the name ends
   Samples samples;
   double payload_bytes = 0;  ///< bytes that one call delivers, on one rank
-  /// Bytes that memories or links carry for one call, on one rank. The function that makes the Measurement defines what
-  /// it counts.
+  /// Bytes that memories or links carry for one call, on one rank. The function that makes the Measurement defines
+  /// which bytes are counted.
   double traffic_bytes = 0;
 };
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Makes .bundle/deps: Open MPI as Debian 12 installs it, with what it loads and what our programs need, for a machine with
-# a GPU that has no network, no Open MPI and possibly no libgomp (any x86-64 with glibc 2.36 and libstdc++ of GCC 12, or
-# newer ones). The folder may lie anywhere there; sourcing its file `environment` is all that is needed.
+# Makes .bundle/deps: Open MPI of Debian 12 with the libraries that it needs, for a machine with a GPU but no network and
+# no Open MPI. That machine needs x86-64, glibc 2.36 and libstdc++ of GCC 12, or newer ones; libgomp may be missing.
+# The folder works at any path there: a shell only has to source the file `environment` in the folder.
 #   scripts/bundle-deps.sh [--into FOLDER] [PROGRAM...]     default folder: .bundle/deps (ignored by git)
-# PROGRAM: what these programs need is brought along too, except NVIDIA's libraries, the driver, glibc and libstdc++.
-# Needs apt-get only where openmpi-bin is not installed yet. Prints what it took with its size; at most 24 MiB.
+# Also takes the libraries of each PROGRAM, except those of NVIDIA, the driver, glibc and libstdc++.
+# Calls apt-get only if openmpi-bin is not installed. Prints what it took with its size; at most 24 MiB.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 folder=$repository/.bundle/deps
@@ -29,7 +29,8 @@ if ! command -v orterun > /dev/null || ! command -v ompi_info > /dev/null; then
   "$repository/scripts/install-deps.sh" run
 fi
 
-# path NAME: prints one of Open MPI's configured folders; all but the settings lie below the prefix.
+# path NAME: prints one of Open MPI's configured folders. All these folders are below the prefix, except the folder of
+# the settings.
 path() { ompi_info --path "$1" --parsable | sed -n "s/^path:$1://p" | sort -u; }
 prefix=$(path prefix)
 plugins=$(path pkglibdir)
@@ -43,12 +44,12 @@ folder=$(cd "$folder" && pwd -P)
 inside=$folder/${plugins#"$prefix"/}
 mkdir -p "$inside" "$folder/${help#"$prefix"/}"
 
-# These libraries are the target machine's own: glibc must fit its kernel and loader; an older C++ library in front of its own
-# breaks its cmake and Python; NVIDIA's libraries come from its toolkit or Python, since libcublasLt alone is larger than the
-# bundle may be.
+# These libraries are not copied, because the target machine has its own: its glibc must fit its kernel and loader. An
+# older libstdc++ from here would break its cmake and Python. NVIDIA's libraries come from the target machine's toolkit
+# or Python, because libcublasLt alone is larger than the bundle may be.
 elsewhere='^(linux-vdso|ld-linux-x86-64|lib(c|m|dl|rt|pthread|util|resolv|anl|stdc\+\+|gcc_s)|lib(cuda|cudart|cublas|cublasLt|cudnn.*|nccl|nvjpeg|nvrtc.*|nvidia.*))\.so'
-# take_libraries FILE...: copies the libraries that the files need and that are not copied yet, under the names that the files
-# ask for.
+# take_libraries FILE...: copies the libraries that the files need, except those that were copied before. Each copy has
+# the name by which the files load the library.
 take_libraries() {
   local name file
   while read -r name file; do
@@ -58,13 +59,13 @@ take_libraries() {
   done < <(LD_LIBRARY_PATH='' ldd "$@" 2> /dev/null | awk '/=> not found/ {print $1; next} /=>/ {print $1, $3}' | sort -u)
 }
 
-# xz unpacks the programs that scripts/gpu-check.sh --prepare packs; a small system has no xz.
+# scripts/gpu-check.sh --prepare packs the programs with xz, and the target machine may lack xz, so xz is in the bundle.
 for name in orterun orted xz; do
   file=$(command -v "$name") || die "bundle-deps.sh: no $name on this machine; Debian: apt-get install openmpi-bin xz-utils"
   cp -L "$file" "$folder/bin/$name"
 done
 take_libraries "$folder"/bin/*
-# mpirun is a copy, as not every way to copy a tree keeps symbolic links.
+# mpirun is a copy of orterun instead of a symbolic link, because some ways to copy a tree lose symbolic links.
 cp "$folder/bin/orterun" "$folder/bin/mpirun"
 libmpi=$(ldconfig -p | awk '$1 == "libmpi.so.40" && !found {print $NF; found = 1}')
 [ -n "$libmpi" ] || die "bundle-deps.sh: no libmpi.so.40 (Open MPI 4) on this machine"
@@ -95,13 +96,13 @@ if [ $# -gt 0 ]; then take_libraries "$@"; fi
 strip --strip-unneeded "$folder"/lib/*.so* "$inside"/*.so "$folder"/bin/* 2> /dev/null || true
 
 cat > "$folder/environment" << 'END'
-# Source this file. By these variables Open MPI finds its plugins and texts, wherever the folder lies. Variables that
-# are set stay.
+# Source this file. It sets the variables by which Open MPI finds its plugins and texts in this folder. Variables that
+# are set already keep their values.
 lockstep_deps=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 export OPAL_PREFIX=$lockstep_deps OPAL_SYSCONFDIR=$lockstep_deps/etc/openmpi
 export PMIX_PKGLIBDIR=$lockstep_deps/lib/pmix PMIX_PKGDATADIR=$lockstep_deps/share/pmix PMIX_SYSCONFDIR=$lockstep_deps/etc
 export PATH=$lockstep_deps/bin:$PATH LD_LIBRARY_PATH=$lockstep_deps/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-# No ssh and no scheduler: all ranks are on this machine. No plugins of hwloc: they are not brought along.
+# All ranks are on this machine, so there is no ssh and no scheduler. The bundle has no plugins of hwloc.
 export OMPI_MCA_plm=${OMPI_MCA_plm:-isolated} HWLOC_PLUGINS_PATH=$lockstep_deps/none
 unset lockstep_deps
 END

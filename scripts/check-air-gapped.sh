@@ -4,11 +4,12 @@
 # start ranks, and each call must end with status 77 and its reports. Needs root.
 #   scripts/check-air-gapped.sh [--bundle FOLDER] [--out FOLDER]     default: .bundle; the reports are kept in --out
 # NVIDIA's libraries come from this machine's toolkit (CUDA_HOME, default /usr/local/cuda), as on a machine with a GPU.
-# FOLDER=... in the environment: the folder that has bookworm/, or where it is made (default: a temporary folder, removed at
-# the end).
+# FOLDER=... in the environment: folder with the base system in bookworm/, which the script makes if it is missing. The
+# default is a temporary folder, which the script removes at the end.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# The second half of the script runs in its own mount and network namespaces, so that no mount outlives it.
+# With --inside, the script runs its second half, in its own mount and network namespaces. So its mounts end with the
+# process.
 if [ "${1:-}" = --inside ]; then
   system=$2 libraries=$3
   ip link set lo up  # a machine without a network still has the loopback device

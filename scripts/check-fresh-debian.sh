@@ -9,7 +9,7 @@
 # OBJECTS=FOLDER: ccache keeps compiled objects there, so that the second system of a suite compiles nothing anew.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# The second half of the script runs in its own mount namespace, so that no mount outlives it.
+# With --inside, the script runs its second half, in its own mount namespace. So its mounts end with the process.
 if [ "${1:-}" = --inside ]; then
   system=$2 who=$3
   shift 3
@@ -76,7 +76,7 @@ failures=0
     system=$folder/$who
     rm -rf --one-file-system "$system"
     cp -a "$folder/$suite" "$system"
-    # An installed system knows its own name; without it every MPI_Init waits for the name server.
+    # The new system's /etc/hosts must have the machine's name. Otherwise every MPI_Init waits for the name server.
     cp -L /etc/resolv.conf /etc/hosts "$system/etc/"
     proxy=$(apt-config dump Acquire::http::Proxy)
     if [ -n "$proxy" ]; then echo "$proxy" > "$system/etc/apt/apt.conf.d/90proxy"; fi

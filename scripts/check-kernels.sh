@@ -27,7 +27,8 @@ export -f compile
 export work architecture
 printf '%s\n' kernels/cuda/*.cu | xargs -P "$(build_jobs)" -I {} bash -c 'compile {}' || die "check-kernels.sh: a kernel does not compile"
 
-# Writes the control for the last column of the table below: kernels that access memory before they wait.
+# Writes a control for the last column of the table below: kernels that access memory before they wait. The script must
+# report these kernels.
 printf 'ptxas info    : Compiling entry function \047%s\047 for\n' first second third > "$work/control.log"
 printf '%s\n' '.visible .entry first(' '@!%p1 ld.v4.f32 {%f1}, [%rd1];' 'ld.param.u64 %rd1, [a];' 'griddepcontrol.wait;' 'st.global.u32 [%rd1], 1;' \
   '.visible .entry second(' 'atom.global.add.u32 %r1, [%rd1], 1;' '.visible .entry third(' 'ld.shared.u32 %r1, [a];' 'griddepcontrol.wait;' \
@@ -54,7 +55,8 @@ done | sort > "$work/table"
 [ "$(awk '$1 == "control" {printf "%s %s, ", $2, $7}' "$work/table")" = "first 1, second all, third 0, " ] ||
   die "check-kernels.sh: the control's early accesses are not seen"
 sed -i '/^control /d' "$work/table"
-# Makes one line per kernel of the ops with a fourth column in wide_access.txt: its name and the most loads in flight.
+# For the ops with a fourth column in wide_access.txt: makes one line per kernel with its name and the largest number of
+# loads in flight.
 disassembler=$(command -v nvdisasm || true)
 : > "$work/flight"
 if [ -n "$disassembler" ]; then

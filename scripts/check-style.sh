@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Checks rules that no compiler checks: formatting, floors, places of library headers, comments, paths of a machine.
-# Reports long headers without failing. The last line is "N passed, N failed, N skipped", counted in checks.
+# Checks rules that no compiler checks: formatting, the layers of the top-level folders, the folders in which a library's
+# headers may be included, comments, and paths of this machine in files. Reports long headers without failing. The last
+# line is "N passed, N failed, N skipped", counted in checks.
 #   scripts/check-style.sh [--fix]     --fix: format the files instead of reporting them
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "$repository"
@@ -32,7 +33,7 @@ if [ -z "$formatter" ]; then
 elif [ "$fix" = --fix ]; then
   "$formatter" -i "${sources[@]}"
 else
-  # clang-format leaves tables after `// clang-format off` as they are.
+  # clang-format does not change tables after `// clang-format off`.
   { "$formatter" --dry-run "${sources[@]}" 2>&1 | grep -E 'warning:' | cut -d: -f1 | sort | uniq -c || true; } |
     check "formatted as .clang-format says (scripts/check-style.sh --fix)"
 fi

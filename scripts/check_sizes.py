@@ -17,7 +17,7 @@ SOURCES = (".hpp", ".cpp", ".cu", ".cuh", ".h", ".c")
 # Matches text that is no code: comments, raw strings, strings, characters (no quote between digits), preprocessor lines.
 NO_CODE = re.compile(r"//(?:\\\n|[^\n])*|/\*.*?\*/" r'|\bR"([^(\s"]*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"'
                      r"|(?<!\w)'(?:\\.|[^'\\\n])+'|^[ \t]*\#(?:\\\n|/\*.*?\*/|[^\n])*", re.DOTALL | re.MULTILINE)
-# Match text that may stand before a declaration (BEFORE), and parts of a declaration that look like calls (NO_NAME).
+# BEFORE matches text that may stand before a declaration. NO_NAME matches parts of a declaration that look like calls.
 BEFORE = re.compile(r"\s*(?:(?:public|private|protected)\s*:(?!:)|\[\[.*?\]\])")
 NO_NAME = re.compile(r"\b(?:alignas|decltype|noexcept|__launch_bounds__|__attribute__)"
                      r"\s*\(\(?[^()]*(?:\([^()]*\))*[^()]*\)?\)")

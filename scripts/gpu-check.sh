@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs the CUDA code on a real GPU and writes a report: tests, training, speed. The machine with the GPU needs its driver and
-# the libraries of a PyTorch; no network, Open MPI, oneDNN or GoogleTest. Run `scripts/gpu-check.sh --help`.
+# Runs the CUDA code on a real GPU and writes a report: tests, training, speed. The machine with the GPU needs its
+# driver and the libraries of a PyTorch installation. It needs no network, Open MPI, oneDNN or GoogleTest. Run
+# `scripts/gpu-check.sh --help`.
 parts=$(cd "$(dirname "${BASH_SOURCE[0]}")/gpu_check" && pwd -P)
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 for file in report checks machine prepare build_here calls; do source "$parts/$file.sh"; done
@@ -102,7 +103,7 @@ budget=${budget:-$usual}
 bundle=$(cd "$bundle" && pwd -P)
 
 export LC_ALL=C
-# More hardware queues, so that a waiting stream does not block others.
+# Gives the GPU more hardware queues, so that a waiting stream does not block other streams.
 export CUDA_DEVICE_MAX_CONNECTIONS="${CUDA_DEVICE_MAX_CONNECTIONS:-32}"
 out=${OUT:-$repository/out}
 mkdir -p "$out" "$kept"
@@ -110,7 +111,8 @@ work=$(mktemp -d)
 mkdir -p "$work/log" "$work/data" "$work/tables" "$work/runs"
 files=$out/gpu-check-$call
 for file in "$files.tsv" "$work/checks.json" "$work/checks.md" "$work/figures"; do : > "$file"; done
-# Collects the rows of earlier calls from the tree, the bundle and --kept. Ends a row first that a KILL has cut.
+# Collects the rows of earlier calls from the tree, the bundle and --kept. If a KILL has cut the last row of rows.tsv,
+# first ends that row with a new line.
 if [ -s "$kept/rows.tsv" ] && [ -n "$(tail -c 1 "$kept/rows.tsv")" ]; then echo >> "$kept/rows.tsv"; fi
 for folder in "$repository/docs/results/gpu" "$bundle"; do
   for letter in all a b c d again; do cat "$folder/gpu-check-$letter.tsv" 2> /dev/null || true; done

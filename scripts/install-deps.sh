@@ -11,7 +11,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 packages=(g++ cmake ninja-build libopenmpi-dev openmpi-bin libdnnl-dev zlib1g-dev nlohmann-json3-dev libcli11-dev
   libtomlplusplus-dev libjpeg-dev libpng-dev libdeflate-dev)
-# tests/launch makes and watches two hosts with iproute2 and procps; bundle-deps.sh copies xz.
+# The tests in tests/launch simulate two hosts with iproute2 and procps. bundle-deps.sh copies xz.
 test_packages=(libgtest-dev libbenchmark-dev iproute2 procps xz-utils)
 slurm=(slurmctld slurmd slurm-client munge)
 case "${1:-run}" in
@@ -47,7 +47,7 @@ if [ "$(id -u)" != 0 ]; then
   as_root=(sudo)
 fi
 
-# Tries several times: a mirror may be in an update, and another apt may hold the lock.
+# Tries several times, because the package mirror may be updated at the moment, or another apt may hold the lock.
 apt() {
   local try
   for try in 1 2 3 4; do

@@ -18,20 +18,21 @@ build_jobs() {
   if [ "$memory" -lt "$cores" ]; then echo "$memory"; else echo "$cores"; fi
 }
 
-# Build folders of this tree share ccache's objects: paths below the tree count relative to the build folder, and the
-# folder is left out of the debug information.
+# Build folders of this tree share the objects in ccache. So ccache takes paths below the tree relative to the build
+# folder, and leaves the build folder out of the hash.
 export CCACHE_BASEDIR="${CCACHE_BASEDIR:-$repository}"
 export CCACHE_NOHASHDIR="${CCACHE_NOHASHDIR:-1}"
 export CCACHE_SLOPPINESS="${CCACHE_SLOPPINESS:-pch_defines,time_macros}"  # ccache accepts precompiled headers
 export CCACHE_PCH_EXTSUM="${CCACHE_PCH_EXTSUM:-1}"  # ccache compares their text (lockstep_precompile)
 
-# mpi_environment: sets the variables that mpirun needs on a small machine, as root and in a container; tests/CMakeLists.txt
-# sets the same for ctest. Open MPI 5 has other names for some settings, PRTE_MCA_*; each version ignores the other's names.
-# Variables that the caller has set stay.
+# mpi_environment: sets the variables that mpirun needs on a small machine, as root and in a container.
+# tests/CMakeLists.txt sets the same variables for ctest. Open MPI 5 has other names (PRTE_MCA_*) for some settings;
+# each version ignores the names of the other version. Variables that the caller has set keep their values.
 mpi_environment() {
-  # No ssh and no scheduler, as all ranks are on this machine. Otherwise mpirun ends with "rsh agent not found".
+  # All ranks are on this machine, so there is no ssh and no scheduler. Without this setting mpirun ends with "rsh agent
+  # not found".
   export OMPI_MCA_plm="${OMPI_MCA_plm:-isolated}"
-  # Allows more ranks than cores. Otherwise: "There are not enough slots available".
+  # Allows more ranks than cores. Without this setting mpirun ends with "There are not enough slots available".
   export OMPI_MCA_rmaps_base_oversubscribe="${OMPI_MCA_rmaps_base_oversubscribe:-1}"
   export PRTE_MCA_rmaps_default_mapping_policy="${PRTE_MCA_rmaps_default_mapping_policy:-:oversubscribe}"
   # Ranks share the cores: a waiting rank yields its core, and no rank is pinned (the default pins a rank with all its threads
@@ -40,8 +41,8 @@ mpi_environment() {
   export OMPI_MCA_hwloc_base_binding_policy="${OMPI_MCA_hwloc_base_binding_policy:-none}"
   export PRTE_MCA_hwloc_default_binding_policy="${PRTE_MCA_hwloc_default_binding_policy:-none}"
   export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"
-  # Containers usually forbid ptrace between processes, so copies go through shared memory without the kernel's help.
-  # Otherwise: "Read -1, expected N, errno = 1".
+  # Containers usually forbid ptrace between processes. So ranks copy messages through shared memory without the
+  # kernel's help. Without these settings Open MPI reports "Read -1, expected N, errno = 1".
   export OMPI_MCA_btl_vader_single_copy_mechanism="${OMPI_MCA_btl_vader_single_copy_mechanism:-none}"
   export OMPI_MCA_smsc="${OMPI_MCA_smsc:-^cma}"
   # Open MPI refuses root without these two variables; a container often has no other user.
@@ -50,9 +51,9 @@ mpi_environment() {
   fi
 }
 
-# keep_mpi_sessions: keeps Open MPI 4 from deleting the session folder of all its programs, by a folder inside of it. A program
-# that ends deletes the session folder if it is empty; MPI_Init of a program that begins just then fails ("ORTE_ERROR_LOG: Error
-# in file session_dir.c").
+# keep_mpi_sessions: adds a folder to the session folder that all Open MPI 4 programs share, so that the session folder
+# is never empty. Otherwise a program that ends would delete the empty session folder, and MPI_Init of a program that is
+# just starting would fail ("ORTE_ERROR_LOG: Error in file session_dir.c").
 keep_mpi_sessions() {
   local host=${HOSTNAME:-$(uname -n)}
   mkdir -p "${OMPI_MCA_orte_tmpdir_base:-${TMPDIR:-${TEMP:-${TMP:-/tmp}}}}/ompi.${host%%.*}.$(id -u)/kept"
@@ -65,8 +66,8 @@ configure() {
   (cd "$repository" && cmake --preset "$preset" "$@")
 }
 
-# show_progress LOG: appends the output of `cmake --build` (standard input) to LOG, and prints to standard error how far the
-# build is and about how long the rest takes at the same pace: in one line on a terminal, else a line every 5 percent.
+# show_progress LOG: appends the output of `cmake --build` (standard input) to LOG. Prints to standard error how much of
+# the build is done, and an estimate of the remaining time: in one line on a terminal, otherwise a line every 5 percent.
 show_progress() {
   local log=$1 line built total seconds percent shown=-5 text='' terminal=0
   if [ -t 2 ] && [ "${TERM:-dumb}" != dumb ]; then terminal=1; fi
@@ -101,8 +102,8 @@ build_quietly() {
   fi
 }
 
-# python_packages NAME PACKAGE...: installs Python packages, for the libraries or programs in them, into their own environment
-# build/NAME. Prints a message and fails when they cannot be installed.
+# python_packages NAME PACKAGE...: installs Python packages, for the libraries or programs in them, into the virtual
+# environment build/NAME. Prints a message and fails if the packages cannot be installed.
 python_packages() {
   local venv=$repository/build/$1
   shift

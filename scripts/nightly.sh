@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Runs the checks that take too long for .ci/run, which comes first: all tests of builds of which .ci/run takes a part (clang,
-# sanitizers with the outside project, builds without a library), clang-tidy with the static analyzer, the CUDA code compiled
-# for three generations of GPUs, threads in the C interface under ThreadSanitizer, limits on the cost of its calls
-# (bench_embedding --gates; on a quiet machine), new inputs for every reader (tests/fuzz; FUZZ_SECONDS each, 60).
+# Runs the checks that take too long for .ci/run, which should run first: all tests of the builds of which .ci/run runs
+# only some tests (clang, sanitizers with the outside project, builds without a library); clang-tidy with the static
+# analyzer; the CUDA code compiled for three generations of GPUs; the C interface's threads under ThreadSanitizer;
+# limits on the cost of the C interface's calls (bench_embedding --gates; needs a quiet machine); new inputs for every
+# reader (tests/fuzz; FUZZ_SECONDS for each reader, default 60).
 #   scripts/nightly.sh FOLDER             all parts
 #   scripts/nightly.sh FOLDER PART...     some parts: asan clang no-cuda no-mpi no-onednn tidy tsan sm_80_90_100 schedules
 #                                         faults embedding apps libraries mpich valgrind fuzz sweep world torchrun
 #                                         debian
-# Writes one log per part, FOLDER/PART.log, and adds a line for each to FOLDER/nightly.txt.
+# Writes one log per part, FOLDER/PART.log, and adds a line for each part to FOLDER/nightly.txt.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 all=(asan clang no-cuda no-mpi no-onednn tidy tsan sm_80_90_100 schedules faults embedding apps libraries mpich valgrind fuzz sweep world torchrun debian)
 [ $# -ge 1 ] || die "nightly.sh: expected the folder for the logs, e.g. docs/results/nightly"
@@ -30,14 +31,15 @@ cd "$repository"
 "$repository/scripts/install-deps.sh" ci
 nvjpeg_header
 
-# A failing command in the functions below does not end the script, so they chain commands by && and ||.
+# bash does not stop at a failing command in the functions below. So they chain commands by && and ||.
+#
 # Compiles the kernels to machine code for three generations of GPUs, and to PTX for later ones.
 compile_for_gpus() {
   cmake --preset ci-gcc -B build/nightly-cuda -DLOCKSTEP_CUDA=ON "-DLOCKSTEP_CUDA_ARCHITECTURES=80-real;90-real;100" &&
     cmake --build build/nightly-cuda --parallel "$(build_jobs)" --target lockstep_kernels
 }
-# Runs planted faults and every emulated test under the race checker and under schedules that .ci/run does not reach, and
-# cuDNN's planning, which takes two minutes.
+# Runs the tests of the race checker (with races that were added on purpose), and every emulated test under the race
+# checker and under thread schedules that .ci/run does not reach. Also runs cuDNN's planning, which takes two minutes.
 more_schedules() {
   local program tests='^(cuda_emulation\.emulator\.race|kernels\.cudnn_(norm|graph)|nn\.cudnn_planning)$'
   cmake --preset ci-gcc -DLOCKSTEP_RACE_CHECKS=ON && cmake --build --preset ci-gcc --target test_kernels_cuda_race \
@@ -61,8 +63,8 @@ many_faults() {
       --limits 30 --moves 30 --deletes 30 --damages 50 --unread 5 --restarts 30 --copies 20 --worlds 6 --ranks "$ranks" || return
   done
 }
-# Tests the C interface's threads under ThreadSanitizer, without oneDNN and OpenMP, whose barriers it does not see. With
-# ThreadSanitizer g++ 12 warns that the members of a variant are never set.
+# Tests the C interface's threads under ThreadSanitizer, without oneDNN and OpenMP, because ThreadSanitizer does not see
+# OpenMP's barriers. -Wno-maybe-uninitialized disables a wrong warning of g++ 12 about the members of a variant.
 c_threads() {
   local name
   local names=(concurrency inference training dlpack)
@@ -88,8 +90,8 @@ embedding_apps() {
     cmake --preset "$preset" -ULOCKSTEP_APPS_RANKS > /dev/null || return
   done
 }
-# Runs the tests that call MPI under MPICH, whose waiting ranks spin; see .ci/run. Programs that start their ranks themselves
-# are left out: they look for mpirun, which is Open MPI's.
+# Runs the tests that call MPI under MPICH, whose waiting ranks spin; see .ci/run. Leaves out programs that start their
+# ranks themselves, because they would use mpirun, which is Open MPI's.
 under_mpich() {
   scripts/test.sh --preset ci-mpich \
     -R '^(comm\.(session|hello_ranks|mpi_)|bindings\.(c\.mpi|fortran\.mpi|heat2d)|examples\.(heat2d|column_physics|lorenz96))' \
@@ -105,8 +107,9 @@ under_valgrind() {
       "build/nightly-valgrind/tests/bindings/c/test_bindings_c_$name" --gtest_brief=1 || return
   done
 }
-# Runs each reader of tests/fuzz with new inputs for FUZZ_SECONDS (60), then measures the lines that all inputs reach. Inputs
-# that fail are in build/fuzz/new/READER; with the fix they become files of tests/fuzz/found/READER.
+# Runs each reader of tests/fuzz with new inputs for FUZZ_SECONDS (60), then measures which lines of code all inputs
+# reach. Inputs that fail are in build/fuzz/new/READER. When the error is fixed, they become files of
+# tests/fuzz/found/READER.
 fuzz_readers() {
   local reader readers sets=() found=0 new=build/fuzz/new
   cmake --preset fuzz && cmake --build --preset fuzz --parallel "$(build_jobs)" --target fuzzers || return
@@ -128,8 +131,8 @@ fuzz_readers() {
   fi
   python3 tests/fuzz/coverage.py build/fuzz/tests/fuzz/fuzz_replay build/fuzz/coverage "${sets[@]}"
 }
-# Computes random shapes with the host's libraries for SWEEP_SECONDS (3600): with all instruction sets of this processor, and
-# with AVX2 only.
+# Compares convolutions and matrix products of the host's libraries, on random shapes, with sums in f64. Runs for
+# SWEEP_SECONDS (3600): half of the time with all instruction sets of this processor, half with AVX2 only.
 sweep_libraries() {
   local found=0 seconds=${SWEEP_SECONDS:-3600} isa
   cmake --preset ci-no-cuda && cmake --build --preset ci-no-cuda --parallel "$(build_jobs)" --target library_sweep || return

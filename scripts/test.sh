@@ -30,7 +30,7 @@ while [[ ${1:-} == -D* ]]; do
   shift
 done
 configure "$preset" "${options[@]}"
-# The build goes on after an error (-k 0). CI keeps the whole output; a user sees the progress.
+# The build continues after an error (-k 0). CI prints the whole output; a user sees only the progress.
 if [ "${CI:-}" = true ]; then
   cmake --build "$build" --parallel "$(build_jobs)" "${targets[@]}" -- -k 0
 else
@@ -44,7 +44,7 @@ keep_mpi_sessions
 report=$build/tests.xml
 rm -f "$report"
 status=0
-# Runs two more tests than processors at a time, as tests that start ranks mostly wait for mpirun.
+# Runs two more tests at a time than there are processors, because tests that start ranks mostly wait for mpirun.
 ctest --test-dir "$build" --parallel "$(($(nproc) + 2))" --output-on-failure --no-tests=error --output-junit "$report" \
   --test-output-size-passed 100000000 --test-output-size-failed 100000000 "$@" < /dev/null || status=$?
 [ -f "$report" ] || die "ctest left no report $report"

@@ -73,7 +73,7 @@ options() {
   grep -B 1 -F "\"file\": \"$repository/$1\"" "$build/compile_commands.json" | sed -n 's|^ *"command": ||p' |
     sed -e 's| -o [^ ]*||' -e 's| -Os||' -e "s|$repository/$1||"
 }
-# Each line of awk is a group: its folder and its files.
+# Each line of awk's output is a group: its folder and its files.
 groups=$(mktemp -d)
 trap 'rm -rf "$results" "$groups"' EXIT
 for file in "${files[@]}"; do printf '%s %s\n' "$(options "$file" | md5sum | cut -d ' ' -f 1)" "$file"; done |

@@ -34,7 +34,8 @@ build=$(build_folder release)
 log=$build/train.sh.log
 mkdir -p "$build"
 say "building train_resnet in $build (log: $log)"
-# Only a new build folder is configured without tests: scripts/test.sh uses the same folder.
+# Tests are switched off only in a new build folder, because scripts/test.sh may have configured an existing build
+# folder with tests.
 test_options=()
 if [ ! -f "$build/CMakeCache.txt" ]; then
   test_options=(-DLOCKSTEP_TESTS=OFF)
@@ -45,14 +46,14 @@ if ! configure release "${test_options[@]}" > "$log" 2>&1; then
 fi
 build_quietly "$build" "$log" --target train_resnet
 
-# lib.sh sets mpirun up for few slots, root, no ssh, and containers, and explains it. `mpirun -np N build/bin/train_resnet` does
-# the same where Open MPI is set up for the machine.
+# mpi_environment (lib.sh) prepares mpirun for few slots, root, no ssh, and containers. On a machine with a configured
+# Open MPI, `mpirun -np N build/bin/train_resnet` does the same.
 mpi_environment
-# Without options every start is the same run, so it overwrites the last results. With options only --overwrite does.
+# Every start without options is the same run, so it overwrites the last results. With options, only --overwrite does.
 if [ ${#options[@]} = 0 ]; then
   options=(--out out/first-run --overwrite)
 fi
-# The CPU is the default, as two ranks fit every machine, but not every number of GPUs.
+# The CPU is the default, because two ranks can run on every machine, but a machine may have fewer than two GPUs.
 case " ${options[*]}" in
   *" --devices"* | *" --config"*) ;;
   *) options=(--devices cpu "${options[@]}") ;;

@@ -26,7 +26,8 @@ namespace lockstep::cli {
 
 namespace {
 
-/// Returns true if `option` is among `arguments`. An empty `option`, in place of a negation that is missing, never is.
+/// Returns true if `option` is among `arguments`. Returns false if `option` is empty, as for an option without a
+/// negation.
 bool given(const std::string& option, const std::vector<std::string>& arguments) {
   return !option.empty() && std::any_of(arguments.begin(), arguments.end(), [&](const std::string& argument) {
     return argument == option || argument.starts_with(option + "=");
@@ -47,7 +48,7 @@ bool overruled(const std::string& option, const std::vector<std::string>& argume
     }
     const auto replaces = [&](const std::string& name) {
       const Option* other = schema->find(name);
-      return other != nullptr && given(other->spelled(), arguments);  // a negation does not replace other options
+      return other != nullptr && given(other->spelled(), arguments);  // a negation replaces no other option
     };
     return given(described.spelled(), arguments) || given(described.negated(), arguments) ||
            (described.spelled() == option &&
@@ -56,7 +57,8 @@ bool overruled(const std::string& option, const std::vector<std::string>& argume
   return false;
 }
 
-/// Returns advice in brackets: what to write instead of the `unknown` arguments, and `more`: how to find all options.
+/// Returns advice in brackets: how to write the `unknown` arguments correctly, if this is known, and the text `more`,
+/// which says how to find all options.
 std::string advice(const CLI::App& app, const std::vector<std::string>& unknown, const std::string& more) {
   if (const std::string here = spelled_here(app, unknown); !here.empty()) {
     return concat(" (write ", here, "; ", more, ", docs/coming_from.md has words of other programs)");
@@ -70,7 +72,8 @@ std::string advice(const CLI::App& app, const std::vector<std::string>& unknown,
   return concat(" (", more, ')');
 }
 
-/// Returns the command line's arguments, then further options of the --config file, then further ones of the recipe.
+/// Returns the command line's arguments, followed by the options of the --config file that the command line does not
+/// give. The recipe's options follow, except options that the command line or the file gives.
 std::vector<std::string> arguments_with(const ConfigFile& config, const CLI::App& app, Schema* schema, int argc,
                                         const char* const* argv) {
   std::vector<std::string> arguments(argv + 1, argv + argc);
@@ -115,7 +118,8 @@ void refuse_misread_number(const std::string& name, const std::string& value, bo
                                   : std::uint64_t{std::numeric_limits<std::int64_t>::max()});
 }
 
-/// Returns `value` of flag `name` as true or false, which all releases of CLI11 understand; some read "on" as off.
+/// Returns the `value` of the flag `name` as "true" or "false". All releases of CLI11 understand these two words, but
+/// some releases read "on" as off.
 std::string flag_value(const std::string& name, std::string value) {
   const std::string given_value = value;
   std::ranges::transform(value, value.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
@@ -227,7 +231,8 @@ std::string wrapped(const std::string& text, std::size_t width, const std::strin
   return out;
 }
 
-/// Appends a text whose lines begin at `column`. The first line begins after the text in `line`, which is shorter.
+/// Appends `line`, and then `text` in lines that begin at `column`. `line` is shorter than `column`, so the first line
+/// of `text` begins on the same line.
 void wrap(std::string line, const std::string& text, std::size_t column, std::string& out) {
   line.resize(column, ' ');
   out += line + wrapped(text, kWidth - column, "\n" + std::string(column, ' ')) + "\n";
@@ -348,7 +353,7 @@ void wrap_descriptions(CLI::App& app) {
 }
 
 std::string parse_command_line(CLI::App& app, int argc, const char* const* argv, const ConfigFile& config) {
-  std::string config_name;  // parsed and ignored, because read_config_file() has read the file
+  std::string config_name;  // parsed and ignored, because read_config_file() has already read the file
   app.add_option("--config", config_name, kConfigHelp)->type_name("FILE");
   return parse(app, nullptr, argc, argv, config, [&app] {
     wrap_descriptions(app);

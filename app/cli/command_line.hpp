@@ -13,26 +13,26 @@ class Schema;
 
 namespace lockstep::cli {
 
-/// Sets how `app` prints --help, with `footer` at the end, and makes the last value count if an option is given twice.
-/// Call prepare() before options are added.
+/// Sets how `app` prints --help, with `footer` at the end. If an option is given twice, its last value is used. Call
+/// prepare() before options are added.
 void prepare(CLI::App& app, const std::string& footer);
 
 /// Adds the options that `schema` describes to `app`. Parsing then writes their values to the schema's variables, but
 /// only Schema::check() checks the ranges of the values.
 void add_options(CLI::App& app, Schema& schema);
 
-/// Breaks the descriptions of an app's options into lines for CLI11's own --help, which has 100 columns then. Call it
-/// before CLI::App::help().
+/// Breaks the descriptions of an app's options so that the --help text of CLI11 has at most 100 columns. Call
+/// wrap_descriptions() before CLI::App::help().
 void wrap_descriptions(CLI::App& app);
 
 /// Parses a command line into the variables of the options of `app`, and adds --config and --version to `app`. All
 /// programs of this project use this function. It prints nothing and never exits, so it can run before there are ranks,
-/// and on each rank inside Session::agree(). `config` is the result of read_config_file(); an option in it counts if
-/// the command line does not give that option.
+/// and on each rank inside Session::agree(). `config` is the result of read_config_file(). The command line takes
+/// precedence over an option in this file.
 ///
 /// Returns the text to print instead of a run (--help or --version), or an empty text for a run. Throws UsageError for
 /// arguments that `app` does not take. The error text names the option and what was expected, or lists the unknown
-/// arguments in the order of the command line. For an unknown key in a file it names the file and the line.
+/// arguments in the order of the command line. For an unknown key in a file, the text names the file and the line.
 [[nodiscard]] std::string parse_command_line(CLI::App& app, int argc, const char* const* argv,
                                              const ConfigFile& config);
 

@@ -46,7 +46,8 @@ std::string recipe_path(const std::string& name) {
   std::error_code error;
   const fs::path programs = fs::read_symlink("/proc/self/exe", error).parent_path();
   std::set<std::string> names;
-  // Builds and most installations have recipes in the first folder, installations with other folders in the second one.
+  // Builds and installations with CMake's default folders have recipes in the first folder. Installations with other
+  // folders have recipes in the second folder.
   for (const char* from_programs : {"../share/lockstep/recipes", LOCKSTEP_RECIPES}) {
     const fs::path folder = (programs / from_programs).lexically_normal();
     const fs::path path = folder / (name + ".toml");
@@ -136,13 +137,14 @@ bool plain_word(std::string_view word) {
 }
 
 /// Checks the text `toml` of the file `name` before the parser reads it. Throws DataError unless each value is a quoted
-/// text, a number, true, false or a list of these, and all characters outside of quotes and comments are printable
-/// ASCII: options need no others, and some versions of the parser abort or have undefined behaviour for damaged UTF-8.
+/// text, a number, true, false or a list of these. Throws DataError, too, if a character outside of quotes and comments
+/// is not printable ASCII. Options need no other characters, and some versions of the parser abort or have undefined
+/// behaviour for damaged UTF-8.
 void require_plain(const std::string& toml, const std::string& name) {
   int line = 1;
   const auto expect = [&](bool right, const char* what) { require<DataError>(right, name, ":", line, ": ", what); };
   bool list = false;
-  char last = '\n';  // last character that is neither space nor in a comment; line ends count, except in lists
+  char last = '\n';  // last character outside of comments that is not a space; a line end counts, too, except in lists
   for (std::size_t at = 0; at < toml.size();) {
     const std::size_t begin = at;
     const char c = toml[at];
@@ -193,8 +195,8 @@ std::string scalar_text(const toml::node& node, const std::vector<std::string>& 
 }
 
 std::string text_of_file(const char* option, const std::string& name) {
-  // Pipes and folders are refused: several processes read the file from its begin, but a pipe would be empty for the
-  // second one, and libstdc++ would open a folder as an empty file.
+  // Pipes and folders are refused. Several processes read the file, and a pipe would be empty for the second process.
+  // libstdc++ would open a folder as an empty file.
   std::error_code unknown;
   require<DataError>(!std::filesystem::exists(name, unknown) || std::filesystem::is_regular_file(name, unknown), option,
                      ' ', name, ": is no regular file, expected one, which can be read again");
@@ -271,7 +273,7 @@ std::vector<ConfigValue> parse_config(const std::string& name, const std::string
     lines.push_back(line);
   }
   require_plain(text, name);
-  constexpr std::ptrdiff_t kMostDots = 10'000;  // toml++ calls itself for each dot in a key
+  constexpr std::ptrdiff_t kMostDots = 10'000;  // limit, because toml++ recurses once for each dot of a key
   require<DataError>(std::count(text.begin(), text.end(), '.') <= kMostDots, name, ": has more than ", kMostDots,
                      " dots, expected plain names of options");
   toml::table table;

@@ -36,13 +36,14 @@ struct ConfigFile {
 /// Says whether a program takes --recipe.
 enum class Recipes : unsigned char { no, yes };
 
-/// Reads the file of the last --config on the command line and, with Recipes::yes, the file of the recipe that the last
-/// --recipe or else the first file names. Throws DataError if a file cannot be read. Throws UsageError for --config or
-/// --recipe without a name, and for an unknown recipe; this error lists the known recipes.
+/// Reads the file of the last --config on the command line. With Recipes::yes, also reads the file of the recipe. The
+/// last --recipe names the recipe; without --recipe, the file of --config may name it. Throws DataError if a file
+/// cannot be read. Throws UsageError for --config or --recipe without a name, and for an unknown recipe; this error
+/// lists the known recipes.
 [[nodiscard]] ConfigFile read_config_file(int argc, const char* const* argv, Recipes recipes = Recipes::no);
 
-/// Returns on all ranks what the read_config_file() without a session reads on rank 0. Collective. An error is printed
-/// once.
+/// Calls read_config_file() without a session on rank 0, and returns its result on all ranks. Collective. An error is
+/// printed once.
 [[nodiscard]] ConfigFile read_config_file(lockstep::comm::Session& session, int argc, const char* const* argv,
                                           Recipes recipes = Recipes::no);
 

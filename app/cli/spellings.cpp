@@ -92,7 +92,8 @@ std::string value_of(const std::string& option, const std::string& value) {
 
 std::string spelled_here(const CLI::App& app, const std::vector<std::string>& unknown) {
   std::string here;
-  // Lightning gives the kind of devices by --accelerator and their number by another option; here --devices gives both.
+  // PyTorch Lightning has two options: --accelerator for the kind of devices, and another option for their number. Here
+  // --devices sets both.
   std::string kind;
   const bool counted = std::ranges::any_of(unknown, [&](const std::string& argument) {
     const std::string name = plain(argument);

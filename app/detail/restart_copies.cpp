@@ -37,7 +37,7 @@ void RestartCopies::begin(const std::string& source, Trainer& trainer, const Run
     return;
   }
   const bool last_start = site_.session.launch().attempt.number >= o_.restarts;
-  if (last_start && source == copies_->newest()) {  // only the copy has this state, and settle() below deletes the copy
+  if (last_start && source == copies_->newest()) {  // settle() below deletes the only copy of this state
     save_checkpoint(CheckpointStore(o_.out).path(CheckpointStore::kLast), trainer, site_.session.control(), identity,
                     progress, o_.run.keep);
   }

@@ -21,10 +21,12 @@ class StartingPoint {
   [[nodiscard]] const std::string& resumed() const { return resumed_; }
   /// Returns identity and progress from the resumed or evaluated checkpoint; no value if there is no such checkpoint.
   [[nodiscard]] const std::optional<CheckpointState>& saved() const { return saved_; }
-  /// Returns true if resumed() is a checkpoint in the folder of results other than last/. Valid after load().
+  /// Returns true if resumed() is a checkpoint in the folder of results, but not last/ (the newest checkpoint). Valid
+  /// after load().
   [[nodiscard]] bool rolls_back() const { return rolls_back_; }
 
-  /// Reads the state into `trainer` and returns the progress of the run. Prints what the user should know.
+  /// Reads the state into `trainer` and returns the progress of the run. Prints where the run continues, and how it
+  /// differs from the earlier run.
   [[nodiscard]] RunProgress load(const TrainingInputs& inputs, Trainer& trainer, const RunIdentity& identity);
 
  private:
@@ -34,7 +36,8 @@ class StartingPoint {
   /// Returns the best checkpoint if `path` is a folder of results, else the checkpoint that `path` means. Collective.
   [[nodiscard]] std::string best_in(const std::string& path);
   void read_saved();
-  /// Sets rolls_back_, finds the best checkpoint of the run up to its beginning, and sets progress.best to its value.
+  /// Sets rolls_back_. Finds the best of the run's checkpoints up to the step at which the run continues, and sets
+  /// progress.best to its metric.
   void settle_best(const BestBy& best, RunProgress& progress);
 
   RunSite& site_;

@@ -15,7 +15,7 @@ struct StoredModel {
   const RunSite& site;
   const TrainingInputs& inputs;
   Trainer& trainer;
-  ClassStatistics* classes;  ///< nullptr: the model is not a classifier
+  ClassStatistics* classes;  ///< statistics of the classes; nullptr if the model is no classifier
 
   /// Evaluates and prints. `observer`, if not nullptr, follows the evaluation of the model, not of the moving average.
   void evaluate(const std::vector<RunMetric>& metrics, RunObserver* observer);

@@ -144,7 +144,7 @@ void TrainerMaker::identify(const TrainingInputs& inputs) {
       (options.step.sums.order == comm::SumOrder::library || norms)) {
     made_.identity.options["sums"] = sums + (site_.session.nodes() > 1 ? nodes_text() : "");
   }
-  if (site_.place.on_gpu()) {  // rank 0's GPU for all ranks, so that all ranks decide alike
+  if (site_.place.on_gpu()) {  // rank 0's GPU, so that all ranks store the same identity
     made_.identity.options["device"] = comm::broadcast_text(site_.session.control(), site_.place.gpu()->name);
   }
 }
@@ -169,12 +169,14 @@ std::string TrainerMaker::nodes_text() {
 void TrainerMaker::choose_calls(const Model& model) {
   const bool hold = saved_ && o_.evaluate.empty() && choices_hold(saved_->identity, made_.identity);
   const std::vector<double> holds = comm::all_gather_value(site_.session.control(), hold ? 1 : 0);
-  if (saved_ && *std::min_element(holds.begin(), holds.end()) == 1) {  // on all ranks: each may have read another file
+  if (saved_ && *std::min_element(holds.begin(), holds.end()) == 1) {  // valid for the checkpoint of every rank
     made_.resolved.trainer.step.plan.choices = saved_->identity.choices;
-    // A choice that cannot be planned here is no error; it is reported as a difference to the earlier run.
+    // If a library cannot run a stored choice here, this is no error. It is reported as a difference to the earlier
+    // run.
     made_.resolved.trainer.step.plan.choices_required = false;
   }
-  // With virtual ranks new timings could give other bits on another number of ranks, unless a file keeps the choices.
+  // With virtual ranks, runs on different numbers of ranks must give the same bits. New timings could change the bits,
+  // unless a file keeps the choices.
   const bool times = site_.place.on_gpu() && o_.trainer.step.virtual_ranks == 0;
   const bool wanted = o_.tune == Tune::automatic ? times || !o_.choices.empty() : o_.tune != Tune::off;
   const TrainerOptions& options = made_.resolved.trainer;
@@ -211,7 +213,7 @@ void TrainerMaker::choose_calls(const Model& model) {
     made_.resolved.trainer.step.plan.choices =
         choose_libraries(site_.session.control(), site_.place.context(), plans, choice, o_.choices, &*made_.tuned);
   }
-  if (prepares) {  // all calls at once, before the trainer would plan one after the other
+  if (prepares) {  // prepares calls in parallel, so that the trainer plans quickly
     site_.session.agree([&] { prepare_choices(site_.place.context(), plans, options.step.plan.choices); });
   }
 }

@@ -33,16 +33,18 @@ class TrainerMaker {
  private:
   void resolve_options(const TrainingInputs& inputs);
   /// Compares mean and std of the images in `augment` with those in `trained_with`, the identity of a stored run. An
-  /// evaluation takes those of `trained_with`, so that images are normalised as in training. A run with --init only
+  /// evaluation uses the values of `trained_with`, so that images are normalised as in training. A run with --init only
   /// warns of differences. `source` names the stored run in messages.
   void take_statistics(const RunIdentity& trained_with, const std::string& source, ops::AugmentDesc& augment) const;
-  /// Returns on all ranks the text of rank 0's file of costs, so that all ranks plan with the same costs.
+  /// Returns on all ranks the text of the cost file (--cost) that rank 0 reads, so that all ranks plan with the same
+  /// costs.
   [[nodiscard]] std::string cost_text();
   void identify(const TrainingInputs& inputs);
-  /// Returns which ranks share a node: ", ranks of nodes 0-1 2-3". The order of sums depends on this. Collective.
+  /// Returns which ranks share a node: ", ranks of nodes 0-1 2-3". The order of additions in sums depends on the nodes.
+  /// Collective.
   [[nodiscard]] std::string nodes_text();
-  /// Sets the library choices. Takes the choices of the checkpoint if they hold for this run (choices_hold()), because
-  /// they belong to the run. Otherwise, if calls are to be timed, all ranks take the choices that rank 0 times.
+  /// Sets the library choices. Uses the choices of the checkpoint if they are valid for this run (choices_hold()).
+  /// Otherwise, if the options ask for timing, rank 0 times the calls, and all ranks use rank 0's choices.
   void choose_calls(const Model& model);
 
   const RunSite& site_;

@@ -32,11 +32,12 @@ DType sent_as(const std::string& reduce_dtype) {
   return reduce_dtype == "bf16" ? DType::bf16 : reduce_dtype == "fp16" ? DType::f16 : DType::f32;
 }
 
-/// Names that other tools have for strategies: names that mean ddp or zero1 here, and names that mean nothing here.
+/// Names of strategies in other tools: names that mean ddp or zero1 here, and names without an equivalent here.
 constexpr std::array<std::string_view, 8> kDdpElsewhere{"auto",      "dp",       "ddp2",         "ddp_cpu",
                                                         "ddp_spawn", "ddp_fork", "ddp_notebook", "horovod"};
-constexpr std::string_view kUnusedParameters = "ddp_find_unused_parameters";               // also begins longer names
-constexpr std::array<std::string_view, 3> kDividedElsewhere{"fsdp", "deepspeed", "zero"};  // also begin longer names
+// The next two constants also match longer names that begin with them.
+constexpr std::string_view kUnusedParameters = "ddp_find_unused_parameters";
+constexpr std::array<std::string_view, 3> kDividedElsewhere{"fsdp", "deepspeed", "zero"};
 constexpr std::array<std::string_view, 4> kZero1Elsewhere{"ddp_sharded", "ddp_sharded_spawn", "deepspeed_stage_1",
                                                           "zero"};
 

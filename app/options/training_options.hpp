@@ -21,11 +21,12 @@ namespace lockstep::nn {
 /// is `on` for a GPU without virtual ranks, or if TrainingOptions::choices names a file; otherwise it is `off`.
 enum class Tune : unsigned char { off, fast, on, automatic };
 
-/// The options that training programs share, as given. A program sets its own defaults first. `automatic` and negative
-/// values are resolved later, when data and ranks are known. describe() explains each option and its allowed values.
+/// The options that training programs share, as the user gives them. A program sets its own defaults first. `automatic`
+/// and negative values are resolved later, when data and ranks are known. describe() explains each option and its
+/// allowed values.
 struct TrainingOptions {
-  /// The options that the user gave to this run (Schema::given()), also those of the program alone. config.json keeps
-  /// them, so that --config OUT/config.json repeats the run.
+  /// The options that the user gave to this run (Schema::given()), including options of this program only. config.json
+  /// keeps these options, so that --config OUT/config.json repeats the run.
   std::map<std::string, std::string> chosen{};
   std::string recipe;  ///< name or file of the recipe, for the header; other options take precedence
 
@@ -37,7 +38,8 @@ struct TrainingOptions {
   RunOptions run{.epochs = 6, .keep = 1};
 
   // Training.
-  /// Number of samples in one update, over all ranks. Without it and batch_per_rank, default_batch is taken.
+  /// Number of samples in one update, over all ranks. If neither batch_size nor batch_per_rank is given, default_batch
+  /// is used.
   std::optional<std::int64_t> batch_size{};
   std::optional<std::int64_t> batch_per_rank{};  ///< number of samples of a rank in one micro-batch
   std::int64_t default_batch = 128;
@@ -51,14 +53,15 @@ struct TrainingOptions {
   // Ranks.
   int threads = 0;  ///< threads of a rank that compute on the host; 0: RankContext decides
   comm::RankContextOptions::Overlap overlap = comm::RankContextOptions::Overlap::automatic;
-  /// Size of gradient buckets in MB. If empty, `cost` decides the sizes; if both are empty, only the last one is small.
+  /// Size of gradient buckets in MB (2^20 bytes). If empty, the file `cost` decides the sizes. If both are empty, the
+  /// buckets are large, and only the last bucket is small.
   std::string bucket_mb;
   std::string cost;  ///< path of the file cost.json that lockstep-cost writes; empty: none
   std::string reduce_dtype = "fp32";
   std::string compress = "none";  ///< a name that compression_named() takes
   std::string strategy = "ddp";   ///< a name that strategy_named() takes
-  /// "layout": gradients are added in rank order. "world": any number of ranks computes the numbers that
-  /// `virtual_ranks` ranks would compute.
+  /// "run": repeating a run gives equal bits. "layout": gradients are added in rank order. "world": any number of ranks
+  /// computes the same numbers as `virtual_ranks` ranks.
   std::string reproducible = "run";
   bool dependent_launches = false;  ///< value of comm::RankContextOptions::dependent_launches
   Tune tune = Tune::automatic;
@@ -67,7 +70,7 @@ struct TrainingOptions {
   std::int64_t workspace_mb = 1024;  ///< memory limit of one library call in MB while choices are timed
   double watchdog = 600;             ///< seconds without progress after which the job ends; 0: no watchdog
   /// Longest time in seconds to react to a stop; a longer step causes a warning. If not given, RunOptions::stop_within
-  /// counts, without a warning.
+  /// is used, and there is no warning.
   std::optional<double> stop_within;
   std::optional<double> stall_report;  ///< seconds for Watchdog::report_after(); not given: a quarter of `watchdog`
 
@@ -77,7 +80,7 @@ struct TrainingOptions {
   int restarts = 0;               ///< number of times that the job may be started again; copy_every needs at least 1
   std::int64_t report_waits = 0;  ///< number of steps that --report-waits counts as first steps; 0: no report
   std::string trace;              ///< file for the timeline of --trace; empty: no timeline
-  std::string trace_steps;        ///< steps to record, "A:B" (nn/run/observers/run_trace.hpp); empty: a default
+  std::string trace_steps;        ///< steps to record, "A:B" (nn/run/observers/run_trace.hpp); empty: default steps
   std::string init;
   std::string resume;
   bool overwrite = false;  ///< true: checkpoints of an earlier run in `out` are deleted
@@ -120,7 +123,7 @@ struct BaseRate {
 
 /// The options after resolve() has replaced the values that depend on data and ranks.
 struct ResolvedTraining {
-  TrainerOptions trainer;  ///< without buckets that are planned by cost; TrainerMaker plans them from the cost file
+  TrainerOptions trainer;  ///< options; TrainerMaker adds the buckets that --cost plans
   RunRules rules;
   std::int64_t total_steps = 0;
   std::vector<std::string> warnings;

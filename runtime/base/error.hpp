@@ -39,7 +39,8 @@ class UsageError : public Error {
   [[nodiscard]] int code() const noexcept override { return exit_code::kBadInput; }
 };
 
-/// A file is missing, damaged or of the wrong kind. The text names file, offset or record, and expectation.
+/// A file is missing, damaged or of the wrong kind. The text names the file, the offset or record, and the expected
+/// content.
 class DataError : public Error {
  public:
   using Error::Error;
@@ -82,7 +83,8 @@ class PeerError : public Error {
 };  ///< PeerError: another rank failed, and that rank printed its own message
 
 /// Joins its arguments with operator<< in the C locale ("1000", "0.5"); the host program's locale has no effect. The
-/// attribute `cold` compiles this function for size and away from the calling code, which halves the library's size.
+/// attribute `cold` makes the compiler optimise this function for size and keep it away from hot code, which halves the
+/// library's size.
 template <class... Parts>
 [[nodiscard, gnu::cold, gnu::noinline]] std::string concat(const Parts&... parts) {
   std::ostringstream out;

@@ -13,12 +13,12 @@ Float16::Float16(float value) {
   } else if (magnitude >= 0x477ff000U) {
     half = 0x7c00U;  // 65520 and larger round to infinity
   } else if (magnitude >= 0x38800000U) {
-    // Normal results begin at 2^-14. The code changes the bias and drops 13 bits, with ties to even. A carry increments
-    // the exponent, as it should.
+    // Normal results begin at 2^-14. The code changes the bias and drops 13 bits, with ties to even. If rounding
+    // overflows the fraction, the carry increments the exponent, which gives the correct result.
     const std::uint32_t rebased = magnitude - 0x38000000U;
     half = (rebased + 0xfffU + ((rebased >> 13) & 1U)) >> 13;
   } else if (magnitude >= 0x33000000U) {
-    // Subnormal results begin at 2^-25: the significand counts units of 2^-24.
+    // Magnitudes of at least 2^-25 can give subnormal results. Their significand counts units of 2^-24.
     const std::uint32_t exponent = magnitude >> 23;  // in the range 102 to 112
     const std::uint32_t significand = (magnitude & 0x7fffffU) | 0x800000U;
     const std::uint32_t shift = 126U - exponent;  // in the range 14 to 24

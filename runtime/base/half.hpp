@@ -6,7 +6,7 @@
 namespace lockstep {
 
 /// bfloat16 in host memory: the upper half of an IEEE binary32. The conversion from float rounds to nearest even; a NaN
-/// stays a NaN. The bits are those of __nv_bfloat16.
+/// stays a NaN. The bit layout is the same as in __nv_bfloat16.
 struct BFloat16 {
   std::uint16_t bits = 0;
   BFloat16() = default;
@@ -19,7 +19,7 @@ struct BFloat16 {
 };
 
 /// IEEE binary16 in host memory. The conversion from float rounds to nearest even, keeps subnormals and overflows to
-/// infinity. The bits are those of __half.
+/// infinity. The bit layout is the same as in __half.
 struct Float16 {
   std::uint16_t bits = 0;
   Float16() = default;

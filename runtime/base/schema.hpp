@@ -12,8 +12,9 @@
 
 namespace lockstep {
 
-/// One option: a field of a struct, with the description that a command line, a file of options, a list of chosen
-/// options and a range check use. Schema::add() makes the option; the member functions below extend its description.
+/// One option: a field of a struct, with a description. The command line, option files, lists of chosen options and
+/// range checks use this description. Schema::add() makes the option; the member functions below extend its
+/// description.
 class Option {
  public:
   /// Name of the struct's field, for example "clip_norm". A command line has "--clip-norm" (spelled()).
@@ -25,15 +26,15 @@ class Option {
   std::string first;    ///< default value: text() at the time of add(); empty if the option had no value
   bool common = false;  ///< true if most runs need this option
   bool list = false;    ///< true if the option takes several values, separated by commas
-  bool kept = true;     ///< true if the option belongs to the run, so a resumed run has it, too; false if it belongs to
-                        ///< this start alone
+  bool kept = true;     ///< true if resumed runs keep the option; false if only the current start uses the option
   bool given = false;   ///< true if read() set the value; false for a default
-  bool numbers = false;  ///< true if the option changes a run's numbers; a value other than the default is part of the
-                         ///< run's identity
+  /// True if the option changes the numbers that a run computes. RunIdentity then stores a value other than the
+  /// default.
+  bool numbers = false;
   /// True if the option must be equal on all ranks. An option with `numbers` must be equal even if `shared` is false.
   bool shared = false;
   std::string negation{};  ///< name that switches the flag off: "decay_norm"; empty if none
-  /// Names of other options. If any of these is on a command line, a file's value for this option does not count.
+  /// Names of other options. If any of these is on a command line, a file's value for this option is ignored.
   std::vector<std::string> not_with{};
 
   Option& is_common();
@@ -51,7 +52,8 @@ class Option {
   Option& between(double least, double most);
   Option& fraction();  ///< requires 0 <= value < 1
   Option& one_of(std::vector<std::string> words);
-  /// Makes the option a path: refuses an empty text, because an unset variable in a script must not start another run.
+  /// Marks the value as a path and refuses an empty text. An empty text usually comes from an unset variable of a
+  /// script.
   Option& path();
 
   /// Reads the value from the text of a command line or a file. On UsageError the old value stays; the error names the
@@ -62,7 +64,7 @@ class Option {
   [[nodiscard]] std::string spelled() const { return spelled(name); }  ///< returns "--clip-norm"
   /// Returns the negation as the command line has it: "--decay-norm"; empty if the option has no negation.
   [[nodiscard]] std::string negated() const { return negation.empty() ? "" : spelled(negation); }
-  /// Throws UsageError if the value breaks a rule of the description.
+  /// Throws UsageError if the value is outside the range that at_least(), at_most() and similar calls have set.
   void check() const;
 
  private:
@@ -137,8 +139,8 @@ class Schema {
           return true;
         });
   }
-  /// Adds an option whose value has a text form of its own. `text` returns the value in the form that `read` takes;
-  /// `read` returns false for a text that it does not know. `type` describes the expected form.
+  /// Adds an option whose value has its own text form. `text` returns the value in the form that `read` takes; `read`
+  /// returns false for an invalid text. `type` describes the expected form.
   Option& own(std::string name, std::string type, std::string help, std::function<std::string()> text,
               std::function<bool(const std::string&)> read);
 
@@ -147,8 +149,8 @@ class Schema {
   [[nodiscard]] Option* find(std::string_view name);  ///< returns nullptr if there is no such option
   /// Calls Option::check() of all options, in the order in which they were added.
   void check() const;
-  /// Returns the options that read() set: names and values as read() takes them. `kept_only` leaves out the options
-  /// that belong to this start alone.
+  /// Returns the options that read() set: names, and values in the form that read() takes. With `kept_only`, leaves out
+  /// the options whose `kept` is false.
   [[nodiscard]] std::map<std::string, std::string> given(bool kept_only = false) const;
 
  private:

@@ -22,8 +22,8 @@ std::size_t printable_length(std::string_view text) noexcept {
       return 0;
     }
   }
-  // Refuses overlong forms, surrogates, numbers above U+10FFFF, and the control characters U+0080 to U+009F, because
-  // terminals obey control characters.
+  // Refuses overlong forms, surrogates and numbers above U+10FFFF. Also refuses the control characters U+0080 to
+  // U+009F, because terminals interpret them.
   const unsigned second = byte(1);
   const bool refused = (first == 0xe0 && second < 0xa0) || (first == 0xed && second > 0x9f) ||
                        (first == 0xf0 && second < 0x90) || (first == 0xf4 && second > 0x8f) ||

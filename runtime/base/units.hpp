@@ -7,7 +7,7 @@
 #include <string_view>
 #include <system_error>
 
-/// Formats numbers for people. Bytes, seconds, rates and shares have three significant digits and a unit: bytes in
+/// Formats numbers for people. Bytes, seconds, rates and percentages have three significant digits and a unit: bytes in
 /// powers of 1024, rates in powers of 1000. The decimal separator is a point in every locale.
 namespace lockstep {
 

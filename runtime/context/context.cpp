@@ -9,7 +9,8 @@
 namespace lockstep {
 namespace {
 
-/// Checks the options and the device before a CudaContext makes any other call, to report the device's problem first.
+/// Checks the options and the device. A CudaContext calls this function first, so that an unusable device gives an
+/// error that explains the reason.
 Device checked(Device device, const CudaContextOptions& options) {
   require<UsageError>(options.memory == nullptr || options.memory_limit == 0, "context on ", device,
                       ": memory_limit is ", options.memory_limit,
@@ -42,7 +43,7 @@ Context::Context(Device device, Stream* borrowed_stream, std::unique_ptr<Stream>
       owned_memory_(std::move(owned_memory)),
       stream_(owned_stream_ ? owned_stream_.get() : borrowed_stream),
       memory_(owned_memory_ ? owned_memory_.get() : borrowed_memory) {
-  require_processor();  // GPUs' contexts need this check, too, because they run host kernels
+  require_processor();  // checked for GPUs, too, because a CudaContext also runs host kernels
   require<DeviceError>(stream_->device() == device, "context on ", device, ": its stream is on ", stream_->device());
   require<DeviceError>(memory_->device() == device, "context on ", device, ": its memory resource is on ",
                        memory_->device());
@@ -56,7 +57,7 @@ CpuContext::CpuContext(const Options& options)
   require<UsageError>(options.threads >= 0, "context: threads is ", options.threads, ", expected at least 0");
 }
 
-// Braces evaluate the arguments from left to right, so checked() runs first.
+// A braced initializer list evaluates its arguments from left to right, so checked() runs first.
 CudaContext::CudaContext(Device device, const Options& options)
     : Context{checked(device, options), nullptr, new_cuda_stream(device, options.stream), options.memory,
               new_cuda_memory(device, options)} {

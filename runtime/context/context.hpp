@@ -22,8 +22,8 @@ struct CopyCounts {
   std::uint64_t device_to_device = 0;
 };
 
-/// Holds a device, a stream, a memory resource and library handles, and is the first argument of everything that
-/// computes. Holds no random state, no rank and no communicator. One thread at a time may use a context; several
+/// Holds a device, a stream, a memory resource and library handles. A context is the first argument of every function
+/// that computes. Holds no random state, no rank and no communicator. One thread at a time may use a context; several
 /// contexts are independent. A context is either a CpuContext or a CudaContext. The constructors throw UnsupportedError
 /// if the processor lacks instructions for which the library was built.
 class Context {

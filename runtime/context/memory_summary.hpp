@@ -14,14 +14,14 @@ namespace lockstep {
 /// and `free`, as far as these are known.
 struct MemorySummary {
   Device device{};
-  /// Memory of the context's resource: in use, cached, peak. nullopt if the resource does not count.
+  /// Memory of the context's resource: in use, cached, peak. nullopt if MemoryResource::usage() returns nullopt.
   std::optional<MemoryUsage> resource{};
   /// CPU: resident memory of this process, with the resource's memory. Memory that was allocated but never written is
   /// in use, but not resident. nullopt for a GPU, because the driver does not report it.
   std::optional<std::size_t> process{};
   /// Memory that is neither free nor held by this process or, on a GPU, by the resource. On a GPU, other programs,
-  /// other resources of this program and CUDA itself hold this memory. CUDA needs some hundred MiB per context. The
-  /// number also contains the memory of a context's resource that does not count.
+  /// other resources of this program and CUDA itself hold this memory. CUDA needs some hundred MiB per context. If
+  /// `resource` is nullopt on a GPU, this number includes the resource's memory.
   std::size_t others = 0;
   std::size_t free = 0;  ///< bytes that can still be allocated; on the CPU, without swapping
   /// Memory of the card. On the CPU: memory of the machine, or the limit of the control group if that is lower.
@@ -42,7 +42,8 @@ struct HostMemory {
   std::size_t total = 0;
   std::size_t available = 0;  ///< memory available without swapping; includes page cache that can be dropped
   std::size_t resident = 0;   ///< resident memory of this process
-  /// The limit that leaves the fewest bytes, of the limits of this process's control group and of the groups above it.
+  /// The tightest memory limit of this process's control group and of its parent groups: the limit that leaves the
+  /// fewest bytes.
   struct Limit {
     std::size_t bytes = 0;
     std::size_t available = 0;

@@ -10,8 +10,9 @@ namespace lockstep {
 
 namespace detail {
 
-/// Calls f(begin, end). This function is compiled once and never inlined. If it were inlined into both the serial and
-/// the parallel path, its loop might become different multiply-adds. Then one thread and two would give different bits.
+/// Calls f(begin, end). The function is never inlined, so the compiler generates the loop in f only once. Two inlined
+/// copies, for the serial and the parallel path, might use fused multiply-add differently. Then one thread and two
+/// threads would give different bits.
 template <class F>
 [[gnu::noinline]]
 #if !defined(__clang__)

@@ -59,7 +59,7 @@ void copy_host(Context& context, const TensorView& host, const TensorView& devic
   }
   const bool by_driver = direct && blocks;
   if (by_driver && to_device) {
-    // The driver reads src during the next call, and earlier work of the stream may still write src.
+    // Waits, because the next call makes the driver read src, and earlier work of the stream may still write src.
     context.stream().synchronize();
   }
   if (direct && to_device) {

@@ -59,7 +59,7 @@ std::vector<GpuInfo> list_gpus() {
     std::array<char, 32> pci{};
     LOCKSTEP_CUDA_CHECK(device, cudaDeviceGetPCIBusId(pci.data(), static_cast<int>(pci.size()), index));
     std::transform(pci.begin(), pci.end(), pci.begin(), [](unsigned char c) {
-      return static_cast<char>(std::tolower(c));  // the names of the kernel's files are in lower case
+      return static_cast<char>(std::tolower(c));  // names in /sys/bus/pci/devices are in lower case
     });
     gpus.push_back({.index = index,
                     .uuid = uuid_text(properties.uuid),

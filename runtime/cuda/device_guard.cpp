@@ -47,8 +47,9 @@ CUcontext primary_context(Device device) {
   return place;
 }
 
-/// Makes the device current. Returns true if the caller must restore the former context. A thread without a context,
-/// whose next CUDA call would use this device anyway, keeps the device's context; then the result is false.
+/// Makes the device current. Returns true if it has pushed a context, which the caller must pop. If the thread has no
+/// current context, but CUDA has selected this device for the thread, the device's context becomes current and stays
+/// current. Then the result is false.
 bool make_current(Device device) {
   CUdevice current = 0;
   const CUresult status = driver(device).get_device(&current);

@@ -7,9 +7,9 @@
 namespace lockstep::cuda {
 
 /// Makes a device the calling thread's current device; the destructor restores the former device. If the device is
-/// already current, the guard costs one cheap call, so programs should call make_current() first. Otherwise the driver
-/// pushes and pops a context. cudaSetDevice() is not used to switch back, because it would make a context on an unused
-/// device.
+/// already current, the guard costs one cheap call. So programs should call make_current() once at their start.
+/// Otherwise the driver pushes and pops a context. The destructor does not use cudaSetDevice(), because cudaSetDevice()
+/// would make a context on the former device if none exists there.
 class DeviceGuard {
  public:
   explicit DeviceGuard(Device device);  ///< CudaError if the device cannot be made current

@@ -12,9 +12,9 @@
 namespace lockstep::cuda {
 
 /// Finds a driver function at run time, because a program linked with the driver's library does not start without a
-/// driver. cuda.h maps names to their current forms by macros (cuMemAlloc is cuMemAlloc_v2). This function asks the
-/// driver for the plain name in its form of CUDA 12.0. CudaError if the driver lacks the function. `device` is for
-/// error texts.
+/// driver. `name` is the plain name, such as cuMemAlloc. The macros of cuda.h rename such functions (to cuMemAlloc_v2).
+/// This function returns the variant of CUDA 12.0. Throws CudaError if the driver lacks the function. `device` is used
+/// in error texts.
 template <class Function>
 Function driver_function(const char* name, Device device) {
   void* pointer = nullptr;

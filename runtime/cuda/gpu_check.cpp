@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-/// Returns the GPU's state as far as the driver knows it, without a call to the device.
+/// Returns the GPU's state that the driver reports without a call to the device.
 GpuState driver_state(Device device) {
   GpuState state{.device = device, .toolkit = CUDART_VERSION, .built_for = LOCKSTEP_BUILT_FOR};
   state.devices = num_gpus();

@@ -51,7 +51,7 @@ class Capture {
       cuda::ignore(status);
       cudaStreamCaptureStatus still = cudaStreamCaptureStatusNone;
       cuda::ignore(cudaStreamIsCapturing(stream_, &still));
-      capturing = still != cudaStreamCaptureStatusNone;  // if the call itself failed, the destructor tries again
+      capturing = still != cudaStreamCaptureStatusNone;  // true if the destructor must end the capture again
     }
     ended_ = !capturing;
     require<StateError>(status != cudaErrorStreamCaptureUnjoined, "graph capture on ", device_,

@@ -34,8 +34,8 @@ bool aligned(const void* pointer, std::size_t alignment) {
                            limit == CudaPoolOptions::kNoLimit ? "none" : std::to_string(limit), ", on ", device));
 }
 
-/// Waits for queued work that may still use the memory. CUDA orders a release after queued work only for device memory,
-/// and only as a side effect. For memory that only hosts use, `stream` is a host stream.
+/// Waits for queued work that may still use the memory, because CUDA does not guarantee that freeing memory waits for
+/// this work. If only the host uses the memory, `stream` is a host stream and the function does nothing.
 void wait_for_users(Stream& stream) noexcept {
   if (stream.device().kind == DeviceKind::cuda) {
     const cuda::DeviceGuard guard(stream.device(), std::nothrow);
@@ -96,7 +96,7 @@ CudaPoolResource::~CudaPoolResource() {
     cuda::ignore(cudaFree(late.pointer));
   }
   if (pool_ != nullptr) {
-    cuda::ignore(cudaMemPoolDestroy(pool_));  // CUDA waits for memory whose release is queued on a stream
+    cuda::ignore(cudaMemPoolDestroy(pool_));  // returns at once; CUDA destroys the pool after all queued releases
   }
 }
 
@@ -135,7 +135,7 @@ void* CudaPoolResource::allocate(std::size_t bytes, std::size_t alignment, Strea
   require<DeviceError>(stream.device() == device_, "allocate: the stream is on ", stream.device(), ", expected one on ",
                        device_);
   const cuda::DeviceGuard guard(device_);
-  // An allocation under capture would become a part of the graph, and its memory would be gone after each launch.
+  // Refuses an allocation during a capture, because it would become a node of the graph.
   require<StateError>(!detail::cuda_is_capturing(device_, stream.cuda_handle()),
                       "allocate: the stream is being captured, expected memory that was taken before");
   const std::lock_guard lock(mutex_);
@@ -182,13 +182,14 @@ void CudaPoolResource::deallocate(void* pointer, std::size_t bytes, std::size_t 
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     cuda::ignore(cudaStreamIsCapturing(stream.cuda_handle(), &status));
     if (status != cudaStreamCaptureStatusNone) {
-      // In a graph, each launch would free the memory. So this wait is on purpose: CUDA refuses a wait under capture
-      // and invalidates the capture, and the end of the capture reports the error.
+      // A free during a capture would become a node of the graph, so each launch would free the memory again. This wait
+      // makes the capture fail instead: CUDA refuses to wait during a capture and invalidates the capture. The call
+      // that ends the capture then reports an error.
       cuda::ignore(cudaStreamSynchronize(stream.cuda_handle()));
       try {
         const std::lock_guard lock(mutex_);
         late_.push_back({.pointer = pointer, .bytes = bytes, .stream = stream.cuda_handle()});
-      } catch (const std::bad_alloc&) {  // without memory for the list, the block stays in use
+      } catch (const std::bad_alloc&) {  // ignored: without memory for the list entry, the block is never freed
       }
       return;
     }
@@ -207,8 +208,8 @@ void CudaPoolResource::deallocate(void* pointer, std::size_t bytes, std::size_t 
   cuda::ignore(cudaFree(pointer));
 }
 
-/// Frees the late blocks that `stream` has used, in the order of the stream's work. The caller holds mutex_; the device
-/// is current and the stream is not captured.
+/// Frees the blocks of late_ that were freed on `stream` during a capture, in the order of the stream's work. The
+/// caller holds mutex_; the device is current and the stream is not captured.
 void CudaPoolResource::release_late(Stream& stream) noexcept {
   std::erase_if(late_, [&](const Late& late) {
     if (late.stream != stream.cuda_handle()) {
@@ -224,7 +225,8 @@ void CudaPoolResource::release_late(Stream& stream) noexcept {
   });
 }
 
-/// Returns the bytes that the pool holds but has not given out. The caller holds mutex_; the device is current.
+/// Returns the number of bytes that the pool holds but that are not allocated. The caller holds mutex_; the device is
+/// current.
 std::size_t CudaPoolResource::cached() const noexcept {
   std::uint64_t reserved = 0;
   if (pool_ != nullptr) {

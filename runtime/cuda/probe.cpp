@@ -26,8 +26,8 @@ struct Driver {
   void check(CUresult status, const char* call) const { cuda::check_driver(status, call, device); }
 };
 
-/// Makes the device's primary context current in this thread until this object ends. The driver counts the retains of a
-/// context, so a context that the program already has stays.
+/// Retains the device's primary context and makes it current in this thread, until this object is destroyed. The driver
+/// counts the retains of a context. So the context is not destroyed if the program retains it, too.
 class Retained {
  public:
   Retained(const Driver& driver, CUdevice device, CUcontext context) : driver_(driver), device_(device) {

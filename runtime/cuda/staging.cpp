@@ -139,7 +139,7 @@ Staging::Peer& Staging::peer(Device other) {
     if (status == cudaErrorTooManyPeers) {
       ignore(status);
       can = 0;
-    } else if (status == cudaErrorPeerAccessAlreadyEnabled) {  // another context has enabled it, or the program
+    } else if (status == cudaErrorPeerAccessAlreadyEnabled) {  // the program has enabled peer access before
       ignore(status);
     } else {
       check(status, "cudaDeviceEnablePeerAccess(other.index, 0)", here);
@@ -240,8 +240,8 @@ void Staging::across(const TensorView& src, const TensorView& dst) {
   const Rest rest(stream, &*other.stream);
   const std::size_t size = size_of(dst.dtype);
   const auto [loops, from, to] = detail::order_loops(src, dst);
-  // If this context fetches, the source stream waits until src is ready and the halves are free. If it pushes, the
-  // target stream waits for each box.
+  // If this context copies from the other GPU (`fetches`), the source stream waits until src is ready and the halves
+  // are free. If this context copies to the other GPU, the target stream waits for each box.
   if (fetches) {
     target.record(*begin_);
     source.wait(*begin_);

@@ -18,9 +18,9 @@ inline std::byte* element(const TensorView& view, std::int64_t index) {
   return static_cast<std::byte*>(view.data) + index * static_cast<std::int64_t>(size_of(view.dtype));
 }
 
-/// Staging memory of a CudaContext for copies: two halves of pinned memory, allocated at first use. Also knows which
-/// other GPUs the device can reach directly. Lives as long as the context (Context::library). A half is filled again
-/// only after the copy that emptied the half is complete.
+/// Staging memory of a CudaContext for copies: two halves of pinned memory, allocated at first use. Also stores to
+/// which other GPUs the device has direct access. Lives as long as the context (Context::library). A half is filled
+/// again only after the copy that emptied the half is complete.
 class Staging {
  public:
   /// Returns the Staging of `context`. The first call makes the object, without memory and without a stream.

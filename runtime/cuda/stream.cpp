@@ -13,18 +13,19 @@
 #include <lockstep/runtime/cuda/driver.hpp>
 #include <lockstep/runtime/detail/cuda_backend.hpp>
 
-// A CUDA stream waits for a host event on the device: it waits until a counter in page-locked memory reaches the
-// event's position. The host stream's worker sets the counter to the worker's position. A device that cannot wait for
-// memory waits in a host function instead; CUDA may run the host functions of all streams on one thread, one after the
-// other. If the host event has failed, work on the device can no longer be skipped. Then synchronize(), and points
-// recorded after the wait, rethrow the failure.
+// A CUDA stream waits for an event of a host stream on the device: the device waits until a counter in page-locked
+// memory reaches the event's position. The worker thread of the host stream increments the counter after each task.
+// Some devices cannot wait for a value in memory. There the stream waits in a CUDA host function. CUDA may run the host
+// functions of all streams on one thread, one after the other. If a task of the host stream has failed, the work on the
+// device still runs, because it cannot be removed from the CUDA stream. Then synchronize() rethrows the failure. Events
+// that the CUDA stream records after the wait rethrow it, too.
 
 namespace lockstep::detail {
 namespace {
 
-/// The waits of one CUDA stream for host work, numbered from 1. The stream's points share this object. A wait is over
-/// after the device has passed it; only then is it known whether the host work failed. Only the stream's thread adds
-/// waits; any thread may read.
+/// The waits of one CUDA stream for host work, numbered from 1. The stream's recorded events share this object. A wait
+/// is over when its host work has ended. Then it is known whether the host work failed. Only the stream's thread adds
+/// waits; any thread may read them.
 class HostWaits {
  public:
   /// Adds a wait for work of a host stream.
@@ -33,7 +34,7 @@ class HostWaits {
   void add(std::shared_ptr<const HostWaits> upstream, std::uint64_t waits) {
     add({.host = {}, .upstream = std::move(upstream), .upstream_waits = waits});
   }
-  [[nodiscard]] std::uint64_t count() const { return count_; }  ///< only the stream's thread may call it
+  [[nodiscard]] std::uint64_t count() const { return count_; }  ///< call this only in the stream's thread
 
   /// Rethrows the failure if one of the first `waits` waits has failed. All of these waits must be over.
   void rethrow(std::uint64_t waits) const {
@@ -100,8 +101,9 @@ class HostWaits {
     }
   }
 
-  /// Returns the failure among the first `waits` waits, or else those of them that are not known to be over. The caller
-  /// must look at these without the lock, because other streams' waits may in turn wait for this stream.
+  /// If one of the first `waits` waits has failed, returns its failure. Otherwise returns those of the first `waits`
+  /// waits that may not be over. The caller must check these waits without holding mutex_. Otherwise two streams that
+  /// wait for each other could deadlock.
   [[nodiscard]] std::pair<std::exception_ptr, std::vector<Cause>> known(std::uint64_t waits) const {
     std::pair<std::exception_ptr, std::vector<Cause>> result;
     const std::lock_guard lock(mutex_);
@@ -124,7 +126,8 @@ class HostWaits {
   std::uint64_t count_ = 0;
 };
 
-/// One CUDA event, with the number of the stream's waits for hosts at the time of the event's last record.
+/// One CUDA event. The object also stores how many waits for host work the stream had queued at the event's last
+/// record.
 class CudaPoint final : public Timeline {
  public:
   CudaPoint(Device device, bool timing) : device_(device), timing_(timing) {
@@ -190,7 +193,7 @@ class CudaPoint final : public Timeline {
 };
 
 /// CUDA only reports whether an event's latest record is complete, but a host stream may still wait for an earlier
-/// record. So record() takes a CUDA event that nobody else holds; such an event nearly always exists.
+/// record. So record() uses a CUDA event to which no queued wait refers. If there is none, record() makes a new one.
 class CudaEventState final : public EventState {
  public:
   CudaEventState(Device device_of_streams, bool with_timing) : EventState(device_of_streams, with_timing) {
@@ -221,7 +224,7 @@ class CudaEventState final : public EventState {
     const auto from = static_cast<const CudaEventState&>(earlier).latest();
     const auto to = latest();
     require<StateError>(from != nullptr && to != nullptr, "seconds_since: an event was never recorded");
-    from->wait(0);  // returns at once, as the event is complete; only rethrows the failure of a poisoned stream
+    from->wait(0);  // returns at once, because the event is complete; rethrows the failure if the stream's work failed
     to->wait(0);
     const cuda::DeviceGuard guard(device);
     float milliseconds = 0;
@@ -235,8 +238,8 @@ class CudaEventState final : public EventState {
   std::ptrdiff_t latest_ = -1;  ///< index into points_; -1: never recorded
 };
 
-/// A wait for a host event in a host function of CUDA. The object is kept until the stream uses it again: a host
-/// function must not call CUDA, so it cannot destroy the event that it waited for.
+/// A wait for a host event in a host function of CUDA. The stream owns and reuses the object. The host function must
+/// not destroy the object's event, because CUDA forbids CUDA calls in host functions.
 struct HostFunction {
   EventPoint host;
   std::atomic<bool> finished{true};
@@ -308,7 +311,7 @@ class CudaStreamState final : public StreamState {
       const SyncScope scope(sync_log, device, "~Stream", SyncReason::destruction);
       cuda::ignore(cudaStreamSynchronize(stream_));
     }
-    waits_->tidy();  // breaks circles: streams that wait for each other may hold each other's HostWaits
+    waits_->tidy();  // breaks reference cycles: streams that wait for each other may hold each other's HostWaits
     if (owned_) {
       cuda::ignore(cudaStreamDestroy(stream_));
     }
@@ -368,7 +371,7 @@ class CudaStreamState final : public StreamState {
       const cuda::DeviceGuard guard(device);
       LOCKSTEP_CUDA_CHECK(device, cudaStreamWaitEvent(stream_, point->event(), 0));
     }
-    // Only a stream that has waited for hosts can be poisoned.
+    // A recorded event can carry a failure only if its stream has waited for host work.
     const std::uint64_t waits = point->host_waits();
     if (waits > 0 && point->waits() != waits_ &&
         !(point->waits()->over(waits) && !fails([&] { point->waits()->rethrow(waits); }))) {
@@ -416,7 +419,8 @@ class CudaStreamState final : public StreamState {
   std::optional<WaitValue> wait_value_;  ///< set by the first wait for a host stream
   /// Counters that the device may still read, for waits since the last synchronize().
   std::vector<Timeline::Counter> counters_;
-  /// Host functions that the stream uses again; there are as many as were ever queued at once.
+  /// Host functions, reused after they have run. Their number is the greatest number of host functions that were queued
+  /// at once.
   std::vector<std::unique_ptr<HostFunction>> functions_;
 };
 

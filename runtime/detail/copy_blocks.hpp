@@ -6,11 +6,11 @@
 
 #include <lockstep/runtime/detail/copy_loops.hpp>
 
-/// Decisions that copy() makes before it calls CUDA. Pure functions of loops; the place of the memory does not matter.
+/// Functions that plan a copy before copy() calls CUDA. They depend only on the loops, not on the kind of memory.
 namespace lockstep::detail {
 
-/// Loops in an order that suits one side of the copy. The offsets are the distances, in elements, from the views' first
-/// elements to the loops' first elements.
+/// Result of order_loops(): loops of a copy that go forwards through dst. The offsets are the distances, in elements,
+/// from the views' first elements to the loops' first elements.
 struct OrderedLoops {
   CopyLoops loops;
   std::int64_t src_offset = 0;
@@ -72,8 +72,8 @@ void for_each_index(const CopyLoops& loops, F&& f) {
 }
 
 /// Cuts the loops along outer axes into boxes of at most `most` (>= 1) elements of dst. Calls f(box, src_offset,
-/// dst_offset) for each box. Axes on which dst has stride 0 are innermost (order_loops) and never cut: all their
-/// indices write the same element of dst, which counts once.
+/// dst_offset) for each box. Axes on which dst has stride 0 are innermost (order_loops) and never cut. All indices of
+/// such an axis write the same element of dst, so this element counts once.
 template <class F>
 void for_each_box(const CopyLoops& loops, std::int64_t most, F&& f) {
   int cut = loops.rank - 1;

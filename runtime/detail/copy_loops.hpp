@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// copy() and the copying kernels share these parts: the checks, the loops and the host's copy.
+// Both copy() and the copying kernels use the functions of this file: the checks, the loops and the copy on the host.
 
 /// Loops of a copy: for each axis, the extent and one stride for each side. There are as few axes as the strides allow;
 /// the last axis has the smallest stride in dst. There is at least one axis. An axis of extent 1 occurs only in the

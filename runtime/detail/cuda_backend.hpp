@@ -10,11 +10,11 @@
 #include <lockstep/runtime/machine/gpu_check.hpp>
 #include <lockstep/runtime/tensor/tensor_view.hpp>
 
-/// Declares all functions that runtime/ needs from CUDA, without a CUDA header. Private to the runtime. The functions
-/// are defined in runtime/cuda/, or in cuda_absent.cpp, where each of them throws DeviceError. The same two places
-/// define the members of the memory resources of cuda_memory.hpp, configure_staging(), num_gpus(), list_gpus(),
-/// probe_gpu(), gpu_state(), make_current() and why_no_gpus(). make_range_marker() is in runtime/cuda/ or, without
-/// NVTX, in range_marker_absent.cpp.
+/// Declares all functions that runtime/ needs from CUDA, without a CUDA header. Private to the runtime. In a build with
+/// CUDA, runtime/cuda/ defines the functions. Otherwise cuda_absent.cpp defines them, and each function throws
+/// DeviceError. The same files define the members of the memory resources of cuda_memory.hpp, configure_staging(),
+/// num_gpus(), list_gpus(), probe_gpu(), gpu_state(), make_current() and why_no_gpus(). make_range_marker() is in
+/// runtime/cuda/ or, without NVTX, in range_marker_absent.cpp.
 namespace lockstep::detail {
 
 /// Throws DeviceError unless `device` is a CUDA device that exists. The text has the device and the number of devices.

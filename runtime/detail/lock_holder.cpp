@@ -13,8 +13,8 @@ namespace lockstep {
 
 namespace {
 
-/// Returns a request for a lock of the file's first byte. The lock ends with the descriptor; while it is held, the text
-/// in the file describes the present holder.
+/// Describes a lock on the first byte of the file (F_OFD_SETLK). The holder keeps this lock until it closes the file.
+/// While the lock is held, the text in the file describes the present holder; otherwise the text is out of date.
 struct flock of_text() {
   struct flock lock {};
   lock.l_type = F_WRLCK;

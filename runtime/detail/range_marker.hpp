@@ -18,7 +18,8 @@ class RangeMarker {
 
   /// Registers a name with the tool. Names are numbered from 0.
   virtual void add(const SpanRecorder::Name& name) = 0;
-  /// Begins a range. `number` is shown with the name; if it is 0, the bytes of the name's bucket are shown, if any.
+  /// Begins a range. The tool shows `number` with the name. If `number` is 0 and the name has a bucket, the tool shows
+  /// the bucket's bytes.
   virtual void enter(int name, std::int64_t number) noexcept = 0;
   virtual void leave() noexcept = 0;  ///< ends the range that was entered last
   virtual void mark(int name) noexcept = 0;

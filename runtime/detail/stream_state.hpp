@@ -9,10 +9,10 @@
 #include <lockstep/runtime/machine/device.hpp>
 #include <lockstep/runtime/stream/stream.hpp>
 
-/// Interfaces behind Stream and Event, with one implementation for hosts and one for CUDA. Private to the runtime.
+/// Interfaces that Stream and Event use, with one implementation for hosts and one for CUDA. Private to the runtime.
 namespace lockstep::detail {
 
-/// A sequence of work that completes in order; a position is a number of completed pieces of work. Thread-safe.
+/// A sequence of work that completes in order. A position is a number of completed tasks. Thread-safe.
 struct Timeline {
   virtual ~Timeline() = default;
   /// True if the work up to this position is complete; never blocks.
@@ -22,14 +22,14 @@ struct Timeline {
 
   /// A counter in memory that a device can read. Its last owner frees it.
   using Counter = std::shared_ptr<std::atomic<std::uint64_t>>;
-  /// Returns this timeline's counter, which holds the position from now on. The counter is set after the work up to a
-  /// position has ended, also if that work failed. The first call makes the counter with make(), without holding a
-  /// lock. Returns nullptr for work that a device orders itself.
+  /// Returns a counter that always holds this timeline's current position. The counter advances after each task, also
+  /// if the task failed. The first call makes the counter with make(), without holding a lock. Returns nullptr if the
+  /// device itself orders the work, as for CUDA streams.
   [[nodiscard]] virtual Counter published(const std::function<Counter()>& /*make*/) const { return nullptr; }
 };
 
-/// One record() of an event. Later records of the event do not change this point. Copying a point allocates nothing. A
-/// point stays valid after the event and the stream are gone.
+/// The result of one record() call of an event. Later record() calls of the event do not change this point. Copying a
+/// point allocates nothing. A point stays valid after the event and the stream are gone.
 struct EventPoint {
   std::shared_ptr<const Timeline> timeline;  ///< work before the record; nullptr: that work is complete
   std::uint64_t position = 0;
@@ -48,7 +48,7 @@ struct EventState {
   EventState& operator=(const EventState&) = delete;
   virtual ~EventState() = default;
 
-  /// Returns the latest record() so far, or a complete point if there was none. Allocates nothing.
+  /// Returns the latest record() so far, or a complete point if there was no record(). Allocates nothing.
   [[nodiscard]] virtual EventPoint point() const = 0;
   [[nodiscard]] virtual bool complete() const { return point().complete(); }
   virtual void synchronize() const { point().wait(); }
@@ -72,7 +72,8 @@ struct StreamState {
   [[nodiscard]] virtual CUstream_st* cuda_handle() const;  ///< StateError unless overridden
   /// Records the event. Stream::record() has checked that the event is of this stream's device.
   virtual void record(const std::shared_ptr<EventState>& event) = 0;
-  /// Makes later work wait for event->point() of this moment; later records do not count. `event` may be of any device.
+  /// Makes later work wait for event->point() of this moment; later record() calls have no effect on this wait. `event`
+  /// may be of any device.
   virtual void wait(const std::shared_ptr<EventState>& event) = 0;
   virtual void synchronize() = 0;
   virtual void launch_dependently(bool on);  ///< StateError unless overridden

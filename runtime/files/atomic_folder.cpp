@@ -114,7 +114,8 @@ std::string AtomicFolder::file(const std::string& name) const {
 void AtomicFolder::commit(int keep) {
   require<StateError>(!committed_, path_, ": commit() called twice");
   sync_folder(temporary_);
-  // Each folder takes the place of the next older one, which stays complete until then.
+  // Moves the new folder to PATH, the former PATH to PATH.1, and so on. Each old folder stays complete until a newer
+  // folder has taken its name.
   std::string moving = temporary_;
   for (int number = 0; !moving.empty() && number <= std::max(keep, 0); ++number) {
     moving = put_in_place(moving, number == 0 ? path_ : concat(path_, '.', number));

@@ -32,10 +32,10 @@ class AtomicFolder {
   [[nodiscard]] const std::string& folder() const { return temporary_; }
   /// Returns the path for writing the file `name` ("state.json"; without '/').
   [[nodiscard]] std::string file(const std::string& name) const;
-  /// Puts the folder in place; durable when the call returns. The replaced folders stay as PATH.1 (the newest) to
-  /// PATH.`keep`; older ones are deleted. If the process is killed during the call, one of them is lost, or two if
-  /// names cannot be swapped; all other folders are complete. A folder that cannot be deleted stays as
-  /// PATH.tmp-HOST-PID-rRANDOM. Throws StateError for a second call.
+  /// Puts the folder in place; the change is durable when the call returns. The replaced folders stay as PATH.1 (the
+  /// newest) to PATH.`keep`; older folders are deleted. If the process is killed during the call, one of the replaced
+  /// folders may be lost, or two if the file system cannot swap names. All other folders stay complete. A folder that
+  /// cannot be deleted stays as PATH.tmp-HOST-PID-rRANDOM. Throws StateError for a second call.
   void commit(int keep = 0);
 
  private:
@@ -47,20 +47,21 @@ class AtomicFolder {
   bool committed_ = false;
 };
 
-/// Returns the current path of the complete folder: `path`, or the old folder's name between the two renames. Returns
-/// "" if there is none. Changes nothing.
+/// Returns the current path of the complete folder: `path`, or the temporary name that commit() gives the old folder
+/// between its two renames. Returns "" if there is no complete folder. Changes nothing.
 [[nodiscard]] std::string find_folder(const std::string& path);
 
-/// Renames to `path` the folder that a killed writer of `path` left between two renames, if there is one. Deletes the
-/// leftovers of such writers.
+/// If a writer of `path` was killed between its two renames, renames the old folder back to `path`. Deletes the
+/// temporary folders of killed writers.
 void recover_folder(const std::string& path);
 
-/// Deletes a file, a link, or a folder with its contents. Does nothing if nothing is there. FileError with the path.
+/// Deletes a file, a link, or a folder with its contents. Does nothing if nothing is there. Throws FileError with the
+/// path on failure.
 void remove_tree(const std::string& path);
 
-/// Deletes the folder of this path; durable when the call returns. If the process is killed meanwhile, the folder is
-/// complete, or a leftover that recover_folder() deletes. Does nothing if there is no such folder. FileError with the
-/// path.
+/// Deletes the folder `path`; the deletion is durable when the call returns. If the process is killed during the call,
+/// either the folder stays complete, or a temporary folder stays that recover_folder() deletes. Does nothing if there
+/// is no such folder. Throws FileError with the path on failure.
 void remove_folder(const std::string& path);
 
 }  // namespace lockstep

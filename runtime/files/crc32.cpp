@@ -28,7 +28,8 @@ std::uint32_t crc32_of(const InputFile& file, std::uint64_t offset, std::uint64_
 }
 
 std::uint32_t crc32_of(std::span<const std::byte> bytes, std::uint32_t before) {
-  // For a null pointer, which an empty span may have, both libraries return the initial value instead of `before`.
+  // An empty span may have a null pointer. For a null pointer, libdeflate and zlib return the CRC's initial value
+  // instead of `before`.
   if (bytes.empty()) {
     return before;
   }

@@ -130,7 +130,7 @@ std::span<const std::byte> MappedFile::bytes(std::uint64_t offset, std::uint64_t
   require<DataError>(count <= size() && offset <= size() - count, path(), ": has ", size(), " bytes, expected ", count,
                      " from ", offset, " on");
   if (count > 0) {
-    ahead(offset, count);  // precedes the size check, because ahead() may wait for the disk
+    ahead(offset, count);  // called before the size check, because the file may shrink while ahead() waits
   }
   // Checks the present size, because access to a page after the end of the file would end the process.
   const std::uint64_t now = file_.current_size();

@@ -60,8 +60,9 @@ class MappedFile {
 
   [[nodiscard]] const std::string& path() const { return file_.path(); }
   [[nodiscard]] std::uint64_t size() const { return file_.size(); }  ///< size when the file was opened
-  /// Returns bytes [offset, offset + count) of the file, and tells the system that they are needed. The span is valid
-  /// as long as this object. Throws DataError if the file lacks some of the bytes, or is shorter than at opening.
+  /// Returns bytes [offset, offset + count) of the file, and calls ahead() for these bytes. The span is valid as long
+  /// as this object. Throws DataError if the file lacks some of the bytes, or if the file has become shorter since it
+  /// was opened.
   [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t offset, std::uint64_t count) const;
   /// Tells the system to begin to read bytes [offset, offset + count), which are needed soon. The call may return
   /// before all bytes are read. Ignores bytes outside of the file.
@@ -76,8 +77,9 @@ class MappedFile {
 /// errno that prevented a complete write.
 [[nodiscard]] int write_all(int descriptor, std::span<const std::byte> bytes) noexcept;
 
-/// A new file, written from front to back. finish() makes the file durable: it calls fsync and close and checks both,
-/// because a full disk or a quota may show only there. Without finish(), the destructor closes and deletes the file.
+/// A new file, written from front to back. finish() makes the file durable: it calls fsync and close and checks both
+/// results. The system may report a full disk or an exceeded quota only in these calls. Without finish(), the
+/// destructor closes and deletes the file.
 class OutputFile {
  public:
   /// Throws DataError if the file exists or cannot be made. The umask removes some of the `permissions`.
@@ -112,10 +114,10 @@ class LogFile {
   int descriptor_ = -1;
 };
 
-/// A file that appears whole or not at all, in place of any old file of its name. The text is written to
-/// temporary_beside(path); without commit(), the destructor deletes that file. A link at the path is replaced itself,
-/// and its target stays. The constructor throws FileError if the path, or the target of a link there, is no regular
-/// file but a folder, a device or a FIFO. Other errors are those of OutputFile.
+/// A file that appears completely or not at all, in place of any old file of its name. The text is written to
+/// temporary_beside(path). Without commit(), the destructor deletes this temporary file. If `path` is a link, commit()
+/// replaces the link and leaves its target unchanged. The constructor throws FileError if a folder, a device or a FIFO
+/// is at the path or at the target of a link there. Other errors are those of OutputFile.
 class AtomicFile {
  public:
   explicit AtomicFile(std::string path);
@@ -141,7 +143,7 @@ class AtomicFile {
 /// Returns true if `path` is the system's name for a file that a process has open (/dev/fd/2), or a link to such a
 /// name (/dev/stderr).
 [[nodiscard]] bool names_descriptor(const std::string& path);
-/// Returns the contents of a file of at most `limit` bytes.
+/// Returns the contents of a file. Throws DataError if the file has more than `limit` bytes.
 [[nodiscard]] std::string read_file(const std::string& path, std::uint64_t limit);
 /// Writes a new file; the file is durable when the call returns.
 void write_file(const std::string& path, std::string_view text);

@@ -24,7 +24,8 @@ std::string lock_file(const std::string& folder) {
 
 FolderLock::FolderLock(const std::string& folder) {
   const std::string path = lock_file(folder);
-  // Opens another user's file, which this process may not write, for reading: read access is enough for a lock.
+  // This process may not write another user's lock file. So it opens such a file for reading, which is enough for a
+  // lock.
   const bool may_write = !known(folder) || ::access(path.c_str(), W_OK) == 0;
   file_ = open_no_link(path, may_write ? O_RDWR | O_CREAT : O_RDONLY);
   int status = 0;

@@ -104,7 +104,8 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
   const std::string& source_;
   const JsonLimits& limits_;
   Json root_;
-  std::vector<Json*> open_;  // arrays and objects that have not ended; none moves while a container inside it is open
+  // Arrays and objects that have not ended. The pointers stay valid, because only the innermost one gets new members.
+  std::vector<Json*> open_;
   Json* member_ = nullptr;
   std::size_t values_ = 0;
 };
@@ -221,7 +222,7 @@ std::string Json::text(int indent) const {
 }
 
 Json parse_json(std::string_view text, const std::string& source, const JsonLimits& limits) {
-  // Both checks are made here: the library would skip a byte order mark, and end the text at a zero byte.
+  // These checks are needed, because the library would skip a byte order mark and would treat a zero byte as the end.
   require<DataError>(text.find('\0') == std::string_view::npos, source, ": holds a zero byte, expected JSON");
   require<DataError>(text.substr(0, 3) != "\xEF\xBB\xBF", source, ": begins with a byte order mark, expected JSON");
   Builder builder(source, limits);

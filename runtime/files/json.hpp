@@ -60,7 +60,7 @@ class Json {
   [[nodiscard]] const Array* if_array() const { return std::get_if<Array>(&value_); }
   [[nodiscard]] const Object* if_object() const { return std::get_if<Object>(&value_); }
 
-  /// Formats this value as JSON. Keys are sorted. Doubles have the few digits that read back as the same value. NaN and
+  /// Formats this value as JSON. Keys are sorted. Doubles have enough digits to read back as the same value. NaN and
   /// infinities become null, because JSON cannot write them. Bytes that are not UTF-8 become U+FFFD. indent < 0 gives
   /// one line; otherwise `indent` is the number of spaces for each level.
   [[nodiscard]] std::string text(int indent = -1) const;
@@ -77,9 +77,9 @@ struct JsonLimits {
   std::size_t values = 10'000'000;  ///< greatest number of values in the whole text
 };
 
-/// Parses strictly: one value, valid UTF-8, only white space around the value, no key twice in an object. Throws
-/// DataError with source and place. An integer outside 64 bits becomes a double; a number outside double's range is an
-/// error.
+/// Parses strictly: one value, valid UTF-8, only white space around the value, no duplicate keys in an object. Throws
+/// DataError with the source and the position of the error. An integer outside 64 bits becomes a double; a number
+/// outside double's range is an error.
 [[nodiscard]] Json parse_json(std::string_view text, const std::string& source, const JsonLimits& limits = {});
 
 /// Reads a whole file of at most 64 MiB. Error texts name the path.

@@ -75,7 +75,7 @@ TensorEntry parse_entry(const std::string& path, const std::string& name, const 
   require<DataError>(begin <= end, what, ": data from ", begin, " to ", end, ", expected the end after the beginning");
   require<DataError>(end - begin == bits / 8, what, ": ", end - begin, " bytes of data, expected ", bits / 8,
                      " for its dtype and shape");
-  entry.offset = begin;  // offset from the begin of the data; the caller adds the data's offset in the file
+  entry.offset = begin;  // relative to the start of the data; the caller adds the data's offset in the file
   entry.bytes = end - begin;
   return entry;
 }
@@ -105,8 +105,8 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : TensorFile(path, "sa
   std::string text(static_cast<std::size_t>(length), '\0');
   file.read(8, std::as_writable_bytes(std::span(text)));
 
-  // The limits: JSON of 3 levels (header, a tensor's object, its arrays), and 12 values per tensor on average (object,
-  // dtype, two arrays, extents, offsets).
+  // The first limit is the depth of the JSON: header, object of a tensor, array. The second limit allows 12 values per
+  // tensor on average (the object, dtype, two arrays, extents and offsets).
   const Json header = parse_json(text, path + ": header", {3, kMostTensors * 12});
   text = {};
   const Json::Object* object = header.if_object();
@@ -135,7 +135,7 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : TensorFile(path, "sa
   for (TensorEntry& entry : entries) {
     require<DataError>(entry.offset == position, path, ": tensor ", printable(entry.name), ": data begin at ",
                        entry.offset, ", expected ", position, " (no holes, no overlap)");
-    position += entry.bytes;  // cannot overflow, because the header gives the tensor's end as a 64-bit number
+    position += entry.bytes;  // cannot overflow, because the header contains the end of each tensor as a 64-bit number
     entry.offset += data;
   }
   require<DataError>(position == file.size() - data, path, ": ", file.size() - data, " bytes of data, expected ",
@@ -185,7 +185,7 @@ void write_safetensors(const std::string& path, std::span<const SafetensorsTenso
     if (header.size() > 1) {
       header += ',';
     }
-    // Uses std::to_string, which never groups digits; a stream may group them, as the host program's locale says.
+    // Uses std::to_string, because a stream may insert thousands separators according to the host program's locale.
     header += concat(Json(tensor->name).text(), ":{\"dtype\":\"", safetensors_dtype(tensor->dtype),
                      "\",\"shape\":", Json(std::move(shape)).text(), ",\"data_offsets\":[", std::to_string(position),
                      ',', std::to_string(position + bytes), "]}");

@@ -16,8 +16,8 @@ namespace lockstep {
 
 namespace {
 
-/// Copies the elements of a strided tensor to `to` in row-major order. `element` is the
-/// size of an element in bytes. `from` points to the first element, and all others are in the memory after it.
+/// Copies the elements of a strided tensor to `to` in row-major order. `element` is the size of an element in bytes.
+/// `from` points to the element with the lowest address.
 void gather(const TensorEntry& entry, std::size_t element, const std::byte* from, std::byte* to) {
   const std::size_t axes = entry.shape.size();
   std::vector<std::int64_t> index(axes, 0);

@@ -48,7 +48,7 @@ class TensorFile {
   void read(const TensorEntry& entry, std::span<std::byte> out, std::uint64_t begin = 0) const;
 
   /// Replaces the entries by other descriptions of the same data: with other names, fewer entries, or axes in another
-  /// order. Throws DataError if two entries have one name.
+  /// order. Throws DataError if two entries have the same name.
   void set_entries(std::vector<TensorEntry> entries);
 
  protected:
@@ -63,7 +63,8 @@ class TensorFile {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Opens a file of torch.save as a TorchFile, any other file as a SafetensorsFile. The file's first bytes decide.
+/// Opens a file of torch.save, which is detected by its first bytes, as a TorchFile, and any other file as a
+/// SafetensorsFile.
 [[nodiscard]] TensorFile open_tensor_file(const std::string& path);
 
 /// Checks a tensor's name, for all formats: 1 to 1024 bytes, UTF-8 without control characters. Otherwise throws a

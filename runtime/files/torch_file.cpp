@@ -26,7 +26,7 @@ using namespace std::string_view_literals;
 
 constexpr std::uint64_t kMostPickle = std::uint64_t{16} << 20;
 constexpr std::string_view kZip = "PK\x03\x04"sv;
-/// First bytes of a file from before torch 1.6: a pickle of protocol 2 that begins with the number
+/// First bytes of a file that torch before 1.6 wrote: a pickle of protocol 2 that begins with the number
 /// 0x1950a86a20f9469cfc6c.
 constexpr std::string_view kOld = "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"sv;
 constexpr const char* kWhatToDo =
@@ -39,7 +39,7 @@ std::string beginning(const InputFile& file) {
   return bytes;
 }
 
-/// The records of an archive by their names, without the folder that all names begin with.
+/// The records of an archive by their names. The names lack the folder with which all names in the archive begin.
 class Records {
  public:
   explicit Records(const InputFile& file) : file_(file), all_(read_zip_directory(file)) {
@@ -69,7 +69,8 @@ class Records {
     const auto found = index_.find(name);
     return found == index_.end() ? nullptr : found->second;
   }
-  /// Returns all bytes of `record`, at most `most`, and checks the record's checksum.
+  /// Returns all bytes of `record` and checks the record's checksum. Throws DataError if the record has more than
+  /// `most` bytes.
   [[nodiscard]] std::string text(const ZipRecord& record, std::uint64_t most) const {
     require<DataError>(record.bytes <= most, file_.path(), ": record ", printable(record.name), " has ", record.bytes,
                        " bytes, expected at most ", most);
@@ -85,8 +86,8 @@ class Records {
   std::unordered_map<std::string, const ZipRecord*> index_;
 };
 
-/// Returns the value of `key` in `dict`, or nullptr if the dict lacks the key. The last of repeated keys counts, as in
-/// Python.
+/// Returns the value of `key` in `dict`, or nullptr if the dict lacks the key. If a key is repeated, its last value
+/// counts, as in Python.
 const Value* member(const TorchPickle& pickle, const Value& dict, std::string_view key) {
   for (std::size_t i = dict.items.size(); i > 0; i -= 2) {
     const Value& name = pickle[dict.items[i - 2]];
@@ -120,7 +121,8 @@ std::string members_text(const TorchPickle& pickle, const Value& dict) {
 }
 
 /// Returns the pickle's dict of tensors: a member of a checkpoint ("state_dict", "model_state_dict" or "model"), or
-/// otherwise the whole value. A member comes first, because a checkpoint may also hold other tensors.
+/// otherwise the whole value. The members are tried first, because a checkpoint may also hold other tensors, such as
+/// those of the optimizer.
 const Value& state_dict(const TorchPickle& pickle, const std::string& path) {
   const Value& whole = pickle.result();
   require<DataError>(whole.kind == Kind::dict, path, ": holds ", TorchPickle::name_of(whole.kind),

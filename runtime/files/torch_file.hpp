@@ -15,12 +15,13 @@ namespace lockstep {
 /// also hold numbers, texts, lists and further tensors. If all names begin with "module." (DistributedDataParallel) or
 /// "_orig_mod." (torch.compile), the names lose this prefix. Tensors may share a storage and have strides.
 ///
-/// Nothing in the file is executed: lockstep's own machine reads the pickle and knows only the names of plain tensors
-/// (detail/torch_pickle.hpp). The constructor trusts nothing and reads the file once. The pickle (at most 16 MiB) and
+/// Nothing in the file is executed: TorchPickle (detail/torch_pickle.hpp) reads the pickle and accepts only the names
+/// that plain tensors need. The constructor checks everything and reads the file once. The pickle (at most 16 MiB) and
 /// all storages of tensors must be stored without compression and have the checksums of the archive's directory.
-/// Storages must have the size of their type and number of elements, and tensors must lie inside them. Names and limits
-/// are as in SafetensorsFile. Any violation is a DataError with path and finding. TorchScript, code, the form before
-/// torch 1.6, and a dict of other things are refused, with advice for Python. Entries are in the order of the dict.
+/// Storages must have the size of their type and number of elements, and tensors must lie inside them. The rules for
+/// names and limits are those of SafetensorsFile. Any violation is a DataError with the path and the violation.
+/// TorchScript, code, files written before torch 1.6, and dicts of other values are refused. These errors say how to
+/// convert the file in Python. Entries are in the order of the dict.
 class TorchFile : public TensorFile {
  public:
   explicit TorchFile(const std::string& path);

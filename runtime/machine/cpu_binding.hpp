@@ -9,7 +9,8 @@
 #include <lockstep/runtime/machine/processors.hpp>
 
 /// Binds a program's threads to the processors next to its GPU (docs/launch.md). The library itself never binds
-/// threads. A program calls this in the thread that starts its other threads, because they inherit the mask.
+/// threads. A program calls bind_this_thread_near() in the thread that starts its other threads, because those threads
+/// inherit the CPU mask.
 namespace lockstep {
 
 /// Processors on which a rank's threads should run, with the reason for this choice.
@@ -19,9 +20,10 @@ struct CpuBinding {
 };
 
 /// Plans a binding. `allowed` are the processors that the thread may use now, `online` all processors of the machine,
-/// `near` those next to the GPU. The result is `near` within `allowed`, so a mask is never widened. The thread keeps
-/// its processors in three cases: `allowed` has fewer processors than `online`, because a launcher, a batch system or a
-/// container chose them; `near` is empty, because nothing is known about the GPU; or all or none of `allowed` are near.
+/// `near` those next to the GPU. The result is the intersection of `near` and `allowed`, so the thread gets no new
+/// processors. The result is empty, and the thread keeps its processors, in three cases. First, `allowed` has fewer
+/// processors than `online`, because a launcher, a batch system or a container chose them. Second, `near` is empty,
+/// because the processors next to the GPU are unknown. Third, all or none of `allowed` are near.
 [[nodiscard]] CpuBinding plan_binding(const ProcessorSet& allowed, const ProcessorSet& online,
                                       const ProcessorSet& near);
 
@@ -34,8 +36,8 @@ struct CpuBinding {
 void bind_this_thread(const ProcessorSet& processors);
 
 /// Returns the processors for a thread that must leave the calling thread's OpenMP place: all processors of the process
-/// (ProcessorSet::of_process()). OpenMP binds the main thread to one place, and threads that it starts inherit that
-/// place. Returns an empty set if OpenMP has not bound the calling thread to a place.
+/// (ProcessorSet::of_process()). OpenMP binds the main thread to one place, and the threads that the main thread starts
+/// inherit this place. Returns an empty set if OpenMP has not bound the calling thread to a place.
 [[nodiscard]] ProcessorSet outside_of_place();
 /// Binds the calling thread to `processors`. Does nothing for an empty set, or if the system refuses.
 void leave_place(const ProcessorSet& processors = outside_of_place()) noexcept;

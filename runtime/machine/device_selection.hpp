@@ -59,8 +59,9 @@ class DeviceRequest {
   /// MIG slice) is a UsageError that says what to write instead.
   [[nodiscard]] static DeviceRequest parse(std::string_view text);
 
-  /// Returns a request for the GPUs with these UUIDs, with this request's text for messages. Call with_gpus() when the
-  /// GPUs of usable:N are found. Throws UsageError for a list that parse() would refuse.
+  /// Returns a request for the GPUs with these UUIDs, with this request's text for messages. Call with_gpus() after
+  /// find_usable_gpus() has found the GPUs of a request usable:N. Throws UsageError for a list that parse() would
+  /// refuse.
   [[nodiscard]] DeviceRequest with_gpus(const std::vector<std::string>& uuids) const;
 
   [[nodiscard]] const Form& form() const { return form_; }

@@ -10,8 +10,8 @@
 /// not errors of the program: a missing driver, a driver that is too old, a GPU that another process holds.
 namespace lockstep {
 
-/// Facts that driver and device report. gpu_state() asks for them in the order of the members; after the first problem,
-/// the later members keep their defaults. CUDA versions are numbers: 13000 means 13.0.
+/// Facts that the driver and the device report. gpu_state() sets the members from first to last; after the first
+/// problem, the later members keep their defaults. CUDA versions are numbers: 13000 means 13.0.
 struct GpuState {
   /// Which processes may make contexts on the device.
   enum class Mode : unsigned char { shared, exclusive, prohibited };
@@ -45,17 +45,17 @@ enum class GpuMemory : bool { held, needed };
 /// Returns the oldest of `architectures`: 90 for "90,100-real". Lists that name none ("native", "all") give 0. Pure.
 [[nodiscard]] int oldest_architecture(std::string_view architectures);
 
-/// Asks driver and device, and makes the device's context, which the caller is about to use. The thread's current
-/// device stays. Throws CudaError if the driver returns an error for which GpuState has no member, DeviceError in a
-/// build without CUDA.
+/// Reads the state from the driver and the device, and makes the device's context for the caller's use. The thread's
+/// current device does not change. Throws CudaError if the driver returns an error for which GpuState has no member,
+/// DeviceError in a build without CUDA.
 [[nodiscard]] GpuState gpu_state(Device device);
 
 /// Throws DeviceError with the text of why_unusable() if the text is not empty. A CudaContext begins with this check.
 void check_gpu(Device device, GpuMemory memory = GpuMemory::needed);
 
-/// Makes a GPU the calling thread's current device (cudaSetDevice()), and makes its context. For programs that compute
-/// on one GPU, so that code that asks for the current device later gets this GPU. Does nothing for the CPU. Throws
-/// CudaError, and DeviceError in a build without CUDA.
+/// Makes a GPU the calling thread's current device (cudaSetDevice()), and makes its context. A program that computes on
+/// one GPU calls this function, so that later code that uses CUDA's current device uses this GPU. Does nothing for the
+/// CPU. Throws CudaError, and DeviceError in a build without CUDA.
 void make_current(Device device);
 
 /// Returns why num_gpus() is 0: no CUDA in this build, no driver, a driver that is too old, or no device. Returns an

@@ -23,7 +23,7 @@ namespace {
 
 constexpr mode_t kAllUsers = 0777;
 constexpr mode_t kFileMode = 0666;
-// Greatest number of retries when other processes make or delete the file between two calls.
+// Greatest number of retries if other processes make or delete the claim's file between two calls.
 constexpr int kRaces = 100;
 
 class File {
@@ -56,12 +56,13 @@ File open_folder(const std::string& folder) {
   if (!made && errno != EEXIST) {
     refuse(folder, "it cannot be made", std::strerror(errno));
   }
-  // O_NOFOLLOW: in a /tmp that is open to all, anybody could make a link to any place.
+  // O_NOFOLLOW protects against links: in a world-writable /tmp, any user could make a link of this name to another
+  // folder.
   File opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (opened.get() < 0) {
     refuse(folder, "it cannot be opened", std::strerror(errno));
   }
-  if (made) {  // the umask removed permissions from the new folder; fchmod() gives them
+  if (made) {  // the umask may have removed permissions from the new folder; fchmod() adds them
     static_cast<void>(::fchmod(opened.get(), S_ISVTX | kAllUsers));
   }
   return opened;
@@ -82,7 +83,7 @@ File open_file(const std::string& folder, int folder_file, const std::string& na
         static_cast<void>(::fchmod(file, kFileMode));
       } else if (errno == EEXIST) {
         continue;
-      } else if (errno == EACCES) {  // another process has just made the folder and has not yet opened it to all
+      } else if (errno == EACCES) {  // another process has made the folder, but has not yet called fchmod()
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
         errno = EACCES;
         if (i + 1 < kRaces) {

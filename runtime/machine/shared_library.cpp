@@ -21,7 +21,8 @@ SharedLibrary::SharedLibrary(const std::vector<std::string>& names, Unload unloa
     }
     const char* words = ::dlerror();
     const std::string_view text = words != nullptr ? words : "cannot be opened";
-    // If a dependency of the library is missing, the system's text names only that dependency, so the name is added.
+    // If a dependency of the library is missing, the system's text names only the dependency. So the library's name is
+    // added.
     tried += concat(tried.empty() ? "" : "; ", text.starts_with(name) ? "" : concat(name, ": "), text);
   }
   throw UnsupportedError(tried);

@@ -36,8 +36,9 @@ struct UsableGpus {
 /// context take some hundred MB. A program that trains or computes takes more than the tenth that remains.
 [[nodiscard]] std::size_t not_occupied_bytes(const GpuInfo& gpu);
 
-/// Makes a context and allocates `min_free_bytes`, then frees both. Returns an empty text on success, otherwise the
-/// reason. During the call, a free GPU has that much less free memory. Throws CudaError for errors of other kinds.
+/// Makes a context and allocates `min_free_bytes`, then frees both. Returns an empty text on success. Otherwise returns
+/// the reason: no context can be made, or too little memory is free. During the call, the GPU has `min_free_bytes` less
+/// free memory. Throws CudaError for all other errors.
 [[nodiscard]] std::string probe_gpu(const GpuInfo& gpu, std::size_t min_free_bytes);
 
 /// Inputs of find_usable_gpus(). Tests pass made-up GPUs.

@@ -31,7 +31,7 @@ struct CudaPoolOptions {
   static constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
   std::size_t limit_bytes = kNoLimit;  ///< greatest number of bytes in use at a time
   /// Bytes that the pool may keep when the host has waited for a stream or event (CUDA's release threshold). With
-  /// kNoLimit, the pool keeps all memory, and a step asks the system for none.
+  /// kNoLimit, the pool never returns memory to the driver, so a later step finds all its memory in the pool.
   std::size_t keep_bytes = kNoLimit;
 };
 

@@ -21,8 +21,8 @@ struct MemoryUsage {
 };
 
 /// A stream-ordered source of memory. Work on stream s may use memory of allocate(.., s) at once; work on other streams
-/// may use it after an event. At deallocate(.., s), the last use must already be enqueued on s. Host resources ignore
-/// the stream. Thread-safe. The host program may bring its own resource.
+/// may use the memory only after an event that orders this work. At deallocate(.., s), the last use must already be
+/// enqueued on s. Host resources ignore the stream. Thread-safe. The host program may bring its own resource.
 class MemoryResource {
  public:
   virtual ~MemoryResource() = default;
@@ -35,7 +35,7 @@ class MemoryResource {
   [[nodiscard]] virtual void* allocate(std::size_t bytes, std::size_t alignment, Stream& stream) = 0;
   virtual void deallocate(void* pointer, std::size_t bytes, std::size_t alignment, Stream& stream) noexcept = 0;
   [[nodiscard]] virtual Device device() const = 0;
-  /// Returns the resource's numbers, or nullopt if the resource does not count.
+  /// Returns the resource's numbers, or nullopt if the resource keeps no counts.
   [[nodiscard]] virtual std::optional<MemoryUsage> usage() const { return std::nullopt; }
 };
 

@@ -12,19 +12,19 @@ namespace detail {
 struct GraphState;
 }
 
-/// A CUDA graph: work of CUDA streams that is recorded once and launched as a whole. It holds kernels, copies and
-/// memsets with the arguments of the capture, in the order that streams and events gave them. A launch is one call of
-/// the host, whatever the graph's size. Can only be moved; only one thread at a time may use a graph.
+/// A CUDA graph: work of CUDA streams that is recorded once and launched as a whole. A graph holds kernels, copies and
+/// memsets with the arguments of the capture. Streams and events of the capture decide their order. A launch is one
+/// call of the host, whatever the graph's size. Can only be moved; only one thread at a time may use a graph.
 ///
 /// A graph holds the work that the captured function enqueues on the stream, and on every stream that waits for an
 /// event recorded in the capture (fork). The first stream must wait for each such stream before the function ends
-/// (join). A launch uses the capture's addresses and numbers. So memory must stay where it is, and a value that changes
+/// (join). A launch uses the addresses and values of the capture. So memory must not move, and a value that changes
 /// from launch to launch must be read from memory.
 ///
-/// During a capture nothing runs. CUDA refuses every call that waits for the device, that asks whether work is
+/// During a capture nothing runs. CUDA refuses every call that waits for the device, that queries whether work is
 /// complete, or that allocates or frees memory outside of a stream's order. Such a call invalidates the capture. Rules
 /// for the captured streams:
-///   Stream::record, wait      between streams of the capture; an event recorded there is never complete on its own
+///   Stream::record, wait      only between streams of the capture; complete() of such an event throws StateError
 ///   events with timing        StateError: work of a graph does not run at the time of the capture
 ///   waits for host events     StateError, unless they are complete
 ///   copies of pageable memory StateError: a graph copies page-locked memory

@@ -20,7 +20,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Pauses before a worker sleeps: a few microseconds, less than it takes to sleep and wake up.
+// Number of pauses before a worker sleeps. All pauses together take a few microseconds, which is less than the time to
+// sleep and wake up.
 constexpr int kSpins = 200;
 
 void pause_briefly() {
@@ -137,7 +138,7 @@ class HostEventState final : public EventState {
 
  private:
   [[nodiscard]] Clock::time_point time() const {
-    point().wait();  // returns at once, because the event is complete; only rethrows the failure of a poisoned stream
+    point().wait();  // returns at once, because the event is complete; rethrows the failure if the stream has failed
     const std::lock_guard lock(mutex_);
     require<StateError>(recorded_ > 0, "seconds_since: an event was never recorded");
     return time_;
@@ -214,7 +215,7 @@ class WorkerStreamState final : public StreamState {
       return;
     }
     require_other_thread("record");
-    void* slot = free_slot();  // takes a slot also on a poisoned stream, because the event must complete
+    void* slot = free_slot();  // takes a slot even if the stream has failed, because the event must complete
     const std::uint64_t number = host->set({timeline_, position + 1});
     push(slot, [host = std::move(host), number] { host->stamp(number); });
   }

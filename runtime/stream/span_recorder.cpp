@@ -134,8 +134,8 @@ void SpanRecorder::end(Stream* stream, int span) {
 }
 
 std::vector<SpanRecorder::Span> SpanRecorder::take(Stream& compute) {
-  // On a GPU, `anchor` is an event whose host time is known. Of ten events that are recorded and waited for, the one
-  // with the shortest wait becomes the anchor; its host time is exact within half of this wait.
+  // On a GPU, `anchor` is an event whose host time is known. The loop records ten events and waits for each of them.
+  // The event with the shortest wait becomes the anchor, because its host time is exact within half of this wait.
   Event anchor(device_, Event::Timing::on);
   std::int64_t anchor_ns = 0;
   if (!events_.empty() && used_ > 0) {

@@ -37,7 +37,7 @@ struct TaskVTable {
 /// One thread at a time may use a stream; any thread may wait for an Event.
 class Stream {
  public:
-  static constexpr std::size_t kTaskBytes = 2048;  ///< size of the largest callable that enqueue() takes
+  static constexpr std::size_t kTaskBytes = 2048;  ///< size in bytes of the largest callable that enqueue() takes
   static constexpr std::size_t kQueueSlots = 256;  ///< enqueue() blocks while this many tasks wait
 
   [[nodiscard]] static Stream host_inline();
@@ -55,7 +55,7 @@ class Stream {
 
   Stream(Stream&&) noexcept;
   Stream& operator=(Stream&&) noexcept;
-  /// Waits for queued work. Drops an exception that nobody has fetched.
+  /// Waits for queued work. Drops an exception that synchronize() or enqueue() has not rethrown.
   ~Stream();
 
   [[nodiscard]] Device device() const;
@@ -81,10 +81,10 @@ class Stream {
 
   /// Lets kernels that lockstep launches on this CUDA stream from now on begin when the blocks of the previous kernel
   /// have ended. Such a kernel itself waits until the previous kernel's writes are visible ("Programmatic Dependent
-  /// Launch and Synchronization" in the CUDA C++ Programming Guide). This shortens the time from kernel to kernel. It
-  /// is off at first. On a borrowed stream, kernels of other code must wait for previous kernels, too. Throws
-  /// StateError on a host stream; UnsupportedError on a GPU below compute capability 9.0, and in a build that also has
-  /// code for older GPUs.
+  /// Launch and Synchronization" in the CUDA C++ Programming Guide). This shortens the time from kernel to kernel. The
+  /// default is off. On a borrowed stream, kernels of other code must wait for previous kernels, too. Throws StateError
+  /// on a host stream; UnsupportedError on a GPU below compute capability 9.0, and in a build that also has code for
+  /// older GPUs.
   void launch_dependently(bool on);
   [[nodiscard]] bool launches_dependently() const;
 
@@ -119,7 +119,7 @@ class Event {
   ~Event();
 
   [[nodiscard]] bool complete() const;  ///< returns true if the event is complete; never blocks
-  void synchronize() const;             ///< blocks until completion; rethrows the exception of a poisoned stream
+  void synchronize() const;             ///< blocks until completion; rethrows the exception if the event's work failed
   /// Returns the seconds from the completion of `earlier` to the completion of this event. Throws StateError unless
   /// both events have Timing::on and are complete.
   [[nodiscard]] double seconds_since(const Event& earlier) const;

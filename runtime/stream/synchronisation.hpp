@@ -17,7 +17,7 @@ class Stream;
 /// Reasons why a call made its caller wait.
 enum class SyncReason : std::uint8_t {
   requested,    ///< the caller called Stream::synchronize() or Context::synchronize()
-  host_copy,    ///< copy between a GPU and host memory that is pageable, or that the copy converts or gathers
+  host_copy,    ///< copy between a GPU and host memory that is pageable, converted or gathered
   host_data,    ///< the call returns or reads data on the host: printing, reading, factories on a GPU
   event,        ///< an inline stream waits for an event by blocking
   queue_full,   ///< the queue of a host worker is full
@@ -38,8 +38,9 @@ struct Synchronisation {
 /// Prints "copy on cuda:0 waited 0.000123 s: host copy, 4096 bytes".
 std::ostream& operator<<(std::ostream& out, const Synchronisation& wait);
 
-/// Function that is called at the end of a wait, on the thread that waited. Destructors call it, too, so it must not
-/// throw (std::terminate). Objects that it refers to must outlive the stream of on_synchronisation().
+/// Function that is called at the end of a wait, on the thread that waited. Destructors call the function, too, so it
+/// must not throw (std::terminate). Objects that the function uses must outlive the stream on which
+/// on_synchronisation() was called.
 using SyncReport = std::function<void(const Synchronisation&)>;
 
 namespace detail {

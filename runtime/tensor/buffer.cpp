@@ -17,7 +17,8 @@ bool is_aligned(const void* pointer) {
   return reinterpret_cast<std::uintptr_t>(pointer) % kAlignment == 0;
 }
 
-/// Returns the name of the resource's class as in the source. The name tells the resources of a program apart.
+/// Returns the name of the resource's class as in the source code. Error texts use the name to distinguish the
+/// resources of a program.
 std::string class_of(const MemoryResource& resource) {
   const char* mangled = typeid(resource).name();
   int status = 0;

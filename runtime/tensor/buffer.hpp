@@ -14,9 +14,9 @@ namespace lockstep {
 class Buffer {
  public:
   Buffer() = default;
-  /// Allocates `bytes` bytes, aligned to kAlignment. Checks the result, because the host program may have written the
-  /// resource. Throws OutOfMemory for a null pointer, and ShapeError for a wrong alignment, after it has freed the
-  /// memory. The texts name the resource's class. The resource's exceptions pass unchanged. For 0 bytes nothing is
+  /// Allocates `bytes` bytes, aligned to kAlignment. Checks the resource's result, because the resource may be code of
+  /// the host program. Throws OutOfMemory for a null pointer. For a wrong alignment, frees the memory and throws
+  /// ShapeError. The texts name the resource's class. The resource's exceptions pass unchanged. For 0 bytes nothing is
   /// checked.
   Buffer(std::size_t bytes, MemoryResource& resource, Stream& stream);
   Buffer(std::size_t bytes, Context& context) : Buffer(bytes, context.memory(), context.stream()) {}

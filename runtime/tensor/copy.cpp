@@ -13,7 +13,8 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kGrainBytes = std::int64_t{1} << 20;  // bytes that one thread copies with memcpy
+// A copy with memcpy runs on at most one thread per this many bytes, rounded up.
+constexpr std::int64_t kGrainBytes = std::int64_t{1} << 20;
 // A copy with strides or a conversion runs on at most one thread per this many elements, rounded up.
 constexpr std::int64_t kGrainElements = 1 << 14;
 

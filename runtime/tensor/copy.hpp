@@ -14,14 +14,15 @@ namespace lockstep {
 ///
 /// The context's device must be that of src or dst; a copy that touches a CUDA device needs the CudaContext of that
 /// device. On one CUDA device, and between two, both views must have one type and contiguous rows (stride 1 on the
-/// innermost axis); otherwise UnsupportedError. On one device, ops::strided_copy does such copies with a kernel.
-/// ShapeError in three cases: both views are contiguous and overlap (no views may overlap); dst has stride 0 on an axis
-/// of more than one element; a view's address is not a multiple of its element size.
+/// innermost axis); otherwise UnsupportedError. On one device, ops::strided_copy does such copies with a kernel. Views
+/// must not overlap. ShapeError in three cases: both views are contiguous and overlap (other overlaps are not
+/// detected); dst has stride 0 on an axis of more than one element; a view's address is not a multiple of its element
+/// size.
 ///
 /// A copy between host and CUDA device does not block if three conditions hold: the host memory is page-locked
 /// (PinnedMemoryResource), both sides have the same type, and the rows are contiguous in at most 64 blocks
-/// (docs/copies.md). Then the memory must stay alive and unchanged until the stream has passed the copy. Otherwise the
-/// call blocks: when it returns, src may be changed or freed, and dst is complete.
+/// (docs/copies.md). Then the memory must stay alive and unchanged until the stream has completed the copy. Otherwise
+/// the call blocks: when it returns, src may be changed or freed, and dst is complete.
 void copy(Context& context, const TensorView& src, const TensorView& dst);
 
 /// Copies like copy(), then waits for the copy and for the earlier work of the context's stream, but for no other
@@ -37,9 +38,9 @@ struct StagingOptions {
   int threads = 0;  ///< number of threads that copy to or from a half of the staging memory; 0 means OpenMP's default
 };
 
-/// Allocates the staging memory now. Otherwise the first copy() that needs it allocates it, with the default options.
-/// Waits for the stream and frees the memory of an earlier call. Throws UsageError for options out of range, and
-/// OutOfMemory.
+/// Allocates the staging memory now. Without this call, the first copy() that needs staging memory allocates it with
+/// the default options. The call waits for the stream and frees the staging memory of an earlier call. Throws
+/// UsageError for options out of range, and OutOfMemory.
 void configure_staging(CudaContext& context, const StagingOptions& options = {});
 
 }  // namespace lockstep

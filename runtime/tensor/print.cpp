@@ -16,7 +16,8 @@ namespace {
 
 using Texts = std::vector<std::string>;
 
-/// The part of a view that is shown: all of a short axis; the first and the last edge_items elements of a long axis.
+/// The part of a view that is printed: all elements of a short axis; the first and the last edge_items elements of a
+/// long axis.
 class Window {
  public:
   Window(const Shape& shape, const PrintOptions& options) : edge_(options.edge_items), shown_(shape) {

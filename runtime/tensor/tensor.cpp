@@ -10,7 +10,8 @@
 namespace lockstep {
 namespace {
 
-/// Owns foreign memory together with the tensors that share it. The destructor calls the memory's release function.
+/// Owns memory of the host program for the tensors that share this memory. The destructor calls the memory's release
+/// function.
 class Released {
  public:
   explicit Released(std::function<void()> release) : release_(std::move(release)) {}

@@ -57,8 +57,8 @@ class Tensor {
                                          std::uint64_t sequence = 0);
 
   /// Takes ownership of foreign memory, such as a DLPack tensor with its deleter. `release` runs exactly once, on the
-  /// thread that destroys the last tensor that shares the memory. It must not throw, and may be empty. If adopt()
-  /// itself throws (std::bad_alloc), `release` has not run and the memory stays the caller's.
+  /// thread that destroys the last tensor that shares the memory. `release` must not throw, and may be empty. If
+  /// adopt() itself throws (std::bad_alloc), `release` has not run and the caller still owns the memory.
   [[nodiscard]] static Tensor adopt(const TensorView& view, std::function<void()> release);
 
   [[nodiscard]] const TensorView& view() const { return view_; }
@@ -73,8 +73,9 @@ class Tensor {
   /// both devices).
   [[nodiscard]] Tensor to(Context& context) const { return to(context, dtype()); }
   [[nodiscard]] Tensor to(Context& context, DType dtype) const;
-  /// Allocates from `target` and copies on the stream of `carrier`, which is on the device of either end. For example,
-  /// x.to(cpu, cuda) copies x from the GPU; the copy is complete after the stream of `cuda` has passed it.
+  /// Allocates from `target` and copies on the stream of `carrier`, which is a context of the source's or the target's
+  /// device. For example, x.to(cpu, cuda) copies x from the GPU; the copy is complete after the stream of `cuda` has
+  /// executed it.
   [[nodiscard]] Tensor to(Context& target, Context& carrier) const;
 
  private:

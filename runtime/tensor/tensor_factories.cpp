@@ -13,12 +13,13 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kGrain = 1 << 14;  // least number of elements for a thread
+// At most one thread per this many elements, rounded up, computes the elements of a tensor.
+constexpr std::int64_t kGrain = 1 << 14;
 // Size of the pieces in which the host computes a GPU's tensor, in bytes.
 constexpr std::int64_t kPieceBytes = std::int64_t{4} << 20;
 
-/// Returns the largest finite value of T; for integer types the first value above the range, as f64 can hold this
-/// value.
+/// Returns the largest finite value of T. For integer types, returns the first value above the range instead, because
+/// f64 represents this value exactly.
 template <class T>
 double end_of() {
   if constexpr (std::is_integral_v<T>) {
@@ -149,7 +150,8 @@ struct Normal {
 template <class T, class Fill>
 Tensor made(std::string_view call, Context& context, const Shape& shape, const Fill& fill) {
   const std::int64_t count = shape.numel();
-  // All calls of `fill` are here, so that hosts and GPUs run the same machine code and get the same bits.
+  // Only this lambda calls `fill`. So the tensors of hosts and GPUs come from the same machine code and have the same
+  // bits.
   const auto run = [fill](const CpuContext& host, std::int64_t first, std::int64_t last, T* out) {
     parallel_ranges(host, last - first, kGrain,
                     [&](std::int64_t begin, std::int64_t end) { fill(first + begin, first + end, out + begin); });

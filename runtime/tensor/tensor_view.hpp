@@ -67,8 +67,8 @@ struct TensorView {
 /// Prints a view for error texts: "f32 (2, 3) on cpu".
 std::ostream& operator<<(std::ostream& out, const TensorView& view);
 
-/// Throws DeviceError, with both devices, unless all given views are on `device`. Throws ShapeError if an address is
-/// not a multiple of its element size. `op` is the caller's name for the text.
+/// Throws DeviceError, with both devices, unless all given views are on `device`. Throws ShapeError if the address of a
+/// view is not a multiple of the view's element size. `op` is the caller's name for the text.
 void require_on(const Device& device, std::string_view op, std::initializer_list<const TensorView*> views);
 
 /// Returns true if the address ranges of two contiguous views share at least one byte.

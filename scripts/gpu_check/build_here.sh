@@ -1,8 +1,8 @@
 # Builds lockstep with this machine's compiler and toolkit. Sourced by gpu-check.sh.
 
-# build_here: builds runtime and kernels on this machine, and runs a program with them that fills a tensor on the GPU. Other
-# libraries may be missing: the floor nn is configured and never built, nlohmann-json is empty, and zlib has only the one
-# function that runtime links.
+# build_here: builds runtime and kernels on this machine, and then a program that uses them to fill a tensor on the GPU.
+# Libraries of other parts may be missing on this machine. So the folder nn is configured but never built, nlohmann-json
+# is an empty replacement, and the replacement of zlib has only the one function that runtime links.
 build_here() {
   local tool reason='' build=$work/build
   for tool in cmake ninja nvcc c++ ar; do

@@ -1,5 +1,5 @@
-# The calls; the most important checks of each come first. Sourced by gpu-check.sh. A check that fails does not end its call:
-# each call runs as `call_a || true`, in which bash goes on.
+# The calls of gpu-check.sh; each call runs its most important checks first. Sourced by gpu-check.sh. A check that fails
+# does not end its call: in `call_a || true`, bash ignores `set -e` and continues with the next check.
 
 # begin: checks programs, libraries and GPUs, and that Open MPI starts ranks.
 begin() {
@@ -14,7 +14,7 @@ begin() {
   find_versions
   same_sources
   programs_start
-  # A sanitizer takes about 3 GB of the host's memory.
+  # `rooms` is the number of checks that run at a time: each sanitizer takes about 3 GB of the host's memory.
   cores=$(nproc) memory=$(awk '/MemAvailable/ {print int($2 / 3000000)}' /proc/meminfo 2> /dev/null || echo 2)
   rooms=$((cores - 2 < memory ? cores - 2 : memory))
   rooms=$((rooms < 2 ? 2 : rooms > 14 ? 14 : rooms)) workers=$rooms
@@ -54,8 +54,9 @@ shares() {
   done
 }
 
-# sanitize TOOL LIMIT COUNT WHAT FILTER: runs shares under compute-sanitizer; sanitize_steps: the whole trainer. Tests of errors
-# make calls of CUDA fail on purpose, so API errors are not reported, only accesses of the device.
+# sanitize TOOL LIMIT COUNT WHAT FILTER: runs the kernels' tests in COUNT shares under compute-sanitizer.
+# sanitize_steps: runs training steps under memcheck. Some tests make CUDA calls fail on purpose. So errors of API calls
+# are not reported, only wrong accesses to device memory.
 sanitized=(--error-exitcode 86 --print-limit 5 --report-api-errors no)
 no_sanitizer() { echo "${reason:-$([ -n "$sanitizer" ] || echo "no compute-sanitizer on this machine")}"; }
 sanitize() {
@@ -73,14 +74,14 @@ sanitize_steps() {
     --batch-size 64 --epochs 1 --dtype bf16 --tune off --workers 1 --cuda-graph off --out "$work/runs/sanitized"
 }
 
-# test_programs with_ranks|without_ranks: runs the test programs of the bundle's file `tests`, which --prepare has written,
-# without the two that other functions run.
+# test_programs with_ranks|without_ranks: runs the test programs listed in the bundle's file `tests`, which --prepare
+# has written. Leaves out two programs that other functions run.
 test_programs() {
   local program ranked count
   while read -r program ranked; do
     case "$program" in test_kernels_cuda | test_nn_norm_trial_cuda) continue ;; esac
     if [ -z "$ranked" ] && [ "$1" = without_ranks ]; then
-      # Tests that need no GPU run also without one; this shows at least that the programs start.
+      # Tests that need no GPU also run on a machine without a GPU; this shows at least that the programs start.
       reason='' beside "$program" 120 read_tests "$programs/$program"
     elif [ -n "$ranked" ] && [ "$1" = with_ranks ]; then
       for count in 1 2 4; do
@@ -100,10 +101,12 @@ resnet50() {
     --classes 1000 --train-images $((batch * $2)) --test-images 16 --flip on --steps "$2" --epochs 1000 --log-every 4
     --workers "$workers")
 }
-# figure NAME LIMIT OPTION...: runs and measures train_resnet; figure_of PROGRAM NAME LIMIT OPTION... any program.
+# figure NAME LIMIT OPTION...: runs train_resnet and measures its rate. figure_of PROGRAM NAME LIMIT OPTION...: does the
+# same with any program.
 figure_of() { check "$2" "$3" read_figure "$programs/$1" "${@:4}" --out "$work/runs/$2" || true; }
 figure() { figure_of train_resnet "$@"; }
-# The tuner's choices are kept from call to call, and from machine to machine in the tree or the bundle.
+# The library choices that the tuner finds are kept for later calls. The tree or the bundle brings choices from other
+# machines.
 choices=choices-resnet50-bf16-256.json
 tuned() {  # tuned NAME LIMIT OPTION...
   resnet50 bf16 40
@@ -121,13 +124,14 @@ peer() {
     --batch $batch --dtype "$3" --steps 30 --warmup 10 "${@:4}" || true
 }
 
-# train NAME LIMIT RANKS OPTION...: runs train_resnet on GPUs, into $work/runs/NAME; with how=beside in the background.
+# train NAME LIMIT RANKS OPTION...: runs train_resnet on GPUs, with its results in $work/runs/NAME. Runs in the
+# background if `how` is "beside".
 how=check reader=read_status
 train() {
   if [ "$3" = 1 ]; then
     ranks=("$programs/train_resnet" "${on_gpu0[@]}")
   elif [ "$3" -le "$gpus" ]; then
-    # "gpu" (all GPUs) would be refused with more GPUs than ranks.
+    # --devices gpu (all GPUs) is an error if there are more GPUs than ranks.
     on_ranks "$3" "$programs/train_resnet" --devices "$3"
   else
     on_ranks "$3" "$programs/train_resnet" --devices gpu
@@ -143,8 +147,8 @@ runs_there() {
     [ -n "$no_gpu" ] || [ -f "$work/runs/$run/last/model.safetensors" ] || echo "the run '$run' left no checkpoint"
   done | head -n 1
 }
-# same RUN OTHER: checks that the checkpoints of two runs are equal, byte for byte; differ RUN OTHER: that they are not.
-# `first again` reads the names of the runs from the name of such a row.
+# same RUN OTHER: checks that the checkpoints of two runs are equal, byte for byte. differ RUN OTHER: checks that they
+# differ. The row's name contains the names of both runs, so that `first again` can repeat the runs, too.
 same() {
   local reason
   reason=$(runs_there "$1" "$2")
@@ -159,8 +163,8 @@ differ() {
   check "$1 != $2" 30 read_status bash -c 'if cmp "$1" "$2"; then echo "error: they are the same"; exit 1; fi' differ \
     "$work/runs/$1/last/model.safetensors" "$work/runs/$2/last/model.safetensors" || true
 }
-# distance SIGN RUN OTHER BOUND...: checks the distance of the momenta of two runs. After one step of SGD with momentum and
-# without weight decay these are the gradients.
+# distance SIGN RUN OTHER BOUND...: checks the distance of the momenta of two runs. After one step of SGD with momentum
+# and without weight decay, the momenta are the gradients.
 distance() {
   local reason file=last/optimizer.safetensors
   reason=$(runs_there "$2" "$3")
@@ -169,7 +173,8 @@ distance() {
     "$work/runs/$2/$file" "$work/runs/$3/$file" || true
 }
 
-# ---- a: does it work? The whole trainer, its speed compared with PyTorch, every op against the host, memory errors
+# ---- a: does it work? The whole trainer, its speed compared with PyTorch, every op compared with the host, memory
+# errors
 
 call_a() {
   if check "the machine" 60 read_status "$programs/lockstep-devices"; then
@@ -191,11 +196,12 @@ call_a() {
   all_over
 }
 
-# ---- b: is it right? Norms in engines, convergence, races, the ways to run a step, several ranks, sizes; the tuned run
+# ---- b: are its results right? Norms in engines, convergence, races, the ways to run a step, several ranks, sizes;
+# also the run with tuned choices
 
 call_b() {
   local type way
-  # The long checks run in the background, a core each.
+  # The long checks run in the background, on one core each.
   beside "norms served by engines" 300 read_tests "$programs/test_nn_norm_trial_cuda"
   fashion_mnist
   for way in racecheck initcheck; do
@@ -205,7 +211,7 @@ call_b() {
   how=beside steps
   how=beside pictures
   together
-  # Two runs call by call are compared first: if they differ, the graph is not the reason.
+  # Two runs without a graph are compared first. If these runs differ, the graph is not the reason for a difference.
   for type in fp32 bf16; do
     for way in again graph beside dependent; do same "$way-$type" "calls-$type"; done
     differ "seed-$type" "graph-$type"
@@ -221,7 +227,8 @@ call_b() {
   tuned resnet50-tuned 600
 }
 
-# steps: trains ResNet-20 call by call, again, captured, with weight gradients on a second stream, and with dependent launches.
+# steps: trains ResNet-20 in several ways: call by call (twice), as a captured graph, with weight gradients on a second
+# stream, and with dependent launches.
 steps() {
   local type way options
   for type in fp32 bf16; do
@@ -236,7 +243,8 @@ steps() {
   done
 }
 
-# pictures: trains with images that the GPU finishes and with images that the loader's threads make; their bits must be equal.
+# pictures: trains twice, with images that the GPU augments and with images that the loader's threads augment. The
+# results must have equal bits.
 pictures() {
   local where
   for where in host device; do
@@ -246,7 +254,8 @@ pictures() {
   done
 }
 
-# several_ranks: trains with several ranks over NCCL. With fewer GPUs they share one (on_ranks); times mean nothing then.
+# several_ranks: trains with several ranks over NCCL. With fewer GPUs than ranks, several ranks share a GPU (on_ranks),
+# and times mean nothing.
 several_ranks() {
   local ranked=$((gpus < 2 ? 2 : gpus)) rooms=$(((rooms + 1) / 2)) way options
   options=(--model mlp --hidden 256,128 --data synthetic --train-images 512 --test-images 64 --batch-size 256 --steps 1
@@ -285,8 +294,8 @@ read_accuracy() {
   fi
 }
 
-# ---- c: is it fast? Whole steps compared with PyTorch, one run after the other on the quiet GPU; launch-bound and transformer
-# steps; copies, kernels, counters of a step
+# ---- c: is it fast? Whole steps compared with PyTorch, one run at a time while nothing else uses the GPU; launch-bound
+# and transformer steps; copies, kernels, hardware counters of a step
 
 call_c() {
   local batch known=no
@@ -294,7 +303,7 @@ call_c() {
   figure quiet-graph 90 "${options[@]}" --tune off
   peer quiet-torch-graph 90 bf16 --graph
   ratio "ResNet-50 bf16 256, untuned and quiet, over PyTorch" quiet-graph quiet-torch-graph
-  # With known choices the tuned run takes seconds; without them minutes, so it comes last.
+  # With known choices the tuned run takes seconds. Without them it takes minutes, so it comes last.
   if [ -s "$kept/$choices" ]; then known=yes; fi
   if [ "$known" = yes ]; then tuned quiet-tuned 150; fi
   resnet50 bf16 40
@@ -318,8 +327,9 @@ call_c() {
   ratio "ResNet-50 bf16 256 over PyTorch" 'quiet-(graph|tuned|beside|dependent|fast)' 'quiet-torch-.*'
 }
 
-# gpt2_options VOCABULARY STEPS: sets `options` for GPT-2 of 124 million parameters on random tokens; gpt2: measures it with its
-# own vocabulary and with a multiple of 64. No byte of the data is above 195, so no token is above 50115.
+# gpt2_options VOCABULARY STEPS: sets `options` for GPT-2 with 124 million parameters on random tokens. gpt2: measures
+# this model with its own vocabulary size and with a multiple of 64. No byte of the data is above 195, so no token is
+# above 50115.
 gpt2_options() {
   local data=$work/tokens
   if [ ! -d "$data" ]; then
@@ -363,8 +373,8 @@ counters() {
     "$programs/$2" "${@:3}" --out "$work/runs/$1" || true
 }
 
-# ---- d: the other checks: the cost of moving data, all-reduces of several ranks, rounds of the comparison with PyTorch, fp16,
-# the other sanitizers, a build
+# ---- d: the other checks: the cost of moving data, all-reduces of several ranks, several rounds of the comparison with
+# PyTorch, fp16, the other sanitizers, a build on this machine
 
 call_d() {
   local round
@@ -397,7 +407,8 @@ moving_data() {
   if [ "$count" -lt 2 ]; then
     count=2 what="2 ranks on 1 GPU" mind=": times between ranks mean nothing" most=(--max-bytes 1048576)
   fi
-  # One rank that sees all GPUs: with "auto" some GPUs have no rank, so the rank also copies to the next GPU.
+  # Runs one rank that sees all GPUs. With --devices auto, all GPUs but one have no rank, so the rank also measures
+  # copies to the next GPU.
   on_ranks 1 "$programs/lockstep-cost" --devices auto --seconds 20 --out "$alone"
   check "lockstep-cost, 1 rank" 75 read_status "${ranks[@]}" || true
   on_ranks "$count" "$programs/lockstep-cost" --devices gpu --seconds 20 --out "$several"
@@ -421,13 +432,14 @@ moving_data() {
   fi
 }
 
-# cost_report NAME TITLE FOLDER: adds lockstep-cost's results in FOLDER to both reports, without its plots, which are files.
+# cost_report NAME TITLE FOLDER: adds lockstep-cost's results in FOLDER to both reports. Leaves out the plots, because
+# they are separate files.
 cost_report() {
   if [ -s "$3/cost.md" ]; then add_table "$2" < <(sed -e '/^!\[/d' -e 's/^#/###/' "$3/cost.md"); fi
   add_data "$1" "$3/cost.json"
 }
 
-# limits_of_copies ALONE RANKS: adds the rows of cost_rows.py.
+# limits_of_copies ALONE RANKS: adds the rows that cost_rows.py prints.
 limits_of_copies() {
   local said state detail left=$reason name="moving data"
   due "$name" || return 0
@@ -480,8 +492,8 @@ kernel_table() {
 
 # ---- again: repeats checks that failed in earlier calls, then checks that had no time, in the order of the calls
 
-# call_again: the last row of a name counts. The rows come from --kept, the tree and the bundle. A comparison needs runs, which
-# are repeated with it.
+# call_again: reads the rows of earlier calls from --kept, the tree and the bundle. If a name has several rows, the last
+# row counts. Repeats a comparison together with the runs that it compares.
 call_again() {
   local wanted name other several="lockstep-cost, $gpus ranks"
   if [ "$gpus" -lt 2 ]; then several="lockstep-cost, 2 ranks on 1 GPU"; fi
@@ -496,7 +508,7 @@ call_again() {
     only=()
     while IFS= read -r name; do
       only[$name]=yes
-      # Runs that the first wave has repeated exist already.
+      # Leaves out runs that the first wave (failed checks) has already repeated.
       for other in "${name%% = *}" "${name##* = }" "${name%% != *}" "${name##* != }"; do
         cut -f 1 "$files.tsv" | grep -qxF -- "$other" || only[$other]=yes
       done

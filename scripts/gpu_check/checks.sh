@@ -5,16 +5,17 @@ grace=3    # seconds between TERM and KILL for a check whose time is over
 least=5    # seconds: a check with less time is not begun
 seconds_left() { echo $((budget - reserve - SECONDS)); }
 
-# check NAME LIMIT READER COMMAND...: runs the command for at most LIMIT seconds, with its output in `log`, and makes a row of
-# it. READER reads `status`, `stopped` and `log` and sets `state`, `detail` and the counts. If `reason` is set, the check is
-# skipped for that reason. Returns 0 when it passed.
+# check NAME LIMIT READER COMMAND...: runs the command for at most LIMIT seconds, with its output in `log`, and adds a
+# row with the result to the report. READER is a function that reads `status`, `stopped` and `log` and sets `state`,
+# `detail` and the counts. If `reason` is set, the check is skipped for that reason. Returns 0 if the check passed.
 check() {
   due "$1" || return 1
   conduct "$@"
 }
 
-# beside NAME LIMIT READER COMMAND...: runs a check in the background, as soon as fewer than `rooms` run there. together: waits
-# for the background checks begun since the last together; all_over: waits for all.
+# beside NAME LIMIT READER COMMAND...: runs a check in the background. Before that waits until fewer than `rooms` checks
+# run in the background. together: waits for the background checks that were begun since the last `together`. all_over:
+# waits for all background checks.
 rooms=2 wave=()
 beside() {
   due "$1" || return 0
@@ -39,7 +40,8 @@ all_over() {
   wave=()
 }
 
-# due NAME: succeeds when the call includes this check. `first again` includes the checks of `only`, once.
+# due NAME: succeeds if the call includes this check. The call `first again` includes only the checks in `only`, each
+# once.
 declare -A only=()
 due() {
   if [ "$call" != again ]; then return 0; fi
@@ -63,7 +65,8 @@ conduct() {
     return 1
   fi
   allowed=$((left < limit ? left : limit))
-  # The last row of a name counts: if the call is killed before this check has its row, `first again` repeats it.
+  # First writes a row "failed". The check's own row later replaces it, because the last row of a name counts. If the
+  # call is killed before that, `first again` repeats the check.
   printf '%s\tfailed\t0\t1\t0\t0\tbegun, and cut with its call\n' "${name//[^ -~]/ }" >> "$kept/rows.tsv"
   # mpirun passes a TERM on to its ranks and waits for them; a program that ignores TERM gets a KILL. The command runs in the
   # background, so that this script handles signals at once.
@@ -75,8 +78,9 @@ conduct() {
     stopped="stopped after $allowed s"
   fi
   "$reader"
-  # The output of a stopped program counts. If it shows no error, the check failed by a hang if it reached its own
-  # limit; otherwise the call had no time left for it. A sanitizer that reaches its limit is only slow.
+  # The reader also reads the output of a stopped program. If this output shows no error, there are three cases. The
+  # check was stopped because the call had no time left: skipped. A sanitizer reached its limit: skipped, because it is
+  # only slow. Another check reached its limit: failed, because it hangs.
   if [ -n "$stopped" ] && [ "$state" != failed ]; then
     if [ "$allowed" -lt "$limit" ]; then
       state=skipped skip=$((skip + 1)) detail="no time: $detail"
@@ -93,7 +97,7 @@ conduct() {
 log_of() { printf '%s/log/%s.log' "$work" "${1//[^A-Za-z0-9_.-]/_}"; }  # log_of NAME
 last_line() { grep -avE '^[[:space:]]*$' "$log" | tail -n 1 || true; }
 
-# read_status: a reader for programs whose exit status is the result.
+# read_status: a READER (see check) for programs whose exit status is the result.
 read_status() {
   if [ -n "$stopped" ]; then
     detail="$stopped, it last said: $(last_line)"
@@ -106,8 +110,8 @@ read_status() {
   esac
 }
 
-# read_tests: a reader for GoogleTest programs. Each test has a line "[       OK ] Suite.Name (3 ms)"; lines of the summary have
-# no times. Under mpirun the lines of all ranks count.
+# read_tests: a READER (see check) for GoogleTest programs. Each test has a line "[       OK ] Suite.Name (3 ms)"; lines
+# of the summary have no times. Under mpirun the lines of all ranks count.
 read_tests() {
   local names said last=''
   read -r pass fail skip names < <(awk '
@@ -121,7 +125,7 @@ read_tests() {
       awk 'NR <= 3 {n = $1; $1 = ""; printf "%s%d skipped:%s", sep, n, $0; sep = "; "}' || true)
   fi
   if [ "$status" != 0 ]; then
-    # The last test that began, if it has no line with its result.
+    # Finds the last test that began, if no line gives its result.
     last=$({ grep -aE "\[ +(RUN|OK|FAILED|SKIPPED) +\] " "$log" || true; } | tail -n 1 |
       sed -nE 's/.*\[ +RUN +\] ([^ ]+).*/, in \1/p')
   fi
@@ -139,8 +143,8 @@ read_tests() {
   fi
 }
 
-# read_sanitizer: a reader for GoogleTest programs under compute-sanitizer, whose own errors give exit status 86
-# (--error-exitcode).
+# read_sanitizer: a READER (see check) for GoogleTest programs under compute-sanitizer. An error that compute-sanitizer
+# finds gives exit status 86 (--error-exitcode).
 read_sanitizer() {
   local errors summary printed='^=+ +(Invalid|Uninitialized|Misaligned|Race|Error|Warning: Race|Barrier|Out-of-range|Stack)'
   local refused='not supported|unable to (find|create)|unsupported'
@@ -161,8 +165,8 @@ read_sanitizer() {
 # note_figure RATE: records the rate of this check for ratio().
 note_figure() { printf '%s\t%s\n' "$name" "$1" >> "$work/figures"; }
 
-# read_figure: a reader for lockstep's runs. The figure is the median rate of the reports without the first two, with clocks and
-# watts of nvidia-smi's log. A stopped run has its figure, too.
+# read_figure: a READER (see check) for lockstep's runs. The figure is the median of the reported rates, without the
+# first two reports. The row also has the clocks and watts of nvidia-smi's log. A stopped run has its figure, too.
 read_figure() {
   local reports=${log%.log}.rates metrics=$work/runs/$name/metrics.jsonl number rate said
   read_status
@@ -183,7 +187,7 @@ read_figure() {
   if [ "$status" != 0 ]; then detail+="; $said"; fi
 }
 
-# read_peer: a reader for the peer's program, whose last line is JSON.
+# read_peer: a READER (see check) for the PyTorch program, whose last line is JSON.
 read_peer() {
   local rate
   read_status
@@ -211,8 +215,8 @@ clocks() {
     2> /dev/null || true
 }
 
-# ratio NAME OURS THEIRS: adds a row with lockstep's best rate over the peer's best rate in this call. OURS and THEIRS are
-# patterns of the names of runs.
+# ratio NAME OURS THEIRS: adds a row with lockstep's best rate divided by PyTorch's best rate in this call. OURS and
+# THEIRS are patterns of the names of runs.
 ratio() {
   local said
   said=$(awk -F '\t' -v ours="^($2)\$" -v theirs="^($3)\$" '

@@ -1,13 +1,14 @@
 # Finds the bundle's programs, NVIDIA's libraries and the GPUs of the machine. Sourced by gpu-check.sh.
 
-# unpack: sets `programs`, the folder of the programs, and Open MPI's environment. Without programs: a failed row, and status 1.
+# unpack: sets `programs`, the folder of the programs, and Open MPI's environment. If there are no programs, adds a
+# failed row to the report and returns status 1.
 unpack() {
   commit=$(git -C "$repository" describe --always --dirty 2> /dev/null || echo unknown)
   bundle_commit=$(cat "$bundle/commit" 2> /dev/null || echo none)
   host="$(uname -srm), $(nproc) processors, $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo 2> /dev/null | sort -u | head -n 1)"
   mkdir -p "$work/programs" "$work/log"
   own_path=$PATH own_libraries=${LD_LIBRARY_PATH:-}
-  # Some ways to copy a tree lose the permission to execute.
+  # Some ways to copy a tree lose the permission to execute, so it is set again.
   chmod +x "$bundle"/deps/bin/* "$bundle"/programs/* 2> /dev/null || true
   if [ -f "$bundle/deps/environment" ]; then source "$bundle/deps/environment"; fi
   mpi_environment
@@ -15,7 +16,7 @@ unpack() {
     programs=$bundle/programs
   elif [ -f "$bundle/programs.tar.xz" ]; then
     programs=$work/programs
-    if ! tar -xJf "$bundle/programs.tar.xz" -C "$programs" > "$work/log/unpack.log" 2>&1; then  # xz lies in deps
+    if ! tar -xJf "$bundle/programs.tar.xz" -C "$programs" > "$work/log/unpack.log" 2>&1; then  # deps/ has xz
       row "unpack" failed 0 1 0 "$SECONDS" "programs.tar.xz: $(tail -n 1 "$work/log/unpack.log")"
       return 1
     fi
@@ -85,9 +86,9 @@ find_libraries() {
   fi
 }
 
-# programs_start: adds a row with the libraries that the programs would not find; the machine's owner has to install those of
-# NVIDIA. ldd does not show libcublasLt and libcudnn, which are loaded when needed: without them the numbers would differ
-# silently, so they count as not found.
+# programs_start: adds a row with the libraries that the programs would not find; the machine's owner has to install
+# missing libraries of NVIDIA. ldd does not show libcublasLt and libcudnn, because programs load them only when needed.
+# Without them the numbers would differ silently, so the row also names them if they are missing.
 programs_start() {
   local program missing all='' count=0 loaded=''
   if [ "$gpus" != 0 ]; then
@@ -113,8 +114,9 @@ programs_start() {
 # smi ARGUMENT...: runs nvidia-smi for at most 30 s, as it may hang on a broken GPU; status 127 without nvidia-smi.
 smi() { timeout 30 nvidia-smi "$@" 2> /dev/null < /dev/null; }
 
-# find_gpus: sets `gpus`, the number of GPUs that CUDA can use, by lockstep-devices. If lockstep-devices counts none, the number
-# of nvidia-smi counts, with a failed row. Sets `gpu` to a description, and `no_gpu` to the reason when there are no GPUs.
+# find_gpus: sets `gpus` to the number of GPUs that CUDA can use, as counted by lockstep-devices. If lockstep-devices
+# counts none, uses the number that nvidia-smi reports, and adds a failed row. Sets `gpu` to a description, and `no_gpu`
+# to the reason if there are no GPUs.
 find_gpus() {
   local said='' log=$work/log/lockstep-devices.log ours listed
   gpus=0 gpu="none found" no_gpu=
@@ -214,8 +216,8 @@ find_versions() {
   fi
 }
 
-# watch_clocks: lets nvidia-smi log the state of the GPUs every two seconds, for clocks(). This also keeps the driver loaded;
-# else each program would wait seconds for it.
+# watch_clocks: lets nvidia-smi log the state of the GPUs every two seconds, for clocks(). This also keeps the driver
+# loaded. Otherwise each program would wait seconds until the driver is loaded.
 watch_clocks() {
   command -v nvidia-smi > /dev/null || return 0
   timeout "$((budget + 60))" stdbuf -oL nvidia-smi dmon -d 2 -s puc 2>&1 < /dev/null |

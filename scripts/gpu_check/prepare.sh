@@ -3,9 +3,9 @@
 limit=$((58 * 1024 * 1024))  # most bytes of the bundle and the tree together
 tools=(hello_ranks lockstep-devices lockstep-cost train_resnet train_text bench_kernels bench_copy bench_allreduce)
 
-# device_tests BUILD: prints the programs of the tests with the label gpu, one per line. Programs with the label gpu_ranks, which
-# take any number of ranks, are followed by "ranks". lockstep_add_test() names the program of A.B test_A_B; tests that this
-# build lacks have no program.
+# device_tests BUILD: prints the programs of the tests with the label gpu, one per line. Programs with the label
+# gpu_ranks, which take any number of ranks, are followed by "ranks". lockstep_add_test() gives the program of the test
+# A.B the name test_A_B. A test that is not in this build has no program, and is left out.
 device_tests() {
   local label program of_ranks
   names_with() { ctest --test-dir "$1" -N -L "^$2\$" 2> /dev/null | sed -n 's/^ *Test *#[0-9]*: //p' | tr . _; }
@@ -59,8 +59,9 @@ prepare() {
   [ "$(uname -m)" = x86_64 ] || die "--prepare: this machine is $(uname -m), the bundle is for x86_64"
   command -v nvcc > /dev/null || [ -n "${CUDACXX:-}" ] || die "--prepare: needs nvcc on PATH, or CUDACXX"
   nvjpeg_header  # without it the tests of the JPEG decoder are left out
-  # Kernels are machine code for sm_90, and PTX for newer GPUs. Host code is for any x86-64 with AVX2. The target machine finds
-  # libraries by LD_LIBRARY_PATH, not in this machine's folders. None of its libraries may bind to the programs' libstdc++.
+  # Kernels are machine code for sm_90, and PTX for newer GPUs. Host code is for any x86-64 with AVX2. The target
+  # machine finds libraries by LD_LIBRARY_PATH, because the programs have no rpath. The programs contain libstdc++ and
+  # hide its symbols, so that libraries of the target machine do not use this copy.
   cmake -S "$repository" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DLOCKSTEP_CUDA=ON -DLOCKSTEP_MPI=ON \
     -DLOCKSTEP_NCCL=ON -DLOCKSTEP_CUDNN=ON -DLOCKSTEP_CUBLASLT=ON -DLOCKSTEP_ONEDNN=OFF \
     -DLOCKSTEP_BENCH=ON -DLOCKSTEP_EXAMPLES=ON -DLOCKSTEP_TESTS=ON \
@@ -99,7 +100,7 @@ prepare() {
   git -C "$repository" describe --always --dirty > "$staged/commit" 2> /dev/null || echo unknown > "$staged/commit"
   {
     du -b "$staged"/programs/* | sort -rn
-    # The programs share most of their code, so xz gets a dictionary that holds them all.
+    # The programs share most of their code. So xz gets a dictionary that is larger than all programs together.
     tar -C "$staged/programs" --sort=name --owner=0 --group=0 --mtime=@0 -c . | xz --threads=1 --lzma2=preset=6,dict=192MiB \
       > "$staged/programs.tar.xz"
     rm -r "$staged/programs"

@@ -1,5 +1,5 @@
-# Collects rows, tables and data of one call and makes the two reports. Rows come from several processes at a time, so all
-# results lie in files, and one process at a time writes. Sourced by gpu-check.sh.
+# Collects rows, tables and data of one call and makes the two reports. Several processes add rows at the same time. So
+# all results are in files, and a lock lets one process write at a time. Sourced by gpu-check.sh.
 
 complete=no  # yes: the call is over
 helpers=()   # processes that run until the call ends; the first one packs
@@ -24,8 +24,8 @@ row() {
   printf -v counts '%d\t%d\t%d\t%d' "$3" "$4" "$5" "$6"
   detail=${detail:0:20000}
   {
-    # A process that is stopped while it holds this lock and then writes its last row would wait for itself: waits at
-    # most 5 s.
+    # Waits at most 5 s for the lock. A process that receives a signal while it holds the lock writes its last row in
+    # the signal handler. Without the limit, it would wait for itself forever.
     flock -w 5 9 || true
     printf '%s\t%s\t%s\t%s\n' "$name" "$2" "$counts" "$detail" >> "$files.tsv"
     printf '%s\t%s\t%s\t%s\n' "$name" "$2" "$counts" "$detail" >> "$kept/rows.tsv"
@@ -149,7 +149,8 @@ write_files() {
 pack() {
   local file most
   {
-    # One process at a time packs. A child of a killed process may hold the lock for a while.
+    # Only one process packs at a time. A child of a killed process may hold the lock for a while, so the wait is
+    # limited.
     flock -w 30 8 || true
     for file in "$kept"/choices-*.json; do
       [ -f "$file" ] || continue
@@ -181,8 +182,8 @@ quoted() {
   echo '```'
 }
 
-# add_data NAME FILE: adds a JSON file to the JSON report. A file that is no valid JSON, as of a stopped program, would make the
-# whole report invalid: it stays in the archive only, with a line in the log.
+# add_data NAME FILE: adds a JSON file to the JSON report. A file that is not valid JSON would make the whole report
+# invalid. Such a file, for example of a stopped program, is only in the archive, and a line in the log names it.
 add_data() {
   [ -s "$2" ] || return 0
   cp "$2" "$work/log/$1.json"

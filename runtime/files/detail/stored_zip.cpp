@@ -28,9 +28,9 @@ constexpr std::uint32_t kLocator64Mark = 0x07064b50;
 constexpr std::uint32_t kEnd64Mark = 0x06064b50;
 constexpr std::uint32_t kEntryMark = 0x02014b50;
 constexpr std::uint32_t kLocalMark = 0x04034b50;
-constexpr std::uint32_t kIn64 = 0xffffffff;  // a 32-bit field with this value: zip64's extra field has the number
+constexpr std::uint32_t kIn64 = 0xffffffff;  // value of a 32-bit field whose number is in zip64's extra field
 
-/// Reads bytes [offset, offset + count) of a file. The caller has checked that the file has them.
+/// Reads bytes [offset, offset + count) of a file. The caller has checked that the file has these bytes.
 std::string bytes_at(const InputFile& file, std::uint64_t offset, std::uint64_t count) {
   std::string bytes(static_cast<std::size_t>(count), '\0');
   file.read(offset, std::as_writable_bytes(std::span(bytes)));
@@ -121,7 +121,7 @@ struct Listed {
   std::uint64_t header = 0;
 };
 
-/// Removes the first entry of a directory from `rest` and returns the entry.
+/// Removes the first entry from `rest`, the unread part of a zip directory, and returns the entry.
 Listed take_entry(std::string_view& rest, const std::string& path) {
   require<DataError>(rest.size() >= kEntry && word(rest, 0) == kEntryMark, path,
                      ": damaged zip directory, expected an entry where ", rest.size(), " bytes are left");
@@ -147,8 +147,8 @@ Listed take_entry(std::string_view& rest, const std::string& path) {
   return listed;
 }
 
-/// Returns the offset of a record's data in the file. The data follow the record's local header, which repeats its
-/// name. `end` is the offset at which the data of all records end.
+/// Returns the offset of a record's data in the file. The data follow the record's local header, which repeats the
+/// record's name. `end` is the offset at which the data of all records end.
 std::uint64_t data_of(const InputFile& file, const Listed& listed, std::uint64_t end) {
   const std::string& name = listed.record.name;
   const auto fail = [&](const char* what) {

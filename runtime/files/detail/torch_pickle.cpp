@@ -257,7 +257,7 @@ void TorchPickle::integer(std::string_view bytes) {
     return;
   }
   std::uint64_t value = 0;
-  for (std::size_t i = sizeof value; i-- > 0;) {  // the loop repeats the sign bit above the given bytes
+  for (std::size_t i = sizeof value; i-- > 0;) {  // the loop sign-extends the given bytes
     const bool inside = i < bytes.size();
     const bool negative = !bytes.empty() && (static_cast<unsigned char>(bytes.back()) & 0x80U) != 0;
     const unsigned byte = inside ? static_cast<unsigned char>(bytes[i]) : (negative ? 0xffU : 0U);
