@@ -29,10 +29,10 @@ struct ArenaUpdate {
   std::span<const ArenaSegment> segments;
   std::int64_t begin = 0;
   TensorView learning_rate;  ///< f64 scalar, multiplied by each segment's learning_rate_scale
-  /// Scalar of the type of the parameters, by which gradients are multiplied first. It contains the inverse of the loss
-  /// scale and the clipping by norm. If `factor` is not given, gradients are multiplied by 1.
+  /// Optional scalar of the type of the parameters. Gradients are first multiplied by `factor`, which contains the
+  /// inverse of the loss scale and the clipping by norm. If `factor` is not given, gradients are multiplied by 1.
   TensorView factor;
-  TensorView skip;        ///< i32 scalar: unless it is 0 or not given, parameters, states and copy do not change
+  TensorView skip;        ///< optional i32 scalar: if it is not 0, parameters, states and copy do not change
   TensorView parameters;  ///< (n) f32, on the host also f64
   TensorView gradients;   ///< (n) of the type of the parameters; f32 parameters also allow bf16 and f16
   /// Optional: (n) bf16 or f16, allowed only with f32 parameters. If the gradients have 16 bits, the copy must have

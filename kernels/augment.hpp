@@ -14,9 +14,9 @@ struct AugmentDesc {
   /// image, or, if `reflect` is on, pixels of the image's mirror image.
   std::int64_t pad = 0;
   bool flip = false;  ///< images are mirrored left to right with probability 1/2
-  /// If `flip` is on, each sample is mirrored either in the even epochs or in the odd epochs, with probability 1/2
-  /// (Jordan 2024, "94% on CIFAR-10 in 3.29 Seconds on a Single GPU", section 3.6). Two successive epochs show both
-  /// sides.
+  /// Makes flips alternate (needs `flip`). Each sample is mirrored either in the even epochs or in the odd epochs, with
+  /// probability 1/2 each, so two successive epochs show both sides. Source: Jordan 2024, "94% on CIFAR-10 in 3.29
+  /// Seconds on a Single GPU", section 3.6.
   bool alternate = false;
   bool reflect = false;         ///< added pixels mirror the image about its edge pixels: pixel -1 is pixel 1
   std::array<float, 3> mean{};  ///< mean of value / 255 for each channel; `std` holds the standard deviations
