@@ -31,11 +31,12 @@ struct AugmentDesc {
 ///   out:        (N, H, W, C), f32, f64 or bf16 on the host, f32, bf16 or f16 on a GPU; C is 3 or 4; channel 3 is zero;
 ///               samples with index `valid` and above are all zero
 /// Crop offset and flip are drawn from Random(seed, augment, epoch, sample id): below(2 * pad + 1) for the row offset,
-/// the same for the column offset, below(2) for the flip. A draw that is not needed is left out. An alternating flip is
-/// below(2) of Random(seed, augment, -1, sample id), inverted in odd epochs; no epoch has number -1. So crop and flip
-/// depend on no thread, rank or batch position. Padding pixels are 0 before normalisation, or reflected. In f32 the
-/// bits are the same on every device. Throws UsageError if pad is below 0 or above 2^30, if `reflect` is on and pad is
-/// not below height and width, if a mean or std is not finite, or if a std is not above 0. No workspace.
+/// again below(2 * pad + 1) for the column offset, below(2) for the flip. Random numbers that are not needed are not
+/// drawn. An alternating flip is below(2) of Random(seed, augment, -1, sample id), inverted in odd epochs; no epoch has
+/// number -1. So crop and flip depend on no thread, rank or position in the batch. Padding pixels are 0 before
+/// normalisation, or reflected. In f32 the bits are the same on every device. Throws UsageError if pad is below 0 or
+/// above 2^30, if `reflect` is on and pad is not below height and width, if a mean or std is not finite, or if a std is
+/// not above 0. No workspace.
 void augment(Context& context, const AugmentDesc& desc, const TensorView& images, const TensorView& sample_ids,
              const TensorView& epoch, const TensorView& valid, const TensorView& out);
 

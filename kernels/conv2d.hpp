@@ -26,7 +26,8 @@ enum class ConvPass : unsigned char { forward, backward_data, backward_weights }
 struct ConvNorm {
   bool wanted = false;
   bool addend = false;  ///< backward_data: the pass adds another gradient before the mask
-  bool pair = false;    ///< backward_data: two added norms get g; the pass also sums g * xhat of the second
+  bool pair = false;    ///< backward_data: the outputs of two norms were added, so both get g; the pass also sums g *
+                        ///< xhat of the second
   auto operator<=>(const ConvNorm&) const = default;  // NOLINT(modernize-use-nullptr): the check takes it for a 0
 };
 
@@ -49,10 +50,11 @@ struct ConvDesc {
   std::array<std::int64_t, 3> dilation{1, 1, 1};
   std::int64_t groups = 1;
   PadMode pad_mode = PadMode::zero;
-  bool bias = false;                         ///< the forward pass adds a bias (K)
-  GradMode grad_mode = GradMode::overwrite;  ///< tells if the backward passes replace the output or add to it
-  bool tf32 = false;                         ///< f32 on a GPU: the pass may round factors to TF32 (10-bit fraction)
-  ConvNorm norm{};                           ///< not allowed for backward_weights, with a bias or with accumulate
+  bool bias = false;  ///< the forward pass adds a bias (K)
+  GradMode grad_mode =
+      GradMode::overwrite;  ///< overwrite: backward passes replace the output; accumulate: they add to it
+  bool tf32 = false;        ///< f32 on a GPU: the pass may round factors to TF32 (10-bit fraction)
+  ConvNorm norm{};          ///< not allowed for backward_weights, with a bias or with accumulate
 
   [[nodiscard]] Shape x_shape() const;
   [[nodiscard]] Shape weights_shape() const;
@@ -128,8 +130,8 @@ enum class Engines : unsigned char { all, precompiled };
 
 struct ConvListing {
   Engines engines = Engines::all;
-  /// Gets the error text of each engine, graph or list of engines at which cuDNN fails. What cuDNN merely does not
-  /// support adds no text.
+  /// Receives the error text of each engine, graph or list of engines at which cuDNN fails. An engine that cuDNN
+  /// reports as not supported adds no text.
   std::vector<std::string>* refused = nullptr;
 };
 

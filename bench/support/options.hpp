@@ -25,8 +25,8 @@ struct RunOptions {
   std::string filter{};         ///< value of --benchmark_filter, also in `library`; the runner reads this member itself
   std::string out{};            ///< --benchmark_out
   std::string out_format{};     ///< value of --benchmark_out_format
-  bool list_tests = false;      ///< true if --benchmark_format is console, a text for people
-  bool console = true;          ///< --benchmark_format is console: text for people
+  bool list_tests = false;      ///< true with --benchmark_list_tests
+  bool console = true;          ///< true if --benchmark_format is console, a text for people
   std::int64_t iterations = 0;  ///< value of --iterations
   double max_seconds = 0;       ///< value of --max-seconds
 };

@@ -22,8 +22,8 @@ constexpr std::int64_t kOutside = -1;   // coordinate of a tap that reads zero p
 constexpr std::size_t kAlignment = 64;  // alignment of the workspace in bytes
 constexpr std::int64_t kWork = 131072;  // number of multiply-adds or copies that justify another thread
 
-/// One spatial axis, with a table of the input coordinate that an output coordinate reads through each tap, and with
-/// the inverse of this table.
+/// One spatial axis. A table holds the input coordinate that each output coordinate reads through each tap; a second
+/// table is the inverse.
 struct Axis {
   struct Link {
     std::int64_t tap;

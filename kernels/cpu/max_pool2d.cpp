@@ -29,7 +29,7 @@ void pool_window(const T* x, int64_t width, int64_t channels, const PoolTile& ti
       for (int64_t c = 0; c < count; ++c) {
         const Value<T> b = best[c];
         const Value<T> v = value_of(pixel[c]);
-        const bool wins = !(v <= b) & (b == b);  // a NaN wins against numbers, and nothing wins against a NaN
+        const bool wins = !(v <= b) & (b == b);  // a NaN wins against numbers, and no value wins against a NaN
         best[c] = wins ? v : b;
         if constexpr (kIndex) {
           winner[c] = wins ? here : winner[c];

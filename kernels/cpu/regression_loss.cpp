@@ -26,7 +26,7 @@ double loss_of(T difference, double delta) {
   }
 }
 
-/// Returns the derivative of the loss at d. The comparisons return a NaN d as NaN.
+/// Returns the derivative of the loss at d. For a NaN the result is NaN.
 template <RegressionLoss kKind, class T>
 T slope_of(T d, T delta) {
   if constexpr (kKind == RegressionLoss::mse) {

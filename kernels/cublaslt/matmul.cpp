@@ -69,7 +69,8 @@ class Problem {
     c_ = layout(out_, description.out, description.products);
   }
 
-  /// Sets an attribute of the operation, in host memory. Nothing else of a problem changes after its construction.
+  /// Sets an attribute of the operation, in host memory. The operation is the only part of a problem that changes after
+  /// construction.
   template <class T>
   void set(cublasLtMatmulDescAttributes_t name, const T& value) const {
     check(api_, api_.desc_set(operation_.get(), name, &value, sizeof value), "cublasLtMatmulDescSetAttribute");

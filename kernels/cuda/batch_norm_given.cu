@@ -1,10 +1,10 @@
 // Batch norm of x (rows, C) whose sums a convolution has computed while its output was in registers (batch_norm.md).
 // coefficients_given_kernel computes stats and coefficients from sums (2, C); gradients_given_kernel writes sums,
-// dweight and dbias. One thread takes a channel: 256 threads a block. The work is a few numbers per channel, so the
-// latency of the launch bounds it: x, 2 or 4 bytes per element, need not be read.
-// If the given sums cannot be used (padding rows, a value that is not finite, cancellation), coefficients_given_kernel
-// sums x itself, with the tiling of batch_norm.cu; then memory bandwidth bounds it. Only the kernel can choose, because
-// the sums are in device memory: so the grid always has the blocks that summing x needs.
+// dweight and dbias. One thread takes a channel: 256 threads a block. The kernels do not read x and move only a few
+// numbers per channel, so the latency of the launch bounds them. If the given sums cannot be used (padding rows, a
+// value that is not finite, cancellation), coefficients_given_kernel sums x itself, with the tiling of batch_norm.cu;
+// then memory bandwidth bounds the kernel. The sums are in device memory, so only the kernel can decide whether to sum
+// x. So the grid always has the blocks that summing x needs.
 
 #include <lockstep/kernels/batch_norm_given.hpp>
 

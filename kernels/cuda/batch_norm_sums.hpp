@@ -84,8 +84,8 @@ struct JoinSums {
 };
 
 /// Joins the numbers `mine` of `lanes` threads, `tile` threads apart, by join(mine, other); lane 0 has the result in
-/// `mine`. All threads of the block call join_lanes(). The upper half of the lanes gives its numbers to the lower half
-/// until one lane is left: a fixed order.
+/// `mine`. All threads of the block call join_lanes(). Repeatedly the lower half of the lanes takes the numbers of the
+/// upper half, until one lane is left. This order is fixed.
 template <class Join, class Real, int kValues>
 __device__ void join_lanes(Part<Real, kValues>& mine, int tile, int lanes, Join join) {
   LOCKSTEP_SHARED(Real, parked, [kValues][kBlock]);
