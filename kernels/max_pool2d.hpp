@@ -14,9 +14,9 @@ namespace lockstep::ops {
 /// winning x. No tensors may overlap. If `index` is given, throws ShapeError for images of 2^31 pixels or more.
 void max_pool2d_forward(Context& context, const PoolDesc& desc, const TensorView& x, const TensorView& y,
                         const TensorView& index);
-/// Sets each element of dx to the sum of dy over those windows, in row-major order, in which the element of x won. dx
-/// is overwritten and must not be dy. Windows may overlap; an `index` outside its window is ignored. Throws ShapeError
-/// for images of 2^31 pixels or more.
+/// Sets each element of dx to the sum of dy over the windows, in row-major order, whose maximum is this element of x
+/// (`index`). dx is overwritten and must not be dy. Windows may overlap; an `index` that is outside of its window is
+/// ignored. Throws ShapeError for images of 2^31 pixels or more.
 void max_pool2d_backward(Context& context, const PoolDesc& desc, const TensorView& dy, const TensorView& index,
                          const TensorView& dx);
 

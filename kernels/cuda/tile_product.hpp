@@ -42,7 +42,7 @@ struct ProductSizes {
 
 [[nodiscard]] inline ProductSizes product_sizes(std::int64_t products, std::int64_t rows, std::int64_t columns,
                                                 std::int64_t sum) {
-  constexpr std::int64_t kLeastShare = 512;  // least number of terms of a part: shorter parts do not pay
+  constexpr std::int64_t kLeastShare = 512;  // least number of terms of a part: shorter parts would be slower
   constexpr std::int64_t kBlocks = 264;      // number of tiles that keep a large GPU busy
   const auto parts = [](std::int64_t extent, std::int64_t of) { return (extent + of - 1) / of; };
   const std::int64_t tiles = products * parts(rows, kTileSide) * parts(columns, kTileSide);
@@ -51,8 +51,9 @@ struct ProductSizes {
   return {products, rows, columns, sum, parts(sum, share), share};
 }
 
-/// Says where the results of a product go: element (i, j) to a row-major matrix in `to`. write() adds the bias to a
-/// sum, then applies `function`, then with `accumulate` adds the present element. F is a type of activation.hpp.
+/// The destination of a product: `to` is a row-major matrix that receives element (i, j). write() adds the bias to a
+/// sum, then applies `function`. With `accumulate`, write() then adds the result to the element in `to`. F is a type of
+/// activation.hpp.
 template <class T, class F = Activated<ops::Activation::identity>>
 struct ProductOutput {
   T* to;
@@ -81,7 +82,8 @@ class TileLoader {
  public:
   using Line = decltype(std::declval<const Operand&>().line(0, 0));
 
-  /// Decodes the lines that this thread loads, some of the 64 from `first` on. The operand has `count` lines.
+  /// Decodes the lines that this thread loads: some of the 64 lines that begin with line `first`. The operand has
+  /// `count` lines.
   __device__ TileLoader(const Operand& operand, std::int64_t product, std::int64_t first, std::int64_t count)
       : operand_(operand), left_(count - first) {
 #pragma unroll
@@ -155,7 +157,7 @@ __global__ void __launch_bounds__(kTileBlock) tile_product_kernel(ProductSizes s
           }
         }
       }
-      // before the next piece overwrites this one
+      // Waits until all threads have used this piece, before the next piece overwrites it.
       __syncthreads();
     }
 #pragma unroll
