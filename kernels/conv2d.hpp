@@ -50,11 +50,10 @@ struct ConvDesc {
   std::array<std::int64_t, 3> dilation{1, 1, 1};
   std::int64_t groups = 1;
   PadMode pad_mode = PadMode::zero;
-  bool bias = false;  ///< the forward pass adds a bias (K)
-  GradMode grad_mode =
-      GradMode::overwrite;  ///< overwrite: backward passes replace the output; accumulate: they add to it
-  bool tf32 = false;        ///< f32 on a GPU: the pass may round factors to TF32 (10-bit fraction)
-  ConvNorm norm{};          ///< not allowed for backward_weights, with a bias or with accumulate
+  bool bias = false;                         ///< the forward pass adds a bias (K)
+  GradMode grad_mode = GradMode::overwrite;  ///< overwrite: backward replaces its output; accumulate: backward adds
+  bool tf32 = false;                         ///< f32 on a GPU: the pass may round factors to TF32 (10-bit fraction)
+  ConvNorm norm{};                           ///< not allowed for backward_weights, with a bias or with accumulate
 
   [[nodiscard]] Shape x_shape() const;
   [[nodiscard]] Shape weights_shape() const;

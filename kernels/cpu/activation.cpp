@@ -133,8 +133,7 @@ template <class T>
 }
 
 template <class T>
-[[gnu::always_inline]] inline Lanes<T> sigmoid_of(
-    const Lanes<T>& x) {  // the argument of exp is never positive: no overflow
+[[gnu::always_inline]] inline Lanes<T> sigmoid_of(const Lanes<T>& x) {  // exp takes no positive number: no overflow
   const Lanes<T> e = exp_of_negative<T>(-absolute<T>(x));
   return (x < T(0) ? e : all(T(1))) / (T(1) + e);
 }

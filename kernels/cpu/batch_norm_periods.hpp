@@ -20,13 +20,12 @@
 /// T is the type of the tensor's elements; V and Value<T> are the type of statistics, coefficients and sums.
 namespace lockstep::ops::batch_norm {
 
-inline constexpr std::int64_t kPeriod = 128;     // least number of elements of a period in elementwise passes
-inline constexpr std::int64_t kSumPeriod = 32;   // length of a period in passes that sum: a multiple of this
-inline constexpr std::int64_t kBlock = 512;      // largest number of elements that a piece takes from one period
-inline constexpr std::int64_t kMaxLocal = 2048;  // largest number of elements of a table on the stack
-inline constexpr std::int64_t kTile = 4096;      // least number of elements that a thread takes at a time
-inline constexpr std::int64_t kMinChunk =
-    16384;  // least number of elements of a chunk; sums within a chunk are Value<T>
+inline constexpr std::int64_t kPeriod = 128;      // least number of elements of a period in elementwise passes
+inline constexpr std::int64_t kSumPeriod = 32;    // length of a period in passes that sum: a multiple of this
+inline constexpr std::int64_t kBlock = 512;       // largest number of elements that a piece takes from one period
+inline constexpr std::int64_t kMaxLocal = 2048;   // largest number of elements of a table on the stack
+inline constexpr std::int64_t kTile = 4096;       // least number of elements that a thread takes at a time
+inline constexpr std::int64_t kMinChunk = 16384;  // least number of elements of a chunk; a chunk is summed in Value<T>
 inline constexpr std::int64_t kMinChunkRows = 32;
 inline constexpr std::int64_t kMaxChunkRows = 256;  // largest number of rows of a chunk, unless kMinChunk is more
 inline constexpr std::int64_t kGrain = 16384;       // number of elements that justify another thread

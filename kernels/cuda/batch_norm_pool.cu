@@ -109,8 +109,7 @@ __device__ Pack<T, kCount> all_of(T value) {
 /// stride 2 at most 2 x 2 windows cover a pixel. `dy` and `index`, (N, P, Q, C), point to the thread's first channel.
 template <class T, int kCount>
 __device__ Pack<float, kCount> gather(const Stem& stem, const Walk& at, const T* dy, const std::uint8_t* index) {
-  const int row =
-      at.row + stem.top;  // row in the padded image; the last windows over this row begin there or one row before
+  const int row = at.row + stem.top;  // row in the padded image; two window rows can cover this row
   const int column = at.column + stem.left;
   Pack<T, kCount> gradient[4];
   Pack<std::uint8_t, kCount> winner[4];
