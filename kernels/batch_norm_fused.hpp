@@ -11,8 +11,8 @@ namespace lockstep::ops {
 // multiprocessors can hold everything that the pass reads (batch_norm_fits). This launch reads x, and in backward dy,
 // only once. Otherwise, and for tensors that do not allow 16-byte accesses, the op is two launches. On the host each op
 // runs two ops of batch_norm.hpp, which its comment names. The bits are those of these two ops in every case. To get
-// equal bits on a GPU, the compiler must fuse multiplications and additions alike in all of these kernels; a test
-// checks this.
+// equal bits on a GPU, the compiler must fuse multiplications and additions in the same way in all of these kernels; a
+// test checks this.
 //
 // Views are those of batch_norm.hpp. Its notes on bits, and on the memory that the first op of a context allocates,
 // hold for these ops, too.

@@ -231,7 +231,7 @@ std::unique_ptr<ConvPlan> plan_conv2d(Context& context, const ConvDesc& desc, Co
     }
     if (choice.empty()) {
       ConvDesc bare = desc;
-      bare.norm = {};  // a plan that serves a norm must not be the first guess
+      bare.norm = {};  // a plan that also computes sums for a norm must not be the first guess
       auto made = first_planned(provider.choices(context, bare, pass, {}), refusal,
                                 [&](const std::string& one) { return provider.plan(context, desc, pass, one); });
       if (made != nullptr) {

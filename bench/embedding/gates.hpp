@@ -5,7 +5,7 @@
 namespace lockstep::bench {
 
 /// Options of the gates, which limit the cost of a call of the C interface relative to other contenders. The contenders
-/// take turns, so that other programs disturb all contenders alike; medians are compared. Gates should run on a quiet
+/// take turns, so that other programs disturb all contenders equally; medians are compared. Gates should run on a quiet
 /// machine.
 struct GateOptions {
   std::string chosen = ".";  ///< regular expression; a gate is chosen if its name contains a match

@@ -260,7 +260,7 @@ class MatmulBenchmarks {
     all.push_back({concat("matmul/", place.name, "/f32/", choice, "/n:", n, staged ? kStaged : ""), open});
   }
 
-  /// Products, and their norms as a program would log them.
+  /// Matrix products, and the host memory for their norms, which a program would log.
   struct Norms {
     static constexpr std::int64_t kSize = 100;
     Norms(Context& on, std::int64_t products)

@@ -64,8 +64,8 @@ struct SizeOptions {
   std::int64_t factor = 4;
   std::int64_t pool_bytes = measure::kPoolBytes;
 };
-/// Adds --min-bytes, --max-bytes, --factor, --pool-bytes. held: text of --help on the memory that the largest size
-/// needs.
+/// Adds --min-bytes, --max-bytes, --factor, --pool-bytes. `held` is the sentence of --help that tells how much memory
+/// the largest size needs.
 void add_size_options(CLI::App& app, SizeOptions& options, const std::string& held);
 
 /// Returns sizes from `least` to `most`, each `factor` times the size before; the last size is `most`. Pure. Throws

@@ -207,7 +207,7 @@ struct Relu {
   }
 };
 
-/// gelu, computed one number at a time with erfc, which keeps the digits of the tail.
+/// gelu, computed one number at a time with erfc, which is precise for large negative numbers, too.
 struct Gelu {
   template <class T>
   static T normal_distribution(T x) {

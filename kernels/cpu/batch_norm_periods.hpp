@@ -21,7 +21,7 @@
 namespace lockstep::ops::batch_norm {
 
 inline constexpr std::int64_t kPeriod = 128;      // least number of elements of a period in elementwise passes
-inline constexpr std::int64_t kSumPeriod = 32;    // length of a period in passes that sum: a multiple of this
+inline constexpr std::int64_t kSumPeriod = 32;    // passes that sum use periods of a multiple of kSumPeriod elements
 inline constexpr std::int64_t kBlock = 512;       // largest number of elements that a piece takes from one period
 inline constexpr std::int64_t kMaxLocal = 2048;   // largest number of elements of a table on the stack
 inline constexpr std::int64_t kTile = 4096;       // least number of elements that a thread takes at a time

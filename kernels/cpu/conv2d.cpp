@@ -268,7 +268,8 @@ void backward_weights(const CpuContext& context, const Geometry& geo, const T* x
   });
 }
 
-/// Does the work of ConvNorm after the bare pass has written `out`: for each channel one loop over rows, in double.
+/// Computes the sums of ConvNorm from the output of the convolution, `out`: one loop over the rows for each channel, in
+/// double.
 template <class T>
 void serve_norm(const CpuContext& context, const TensorView& out, bool forward, const ConvNormOperands& norm) {
   const std::int64_t channels = out.shape.back();

@@ -48,9 +48,9 @@ struct PoolTile {
   std::int64_t count;        ///< number of channels
 };
 
-/// Calls f(tile) for all pixels of a tensor with shape `own` (N, H, W, C), in parallel over rows. The other tensor has
-/// shape `other` (N, P, Q, C). range(axis, i) returns the range on the other tensor's axis that belongs to index i on
-/// the own axis.
+/// Calls f(tile) for all pixels of a tensor with shape `own` (N, H, W, C), in parallel over rows. The other tensor of
+/// the pooling has shape `other` (N, P, Q, C). range(axis, i) returns the indices on `axis` of the other tensor that
+/// belong to index i of this tensor.
 template <class Range, class F>
 void for_pool_tiles(CpuContext& context, const Shape& own, const Shape& other, Range range, F f) {
   const std::int64_t height = own[1];

@@ -271,7 +271,7 @@ class Plan final : public MatmulPlan {
   Algorithm algorithm_;
   cublasLtMatmulAlgo_t prepared_{};
   std::size_t used_bytes_ = 0;  // bytes of the algorithm's workspace
-  std::size_t bias_bytes_ = 0;  // bytes of the rounded bias, which lies in front of the algorithm's workspace
+  std::size_t bias_bytes_ = 0;  // bytes of the rounded bias, which precedes the algorithm's workspace
 };
 
 /// Returns Problem::algorithms() of `desc`. The library is asked only once for each desc.

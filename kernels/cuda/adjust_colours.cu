@@ -182,9 +182,9 @@ __global__ void __launch_bounds__(kClearBlock) clear_kernel(int64_t samples, Wor
 /// Adds up the greys of each image whose list has a contrast. The greys are taken after the changes that precede the
 /// contrast in the list. A block takes one tile of an image after the other; a thread takes one piece of 16 pixels of a
 /// tile. The single pixels at both ends of an image (pixels.hpp) belong to the image's first tile. An image without a
-/// contrast is not read. The blocks of an image join their sums by an atomic addition: for integers the order makes no
-/// difference. images: (samples, pixels, 3), changes: (samples, kColourColumns) with rows `stride` apart, sums:
-/// (samples), zeros.
+/// contrast is not read.
+/// The blocks of an image join their sums by an atomic addition: for integers the order makes no difference.
+/// images: (samples, pixels, 3), changes: (samples, kColourColumns) with rows `stride` apart, sums: (samples), zeros.
 __global__ void __launch_bounds__(kBlock)
     greys_kernel(int64_t samples, int64_t pixels, int64_t tiles, const uint8_t* images, const double* changes,
                  int64_t stride, Word* sums) {

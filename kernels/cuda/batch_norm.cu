@@ -138,7 +138,7 @@ struct Pieces {
     stride = threads < period ? period : threads / period * period;
   }
   [[nodiscard]] unsigned blocks() const { return static_cast<unsigned>((stride + kBlock - 1) / kBlock); }
-  /// Returns true if `piece` lies before element `end`, and 16-byte accesses can read and write it.
+  /// Returns true if `piece` ends before element `end` and 16-byte accesses can read and write the piece.
   [[nodiscard]] __device__ bool whole_before(int64_t piece, int64_t end) const {
     return aligned && (piece + 1) * kPiece <= end;
   }
@@ -236,7 +236,8 @@ __global__ void __launch_bounds__(kBlock, kResidentForward)
     scale2 = channels.of(residual_coefficients);
     shift2 = channels.of(residual_coefficients + pieces.channels);
   }
-  // Takes kPieces pieces from piece `first` on, pieces.stride apart. Loads all of them before it uses any of them.
+  // Processes kPieces pieces: piece `first`, and then every pieces.stride-th piece. All pieces are loaded before the
+  // first is used.
   const auto take = [&]<int kPieces, bool kWhole>(int64_t first, std::integral_constant<int, kPieces>,
                                                   std::bool_constant<kWhole>) {
     Pack<T, kPiece> raw[kPieces];

@@ -5,10 +5,10 @@
 // memory of all multiprocessors: fused_residence() in detail/batch_norm_tiling.hpp decides whether they do. An item is
 // one chunk of rows of one tile of channels, and has this shape (rows, channels) in shared memory. A thread writes an
 // item in columns of 16 bytes, in the order in which the thread sums. It reads an item in pieces of 8 elements, one
-// byte of the mask, at neighbouring addresses. Memory bandwidth bounds a launch. For small tensors the latency of
-// launch and barrier bounds it. Tensors of the size of x that are read + written: forward 1 + 1, with a residual 2 + 1;
-// backward 2 + 1. Two launches would take 2 + 1, 3 + 1 and 4 + 1. dy2 adds 1 read and masked 1 write, here and with two
-// launches; the mask takes 1 bit per element.
+// byte of the mask, at neighbouring addresses.
+// Memory bandwidth bounds a launch. For small tensors the latency of launch and barrier bounds it. Tensors of the size
+// of x that are read + written: forward 1 + 1, with a residual 2 + 1; backward 2 + 1. Two launches would take 2 + 1, 3
+// + 1 and 4 + 1. dy2 adds 1 read and masked 1 write, here and with two launches; the mask takes 1 bit per element.
 
 #include <lockstep/kernels/batch_norm_fused.hpp>
 

@@ -1,13 +1,13 @@
 // Batch norm, ReLU and a 3 x 3 max pool at stride 2 in one pass: x (N, H, W, C) to y and index (N, P, Q, C), and back.
 // A block has 256 threads. A thread keeps the same kCount channels (16 bytes of a pixel, or one element), so that
-// coefficients stay in registers. The thread takes pixels at a fixed distance, so that it divides once. It loads all
-// elements that a pixel needs (9 in forward, 4 in backward) before it uses the first one. Elements that several windows
-// share come from the caches. In backward a thread computes a pixel of dx from dy of the at most four windows whose
-// maximum is this pixel. So no two threads write one element. No shared memory, except for the sums of
-// backward_sums_kernel, which has the tiling of batch_norm.cu. Memory bandwidth bounds the kernels. Bytes, for elements
-// of s bytes: forward reads s per element of x and writes s + 1 per element of y. backward_sums reads s per element of
-// x and s + 1 per element of dy; backward_apply reads as many and writes s per element of dx. The normalised image and
-// its gradient are not stored.
+// coefficients stay in registers. The thread takes pixels at a fixed distance, so that only its first pixel needs a
+// division. It loads all elements that a pixel needs (9 in forward, 4 in backward) before it uses the first one.
+// Elements that several windows share come from the caches. In backward a thread computes a pixel of dx from dy of the
+// at most four windows whose maximum is this pixel. So no two threads write one element. No shared memory, except for
+// the sums of backward_sums_kernel, which has the tiling of batch_norm.cu.
+// Memory bandwidth bounds the kernels. Bytes, for elements of s bytes: forward reads s per element of x and writes s +
+// 1 per element of y. backward_sums reads s per element of x and s + 1 per element of dy; backward_apply reads as many
+// and writes s per element of dx. The normalised image and its gradient are not stored.
 
 #include <lockstep/kernels/batch_norm_pool.hpp>
 
@@ -201,15 +201,14 @@ __global__ void __launch_bounds__(kBlock, kResidentForward)
         const float exact = fmaf(gpu::to_float(raw[k].at[j]), scale.at[j], shift.at[j]);
         const float value = gpu::to_float(gpu::from_float<T>(exact));
         const float before = best.at[j];
-        const bool wins = counts && !(value <= before) &&
-                          before == before;  // a NaN wins against numbers, and no value wins against a NaN
+        const bool wins = counts && !(value <= before) && before == before;  // a NaN beats every number
         best.at[j] = wins ? value : before;
         winner.at[j] = wins ? static_cast<std::uint8_t>(k) : winner.at[j];
       }
     }
 #pragma unroll
     for (int j = 0; j < kCount; ++j) {
-      winner.at[j] = best.at[j] > 0.0F ? winner.at[j] : kNoWinner;  // 0 and NaN have no winner and pass no gradient
+      winner.at[j] = best.at[j] > 0.0F ? winner.at[j] : kNoWinner;  // the gradient of a maximum of 0 or NaN is 0
     }
     gpu::store(y + pixel * stem.channels + c, gpu::rounded<T>(best.at));
     store_bytes(index + pixel * stem.channels + c, winner);

@@ -148,8 +148,8 @@ __device__ void sum_moments(const Tiling& tiling, const Batch& batch, const T* x
   const int lane = static_cast<int>(threadIdx.x) / tiling.tile;
   const int column = static_cast<int>(threadIdx.x) % tiling.tile;
   const auto join_chunks = [&](int64_t c, int64_t first, int64_t last, Part<double, 3>& part) {
-    // The shift is the mean of the first chunk: deviations from it lose no bits of a large mean. If no row counts,
-    // `means` holds no value.
+    // The shift is the mean of the first chunk, so that deviations from the shift lose no bits of a large mean. If
+    // there is no valid row, `means` holds no value.
     const double shift = first < last ? means[c] : 0.0;
 #pragma unroll 4
     for (int64_t i = first; i < last; ++i) {
@@ -265,7 +265,7 @@ __device__ void sum_gradients(const Tiling& tiling, const Batch& batch, const T*
           other_mean.at[j] = other.coefficients[2 * channels + c + j];
         }
       }
-      // Takes kRows of the thread's rows, from number `first` on. Loads all of them before it uses any of them.
+      // Processes kRows of the thread's rows, from number `first` on. All rows are loaded before the first is used.
       const auto add_rows = [&]<int kRows>(int first, std::integral_constant<int, kRows>) {
         Pack<T, kCount> raw_g[kRows];
         Pack<T, kCount> raw_x[kRows];

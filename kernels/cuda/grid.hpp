@@ -19,7 +19,7 @@ namespace detail {
 
 #if defined(LOCKSTEP_EMULATE_CUDA)
 
-/// Returns the number of blocks that run at once on the emulated GPU. It leaves 24 KB of a block's shared memory to
+/// Returns the number of blocks that run at once on the emulated GPU. Of a block's shared memory 24 KB are reserved for
 /// static variables; the emulator reports a kernel whose static variables need more.
 template <class... Parameters>
 std::int64_t resident_blocks(void (*)(Parameters...), int, std::size_t dynamic_bytes, Device) {

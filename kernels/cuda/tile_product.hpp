@@ -10,7 +10,7 @@
 /// Computes out(i, j) = sum over l of a(i, l) * b(l, j) for several products, in plain f32 without tensor cores. conv2d
 /// (as an implicit product) and matmul share this code. A block of 256 threads takes a tile of 64 x 64 outputs. Pieces
 /// of both operands, 16 terms at a time, go through shared memory (8704 bytes), and a thread keeps 4 x 4 outputs in
-/// registers. So an element that is loaded from memory serves 64 multiply-adds, an element from shared memory 4: f32
+/// registers. So an element from memory is used in 64 multiply-adds, and an element from shared memory in 4: f32
 /// arithmetic and shared memory bound the kernel, not memory bandwidth. (An operand that computes coordinates also does
 /// integer divisions per load.)
 ///

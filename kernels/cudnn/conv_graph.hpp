@@ -55,7 +55,7 @@ struct ConvGraph {
   ConvNorm norm{};  ///< only used with Form::norm
 };
 
-/// Returns the graph of a pass in form `form`. Throws UnsupportedError if cuDNN cannot compute this: f64, circular
+/// Returns the graph of a pass in form `form`. Throws UnsupportedError if cuDNN cannot compute the pass: f64, circular
 /// padding, or Form::norm where conv_may_serve_norm() is false.
 [[nodiscard]] ConvGraph describe(const ConvDesc& desc, ConvPass pass, Form form);
 /// Returns true if the pass has a step that Form::split leaves to our kernels.
