@@ -110,7 +110,8 @@ void check_operands(const Context& context, const ConvPlan& plan, const TensorVi
   }
 }
 
-/// Checks the operands that a plan takes for its norm, but not whether they overlap other operands.
+/// Checks the additional operands of a plan that also does the work of ConvNorm, but not whether these operands overlap
+/// other operands.
 void check_norm(const Context& context, const ConvPlan& plan, const ConvNormOperands& norm, const TensorView& out) {
   const ConvDesc& desc = plan.desc();
   const bool forward = plan.pass() == ConvPass::forward;

@@ -250,7 +250,7 @@ class CollectiveBenchmarks {
     };
     timed.work = {.start = start, .wait = [&stream] { stream.synchronize(); }, .prepare = {}};
     timed.counters.emplace_back("buckets", static_cast<double>(buckets.size()));
-    if (estimator_) {  // the all-reduces run one after the other
+    if (estimator_) {  // the all-reduces run one after the other, so the estimates are added
       double seconds = 0;
       for (const comm::Bucket& bucket : buckets) {
         const TensorView range = arena->view().slice(0, bucket.begin, bucket.end);
@@ -268,7 +268,7 @@ class CollectiveBenchmarks {
   comm::GpuRanks* gpus_;
   CpuContext host_;
   std::unique_ptr<CudaContext> device_;
-  std::unique_ptr<comm::NcclEstimator> estimator_;  ///< estimates for ranks with GPUs; may be null
+  std::unique_ptr<comm::NcclEstimator> estimator_;  ///< NCCL's estimates of durations, for ranks with GPUs; may be null
   Stream inline_ = Stream::host_inline();
   std::optional<measure::CollectiveBench> bench_;
   Stream* stream_ = nullptr;

@@ -209,7 +209,7 @@ class CopyBenchmarks {
   int threads_;
   std::vector<NumaNode> nodes_;
   std::optional<comm::GpuRanks> nccl_;  ///< NCCL's communicator; made at first use, for several ranks with GPUs
-  bool can_multiply_ = true;            ///< true if every GPU has a matrix product
+  bool can_multiply_ = true;            ///< true if every GPU can run a load of matrix products
   std::optional<measure::CopyBench> bench_;
   std::string name_;
   std::int64_t bytes_ = 0;

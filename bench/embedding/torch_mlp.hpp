@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-// An MLP in libtorch with an interface of C functions. bench_embedding loads their library, if it exists, with separate
-// symbols: libtorch has its own oneDNN and OpenMP, which must not mix with lockstep's.
+// An MLP in libtorch with an interface of C functions. bench_embedding loads the library of these functions, if the
+// library exists, with separate symbols: libtorch has its own oneDNN and OpenMP, which must not mix with lockstep's.
 extern "C" {
 
 /// Makes an MLP of three linear layers 4-32-32-1 with tanh between them, on one thread. weights: weight (out, in) and

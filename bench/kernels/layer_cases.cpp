@@ -31,7 +31,7 @@ std::vector<testing::OpCase> activation_bench() {
   return items;
 }
 
-/// Returns cases for a skip gradient of ResNet-20 (batch 128) and one of ResNet-50 (batch 32).
+/// Returns cases for the gradient of a skip connection, in ResNet-20 (batch 128) and in ResNet-50 (batch 32).
 std::vector<testing::OpCase> add_bench() {
   return {testing::add_case({128, 32, 32, 16}, DType::f32), testing::add_case({32, 56, 56, 256}, DType::f32)};
 }
@@ -251,7 +251,7 @@ std::vector<testing::OpCase> subsample_pad_bench() {
   return items;
 }
 
-/// Returns cases for a rank's batch of ImageNet, and tokens of GPT-2.
+/// Returns cases for a rank's batch of ImageNet, and for 1024 tokens of GPT-2.
 std::vector<testing::OpCase> top_k_bench() {
   return {testing::top_k_case({256, 1000, 5}, DType::f32), testing::top_k_case({1024, 50257, 5}, DType::f32)};
 }

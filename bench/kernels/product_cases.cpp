@@ -130,7 +130,8 @@ std::vector<testing::OpCase> linear_epilogue_bench() {
   return items;
 }
 
-/// Returns cases for the largest convolution of ResNet-50 (512 x 4608) and the embedding of GPT-2 small, rank 2.
+/// Returns cases for the largest convolution of ResNet-50 (512 x 4608) and the embedding of GPT-2 small, both
+/// compressed to rank 2.
 std::vector<testing::OpCase> low_rank_bench() {
   std::vector<testing::OpCase> items;
   for (const Shape& shape : {Shape{512, 4608}, Shape{50257, 768}}) {

@@ -60,7 +60,7 @@ ops::MatmulDesc square(std::int64_t n) {
   return desc;
 }
 
-/// One product with its memory. The context must outlive it.
+/// One product with its memory. The context must outlive the Product.
 class Product {
  public:
   Product(Context& context, std::int64_t n, const std::string& choice)

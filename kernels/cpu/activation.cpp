@@ -86,7 +86,7 @@ template <class T>
   return reinterpret_cast<Lanes<T>>((reinterpret_cast<Lanes<typename F::Bits>>(shifted) + F::kBias) << F::kMantissa);
 }
 
-/// The parts of a number x = n ln 2 + r: n, and exp(r) - 1 (`less`), which stands for r.
+/// The parts of a number x = n ln 2 + r: n, and `less` = exp(r) - 1.
 template <class T>
 struct Split {
   Lanes<T> shifted;  // n + kShift

@@ -31,8 +31,8 @@ inline constexpr std::int64_t kMaxChunkRows = 256;  // largest number of rows of
 inline constexpr std::int64_t kGrain = 16384;       // number of elements that justify another thread
 inline constexpr std::size_t kSlotAlignment = 64;
 
-/// Describes how a tensor is divided into periods, tiles and chunks. The division depends on the shape and the pass
-/// only.
+/// Describes how a tensor is divided into periods (one or more rows), tiles (elements that a thread takes at a time)
+/// and chunks (elements that are summed together). The division depends on the shape and the pass only.
 struct Layout {
   std::int64_t channels;
   std::int64_t rows_per_sample = 1;
@@ -153,7 +153,8 @@ class RepeatedRow {
       repeat(values, layout.channels, 0, layout.period, local_);
     }
   }
-  /// Returns `length` values from element `phase` of a period on. The result is valid until the next call.
+  /// Returns the values of `length` elements, from element `phase` of a period (one or more rows) on. The result is
+  /// valid until the next call.
   const T* from(std::int64_t phase, std::int64_t length) {
     if (layout_.fold == 1) {
       return values_ + phase;

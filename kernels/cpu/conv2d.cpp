@@ -8,8 +8,8 @@
 #include <lockstep/runtime/base/align.hpp>
 #include <lockstep/runtime/context/parallel.hpp>
 
-// Plain loops for every ConvDesc. The order of sums does not depend on the number of threads. These loops are the
-// oracle of the other providers, and the f64 basis of finite differences. Any spatial rank is handled as three axes;
+// Plain loops for every ConvDesc. The order of sums does not depend on the number of threads. Tests compare the other
+// providers with these loops, and use them in f64 for finite differences. Any spatial rank is handled as three axes;
 // missing outer axes have extent 1. The plan resolves padding and stride into tables of coordinates.
 
 namespace lockstep::ops::reference {

@@ -274,7 +274,7 @@ class Plan final : public MatmulPlan {
   std::size_t bias_bytes_ = 0;  // bytes of the rounded bias, which precedes the algorithm's workspace
 };
 
-/// Returns Problem::algorithms() of `desc`. The library is asked only once for each desc.
+/// Returns Problem::algorithms() of `desc`. The heuristics of cuBLASLt are queried only once for each desc.
 const std::vector<Algorithm>& recommended(Library& lib, const MatmulDesc& desc) {
   auto found = lib.recommended().find(desc);
   if (found == lib.recommended().end()) {

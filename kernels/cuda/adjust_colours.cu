@@ -67,7 +67,7 @@ __device__ void read_list(const double* row, List& list) {
 }
 
 // The functions below have the same bits as kernels/images/colour.cpp, because each operation is rounded by itself: no
-// compiler joins the product of __fmul_rn() with an addition after it. Sums and differences are plain operators. A
+// compiler fuses the product of __fmul_rn() with an addition after it. Sums and differences are plain operators. A
 // comparison with a NaN is false here and on the host.
 
 __device__ float smaller(float a, float b) {

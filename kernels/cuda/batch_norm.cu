@@ -43,8 +43,9 @@ __global__ void __launch_bounds__(kBlock, 2)
                       [](int64_t, int, const Pack<T, kCount>&) {});
 }
 
-/// Merges the statistics of `count` groups of rows, a row of `parts` each, in double and in the order of the groups.
-/// parts: (count, 2C + 1); stats: (2C + 1). A thread takes a channel, and reads the numbers of each group once.
+/// Merges the statistics of `count` groups of rows, in double and in the order of the groups. `parts` has one row of
+/// statistics for each group. parts: (count, 2C + 1); stats: (2C + 1). A thread takes a channel, and reads the numbers
+/// of each group once.
 __global__ void __launch_bounds__(kBlock)
     merge_parts_kernel(int64_t count, int64_t channels, const float* parts, float* stats) {
   gpu::wait_for_earlier();
@@ -109,12 +110,12 @@ __global__ void finalize_inference_kernel(int64_t channels, const float* running
 
 // ---- elementwise passes --------------------------------------------------------------------------------------------
 
-constexpr int kResidentForward = 4;  // number of blocks on a multiprocessor; the threads' registers limit it
+constexpr int kResidentForward = 4;  // number of blocks on a multiprocessor, limited by the threads' registers
 constexpr int kResidentBackward = 3;
 constexpr int kResidentPair = 2;
 
-/// Number of pieces that a thread loads before it uses the first piece: two pieces of 16-bit elements, which need half
-/// as many loads as two pieces of f32 elements, or one piece of f32 elements.
+/// Number of pieces that a thread loads before it uses the first piece: two pieces of 16-bit elements or one piece of
+/// f32 elements, which take the same number of loads.
 template <class T>
 constexpr int kTogether = sizeof(T) == 2 ? 2 : 1;
 
@@ -311,7 +312,7 @@ __global__ void __launch_bounds__(kBlock, kResidentBackward)
   const Channels channels(thread, pieces.channels);
   const Slopes<kPiece> slopes = slopes_of(channels, pieces.channels, coefficients, sums, stats);
   const int64_t end = valid_rows(batch, valid) * pieces.channels;
-  // Takes kPieces pieces, as `take` of apply_kernel does. Each of these pieces has an element in a valid row.
+  // Processes kPieces pieces, as `take` of apply_kernel does. Each of these pieces has an element in a valid row.
   const auto take = [&]<int kPieces, bool kWhole>(int64_t first, std::integral_constant<int, kPieces>,
                                                   std::bool_constant<kWhole>) {
     Pack<T, kPiece> raw_g[kPieces];
@@ -493,7 +494,7 @@ void apply(CudaContext& context, const TensorView& x, const TensorView& coeffici
   });
 }
 
-/// Enqueues backward_sums_kernel. With kPair `other` is the second norm of the pair, otherwise an empty one.
+/// Enqueues backward_sums_kernel. With kPair `other` is the second norm of the pair; otherwise `other` is empty.
 template <bool kMask, bool kStore, bool kPair>
 void backward_sums(CudaContext& context, const TensorView& dy, const TensorView& dy2, const TensorView& mask,
                    const NormBackward& norm, const NormBackward& other, const TensorView& valid,

@@ -115,7 +115,8 @@ __global__ void __launch_bounds__(kBlock, 2)
       scale = item.of(to.coefficients);
       shift = item.of(to.coefficients + tiling.channels);
     }
-    // Takes kRows rows, item.step apart. Loads the residuals of all these rows before it uses the first residual.
+    // Processes kRows rows: row `first`, and then every item.step-th row. The residuals of all these rows are loaded
+    // before the first residual is used.
     const auto take = [&]<int kRows>(int64_t first, std::integral_constant<int, kRows>) {
       Pack<T, kPiece> raw_residual[kRows];
 #pragma unroll
@@ -148,7 +149,7 @@ __global__ void __launch_bounds__(kBlock, 2)
     }
     ++turn;
   }
-  if (mask != nullptr && blockIdx.x == 0) {  // clears the mask's last bytes, which stand for no element
+  if (mask != nullptr && blockIdx.x == 0) {  // clears the mask's last bytes, which belong to no element
     const int64_t bytes = batch.samples * batch.per_sample * tiling.channels / kPiece;
     if (threadIdx.x < (4 - bytes % 4) % 4) {
       mask[bytes + threadIdx.x] = 0;
@@ -215,8 +216,8 @@ Residence residence_on(CudaContext& context, Kernel* kernel, const Tiling& tilin
                          [&](std::size_t bytes) { return gpu::resident_blocks(kernel, kBlock, bytes, context); });
 }
 
-/// Calls f(kernel) with the backward_kernel for calls with or without dy2 (`second`), `mask` and masked (`store`). With
-/// dy2 the kernel always writes masked.
+/// Calls f(kernel) with the instance of backward_kernel that fits the call: with or without dy2 (`second`), `mask` and
+/// masked (`store`). With dy2 the kernel always writes masked.
 template <class T, class F>
 void visit_backward(bool second, bool mask, bool store, F f) {
   visit_flag(mask, [&]<bool kMask>(std::bool_constant<kMask>) {

@@ -25,7 +25,7 @@ namespace {
 
 using namespace batch_norm;
 
-constexpr int kResidentForward = 3;  // number of blocks on a multiprocessor; the threads' registers limit it
+constexpr int kResidentForward = 3;  // number of blocks on a multiprocessor, limited by the threads' registers
 constexpr int kResidentBackward = 2;
 
 /// The extents of an image in pixels.

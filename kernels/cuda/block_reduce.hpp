@@ -49,7 +49,7 @@ __device__ T join_warps(T value, Join join) {
   for (int i = 1; i < kWarps; ++i) {
     total = join(total, partial[i]);
   }
-  __syncthreads();  // before the next join overwrites partial
+  __syncthreads();  // waits until all threads have read partial, which the next join overwrites
   return total;
 }
 
@@ -85,7 +85,7 @@ __device__ void sum_lanes(float (&value)[kCount]) {
       }
     }
   }
-  __syncthreads();  // all sums are done before the next call overwrites partial
+  __syncthreads();  // waits until all threads have read partial, which the next call overwrites
 }
 
 }  // namespace lockstep::gpu

@@ -56,7 +56,7 @@ struct Loss {
     }
   }
 
-  /// Returns the weights of the elements [first, first + kCount). One division serves all kCount elements.
+  /// Returns the weights of the elements [first, first + kCount). One division is enough for all kCount elements.
   template <int kCount>
   __device__ gpu::Pack<float, kCount> weights_of(std::int64_t first) const {
     gpu::Pack<float, kCount> own;

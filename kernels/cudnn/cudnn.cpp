@@ -10,7 +10,8 @@
 namespace lockstep::ops::cudnn {
 namespace {
 
-/// The first version of cuDNN that has properties of devices, and knows the workspace of an engine configuration.
+/// The first version of cuDNN with device properties, and with the size of the workspace as an attribute of engine
+/// configurations.
 constexpr std::size_t kOldest = 90800;
 
 using Loaded = detail::LoadedApi<Api>;
