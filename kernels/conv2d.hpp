@@ -26,8 +26,8 @@ enum class ConvPass : unsigned char { forward, backward_data, backward_weights }
 struct ConvNorm {
   bool wanted = false;
   bool addend = false;  ///< backward_data: the pass adds another gradient before the mask
-  bool pair = false;    ///< backward_data: the outputs of two norms were added, so both get g; the pass also sums g *
-                        ///< xhat of the second
+  /// backward_data: x is the ReLU of the sum of two norms, so both get g. The pass also sums g * xhat of the second.
+  bool pair = false;
   auto operator<=>(const ConvNorm&) const = default;  // NOLINT(modernize-use-nullptr): the check takes it for a 0
 };
 

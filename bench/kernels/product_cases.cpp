@@ -13,7 +13,7 @@ namespace lockstep::bench {
 
 /// Returns cases for each pass of the convolutions of ResNet-20 (batch 128) and ResNet-50 (batch 8), in f32 and bf16.
 /// On the host there is a case for every choice, and for the reorders of weights. With a GPU there is a case for each
-/// library of the GPU, with the choice that the library guesses to be best.
+/// provider (a library or lockstep's own kernels), with the choice that the provider guesses to be best.
 std::vector<testing::OpCase> conv2d_bench() {
   CpuContext context;
   std::vector<testing::OpCase> items;
@@ -65,7 +65,7 @@ testing::OpCase in_two_passes(const ops::MatmulDesc& desc, const std::string& ch
 /// Returns cases for the three matrix products (forward, backward_data, backward_weights) of the last layers of
 /// ResNet-20 and ResNet-50, and for one large square product. Further cases are hidden layers of a perceptron and of a
 /// transformer, with the activation in the same pass and in a second pass. All cases are in f32 and bf16, with every
-/// choice of the host and, with a GPU, the best guess of each library.
+/// choice of the host and, with a GPU, the best guess of each provider (a library or lockstep's own kernels).
 std::vector<testing::OpCase> matmul_bench() {
   CpuContext context;
   std::vector<testing::OpCase> items;

@@ -161,7 +161,8 @@ void add_pictures(std::vector<Case>& all, const std::shared_ptr<testing::Tempora
   }
 }
 
-/// Adds a case of the loader's work when the images are resized, or decoded and resized, on the device `where`.
+/// Adds a case of the loader's work when a device resizes the images (`where` is device), or also decodes the images
+/// (`where` is nvjpeg).
 void add_deferred(std::vector<Case>& all, const std::shared_ptr<testing::TemporaryFolder>& photos,
                   const std::string& kind, const std::string& spec, nn::PicturesOn where) {
   all.push_back({concat("loader/", kind, "/224/", name_of(where)),

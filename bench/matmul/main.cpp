@@ -185,8 +185,8 @@ class MatmulBenchmarks {
     std::vector<Case> all;
     for (Place& place : places_) {
       place.open();
-      // The loop collects the names of providers (libraries). A plan with the name of a provider takes the choice that
-      // the provider guesses to be best.
+      // The loop collects the names of providers (libraries and own kernels). A plan with the name of a provider takes
+      // the choice that the provider guesses to be best.
       std::vector<std::string> providers;
       for (const std::string& choice : ops::matmul_choices(*place.context, square(options_.min_size))) {
         const std::string provider = choice.substr(0, choice.find(':'));

@@ -40,14 +40,13 @@ struct Program {
   /// printed by --help.
   std::function<void(CLI::App&)> add_options{};
   /// Returns the ranks that the program starts when no launcher did (comm/launch/self_start.hpp); nullopt: the program
-  /// runs alone. If the function is empty, the program runs on one rank only: run_program() throws UsageError for more
-  /// ranks.
+  /// runs alone. If the function is empty, the program runs on one rank only, and more ranks are a UsageError.
   std::function<std::optional<comm::RanksRequest>(const DeviceRequest&)> ranks{};
   std::function<int(comm::Session&, const DeviceRequest&, const RunOptions&)> run;
 };
 
-/// The main() of a benchmark program. Rank 0 prints --help and --version. Throws UsageError on all ranks, printed once,
-/// for arguments that are invalid or differ between ranks.
+/// The main() of a benchmark program; returns the exit code. Rank 0 prints --help and --version. Arguments that are
+/// invalid or differ between ranks are a UsageError on all ranks, which is printed once.
 int run_program(int argc, char** argv, const Program& program) noexcept;
 
 /// Returns the N ranks of cpu:N, otherwise nullopt, since one process measures all GPUs. This function is a value for

@@ -157,8 +157,7 @@ struct GeluTanh {
     const Lanes<T> sech2 = (T(1) - t) * (T(1) + t);
     const Lanes<T> inner_slope = T(kScale) * multiply_add(T(3 * kCubic) * x, x, all(T(1)));
     const Lanes<T> second = x / T(2) * sech2 * inner_slope;
-    return (T(1) + t) / T(2) +
-           (sech2 == T(0) ? all(T(0)) : second);  // avoids 0 * infinity, as inner_slope may be infinite
+    return (T(1) + t) / T(2) + (sech2 == T(0) ? all(T(0)) : second);  // avoids 0 * inf if inner_slope is infinite
   }
 };
 

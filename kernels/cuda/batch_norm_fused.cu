@@ -179,8 +179,7 @@ __global__ void __launch_bounds__(kBlock, 2)
       [&](int64_t turn, int64_t row, const Pack<T, kCount>& raw, const Pack<float, kCount>& g) {
         const int64_t at = (turn * tiling.chunk + row) * width + column;
         keep_column(kept + at, raw);
-        keep_column(kept_g + at,
-                    gpu::rounded<T>(g.at));  // exact: g is a loaded gradient, or zero, or already rounded to T
+        keep_column(kept_g + at, gpu::rounded<T>(g.at));  // exact: g is loaded, zero, or already rounded to T
       });
   const int64_t valid_row = when_summed(batch, valid);
   int64_t turn = 0;

@@ -60,8 +60,8 @@ class PlanCache {
   /// needs and that only the cache holds. Skips calls that cuDNN does not support.
   void prepare(std::span<const Target> targets, std::span<const Wanted> calls, Engines engines);
 
-  [[nodiscard]] int lists_made() const { return lists_made_; }  ///< number of lists that cuDNN has made
-  [[nodiscard]] int plans_made() const { return plans_made_; }  ///< number of plans that cuDNN has made
+  [[nodiscard]] int lists_made() const { return lists_made_; }  ///< number of lists requested from cuDNN
+  [[nodiscard]] int plans_made() const { return plans_made_; }  ///< number of plans requested from cuDNN
 
  private:
   using ListKey = std::tuple<ConvDesc, ConvPass, Engines>;
