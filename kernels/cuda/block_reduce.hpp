@@ -49,7 +49,7 @@ __device__ T join_warps(T value, Join join) {
   for (int i = 1; i < kWarps; ++i) {
     total = join(total, partial[i]);
   }
-  __syncthreads();  // waits until all threads have read partial, which the next join overwrites
+  __syncthreads();  // before the next join overwrites partial
   return total;
 }
 

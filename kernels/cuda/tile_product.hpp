@@ -157,7 +157,8 @@ __global__ void __launch_bounds__(kTileBlock) tile_product_kernel(ProductSizes s
           }
         }
       }
-      // Waits until all threads have used this piece, before the next piece overwrites it.
+      // Waits until all threads have used this piece of the operands,
+      // before the next piece overwrites this one
       __syncthreads();
     }
 #pragma unroll
