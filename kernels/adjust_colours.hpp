@@ -17,8 +17,8 @@ inline constexpr std::int64_t kColourChanges = 4;                   ///< number 
 inline constexpr std::int64_t kColourColumns = 2 * kColourChanges;  ///< columns of `changes`: kind, factor, kind, ..
 inline constexpr std::int64_t kMostColourPixels = (1LL << 31) - 1;  ///< largest number of pixels of an image
 
-/// Changes the colours of each image by the image's own list of changes. The bits are the same on every device, those
-/// of images::adjust_colours() (kernels/images).
+/// Changes the colours of each image by the image's own list of changes. On every device the result has the bits of
+/// images::adjust_colours() (kernels/images).
 ///
 ///   images:    (N, H, W, 3) u8, contiguous, changed in place; at most kMostColourPixels pixels an image
 ///   changes:   (N, kColourColumns) f64: four pairs of a ColourKind and a factor, applied one after the other; stride 1

@@ -22,21 +22,21 @@ struct ArenaSegment {
 
 /// The arguments of every optimizer update. The update covers elements [begin, begin + n) of the arenas: all elements,
 /// a bucket or a shard. Parts of segments outside this range are skipped; elements in no segment do not change. Views
-/// are contiguous and share no memory; n may be 0. Each view is read and written once. Unless the update says
-/// otherwise, it is deterministic: the bits of an element do not depend on how the arena is cut into ranges.
+/// are contiguous and share no memory; n may be 0. Each view is read and written once. An update is deterministic
+/// unless its comment says otherwise: the bits of an element do not depend on how the arena is cut into ranges.
 struct ArenaUpdate {
-  /// The segments, sorted by offset, without overlap. On the host they must live until the op has run.
+  /// The segments, sorted by offset, without overlap. On the host the array must live until the op has run.
   std::span<const ArenaSegment> segments;
   std::int64_t begin = 0;
   TensorView learning_rate;  ///< f64 scalar, multiplied by each segment's learning_rate_scale
-  /// Scalar of the type of the parameters, by which gradients are multiplied first. It contains the inverse of the loss
-  /// scale and the clipping by norm. If `factor` is not given, gradients are multiplied by 1.
+  /// Optional scalar of the type of the parameters. Gradients are first multiplied by `factor`, which contains the
+  /// inverse of the loss scale and the clipping by norm. If `factor` is not given, gradients are multiplied by 1.
   TensorView factor;
-  TensorView skip;        ///< i32 scalar: unless it is 0 or not given, parameters, states and copy do not change
+  TensorView skip;        ///< optional i32 scalar: if it is not 0, parameters, states and copy do not change
   TensorView parameters;  ///< (n) f32, on the host also f64
   TensorView gradients;   ///< (n) of the type of the parameters; f32 parameters also allow bf16 and f16
   /// Optional: (n) bf16 or f16, allowed only with f32 parameters. If the gradients have 16 bits, the copy must have
-  /// their type. It receives the updated parameters, rounded to nearest even, at the elements that are updated.
+  /// their type. The updated elements are also written to the copy, rounded to nearest even.
   TensorView copy;
   /// After the multiplication by factor, gradients are brought into [-clip_value, clip_value], as
   /// torch.nn.utils.clip_grad_value_ does. NaN stays NaN. If clip_value is 0, gradients are not clipped.

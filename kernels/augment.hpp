@@ -14,9 +14,9 @@ struct AugmentDesc {
   /// image, or, if `reflect` is on, pixels of the image's mirror image.
   std::int64_t pad = 0;
   bool flip = false;  ///< images are mirrored left to right with probability 1/2
-  /// If `flip` is on, each sample is mirrored either in the even epochs or in the odd epochs, with probability 1/2
-  /// (Jordan 2024, "94% on CIFAR-10 in 3.29 Seconds on a Single GPU", section 3.6). Two successive epochs show both
-  /// sides.
+  /// Makes flips alternate (needs `flip`). Each sample is mirrored either in the even epochs or in the odd epochs, with
+  /// probability 1/2 each, so two successive epochs show both sides. Source: Jordan 2024, "94% on CIFAR-10 in 3.29
+  /// Seconds on a Single GPU", section 3.6.
   bool alternate = false;
   bool reflect = false;         ///< added pixels mirror the image about its edge pixels: pixel -1 is pixel 1
   std::array<float, 3> mean{};  ///< mean of value / 255 for each channel; `std` holds the standard deviations
@@ -31,11 +31,12 @@ struct AugmentDesc {
 ///   out:        (N, H, W, C), f32, f64 or bf16 on the host, f32, bf16 or f16 on a GPU; C is 3 or 4; channel 3 is zero;
 ///               samples with index `valid` and above are all zero
 /// Crop offset and flip are drawn from Random(seed, augment, epoch, sample id): below(2 * pad + 1) for the row offset,
-/// the same for the column offset, below(2) for the flip. A draw that is not needed is left out. An alternating flip is
-/// below(2) of Random(seed, augment, -1, sample id), inverted in odd epochs; no epoch has number -1. So crop and flip
-/// depend on no thread, rank or batch position. Padding pixels are 0 before normalisation, or reflected. In f32 the
-/// bits are the same on every device. Throws UsageError if pad is below 0 or above 2^30, if `reflect` is on and pad is
-/// not below height and width, if a mean or std is not finite, or if a std is not above 0. No workspace.
+/// again below(2 * pad + 1) for the column offset, below(2) for the flip. Random numbers that are not needed are not
+/// drawn. An alternating flip is below(2) of Random(seed, augment, -1, sample id), inverted in odd epochs; no epoch has
+/// number -1. So crop and flip depend on no thread, rank or position in the batch. Padding pixels are 0 before
+/// normalisation, or reflected. In f32 the bits are the same on every device. Throws UsageError if pad is below 0 or
+/// above 2^30, if `reflect` is on and pad is not below height and width, if a mean or std is not finite, or if a std is
+/// not above 0. No workspace.
 void augment(Context& context, const AugmentDesc& desc, const TensorView& images, const TensorView& sample_ids,
              const TensorView& epoch, const TensorView& valid, const TensorView& out);
 

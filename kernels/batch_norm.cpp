@@ -11,8 +11,8 @@ namespace {
 
 using namespace batch_norm;
 
-/// Does the checks that batch_norm_apply and batch_norm_apply_pair share. Of `residual` only the overlap with outputs
-/// is checked here; each of the two ops checks the residual's type and shape.
+/// Does the checks that batch_norm_apply and batch_norm_apply_pair share. The type and the shape of `residual` are not
+/// checked here, because the two ops have different requirements.
 void check_apply(std::string_view op, const TensorView& x, const TensorView& coefficients, const TensorView& residual,
                  bool relu, const TensorView& y, const TensorView& mask) {
   check_input(op, x);

@@ -15,9 +15,9 @@ namespace lockstep::ops {
 //                the host, f32, bf16 or f16 on a GPU
 //   stats, coefficients, sums, weight, bias, running_mean, running_var, dweight, dbias: contiguous, of x's type, f32
 //                with the 16-bit types
-//   valid:       i64 scalar (numel 1) on the device: the first `valid` samples of the batch count, the rest is
-//                padding that takes no part in any sum; not given: all N count. 0 <= valid <= N: another value is
-//                an error on the host, and is replaced by the nearest of these on a GPU
+//   valid:       i64 scalar (numel 1) on the device: the first `valid` samples of the batch count, the other samples
+//                are padding that takes no part in any sum; not given: all N count. The range is 0 <= valid <= N: any
+//                other value is an error on the host, and is clamped to the range on a GPU
 //   stats:       (2C + 1): mean[C], M2[C] (sum of squared deviations from the mean), count (rows, as a float)
 //   mask:        u8, relu_mask_bytes(numel): bit i & 7 of byte i >> 3 is 1 if y[i] > 0 after the ReLU
 //
@@ -111,9 +111,9 @@ void batch_norm_backward_reduce_pair(Context& context, const TensorView& dy, con
                                      const TensorView& mask, const NormBackward& first, const NormBackward& second,
                                      const TensorView& valid, const TensorView& masked, const TensorView& workspace);
 
-/// Does batch_norm_backward_apply for both norms and their common gradient g: `masked` of
-/// batch_norm_backward_reduce_pair. On the host the op runs batch_norm_backward_apply once for each norm; on a GPU it
-/// is one launch with the same bits. Both norms use the count of stats. One of the two dx may be g.
+/// Does batch_norm_backward_apply for both norms. Their common gradient g is the tensor `masked` that
+/// batch_norm_backward_reduce_pair wrote. On the host the op runs batch_norm_backward_apply once for each norm; on a
+/// GPU it is one launch with the same bits. Both norms use the count of stats. One of the two dx may be g.
 void batch_norm_backward_apply_pair(Context& context, const TensorView& g, const NormBackward& first,
                                     const NormBackward& second, const TensorView& stats, const TensorView& valid);
 

@@ -7,19 +7,21 @@
 
 namespace lockstep::ops {
 
-// Batch norm of a training step as one op per pass. If the multiprocessors of a GPU together can hold in shared memory
-// all that a pass reads (batch_norm_fits), the op is one launch, which reads x, and in backward dy, once. Otherwise,
-// and for tensors that do not allow 16-byte accesses, the op is two launches. On the host the op runs the two ops of
-// batch_norm.hpp that its comment names. The bits are those of these two ops: a test checks on a GPU that the compiler
-// fuses multiplications and additions alike in all of their kernels.
+// Batch norm of a training step as one op per pass. On a GPU the op is one launch if the shared memory of all
+// multiprocessors can hold everything that the pass reads (batch_norm_fits). This launch reads x, and in backward dy,
+// only once. Otherwise, and for tensors that do not allow 16-byte accesses, the op is two launches. On the host each op
+// runs two ops of batch_norm.hpp, which its comment names. The bits are those of these two ops in every case. To get
+// equal bits on a GPU, the compiler must fuse multiplications and additions in the same way in all of these kernels; a
+// test checks this.
 //
 // Views are those of batch_norm.hpp. Its notes on bits, and on the memory that the first op of a context allocates,
 // hold for these ops, too.
 
 enum class NormPass : unsigned char { forward, backward };
 
-/// Returns true when `pass` over x is one launch on this context's GPU. A CPU context answers for an H100, so that
-/// plans can describe a GPU's work on a machine without a GPU. The answer is false unless C is a multiple of 8.
+/// Returns true when `pass` over x is one launch on this context's GPU. For a CPU context the function returns the
+/// result for an H100, so that plans can describe a GPU's work on a machine without a GPU. The result is false unless C
+/// is a multiple of 8.
 [[nodiscard]] bool batch_norm_fits(const Context& context, const TensorView& x, NormPass pass);
 
 /// The memory of a GPU, which may be in another machine. The default values are those of an H100.
@@ -27,8 +29,9 @@ struct ChipMemory {
   int multiprocessors = 132;
   std::size_t shared_bytes = std::size_t{228} * 1024;  ///< bytes of shared memory in each multiprocessor
 };
-/// Returns batch_norm_fits() for a GPU with this memory. Registers allow two blocks per multiprocessor. In each block
-/// the driver takes 1 KB, and the kernels' own variables take up to 24 KB.
+/// Returns batch_norm_fits() for a GPU with this memory. The kernels use so many registers that at most two blocks fit
+/// on a multiprocessor. In each block the driver takes 1 KB of shared memory, and the kernels' own variables take up to
+/// 24 KB.
 [[nodiscard]] bool batch_norm_fits_chip(const ChipMemory& chip, const TensorView& x, NormPass pass);
 
 /// Does batch_norm_coefficients, then batch_norm_apply. y may be x or residual.

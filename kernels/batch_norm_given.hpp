@@ -5,12 +5,12 @@
 
 namespace lockstep::ops {
 
-// Batch norm whose sums another op has computed in its own pass: a convolution that serves the norm (ConvNorm in
-// conv2d.hpp). Views are those of batch_norm.hpp. Its notes on bits, and on the memory that the first op of a context
-// allocates, hold for these ops, too.
+// Batch norm whose sums a convolution has already computed in its own pass (ConvNorm in conv2d.hpp). Views are those of
+// batch_norm.hpp. Its notes on bits, and on the memory that the first op of a context allocates, hold for these ops,
+// too.
 
-/// The least share of sum (x - shift)^2 that must remain after (sum (x - shift))^2 / N, the part of the mean, is
-/// subtracted. Otherwise the sums are not used.
+/// Limit for the loss of precision in the variance: sum (x - shift)^2 minus the part of the mean, (sum (x - shift))^2 /
+/// N, must be at least this share of sum (x - shift)^2. Otherwise the sums are not used.
 constexpr double kGivenLeft = 1.0 / 1024;
 
 /// Does batch_norm_coefficients() from sums (2, C) = sum (x - shift), sum (x - shift)^2 over all rows of x. shift (C)
@@ -18,7 +18,7 @@ constexpr double kGivenLeft = 1.0 / 1024;
 /// the statistics from x:
 ///   - valid < N: the sums contain padding rows;
 ///   - N is 0;
-///   - a sum of any channel is not finite, for example because its shift is not;
+///   - a sum of any channel is not finite, for example because the channel's shift is not finite;
 ///   - a sum of any channel cancels: less than the share kGivenLeft of sum (x - shift)^2 remains after the mean's part
 ///     is subtracted. The error of a sum in f32 grows by the inverse of this share.
 void batch_norm_coefficients_given(Context& context, const TensorView& x, const TensorView& valid,

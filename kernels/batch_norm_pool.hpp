@@ -13,7 +13,7 @@ namespace lockstep::ops {
 //
 //   x, dx:  (N, H, W, C), y, dy: (N, P, Q, C), contiguous; types and other arguments are those of batch_norm.hpp
 //   desc:   kernel {3, 3} and stride {2, 2} with any padding; ShapeError for another kernel or stride
-//   index:  u8, shape of y: 3 * r + s if the winner lies in row r and column s of its window; kNoWinner if y is not
+//   index:  u8, shape of y: 3 * r + s if the largest element is in row r, column s of the window; kNoWinner if y is not
 //           positive, so that no gradient passes
 
 inline constexpr std::uint8_t kNoWinner = 255;
@@ -23,14 +23,14 @@ inline constexpr std::uint8_t kNoWinner = 255;
   return desc.kernel[0] == 3 && desc.kernel[1] == 3 && desc.stride[0] == 2 && desc.stride[1] == 2;
 }
 
-/// Computes y and the winners of max_pool2d_forward(relu(batch_norm_apply(x, coefficients))). Each value is rounded to
-/// the type of x before the comparison.
+/// Computes y and index of max_pool2d_forward(relu(batch_norm_apply(x, coefficients))). Each value is rounded to the
+/// type of x before the comparison.
 void batch_norm_pool_forward(Context& context, const PoolDesc& desc, const TensorView& x,
                              const TensorView& coefficients, const TensorView& y, const TensorView& index);
 
 /// Does batch_norm_backward_reduce for the gradient g that reaches the batch norm through pool and ReLU. g of an
-/// element is the sum of dy over the windows that the element won, in row-major order, not rounded. workspace has
-/// batch_norm_workspace_bytes(x) bytes.
+/// element is the sum of dy over the windows of which this element is the largest (index), in row-major order, not
+/// rounded. workspace has batch_norm_workspace_bytes(x) bytes.
 void batch_norm_pool_backward_reduce(Context& context, const PoolDesc& desc, const TensorView& dy,
                                      const TensorView& index, const TensorView& x, const TensorView& coefficients,
                                      const TensorView& valid, GradMode mode, const TensorView& sums,

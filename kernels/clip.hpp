@@ -15,8 +15,9 @@ enum class Skip : std::int32_t {
 
 /// Scalars of clip_factor(), on the device.
 struct ClipScalars {
-  TensorView squared_norm;  ///< in, f64, (n) with n at least 1: its elements, added in order, are the sum of the
-                            ///< squares of all gradients as stored, for example times a loss scale
+  /// In, f64, (n), n at least 1. The sum of the elements, in order, is the sum of the squares of all gradients as
+  /// stored, loss scale included.
+  TensorView squared_norm;
   TensorView loss_scale;  ///< in, of the type of factor: number by which the gradients were multiplied; 1 if not given
   TensorView divisor;     ///< in, of the type of factor: sum of the weights of all samples; 1 if not given
   TensorView factor;      ///< out, f32 or f64: value for ArenaUpdate::factor; 0 when the update is skipped
@@ -29,12 +30,12 @@ struct ClipScalars {
 /// Decides on the device about an update, so that the host does not wait for the norm of the gradients:
 ///   scale = loss_scale * divisor;  norm = sqrt(squared_norm) / scale
 ///   factor = min(1, max_norm / (norm + min(1e-6, norm / 1000))) / scale
-/// as torch.nn.utils.clip_grad_norm_ does, in f64; but torch adds 1e-6 to small norms, too. If max_norm is 0, factor =
-/// 1 / scale. squared_norm may then be missing: in this case only the divisor decides, and norm must not be given. A
-/// divisor that is 0, negative, NaN or infinite skips the update, whatever the norm is; otherwise a norm of NaN or
-/// infinity skips it. Throws UsageError if max_norm is negative or not finite, or if max_norm or norm is given without
-/// squared_norm. Throws ShapeError if a view other than squared_norm is not a scalar, views share memory, or factor or
-/// skip is missing.
+/// This is torch.nn.utils.clip_grad_norm_ in f64, except that torch adds 1e-6 to small norms, too. If max_norm is 0,
+/// factor = 1 / scale. In this case squared_norm may be missing; then only the divisor decides, and norm must not be
+/// given. The update is skipped if the divisor is 0, negative, NaN or infinite, or if the norm is NaN or infinite.
+/// Throws UsageError if max_norm is negative or not finite, or if max_norm or norm is given without squared_norm.
+/// Throws ShapeError if a view other than squared_norm is not a scalar, views share memory, or factor or skip is
+/// missing.
 void clip_factor(Context& context, double max_norm, const ClipScalars& scalars);
 
 namespace backend {  // the functions that clip.cpp calls after its checks

@@ -110,7 +110,8 @@ void check_operands(const Context& context, const ConvPlan& plan, const TensorVi
   }
 }
 
-/// Checks the operands that a plan takes for its norm, but not whether they overlap other operands.
+/// Checks the additional operands of a plan that also does the work of ConvNorm, but not whether these operands overlap
+/// other operands.
 void check_norm(const Context& context, const ConvPlan& plan, const ConvNormOperands& norm, const TensorView& out) {
   const ConvDesc& desc = plan.desc();
   const bool forward = plan.pass() == ConvPass::forward;
@@ -231,7 +232,7 @@ std::unique_ptr<ConvPlan> plan_conv2d(Context& context, const ConvDesc& desc, Co
     }
     if (choice.empty()) {
       ConvDesc bare = desc;
-      bare.norm = {};  // a plan that serves a norm must not be the first guess
+      bare.norm = {};  // a plan that also computes sums for a norm must not be the first guess
       auto made = first_planned(provider.choices(context, bare, pass, {}), refusal,
                                 [&](const std::string& one) { return provider.plan(context, desc, pass, one); });
       if (made != nullptr) {

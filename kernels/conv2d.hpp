@@ -26,7 +26,8 @@ enum class ConvPass : unsigned char { forward, backward_data, backward_weights }
 struct ConvNorm {
   bool wanted = false;
   bool addend = false;  ///< backward_data: the pass adds another gradient before the mask
-  bool pair = false;    ///< backward_data: two added norms get g; the pass also sums g * xhat of the second
+  /// backward_data: x is the ReLU of the sum of two norms, so both get g. The pass also sums g * xhat of the second.
+  bool pair = false;
   auto operator<=>(const ConvNorm&) const = default;  // NOLINT(modernize-use-nullptr): the check takes it for a 0
 };
 
@@ -50,9 +51,9 @@ struct ConvDesc {
   std::int64_t groups = 1;
   PadMode pad_mode = PadMode::zero;
   bool bias = false;                         ///< the forward pass adds a bias (K)
-  GradMode grad_mode = GradMode::overwrite;  ///< tells if the backward passes replace the output or add to it
+  GradMode grad_mode = GradMode::overwrite;  ///< overwrite: backward replaces its output; accumulate: backward adds
   bool tf32 = false;                         ///< f32 on a GPU: the pass may round factors to TF32 (10-bit fraction)
-  ConvNorm norm{};                           ///< not allowed for backward_weights, with a bias or with accumulate
+  ConvNorm norm{};                           ///< extra work; not for backward_weights, with a bias or with accumulate
 
   [[nodiscard]] Shape x_shape() const;
   [[nodiscard]] Shape weights_shape() const;
@@ -68,8 +69,8 @@ struct ConvCall {
   std::string choice{};  ///< the only choice that prepare_conv2d() prepares; if empty, all listed choices
 };
 
-/// The tensors that a plan that serves a norm reads and writes in addition to those of conv2d(). C is the number of
-/// channels of y in forward, of x in backward_data. The tensors are contiguous. All but mask, addend, x and x2 have
+/// The additional tensors of a plan that also computes sums for a norm (ConvNorm). C is the number of channels of y in
+/// forward, of x in backward_data. The tensors are contiguous. All but mask, addend, x and x2 have
 /// accumulation_dtype(desc.dtype).
 struct ConvNormOperands {
   TensorView sums{};          ///< out: (2, C), as in ConvNorm; with pair (3, C), row 2: g * xhat of the second norm
@@ -99,13 +100,14 @@ class ConvPlan {
   /// Names what the library runs, for example "brgconv:avx512_core", if the library decides more than the choice says.
   /// Otherwise returns the choice.
   [[nodiscard]] virtual std::string implementation() const { return choice(); }
-  /// Returns true if the plan does the work of desc().norm, and false if the plan runs the bare pass, for example
-  /// because no norm is wanted.
+  /// Returns true if the plan does the extra work of desc().norm. Otherwise the plan computes only the convolution, for
+  /// example because no norm is wanted.
   [[nodiscard]] virtual bool serves_norm() const { return false; }
   /// Enqueues the pass. The arguments are those of conv2d(), already checked.
   virtual void run(Context& context, const TensorView& a, const TensorView& b, const TensorView& bias,
                    const TensorView& out, const TensorView& workspace) const = 0;
-  /// Enqueues the pass of a plan that serves a norm. The arguments are those of conv2d_for_norm(), already checked.
+  /// Enqueues the pass of a plan whose serves_norm() is true. The arguments are those of conv2d_for_norm(), already
+  /// checked.
   virtual void run_for_norm(Context& context, const TensorView& a, const TensorView& b, const TensorView& out,
                             const TensorView& workspace, const ConvNormOperands& norm) const;
 
@@ -118,25 +120,25 @@ class ConvPlan {
   ConvPass pass_;
 };
 
-/// Returns true if `pass` may serve desc.norm on a GPU. cuDNN 9.19 for an H100 compiles engines that serve a norm only
-/// for 16-bit tensors whose channels are multiples of 8, and in backward_data only for convolutions with stride 1.
+/// Returns true if `pass` may do the extra work of desc.norm on a GPU. cuDNN 9.19 for an H100 compiles such engines
+/// only for 16-bit tensors whose channels are multiples of 8, and in backward_data only for convolutions with stride 1.
 [[nodiscard]] bool conv_may_serve_norm(const ConvDesc& desc, ConvPass pass);
 
-/// The engines of cuDNN that a listing contains. `precompiled` leaves out the engines that cuDNN compiles when they are
-/// planned, among them all engines that serve a norm.
+/// Selects the engines of cuDNN in a listing. `precompiled` leaves out the engines that cuDNN compiles during planning;
+/// all engines that do the work of ConvNorm are of this kind.
 enum class Engines : unsigned char { all, precompiled };
 
 struct ConvListing {
   Engines engines = Engines::all;
-  /// Gets the error text of each engine, graph or list of engines at which cuDNN fails. What cuDNN merely does not
-  /// support adds no text.
+  /// Receives the error text of each engine, graph or list of engines at which cuDNN fails. An engine that cuDNN
+  /// reports as not supported adds no text.
   std::vector<std::string>* refused = nullptr;
 };
 
 /// Returns the choices that support this pass on the context's device, best guess first: "onednn:nhwc", "reference",
 /// ... The part before the colon names the provider; a provider's name alone means its first choice. The choices that
-/// serve desc.norm, "cudnn:norm:.." and "cuda:norm", come last in the list of their provider. Only a measurement tells
-/// whether such a choice is faster than the bare pass followed by the norm's own pass.
+/// do the work of desc.norm, "cudnn:norm:.." and "cuda:norm", come last in the list of their provider. Only a
+/// measurement shows whether such a choice is faster than the plain convolution followed by the norm's own pass.
 [[nodiscard]] std::vector<std::string> conv2d_choices(Context& context, const ConvDesc& desc, ConvPass pass,
                                                       const ConvListing& listing = {});
 /// Prepares the lists of conv2d_choices() for `calls`, and the plan of each choice (or of ConvCall::choice alone).
@@ -161,8 +163,8 @@ void prepare_conv2d(Context& context, std::span<const ConvCall> calls, Engines e
 /// work on other streams.
 void conv2d(Context& context, const ConvPlan& plan, const TensorView& a, const TensorView& b, const TensorView& bias,
             const TensorView& out, const TensorView& workspace);
-/// Enqueues a planned pass that serves a norm. `norm` holds the tensors that desc.norm asks for. sums and out overlap
-/// no other tensor. Other arguments and rules are those of conv2d().
+/// Enqueues a planned pass that also does the work of desc.norm. `norm` holds the tensors for this work. sums and out
+/// overlap no other tensor. Other arguments and rules are those of conv2d().
 void conv2d_for_norm(Context& context, const ConvPlan& plan, const TensorView& a, const TensorView& b,
                      const TensorView& out, const TensorView& workspace, const ConvNormOperands& norm);
 

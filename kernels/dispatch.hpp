@@ -75,8 +75,8 @@ using OnContext = typename detail::OnContext<Concrete, Function>::Type;
 
 namespace detail {
 // Every build declares the CUDA overloads of the library's ops. A build without CUDA does not define these overloads,
-// and compiles its ops with LOCKSTEP_HAS_CUDA=0. Code outside of the library does not set LOCKSTEP_HAS_CUDA: its ops
-// have the overloads that it declares.
+// and compiles its ops with LOCKSTEP_HAS_CUDA=0. Code outside of the library does not set LOCKSTEP_HAS_CUDA: ops of
+// such code have the overloads that the code itself declares.
 #if defined(LOCKSTEP_HAS_CUDA) && !LOCKSTEP_HAS_CUDA
 constexpr bool kCudaOverloads = false;
 #else
@@ -107,7 +107,7 @@ void dispatch(Context& context, std::string_view op, F f) {
   throw UnsupportedError(concat(op, ": no implementation for ", context.device(), " in this build"));
 }
 
-/// Calls f(const CpuContext&) or f(const CudaContext&) at once and returns the result of f. Used for questions that
+/// Calls f(const CpuContext&) or f(const CudaContext&) at once and returns the result of f. Used for queries that
 /// enqueue no work, such as the size of a workspace. Throws UnsupportedError as dispatch() does.
 template <class F>
 auto ask(const Context& context, std::string_view op, F f) -> std::invoke_result_t<F&, const CpuContext&> {

@@ -26,9 +26,9 @@ inline constexpr std::int64_t kMixtureColumns = 6;  ///< number of columns of mi
 /// elsewhere; otherwise
 ///   out = floor(share * image 0 + (1 - share) * image 1 + 0.5)
 /// in f32, each operation rounded by itself, share rounded to f32. The bits are the same on every device. The tables'
-/// values are not checked: rectangles are cut at the image's edges, fractions of a pixel are dropped, a share is
-/// brought into [0, 1], and a NaN is 0. Apart from out = `images`, no views may overlap. No workspace. On the host each
-/// thread keeps memory for one row of an image until the thread ends.
+/// values are not checked: rectangles are clipped at the image's edges, fractions of a pixel are dropped, a share is
+/// clamped to [0, 1], and a NaN counts as 0. Apart from out = `images`, no views may overlap. No workspace. On the host
+/// each thread keeps memory for one row of an image until the thread ends.
 void erase_and_mix(Context& context, const std::array<std::uint8_t, 3>& fill, const TensorView& images,
                    const TensorView& erasures, const TensorView& mixtures, const TensorView& out);
 

@@ -16,8 +16,8 @@ struct CopyPair {
 
 /// Copies src to dst for each pair, all on the context's device, bit by bit. This op is for many small tensors, for
 /// which one launch per tensor would cost more than moving the bytes. On a GPU one launch copies up to 80 pairs, whose
-/// addresses are a kernel parameter. Pairs may have different types and shapes, may be empty, and may lie anywhere; if
-/// both tensors are 16-byte aligned, a pair is faster. The order of the pairs is not defined: no dst may share memory
+/// addresses are a kernel parameter. Pairs may have different types and shapes, may be empty, and need no alignment;
+/// pairs of 16-byte aligned tensors are copied faster. The order of the pairs is not defined: no dst may share memory
 /// with another tensor of the call. On the host `pairs` must live until the op has run. Deterministic, no workspace.
 ///
 /// Throws DeviceError for a tensor on another device. Throws ShapeError when shapes differ, a tensor is not contiguous

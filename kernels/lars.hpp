@@ -43,8 +43,9 @@ void lars_update(Context& context, const LarsOptions& options, const ArenaUpdate
 /// `update`. Reads only segments, begin, parameters and gradients of `update`. So ranks that divide an arena can
 /// compute the norms of whole tensors: each rank starts from zeros and calls lars_squares() for each of its ranges;
 /// then the ranks add their `squares`. Chunks and order are those of lars_update(): a range of whole segments, added to
-/// zeros, gives the bits of lars_update(); several ranges give the bits of another order. `workspace` is that of
-/// lars_update(). Throws the errors of ArenaUpdate, and ShapeError as lars_update() does for `squares`.
+/// zeros, gives the bits of lars_update(); several ranges are summed in another order, so the bits may differ.
+/// `workspace` is that of lars_update(). Throws the errors of ArenaUpdate, and ShapeError as lars_update() does for
+/// `squares`.
 void lars_squares(Context& context, const ArenaUpdate& update, const TensorView& squares, const TensorView& workspace);
 
 namespace backend {                               // the functions that lars.cpp calls after its checks

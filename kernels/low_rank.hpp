@@ -20,9 +20,9 @@ enum class Column : std::int32_t {
 
 /// Makes the columns of x (rows, r) orthogonal and of length 1, in place; rows and r are at least 1. From each column,
 /// its components along earlier columns are subtracted twice (Gram-Schmidt); then the column is divided by its length.
-/// A column is dropped if at most `epsilon` times its old length remains, as such a rest is rounding error. `epsilon`
-/// is between 0 and 1 (else UsageError), for example the square root of the type's precision. `columns` (i32, r)
-/// receives one Column value per column. Sums are in f64.
+/// A column is dropped if at most `epsilon` times its old length remains, because such a remainder is rounding error.
+/// `epsilon` is between 0 and 1 (else UsageError), for example the square root of the type's precision. `columns` (i32,
+/// r) receives one Column value per column. Sums are in f64.
 void orthonormalise(Context& context, double epsilon, const TensorView& x, const TensorView& columns);
 
 /// Computes error (m, n) = x (m, n) - p (m, r) q (n, r)^T, where the r terms are subtracted in order from x. If the

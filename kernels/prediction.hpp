@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <limits>
 
-/// How accuracy, top-k, confusion and calibration judge the outputs of a classifier, on host and GPU. If an output is
-/// NaN or +infinity, the outputs have no softmax, and no label is right. Otherwise a label is right among the first k
-/// if its output is finite and fewer than k outputs are ahead: larger outputs, and equal outputs of lower index.
-/// `at(k)` returns the output of class k.
+/// Definition of a correct label, for accuracy, top-k, confusion and calibration of a classifier, on host and GPU. If
+/// an output is NaN or +infinity, the outputs have no softmax, and no label is correct. Otherwise a label is correct
+/// among the first k if its output is finite and fewer than k outputs are ahead of it. Outputs that are larger, and
+/// equal outputs of lower index, are ahead. `at(k)` returns the output of class k.
 namespace lockstep::ops {
 
 template <class V>

@@ -1,14 +1,14 @@
 // bench_allreduce: measures collectives between the ranks.
 //
-//   bench_allreduce --devices cpu:4 --benchmark_out=all_reduce.json      starts its ranks itself, as the next command
+//   bench_allreduce --devices cpu:4 --benchmark_out=all_reduce.json      starts its four ranks itself
 //   bench_allreduce --devices gpu --benchmark_filter='^all_reduce/.*/stream/'
 //   mpirun -np 4 bench_allreduce
 //
 // Host tensors are sent over MPI, tensors on GPUs over NCCL, on a stream of high priority.
 // There are four kinds of rows: one collective of one size; the same captured in a CUDA graph (NCCL); the all-reduces
 // of a model's gradient buckets, one after the other; and an all-reduce at the same time as matrix products. algbw and
-// busbw are defined as in nccl-tests (measure/collectives.hpp). percent_of_copy is busbw relative to a copy (bytes read
-// + bytes written) while all ranks copy at once.
+// busbw are defined as in nccl-tests (measure/collectives.hpp). percent_of_copy is busbw in per cent of the rank's copy
+// bandwidth (bytes read + bytes written per second), measured while all ranks copy at once.
 
 #include <algorithm>
 #include <cmath>
@@ -161,7 +161,7 @@ class CollectiveBenchmarks {
     return copy_;
   }
 
-  /// Returns the values per call for a call that delivers `bytes` bytes.
+  /// Returns the counters of a collective that delivers `bytes` bytes a call.
   Timed timed_of(Collective collective, std::int64_t bytes) {
     const auto payload = static_cast<double>(bytes);
     const double traffic = payload * measure::bus_factor(collective, session_.size()).value_or(kDoesNotApply);
@@ -178,7 +178,7 @@ class CollectiveBenchmarks {
   void add(std::vector<Case>& all, const CollectiveCase& item, Stream& stream, std::int64_t bytes) {
     const std::string name = measure::collective_name(grad(), stream, item, bytes);
     if (!all.empty() && all.back().name == name) {
-      return;  // each rank must get a part, so this size was rounded up to the size before
+      return;  // the number of elements is rounded up to one per rank, so small sizes give equal names
     }
     all.push_back({name, [this, item, &stream, bytes] { return open(item, stream, bytes); }});
   }
@@ -250,7 +250,7 @@ class CollectiveBenchmarks {
     };
     timed.work = {.start = start, .wait = [&stream] { stream.synchronize(); }, .prepare = {}};
     timed.counters.emplace_back("buckets", static_cast<double>(buckets.size()));
-    if (estimator_) {  // the all-reduces run one after the other
+    if (estimator_) {  // the all-reduces run one after the other, so the estimates are added
       double seconds = 0;
       for (const comm::Bucket& bucket : buckets) {
         const TensorView range = arena->view().slice(0, bucket.begin, bucket.end);
@@ -268,7 +268,7 @@ class CollectiveBenchmarks {
   comm::GpuRanks* gpus_;
   CpuContext host_;
   std::unique_ptr<CudaContext> device_;
-  std::unique_ptr<comm::NcclEstimator> estimator_;  ///< estimates for ranks with GPUs; may be null
+  std::unique_ptr<comm::NcclEstimator> estimator_;  ///< NCCL's estimates of durations, for ranks with GPUs; may be null
   Stream inline_ = Stream::host_inline();
   std::optional<measure::CollectiveBench> bench_;
   Stream* stream_ = nullptr;

@@ -4,8 +4,8 @@
 //   bench_copy --devices cpu:4     four ranks copy at once, each with its share of the host
 //   mpirun -np 4 bench_copy        four ranks copy at once, each on its own GPU if there are GPUs
 //
-// measure/copy_paths.hpp has the paths. The name of a benchmark has path, size, pieces, and the load that runs at the
-// same time.
+// measure/copy_paths.hpp lists the paths. The name of a benchmark consists of the path, the size, the number of pieces,
+// and the load that runs at the same time.
 
 #include <functional>
 #include <memory>
@@ -48,7 +48,7 @@ class CopyBenchmarks {
         options_(options),
         gpus_(std::move(gpus)),
         threads_(options.threads > 0 ? options.threads : comm::cpu_share(session).threads()) {
-    if (session.size() == 1) {  // several ranks need the same rows, but the ranks' nodes may differ
+    if (session.size() == 1) {  // all ranks must have the same rows, but NUMA nodes may differ between ranks
       nodes_ = measure::usable_nodes(numa_nodes(), ProcessorSet::of_this_thread());
     }
     session.agree([&] {
@@ -209,7 +209,7 @@ class CopyBenchmarks {
   int threads_;
   std::vector<NumaNode> nodes_;
   std::optional<comm::GpuRanks> nccl_;  ///< NCCL's communicator; made at first use, for several ranks with GPUs
-  bool can_multiply_ = true;            ///< true if every GPU has a matrix product
+  bool can_multiply_ = true;            ///< true if every GPU can run a load of matrix products
   std::optional<measure::CopyBench> bench_;
   std::string name_;
   std::int64_t bytes_ = 0;

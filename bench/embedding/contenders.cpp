@@ -117,7 +117,7 @@ struct Embedded {
   Rows<T> out;
 };
 
-/// The functions of bench_embedding_torch.so, which lies next to this program.
+/// The functions of bench_embedding_torch.so, which is in the folder of this program.
 class Torch {
  public:
   static const Torch& loaded() {

@@ -30,8 +30,8 @@ using Calls = std::vector<std::function<void()>>;
 
 constexpr int kRounds = 31;
 
-/// Returns the processor time of this thread. For calls that one thread computes: the time of other programs does not
-/// count.
+/// Returns the processor time of this thread. This clock suits calls that run on one thread only, because it excludes
+/// the time of other programs.
 double seconds_of_thread() {
   timespec now{};
   require<Error>(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now) == 0, "the system has no clock of a thread");
@@ -85,7 +85,7 @@ class Gates {
 
   [[nodiscard]] bool wants(const std::string& name) const { return std::regex_search(name, chosen_); }
 
-  /// Adds the line of a gate: `value` must be at most `limit` times slack. NaN fails.
+  /// Adds the line of a gate to the report: `value` must be at most `limit` times slack. NaN fails.
   void check(const std::string& name, double value, double limit, const std::string& remark = {}) {
     const bool holds = value <= limit * slack_;
     report_.failed += holds ? 0 : 1;
@@ -117,7 +117,8 @@ std::string type_name() {
   return std::is_same_v<T, float> ? "f32" : "f64";
 }
 
-/// Checks n samples in C against plain loops; if `overheads`, also against C++ and Fortran.
+/// Compares the time of n samples in C with the time of plain loops; if `overheads`, also with the times of C++ and
+/// Fortran.
 template <class T>
 void check_size(Gates& gates, std::int64_t n, double of_plain, bool overheads) {
   const std::string name = concat(type_name<T>(), "/n:", n);
@@ -146,9 +147,9 @@ void check_size(Gates& gates, std::int64_t n, double of_plain, bool overheads) {
   }
 }
 
-/// Checks every n, after one lockstep_model_prepare, against a plan of exactly n samples. If a ratio is near the limit,
-/// noise or an address may be the reason: it is measured again, for longer and with a plan at another address. The
-/// smallest ratio counts.
+/// Compares, for every n, the time of a model that was prepared once with the time of a plan of exactly n samples. A
+/// ratio near the limit may be due to noise or to an unlucky address. Such a ratio is measured again, for longer and
+/// with a plan at another address; the smallest ratio counts.
 template <class T>
 void check_every(Gates& gates) {
   constexpr double kLimit = 1.5;

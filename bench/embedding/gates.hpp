@@ -4,8 +4,9 @@
 
 namespace lockstep::bench {
 
-/// Options of the gates: limits on the cost of a call of the C interface relative to other contenders. The calls take
-/// turns, so that other work of the machine disturbs all alike; medians are compared. For a quiet machine.
+/// Options of the gates, which limit the cost of a call of the C interface relative to other contenders. The contenders
+/// take turns, so that other programs disturb all contenders equally; medians are compared. Gates should run on a quiet
+/// machine.
 struct GateOptions {
   std::string chosen = ".";  ///< regular expression; a gate is chosen if its name contains a match
   double slack = 1;          ///< factor of all limits

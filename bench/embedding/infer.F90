@@ -1,5 +1,5 @@
-! Call lockstep_infer as a Fortran program does, for bench_embedding: x (features, samples), y (outputs, samples). A failure
-! stops the program with its text.
+! Call lockstep_infer as a Fortran program does, for bench_embedding: x (features, samples), y (outputs, samples). A failure stops
+! the program with an error message.
 subroutine bench_infer_f32(model, x, y, n) bind(C)
   use, intrinsic :: iso_c_binding, only: c_float, c_int64_t
   use lockstep, only: lockstep_infer, lockstep_model

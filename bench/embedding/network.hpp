@@ -112,7 +112,7 @@ class Network {
     };
   }
 
-  /// Returns the weight and the bias of each layer in turn, in their logical shapes.
+  /// Returns the weight (out, in) and the bias (out) of each layer in turn.
   [[nodiscard]] const std::vector<std::vector<T>>& weights() const { return weights_; }
   [[nodiscard]] const std::vector<T>& result() const { return out_; }  ///< outputs of the last run, shape (n, 1)
 

@@ -11,8 +11,8 @@
 
 namespace lockstep::bench {
 
-/// Returns cases for the arenas of ResNet-20 and ResNet-50, and one bucket of 25 MiB; AdamW with 16-bit gradients and a
-/// 16-bit copy.
+/// Returns cases for Adam on the arenas of ResNet-20 and ResNet-50 and on one bucket of 25 MiB, and for AdamW with bf16
+/// gradients and a bf16 copy of the parameters.
 std::vector<testing::OpCase> adam_bench() {
   std::vector<testing::OpCase> items;
   const auto arena = [](std::int64_t n) {
@@ -27,7 +27,7 @@ std::vector<testing::OpCase> adam_bench() {
   return items;
 }
 
-/// Returns cases for a few scalars, so that the launch dominates.
+/// Returns a case for a few scalars: its time is mostly the kernel launch.
 std::vector<testing::OpCase> clip_bench() {
   return {testing::clip_case({DType::f32, 1, 4, 1024})};
 }
@@ -61,21 +61,22 @@ std::vector<testing::OpCase> lerp_bench() {
   return {testing::lerp_case({25557032}, DType::f32, 1e-4), testing::lerp_case({124439808}, DType::f32, 1e-4)};
 }
 
-/// Returns cases for a few scalars, so that the launch dominates.
+/// Returns a case for a few scalars: its time is mostly the kernel launch.
 std::vector<testing::OpCase> loss_scale_bench() {
   return {testing::loss_scale_case({.good = 7})};
 }
 
-/// Returns cases for bias gradients of classifiers, one tall reduction, and for ResNet-50 the gradient norm, the sum
-/// and the search for infinities.
+/// Returns cases for the bias gradients of two classifiers, for a reduction of many rows, and for the gradient norm,
+/// the sum and the search for infinities over the parameters of ResNet-50.
 std::vector<testing::OpCase> reduce_bench() {
   return {testing::reduce_rows_case(128, 10, DType::f32),    testing::reduce_rows_case(256, 1000, DType::f32),
           testing::reduce_rows_case(131072, 64, DType::f32), testing::squared_norm_case(Shape{25557032}, DType::f32),
           testing::sum_case(Shape{25557032}, DType::f32),    testing::all_finite_case(Shape{25557032}, DType::f32)};
 }
 
-/// Returns cases for the arenas of ResNet-20 and ResNet-50, and one bucket of 25 MiB, in two groups as with undecayed
-/// biases; the arena of ResNet-50 without momentum, and with 16-bit gradients and a 16-bit copy.
+/// Returns cases for the arenas of ResNet-20 and ResNet-50 and for one bucket of 25 MiB. Each arena has two parameter
+/// groups, as when biases have no weight decay. Further cases are the arena of ResNet-50 without momentum, and with
+/// bf16 gradients and a bf16 copy of the parameters.
 std::vector<testing::OpCase> sgd_bench() {
   std::vector<testing::OpCase> items;
   const auto arena = [](std::int64_t n) {
@@ -91,7 +92,7 @@ std::vector<testing::OpCase> sgd_bench() {
   return items;
 }
 
-/// Returns cases for weights of samples, of the positions of texts, and of the values of images.
+/// Returns cases with one weight per sample, per token of a text, and per value of an image.
 std::vector<testing::OpCase> weight_sum_bench() {
   return {testing::weight_sum_case({Shape{256}}, DType::f32), testing::weight_sum_case({Shape{32, 1024}}, DType::f32),
           testing::weight_sum_case({Shape{32, 224, 224, 3}}, DType::f32)};

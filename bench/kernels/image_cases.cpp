@@ -11,8 +11,8 @@ std::vector<testing::OpCase> augment_bench() {
           testing::augment_case({Shape{32, 224, 224, 4}, DType::f32, 0, true, 32})};
 }
 
-/// Returns cases for ImageNet batches of one rank: torchvision's colour jitter in all orders; one change without a
-/// contrast.
+/// Returns cases for ImageNet batches of one rank: torchvision's colour jitter with its changes in all orders, and
+/// brightness alone.
 std::vector<testing::OpCase> adjust_colours_bench() {
   const Shape images{64, 224, 224, 3};
   return {testing::adjust_colours_case({images, testing::colour_orders(1.2), 0, "jitter"}),
@@ -20,14 +20,14 @@ std::vector<testing::OpCase> adjust_colours_bench() {
               {images, {{testing::colour_change(ops::ColourKind::brightness, 0.8)}}, 0, "brightness"})};
 }
 
-/// Returns cases for ImageNet batches of one rank: random erasing in place, and mixup and cutmix of pairs.
+/// Returns cases for ImageNet batches of one rank: random erasing in place, and mixup and cutmix of pairs of images.
 std::vector<testing::OpCase> erase_and_mix_bench() {
   return {testing::erase_and_mix_case({Shape{64, 1, 224, 224, 3}, 0, true}),
           testing::erase_and_mix_case({Shape{64, 2, 224, 224, 3}})};
 }
 
-/// Returns cases for batches of one rank: pictures of ImageNet's usual size, a part or all of each; pictures of a
-/// camera.
+/// Returns cases for batches of one rank: a part of a picture of ImageNet's usual size, the full picture, the full
+/// picture turned, and a full picture of a camera.
 std::vector<testing::OpCase> resized_crop_bench() {
   constexpr std::int64_t kSize = 224;
   const auto batch = [](const char* name, std::size_t samples, const testing::CropRow& row) {

@@ -31,13 +31,15 @@ std::vector<testing::OpCase> activation_bench() {
   return items;
 }
 
-/// Returns cases for a skip gradient of ResNet-20 (batch 128) and one of ResNet-50 (batch 32).
+/// Returns cases for the gradient of a skip connection, in ResNet-20 (batch 128) and in ResNet-50 (batch 32).
 std::vector<testing::OpCase> add_bench() {
   return {testing::add_case({128, 32, 32, 16}, DType::f32), testing::add_case({32, 56, 56, 256}, DType::f32)};
 }
 
-/// Returns cases for the shortcuts of ResNet-D and the transitions of DenseNet (2 x 2 at stride 2, batch 32), the
-/// windows of Inception (3 x 3, padded), and the last layers of ResNet-20 (batch 128) and ResNet-50.
+/// Returns cases for average pools:
+/// - 2 x 2 at stride 2, as in the shortcuts of ResNet-D and the transitions of DenseNet (batch 32);
+/// - 3 x 3 with padding, as in Inception;
+/// - global, as in the last layers of ResNet-20 (batch 128) and ResNet-50 (batch 32).
 std::vector<testing::OpCase> average_pool2d_bench() {
   std::vector<testing::OpCase> items;
   for (const testing::PoolParams& p : {testing::PoolParams{{32, 56, 56, 256}, {{2, 2}, {2, 2}}},
@@ -52,9 +54,9 @@ std::vector<testing::OpCase> average_pool2d_bench() {
   return items;
 }
 
-/// Returns cases for the batch norms of ResNet-20 (batch 128) and of the first and last stage of ResNet-50 (batch 32):
-/// statistics, forward with ReLU and mask, with and without a residual, and both halves of backward; in f32 and bf16.
-/// The statistics of 8 ranks.
+/// Returns cases for the batch norms of ResNet-20 (batch 128) and of the first and last stage of ResNet-50 (batch 32),
+/// in f32 and bf16. The cases are the statistics, the forward pass (plain, with ReLU, with ReLU and residual), and the
+/// two calls of the backward pass. Further cases merge the statistics of 8 ranks.
 std::vector<testing::OpCase> batch_norm_bench() {
   using testing::BatchNormParams;
   std::vector<testing::OpCase> items;
@@ -78,8 +80,8 @@ std::vector<testing::OpCase> batch_norm_bench() {
   return items;
 }
 
-/// Returns cases for layers 1 and 3 of ResNet-20 (batch 128), the latter with a residual: forward and backward, in f32
-/// and bf16.
+/// Returns cases for the forward and backward pass of batch norms in ResNet-20 (batch 128), in f32 and bf16: the first
+/// stage, and the last stage with a residual.
 std::vector<testing::OpCase> batch_norm_fused_bench() {
   std::vector<testing::OpCase> items;
   for (const DType dtype : {DType::f32, DType::bf16}) {
@@ -94,7 +96,8 @@ std::vector<testing::OpCase> batch_norm_fused_bench() {
   return items;
 }
 
-/// Returns cases for channels of ResNet-50 for which a convolution has computed the sums, so x is not read.
+/// Returns cases for channels of ResNet-50. A convolution has already computed the sums over x, so these calls do not
+/// read x.
 std::vector<testing::OpCase> batch_norm_given_bench() {
   std::vector<testing::OpCase> items;
   for (const std::int64_t channels : {64, 2048}) {
@@ -104,7 +107,7 @@ std::vector<testing::OpCase> batch_norm_given_bench() {
   return items;
 }
 
-/// Returns cases for the stem of ResNet-50 (batch 32): forward and both halves of backward, in f32 and bf16.
+/// Returns cases for the stem of ResNet-50 (batch 32) in f32 and bf16: forward, and the two calls of the backward pass.
 std::vector<testing::OpCase> batch_norm_pool_bench() {
   std::vector<testing::OpCase> items;
   for (const DType dtype : {DType::f32, DType::bf16}) {
@@ -116,8 +119,8 @@ std::vector<testing::OpCase> batch_norm_pool_bench() {
   return items;
 }
 
-/// Returns cases for transformer blocks of width 768 and their attention (GPT-2 small) on 8 sequences of 1024; a
-/// classifier's last layer.
+/// Returns cases for transformer blocks of width 768 and their attention (GPT-2 small) on 8 sequences of 1024, and for
+/// a classifier's last hidden layer.
 std::vector<testing::OpCase> dropout_bench() {
   std::vector<testing::OpCase> items;
   for (const Shape& shape : {Shape{8, 1024, 768}, Shape{1, 12, 1024, 1024}, Shape{256, 4096}}) {
@@ -133,8 +136,8 @@ std::vector<testing::OpCase> embedding_bench() {
           testing::embedding_backward_case(p, DType::f32, ops::GradMode::accumulate)};
 }
 
-/// Returns cases for the parameters of ResNet-50's batch norms (106 of 64 to 2048 numbers), tensors of 4 KiB, and a few
-/// large ones.
+/// Returns cases for three groups of tensors: the parameters of ResNet-50's batch norms (106 tensors of 64 to 2048
+/// numbers), 80 tensors of 4 KiB, and 4 tensors of 32 MiB.
 std::vector<testing::OpCase> grouped_copy_bench() {
   std::vector<testing::GroupedPair> norms;
   const auto stage = [&](int blocks, std::int64_t width) {
@@ -143,7 +146,7 @@ std::vector<testing::OpCase> grouped_copy_bench() {
         norms.insert(norms.end(), 2, {Shape{channels}, DType::f32});
       }
     }
-    norms.insert(norms.end(), 2, {Shape{4 * width}, DType::f32});  // norm of the skip
+    norms.insert(norms.end(), 2, {Shape{4 * width}, DType::f32});  // norm of the skip connection
   };
   norms.insert(norms.end(), 2, {Shape{64}, DType::f32});
   stage(3, 64);
@@ -172,8 +175,8 @@ std::vector<testing::OpCase> max_pool2d_bench() {
   return {testing::max_pool2d_forward_case(stem), testing::max_pool2d_backward_case(stem)};
 }
 
-/// Returns cases for a rank's batch of images that a network reconstructs, with and without weights, and a table of
-/// numbers.
+/// Returns cases for a rank's batch of images that a network reconstructs, without and with a weight per element, and
+/// for predictions of 8 numbers per sample.
 std::vector<testing::OpCase> regression_loss_bench() {
   const ops::RegressionLossOptions huber{ops::RegressionLoss::huber, 1};
   return {testing::regression_loss_case({Shape{32, 224, 224, 3}, {}, -1, true}, DType::f32),
@@ -218,8 +221,8 @@ std::vector<testing::OpCase> softmax_cross_entropy_bench() {
           testing::softmax_cross_entropy_case({256, 1000, DType::f32, 0.1, -1, true})};
 }
 
-/// Returns cases for transposed matrices; heads of attention (GPT-2 small, 8 sequences of 1024) moved before positions;
-/// channels of an activation of ResNet-50 moved last; casts; a part of every row.
+/// Returns cases for transposed matrices, for attention heads moved before positions (GPT-2 small, 8 sequences of
+/// 1024), for channels of a ResNet-50 activation moved last, for casts, and for a part of every row.
 std::vector<testing::OpCase> strided_copy_bench() {
   using testing::permuted_copy;
   using testing::strided_copy_case;
@@ -248,7 +251,7 @@ std::vector<testing::OpCase> subsample_pad_bench() {
   return items;
 }
 
-/// Returns cases for a rank's batch of ImageNet, and tokens of GPT-2.
+/// Returns cases for a rank's batch of ImageNet, and for 1024 tokens of GPT-2.
 std::vector<testing::OpCase> top_k_bench() {
   return {testing::top_k_case({256, 1000, 5}, DType::f32), testing::top_k_case({1024, 50257, 5}, DType::f32)};
 }

@@ -19,7 +19,6 @@ namespace {
 
 constexpr double kDoesNotApply = std::numeric_limits<double>::quiet_NaN();
 
-/// The measured limits of the device.
 struct Limits {
   double bandwidth = kDoesNotApply;  ///< bytes that a copy reads and writes per second
   double fma = kDoesNotApply;        ///< f32 operations per second in registers, on the host

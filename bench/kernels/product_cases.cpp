@@ -11,9 +11,9 @@
 
 namespace lockstep::bench {
 
-/// Returns cases for each pass of the convolutions of ResNet-20 (batch 128) and ResNet-50 (batch 8) with every choice
-/// that the host has, in f32 and bf16, weight reorders included; with a GPU, also with the best guess of each of its
-/// providers.
+/// Returns cases for each pass of the convolutions of ResNet-20 (batch 128) and ResNet-50 (batch 8), in f32 and bf16.
+/// On the host there is a case for every choice, and for the reorders of weights. With a GPU there is a case for each
+/// provider (a library or lockstep's own kernels), with the choice that the provider guesses to be best.
 std::vector<testing::OpCase> conv2d_bench() {
   CpuContext context;
   std::vector<testing::OpCase> items;
@@ -62,9 +62,10 @@ testing::OpCase in_two_passes(const ops::MatmulDesc& desc, const std::string& ch
 
 }  // namespace
 
-/// Returns cases for the three products of the last layers of ResNet-20 and ResNet-50, one large square, and the hidden
-/// layer of a perceptron and of a transformer with their activation, in one pass and in two; in f32 and bf16, with
-/// every choice that the host has and, with a GPU, the best guess of each of its providers.
+/// Returns cases for the three matrix products (forward, backward_data, backward_weights) of the last layers of
+/// ResNet-20 and ResNet-50, and for one large square product. Further cases are hidden layers of a perceptron and of a
+/// transformer, with the activation in the same pass and in a second pass. All cases are in f32 and bf16, with every
+/// choice of the host and, with a GPU, the best guess of each provider (a library or lockstep's own kernels).
 std::vector<testing::OpCase> matmul_bench() {
   CpuContext context;
   std::vector<testing::OpCase> items;
@@ -87,7 +88,7 @@ std::vector<testing::OpCase> matmul_bench() {
     d.transpose_b = transpose_b;
     for (const DType dtype : {DType::f32, DType::bf16}) {
       d.dtype = dtype;
-      d.accumulator_output = transpose_a;  // a transposed `a` means a gradient of weights
+      d.accumulator_output = transpose_a;  // a transposed `a` occurs in backward_weights, whose output is a gradient
       for_each_choice(d, [&](const std::string& choice) { items.push_back(testing::matmul_case(d, choice)); });
     }
   };
@@ -129,7 +130,8 @@ std::vector<testing::OpCase> linear_epilogue_bench() {
   return items;
 }
 
-/// Returns cases for the largest convolution of ResNet-50 (512 x 4608) and the embedding of GPT-2 small, rank 2.
+/// Returns cases for the largest convolution of ResNet-50 (512 x 4608) and the embedding of GPT-2 small, both
+/// compressed to rank 2.
 std::vector<testing::OpCase> low_rank_bench() {
   std::vector<testing::OpCase> items;
   for (const Shape& shape : {Shape{512, 4608}, Shape{50257, 768}}) {
@@ -140,7 +142,8 @@ std::vector<testing::OpCase> low_rank_bench() {
   return items;
 }
 
-/// Returns cases for the arena of ResNet-50, and square matrices: 12 of GPT-2 small's width, 4 of ResNet-50's largest.
+/// Returns cases for the arena of ResNet-50 and for square matrices: 12 matrices of GPT-2 small's width, and 4 of
+/// ResNet-50's largest width.
 std::vector<testing::OpCase> muon_bench() {
   return {testing::muon_direction_case({25557032, DType::f32, testing::many_segments(25557032, 161), 0}, {}),
           testing::muon_polynomial_case(12, 768, DType::f32), testing::muon_polynomial_case(4, 2048, DType::f32)};

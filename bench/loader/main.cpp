@@ -1,12 +1,15 @@
 // bench_loader: measures the images per second that one thread of a loader reads and augments.
 //
-//   loader/memory/32/none          a copy out of memory; crop_flip: padded by an eighth, cropped and mirrored;
-//                                  resized_part, trivial, rand (TrivialAugment, RandAugment), jitter, erase, mixup,
-//                                  cutmix: this operation alone; all: all but resized parts, trivial and rand
+//   loader/memory/32/none          a copy out of memory, without augmentation
+//   loader/memory/32/crop_flip     images are padded by an eighth of the side, cropped and mirrored
+//   loader/memory/32/OPERATION     one operation: resized_part, trivial (TrivialAugment), rand (RandAugment), jitter,
+//                                  erase, mixup or cutmix
+//   loader/memory/32/all           all operations except resized_part, trivial and rand
 //   loader/folder/224/middle       a JPEG file of 500 x 375 pixels: decoded, resized, cropped to the middle
-//   loader/folder/224/part         a random part, mirrored; jitter, all: followed by these operations
-//   loader/folder/224/device       the loader's work when a device resizes (train_resnet --pictures device); nvjpeg:
-//                                  when a device also decodes
+//   loader/folder/224/part         a random part of the picture, decoded, resized and mirrored
+//   loader/folder/224/jitter, all  a random part of the picture, then these operations
+//   loader/folder/224/device       the loader's work when a device resizes (train_resnet --pictures device)
+//   loader/folder/224/nvjpeg       the loader's work when a device decodes and resizes
 //   loader/packed/files/224/...    pictures in one file of lockstep-pack; packed/pixels: stored as pixels
 //
 // Each of a rank's --workers threads does the same work. A call reads one image; files stay in the system's cache. Use
@@ -71,7 +74,7 @@ Timed timed(std::unique_ptr<nn::Dataset> set, nn::PicturesOn where = nn::Picture
   const auto reader = std::make_shared<Reader>(std::move(set), where);
   Timed timed;
   timed.work.start = [reader] { reader->next(); };
-  timed.work.start();  // warms up: the first call makes objects
+  timed.work.start();  // warms up: the first call allocates
   timed.sample_seconds = 1e-4;
   timed.per_call = {{"images_per_second", 1}};
   return timed;
@@ -113,7 +116,7 @@ void add_memory(std::vector<Case>& all, std::int64_t side) {
   }
 }
 
-/// Adds the synthetic images of a training run without data, with as many classes as ImageNet.
+/// Adds a case of the synthetic images that a training run uses without --data, with as many classes as ImageNet.
 void add_synthetic(std::vector<Case>& all, std::int64_t side) {
   all.push_back({concat("loader/synthetic/", side), [side] {
                    return timed(nn::open_data({.synthetic = {.height = side, .width = side, .classes = 1000}}).train);
@@ -138,7 +141,8 @@ void put_photos(const std::string& folder) {
   }
 }
 
-/// Adds cases that read images from files. spec: the value of --data, in `photos`. kind: a part of the cases' names.
+/// Adds cases that read images from files. `photos` is the folder of the files, `spec` the value of --data for this
+/// folder, and `kind` a part of the cases' names.
 void add_pictures(std::vector<Case>& all, const std::shared_ptr<testing::TemporaryFolder>& photos,
                   const std::string& kind, const std::string& spec) {
   for (const Named& step : steps(0)) {
@@ -157,7 +161,8 @@ void add_pictures(std::vector<Case>& all, const std::shared_ptr<testing::Tempora
   }
 }
 
-/// Adds a case of the loader's work when a device resizes, or decodes and resizes, the images (`where`).
+/// Adds a case of the loader's work when a device resizes the images (`where` is device), or also decodes the images
+/// (`where` is nvjpeg).
 void add_deferred(std::vector<Case>& all, const std::shared_ptr<testing::TemporaryFolder>& photos,
                   const std::string& kind, const std::string& spec, nn::PicturesOn where) {
   all.push_back({concat("loader/", kind, "/224/", name_of(where)),

@@ -60,7 +60,7 @@ ops::MatmulDesc square(std::int64_t n) {
   return desc;
 }
 
-/// One product with its memory. The context must outlive it.
+/// One product with its memory. The context must outlive the Product.
 class Product {
  public:
   Product(Context& context, std::int64_t n, const std::string& choice)
@@ -118,7 +118,7 @@ class StagedProduct {
     product_.enqueue();
     copy(product_.context(), product_.result(), host(c_));
   }
-  /// Computes and copies once. StateError as for Product::check().
+  /// Computes and copies once. Throws StateError unless every element is n.
   void check() {
     enqueue();
     product_.context().synchronize();
@@ -185,7 +185,8 @@ class MatmulBenchmarks {
     std::vector<Case> all;
     for (Place& place : places_) {
       place.open();
-      // Names of providers. A plan with a provider's name takes the provider's best guess.
+      // The loop collects the names of providers (libraries and own kernels). A plan with the name of a provider takes
+      // the choice that the provider guesses to be best.
       std::vector<std::string> providers;
       for (const std::string& choice : ops::matmul_choices(*place.context, square(options_.min_size))) {
         const std::string provider = choice.substr(0, choice.find(':'));
@@ -194,7 +195,7 @@ class MatmulBenchmarks {
         }
       }
       for (const std::string& choice : providers) {
-        const bool slow = choice.starts_with("reference");  // products of large sizes would take too long
+        const bool slow = choice.starts_with("reference");  // large products of "reference" would take too long
         for (const std::int64_t n : bench::size_sweep(options_.min_size, options_.max_size, 2)) {
           if (!slow || n <= 512) {
             add_size(all, place, choice, n, /*staged=*/false);
@@ -259,7 +260,7 @@ class MatmulBenchmarks {
     all.push_back({concat("matmul/", place.name, "/f32/", choice, "/n:", n, staged ? kStaged : ""), open});
   }
 
-  /// Products, and their norms as a program would log them.
+  /// Matrix products, and the host memory for their norms, which a program would log.
   struct Norms {
     static constexpr std::int64_t kSize = 100;
     Norms(Context& on, std::int64_t products)
@@ -320,8 +321,8 @@ class MatmulBenchmarks {
     }
   }
 
-  /// Makes a case in which one call is two products. With at_once they run at the same time; otherwise one after the
-  /// other in one place: with all threads of the CPU, or on the first device.
+  /// Makes a case in which one call computes two products. With at_once the products run at the same time. Otherwise
+  /// they run one after the other, with all threads of the CPU or on the first device.
   Timed two(Place& first, Place& second, bool at_once) {
     first.open();
     second.open();

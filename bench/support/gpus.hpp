@@ -12,12 +12,13 @@ namespace lockstep::bench {
 
 struct ProcessGpus {
   std::vector<Device> devices{};
-  std::shared_ptr<const UsableGpus> claims{};  ///< claims of usable:N; keep them until measuring ends
+  std::shared_ptr<const UsableGpus> claims{};  ///< keeps the GPUs of usable:N claimed as long as this object lives
 };
 
-/// Returns the GPUs that this process measures. A single rank gets all GPUs of --devices (docs/devices.md); one of
-/// several ranks gets its own GPU. Empty on the host. Throws UsageError on all ranks, also for cpu:N with another
-/// number of ranks; DeviceError for usable:N. Collective.
+/// Returns the GPUs that this process measures; none on the host. A single rank gets all GPUs of --devices
+/// (docs/devices.md). If there are several ranks, each rank gets its own GPU. Throws UsageError on all ranks if the
+/// devices do not fit the number of ranks, for example cpu:N with another number of ranks. Throws DeviceError if
+/// usable:N finds too few GPUs. Collective.
 [[nodiscard]] ProcessGpus gpus_of_process(comm::Session& session, const DeviceRequest& request);
 
 }  // namespace lockstep::bench

@@ -12,7 +12,7 @@
 #include "app/cli/command_line.hpp"
 #include "app/cli/config_file.hpp"
 
-// The text that the library expects after a number of seconds (bench/CMakeLists.txt): "s" or nothing.
+// The suffix that this version of the library expects after a number of seconds: "s" or nothing (bench/CMakeLists.txt).
 #ifndef LOCKSTEP_BENCHMARK_SECONDS
 #define LOCKSTEP_BENCHMARK_SECONDS ""
 #endif
@@ -35,8 +35,8 @@ CLI::Validator seconds(const std::string& unit = "") {
   return {check, "SECONDS"};
 }
 
-/// The library's options. Each option is passed on, whether the user gave it or not. Otherwise the library would read
-/// it from the environment (BENCHMARK_FILTER and so on), which may differ between ranks.
+/// The library's options. Each option is passed to the library, even if the user did not give the option. Otherwise the
+/// library would read the option from the environment (BENCHMARK_FILTER and so on), which may differ between ranks.
 /// --benchmark_enable_random_interleaving is not offered: each rank would have its own order.
 class LibraryOptions {
  public:
@@ -111,8 +111,8 @@ struct Parsed {
   std::string text{};
 };
 
-/// Parses the command line; `config` is the file of --config. Throws UsageError, and DataError for a file that is not
-/// TOML.
+/// Parses the command line; `config` is the file of --config. Throws UsageError for an invalid command line, and
+/// DataError for a file that is not TOML.
 Parsed parse(const Program& program, int argc, char** argv, const lockstep::cli::ConfigFile& config) {
   Parsed parsed;
   std::string devices = "auto";

@@ -20,13 +20,13 @@ namespace lockstep::bench {
 
 /// The options that all benchmark programs have.
 struct RunOptions {
-  const char* executable = "";         ///< argv[0]: the library keeps this pointer
+  const char* executable = "";         ///< argv[0]; the library keeps this pointer
   std::vector<std::string> library{};  ///< "--benchmark_...=value": all options passed to the library
-  std::string filter{};      ///< value of --benchmark_filter; the runner reads this member and the members below, too
-  std::string out{};         ///< --benchmark_out
-  std::string out_format{};  ///< value of --benchmark_out_format
-  bool list_tests = false;   ///< true with --benchmark_list_tests
-  bool console = true;       ///< --benchmark_format is console: text for people
+  std::string filter{};         ///< value of --benchmark_filter, also in `library`; the runner reads this member itself
+  std::string out{};            ///< --benchmark_out
+  std::string out_format{};     ///< value of --benchmark_out_format
+  bool list_tests = false;      ///< true with --benchmark_list_tests
+  bool console = true;          ///< true if --benchmark_format is console, a text for people
   std::int64_t iterations = 0;  ///< value of --iterations
   double max_seconds = 0;       ///< value of --max-seconds
 };
@@ -36,20 +36,21 @@ struct Program {
   std::string name;  ///< "bench_copy"
   std::string description;
   /// Adds the program's own options to a command line that has --devices, --benchmark_*, --iterations, --max-seconds,
-  /// --config and --version. The options may be parsed several times, into new values each time. --help has the
-  /// defaults.
+  /// --config and --version. The options may be parsed several times, into new values each time. The defaults are
+  /// printed by --help.
   std::function<void(CLI::App&)> add_options{};
   /// Returns the ranks that the program starts when no launcher did (comm/launch/self_start.hpp); nullopt: the program
-  /// runs alone. If the function is empty, the program runs on one rank only: UsageError for more.
+  /// runs alone. If the function is empty, the program runs on one rank only, and more ranks are a UsageError.
   std::function<std::optional<comm::RanksRequest>(const DeviceRequest&)> ranks{};
   std::function<int(comm::Session&, const DeviceRequest&, const RunOptions&)> run;
 };
 
-/// The main() of a benchmark program. Rank 0 prints --help and --version. Throws UsageError on all ranks, printed once,
-/// for arguments that are invalid or differ between ranks.
+/// The main() of a benchmark program; returns the exit code. Rank 0 prints --help and --version. Arguments that are
+/// invalid or differ between ranks are a UsageError on all ranks, which is printed once.
 int run_program(int argc, char** argv, const Program& program) noexcept;
 
-/// Returns the N ranks of cpu:N, otherwise nullopt, since one process measures all GPUs. To be used as Program::ranks.
+/// Returns the N ranks of cpu:N, otherwise nullopt, since one process measures all GPUs. This function is a value for
+/// Program::ranks.
 [[nodiscard]] std::optional<comm::RanksRequest> host_ranks(const DeviceRequest& devices);
 
 /// Adds --threads, the number of threads of a rank; 0: the rank's share of the processors.
@@ -62,8 +63,8 @@ struct SizeOptions {
   std::int64_t factor = 4;
   std::int64_t pool_bytes = measure::kPoolBytes;
 };
-/// Adds --min-bytes, --max-bytes, --factor, --pool-bytes. held: text of --help on the memory that the largest size
-/// needs.
+/// Adds --min-bytes, --max-bytes, --factor, --pool-bytes. `held` is the sentence of --help that tells how much memory
+/// the largest size needs.
 void add_size_options(CLI::App& app, SizeOptions& options, const std::string& held);
 
 /// Returns sizes from `least` to `most`, each `factor` times the size before; the last size is `most`. Pure. Throws

@@ -14,7 +14,6 @@
 namespace lockstep::bench {
 namespace {
 
-/// The reporter of the ranks other than 0, which report nothing.
 class NullReporter final : public benchmark::BenchmarkReporter {
  public:
   bool ReportContext(const Context& /*context*/) override { return true; }
@@ -34,7 +33,8 @@ void initialize(const char* executable, std::vector<std::string> options) {
   require<UsageError>(count == 1, "the benchmark library does not take '", count == 1 ? "" : words[1], "'");
 }
 
-/// Returns, on all ranks, rank 0's names of the cases: a rank's own names may have another GPU number.
+/// Returns rank 0's names of the cases, on all ranks. Names may differ between ranks, as a name may contain the number
+/// of the rank's GPU.
 std::vector<std::string> names_of_rank_0(comm::Session& session, const std::vector<Case>& cases) {
   std::string joined;
   for (const Case& each : cases) {
@@ -83,7 +83,7 @@ class Runner {
     return names.str();
   }
 
-  /// Passes the options of run_chosen() to the library. The other ranks do not write the output file.
+  /// Passes the options of run_chosen() to the library. Only rank 0 writes the output file.
   void initialize_chosen() const {
     std::vector<std::string> arguments = options_.library;
     if (session_.rank() != 0) {
@@ -104,7 +104,8 @@ class Runner {
   }
 
  private:
-  /// Times a case. The library calls run() with more and more iterations until the iterations last long enough.
+  /// Times a case. The library calls run() again with a larger number of iterations until the iterations take long
+  /// enough.
   void run(std::size_t index, benchmark::State& state) {
     open(index);
     if (!timed_) {

@@ -56,7 +56,7 @@ using RunContext = std::vector<std::pair<std::string, std::string>>;
 /// chooses the number of iterations from the time that the case reports. All ranks report the time of the slowest rank,
 /// so all choose the same number.
 ///
-/// UsageError for a filter that selects nothing, and DataError for a file that cannot be written, on all ranks
+/// Throws, on all ranks, UsageError for a filter that selects nothing and DataError for a file that cannot be written
 /// (Session::agree()). Returns the exit code.
 int run_cases(comm::Session& session, const RunOptions& options, const RunContext& context,
               const std::vector<Case>& cases);

@@ -61,7 +61,7 @@ constexpr auto kFactors = [] {
 }();
 
 template <class T>
-[[gnu::always_inline]] inline Lanes<T> sign_of(const Lanes<T>& x) {  // a zero with the sign bit of x
+[[gnu::always_inline]] inline Lanes<T> sign_of(const Lanes<T>& x) {  // returns a zero with the sign bit of x
   using Bits = typename Format<T>::Bits;
   constexpr Bits kSign = Bits{1} << (8 * sizeof(T) - 1);
   return reinterpret_cast<Lanes<T>>(reinterpret_cast<Lanes<Bits>>(x) & kSign);
@@ -86,7 +86,7 @@ template <class T>
   return reinterpret_cast<Lanes<T>>((reinterpret_cast<Lanes<typename F::Bits>>(shifted) + F::kBias) << F::kMantissa);
 }
 
-/// The parts of a number x = n ln 2 + r: n, and exp(r) - 1 (`less`), which stands for r.
+/// The parts of a number x = n ln 2 + r: n, and `less` = exp(r) - 1.
 template <class T>
 struct Split {
   Lanes<T> shifted;  // n + kShift
@@ -133,7 +133,7 @@ template <class T>
 }
 
 template <class T>
-[[gnu::always_inline]] inline Lanes<T> sigmoid_of(const Lanes<T>& x) {  // exp gets no positive number: no overflow
+[[gnu::always_inline]] inline Lanes<T> sigmoid_of(const Lanes<T>& x) {  // exp takes no positive number: no overflow
   const Lanes<T> e = exp_of_negative<T>(-absolute<T>(x));
   return (x < T(0) ? e : all(T(1))) / (T(1) + e);
 }
@@ -157,7 +157,7 @@ struct GeluTanh {
     const Lanes<T> sech2 = (T(1) - t) * (T(1) + t);
     const Lanes<T> inner_slope = T(kScale) * multiply_add(T(3 * kCubic) * x, x, all(T(1)));
     const Lanes<T> second = x / T(2) * sech2 * inner_slope;
-    return (T(1) + t) / T(2) + (sech2 == T(0) ? all(T(0)) : second);  // inner_slope may be infinite: 0 * inf
+    return (T(1) + t) / T(2) + (sech2 == T(0) ? all(T(0)) : second);  // avoids 0 * inf if inner_slope is infinite
   }
 };
 
@@ -206,7 +206,7 @@ struct Relu {
   }
 };
 
-/// gelu, computed one number at a time with erfc, which keeps the digits of the tail.
+/// gelu, computed one number at a time with erfc, which is precise for large negative numbers, too.
 struct Gelu {
   template <class T>
   static T normal_distribution(T x) {

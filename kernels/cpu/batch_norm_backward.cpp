@@ -15,8 +15,8 @@ namespace lockstep::ops::backend {
 namespace {
 
 using namespace batch_norm;
-/// Adds g to sum and g * (x - mean) to product in kLanes channels, over `periods` pieces that are one period apart. g
-/// is the incoming gradient of the elements from `at` on; `at` is a multiple of 32 (16 in f64).
+/// Adds g to sum and g * (x - mean) to product in kLanes channels, over `periods` pieces that are one period (one or
+/// more rows) apart. g is the incoming gradient of the elements from `at` on; `at` is a multiple of 32 (16 in f64).
 template <bool kSecond, bool kMask, class T>
 void add_products(const Gradient<T>& in, const T* x, int64_t at, int64_t period, int64_t periods, const Value<T>* mean,
                   Value<T>* sum, Value<T>* product) {
@@ -108,8 +108,8 @@ void backward_sums(CpuContext& context, const Layout& layout, const Gradient<T>&
   join_sums(context, chunks, channels, slots, mode, sums, dweight, dbias);
 }
 
-/// The numbers of each channel for dx = scale * g + (x - mean) * slope + offset. from() returns these numbers as
-/// if the channels were repeated over a whole period.
+/// The numbers of each channel for dx = scale * g + (x - mean) * slope + offset. A period is one or more rows of C
+/// channels; from() returns the numbers repeated for each row of the period.
 template <class T>
 class BackwardTable {
  public:
@@ -125,8 +125,8 @@ class BackwardTable {
       fill(0, layout.period);
     }
   }
-  /// Returns the numbers for `length` elements from element `phase` of a period on. The result is valid until the
-  /// next call.
+  /// Returns the numbers of `length` elements, from element `phase` of a period (one or more rows) on. The result is
+  /// valid until the next call.
   Rows from(int64_t phase, int64_t length) {
     if (layout_.period > kMaxLocal) {
       fill(phase, length);
@@ -159,7 +159,8 @@ class BackwardTable {
   alignas(64) T offset_[kMaxLocal];
 };
 
-/// Computes kRows rows of dx. Consecutive rows of g are g_period elements apart, those of x and dx `period` elements.
+/// Computes kRows rows of dx. Consecutive rows of g are g_period elements apart; consecutive rows of x and of dx are
+/// `period` elements apart.
 template <int kRows, class G, class T>
 void backward_rows(const G* g, int64_t g_period, const T* x, int64_t period,
                    const typename BackwardTable<Value<T>>::Rows& table, T* dx, int64_t length) {
@@ -177,8 +178,8 @@ void backward_rows(const G* g, int64_t g_period, const T* x, int64_t period,
   }
 }
 
-/// Writes g, rounded, in the valid rows, and 0 in the others. Element i of `to` depends on element i of the inputs
-/// only, so that `to` may be dy or dy2.
+/// Writes g, rounded, in the valid rows, and 0 in the padding rows. Element i of `to` depends on element i of the
+/// inputs only, so `to` may be dy or dy2.
 template <class T>
 void store_masked(CpuContext& context, const Layout& layout, const Gradient<T>& in, int64_t rows, T* to) {
   const int64_t numel = layout.numel();

@@ -11,7 +11,8 @@ namespace {
 
 using namespace batch_norm;
 
-/// True when the sums (2, C) of every channel can be used. `rows` is the number of rows that were summed.
+/// Returns true if the sums (2, C) of every channel are finite and precise enough (kGivenLeft). `rows` is the number of
+/// rows that were summed.
 template <class T>
 bool sums_hold(const T* sums, std::int64_t channels, double rows) {
   for (std::int64_t c = 0; c < channels; ++c) {

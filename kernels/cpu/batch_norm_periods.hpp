@@ -10,28 +10,29 @@
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/tensor/tensor_view.hpp>
 
-/// How the loops of batch norm go over a tensor: as one contiguous range in which the channels repeat with a period. A
-/// period is one row of C channels, or several rows when C is small or not a multiple of 8. A loop takes one piece at a
-/// time: up to four periods, and at most kBlock elements of each period. So a piece stays in the first-level cache, and
-/// the inner loops are long and vectorise for any C. A piece starts at a multiple of 8 elements, which is a byte of the
-/// mask. Loops marked `omp simd` may write in place: element i depends on element i only.
+/// The loops of batch norm treat a tensor as one contiguous range in which the channels repeat with a period. A period
+/// is one row of C channels, or several rows when C is small or not a multiple of 8. A loop takes one piece at a time:
+/// up to four periods, and at most kBlock elements of each period. So a piece stays in the first-level cache, and the
+/// inner loops are long and vectorise for any C. A piece starts at a multiple of 8 elements, which is a byte of the
+/// mask. Loops marked `omp simd` may write in place, because element i of the output depends on element i of the inputs
+/// only.
 ///
 /// T is the type of the tensor's elements; V and Value<T> are the type of statistics, coefficients and sums.
 namespace lockstep::ops::batch_norm {
 
 inline constexpr std::int64_t kPeriod = 128;      // least number of elements of a period in elementwise passes
-inline constexpr std::int64_t kSumPeriod = 32;    // in passes that sum, periods are a multiple of kSumPeriod long
+inline constexpr std::int64_t kSumPeriod = 32;    // passes that sum use periods of a multiple of kSumPeriod elements
 inline constexpr std::int64_t kBlock = 512;       // largest number of elements that a piece takes from one period
 inline constexpr std::int64_t kMaxLocal = 2048;   // largest number of elements of a table on the stack
 inline constexpr std::int64_t kTile = 4096;       // least number of elements that a thread takes at a time
-inline constexpr std::int64_t kMinChunk = 16384;  // least size of a chunk; it is summed in Value<T>, chunks in double
+inline constexpr std::int64_t kMinChunk = 16384;  // least number of elements of a chunk; a chunk is summed in Value<T>
 inline constexpr std::int64_t kMinChunkRows = 32;
-inline constexpr std::int64_t kMaxChunkRows = 256;  // largest number of rows of a chunk, unless kMinChunk requires more
+inline constexpr std::int64_t kMaxChunkRows = 256;  // largest number of rows of a chunk, unless kMinChunk is more
 inline constexpr std::int64_t kGrain = 16384;       // number of elements that justify another thread
 inline constexpr std::size_t kSlotAlignment = 64;
 
-/// Describes how a tensor is divided into periods, tiles and chunks. The division depends on the shape and the pass
-/// only.
+/// Describes how a tensor is divided into periods (one or more rows), tiles (elements that a thread takes at a time)
+/// and chunks (elements that are summed together). The division depends on the shape and the pass only.
 struct Layout {
   std::int64_t channels;
   std::int64_t rows_per_sample = 1;
@@ -103,9 +104,9 @@ inline std::int64_t valid_rows(std::string_view op, const Layout& layout, const 
   return samples * layout.rows_per_sample;
 }
 
-/// Calls f(periods, offset, phase, length) for the pieces of [begin, end). A piece is `periods` (a compile-time 4 or 1)
-/// runs of `length` elements; the runs begin one period apart. `begin` is a multiple of the period. The piece begins at
-/// `offset`, which is `phase` elements after the begin of its period.
+/// Calls f(periods, offset, phase, length) for the pieces of [begin, end). A period is one or more rows of the tensor.
+/// A piece is `periods` (a compile-time 4 or 1) runs of `length` elements; the runs begin one period apart. `begin` is
+/// a multiple of the period. The piece begins at `offset`, which is `phase` elements after the begin of its period.
 template <class F>
 void for_pieces(std::int64_t begin, std::int64_t end, std::int64_t period, F&& f) {
   const std::int64_t fours = begin + (end - begin) / (4 * period) * (4 * period);
@@ -142,7 +143,8 @@ void repeat(const T* values, std::int64_t channels, std::int64_t phase, std::int
   }
 }
 
-/// A table of C values. from() returns the values as if they were repeated over a whole period.
+/// A table of C values. A period is one or more rows of C channels; from() returns the values repeated for each row of
+/// the period.
 template <class T>
 class RepeatedRow {
  public:
@@ -151,7 +153,8 @@ class RepeatedRow {
       repeat(values, layout.channels, 0, layout.period, local_);
     }
   }
-  /// Returns `length` values from element `phase` of a period on. The result is valid until the next call.
+  /// Returns the values of `length` elements, from element `phase` of a period (one or more rows) on. The result is
+  /// valid until the next call.
   const T* from(std::int64_t phase, std::int64_t length) {
     if (layout_.fold == 1) {
       return values_ + phase;

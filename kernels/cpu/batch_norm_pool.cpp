@@ -13,7 +13,7 @@ namespace lockstep::ops::backend {
 namespace {
 
 using namespace batch_norm;
-/// Computes g for the tile's channels of one pixel of x: the sum of dy over the windows that the pixel won.
+/// Computes g for the tile's channels of one pixel of x: the sum of dy over the windows whose maximum is this pixel.
 template <class T>
 void gather(const PoolDesc& desc, const PoolTile& tile, const T* dy, const std::uint8_t* index, int64_t out_width,
             int64_t channels, Value<T>* g) {
@@ -90,7 +90,7 @@ void batch_norm_pool_forward(CpuContext& context, const PoolDesc& desc, const Te
           for (int64_t c = 0; c < tile.count; ++c) {
             const Value<T> v = value_of(T(value_of(pixel[c]) * scale[first + c] + scale[channels + first + c]));
             const Value<T> b = best[c];
-            const bool wins = !(v <= b) & (b == b);  // a NaN wins against numbers, and nothing wins against a NaN
+            const bool wins = !(v <= b) & (b == b);  // a NaN beats numbers, and no value beats a NaN
             best[c] = wins ? v : b;
             winner[c] = wins ? here : winner[c];
           }
@@ -98,7 +98,7 @@ void batch_norm_pool_forward(CpuContext& context, const PoolDesc& desc, const Te
       }
       store_values(best, tile.count, py + tile.offset);
       for (int64_t c = 0; c < tile.count; ++c) {
-        pi[tile.offset + c] = best[c] > 0 ? winner[c] : kNoWinner;  // a NaN is no winner
+        pi[tile.offset + c] = best[c] > 0 ? winner[c] : kNoWinner;  // NaN and 0 pass no gradient
       }
     });
   });

@@ -19,9 +19,9 @@ inline constexpr std::int64_t kGroup = 2048;
 template <class T>
 inline constexpr std::int64_t kLanes = 128 / sizeof(Value<T>);
 
-/// Calls f(offset, phase, periods) for groups of up to 64 periods; together the groups are the whole periods in [0,
-/// count). f sums, in each period of the group, the kLanes elements from `phase` on. Returns the beginning of the last,
-/// partial period.
+/// Calls f(offset, phase, periods) for groups of up to 64 periods. A period is one or more rows. In each period of the
+/// group f sums the kLanes elements from `phase` on. The groups cover all full periods in [0, count). Returns where the
+/// last, partial period begins.
 template <class T, class F>
 std::int64_t for_lanes(std::int64_t count, std::int64_t period, F&& f) {
   const std::int64_t periods = count / period;

@@ -8,8 +8,8 @@
 #include <lockstep/runtime/base/align.hpp>
 #include <lockstep/runtime/context/parallel.hpp>
 
-// Plain loops for every ConvDesc. The order of sums does not depend on the number of threads. These loops are the
-// oracle of the other providers, and the f64 basis of finite differences. Any spatial rank is handled as three axes;
+// Plain loops for every ConvDesc. The order of sums does not depend on the number of threads. Tests compare the other
+// providers with these loops, and use them in f64 for finite differences. Any spatial rank is handled as three axes;
 // missing outer axes have extent 1. The plan resolves padding and stride into tables of coordinates.
 
 namespace lockstep::ops::reference {
@@ -22,8 +22,8 @@ constexpr std::int64_t kOutside = -1;   // coordinate of a tap that reads zero p
 constexpr std::size_t kAlignment = 64;  // alignment of the workspace in bytes
 constexpr std::int64_t kWork = 131072;  // number of multiply-adds or copies that justify another thread
 
-/// One spatial axis, with a table of the input coordinate that an output coordinate reads through each tap, and with
-/// the inverse of this table.
+/// One spatial axis. A table holds the input coordinate that each output coordinate reads through each tap; a second
+/// table is the inverse.
 struct Axis {
   struct Link {
     std::int64_t tap;
@@ -268,7 +268,8 @@ void backward_weights(const CpuContext& context, const Geometry& geo, const T* x
   });
 }
 
-/// Does the work of ConvNorm after the bare pass has written `out`: for each channel one loop over rows, in double.
+/// Computes the sums of ConvNorm from the output of the convolution, `out`: one loop over the rows for each channel, in
+/// double.
 template <class T>
 void serve_norm(const CpuContext& context, const TensorView& out, bool forward, const ConvNormOperands& norm) {
   const std::int64_t channels = out.shape.back();

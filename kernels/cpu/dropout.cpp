@@ -11,7 +11,7 @@
 namespace lockstep::ops::backend {
 namespace {
 
-constexpr int64_t kQuad = 4;      // number of elements that one block of random words decides about
+constexpr int64_t kQuad = 4;      // number of elements that share one block of random words
 constexpr int64_t kGrain = 2048;  // number of quads that justify another thread
 
 std::uint32_t low(std::uint64_t value) {

@@ -71,7 +71,8 @@ void embedding_backward(CpuContext& context, const TensorView& dy, const TensorV
       parallel_ranges(context, vocabulary * width, 4 * kGrain,
                       [=](int64_t begin, int64_t end) { std::fill(rows + begin, rows + end, Value<T>{0}); });
     }
-    // Threads divide the columns, not the ids: a few ids make up most of a text.
+    // Each thread takes some columns of all tokens. If threads divided the ids, their work would be unequal, because a
+    // few ids make up most of a text.
     parallel_ranges(context, width, kColumns, [=](int64_t begin, int64_t end) {
       for (int64_t token = 0; token < tokens; ++token) {
         if (in_table(id[token], vocabulary)) {

@@ -12,7 +12,7 @@ namespace {
 
 using images::Rectangle;
 
-/// Returns `at` without its fraction, brought into [0, extent]. Returns 0 for NaN.
+/// Returns `at` truncated to a whole number and clamped to [0, extent]. Returns 0 for NaN.
 std::int64_t edge(double at, std::int64_t extent) {
   if (!(at > 0)) {
     return 0;

@@ -13,7 +13,6 @@
 /// Lanes uses the vector types of gcc and clang, so it works on every processor. Every lane does the same operations in
 /// the same order: the result for a number does not depend on its lane. If a loop pads its last register, instead of
 /// finishing with single numbers, the bits do not depend on the number of elements either.
-/// finishing with single numbers, the bits do not depend on the number of elements either.
 namespace lockstep::ops::lanes {
 
 #if defined(__AVX512F__)

@@ -17,8 +17,8 @@ int64_t rows_worth_a_thread(int64_t columns) {
 }
 
 /// Calls f(at, column, count) for the pieces of rows [first, last) of a tensor (M, columns). A piece is the elements
-/// [at, at + count), the first of them in column `column`: several whole rows, or a part of a row that is longer than
-/// kPiece.
+/// [at, at + count), and its first element is in column `column`. A piece has several full rows, or a part of a row
+/// that is longer than kPiece.
 template <class F>
 void for_pieces(int64_t first, int64_t last, int64_t columns, F f) {
   const int64_t most = columns < kPiece ? kPiece / columns * columns : kPiece;
@@ -31,8 +31,8 @@ void for_pieces(int64_t first, int64_t last, int64_t columns, F f) {
   }
 }
 
-/// Sets to = x + bias. x is `count` elements of a tensor (M, columns): whole rows, or the part of one row from `column`
-/// on. bias has `columns` numbers, or is null.
+/// Sets to = x + bias. x is `count` elements of a tensor (M, columns): full rows, or a part of one row that begins at
+/// `column`. bias has `columns` numbers, or is null.
 template <class T>
 void add_bias(const T* x, const Value<T>* bias, int64_t column, int64_t columns, int64_t count, Value<T>* to) {
   std::transform(x, x + count, to, [](T in) { return value_of(in); });

@@ -9,8 +9,8 @@
 namespace lockstep::ops::backend {
 namespace {
 
-/// Finds the winner of one window in each channel of the tile. x points to the tile's first channel in pixel (0, 0);
-/// pixels are `channels` elements apart.
+/// Finds the largest element of one window in each channel of the tile. x points to the tile's first channel in pixel
+/// (0, 0); pixels are `channels` elements apart.
 template <bool kIndex, class T>
 void pool_window(const T* x, int64_t width, int64_t channels, const PoolTile& tile, T* y, std::int32_t* index) {
   Value<T> best[kPoolBlock];
@@ -29,7 +29,7 @@ void pool_window(const T* x, int64_t width, int64_t channels, const PoolTile& ti
       for (int64_t c = 0; c < count; ++c) {
         const Value<T> b = best[c];
         const Value<T> v = value_of(pixel[c]);
-        const bool wins = !(v <= b) & (b == b);  // a NaN wins against numbers, and nothing wins against a NaN
+        const bool wins = !(v <= b) & (b == b);  // a NaN beats numbers, and no value beats a NaN
         best[c] = wins ? v : b;
         if constexpr (kIndex) {
           winner[c] = wins ? here : winner[c];

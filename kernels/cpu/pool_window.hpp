@@ -29,7 +29,8 @@ struct PoolRange {
   return {std::max(std::int64_t{0}, begin), std::min(extent, begin + desc.kernel[axis])};
 }
 
-/// Returns the windows that cover input pixel `in` along one axis: those that start in [to - kernel + 1, to].
+/// Returns the windows that cover input pixel `in` along one axis: the windows that start in [to - kernel + 1, to],
+/// where `to` is the pixel's coordinate with padding.
 [[nodiscard]] inline PoolRange covering(const PoolDesc& desc, std::size_t axis, std::int64_t in, std::int64_t outputs) {
   const std::int64_t stride = desc.stride[axis];
   const std::int64_t to = in + desc.pad_before[axis];
@@ -37,18 +38,19 @@ struct PoolRange {
   return {from <= 0 ? 0 : (from + stride - 1) / stride, std::min(outputs, to / stride + 1)};
 }
 
-/// Up to kPoolBlock channels of one pixel, and the range of pixels of the other tensor that belong to this pixel.
+/// Up to kPoolBlock channels of one pixel, and the pixels of the other tensor that belong to this pixel. If the pixel
+/// is in the pooled tensor, the other tensor is x, and the other way round.
 struct PoolTile {
-  std::int64_t image;        ///< index of the tile's first channel in pixel 0 of the other tensor's image
+  std::int64_t image;        ///< index in the other tensor of the tile's first channel in pixel 0 of the image
   std::int64_t row, column;  ///< row and column of the pixel
-  PoolRange rows, columns;   ///< range of pixels of the other tensor
+  PoolRange rows, columns;   ///< pixels of the other tensor that belong to this pixel
   std::int64_t offset;       ///< index of the tile's first channel in the pixel's own tensor
   std::int64_t count;        ///< number of channels
 };
 
-/// Calls f(tile) for all pixels of a tensor with shape `own` (N, H, W, C), in parallel over rows. The other tensor has
-/// shape `other` (N, P, Q, C). range(axis, i) returns the range on the other tensor's axis that belongs to index i on
-/// the own axis.
+/// Calls f(tile) for all pixels of a tensor with shape `own` (N, H, W, C), in parallel over rows. The other tensor of
+/// the pooling has shape `other` (N, P, Q, C). range(axis, i) returns the indices on `axis` of the other tensor that
+/// belong to index i of this tensor.
 template <class Range, class F>
 void for_pool_tiles(CpuContext& context, const Shape& own, const Shape& other, Range range, F f) {
   const std::int64_t height = own[1];

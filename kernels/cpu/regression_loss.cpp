@@ -26,7 +26,7 @@ double loss_of(T difference, double delta) {
   }
 }
 
-/// Returns the derivative of the loss at d. The comparisons return a NaN d as NaN.
+/// Returns the derivative of the loss at d. For a NaN the result is NaN.
 template <RegressionLoss kKind, class T>
 T slope_of(T d, T delta) {
   if constexpr (kKind == RegressionLoss::mse) {
@@ -39,8 +39,8 @@ T slope_of(T d, T delta) {
 }
 
 /// Returns the sum of the losses of elements [0, counted), and writes the gradient of all `count` elements. prediction,
-/// target and gradient have `count` elements; gradient may be null or prediction. weights has one number per `alike`
-/// elements, or is null.
+/// target and gradient have `count` elements; gradient may be null or prediction. weights has one number for every
+/// `alike` consecutive elements, or is null.
 template <RegressionLoss kKind, class T>
 double run(const CpuContext& context, const T* prediction, const T* target, const Value<T>* weights, std::int64_t alike,
            std::int64_t count, std::int64_t counted, double delta, Value<T> factor, T* gradient, double* partial) {

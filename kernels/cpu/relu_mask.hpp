@@ -11,8 +11,8 @@
 #include <immintrin.h>
 #endif
 
-/// The mask of a ReLU, with one bit per element (batch_norm.hpp). The output gives the mask; the mask selects
-/// gradients.
+/// The mask of a ReLU, with one bit per element (batch_norm.hpp). The forward pass computes the mask from the output;
+/// the backward pass zeroes gradients by the mask.
 namespace lockstep::ops::batch_norm {
 
 #if defined(__AVX2__)

@@ -43,7 +43,7 @@ bool is_part(const Part& part, std::int64_t bytes) {
          is_axis(part, y_begin, y_step, y_low, y_high);
 }
 
-/// True when the pixels that the first `outputs` outputs need lie in [first, first + count).
+/// Returns true if the pixels that the first `outputs` outputs need are in [first, first + count).
 bool covers(const images::Axis& axis, std::int64_t outputs, std::int64_t first, std::int64_t count) {
   const images::PixelRange needed = images::pixels_of(axis, outputs);
   return needed.begin >= first && needed.end <= first + count;

@@ -22,8 +22,8 @@ struct PositionResult {
 };
 
 /// Computes loss and gradient of one row: loss = log(sum exp(x - max)) - (1 - s) (x[label] - max) - s / K sum(x - max).
-/// d may be x or null. If T is the type of values, d holds the exponentials; otherwise storing them would round, so
-/// they are computed twice.
+/// d may be x or null. If T is the type of values, d temporarily holds the exponentials. Otherwise storing the
+/// exponentials in d would round them, so they are computed twice.
 template <class T>
 PositionResult one_position(const T* x, std::int64_t classes, std::int32_t label, double smoothing, double weight,
                             Value<T> scale, T* d) {
@@ -72,7 +72,7 @@ void run(const CpuContext& context, const TensorView& logits, const TensorView& 
   const T* x = logits.as<T>();                                    // shape (N * P, K)
   T* d = dlogits.given() ? dlogits.as<T>() : nullptr;             // shape (N * P, K)
   const std::int32_t* label = labels.as<std::int32_t>();
-  const auto* weight = weights.given() ? weights.as<Value<T>>() : nullptr;  // each weight is for `alike` positions
+  const auto* weight = weights.given() ? weights.as<Value<T>>() : nullptr;  // one for every `alike` positions
   const std::int64_t alike = weights.shape == labels.shape ? 1 : positions;
   const std::int64_t counting =
       positions * (valid.given() ? std::clamp(*valid.as<std::int64_t>(), std::int64_t{0}, samples) : samples);

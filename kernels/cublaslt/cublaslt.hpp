@@ -60,8 +60,8 @@ class Library {
   void require_usable() const;
   [[nodiscard]] const Api& api() const { return *api_; }
   [[nodiscard]] cublasLtHandle_t handle() const { return handle_; }
-  /// Returns the algorithms that the heuristics recommended for each product. The heuristics are asked once for equal
-  /// layers, evaluation and the tuner.
+  /// Returns the algorithms that the heuristics recommended for each product. The table avoids repeated queries for
+  /// equal layers, for evaluation and for the tuner.
   [[nodiscard]] std::map<MatmulDesc, std::vector<Algorithm>>& recommended() { return recommended_; }
 
  private:

@@ -69,7 +69,8 @@ class Problem {
     c_ = layout(out_, description.out, description.products);
   }
 
-  /// Sets an attribute of the operation, in host memory. Nothing else of a problem changes after its construction.
+  /// Sets an attribute of the operation, in host memory. The operation is the only part of a problem that changes after
+  /// construction.
   template <class T>
   void set(cublasLtMatmulDescAttributes_t name, const T& value) const {
     check(api_, api_.desc_set(operation_.get(), name, &value, sizeof value), "cublasLtMatmulDescSetAttribute");
@@ -270,10 +271,10 @@ class Plan final : public MatmulPlan {
   Algorithm algorithm_;
   cublasLtMatmulAlgo_t prepared_{};
   std::size_t used_bytes_ = 0;  // bytes of the algorithm's workspace
-  std::size_t bias_bytes_ = 0;  // bytes of the rounded bias, which lies in front of the algorithm's workspace
+  std::size_t bias_bytes_ = 0;  // bytes of the rounded bias, which precedes the algorithm's workspace
 };
 
-/// Returns Problem::algorithms() of `desc`. The library is asked only once for each desc.
+/// Returns Problem::algorithms() of `desc`. The heuristics of cuBLASLt are queried only once for each desc.
 const std::vector<Algorithm>& recommended(Library& lib, const MatmulDesc& desc) {
   auto found = lib.recommended().find(desc);
   if (found == lib.recommended().end()) {

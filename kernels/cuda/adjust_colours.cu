@@ -1,10 +1,10 @@
 // Changes the colours of images (N, H, W, 3) u8 in place. A row of a table (N, 8) f64 lists the changes of an image.
 // Three launches: the first clears the sums of greys (N), the second sums the greys of images whose list has a
 // contrast, the third changes the images. A block of 128 threads takes a tile of 2048 pixels of one image, and reads
-// the image's list into shared memory once. A thread takes a piece of 16 pixels, the fewest that are whole 16-byte
-// accesses (pixels.hpp). The thread changes four pixels at a time, which needs few registers. Per pixel 3 bytes are
-// read and 3 written; a contrast reads 3 more. Memory bandwidth bounds images with few changes. A change takes tens of
-// f32 operations per pixel, a hue also four divisions, so arithmetic may bound a long list.
+// the image's list into shared memory once. A thread takes a piece of 16 pixels, which are three 16-byte accesses
+// (pixels.hpp). The thread changes four pixels at a time, to save registers. Per pixel 3 bytes are read and 3 written;
+// a contrast reads 3 more. Memory bandwidth bounds images with few changes. A change takes tens of f32 operations per
+// pixel, and a change of hue also takes four divisions, so arithmetic may bound a long list.
 
 #include <lockstep/kernels/adjust_colours.hpp>
 #include <lockstep/kernels/cuda/block_reduce.hpp>
@@ -67,7 +67,7 @@ __device__ void read_list(const double* row, List& list) {
 }
 
 // The functions below have the same bits as kernels/images/colour.cpp, because each operation is rounded by itself: no
-// compiler joins the product of __fmul_rn() with an addition after it. Sums and differences are plain operators. A
+// compiler fuses the product of __fmul_rn() with an addition after it. Sums and differences are plain operators. A
 // comparison with a NaN is false here and on the host.
 
 __device__ float smaller(float a, float b) {
@@ -179,9 +179,10 @@ __global__ void __launch_bounds__(kClearBlock) clear_kernel(int64_t samples, Wor
   }
 }
 
-/// Adds up the greys of each image whose list has a contrast, as they are after the changes before the contrast. A
-/// block takes one tile of an image after the other; a thread takes one piece of 16 pixels of a tile. The single pixels
-/// at both ends of an image (pixels.hpp) belong to the image's first tile. An image without a contrast is not read.
+/// Adds up the greys of each image whose list has a contrast. The greys are taken after the changes that precede the
+/// contrast in the list. A block takes one tile of an image after the other; a thread takes one piece of 16 pixels of a
+/// tile. The single pixels at both ends of an image (pixels.hpp) belong to the image's first tile. An image without a
+/// contrast is not read.
 /// The blocks of an image join their sums by an atomic addition: for integers the order makes no difference.
 /// images: (samples, pixels, 3), changes: (samples, kColourColumns) with rows `stride` apart, sums: (samples), zeros.
 __global__ void __launch_bounds__(kBlock)

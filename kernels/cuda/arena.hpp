@@ -6,11 +6,11 @@
 #include <lockstep/kernels/cuda/element.hpp>
 
 /// Optimizer updates of ranges of arenas (n). One launch takes the parts of up to kMostArenaParts segments; the table
-/// of parts is a kernel parameter. A class called rule says how one element is updated; this file does the rest. A
-/// block of 256 threads takes chunks of 4096 elements, each inside one segment, so that the block computes the
-/// segment's coefficients once per chunk. A thread takes 4 elements at a time, or 8 if a tensor has 16 bits per
-/// element: 16 bytes of the narrowest tensor. Memory bandwidth bounds the kernel: each tensor is read and written once,
-/// with few operations per element (the files of the rules count bytes).
+/// of parts is a kernel parameter. A class called rule updates one element; this file divides the elements among
+/// threads and moves the data. A block of 256 threads takes chunks of 4096 elements, each inside one segment, so that
+/// the block computes the segment's coefficients once per chunk. A thread takes 4 elements at a time, or 8 if a tensor
+/// has 16 bits per element: 16 bytes of the narrowest tensor. Memory bandwidth bounds the kernel: each tensor is read
+/// and written once, with few operations per element (the files of the rules count bytes).
 namespace lockstep::gpu {
 
 /// The scalars of an update in device memory, of which factor and skip may be null, and the update's clip value.

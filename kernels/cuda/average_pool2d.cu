@@ -30,7 +30,8 @@ __device__ float divisor(int64_t window, const gpu::PoolRange& rows, const gpu::
   return over == AverageOver::window ? desc.kernel[0] * desc.kernel[1] : 0;
 }
 
-/// Computes y (N, P, Q, C) from x (N, H, W, C). `pieces` is the number of pieces of y; `window` is that of divisor().
+/// Computes y (N, P, Q, C) from x (N, H, W, C). `pieces` is the number of pieces of y; `window` is the argument of
+/// divisor().
 template <class T, int kCount>
 __global__ void average_forward_kernel(gpu::PoolGeometry g, int64_t window, int64_t pieces, const T* x, T* y) {
   gpu::wait_for_earlier();
@@ -57,7 +58,7 @@ __global__ void average_forward_kernel(gpu::PoolGeometry g, int64_t window, int6
 
 /// Computes dx (N, H, W, C) from dy (N, P, Q, C). For each element of dx one thread sums over the windows that cover
 /// the element, in row-major order: no two threads write the same element, and the order of the sums is fixed. `pieces`
-/// is the number of pieces of dx; `window` is that of divisor().
+/// is the number of pieces of dx; `window` is the argument of divisor().
 template <class T, int kCount>
 __global__ void average_backward_kernel(gpu::PoolGeometry g, int64_t window, int64_t pieces, const T* dy, T* dx) {
   gpu::wait_for_earlier();

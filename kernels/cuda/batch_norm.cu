@@ -2,16 +2,16 @@
 // two kinds of kernels, both with blocks of 256 threads, and with 16-byte accesses if addresses and C allow them:
 //   sums:        a block takes a chunk of rows of a tile of channels. A thread keeps the same kCount channels (16 bytes
 //                of a row, or one element) and takes every lanes-th row. Shared memory joins the sums of the lanes. The
-//                block that finishes the last chunk of a tile joins the sums of all chunks of this tile. The
-//                shape alone fixes both orders. Chunks are taken from the last to the first: the kernel before has just
-//                written the end of the tensor, which a cache may hold.
+//                block that finishes the last chunk of a tile joins the sums of all chunks of this tile. The order of
+//                the additions depends on the shape only. Chunks are taken from the last to the first, because the
+//                previous kernel has just written the end of the tensor, which a cache may still hold.
 //   elementwise: a thread takes pieces of 8 elements, one byte of the mask, at a stride that is a multiple of C. So the
 //                thread's 8 channels stay the same, coefficients stay in registers, and each byte of the mask has one
 //                writer.
 // Memory bandwidth bounds these kernels. Tensors of the size of x that a kernel reads + writes: stats 1 + 0; apply 1 +
 // 1, with a residual 2 + 1; backward sums 2 + 0; backward apply 2 + 1. dy2 adds 1 read; masked and dresidual add 1
-// write each; the mask takes 1 bit per element. The other kernels move a few numbers per channel: the latency of their
-// launch bounds them.
+// write each; the mask takes 1 bit per element. The other kernels move a few numbers per channel, so their time is the
+// latency of the launch.
 
 #include <lockstep/kernels/batch_norm.hpp>
 
@@ -43,8 +43,9 @@ __global__ void __launch_bounds__(kBlock, 2)
                       [](int64_t, int, const Pack<T, kCount>&) {});
 }
 
-/// Merges the statistics of `count` groups of rows, a row of `parts` each, in double and in the order of the groups.
-/// parts: (count, 2C + 1); stats: (2C + 1). A thread takes a channel, and reads the numbers of each group once.
+/// Merges the statistics of `count` groups of rows, in double and in the order of the groups. `parts` has one row of
+/// statistics for each group. parts: (count, 2C + 1); stats: (2C + 1). A thread takes a channel, and reads the numbers
+/// of each group once.
 __global__ void __launch_bounds__(kBlock)
     merge_parts_kernel(int64_t count, int64_t channels, const float* parts, float* stats) {
   gpu::wait_for_earlier();
@@ -86,8 +87,9 @@ __global__ void __launch_bounds__(kBlock, 2)
 
 // ---- coefficients --------------------------------------------------------------------------------------------------
 
-/// Computes coefficients and running statistics from stats (2C + 1). `to` points to them; Finalize gives shapes. A
-/// thread takes a channel: it reads 16 bytes and writes 16, or 24 and 24 if running statistics are wanted.
+/// Computes coefficients and running statistics from stats (2C + 1). `to` points to the results; struct Finalize lists
+/// their shapes. A thread takes a channel: it reads 16 bytes and writes 16 bytes. With running statistics it reads 24
+/// bytes and writes 24 bytes.
 __global__ void finalize_kernel(int64_t channels, const float* stats, Finalize to) {
   gpu::wait_for_earlier();
   for (int64_t c = gpu::grid_thread(); c < channels; c += gpu::grid_threads()) {
@@ -108,12 +110,12 @@ __global__ void finalize_inference_kernel(int64_t channels, const float* running
 
 // ---- elementwise passes --------------------------------------------------------------------------------------------
 
-constexpr int kResidentForward = 4;  // number of blocks on a multiprocessor; the threads' registers limit it
+constexpr int kResidentForward = 4;  // number of blocks on a multiprocessor, limited by the threads' registers
 constexpr int kResidentBackward = 3;
 constexpr int kResidentPair = 2;
 
-/// Number of pieces that a thread loads before it uses the first piece: two pieces of 16-bit elements, which need half
-/// as many loads as two pieces of f32 elements, or one piece of f32 elements.
+/// Number of pieces that a thread loads before it uses the first piece: two pieces of 16-bit elements or one piece of
+/// f32 elements, which take the same number of loads.
 template <class T>
 constexpr int kTogether = sizeof(T) == 2 ? 2 : 1;
 
@@ -130,14 +132,14 @@ struct Pieces {
   Pieces(int64_t channels_, int64_t numel_, int64_t count_, bool aligned_, int resident)
       : channels(channels_), numel(numel_), count(count_), aligned(aligned_) {
     const int64_t period = channels / std::gcd(channels, int64_t{kPiece});
-    // At most as many blocks as run at once: with more, the last few blocks would run alone. kMostBlocks is the number
-    // for 8 blocks per multiprocessor.
+    // The number of blocks is limited to the number that can run at once. With more blocks, the last few would run
+    // alone. kMostBlocks assumes 8 blocks per multiprocessor.
     const int64_t most = std::max(gpu::kMostBlocks * resident / 8, int64_t{1});
     const int64_t threads = std::min(static_cast<int64_t>(gpu::blocks_for(count, kBlock)), most) * kBlock;
     stride = threads < period ? period : threads / period * period;
   }
   [[nodiscard]] unsigned blocks() const { return static_cast<unsigned>((stride + kBlock - 1) / kBlock); }
-  /// Returns true if `piece` lies before element `end`, and 16-byte accesses can read and write it.
+  /// Returns true if `piece` ends before element `end` and 16-byte accesses can read and write the piece.
   [[nodiscard]] __device__ bool whole_before(int64_t piece, int64_t end) const {
     return aligned && (piece + 1) * kPiece <= end;
   }
@@ -235,7 +237,8 @@ __global__ void __launch_bounds__(kBlock, kResidentForward)
     scale2 = channels.of(residual_coefficients);
     shift2 = channels.of(residual_coefficients + pieces.channels);
   }
-  // Takes kPieces pieces from piece `first` on, pieces.stride apart. Loads all of them before it uses any of them.
+  // Processes kPieces pieces: piece `first`, and then every pieces.stride-th piece. All pieces are loaded before the
+  // first is used.
   const auto take = [&]<int kPieces, bool kWhole>(int64_t first, std::integral_constant<int, kPieces>,
                                                   std::bool_constant<kWhole>) {
     Pack<T, kPiece> raw[kPieces];
@@ -309,7 +312,7 @@ __global__ void __launch_bounds__(kBlock, kResidentBackward)
   const Channels channels(thread, pieces.channels);
   const Slopes<kPiece> slopes = slopes_of(channels, pieces.channels, coefficients, sums, stats);
   const int64_t end = valid_rows(batch, valid) * pieces.channels;
-  // Takes kPieces pieces, as `take` of apply_kernel does. Each of these pieces has an element in a valid row.
+  // Processes kPieces pieces, as `take` of apply_kernel does. Each of these pieces has an element in a valid row.
   const auto take = [&]<int kPieces, bool kWhole>(int64_t first, std::integral_constant<int, kPieces>,
                                                   std::bool_constant<kWhole>) {
     Pack<T, kPiece> raw_g[kPieces];
@@ -376,7 +379,7 @@ __global__ void __launch_bounds__(kBlock, kResidentBackward)
   }
 }
 
-/// One norm of a pair: its inputs, and dx, which is computed.
+/// One norm of a pair: its inputs and its output dx.
 template <class T>
 struct Given {
   const T* x;                 // shape (rows, C)
@@ -491,7 +494,7 @@ void apply(CudaContext& context, const TensorView& x, const TensorView& coeffici
   });
 }
 
-/// Enqueues backward_sums_kernel. With kPair `other` is the second norm of the pair, otherwise an empty one.
+/// Enqueues backward_sums_kernel. With kPair `other` is the second norm of the pair; otherwise `other` is empty.
 template <bool kMask, bool kStore, bool kPair>
 void backward_sums(CudaContext& context, const TensorView& dy, const TensorView& dy2, const TensorView& mask,
                    const NormBackward& norm, const NormBackward& other, const TensorView& valid,

@@ -1,14 +1,14 @@
 // Batch norm of x (rows, C) with one cooperative launch per pass (batch_norm.md). All blocks, of 256 threads, run at
 // once. A block computes the sums of its items, as batch_norm.cu does and with the same bits. The block keeps the x of
 // its items in shared memory; in backward it also keeps the gradient g. After a barrier of the whole grid all sums are
-// known; then each block computes the rest of its items from shared memory. So the tensors must fit into the shared
-// memory of all multiprocessors: fused_residence() in detail/batch_norm_tiling.hpp decides whether they do.
-// An item lies in shared memory as (rows of the chunk, channels of the tile). A thread writes an item in columns of 16
-// bytes, in the order in which the thread sums. It reads an item in pieces of 8 elements, one byte of the mask, at
-// neighbouring addresses.
-// Memory bandwidth bounds a launch; launch and barrier bound it for small tensors. Tensors of the size of x that are
-// read + written: forward 1 + 1, with a residual 2 + 1; two launches take 2 + 1 and 3 + 1. Backward 2 + 1; two launches
-// take 4 + 1. dy2 adds 1 read and masked 1 write, here and with two launches; the mask takes 1 bit per element.
+// known; then each block computes the outputs of its items from shared memory. So the tensors must fit into the shared
+// memory of all multiprocessors: fused_residence() in detail/batch_norm_tiling.hpp decides whether they do. An item is
+// one chunk of rows of one tile of channels, and has this shape (rows, channels) in shared memory. A thread writes an
+// item in columns of 16 bytes, in the order in which the thread sums. It reads an item in pieces of 8 elements, one
+// byte of the mask, at neighbouring addresses.
+// Memory bandwidth bounds a launch. For small tensors the latency of launch and barrier bounds it. Tensors of the size
+// of x that are read + written: forward 1 + 1, with a residual 2 + 1; backward 2 + 1. Two launches would take 2 + 1, 3
+// + 1 and 4 + 1. dy2 adds 1 read and masked 1 write, here and with two launches; the mask takes 1 bit per element.
 
 #include <lockstep/kernels/batch_norm_fused.hpp>
 
@@ -33,19 +33,19 @@ __device__ void keep_column(T* to, const gpu::Vector<T>& column) {
   *reinterpret_cast<uint4*>(to) = bits;
 }
 
-/// Waits for the sums of all blocks, then returns the number of rows that count. `valid` is a scalar or null.
+/// Waits until all blocks have computed their sums, then returns the number of valid rows. `valid` is a scalar or null.
 __device__ int64_t when_summed(const Batch& batch, const int64_t* valid) {
   gpu::grid_barrier();
   return valid_rows(batch, valid);
 }
 
-/// The place of a block's item in the tensor and in shared memory, for the part of a pass after the barrier. `turn` is
-/// the item's number among the items of the block. A thread takes pieces of 8 channels of the item, always the same
-/// channels, in every `step`-th row from row `first` on.
+/// The place of one item (a chunk of rows of a tile of channels) in the tensor and in shared memory, for the part of a
+/// pass after the barrier. `turn` is the item's number among the items of the block. A thread takes pieces of 8
+/// channels of the item, always the same channels, in every `step`-th row from row `first` on.
 template <class T>
 struct Kept {
   int64_t rows;     // number of rows of the item
-  int64_t counted;  // number of rows that count: the first rows; only they are in shared memory
+  int64_t counted;  // number of valid rows, which come first; only valid rows are in shared memory
   int64_t first;    // first row that this thread takes, or `rows` if the thread takes none
   int64_t step;
   int64_t channel;
@@ -115,7 +115,8 @@ __global__ void __launch_bounds__(kBlock, 2)
       scale = item.of(to.coefficients);
       shift = item.of(to.coefficients + tiling.channels);
     }
-    // Takes kRows rows, item.step apart. Loads the residuals of all these rows before it uses the first residual.
+    // Processes kRows rows: row `first`, and then every item.step-th row. The residuals of all these rows are loaded
+    // before the first residual is used.
     const auto take = [&]<int kRows>(int64_t first, std::integral_constant<int, kRows>) {
       Pack<T, kPiece> raw_residual[kRows];
 #pragma unroll
@@ -148,7 +149,7 @@ __global__ void __launch_bounds__(kBlock, 2)
     }
     ++turn;
   }
-  if (mask != nullptr && blockIdx.x == 0) {  // clears the mask's last bytes, which stand for no element
+  if (mask != nullptr && blockIdx.x == 0) {  // clears the mask's last bytes, which belong to no element
     const int64_t bytes = batch.samples * batch.per_sample * tiling.channels / kPiece;
     if (threadIdx.x < (4 - bytes % 4) % 4) {
       mask[bytes + threadIdx.x] = 0;
@@ -178,7 +179,7 @@ __global__ void __launch_bounds__(kBlock, 2)
       [&](int64_t turn, int64_t row, const Pack<T, kCount>& raw, const Pack<float, kCount>& g) {
         const int64_t at = (turn * tiling.chunk + row) * width + column;
         keep_column(kept + at, raw);
-        keep_column(kept_g + at, gpu::rounded<T>(g.at));  // exact: g is a loaded gradient, zero or rounded before
+        keep_column(kept_g + at, gpu::rounded<T>(g.at));  // exact: g is loaded, zero, or already rounded to T
       });
   const int64_t valid_row = when_summed(batch, valid);
   int64_t turn = 0;
@@ -206,16 +207,16 @@ __global__ void __launch_bounds__(kBlock, 2)
   }
 }
 
-/// Returns how many blocks of `kernel`, with kBlock threads each, keep how many items of the tensors of `pass` in
-/// shared memory.
+/// Returns how many blocks of `kernel`, with kBlock threads each, fit on the GPU at once, and how many items of the
+/// tensors of `pass` each block keeps in shared memory.
 template <class Kernel>
 Residence residence_on(CudaContext& context, Kernel* kernel, const Tiling& tiling, int per_column, NormPass pass) {
   return fused_residence(tiling, per_column, pass == NormPass::forward ? 1 : 2,
                          [&](std::size_t bytes) { return gpu::resident_blocks(kernel, kBlock, bytes, context); });
 }
 
-/// Calls f(kernel) with the backward_kernel for calls with or without dy2 (`second`), `mask` and masked (`store`). With
-/// dy2 the kernel always writes masked.
+/// Calls f(kernel) with the instance of backward_kernel that fits the call: with or without dy2 (`second`), `mask` and
+/// masked (`store`). With dy2 the kernel always writes masked.
 template <class T, class F>
 void visit_backward(bool second, bool mask, bool store, F f) {
   visit_flag(mask, [&]<bool kMask>(std::bool_constant<kMask>) {
@@ -233,8 +234,9 @@ std::size_t shared_bytes(const Tiling& tiling, const Residence& room, int tensor
 
 }  // namespace
 
-/// Returns true if x fits into shared memory for each kernel of `pass`: the caller does not know yet which of them it
-/// will launch. This function loads the kernels, so call it when a step is planned, not while the step is captured.
+/// Returns true if x fits into shared memory for every kernel of `pass`, because the caller does not know yet which of
+/// the kernels it will launch. This function loads the kernels, so call it when a step is planned, not while the step
+/// is captured.
 bool batch_norm_fits(const CudaContext& context, const TensorView& x, NormPass pass) {
   return gpu::visit_element(x.dtype, "batch_norm_fits", [&]<class T>(std::type_identity<T>) {
     constexpr int kCount = gpu::kPerVector<T>;

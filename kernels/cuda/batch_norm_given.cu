@@ -1,10 +1,10 @@
 // Batch norm of x (rows, C) whose sums a convolution has computed while its output was in registers (batch_norm.md).
 // coefficients_given_kernel computes stats and coefficients from sums (2, C); gradients_given_kernel writes sums,
-// dweight and dbias. One thread takes a channel: 256 threads a block. The work is a few numbers per channel, so the
-// latency of the launch bounds it: x, 2 or 4 bytes per element, need not be read.
+// dweight and dbias. One thread takes a channel: 256 threads a block. The kernels do not read x and move only a few
+// numbers per channel, so the latency of the launch bounds them.
 // If the given sums cannot be used (padding rows, a value that is not finite, cancellation), coefficients_given_kernel
-// sums x itself, with the tiling of batch_norm.cu; then memory bandwidth bounds it. Only the kernel can choose, because
-// the sums are in device memory: so the grid always has the blocks that summing x needs.
+// sums x itself, with the tiling of batch_norm.cu; then memory bandwidth bounds the kernel. The sums are in device
+// memory, so only the kernel can decide whether to sum x. So the grid always has the blocks that summing x needs.
 
 #include <lockstep/kernels/batch_norm_given.hpp>
 
@@ -27,8 +27,8 @@ struct GivenSums {
   const float* shift;
 };
 
-/// Returns true if the sums of channel `c` in `sums` (2, channels) can be used. `rows` is the number of rows in the
-/// sums.
+/// Returns true if the sums of channel `c` in `sums` (2, channels) are finite and precise enough (kGivenLeft). `rows`
+/// is the number of rows in the sums.
 __device__ bool sum_holds(const float* sums, int64_t channels, int64_t c, double rows) {
   const double sum = static_cast<double>(sums[c]);
   const double squares = static_cast<double>(sums[channels + c]);
@@ -37,9 +37,9 @@ __device__ bool sum_holds(const float* sums, int64_t channels, int64_t c, double
 
 /// Computes stats, coefficients and running statistics. x: (rows, C); valid: scalar or null; given: GivenSums; means,
 /// squares: (chunks, C); tickets: zeros before and after the launch; stats: (2C + 1). Each block checks the given sums
-/// of all channels, so that all blocks decide alike. If the sums can be used, x is not read: a thread takes a channel,
-/// reads 20 bytes and writes 24 (with running statistics 28 and 32). Otherwise the blocks together read the valid rows
-/// of x once.
+/// of all channels, so that all blocks make the same decision. If the sums can be used, x is not read: a thread takes a
+/// channel, reads 20 bytes and writes 24 (with running statistics 28 and 32). Otherwise the blocks together read the
+/// valid rows of x once.
 template <class T, int kCount>
 __global__ void __launch_bounds__(kBlock, 2)
     coefficients_given_kernel(Tiling tiling, Batch batch, const T* x, const int64_t* valid, GivenSums given,

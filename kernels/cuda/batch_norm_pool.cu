@@ -1,10 +1,10 @@
 // Batch norm, ReLU and a 3 x 3 max pool at stride 2 in one pass: x (N, H, W, C) to y and index (N, P, Q, C), and back.
 // A block has 256 threads. A thread keeps the same kCount channels (16 bytes of a pixel, or one element), so that
-// coefficients stay in registers. The thread takes pixels at a fixed distance, so that it divides once. It loads the
-// elements of all windows of a pixel (9 in forward, 4 in backward) before it uses the first one. Windows share
-// elements, which caches serve again. In backward a pixel of dx adds up dy of the windows that the pixel won, at most
-// four, so no two threads write one element. No shared memory, except for the sums of backward_sums_kernel, which has
-// the tiling of batch_norm.cu.
+// coefficients stay in registers. The thread takes pixels at a fixed distance, so that only its first pixel needs a
+// division. It loads all elements that a pixel needs (9 in forward, 4 in backward) before it uses the first one.
+// Elements that several windows share come from the caches. In backward a thread computes a pixel of dx from dy of the
+// at most four windows whose maximum is this pixel. So no two threads write one element. No shared memory, except for
+// the sums of backward_sums_kernel, which has the tiling of batch_norm.cu.
 // Memory bandwidth bounds the kernels. Bytes, for elements of s bytes: forward reads s per element of x and writes s +
 // 1 per element of y. backward_sums reads s per element of x and s + 1 per element of dy; backward_apply reads as many
 // and writes s per element of dx. The normalised image and its gradient are not stored.
@@ -25,7 +25,7 @@ namespace {
 
 using namespace batch_norm;
 
-constexpr int kResidentForward = 3;  // number of blocks on a multiprocessor; the threads' registers limit it
+constexpr int kResidentForward = 3;  // number of blocks on a multiprocessor, limited by the threads' registers
 constexpr int kResidentBackward = 2;
 
 /// The extents of an image in pixels.
@@ -105,11 +105,11 @@ __device__ Pack<T, kCount> all_of(T value) {
   return result;
 }
 
-/// Returns g of the pixel `at` of x: the sum of dy over the windows that the pixel won, in row-major order. At stride 2
-/// at most 2 x 2 windows cover a pixel. `dy` and `index`, (N, P, Q, C), point to the thread's first channel.
+/// Returns g of the pixel `at` of x: the sum of dy over the windows whose maximum is this pixel, in row-major order. At
+/// stride 2 at most 2 x 2 windows cover a pixel. `dy` and `index`, (N, P, Q, C), point to the thread's first channel.
 template <class T, int kCount>
 __device__ Pack<float, kCount> gather(const Stem& stem, const Walk& at, const T* dy, const std::uint8_t* index) {
-  const int row = at.row + stem.top;  // row in the padded image; the last windows over it begin there or one row before
+  const int row = at.row + stem.top;  // row in the padded image; two window rows can cover this row
   const int column = at.column + stem.left;
   Pack<T, kCount> gradient[4];
   Pack<std::uint8_t, kCount> winner[4];
@@ -149,8 +149,8 @@ struct Share {
   /// `resident` is the number of blocks of the kernel that a multiprocessor holds.
   Share(int64_t channels, int64_t pixels_, int width, int per_piece, int resident)
       : columns(channels / per_piece), pixels(pixels_) {
-    // At most as many blocks as run at once: with more, the last few blocks would run alone. kMostBlocks is the number
-    // for 8 blocks per multiprocessor.
+    // The number of blocks is limited to the number that can run at once. With more blocks, the last few would run
+    // alone. kMostBlocks assumes 8 blocks per multiprocessor.
     const int64_t most = std::max(gpu::kMostBlocks * resident / 8, int64_t{1}) * kBlock;
     stride = std::clamp(most / columns, int64_t{1}, pixels);
     rows = static_cast<int>(stride / width);
@@ -159,7 +159,8 @@ struct Share {
   [[nodiscard]] unsigned blocks() const { return static_cast<unsigned>((stride * columns + kBlock - 1) / kBlock); }
 };
 
-/// Computes y, and in index the winner of each window. x: (N, H, W, C); coefficients: (4, C); y, index: (N, P, Q, C).
+/// Computes y, and in index the position of the maximum in each window. x: (N, H, W, C); coefficients: (4, C); y,
+/// index: (N, P, Q, C).
 template <class T, int kCount>
 __global__ void __launch_bounds__(kBlock, kResidentForward)
     forward_kernel(Stem stem, Share share, const T* x, const float* coefficients, T* y, std::uint8_t* index) {
@@ -190,7 +191,7 @@ __global__ void __launch_bounds__(kBlock, kResidentForward)
       raw[k] = gpu::load<kCount>(x + at.of(stem.x, h, w) * stem.channels + c);
       inside |= (h >= 0 && w >= 0 && h < stem.x.height && w < stem.x.width ? 1U : 0U) << k;
     }
-    Pack<float, kCount> best{};  // begins at 0, because the ReLU before the pool gives no less
+    Pack<float, kCount> best{};  // begins at 0, because the results of the ReLU before the pool are never below 0
     Pack<std::uint8_t, kCount> winner = all_of<std::uint8_t, kCount>(kNoWinner);
 #pragma unroll
     for (int k = 0; k < 9; ++k) {
@@ -200,14 +201,14 @@ __global__ void __launch_bounds__(kBlock, kResidentForward)
         const float exact = fmaf(gpu::to_float(raw[k].at[j]), scale.at[j], shift.at[j]);
         const float value = gpu::to_float(gpu::from_float<T>(exact));
         const float before = best.at[j];
-        const bool wins = counts && !(value <= before) && before == before;  // a NaN beats numbers; nothing beats a NaN
+        const bool wins = counts && !(value <= before) && before == before;  // a NaN beats every number
         best.at[j] = wins ? value : before;
         winner.at[j] = wins ? static_cast<std::uint8_t>(k) : winner.at[j];
       }
     }
 #pragma unroll
     for (int j = 0; j < kCount; ++j) {
-      winner.at[j] = best.at[j] > 0.0F ? winner.at[j] : kNoWinner;  // 0 and NaN have no winner and pass no gradient
+      winner.at[j] = best.at[j] > 0.0F ? winner.at[j] : kNoWinner;  // the gradient of a maximum of 0 or NaN is 0
     }
     gpu::store(y + pixel * stem.channels + c, gpu::rounded<T>(best.at));
     store_bytes(index + pixel * stem.channels + c, winner);
@@ -216,7 +217,7 @@ __global__ void __launch_bounds__(kBlock, kResidentForward)
 
 /// Sums the gradient g (see gather()) and g * (x - mean) per channel, over the valid samples only. dy, index: (N, P, Q,
 /// C); x: (N, H, W, C); coefficients: (4, C); valid: scalar or null; partial: (2, chunks, C) for the two sums; tickets:
-/// zeros before and after the launch. From a thread's pixel to its next one, tiling.lanes pixels, are `rows` lines and
+/// zeros before and after the launch. A thread takes every tiling.lanes-th pixel; this distance is `rows` lines and
 /// `along` pixels. Writes and reads 8 bytes per chunk and channel.
 template <class T, int kCount>
 __global__ void __launch_bounds__(kBlock, kResidentBackward)

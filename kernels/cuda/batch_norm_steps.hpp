@@ -49,9 +49,10 @@ struct JoinMoments {
 
 /// Returns the moments of the rows that a thread takes: rows lane, lane + lanes, .. of a column of kCount channels, in
 /// a chunk of `rows` rows. Reads these rows once. `x` points to the column in the chunk's first row. The sums are sums
-/// of deviations from the thread's first value, as x may have a mean far from 0. If this value is an outlier, precision
-/// drops by at most the number of the thread's rows. Means are stored as the distance from the chunk's first row, so
-/// that a small deviation of a large mean keeps its bits. keep_row(row, raw) is called for each row.
+/// of deviations from the thread's first value, as x may have a mean far from 0. If this value is an outlier, the
+/// relative error grows by at most about a factor of the number of the thread's rows. Means are stored as the distance
+/// from the chunk's first row, so that a small deviation of a large mean keeps its bits. keep_row(row, raw) is called
+/// for each row.
 template <int kCount, class T, class KeepRow>
 __device__ Moments<float, kCount> column_moments(const T* x, int64_t channels, int lane, int lanes, int64_t rows,
                                                  KeepRow keep_row) {
@@ -134,11 +135,11 @@ __device__ inline void finalize(const Finalize& to, float stored_mean, float sto
   }
 }
 
-/// Computes the moments of the items that this block takes. The block that finishes the last item of a tile joins the
-/// tile's chunks and writes stats, and with to.coefficients all that finalize() writes. x: (rows, C); means, squares:
-/// (chunks, C); tickets: zeros before and after the launch; stats: (2C + 1). Each thread calls keep_row(turn, row, raw)
-/// for each of its valid rows: `turn` is the item's number among the block's items, `row` is the row's number in the
-/// chunk. All threads of all blocks call sum_moments().
+/// Computes the moments of the items that this block takes. An item is one chunk of rows of one tile of channels. The
+/// block that finishes the last item of a tile joins the tile's chunks and writes stats, and with to.coefficients all
+/// that finalize() writes. x: (rows, C); means, squares: (chunks, C); tickets: zeros before and after the launch;
+/// stats: (2C + 1). Each thread calls keep_row(turn, row, raw) for each of its valid rows: `turn` is the item's number
+/// among the block's items, `row` is the row's number in the chunk. All threads of all blocks call sum_moments().
 template <int kCount, class T, class KeepRow>
 __device__ void sum_moments(const Tiling& tiling, const Batch& batch, const T* x, const int64_t* valid, double* means,
                             float* squares, unsigned* tickets, float* stats, const Finalize& to, KeepRow keep_row) {
@@ -147,8 +148,8 @@ __device__ void sum_moments(const Tiling& tiling, const Batch& batch, const T* x
   const int lane = static_cast<int>(threadIdx.x) / tiling.tile;
   const int column = static_cast<int>(threadIdx.x) % tiling.tile;
   const auto join_chunks = [&](int64_t c, int64_t first, int64_t last, Part<double, 3>& part) {
-    // The shift is the mean of the first chunk: deviations from it lose no bits of a large mean. If no row counts,
-    // `means` holds no value.
+    // The shift is the mean of the first chunk, so that deviations from the shift lose no bits of a large mean. If
+    // there is no valid row, `means` holds no value.
     const double shift = first < last ? means[c] : 0.0;
 #pragma unroll 4
     for (int64_t i = first; i < last; ++i) {
@@ -213,11 +214,11 @@ struct Summed {
   Gradients to;
 };
 
-/// Sums the masked gradients g of the items that this block takes, as sum_moments() sums moments, with the same items,
-/// tickets and joins. dy, dy2: (rows, C); masked (null unless kStore): (rows, C), may be dy or dy2; partial: (2,
-/// chunks, C) for sum g and sum g * (x - mean). With kPair partial is (3, chunks, C): the third sum is g * (x - mean)
-/// of `other`, a norm that gets the same g. tickets: zeros before and after the launch. keep_row(turn, row, raw x, g)
-/// is called for each valid row.
+/// Sums the masked gradients g of the items that this block takes. Items, tickets and the order of the sums are those
+/// of sum_moments(). dy, dy2: (rows, C); masked (null unless kStore): (rows, C), may be dy or dy2; partial: (2, chunks,
+/// C) for sum g and sum g * (x - mean). With kPair partial is (3, chunks, C): the third sum is g * (x - mean) of
+/// `other`, a norm that gets the same g. tickets: zeros before and after the launch. keep_row(turn, row, raw x, g) is
+/// called for each valid row.
 template <bool kSecond, bool kMask, bool kStore, bool kPair, int kCount, class T, class KeepRow>
 __device__ void sum_gradients(const Tiling& tiling, const Batch& batch, const T* dy, const T* dy2,
                               const std::uint8_t* mask, const Summed<T>& norm, const Summed<T>& other,
@@ -264,7 +265,7 @@ __device__ void sum_gradients(const Tiling& tiling, const Batch& batch, const T*
           other_mean.at[j] = other.coefficients[2 * channels + c + j];
         }
       }
-      // Takes kRows of the thread's rows, from number `first` on. Loads all of them before it uses any of them.
+      // Processes kRows of the thread's rows, from number `first` on. All rows are loaded before the first is used.
       const auto add_rows = [&]<int kRows>(int first, std::integral_constant<int, kRows>) {
         Pack<T, kCount> raw_g[kRows];
         Pack<T, kCount> raw_x[kRows];

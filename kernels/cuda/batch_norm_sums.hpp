@@ -20,8 +20,8 @@ struct Batch {
   int64_t per_sample;
 };
 
-/// Returns the number of rows that count: the rows of the first *valid samples. A *valid outside 0 .. N is replaced by
-/// the nearest number in this range. If `valid` is null, all rows count.
+/// Returns the number of valid rows: the rows of the first *valid samples. *valid is clamped to 0 .. N. If `valid` is
+/// null, all rows are valid.
 __device__ inline int64_t valid_rows(const Batch& batch, const int64_t* valid) {
   if (valid == nullptr) {
     return batch.samples * batch.per_sample;
@@ -84,8 +84,8 @@ struct JoinSums {
 };
 
 /// Joins the numbers `mine` of `lanes` threads, `tile` threads apart, by join(mine, other); lane 0 has the result in
-/// `mine`. All threads of the block call join_lanes(). The upper half of the lanes gives its numbers to the lower half
-/// until one lane is left: a fixed order.
+/// `mine`. All threads of the block call join_lanes(). Repeatedly the lower half of the lanes takes the numbers of the
+/// upper half, until one lane is left. This order is fixed.
 template <class Join, class Real, int kValues>
 __device__ void join_lanes(Part<Real, kValues>& mine, int tile, int lanes, Join join) {
   LOCKSTEP_SHARED(Real, parked, [kValues][kBlock]);
@@ -113,11 +113,11 @@ __device__ void join_lanes(Part<Real, kValues>& mine, int tile, int lanes, Join 
   __syncthreads();  // after this barrier `parked` may be written again
 }
 
-/// Joins the sums of the first `live` chunks of a tile, in double, so that hundreds of chunks cost no precision. kBlock
-/// / width lanes share the chunks of a channel; each lane takes a run of neighbouring chunks. join_chunks(c, first,
-/// last, part) adds the sums of the lane's chunks [first, last) of channel c to `part`, which is zero. Then the parts
-/// of the lanes are added up, and one thread per channel calls finish(c, part). All threads of the block call
-/// merge_tile().
+/// Joins the sums of the first `live` chunks of a tile (the chunks with valid rows), in double, so that hundreds of
+/// chunks cost no precision. kBlock / width lanes share the chunks of a channel; each lane takes a run of neighbouring
+/// chunks. join_chunks(c, first, last, part) adds the sums of the lane's chunks [first, last) of channel c to `part`,
+/// which is zero. Then the parts of the lanes are added up, and one thread per channel calls finish(c, part). All
+/// threads of the block call merge_tile().
 template <int kValues, class JoinChunks, class Finish>
 __device__ void merge_tile(const Tiling& tiling, int64_t tile, int kCount, int64_t live, JoinChunks join_chunks,
                            Finish finish) {

@@ -85,7 +85,7 @@ __device__ void sum_lanes(float (&value)[kCount]) {
       }
     }
   }
-  __syncthreads();  // all sums are done before the next call overwrites partial
+  __syncthreads();  // waits until all threads have read partial, which the next call overwrites
 }
 
 }  // namespace lockstep::gpu

@@ -9,16 +9,16 @@
 /// Sums over long contiguous tensors of (count) elements. A block of 256 threads sums one chunk of kChunk elements in
 /// f64 and writes one number; then one block joins these numbers in order. Two launches avoid atomic additions, whose
 /// order changes from run to run. The chunks and the order of the sum in a chunk are the same with and without 16-byte
-/// accesses. Memory bandwidth bounds it: each element is read once, and 8 bytes are written and read per chunk.
+/// accesses. Memory bandwidth bounds the kernels: each element is read once, and 8 bytes are written and read per
+/// chunk.
 namespace lockstep::gpu {
 
 inline constexpr int kSumBlock = 256;
 
-/// Returns a thread's part of the sum of `term` over the elements [begin, begin + kChunk) that lie below `count`. The
+/// Returns a thread's part of the sum of `term` over the elements [begin, begin + kChunk) that are below `count`. The
 /// thread calls term(std::integral_constant<int, kN>{}, first, sum), which adds kN elements from `first` on to `sum`.
-/// If `vectors` is true kN is kWidth, and the elements are aligned as the tensors of the term and `begin` are. At the
-/// end of the tensor, and everywhere if `vectors` is false, kN is 1. The loads of Term::kUnroll calls are issued
-/// together.
+/// If `vectors` is true, kN is kWidth except at the end of the tensor; the caller ensures that these accesses are
+/// aligned. Otherwise kN is 1. The loads of Term::kUnroll calls are issued together.
 template <std::int64_t kChunk, int kWidth, class Term>
 __device__ double thread_sum(const Term& term, std::int64_t begin, std::int64_t count, bool vectors) {
   constexpr int kPieces = static_cast<int>(kChunk) / (kSumBlock * kWidth);

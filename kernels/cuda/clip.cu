@@ -1,7 +1,7 @@
-// Decides about an update, from scalars on the device: reads squared_norm (squares) f64, and writes factor, skip, step
-// and norm. One block of one thread: each number depends on the one before, and squared_norm has few entries, which are
-// added in order. If the host decided, it would have to wait for the norm.
-// The latency of the launch bounds it: the kernel moves 8 bytes per entry of squared_norm and a few scalars.
+// Decides on the device whether and with which factor an update runs: reads squared_norm (squares) f64, and writes
+// factor, skip, step and norm. The kernel has one thread, because each number depends on the previous number, and
+// squared_norm has few entries, which are added in order. If the host decided, it would have to wait for the norm.
+// The latency of the launch bounds the kernel, which moves 8 bytes per entry of squared_norm and a few scalars.
 
 #include <lockstep/kernels/clip.hpp>
 #include <lockstep/kernels/cuda/element.hpp>

@@ -31,7 +31,7 @@ struct Axis {
   int64_t in, out, taps;
   int64_t stride, dilation, before;
   /// With circular padding one input pixel appears at `copies` coordinates, multiples of `in` apart. The smallest of
-  /// these coordinates is `rounds_before` * `in` before the pixel's own. With zero padding copies is 1 and
+  /// these coordinates is `rounds_before` * `in` before the pixel's own coordinate. With zero padding copies is 1 and
   /// rounds_before is 0.
   int64_t copies, rounds_before;
 };
@@ -81,8 +81,9 @@ struct Point {
   int64_t at[3];
 };
 
-/// The input x, each of whose elements is read for an output pixel and a tap. A Pixel holds the output pixel's image
-/// and the coordinates of its first tap; a Tap holds the tap's offset from there and an input channel.
+/// The input x of a convolution. A Pixel holds the image of an output pixel and the coordinates of this pixel's first
+/// tap. A Tap holds an input channel and the tap's offset from the first tap. A Pixel and a Tap together locate an
+/// element of x.
 template <class T>
 struct Window {
   Geometry g;
@@ -158,7 +159,7 @@ struct TapsOfX : Window<T> {
   __device__ float load(const Tap& tap, const Pixel& pixel) const { return Window<T>::load(pixel, tap); }
 };
 
-/// Operand b of forward: the weights of one group as a matrix (K, taps * C), whose rows the product sums along.
+/// Operand b of forward: the weights of one group as a matrix (K, taps * C). The product sums along the rows.
 template <class T>
 struct RowsOfWeights {
   Geometry g;

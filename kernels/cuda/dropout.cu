@@ -27,8 +27,8 @@ struct Settings {
 
 /// A thread takes a piece of one sample at a time: 16 bytes, which need one or two blocks of random words. With kCount
 /// 1 the elements of one block are a piece, and are taken one by one. Threads take pieces as in a grid-stride loop; two
-/// counters, for the sample and for the piece in the sample, spare each thread all divisions but the first. ids: (N);
-/// epoch: scalar; x, y: (N, extent), with `pieces` pieces per sample. y may be x.
+/// counters, for the sample and for the piece in the sample, replace all divisions but the first. ids: (N); epoch:
+/// scalar; x, y: (N, extent), with `pieces` pieces per sample. y may be x.
 template <class T, int kCount>
 __global__ void __launch_bounds__(kBlock)
     dropout_kernel(Settings settings, int64_t samples, int64_t extent, int64_t pieces, int64_t sample_stride,

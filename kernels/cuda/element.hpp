@@ -21,7 +21,7 @@ __device__ inline float to_float(__half value) {
   return __half2float(value);
 }
 
-/// Rounds `value` to the nearest number of type T, and a tie to the even one.
+/// Rounds `value` to the nearest number of type T, with ties to even.
 template <class T>
 __device__ T from_float(float value) {
   if constexpr (std::is_same_v<T, __nv_bfloat16>) {

@@ -5,8 +5,9 @@
 // the first and last token of each id. Then sum_kernel gives 128 pieces of a row of dtable to a block of 128 threads,
 // which lists the tokens of that row's id in shared memory (2 KB) and keeps the sums in registers.
 // Memory bandwidth bounds the kernels. Bytes in f32: forward 8 per element of y, with positions 12. Backward reads dy
-// once, 4 per element, and writes all of dtable, 4 per element. To accumulate, it reads and writes only rows whose ids
-// occur. Marks take 16 bytes per id. A frequent id makes its block scan ids from the id's first to its last token.
+// once, 4 per element, and writes all of dtable, 4 per element. With accumulate, Backward reads and writes only rows
+// whose ids occur. Marks take 16 bytes per id. A frequent id makes its block scan ids from the id's first to its last
+// token.
 
 #include <lockstep/kernels/cuda/block_reduce.hpp>
 #include <lockstep/kernels/cuda/element.hpp>

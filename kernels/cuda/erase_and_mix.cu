@@ -1,8 +1,8 @@
 // Fills rectangles of images (N, P, H, W, 3) u8, where a sample has P = 1 or 2 images. If P = 2, mixes both images, or
 // pastes a part of one into the other. Writes out (N, H, W, 3) u8.
-// A block of 128 threads takes a tile of 2048 pixels of one sample. A thread takes a piece of 16 pixels, the fewest
-// that are whole 16-byte accesses (pixels.hpp). It mixes four pixels at a time, which needs few registers. No shared
-// memory: all threads of a block read the same row of the tables.
+// A block of 128 threads takes a tile of 2048 pixels of one sample. A thread takes a piece of 16 pixels, which are
+// three 16-byte accesses (pixels.hpp). It mixes four pixels at a time, to save registers. No shared memory: all threads
+// of a block read the same row of the tables.
 // Memory bandwidth bounds the kernel. Per pixel 3 bytes are read from each image and 3 written: 6 bytes for P = 1 and 9
 // for P = 2. If out is the memory of images, an image without an erasure is not touched.
 
@@ -46,7 +46,7 @@ struct Rectangle {
   __device__ bool empty() const { return right <= left || bottom <= top; }
 };
 
-/// Returns `at` without its fraction, brought into [0, extent]. Returns 0 if `at` is NaN.
+/// Returns `at` truncated to a whole number and clamped to [0, extent]. Returns 0 if `at` is NaN.
 __device__ int edge(double at, int extent) {
   return at > 0 ? (at < extent ? static_cast<int>(at) : extent) : 0;
 }
@@ -113,7 +113,7 @@ __device__ void mix_pixel(const Mixture& mixture, const Fill& fill, const Place&
     own[c] = a;
     if constexpr (kTwo) {
       const uint32_t b = other_erased ? fill.channel[c] : other[c];
-      // Both products are rounded before the addition: no compiler joins __fmul_rn() with it.
+      // Both products are rounded before the addition, because the compiler never fuses __fmul_rn() with an addition.
       const float sum =
           __fmul_rn(mixture.share, static_cast<float>(a)) + __fmul_rn(mixture.rest, static_cast<float>(b));
       const auto mixed = static_cast<uint32_t>(sum + 0.5F);
@@ -122,8 +122,8 @@ __device__ void mix_pixel(const Mixture& mixture, const Fill& fill, const Place&
   }
 }
 
-/// Computes pixel `pixel` of out alone. first and second, (pixels, 3), are images 0 and 1; with one image both are the
-/// same.
+/// Computes one pixel of out, number `pixel`. first and second, (pixels, 3), are images 0 and 1; if there is only one
+/// image, both point to it.
 template <bool kTwo>
 __device__ void mix_single(const Mixture& mixture, const Fill& fill, int width, int64_t pixel, const uint8_t* first,
                            const uint8_t* second, uint8_t* out) {

@@ -18,8 +18,8 @@ namespace {
 constexpr int kBlock = 256;
 constexpr std::int64_t kVector = 16;  // number of bytes of one store
 
-/// Fills out (count) with `value`. From out + head on, a 16-byte aligned address, it holds `vectors` whole stores of
-/// `pattern`, which is `value` repeated. The elements before and after these stores are stored one by one.
+/// Fills out (count) with `value`. The kernel writes `pattern`, which is `value` repeated, in `vectors` 16-byte stores
+/// from the aligned address out + head on. The elements before and after these stores are stored one by one.
 template <class T>
 __global__ void fill_kernel(T* out, std::int64_t count, std::int64_t head, std::int64_t vectors, T value,
                             uint4 pattern) {

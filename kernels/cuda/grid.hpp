@@ -19,7 +19,7 @@ namespace detail {
 
 #if defined(LOCKSTEP_EMULATE_CUDA)
 
-/// Returns the number of blocks that run at once on the emulated GPU. It leaves 24 KB of a block's shared memory to
+/// Returns the number of blocks that run at once on the emulated GPU. Of a block's shared memory 24 KB are reserved for
 /// static variables; the emulator reports a kernel whose static variables need more.
 template <class... Parameters>
 std::int64_t resident_blocks(void (*)(Parameters...), int, std::size_t dynamic_bytes, Device) {
@@ -52,10 +52,12 @@ std::int64_t resident_blocks(void (*kernel)(Parameters...), int block, std::size
   if (most_dynamic < 0 || dynamic_bytes > static_cast<std::size_t>(most_dynamic)) {
     return 0;
   }
-  // Always allows the largest size: a captured launch may run after later calls, for any number of bytes.
+  // The limit is always set to the largest size. A captured launch may run after later calls of this function, and
+  // needs the limit of its own size then.
   LOCKSTEP_CUDA_CHECK(device,
                       cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, most_dynamic));
-  // Gives shared memory the largest part of the first-level cache: a launch that needs a larger part would fail.
+  // Shared memory gets the largest part of the first-level cache. With a smaller part, a launch that needs more would
+  // fail.
   LOCKSTEP_CUDA_CHECK(device, cudaFuncSetAttribute(function, cudaFuncAttributePreferredSharedMemoryCarveout,
                                                    cudaSharedmemCarveoutMaxShared));
   int each = 0;
@@ -70,15 +72,16 @@ std::int64_t resident_blocks(void (*kernel)(Parameters...), int block, std::size
 }  // namespace detail
 
 /// Returns how many blocks of `kernel`, each of `block` threads and with `dynamic_bytes` of shared memory, run at once
-/// on a device that does nothing else. Returns 0 if such a block does not fit. The function asks the CUDA runtime
-/// several times: launchers call the overload with a context, which keeps the answer.
+/// on a device that does nothing else. Returns 0 if such a block does not fit. The function makes several slow calls of
+/// the CUDA runtime. Launchers should call the overload with a context, which caches the result.
 template <class... Parameters>
 [[nodiscard]] std::int64_t resident_blocks(void (*kernel)(Parameters...), int block, std::size_t dynamic_bytes,
                                            Device device) {
   return detail::resident_blocks(kernel, block, dynamic_bytes, device);
 }
 
-/// Returns resident_blocks() of the device of `context`. Asks the device once per kernel and `dynamic_bytes`.
+/// Returns resident_blocks() of the device of `context`. The result is computed once per kernel and `dynamic_bytes`,
+/// then cached.
 template <class... Parameters>
 [[nodiscard]] std::int64_t resident_blocks(void (*kernel)(Parameters...), int block, std::size_t dynamic_bytes,
                                            CudaContext& context) {

@@ -1,10 +1,11 @@
 // Layer norm of the rows of x (M, C), with weight and bias (C) and statistics mean, inv_std (M).
 // A warp takes a row of up to 1024 elements, 8 rows a block of 256 threads; a block takes a longer row (rows.hpp). So
 // the sums of a row need shuffles and at most two barriers. Forward goes over its row three times (mean, deviations,
-// y), so that the variance is computed from deviations without more registers. The first-level cache serves the second
-// and third time. Backward takes two kernels: dx row by row; dweight and dbias column by column (column_sums.hpp).
-// Memory bandwidth bounds the kernels. Forward reads x and writes y: 8 bytes per element in f32, 4 in 16 bits. Backward
-// reads dy and x and writes dx, 12 and 6 bytes; for dweight and dbias it reads dy and x again, 8 and 4 bytes.
+// y), so that the variance is computed from deviations without more registers. The second and third time the row comes
+// from the first-level cache. Backward takes two kernels: dx row by row; dweight and dbias column by column
+// (column_sums.hpp). Memory bandwidth bounds the kernels. Forward reads x and writes y: 8 bytes per element in f32, 4
+// in 16 bits. Backward reads dy and x and writes dx, 12 and 6 bytes; for dweight and dbias it reads dy and x again, 8
+// and 4 bytes.
 
 #include <lockstep/kernels/cuda/column_sums.hpp>
 #include <lockstep/kernels/cuda/rows.hpp>

@@ -5,7 +5,7 @@
 // Backward also sums over the rows. column_sums.hpp gives 32 pieces of columns and a chunk of rows to a block of 32 x 8
 // threads. A thread keeps its columns, and so their bias in registers, and writes dx in the same pass.
 // Memory bandwidth bounds the kernels. Forward moves 8 bytes per element in f32, 4 in 16 bits; with a residual 12 and
-// 6. Backward moves 12 and 6 (dy, x, dx), but less for identity, which does not read x. The caches serve the bias.
+// 6. Backward moves 12 and 6 (dy, x, dx), but less for identity, which does not read x. The bias comes from the caches.
 
 #include <lockstep/kernels/cuda/activation.hpp>
 #include <lockstep/kernels/cuda/column_sums.hpp>
@@ -106,8 +106,8 @@ struct Backward {
   }
 };
 
-/// Calls f(function, kCount). For 16-byte pieces `function` has a type per kind, so that there is a kernel per kind;
-/// for single elements one type, and one kernel, serves all kinds.
+/// Calls f(function, kCount). For 16-byte pieces the type of `function` depends on the kind, so that each kind has its
+/// own kernel. For single elements all kinds share one type and one kernel.
 template <class T, class F>
 void visit_kernels(Activation kind, bool aligned, int64_t columns, F&& f) {
   gpu::visit_pieces<T>(aligned, columns, [&]<int kCount>(std::integral_constant<int, kCount> count) {

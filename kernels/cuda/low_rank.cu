@@ -2,10 +2,10 @@
 // orthonormalise_kernel is one block of 256 threads for x (rows, r). A column depends on the columns before it, and
 // each of the about r * r sums over the rows needs the whole block. A thread keeps the same rows, so that threads
 // exchange only sums. Latency of barriers and cache accesses bounds this kernel.
-// residual_kernel: blocks of 256 threads in a grid-stride loop. A thread takes 16 bytes of a row of x; the caches serve
-// p and q. keep_kernel: a thread takes one element at a time.
+// residual_kernel: blocks of 256 threads in a grid-stride loop. A thread takes 16 bytes of a row of x; p and q come
+// from the caches. keep_kernel: a thread takes one element at a time.
 // residual_kernel moves 8 bytes per element of x (x read, error written) for 2 r f32 operations: memory bandwidth
-// bounds it if r is small. keep_kernel moves 8 bytes per element of the columns that are kept.
+// bounds the kernel if r is small. keep_kernel moves 8 bytes per element of the columns that are kept.
 
 #include <lockstep/kernels/cuda/block_reduce.hpp>
 #include <lockstep/kernels/cuda/element.hpp>

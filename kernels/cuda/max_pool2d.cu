@@ -16,8 +16,8 @@ namespace {
 
 constexpr int kBlock = 256;
 
-/// Computes y, and in index the winner of each window. x: (N, H, W, C), y: (N, P, Q, C), index: (N, P, Q, C) or null.
-/// `pieces` is the number of pieces of y.
+/// Computes y, and in index the position of the maximum in each window. x: (N, H, W, C), y: (N, P, Q, C), index: (N, P,
+/// Q, C) or null. `pieces` is the number of pieces of y.
 template <class T, int kCount>
 __global__ void max_forward_kernel(gpu::PoolGeometry g, int64_t pieces, const T* x, T* y, std::int32_t* index) {
   gpu::wait_for_earlier();
@@ -40,7 +40,7 @@ __global__ void max_forward_kernel(gpu::PoolGeometry g, int64_t pieces, const T*
         for (int j = 0; j < kCount; ++j) {
           const float value = gpu::to_float(values.at[j]);
           const float before = gpu::to_float(best.at[j]);
-          const bool wins = !(value <= before) && before == before;  // a NaN beats numbers; nothing beats a NaN
+          const bool wins = !(value <= before) && before == before;  // a NaN beats numbers; no value beats a NaN
           best.at[j] = wins ? values.at[j] : best.at[j];
           winner.at[j] = wins ? static_cast<std::int32_t>(here) : winner.at[j];
         }

@@ -51,7 +51,7 @@ class Random {
       left_ = 4;
     }
     const std::uint32_t word = block_.x;
-    block_ = make_uint4(block_.y, block_.z, block_.w, 0);  // a shift: an index would move the block out of registers
+    block_ = make_uint4(block_.y, block_.z, block_.w, 0);  // a shift keeps the block in registers; an index would not
     --left_;
     return word;
   }

@@ -15,8 +15,8 @@ namespace lockstep::ops::backend {
 namespace {
 
 /// The term for chunk_sum(): adds the losses of a piece to the sum and writes the piece's gradient. prediction, target,
-/// gradient: (N, F); gradient may be null, or may be prediction. weights: one number for each `alike` elements, only
-/// read with kWeighted. valid, scale: scalars or null.
+/// gradient: (N, F); gradient may be null, or may be prediction. weights: one number for every `alike` consecutive
+/// elements, only read with kWeighted. valid, scale: scalars or null.
 template <class T, RegressionLoss kKind, bool kWeighted>
 struct Loss {
   const T* prediction;
@@ -29,7 +29,7 @@ struct Loss {
   std::int64_t samples;
   std::int64_t features;
   double delta;
-  std::int64_t counted = 0;  ///< the first `counted` elements count, all later ones do not
+  std::int64_t counted = 0;  ///< the loss sums only the first `counted` elements
   float factor = 0;
 
   static constexpr int kUnroll = kWeighted ? 1 : 2;
@@ -56,7 +56,7 @@ struct Loss {
     }
   }
 
-  /// Returns the weights of the elements [first, first + kCount). One division serves all kCount elements.
+  /// Returns the weights of the elements [first, first + kCount). One division is enough for all kCount elements.
   template <int kCount>
   __device__ gpu::Pack<float, kCount> weights_of(std::int64_t first) const {
     gpu::Pack<float, kCount> own;
@@ -105,7 +105,7 @@ struct Loss {
         add(d, counts ? own.at[j] : 0.0F, sum);
         slopes.at[j] = gpu::from_float<T>(counts ? slope(d) * (kWeighted ? factor * own.at[j] : factor) : 0.0F);
       }
-    } else {  // no element of the piece counts, so its inputs are not read
+    } else {  // all elements are padding, so their inputs are not read
 #pragma unroll
       for (int j = 0; j < kCount; ++j) {
         slopes.at[j] = gpu::from_float<T>(0.0F);

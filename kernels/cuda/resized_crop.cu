@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kBlock = 256;
 constexpr int kTile = 32;                // number of pixels along x and along y that a block takes at a time
-constexpr int kKept = 64;                // largest number of weights kept of a column or row: all if step <= 31
+constexpr int kKept = 64;                // number of weights of a column or row in shared memory: all if step <= 31
 constexpr double kMostPixels = 1 << 27;  // largest number of pixels of a source image: byte offsets fit in 32 bits
 constexpr double kFurthest = 2147483648.0;
 
@@ -30,8 +30,8 @@ struct Axis {
 struct Part {
   bool shown;  // true if the row of the table is valid; otherwise the other members must not be used
   bool transposed;
-  int width;  // number of columns of the source image that are given
-  int left;   // first column of the source image that is given
+  int width;  // number of columns of the source image that are in memory
+  int left;   // first column of the source image that is in memory
   int top;
   Axis x;
   Axis y;
@@ -41,7 +41,7 @@ struct Part {
 struct Triangle {
   double middle;
   double width;  // distance from the middle to each end, in pixels
-  double sum;    // sum of the undivided weights; each weight is divided by it
+  double sum;    // sum of all weights before each is divided by this sum
 };
 
 /// The columns or the rows of a tile, called lines. Line i is a weighted sum of count[i] pixels from first[i] on.

@@ -4,7 +4,8 @@
 // exponentials, gradient. The row comes from memory the first time, then from caches (a row of 1000 classes has 2 or 4
 // KB). metrics_kernel, one block of 256 threads, sums over the positions in f64 in a fixed order.
 // Memory bandwidth bounds rows_kernel: it reads logits and writes the gradient, 8 bytes per element in f32 and 4 in 16
-// bits, and 12 bytes per position (label, loss). metrics_kernel reads 8 bytes per position: latency bounds it.
+// bits, and 12 bytes per position (label, loss). metrics_kernel reads 8 bytes per position; the latency of the launch
+// bounds it.
 
 #include <lockstep/kernels/cuda/rows.hpp>
 #include <lockstep/kernels/softmax_cross_entropy.hpp>
@@ -19,8 +20,8 @@ constexpr int kJoinBlock = 256;
 
 /// Computes loss and gradient of each row. A warp takes a row, and finds its largest logit and the sum of exponentials.
 /// exp() is computed twice, so that a 16-bit gradient is as exact in place as in separate memory. logits, dlogits: (N *
-/// P, K), dlogits may be null; labels, losses: (N * P). weights: one number per `alike` positions, or null; valid,
-/// scale: scalars or null.
+/// P, K), dlogits may be null; labels, losses: (N * P). weights: one number for every `alike` consecutive positions, or
+/// null; valid, scale: scalars or null.
 template <class T, int kCount>
 __global__ void __launch_bounds__(kBlock)
     rows_kernel(const T* logits, const std::int32_t* labels, const float* weights, std::int64_t alike,
@@ -92,7 +93,8 @@ __global__ void __launch_bounds__(kBlock)
 }
 
 /// Adds the sums over all positions to `metrics` (3). One block: a thread sums every 256th position in f64; then the
-/// sums of the threads are joined in order. losses: (N * P), weights: one number per `alike` positions, or null.
+/// sums of the threads are joined in order. losses: (N * P), weights: one number for every `alike` consecutive
+/// positions, or null.
 __global__ void __launch_bounds__(kJoinBlock)
     metrics_kernel(const PositionLoss* losses, const float* weights, std::int64_t alike, std::int64_t rows,
                    double positions, double* metrics) {

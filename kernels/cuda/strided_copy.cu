@@ -101,10 +101,11 @@ template <class T>
 constexpr int kSide = sizeof(T) >= 4 ? 32 : 64;  // number of rows and of columns of a tile: 64 bytes or more a side
 
 /// Transposes planes. A block takes tiles of kSide rows and columns through shared memory, so that neighbouring lanes
-/// access neighbouring memory in both views; with kCount > 1 a lane accesses 16 bytes, and `planes` has multiples of
-/// kCount rows and columns. Padding makes the row of a tile an odd number of banks (of pairs of banks for 8 bytes).
-/// With 4-byte elements no two lanes of a warp share a bank; with 2-byte elements in 16-byte pieces, pairs of lanes
-/// along columns share one. outer: the loops over the planes; src: planes (rows, columns), dst: planes (columns, rows).
+/// access neighbouring memory in both views. With kCount > 1 a lane accesses 16 bytes, and `planes` has multiples of
+/// kCount rows and columns. Padding makes the row of a tile an odd number of banks (of pairs of banks for 8 bytes). So
+/// with 4-byte elements no two lanes of a warp access the same bank. With 2-byte elements in 16-byte pieces, two lanes
+/// that are neighbours along columns access the same bank. outer: the loops over the planes; src: planes (rows,
+/// columns), dst: planes (columns, rows).
 template <class Src, class Dst, int kCount>
 __global__ void __launch_bounds__(kBlock)
     tiles_kernel(const __grid_constant__ CopyLoops outer, int64_t tiles, const __grid_constant__ Planes planes,
@@ -127,7 +128,7 @@ __global__ void __launch_bounds__(kBlock)
     const int64_t rows = planes.rows - first_row;
     const int64_t columns = planes.columns - first_column;
     if (task != blockIdx.x) {
-      __syncthreads();  // before this task overwrites the previous task's tile
+      __syncthreads();  // waits until all threads have read the previous task's tile
     }
     for (int i = static_cast<int>(threadIdx.x); i < kTile * kPieces; i += kBlock) {
       const int row = i / kPieces;
@@ -250,8 +251,8 @@ __global__ void __launch_bounds__(kBlock) mixed_kernel(const __grid_constant__ C
   }
 }
 
-/// Returns true if `first`, and all elements that the strides of all axes but `except` reach from it, are 16-byte
-/// aligned. An element has `size` bytes.
+/// Returns true if `first` is 16-byte aligned, and so are all elements that the strides of all axes but `except` reach
+/// from `first`. An element has `size` bytes.
 bool pieces_fit(const void* first, const int64_t* strides, int rank, int except, std::size_t size) {
   bool fit = reinterpret_cast<std::uintptr_t>(first) % 16 == 0;
   for (int axis = 0; axis < rank; ++axis) {

@@ -10,7 +10,7 @@
 /// Computes out(i, j) = sum over l of a(i, l) * b(l, j) for several products, in plain f32 without tensor cores. conv2d
 /// (as an implicit product) and matmul share this code. A block of 256 threads takes a tile of 64 x 64 outputs. Pieces
 /// of both operands, 16 terms at a time, go through shared memory (8704 bytes), and a thread keeps 4 x 4 outputs in
-/// registers. So an element that is loaded from memory serves 64 multiply-adds, an element from shared memory 4: f32
+/// registers. So an element from memory is used in 64 multiply-adds, and an element from shared memory in 4: f32
 /// arithmetic and shared memory bound the kernel, not memory bandwidth. (An operand that computes coordinates also does
 /// integer divisions per load.)
 ///
@@ -42,7 +42,7 @@ struct ProductSizes {
 
 [[nodiscard]] inline ProductSizes product_sizes(std::int64_t products, std::int64_t rows, std::int64_t columns,
                                                 std::int64_t sum) {
-  constexpr std::int64_t kLeastShare = 512;  // least number of terms of a part: shorter parts do not pay
+  constexpr std::int64_t kLeastShare = 512;  // least number of terms of a part: shorter parts would be slower
   constexpr std::int64_t kBlocks = 264;      // number of tiles that keep a large GPU busy
   const auto parts = [](std::int64_t extent, std::int64_t of) { return (extent + of - 1) / of; };
   const std::int64_t tiles = products * parts(rows, kTileSide) * parts(columns, kTileSide);
@@ -51,8 +51,9 @@ struct ProductSizes {
   return {products, rows, columns, sum, parts(sum, share), share};
 }
 
-/// Says where the results of a product go: element (i, j) to a row-major matrix in `to`. write() adds the bias to a
-/// sum, then applies `function`, then with `accumulate` adds the present element. F is a type of activation.hpp.
+/// The destination of a product: `to` is a row-major matrix that receives element (i, j). write() adds the bias to a
+/// sum, then applies `function`. With `accumulate`, write() then adds the result to the element in `to`. F is a type of
+/// activation.hpp.
 template <class T, class F = Activated<ops::Activation::identity>>
 struct ProductOutput {
   T* to;
@@ -81,7 +82,8 @@ class TileLoader {
  public:
   using Line = decltype(std::declval<const Operand&>().line(0, 0));
 
-  /// Decodes the lines that this thread loads, some of the 64 from `first` on. The operand has `count` lines.
+  /// Decodes the lines that this thread loads: some of the 64 lines that begin with line `first`. The operand has
+  /// `count` lines.
   __device__ TileLoader(const Operand& operand, std::int64_t product, std::int64_t first, std::int64_t count)
       : operand_(operand), left_(count - first) {
 #pragma unroll
@@ -155,6 +157,7 @@ __global__ void __launch_bounds__(kTileBlock) tile_product_kernel(ProductSizes s
           }
         }
       }
+      // Waits until all threads have used this piece of the operands,
       // before the next piece overwrites this one
       __syncthreads();
     }

@@ -1,10 +1,10 @@
 // Sets found (N) u8 from logits (N, K) and labels (N), then sums the weights of the samples for which found is 1.
-// rank_kernel counts the logits ahead of the label's logit instead of sorting: one pass, and no memory but a count per
+// rank_kernel does not sort, but counts the logits that rank above the label's logit: one pass, with one counter per
 // thread. A block of 128 threads takes a row, 16 bytes a thread at a time: 1000 classes of 16 bits are 125 pieces.
 // Shuffles and shared memory join the block's counts. count_kernel, one block of 256 threads, sums over the samples in
 // a fixed order.
 // Memory bandwidth bounds rank_kernel: each logit is read once, 4 bytes in f32 and 2 in 16 bits. count_kernel reads 1
-// byte a sample (5 with weights): latency bounds it.
+// byte a sample (5 with weights); the latency of the launch bounds it.
 
 #include <lockstep/kernels/cuda/block_reduce.hpp>
 #include <lockstep/kernels/cuda/element.hpp>
@@ -16,7 +16,7 @@ namespace {
 constexpr int kBlock = 128;  // number of threads for a row: 1000 classes of 16 bits are 125 pieces
 constexpr int kJoinBlock = 256;
 
-/// Sets found[n] to 1 if fewer than `k` logits of row n are ahead of the label's logit, otherwise to 0. A block takes a
+/// Sets found[n] to 1 if fewer than `k` logits of row n rank above the label's logit, otherwise to 0. A block takes a
 /// row. A row may start anywhere (some language models have odd numbers of classes), so the block takes elements up to
 /// a 16-byte boundary, whole 16-byte pieces, then elements. logits: (N, K), labels, found: (N), valid: scalar or null.
 template <class T>

@@ -1,7 +1,7 @@
-// Sums the weights (N, F) f32 of the samples that count, divides the sum by F, and writes it to scalars on the device.
-// chunk_sum.hpp divides the weights: a block of 256 threads takes chunks of 16384 weights, a thread 16 bytes at a time,
-// and sums in f64. join_weights_kernel, one block, joins the chunks in order and applies scale. Weights of samples that
-// do not count are not read. Fixed chunks instead of atomic additions give the same bits in every run.
+// Sums the weights (N, F) f32 of the valid samples, divides the sum by F, and writes the result to scalars on the
+// device. chunk_sum.hpp divides the weights: a block of 256 threads takes chunks of 16384 weights, a thread 16 bytes at
+// a time, and sums in f64. join_weights_kernel, one block, joins the chunks in order and applies scale. Weights of
+// other samples are not read. Fixed chunks instead of atomic additions give the same bits in every run.
 // Bound by memory bandwidth: 4 bytes read per weight, 16 bytes of partial sums per 16384 weights. With few weights the
 // two launches bound the op.
 
@@ -12,13 +12,13 @@
 namespace lockstep::ops::backend {
 namespace {
 
-/// The term for partial_sums(): adds the weights of the samples that count. weights: (N, F); valid: scalar or null.
+/// The term for partial_sums(): adds the weights of the valid samples. weights: (N, F); valid: scalar or null.
 struct Weights {
   const float* weights;
   const std::int64_t* valid;
   std::int64_t samples;
   std::int64_t features;
-  std::int64_t counted = 0;  ///< the first `counted` weights count, all later ones do not
+  std::int64_t counted = 0;  ///< only the first `counted` weights are summed
 
   static constexpr int kUnroll = 4;
 

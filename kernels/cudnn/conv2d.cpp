@@ -154,8 +154,7 @@ class Plan final : public ConvPlan {
   };
 
   /// Runs the graph on the addresses `pointers`. A variant pack holds the addresses of one run and cannot change once
-  /// finalised. The last pack is kept, because a training step uses the same addresses again and again: so most steps
-  /// make no new pack.
+  /// finalised. The last pack is kept, because training steps use the same addresses, so most steps make no new pack.
   void execute(Context& context, const Pointers& pointers) const {
     const cuda::DeviceGuard guard(device());
     if (!pack_ || bound_ != pointers) {

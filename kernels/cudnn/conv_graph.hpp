@@ -20,7 +20,7 @@ enum class Form : unsigned char {
   /// The whole pass: the graph adds the bias to the sums, writes the output in its own type, and adds to existing
   /// gradients.
   fused,
-  split,  ///< only the convolution, in desc.dtype; our kernels do the rest of the pass
+  split,  ///< only the convolution, in desc.dtype; our kernels do the other steps
   norm,   ///< the whole pass and the work of desc.norm
 };
 
@@ -42,7 +42,7 @@ struct Uid {
   static constexpr std::int64_t count = 17;  ///< ids from `count` on belong to tensors that are never stored
 };
 
-/// A convolution as cuDNN describes it. If images have one axis, cuDNN gets another axis of extent 1 before this axis.
+/// A convolution as cuDNN describes it. If images have only one spatial axis, cuDNN gets an axis of extent 1 before it.
 struct ConvGraph {
   ConvPass pass = ConvPass::forward;
   GraphTensor x, weights, y;
@@ -55,7 +55,7 @@ struct ConvGraph {
   ConvNorm norm{};  ///< only used with Form::norm
 };
 
-/// Returns the graph of a pass in form `form`. Throws UnsupportedError if cuDNN cannot compute this: f64, circular
+/// Returns the graph of a pass in form `form`. Throws UnsupportedError if cuDNN cannot compute the pass: f64, circular
 /// padding, or Form::norm where conv_may_serve_norm() is false.
 [[nodiscard]] ConvGraph describe(const ConvDesc& desc, ConvPass pass, Form form);
 /// Returns true if the pass has a step that Form::split leaves to our kernels.
@@ -125,8 +125,8 @@ struct Algorithm {
 ///     split algorithms, or before the split algorithms if split would pass f32 values through f16;
 ///   - for a bf16 gradient of the weights the fused algorithms come last, because they are compiled at run time;
 ///   - then the algorithms that cuDNN calls nondeterministic; then, if desc.norm is wanted, Form::norm algorithms.
-/// If cuDNN fails at an engine or at a list, with any status, the engine or the list is left out. `refused` gets a line
-/// for each of them, unless the status only says that cuDNN does not support it. Throws UnsupportedError (describe()).
+/// If cuDNN fails at an engine or at a list, with any status, the engine or the list is left out. Each failure adds a
+/// line to `refused`, unless its status only means "not supported". Throws UnsupportedError (describe()).
 [[nodiscard]] std::vector<Algorithm> algorithms(const Target& target, const ConvDesc& desc, ConvPass pass,
                                                 Engines engines = Engines::all,
                                                 std::vector<std::string>* refused = nullptr);

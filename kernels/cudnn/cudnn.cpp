@@ -10,7 +10,8 @@
 namespace lockstep::ops::cudnn {
 namespace {
 
-/// The first version of cuDNN that has properties of devices, and knows the workspace of an engine configuration.
+/// The first version of cuDNN with device properties, and with the size of the workspace as an attribute of engine
+/// configurations.
 constexpr std::size_t kOldest = 90800;
 
 using Loaded = detail::LoadedApi<Api>;
@@ -116,8 +117,8 @@ std::vector<Descriptor> Descriptor::descriptors(cudnnBackendAttributeName_t name
     all.emplace_back(type);
     raw.push_back(all.back().get());
   }
-  // cuDNN is not asked for the number of values first: it would answer 0 for the settings of an engine, and too many
-  // for the results of heuristics.
+  // The number of values is not queried first: for the settings of an engine cuDNN would return 0, and for the results
+  // of heuristics a number that is too large.
   const std::int64_t found = read(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, limit, raw.data());
   all.erase(all.begin() + std::min(found, limit), all.end());
   return all;

@@ -12,8 +12,8 @@
 
 #include <lockstep/kernels/cudnn/conv_graph.hpp>
 
-/// A cache of cuDNN's answers: lists of algorithms, and execution plans. cuDNN takes up to a second to make a plan.
-/// Equal layers of a model, its evaluation and the tuner ask for the same lists and plans again.
+/// A cache of cuDNN's lists of algorithms and of execution plans. cuDNN takes up to a second to make a plan. Without
+/// the cache, equal layers of a model, its evaluation and the tuner would make the same lists and plans again.
 namespace lockstep::ops::cudnn {
 
 /// A finalised execution plan with its graph and its configuration. A finalised plan never changes: any number of
@@ -36,7 +36,7 @@ class Execution {
 };
 
 /// The cache of one context, used by one thread at a time. If cuDNN has refused an algorithm, the cache throws the same
-/// error again, without a call to cuDNN. OutOfMemory and CudaError are not kept: cuDNN is asked again.
+/// error again, without a call to cuDNN. OutOfMemory and CudaError are not cached: the next request calls cuDNN again.
 class PlanCache {
  public:
   /// The result of algorithms(), and the lines that algorithms() put into `refused`.
@@ -55,13 +55,13 @@ class PlanCache {
     ConvPass pass;
     std::optional<Algorithm> algorithm{};
   };
-  /// Asks cuDNN for the lists of algorithms, then for the execution plans, that `calls` need and the cache lacks. Works
-  /// in parallel, on at most one thread for each of `targets`, which all belong to one device. Drops plans that no call
+  /// Gets from cuDNN the lists of algorithms, then the execution plans, that `calls` need and the cache lacks. Works in
+  /// parallel, on at most one thread for each of `targets`, which all belong to one device. Drops plans that no call
   /// needs and that only the cache holds. Skips calls that cuDNN does not support.
   void prepare(std::span<const Target> targets, std::span<const Wanted> calls, Engines engines);
 
-  [[nodiscard]] int lists_made() const { return lists_made_; }  ///< number of lists that cuDNN was asked for
-  [[nodiscard]] int plans_made() const { return plans_made_; }  ///< number of plans that cuDNN was asked for
+  [[nodiscard]] int lists_made() const { return lists_made_; }  ///< number of lists requested from cuDNN
+  [[nodiscard]] int plans_made() const { return plans_made_; }  ///< number of plans requested from cuDNN
 
  private:
   using ListKey = std::tuple<ConvDesc, ConvPass, Engines>;

@@ -10,8 +10,8 @@ namespace lockstep::ops::batch_norm {
 
 inline constexpr int kBlock = 256;  // threads of a block
 
-inline constexpr int kTile = 8;         // most columns of a tile: 128 bytes of a row; small tiles have few chunks
-inline constexpr int kNarrowTile = 32;  // most columns of a tile if a column is one element
+inline constexpr int kTile = 8;                // largest number of columns of a tile: 128 bytes of a row
+inline constexpr int kNarrowTile = 32;         // largest number of columns of a tile if a column is one element
 inline constexpr std::int64_t kLeastRows = 8;  // least number of rows that a thread takes in a chunk
 inline constexpr std::int64_t kMostRows = 64;  // largest number of rows of a thread in a chunk: limits rounding errors
 inline constexpr std::int64_t kWantedTiles = 1024;  // number of items that fill a large GPU

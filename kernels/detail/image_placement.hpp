@@ -12,7 +12,8 @@ namespace lockstep::ops::placement {
 #define LOCKSTEP_HOST_AND_DEVICE
 #endif
 
-/// Stands for the epoch in the random key of an alternating flip: a sample's random bit is the same in all epochs.
+/// Replaces the epoch in the random key of an alternating flip, so that a sample's random bit is the same in all
+/// epochs.
 inline constexpr std::int64_t kNoEpoch = -1;
 
 /// Returns true if an alternating flip mirrors a sample: its random bit `own` in even epochs, the inverse in odd

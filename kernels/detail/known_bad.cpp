@@ -56,8 +56,9 @@ bool reads_unwritten_pixels(const LibraryCall& call) {
   return any && call.pass == ConvPass::backward_weights && call.implementation.starts_with("jit_bf16:");
 }
 
-/// Returns true if `call` has this fault with three axes: if the first window begins before a short image, by a
-/// distance that is no multiple of the stride, and another window ends after the image, their planes are confused.
+/// Returns true if `call` has this fault with three axes: the first window begins before a short image, by a distance
+/// that is no multiple of the stride, and another window ends after the image. Then the code mixes up the planes of
+/// these windows.
 bool mixes_up_planes(const LibraryCall& call) {
   const ConvDesc& d = call.desc;
   return d.spatial_rank == 3 && d.stride[0] > 1 && d.pad_before[0] % d.stride[0] != 0 &&

@@ -32,8 +32,8 @@ struct LoadedApi {
   std::string problem;  ///< reason why the library cannot be used; empty if it can
 };
 
-/// Opens the first of `names` that can be opened, and takes the functions of this library. Callers give a name that is
-/// searched as the environment of the program says, then the path that the library had at build time. problem_of(api)
+/// Opens the first of `names` that can be opened, and takes the functions of this library. Callers pass a file name,
+/// which the dynamic linker searches for (LD_LIBRARY_PATH), then the library's path at build time. problem_of(api)
 /// returns why this version cannot be used, or an empty string. The library is never unloaded: its threads and CUDA
 /// modules outlive every possible owner.
 template <class Api, class ProblemOf>

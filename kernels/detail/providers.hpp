@@ -24,7 +24,7 @@ struct ConvProvider {
   std::vector<std::string> (*choices)(Context& context, const ConvDesc& desc, ConvPass pass,
                                       const ConvListing& listing);
   /// Returns the plan of `choice`, which begins with this provider's name. Throws UsageError if the choice is unknown,
-  /// UnsupportedError if it does not support the pass.
+  /// and UnsupportedError if the choice does not support the pass.
   std::unique_ptr<ConvPlan> (*plan)(Context& context, const ConvDesc& desc, ConvPass pass, const std::string& choice);
   /// Returns the library's version at run time ("3.1.1"), for which choices and times are valid. Null for our own code.
   std::string (*version)() = nullptr;

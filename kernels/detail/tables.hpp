@@ -21,7 +21,7 @@ inline void require_table(std::string_view op, const Operand& table, const Shape
 }
 
 /// Throws ShapeError if `out`, which is contiguous, shares a byte with the memory from the first to the last element of
-/// `table`. The bytes between the rows of the table count, too.
+/// `table`. This memory includes the bytes between the rows of the table.
 inline void require_apart_from_table(std::string_view op, const Operand& out, const Operand& table) {
   const TensorView& view = table.view;
   if (!view.given() || view.numel() == 0) {

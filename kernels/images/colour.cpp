@@ -34,7 +34,8 @@ void put(Plane& plane, std::size_t at, Four value) {
   std::memcpy(plane.data() + at, &value, sizeof value);
 }
 
-// The instructions minps and maxps are called by name: if a or b is a constant, g++ 12 makes five of `a < b ? a : b`.
+// The intrinsics of minps and maxps are called because g++ 12 compiles `a < b ? a : b` to five instructions if a or b
+// is a constant.
 Four smaller(Four a, Four b) {
 #if defined(__SSE__)
   return _mm_min_ps(a, b);
@@ -108,8 +109,8 @@ void turn_hue(Block& block, float by) {
     hue += hue < k0 ? k1 : (hue >= k1 ? -k1 : k0);
     const Four saturation = range / (most + one_if_grey);
     // Each channel is between the largest value (0 below) and the smallest (1 below). Around the circle a channel has
-    // each of these two values for two sixths, and changes linearly in the two sixths between them. There the number is
-    // exactly the distance of the hue from the begin or end of the sixth.
+    // each of these two values for two sixths, and changes linearly in the two sixths between them. In these sixths the
+    // number is the distance of the hue from an end of the sixth.
     const Four sixths = hue * 6.0F;
     put(block[0], i, most * (1.0F - saturation * clamped(smaller(sixths - 1.0F, 5.0F - sixths))));
     put(block[1], i, most * (1.0F - saturation * clamped(larger(1.0F - sixths, sixths - 3.0F))));

@@ -8,9 +8,9 @@
 namespace lockstep::ops::images {
 
 enum class Colour {
-  brightness,  ///< blends black (if factor is 0) and the image (if factor is 1)
-  contrast,    ///< blends mean_of_greys() (if factor is 0) and the image (if factor is 1)
-  saturation,  ///< blends the greys of the image (if factor is 0) and the image (if factor is 1)
+  brightness,  ///< blend of black (factor 0) and the image (factor 1)
+  contrast,    ///< blend of mean_of_greys() (factor 0) and the image (factor 1)
+  saturation,  ///< blend of the greys of the image (factor 0) and the image (factor 1)
   hue          ///< turns the hue by a part of the colour circle
 };
 

@@ -1,7 +1,7 @@
 // This decoder calls nvjpegDecodeBatched(), and not the phases of the decoupled interface, for two reasons. For more
 // than 50 baseline files nvjpegDecodeBatched() decodes the entropy code on the GPU as well (nvjpeg.h,
-// NVJPEG_BACKEND_GPU_HYBRID), so that the host only reads headers. And it is one call for all files. The phases are
-// four calls a file, during which the host decodes the next file.
+// NVJPEG_BACKEND_GPU_HYBRID), so that the host only reads headers. And nvjpegDecodeBatched() needs one call for all
+// files, while the phases need four calls per file, and the host decodes the next file in the meantime.
 //
 // The decoder uses NVJPEG_BACKEND_GPU_HYBRID, and not the JPEG engines of A100, H100 and others
 // (NVJPEG_BACKEND_HARDWARE), because the engines' writes do not wait for the stream. With work on the stream,
@@ -304,7 +304,8 @@ class JpegDecoder::State {
     }
   }
 
-  /// Checks the header of file i: nvJPEG must read the caller's extents, or the pixels may not fit into memory.
+  /// Checks the header of file i. The extents that nvJPEG reads must equal the caller's extents; otherwise the pixels
+  /// may not fit into the caller's memory.
   void check_header(std::span<const File> files, std::size_t i) const {
     const File& file = files[i];
     int channels = 0;

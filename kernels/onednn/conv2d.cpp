@@ -115,7 +115,7 @@ class Plan final : public ConvPlan {
     const memory::desc y(y_dims, outer, last);
     const memory::desc w = weights_desc(d, pass() == ConvPass::backward_weights ? f32 : outer, w_dims);
     const bool added = pass() == ConvPass::backward_data && accumulate();
-    const memory::data_type dx_type = added ? f32 : inner;  // f32 if dx is added to: only the sum is rounded
+    const memory::data_type dx_type = added ? f32 : inner;  // f32 when dx accumulates, so that only the sum is rounded
     const memory::desc plain_x(x_dims, inner, last);
     const memory::desc plain_y(y_dims, inner, last);
     const memory::desc plain_dx(x_dims, dx_type, last);

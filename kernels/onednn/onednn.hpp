@@ -182,7 +182,7 @@ class Program {
   struct Operand {
     dnnl::memory outer;
     dnnl::memory inner;
-    std::optional<std::size_t> offset;  // offset of inner in the workspace; without an offset inner is outer
+    std::optional<std::size_t> offset;  // offset of inner in the workspace; if empty, inner is outer
   };
   void add_reorder(const dnnl::memory& from, const dnnl::memory& to, bool accumulate);
   void add_step(const Made& made, std::vector<std::pair<int, dnnl::memory>> arguments);
