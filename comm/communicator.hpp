@@ -41,8 +41,9 @@ class Communicator {
   /// Returns the backend's name: "local", "callback", "mpi", "gloo" or "nccl".
   [[nodiscard]] virtual std::string_view backend() const = 0;
   /// Returns true if a host worker may run operations of this communicator while the calling thread computes or
-  /// communicates elsewhere. With MPI, this needs thread level MULTIPLE, or SERIALIZED with a worker
-  /// (comm/mpi/mpi_communicator.hpp). If false, operations on streams that are not inline throw StateError.
+  /// communicates elsewhere. With MPI, this needs thread level MULTIPLE, or level SERIALIZED with
+  /// MpiOptions::sole_mpi_worker (comm/mpi/mpi_communicator.hpp). If false, operations on streams that are not inline
+  /// throw StateError.
   [[nodiscard]] virtual bool can_overlap() const = 0;
   /// Returns true if one thread may use this communicator while another thread uses another communicator of the
   /// process, each thread on its own stream. With MPI, this needs thread level MULTIPLE: at level SERIALIZED only one
@@ -82,9 +83,9 @@ class Communicator {
   /// With NCCL, its memory comes from ncclMemAlloc() and is registered with the communicator (ncclCommRegister), so
   /// that switches and network cards reach it without a copy. If the registration fails, the memory is used
   /// unregistered. allocate() and deallocate() block the device and wait for the stream, so use them for memory that
-  /// lives as long as the training. allocate() throws OutOfMemory if NCCL has none. Returns nullptr if such memory has
-  /// no advantage: on hosts, with an adopted ncclComm_t, or with NCCL before 2.19. Not collective. The communicator
-  /// must outlive the MemoryResource, and the MemoryResource must outlive its memory.
+  /// lives as long as the training. allocate() throws OutOfMemory if NCCL has no memory left. Returns nullptr if such
+  /// memory has no advantage: on hosts, with an adopted ncclComm_t, or with NCCL before 2.19. Not collective. The
+  /// communicator must outlive the MemoryResource, and the MemoryResource must outlive its memory.
   [[nodiscard]] virtual std::unique_ptr<MemoryResource> exchange_memory() { return nullptr; }
 
   /// Returns the inner communicator of a wrapper that only records or forwards calls; other objects return themselves.

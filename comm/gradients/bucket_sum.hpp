@@ -26,17 +26,19 @@ enum class SumOrder : unsigned char {
   /// an all-reduce: an all-to-all, a sum in f64 (on a GPU in f32, in runs of 8 ranks; kernels/reduce.hpp) and an
   /// all-gather. Takes memory for the largest bucket.
   ranks,
-  /// Like `ranks`, but in the type of the arena, and neighbouring ranks are added in pairs, then pairs of pairs, ...:
-  /// the upper part of a GradientTree. A rank without a partner waits for the next round. A single rank sends nothing.
+  /// Like `ranks`, but adds in the type of the arena and in a binary tree: neighbouring ranks in pairs, then pairs of
+  /// pairs, and so on. This tree continues the tree of GradientTree. A rank without a partner waits for the next round.
+  /// A single rank sends nothing.
   tree
 };
 
 /// A program's choice of how its gradients are summed (make_bucket_sum.hpp).
 struct SumOptions {
   /// Type in which gradients are sent and added. f32 means the type of the arena. With bf16 or f16 (for an arena of
-  /// f32), elements are rounded to this type before the all-reduce, and each addition is rounded, too (with
-  /// SumOrder::ranks, only each sum); every rank gets the same bits. This halves the bytes and costs a pass over the
-  /// gradients before the all-reduce and one after. The largest f16 number is 65504: larger sums need a loss scale.
+  /// f32), elements are rounded to this type before the all-reduce, and each addition is rounded, too.
+  /// SumOrder::ranks rounds only the complete sums. Every rank gets the same bits. The 16-bit types halve the bytes and
+  /// cost one pass over the gradients before the all-reduce and one pass after it. The largest f16 number is 65504:
+  /// larger sums need a loss scale.
   DType dtype = DType::f32;
   SumOrder order = SumOrder::library;
   std::string compress{};  ///< name of a sum that compresses, with its argument ("NAME:4"); empty: no compression
@@ -51,8 +53,8 @@ struct SumUse {
   bool loss_scale = false;     ///< true: gradients are multiplied by a loss scale
 };
 
-/// Fields of SumOptions (`hook`, `order`, `dtype`) and of SumUse (the rest) that some sums do not support. `strategy`
-/// stands for SumUse::divided.
+/// Fields that some sums do not support. `hook`, `order` and `dtype` are fields of SumOptions; the others are fields of
+/// SumUse, where `strategy` stands for SumUse::divided.
 enum class SumField : unsigned char { hook, order, dtype, strategy, virtual_ranks, loss_scale };
 struct Misfit {
   SumField field = SumField::hook;
@@ -64,8 +66,8 @@ struct Misfit {
 struct SumState {
   std::string name;           ///< name of the tensor in a checkpoint: "error"
   std::int64_t elements = 0;  ///< number of elements; ignored if of_gradients is true
-  /// If true, the tensor has the layout of the gradients and differs between ranks, and only its sum over the ranks
-  /// counts: a run that continues with another number of ranks may divide this sum in any way, and a run whose
+  /// If true, the tensor has the layout of the gradients and differs between ranks; only its sum over the ranks has a
+  /// meaning. So a run that continues with another number of ranks may divide this sum in any way. A run whose
   /// checkpoint lacks the tensor begins with 0. If false, the tensor is equal on all ranks.
   bool of_gradients = false;
 };
@@ -87,7 +89,7 @@ class SumPlace {
   std::span<const GradientRange> ranges;
   std::span<const Bucket> buckets;
   std::vector<Shards> shards;  ///< division of each bucket between the ranks; indexes count from the bucket's begin
-  bool divided;          ///< true: a rank gets only sums of its own part and of the undivided rest; false: all sums
+  bool divided;          ///< true: a rank gets only the sums of its own part and of the undivided end; false: all sums
   TensorView gradients;  ///< 1-D arena of all gradients; reduce() gets elements [bucket.begin, bucket.end)
   /// Returns a context that computes on `stream`. The first call makes the context, so prepare() must call this
   /// function. The context lives as long as the reducer. Throws DeviceError if `gradients` are on another device.
@@ -114,8 +116,8 @@ class BucketSum {
   BucketSum& operator=(const BucketSum&) = delete;
   virtual ~BucketSum() = default;
 
-  /// Returns one line that names the sum in errors, in the header of a program and in the identity of a run, with the
-  /// numbers that change what the sum does ("own scale 2"). Empty if SumOptions::dtype and order describe the sum.
+  /// Returns one line that names the sum, with the numbers that change its result ("own scale 2"). Errors, a program's
+  /// first lines and checkpoints contain this line. Empty if SumOptions::dtype and order describe the sum completely.
   [[nodiscard]] virtual std::string name() const = 0;
   /// Returns the first field that is set but not supported by the sum. By default, a sum supports only a loss scale.
   [[nodiscard]] virtual std::optional<Misfit> misfit(const SumOptions& options, const SumUse& use) const;
@@ -126,8 +128,8 @@ class BucketSum {
   [[nodiscard]] virtual std::vector<SumState> state(std::span<const GradientRange> /*ranges*/) const { return {}; }
   /// Receives the memory of the tensors of state(), in the same order, before prepare(). The memory outlives the sum.
   virtual void keep_in(std::span<const TensorView> state);
-  /// At the start of a run, sets the tensors of state() from 0 to their first values. Called after prepare(). Waits for
-  /// the stream of `context`.
+  /// Sets the tensors of state() to their first values at the start of a run. The tensors are 0 before this call.
+  /// Called after prepare(). Waits for the stream of `context`.
   virtual void initialise(Context& context);
 
   /// Allocates memory and plans the work. The reducer's constructor calls this once; it may fail on one rank alone.

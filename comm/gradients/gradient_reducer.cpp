@@ -105,7 +105,7 @@ struct BucketState {
   Stopwatch waited;    ///< time that the compute stream waits for `done`
   int writes = 0;      ///< number of writes of the bucket's gradients in a step
   int pending = 0;     ///< number of writes that are still missing in this step
-  int ready_name = 0;  ///< this and the next two: numbers of the recorder's names for ready, sum and gather
+  int ready_name = 0;  ///< numbers that SpanRecorder::add_name() gave to this and the next two names
   int reduce_name = 0;
   int gather_name = 0;
 };
@@ -151,7 +151,7 @@ struct GradientReducer::Impl {
   bool timed = true;  ///< true if this step is timed; a captured step is not
   std::int64_t steps = 0;
   SpanRecorder* recorder = nullptr;
-  int wait_name = 0;  ///< number of the recorder's name for a wait
+  int wait_name = 0;  ///< number that SpanRecorder::add_name() gave to the name of waits
   BucketBreadcrumbs* marks = nullptr;
 
   void check_buckets(const TensorView& arena) const {
@@ -199,7 +199,7 @@ struct GradientReducer::Impl {
                         "gradient reducer: ", given->name().empty() ? "an all-reduce" : "hook " + given->name(),
                         " with shards, expected gradients that all ranks get");
     try {
-      if (!given->name().empty()) {  // a hook computes, so it needs a context on the stream's device
+      if (!given->name().empty()) {  // a sum with a name computes, so it needs a context on the stream's device
         static_cast<void>(place->context());
       }
       given->prepare(*place);
