@@ -32,8 +32,8 @@ struct Progress;
 class Watchdog {
  public:
   /// Makes a watchdog that ends the job through session.abort(). If abort() takes longer than 10 s, the watchdog ends
-  /// this process alone. Unlike the session's own watchdog, it does not hear of other nodes. `session` must outlive it.
-  /// Throws UsageError unless `seconds` is finite and at least 0.001.
+  /// this process alone. Unlike the session's own watchdog, it gets no heartbeats of other nodes. `session` must
+  /// outlive it. Throws UsageError unless `seconds` is finite and at least 0.001.
   Watchdog(Session& session, double seconds);
   /// Result of one check.
   struct Look {

@@ -11,8 +11,9 @@
 #include <lockstep/comm/launch/session.hpp>
 #include <lockstep/runtime/machine/device_selection.hpp>
 
-/// A program of this project that a user starts without a launcher starts the ranks of its option --devices itself:
-/// `train_resnet --devices cpu:4` runs itself under mpirun (docs/launch.md). The library never does this.
+/// Lets a program of this project start its own ranks if the user has started it without a launcher. For example,
+/// `train_resnet --devices cpu:4` runs itself again under mpirun with 4 ranks (docs/launch.md). The library never does
+/// this for programs of others.
 namespace lockstep::comm {
 
 enum class Launcher : unsigned char { automatic, mpirun, srun, none };
@@ -73,13 +74,15 @@ struct SelfStart {
 /// The device request gives the number of ranks on each node: cpu:4 means four ranks, "3" three, usable:2 two, and a
 /// list one rank for each entry. gpu and auto mean one rank for each GPU (in a batch job, SLURM_GPUS_ON_NODE is the
 /// number of GPUs, if it is set). The launcher is srun inside a SLURM allocation, unless a host file is given;
-/// otherwise it is Open MPI's mpirun. Options tell either launcher not to bind a rank to a single core, because a rank
-/// computes with several threads. Others let mpirun run as root if this process does, and start more ranks than cores.
+/// otherwise it is Open MPI's mpirun. The plan has an option not to bind a rank to a single core, because a rank
+/// computes with several threads. If needed, it also has options that let mpirun run as root and start more ranks than
+/// cores.
 ///
 /// Throws UsageError in these cases: the request is for GPUs of this machine, which has none; the number of nodes is
 /// below 0; there would be more than 2^20 ranks in all, or 64 for each core if all are on this machine; several nodes
-/// without a host file or an allocation; a host file with srun; srun outside of an allocation; Backend::gloo without a
-/// meeting place; an invalid RestartPolicy; this process was already started so and still is alone.
+/// are requested without a host file or an allocation; a host file is given for srun; srun is requested outside of an
+/// allocation; Backend::gloo is requested without a meeting place; the RestartPolicy is invalid; a launcher that this
+/// function planned has started this process, but the process is the only rank.
 [[nodiscard]] std::optional<SelfStart> plan_self_start(const RanksRequest& request, const Environment& environment,
                                                        const StartSite& site);
 

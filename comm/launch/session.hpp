@@ -75,8 +75,8 @@ class Session {
   [[nodiscard]] std::string description() const;  ///< transport: "Open MPI 4.1.4, thread level multiple", "gloo 0.5.0"
 
   /// Describes how all-reduces of host tensors are made: "in shared memory within a node, by MPI between 2 nodes", "by
-  /// MPI". The text tells two orders of additions apart. It is empty if an all-reduce adds in rank order, which holds
-  /// in three cases: all ranks share one node's memory, there is one rank, or the session runs without MPI.
+  /// MPI". Different orders of additions have different texts. The text is empty if an all-reduce adds in rank order,
+  /// which holds in three cases: all ranks share one node's memory, there is one rank, or the session runs without MPI.
   [[nodiscard]] std::string sums() const;
 
   [[nodiscard]] Communicator& grad();

@@ -158,7 +158,7 @@ Path path_of_process(const Stream* worker) {
 }
 
 /// A communicator's share in the worker that alone may make MPI calls at thread level SERIALIZED. The worker belongs to
-/// the process, as the thread level does. So communicators that were made without a worker wait for it, too.
+/// the process, as the thread level does. So communicators that were made without a worker wait for this worker, too.
 class WorkerShare {
  public:
   /// Throws StateError if existing communicators use a worker other than `worker`.

@@ -20,7 +20,8 @@ namespace lockstep::comm::detail {
 /// also names the previous node if that is silent.
 class WatchdogHandler {
  public:
-  /// Makes the handler. It works without a status table if `place` is not set, or if the table cannot be made.
+  /// Makes the handler. If `place` is not set, or if the status table (StatusTable) cannot be made, the handler works
+  /// without a table.
   WatchdogHandler(double seconds, int rank, const std::optional<TablePlace>& place);
 
   /// Sets the session that ends the job. While none is set, only this process ends, and the launcher then ends the job.
@@ -62,7 +63,8 @@ class WatchdogHandler {
   std::int64_t sent_ns_ = 0;
   std::mutex heartbeat_mutex_;  ///< separate from mutex_, because a thread holds mutex_ while it writes a file
   std::unique_ptr<NodeHeartbeat> heartbeat_;
-  /// True if the table has exactly this node's ranks. Then one of them sends for all, otherwise each for itself.
+  /// True if the status table has exactly this node's ranks. Then one rank sends the heartbeat of the node; otherwise
+  /// each rank sends its own heartbeat.
   bool one_sends_ = false;
   std::mutex mutex_;
   std::string operations_file_;  ///< path for keep_operations(); guarded by mutex_
