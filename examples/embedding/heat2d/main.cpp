@@ -65,7 +65,7 @@ void begin(Field& u, const Part& part, int step) {
   u.each([&](int row, int column) { u(row, column) = draw((step * ny + part.first_row + row) * nx + column); });
 }
 
-/// Fills the halo of `u`. The field is periodic, and the ranks' parts of it lie one above the other.
+/// Fills the halo of `u`. The field is periodic, and the ranks have consecutive ranges of its rows.
 void exchange(Field& u, const Part& part) {
   const int rows = part.rows;
   const int above = (part.rank + part.ranks - 1) % part.ranks, below = (part.rank + 1) % part.ranks;
