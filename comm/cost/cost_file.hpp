@@ -30,8 +30,8 @@ struct CostErrors {
   double p90 = 0;  ///< 90th percentile by nearest rank: of 10 sizes, the 9th smallest error
   double worst = 0;
 
-  /// Returns true if the errors are too large to use the model for plans. Causes are a busy machine, or a time that
-  /// jumps between two sizes (docs/cost.md).
+  /// Returns true if the errors are so large that bucket plans should not use the model. The cause is a busy machine,
+  /// or a time that jumps between two sizes (docs/cost.md).
   [[nodiscard]] bool high() const {
     constexpr double kMedian = 0.15;
     constexpr double kP90 = 0.35;

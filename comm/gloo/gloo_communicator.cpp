@@ -224,7 +224,8 @@ class Link {
   std::vector<Buffer*> open_;  ///< buffers in use; guarded by mutex_
   bool broken_ = false;        ///< true after a rank was lost or an operation failed; guarded by mutex_
   std::uint64_t key_ = 0;
-  // Operations of a communicator never run at the same time, so only one thread writes these counts; others may read.
+  // Operations of a communicator never run at the same time, so only one thread writes these counts. Other threads
+  // may read them.
   std::atomic<std::int64_t> calls_ = 0;
   std::atomic<std::int64_t> bytes_ = 0;
 };

@@ -46,23 +46,23 @@ struct SumOptions {
   std::shared_ptr<BucketSum> hook{};
 };
 
-/// Properties of training steps that a sum may not support.
+/// Properties of training steps that a BucketSum may not support.
 struct SumUse {
   bool divided = false;        ///< true: each rank gets the sums of its own shards (ReducerOptions::shards)
   bool virtual_ranks = false;  ///< true: each rank adds the gradients of several virtual ranks in pairs
   bool loss_scale = false;     ///< true: gradients are multiplied by a loss scale
 };
 
-/// Fields that some sums do not support. `hook`, `order` and `dtype` are fields of SumOptions; the others are fields of
-/// SumUse, where `strategy` stands for SumUse::divided.
+/// Fields that some kinds of BucketSum do not support. `hook`, `order` and `dtype` are fields of SumOptions; the others
+/// are fields of SumUse, where `strategy` stands for SumUse::divided.
 enum class SumField : unsigned char { hook, order, dtype, strategy, virtual_ranks, loss_scale };
 struct Misfit {
   SumField field = SumField::hook;
   std::string reason{};  ///< explanation for the user; may be empty
 };
 
-/// A tensor that a sum keeps from step to step. The program owns the memory and saves the tensor in checkpoints. The
-/// tensor has one dimension, and the type and device of the gradients.
+/// A tensor that a BucketSum keeps from step to step. The program owns the memory and saves the tensor in checkpoints.
+/// The tensor has one dimension, and the type and device of the gradients.
 struct SumState {
   std::string name;           ///< name of the tensor in a checkpoint: "error"
   std::int64_t elements = 0;  ///< number of elements; ignored if of_gradients is true
@@ -116,17 +116,20 @@ class BucketSum {
   BucketSum& operator=(const BucketSum&) = delete;
   virtual ~BucketSum() = default;
 
-  /// Returns one line that names the sum, with the numbers that change its result ("own scale 2"). Errors, a program's
-  /// first lines and checkpoints contain this line. Empty if SumOptions::dtype and order describe the sum completely.
+  /// Returns one line that names this kind of sum, with the numbers that change its result ("own scale 2"). Errors, a
+  /// program's first lines and checkpoints contain this line. Empty if SumOptions::dtype and order describe the sum
+  /// completely.
   [[nodiscard]] virtual std::string name() const = 0;
-  /// Returns the first field that is set but not supported by the sum. By default, a sum supports only a loss scale.
+  /// Returns the first field that is set but not supported by this BucketSum. By default, only a loss scale is
+  /// supported.
   [[nodiscard]] virtual std::optional<Misfit> misfit(const SumOptions& options, const SumUse& use) const;
-  /// Returns true if the sum supports SumPlace::divided == true.
+  /// Returns true if this BucketSum supports SumPlace::divided == true.
   [[nodiscard]] virtual bool divides() const { return false; }
 
-  /// Returns the tensors that the sum keeps from step to step. A checkpoint holds no other data of the sum.
+  /// Returns the tensors that this BucketSum keeps from step to step. A checkpoint holds no other data of it.
   [[nodiscard]] virtual std::vector<SumState> state(std::span<const GradientRange> /*ranges*/) const { return {}; }
-  /// Receives the memory of the tensors of state(), in the same order, before prepare(). The memory outlives the sum.
+  /// Receives the memory of the tensors of state(), in the same order, before prepare(). The memory outlives this
+  /// object.
   virtual void keep_in(std::span<const TensorView> state);
   /// Sets the tensors of state() to their first values at the start of a run. The tensors are 0 before this call.
   /// Called after prepare(). Waits for the stream of `context`.
@@ -134,8 +137,8 @@ class BucketSum {
 
   /// Allocates memory and plans the work. The reducer's constructor calls this once; it may fail on one rank alone.
   virtual void prepare(SumPlace& place);
-  /// Frees the objects that the sum has made with SumPlace::context(), because the context is destroyed afterwards. The
-  /// reducer's destructor calls this once, after the stream has passed all work.
+  /// Frees the objects that this BucketSum has made with SumPlace::context(), because the context is destroyed
+  /// afterwards. The reducer's destructor calls this once, after the stream has passed all work.
   virtual void release() noexcept {}
   /// Enqueues on place.stream the work that replaces `gradients`, this rank's gradients of bucket `bucket` (1-D,
   /// contiguous, in the arena's type), by the gradients for the update: the sum over the ranks, or an approximation of
@@ -150,7 +153,7 @@ class BucketSum {
   [[nodiscard]] virtual DType sent_as(DType gradients) const { return gradients; }
   /// Returns true if a Graph may capture and launch reduce(). If true, reduce() must decide nothing on the host.
   [[nodiscard]] virtual bool can_be_captured() const { return false; }
-  [[nodiscard]] virtual std::size_t bytes() const { return 0; }  ///< bytes of the sum's own memory, without state()
+  [[nodiscard]] virtual std::size_t bytes() const { return 0; }  ///< bytes of this object's own memory, without state()
 };
 
 /// Makes a hook from a function, which must do the work that BucketSum::reduce() describes.

@@ -218,7 +218,7 @@ struct GradientReducer::Impl {
     const auto where = [&] { return concat("gradient hook ", sum->name(), ", bucket ", next); };
     try {
       sum->reduce(*place, static_cast<int>(next), slot.data);
-    } catch (const PeerError&) {  // the sum itself has not failed: it waits for another rank
+    } catch (const PeerError&) {  // another rank is lost; `sum` itself has not failed
       throw;
     } catch (Error& error) {
       if (!sum->name().empty()) {

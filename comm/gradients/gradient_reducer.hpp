@@ -57,8 +57,8 @@ struct ReducerOptions {
 class GradientReducer {
  public:
   /// Takes `arena`, the 1-D gradient arena. Communicator, streams and arena must outlive the reducer. Allocates the
-  /// sum's memory. Throws ShapeError for shards that do not match the buckets, and DTypeError or DeviceError for an
-  /// arena whose type or device the sum does not support.
+  /// memory of options.sum. Throws ShapeError for shards that do not match the buckets, and DTypeError or DeviceError
+  /// for an arena whose type or device the sum does not support.
   GradientReducer(Communicator& communicator, Stream& compute, Stream& comm, std::vector<GradientRange> gradients,
                   std::vector<Bucket> buckets, const TensorView& arena, const ReducerOptions& options = {});
   /// Waits for the communication stream, also when an exception unwinds a step. Afterwards the arena may be freed.
@@ -71,7 +71,7 @@ class GradientReducer {
   [[nodiscard]] std::int64_t gradient_bytes() const;  ///< number of bytes of all buckets on this rank
   /// Returns the number of bytes of gradients that this rank sends in a step; negative if unknown.
   [[nodiscard]] std::int64_t sent_bytes() const;
-  [[nodiscard]] std::size_t bytes() const;  ///< size of the sum's own memory, without the arena
+  [[nodiscard]] std::size_t bytes() const;  ///< size of the memory of ReducerOptions::sum, without the arena
   /// Starts a step in which no gradient is written yet. Throws StateError if the previous step is still open.
   void begin_step();
   /// Records that a write of gradient `index` (in ready order) was enqueued on the compute stream. Throws StateError,

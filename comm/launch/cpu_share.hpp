@@ -10,15 +10,16 @@ namespace lockstep::comm {
 /// Processors that this rank may use after its launcher has bound the process. If OMP_PROC_BIND is `primary`, these are
 /// only the processors of one OpenMP place. cpu_share() changes no binding.
 struct CpuShare {
-  int processors = 1;  ///< number of processors for this rank and its sharers: those of `mask`, fewer with a quota
+  int processors = 1;  ///< number of processors for the ranks with this mask together; lower with a quota
   int sharers = 1;     ///< number of ranks of this node with the same mask, including this rank
   std::string mask;    ///< affinity mask of this rank: "0-3,8"
   /// Processor time that the control groups allow all ranks of the node together, in processors; nullopt for no limit.
   std::optional<double> quota{};
 
-  /// Returns the number of compute threads that this rank should use: its part of `processors`, at least one.
+  /// Returns the number of compute threads that this rank should use: an equal part of `processors`, at least one.
   [[nodiscard]] int threads() const { return processors > sharers ? processors / sharers : 1; }
-  /// Returns true if each sharer can compute with `threads_used` threads and have a processor for communication, too.
+  /// Returns true if each rank with this mask can compute with `threads_used` threads and also has a processor for
+  /// communication.
   [[nodiscard]] bool spare(int threads_used) const { return processors >= sharers * (threads_used + 1); }
   [[nodiscard]] std::string description() const;  ///< text such as "2 processors (0-1), shared by 2 ranks"
 };

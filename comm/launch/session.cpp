@@ -142,7 +142,7 @@ struct Session::Impl {
   bool agreed_to_fail = false;  ///< true after agree() has found a failure on any rank
   bool closed = false;          ///< true after close() was called
 
-  /// Wraps `communicator` so that the status table records its operations, if there is a table.
+  /// Wraps `communicator` so that the StatusTable records its operations. Without a StatusTable, returns it unchanged.
   std::unique_ptr<Communicator> logged(std::unique_ptr<Communicator> communicator, detail::LoggedCommunicator as) {
     FlightRecorder* log = watch ? watch->end().log(as) : nullptr;
     return log != nullptr ? detail::recorded(std::move(communicator), *log) : std::move(communicator);

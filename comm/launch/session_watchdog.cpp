@@ -105,8 +105,9 @@ void WatchdogHandler::end_heartbeat() noexcept {
   }
 }
 
-/// Sends and receives heartbeats. Usually one rank sends for its whole node. A rank that has no status table, or whose
-/// table does not have exactly this node's ranks, sends its own, because other ranks cannot know that it lives.
+/// Sends and receives heartbeats. Usually one rank sends for its whole node. A rank sends its own heartbeat if it has
+/// no StatusTable, or if the table does not have exactly this node's ranks, because no other rank can see that it is
+/// alive.
 void WatchdogHandler::exchange_heartbeats(const Watchdog::Look& found) {
   const std::lock_guard lock(heartbeat_mutex_);
   if (!heartbeat_) {

@@ -106,7 +106,8 @@ class FirstRank final : public Meeting {
     }
   }
 
-  /// Makes `pending` a member or refuses it, as its Hello says. Returns true if the Hello is not complete yet.
+  /// Makes `pending` a member or refuses it, depending on its Hello message. Returns true if this message is not
+  /// complete.
   bool handshake(Member& pending) {
     const std::optional<Hello> hello = take<Hello>(pending.inbox.bytes);
     if (!hello) {

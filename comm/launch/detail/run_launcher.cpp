@@ -129,7 +129,8 @@ std::optional<std::vector<pid_t>> living_children(pid_t process) {
   return error ? std::nullopt : std::optional(living);
 }
 
-/// Ends a launcher that is stopped or has no living ranks for too long. The watchdogs run only in the ranks.
+/// Ends a launcher that is stopped or has no living ranks for too long. The ranks' watchdogs cannot do this, because
+/// they run only in the ranks.
 class LauncherWatch {
  public:
   LauncherWatch(pid_t launcher, std::string name, const LauncherLimit& limit)

@@ -11,12 +11,12 @@
 
 namespace lockstep::comm {
 
-// Functions that make this library's sums; each sum has a file in comm/gradients/sums.
+// Functions that make the kinds of BucketSum of this library. Each kind has a file in comm/gradients/sums.
 [[nodiscard]] std::shared_ptr<BucketSum> make_library_sum(DType dtype, bool divided);
 /// Makes the sum for SumOrder::ranks or SumOrder::tree. Throws DTypeError for a 16-bit type with SumOrder::tree.
 [[nodiscard]] std::shared_ptr<BucketSum> make_ordered_sum(DType dtype, SumOrder order);
 
-/// A sum that a program asks for by name.
+/// A kind of BucketSum that a program selects by its name.
 struct NamedSum {
   std::string_view name;  ///< name without argument: "bf16"
   /// Text for the argument that follows the sum's name and a colon: "RANK"; empty if the sum has no argument.
