@@ -14,14 +14,14 @@ class WatchdogHandler;
 struct Progress;
 }  // namespace detail
 
-/// Ends a job that hangs. A rank says with begin() what it is doing. If a rank has begun nothing new for `seconds`, its
-/// watchdog prints one line ("lockstep: error: rank 1: no progress for 600 s while reading the batch of step 42").
-/// After another seconds / 10 (at least 2 s, at most 30 s), the watchdog ends the job with exit code 76. Most ranks of
-/// a hanging job wait for one rank, so look for the rank whose line differs or came first. A rank whose process is
-/// stopped or was never started prints nothing. The first rank of the same node that prints its own line also names the
-/// silent rank: "no word from rank 1 (host a, pid 12) for 600 s: the process is stopped; it was computing step 42". If
-/// all ranks of a node print nothing, the next node names the node: "no word from host b (ranks 4 to 7) for 600 s: the
-/// host, its network or all its ranks hang".
+/// Ends a job that hangs. A rank calls begin() to record what it is doing. If a rank has begun nothing new for
+/// `seconds`, its watchdog prints one line ("lockstep: error: rank 1: no progress for 600 s while reading the batch of
+/// step 42"). After another seconds / 10 (at least 2 s, at most 30 s), the watchdog ends the job with exit code 76.
+/// Most ranks of a hanging job wait for one rank, so look for the rank whose line differs or came first. A rank whose
+/// process is stopped or was never started prints nothing. The first rank of the same node that prints its own line
+/// also names the silent rank: "no word from rank 1 (host a, pid 12) for 600 s: the process is stopped; it was
+/// computing step 42". If all ranks of a node print nothing, the next node names the node: "no word from host b (ranks
+/// 4 to 7) for 600 s: the host, its network or all its ranks hang".
 ///
 /// Earlier, after report_after() without progress, the first rank of each node that notices prints once what all ranks
 /// of the node are doing. This report does not end the job.

@@ -84,7 +84,8 @@ struct CostFile {
 };
 
 [[nodiscard]] std::string cost_text(const CostFile& file);  ///< formats the file as JSON
-/// Parses the JSON of cost_text(). Throws DataError if the text is not such JSON, has another version, or is damaged.
+/// Parses the JSON of cost_text(). Throws DataError if the text is not the JSON of a CostFile, has another version,
+/// or is damaged.
 /// The error names `source`, the place and what was expected. Text counts as damaged if times are not above 0 or do not
 /// ascend from least to most, sizes do not ascend, a path occurs twice, or comm::check() refuses a model.
 [[nodiscard]] CostFile parse_cost(const std::string& text, const std::string& source);

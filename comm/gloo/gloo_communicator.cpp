@@ -41,7 +41,7 @@ using Buffer = ::gloo::transport::UnboundBuffer;
 
 /// Time limit of a wait for another rank, which may compute or write files for hours before it calls the operation.
 constexpr std::chrono::hours kForEver{24 * 365};
-/// Time limit that gloo gets for connecting two ranks. gloo may take up to five times as long before it fails.
+/// Time limit that gloo gets for connecting two ranks. gloo itself waits up to five times this limit for a connection.
 constexpr std::chrono::seconds kConnect{6};
 constexpr double kToLearnWhoS = 2;
 

@@ -172,7 +172,8 @@ struct GradientReducer::Impl {
                         " gradients, expected ", gradients.size());
   }
 
-  /// Returns the division of each bucket between the ranks, counted from the bucket's begin. Checks `given`, if any.
+  /// Returns the division of each bucket between the ranks, counted from the bucket's begin. Checks `given` unless it
+  /// is empty.
   [[nodiscard]] std::vector<Shards> shards_from(const std::vector<Shards>& given) const {
     require<ShapeError>(given.empty() || given.size() == buckets.size(), "gradient reducer: there are shards of ",
                         given.size(), " buckets, expected of ", buckets.size());

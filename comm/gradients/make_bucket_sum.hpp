@@ -12,7 +12,8 @@
 namespace lockstep::comm {
 
 /// Makes the sum that the options choose: the hook, the sum that `compress` names, or the sum of dtype and order.
-/// Throws UsageError for a wrong name, and if the sum does not support another option or `use`; the error names both.
+/// Throws UsageError for a wrong name, and if the sum does not support another option or a field of `use`; the
+/// error names the sum and the option or field.
 /// `seed` is for the random numbers of the sum and must be equal on all ranks.
 [[nodiscard]] std::shared_ptr<BucketSum> make_bucket_sum(const SumOptions& options = {}, const SumUse& use = {},
                                                          std::uint64_t seed = 1);

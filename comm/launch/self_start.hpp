@@ -25,8 +25,8 @@ struct RestartPolicy {
   int most = 0;  ///< largest number of restarts; 0: no restarts
   /// Least number of ranks of a restart; 0: a restart has as many ranks as before. If progress() returns the same text
   /// before and after a start, the next start has the next lower number of ranks that `fits` accepts, but at least
-  /// min_ranks. Without such a number, it has as many as before. If min_ranks is above 0, --devices must be cpu:N or
-  /// usable:N (N of the node's usable GPUs), on one node.
+  /// min_ranks. If there is no such number, the next start has as many ranks as before. If min_ranks is above 0,
+  /// --devices must be cpu:N or usable:N (N of the node's usable GPUs), on one node.
   int min_ranks = 0;
   /// Returns true if the job can have this many ranks. If `fits` is empty, the job can have any number of ranks.
   std::function<bool(int ranks)> fits{};

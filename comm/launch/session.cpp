@@ -376,8 +376,9 @@ int run_program(int argc, char** argv, const std::function<int(Session&, int arg
                 double watchdog_s, Backend backend) noexcept {
   detail::start_process();
   bool of_several = false;
-  // After the ranks have met, all of them find an error together, and one rank prints it. Before they meet, each
-  // process prints its error, because environment variables about other ranks may be left over from another program.
+  // After the ranks have met, all ranks find an error together, and one rank prints it. Before the ranks meet, each
+  // process prints its own error, because environment variables about other ranks may be left over from another
+  // program.
   const auto tell_together = [&](const char* text, int code) {
     if (!of_several || rank_without_session() <= 0) {
       print_error(-1, text);

@@ -22,7 +22,7 @@ class AgreedFailure : public Error {
   int code_;
 };
 
-/// Starts and ends MPI or gloo for a program of this project, and tells a process which rank it is. A process has one
+/// Starts and ends MPI or gloo for a program of this project, and provides the rank of this process. A process has one
 /// Session, made first and destroyed last; a program that embeds lockstep makes communicators without a Session.
 /// Without a launcher, the session has one rank. Ranks that torchrun started meet without MPI and exchange host tensors
 /// by gloo (meet_by_gloo()).

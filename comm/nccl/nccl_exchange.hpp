@@ -31,7 +31,7 @@ struct NcclFunctions {
   decltype(&ncclGetLastError) last_error = nullptr;
 
   /// Returns NCCL's text for `result`, and NCCL's last message. The message may be about an older error, because
-  /// ncclGetLastError() is of the whole process and never cleared.
+  /// NCCL has one last message for the whole process and never clears it.
   [[nodiscard]] std::string words(ncclResult_t result) const;
   /// Waits until no call on `comm` is in progress and returns the state; returns ncclInProgress after `seconds`.
   /// Polling also advances calls in progress, so the thread that uses the communicator must call poll().

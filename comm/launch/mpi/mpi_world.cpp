@@ -125,7 +125,7 @@ int initialise(int& argc, char**& argv, std::string& folder) {
     environment.set("SLURM_STEP_ID", nullptr);
   }
   // The ranks of one node need no routes to each other. Open MPI 5 asks the kernel for routes all the same, finds none
-  // from an IPv6 address to itself, and complains ("Unable to find reachable pairing").
+  // from an IPv6 address to itself, and prints a warning ("Unable to find reachable pairing").
   const char* const ranks = std::getenv("OMPI_COMM_WORLD_SIZE");
   const char* const here = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
   if (ranks != nullptr && here != nullptr && std::string_view(ranks) == here && none_of({"OMPI_MCA_reachable"})) {
@@ -157,7 +157,8 @@ Asked asked_all_reduce() {
 /// Returns true if a hierarchical all-reduce is faster than a flat one by the alpha-beta model, for N nodes of L ranks,
 /// P ranks in all. Between nodes, flat algorithms send 2 (P - 1) / P (ring) to L log2 N (recursive doubling) times the
 /// bytes, in log2 P to 2 (P - 1) steps. The hierarchy sends 2 (N - 1) / N times the bytes, in log2 N to 2 (N - 1)
-/// steps. Within a node, both move the bytes twice through memory. With L = 1, the hierarchy only adds calls.
+/// steps. Within a node, both algorithms move the bytes twice through memory. With L = 1, the hierarchy only adds
+/// calls.
 bool hierarchy_pays(int ranks, int nodes) {
   return nodes > 1 && ranks >= 2 * nodes;
 }

@@ -117,7 +117,7 @@ contains
     end do
   end subroutine
 
-  ! Sets the state to numbers in (-1, 1) that depend on the column's place in the whole model.
+  ! Sets the state to numbers in (-1, 1) that depend on a column's index among the columns of all ranks.
   subroutine draw_state()
     integer(int64) :: x, at
     integer :: column, lev, var, k
@@ -135,7 +135,7 @@ contains
     end do
   end subroutine
 
-  ! Returns a hash of all bits of these columns and of their places in the whole model.
+  ! Returns a hash of all bits of these columns and of their indices among the columns of all ranks.
   integer(int64) function fingerprint_of(values) result(total)
     real(real64), intent(in) :: values(:, :)
     integer(int64) :: bits, column_bits

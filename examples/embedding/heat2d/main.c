@@ -3,9 +3,9 @@
  *
  *   mpirun -np P heat2d        finds the stencil [0 r 0; r 1-4r r; 0 r 0] to the last digits, with any P; status 0
  *     --type f32               the network computes in f32
- *     --train half             half of the ranks train, the others go on solving meanwhile
+ *     --train half             half of the ranks train, the other ranks only solve
  *     --save FOLDER            saves the training state at step 400
- *     --load FOLDER            goes on from that state, with any number of ranks
+ *     --load FOLDER            continues from that state, with any number of ranks
  *     --field sine             the field has one sine mode only. The loss gets small too, but one mode does not
  *                              determine nine weights: the rank of the normal matrix is below 9; status 1
  *     --halo wrong             fills the halo with the rank's own rows, as circular padding would. With one rank this
