@@ -29,7 +29,6 @@ struct AlignedClock {
   ClockReading begin;
   ClockReading end;
   [[nodiscard]] std::int64_t at_rank0(std::int64_t own_ns) const;
-  /// Returns the larger error_ns of `begin` and `end`.
   [[nodiscard]] std::int64_t error_ns() const { return std::max(begin.error_ns, end.error_ns); }
 };
 

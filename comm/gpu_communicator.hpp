@@ -47,8 +47,8 @@ struct NcclOptions {
 /// The host program keeps the ownership: lockstep neither configures, ends nor aborts `comm`. `comm` must outlive the
 /// returned object and every graph that captured an operation of it. lockstep calls the functions of the NCCL that the
 /// process has loaded, and need not itself be linked with NCCL. Operations behave as those of make_nccl_communicator(),
-/// with two differences: calls on a `comm` that blocks have no timeout, and an error only makes the returned object
-/// unusable, so that work that waits on the GPU goes on waiting until the host program aborts `comm`. split() throws
+/// with three differences. Calls on a `comm` that blocks have no timeout. An error only makes the returned object
+/// unusable: work that waits on the GPU continues to wait until the host program aborts `comm`. split() throws
 /// UnsupportedError.
 ///
 /// Collective and blocking. When the call returns, one small all-reduce has run. Errors are CollectiveErrors on all

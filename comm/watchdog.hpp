@@ -59,9 +59,9 @@ class Watchdog {
   /// Tells the watchdog how far the activity of the last begin() has come: "1 of 3 buckets enqueued". Only one thread
   /// at a time may call where().
   void where(std::string_view how_far) noexcept;
-  /// Lets each check call `device` from the watchdog's thread from now on, to learn how far the device has come with
-  /// the work that the host has enqueued ("on the device step 16: summing bucket 2 of 3"; 191 letters are kept). The
-  /// text is printed after the rank's own activity, and a change of the text is progress. `device` must return at once,
+  /// Sets `device`, a function that each check calls from the watchdog's thread. It returns how far the device has come
+  /// with the enqueued work ("on the device step 16: summing bucket 2 of 3"; 191 letters are kept). The text is printed
+  /// after the rank's own activity, and a change of the text counts as progress. `device` must return at once,
   /// because the check waits for it, and must not throw. `device` replaces the function of an earlier call.
   void watch_device(const void* owner, std::function<std::string()> device);
   /// Stops calling the function that `owner` gave to watch_device(). Does nothing if another owner has replaced it.

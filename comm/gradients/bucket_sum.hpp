@@ -140,12 +140,12 @@ class BucketSum {
   /// Frees the objects that this BucketSum has made with SumPlace::context(), because the context is destroyed
   /// afterwards. The reducer's destructor calls this once, after the stream has passed all work.
   virtual void release() noexcept {}
-  /// Enqueues on place.stream the work that replaces `gradients`, this rank's gradients of bucket `bucket` (1-D,
-  /// contiguous, in the arena's type), by the gradients for the update: the sum over the ranks, or an approximation of
-  /// this sum with the same bits on every rank. The ranks' calls of the communicator must match; nothing may allocate
-  /// or wait. An exception ends the step on this rank; the reducer puts name() and the bucket before the exception's
-  /// text. Then the other ranks wait for this rank, as after any rank that fails. An error in enqueued work is thrown
-  /// at the stream's next use.
+  /// Enqueues on place.stream the work that replaces `gradients` by the gradients for the update. `gradients` are this
+  /// rank's gradients of bucket `bucket` (1-D, contiguous, in the arena's type). The result is the sum over the ranks,
+  /// or an approximation of this sum with the same bits on every rank. The ranks' calls of the communicator must match;
+  /// nothing may allocate or wait. An exception ends the step on this rank; the reducer puts name() and the bucket
+  /// before the exception's text. Then the other ranks wait for this rank, as after any rank that fails. An error in
+  /// enqueued work is thrown at the stream's next use.
   virtual void reduce(SumPlace& place, int bucket, const TensorView& gradients) = 0;
   /// Returns the bytes that reduce() passes to the communicator for a bucket; negative if unknown.
   [[nodiscard]] virtual std::int64_t sent_bytes(int /*bucket*/) const { return -1; }

@@ -85,9 +85,10 @@ class GradientReducer {
   /// Makes the compute stream wait for all buckets. Throws StateError if gradients were not written, with their names.
   void finish();
   /// Gathers bucket `bucket` of `arena`, a tensor with the layout of the gradients: every rank gets the parts that the
-  /// other ranks own. Enqueued on the communication stream, after the compute stream has written this rank's part, so
-  /// parts can be sent while later parts are computed. Only for reducers with shards, between finish() and the next
-  /// step. All ranks must call gather() for the same buckets in the same order.
+  /// other ranks own. The gather is enqueued on the communication stream and begins after the compute stream has
+  /// written this rank's part, so parts can be sent while later parts are computed. Call gather() only for reducers
+  /// with shards, between finish() and the next step. All ranks must call gather() for the same buckets in the same
+  /// order.
   void gather(int bucket, const TensorView& arena);
   /// Makes the compute stream wait for all gathers.
   void finish_gather();

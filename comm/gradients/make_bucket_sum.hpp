@@ -25,7 +25,7 @@ namespace lockstep::comm {
 [[nodiscard]] std::optional<SumOptions> sums_named(std::string_view name);
 [[nodiscard]] std::string expected_sum_names();  ///< all valid names, with the ranges of arguments, for errors
 [[nodiscard]] std::string sum_names();           ///< all valid names for the help of an option: "none, bf16, .."
-[[nodiscard]] std::string sum_names_help();      ///< text that explains all named sums, for a help
+[[nodiscard]] std::string sum_names_help();      ///< help text that explains all named sums
 
 /// Returns the settings that are not the default and change a run's results. The keys are those of a RunIdentity, which
 /// checkpoints hold.

@@ -104,10 +104,11 @@ struct SelfStart {
 /// If a rank ends with an exit code of lockstep, mpirun's own message about that rank is not printed.
 ///
 /// If RestartPolicy::most is above 0, this process starts the ranks again after they end, and prints a line on standard
-/// error, unless they finished (code 0), had bad input (2), could not be run (127), or were stopped by a signal (75, or
-/// a signal that this process forwarded). A job of one rank then runs in a child process, too. Launch::attempt tells
-/// the ranks which start this is. Each start counts the GPUs again ("gpu", "auto"), so a restart takes the GPUs that
-/// remain. Throws UsageError if the launcher is not installed, the host file cannot be read, or this build has no MPI.
+/// error. It does not start them again if they finished (code 0), had bad input (2), could not be run (127), or were
+/// stopped by a signal (75, or a signal that this process forwarded). A job of one rank then runs in a child process,
+/// too. Launch::attempt tells the ranks which start this is. Each start counts the GPUs again ("gpu", "auto"), so a
+/// restart takes the GPUs that remain. Throws UsageError if the launcher is not installed, the host file cannot be
+/// read, or this build has no MPI.
 [[nodiscard]] std::optional<int> self_start(int argc, char** argv,
                                             const std::function<std::optional<RanksRequest>()>& request);
 

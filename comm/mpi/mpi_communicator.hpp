@@ -19,9 +19,9 @@ enum class HostAllReduce {
 struct MpiOptions {
   /// The only worker that makes MPI calls at thread level SERIALIZED; the other levels do not use it. Must be a host
   /// worker (otherwise StateError), must not move, and must outlive the communicator. A program that passes a worker
-  /// promises to make no MPI call of its own while an operation is under way on a stream that is not inline: from the
-  /// call of the operation until the program has waited for the operation (Stream::synchronize(), Event::synchronize(),
-  /// or GradientReducer::finish() with an inline compute stream).
+  /// must make no MPI call of its own while an operation is under way on a stream that is not inline. An operation is
+  /// under way from its call until the program has waited for it with Stream::synchronize(), Event::synchronize(), or
+  /// GradientReducer::finish() with an inline compute stream.
   Stream* sole_mpi_worker = nullptr;
   /// If the ranks give different values, all ranks use `mpi`. Communicators that split() makes inherit the value.
   HostAllReduce all_reduce = HostAllReduce::automatic;

@@ -103,7 +103,8 @@ sigset_t awaited() {
   pointers.push_back(nullptr);
   sigdelset(&mask, SIGPIPE);
   ::sigprocmask(SIG_SETMASK, &mask, nullptr);
-  // mpirun must not inherit that SIGXFSZ is ignored. It would then not end after a write beyond ulimit -f.
+  // Restores the default, because this process may ignore SIGXFSZ. If mpirun inherited this, it would not end after a
+  // write beyond the limit of file sizes (ulimit -f).
   ::signal(SIGXFSZ, SIG_DFL);
   ::execvp(pointers[0], pointers.data());
   std::fprintf(stderr, "lockstep: error: %s cannot be run: %s\n", pointers[0], std::strerror(errno));
