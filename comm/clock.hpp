@@ -15,9 +15,10 @@ struct ClockReading {
   std::int64_t error_ns = 0;   ///< largest possible error of offset_ns
 };
 
-/// Measures this rank's clock, read by `now`, against rank 0's. Collective and blocking; no operation may be under way.
-/// Each rank asks rank 0 for its time `questions` times and assumes an answer halfway through the round trip. The
-/// shortest trip counts; half of that trip bounds the error (Cristian 1989, "Probabilistic clock synchronization").
+/// Compares this rank's clock, which `now` reads, with rank 0's clock. Collective and blocking; no other operation may
+/// be under way. Each rank sends `questions` requests for the time to rank 0, and assumes that rank 0 reads its clock
+/// halfway through the round trip. The shortest round trip counts, and half of its duration bounds the error (Cristian
+/// 1989, "Probabilistic clock synchronization").
 /// `communicator` must take host tensors. Throws UsageError unless questions >= 1.
 [[nodiscard]] ClockReading read_clock(Communicator& communicator, const std::function<std::int64_t()>& now,
                                       int questions = 32);
@@ -28,7 +29,6 @@ struct AlignedClock {
   ClockReading begin;
   ClockReading end;
   [[nodiscard]] std::int64_t at_rank0(std::int64_t own_ns) const;
-  /// Returns the larger error_ns of `begin` and `end`.
   [[nodiscard]] std::int64_t error_ns() const { return std::max(begin.error_ns, end.error_ns); }
 };
 

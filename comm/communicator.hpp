@@ -18,18 +18,18 @@ struct CommunicatorCounts {
 };
 
 /// A fixed group of ranks that exchange tensors. Every operation is enqueued on the given stream and returns at once;
-/// on an inline stream it blocks. All ranks must call the same operations in the same order with the same sizes and
-/// types; the communicator does not check this.
+/// on an inline stream, which runs work in the calling thread, the operation blocks. All ranks must call the same
+/// operations in the same order with the same sizes and types; the communicator does not check this.
 ///
 /// Operations that reduce compute sums. Additions that lockstep itself makes are in rank order; libraries such as NCCL
 /// choose their own order. Callers that need a mean must scale the sum themselves. Sums of u8 throw DTypeError; bf16
 /// and f16 sums are rounded at every addition. Operations that only move data take any type. Tensors must be contiguous
 /// (otherwise ShapeError) and on a device that the backend takes (otherwise DeviceError). They must stay alive until
-/// the stream has passed the operation. Tensors may have more than 2^31 elements.
+/// the operation is complete on its stream. Tensors may have more than 2^31 elements.
 ///
 /// One thread at a time may use a communicator. A failed operation throws MpiError or PeerError: on an inline stream
 /// the call itself throws, on a stream with a worker the next use of the stream throws. On a CUDA stream, the call or
-/// check() throws NcclError. Streams must have passed all operations before the communicator is destroyed.
+/// check() throws NcclError. All operations must be complete before the communicator is destroyed.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -40,9 +40,10 @@ class Communicator {
   [[nodiscard]] int size() const { return size_; }
   /// Returns the backend's name: "local", "callback", "mpi", "gloo" or "nccl".
   [[nodiscard]] virtual std::string_view backend() const = 0;
-  /// Returns true if a host worker may run operations of this communicator while the calling thread computes or
-  /// communicates elsewhere. With MPI, this needs thread level MULTIPLE, or SERIALIZED with a worker
-  /// (comm/mpi/mpi_communicator.hpp). If false, operations on streams that are not inline throw StateError.
+  /// Returns true if a host worker (a stream with its own thread) may run operations of this communicator while the
+  /// calling thread computes or communicates elsewhere. With MPI, this needs thread level MULTIPLE, or level SERIALIZED
+  /// with MpiOptions::sole_mpi_worker (comm/mpi/mpi_communicator.hpp). If false, operations on streams that are not
+  /// inline throw StateError.
   [[nodiscard]] virtual bool can_overlap() const = 0;
   /// Returns true if one thread may use this communicator while another thread uses another communicator of the
   /// process, each thread on its own stream. With MPI, this needs thread level MULTIPLE: at level SERIALIZED only one
@@ -64,8 +65,8 @@ class Communicator {
   virtual void all_to_all(Stream& stream, const TensorView& in, const TensorView& out) = 0;
   virtual void broadcast(Stream& stream, const TensorView& data, int root) = 0;
   virtual void barrier(Stream& stream) = 0;
-  /// Sends `data` to rank `to`. The stream passes the send only after the receiver has taken the data, so two ranks
-  /// that both send to each other first wait for ever.
+  /// Sends `data` to rank `to`. The send is complete only after the receiver has received the data. So two ranks
+  /// that both send before they receive wait for ever.
   virtual void send(Stream& stream, const TensorView& data, int to) = 0;
   virtual void recv(Stream& stream, const TensorView& data, int from) = 0;
   /// Returns a new communicator of the ranks that pass the same color (0 or more). Its ranks are ordered by key, then
@@ -82,9 +83,9 @@ class Communicator {
   /// With NCCL, its memory comes from ncclMemAlloc() and is registered with the communicator (ncclCommRegister), so
   /// that switches and network cards reach it without a copy. If the registration fails, the memory is used
   /// unregistered. allocate() and deallocate() block the device and wait for the stream, so use them for memory that
-  /// lives as long as the training. allocate() throws OutOfMemory if NCCL has none. Returns nullptr if such memory has
-  /// no advantage: on hosts, with an adopted ncclComm_t, or with NCCL before 2.19. Not collective. The communicator
-  /// must outlive the MemoryResource, and the MemoryResource must outlive its memory.
+  /// lives as long as the training. allocate() throws OutOfMemory if NCCL has no memory left. Returns nullptr if such
+  /// memory has no advantage: on hosts, with an adopted ncclComm_t, or with NCCL before 2.19. Not collective. The
+  /// communicator must outlive the MemoryResource, and the MemoryResource must outlive its memory.
   [[nodiscard]] virtual std::unique_ptr<MemoryResource> exchange_memory() { return nullptr; }
 
   /// Returns the inner communicator of a wrapper that only records or forwards calls; other objects return themselves.

@@ -20,9 +20,9 @@ struct NcclOptions {
   std::string name = "lockstep";  ///< communicator's name in NCCL's messages
 };
 
-/// Makes a communicator of ranks that exchange tensors on their GPUs through NCCL. Its ranks are those of `control`, a
-/// communicator for host tensors, which only the set-up uses. `device` is this rank's GPU. Collective and blocking.
-/// When the call returns, one small all-reduce has run.
+/// Makes a communicator of ranks that exchange tensors on their GPUs through NCCL. The new communicator has the ranks
+/// of `control`, a communicator for host tensors, which only the set-up uses. `device` is this rank's GPU. Collective
+/// and blocking. When the call returns, one small all-reduce has run.
 ///
 /// Operations are enqueued on CUDA streams of `device`, without waiting for the device. The host waits only while NCCL
 /// reports a call as in progress (NCCL connects at first use). All operations of a communicator must go to one stream,
@@ -43,18 +43,18 @@ struct NcclOptions {
 [[nodiscard]] std::unique_ptr<Communicator> make_nccl_communicator(Communicator& control, Device device,
                                                                    const NcclOptions& options = {});
 
-/// Wraps `comm`, an ncclComm_t of the host program, for tensors on `device`. Its ranks are those of `control`. The host
-/// program keeps the ownership: lockstep neither configures, ends nor aborts `comm`. `comm` must outlive the returned
-/// object and every graph that captured an operation of it. lockstep calls the functions of the NCCL that the process
-/// has loaded, and need not itself be linked with NCCL. Operations behave as those of make_nccl_communicator(), with
-/// two differences: calls on a `comm` that blocks have no timeout, and an error only makes the returned object
-/// unusable, so that work that waits on the GPU goes on waiting until the host program aborts `comm`. split() throws
+/// Wraps `comm`, an ncclComm_t of the host program, for tensors on `device`. `comm` must have the ranks of `control`.
+/// The host program keeps the ownership: lockstep neither configures, ends nor aborts `comm`. `comm` must outlive the
+/// returned object and every graph that captured an operation of it. lockstep calls the functions of the NCCL that the
+/// process has loaded, and need not itself be linked with NCCL. Operations behave as those of make_nccl_communicator(),
+/// with three differences. Calls on a `comm` that blocks have no timeout. An error only makes the returned object
+/// unusable: work that waits on the GPU continues to wait until the host program aborts `comm`. split() throws
 /// UnsupportedError.
 ///
 /// Collective and blocking. When the call returns, one small all-reduce has run. Errors are CollectiveErrors on all
 /// ranks: UsageError if `comm` is nullptr or its rank or size differs from that of `control`; DeviceError if `comm` is
 /// on another GPU than `device`; UnsupportedError if the process has loaded no NCCL or the build has no NCCL header;
-/// NcclError.
+/// NcclError if NCCL fails.
 [[nodiscard]] std::unique_ptr<Communicator> adopt_nccl_communicator(void* comm, Communicator& control, Device device,
                                                                     double timeout_s = 120);
 
@@ -67,11 +67,11 @@ class NcclEstimator {
   NcclEstimator(const NcclEstimator&) = delete;
   NcclEstimator& operator=(const NcclEstimator&) = delete;
 
-  /// Returns the estimated seconds of the one operation that `f` calls on the communicator it is given, on a stream of
-  /// the device: an all_reduce, reduce_scatter, all_gather or broadcast (send and recv are not estimated). Nothing is
-  /// read or written. Returns nullopt if NCCL has no estimate, as for empty tensors, and if there is only one rank (`f`
-  /// is then not called). Throws NcclError and the exceptions of `f`. If the environment sets NCCL_COMM_BLOCKING=0,
-  /// NCCL executes the operation instead.
+  /// Returns the estimated seconds of an operation. `f` must call the operation once, on the communicator that `f` gets
+  /// as its argument, on a stream of the device. The operation is an all_reduce, reduce_scatter, all_gather or
+  /// broadcast; send and recv cannot be estimated. The tensors are neither read nor written. Returns nullopt if NCCL
+  /// has no estimate, as for empty tensors. With only one rank, returns nullopt and does not call `f`. Throws NcclError
+  /// and the exceptions of `f`. If the environment sets NCCL_COMM_BLOCKING=0, NCCL executes the operation instead.
   [[nodiscard]] virtual std::optional<double> seconds(const std::function<void(Communicator&)>& f) = 0;
 
  protected:

@@ -29,7 +29,8 @@ std::unique_ptr<Communicator> checked(std::unique_ptr<Communicator> whole, const
 HierarchicalCommunicator::HierarchicalCommunicator(std::unique_ptr<Communicator> whole,
                                                    const std::vector<int>& node_of_rank)
     : Communicator(whole->rank(), whole->size()), whole_(checked(std::move(whole), node_of_rank)) {
-  // Nodes are renumbered in the order of their lowest ranks, so the numbers in node_of_rank do not change bits.
+  // Nodes are renumbered in the order of their lowest ranks, so the bits of a sum do not depend on the numbers in
+  // node_of_rank.
   std::map<int, int> number;
   std::vector<int> ranks_of;
   std::vector<int> place;

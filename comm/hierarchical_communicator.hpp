@@ -19,7 +19,7 @@ namespace lockstep::comm {
 /// An element is summed between nodes by the ranks at one place only, so all ranks get the same bits. The bits depend
 /// on the orders in which the communicators within and between nodes add. With MPI, the order within a node that shares
 /// memory is rank order. Between nodes, MPI's order depends on the size of the data and the number of nodes, not on
-/// timing. Operations other than all_reduce() are calls of the whole communicator.
+/// timing. Operations other than all_reduce() use the communicator of all ranks.
 class HierarchicalCommunicator final : public Communicator {
  public:
   /// Splits `whole` by node and by place in the node. Collective. `node_of_rank` has the number of the node of each
@@ -42,7 +42,7 @@ class HierarchicalCommunicator final : public Communicator {
   void barrier(Stream& s) override { whole_->barrier(s); }
   void send(Stream& s, const TensorView& data, int to) override { whole_->send(s, data, to); }
   void recv(Stream& s, const TensorView& data, int from) override { whole_->recv(s, data, from); }
-  /// Splits the whole communicator. The result's all_reduce() is not hierarchical.
+  /// Splits the communicator of all ranks. The result's all_reduce() is not hierarchical.
   [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key) override { return whole_->split(color, key); }
   void check() override;
   [[nodiscard]] CommunicatorCounts counts() const override;

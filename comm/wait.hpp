@@ -11,7 +11,8 @@ namespace lockstep::comm {
 void wait(const Event& event, Communicator& communicator);
 /// Waits like wait(), but at most `seconds`. Returns false if the time ends before the event is complete.
 [[nodiscard]] bool wait_for(const Event& event, Communicator& communicator, double seconds);
-/// Records `event` on `stream`, then waits as above for the event, and so for all work that is enqueued so far.
+/// Records `event` on `stream`, then waits like wait(event, communicator). So it waits for all work that was enqueued
+/// on `stream` before the call.
 void wait(Stream& stream, Event& event, Communicator& communicator);
 
 }  // namespace lockstep::comm

@@ -24,7 +24,7 @@ using detail::Progress;
 constexpr double kShortest = 0.001;
 constexpr Seconds kLongestLook(1);
 constexpr int kLooks = 10;
-constexpr double kReport = 4;  ///< unless report_after() is called, reports come after the watchdog's seconds / kReport
+constexpr double kReport = 4;  ///< divisor: the default of report_after() is the watchdog's seconds / kReport
 
 }  // namespace
 

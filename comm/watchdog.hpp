@@ -14,14 +14,14 @@ class WatchdogHandler;
 struct Progress;
 }  // namespace detail
 
-/// Ends a job that hangs. A rank says with begin() what it is doing. If a rank has begun nothing new for `seconds`, its
-/// watchdog prints one line ("lockstep: error: rank 1: no progress for 600 s while reading the batch of step 42").
-/// After another seconds / 10 (at least 2 s, at most 30 s), the watchdog ends the job with exit code 76. Most ranks of
-/// a hanging job wait for one rank, so look for the rank whose line differs or came first. A rank whose process is
-/// stopped or was never started prints nothing. The first rank of the same node that prints its own line also names the
-/// silent rank: "no word from rank 1 (host a, pid 12) for 600 s: the process is stopped; it was computing step 42". If
-/// all ranks of a node print nothing, the next node names the node: "no word from host b (ranks 4 to 7) for 600 s: the
-/// host, its network or all its ranks hang".
+/// Ends a job that hangs. A rank calls begin() to record what it is doing. If a rank has begun nothing new for
+/// `seconds`, its watchdog prints one line ("lockstep: error: rank 1: no progress for 600 s while reading the batch of
+/// step 42"). After another seconds / 10 (at least 2 s, at most 30 s), the watchdog ends the job with exit code 76.
+/// Most ranks of a hanging job wait for one rank, so look for the rank whose line differs or came first. A rank whose
+/// process is stopped or was never started prints nothing. The first rank of the same node that prints its own line
+/// also names the silent rank: "no word from rank 1 (host a, pid 12) for 600 s: the process is stopped; it was
+/// computing step 42". If all ranks of a node print nothing, the next node names the node: "no word from host b (ranks
+/// 4 to 7) for 600 s: the host, its network or all its ranks hang".
 ///
 /// Earlier, after report_after() without progress, the first rank of each node that notices prints once what all ranks
 /// of the node are doing. This report does not end the job.
@@ -32,8 +32,8 @@ struct Progress;
 class Watchdog {
  public:
   /// Makes a watchdog that ends the job through session.abort(). If abort() takes longer than 10 s, the watchdog ends
-  /// this process alone. Unlike the session's own watchdog, it does not hear of other nodes. `session` must outlive it.
-  /// Throws UsageError unless `seconds` is finite and at least 0.001.
+  /// this process alone. Unlike the session's own watchdog, it gets no heartbeats of other nodes. `session` must
+  /// outlive it. Throws UsageError unless `seconds` is finite and at least 0.001.
   Watchdog(Session& session, double seconds);
   /// Result of one check.
   struct Look {
@@ -59,9 +59,9 @@ class Watchdog {
   /// Tells the watchdog how far the activity of the last begin() has come: "1 of 3 buckets enqueued". Only one thread
   /// at a time may call where().
   void where(std::string_view how_far) noexcept;
-  /// Lets each check call `device` from the watchdog's thread from now on, to learn how far the device has come with
-  /// the work that the host has enqueued ("on the device step 16: summing bucket 2 of 3"; 191 letters are kept). The
-  /// text is printed after the rank's own activity, and a change of the text is progress. `device` must return at once,
+  /// Sets `device`, a function that each check calls from the watchdog's thread. It returns how far the device has come
+  /// with the enqueued work ("on the device step 16: summing bucket 2 of 3"; 191 letters are kept). The text is printed
+  /// after the rank's own activity, and a change of the text counts as progress. `device` must return at once,
   /// because the check waits for it, and must not throw. `device` replaces the function of an earlier call.
   void watch_device(const void* owner, std::function<std::string()> device);
   /// Stops calling the function that `owner` gave to watch_device(). Does nothing if another owner has replaced it.

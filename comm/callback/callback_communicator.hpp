@@ -23,9 +23,9 @@ struct HostCollectives {
 };
 
 /// Makes a communicator that calls the functions in `collectives`, in the thread that calls the communicator. It takes
-/// tensors on the CPU and inline streams only; other streams are a StateError. reduce_scatter and all_to_all allocate
-/// memory and use all_reduce and all_gather; send, recv and split throw UnsupportedError. Throws UsageError if a
-/// function is missing or if `rank` is not in 0 .. size - 1.
+/// only tensors on the CPU and inline streams (which run work in the calling thread); other streams are a StateError.
+/// reduce_scatter and all_to_all allocate memory and use all_reduce and all_gather; send, recv and split throw
+/// UnsupportedError. Throws UsageError if a function is missing or if `rank` is not in 0 .. size - 1.
 [[nodiscard]] std::unique_ptr<Communicator> make_callback_communicator(HostCollectives collectives);
 
 }  // namespace lockstep::comm

@@ -10,7 +10,7 @@
 
 namespace lockstep::comm {
 
-/// Times of an operation at one size. Each time is of one call, on the rank that took longest in that call.
+/// Times of an operation at one size. Each time is the time of one call on that call's slowest rank.
 struct CostPoint {
   std::int64_t bytes = 0;
   std::int64_t samples = 0;
@@ -30,8 +30,8 @@ struct CostErrors {
   double p90 = 0;  ///< 90th percentile by nearest rank: of 10 sizes, the 9th smallest error
   double worst = 0;
 
-  /// Returns true if the errors are too large to use the model for plans. Causes are a busy machine, or a time that
-  /// jumps between two sizes (docs/cost.md).
+  /// Returns true if the errors are so large that bucket plans should not use the model. The cause is a busy machine,
+  /// or a time that jumps between two sizes (docs/cost.md).
   [[nodiscard]] bool high() const {
     constexpr double kMedian = 0.15;
     constexpr double kP90 = 0.35;
@@ -48,7 +48,7 @@ struct CostPath {
   /// Bytes that cross a link for each byte of the operation's size. The bandwidth of the link, busbw, is bus_factor *
   /// bytes / seconds. 0 if the operation has no busbw.
   double bus_factor = 1;
-  /// Meaning of limit_bytes_per_s: "one-way traffic of PCIe 5.0 x16". Empty if no limit is known.
+  /// Description of the limit in limit_bytes_per_s: "one-way traffic of PCIe 5.0 x16". Empty if no limit is known.
   std::string limit_text{};
   double limit_bytes_per_s = 0;  ///< physical limit of the link's bandwidth (busbw); 0 if unknown
   std::vector<CostPoint> points{};
@@ -84,12 +84,13 @@ struct CostFile {
 };
 
 [[nodiscard]] std::string cost_text(const CostFile& file);  ///< formats the file as JSON
-/// Parses the JSON of cost_text(). Throws DataError if the text is not such JSON, has another version, or is damaged.
+/// Parses the JSON of cost_text(). Throws DataError if the text is not the JSON of a CostFile, has another version,
+/// or is damaged.
 /// The error names `source`, the place and what was expected. Text counts as damaged if times are not above 0 or do not
 /// ascend from least to most, sizes do not ascend, a path occurs twice, or comm::check() refuses a model.
 [[nodiscard]] CostFile parse_cost(const std::string& text, const std::string& source);
 [[nodiscard]] CostFile read_cost(const std::string& path);
-/// Returns the text of a file, for a rank that sends the text to other ranks; all of them then call parse_cost().
+/// Returns the text of the file at `path`. One rank reads and sends the text, and then all ranks call parse_cost().
 /// Throws DataError if the file cannot be read or is larger than 64 MiB.
 [[nodiscard]] std::string read_cost_text(const std::string& path);
 

@@ -133,13 +133,14 @@ CostModel fit_cost(const std::vector<TimedSize>& points, const CostFitOptions& o
   const double penalty = 3 * std::log(static_cast<double>(std::max<std::size_t>(n, 2)));
   const auto most = static_cast<std::size_t>(options.most_regimes);
 
-  // best[k][j] is the least loss of points 0 .. j - 1 in k + 1 regimes; the last regime begins at point from[k][j].
+  // best[k][j] is the least loss of points 0 .. j - 1 in k + 1 regimes (ranges of sizes, each with its own line). The
+  // last of these regimes begins at point from[k][j].
   constexpr double kNever = std::numeric_limits<double>::infinity();
   std::vector<std::vector<double>> best(most, std::vector<double>(n + 1, kNever));
   std::vector<std::vector<std::size_t>> from(most, std::vector<std::size_t>(n + 1, 0));
   std::vector<std::vector<Line>> lines(n, std::vector<Line>(n + 1));
   for (std::size_t i = 0; i < n; ++i) {
-    for (std::size_t j = std::min(i + kLeastPoints, n); j <= n; ++j) {  // only the last point may be a regime alone
+    for (std::size_t j = std::min(i + kLeastPoints, n); j <= n; ++j) {  // only the last point may form a regime alone
       const Candidate regime = fit_regime(std::span(points).subspan(i, j - i), i == 0, options.noise, 1.9 * penalty);
       lines[i][j] = regime.line;
       for (std::size_t k = 0; k < most; ++k) {

@@ -16,15 +16,15 @@ struct TimedSize {
 
 struct CostFitOptions {
   int most_regimes = 6;
-  /// Relative error that counts as noise: an error of this size has the loss 1. Another regime is used only if it saves
-  /// a loss of 3 ln(n), where n is the number of points.
+  /// Relative error that counts as noise: an error of this size has the loss 1. The fit adds a regime (a range of
+  /// sizes with its own line) only if this reduces the loss by 3 ln(n) or more, where n is the number of points.
   double noise = 0.05;
 };
 
 /// Fits a CostModel to the median times of `points`.
 ///
 /// A regime is a run of at least 2 neighbouring sizes with one line alpha + beta * b. The line minimises the squared
-/// relative error, because seconds span seven decades and absolute errors would show only the largest size. Huber's
+/// relative error, because the times span seven decades and the largest size would dominate absolute errors. Huber's
 /// rule reweights the errors, so that one outlier does not bend the line (Huber 1964). Dynamic programming over all
 /// cuts chooses which sizes form regimes (Bellman, "On the approximation of curves by line segments using dynamic
 /// programming", CACM 1961). A penalty limits the number of regimes: ln(n) for each of a regime's three parameters
@@ -34,13 +34,13 @@ struct CostFitOptions {
 /// regime, with a line through the origin, because no larger size shows whether a regime begins there.
 ///
 /// The model is continuous: a straight piece joins the last size of each regime to the first size of the next regime.
-/// Libraries jump between the two, but at an unknown size, and a line through the middle is less wrong than a jump at
-/// the wrong place. Only joining pieces may fall with the size (a faster algorithm begins). Lines of regimes have beta
-/// >= 0, the first one also alpha >= 0. A line that would begin below half of its regime's smallest time is fitted
-/// again, with alpha >= 0.
+/// A library's time jumps between these two sizes, but the size of the jump's place is unknown. A straight piece errs
+/// less than a jump at the wrong size. The predicted time may fall with the size only in a joining piece, where the
+/// library begins to use a faster algorithm. Lines of regimes have beta >= 0; the first line also has alpha >= 0. A
+/// line that would begin below half of its regime's smallest time is fitted again, with alpha >= 0.
 ///
-/// Throws UsageError unless the points ascend in bytes (>= 0) and have times above 0. One point gives a constant model,
-/// and so do times that are equal or fall with the size. No points give a model without pieces.
+/// Throws UsageError unless the points ascend in bytes (>= 0) and have times above 0. The model is constant
+/// for one point, and for times that are equal or fall with the size. Without points, the model has no pieces.
 [[nodiscard]] CostModel fit_cost(const std::vector<TimedSize>& points, const CostFitOptions& options = {});
 
 [[nodiscard]] CostErrors cost_errors(const CostModel& model, const std::vector<TimedSize>& points);

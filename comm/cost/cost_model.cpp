@@ -12,7 +12,7 @@ namespace lockstep::comm {
 
 namespace {
 
-constexpr double kMostSeconds = 1e6;  // larger times could make sums over buckets overflow
+constexpr double kMostSeconds = 1e6;  // largest alpha_s and beta_s, so that predicted times and their sums stay finite
 
 }  // namespace
 

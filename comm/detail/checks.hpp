@@ -9,7 +9,7 @@
 
 namespace lockstep::comm::detail {
 
-// Checks of arguments that all backends share. `op` is the operation's name for error texts. Private.
+// Argument checks for all backends. `op` is the operation's name for error texts.
 
 /// Throws DeviceError unless `stream` is a host stream.
 void check_stream(std::string_view op, const Stream& stream);

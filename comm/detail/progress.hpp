@@ -14,8 +14,8 @@
 namespace lockstep::comm::detail {
 
 /// What a rank is doing, for its watchdog and for other processes that share this memory. An object whose bytes are all
-/// zero says that no activity has begun. One thread at a time writes, without a lock, and only the watchdog's thread
-/// writes `device`. A reader may see a half-written text.
+/// zero is valid and means that no activity has begun. One thread at a time writes, without a lock, and only the
+/// watchdog's thread writes `device`. A reader may see a half-written text.
 struct Progress {
   static constexpr std::int64_t kNoNumber = -1;
   template <std::size_t N>

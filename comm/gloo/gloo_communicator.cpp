@@ -41,12 +41,12 @@ using Buffer = ::gloo::transport::UnboundBuffer;
 
 /// Time limit of a wait for another rank, which may compute or write files for hours before it calls the operation.
 constexpr std::chrono::hours kForEver{24 * 365};
-/// Time limit for gloo to connect two ranks. Even if both ranks exist, gloo may take five times as long.
+/// Time limit that gloo gets for connecting two ranks. gloo itself waits up to five times this limit for a connection.
 constexpr std::chrono::seconds kConnect{6};
 constexpr double kToLearnWhoS = 2;
 
-/// While an object lives, its thread blocks SIGPIPE. gloo writes to sockets with a plain write(). With SIGPIPE blocked,
-/// a broken connection is an error and does not end the process, whatever the program does about SIGPIPE.
+/// Blocks SIGPIPE in the constructing thread until the destructor. gloo writes to sockets with a plain write(). With
+/// SIGPIPE blocked, write() on a broken connection returns an error and does not end the process.
 class NoSigpipe {
  public:
   NoSigpipe() {
@@ -76,7 +76,8 @@ class NoSigpipe {
 
 using ExchangeAddresses = std::function<std::vector<std::string>(const std::string& mine)>;
 
-/// A gloo context with a connection between every two ranks. Needs no key-value store, unlike gloo's own class.
+/// A gloo context with a connection between every two ranks. Needs no key-value store, unlike
+/// gloo::rendezvous::Context.
 class Mesh final : public ::gloo::Context {
  public:
   /// Connects the ranks. Collective. `exchange` sends a text to all ranks and returns all ranks' texts, in rank order.
@@ -85,7 +86,7 @@ class Mesh final : public ::gloo::Context {
     device_ = device;
     transportContext_ = device_->createContext(rank, size);
     transportContext_->setTimeout(kConnect);
-    std::string mine;  // addresses of this rank, one for each other rank to connect to, all of one length
+    std::string mine;  // this rank's addresses, one for each other rank, each of address_bytes_ bytes
     for (int r = 0; r < size; ++r) {
       if (r != rank) {
         const std::vector<char> address = transportContext_->createPair(r)->address().bytes();
@@ -110,8 +111,9 @@ class Mesh final : public ::gloo::Context {
   std::size_t address_bytes_ = 0;
 };
 
-/// Kinds of messages. A slot, by which gloo matches a send and a receive, holds kind, type and number of elements. So
-/// ranks that call different operations wait for each other and never receive each other's bytes.
+/// Kinds of messages. gloo matches a send and a receive by a number, the slot; slot_of() packs kind, type and number of
+/// elements into this number. So ranks that call different operations wait for each other and never receive each
+/// other's bytes.
 enum class Kind : std::uint64_t {
   reduce = 1,
   gather_sums,
@@ -153,7 +155,7 @@ class Link {
   [[nodiscard]] const GlooDevice& device() const { return device_; }
 
   /// Makes a gloo buffer of the `bytes` bytes at `data`, and registers it: if a rank is lost, all waits for the buffer
-  /// end. Otherwise, gloo would wait for ever after a connection that breaks in the middle of a message.
+  /// end. Otherwise, gloo would wait for ever if a connection breaks in the middle of a message.
   [[nodiscard]] std::unique_ptr<Buffer> open(void* data, std::size_t bytes) {
     std::unique_ptr<Buffer> buffer = mesh_->createUnboundBuffer(data, bytes);
     const std::lock_guard lock(mutex_);
@@ -222,13 +224,14 @@ class Link {
   std::vector<Buffer*> open_;  ///< buffers in use; guarded by mutex_
   bool broken_ = false;        ///< true after a rank was lost or an operation failed; guarded by mutex_
   std::uint64_t key_ = 0;
-  // Operations of a communicator never run at the same time, so only one thread writes these counts; others may read.
+  // Operations of a communicator never run at the same time, so only one thread writes these counts. Other threads
+  // may read them.
   std::atomic<std::int64_t> calls_ = 0;
   std::atomic<std::int64_t> bytes_ = 0;
 };
 
 /// Memory whose parts are sent to other ranks or received from them. Counts the sends and receives under way. The
-/// destructor does not wait for those; after the destructor, gloo does not touch the memory.
+/// destructor does not wait until they are complete; after the destructor, gloo does not touch the memory.
 class Transfer {
  public:
   Transfer(Link& link, void* data, std::size_t bytes) : link_(link), buffer_(link.open(data, bytes)) {}
@@ -355,7 +358,7 @@ void all_reduce(Link& link, const TensorView& data) {
     constexpr std::int64_t kWidth = sizeof(T);
     in_segments(link, data.numel(), kWidth, [&](std::int64_t from, std::int64_t to) {
       const std::int64_t n = to - from;
-      T* elements = static_cast<T*>(data.data) + from;  // n elements, those of this segment
+      T* elements = static_cast<T*>(data.data) + from;  // the n elements of this segment
       std::vector<Range> parts;
       for (std::int64_t r = 0; r < link.size; ++r) {
         parts.push_back({n * r / link.size, n * (r + 1) / link.size});
@@ -363,8 +366,8 @@ void all_reduce(Link& link, const TensorView& data) {
       const std::int64_t block = std::max<std::int64_t>(1, link.pieces.block_bytes / kWidth);
       const std::uint64_t sums = slot_of(Kind::gather_sums, data.dtype, n);
       Transfer moved(link, elements, static_cast<std::size_t>(n * kWidth));
-      // The other ranks' sums may arrive in `elements` at once: a rank sends the sums of its part only after it has
-      // received this rank's elements of that part.
+      // Receives of the other ranks' sums may overwrite `elements` from now on. A rank sends the sums of its part only
+      // after it has received this rank's elements of that part, so no element is overwritten before it is sent.
       for (int r = 0; r < link.size; ++r) {
         for_blocks(
             r == link.rank ? Range{} : parts[static_cast<std::size_t>(r)], block,
@@ -596,7 +599,8 @@ class GlooCommunicator final : public Communicator {
 
   [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key) override {
     require<UsageError>(color >= 0, "split: color is ", color, ", expected 0 or more");
-    // The ranks gather their colors and keys, then their addresses, padded to the length for a group of all ranks.
+    // The ranks gather their colors and keys, then their addresses. Each rank pads its addresses to the length for a
+    // group of all ranks, because gather_bytes() needs the same length on every rank.
     std::vector<int> group;
     std::shared_ptr<Link> child;
     link_->guard("split", [&](Link& link) {
@@ -636,7 +640,8 @@ class GlooCommunicator final : public Communicator {
       } catch (...) {
         failure = std::current_exception();
       }
-      // If this rank is alone or has failed before the exchange, the other ranks still need its part in the exchange.
+      // If this rank is alone in its group or has failed, it has not called exchange() yet. exchange() is collective
+      // over `link`, so the other ranks would wait for ever without this call.
       if (!exchanged) {
         static_cast<void>(exchange(""));
       }
@@ -694,7 +699,7 @@ GlooDevice make_device(Rendezvous& rendezvous) {
       ::gloo::transport::tcp::attr(addresses[static_cast<std::size_t>(rendezvous.rank())].c_str()));
 }
 
-/// First character of a text of all_or_none(): '+' if all ranks expect the text, '-' before the reason of a failure.
+/// First character of a text that all_or_none() sends: '+' before a result, '-' before the reason of a failure.
 constexpr char kWell = '+';
 constexpr char kFailed = '-';
 

@@ -20,7 +20,7 @@ namespace lockstep::comm {
 ///
 /// Returns after all ranks have connected to each other. Throws RendezvousError, the same on all ranks, if some ranks
 /// reach rank 0 over IPv4 and others over IPv6, or if a rank cannot connect to every other rank. If a rank cannot
-/// connect in split(), the communicator that was split ends, too. The destructor tells no other rank.
+/// connect in split(), the communicator that was split ends, too. The destructor sends nothing to other ranks.
 [[nodiscard]] std::unique_ptr<Communicator> make_gloo_communicator(std::shared_ptr<Rendezvous> rendezvous);
 
 }  // namespace lockstep::comm

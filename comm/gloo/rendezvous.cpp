@@ -104,7 +104,7 @@ void Rendezvous::abort(int code) noexcept {
   try {
     meeting_->send_to_rank_0(Kind::abort, {}, code);
     std::unique_lock lock(meeting_->mutex);
-    // If rank 0 has ended, it tells nobody, and this wait lasts kTold; but all ranks have noticed the end of rank 0.
+    // If rank 0 has ended, nothing ends this wait before kTold. The other ranks have then noticed the end of rank 0.
     meeting_->changed.wait_for(lock, kTold, [&] { return meeting_->aborted || meeting_->ended; });
   } catch (...) {  // an error is ignored, because the process ends and the other ranks notice that
   }

@@ -41,7 +41,8 @@ struct RendezvousOptions {
   /// calls on_wait on a thread of the rendezvous. Ranks that report a silent rank 0 call on_wait in the constructor.
   std::function<void(const std::string& text)> on_wait{};
   double word_after_s = 5;
-  /// Called on a thread of the rendezvous after rank `rank` has called abort(code). If not set, that rank is lost.
+  /// Called on a thread of the rendezvous after rank `rank` has called abort(code). Without on_abort, rank `rank`
+  /// counts as lost.
   std::function<void(int rank, int code)> on_abort{};
 };
 
@@ -54,10 +55,11 @@ struct RendezvousOptions {
 class Rendezvous {
  public:
   /// Lets the ranks meet. Collective; returns after all ranks have connected. If ranks are missing after timeout_s,
-  /// throws RendezvousError with host, port and the missing ranks, at most a few seconds later. Rank 0's timeout_s
-  /// counts for ranks that rank 0 has answered. Throws RendezvousError at once for a port in use, a host that is no
-  /// address, ranks that differ in `size` or in the version of this protocol, two processes of one rank, and a rank
-  /// that connected and ended. Throws UsageError for invalid options.
+  /// throws RendezvousError with host, port and the missing ranks, at most a few seconds later. As soon as rank
+  /// 0 has answered a rank, rank 0's timeout_s replaces that rank's own. Throws RendezvousError at once if the port is
+  /// in use, if `host` is neither a name nor an address, if ranks differ in `size` or in the version of this protocol,
+  /// if two processes have the same rank, or if a rank has connected and then ended. Throws UsageError for invalid
+  /// options.
   explicit Rendezvous(const RendezvousOptions& options);
   ~Rendezvous();
   Rendezvous(const Rendezvous&) = delete;
@@ -83,11 +85,12 @@ class Rendezvous {
   [[nodiscard]] std::uint64_t when_lost(std::function<void()> lost);
   void forget(std::uint64_t key) noexcept;
 
-  /// Waits until all ranks have called finish(); no call may follow. Collective. Throws PeerError if a rank is lost.
+  /// Waits until all ranks have called finish(). No other call may follow it. Collective. Throws PeerError if a rank is
+  /// lost.
   void finish();
-  /// Tells all ranks that this rank ends the job with `code`. Waits up to 10 s until rank 0 has received the message
-  /// (not at all unless rank 0 is stopped), and up to 2 s until the other ranks are told. Then the caller must end its
-  /// process.
+  /// Tells all ranks that this rank ends the job with `code`. Waits until rank 0 has received the message (usually no
+  /// time; up to 10 s if rank 0's process is stopped), and then up to 2 s until the other ranks are told. Afterwards
+  /// the caller must end its process.
   void abort(int code) noexcept;
 
  private:

@@ -13,7 +13,8 @@ namespace lockstep::comm {
 
 namespace {
 
-/// Returns the number that a copy sends to the host before the sum of `bucket`. After the sum, the number + 1 follows.
+/// Returns the number that the device copies to the host before the sum of `bucket`. After the sum, the device copies
+/// this number + 1.
 std::int32_t number_before(int bucket) {
   return 2 * bucket + 1;
 }

@@ -14,9 +14,9 @@
 namespace lockstep::comm {
 
 /// Shows how far a GPU has come with the buckets of a step. Any host thread may call text() while the device works
-/// or hangs. The calls of the host do not show it: the host is up to two steps ahead, and enqueues a captured step with
-/// one call. So the communication stream itself copies a number into page-locked memory before and after the sum of
-/// each bucket, also in a captured step. Each copy has 4 bytes, on a stream that computes nothing.
+/// or hangs. The host's calls do not show this progress: the host is up to two steps ahead, and enqueues a captured
+/// step with one call. So the communication stream itself copies a number into page-locked memory before and after the
+/// sum of each bucket, also in a captured step. Each copy has 4 bytes, on a stream that computes nothing.
 ///
 /// Each step that is under way has a place: one number in that memory. The copies of a captured graph always go to the
 /// same place. The host gives a place to a new step with begin(), after the device has finished the place's old step.
@@ -35,10 +35,10 @@ class BucketBreadcrumbs {
   void before_sum(int bucket);  ///< enqueues the copy before the sum on the communication stream; allocates nothing
   void after_sum(int bucket);
 
-  /// Says that the host is about to enqueue `step` (1 or more) at `place`. The device must have finished the previous
-  /// step at `place`.
+  /// Records that the host is about to enqueue `step` (1 or more) at `place`. The device must have finished the
+  /// previous step at `place`.
   void begin(int place, std::int64_t step) noexcept;
-  void forget(int place) noexcept;  ///< says that the step at `place` will not be enqueued
+  void forget(int place) noexcept;  ///< records that the step at `place` will not be enqueued
 
   /// Describes the oldest step that the device has not finished, or the newest step if all are finished: "on the device
   /// step 16: summing bucket 2 of 3", "... step 16: computing gradients of bucket 1 of 3, fc.weight to

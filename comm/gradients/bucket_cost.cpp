@@ -23,9 +23,9 @@ void check_times(std::span<const double> ready_s, std::size_t gradients) {
   }
 }
 
-/// Returns begin + seconds; begin_of() returns end - seconds. If backward ends between begin and end, both add or
-/// subtract in two steps, through backward_s. The last bit decides between plans that end equally early, so another
-/// rounding would give existing runs other buckets.
+/// Returns begin + seconds. If backward ends between begin and end, the result is backward_s plus the part of `seconds`
+/// after backward_s. begin_of() returns end - seconds in the same way. Do not simplify these expressions: the last bit
+/// decides between plans that end equally early, so another rounding would give existing runs other buckets.
 double end_of(double begin, double seconds, double backward_s) {
   return begin < backward_s && begin + seconds > backward_s ? backward_s + seconds - (backward_s - begin)
                                                             : begin + seconds;
@@ -82,7 +82,8 @@ std::vector<Bucket> plan_buckets_by_cost(std::span<const GradientRange> gradient
                      ", which predicts an infinite time");
 
   // latest[c][i] is the latest time at which the all-reduces of gradients i .. n - 1, in c buckets, may begin so that
-  // they end in time; -infinity if that is impossible. The first of these c buckets ends before gradient next[c][i].
+  // the last one ends by latest[0][n]; -infinity if c buckets are too few. The first of these buckets holds gradients i
+  // .. next[c][i] - 1.
   constexpr double kSlack = 1e-3;
   std::vector<std::vector<double>> latest(1, std::vector<double>(n + 1, -kNever));
   std::vector<std::vector<std::size_t>> next(1, std::vector<std::size_t>(n + 1, n));

@@ -19,8 +19,8 @@ namespace lockstep::comm {
 [[nodiscard]] double finish_time(std::span<const Bucket> buckets, std::span<const double> ready_s,
                                  const CostModel& all_reduce, std::int64_t element_bytes);
 
-/// Returns the bucket plan with nearly the earliest finish_time(): of the plans that finish later than the earliest
-/// plan by at most a thousandth of the exposed communication (the part after backward), one with the fewest buckets.
+/// Returns a bucket plan whose finish_time() is nearly the earliest. The exposed communication (the part after
+/// backward) may be a thousandth longer than in the earliest plan; of such plans, returns one with the fewest buckets.
 /// Pure: the same arguments give the same plan on every rank. The latency alpha, which every bucket pays, favours few
 /// large buckets; the exposed communication favours several buckets with a small last one.
 ///

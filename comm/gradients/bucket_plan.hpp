@@ -32,15 +32,16 @@ struct BucketOptions {
   std::int64_t element_bytes = 4;
   /// Largest size of every bucket in bytes. If 0, the default plan is made: large buckets, then a small last bucket.
   std::int64_t bucket_bytes = 0;
-  /// Default plan: largest size in bytes of the last bucket, whose sum nothing hides. It has at least one gradient.
+  /// Default plan: largest size in bytes of the last bucket, whose sum overlaps with no computation. The last bucket
+  /// has at least one gradient, even if this gradient is larger.
   std::int64_t tail_bytes = std::int64_t{1} << 20;
   /// Default plan: largest size in bytes of every bucket but the last.
   std::int64_t head_bytes = std::int64_t{32} << 20;
-  /// Cost of an all-reduce, if known (lockstep-cost measures it). If not empty, the plan is the one that ends first
-  /// (comm/gradients/bucket_cost.hpp), and bucket_bytes must be 0.
+  /// Cost of an all-reduce, if known (lockstep-cost measures it). If not empty, plan_buckets_by_cost() makes the
+  /// plan (comm/gradients/bucket_cost.hpp), and bucket_bytes must be 0.
   CostModel all_reduce{};
-  /// Duration of backward for `all_reduce`: gradients are assumed to become ready evenly over these seconds. If 0, the
-  /// time of one all-reduce of all gradients is taken, for which the plan matters most.
+  /// Duration of backward for `all_reduce`: gradients are assumed to become ready evenly over these seconds. If 0,
+  /// backward is assumed to take as long as one all-reduce of all gradients, because then the plan matters most.
   double backward_s = 0;
   /// A plan that is already known: one past the last gradient of each bucket, ascending to the number of gradients. If
   /// not empty, this plan is made, and the other options are only checked.

@@ -26,17 +26,19 @@ enum class SumOrder : unsigned char {
   /// an all-reduce: an all-to-all, a sum in f64 (on a GPU in f32, in runs of 8 ranks; kernels/reduce.hpp) and an
   /// all-gather. Takes memory for the largest bucket.
   ranks,
-  /// Like `ranks`, but in the type of the arena, and neighbouring ranks are added in pairs, then pairs of pairs, ...:
-  /// the upper part of a GradientTree. A rank without a partner waits for the next round. A single rank sends nothing.
+  /// Like `ranks`, but adds in the type of the arena and in a binary tree: neighbouring ranks in pairs, then pairs of
+  /// pairs, and so on. This tree continues the tree of GradientTree. A rank without a partner waits for the next round.
+  /// A single rank sends nothing.
   tree
 };
 
 /// A program's choice of how its gradients are summed (make_bucket_sum.hpp).
 struct SumOptions {
   /// Type in which gradients are sent and added. f32 means the type of the arena. With bf16 or f16 (for an arena of
-  /// f32), elements are rounded to this type before the all-reduce, and each addition is rounded, too (with
-  /// SumOrder::ranks, only each sum); every rank gets the same bits. This halves the bytes and costs a pass over the
-  /// gradients before the all-reduce and one after. The largest f16 number is 65504: larger sums need a loss scale.
+  /// f32), elements are rounded to this type before the all-reduce, and each addition is rounded, too.
+  /// SumOrder::ranks rounds only the complete sums. Every rank gets the same bits. The 16-bit types halve the bytes and
+  /// cost one pass over the gradients before the all-reduce and one pass after it. The largest f16 number is 65504:
+  /// larger sums need a loss scale.
   DType dtype = DType::f32;
   SumOrder order = SumOrder::library;
   std::string compress{};  ///< name of a sum that compresses, with its argument ("NAME:4"); empty: no compression
@@ -44,28 +46,28 @@ struct SumOptions {
   std::shared_ptr<BucketSum> hook{};
 };
 
-/// Properties of training steps that a sum may not support.
+/// Properties of training steps that a BucketSum may not support.
 struct SumUse {
   bool divided = false;        ///< true: each rank gets the sums of its own shards (ReducerOptions::shards)
   bool virtual_ranks = false;  ///< true: each rank adds the gradients of several virtual ranks in pairs
   bool loss_scale = false;     ///< true: gradients are multiplied by a loss scale
 };
 
-/// Fields of SumOptions (`hook`, `order`, `dtype`) and of SumUse (the rest) that some sums do not support. `strategy`
-/// stands for SumUse::divided.
+/// Fields that some kinds of BucketSum do not support. `hook`, `order` and `dtype` are fields of SumOptions; the others
+/// are fields of SumUse, where `strategy` stands for SumUse::divided.
 enum class SumField : unsigned char { hook, order, dtype, strategy, virtual_ranks, loss_scale };
 struct Misfit {
   SumField field = SumField::hook;
   std::string reason{};  ///< explanation for the user; may be empty
 };
 
-/// A tensor that a sum keeps from step to step. The program owns the memory and saves the tensor in checkpoints. The
-/// tensor has one dimension, and the type and device of the gradients.
+/// A tensor that a BucketSum keeps from step to step. The program owns the memory and saves the tensor in checkpoints.
+/// The tensor has one dimension, and the type and device of the gradients.
 struct SumState {
   std::string name;           ///< name of the tensor in a checkpoint: "error"
   std::int64_t elements = 0;  ///< number of elements; ignored if of_gradients is true
-  /// If true, the tensor has the layout of the gradients and differs between ranks, and only its sum over the ranks
-  /// counts: a run that continues with another number of ranks may divide this sum in any way, and a run whose
+  /// If true, the tensor has the layout of the gradients and differs between ranks; only its sum over the ranks has a
+  /// meaning. So a run that continues with another number of ranks may divide this sum in any way. A run whose
   /// checkpoint lacks the tensor begins with 0. If false, the tensor is equal on all ranks.
   bool of_gradients = false;
 };
@@ -87,7 +89,7 @@ class SumPlace {
   std::span<const GradientRange> ranges;
   std::span<const Bucket> buckets;
   std::vector<Shards> shards;  ///< division of each bucket between the ranks; indexes count from the bucket's begin
-  bool divided;          ///< true: a rank gets only sums of its own part and of the undivided rest; false: all sums
+  bool divided;          ///< true: a rank gets only the sums of its own part and of the undivided end; false: all sums
   TensorView gradients;  ///< 1-D arena of all gradients; reduce() gets elements [bucket.begin, bucket.end)
   /// Returns a context that computes on `stream`. The first call makes the context, so prepare() must call this
   /// function. The context lives as long as the reducer. Throws DeviceError if `gradients` are on another device.
@@ -114,33 +116,36 @@ class BucketSum {
   BucketSum& operator=(const BucketSum&) = delete;
   virtual ~BucketSum() = default;
 
-  /// Returns one line that names the sum in errors, in the header of a program and in the identity of a run, with the
-  /// numbers that change what the sum does ("own scale 2"). Empty if SumOptions::dtype and order describe the sum.
+  /// Returns one line that names this kind of sum, with the numbers that change its result ("own scale 2"). Errors, a
+  /// program's first lines and checkpoints contain this line. Empty if SumOptions::dtype and order describe the sum
+  /// completely.
   [[nodiscard]] virtual std::string name() const = 0;
-  /// Returns the first field that is set but not supported by the sum. By default, a sum supports only a loss scale.
+  /// Returns the first field that is set but not supported by this BucketSum. By default, only a loss scale is
+  /// supported.
   [[nodiscard]] virtual std::optional<Misfit> misfit(const SumOptions& options, const SumUse& use) const;
-  /// Returns true if the sum supports SumPlace::divided == true.
+  /// Returns true if this BucketSum supports SumPlace::divided == true.
   [[nodiscard]] virtual bool divides() const { return false; }
 
-  /// Returns the tensors that the sum keeps from step to step. A checkpoint holds no other data of the sum.
+  /// Returns the tensors that this BucketSum keeps from step to step. A checkpoint holds no other data of it.
   [[nodiscard]] virtual std::vector<SumState> state(std::span<const GradientRange> /*ranges*/) const { return {}; }
-  /// Receives the memory of the tensors of state(), in the same order, before prepare(). The memory outlives the sum.
+  /// Receives the memory of the tensors of state(), in the same order, before prepare(). The memory outlives this
+  /// object.
   virtual void keep_in(std::span<const TensorView> state);
-  /// At the start of a run, sets the tensors of state() from 0 to their first values. Called after prepare(). Waits for
-  /// the stream of `context`.
+  /// Sets the tensors of state() to their first values at the start of a run. The tensors are 0 before this call.
+  /// Called after prepare(). Waits for the stream of `context`.
   virtual void initialise(Context& context);
 
   /// Allocates memory and plans the work. The reducer's constructor calls this once; it may fail on one rank alone.
   virtual void prepare(SumPlace& place);
-  /// Frees the objects that the sum has made with SumPlace::context(), because the context is destroyed afterwards. The
-  /// reducer's destructor calls this once, after the stream has passed all work.
+  /// Frees the objects that this BucketSum has made with SumPlace::context(), because the context is destroyed
+  /// afterwards. The reducer's destructor calls this once, after the stream has passed all work.
   virtual void release() noexcept {}
-  /// Enqueues on place.stream the work that replaces `gradients`, this rank's gradients of bucket `bucket` (1-D,
-  /// contiguous, in the arena's type), by the gradients for the update: the sum over the ranks, or an approximation of
-  /// this sum with the same bits on every rank. The ranks' calls of the communicator must match; nothing may allocate
-  /// or wait. An exception ends the step on this rank; the reducer puts name() and the bucket before the exception's
-  /// text. Then the other ranks wait for this rank, as after any rank that fails. An error in enqueued work is thrown
-  /// at the stream's next use.
+  /// Enqueues on place.stream the work that replaces `gradients` by the gradients for the update. `gradients` are this
+  /// rank's gradients of bucket `bucket` (1-D, contiguous, in the arena's type). The result is the sum over the ranks,
+  /// or an approximation of this sum with the same bits on every rank. The ranks' calls of the communicator must match;
+  /// nothing may allocate or wait. An exception ends the step on this rank; the reducer puts name() and the bucket
+  /// before the exception's text. Then the other ranks wait for this rank, as after any rank that fails. An error in
+  /// enqueued work is thrown at the stream's next use.
   virtual void reduce(SumPlace& place, int bucket, const TensorView& gradients) = 0;
   /// Returns the bytes that reduce() passes to the communicator for a bucket; negative if unknown.
   [[nodiscard]] virtual std::int64_t sent_bytes(int /*bucket*/) const { return -1; }
@@ -148,7 +153,7 @@ class BucketSum {
   [[nodiscard]] virtual DType sent_as(DType gradients) const { return gradients; }
   /// Returns true if a Graph may capture and launch reduce(). If true, reduce() must decide nothing on the host.
   [[nodiscard]] virtual bool can_be_captured() const { return false; }
-  [[nodiscard]] virtual std::size_t bytes() const { return 0; }  ///< bytes of the sum's own memory, without state()
+  [[nodiscard]] virtual std::size_t bytes() const { return 0; }  ///< bytes of this object's own memory, without state()
 };
 
 /// Makes a hook from a function, which must do the work that BucketSum::reduce() describes.

@@ -105,7 +105,7 @@ struct BucketState {
   Stopwatch waited;    ///< time that the compute stream waits for `done`
   int writes = 0;      ///< number of writes of the bucket's gradients in a step
   int pending = 0;     ///< number of writes that are still missing in this step
-  int ready_name = 0;  ///< this and the next two: numbers of the recorder's names for ready, sum and gather
+  int ready_name = 0;  ///< numbers that SpanRecorder::add_name() gave to this and the next two names
   int reduce_name = 0;
   int gather_name = 0;
 };
@@ -151,7 +151,7 @@ struct GradientReducer::Impl {
   bool timed = true;  ///< true if this step is timed; a captured step is not
   std::int64_t steps = 0;
   SpanRecorder* recorder = nullptr;
-  int wait_name = 0;  ///< number of the recorder's name for a wait
+  int wait_name = 0;  ///< number that SpanRecorder::add_name() gave to the name of waits
   BucketBreadcrumbs* marks = nullptr;
 
   void check_buckets(const TensorView& arena) const {
@@ -172,7 +172,8 @@ struct GradientReducer::Impl {
                         " gradients, expected ", gradients.size());
   }
 
-  /// Returns the division of each bucket between the ranks, counted from the bucket's begin. Checks `given`, if any.
+  /// Returns the division of each bucket between the ranks, counted from the bucket's begin. Checks `given` unless it
+  /// is empty.
   [[nodiscard]] std::vector<Shards> shards_from(const std::vector<Shards>& given) const {
     require<ShapeError>(given.empty() || given.size() == buckets.size(), "gradient reducer: there are shards of ",
                         given.size(), " buckets, expected of ", buckets.size());
@@ -199,7 +200,7 @@ struct GradientReducer::Impl {
                         "gradient reducer: ", given->name().empty() ? "an all-reduce" : "hook " + given->name(),
                         " with shards, expected gradients that all ranks get");
     try {
-      if (!given->name().empty()) {  // a hook computes, so it needs a context on the stream's device
+      if (!given->name().empty()) {  // a sum with a name computes, so it needs a context on the stream's device
         static_cast<void>(place->context());
       }
       given->prepare(*place);
@@ -218,7 +219,7 @@ struct GradientReducer::Impl {
     const auto where = [&] { return concat("gradient hook ", sum->name(), ", bucket ", next); };
     try {
       sum->reduce(*place, static_cast<int>(next), slot.data);
-    } catch (const PeerError&) {  // the sum itself has not failed: it waits for another rank
+    } catch (const PeerError&) {  // another rank is lost; `sum` itself has not failed
       throw;
     } catch (Error& error) {
       if (!sum->name().empty()) {
@@ -233,8 +234,9 @@ struct GradientReducer::Impl {
     }
   }
 
-  /// Runs work() on the communication stream, after all that the compute stream has enqueued. `before` and `after` are
-  /// the events around work(). If `time` is not nullptr, it measures work(), and the recorder gets a span `name`.
+  /// Runs work() on the communication stream, after all work that is enqueued on the compute stream. `before` and
+  /// `after` are the events around work(). If `time` is not nullptr, it measures work(), and the recorder gets a span
+  /// `name`.
   template <class Work>
   void on_comm(Event& before, Event& after, Stopwatch* time, int name, Work&& work) {
     if (&compute != &comm) {

@@ -26,7 +26,7 @@ struct ReducerStatistics {
   double exposed_s = 0;
   [[nodiscard]] double hidden_s() const { return total_s > exposed_s ? total_s - exposed_s : 0; }
   struct PerBucket {
-    std::int64_t bytes = 0;  ///< bytes of the bucket that this rank sends in a step; negative if the sum does not know
+    std::int64_t bytes = 0;  ///< bytes of the bucket that this rank sends in a step; negative if unknown
     double total_s = 0;
   };
   std::vector<PerBucket> buckets;
@@ -39,8 +39,8 @@ struct ReducerOptions {
   /// 1, Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", section 5.1).
   std::vector<Shards> shards{};
   /// Object that sums a bucket (make_bucket_sum.hpp). If it is nullptr, the reducer calls the communicator's
-  /// all-reduce, or with shards its reduce-scatter. The reducer's constructor throws UsageError for shards with a sum
-  /// that does not divide.
+  /// all-reduce, or with shards its reduce-scatter. The reducer's constructor throws UsageError if there are shards
+  /// and sum->divides() is false.
   std::shared_ptr<BucketSum> sum{};
 };
 
@@ -57,8 +57,8 @@ struct ReducerOptions {
 class GradientReducer {
  public:
   /// Takes `arena`, the 1-D gradient arena. Communicator, streams and arena must outlive the reducer. Allocates the
-  /// sum's memory. Throws ShapeError for shards that do not match the buckets, and DTypeError or DeviceError for an
-  /// arena whose type or device the sum does not support.
+  /// memory of options.sum. Throws ShapeError for shards that do not match the buckets, and DTypeError or DeviceError
+  /// for an arena whose type or device the sum does not support.
   GradientReducer(Communicator& communicator, Stream& compute, Stream& comm, std::vector<GradientRange> gradients,
                   std::vector<Bucket> buckets, const TensorView& arena, const ReducerOptions& options = {});
   /// Waits for the communication stream, also when an exception unwinds a step. Afterwards the arena may be freed.
@@ -69,25 +69,26 @@ class GradientReducer {
   [[nodiscard]] bool overlaps() const;  ///< false if the caller or the compute stream waits for every bucket
   [[nodiscard]] DType sent_as() const;  ///< type in which gradients are sent: the arena's type, bf16 or f16
   [[nodiscard]] std::int64_t gradient_bytes() const;  ///< number of bytes of all buckets on this rank
-  /// Returns the number of bytes of gradients that this rank sends in a step; negative if the sum does not know it.
+  /// Returns the number of bytes of gradients that this rank sends in a step; negative if unknown.
   [[nodiscard]] std::int64_t sent_bytes() const;
-  [[nodiscard]] std::size_t bytes() const;  ///< size of the sum's own memory, without the arena
+  [[nodiscard]] std::size_t bytes() const;  ///< size of the memory of ReducerOptions::sum, without the arena
   /// Starts a step in which no gradient is written yet. Throws StateError if the previous step is still open.
   void begin_step();
-  /// Says that a write of gradient `index` (in ready order) was enqueued on the compute stream. Throws StateError, with
-  /// the tensor's name, outside a step and if the tensor was written more often than declared.
+  /// Records that a write of gradient `index` (in ready order) was enqueued on the compute stream. Throws StateError,
+  /// with the tensor's name, outside a step and if the tensor was written more often than declared.
   void gradient_written(int index);
-  [[nodiscard]] int started() const;  ///< number of buckets that this step, or else the last step, has started
-  /// Makes the compute stream wait for the started buckets of this step or of an abandoned step, and for gathers. Later
-  /// work on the compute stream may use this reducer's communicator. All ranks must enqueue that work between the same
-  /// two buckets, and the communicator never runs two operations at once.
+  [[nodiscard]] int started() const;  ///< number of buckets started in the open step; without one, in the last step
+  /// Makes the compute stream wait for the started buckets of this step or of an abandoned step, and for gathers. So
+  /// later work on the compute stream may use this reducer's communicator without running two operations at once. All
+  /// ranks must enqueue that work between the same two buckets.
   void wait_for_started();
   /// Makes the compute stream wait for all buckets. Throws StateError if gradients were not written, with their names.
   void finish();
   /// Gathers bucket `bucket` of `arena`, a tensor with the layout of the gradients: every rank gets the parts that the
-  /// other ranks own. Enqueued on the communication stream, after the compute stream has written this rank's part, so
-  /// parts can be sent while later parts are computed. Only for reducers with shards, between finish() and the next
-  /// step. All ranks must call gather() for the same buckets in the same order.
+  /// other ranks own. The gather is enqueued on the communication stream and begins after the compute stream has
+  /// written this rank's part, so parts can be sent while later parts are computed. Call gather() only for reducers
+  /// with shards, between finish() and the next step. All ranks must call gather() for the same buckets in the same
+  /// order.
   void gather(int bucket, const TensorView& arena);
   /// Makes the compute stream wait for all gathers.
   void finish_gather();
@@ -100,12 +101,13 @@ class GradientReducer {
   /// failed capture: none of its work runs on any rank.
   void abandon_step();
 
-  /// Records into `recorder` from now on when each bucket is ready, reduced and gathered, and when the compute stream
-  /// waits. Adds names to `recorder`, which must outlive the streams' work. nullptr ends the recording. Call this
-  /// function only between steps; otherwise it throws StateError.
+  /// Starts to record into `recorder` the times at which each bucket is ready, reduced and gathered, and at which the
+  /// compute stream waits. Adds names to `recorder`, which must outlive the streams' work. nullptr ends the recording.
+  /// Call this function only between steps; otherwise it throws StateError.
   void record_into(SpanRecorder* recorder);
-  /// Marks in `marks` from now on how far the communication stream has come, also in captured steps; nullptr ends this.
-  /// Call it only between steps. `marks` must be made for this reducer's buckets and outlive the streams' work.
+  /// Starts to mark in `marks` how far the communication stream has come, also in captured steps. nullptr ends the
+  /// marking. Call this function only between steps. `marks` must be made for this reducer's buckets and outlive the
+  /// streams' work.
   void mark_into(BucketBreadcrumbs* marks);
 
   /// Returns the times of the finished steps. Call it only while the streams are idle.

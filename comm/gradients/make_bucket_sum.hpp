@@ -11,8 +11,9 @@
 
 namespace lockstep::comm {
 
-/// Makes the sum that the options ask for: the hook, the sum that `compress` names, or the sum of dtype and order.
-/// Throws UsageError for a wrong name, and if the sum does not support another option or `use`; the error names both.
+/// Makes the sum that the options choose: the hook, the sum that `compress` names, or the sum of dtype and order.
+/// Throws UsageError for a wrong name, and if the sum does not support another option or a field of `use`; the
+/// error names the sum and the option or field.
 /// `seed` is for the random numbers of the sum and must be equal on all ranks.
 [[nodiscard]] std::shared_ptr<BucketSum> make_bucket_sum(const SumOptions& options = {}, const SumUse& use = {},
                                                          std::uint64_t seed = 1);
@@ -24,9 +25,10 @@ namespace lockstep::comm {
 [[nodiscard]] std::optional<SumOptions> sums_named(std::string_view name);
 [[nodiscard]] std::string expected_sum_names();  ///< all valid names, with the ranges of arguments, for errors
 [[nodiscard]] std::string sum_names();           ///< all valid names for the help of an option: "none, bf16, .."
-[[nodiscard]] std::string sum_names_help();      ///< text that explains all named sums, for a help
+[[nodiscard]] std::string sum_names_help();      ///< help text that explains all named sums
 
-/// Returns the settings that are not the default and change a run's results, under the names of the run's identity.
+/// Returns the settings that are not the default and change a run's results. The keys are those of a RunIdentity, which
+/// checkpoints hold.
 [[nodiscard]] std::map<std::string, std::string> sum_texts(const SumOptions& options);
 
 }  // namespace lockstep::comm

@@ -10,7 +10,7 @@ namespace lockstep::comm {
 inline constexpr std::int64_t kShardStep = static_cast<std::int64_t>(kAlignment / 2);
 
 /// Division of the elements [begin, end) of an arena between ranks. Rank r owns part r, which has `part` elements and
-/// begins at first_of(r). The elements [rest, end) behind the parts are too few to be divided, so every rank owns them.
+/// begins at first_of(r). The elements [rest, end) after the parts are too few to be divided, so every rank owns them.
 struct Shards {
   std::int64_t begin = 0;
   std::int64_t part = 0;

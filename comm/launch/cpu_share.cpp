@@ -53,7 +53,7 @@ CpuShare cpu_share(Session& session) {
   const auto keys = all_gather_text(session.control(), key);
   share.sharers = static_cast<int>(std::count(keys.begin(), keys.end(), key));
   share.processors = std::max(1, processors.count());
-  if (share.quota) {  // the quota is divided equally between the node's ranks; the sharers' parts count together
+  if (share.quota) {  // each rank of the node gets an equal part of the quota; `part` is the sum of the sharers' parts
     const double part = *share.quota * share.sharers / session.local_size();
     share.processors = std::max(1, std::min(share.processors, static_cast<int>(part)));
   }

@@ -7,18 +7,19 @@
 
 namespace lockstep::comm {
 
-/// Processors that this rank may use, as its launcher has bound the process. Of OpenMP's bindings (OMP_PROC_BIND), only
-/// `primary` makes a difference: the rank then has one place. Changes no binding.
+/// Processors that this rank may use after its launcher has bound the process. If OMP_PROC_BIND is `primary`, these are
+/// only the processors of one OpenMP place. cpu_share() changes no binding.
 struct CpuShare {
-  int processors = 1;  ///< number of processors for this rank and its sharers: those of `mask`, fewer with a quota
+  int processors = 1;  ///< number of processors for the ranks with this mask together; lower with a quota
   int sharers = 1;     ///< number of ranks of this node with the same mask, including this rank
   std::string mask;    ///< affinity mask of this rank: "0-3,8"
   /// Processor time that the control groups allow all ranks of the node together, in processors; nullopt for no limit.
   std::optional<double> quota{};
 
-  /// Returns the number of compute threads that this rank should use: its part of `processors`, at least one.
+  /// Returns the number of compute threads that this rank should use: an equal part of `processors`, at least one.
   [[nodiscard]] int threads() const { return processors > sharers ? processors / sharers : 1; }
-  /// Returns true if each sharer can compute with `threads_used` threads and have a processor for communication, too.
+  /// Returns true if each rank with this mask can compute with `threads_used` threads and also has a processor for
+  /// communication.
   [[nodiscard]] bool spare(int threads_used) const { return processors >= sharers * (threads_used + 1); }
   [[nodiscard]] std::string description() const;  ///< text such as "2 processors (0-1), shared by 2 ranks"
 };
@@ -27,9 +28,10 @@ struct CpuShare {
 
 constexpr int kMostComputeThreads = 1024;  ///< limit for a rank; libgomp ends a program with too many threads
 
-/// Number of a rank's compute threads, and where the number comes from. The number is `asked` if that is above 0;
-/// otherwise OpenMP's setting if OMP_NUM_THREADS begins with a number; otherwise share.threads(). It is at most the
-/// number that OpenMP allows. compute_threads() throws UsageError if the number is above kMostComputeThreads.
+/// Number of a rank's compute threads, and where the number comes from. compute_threads() takes `asked` if `asked` is
+/// above 0, otherwise OpenMP's setting if OMP_NUM_THREADS begins with a number, otherwise share.threads(). The number
+/// is at most the limit that OpenMP sets. compute_threads() throws UsageError if the number is above
+/// kMostComputeThreads.
 struct ComputeThreads {
   int count = 1;
   std::string from;  ///< origin of the number, for messages: "OMP_NUM_THREADS"

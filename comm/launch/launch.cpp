@@ -113,7 +113,8 @@ std::optional<Launch> read(const Environment& environment, const Names& names, L
   return launch;
 }
 
-/// Returns true in a step of srun, which has a small number. Batch scripts and shells have a reserved number, or none.
+/// Returns true if this process belongs to a job step of srun. SLURM_STEP_ID is then a small number. In batch scripts
+/// and shells, it is a reserved number or not set.
 bool in_step(const Environment& environment) {
   const auto step = number_in<std::int64_t>(value_of(environment, "SLURM_STEP_ID"));
   return step && *step >= 0 && *step < 0xffffff00;
@@ -156,7 +157,7 @@ bool is_lightning(const Environment& environment) noexcept {
   return lacks(environment, "RANK") && has_all(environment, kLightningSet);
 }
 
-/// Reads the variables of a rank that Lightning's form describes (detect_launch()); nullopt for other processes.
+/// Reads the variables that PyTorch Lightning sets for a rank (detect_launch()); nullopt if they are not set.
 std::optional<Launch> read_lightning(const Environment& environment) {
   if (!is_lightning(environment)) {
     return std::nullopt;

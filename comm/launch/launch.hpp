@@ -22,7 +22,7 @@ enum class LaunchSource : unsigned char { single, slurm, lightning, torchrun, mp
 struct Attempt {
   std::string job{};      ///< unique name, the same in all starts of the job; empty if there are no restarts
   int number = 0;         ///< number of earlier starts of this job
-  std::string devices{};  ///< device request that replaces the option --devices; empty if that option counts
+  std::string devices{};  ///< device request that replaces the option --devices; empty if nothing replaces it
   int seconds = 0;        ///< seconds from the job's first start to this start
 };
 
@@ -116,8 +116,8 @@ struct MeetingPlace {
 /// the time to wait. Throws UsageError, with the variable's name, for a missing variable or an invalid number.
 [[nodiscard]] MeetingPlace meeting_place(const Environment& environment);
 
-/// Compares the detected launch with `rank` and `size` as MPI reports them, and returns the launch that counts:
-/// `launch` if it agrees, otherwise MPI's numbers. `library` is MPI's name, for messages. Throws UsageError, with the
+/// Compares `launch` with `rank` and `size` as MPI reports them. Returns `launch` if the numbers agree, otherwise a
+/// Launch with MPI's numbers. `library` is MPI's name, for messages. Throws UsageError, with the
 /// remedy (--mpi=pmix for srun, the right mpirun, a build with MPI or gloo), if the launcher started more ranks than
 /// MPI knows, and if RANK or WORLD_SIZE is set and differs from MPI's number.
 [[nodiscard]] Launch confirm_launch(const Launch& launch, const Environment& environment, int rank, int size,

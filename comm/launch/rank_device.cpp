@@ -243,7 +243,7 @@ RankDevice device_of_rank(Session& session, const DeviceRequest& request, const 
   session.agree([&] {
     const bool automatic = std::holds_alternative<DeviceRequest::Automatic>(request.form());
     const bool none = std::all_of(ranks.begin(), ranks.end(), [](const RankView& view) { return view.gpus.empty(); });
-    if (none && !automatic && !for_host(request)) {  // only in this case, because why_none() searches for the reason
+    if (none && !automatic && !for_host(request)) {  // only this case needs why_none(), which takes time
       require_for(request, false, machine.why_none(), "; expected auto or cpu");
     }
     result = device_of_rank(placed, gpus, session.rank(), ranks, machine.sharing);

@@ -15,7 +15,7 @@ namespace lockstep::comm {
 /// The device on which one rank computes.
 struct RankDevice {
   Device device;
-  std::string note{};  ///< line for the user, such as GPUs that stay unused, or why auto took the CPU; may be empty
+  std::string note{};  ///< line for the user: which GPUs stay unused, or why auto took the CPU; may be empty
   /// Set on local rank 0 for a usable:N request: the claims that keep other programs off the node's GPUs. The object
   /// must live until all ranks of the node are done.
   std::shared_ptr<const UsableGpus> claims{};
@@ -25,7 +25,7 @@ struct RankDevice {
 /// Says whether several ranks of a node may share a GPU. Only tests allow this, because ranks on one GPU take turns.
 enum class Sharing : bool { forbidden, allowed };
 
-/// What a rank tells all other ranks: its node, and the GPUs that it sees.
+/// Data that a rank sends to all other ranks: its node, and the GPUs that it sees.
 struct RankView {
   int node = 0;
   std::vector<std::string> gpus{};  ///< UUIDs of the GPUs that the rank sees, in the order of their indices
@@ -77,13 +77,13 @@ struct NodeGpus {
 /// Returns the device of this rank of the session. Looks for GPUs only if the request is not for the host. All nodes
 /// must have equal GPUs. check_gpu() tries the GPU and makes its context, so a GPU that another process holds ends all
 /// ranks with DeviceError here. If the request is auto and there is no GPU, the note says why the CPU is used; but if
-/// the job was given GPUs, this is a UsageError, because nobody asks for GPUs to train on the CPU. For usable:N, local
-/// rank 0 of each node finds and claims GPUs and tells the node's other ranks. Collective. A failure on one rank is
-/// printed once and ends all ranks. Throws UsageError on all ranks if their requests differ.
+/// the batch system gave GPUs to the job, this is a UsageError, because the user expects to train on these GPUs. For
+/// usable:N, local rank 0 of each node finds and claims GPUs and tells the node's other ranks. Collective. A failure on
+/// one rank is printed once and ends all ranks. Throws UsageError on all ranks if their requests differ.
 [[nodiscard]] RankDevice device_of_rank(Session& session, const DeviceRequest& request, const NodeGpus& machine = {});
 
 /// Returns the device like device_of_rank(), but also makes the rank's GPU the calling thread's current device; no
-/// other GPU gets a context. Ranks may share a GPU if shared_gpu_allowed() says so (gpu_communicator.hpp);
+/// other GPU gets a context. Ranks may share a GPU if shared_gpu_allowed() is true (gpu_communicator.hpp);
 /// machine.sharing is not used. For a rank that shares a GPU, calls set_shared_gpu_environment(), so no other thread
 /// may read the environment meanwhile. Collective. Throws the errors of device_of_rank(), and UsageError if
 /// LOCKSTEP_ALLOW_SHARED_GPU is neither 0 nor 1 on some rank.

@@ -251,7 +251,8 @@ std::optional<SelfStart> plan_self_start(const RanksRequest& request, const Envi
   const int ranks = std::max(1, wanted);
   const bool counted = std::holds_alternative<DeviceRequest::Automatic>(request.devices.form()) ||
                        std::holds_alternative<DeviceRequest::AllGpus>(request.devices.form());
-  if (gpus && !counted && !nodes_wanted && !managed) {  // otherwise the GPUs are counted already, or elsewhere
+  // In other cases, ranks_of_node() has counted the GPUs of this machine, or ranks may run on other machines.
+  if (gpus && !counted && !nodes_wanted && !managed) {
     require_start(
         site.count_gpus() > 0, "devices '", request.devices.text(), "' asks for ", ranks,
         " GPUs, and this machine has none that can be used (lockstep-devices says why); expected cpu, or cpu:", ranks);
@@ -301,7 +302,7 @@ std::optional<SelfStart> plan_here(const RanksRequest& asked, const Environment&
 /// Runs the program once, under its launcher or (with an empty `start`) as a single rank. Waits for the end.
 detail::LauncherEnd run_once(const SelfStart& start, const RanksRequest& asked, int argc, char** argv,
                              const Attempt& attempt) {
-  constexpr double kLeast = 5;  // seconds; mpirun runs for a moment without ranks, before and after them
+  constexpr double kLeast = 5;  // shortest limit in seconds: at its start and end, mpirun has no ranks for a moment
   std::vector<std::string> command = start.arguments;
   command.insert(command.end(), argv, argv + argc);
   Environment variables = start.variables;

@@ -11,8 +11,9 @@
 #include <lockstep/comm/launch/session.hpp>
 #include <lockstep/runtime/machine/device_selection.hpp>
 
-/// A program of this project that a user starts without a launcher starts the ranks of its option --devices itself:
-/// `train_resnet --devices cpu:4` runs itself under mpirun (docs/launch.md). The library never does this.
+/// Lets a program of this project start its own ranks if the user has started it without a launcher. For example,
+/// `train_resnet --devices cpu:4` runs itself again under mpirun with 4 ranks (docs/launch.md). The library never does
+/// this for programs of others.
 namespace lockstep::comm {
 
 enum class Launcher : unsigned char { automatic, mpirun, srun, none };
@@ -24,8 +25,8 @@ struct RestartPolicy {
   int most = 0;  ///< largest number of restarts; 0: no restarts
   /// Least number of ranks of a restart; 0: a restart has as many ranks as before. If progress() returns the same text
   /// before and after a start, the next start has the next lower number of ranks that `fits` accepts, but at least
-  /// min_ranks. Without such a number, it has as many as before. If min_ranks is above 0, --devices must be cpu:N or
-  /// usable:N (N of the node's usable GPUs), on one node.
+  /// min_ranks. If there is no such number, the next start has as many ranks as before. If min_ranks is above 0,
+  /// --devices must be cpu:N or usable:N (N of the node's usable GPUs), on one node.
   int min_ranks = 0;
   /// Returns true if the job can have this many ranks. If `fits` is empty, the job can have any number of ranks.
   std::function<bool(int ranks)> fits{};
@@ -73,13 +74,15 @@ struct SelfStart {
 /// The device request gives the number of ranks on each node: cpu:4 means four ranks, "3" three, usable:2 two, and a
 /// list one rank for each entry. gpu and auto mean one rank for each GPU (in a batch job, SLURM_GPUS_ON_NODE is the
 /// number of GPUs, if it is set). The launcher is srun inside a SLURM allocation, unless a host file is given;
-/// otherwise it is Open MPI's mpirun. Options tell either launcher not to bind a rank to a single core, because a rank
-/// computes with several threads. Others let mpirun run as root if this process does, and start more ranks than cores.
+/// otherwise it is Open MPI's mpirun. The plan has an option not to bind a rank to a single core, because a rank
+/// computes with several threads. If needed, it also has options that let mpirun run as root and start more ranks than
+/// cores.
 ///
 /// Throws UsageError in these cases: the request is for GPUs of this machine, which has none; the number of nodes is
 /// below 0; there would be more than 2^20 ranks in all, or 64 for each core if all are on this machine; several nodes
-/// without a host file or an allocation; a host file with srun; srun outside of an allocation; Backend::gloo without a
-/// meeting place; an invalid RestartPolicy; this process was already started so and still is alone.
+/// are requested without a host file or an allocation; a host file is given for srun; srun is requested outside of an
+/// allocation; Backend::gloo is requested without a meeting place; the RestartPolicy is invalid; a launcher that this
+/// function planned has started this process, but the process is the only rank.
 [[nodiscard]] std::optional<SelfStart> plan_self_start(const RanksRequest& request, const Environment& environment,
                                                        const StartSite& site);
 
@@ -101,10 +104,11 @@ struct SelfStart {
 /// If a rank ends with an exit code of lockstep, mpirun's own message about that rank is not printed.
 ///
 /// If RestartPolicy::most is above 0, this process starts the ranks again after they end, and prints a line on standard
-/// error, unless they finished (code 0), had bad input (2), could not be run (127), or were stopped by a signal (75, or
-/// a signal that this process forwarded). A job of one rank then runs in a child process, too. Launch::attempt tells
-/// the ranks which start this is. Each start counts the GPUs again ("gpu", "auto"), so a restart takes the GPUs that
-/// remain. Throws UsageError if the launcher is not installed, the host file cannot be read, or this build has no MPI.
+/// error. It does not start them again if they finished (code 0), had bad input (2), could not be run (127), or were
+/// stopped by a signal (75, or a signal that this process forwarded). A job of one rank then runs in a child process,
+/// too. Launch::attempt tells the ranks which start this is. Each start counts the GPUs again ("gpu", "auto"), so a
+/// restart takes the GPUs that remain. Throws UsageError if the launcher is not installed, the host file cannot be
+/// read, or this build has no MPI.
 [[nodiscard]] std::optional<int> self_start(int argc, char** argv,
                                             const std::function<std::optional<RanksRequest>()>& request);
 

@@ -142,7 +142,7 @@ struct Session::Impl {
   bool agreed_to_fail = false;  ///< true after agree() has found a failure on any rank
   bool closed = false;          ///< true after close() was called
 
-  /// Wraps `communicator` so that the status table records its operations, if there is a table.
+  /// Wraps `communicator` so that the StatusTable records its operations. Without a StatusTable, returns it unchanged.
   std::unique_ptr<Communicator> logged(std::unique_ptr<Communicator> communicator, detail::LoggedCommunicator as) {
     FlightRecorder* log = watch ? watch->end().log(as) : nullptr;
     return log != nullptr ? detail::recorded(std::move(communicator), *log) : std::move(communicator);
@@ -376,8 +376,9 @@ int run_program(int argc, char** argv, const std::function<int(Session&, int arg
                 double watchdog_s, Backend backend) noexcept {
   detail::start_process();
   bool of_several = false;
-  // After the ranks have met, all of them find an error together, and one rank prints it. Before they meet, each
-  // process prints its error, because environment variables about other ranks may be left over from another program.
+  // After the ranks have met, all ranks find an error together, and one rank prints it. Before the ranks meet, each
+  // process prints its own error, because environment variables about other ranks may be left over from another
+  // program.
   const auto tell_together = [&](const char* text, int code) {
     if (!of_several || rank_without_session() <= 0) {
       print_error(-1, text);

@@ -22,7 +22,7 @@ class AgreedFailure : public Error {
   int code_;
 };
 
-/// Starts and ends MPI or gloo for a program of this project, and tells a process which rank it is. A process has one
+/// Starts and ends MPI or gloo for a program of this project, and provides the rank of this process. A process has one
 /// Session, made first and destroyed last; a program that embeds lockstep makes communicators without a Session.
 /// Without a launcher, the session has one rank. Ranks that torchrun started meet without MPI and exchange host tensors
 /// by gloo (meet_by_gloo()).
@@ -75,8 +75,8 @@ class Session {
   [[nodiscard]] std::string description() const;  ///< transport: "Open MPI 4.1.4, thread level multiple", "gloo 0.5.0"
 
   /// Describes how all-reduces of host tensors are made: "in shared memory within a node, by MPI between 2 nodes", "by
-  /// MPI". The text tells two orders of additions apart. It is empty if an all-reduce adds in rank order, which holds
-  /// in three cases: all ranks share one node's memory, there is one rank, or the session runs without MPI.
+  /// MPI". Different orders of additions have different texts. The text is empty if an all-reduce adds in rank order,
+  /// which holds in three cases: all ranks share one node's memory, there is one rank, or the session runs without MPI.
   [[nodiscard]] std::string sums() const;
 
   [[nodiscard]] Communicator& grad();

@@ -29,7 +29,8 @@ constexpr double kHeartbeatEvery = 0.75;
 
 /// A node counts as silent if no heartbeat of the node has come for kSilent seconds (the time of five heartbeats), and
 /// for at least kSilentPart of the time without progress. So a network that drops heartbeats for a while is not blamed
-/// for a longer stall. Both times are longer than for_others(), in which a rank that ends the job is silent.
+/// for a longer stall. Both times are longer than for_others(), because a rank that ends the job sends
+/// nothing during that time.
 constexpr double kSilent = 5;
 constexpr double kSilentPart = 1.0 / 3;
 
@@ -39,7 +40,7 @@ Seconds for_others(double seconds) {
   return Seconds(std::clamp(seconds / 10, 2.0, 30.0));
 }
 
-/// Ends the process with `code` after `time`, even if this rank hangs in MPI or in a stream of the C library.
+/// Ends the process with `code` after `time`, even if this rank hangs in MPI or while it writes to a FILE.
 void leave_later(Seconds time, int code) noexcept {
   try {
     std::thread([time, code] {
@@ -104,8 +105,9 @@ void WatchdogHandler::end_heartbeat() noexcept {
   }
 }
 
-/// Sends and receives heartbeats. Usually one rank sends for its whole node. A rank that has no status table, or whose
-/// table does not have exactly this node's ranks, sends its own, because other ranks cannot know that it lives.
+/// Sends and receives heartbeats. Usually one rank sends for its whole node. A rank sends its own heartbeat if it has
+/// no StatusTable, or if the table does not have exactly this node's ranks, because no other rank can see that it is
+/// alive.
 void WatchdogHandler::exchange_heartbeats(const Watchdog::Look& found) {
   const std::lock_guard lock(heartbeat_mutex_);
   if (!heartbeat_) {

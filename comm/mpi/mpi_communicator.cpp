@@ -83,7 +83,8 @@ bool each_has_a_core(MPI_Comm comm, int ranks) {
   return CPU_COUNT(&cores) >= ranks;
 }
 
-/// Makes the window if the ranks use one. If they ask for different options, they use none. Collective.
+/// Makes the window (memory that the ranks share) if the options require it. If the ranks have different options, makes
+/// no window. Collective.
 void share_memory(Link& link, HostAllReduce asked, bool all_in_memory) {
   const int what = static_cast<int>(asked) * 2 + (all_in_memory ? 1 : 0);
   int least_and_most[] = {what, -what};
@@ -158,7 +159,7 @@ Path path_of_process(const Stream* worker) {
 }
 
 /// A communicator's share in the worker that alone may make MPI calls at thread level SERIALIZED. The worker belongs to
-/// the process, as the thread level does. So communicators that were made without a worker wait for it, too.
+/// the process, as the thread level does. So communicators that were made without a worker wait for this worker, too.
 class WorkerShare {
  public:
   /// Throws StateError if existing communicators use a worker other than `worker`.

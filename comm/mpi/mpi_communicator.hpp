@@ -19,9 +19,9 @@ enum class HostAllReduce {
 struct MpiOptions {
   /// The only worker that makes MPI calls at thread level SERIALIZED; the other levels do not use it. Must be a host
   /// worker (otherwise StateError), must not move, and must outlive the communicator. A program that passes a worker
-  /// promises to make no MPI call of its own while an operation is under way on a stream that is not inline: from the
-  /// call of the operation until the program has waited for the operation (Stream::synchronize(), Event::synchronize(),
-  /// or GradientReducer::finish() with an inline compute stream).
+  /// must make no MPI call of its own while an operation is under way on a stream that is not inline. An operation is
+  /// under way from its call until the program has waited for it with Stream::synchronize(), Event::synchronize(), or
+  /// GradientReducer::finish() with an inline compute stream.
   Stream* sole_mpi_worker = nullptr;
   /// If the ranks give different values, all ranks use `mpi`. Communicators that split() makes inherit the value.
   HostAllReduce all_reduce = HostAllReduce::automatic;
@@ -30,10 +30,10 @@ struct MpiOptions {
   bool all_in_memory = false;
 };
 
-/// Says how all_reduce() works on a communicator of make_mpi_communicator(), or on a wrapper around one.
+/// Describes how all_reduce() works on a communicator of make_mpi_communicator(), or on a wrapper around one.
 struct AllReducePath {
   bool shared = false;
-  std::string problem;  ///< reason why the node's ranks cannot share memory; empty: they do, or need not
+  std::string problem;  ///< reason why the node's ranks cannot share memory; empty if they share it or need none
 };
 
 /// Makes a communicator over the ranks of `parent`. Collective. The communicator uses a duplicate of `parent`
@@ -44,9 +44,9 @@ struct AllReducePath {
 /// when it returns. The level decides which threads may call, and whether the communicator takes other streams (host
 /// workers):
 ///   MULTIPLE            any thread; any stream, whose thread makes the MPI calls
-///   SERIALIZED          any thread, but the program must ensure that only one at a time makes MPI calls, lockstep's
-///                       calls included; any stream if MpiOptions::sole_mpi_worker is given: that worker makes the
-///                       MPI calls, in order, and events order the operation's stream and the worker
+///   SERIALIZED          any thread, but the program must ensure that only one thread at a time makes MPI calls,
+///                       lockstep's calls included; any stream if MpiOptions::sole_mpi_worker is given: that worker
+///                       makes the MPI calls, in order, and events order the operation's stream and the worker
 ///   FUNNELED, SINGLE    the thread that initialised MPI; inline streams only
 /// A call that the level forbids throws StateError before anything is sent. can_overlap() is true if the communicator
 /// takes streams other than inline ones.

@@ -26,8 +26,8 @@ struct LoadedNccl {
   decltype(&ncclCommCuDevice) device = nullptr;
 };
 
-/// Finds NCCL's functions: those that all libraries of the process see, or else those of a libnccl.so.2 that one
-/// library has loaded privately, as in Python. Throws UnsupportedError if a function is missing.
+/// Finds NCCL's functions. Searches first among the symbols that all libraries of the process see, then in a
+/// libnccl.so.2 that one library has loaded privately, as in Python. Throws UnsupportedError if a function is missing.
 LoadedNccl loaded_nccl() {
   constexpr const char* kLibrary = "libnccl.so.2";
   void* where = RTLD_DEFAULT;

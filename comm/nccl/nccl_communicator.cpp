@@ -247,7 +247,7 @@ std::unique_ptr<NcclCommunicator> NcclCommunicator::split(int color, int key, Ca
   const DeviceGuard guard(device());
   ncclConfig_t config = config_of(*options_, calls);
   ncclComm_t part = nullptr;
-  // A call on the parent is in progress until `part` exists, then one on `part` until it is ready.
+  // The split is first in progress on the parent, until `part` exists. Then it is in progress on `part`.
   ncclResult_t result = settled(ncclCommSplit(comm(), color, key, &part, &config));
   if (result == ncclSuccess && part != nullptr) {
     result = linked().poll(part, options_->timeout_s);

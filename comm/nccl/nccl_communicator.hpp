@@ -56,7 +56,7 @@ class NcclCommunicator final : public NcclExchange {
   [[nodiscard]] Device place() const { return device(); }
   /// Registers memory that ncclMemAlloc() has allocated. Returns NCCL's handle, or nullptr if NCCL refuses the memory.
   [[nodiscard]] void* register_memory(void* data, std::size_t bytes) noexcept;
-  void deregister_memory(void* handle) noexcept;  ///< does nothing after the communicator was given up
+  void deregister_memory(void* handle) noexcept;  ///< does nothing after the communicator has failed
 
   /// Does the work of NcclEstimator::seconds(). The communicator's calls must block (Calls::block).
   [[nodiscard]] std::optional<double> estimate(const std::function<void(Communicator&)>& f);

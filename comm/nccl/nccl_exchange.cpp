@@ -155,7 +155,7 @@ void NcclExchange::barrier(Stream& stream) {
   run("barrier", data, [&] {
     return nccl_.all_reduce(data.data, data.data, 1, type_of(data.dtype), ncclSum, comm_, stream.cuda_handle());
   });
-  counts_.bytes -= static_cast<std::int64_t>(data.bytes());  // the caller moves no bytes, so scratch_ is not counted
+  counts_.bytes -= static_cast<std::int64_t>(data.bytes());  // scratch_ is no data of the caller, so it does not count
 }
 
 void NcclExchange::send(Stream& stream, const TensorView& data, int to) {

@@ -31,7 +31,7 @@ struct NcclFunctions {
   decltype(&ncclGetLastError) last_error = nullptr;
 
   /// Returns NCCL's text for `result`, and NCCL's last message. The message may be about an older error, because
-  /// ncclGetLastError() is of the whole process and never cleared.
+  /// NCCL has one last message for the whole process and never clears it.
   [[nodiscard]] std::string words(ncclResult_t result) const;
   /// Waits until no call on `comm` is in progress and returns the state; returns ncclInProgress after `seconds`.
   /// Polling also advances calls in progress, so the thread that uses the communicator must call poll().
@@ -43,7 +43,7 @@ struct NcclFunctions {
 
 /// One rank of an NCCL communicator that lockstep or a host program has made. An NCCL call may return ncclInProgress.
 /// Until that call is complete, NCCL accepts no other call, so the calling thread polls until a deadline. After an
-/// error the communicator is given up, and every later call throws that error.
+/// error, give_up() gets the communicator, and every later call throws that error.
 class NcclExchange : public Communicator {
  public:
   [[nodiscard]] std::string_view backend() const override { return "nccl"; }
@@ -75,7 +75,7 @@ class NcclExchange : public Communicator {
   /// Called once after an error, with the communicator; comm() is already null then.
   virtual void give_up(ncclComm_t comm) noexcept = 0;
 
-  [[nodiscard]] ncclComm_t comm() const { return comm_; }  ///< null after the communicator was given up
+  [[nodiscard]] ncclComm_t comm() const { return comm_; }  ///< null after an error or after release()
   [[nodiscard]] Device device() const { return device_; }
   void require_alive(std::string_view op) const;
   /// Waits while a call that returned `result` is in progress, and returns its end result; ncclInProgress after

@@ -29,7 +29,7 @@ constexpr std::size_t kLeastChunkBytes = std::size_t{16} << 10;
 constexpr std::size_t kMostChunkBytesOfAll = std::size_t{4} << 20;
 /// This number divided by the number of ranks is the largest size in bytes of data that each_adds_all() sums.
 constexpr std::size_t kOneShotBytes = std::size_t{32} << 10;
-/// Least size in bytes of data that is written past the caches.
+/// Least size in bytes of data that is written with stores that bypass the caches.
 constexpr std::size_t kStreamingBytes = std::size_t{32} << 20;
 /// Most bytes of each rank that one call of Block::sum() adds.
 constexpr std::size_t kBlockBytes = 16384;
@@ -169,7 +169,7 @@ std::uint64_t announced(Kind kind, DType dtype, std::int64_t n) {
 /// sleeping rank is killed, `sleepers` stays too high; this only causes needless wake-ups.
 struct alignas(kLineBytes) SharedSum::Line {
   std::atomic<std::uint32_t> counted;
-  std::atomic<std::uint32_t> sleepers;  ///< number of ranks that sleep until `counted` changes; they add themselves
+  std::atomic<std::uint32_t> sleepers;  ///< number of ranks that sleep until `counted` changes; each adds itself
   /// what[s % 3] is the value of announced() for the operation whose first step is s.
   std::array<std::atomic<std::uint64_t>, 3> what;
 };

@@ -29,11 +29,11 @@ struct SharedSumOptions {
 ///                                 adds its own part over all ranks and puts the sum into its area; (3) each rank
 ///                                 copies the sums from the other areas. A rank does (1) for chunk c, (2) for chunk
 ///                                 c - 1 and (3) for chunk c - 2, then counts: it waits once a chunk. Areas fit into
-///                                 the caches, so that main memory sees the data twice: read and written. Data that is
-///                                 larger than the caches is written past them.
+///                                 the caches, so the data is read from main memory once and written to it once. Data
+///                                 that is larger than the caches is written with stores that bypass them.
 /// A chunk's memory in an area is used again three chunks later, and a sum's memory two chunks later. By then the
 /// counters prove that no rank reads it any more. So an operation needs no step at its end: a rank's first count of the
-/// next operation says that it has read the results of this operation.
+/// next operation shows that it has read the results of this operation.
 ///
 /// If each rank of the window has a core, a waiting rank first spins for about a microsecond. Then it yields its core
 /// for up to 100 us. Then it sleeps in the kernel until the rank for which it waits wakes it. If a rank dies, the other

@@ -140,8 +140,8 @@ void Replicas::all_reduce_ring() {
         nn::partition_of(all.numel(), static_cast<std::int64_t>(count), static_cast<std::int64_t>(index % count));
     return all.slice(0, share.begin, share.begin + share.count);
   };
-  // Before a step, each device waits for the previous step of both neighbours: then the left neighbour has made the
-  // part that the device reads next, and the right neighbour has read the part that the device writes next.
+  // Before a step, each device waits for the previous step of both neighbours. Then the left neighbour has made the
+  // part that this device reads next, and the right neighbour has read the part that this device writes next.
   const auto meet = [&] {
     for (const auto& replica : replicas_) {
       replica->context->stream().record(replica->done);

@@ -19,7 +19,8 @@
 /// Data parallelism by hand: one process trains a model on several devices, with explicit copies and waits.
 ///
 /// One thread enqueues the work of all devices. Each device runs its work on its own stream (of a GPU, or a host
-/// thread), so all compute at the same time. A stream that needs results of another device waits for an event there.
+/// thread), so all compute at the same time. A stream that needs results of another device waits for an event of that
+/// device.
 namespace data_parallel {
 
 /// A device with everything that a training step needs on it. The members are constructed in this order.
@@ -34,7 +35,7 @@ struct Replica {
   lockstep::nn::Plan plan;
   lockstep::nn::StepState state;
   lockstep::Buffer workspace;
-  lockstep::Tensor received;  ///< gradients from another device, to be added to this one's
+  lockstep::Tensor received;  ///< gradients from another device, to be added to this device's gradients
   lockstep::Event done;       ///< recorded after the last work that another device may have to wait for
 };
 

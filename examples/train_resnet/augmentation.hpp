@@ -38,8 +38,8 @@ void require_augmentation_flags(const AugmentationFlags& flags, bool of_folder, 
 /// Returns the ranges of the areas and shapes of random crops that `flags` request.
 [[nodiscard]] lockstep::nn::CropOptions crop_of(const AugmentationFlags& flags);
 
-/// Returns the augmentation that the host does. `on_device` has the data set's padding and mirroring, which the host
-/// also does if it has any other augmentation to do, and the mean, which becomes the colour of erased rectangles.
+/// Returns the augmentation that the host does. `on_device` has the data set's padding, mirroring and mean. If the host
+/// has any other augmentation to do, it also pads and mirrors. Erased rectangles get the mean as their colour.
 [[nodiscard]] lockstep::nn::AugmentationOptions augmentation_of(const AugmentationFlags& flags, bool of_folder,
                                                                 const lockstep::ops::AugmentDesc& on_device,
                                                                 std::uint64_t seed);

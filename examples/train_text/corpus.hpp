@@ -57,13 +57,14 @@ struct TextData {
   std::string about{};        ///< description for people, one line
   [[nodiscard]] bool bytes() const { return unit == "byte"; }
 };
-/// Opens `data`, which is a path for read_corpus(); or tokens:DIR, a folder for nn::find_token_files() whose ids are
-/// below `vocabulary`; or packed:FILE, a file of lockstep-pack with a text or tokens, which gives the windows and
-/// fingerprints of the unpacked data. Throws the errors of these functions and of the classes of windows.
+/// Opens `data`, which has one of three forms: a path for read_corpus(); tokens:DIR, a folder for
+/// nn::find_token_files() whose ids are below `vocabulary`; or packed:FILE, a file of lockstep-pack with a text or
+/// tokens. A packed file gives the same windows and fingerprints as the unpacked data. Throws the errors of these
+/// functions and of the classes of windows.
 [[nodiscard]] TextData open_text(const std::string& data, std::int64_t length, std::int64_t vocabulary);
 
-/// Returns the mean number of bits that a token of `validation` costs in a code that knows only how often each token
-/// occurs in `train`. One is added to each count, so that no token is impossible. A model that has learned anything
+/// Returns the mean number of bits of a token of `validation` in a code that uses only the frequencies of the tokens in
+/// `train`. One is added to each count, so that no token is impossible. A model that has learned anything
 /// needs fewer bits. Only the first 2^24 tokens of each set are counted.
 [[nodiscard]] double histogram_bits(const lockstep::nn::Dataset& train, const lockstep::nn::Dataset& validation,
                                     std::int64_t vocabulary);

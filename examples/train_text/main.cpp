@@ -34,7 +34,8 @@ nn::TrainingInputs inputs_of(const Options& o, const nn::Model& model, const Tex
   inputs.about = {{"text", text.about},
                   {"baseline", concat(digits(histogram, 3), " bits a ", text.unit, ": validation by the ", text.unit,
                                       " histogram of the text to train on")}};
-  // The run's identity needs the number of heads, because no parameter's shape depends on that number.
+  // Checkpoints must keep the number of heads, because no parameter's shape depends on this number. They keep all of
+  // inputs.options.
   inputs.options["heads"] = std::to_string(o.heads);
   inputs.config = {{"data", o.data},   {"layers", o.layers}, {"heads", o.heads},
                    {"width", o.width}, {"length", o.length}, {"histogram_bits", histogram}};

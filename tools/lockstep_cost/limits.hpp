@@ -29,8 +29,8 @@ struct KnownLimit {
 
 /// Returns the limit of busbw for an all-reduce between the GPUs of `ranks` ranks. For two ranks this is `peer`, the
 /// limit of a copy from one GPU to the other, because each GPU sends everything that the other receives. The result is
-/// empty for more ranks, because their limit depends on the topology and on where sums are made (with sums in switches
-/// each GPU sends less than busbw says), and for several nodes.
+/// empty for several nodes and for more than two ranks. The limit of more ranks depends on the topology and on the
+/// place of the additions: if switches add, each GPU sends less than busbw says.
 [[nodiscard]] KnownLimit all_reduce_limit(int ranks, int nodes, const KnownLimit& peer);
 
 /// Returns the limit of a copy inside the memory of a GPU: half of (2 transfers per clock cycle * bus width),

@@ -17,7 +17,7 @@ namespace lockstep::tools {
 namespace {
 
 /// Returns the UUIDs of the GPUs of this node's ranks, in the order of the ranks. A single rank on the node gets the
-/// UUIDs of all GPUs that were asked for.
+/// UUIDs of all GPUs that `request` names.
 std::vector<std::string> gpus_of_node(comm::Session& session, const DeviceRequest& request,
                                       const std::vector<GpuInfo>& gpus, const std::string& mine) {
   std::vector<std::string> given;

@@ -8,9 +8,9 @@
 
 namespace lockstep::tools {
 
-/// Chooses the device of this rank and sets the fields of `survey` that follow from it: device and peer, the limits of
-/// the links between them, and the reason when GPU paths cannot be measured. Collective. The result holds the
-/// claims to GPUs, so keep it until measuring ends.
+/// Chooses the device of this rank, and sets in `survey` the device, the peer GPU, the limits of their links, and the
+/// reason if GPU paths cannot be measured. Collective. The result holds the claims to GPUs, so keep it until measuring
+/// ends.
 [[nodiscard]] comm::RankDevice place(comm::Session& session, const DeviceRequest& request, SurveyOptions& survey);
 
 }  // namespace lockstep::tools

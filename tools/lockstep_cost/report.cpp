@@ -38,8 +38,8 @@ double rate(const CostPath& path, double bytes, double seconds) {
   return path.bus_factor * bytes / seconds;
 }
 
-/// Returns the copy that represents all copies in the figures to remember: the copy to the GPU or, on a machine without
-/// a GPU, a copy inside host memory.
+/// Returns the copy that remember() describes: the copy to the GPU or, on a machine without a GPU, a copy inside host
+/// memory.
 const CostPath* typical_copy(const CostFile& file) {
   for (const char* name : {"copy/pinned_to_device", "copy/host/copy", "copy/host/memcpy"}) {
     if (const CostPath* path = file.find(name); path != nullptr && !path->points.empty()) {

@@ -111,7 +111,8 @@ class Survey {
       // largest size.
       options.target_seconds = share_ / kRounds * 0.1;
       (void)measure(sizes_.front(), options);
-      options.target_seconds = share_ / kRounds * 0.65 / static_cast<double>(sizes_.size());  // sizes also warm up
+      // Plans only 65 % of the round for timed calls, because each size also has a warm-up.
+      options.target_seconds = share_ / kRounds * 0.65 / static_cast<double>(sizes_.size());
       const std::size_t wanted = round == 0 ? sizes_.size() : all.size();
       for (std::size_t i = 0; i < wanted; ++i) {
         const double elapsed = comm::all_gather_value(session_.control(), seconds_since(begin))[0];
@@ -212,8 +213,8 @@ class Survey {
     session_.agree([&] { bench.emplace(session_.grad(), context, context.stream(), sizes_.back()); });
     all_reduce(*bench, {.name = comm::all_reduce_name(comm::GradientPath::host), .text = "all-reduce"});
 
-    // First messages of all sizes between ranks 0 and 1; then messages of one size between every two ranks. The two
-    // ranks take turns, so a call is one message, one way.
+    // Measures messages of all sizes between ranks 0 and 1, then messages of one size between every two ranks. The two
+    // ranks send in turns, so a call is one message in one direction.
     const measure::CollectiveCase message{.collective = measure::Collective::send_recv, .from = 0, .to = 1};
     session_.agree([&] { bench->check(message, std::min(kCheckBytes, sizes_.back())); });
     curve({.name = "send_recv/0_1", .text = "message, ranks 0 and 1"},
@@ -356,7 +357,7 @@ std::vector<std::int64_t> survey_sizes(std::int64_t max_bytes) {
 
 double seconds_left(int done, int paths, double elapsed, double planned) {
   const double share = planned / std::max(paths, 1);
-  const double pace = std::max(done > 0 ? elapsed / (done + 1) : share, share);  // + 1 counts the present path
+  const double pace = std::max(done > 0 ? elapsed / (done + 1) : share, share);  // + 1: the path that is being measured
   return std::max(pace * paths - elapsed, done < paths ? share / 4 : 0);
 }
 

@@ -37,9 +37,10 @@ struct Progress {
   std::string what;  ///< path and size that are measured: "all-reduce, 64 KiB"
 };
 
-/// Returns the GPU that this rank copies to: the GPU after `mine` in `given`, by its index in `gpus`. `given`: UUIDs of
-/// the GPUs of the node's ranks, in the order of the local ranks. `gpus`: the GPUs that this rank sees. Empty when
-/// `given` has a single GPU, and when this rank does not see the next GPU. Pure.
+/// Returns the GPU to which this rank copies: the GPU after `mine` in `given`. `mine` is the UUID of this rank's GPU.
+/// `given` has the UUIDs of the GPUs of the node's ranks, in the order of the local ranks. `gpus` are the GPUs that
+/// this rank sees; the result's index counts in this list. The result is empty if `given` has a single GPU, or if this
+/// rank does not see the next GPU. Pure.
 [[nodiscard]] std::optional<Device> peer_gpu(const std::vector<GpuInfo>& gpus, const std::string& mine,
                                              const std::vector<std::string>& given);
 

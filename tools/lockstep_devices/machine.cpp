@@ -25,10 +25,10 @@ std::string process_name(int pid, const std::string& root) {
   return name;
 }
 
-/// Returns the holder of each GPU's claim; the text is empty if there is no holder, or it is not known.
+/// Returns the holder of each GPU's claim; the text is empty if there is no holder, or if the holder is not known.
 std::vector<std::string> claim_holders(const std::vector<GpuInfo>& gpus, const std::string& folder) {
   std::vector<std::string> holders(gpus.size());
-  std::error_code error;  // the folder may not be readable
+  std::error_code error;  // set if the folder cannot be read; then no holder is known
   if (!std::filesystem::is_directory(folder, error)) {
     return holders;
   }
@@ -43,7 +43,7 @@ std::vector<std::string> claim_holders(const std::vector<GpuInfo>& gpus, const s
     for (std::size_t i = 0; alone && i < gpus.size(); ++i) {
       holders[i] = GpuClaim::attempt(folder, gpus[i].uuid).holder;
     }
-  } catch (const DeviceError&) {  // the folder may not be usable
+  } catch (const DeviceError&) {  // the folder cannot be used, so the other holders are not known
   }
   return holders;
 }

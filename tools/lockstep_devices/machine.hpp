@@ -18,7 +18,7 @@ struct GpuFacts {
   GpuInfo gpu{};
   PciFacts pci{};
   NvmlGpu nvml{};
-  /// Names of nvml.processes; an unknown name is empty (e.g. another container).
+  /// Names of the processes in nvml.processes. Empty for an unknown name, such as that of a process in a container.
   std::vector<std::string> process_names{};
   std::string claimed_by{};  ///< holder of the GPU's claim (runtime/machine/gpu_claim.hpp), or empty
 };

@@ -30,7 +30,8 @@ const char* unit_of(nn::PackedIds ids) {
   return ids == nn::PackedIds::text ? "bytes of text" : "tokens";
 }
 
-/// Returns a line for each damaged sample or block that `check` names, and a line with the number of the further ones.
+/// Returns a line for each damaged sample or block that `check` names, and a line with the number of further damaged
+/// samples or blocks.
 std::string damage_text(const nn::PackedCheck& check) {
   std::string text;
   for (const std::string& damage : check.texts) {

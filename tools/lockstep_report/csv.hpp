@@ -8,7 +8,8 @@
 namespace lockstep::tools {
 
 /// Returns the rows of all runs as comma-separated values (RFC 4180, but lines end with a line feed only, as tools for
-/// text expect): one line of names, then a line for each row, the runs one after the other. The columns are
+/// text expect). The first line has the names of the columns; then a line for each row of the first run follows, then
+/// the lines of the next run, and so on. The columns are
 ///   run, event, epoch, step   event is "step" (a report) or "epoch" (the end of an epoch); step is never empty
 ///   a column for each field of any run, in the order of in_order(), with "test_X" right after "X". A field named "run"
 ///   becomes "run.1", as in pandas, so that no two columns share a name

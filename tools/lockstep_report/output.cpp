@@ -30,7 +30,7 @@ bool same_file(const std::string& one, const std::string& other) {
     return same_thing(first, second);
   }
   namespace fs = std::filesystem;
-  std::error_code error;  // is set if a folder is missing, in which the file cannot be made
+  std::error_code error;  // set if the folder of a path is missing, so no file can be made there
   const fs::path first_name = fs::weakly_canonical(fs::absolute(one), error);
   const fs::path second_name = error ? fs::path() : fs::weakly_canonical(fs::absolute(other), error);
   return !is_first && !is_second && !error && first_name == second_name;

@@ -21,7 +21,8 @@ namespace {
 
 constexpr std::size_t kMostPoints = 1000;  // greatest number of points of a curve, about two per pixel
 
-/// Fields of epochs that get no curve, because a curve shows the field's values of steps, or the table shows the field.
+/// Fields whose values of epochs get no curve, because another curve shows the field's values of steps, or because the
+/// table shows the field.
 constexpr std::array<std::string_view, 6> kNoCurve{"comm_exposed_s", "seconds",    "skipped_updates",
                                                    "gradient_bytes", "sent_bytes", "peak_bytes"};
 
@@ -154,7 +155,7 @@ std::string table_of(const std::vector<RunLog>& runs) {
 }
 
 /// Returns a setting with its numbers in the fewest digits that read back the same: 0.1 for 0.10000000000000001. The
-/// identity of a run holds numbers with 17 digits.
+/// file config.json of a run has numbers with 17 digits.
 std::string shortened(const std::string& value) {
   constexpr std::size_t kLong = 17;
   std::string out;

@@ -8,7 +8,8 @@
 namespace lockstep::tools {
 namespace {
 
-/// Known quantities. The first kFirst are the first charts; the next one follows the rates.
+/// Known quantities. In a page, the first kFirst quantities come first, then the rates (kPerSecond), then the quantity
+/// kKnown[kFirst], then all other quantities by name.
 constexpr std::array kKnown{Quantity{"loss", "loss"},
                             Quantity{"accuracy", "accuracy, %", 100},
                             Quantity{"top_k_accuracy", "accuracy of the first k, %", 100},

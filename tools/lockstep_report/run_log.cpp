@@ -19,7 +19,6 @@ namespace {
 
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;  // greatest size of a log, some five million reports
 
-/// Reads the events of one log.
 class LogReader {
  public:
   explicit LogReader(RunLog& run) : run_(run) {}

@@ -10,7 +10,7 @@
 namespace lockstep::tools {
 namespace {
 
-// NCCL's constants (src/graph/tuning.cc): latencies in microseconds, bandwidths in GB/s (per channel unless noted),
+// NCCL's constants (src/graph/tuning.cc): latencies in microseconds, bandwidths in GB/s (per channel unless noted), and
 // factors.
 
 enum Protocol : std::size_t { kLL, kLL128, kSimple };

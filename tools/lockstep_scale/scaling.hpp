@@ -39,8 +39,8 @@ struct ScalingPoint {
 };
 
 /// Predicts the step of `ranks` ranks. The sum of a bucket begins when the bucket's last gradient is ready and the
-/// previous bucket's sum has ended (comm/gradients/bucket_cost.hpp). The model ignores that sums slow down computation,
-/// that other jobs use the network, and the loader.
+/// previous bucket's sum has ended (comm/gradients/bucket_cost.hpp). The model ignores three effects: sums slow down
+/// computation, other jobs use the network, and the loader may be slow.
 [[nodiscard]] ScalingPoint predict(const StepProfile& profile, int ranks, const comm::CostModel& sum,
                                    const ScalingOptions& options);
 

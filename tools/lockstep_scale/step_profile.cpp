@@ -21,7 +21,7 @@ struct Interval {
 
 /// The events of one step of one rank.
 struct Step {
-  std::optional<double> begin{};  ///< begin of the first work
+  std::optional<double> begin{};  ///< time at which the step's first work begins
   std::vector<Interval> forward{};
   std::vector<Interval> backward{};
   std::vector<Interval> waits{};                                    ///< waits for sums and for the loader

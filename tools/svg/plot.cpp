@@ -62,7 +62,7 @@ class PlacedAxis {
     if (counted) {
       values = {std::min(values.least, 0.0), std::max(values.most, std::min(values.least, 0.0) + 1)};
     } else if (values.most - values.least <= 1e-9 * std::max(std::abs(values.most), std::abs(values.least))) {
-      const double room = std::abs(values.least) / 2;  // room on both sides of a single value; above 0 only
+      const double room = std::abs(values.least) / 2;  // room below and above a single value
       values = {values.least - room, values.most == 0 ? 1 : values.most + room};
     }
     const double step = std::max(counted ? 1.0 : 0.0, nice_step(values.most - values.least, lines));

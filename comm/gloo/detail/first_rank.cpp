@@ -12,8 +12,8 @@ namespace lockstep::comm::detail::rendezvous {
 
 namespace {
 
-constexpr std::chrono::seconds kHello{5};  ///< time in which a new connection must send its Hello
-constexpr std::size_t kMostPending = 64;   ///< largest number of connections without a Hello, besides one for each rank
+constexpr std::chrono::seconds kHello{5};  ///< time in which a new connection must send its Hello message
+constexpr std::size_t kMostPending = 64;   ///< connections without a Hello message that are allowed beyond one per rank
 
 /// Formats a list of ranks: "rank 2", "ranks 2, 3", "ranks 1, 2, 3, 4, 5, 6, 7, 8 and 3 more".
 std::string names_of(const std::vector<int>& ranks) {
@@ -55,7 +55,7 @@ class FirstRank final : public Meeting {
     require<RendezvousError>(met_, refused_);
   }
 
-  /// Queues a message that a caller on rank 0 itself sends. The watching thread handles the message.
+  /// Queues a message from rank 0 to itself. The watching thread handles the message.
   void send_to_rank_0(Kind kind, const std::string& text, int code) override {
     change([&] { own_messages_.push_back({.header = {.kind = kind, .code = code}, .text = text}); });
     wake.give();
@@ -68,7 +68,7 @@ class FirstRank final : public Meeting {
     }
   }
 
-  /// Sends `text` on a connection that is not yet a member's. Ignores a failure, because the job loses no rank by it.
+  /// Sends `text` on a connection that does not belong to a rank yet. Ignores a failure, because the job loses no rank.
   static void send_to_pending(Member& pending, std::string_view text) {
     static_cast<void>(send_all(pending.socket.get(), text, Clock::now() + kSend));
   }
@@ -106,7 +106,8 @@ class FirstRank final : public Meeting {
     }
   }
 
-  /// Makes `pending` a member or refuses it, as its Hello says. Returns true if the Hello is not complete yet.
+  /// Makes `pending` a member or refuses it, depending on its Hello message. Returns true if this message is not
+  /// complete.
   bool handshake(Member& pending) {
     const std::optional<Hello> hello = take<Hello>(pending.inbox.bytes);
     if (!hello) {
@@ -128,7 +129,7 @@ class FirstRank final : public Meeting {
       refuse_all(text);
       return false;
     };
-    if (hello->job != job()) {  // only this connection is refused; every version of Hello has `job` at this place
+    if (hello->job != job()) {  // `job` has the same offset in every version of Hello
       send_to_pending(pending, message(Kind::refused, concat(place(), " is where ranks of another job meet")));
       return false;
     }
@@ -213,7 +214,7 @@ class FirstRank final : public Meeting {
     return true;
   }
 
-  /// Handles queued messages of callers on rank 0 itself. Then answers a gather or a shutdown that all ranks have sent.
+  /// Handles the queued messages from rank 0 to itself. Then answers a gather or a shutdown that all ranks have sent.
   void answer_all() {
     std::vector<Message> own;
     change([&] { own.swap(own_messages_); });
@@ -297,7 +298,7 @@ class FirstRank final : public Meeting {
   // `mutex` guards the following three members.
   bool met_ = false;
   std::string refused_;                ///< reason why the ranks cannot meet; empty if there is none
-  std::vector<Message> own_messages_;  ///< messages that callers on rank 0 itself have queued
+  std::vector<Message> own_messages_;  ///< queued messages from rank 0 to itself
 };
 
 }  // namespace

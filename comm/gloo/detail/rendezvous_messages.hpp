@@ -111,7 +111,8 @@ class Inbox {
   explicit Inbox(std::size_t most) : most_(most) {}
   std::string bytes;
 
-  /// Removes and returns the first message, or returns nullopt if it is incomplete. Sets `broken` if it is too large.
+  /// Removes and returns the first message, or returns nullopt if no message is complete. Sets `broken` if the first
+  /// message is too large.
   [[nodiscard]] std::optional<Message> next(bool& broken) {
     const std::optional<Header> header = front_of<Header>(bytes);
     broken = header && header->bytes > most_;

@@ -100,7 +100,8 @@ bool wait_for(int socket, short events, Clock::time_point deadline) {
   }
 }
 
-/// Returns the address of this end of a connection if `get` is getsockname(), of the other end if it is getpeername().
+/// Returns the address of this end of a connection if `get` is getsockname(), and of the other end if `get` is
+/// getpeername().
 template <class Get>
 sockaddr_storage end_of(int socket, Get&& get) {
   sockaddr_storage address{};

@@ -108,7 +108,8 @@ class RankOrder final : public InOrder {
   std::int64_t workspace_bytes_ = 0;
 };
 
-/// Makes the sums for SumOrder::tree. The sum of 2^k ranks' gradients overwrites the gradients of the first of them.
+/// Makes the sums for SumOrder::tree. The sum of 2^k ranks' gradients overwrites the gradients of the first of these
+/// ranks.
 class Tree final : public InOrder {
  public:
   using InOrder::InOrder;

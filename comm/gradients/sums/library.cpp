@@ -5,8 +5,8 @@ namespace lockstep::comm {
 namespace {
 
 /// Makes the sums for SumOrder::library. If all ranks get all sums, calls the communicator's all-reduce. If buckets are
-/// divided, calls reduce-scatter, which gives each rank the sums of its part, and an all-reduce for the elements at the
-/// bucket's end that are too few to be divided.
+/// divided, calls reduce-scatter, which gives each rank the sums of its part. Elements at the bucket's end that are too
+/// few to be divided get an all-reduce.
 class Library final : public RoundedSum {
  public:
   Library(DType dtype, bool divided) : RoundedSum(dtype), divided_(divided) {}

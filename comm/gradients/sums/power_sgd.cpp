@@ -19,7 +19,8 @@
 namespace lockstep::comm {
 namespace {
 
-// Number of elements; each matrix in a message or in the factors begins at a multiple of this number, for alignment.
+// For alignment, each matrix in a message or in the state tensor `factors` begins at a multiple of this number of
+// elements.
 constexpr std::int64_t kStep = 16;
 
 std::int64_t padded(std::int64_t elements) {
@@ -32,13 +33,14 @@ double column_epsilon(DType dtype) {
                                        : static_cast<double>(std::numeric_limits<float>::epsilon()));
 }
 
-/// A matrix of a bucket that is compressed to P Q^T. `gradient`, `p`, `q` and `factor` are in elements.
+/// A matrix of a bucket that is compressed to P Q^T. The offsets count elements. The first message of a bucket is the
+/// input of its first all-reduce, and the second message is the input of its second all-reduce.
 struct Compressed {
   std::int64_t rows = 0;
   std::int64_t columns = 0;
   std::int64_t gradient = 0;  ///< offset of the matrix in the bucket
-  std::int64_t p = 0;         ///< offset of P in the first message
-  std::int64_t q = 0;         ///< offset of Q in the second message
+  std::int64_t p = 0;         ///< offset of P in the message of the first all-reduce
+  std::int64_t q = 0;         ///< offset of Q in the message of the second all-reduce
   std::int64_t factor = 0;    ///< offset of Q in the state tensor `factors`
   std::unique_ptr<ops::MatmulPlan> to_p;
   std::unique_ptr<ops::MatmulPlan> to_q;
@@ -49,16 +51,16 @@ struct Compressed {
 struct Plain {
   std::int64_t begin = 0;
   std::int64_t end = 0;
-  std::int64_t sent = 0;  ///< offset of these elements in the first message
+  std::int64_t sent = 0;  ///< offset of these elements in the message of the first all-reduce
 };
 
 struct Parts {
-  std::vector<Compressed> matrices;  ///< compressed matrices; if empty, the bucket itself is the message
+  std::vector<Compressed> matrices;  ///< compressed matrices; if empty, the whole bucket is sent uncompressed
   std::vector<Plain> plain;
   std::int64_t begin = 0;     ///< offset of the bucket in the arena
   std::int64_t elements = 0;  ///< number of elements of the bucket
-  std::int64_t first = 0;     ///< number of elements of the first message
-  std::int64_t second = 0;    ///< number of elements of the second message
+  std::int64_t first = 0;     ///< number of elements of the first all-reduce
+  std::int64_t second = 0;    ///< number of elements of the second all-reduce
 };
 
 TensorView matrix_of(const TensorView& elements, std::int64_t begin, std::int64_t rows, std::int64_t columns) {
@@ -102,7 +104,8 @@ struct PowerSgd::Impl {
     fits(factors, "factors", factor_elements);
   }
 
-  /// Divides a bucket into matrices and plain elements. Moves `factor`, the next free offset in the tensor `factors`.
+  /// Divides a bucket into matrices and plain elements. Advances `factor`, the next free offset in the tensor
+  /// `factors`.
   Parts cut(std::span<const GradientRange> ranges, const Bucket& bucket, std::int64_t& factor) const {
     Parts made;
     made.begin = bucket.begin;
@@ -143,8 +146,9 @@ struct PowerSgd::Impl {
     return made;
   }
 
-  /// Plans a product with lockstep's own loops or kernels. Their bits do not depend on the number of threads, which
-  /// changes with overlap. Nor do they depend on a library's choices, which a run's identity does not record.
+  /// Plans a product with lockstep's own loops or kernels. The bits of their results do not depend on the number of
+  /// threads, which is smaller if communication overlaps. They do not depend on a library's choice of algorithm either,
+  /// which a checkpoint does not record.
   std::unique_ptr<ops::MatmulPlan> planned(Context& context, ops::MatmulDesc desc, std::size_t& most) const {
     desc.dtype = dtype;
     auto plan = ops::plan_matmul(context, desc, context.device() == Device::cpu() ? "reference" : "cuda");

@@ -11,9 +11,10 @@ constexpr std::size_t kDashes = 60;
 constexpr std::size_t kLongestBanner = 8192;
 constexpr std::array<std::string_view, 3> kBanners{"MPI_ABORT was invoked", "Primary job  terminated normally",
                                                    "processes exited with non-zero status"};
+// The last of these texts says that mpirun cannot show a banner.
 constexpr std::array<std::string_view, 4> kLines{
     "has sent help message help-mpi-api.txt / mpi-abort", "have sent help message help-mpi-api.txt / mpi-abort",
-    "\"orte_base_help_aggregate\" to 0 to see all help", "util/show_help.c at line"};  // last: no banner can be shown
+    "\"orte_base_help_aggregate\" to 0 to see all help", "util/show_help.c at line"};
 
 bool is_dashes(std::string_view line) {
   return line.size() >= kDashes && line.find_first_not_of('-') == std::string_view::npos;
@@ -35,7 +36,8 @@ void BannerFilter::write(std::string_view text) {
       cut_.clear();
     }
   }
-  // Passes an unfinished line at once if it cannot be kept back: it may be a rank's prompt or progress line.
+  // Passes an unfinished line at once unless the line may belong to a banner. It may be a rank's prompt, for which a
+  // user waits.
   if (!cut_.empty() && banner_.empty() && cut_.front() != '-' && cut_.front() != '[') {
     pass_(cut_);
     cut_.clear();

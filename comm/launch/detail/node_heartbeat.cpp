@@ -107,8 +107,8 @@ std::string fitting(const std::vector<std::string>& lines, std::size_t most) {
 constexpr std::size_t kPortAt = offsetof(sockaddr_in, sin_port);
 static_assert(kPortAt == offsetof(sockaddr_in6, sin6_port));
 
-/// Returns the numeric addresses at which other hosts may reach this host, IPv4 first; only without such addresses the
-/// loopback addresses. Leaves out link-local IPv6 addresses, because their scope has no meaning on another host.
+/// Returns the numeric addresses at which other hosts may reach this host, IPv4 first. If there is none, returns
+/// the loopback addresses. Leaves out link-local IPv6 addresses, because their scope has no meaning on another host.
 std::vector<std::string> own_addresses() {
   ifaddrs* all = nullptr;
   if (::getifaddrs(&all) != 0) {

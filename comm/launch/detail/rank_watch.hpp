@@ -17,10 +17,11 @@ namespace lockstep::comm::detail {
 /// which rank has called fewer operations than the others, and gives other ranks time to report. Also ends a job whose
 /// ranks call different operations, because such a job would hang; then the exit code is 3, and one rank of the node
 /// names the difference. If a job only stalls, prints the activity of each rank once. A rank that listens to heartbeats
-/// also names the previous node if that is silent.
+/// also names the previous node if that node sends no heartbeats.
 class WatchdogHandler {
  public:
-  /// Makes the handler. It works without a status table if `place` is not set, or if the table cannot be made.
+  /// Makes the handler. If `place` is not set, or if no StatusTable can be made, the handler works without a
+  /// StatusTable.
   WatchdogHandler(double seconds, int rank, const std::optional<TablePlace>& place);
 
   /// Sets the session that ends the job. While none is set, only this process ends, and the launcher then ends the job.
@@ -32,15 +33,16 @@ class WatchdogHandler {
   void start_heartbeat(std::unique_ptr<NodeHeartbeat> heartbeat, int local_size);
   /// Tells the next node that the job ends normally. Sends no heartbeat afterwards.
   void end_heartbeat() noexcept;
-  /// Returns the log of this rank's operations on `communicator`; nullptr without a status table.
+  /// Returns the log of this rank's operations on `communicator`; nullptr without a StatusTable.
   [[nodiscard]] FlightRecorder* log(LoggedCommunicator communicator) noexcept;
-  /// Returns the memory into which the watchdog writes this rank's activity; nullptr without a status table.
+  /// Returns the memory into which the watchdog writes this rank's activity; nullptr without a StatusTable.
   [[nodiscard]] Progress* progress() noexcept;
   /// Sets the file to which save_operations() writes StatusTable::operations(); empty for no file.
   void keep_operations(const std::string& path);
   /// Writes the file of keep_operations() after an error that ends the job. Only the first caller on the node writes.
   void save_operations() noexcept;
-  /// Unlinks the table's file after a start in which the ranks did not meet, so that the next start makes a new file.
+  /// Unlinks the file of the StatusTable if the ranks could not find each other, so that the next start of the job
+  /// makes a new file.
   void forget_ranks() noexcept;
 
  private:
@@ -62,7 +64,8 @@ class WatchdogHandler {
   std::int64_t sent_ns_ = 0;
   std::mutex heartbeat_mutex_;  ///< separate from mutex_, because a thread holds mutex_ while it writes a file
   std::unique_ptr<NodeHeartbeat> heartbeat_;
-  /// True if the table has exactly this node's ranks. Then one of them sends for all, otherwise each for itself.
+  /// True if the StatusTable has exactly this node's ranks. Then one rank sends the heartbeat of the node; otherwise
+  /// each rank sends its own heartbeat.
   bool one_sends_ = false;
   std::mutex mutex_;
   std::string operations_file_;  ///< path for keep_operations(); guarded by mutex_

@@ -45,7 +45,8 @@ constexpr std::chrono::seconds kSameRequest{1};
 /// has no ranks yet forwards no signal.
 constexpr std::chrono::seconds kStart{30};
 
-/// Returns SIGCHLD, and those of kPassedOn, kStop and SIGTSTP that are not ignored (nohup ignores SIGHUP).
+/// Returns the signals to wait for: SIGCHLD, and the signals of kPassedOn and kStop and SIGTSTP, except signals that
+/// this process ignores (nohup ignores SIGHUP).
 sigset_t awaited() {
   sigset_t set;
   sigemptyset(&set);
@@ -102,7 +103,8 @@ sigset_t awaited() {
   pointers.push_back(nullptr);
   sigdelset(&mask, SIGPIPE);
   ::sigprocmask(SIG_SETMASK, &mask, nullptr);
-  // mpirun must not inherit that SIGXFSZ is ignored. It would then not end after a write beyond ulimit -f.
+  // Restores the default, because this process may ignore SIGXFSZ. If mpirun inherited this, it would not end after a
+  // write beyond the limit of file sizes (ulimit -f).
   ::signal(SIGXFSZ, SIG_DFL);
   ::execvp(pointers[0], pointers.data());
   std::fprintf(stderr, "lockstep: error: %s cannot be run: %s\n", pointers[0], std::strerror(errno));
@@ -128,7 +130,8 @@ std::optional<std::vector<pid_t>> living_children(pid_t process) {
   return error ? std::nullopt : std::optional(living);
 }
 
-/// Ends a launcher that is stopped or has no living ranks for too long. The watchdogs run only in the ranks.
+/// Ends a launcher that is stopped or has no living ranks for too long. The ranks' watchdogs cannot do this, because
+/// they run only in the ranks.
 class LauncherWatch {
  public:
   LauncherWatch(pid_t launcher, std::string name, const LauncherLimit& limit)
@@ -207,7 +210,7 @@ int wait_and_pass_on(pid_t child, const sigset_t& set, int& stopped_by, Launcher
     if (number < 0) {
       require<StateError>(errno == EINTR || errno == EAGAIN, "waiting for the launcher: ", std::strerror(errno));
       if (errno == EAGAIN) {
-        // Repeats the request to stop. Not while mpirun ends its ranks, because it then ignores the signal.
+        // Repeats the request to stop, except while mpirun ends its ranks, because mpirun then ignores the signal.
         if (asked && starting && watch.may_have_ranks()) {
           ::kill(child, SIGUSR1);
         }
@@ -272,7 +275,8 @@ struct Relay {
     done = true;
   }
 
-  /// Starts the relay's thread, which may outlive the caller during a write. Signals blocked now stay blocked there.
+  /// Starts the relay's thread, which may outlive the caller during a write. The thread inherits the
+  /// caller's blocked signals.
   static std::shared_ptr<Relay> start(int from, std::function<void(std::string_view)> write) {
     auto relay = std::make_shared<Relay>(from, std::move(write));
     std::thread([relay] { relay->run(); }).detach();

@@ -2,12 +2,12 @@
 
 namespace lockstep::comm::detail {
 
-/// Opens those of standard input, output and error that are closed. Otherwise another file or pipe could get one of
-/// their descriptors (0, 1, 2) and be taken for them. Reading and writing still fail, as with a closed file.
+/// Opens each of standard input, output and error that is closed. Otherwise another file or pipe could get descriptor
+/// 0, 1 or 2, and the process would use it as a standard file. Reading and writing still fail, as with a closed file.
 void open_standard_files() noexcept;
 
-/// Replaces files that open_standard_files() opened by a usable /dev/null, in a child process that is about to run
-/// another program. Such programs (mpirun) may not expect that writing fails.
+/// Opens /dev/null in place of each file that open_standard_files() opened. Call this function in a child process that
+/// is about to run another program, such as mpirun, which may not expect that writing fails.
 void give_null_files() noexcept;
 
 /// Flushes stdout. Throws WriteError, with the system's reason, if text that was printed could not be written.

@@ -65,7 +65,7 @@ void remove_old_tables() {
 
 }  // namespace
 
-/// Contents of the file. All bytes are zero before the ranks write.
+/// Contents of the StatusTable's file. All bytes are zero before the ranks write.
 struct StatusTable::Memory {
   struct Entry {
     std::atomic<std::int64_t> pid;  ///< process number of the rank; 0 before the rank has opened the table

@@ -11,7 +11,7 @@
 
 namespace lockstep::comm::detail {
 
-/// A rank's place among the ranks of its node, and the job for which these ranks share a table.
+/// A rank's place among the ranks of its node, and the job for which these ranks share a StatusTable.
 struct TablePlace {
   /// Text that is equal on all ranks of the job on this node, and different for other jobs of this user.
   std::string job;

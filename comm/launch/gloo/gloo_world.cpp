@@ -19,7 +19,8 @@
 namespace lockstep::comm::detail {
 namespace {
 
-/// Most seconds after which a waiting rank prints for which ranks it waits; at most half of the time it may wait.
+/// A waiting rank prints for which ranks it waits, after this many seconds or after half of its time limit if that is
+/// shorter.
 constexpr double kReportAfter = 5;
 
 /// Returns a text that is equal in all processes of this host, and different on other hosts. The boot's number does not

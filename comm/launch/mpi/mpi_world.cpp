@@ -101,15 +101,16 @@ int initialise(int& argc, char**& argv, std::string& folder) {
   if (none_of({"OMPI_COMM_WORLD_SIZE", "OMPI_MCA_plm"})) {
     environment.set("OMPI_MCA_plm", "isolated");
   }
-  // Without a launcher, Open MPI also starts a daemon for such processes, which nobody needs. The start takes a fifth
-  // of a second. If the process is killed meanwhile, the daemon may stay and hang.
+  // Without a launcher, Open MPI also starts a daemon that could start more processes. lockstep never needs this
+  // daemon. Its start takes a fifth of a second. If this process is killed during the start, the daemon may stay and
+  // hang.
   if (none_of({"OMPI_COMM_WORLD_SIZE", "OMPI_MCA_ess_singleton_isolated"})) {
     environment.set("OMPI_MCA_ess_singleton_isolated", "1");
   }
   // All worlds without a launcher would share one folder for temporary files, and a world that ends would delete the
   // files of the others. So each world gets its own folder. If the folder cannot be made, this must be an error here:
-  // in MPI_Init, Open MPI 5 would print it but return success, and the next call would crash. Open MPI 4 reads the
-  // first variable, Open MPI 5 the second.
+  // in MPI_Init, Open MPI 5 would print it but return success, and the next call would crash. Open MPI 4 takes the
+  // folder from OMPI_MCA_orte_jobfam_session_dir, Open MPI 5 from TMPDIR.
   if (library_name().starts_with("Open MPI") &&
       none_of({"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_FD", "OMPI_MCA_orte_jobfam_session_dir"})) {
     folder = make_temporary_folder();
@@ -124,7 +125,7 @@ int initialise(int& argc, char**& argv, std::string& folder) {
     environment.set("SLURM_STEP_ID", nullptr);
   }
   // The ranks of one node need no routes to each other. Open MPI 5 asks the kernel for routes all the same, finds none
-  // from an IPv6 address to itself, and complains ("Unable to find reachable pairing").
+  // from an IPv6 address to itself, and prints a warning ("Unable to find reachable pairing").
   const char* const ranks = std::getenv("OMPI_COMM_WORLD_SIZE");
   const char* const here = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
   if (ranks != nullptr && here != nullptr && std::string_view(ranks) == here && none_of({"OMPI_MCA_reachable"})) {
@@ -156,7 +157,8 @@ Asked asked_all_reduce() {
 /// Returns true if a hierarchical all-reduce is faster than a flat one by the alpha-beta model, for N nodes of L ranks,
 /// P ranks in all. Between nodes, flat algorithms send 2 (P - 1) / P (ring) to L log2 N (recursive doubling) times the
 /// bytes, in log2 P to 2 (P - 1) steps. The hierarchy sends 2 (N - 1) / N times the bytes, in log2 N to 2 (N - 1)
-/// steps. Within a node, both move the bytes twice through memory. With L = 1, the hierarchy only adds calls.
+/// steps. Within a node, both algorithms move the bytes twice through memory. With L = 1, the hierarchy only adds
+/// calls.
 bool hierarchy_pays(int ranks, int nodes) {
   return nodes > 1 && ranks >= 2 * nodes;
 }
@@ -186,7 +188,7 @@ class MpiWorld final : public World {
     const int leads = local_rank == 0 ? 1 : 0;
     check_mpi(MPI_Allreduce(&leads, &nodes, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD), "MPI_Allreduce");
     check_mpi(MPI_Scan(&leads, &node, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD), "MPI_Scan");
-    node -= 1;  // numbers begin at 0; so far right only on each node's first rank
+    node -= 1;  // node numbers begin at 0; before MPI_Bcast, only the first rank of a node has the right number
     check_mpi(MPI_Bcast(&node, 1, MPI_INT, 0, node_ranks), "MPI_Bcast");
     check_mpi(MPI_Comm_free(&node_ranks), "MPI_Comm_free");
     description = concat(library_name(), ", thread level ", name_of_level(level));
@@ -201,10 +203,11 @@ class MpiWorld final : public World {
     } catch (const UsageError& e) {
       problem = e.what();
     }
-    int on_all = hierarchical && nodes > 1 ? 1 : 0;  // all ranks take the least value, as their variables may differ
+    int on_all = hierarchical && nodes > 1 ? 1 : 0;  // least value of all ranks, as their environments may differ
     check_mpi(MPI_Allreduce(MPI_IN_PLACE, &on_all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD), "MPI_Allreduce");
     hierarchical_ = on_all == 1;
-    // If the program has initialised MPI itself, it may make MPI calls, so no stream can make all of them.
+    // If the program has initialised MPI itself, it may also make MPI calls itself. Then no stream of lockstep can make
+    // all MPI calls of the process.
     if (level == MPI_THREAD_SERIALIZED && owns_mpi_) {
       serial_.emplace(Stream::host_worker("lockstep-mpi"));
     }
@@ -260,7 +263,7 @@ class MpiWorld final : public World {
   }
 
   /// Returns, on all ranks, the problem of the lowest rank whose `own` is not empty; empty if no rank has a problem.
-  /// Collective, because a problem on one node changes the bits on all ranks.
+  /// Collective, because a problem on one node changes the order of additions on all ranks.
   [[nodiscard]] std::string first_problem(const std::string& own) const {
     int first = own.empty() ? size : rank;
     check_mpi(MPI_Allreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD), "MPI_Allreduce");
@@ -280,7 +283,7 @@ class MpiWorld final : public World {
   HostAllReduce all_reduce_ = HostAllReduce::automatic;
   bool hierarchical_ = false;
   std::vector<int> node_of_rank_;
-  bool told_ = false;  ///< true after a line has said why the ranks cannot share memory
+  bool told_ = false;  ///< true after the reason why the ranks cannot share memory was printed
   std::optional<Stream> serial_;
 };
 

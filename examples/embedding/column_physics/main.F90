@@ -1,12 +1,13 @@
-! The physics of a column model with a network inside. Each rank computes its part of the columns in an OpenMP loop over
-! blocks. Each thread has its own model, and all models share the parameters.
+! A column model that calls a network in its physics. Each rank computes its part of the columns in an
+! OpenMP loop over blocks of columns. Each thread has its own model handle, and all models share the parameters.
 !
-!   mpirun -np P column_physics [SEED]     computes blocks of 1, 7, 32 and 1000 columns with 1, 2 and 3 threads. All give the
-!                                          same bits; the fingerprint is equal for every P. SEED of the parameters: 1
+!   mpirun -np P column_physics [SEED]     computes blocks of 1, 7, 32 and 1000 columns with 1, 2 and 3 threads, and checks
+!                                          that all results have the same bits. The printed fingerprint is equal for every
+!                                          P. SEED (default 1) is the seed of the parameters.
 !
-! state (columns, nlev, nvar) is the program's array, columns fastest. The network takes the four variables of a cell, whose
-! axis is not the fastest, and returns a tendency (columns, nlev). A real code reads the weights from a file; here they are
-! random, and the result is compared with loops in plain Fortran.
+! state (columns, nlev, nvar) is the program's array. The network takes the nvar variables of a cell and returns a tendency
+! (columns, nlev). The variables of a cell are not adjacent in memory, because the index of columns varies fastest. A real
+! program reads the weights from a file. Here the weights are random, and the result is compared with plain Fortran loops.
 program column_physics
   use, intrinsic :: iso_fortran_env, only: int64, real64
   use mpi_f08
@@ -79,7 +80,8 @@ program column_physics
 
 contains
 
-  ! Computes all blocks. A handle is for one thread at a time, so each thread has its own context and share of the model.
+  ! Computes all blocks. Only one thread at a time may use a handle, so each thread makes its own context and its own
+  ! model (lockstep_model_share).
   subroutine physics(block, threads)
     integer, intent(in) :: block, threads
     type(lockstep_context) :: context
@@ -115,7 +117,7 @@ contains
     end do
   end subroutine
 
-  ! Sets the state to numbers in (-1, 1) that depend on the column's place in the whole model.
+  ! Sets the state to numbers in (-1, 1) that depend on a column's index among the columns of all ranks.
   subroutine draw_state()
     integer(int64) :: x, at
     integer :: column, lev, var, k
@@ -133,7 +135,7 @@ contains
     end do
   end subroutine
 
-  ! Returns a hash of all bits of these columns and of their places in the whole model.
+  ! Returns a hash of all bits of these columns and of their indices among the columns of all ranks.
   integer(int64) function fingerprint_of(values) result(total)
     real(real64), intent(in) :: values(:, :)
     integer(int64) :: bits, column_bits

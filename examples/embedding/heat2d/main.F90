@@ -1,5 +1,5 @@
 ! heat2d in Fortran; main.c describes the program and its options. lockstep receives sections of the solver's arrays without
-! a copy: u(0:nx + 1, 0:rows + 1) is a field with its halo, next(1:nx, 1:rows) the inside of the next field.
+! a copy: u(0:nx + 1, 0:rows + 1) is a field with its halo, next(1:nx, 1:rows) is the next field without its halo.
 program heat2d
   use, intrinsic :: ieee_arithmetic, only: ieee_is_finite
   use, intrinsic :: iso_fortran_env, only: error_unit, int64, real64
@@ -9,7 +9,7 @@ program heat2d
   implicit none
   integer, parameter :: nx = 32, ny = 29, guard = 3, steps = 600, saved = 400, cells = 9
   real(real64), parameter :: r = 0.2_real64, pi = 3.141592653589793_real64, canary = -777.25_real64
-  logical :: f32 = .false., half = .false., sine = .false., wrong_halo = .false., good  ! options; good: the result
+  logical :: f32 = .false., half = .false., sine = .false., wrong_halo = .false., good  ! options; good: true if the run succeeds
   character(1000) :: save_to = '', load_from = ''
   type(MPI_Comm) :: group                  ! the ranks that share a field
   integer :: rank, ranks, rows, first_row  ! rank and ranks in the group; rows of this rank
@@ -43,20 +43,22 @@ program heat2d
 
 contains
 
-  ! Allocates a field: u(1:nx, 1:rows) is this rank's part, with a halo of one cell. No one may touch the cells around it.
+  ! Allocates a field: u(1:nx, 1:rows) is this rank's part, with a halo of one cell. Around
+  ! the halo are `guard` more cells, which nothing may touch.
   subroutine new_field(u)
     real(real64), allocatable, intent(out) :: u(:, :)
     allocate (u(-guard:nx + 1 + guard, -guard:rows + 1 + guard), source=canary)
   end subroutine
 
-  ! True when nothing was written outside of the inside and a halo of `halo` cells.
+  ! Returns true if the only changed cells are those of this rank's part and of a halo of `halo` cells around it.
   logical function untouched(u, halo)
     real(real64), intent(in) :: u(-guard:, -guard:)
     integer, intent(in) :: halo
     untouched = count(u /= canary) == count(u(1 - halo:nx + halo, 1 - halo:rows + halo) /= canary)
   end function
 
-  ! Returns a number in (-1, 1) for each i, equal in every language and for every number of ranks.
+  ! Returns a number in (-1, 1) that depends only on i, so the C and C++ programs use the same numbers, with any number of
+  ! ranks.
   real(real64) function draw(i)
     integer, intent(in) :: i
     integer(int64) :: x
@@ -85,7 +87,7 @@ contains
     end do
   end subroutine
 
-  ! Fills the halo: periodic over the ranks of `comm`, which lie one above the other.
+  ! Fills the halo of u. The field is periodic, and the ranks of `comm` have consecutive ranges of its rows.
   subroutine exchange(u, comm)
     real(real64), intent(inout) :: u(-guard:, -guard:)
     type(MPI_Comm), intent(in) :: comm
@@ -114,7 +116,7 @@ contains
       + u(2:nx + 1, 1:rows) - 4*u(1:nx, 1:rows))
   end subroutine
 
-  ! Adds, for each cell, the products of its nine neighbours to the normal matrix.
+  ! Adds to the normal matrix, for each cell, the products of every two values in the cell's 3 x 3 neighbourhood.
   subroutine add_normal(u, normal)
     real(real64), intent(in) :: u(-guard:, -guard:)
     real(real64), intent(inout) :: normal(cells, cells)
@@ -131,7 +133,7 @@ contains
   end subroutine
 
   ! Returns the rank of the normal matrix, by elimination from its largest diagonal element. The rank is the number of
-  ! weights, or sums of weights, that the fields can tell apart.
+  ! weights, or of linear combinations of weights, that the fields determine.
   integer function rank_of(normal)
     real(real64), intent(in) :: normal(cells, cells)
     real(real64) :: m(cells, cells), column(cells), largest
@@ -154,7 +156,7 @@ contains
     if (.not. ieee_is_finite(error_of)) error_of = huge(error_of)
   end function
 
-  ! Trains while the solver runs. good: true when the stencil was found.
+  ! Trains a convolution while the solver runs. Sets good to true if the convolution has learned the solver's stencil.
   subroutine train(good)
     logical, intent(out) :: good
     real(real64), parameter :: exact(cells) = [0._real64, r, 0._real64, r, 1 - 4*r, r, 0._real64, r, 0._real64]
@@ -173,11 +175,11 @@ contains
     call lockstep_context_create(context, lockstep_context_options(threads=1))
     call lockstep_comm_create(context, group, comm)
 
-    ! A convolution of 3 x 3 without padding and bias maps a field with halo to its inside.
+    ! A convolution of 3 x 3 without padding and bias maps a field with its halo to the cells outside the halo.
     call lockstep_model_create(context, merge(LOCKSTEP_F32, LOCKSTEP_F64, f32), [1, nx + 2, rows + 2], model)
     call lockstep_model_add(model, 'conv2d', 'stencil', [0], features=1)
     call lockstep_model_initialise(model, 1)
-    options%optimizer = LOCKSTEP_OPTIMIZER_SGD  ! has momentum, which is saved too
+    options%optimizer = LOCKSTEP_OPTIMIZER_SGD  ! SGD has momentum, which --save saves, too
     options%weights = LOCKSTEP_WEIGHTS_SAMPLE
     options%max_batch = 1
     call lockstep_trainer_create(model, comm, options, trainer)
@@ -228,14 +230,14 @@ contains
       end if
     end if
     good = good .and. written == 0
-    call lockstep_destroy(context)  ! the order does not matter
+    call lockstep_destroy(context)  ! the handles may be destroyed in any order
     call lockstep_destroy(model)
     call lockstep_destroy(trainer)
     call lockstep_destroy(comm)
   end subroutine
 
-  ! Solves on the ranks that do not train. Their field, a single mode, decays by the factor of the scheme. good: true when it
-  ! does.
+  ! Runs the solver on the ranks that do not train. Their field is a single sine mode, which the numerical scheme multiplies
+  ! by a known factor in each step. Sets good to true if the final field agrees with this factor.
   subroutine go_on(good)
     logical, intent(out) :: good
     real(real64), allocatable :: u(:, :), next(:, :), start(:, :)

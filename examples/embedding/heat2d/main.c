@@ -3,9 +3,9 @@
  *
  *   mpirun -np P heat2d        finds the stencil [0 r 0; r 1-4r r; 0 r 0] to the last digits, with any P; status 0
  *     --type f32               the network computes in f32
- *     --train half             half of the ranks train, the others go on solving meanwhile
+ *     --train half             half of the ranks train, the other ranks only solve
  *     --save FOLDER            saves the training state at step 400
- *     --load FOLDER            goes on from that state, with any number of ranks
+ *     --load FOLDER            continues from that state, with any number of ranks
  *     --field sine             the field has one sine mode only. The loss gets small too, but one mode does not
  *                              determine nine weights: the rank of the normal matrix is below 9; status 1
  *     --halo wrong             fills the halo with the rank's own rows, as circular padding would. With one rank this
@@ -25,12 +25,12 @@ enum { NX = 32, NY = 29, EDGE = 4, PITCH = NX + 2 * EDGE, STEPS = 600, SAVED = 4
 static const double r = 0.2, pi = 3.141592653589793, canary = -777.25;
 
 static int f32, sine, wrong_halo, half;  /* options */
-static const char *save_to, *load_from;  /* folders of the options; NULL: not given */
+static const char *save_to, *load_from;  /* folders of --save and --load; NULL: not given */
 static MPI_Comm group;                   /* the ranks that share a field */
 static int rank, ranks, rows, first_row; /* rank and ranks in the group; rows of this rank */
 
-/* Returns the index of a cell of this rank. Rows -1 and `rows` and columns -1 and NX are the halo. No one may touch the
- * cells around the halo. */
+/* Returns the index of a cell of this rank. Rows -1 and `rows` and columns -1 and NX are the halo. Around the
+ * halo are more cells, which nothing may touch. */
 static size_t at(int row, int column) {
   return (size_t)((row + EDGE) * PITCH + column + EDGE);
 }
@@ -47,7 +47,7 @@ static double* new_field(void) {
   return u;
 }
 
-/* Returns 1 when nothing was written outside of the inside and a halo of `halo` cells. */
+/* Returns 1 if the only changed cells are those of this rank's part and of a halo of `halo` cells around it. */
 static int untouched(const double* u, int halo) {
   for (int row = -EDGE; row < rows + EDGE; ++row) {
     for (int column = -EDGE; column < NX + EDGE; ++column) {
@@ -60,7 +60,8 @@ static int untouched(const double* u, int halo) {
   return 1;
 }
 
-/* Returns a number in (-1, 1) for each i, equal in every language and for every number of ranks. */
+/* Returns a number in (-1, 1) that depends only on i, so the Fortran and C++ programs use the same numbers, with any
+ * number of ranks. */
 static double draw(int64_t i) {
   int64_t x = i + 99991;
   for (int k = 0; k < 4; ++k) {
@@ -79,7 +80,7 @@ static void begin(double* u, int step, int one_mode) {
   }
 }
 
-/* Fills the halo: periodic over the ranks of `comm`, which lie one above the other. */
+/* Fills the halo of u. The field is periodic, and the ranks of `comm` have consecutive ranges of its rows. */
 static void exchange(double* u, MPI_Comm comm) {
   int me = 0, size = 0;
   MPI_Comm_rank(comm, &me);
@@ -105,7 +106,7 @@ static void solve(const double* u, double* next) {
   }
 }
 
-/* Adds, for each cell, the products of its nine neighbours to the normal matrix. */
+/* Adds to the normal matrix, for each cell, the products of every two values in the cell's 3 x 3 neighbourhood. */
 static void add_normal(const double* u, double normal[CELLS][CELLS]) {
   for (int row = 0; row < rows; ++row) {
     for (int column = 0; column < NX; ++column) {
@@ -119,7 +120,7 @@ static void add_normal(const double* u, double normal[CELLS][CELLS]) {
 }
 
 /* Returns the rank of the normal matrix, by elimination from its largest diagonal element. The rank is the number of
- * weights, or sums of weights, that the fields can tell apart. */
+ * weights, or of linear combinations of weights, that the fields determine. */
 static int rank_of(double m[CELLS][CELLS]) {
   double largest = 0;
   for (int n = 0; n < CELLS; ++n) {
@@ -165,7 +166,7 @@ static double error_of(double have, double exact) {
   return isfinite(error) ? error : INFINITY;
 }
 
-/* Trains while the solver runs. Returns 1 when the stencil was found. */
+/* Trains a convolution while the solver runs. Returns 1 if the convolution has learned the solver's stencil. */
 static int train(void) {
   double *u = new_field(), *next = new_field(), *learned = new_field();
   long taken = 0, taken_late = 0;
@@ -182,7 +183,7 @@ static int train(void) {
   must(lockstep_context_create(&place, &context));
   must(lockstep_comm_from_mpi(context, group, &comm));
 
-  /* A convolution of 3 x 3 without padding and bias maps a field with halo to its inside. */
+  /* A convolution of 3 x 3 without padding and bias maps a field with its halo to the cells outside the halo. */
   const int64_t sample[] = {rows + 2, NX + 2, 1};
   const int32_t input = 0;
   must(lockstep_model_create(context, f32 ? LOCKSTEP_F32 : LOCKSTEP_F64, sample, 3, &model));
@@ -190,7 +191,7 @@ static int train(void) {
   must(lockstep_model_initialise(model, 1));
   must(lockstep_model_prepare(model, 1));
   must(lockstep_trainer_options_init(&options, sizeof options));
-  options.optimizer = LOCKSTEP_OPTIMIZER_SGD; /* has momentum, which is saved too */
+  options.optimizer = LOCKSTEP_OPTIMIZER_SGD; /* SGD has momentum, which --save saves, too */
   options.weights = LOCKSTEP_WEIGHTS_SAMPLE;
   options.max_batch = 1;
   must(lockstep_trainer_create(model, comm, &options, &trainer));
@@ -234,7 +235,7 @@ static int train(void) {
 
   const double exact[CELLS] = {0, r, 0, r, 1 - 4 * r, r, 0, r, 0};
   const int64_t shape[] = {1, 1, 3, 3};
-  double w[CELLS], error[2] = {0, 0}; /* largest error of a weight; of the field */
+  double w[CELLS], error[2] = {0, 0}; /* largest error of a weight, and of a cell of the field */
   const lockstep_view weights = {w, LOCKSTEP_F64, LOCKSTEP_CPU, 0, 4, shape, NULL, NULL};
   must(lockstep_parameter_read(model, "stencil.weight", 0, &weights));
   for (int i = 0; i < CELLS; ++i) {
@@ -273,8 +274,8 @@ static int train(void) {
   return good && bad[0] == 0 && bad[1] == 0;
 }
 
-/* Solves on the ranks that do not train. Their field, a single mode, decays by the factor of the scheme. Returns 1 when
- * it does. */
+/* Runs the solver on the ranks that do not train. Their field is a single sine mode, which the numerical scheme
+ * multiplies by a known factor in each step. Returns 1 if the final field agrees with this factor. */
 static int go_on(void) {
   const double a = sin(pi / NX), b = sin(pi / NY), decay = pow(1 - 4 * r * (a * a + b * b), STEPS);
   double *u = new_field(), *next = new_field(), *start = new_field(), error = 0;

@@ -1,6 +1,6 @@
-// heat2d in C++: the solver of main.c with the options --type, --save and --load. It prints the same numbers as main.c,
-// without main.c's checks of cells that no one may touch, of counted allocations, of fields that do not determine the
-// weights, and of ranks that do not train. The program calls the C interface, as a solver in C++ would: lockstep.h
+// heat2d in C++: the solver of main.c with the options --type, --save and --load. It prints the same numbers as main.c.
+// It lacks main.c's checks (of written cells, allocations and the rank of the normal matrix) and its ranks that do not
+// train. The program calls the C interface, as a solver in C++ would: lockstep.h
 // needs C++11, but the C++ headers need C++20, and a newer library replaces an older one without compiling the solver
 // again. The class Handle is new here. (A program that is built together with lockstep uses nn::TrainStep instead:
 // tests/downstream.)
@@ -65,7 +65,7 @@ void begin(Field& u, const Part& part, int step) {
   u.each([&](int row, int column) { u(row, column) = draw((step * ny + part.first_row + row) * nx + column); });
 }
 
-/// Fills the halo of `u`. The field is periodic, and the ranks' parts of it lie one above the other.
+/// Fills the halo of `u`. The field is periodic, and the ranks have consecutive ranges of its rows.
 void exchange(Field& u, const Part& part) {
   const int rows = part.rows;
   const int above = (part.rank + part.ranks - 1) % part.ranks, below = (part.rank + 1) % part.ranks;

@@ -1,6 +1,7 @@
-/* Trains with an optimizer of its own: L-BFGS (Nocedal and Wright, "Numerical Optimization", 2006, algorithms 7.4
- * and 3.1) over vectors of parameters and gradients. The function y = sin(3 a) exp(-b^2) stands for a closure. Each
- * rank has samples of its own; lockstep sums their gradients. Adam with as many evaluations is printed for comparison.
+/* Trains a network with an optimizer that this program implements: L-BFGS (Nocedal and Wright, "Numerical
+ * Optimization", 2006, algorithms 7.4 and 3.1) over vectors of parameters and gradients. The network learns the
+ * function y = sin(3 a) exp(-b^2). Each rank has its own samples; lockstep sums the ranks' gradients. For comparison,
+ * the program also prints the result of Adam with as many evaluations.
  *
  *   mpirun -np 3 lbfgs
  */
@@ -10,11 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define EVALUATIONS 400 /* of the loss and its gradients, over all samples of all ranks */
-#define PAIRS 30        /* that L-BFGS keeps */
+#define EVALUATIONS 400 /* number of evaluations of the loss and its gradients, each over the samples of all ranks */
+#define PAIRS 30        /* largest number of pairs (step, change of the gradient) that L-BFGS keeps */
 #define FEATURES 2
 
-/* Ends the program after an error of lockstep, which has told all ranks. */
+/* Ends all ranks if a call of lockstep has failed. */
 static void check(lockstep_status status) {
   if (status != LOCKSTEP_OK) {
     fprintf(stderr, "lbfgs: %s\n", lockstep_last_error());
@@ -45,7 +46,7 @@ static double evaluate(problem* p, const double* x, double* g) {
   check(lockstep_trainer_reduce(p->trainer, NULL));
   check(lockstep_trainer_report(p->trainer, &report));
   check(lockstep_gradients_read(p->trainer, &gradients));
-  check(lockstep_trainer_abandon(p->trainer)); /* in place of lockstep_trainer_apply */
+  check(lockstep_trainer_abandon(p->trainer)); /* not lockstep_trainer_apply: L-BFGS sets the parameters */
   ++p->evaluations;
   return report.loss;
 }
@@ -73,13 +74,13 @@ static double* zeros(int64_t n) {
   return memory;
 }
 
-/* Minimises from x (n), and returns the last loss. */
+/* Minimises the loss. x (n) has the first parameters, and gets the last ones. Returns the last loss. */
 static double minimise(problem* p, double* x) {
   const int64_t n = p->parameters;
   double *g = zeros(n), *direction = zeros(n), *next = zeros(n), *next_g = zeros(n), *s = zeros(PAIRS * n),
          *y = zeros(PAIRS * n), rho[PAIRS], alpha[PAIRS];
   double loss = evaluate(p, x, g);
-  int pairs = 0; /* made so far; pair k lies at k % PAIRS */
+  int pairs = 0; /* number of pairs made so far; pair k is stored at index k % PAIRS */
   while (p->evaluations < EVALUATIONS) {
     const int oldest = pairs > PAIRS ? pairs - PAIRS : 0;
     memcpy(direction, g, (size_t)n * sizeof *g);
@@ -98,7 +99,7 @@ static double minimise(problem* p, double* x) {
     }
     const double slope = -dot(direction, g, n);
     double step = pairs > 0 ? 1 : 1 / sqrt(dot(g, g, n)), next_loss = loss;
-    for (; p->evaluations < EVALUATIONS; step /= 2) { /* until the loss falls enough (Armijo) */
+    for (; p->evaluations < EVALUATIONS; step /= 2) { /* halves the step until the loss falls enough (Armijo) */
       memcpy(next, x, (size_t)n * sizeof *x);
       add_to(next, -step, direction, n);
       next_loss = evaluate(p, next, next_g);
@@ -141,7 +142,7 @@ int main(int argc, char** argv) {
   check(lockstep_context_create(NULL, &context));
   check(lockstep_comm_from_mpi(context, MPI_COMM_WORLD, &comm));
 
-  /* 600 samples on a grid, which rank r shares out to itself: every ranks-th, from the r-th on. */
+  /* The samples are 600 points of a grid. Rank r takes the points r, r + ranks, r + 2 * ranks and so on. */
   double in[600 * FEATURES], target[600];
   int64_t n = 0;
   for (int i = rank; i < 600; i += ranks, ++n) {

@@ -1,13 +1,14 @@
-! The two-scale Lorenz-96 system trains a network while it runs. From the slow variables X the network learns the effect of
-! the fast variables Y on them, U = -(h c/b) sum Y, for a model that has the slow variables only (Wilks 2005, with a quartic
-! polynomial).
+! The two-scale Lorenz-96 system trains a network while it runs. The network learns to predict U = -(h c/b) sum Y, the
+! effect of the fast variables Y on the slow variables X, from X alone. A model that has only the slow variables can then
+! use the network in place of Y. Wilks (2005) uses a quartic polynomial in place of Y; the program compares the two.
 !
-!   mpirun -np P lorenz96 [STEPS]      has the same samples for any P. Status 0: in a test the network explains more than 87 %
-!                                      of the variance of U, and 2 % more than the polynomial; the default of 1250 steps is
-!                                      enough
+!   mpirun -np P lorenz96 [STEPS]      uses the same samples for any P. The exit status is 0 if, in a test, the network
+!                                      explains more than 87 % of the variance of U, and 2 % more than the polynomial. The
+!                                      default of 1250 steps is enough for this.
 !
-! 20 members of an ensemble are spread over the ranks. In a step each member advances by 0.02 time units, and the network is
-! trained on samples drawn from all states of the members so far. Every fifth member is kept for the test.
+! The 20 members of an ensemble are divided between the ranks. In a step, each member advances by 0.02 time units, and the
+! network is trained on samples that are drawn from all states of the members so far. Every fifth member is only for the
+! test.
 program lorenz96
   use, intrinsic :: iso_fortran_env, only: error_unit, int64, real64
   use mpi_f08
@@ -116,7 +117,7 @@ contains
   subroutine tendency(x, y, dx, dy)
     real(real64), intent(in) :: x(slow), y(fast)
     real(real64), intent(out) :: dx(slow), dy(fast)
-    real(real64) :: xs(-1:slow + 1), ys(0:fast + 2)  ! with neighbours on both sides
+    real(real64) :: xs(-1:slow + 1), ys(0:fast + 2)  ! x and y with their periodic neighbours on both sides
     integer :: j
     xs(1:slow) = x
     xs(-1:0) = x(slow - 1:slow)
@@ -131,7 +132,7 @@ contains
     dy = dy - c*b*ys(2:fast + 1)*(ys(3:fast + 2) - ys(0:fast - 1)) - c*y
   end subroutine
 
-  ! Runge and Kutta's classical method.
+  ! Advances x and y by `times` steps of the classical Runge-Kutta method.
   subroutine integrate(x, y, times)
     real(real64), intent(inout) :: x(slow), y(fast)
     integer, intent(in) :: times
@@ -150,8 +151,8 @@ contains
 
   ! ---- The test.
 
-  ! Returns the shares of U's variance in the test members that the network explains, and that a quartic polynomial explains,
-  ! which is fitted to the other members.
+  ! Sets r2_network and r2_quartic to the shares of U's variance that the network and a quartic polynomial explain in the
+  ! test members. The polynomial is fitted to the other members.
   subroutine test_both(model, x, u, r2_network, r2_quartic)
     type(lockstep_model), intent(in) :: model
     real(real64), intent(in) :: x(:, :, :), u(:, :, :)
@@ -171,7 +172,7 @@ contains
       end do
     end do
     call MPI_Allreduce(MPI_IN_PLACE, fit, size(fit), MPI_DOUBLE_PRECISION, MPI_SUM, MPI_COMM_WORLD)
-    do i = 1, 5  ! Gauss and Jordan; the matrix is positive definite
+    do i = 1, 5  ! Gauss-Jordan elimination without pivoting, because the matrix is positive definite
       fit(i, :) = fit(i, :)/fit(i, i)
       do k = 1, 5
         if (k /= i) fit(k, :) = fit(k, :) - fit(k, i)*fit(i, :)

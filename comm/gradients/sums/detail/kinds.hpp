@@ -11,21 +11,22 @@
 
 namespace lockstep::comm {
 
-// Functions that make this library's sums; each sum has a file in the folder sums. The first is for SumOrder::library.
+// Functions that make the kinds of BucketSum of this library. Each kind has a file in comm/gradients/sums.
 [[nodiscard]] std::shared_ptr<BucketSum> make_library_sum(DType dtype, bool divided);
 /// Makes the sum for SumOrder::ranks or SumOrder::tree. Throws DTypeError for a 16-bit type with SumOrder::tree.
 [[nodiscard]] std::shared_ptr<BucketSum> make_ordered_sum(DType dtype, SumOrder order);
 
-/// A sum that a program asks for by name.
+/// A kind of BucketSum that a program selects by its name.
 struct NamedSum {
   std::string_view name;  ///< name without argument: "bf16"
   /// Text for the argument that follows the sum's name and a colon: "RANK"; empty if the sum has no argument.
   std::string_view argument;
   std::string expected;   ///< text for errors: the sum's name and the range of its argument
-  std::string_view help;  ///< help text; may be empty if the help of the sum before explains both sums
+  std::string_view help;  ///< help text; may be empty if the help of the previous sum explains both sums
   /// Returns the options for which the sum's name and this argument stand; nullopt for a wrong argument.
   std::optional<SumOptions> (*options)(std::string_view argument);
-  /// Makes the sum; `argument` must be valid. The pointer is nullptr if SumOptions::dtype and order say everything.
+  /// Makes the sum; `argument` must be valid. The pointer is nullptr if SumOptions::dtype and order describe the sum
+  /// completely.
   std::shared_ptr<BucketSum> (*make)(std::string_view argument, std::uint64_t seed) = nullptr;
 };
 

@@ -8,7 +8,7 @@
 
 namespace lockstep::comm {
 
-/// A sum that sends gradients unchanged, or rounded to 16 bits in a separate buffer as large as the largest bucket.
+/// Sums gradients that are sent unchanged, or rounded to 16 bits in a separate buffer as large as the largest bucket.
 class RoundedSum : public BucketSum {
  public:
   explicit RoundedSum(DType dtype) : dtype_(dtype) {}
