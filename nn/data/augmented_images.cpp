@@ -77,8 +77,8 @@ void place(const images::Extent& size, const AugmentationOptions& options, std::
 }
 
 /// Draws a number from Gamma(alpha, 1) and returns its logarithm, because the number itself may be too small for a
-/// double. The method is Marsaglia and Tsang, "A simple method for generating gamma variables" (2000), with their step
-/// from alpha + 1 to alpha.
+/// double. The method is Marsaglia and Tsang, "A simple method for generating gamma variables" (2000): it draws from
+/// Gamma(alpha + 1, 1) and multiplies the result by U^(1 / alpha), where U is uniform in (0, 1].
 double log_gamma_draw(double alpha, Random& random) {
   const double d = alpha + 1 - 1.0 / 3;
   const double c = 1 / std::sqrt(9 * d);

@@ -53,7 +53,8 @@ PicturesOn parse_pictures_on(const std::string& name) {
 
 namespace {
 
-/// Returns the field that one sample has, if `given` is the tensor of all samples, of shape (N, shape of a sample).
+/// `given` holds a field of all samples, with shape (N, shape of a sample). Returns the type and shape of this field in
+/// one sample.
 SampleField sample_of(const FieldView& given) {
   require<ShapeError>(given.view.given() && given.view.shape.rank() >= 1, "field '", name_of(given.field), "' is ",
                       given.view, ", expected (N, ...)");
@@ -178,7 +179,7 @@ bool lies_by_class(const ImageDataset& dataset) {
 
 bool chunks_separate_classes(const ImageDataset& dataset, std::int64_t chunk) {
   const std::int64_t window = Sampler::kWindowChunks;
-  if (chunk <= 1 || dataset.size() / chunk < 2 * window) {  // no chunk of several samples, or only one window
+  if (chunk <= 1 || dataset.size() / chunk < 2 * window) {  // one-sample chunks, or one window: a full shuffle
     return false;
   }
   const std::int64_t in_chunk = std::max<std::int64_t>(1, chunk * dataset.classes() / dataset.size());

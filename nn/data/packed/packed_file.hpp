@@ -112,8 +112,8 @@ class PackedWriter {
   ~PackedWriter();
   PackedWriter(const PackedWriter&) = delete;
   PackedWriter& operator=(const PackedWriter&) = delete;
-  /// Appends a sample. Throws StateError if a training sample comes after a test sample, and UsageError if PackedFile
-  /// would refuse the sample's numbers.
+  /// Appends a sample. Throws StateError if a training sample comes after a test sample. Throws UsageError if
+  /// PackedFile would refuse the properties of the sample.
   void add(bool test, const PackedSample& sample, std::span<const std::uint8_t> bytes);
   void commit();                              ///< throws UsageError unless there are training and test samples
   [[nodiscard]] std::uint64_t bytes() const;  ///< bytes written so far
