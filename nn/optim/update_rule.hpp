@@ -34,17 +34,18 @@ class UpdateRule {
   /// Returns the numbers that decide what the rule does, as text: "beta 0.9". A resumed run reports changed numbers.
   [[nodiscard]] virtual std::string settings() const { return {}; }
   /// Returns the names of the rule's states. Each state is an arena like that of the parameters, zero before the first
-  /// update, and kept in checkpoints. StateError if the ParameterSet already has a name ("statistics", ...).
+  /// update, and kept in checkpoints. The Optimizer throws StateError if the ParameterSet already has a state of this
+  /// name ("statistics", ...).
   [[nodiscard]] virtual std::vector<std::string> states() const { return {}; }
 
   struct States {
     std::span<const TensorView> arenas;  ///< arenas in the order of states(), each a vector in the parameters' type
     TensorView step;                     ///< i64 scalar: number of this update, 1 for the first
   };
-  /// Enqueues the update of a range of the arena on the context's stream. The function must not wait or allocate. The
-  /// call may be captured once and replayed, so the function must read numbers that change between steps from the
-  /// device. `update` is already checked. If `update` has a factor, skip or clip_value, the rule must apply them.
-  /// `update` never has a copy.
+  /// Enqueues the update of a range of the arena on the context's stream. The function must not wait or allocate. A
+  /// graph may capture the call once and replay it, so the function must read numbers that change between steps from
+  /// the device. `update` is already checked. If `update` has a factor, skip or clip_value, the rule must apply them.
+  /// update.copy is never given.
   virtual void update(Context& context, const ops::ArenaUpdate& update, const States& states) const = 0;
 };
 

@@ -114,7 +114,8 @@ void ConvTransposeLayer::plan(PlanBuilder& builder) const {
     if (options_.bias) {
       b.reduce_rows(dy, {shape.numel() / channels_, channels_}, b.parameter_gradient(name() + ".bias"));
     }
-    // A forward pass of a convolution computes dx. Forward passes cannot add to an existing gradient.
+    // A forward pass of the convolution computes dx. Forward passes cannot add to an existing gradient, so
+    // input_gradient() below may not return one.
     if (!b.wants_input_gradient(0)) {
       return;
     }
@@ -125,7 +126,8 @@ void ConvTransposeLayer::plan(PlanBuilder& builder) const {
     }
     const SlotId made = b.activation("d(" + name() + ".x)", desc.y_shape());
     append_pass(b, kind() + " backward_data", plan, dy, weight, {}, made);
-    const GradientTarget dx = b.input_gradient(0, {}, false);  // after the pass: the next call writes the gradient
+    // This comes after append_pass(), because only the next call writes dx.
+    const GradientTarget dx = b.input_gradient(0, {}, false);
     b.call("subsample_pad forward", {made}, {dx.slot}, 0, [=](Context& context, const Frame& frame) {
       ops::subsample_pad_forward(context, 1, frame[made], frame[dx.slot]);
     });
