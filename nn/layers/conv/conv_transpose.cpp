@@ -115,7 +115,7 @@ void ConvTransposeLayer::plan(PlanBuilder& builder) const {
       b.reduce_rows(dy, {shape.numel() / channels_, channels_}, b.parameter_gradient(name() + ".bias"));
     }
     // A forward pass of the convolution computes dx. Forward passes cannot add to an existing gradient, so
-    // input_gradient() below may not return one.
+    // input_gradient() must return memory to overwrite.
     if (!b.wants_input_gradient(0)) {
       return;
     }
