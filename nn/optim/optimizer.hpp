@@ -93,7 +93,7 @@ class Optimizer {
   Buffer memory_;  ///< holds the scalars and the workspace below
   TensorView factor_;
   TensorView skip_;
-  /// F64 scalar; with divided states, two numbers per range: for this rank's part and for undivided elements.
+  /// An f64 scalar. With divided states: two numbers per range, for this rank's part and for undivided elements.
   TensorView squared_norm_;
   TensorView sums_;        ///< the rule's sums over whole tensors, if states are divided
   bool has_sums_ = false;  ///< true if sums_ holds the sums of the current update
