@@ -8,7 +8,7 @@ namespace lockstep::nn {
 
 /// Returns sum / weight, or NaN if the weight is 0. Never divides by 0, so no floating-point exception is raised.
 [[nodiscard]] inline double mean_of(double sum, double weight) {
-  // The condition chooses the divisor, not the result: clang may move a division ahead of the branch that skips it.
+  // The condition chooses the divisor, because clang may execute a division before the branch that should skip it.
   return sum / (weight != 0 ? weight : std::numeric_limits<double>::quiet_NaN());
 }
 

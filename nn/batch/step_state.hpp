@@ -71,7 +71,7 @@ struct FieldSpec {
 [[nodiscard]] FieldSpec field_spec(StateField field, const StepLayout& layout, std::int64_t batch);
 
 /// One block of device memory that holds all StateFields of a batch. Plans of smaller or equal batch size may share a
-/// StepState. Its owner is the trainer, or other code that runs plans.
+/// StepState. The owner of a StepState is the trainer, or other code that runs plans.
 class StepState {
  public:
   StepState(Context& context, std::int64_t batch, const StepLayout& layout);

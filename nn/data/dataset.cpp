@@ -210,7 +210,7 @@ ChannelStatistics channel_statistics(const ImageDataset& dataset, std::int64_t s
     const double mean = static_cast<double>(sum[c]) / pixels;
     const double variance = static_cast<double>(sum_of_squares[c]) / pixels - mean * mean;
     result.mean[c] = static_cast<float>(mean / 255.0);
-    // The computed variance of a constant channel consists only of rounding errors.
+    // The computed variance of a constant channel is only a rounding error; the deviation is then set to 1.
     result.std[c] = variance > 1e-6 ? static_cast<float>(std::sqrt(variance) / 255.0) : 1.0F;
   }
   return result;

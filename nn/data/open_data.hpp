@@ -31,8 +31,7 @@ struct FolderOptions {
   bool flip = true;  ///< true: random crops are mirrored with probability 1/2
   /// Fraction of each class that becomes the test set, if neither DIR nor the list has a test set; 0: no such split.
   double val_fraction = 0;
-  std::vector<std::string>
-      left_out{};  ///< files that are left out: absolute paths, or relative to the folder of the data
+  std::vector<std::string> left_out{};  ///< files to leave out: absolute paths, or relative to the data's folder
 };
 
 struct DataOptions {
@@ -88,8 +87,8 @@ struct DataSplit {
 ///                links or "..") are two pictures. Samples are in the order of the lists. So lists in DIR that name the
 ///                pictures of folder:DIR in its order give the same samples and fingerprints as the folder, and a run
 ///                may be resumed with either. If VAL lies in another folder than TRAIN, the names of its pictures begin
-///                with the path from TRAIN's folder to VAL's. Everything else is as for
-///                folder:DIR.
+///                with the path from TRAIN's folder to VAL's. Everything else is as
+///                for folder:DIR.
 ///   packed:FILE  the pictures of a folder or list in one file, from lockstep-pack (packed/packed_file.hpp). Samples,
 ///                names and statistics are the same as from the folder, so a run may be resumed with either, unless the
 ///                file was packed in a random order. Fingerprints are those of the folder, unless stored pixels differ
@@ -101,7 +100,7 @@ struct DataSplit {
 [[nodiscard]] DataSplit open_data(const DataOptions& options);
 
 struct DamagedImage {
-  std::string file;  ///< path of the file: absolute, or relative to the folder of the data
+  std::string file;  ///< path of the file: absolute, or relative to the data's folder
   std::string text;  ///< error in one line, with the name of the file
 };
 /// Decodes all images of a folder:DIR or list:FILE, including the images in left_out, and returns the damaged images in

@@ -97,7 +97,7 @@ void multiply(Context& context, const TensorView& values, double factor) {
   ops::scale(context, scalar, values, values);
 }
 
-/// Waits for the stream at the end of `call`, if the caller's vector is in host memory.
+/// The destructor waits for the stream at the end of the function `call`, if the caller's vector is in host memory.
 class WaitForHost {
  public:
   WaitForHost(Context& context, const TensorView& vector, const char* call) {

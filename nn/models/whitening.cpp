@@ -156,7 +156,7 @@ std::vector<double> whitening_filters(const ImageDataset& images, const ChannelS
   const PatchSums sums = sums_of(images, std::min(options.images, images.size()), options.side);
   const std::size_t places = sums.bytes.size();
   const std::size_t channel = places / 3;
-  // Normalising a byte x gives (x / 255 - mean) / std, which equals scale x - shift.
+  // Normalising a byte x gives (x / 255 - mean) / std, which equals scale * x - shift.
   const auto scale = [&](std::size_t place) {
     return 1 / (255.0 * static_cast<double>(statistics.std[place / channel]));
   };

@@ -12,7 +12,7 @@
 /// packed/packed_file.hpp describes the format.
 namespace lockstep::nn::detail {
 
-/// Kind of content of a packed file. The value is stored in the begin of the file.
+/// Kind of content of a packed file. The value is stored in the first part of the file, the begin.
 enum class PackedContent : std::uint32_t { pictures = 0, tokens = 1 };
 
 /// Lengths and magic words of the format.

@@ -67,9 +67,9 @@ class PackedFile {
   /// Returns the properties of sample `index`, 0 <= index < train_size() + test_size(). The test samples come after the
   /// training samples.
   [[nodiscard]] const PackedSample& sample(std::int64_t index) const { return entry(index).sample; }
-  /// Returns the bytes of sample `index`, valid as long as this object. Each call computes the sample's checksum, and
-  /// throws DataError if the checksum is wrong. For stored pixels the checksum takes a noticeable part of the time;
-  /// with libdeflate (LOCKSTEP_LIBDEFLATE) it takes less.
+  /// Returns the bytes of sample `index`, valid as long as this object exists. Each call computes the sample's
+  /// checksum, and throws DataError if the checksum is wrong. For stored pixels the checksum takes a noticeable part of
+  /// the time; with libdeflate (LOCKSTEP_LIBDEFLATE) it takes less.
   [[nodiscard]] std::span<const std::uint8_t> read(std::int64_t index) const;
   /// Hints that the bytes of samples [begin, begin + count) will be read soon (MappedFile::ahead()).
   void ahead(std::int64_t begin, std::int64_t count) const noexcept;

@@ -122,8 +122,8 @@ class PackedTokensWriter {
   PackedTokensWriter(const PackedTokensWriter&) = delete;
   PackedTokensWriter& operator=(const PackedTokensWriter&) = delete;
 
-  /// Begins a new part; the ids of later calls of add() belong to it. Throws StateError if a training part comes after
-  /// a validation part.
+  /// Begins a new part; the ids of later calls of add() belong to this part. Throws StateError if a training part comes
+  /// after a validation part.
   void begin_part(bool validation, std::string name, std::uint64_t fingerprint);
   /// Appends ids to the last part. Throws UsageError if an id is below 0 or needs more bytes than `width`.
   void add(std::span<const std::int32_t> ids);

@@ -126,7 +126,7 @@ void ConvTransposeLayer::plan(PlanBuilder& builder) const {
     }
     const SlotId made = b.activation("d(" + name() + ".x)", desc.y_shape());
     append_pass(b, kind() + " backward_data", plan, dy, weight, {}, made);
-    // This comes after append_pass(), because only the next call writes dx.
+    // input_gradient() is called after append_pass(), because append_pass() does not write dx; the next call does.
     const GradientTarget dx = b.input_gradient(0, {}, false);
     b.call("subsample_pad forward", {made}, {dx.slot}, 0, [=](Context& context, const Frame& frame) {
       ops::subsample_pad_forward(context, 1, frame[made], frame[dx.slot]);

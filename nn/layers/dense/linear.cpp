@@ -100,7 +100,8 @@ SlotId LinearLayer::plan_forward(PlanBuilder& builder, std::int64_t rows, std::i
     desc.bias = false;
     desc.activation = ops::Activation::identity;
   }
-  // A fused activation has its own key, because the choice stored for the product may not support the activation.
+  // A product with a fused activation has its own key for the stored choice, because the choice for the product alone
+  // may not support the activation.
   const std::string pass = fused && activates() ? concat("forward ", ops::name_of(desc.activation)) : "forward";
   const auto plan = builder.matmul(name() + " " + pass, desc);
   const SlotId scratch = builder.scratch(plan->workspace_bytes());
