@@ -46,7 +46,7 @@ struct Orthogonalizer::Group {
   TensorView factors;  ///< inverse norms of the matrices (batch)
   TensorView norm_workspace;
   TensorView x, next;     ///< (batch, rows, columns): X of this iteration and of the next, in the products' type
-  TensorView gram, poly;  ///< (batch, k, k): A of run()'s iterations and its polynomial, in the products' type
+  TensorView gram, poly;  ///< (batch, k, k): A and a I + b A + c A A of run()'s iterations, in the products' type
   TensorView workspace;
   std::unique_ptr<ops::MatmulPlan> gram_of_x;  ///< gram = X X^T if wide(), otherwise X^T X
   std::unique_ptr<ops::MatmulPlan> square;     ///< poly = gram * gram

@@ -14,9 +14,9 @@
 
 namespace lockstep::nn {
 
-/// How an Optimizer turns gradients into an update. make_NAME() in rules/NAME.cpp makes a built-in rule, make_own()
-/// wraps a user's UpdateRule. The Optimizer clips gradients, skips and counts updates, and keeps the states. The
-/// functions of a rule neither wait for the device nor allocate.
+/// How an Optimizer turns gradients into an update. make_NAME() in rules/NAME.cpp makes a built-in rule, and make_own()
+/// wraps a user's UpdateRule. The Optimizer computes the factor of the gradients, decides whether an update is skipped,
+/// counts updates, and keeps the states. The functions of a rule neither wait for the device nor allocate.
 struct Rule {
   struct Views {
     std::span<const TensorView> states;  ///< for each state in Rule::states, the range of elements to update
@@ -33,8 +33,8 @@ struct Rule {
   /// Enqueues the update of a range of the arena. If `update.copy` (the 16-bit weights) is given, the rule also writes
   /// the copy.
   std::function<void(Context& context, const ops::ArenaUpdate& update, const Views& views)> update{};
-  /// Used only if states are divided over ranks. sum_rows is the number of tensors whose sums update() needs; each
-  /// tensor has two sums. add_sums() adds the terms of a range of the arena to `sums`, an f64 tensor (sum_rows, 2).
+  /// Used only if states are divided over ranks. sum_rows is the number of pairs of sums over whole tensors that
+  /// update() needs. add_sums() adds the terms of a range of the arena to `sums`, an f64 tensor (sum_rows, 2).
   std::int64_t sum_rows = 0;
   std::function<void(Context&, const ops::ArenaUpdate&, const TensorView& sums, const TensorView& workspace)>
       add_sums{};
