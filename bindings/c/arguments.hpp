@@ -64,8 +64,8 @@ void write_options(T* options, std::size_t size, T defaults, std::size_t oldest,
 /// Returns the number that lockstep.h has for `dtype`. Throws DTypeError if there is none.
 [[nodiscard]] lockstep_dtype to_c(DType dtype);
 
-/// Returns values[number], where lockstep.h has names for the numbers. Throws UsageError if `number` is not an index of
-/// `values`; the text has `first`, the name of number 0, and `last`, the end of the name of the last number.
+/// Returns values[number]. `first` is lockstep.h's name for the number 0, and `last` the end of its name for the last
+/// number. Throws UsageError, with both names, if `number` is not an index of `values`.
 template <class T, std::size_t count>
 [[nodiscard]] T value_of(std::int32_t number, const T (&values)[count], const char* what, const char* first,
                          const char* last) {
@@ -80,9 +80,10 @@ template <class T, std::size_t count>
 /// Returns `view` as a TensorView. Throws UsageError for NULL; ShapeError for an invalid number of axes, extent or
 /// address; DTypeError for an unknown type; DeviceError unless the memory is on `device` or on the host.
 [[nodiscard]] TensorView view_of(const lockstep_view* view, Device device, const char* name);
-/// Returns `vector`, a view of `view`. Throws ShapeError if `view` has axes, because a vector has its own order.
+/// Returns `vector`, the TensorView of `view`, if `view` has no letters for axes. Throws ShapeError if `view` has
+/// letters, because a vector's elements have a fixed order.
 [[nodiscard]] TensorView vector_of(const TensorView& vector, const lockstep_view& view);
-/// Returns view_of() for memory that the library writes. Throws ShapeError, too, if two elements may share memory.
+/// Returns view_of() for memory that the library writes. Also throws ShapeError if two elements may share memory.
 [[nodiscard]] TensorView output_of(const lockstep_view* view, Device device, const char* name);
 [[nodiscard]] std::string_view axes_of(const lockstep_view& view);
 
@@ -90,7 +91,7 @@ template <class T, std::size_t count>
 /// UnsupportedError if `view` is not in host memory.
 void require_finite(const TensorView& view, const char* name);
 /// Throws DTypeError unless the labels in `view` are integers, and a DataError that names the first label below `least`
-/// or above `most`. Labels outside of host memory are not compared.
+/// or above `most`. The values of labels outside of host memory are not checked.
 void require_labels(const TensorView& view, std::int64_t least, std::int64_t most, const char* name);
 
 }  // namespace lockstep::c

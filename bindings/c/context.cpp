@@ -105,7 +105,8 @@ ContextObject::ContextObject(const lockstep_context_options& options) {
 }
 
 bool ContextObject::can_be_captured() const {
-  const auto legacy = reinterpret_cast<CUstream_st*>(std::uintptr_t{1});  // handle cudaStreamLegacy, also for NULL
+  // This is the handle cudaStreamLegacy. A stream that was borrowed with the handle NULL has this handle, too.
+  const auto legacy = reinterpret_cast<CUstream_st*>(std::uintptr_t{1});
   return device().kind == DeviceKind::cuda && context->stream().cuda_handle() != legacy;
 }
 

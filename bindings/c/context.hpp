@@ -35,9 +35,11 @@ struct ContextObject {
   /// Returns true if a CUDA graph can capture work on the context's stream. CUDA's legacy stream cannot be captured.
   [[nodiscard]] bool can_be_captured() const;
 
-  /// Memory of the context: the host program's allocator, or a resource that counts. If null, the context has its own.
+  /// Resource that allocates the context's memory: the host program's allocator, or a resource that counts bytes. If
+  /// null, the context uses its own resource.
   std::unique_ptr<MemoryResource> host_memory;
-  std::unique_ptr<MemoryResource> limited;  ///< resource from which a counting host_memory allocates; null: none
+  /// Resource from which `host_memory` allocates if it counts bytes; null: none.
+  std::unique_ptr<MemoryResource> limited;
   std::unique_ptr<Context> context;
 
   /// Marks the context as used while this object exists. The constructor throws StateError if another call uses it.

@@ -63,7 +63,8 @@ void set_last_error(std::string_view entry, std::string_view reason) noexcept {
   std::size_t length = 0;
   const auto append = [&](std::string_view part) {
     const std::size_t n = std::min(part.size(), text.size() - 1 - length);
-    std::copy_n(part.begin(), n, text.begin() + static_cast<std::ptrdiff_t>(length));  // an empty part may be null
+    // An empty part may have a null pointer, which copy_n() allows and memcpy() does not.
+    std::copy_n(part.begin(), n, text.begin() + static_cast<std::ptrdiff_t>(length));
     length += n;
     return n == part.size();
   };

@@ -29,8 +29,9 @@ void require_option(bool supported, const LayerRequest& request, std::string_vie
                             value, ", expected ", expected);
 }
 
-/// Returns option `option` as one number for each axis. In values[0], 0 means `otherwise`. In later places, 0 means the
-/// number for values[0], and -1 means 0 if may_be_none is true. Throws UsageError for other numbers below 0.
+/// Returns the option `option` as one number for each axis. values[0] is the number of the first axis; 0 means the
+/// default `otherwise`. In values[1] and values[2], 0 means the number of the first axis, and -1 means 0 if may_be_none
+/// is true. Throws UsageError for other numbers below 0.
 nn::AxisSizes sizes(const LayerRequest& request, int axes, const std::int32_t (&values)[3], const char* option,
                     const nn::AxisSizes& otherwise, bool may_be_none = false) {
   std::array<std::int64_t, 3> each{};

@@ -20,7 +20,8 @@ struct LayerRequest {
 };
 
 /// Adds a layer and returns the layer's output. Throws UnsupportedError for an unknown kind or an option that the kind
-/// does not have; UsageError for a number of inputs or a size that it does not take; and the errors of `builder`.
+/// does not have. Throws UsageError for a number of inputs or a size that the kind does not take. Also throws the
+/// errors of `builder`.
 nn::NodeId add_layer(nn::ModelBuilder& builder, const LayerRequest& request);
 
 /// Returns the activation that `number`, a LOCKSTEP_ACTIVATION_*, means. Throws UsageError for other numbers.

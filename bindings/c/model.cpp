@@ -75,8 +75,8 @@ void adopt(ModelObject& model, std::shared_ptr<Learned> learned) {
   model.builder.reset();
 }
 
-/// Throws UsageError if an earlier layer has the name in `request`. With share = 1, throws UsageError if none has it:
-/// then the new layer takes the parameters of the earlier layer with this name.
+/// If options.share is 1, the new layer takes the parameters of an earlier layer with the same name. Throws UsageError
+/// if options.share is 1 and no earlier layer has the name, or if options.share is 0 and an earlier layer has it.
 void require_name(const ModelObject& model, const LayerRequest& request) {
   const bool taken = std::ranges::any_of(
       model.steps, [&](const BuildStep& step) { return !step.layer.kind.empty() && step.layer.name == request.name; });
@@ -198,7 +198,8 @@ void infer(ModelObject& model, const lockstep_view* in, const lockstep_view* out
   if (model.inference == nullptr) {
     prepare(model, std::max(most, kSamplesUnasked));
   } else if (most > model.inference->max_batch()) {
-    // Plans for at least 1.5 times as many samples, so that numbers that grow by 1 with every call seldom need a plan.
+    // Plans for at least 1.5 times as many samples as before. So a caller whose number of samples grows by 1 with every
+    // call seldom needs a new plan.
     prepare(model, std::max(most, model.inference->max_batch() * 3 / 2));
   }
   ContextObject::Call call(*model.context, stream);

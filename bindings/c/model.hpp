@@ -26,7 +26,7 @@ struct Learned {
   nn::Model model;
   nn::ParameterSet parameters;
   std::weak_ptr<TrainerObject> trainer;
-  std::atomic<std::int64_t> tapes = 0;  ///< number of tapes made, which draw different random numbers
+  std::atomic<std::int64_t> tapes = 0;  ///< number of tapes made so far; each tape draws other random numbers
   std::atomic<bool> stale = false;      ///< true: ranks have trained since statistics were averaged over ranks
 
   /// Returns a text of the properties that must be equal on ranks that train or share parameters, one on each line:
@@ -53,7 +53,7 @@ struct ModelObject {
   std::shared_ptr<Learned> learned{};
   std::optional<nn::Model>
       reshaped{};  ///< model of lockstep_model_reshape(), which computes in place of learned->model
-  std::unique_ptr<nn::Inference> inference{};  ///< uses `learned`; destroyed before it, because it is declared after it
+  std::unique_ptr<nn::Inference> inference{};  ///< uses `learned`, so it is declared later and destroyed earlier
   std::vector<nn::SampleView> inputs{};        ///< views of the present call; kept between calls for their memory
   std::vector<nn::SampleView> outputs{};
 

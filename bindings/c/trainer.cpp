@@ -80,7 +80,7 @@ nn::TrainStepOptions step_options(const lockstep_trainer_options& o, DType dtype
                             " with LOCKSTEP_LOSS_GIVEN, expected 0: tapes take statistics on each rank");
   require<UsageError>(o.clip_value == 0 || o.optimizer != LOCKSTEP_OPTIMIZER_LARS, "options: clip_value is ",
                       o.clip_value, " with LOCKSTEP_OPTIMIZER_LARS, expected 0");
-  return {.max_batch = given ? 1 : o.max_batch,  // the trainer itself computes no sample of a given loss
+  return {.max_batch = given ? 1 : o.max_batch,  // with LOCKSTEP_LOSS_GIVEN, tapes compute the samples
           .empty_steps = true,
           .sync_batch_norm = flag_of(o.sync_batch_norm, "options: sync_batch_norm"),
           .plan = {.dtype = dtype,
@@ -327,9 +327,9 @@ T read(TrainerObject& t, const TensorView& scalar) {
   return value;
 }
 
-constexpr std::size_t kNormScalar = 64;  ///< bytes of gradient_norm()'s memory before its workspace
+constexpr std::size_t kNormScalar = 64;  ///< bytes for the norm in gradient_norm()'s memory; a workspace follows
 
-/// Allocates what gradient_norm() needs.
+/// Allocates the memory of gradient_norm(): the norm and the workspace.
 Buffer norm_memory(TrainerObject& t) {
   Context& context = t.step->context();
   return Buffer(kNormScalar + ops::squared_norm_workspace_bytes(context, t.step->parameters().gradients()), context);
@@ -516,7 +516,7 @@ lockstep_status lockstep_trainer_collect(lockstep_trainer trainer, lockstep_tape
     const TensorView sums = t.step->given_gradients();
     ops::add(t.step->context(), sums, from.gradients, sums);
     ops::fill(t.step->context(), 0, from.gradients);
-    t.step->context().synchronize();  // the tape's stream may be another one
+    t.step->context().synchronize();  // the tape may use `gradients` on another stream
   });
 }
 

@@ -43,8 +43,8 @@ static size_t trimmed(const CFI_cdesc_t* text) {
   return n;
 }
 
-/* Sets the view's letters, in reverse: C counts axes from the slowest, Fortran from the fastest. SHAPE unless there is
- * one letter per dimension, or none. */
+/* Sets the view's letters, in reverse: C counts axes from the slowest, Fortran from the fastest. Returns
+ * LOCKSTEP_ERR_SHAPE unless there is one letter per dimension, or none. */
 static lockstep_status set_axes(const char* entry, const char* name, const CFI_cdesc_t* axes, lockstep_f_view* view) {
   const size_t letters = trimmed(axes);
   if (letters != 0 && letters != (size_t)view->ndim) {
@@ -273,7 +273,7 @@ void lockstep_f_trainer_add(const lockstep_trainer* trainer, const CFI_cdesc_t* 
   lockstep_f_trainer_add_view(trainer, &a, &b, weight != NULL ? &w : NULL, stream, stat, errmsg);
 }
 
-/* Calls lockstep_parameter_read or _write. */
+/* Calls lockstep_parameter_read or lockstep_parameter_write. */
 static void parameter(lockstep_status (*function)(lockstep_model, const char*, size_t, const lockstep_view*),
                       const char* entry, lockstep_model model, const CFI_cdesc_t* name, const CFI_cdesc_t* values,
                       int32_t* stat, CFI_cdesc_t* errmsg) {
@@ -297,7 +297,7 @@ void lockstep_f_parameter_write(const lockstep_model* model, const CFI_cdesc_t* 
   parameter(lockstep_parameter_write, "lockstep_parameter_write", *model, name, values, stat, errmsg);
 }
 
-/* Calls lockstep_parameters_read or _write. */
+/* Calls lockstep_parameters_read or lockstep_parameters_write. */
 static void parameters(lockstep_status (*function)(lockstep_model, int32_t, const lockstep_view*), const char* entry,
                        lockstep_model model, const int32_t* statistics, const CFI_cdesc_t* values, int32_t* stat,
                        CFI_cdesc_t* errmsg) {
@@ -320,7 +320,7 @@ void lockstep_f_parameters_write(const lockstep_model* model, const CFI_cdesc_t*
   parameters(lockstep_parameters_write, "lockstep_parameters_write", *model, statistics, values, stat, errmsg);
 }
 
-/* Calls lockstep_gradients_read or _write. */
+/* Calls lockstep_gradients_read or lockstep_gradients_write. */
 static void gradients(lockstep_status (*function)(lockstep_trainer, const lockstep_view*), const char* entry,
                       lockstep_trainer trainer, const CFI_cdesc_t* values, int32_t* stat, CFI_cdesc_t* errmsg) {
   lockstep_f_view view;

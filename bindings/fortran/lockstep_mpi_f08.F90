@@ -20,6 +20,7 @@ contains
     type(lockstep_comm), intent(out) :: comm
     integer(c_int), intent(out), optional :: stat
     character(*), intent(inout), optional :: errmsg
-    call lockstep_comm_create(context, int(parent%MPI_VAL), comm, stat, errmsg)  ! with -fdefault-integer-8 MPI_VAL may be shorter
+    ! int(), because MPI_VAL may be shorter than a default integer with -fdefault-integer-8.
+    call lockstep_comm_create(context, int(parent%MPI_VAL), comm, stat, errmsg)
   end subroutine
 end module lockstep_mpi_f08

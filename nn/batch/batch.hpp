@@ -26,9 +26,9 @@ struct Batch {
   static constexpr std::int64_t kAllRows = -1;
 
   std::vector<FieldView> fields;
-  std::int64_t valid = kAllRows;  ///< number of samples that count, from the first on; kAllRows: all samples count
-  /// Number of samples of the step over all ranks and micro-batches, if the caller knows the number. If 0, the step
-  /// counts the samples.
+  std::int64_t valid = kAllRows;  ///< number of samples from the first that count in losses and metrics; kAllRows: all
+  /// Number of valid samples of the step over all ranks and micro-batches. 0 means that the caller does not know the
+  /// number; the step then sums `valid` over the ranks (StepOptions::count_samples).
   std::int64_t global_valid = 0;
   std::int64_t epoch = 0;
   std::int64_t index = 0;  ///< number of this batch in the epoch, from 0

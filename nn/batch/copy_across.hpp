@@ -7,8 +7,9 @@
 
 namespace lockstep::nn {
 
-/// Enqueues to = from for views of any strides and types, on the context's device or in host memory: with a kernel on
-/// one GPU, otherwise with runtime's copy(), which may wait.
+/// Enqueues the copy of `from` to `to`. Each view has any strides and any type, and is on the context's device or in
+/// host memory. If both views are on the same GPU, a kernel copies. Otherwise runtime's copy() copies, which may wait
+/// for the stream.
 inline void copy_across(Context& context, const TensorView& from, const TensorView& to) {
   if (from.device == to.device && context.device().kind == DeviceKind::cuda) {
     ops::strided_copy(context, from, to);

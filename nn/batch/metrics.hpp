@@ -8,7 +8,7 @@ namespace lockstep::nn {
 
 /// Returns sum / weight, or NaN if the weight is 0. Never divides by 0, so no floating-point exception is raised.
 [[nodiscard]] inline double mean_of(double sum, double weight) {
-  // The condition chooses the divisor, not the result: clang may move a division ahead of the branch that skips it.
+  // The condition chooses the divisor, because clang may execute a division before the branch that should skip it.
   return sum / (weight != 0 ? weight : std::numeric_limits<double>::quiet_NaN());
 }
 
@@ -16,8 +16,8 @@ namespace lockstep::nn {
 struct Metrics {
   double loss_sum = 0;
   double correct = 0;
-  double top_k_correct = 0;  ///< correct predictions in top k, in an evaluation with PlanOptions::top_k; otherwise 0
-  double samples = 0;        ///< number of valid samples; their weights do not matter
+  double top_k_correct = 0;  ///< samples whose label is in the top k, in an evaluation with PlanOptions::top_k
+  double samples = 0;        ///< number of valid samples, without their weights
   double weight = 0;         ///< sum of the weights of the valid samples; equals `samples` if there are no weights
   [[nodiscard]] double loss() const { return mean_of(loss_sum, weight); }
   [[nodiscard]] double accuracy() const { return mean_of(correct, weight); }

@@ -96,7 +96,8 @@ FieldSpec field_spec(StateField field, const StepLayout& layout, std::int64_t ba
 
 namespace {
 
-/// Returns true for a field inside StepState::packed(). The larger fields lie after the packed fields.
+/// Returns true for a small field, which is inside the range of memory that StepState::packed() returns. The larger
+/// fields follow this range.
 bool is_packed(StateField field) {
   using enum StateField;
   constexpr std::array kLarge{images, values, tokens, targets, weights, other_labels, shares, other_shares};

@@ -15,26 +15,28 @@ enum class StateField : unsigned char {
   learning_rate,  ///< f64 scalar, which the optimizer reads
   /// Factor of every sample's loss, a scalar of the accumulation type: f32 in 16-bit plans, otherwise the plan's type.
   sample_weight,
-  valid,       ///< i64 scalar: number of valid samples in this rank's batch
-  epoch,       ///< i64 scalar: epoch of the batch, from which random draws follow
-  weight_sum,  ///< type of sample_weight: sample_weight * (number of this rank's valid samples in the step so far)
+  valid,  ///< i64 scalar: number of valid samples in this rank's batch
+  epoch,  ///< i64 scalar: epoch of the batch, a part of the key of all random draws
+  /// Scalar of sample_weight's type: sample_weight * (this rank's number of valid samples in the step so far).
+  weight_sum,
   /// Five f64 sums over samples, in this order: losses; correct predictions; labels and tokens out of range;
   /// predictions correct in top k; weights of the loss, if the plan reads weights.
   metrics,
-  sample_ids,    ///< i64 (N): numbers of the samples, from which random draws follow
-  images,        ///< u8 (N, H, W, 3): input of InputKind::images
-  values,        ///< plan's type, (N, stored input shape): input of InputKind::values
-  tokens,        ///< i32 (N, T): input of InputKind::tokens
-  labels,        ///< i32 (N, positions): the right classes, for a loss over classes
-  targets,       ///< plan's type, (N, output shape): the right outputs of a regression
-  weights,       ///< type of sample_weight, (N), (N, positions) or (N, output shape): weights of the loss (LossWeights)
-  other_labels,  ///< type and shape of labels: second labels of mixed samples (StepLayout::two_labels)
-  shares,        ///< type of sample_weight, (N): share of `labels` in each mixed sample
-  other_shares,  ///< type of sample_weight, (N): share of `other_labels` in each mixed sample
+  sample_ids,  ///< i64 (N): index of each sample in the data set, a part of the key of all random draws
+  images,      ///< u8 (N, H, W, 3): input of InputKind::images
+  values,      ///< (N, stored input shape) in the plan's type: input of InputKind::values
+  tokens,      ///< i32 (N, T): input of InputKind::tokens
+  labels,      ///< i32 (N, positions): the right classes, for a loss over classes
+  targets,     ///< (N, output shape) in the plan's type: the right outputs of a regression
+  /// (N), (N, positions) or (N, output shape) in sample_weight's type: weights of the loss (LossWeights).
+  weights,
+  other_labels,  ///< i32 (N, positions): second labels of mixed samples (StepLayout::two_labels)
+  shares,        ///< (N) in sample_weight's type: share of `labels` in each mixed sample
+  other_shares,  ///< (N) in sample_weight's type: share of `other_labels` in each mixed sample
   // The next two fields are only in batches that a device has yet to preprocess (nn/data/device_preprocessing.hpp). No
   // plan reads these two fields.
   pictures,      ///< u8 (N, images per sample, bytes): pixels or JPEG file of each image
-  picture_work,  ///< f64 (N, images per sample, columns): parameters of device preprocessing
+  picture_work,  ///< f64 (N, images per sample, WorkColumns::kColumns): parameters of device preprocessing
 };
 inline constexpr int kStateFields = 18;
 [[nodiscard]] std::string_view name_of(StateField field);
@@ -55,7 +57,7 @@ struct StepLayout {
   DType dtype = DType::f32;  ///< type of the plan
   InputKind input_kind = InputKind::images;
   Shape input;              ///< shape of a sample's input: (H, W, C), (features), or (T) for T tokens
-  Shape output;             ///< shape of a sample's output: ([positions,] K)
+  Shape output;             ///< shape of a sample's output: (K) or (positions, K), with K classes or numbers
   bool regression = false;  ///< true: the loss needs targets of the output's shape; false: one label for each position
   LossWeights weights = LossWeights::none;
   bool two_labels = false;  ///< true: training batches bring other_labels, shares and other_shares
@@ -69,7 +71,7 @@ struct FieldSpec {
 [[nodiscard]] FieldSpec field_spec(StateField field, const StepLayout& layout, std::int64_t batch);
 
 /// One block of device memory that holds all StateFields of a batch. Plans of smaller or equal batch size may share a
-/// StepState. Its owner is the trainer, or other code that runs plans.
+/// StepState. The owner of a StepState is the trainer, or other code that runs plans.
 class StepState {
  public:
   StepState(Context& context, std::int64_t batch, const StepLayout& layout);
@@ -86,7 +88,7 @@ class StepState {
   struct Scalars {
     double learning_rate;  ///< learning rate, which only the optimizer reads
     double sample_weight;  ///< factor of every sample's loss: 1 / (global number of valid samples) for the mean loss
-    std::int64_t valid;    ///< number of samples of this batch that count
+    std::int64_t valid;    ///< number of valid samples of this batch
     std::int64_t epoch = 0;
     double weight_sum = 0;
   };
@@ -101,7 +103,7 @@ class StepState {
   /// `labels` is not given, all its rows are zeros.
   void pack(std::byte* block, const Scalars& scalars, const TensorView& sample_ids, const TensorView& labels) const;
 
-  /// Writes to a host `block` that pack() has filled the sample ids of all rows: first, first + 1, and so on.
+  /// Writes sample ids to a host block that pack() has filled: row i gets the id first + i.
   void number_samples(std::byte* block, std::int64_t first) const;
 
   struct Metrics {

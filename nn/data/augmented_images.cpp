@@ -51,7 +51,7 @@ void resized_part(const images::Extent& size, const CropOptions& crop, Random& r
   images::resample(images::view_of(picture), view.x, view.y, size, false, scratch.resample, image);
 }
 
-/// Pads, crops and mirrors `image` as ops::augment does, with equal random draws, so the pixels are equal too.
+/// Pads, crops and mirrors `image` as ops::augment does, with the same random draws. So the pixels are the same, too.
 void place(const images::Extent& size, const AugmentationOptions& options, std::int64_t epoch, std::int64_t index,
            Image image) {
   Random random = random_for(options.seed, Draw::placement, epoch, index);
@@ -77,8 +77,8 @@ void place(const images::Extent& size, const AugmentationOptions& options, std::
 }
 
 /// Draws a number from Gamma(alpha, 1) and returns its logarithm, because the number itself may be too small for a
-/// double. The method is Marsaglia and Tsang, "A simple method for generating gamma variables" (2000), with their step
-/// from alpha + 1 to alpha.
+/// double. The method is Marsaglia and Tsang, "A simple method for generating gamma variables" (2000): it draws from
+/// Gamma(alpha + 1, 1) and multiplies the result by U^(1 / alpha), where U is uniform in (0, 1].
 double log_gamma_draw(double alpha, Random& random) {
   const double d = alpha + 1 - 1.0 / 3;
   const double c = 1 / std::sqrt(9 * d);

@@ -53,7 +53,7 @@ struct AugmentationOptions {
   /// Probability that a rectangle of an image is erased (torchvision's RandomErasing). The rectangle has 2 to 33 % of
   /// the image's area, and the ratio of its sides is 3:10 to 10:3.
   double erase = 0;
-  std::array<std::uint8_t, 3> fill{};  ///< colour of an erased rectangle; the mean becomes 0 in normalisation
+  std::array<std::uint8_t, 3> fill{};  ///< colour of an erased rectangle; the mean colour becomes 0 in normalisation
   /// Parameter alpha of mixup (Zhang et al. 2017); 0: no mixup. A sample's share is drawn from Beta(alpha, alpha).
   double mixup = 0;
   /// Parameter alpha of cutmix (Yun et al. 2019); 0 switches cutmix off. In a rectangle, the image shows the other
@@ -71,9 +71,9 @@ struct AugmentationOptions {
 
 /// Throws UsageError if a field of `options` is out of range. The error text names the value and the expected range.
 void require_augmentation(const AugmentationOptions& options);
-/// Describes the steps that are on, for people and for the identity of a run: "colour jitter 0.4 0.4 0.4 0.1, erased
-/// with probability 0.25". Numbers have all digits. The text leaves out `seed` and `fill`. The text is empty if no step
-/// is on.
+/// Describes the steps that are on, for messages and for the text that identifies a run. An example is "colour jitter
+/// 0.4 0.4 0.4 0.1, erased with probability 0.25". Numbers have all digits. `seed` and `fill` are not in the text. If
+/// no step is on, the text is empty.
 [[nodiscard]] std::string text_of(const AugmentationOptions& options);
 
 /// Owns a set of images and augments its images anew in every epoch. A sample has the fields images and labels. If
@@ -105,8 +105,9 @@ class AugmentedImages final : public Dataset {
   [[nodiscard]] Mixture mixture(std::int64_t epoch, std::int64_t index) const;
   /// Writes image `index` to `image` after all steps except the mixing. `image` holds image_bytes() of the set.
   void read_unmixed(std::int64_t epoch, std::int64_t index, std::span<std::uint8_t> image) const;
-  /// Writes image `index` before its colours change, like ImageDataset::read_part(), for device_preprocessing().
-  /// Padding, mirroring and `automatic` are already applied, because a device does not do them.
+  /// Writes the source of image `index` to `row`, like ImageDataset::read_part(), for device_preprocessing(). The
+  /// device does the colours and all later steps. Padding, mirroring and `automatic` are already applied, because a
+  /// device does not do these steps.
   [[nodiscard]] PicturePart read_part(std::int64_t epoch, std::int64_t index, bool keep_jpeg,
                                       std::span<std::uint8_t> row) const;
 

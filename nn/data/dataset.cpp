@@ -53,7 +53,8 @@ PicturesOn parse_pictures_on(const std::string& name) {
 
 namespace {
 
-/// Returns the field that one sample has, if `given` is the tensor of all samples, of shape (N, shape of a sample).
+/// `given` holds a field of all samples, with shape (N, shape of a sample). Returns the type and shape of this field in
+/// one sample.
 SampleField sample_of(const FieldView& given) {
   require<ShapeError>(given.view.given() && given.view.shape.rank() >= 1, "field '", name_of(given.field), "' is ",
                       given.view, ", expected (N, ...)");
@@ -178,7 +179,7 @@ bool lies_by_class(const ImageDataset& dataset) {
 
 bool chunks_separate_classes(const ImageDataset& dataset, std::int64_t chunk) {
   const std::int64_t window = Sampler::kWindowChunks;
-  if (chunk <= 1 || dataset.size() / chunk < 2 * window) {  // no chunk of several samples, or only one window
+  if (chunk <= 1 || dataset.size() / chunk < 2 * window) {  // one-sample chunks, or one window: a full shuffle
     return false;
   }
   const std::int64_t in_chunk = std::max<std::int64_t>(1, chunk * dataset.classes() / dataset.size());
@@ -209,7 +210,7 @@ ChannelStatistics channel_statistics(const ImageDataset& dataset, std::int64_t s
     const double mean = static_cast<double>(sum[c]) / pixels;
     const double variance = static_cast<double>(sum_of_squares[c]) / pixels - mean * mean;
     result.mean[c] = static_cast<float>(mean / 255.0);
-    // The computed variance of a constant channel consists only of rounding errors.
+    // The computed variance of a constant channel is only a rounding error; the deviation is then set to 1.
     result.std[c] = variance > 1e-6 ? static_cast<float>(std::sqrt(variance) / 255.0) : 1.0F;
   }
   return result;

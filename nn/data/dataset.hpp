@@ -108,21 +108,22 @@ struct DatasetInfo {
 
 /// A picture (an image file or its pixels) before it is resized to an image, and the parameters of the resizing.
 struct PicturePart {
-  /// Axis of the stored picture along which pixels are resampled; kernels/resized_crop.hpp explains the four numbers.
+  /// Axis of the stored picture along which pixels are resampled. Output i is a weighted mean of the pixels around the
+  /// middle of [begin + i * step, begin + (i + 1) * step). Only pixels in [low, high) are used.
   struct Axis {
     double begin = 0;
     double step = 1;
     std::int64_t low = 0;
     std::int64_t high = 0;
   };
-  std::int64_t width = 0;   ///< number of columns of the pixels that are given
-  std::int64_t height = 0;  ///< number of rows of the pixels that are given
-  std::int64_t left = 0;    ///< column of the picture at which the given pixels begin
-  std::int64_t top = 0;     ///< row of the picture at which the given pixels begin
+  std::int64_t width = 0;   ///< columns of the rectangle of pixels that is stored
+  std::int64_t height = 0;  ///< rows of the rectangle of pixels that is stored
+  std::int64_t left = 0;    ///< column of the picture at which the stored rectangle begins
+  std::int64_t top = 0;     ///< row of the picture at which the stored rectangle begins
   bool transposed = false;  ///< true: rows of the image run along columns of the picture
   Axis x{};
   Axis y{};
-  std::int64_t file_bytes = 0;  ///< size of the picture's JPEG file, if the file is given; 0: pixels are given
+  std::int64_t file_bytes = 0;  ///< size of the picture's JPEG file; 0: the pixels are stored, not the file
 };
 
 /// Labelled images by index. A sample has the fields images (u8 (H, W, 3)) and labels (i32).
@@ -145,14 +146,14 @@ class ImageDataset : public Dataset {
   void read_sample(std::int64_t index, std::span<const std::span<std::byte>> out) const final;
   void read_sample_in(std::int64_t epoch, std::int64_t index, std::span<const std::span<std::byte>> out) const final;
 
-  /// Writes the source of image `index`, which is the picture's pixels or its JPEG file, to the beginning of `row`, for
-  /// device_preprocessing(). `row` holds part_bytes(). Without `epoch`, the source covers the part of the picture that
-  /// read() takes. The JPEG file is written only if `keep_jpeg` is true and the file's pixels take at most
-  /// decoded_bytes(). The default implementation writes the finished image; so does every set for a picture that does
-  /// not fit into `row`.
+  /// Writes the source of image `index` to the beginning of `row`, for device_preprocessing(). The source is the
+  /// picture's JPEG file or a rectangle of its pixels. `row` holds part_bytes() bytes. Without `epoch`, the image shows
+  /// the part of the picture that read() takes. The JPEG file is written only if `keep_jpeg` is true and its decoded
+  /// pixels take at most decoded_bytes(). The default implementation writes the finished image. Every set writes the
+  /// finished image if the source does not fit into `row`.
   [[nodiscard]] virtual PicturePart read_part(std::optional<std::int64_t> epoch, std::int64_t index, bool keep_jpeg,
                                               std::span<std::uint8_t> row) const;
-  [[nodiscard]] virtual std::int64_t part_bytes() const { return image_bytes(); }  ///< size of `row`, >= image_bytes()
+  [[nodiscard]] virtual std::int64_t part_bytes() const { return image_bytes(); }  ///< bytes of `row`; >= image_bytes()
   [[nodiscard]] std::int64_t decoded_bytes() const { return 2 * part_bytes(); }
   /// Returns a name of sample `index` for error texts: the name of the sample's file, if there is a file.
   [[nodiscard]] virtual std::string text_of(std::int64_t index) const;
@@ -178,9 +179,9 @@ struct ChannelStatistics {
 /// Returns true if samples of one class lie side by side: from sample to sample, the label changes less than half as
 /// often as in a random order.
 [[nodiscard]] bool lies_by_class(const ImageDataset& dataset);
-/// Returns true if a shuffle in chunks of `chunk` samples (SamplerOptions::chunk) makes batches with less than half of
-/// the classes that batches of a random order have. This is an estimate: the result is true if the samples lie by class
-/// and the chunks of a window have few classes.
+/// Returns true if batches of a shuffle in chunks of `chunk` samples (SamplerOptions::chunk) have less than half as
+/// many classes as batches in random order. This is an estimate: the result is true if the samples lie by class, and if
+/// a window of the sampler (16 or more chunks) has few classes.
 [[nodiscard]] bool chunks_separate_classes(const ImageDataset& dataset, std::int64_t chunk);
 
 }  // namespace lockstep::nn

@@ -69,7 +69,7 @@ std::string detail::path_of(const std::string& root, const std::string& name) {
 }
 
 std::string detail::shown(const std::string& root, const std::string& name) {
-  constexpr std::size_t kShown = 200;  // longest text that printable() leaves whole
+  constexpr std::size_t kShown = 200;  // length of the longest text that printable() does not shorten
   const std::string path = path_of(root, name);
   return printable(path.size() <= kShown ? path : name);
 }

@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kKind = "list:";
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 constexpr std::size_t kMostLine = 8192;                       // most bytes of a line; a path has at most 4096
-constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;  // 10 times a list of ImageNet's 14 million pictures
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;  // 10 times ImageNet's list of 14 million pictures
 constexpr std::string_view kExpected = "expected PATH LABEL or PATH,LABEL";
 
 /// A line of a list. `label` points into the list's text.
@@ -150,8 +150,8 @@ class Classes {
   [[nodiscard]] std::string name(std::int64_t label) const {
     return numbers_ ? std::to_string(label) : std::string(names_[static_cast<std::size_t>(label)]);
   }
-  /// Returns the number of the class of `picture`. Throws DataError if no class has the picture's label; `most` is the
-  /// part of the error text that explains the largest label.
+  /// Returns the number of the class of `picture`. Throws DataError if no class has the picture's label. `most` is the
+  /// part of the error text that says why the label may not be larger.
   [[nodiscard]] std::int64_t of(const Listed& picture, const char* most = "as the training list has them") const {
     require_kind(picture);
     if (!numbers_) {
@@ -212,7 +212,7 @@ void require_distinct(std::span<const PictureList> lists, std::span<const Listed
   }
 }
 
-/// Returns why `path` cannot be a picture, as the system says; an empty text if `path` is a regular file.
+/// Returns the system's reason why `path` cannot be a picture. Returns an empty text if `path` is a regular file.
 std::string problem_of(const std::string& path) {
   std::error_code error;
   const fs::file_type type = fs::status(path, error).type();
@@ -225,7 +225,8 @@ std::string problem_of(const std::string& path) {
   return type == fs::file_type::regular ? "" : "is no file";
 }
 
-/// Returns the relative path from `root` to the folder of `list`, so that names do not depend on where the root is.
+/// Returns the relative path from `root` to the folder of `list`. Names with this prefix do not depend on where the
+/// root is.
 std::string above_of(const fs::path& list, const fs::path& root) {
   const auto real = [](const fs::path& folder) {
     std::error_code error;

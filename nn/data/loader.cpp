@@ -69,9 +69,9 @@ std::int64_t slot_count(const LoaderOptions& options) {
 
 }  // namespace
 
-// Batches are numbered 0, 1, .. from the start position. Batch t lies in slot t % slots. All workers fill a batch
-// together, each a different piece of its rows, so that the batch is ready soon and few batches are in progress. A
-// worker may begin a piece of batch t once the caller no longer holds batch t - slots, which was in the same slot.
+// Batches are numbered 0, 1, .. from the start position. Batch t lies in slot t % slots. All workers fill the same
+// batch together, each a different piece of its rows, so that the batch is ready soon and few batches are in progress.
+// A worker may begin batch t when the caller no longer uses batch t - slots, the slot's previous batch.
 struct Loader::Impl {
   using Row = std::vector<std::span<std::byte>>;  // for each field of the data set, the bytes of one sample
   struct Slot {
@@ -107,7 +107,7 @@ struct Loader::Impl {
   /// later.
   void prepare(std::int64_t number, Slot& slot) const {
     Batch& batch = slot.batch;
-    // The first epoch may have fewer batches than the others.
+    // The first epoch has fewer batches than the others if positions are skipped.
     const std::int64_t after_first = options.batch + number - sampler.batches(options.skipped);
     const bool first = after_first < 0;
     const std::int64_t skipped = first ? options.skipped : 0;
@@ -130,7 +130,8 @@ struct Loader::Impl {
     std::vector<std::int64_t> ids;
   };
 
-  /// Tells the data set which samples of window `window` of epoch `epoch` this rank will read. `ids` is reused memory.
+  /// Calls the data set's ahead() for the samples of window `window` of epoch `epoch` that this rank will read. The
+  /// memory of `ids` is reused.
   void announce(std::int64_t epoch, std::int64_t window, std::vector<std::int64_t>& ids) const {
     const std::int64_t skipped = epoch == options.epoch ? options.skipped : 0;
     const std::int64_t size = sampler.options().batch_size;
@@ -156,8 +157,8 @@ struct Loader::Impl {
     }
   }
 
-  /// Announces the windows that come after the windows of `batch`, unless an earlier batch has announced them. After
-  /// the last window of an epoch comes the first window of the next epoch.
+  /// Announces to the data set the windows that follow the windows of `batch`, unless an earlier batch has announced
+  /// them. After the last window of an epoch comes the first window of the next epoch.
   void announce_behind(const Batch& batch, std::int64_t number, std::vector<std::int64_t>& ids) const {
     if (!sampler.options().shuffle || sampler.options().chunk == 0) {
       return;
@@ -221,7 +222,7 @@ struct Loader::Impl {
     Memory memory(dataset, sampler);
     std::unique_lock lock(mutex);
     for (;;) {
-      // The caller holds batches taken - kHeld to taken - 1; its next call of next() releases the oldest of them.
+      // The caller may use batches taken - kHeld to taken - 1, so the slots of these batches must not be filled.
       space.wait(lock, [&] { return stop || next_batch < taken - kHeld + count; });
       if (stop) {
         return;

@@ -12,10 +12,10 @@
 namespace lockstep::nn {
 
 struct LoaderOptions {
-  int workers = 1;           ///< threads that read ahead, all in one batch; 0: next() reads in the calling thread
+  int workers = 1;           ///< threads that read ahead, all in the same batch; 0: next() reads in the calling thread
   int prefetch = 2;          ///< number of batches that workers may be ahead of the caller
   std::int64_t epoch = 0;    ///< epoch of the first batch that next() returns
-  std::int64_t batch = 0;    ///< number of the first batch in its epoch, in [0, sampler.batches(skipped))
+  std::int64_t batch = 0;    ///< number of the first batch within its epoch, in [0, sampler.batches(skipped))
   std::int64_t skipped = 0;  ///< number of positions left out at the beginning of the first epoch (see Sampler)
 };
 
@@ -46,7 +46,8 @@ class Loader {
   /// Returns the next batch; waits if the workers have not read it yet. This batch and the two before it do not change
   /// until the next call; older batches are overwritten. So a caller that has waited for the copy of batch k - 2 may
   /// take batch k + 1 while the copies of k - 1 and k are still queued. If Dataset::read_sample_in() throws an
-  /// exception, next() throws it in place of that batch, and again in every later call.
+  /// exception for a batch, next() throws the exception instead of returning the batch; every later call throws it
+  /// again.
   const Batch& next();
 
  private:

@@ -31,7 +31,7 @@ struct FolderOptions {
   bool flip = true;  ///< true: random crops are mirrored with probability 1/2
   /// Fraction of each class that becomes the test set, if neither DIR nor the list has a test set; 0: no such split.
   double val_fraction = 0;
-  std::vector<std::string> left_out{};  ///< files to leave out, named like DamagedImage::file
+  std::vector<std::string> left_out{};  ///< files to leave out: absolute paths, or relative to the data's folder
 };
 
 struct DataOptions {
@@ -47,7 +47,7 @@ struct DataSplit {
   std::unique_ptr<ImageDataset> test;
   ChannelStatistics statistics;            ///< statistics of the training set; both sets are normalised with them
   std::string about{};                     ///< one line about the sets, for users; may be empty
-  std::vector<std::string> class_names{};  ///< names of the classes, by label; empty if the source has no names
+  std::vector<std::string> class_names{};  ///< name of each class, by label; empty if the source has no names
   bool files = false;                      ///< true: every read of an image decodes a JPEG or PNG file
 
   operator TrainingData() const { return {*train, *test}; }  // NOLINT(google-explicit-constructor)
@@ -56,22 +56,23 @@ struct DataSplit {
 /// Opens the data that `spec` names. Throws UsageError for an unknown spec or bad synthetic options, and DataError for
 /// a file that is missing or damaged. The error text names the file, the record or offset, and the expected value.
 ///
-///   cifar10:DIR  CIFAR-10 in its binary version: data_batch_1.bin to data_batch_5.bin (those after the first may be
+///   cifar10:DIR  CIFAR-10 in its binary version: data_batch_1.bin to data_batch_5.bin (all but the first may be
 ///                missing) and test_batch.bin, each with any number of records of 1 + 3072 bytes. There are 10 classes.
 ///                Their names are the lines of batches.meta.txt, if that file exists.
 ///   idx:DIR      train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte;
-///                each as it is or compressed with .gz added (if both exist, the plain file is read). There are 10
+///                each plain or as .gz (if both exist, the plain file is read). There are 10
 ///                classes, or more if the training labels go on beyond 9 without a gap. Every label has to be one of
 ///                the classes. Labels may begin with 1, as those of EMNIST's letters do; then no sample has class 0.
 ///   folder:DIR   JPEG and PNG files that images/decode.hpp can decode. Training files are DIR/train/CLASS/*.jpg, .jpeg
 ///                or .png, also in folders below CLASS. Test files are the same below DIR/val, or below DIR/test if
-///                there is no DIR/val. With val_fraction there is no val or test; the pictures of DIR/train are split,
-///                or those of DIR/CLASS if there is no DIR/train. Classes are the names of folders in the order of
-///                their bytes, and have to be the same for training and test. Names that begin with a dot, and other
-///                files, are ignored. Pictures are turned as EXIF says. Every read of a picture decodes its file. The
-///                read of a damaged file throws DataError with the file's name; damaged_images() finds damaged files
-///                beforehand. Fingerprints cover names and options, but not contents, which would cost a pass over all
-///                files. The statistics are ImageNet's. Throws UsageError in a build without the libraries.
+///                there is no DIR/val. With val_fraction there must be no DIR/val or DIR/test; the pictures of
+///                DIR/train are split, or those of DIR/CLASS if there is no DIR/train. Classes are the names of folders
+///                in the order of their bytes, and have to be the same for training and test. Names that begin with a
+///                dot, and other files, are ignored. Pictures are turned as EXIF says. Every read of a picture decodes
+///                its file. The read of a damaged file throws DataError with the file's name; damaged_images() finds
+///                damaged files beforehand. Fingerprints cover names and options, but not contents, which would cost a
+///                pass over all files. The statistics are ImageNet's. Throws UsageError in a build without
+///                libjpeg-turbo and libpng.
 ///   list:TRAIN,VAL
 ///                JPEG and PNG files that two lists name, in the form of Caffe's lists: a line PATH LABEL or PATH,LABEL
 ///                for each picture, without a header. list:TRAIN needs val_fraction, the part of each class to split
@@ -86,7 +87,8 @@ struct DataSplit {
 ///                links or "..") are two pictures. Samples are in the order of the lists. So lists in DIR that name the
 ///                pictures of folder:DIR in its order give the same samples and fingerprints as the folder, and a run
 ///                may be resumed with either. If VAL lies in another folder than TRAIN, the names of its pictures begin
-///                with the path from TRAIN's folder to VAL's. All else is as for folder:DIR.
+///                with the path from TRAIN's folder to VAL's. Everything else is as
+///                for folder:DIR.
 ///   packed:FILE  the pictures of a folder or list in one file, from lockstep-pack (packed/packed_file.hpp). Samples,
 ///                names and statistics are the same as from the folder, so a run may be resumed with either, unless the
 ///                file was packed in a random order. Fingerprints are those of the folder, unless stored pixels differ
@@ -98,13 +100,13 @@ struct DataSplit {
 [[nodiscard]] DataSplit open_data(const DataOptions& options);
 
 struct DamagedImage {
-  std::string file;  ///< path for FolderOptions::left_out: absolute, or relative to DIR or the folder of TRAIN
+  std::string file;  ///< path of the file: absolute, or relative to the data's folder
   std::string text;  ///< error in one line, with the name of the file
 };
-/// Decodes part `part` of `parts` of all images of a folder:DIR or list:FILE with `threads` threads, including the
-/// images in left_out. Returns the damaged images in order. If `parts` ranks see the same files and each takes one
-/// part, they find all damaged images together. Throws the errors of open_data(), and FileError for a file that the
-/// system cannot read.
+/// Decodes all images of a folder:DIR or list:FILE, including the images in left_out, and returns the damaged images in
+/// order. The images are divided into `parts` parts, and this call decodes part `part` with `threads` threads. If
+/// `parts` ranks see the same files, each rank can decode one part. Throws the errors of open_data(), and FileError for
+/// a file that the system cannot read.
 [[nodiscard]] std::vector<DamagedImage> damaged_images(const DataOptions& options, int parts, int part, int threads);
 
 }  // namespace lockstep::nn

@@ -21,7 +21,8 @@
 namespace lockstep::nn::detail {
 namespace {
 
-/// Largest number of host threads in which nvJPEG decodes entropy codes. For a few files, nvJPEG does this on the host.
+/// Largest number of host threads in which nvJPEG decodes entropy codes. nvJPEG does this step on the host if there are
+/// few files.
 constexpr int kEntropyThreads = 4;
 
 /// Sizes of the parts of a preprocessor's single block of device memory, and their offsets in the block.
@@ -61,13 +62,13 @@ struct Extents {
 
 /// Finishes batches. On a GPU the work runs on its own side stream, the picture stream:
 ///
-///   picture stream   wait used(n - 2) | rows and work -> device | decode, resize, recolour, erase, mix | record
-///   finished context's stream                          step n - 1 ......                       wait finished | step n
+///   picture stream    wait used(n - 2) | copy to device | decode, resize, recolour, erase, mix | record finished
+///   context's stream  step n - 1 ...................................... wait finished | step n
 ///
-/// So a batch is finished while the step before it runs. There are two slots of images. A slot is free when the step
-/// that read the slot has ended. The event used(n - 2), which the context's stream recorded one call ago, marks that
-/// end. On the host, the work goes into the context's stream, in order, and kernels read the pictures in the loader's
-/// memory.
+/// So a batch is finished while the step before it runs. There are two slots of images, which batches use in turn. The
+/// slot of batch n is free when step n - 2 has ended. The event used(n - 2) marks that end; the context's stream
+/// recorded this event in the previous call. On the host, the work runs in order on the context's stream, and kernels
+/// read the pictures in the loader's memory.
 class PictureFinisher final : public BatchPreprocessor {
  public:
   PictureFinisher(const DeviceImages& set, Context& context, std::int64_t capacity)
@@ -154,7 +155,7 @@ class PictureFinisher final : public BatchPreprocessor {
   }
 
   /// Copies the used part of each row of pixels to the device. Consecutive rows that are fully used take one copy. If a
-  /// row has a JPEG file, decodes the file to the row's place on the device.
+  /// row holds a JPEG file, decodes the file into the same row on the device.
   void send(const Batch& batch, const TensorView& host_work, const TensorView& rows) {
     const auto* table = host_work.as<double>();                        // parameters, (pictures, columns)
     auto* from = batch.view(StateField::pictures).as<std::uint8_t>();  // host rows, (pictures, bytes)

@@ -81,7 +81,7 @@ std::string PictureImages::enlarged_text() const {
     try {
       const images::Header header = pictures_->open(i * size() / some, memory).header;
       sides.push_back(std::min(header.width, header.height));
-    } catch (const DataError&) {  // the later read of the picture's pixels will report the error
+    } catch (const DataError&) {  // a later read of the picture's pixels reports this error
       continue;
     }
   }

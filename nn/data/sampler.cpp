@@ -86,7 +86,8 @@ std::int64_t Sampler::Order::begin_of(std::int64_t place) const {
 
 std::int64_t Sampler::Order::place_of(std::int64_t position) const {
   const std::int64_t place = position / chunk_;
-  // After the data set's last chunk, places begin missing_ positions earlier than they would with chunks of equal size.
+  // After the data set's last chunk, which is smaller, every chunk of the permuted row begins missing_ positions
+  // earlier.
   return position < begin_of(last_place_ + 1) ? place : (position + missing_) / chunk_;
 }
 
@@ -95,7 +96,7 @@ std::int64_t Sampler::Order::window_of(std::int64_t position) const {
     return 0;
   }
   const std::int64_t place = place_of(position);
-  const std::int64_t chunks = chunks_ / windows_;  // least chunks of a window; the first `larger` windows have one more
+  const std::int64_t chunks = chunks_ / windows_;  // chunks of a small window; the first `larger` windows have one more
   const std::int64_t larger = chunks_ % windows_;
   const std::int64_t behind = place - larger * (chunks + 1);
   return behind < 0 ? place / (chunks + 1) : larger + behind / chunks;

@@ -71,17 +71,17 @@ class Sampler {
   /// Returns the number of batches of an epoch without its first `skipped` positions, 0 <= skipped <= size. The result
   /// may be 0.
   [[nodiscard]] std::int64_t batches(std::int64_t skipped) const;
-  /// Returns the number of samples of the largest share of any rank. A batch buffer needs so many rows: ceil(batch_size
-  /// / ranks) if `parts` equals `ranks`.
+  /// Returns the number of samples of the largest share of any rank, which is the number of rows that a batch buffer
+  /// needs. If `parts` equals `ranks`, it is ceil(batch_size / ranks).
   [[nodiscard]] std::int64_t capacity() const;
 
   /// Returns the number of samples, over all ranks, of batch `batch` of an epoch. `batch` is in [0, batches(skipped)).
   [[nodiscard]] std::int64_t samples(std::int64_t batch, std::int64_t skipped = 0) const;
-  /// A global batch of `samples` samples gives this rank a share. Returns the range of part `part`, in [0, parts /
-  /// ranks), within this share.
+  /// Returns the range of samples of part `part`, in [0, parts / ranks), within this rank's share of a global batch.
+  /// The batch has `samples` samples.
   [[nodiscard]] Partition part_of_share(std::int64_t samples, std::int64_t part) const;
-  /// Returns the share of rank options().rank in batch `batch`, as positions in the order of the epoch. The share is
-  /// empty if the batch has fewer samples than there are ranks, and none is for this rank.
+  /// Returns the share of rank options().rank in batch `batch`, as positions in the order of the epoch. In a batch with
+  /// fewer samples than ranks, the shares of some ranks are empty.
   [[nodiscard]] Partition share(std::int64_t batch, std::int64_t skipped = 0) const;
 
   static constexpr std::int64_t kWindowChunks = 16;

@@ -50,7 +50,7 @@ float bars(float x, float y) {
 // near straight edges, so edges can be smoothed with it.
 float figure_distance(Figure figure, float x, float y) {
   constexpr float kDiagonal = 0.70710678F;
-  constexpr float kSlope = 0.4472136F;  // 1 / sqrt(5): a side of the triangle rises by 2 for every 1 to the side
+  constexpr float kSlope = 0.4472136F;  // 1 / sqrt(5), because the triangle's sides have the slope 2
   switch (figure) {
     case Figure::disk:
       return std::sqrt(x * x + y * y) - 0.9F;
@@ -112,8 +112,8 @@ class Drawing {
     }
   }
 
-  // Writes the signed distances of `count` neighbouring points (u, v) to the drawing's edge to `out`. As for
-  // figure_distance(), they are below zero inside. Overwrites `u` and `v`.
+  // Writes the signed distances of `count` neighbouring points (u, v) to the drawing's edge to `out`. Distances are
+  // below zero inside a figure. Overwrites `u` and `v`.
   void distances(Floats& u, Floats& v, std::size_t count, Floats& out) const {
     if (rows_ == 0) {
       kDistancesTo[figures_[0]](u, v, 0, count, out);
@@ -184,8 +184,8 @@ class Picture {
  public:
   Picture(int class_index, float width, float height, Random& random) : drawing_(class_index), w_(width), h_(height) {
     const float side = std::min(h_, w_);
-    // The surroundings have a colour that changes by up to 35 over half the image. The figure is brighter or darker
-    // than the surroundings by `contrast`, and by a smaller random number that differs between channels.
+    // The surroundings have a colour that changes by up to 35 (of 255) over half the image. The figure is brighter or
+    // darker than the surroundings by `contrast`, and by a smaller random number that differs between channels.
     const float sign = random.below(2) == 0 ? -1.0F : 1.0F;
     const float contrast = between(random, 40, 110) * sign;
     for (std::size_t c = 0; c < 3; ++c) {
@@ -315,8 +315,8 @@ class Synthetic final : public ImageDataset {
     }
   }
 
-  // These numbers determine the pixels. The hash of a few images tells apart versions of lockstep that draw them
-  // differently.
+  // Hashes the numbers that determine the pixels. Also hashes a few images, so that a version of lockstep that draws
+  // other images has another fingerprint.
   std::uint64_t fingerprint() const override {
     Hash hash;
     for (const std::int64_t number : {size(), height(), width(), static_cast<std::int64_t>(classes())}) {

@@ -38,7 +38,7 @@ std::vector<std::unique_ptr<const TokenIds>> shared(std::vector<TokenFile> files
 }
 
 std::int64_t windows_of(const TokenIds& file, std::int64_t length) {
-  return (file.size() - 1) / length;  // minus 1, as a window's last label is the token after the window
+  return (file.size() - 1) / length;  // a window's last label is the token after the window
 }
 
 std::int64_t windows_of(const std::string& name, std::span<const std::unique_ptr<const TokenIds>> files,

@@ -23,7 +23,7 @@ class TokenIds {
   virtual void read(std::int64_t begin, std::int64_t vocabulary, std::span<std::int32_t> out) const = 0;
   /// Hints that tokens [begin, begin + count) will be read soon (MappedFile::ahead()).
   virtual void ahead(std::int64_t begin, std::int64_t count) const noexcept = 0;
-  /// Returns a hash that differs for different contents.
+  /// Returns a hash of the size and the contents. A large file may be hashed only in part.
   [[nodiscard]] virtual std::uint64_t fingerprint() const = 0;
 };
 

@@ -11,8 +11,8 @@
 namespace lockstep::nn {
 
 /// Sizes of a layer along its spatial axes: one number for each axis, outermost first as in torch ({1, 3, 3} over (D,
-/// H, W)), or one number for all axes. A layer throws UsageError, with the layer's name, if there is any other count of
-/// numbers.
+/// H, W)), or one number for all axes. A layer throws UsageError, with the layer's name, if the count of numbers is
+/// neither 1 nor the number of its axes.
 class AxisSizes {
  public:
   static constexpr int kMostAxes = 3;

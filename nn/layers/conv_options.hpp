@@ -28,8 +28,8 @@ struct ConvOptions {
 };
 using Conv2dOptions = ConvOptions;
 
-/// Options of a transposed convolution, as in torch.nn.ConvTranspose2d. For sizes see ConvOptions. Each axis has
-///   output extent = (input - 1) * stride - 2 * pad + dilation * (kernel - 1) + output_pad + 1
+/// Options of a transposed convolution, as in torch.nn.ConvTranspose2d. ConvOptions describes the sizes. For each axis:
+///   output extent = (input extent - 1) * stride - 2 * pad + dilation * (kernel - 1) + output_pad + 1
 struct ConvTransposeOptions {
   AxisSizes kernel = 2;
   AxisSizes stride = 2;

@@ -29,8 +29,8 @@ struct LinearOptions {
   bool bias = true;
   ops::Activation activation = ops::Activation::identity;  ///< function applied in one pass with bias and residual
   NodeId residual{};                                       ///< tensor added after the activation, if given
-  /// Name of the weight; empty means "NAME.weight". If it is the name of another layer's weight, both layers share that
-  /// weight.
+  /// Name of the weight; empty means "NAME.weight". If this is the name of another layer's weight, both layers share
+  /// that weight.
   std::string weight = {};
 };
 

@@ -41,8 +41,8 @@ class ModelBuilder {
   NodeId conv3d(const std::string& name, NodeId x, std::int64_t channels, const ConvOptions& options = {}) {
     return add_conv(3, name, x, channels, options);
   }
-  /// Appends a transposed convolution, whose output is a finer grid. The weight has PyTorch's shape: (C, channels /
-  /// groups, kernel extents..).
+  /// Appends a transposed convolution, whose output has a higher resolution. The weight has PyTorch's shape: (C,
+  /// channels / groups, kernel extents..).
   NodeId conv_transpose1d(const std::string& name, NodeId x, std::int64_t channels,
                           const ConvTransposeOptions& options = {}) {
     return add_conv_transpose(1, name, x, channels, options);
@@ -61,12 +61,13 @@ class ModelBuilder {
   NodeId activation(const std::string& name, NodeId x, ops::Activation function);
   /// Returns factor * x. `factor` is a constant that is not trained. Throws UsageError unless `factor` is finite.
   NodeId scale(const std::string& name, NodeId x, double factor);
-  /// Appends a max pool over (T, C), (H, W, C) or (D, H, W, C); sizes: see ConvOptions. Padding is never the maximum.
+  /// Appends a max pool over (T, C), (H, W, C) or (D, H, W, C). ConvOptions describes the sizes. Padding is never the
+  /// maximum.
   NodeId max_pool(const std::string& name, NodeId x, AxisSizes kernel, AxisSizes stride, AxisSizes pad);
   NodeId max_pool1d(const std::string& name, NodeId x, AxisSizes kernel, AxisSizes stride, AxisSizes pad);
   NodeId max_pool3d(const std::string& name, NodeId x, AxisSizes kernel, AxisSizes stride, AxisSizes pad);
-  /// Appends an average pool over (H, W, C), (T, C) or (D, H, W, C). `over` says whether the mean includes padding, as
-  /// zeros.
+  /// Appends an average pool over (H, W, C), (T, C) or (D, H, W, C). `over` says whether the mean includes padding,
+  /// which counts as zeros.
   NodeId average_pool(const std::string& name, NodeId x, AxisSizes kernel, AxisSizes stride, AxisSizes pad,
                       ops::AverageOver over = ops::AverageOver::window);
   NodeId average_pool1d(const std::string& name, NodeId x, AxisSizes kernel, AxisSizes stride, AxisSizes pad,
@@ -91,20 +92,22 @@ class ModelBuilder {
   /// In training, sets each element to 0 with probability `rate`, else divides it by 1 - rate (Srivastava et al. 2014).
   NodeId dropout(const std::string& name, NodeId x, double rate);
   /// Appends a layer of the caller. Throws ShapeError if an input has padded channels, because the layer would take
-  /// these for real channels. Three channels are stored as four until a layer, such as a convolution, makes its own.
+  /// padded channels for real ones. An input of three channels is stored with four, until a layer such as a convolution
+  /// computes new channels.
   NodeId add(std::shared_ptr<const Layer> layer, std::vector<NodeId> inputs);
 
   /// Freezes parameters of the layers added so far, as Model::freezing() does. If all are frozen, build() throws.
   void freeze(const std::string& prefix);
 
   /// Returns the model whose output is the node added last, and empties the builder. Throws ShapeError if that output
-  /// has padded channels, as in a model of a three-channel input in which no layer makes channels of its own.
+  /// has padded channels. This happens if the input has three channels and no layer computes new channels.
   [[nodiscard]] Model build();
   [[nodiscard]] const Shape& shape(NodeId node) const;
 
  private:
   [[nodiscard]] std::int64_t channels(NodeId node) const;
-  /// Throws ShapeError if `x` has padded channels. Layers whose result padded channels would change call this function.
+  /// Throws ShapeError if `x` has padded channels. Layers call this function if padded channels would change their
+  /// result.
   void require_all_channels(const std::string& name, NodeId x) const;
   ModelBuilder(std::string name, const Shape& input, InputKind kind);
   /// Appends a layer that accepts inputs with padded channels.

@@ -20,8 +20,8 @@ std::pair<std::int64_t, std::int64_t> checksum_of(const std::string& path) {
   return {static_cast<std::int64_t>(file.size()), std::int64_t{crc32_of(file, 0, file.size())}};
 }
 
-/// Throws DataError unless `name` is a plain file name. Returns the text with which errors name the entry `name` of
-/// `list`.
+/// Throws DataError unless `name` is a plain file name. Returns a text for errors that names the file `list` and its
+/// entry `name`.
 std::string require_plain(const std::string& name, const std::string& list) {
   std::string source = concat(list, ": ", printable(name));
   require<DataError>(name.find('/') == std::string::npos, source, ": expected a plain name");

@@ -8,7 +8,7 @@
 namespace lockstep::nn {
 
 inline constexpr const char* kModelFile = "model.safetensors";  ///< parameters, and evaluation's running statistics
-inline constexpr const char* kOptimizerFile = "optimizer.safetensors";  ///< all other states (ParameterSet::states())
+inline constexpr const char* kOptimizerFile = "optimizer.safetensors";  ///< all states that the other files do not hold
 /// Moving average (EMA) of the weights, if there is one. load_model() and other programs can read this file as a model.
 inline constexpr const char* kAverageFile = "ema.safetensors";
 inline constexpr const char* kStateFile = "state.json";  ///< identity and progress of a run

@@ -26,8 +26,9 @@ std::int64_t elements_of(std::span<const ParameterInfo> parameters) {
   return elements;
 }
 
-/// Calls f(arena, slice) for each tensor of `part`: with its logical view in the set's arena, and with the elements of
-/// `vector` that belong to the tensor, in the same shape. Frozen parameters have no gradients.
+/// Calls f(arena, slice) for each tensor of `part`. `arena` is the tensor's logical view in the set's arena. `slice` is
+/// the part of `vector` that belongs to the tensor, in the same shape. Frozen parameters have no gradients, so
+/// gradients skip them.
 template <class F>
 void for_each(const ParameterSet& set, FlatPart part, const TensorView& vector, F&& f) {
   std::int64_t next = 0;
@@ -87,7 +88,7 @@ void for_elements(const TensorView& vector, F&& f) {
 /// Enqueues values = factor * values; `values` is contiguous, on the context's device.
 void multiply(Context& context, const TensorView& values, double factor) {
   const Buffer memory(size_of(values.dtype), context);
-  std::optional<SyncGuard> idle;  // host memory is freed at once, while a worker may still read it
+  std::optional<SyncGuard> idle;  // waits before `memory` is freed, because a worker may still read it
   if (context.device().kind == DeviceKind::cpu) {
     idle.emplace(context.stream());
   }
@@ -96,7 +97,7 @@ void multiply(Context& context, const TensorView& values, double factor) {
   ops::scale(context, scalar, values, values);
 }
 
-/// Waits for the stream at the end of `call`, if the caller's vector is in host memory.
+/// The destructor waits for the stream at the end of the function `call`, if the caller's vector is in host memory.
 class WaitForHost {
  public:
   WaitForHost(Context& context, const TensorView& vector, const char* call) {

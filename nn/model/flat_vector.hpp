@@ -8,7 +8,7 @@
 
 namespace lockstep::nn {
 
-/// Arenas that a flat vector shows: the parameters, the parameters followed by the running statistics, or the
+/// Tensors that a flat vector holds: the parameters, the parameters followed by the running statistics, or the
 /// gradients.
 enum class FlatPart : unsigned char { values, values_and_statistics, gradients };
 
@@ -18,12 +18,12 @@ enum class FlatPart : unsigned char { values, values_and_statistics, gradients }
 /// written.
 [[nodiscard]] std::int64_t flat_size(const ParameterSet& set, FlatPart part);
 
-/// read_flat() copies to `vector`, write_flat() from it. `vector` has one axis of flat_size() elements, f32 or f64. In
-/// host memory it may have any stride. On the device of the set it is contiguous and has the type of the set. A read of
-/// statistics gives those for evaluation; a write sets these and the statistics that training updates. A write of
-/// values also rounds the 16-bit weights.
+/// read_flat() copies to `vector`, and write_flat() copies from `vector`. `vector` has one axis of flat_size()
+/// elements, f32 or f64. In host memory it may have any stride. On the device of the set it is contiguous and has the
+/// type of the set. read_flat() reads the running statistics of evaluation; write_flat() sets these and the running
+/// statistics that training updates. write_flat() of values also rounds the 16-bit weights.
 ///
-/// `factor` multiplies each gradient on its way: a read gives factor * arena. It must be 1 for values.
+/// `factor` multiplies each gradient that is copied: read_flat() gives factor * gradient. It must be 1 for values.
 ///
 /// The copies are enqueued on the context's stream. The functions wait for the stream if `vector` is in host memory.
 /// They throw ShapeError for another shape or stride, DTypeError for another type, and DeviceError for memory of

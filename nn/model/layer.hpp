@@ -14,7 +14,7 @@ namespace lockstep::nn {
 
 class PlanBuilder;
 
-/// Role of a parameter in its layer. The parameter's weight decay depends on it (ParameterSetOptions::decay_all,
+/// Role of a parameter in its layer. The weight decay depends on the role (ParameterSetOptions::decay_all,
 /// ParameterGroups).
 enum class ParameterRole : unsigned char { weight, bias, norm_weight, norm_bias };
 

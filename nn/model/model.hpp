@@ -33,8 +33,8 @@ struct InitialValue {
   std::shared_ptr<const std::vector<double>> values{};  ///< values of the whole parameter, in order of `dims`, or null
 };
 
-/// An immutable graph of layers from one input to one output, made by a ModelBuilder (nn/layers/model_builder.hpp). It
-/// knows no device, batch size or dtype, and may be shared freely.
+/// An immutable graph of layers from one input to one output, made by a ModelBuilder (nn/layers/model_builder.hpp). A
+/// model does not depend on a device, batch size or dtype, and may be shared freely.
 class Model {
  public:
   [[nodiscard]] const std::string& name() const { return name_; }

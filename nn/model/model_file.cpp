@@ -116,8 +116,8 @@ std::vector<ParameterSpec> head_of(const Model& model) {
   return {};
 }
 
-/// Returns the names of the head's tensors if the file has all of them, with equal first extents that differ from the
-/// model's number of classes. Otherwise returns an empty list.
+/// The head is the last layer with parameters. If the file has all tensors of the head, with equal first extents that
+/// differ from the model's number of classes, returns the names of these tensors. Otherwise returns an empty list.
 std::vector<std::string> other_head(const TensorFile& file, const Model& model) {
   std::vector<std::string> names;
   std::int64_t classes = model.classes();

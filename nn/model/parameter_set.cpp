@@ -32,9 +32,8 @@ TensorView part(const TensorView& arena, std::int64_t offset, const Shape& shape
           arena.device, shape};
 }
 
-/// Throws ShapeError or DeviceError unless `view` is host memory of shape `shape`. `what` is "parameter" or "buffer".
-/// Returns `view`, which has the shape of a parameter in model files, in the parameter's logical shape: a linear layer
-/// over an image (out, C H W) becomes (out, C, H, W). Other views are returned as they are.
+/// `view` has the shape of a parameter in model files. Returns `view` in the parameter's logical shape: a linear layer
+/// over an image (out, C H W) becomes (out, C, H, W). Other views are returned unchanged.
 TensorView in_dims(const ParameterSpec& spec, const TensorView& view) {
   if (view.shape != spec.shape || spec.shape == spec.dims) {
     return view;
@@ -54,6 +53,7 @@ TensorView in_dims(const ParameterSpec& spec, const TensorView& view) {
   return split;
 }
 
+/// Throws ShapeError or DeviceError unless `view` is host memory of shape `shape`. `what` is "parameter" or "buffer".
 void require_host_value(const char* what, const std::string& name, const Shape& shape, const TensorView& view) {
   require<ShapeError>(view.shape == shape, what, " '", name, "' is ", shape, ", given is ", view.shape);
   require<DeviceError>(view.device == Device::cpu(), what, " '", name, "': given is on ", view.device,

@@ -56,7 +56,8 @@ struct ParameterSetOptions {
   ParameterGroups groups{};          ///< weight decay by role, which overrides decay_all, and learning rates by name
   MemoryResource* memory = nullptr;  ///< resource of the arenas; nullptr: the context's resource
   ParameterArenas lent{};            ///< arenas in the host program's memory, used instead of `memory`
-  std::int64_t statistics_rows = 1;  ///< rows of statistics(); if above 1, the rows take memory of their own
+  /// Number of rows of statistics(): one for each virtual rank of this rank, at least 1.
+  std::int64_t statistics_rows = 1;
 };
 
 /// Holds all parameters of a model in one flat arena. Gradients and optimizer states lie in arenas with the layout of
@@ -97,9 +98,10 @@ class ParameterSet {
   /// (step/train_step.hpp), the first of these elements holds the sum of the samples' weights. The whole view is summed
   /// over ranks.
   [[nodiscard]] TensorView gradients_and_weight_sum() const;
-  [[nodiscard]] TensorView weight_sum() const;      ///< sum of samples' weights, a scalar in gradients_and_weight_sum()
-  [[nodiscard]] TensorView weights() const;         ///< values() in the plans' type: the same memory unless rounds()
-  [[nodiscard]] TensorView value(int index) const;  ///< view of a parameter in its stored shape
+  [[nodiscard]] TensorView weight_sum() const;  ///< sum of samples' weights, a scalar in gradients_and_weight_sum()
+  /// Values in the plans' type; the memory of values() unless rounds().
+  [[nodiscard]] TensorView weights() const;
+  [[nodiscard]] TensorView value(int index) const;     ///< view of a parameter in its stored shape
   [[nodiscard]] TensorView gradient(int index) const;  ///< throws UsageError if the parameter is frozen
   /// Returns gradient(index) as a view of `arena`, another arena like gradients().
   [[nodiscard]] TensorView gradient_in(int index, const TensorView& arena) const;
@@ -123,9 +125,9 @@ class ParameterSet {
   /// (ops::ArenaSegment::adapts).
   [[nodiscard]] std::span<const ops::ArenaSegment> tensor_segments() const { return tensor_segments_; }
 
-  /// Divides the optimizer states over ranks. For each range of the arena, this rank keeps the states of the rank's own
-  /// part, and of the range's rest, whose states all ranks keep. Throws ShapeError unless the ranges are consecutive
-  /// and end at trainable_numel(), and StateError after add_state().
+  /// Divides the optimizer states over ranks. For each range of the arena, this rank keeps the states of its own part,
+  /// and of the last elements of the range if these are too few to be divided. Throws ShapeError unless the ranges are
+  /// consecutive and end at trainable_numel(), and StateError after add_state().
   void shard_states(std::vector<comm::Shards> ranges, int rank, int ranks);
   /// Returns the ranges of the arena that shard_states() has divided. If there are none, this rank has the states of
   /// all parameters.
@@ -133,7 +135,8 @@ class ParameterSet {
   [[nodiscard]] int shard() const { return shard_; }              ///< number of this rank's part of each range
   [[nodiscard]] int shard_ranks() const { return shard_ranks_; }  ///< 1 unless the states are divided
   /// Returns the elements of the state `state` for elements [begin, end) of the arena. If states are divided, throws
-  /// ShapeError unless [begin, end) lies within this rank's part, or within the rest, of one range.
+  /// ShapeError unless [begin, end) lies in this rank's part of one range, or in the undivided elements at the end of
+  /// one range.
   [[nodiscard]] TensorView state_range(const TensorView& state, std::int64_t begin, std::int64_t end) const;
   /// Adds an optimizer state, which is zero at first: calls add() with Sharing::shard.
   TensorView add_state(Context& context, const std::string& name);
@@ -144,7 +147,7 @@ class ParameterSet {
   TensorView add_counter(Context& context, const std::string& name);
 
   /// Names of two scalars on the device: the loss scale (nn/optim/loss_scale.hpp), of dtype(), and the i64 number of
-  /// consecutive updates that did not change it. Without a loss scale, neither view is given.
+  /// consecutive updates without a change of the scale. Without a loss scale, neither view is given.
   static constexpr const char* kLossScale = "loss scale";
   static constexpr const char* kGoodUpdates = "good updates";
   [[nodiscard]] TensorView loss_scale() const { return states_.view(kLossScale); }
@@ -157,8 +160,8 @@ class ParameterSet {
   [[nodiscard]] TensorView buffer_arena() const;
   [[nodiscard]] TensorView buffer(int index) const;  ///< view of a buffer in its stored shape
   /// Returns the running statistics of this rank's virtual ranks (TrainStepOptions::virtual_ranks), one row for each:
-  /// (rows, elements). Before a virtual rank's turn, the row of that virtual rank is copied to buffer_arena(). If there
-  /// is only one row, it is buffer_arena() itself.
+  /// (rows, elements). Before a virtual rank's samples are computed, its row is copied to buffer_arena(). If there is
+  /// only one row, the result is buffer_arena() itself.
   [[nodiscard]] TensorView statistics() const;
   [[nodiscard]] std::int64_t statistics_rows() const { return statistics_rows_; }
   /// take_statistics() enqueues the copy of row `row` of statistics() to buffer_arena(), keep_statistics() the copy
@@ -168,8 +171,8 @@ class ParameterSet {
   /// Enqueues a copy of buffer_arena() to every row of statistics().
   void spread_statistics(Context& context) const;
   [[nodiscard]] int find_buffer(const std::string& name) const;
-  /// Returns the arena of the buffers for evaluation, inference and checkpoints. They are averages over ranks; the code
-  /// that averages writes them.
+  /// Returns the arena of the buffers for evaluation, inference and checkpoints. These buffers are averages over the
+  /// ranks. The code that computes the averages writes this arena.
   [[nodiscard]] TensorView evaluation_buffer_arena() const;
   [[nodiscard]] TensorView evaluation_buffer(int index) const;  ///< view of a buffer in its stored shape
   /// Returns buffer `index` in its stored shape, as a view of `arena`, which has the layout of buffer_arena().
@@ -220,7 +223,7 @@ class ParameterSet {
   Buffer weights_;  ///< empty unless rounds()
   Buffer buffers_;
   std::int64_t statistics_rows_;
-  Buffer statistics_;  ///< empty if there is one row
+  Buffer statistics_;  ///< empty if statistics() has one row
   Buffer evaluation_buffers_;
   [[nodiscard]] std::int64_t state_numel() const;
   mutable std::uint64_t version_ = 0;  ///< version(); mutable, because a const set's memory may change

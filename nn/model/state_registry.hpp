@@ -15,14 +15,18 @@ namespace lockstep::nn {
 
 /// Relation between the values that a state has on different ranks.
 enum class Sharing : unsigned char {
-  same,     ///< the state is equal on all ranks. A broadcast sends it, and ranks compare their values
-  of_rank,  ///< the state differs between ranks. A broadcast gives all ranks the root's value. A file has all
-            ///< ranks' values in rank order. A run on another number of ranks starts from the initial value or the mean
-  sum_of_ranks,  ///< the state differs between ranks; only the sum over ranks matters. A broadcast does not send it. A
-                 ///< file has the values of all ranks. In a run on another number of ranks, each rank gets an equal
-                 ///< part of the sum
-  shard          ///< the state is divided like the gradients. With ParameterSet::shard_states(), each rank has its own
-                 ///< elements of the state; otherwise the state is `same`. A file has the whole state
+  /// The state is equal on all ranks. A broadcast sends the state, and ranks compare their values.
+  same,
+  /// The state differs between ranks. A broadcast gives all ranks the root's value. A file has all ranks' values in
+  /// rank
+  /// order. A run on another number of ranks starts from the initial value or the mean.
+  of_rank,
+  /// The state differs between ranks; only the sum over ranks matters. A broadcast does not send the state. A file has
+  /// the values of all ranks. In a run on another number of ranks, each rank gets an equal part of the sum.
+  sum_of_ranks,
+  /// The state is divided like the gradients. With ParameterSet::shard_states(), each rank has its own elements of the
+  /// state. Otherwise the state is treated like `same`. A file has the whole state.
+  shard
 };
 
 /// Form of a state in a file.
@@ -36,11 +40,13 @@ enum class StateLayout : unsigned char {
 enum class StateFile : unsigned char {
   model,      ///< states that evaluation and inference read
   optimizer,  ///< all other states
-  average     ///< states of a moving average that evaluation reads. If they differ between ranks, they are in the
-              ///< optimizer's file. If a folder lacks this file, these states are set from the parameters
+  /// States of a moving average that evaluation reads. States that differ between ranks are in the optimizer's file. If
+  /// a folder has no file for the average, these states are set from the parameters.
+  average
 };
 
-/// What loading does if a file lacks a state. A state with Sharing::sum_of_ranks in the parameters' layout becomes 0.
+/// What loading does if a file lacks a state. A missing state with Sharing::sum_of_ranks in the parameters' layout
+/// becomes 0.
 enum class Missing : unsigned char {
   refused,     ///< loading throws DataError
   kept,        ///< leaves the state unchanged
@@ -58,7 +64,7 @@ struct State {
   Sharing sharing = Sharing::same;
   StateLayout layout = StateLayout::tensor;
   StateFile file = StateFile::optimizer;
-  /// Name of the tensor in the file with StateLayout::tensor; empty if the state is not saved. With another layout, the
+  /// With StateLayout::tensor: name of the tensor in the file; empty if the state is not saved. With another layout:
   /// suffix that follows each parameter's name in the file.
   std::string saved_as{};
   Missing missing = Missing::refused;

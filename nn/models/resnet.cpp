@@ -13,7 +13,8 @@ namespace lockstep::nn {
 namespace {
 
 /// Appends a block's shortcut and returns its output. A block calls this function after its convolutions. So backward
-/// computes the shortcut's gradient first, and the block's first convolution adds its own gradient to that one.
+/// computes the gradient of the shortcut first, and the block's first convolution adds its own gradient to the
+/// shortcut's gradient.
 using Shortcut = std::function<NodeId()>;
 
 /// Appends a residual block of two 3x3 convolutions.

@@ -35,7 +35,8 @@ struct BottleneckWidth {
 [[nodiscard]] Model mlp(const Shape& input, const std::vector<std::int64_t>& hidden, std::int64_t classes);
 
 /// Describes the model that make_model() makes. Names are "resnet18", "resnext50_32x4d", "resnet20", ..., "airbench94"
-/// (models/airbench.hpp) and "mlp" (with hidden sizes). Another name is a UsageError that lists all.
+/// (models/airbench.hpp) and "mlp" (with hidden sizes). For another name, make_model() throws a UsageError that lists
+/// all names.
 struct ModelRequest {
   std::string name = "resnet20";
   std::int64_t classes = 10;

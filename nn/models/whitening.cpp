@@ -69,8 +69,8 @@ class Jacobi {
   std::vector<double> v_;  ///< row i holds eigenvector i
 };
 
-/// Sums over all patches of the images: for each place of a patch the sum of the bytes there, and for each two places
-/// the sum of the products of their bytes.
+/// Sums over all patches of the images. `bytes` has, for each place in a patch, the sum of the bytes at this place.
+/// `products` has, for each pair of places, the sum of the products of their bytes.
 struct PatchSums {
   std::vector<std::int64_t> bytes;
   std::vector<std::int64_t> products;
@@ -143,7 +143,7 @@ EigenSystem eigen_of_symmetric(std::span<const double> matrix, std::int64_t n) {
 std::vector<double> whitening_filters(const ImageDataset& images, const ChannelStatistics& statistics,
                                       const WhiteningOptions& options) {
   constexpr std::int64_t kMostSide = 16;
-  constexpr std::int64_t kMostImages = 1 << 20;  // number of images up to which sums of products fit in 64 bits
+  constexpr std::int64_t kMostImages = 1 << 20;  // largest number of images for which sums of products fit in 64 bits
   require<UsageError>(options.images >= 1 && options.images <= kMostImages, "whitening: images is ", options.images,
                       ", expected 1 to ", kMostImages);
   require<UsageError>(options.side >= 1 && options.side <= kMostSide, "whitening: the side of patches is ",
@@ -156,7 +156,7 @@ std::vector<double> whitening_filters(const ImageDataset& images, const ChannelS
   const PatchSums sums = sums_of(images, std::min(options.images, images.size()), options.side);
   const std::size_t places = sums.bytes.size();
   const std::size_t channel = places / 3;
-  // Normalising a byte x gives (x / 255 - mean) / std, which equals scale x - shift.
+  // Normalising a byte x gives (x / 255 - mean) / std, which equals scale * x - shift.
   const auto scale = [&](std::size_t place) {
     return 1 / (255.0 * static_cast<double>(statistics.std[place / channel]));
   };

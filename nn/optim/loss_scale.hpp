@@ -14,8 +14,9 @@ namespace lockstep::nn {
 
 /// Whether and how the training loss is scaled (Micikevicius et al. 2018, "Mixed Precision Training", section 3.2).
 /// Without a scale, f16 gradients of activations below 6e-8 would become 0. The scale lies in the ParameterSet on the
-/// device. A plan with PlanOptions::scaled_loss reads the scale; the optimizer divides gradients by it and changes it.
-/// f32 and bf16 need no scale; in these types a scale of a power of two changes no bit unless a number overflows.
+/// device. A plan with PlanOptions::scaled_loss reads the scale. The optimizer divides the gradients by the scale, and
+/// changes a dynamic scale. f32 and bf16 need no scale; in these types a scale of a power of two changes no bit unless
+/// a number overflows.
 ///
 /// The kind `automatic` means dynamic in f16 and off otherwise; resolved() replaces this kind before use.
 struct LossScale {
@@ -36,8 +37,9 @@ struct LossScale {
 [[nodiscard]] std::string text_of(const LossScale& scale);
 /// Throws UsageError for values out of range and for the kind `automatic`.
 void require_loss_scale(const LossScale& scale);
-/// Adds two states to a set: the scale, at first `initial`, and its count of good updates. Checkpoints hold the scale
-/// if `dynamic` is true; otherwise the scale never changes. A second call throws StateError.
+/// Adds two states to a set: the scale, at first `initial`, and the number of finite updates since the scale last
+/// changed. Checkpoints hold the scale if `dynamic` is true; otherwise the scale never changes. A second call throws
+/// StateError.
 void add_loss_scale(Context& context, ParameterSet& parameters, double initial, bool dynamic);
 void describe(Schema& schema, LossScale& scale);
 

@@ -17,24 +17,24 @@ namespace lockstep::nn {
 ///
 ///   average += weight(update) * (value - average)
 ///
-/// The statistics are averaged because averaged weights need statistics that fit. The average lies in the ParameterSet,
-/// in checkpoints (with each rank's statistics) and in ema.safetensors (nn/step/state_file.hpp). Updates that an
-/// optimizer skips count, too.
+/// Running statistics are averaged too, because the statistics of the newest weights would not fit the averaged
+/// weights. The average is in the ParameterSet, in checkpoints (with each rank's statistics) and in ema.safetensors
+/// (nn/step/state_file.hpp). Updates that an optimizer skips count, too.
 struct MovingAverageOptions {
   double decay = 0;  ///< part of the average that one averaging keeps, 0 <= decay < 1; 0: no average is kept
   /// Number of updates from one averaging to the next, counted over the whole run. The first update of the run
   /// averages. (torchvision starts to count again in each epoch.)
   std::int64_t every = 1;
-  /// An averaging within the first `copied_updates` updates copies the weights, and so does the first averaging after
-  /// them. torchvision does this while its learning rate warms up; timm's name is update_after_step.
+  /// In the first `copied_updates` updates, and in the first averaging after these updates, an averaging copies the
+  /// weights. torchvision does this while its learning rate warms up; timm's name is update_after_step.
   std::int64_t copied_updates = 0;
   bool ramp = false;  ///< true: the n-th averaging after the copies has a decay of at most 1 - (1 + n)^(-2/3) (timm)
 
   [[nodiscard]] bool on() const { return decay > 0; }
   /// Returns the weight of the parameters in the average after update `update` of the run, counted from 1. A weight of
-  /// 1 copies the parameters, 0 leaves the average unchanged. `scheduled` is the number of the update that
-  /// copied_updates and `ramp` count with; it differs from `update` if the run continued with another batch size
-  /// (Trainer::learning_rate()).
+  /// 1 copies the parameters, 0 leaves the average unchanged. `update` decides whether this update averages.
+  /// `scheduled` is compared with copied_updates and counted for `ramp`; it differs from `update` if the run continued
+  /// with another batch size (Trainer::learning_rate()).
   [[nodiscard]] double weight(std::int64_t update, std::int64_t scheduled) const;
   [[nodiscard]] double weight(std::int64_t update) const { return weight(update, update); }
 };
@@ -43,8 +43,8 @@ struct MovingAverageOptions {
 struct MovingAverage {
   TensorView weights;     ///< averaged weights, a state that ranks divide like the optimizer's states
   TensorView statistics;  ///< averages of this rank's statistics, like ParameterSet::statistics()
-  /// Mean of `statistics` over the ranks, for evaluation with the averaged weights. The code that averages over ranks
-  /// writes this view, as it writes evaluation_buffer_arena().
+  /// Mean of `statistics` over the ranks, for evaluation with the averaged weights. The code that averages running
+  /// statistics over the ranks writes this view and ParameterSet::evaluation_buffer_arena().
   TensorView buffers;
 };
 /// Adds an average to the states of a set. The average is zero until StateRegistry::follow() sets it to the weights and

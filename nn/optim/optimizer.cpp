@@ -216,8 +216,8 @@ void Optimizer::measure(Context& context, const SumOverRanks& sum) {
     ops::squared_norm(context, parameters_.gradients(), squared_norm_, workspace_);
     return;
   }
-  // squared_norm_ has two numbers for each range: the squared norm of this rank's part, and on rank 0 the squared norm
-  // of the range's rest (0 on other ranks).
+  // squared_norm_ has two numbers for each range: the squared norm of this rank's part, and the squared norm of the
+  // elements that are too few to be divided over the ranks. Only rank 0 adds these elements; other ranks add 0.
   std::int64_t place = 0;
   const auto add = [&](std::int64_t begin, std::int64_t end) {
     const TensorView to = squared_norm_.slice(0, place, place + 1).reshape({});
@@ -298,7 +298,7 @@ void Optimizer::update_shards(Context& context, const TensorView& learning_rate,
     ops::fill(context, 0, sums_);
     for (const comm::Shards& range : ranges) {
       for_own(range, [&](std::int64_t begin, std::int64_t end, bool of_all) {
-        if (!of_all || parameters_.shard() == 0) {  // every rank has the range's rest, but only rank 0 adds it
+        if (!of_all || parameters_.shard() == 0) {  // all ranks own the undivided elements; only rank 0 adds them
           rule_->add_sums(context, update_of(learning_rate, begin, end), sums_, workspace_);
         }
       });

@@ -19,18 +19,19 @@ struct Rule;  // defined in detail/rule.hpp
 /// adamw, muon; muon's velocity is an "exp_avg", too). adam, adamw and muon also have the counter "step" of updates
 /// made. A user's rule has the states that the rule names, and also the counter "step".
 ///
-/// With a loss scale (nn/optim/loss_scale.hpp) the pass that updates also divides the gradients by the scale, and the
+/// With a loss scale (nn/optim/loss_scale.hpp), the pass that updates also divides the gradients by the scale, and the
 /// device decides the scale of the next step.
 ///
 /// With clip_norm, skip_non_finite or a loss scale, an additional pass over the gradients computes the norm of the
 /// whole arena. The device then decides: it scales gradients down if their norm is too large; if the norm is not
 /// finite, it skips the whole update, including the step count. A skipped update does not undo the forward pass:
-/// running statistics of batch norms have moved if the batch's statistics were finite (kernels/batch_norm.hpp). Nothing
-/// waits for the device, and after the constructor nothing is allocated.
+/// running statistics of batch norms have moved if the batch's statistics were finite (kernels/batch_norm.hpp). The
+/// optimizer never waits for the device, and allocates only in the constructor.
 ///
-/// If the states are divided over ranks (ParameterSet::shard_states()), each rank updates its own parts and the rests
-/// of all ranges (comm/gradients/shards.hpp). The norm is summed over the ranks, in another order than without
-/// division. lars also sums its norms of tensors over the ranks, in f64.
+/// If the states are divided over ranks (ParameterSet::shard_states()), each rank updates its own part of every range.
+/// Each rank also updates the few elements at the end of a range that are too few to be divided
+/// (comm/gradients/shards.hpp). The norm is summed over the ranks, in another order than without division. lars also
+/// sums its norms of tensors over the ranks, in f64.
 class Optimizer {
  public:
   /// Adds the states and the loss scale to the set. Throws UsageError for options out of range. The pass that updates
@@ -46,13 +47,13 @@ class Optimizer {
   /// Begins an update. Call this function once when the gradients of the whole arena are complete, before update() is
   /// called for ranges. `sum` is required if the states are divided.
   void begin(Context& context, const SumOverRanks& sum = {});
-  /// Calls begin(), then update() for this rank's part of each range and for the range's rest, from the last range of
-  /// the arena to the first. Calls updated(k) after the update of range k.
+  /// Calls begin(). Then, from the last range of the arena to the first, calls update() for this rank's part of the
+  /// range, and for the elements that are too few to be divided. Calls updated(k) after the update of range k.
   void update_shards(Context& context, const TensorView& learning_rate, const SumOverRanks& sum,
                      const std::function<void(int range)>& updated);
   /// Updates arena elements [begin, end): the whole arena, a bucket or a shard. `learning_rate` is an f64 scalar on the
-  /// device. Throws ShapeError if the range cuts a parameter with lars, or does not hold all trainable elements with
-  /// muon. Throws StateError with lars and divided states outside of update_shards().
+  /// device. lars throws ShapeError if the range cuts a parameter, and StateError if the states are divided and
+  /// update_shards() is not the caller. muon throws ShapeError if the range does not hold all trainable elements.
   void update(Context& context, const TensorView& learning_rate, std::int64_t begin, std::int64_t end);
   /// Calls begin(), then update() for all parameters that are not frozen.
   void update(Context& context, const TensorView& learning_rate) {
@@ -77,8 +78,8 @@ class Optimizer {
   void measure(Context& context, const SumOverRanks& sum);
   /// Returns the description of an update of arena elements [begin, end); the description has no views of states.
   [[nodiscard]] ops::ArenaUpdate update_of(const TensorView& learning_rate, std::int64_t begin, std::int64_t end) const;
-  /// Calls f(begin, end, false) for this rank's part of a range, and f(begin, end, true) for the range's rest, which
-  /// all ranks update. Makes no call for an empty part or rest.
+  /// Calls f(begin, end, false) for this rank's part of a range. Calls f(begin, end, true) for the elements at the end
+  /// of the range that are too few to be divided; all ranks update these. Makes no call for an empty range of elements.
   template <class F>
   void for_own(const comm::Shards& range, F&& f) const;
   [[nodiscard]] bool has_factor() const { return measures() || divisor_.given(); }
@@ -92,9 +93,10 @@ class Optimizer {
   Buffer memory_;  ///< holds the scalars and the workspace below
   TensorView factor_;
   TensorView skip_;
-  TensorView squared_norm_;  ///< scalar; with divided states two numbers per range: of the rank's part and of the rest
-  TensorView sums_;          ///< the rule's sums over whole tensors, if states are divided
-  bool has_sums_ = false;    ///< true if sums_ holds the sums of the current update
+  /// An f64 scalar. With divided states: two numbers per range, for this rank's part and for undivided elements.
+  TensorView squared_norm_;
+  TensorView sums_;        ///< the rule's sums over whole tensors, if states are divided
+  bool has_sums_ = false;  ///< true if sums_ holds the sums of the current update
   TensorView norm_;
   TensorView skipped_;
   TensorView workspace_;  ///< scratch of the norm, then of the rule

@@ -38,10 +38,11 @@ struct RuleTraits {
   bool trust_coefficient = false;
   // How the rule updates:
   bool decoupled = false;    ///< true: decay shrinks parameters by rate times decay; false: decay is added to gradients
-  bool layer_norms = false;  ///< true: updates depend on norms of whole tensors, which zero1 sums over the ranks
-  bool whole_matrices = false;  ///< true: updates whole hidden matrices, by `momentum`; zero1 cannot divide them
-  bool normalised = false;      ///< true: the size of an update does not depend on the size of the gradients
-  double rate = 1;              ///< usual learning rate relative to sgd's, or to adam's if `normalised`
+  bool layer_norms = false;  ///< true: updates depend on norms of whole tensors; with zero1, the ranks sum these norms
+  /// True: updates whole hidden matrices, with momentum; zero1 cannot divide their states.
+  bool whole_matrices = false;
+  bool normalised = false;  ///< true: the size of an update does not depend on the size of the gradients
+  double rate = 1;          ///< usual learning rate relative to sgd's, or to adam's if `normalised`
 };
 /// Returns the traits of the built-in rules, in the order of OptimizerKind.
 [[nodiscard]] std::span<const RuleTraits> built_in_rules();

@@ -16,8 +16,9 @@ namespace lockstep::nn {
 namespace {
 
 constexpr int kIterations = 5;
-constexpr double kEpsilon = 1e-37;  // f32 can hold 1 / kEpsilon; a matrix whose norm is larger is scaled to norm 1
-constexpr std::int64_t kMostElements = std::int64_t{1} << 24;  // limit for a batch of several matrices
+constexpr double kEpsilon = 1e-37;  // smallest norm that is scaled to 1; 1 / kEpsilon is finite in f32
+// Most elements of matrices that are computed as one batch.
+constexpr std::int64_t kMostElements = std::int64_t{1} << 24;
 
 /// Plans a product that gives the same bits in every run, because each rank computes the same update alone. On the host
 /// the choice is "reference", whose bits do not depend on threads or processors. On a GPU it is the first choice that
@@ -45,7 +46,7 @@ struct Orthogonalizer::Group {
   TensorView factors;  ///< inverse norms of the matrices (batch)
   TensorView norm_workspace;
   TensorView x, next;     ///< (batch, rows, columns): X of this iteration and of the next, in the products' type
-  TensorView gram, poly;  ///< (batch, k, k): A of run()'s iterations and its polynomial, in the products' type
+  TensorView gram, poly;  ///< (batch, k, k): A and a I + b A + c A A of run()'s iterations, in the products' type
   TensorView workspace;
   std::unique_ptr<ops::MatmulPlan> gram_of_x;  ///< gram = X X^T if wide(), otherwise X^T X
   std::unique_ptr<ops::MatmulPlan> square;     ///< poly = gram * gram

@@ -12,8 +12,10 @@ namespace lockstep::nn {
 
 namespace {
 
-constexpr std::array<std::string_view, 4> kKinds{"constant", "step", "cosine", "polynomial"};  // in the order of Kind
-constexpr std::array<std::string_view, 3> kForms{"linear", "constant", "exponential"};  // names in the order of WarmUp
+// Names in the order of Schedule::Kind.
+constexpr std::array<std::string_view, 4> kKinds{"constant", "step", "cosine", "polynomial"};
+// Names in the order of Schedule::WarmUp.
+constexpr std::array<std::string_view, 3> kForms{"linear", "constant", "exponential"};
 
 }  // namespace
 

@@ -20,13 +20,14 @@ struct Schedule {
   std::int64_t total_steps = 1;            ///< number of steps; cosine and polynomial would reach `end` at this step
   std::vector<std::int64_t> milestones{};  ///< for the kind `step`: steps at which the rate is multiplied by gamma
   double gamma = 0.1;
-  /// For the kind `cosine`, the rate is end + (base - end) (1 + cos(pi d)) / 2; d is the part of the steps after
-  /// warm-up that is done (Loshchilov and Hutter 2017).
+  /// For the kind `cosine`, the rate is end + (base - end) (1 + cos(pi d)) / 2 (Loshchilov and Hutter 2017). d is the
+  /// fraction of the steps after warm-up that is done.
   double end = 0;
-  double power = 2;  ///< for `polynomial` the rate is end + (base - end) (1 - d)^power (You et al. 2017, LARS)
+  /// For `polynomial`: end + (base - end) (1 - d)^power, with d as for cosine (You et al. 2017, LARS).
+  double power = 2;
   /// Form of the warm-up, which decides the rate at warm-up step s, counted from 0. Below, f is warmup_factor.
   enum class WarmUp : unsigned char {
-    linear,  ///< base (f + (1 - f) s / warmup_steps); if f is not set, base (s + 1) / warmup_steps (Goyal et al. 2017)
+    linear,      ///< base (f + (1 - f) s / warmup_steps); without f: base (s + 1) / warmup_steps (Goyal et al. 2017)
     constant,    ///< base f
     exponential  ///< base f^(1 - s / warmup_steps)
   } warmup = WarmUp::linear;
@@ -40,13 +41,13 @@ struct Schedule {
 };
 
 [[nodiscard]] std::string_view name_of(Schedule::Kind kind);           ///< "constant", "step", "cosine", "polynomial"
-[[nodiscard]] Schedule::Kind parse_schedule(const std::string& text);  ///< throws UsageError with all names
+[[nodiscard]] Schedule::Kind parse_schedule(const std::string& text);  ///< throws UsageError that lists all names
 [[nodiscard]] std::string_view name_of(Schedule::WarmUp form);         ///< "linear", "constant", "exponential"
-[[nodiscard]] Schedule::WarmUp parse_warmup(const std::string& text);  ///< throws UsageError with all names
+[[nodiscard]] Schedule::WarmUp parse_warmup(const std::string& text);  ///< throws UsageError that lists all names
 /// Throws UsageError for numbers out of range.
 void require_schedule(const Schedule& schedule);
-/// Adds options for a schedule's form and factors. The schedule's owner sets the numbers that depend on the run's
-/// length.
+/// Adds options for a schedule's form and factors to the schema. The owner of the schedule sets the numbers that depend
+/// on the length of the run.
 void describe(Schema& schema, Schedule& schedule);
 
 }  // namespace lockstep::nn

@@ -40,9 +40,9 @@ std::string damage_in(Work&& work) {
   return {};
 }
 
-/// Makes items [0, count) in threads, before the caller takes them in order. At most four items per thread are made in
-/// advance, and no new item is begun while the finished items hold 1 GiB. Item::held(), if it exists, returns the bytes
-/// of an item.
+/// Threads make the items [0, count) in advance, and the caller takes the items in order. At most four items per thread
+/// are made in advance. No new item is begun while the finished items hold 1 GiB. Item::held(), if it exists, returns
+/// the bytes of an item.
 template <class Item>
 class Ahead {
  public:
@@ -52,7 +52,7 @@ class Ahead {
       try {
         threads_.push_back(helper_thread([this] { work(); }));
       } catch (const std::system_error&) {
-        break;  // continues with the threads that exist; if there are none, take() makes the items
+        break;  // the system gave no further thread; without any thread, take() makes the items
       }
     }
   }
@@ -131,7 +131,7 @@ class Ahead {
   std::function<Item(std::int64_t)> make_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::int64_t next_ = 0;   ///< first item that no thread has begun
+  std::int64_t next_ = 0;   ///< number of the first item that no thread has begun
   std::int64_t taken_ = 0;  ///< number of items that the caller has taken or waits for
   std::size_t held_ = 0;    ///< bytes of the items in ready_
   std::map<std::int64_t, Made> ready_;

@@ -20,20 +20,21 @@ struct FolderList {
   std::vector<std::string> names;  ///< names of the classes, by label
   std::vector<FolderFile> train;
   std::vector<FolderFile> test;
-  std::string root;    ///< DIR, or the folder of TRAIN; an empty text means the program's working directory
-  std::string source;  ///< DIR or TRAIN, for errors
-  std::string about;   ///< origin of the test images, a text for users
+  std::string root;    ///< folder to which the names are relative; empty: the program's working directory
+  std::string source;  ///< path of the folder, or of the training list, for error texts
+  std::string about;   ///< text for users that says where the test images come from
 };
 
 /// Lists the image files that `spec` names: "folder:DIR", "list:TRAIN" or "list:TRAIN,VAL". Opens no image. If
-/// `val_fraction` is above 0, that fraction of the images of each class is for the test. A class with two or more
-/// images has at least one image in the test and one in training. The choice depends on `seed`, the class and its
-/// number of images. If `val_fraction` is 0, the test images are those below DIR/val or DIR/test, or those of VAL.
+/// `val_fraction` is above 0, this fraction of the images of each class becomes the test set. A class with two or more
+/// images has at least one image in the test set and one in the training set. The choice depends on `seed`, the class
+/// and its number of images. If `val_fraction` is 0, the test set is the images below DIR/val or DIR/test, or those of
+/// VAL.
 ///
-/// Throws UsageError if both `val_fraction` and such test images are given, if neither is given, if `val_fraction` is
-/// out of range, and if `spec` has more than one comma. Throws DataError for a folder that does not exist or has no
-/// classes, for a class without images, for classes that differ between training and test, and for links to nowhere or
-/// in a circle. Throws FileError for a folder or list that the system cannot read. If `spec` names lists, also throws
+/// Throws UsageError if `val_fraction` is out of range, if `val_fraction` and a test set are both given, if neither is
+/// given, and if `spec` has more than one comma. Throws DataError for a folder that does not exist or has no classes,
+/// for a class without images, for classes that differ between training and test, and for symbolic links that are
+/// dangling or form a cycle. Throws FileError for a folder or list that the system cannot read. For lists, also throws
 /// the errors of combined_lists().
 [[nodiscard]] FolderList list_pictures(const std::string& spec, double val_fraction, std::uint64_t seed);
 [[nodiscard]] FolderList list_folder(const std::string& folder, double val_fraction, std::uint64_t seed);
@@ -44,7 +45,7 @@ struct FolderList {
 [[nodiscard]] std::vector<std::string> paths_of_lists(const std::string& paths);
 
 struct PictureList {
-  std::string path;   ///< path of the list, for errors
+  std::string path;   ///< path of the list, for error texts
   std::string text;   ///< contents of the list
   std::string above;  ///< path from the root to this list's folder, like "../val/"; empty if that folder is the root
 };
@@ -56,7 +57,8 @@ struct PictureList {
 [[nodiscard]] FolderList combined_lists(std::span<const PictureList> lists, double val_fraction, std::uint64_t seed,
                                         const std::function<std::string(const std::string& name)>& problem);
 
-/// Draws which of the `images` images of the class `label` are for the test. The result depends only on the arguments.
+/// Draws the test images of a class: element i of the result is true if image i is for the test. `images` is the
+/// class's number of images. The result depends only on the arguments.
 [[nodiscard]] std::vector<bool> drawn_for_test(std::size_t images, double fraction, std::uint64_t seed,
                                                std::int32_t label);
 /// Throws UsageError unless 0 <= val_fraction < 1.

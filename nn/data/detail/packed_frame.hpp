@@ -8,11 +8,11 @@
 
 #include <lockstep/runtime/files/file.hpp>
 
-/// Parts that packed files of every content have: begin, end, and the checksums of begin, end and index
-/// (packed/packed_file.hpp describes the format).
+/// Parts that all packed files have, whatever their content: begin, end, and the checksums of begin, end and index.
+/// packed/packed_file.hpp describes the format.
 namespace lockstep::nn::detail {
 
-/// Kind of content of a packed file. The value is stored in the begin of the file.
+/// Kind of content of a packed file. The value is stored in the first part of the file, the begin.
 enum class PackedContent : std::uint32_t { pictures = 0, tokens = 1 };
 
 /// Lengths and magic words of the format.
@@ -24,8 +24,8 @@ struct PackedFormat {
   static constexpr std::size_t kEndBytes = 64;
 };
 
-/// Numbers at bytes 16 to 43 of the end of a packed file: how many parts or samples are for training and for the test,
-/// and three more numbers whose meaning depends on the content.
+/// Numbers at bytes 16 to 43 of the end of a packed file: the numbers of training and test samples (or parts), and
+/// three more numbers whose meaning depends on the content.
 struct PackedNumbers {
   std::uint64_t train = 0;
   std::uint64_t test = 0;

@@ -35,17 +35,17 @@ class Pictures {
     std::span<const std::uint8_t> bytes{};  ///< contents of the file, or pixels
     bool decoded = false;                   ///< true: `bytes` are pixels (height, width, 3)
   };
-  /// Returns picture `index` before decoding. The field `bytes` of the result may point into `memory`. Throws DataError
-  /// if the picture is damaged.
+  /// Returns picture `index` before it is decoded. The span `bytes` of the result may point into `memory`. Throws
+  /// DataError if the picture is damaged.
   [[nodiscard]] virtual Opened open(std::int64_t index, std::vector<std::uint8_t>& memory) const = 0;
   virtual void ahead(std::int64_t /*begin*/, std::int64_t /*count*/) const noexcept {}  ///< see Dataset::ahead()
 };
 
-/// Set of images of one size. Pictures are resized and cropped to this size as FolderOptions says.
+/// Set of images of one size. FolderOptions says how pictures are resized and cropped to this size.
 class PictureImages final : public ImageDataset {
  public:
-  /// If `random` is true, each epoch's images are random parts of the pictures. `kind` is a part of the fingerprint. It
-  /// must not be 0 if the stored pixels differ from those that a folder of the same pictures gives.
+  /// If `random` is true, each epoch's images are random parts of the pictures. `kind` becomes a part of the
+  /// fingerprint. Pass 0 if the pixels equal those of a folder of the same pictures, otherwise another number.
   PictureImages(const std::string& name, std::unique_ptr<const Pictures> pictures, int classes,
                 const FolderOptions& options, std::uint64_t seed, bool random, std::uint64_t kind = 0);
 
@@ -59,16 +59,17 @@ class PictureImages final : public ImageDataset {
 
   [[nodiscard]] PicturePart read_part(std::optional<std::int64_t> epoch, std::int64_t index, bool keep_jpeg,
                                       std::span<std::uint8_t> row) const override;
-  /// Returns four times image_bytes(). Most decoded pictures of ImageNet fit into that, because their sides are less
-  /// than twice the image's side.
+  /// Returns four times image_bytes(). Most decoded pictures of ImageNet fit into so many bytes, because their sides
+  /// are less than twice the image's side.
   [[nodiscard]] std::int64_t part_bytes() const override { return 4 * image_bytes(); }
   [[nodiscard]] std::string text_of(std::int64_t index) const override;
-  /// Reads the sizes of a few pictures. If most of them are enlarged, returns a text like "; enlarged, as most have a
-  /// shorter side of 32 pixels"; otherwise returns an empty text.
+  /// Reads the sizes of a few pictures. If most of these pictures are smaller than the image, returns a text like ";
+  /// enlarged, as most have a shorter side of 32 pixels". Otherwise returns an empty text.
   [[nodiscard]] std::string enlarged_text() const;
 
  private:
-  /// An opened picture, and the axes of the image that is made from it, in pixels of the stored picture.
+  /// An opened picture and the two axes along which an image is resampled from the stored picture, in pixels of that
+  /// picture.
   struct Placed {
     Pictures::Opened opened;
     bool transposed = false;
@@ -107,8 +108,8 @@ void keep_little(std::vector<T>& memory) {
 /// Throws UsageError in a build without the JPEG and PNG libraries. `data` names the data in the error text, like
 /// "folder:DIR".
 void require_decoders(const std::string& data);
-/// Returns `options` with a `resize` of 0 replaced by the number for which 0 stands. Throws UsageError if an option is
-/// out of range.
+/// Returns `options`, with a `resize` of 0 replaced by image_size * 256 / 224, rounded. Throws UsageError if an option
+/// is out of range.
 [[nodiscard]] FolderOptions resolved(FolderOptions options);
 /// Describes for a user how images are made, like "resized to 256 and cropped; random crops to train on".
 [[nodiscard]] std::string text_of(const FolderOptions& resolved);
@@ -125,7 +126,7 @@ void require_decoders(const std::string& data);
 
 /// Returns the header of a packed JPEG or PNG file. `bytes` is the result of PackedFile::read(), and `text` the result
 /// of PackedFile::text_of(). Throws DataError if the picture's size differs from the size in the index, and
-/// UnsupportedError in a build without the libraries.
+/// UnsupportedError in a build without the JPEG and PNG libraries.
 [[nodiscard]] images::Header packed_header(const PackedSample& sample, std::span<const std::uint8_t> bytes,
                                            const std::string& text);
 

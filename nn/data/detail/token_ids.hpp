@@ -15,7 +15,7 @@ std::size_t widen_ids(const std::byte* from, std::int64_t vocabulary, std::span<
   static_assert(sizeof(T) <= 4);
   std::uint32_t largest = 0;
   for (std::size_t i = 0; i < out.size(); ++i) {
-    T id = 0;  // hosts are little-endian
+    T id = 0;  // files and hosts are both little-endian
     std::memcpy(&id, from + i * sizeof id, sizeof id);
     largest = std::max<std::uint32_t>(largest, id);
     out[i] = static_cast<std::int32_t>(id);

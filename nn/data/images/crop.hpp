@@ -15,8 +15,8 @@ struct View {
   Axis y;
 };
 
-/// Resizes the picture's shorter side to `resize`, and the longer side in proportion. Returns the middle `size` x
-/// `size` pixels of the resized picture.
+/// Returns the part of a picture that an evaluation shows: the picture's shorter side is resized to `resize` and its
+/// longer side in proportion, and the image is the middle `size` x `size` pixels of the result.
 [[nodiscard]] View centre_crop(const Extent& picture, std::int64_t resize, std::int64_t size);
 
 /// Draws the part of a picture that torchvision's RandomResizedCrop takes. Tries ten parts with a random area and a
@@ -26,8 +26,8 @@ struct View {
 
 /// Throws UsageError if a field of `options` is out of range. The error text names the field.
 void require_crop(const CropOptions& options);
-/// Describes the options, in numbers with all digits, for the identity of a run, like "0.08 to 1 of the area, ratios
-/// 0.75 to 1.3333333333333333".
+/// Describes the options for the text that identifies a run, like "0.08 to 1 of the area, ratios 0.75 to
+/// 1.3333333333333333". Numbers have all digits.
 [[nodiscard]] std::string text_of(const CropOptions& options);
 
 /// Returns the part `view` mirrored left to right. `width` is the width of the image.

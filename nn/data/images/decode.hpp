@@ -34,7 +34,8 @@ struct Header {
 /// Returns true if nvJPEG can read the JPEG `file`: grey or YCbCr, Huffman codes, a usual subsampling of chroma.
 [[nodiscard]] bool plain_jpeg(std::span<const std::uint8_t> file, const std::string& name);
 
-/// Decoded pixels of a picture before its orientation turns it: u8 (height, width, 3). The memory is reused.
+/// Decoded pixels of a picture before its orientation turns it: u8 (height, width, 3). Each decode() into the same
+/// Picture reuses the memory of `pixels`.
 struct Picture {
   std::int64_t width = 0;
   std::int64_t height = 0;

@@ -20,7 +20,8 @@
 namespace lockstep::nn::images {
 namespace {
 
-// A small progressive file may ask for thousands of passes over a large picture. Encoders write about ten passes.
+// A small damaged or hostile progressive file may have thousands of scans, each of which takes a pass over a large
+// picture. Encoders write about ten scans.
 constexpr int kMaxScans = 100;
 
 struct Failure {
@@ -147,7 +148,8 @@ bool plain_jpeg(std::span<const std::uint8_t> file, const std::string& name) {
   if (info.arith_code || (info.jpeg_color_space != JCS_GRAYSCALE && info.jpeg_color_space != JCS_YCbCr)) {
     return false;
   }
-  // Known subsamplings: for each value of chroma, the number of luma values side by side, then one below the other.
+  // Subsamplings that nvJPEG supports, as pairs: the numbers of luma values for each chroma value, horizontally and
+  // vertically.
   constexpr std::array<std::pair<int, int>, 6> kKnown{{{1, 1}, {2, 1}, {2, 2}, {1, 2}, {4, 1}, {4, 2}}};
   const std::span channels(info.comp_info, static_cast<std::size_t>(info.num_components));
   const auto one = [](const jpeg_component_info& channel) {

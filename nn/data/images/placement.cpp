@@ -9,8 +9,8 @@ namespace lockstep::nn::images {
 
 namespace {
 
-/// kChannels is the number of channels as a constant, so that a pixel is copied without a call. If kChannels is 0, the
-/// number of channels is `given`.
+/// Does the work of show(). kChannels is the number of channels as a compile-time constant, so that the compiler copies
+/// a pixel without a call of memcpy. If kChannels is 0, the number of channels is `given`.
 template <bool kReflect, int kChannels>
 void show_pixels(const Extent& size, std::int64_t given, const Placement& at, const std::uint8_t* from,
                  std::uint8_t* to) {

@@ -12,11 +12,11 @@
 namespace lockstep::nn {
 namespace {
 
-/// Largest id among the ids of one part of a packed file of tokens that were read so far.
+/// Largest token id read so far in one part of a packed file of tokens.
 struct Largest {
   std::size_t part = 0;
   std::uint32_t id = 0;
-  std::int64_t at = 0;  ///< first place of the id in the part
+  std::int64_t at = 0;  ///< index within the part of the id's first occurrence
 };
 
 /// Result of checking a few samples, or one block of ids.
@@ -34,8 +34,8 @@ struct Checked {
   }
 };
 
-/// Calls check(begin, end) in threads until all samples or blocks are checked; a call checks `together` of them. Calls
-/// take(checked) in the caller's thread for each result, in order.
+/// Calls check(begin, end) in threads until all samples or blocks are checked; each call checks `together` samples or
+/// blocks. Calls take(checked) in the caller's thread for each result, in order.
 template <class Check, class Take>
 PackedCheck check_all(PackProgress progress, std::int64_t together, int threads, std::size_t most,
                       const std::function<void(const PackProgress&)>& report, Check check, Take take) {
@@ -79,8 +79,8 @@ Checked check_pictures(const PackedFile& file, std::int64_t begin, std::int64_t 
   return found;
 }
 
-/// Returns the largest id of each part that has ids in a block. `begin` is the number of the block's first id, and
-/// `first` holds the number of each part's first id; both numbers count the ids of all parts.
+/// Returns the largest id of each part that has ids in a block. `begin` is the index of the block's first id, and
+/// `first` holds the index of each part's first id; both indices count the ids of all parts.
 std::vector<Largest> largest_in(std::span<const std::byte> bytes, std::int64_t begin, const PackedTokens& file,
                                 std::span<const std::int64_t> first) {
   thread_local std::vector<std::int32_t> ids;

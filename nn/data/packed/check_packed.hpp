@@ -12,23 +12,23 @@ namespace lockstep::nn {
 
 /// Result of check_packed().
 struct PackedCheck {
-  std::int64_t damaged = 0;          ///< number of damaged samples, or of damaged blocks of text and tokens
+  std::int64_t damaged = 0;          ///< number of damaged samples, or of damaged blocks of ids
   std::vector<std::string> texts{};  ///< errors of the first damaged samples or blocks: place, found and expected value
   bool decoded = false;              ///< true: samples are JPEG and PNG files, and all undamaged ones were decoded
 };
 
-/// Reads all samples of a packed file; the constructor of PackedFile has checked begin, index and end. Computes the
-/// checksum of every sample. Also decodes every stored JPEG and PNG file, which has to be whole and to have the size
-/// that the index states; a build without the libraries compares only checksums. Counts the damaged samples, and
-/// returns the error texts of the first `most` damaged samples, always in the order of the file.
+/// Reads all samples of a packed file and compares the checksum of every sample. The constructor of PackedFile has
+/// checked begin, index and end of the file. Also decodes every stored JPEG and PNG file, which has to be whole and to
+/// have the size that the index states; a build without the JPEG and PNG libraries compares only checksums. Counts the
+/// damaged samples, and returns the error texts of the first `most` damaged samples, always in the order of the file.
 ///
 /// `threads` threads read and decode. The caller's thread calls `report` after every few samples. Throws UsageError
 /// unless `threads` is from 1 to 1024, and the DataError of PackedFile if the file can no longer be read.
 [[nodiscard]] PackedCheck check_packed(const PackedFile& file, int threads, std::size_t most,
                                        const std::function<void(const PackProgress&)>& report);
-/// Checks a packed file of text or tokens as the check_packed() above does, with blocks of ids in place of samples:
-/// computes the checksum of every block. Also throws DataError if an undamaged part has another largest id than the
-/// index states, or has it in another place.
+/// Checks a packed file of text or tokens as the check_packed() above does, but by blocks of ids instead of samples:
+/// compares the checksum of every block. Also throws DataError if the largest id of an undamaged part, or the index of
+/// its first occurrence, differs from what the index of the file states.
 [[nodiscard]] PackedCheck check_packed(const PackedTokens& file, int threads, std::size_t most,
                                        const std::function<void(const PackProgress&)>& report);
 

@@ -29,8 +29,8 @@ struct Prepared {
   [[nodiscard]] std::size_t held() const { return bytes.size(); }
 };
 
-/// Resizes a picture, without a crop, to a shorter side of `shorter` pixels. Uses the taps of evaluation
-/// (centre_crop()).
+/// Resizes a picture, without a crop, to a shorter side of `shorter` pixels. The filter weights are those of
+/// centre_crop(), so an evaluation sees the same pixels.
 void resize_to(std::int64_t shorter, const images::Picture& picture, const images::Header& header,
                images::ResampleMemory& memory, Prepared& out) {
   const std::int64_t least = std::min(header.width, header.height);
@@ -83,7 +83,7 @@ void detail::require_pack_output(const std::string& file, const std::string& sou
                       ": is a folder, expected a file to write");
   require<UsageError>(overwrite || !fs::exists(out, error), printable(file),
                       ": exists, expected no such file, or that it may be replaced (--overwrite)");
-  if (is_list(source)) {  // the output may lie in any folder, because a list's pictures may lie anywhere
+  if (is_list(source)) {  // the output may even lie next to a list's pictures, so here only the lists are compared
     for (const std::string& list : paths_of_lists(source.substr(source.find(':') + 1))) {
       require<UsageError>(!fs::equivalent(out, list, error), printable(file),
                           ": is a list of pictures, expected another file to write");
@@ -114,7 +114,7 @@ FolderPack::FolderPack(PackOptions options) : options_(std::move(options)) {
   class_names_ = std::move(list.names);
   about_ = std::move(list.about);
   train_ = static_cast<std::int64_t>(list.train.size());
-  constexpr std::int64_t kBeforeEpochs = -1;  // no epoch has this number
+  constexpr std::int64_t kBeforeEpochs = -1;  // epoch of the packing order; not an epoch of training
   const Permutation order(options_.seed, kBeforeEpochs, train_);
   for (std::int64_t i = 0; i < train_; ++i) {
     detail::FolderFile& file = list.train[static_cast<std::size_t>(options_.shuffle ? order(i) : i)];
@@ -124,7 +124,7 @@ FolderPack::FolderPack(PackOptions options) : options_(std::move(options)) {
     files_.emplace_back(std::move(file.name), file.label);
   }
   if (std::error_code error; detail::is_list(options_.folder) && fs::exists(options_.out, error)) {
-    for (const auto& [name, label] : files_) {  // pictures of a list may lie anywhere
+    for (const auto& [name, label] : files_) {  // a list's pictures may lie anywhere, so the output might overwrite one
       require<UsageError>(!fs::equivalent(options_.out, detail::path_of(root_, name), error), printable(options_.out),
                           ": is a picture of the list, expected another file to write");
     }

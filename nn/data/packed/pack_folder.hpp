@@ -16,14 +16,15 @@ struct PackOptions {
   std::string folder;  ///< DIR of open_data()'s folder:DIR, or a list specification like "list:TRAIN,VAL"
   std::string out;     ///< path of the file to write; must not lie in the folder or be one of the lists
   PackedStore store = PackedStore::files;
-  /// Shorter side to which larger pictures are resized, as for the test; the longer side is resized in proportion. 0:
+  /// Shorter side to which larger pictures are resized, like test images; the longer side is resized in proportion. 0:
   /// no picture is resized. Must be 0 unless pixels are stored (PackedStore::pixels).
   std::int64_t resize = 0;
   double val_fraction = 0;  ///< fraction of each class that becomes the test set (FolderOptions::val_fraction)
   std::uint64_t seed = 0;   ///< seed of the split by val_fraction (DataOptions::seed) and of `shuffle`
   bool skip_damaged = false;
   bool overwrite = false;
-  /// True if training samples are stored in a random order instead of class by class, for later shuffles in chunks.
+  /// True if training samples are stored in a random order instead of class by class. Such a file suits shuffles in
+  /// chunks (SamplerOptions::chunk).
   bool shuffle = false;
   int threads = 1;  ///< number of threads that decode; the caller's thread writes
 };
@@ -39,9 +40,9 @@ struct PackSummary {
 /// A folder or list that will be packed. The constructor reads the names of the files and checks the options.
 class FolderPack {
  public:
-  /// Throws UsageError if an option is out of range; if the output lies in the folder, is one of the lists or their
-  /// pictures, or exists while `overwrite` is false; and in a build without the libraries. Also throws the DataErrors
-  /// of open_data().
+  /// Throws UsageError if an option is out of range; if the output lies in the folder, is a list or one of its
+  /// pictures, or exists while `overwrite` is false; and in a build without the JPEG and PNG libraries. Also throws the
+  /// DataErrors of open_data().
   explicit FolderPack(PackOptions options);
 
   [[nodiscard]] const PackOptions& options() const { return options_; }
@@ -60,7 +61,7 @@ class FolderPack {
  private:
   PackOptions options_;
   std::string root_;    ///< folder to which the names are relative
-  std::string source_;  ///< DIR or TRAIN, for error texts
+  std::string source_;  ///< path of the folder, or of the training list, for error texts
   std::vector<std::string> class_names_;
   std::vector<std::pair<std::string, std::int32_t>> files_;  ///< names and labels; the training files come first
   std::int64_t train_ = 0;

@@ -27,8 +27,8 @@ struct TokenPackSummary {
   std::uint64_t bytes = 0;      ///< size of the file
 };
 
-/// Text or tokens that will be packed. The constructor finds the files and checks the options; a text is read into
-/// memory.
+/// Text or tokens that will be packed. The constructor finds the files and checks the options. If the source is a text,
+/// the constructor also reads the text into memory.
 class TokenPack {
  public:
   /// Throws UsageError if an option is out of range, if the output lies in the source or exists while `overwrite` is

@@ -67,9 +67,9 @@ class PackedFile {
   /// Returns the properties of sample `index`, 0 <= index < train_size() + test_size(). The test samples come after the
   /// training samples.
   [[nodiscard]] const PackedSample& sample(std::int64_t index) const { return entry(index).sample; }
-  /// Returns the bytes of sample `index`, valid as long as this object. Each call computes the sample's checksum, and
-  /// throws DataError if the checksum is wrong. For stored pixels the checksum takes a noticeable part of the time;
-  /// with libdeflate (LOCKSTEP_LIBDEFLATE) it takes less.
+  /// Returns the bytes of sample `index`, valid as long as this object exists. Each call computes the sample's
+  /// checksum, and throws DataError if the checksum is wrong. For stored pixels the checksum takes a noticeable part of
+  /// the time; with libdeflate (LOCKSTEP_LIBDEFLATE) it takes less.
   [[nodiscard]] std::span<const std::uint8_t> read(std::int64_t index) const;
   /// Hints that the bytes of samples [begin, begin + count) will be read soon (MappedFile::ahead()).
   void ahead(std::int64_t begin, std::int64_t count) const noexcept;
@@ -112,8 +112,8 @@ class PackedWriter {
   ~PackedWriter();
   PackedWriter(const PackedWriter&) = delete;
   PackedWriter& operator=(const PackedWriter&) = delete;
-  /// Appends a sample. Throws StateError if a training sample comes after a test sample, and UsageError if PackedFile
-  /// would refuse the sample's numbers.
+  /// Appends a sample. Throws StateError if a training sample comes after a test sample. Throws UsageError if
+  /// PackedFile would refuse the properties of the sample.
   void add(bool test, const PackedSample& sample, std::span<const std::uint8_t> bytes);
   void commit();                              ///< throws UsageError unless there are training and test samples
   [[nodiscard]] std::uint64_t bytes() const;  ///< bytes written so far

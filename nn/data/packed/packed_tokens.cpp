@@ -245,7 +245,7 @@ void PackedTokensWriter::add(std::span<const std::int32_t> ids) {
       part.largest_at = part.size;
     }
     ++part.size;
-    char bytes[sizeof id];  // hosts are little-endian
+    char bytes[sizeof id];  // little-endian, so the first width_ bytes hold the id
     std::memcpy(bytes, &id, sizeof id);
     block_.append(bytes, width_);
     if (block_.size() == PackedTokens::kBlockBytes) {

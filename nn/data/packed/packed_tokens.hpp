@@ -43,7 +43,7 @@ struct PackedPart {
   std::int64_t size = 0;          ///< number of ids
   std::uint64_t fingerprint = 0;  ///< TokenIds::fingerprint() of the part's source
   std::int32_t largest = 0;       ///< largest id of the part
-  std::int64_t largest_at = 0;    ///< first place of the largest id in the part
+  std::int64_t largest_at = 0;    ///< index within the part of the first occurrence of `largest`
 };
 
 /// A packed file of ids, opened for reading. The file is mapped into memory, so the ranks of a node share the pages of
@@ -63,8 +63,8 @@ class PackedTokens {
   /// exactly one of each kind.
   [[nodiscard]] std::span<const PackedPart> parts() const { return parts_; }
   [[nodiscard]] std::size_t train_parts() const { return train_; }
-  /// Throws DataError, which names part and place, if the index states an id that is not below `vocabulary`. The id may
-  /// lie outside of all windows; a run on the source files would never read such an id.
+  /// Throws DataError, which names part and place, if the index states a largest id that is not below `vocabulary`. The
+  /// id may lie outside of all windows; a run on the source files would never read such an id.
   void require_below(std::int64_t vocabulary) const;
 
   /// Reads ids of part `part` as TokenIds::read() does. The first call in this process that reads from a block of ids
@@ -97,7 +97,7 @@ class PackedTokens {
   std::size_t train_ = 0;
   std::uint64_t id_bytes_ = 0;  ///< number of bytes of all ids
   std::vector<PackedPart> parts_;
-  std::vector<std::uint64_t> first_;      ///< number of each part's first id; the ids of all parts are counted
+  std::vector<std::uint64_t> first_;      ///< index of each part's first id among the ids of all parts
   std::vector<std::uint32_t> checksums_;  ///< expected CRC-32 of each block
   /// One bit for each block, which is 1 after the block's checksum was computed and found right. Two threads may
   /// compute the checksum of one block, which is harmless.
@@ -107,7 +107,8 @@ class PackedTokens {
 /// Returns true if the file begins like a packed file of text or tokens. Throws the errors of InputFile.
 [[nodiscard]] bool is_packed_tokens(const std::string& path);
 
-/// Returns a TokenWindows' token ids: the parts for validation if `validation` is true, else the parts for training.
+/// Returns the token ids for a TokenWindows: one element for each part for validation if `validation` is true,
+/// otherwise one for each part for training.
 [[nodiscard]] std::vector<std::unique_ptr<const TokenIds>> token_ids_of(const std::shared_ptr<const PackedTokens>& file,
                                                                         bool validation);
 
@@ -121,8 +122,8 @@ class PackedTokensWriter {
   PackedTokensWriter(const PackedTokensWriter&) = delete;
   PackedTokensWriter& operator=(const PackedTokensWriter&) = delete;
 
-  /// Begins a new part; the ids of later calls of add() belong to it. Throws StateError if a training part comes after
-  /// a validation part.
+  /// Begins a new part; the ids of later calls of add() belong to this part. Throws StateError if a training part comes
+  /// after a validation part.
   void begin_part(bool validation, std::string name, std::uint64_t fingerprint);
   /// Appends ids to the last part. Throws UsageError if an id is below 0 or needs more bytes than `width`.
   void add(std::span<const std::int32_t> ids);

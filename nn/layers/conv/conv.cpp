@@ -9,12 +9,14 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Returns whether a plan of `pass` may also do the work of desc.norm. On the host, every reference plan can do so.
+/// Returns whether a convolution's plan for `pass` may also do the batch norm's work in `desc.norm`. On the host, the
+/// reference plan can do this work for every pass.
 bool may_be_served(PlanBuilder& b, const ops::ConvDesc& desc, ops::ConvPass pass) {
   return b.context().device().kind == DeviceKind::cpu || ops::conv_may_serve_norm(desc, pass);
 }
 
-/// Appends the forward pass. If its plan can serve a batch norm that reads y, the pass also computes the norm's sums.
+/// Appends the forward pass. If a batch norm reads y and the plan supports it, the pass also computes the sums that the
+/// norm needs.
 void plan_forward(PlanBuilder& b, const std::string& kind, const std::string& name, ops::ConvDesc desc, SlotId x,
                   SlotId weight, SlotId bias, SlotId y) {
   desc.bias = bias.valid();
@@ -38,8 +40,8 @@ void plan_forward(PlanBuilder& b, const std::string& kind, const std::string& na
   b.leave_sums(sums);
 }
 
-/// Appends the data gradient of a convolution. The same pass does the backward work of the batch norm before this
-/// convolution, as `norm` describes it (FusibleNorm).
+/// Appends the data gradient of a convolution whose input is the output of a batch norm. The same pass also does the
+/// first part of this norm's backward. `norm` describes the norm.
 void plan_for_norm(PlanBuilder& b, const std::string& kind, const std::string& name,
                    const std::shared_ptr<const ops::ConvPlan>& plan, SlotId dy, SlotId weight, const FusibleNorm& norm,
                    SlotId addend) {
@@ -140,7 +142,7 @@ void ConvLayer::plan(PlanBuilder& builder) const {
     const FusibleNorm* const norm = b.fusible_norm(addend);
     ops::ConvDesc pass_desc = desc;
     std::shared_ptr<const ops::ConvPlan> data_plan;
-    if (norm != nullptr) {  // the norm needs each gradient in its own tensor, so the pass overwrites
+    if (norm != nullptr) {  // the norm needs this gradient alone, so the pass overwrites instead of adding
       pass_desc.grad_mode = ops::GradMode::overwrite;
       pass_desc.norm = {.wanted = true, .addend = addend.valid(), .pair = norm->x2.valid()};
       if (!may_be_served(b, pass_desc, ops::ConvPass::backward_data)) {

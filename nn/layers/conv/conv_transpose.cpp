@@ -121,7 +121,8 @@ void ConvTransposeLayer::plan(PlanBuilder& builder) const {
     if (options_.bias) {
       b.reduce_rows(dy, {shape.numel() / channels_, channels_}, b.parameter_gradient(name() + ".bias"));
     }
-    // A forward pass of a convolution computes dx. Forward passes cannot add to an existing gradient.
+    // A forward pass of the convolution computes dx. Forward passes cannot add to an existing gradient, so
+    // input_gradient() must return memory to overwrite.
     if (!b.wants_input_gradient(0)) {
       return;
     }
@@ -132,7 +133,8 @@ void ConvTransposeLayer::plan(PlanBuilder& builder) const {
     }
     const SlotId made = b.activation("d(" + name() + ".x)", desc.y_shape());
     append_pass(b, kind() + " backward_data", plan, dy, weight, {}, made);
-    const GradientTarget dx = b.input_gradient(0, {}, false);  // after the pass: the next call writes the gradient
+    // input_gradient() is called after append_pass(), because append_pass() does not write dx; the next call does.
+    const GradientTarget dx = b.input_gradient(0, {}, false);
     b.call("subsample_pad forward", {made}, {dx.slot}, 0, [=](Context& context, const Frame& frame) {
       ops::subsample_pad_forward(context, 1, frame[made], frame[dx.slot]);
     });

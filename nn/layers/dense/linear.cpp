@@ -44,12 +44,14 @@ class LinearLayer final : public Layer {
     return options_.weight.empty() ? name() + ".weight" : options_.weight;
   }
   [[nodiscard]] bool activates() const { return options_.activation != ops::Activation::identity; }
-  /// Returns true if backward computes the activation's slope from the output. The product is then not kept.
+  /// Returns true if backward computes the slope of the activation from the output y. Then the plan does not keep the
+  /// product weight * x.
   [[nodiscard]] bool slope_of_output() const {
     return options_.activation == ops::Activation::relu && options_.residual.index < 0;
   }
-  /// Appends the product and the rest of the forward, in one call if ops::fuses_activation() allows that. Returns the
-  /// slot that backward reads for the activation's slope: the output, or the product before the bias is added.
+  /// Appends the product, and the addition of bias and residual with the activation. One call does both if
+  /// ops::fuses_activation() allows that. Returns the slot from which backward computes the activation's slope: the
+  /// output, or the product before the bias is added.
   SlotId plan_forward(PlanBuilder& builder, std::int64_t rows, std::int64_t in) const;
   /// Appends the calls for the tangent of the output. `kept` is the slot that plan_forward() returned.
   void plan_tangent(PlanBuilder& b, SlotId kept, std::int64_t rows, std::int64_t in) const;
@@ -67,7 +69,7 @@ std::vector<ParameterSpec> LinearLayer::parameters(std::span<const Shape> inputs
   const Initialiser init = deviation > 0 ? Initialiser{Initialiser::Kind::normal, deviation} : uniform;
   const Shape matrix{features_, fan_in};
   ParameterSpec weight{weight_name(), matrix, matrix, {0, 1}, inputs[0].back(), ParameterRole::weight, init};
-  if (logical_.rank() >= 3) {  // image: dims (K, C, H, W), stored (K, H, W, C); a field has D before H
+  if (logical_.rank() >= 3) {  // image: (K, C, H, W), stored as (K, H, W, C); a field has D before H
     weight.dims = {features_, logical_.back()};
     weight.axes = {0};
     for (int i = 0; i + 1 < logical_.rank(); ++i) {
@@ -101,7 +103,8 @@ SlotId LinearLayer::plan_forward(PlanBuilder& builder, std::int64_t rows, std::i
     desc.bias = false;
     desc.activation = ops::Activation::identity;
   }
-  // A fused activation has its own key, because the choice stored for the product may not support the activation.
+  // A product with a fused activation has its own key for the stored choice, because the choice for the product alone
+  // may not support the activation.
   const std::string pass = fused && activates() ? concat("forward ", ops::name_of(desc.activation)) : "forward";
   const auto plan = builder.matmul(name() + " " + pass, desc);
   const SlotId scratch = builder.scratch(plan->workspace_bytes());
@@ -171,7 +174,8 @@ void LinearLayer::plan(PlanBuilder& builder) const {
     if (activates()) {
       const SlotId given = dy;
       dy = b.overwrite_gradient(dy, "d(" + name() + " product)");
-      // ReLU's slope is taken at y, so it needs no bias: y is above 0 where product + bias is, unless y rounds to 0.
+      // ReLU's slope follows from y > 0, so this case needs no bias. y > 0 where product + bias > 0, unless y rounds to
+      // 0.
       const SlotId bias = options_.bias && !slope_of_output() ? b.parameter(name() + ".bias") : SlotId{};
       const SlotId scratch =
           b.scratch(dbias.wanted() ? ops::linear_epilogue_workspace_bytes(b.context(), b.prototype(kept)) : 0);

@@ -11,9 +11,9 @@ namespace lockstep::nn {
 
 namespace {
 
-/// If ranks share statistics, appends calls that add up the sums `own` of all ranks, and returns the result; otherwise
-/// returns `own`. Call it before input_gradient(), because the call that writes the gradient comes later. `name` is the
-/// layer's name.
+/// If ranks share statistics, appends calls that add up the sums `own` of all ranks, and returns the result. Otherwise
+/// returns `own`. Call this function before input_gradient(), because only a call after these calls writes the
+/// gradient. `name` is the layer's name.
 SlotId sums_of_all_ranks(PlanBuilder& b, SlotId own, const std::string& name) {
   if (!b.options().shares_statistics()) {
     return own;
@@ -28,8 +28,8 @@ SlotId sums_of_all_ranks(PlanBuilder& b, SlotId own, const std::string& name) {
   return sums;
 }
 
-/// Returns whether one call can do all of `pass` over x; on a GPU that call is one cooperative launch. The forward pass
-/// in one call changes running statistics, so it cannot be recomputed.
+/// Returns whether one call can do the whole pass `pass` over x. On a GPU, that call is one cooperative launch. A
+/// forward pass in one call changes running statistics, so it is not possible in a plan that recomputes calls.
 bool in_one_call(PlanBuilder& b, const TensorView& x, ops::NormPass pass) {
   const PlanOptions& options = b.options();
   const bool possible = pass == ops::NormPass::backward || options.recompute == Recompute::off;
@@ -40,8 +40,8 @@ bool in_one_call(PlanBuilder& b, const TensorView& x, ops::NormPass pass) {
                                                       : ops::batch_norm_fits(b.context(), x, pass);
 }
 
-/// Returns whether a convolution may also compute the norm's sums: the sums must not include other ranks' batches, and
-/// no call may be recomputed.
+/// Returns whether a convolution may also compute the norm's sums. This needs sums that do not include other ranks'
+/// batches, and a plan that recomputes no call.
 bool takes_given_sums(PlanBuilder& b) {
   return !b.infers() && b.fuses() && !b.options().shares_statistics() && b.options().recompute == Recompute::off;
 }
@@ -93,8 +93,8 @@ NormSlots shortcut_backward(PlanBuilder& b) {
   return norm;
 }
 
-/// Appends the pass that computes dx of a block's last norm, `norm`, and dx of its shortcut's norm, `other`. If `reuse`
-/// is valid, norm.dx takes the memory of `reuse`. other.dx takes the memory of `g`.
+/// Appends the pass that computes dx of both norms that end a block: `norm` on the branch, and `other` on the shortcut.
+/// If `reuse` is valid, norm.dx takes the memory of `reuse`. other.dx takes the memory of `g`.
 void plan_pair_apply(PlanBuilder& b, NormSlots norm, NormSlots other, SlotId g, SlotId reuse, SlotId stats,
                      SlotId valid) {
   norm.dx = b.input_gradient(0, reuse, false);
@@ -245,8 +245,9 @@ void plan_coefficients(PlanBuilder& b, const std::string& name, NormForward& n, 
   }
 }
 
-/// Appends the call that makes the norm's output. If the residual is the input of an unapplied norm, `added` holds the
-/// coefficients of that norm; otherwise `added` is invalid. With `fused`, the call makes the coefficients, too.
+/// Appends the call that makes the norm's output. A norm may be left unapplied: then its reader applies the
+/// coefficients. If the residual comes from such a norm, `added` holds that norm's coefficients; otherwise `added` is
+/// invalid. If `fused` is true, the call also makes this norm's own coefficients.
 SlotId plan_output(PlanBuilder& b, const std::string& name, const NormForward& n, SlotId added, bool fused) {
   const SlotId y = output_like_input(b, name, /*reads_input=*/true);
   if (fused) {
@@ -426,8 +427,10 @@ void BatchNormLayer::plan(PlanBuilder& builder) const {
                 .epsilon = options_.epsilon,
                 .momentum = options_.momentum,
                 .relu = options_.relu};
-  const bool leaves = !has_residual && builder.may_leave_norm_unapplied(n.relu);  // the only reader applies the norm
-  // `added` is valid if the residual is the input of an unapplied norm.
+  // If `leaves` is true, this layer does not apply the norm; the only reader of the output does.
+  const bool leaves = !has_residual && builder.may_leave_norm_unapplied(n.relu);
+  // If the residual comes from a norm that was left unapplied, this node applies that norm with the coefficients
+  // `added`.
   const SlotId added = has_residual ? builder.unapplied_norm(1).coefficients : SlotId{};
   const bool fused = builder.training() && !leaves && !added.valid() && !builder.input_sums().valid() &&
                      in_one_call(builder, builder.prototype(n.x), ops::NormPass::forward);

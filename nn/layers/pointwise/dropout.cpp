@@ -8,7 +8,8 @@ namespace lockstep::nn {
 namespace {
 
 /// In training, sets elements to 0 with probability `rate`. The random numbers depend on PlanOptions::dropout_seed, the
-/// epoch, `number` and the sample id. In evaluation and inference passes, the output equals the input.
+/// epoch, the layer's `number` in the model, and the sample id. In evaluation and inference passes, the output equals
+/// the input.
 class DropoutLayer final : public Layer {
  public:
   DropoutLayer(std::string name, double rate, std::uint32_t number)

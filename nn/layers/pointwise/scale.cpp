@@ -31,7 +31,7 @@ void ScaleLayer::plan(PlanBuilder& builder) const {
   const SlotId factor = builder.statistics(name() + ".factor", Shape{});
   const auto scaled = [=, value = factor_](SlotId by, SlotId from, SlotId to) {
     return [=](Context& context, const Frame& frame) {
-      ops::fill(context, value, frame[by]);  // ops::scale() reads the factor from the tensors' device
+      ops::fill(context, value, frame[by]);  // ops::scale() reads the factor from device memory
       ops::scale(context, frame[by], frame[from], frame[to]);
     };
   };

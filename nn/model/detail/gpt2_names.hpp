@@ -8,7 +8,8 @@ namespace lockstep::nn {
 /// file that has no h.N.attn.c_attn.weight of shape (3 C, C) or (C, 3 C) does not change. If it has one:
 /// - "transformer." is removed from the names;
 /// - Hugging Face's weights of Conv1D, (in, out), are transposed to (out, in): c_attn, c_proj and c_fc of every layer.
-///   The shape of c_attn shows the order: it is (C, 3 C) there and (3 C, C) here, and never square like attn.c_proj;
+///   The shape of c_attn shows the order, because c_attn is never square: (C, 3 C) in Hugging Face's files, (3 C, C) in
+///   transformer();
 /// - h.N.attn.bias and h.N.attn.masked_bias (masks) and lm_head.weight are left out.
 /// Throws DataError if layers have c_attn of both shapes, if a tensor to be transposed does not have two dimensions, or
 /// if lm_head.weight differs from wte.weight, because the model ties these two tensors.

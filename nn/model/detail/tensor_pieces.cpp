@@ -17,7 +17,8 @@ std::vector<std::int64_t> extents(const Shape& shape) {
   return {shape.begin(), shape.end()};
 }
 
-/// Memory on the host for one tensor at a time. There, strides and types are converted alike for every device.
+/// Memory on the host that holds one tensor at a time. Strides and types are converted in this memory, so the code is
+/// the same for every device.
 class Staging {
  public:
   explicit Staging(Context& context) : context_(context) {}
@@ -34,7 +35,8 @@ class Staging {
   void finish(const Piece& piece) { copy_now(context_of(piece), host_view(piece), piece.stored); }
 
  private:
-  /// Returns a host context for a piece on the host. Collected states are on rank 0's host, whatever the device.
+  /// Returns a host context if the piece is in host memory, as states that rank 0 has collected from all ranks are.
+  /// Otherwise returns the context of the device.
   Context& context_of(const Piece& piece) { return piece.stored.device == Device::cpu() ? host_ : context_; }
   TensorView host_view(const Piece& piece) {
     return {bytes_.data(), piece.stored.dtype, Device::cpu(), piece.stored.shape};

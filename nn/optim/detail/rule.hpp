@@ -14,12 +14,12 @@
 
 namespace lockstep::nn {
 
-/// How an Optimizer turns gradients into an update. make_NAME() in rules/NAME.cpp makes a built-in rule, make_own()
-/// wraps a user's UpdateRule. The Optimizer clips gradients, skips and counts updates, and keeps the states. The
-/// functions of a rule neither wait for the device nor allocate.
+/// How an Optimizer turns gradients into an update. make_NAME() in rules/NAME.cpp makes a built-in rule, and make_own()
+/// wraps a user's UpdateRule. The Optimizer computes the factor of the gradients, decides whether an update is skipped,
+/// counts updates, and keeps the states. The functions of a rule neither wait for the device nor allocate.
 struct Rule {
   struct Views {
-    std::span<const TensorView> states;  ///< for each state in Rule::states, the range that belongs to the update
+    std::span<const TensorView> states;  ///< for each state in Rule::states, the range of elements to update
     TensorView step;                     ///< i64 scalar: number of this update, 1 for the first; given only if `counts`
     TensorView workspace;                ///< scratch memory of workspace_bytes bytes
     TensorView sums;  ///< sums of add_sums() over all ranks; given only if states are divided and sum_rows is not 0
@@ -30,10 +30,11 @@ struct Rule {
   bool by_tensor = false;  ///< true: an ArenaUpdate has one segment per tensor (ParameterSet::tensor_segments())
   std::size_t workspace_bytes = 0;
   std::size_t bytes = 0;  ///< number of bytes that the rule has allocated
-  /// Enqueues the update of a range of the arena. If `update` has a copy, the rule also writes the copy.
+  /// Enqueues the update of a range of the arena. If `update.copy` (the 16-bit weights) is given, the rule also writes
+  /// the copy.
   std::function<void(Context& context, const ops::ArenaUpdate& update, const Views& views)> update{};
-  /// Used only if states are divided over ranks: number of pairs of sums over whole tensors that update() reads.
-  /// add_sums() adds the elements of a range of the arena to `sums`, an f64 tensor (sum_rows, 2).
+  /// Used only if states are divided over ranks. sum_rows is the number of pairs of sums over whole tensors that
+  /// update() needs. add_sums() adds the terms of a range of the arena to `sums`, an f64 tensor (sum_rows, 2).
   std::int64_t sum_rows = 0;
   std::function<void(Context&, const ops::ArenaUpdate&, const TensorView& sums, const TensorView& workspace)>
       add_sums{};

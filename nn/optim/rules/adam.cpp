@@ -10,7 +10,7 @@ ops::AdamOptions adam_options(const OptimizerOptions& options, DType dtype) {
   return adam;
 }
 
-/// Makes the rule adam or adamw. The two differ only in AdamOptions.
+/// Makes the rule adam or adamw, which differ only in AdamOptions.
 Rule make_adam(Context& /*context*/, const ParameterSet& parameters, const OptimizerOptions& options) {
   const ops::AdamOptions adam = adam_options(options, parameters.dtype());
   const auto update = [adam](Context& context, const ops::ArenaUpdate& of, const Rule::Views& views) {

@@ -1,10 +1,10 @@
-/* The C functions that lockstep.F90 calls for Fortran arrays, texts and optional arguments: one for each call.
- * descriptor.c is compiled with the Fortran module, by the C compiler that belongs to the Fortran compiler, as every
- * compiler has its own ISO_Fortran_binding.h. No library of lockstep exports these functions. lockstep.h has the
- * contracts.
+/* The C functions that lockstep.F90 calls for Fortran arrays, texts and optional arguments: one for each call of
+ * lockstep.h, which has the contracts. descriptor.c defines these functions. It is compiled with the Fortran module, by
+ * the C compiler that belongs to the Fortran compiler, because every compiler has its own ISO_Fortran_binding.h. No
+ * library of lockstep exports these functions.
  *
- * stat NULL: a failure ends the program by an `error stop` with its text. Else *stat is the status, and errmsg, if not
- * NULL, receives the text of a failure, cut or filled up with blanks. */
+ * If stat is NULL, a failure ends the program by an `error stop` with the text of the failure. Otherwise *stat is the
+ * status, and errmsg, if not NULL, receives the text of a failure, cut or filled up with blanks. */
 #ifndef LOCKSTEP_LOCKSTEP_FORTRAN_H
 #define LOCKSTEP_LOCKSTEP_FORTRAN_H
 
@@ -26,16 +26,18 @@ typedef struct lockstep_f_view {
   int32_t ndim;
   int64_t shape[LOCKSTEP_F_MAX_RANK]; /* slowest axis first, as in C */
   int64_t strides[LOCKSTEP_F_MAX_RANK];
-  char axes[LOCKSTEP_F_MAX_AXES]; /* ended by a zero; empty: the model's order */
+  char axes[LOCKSTEP_F_MAX_AXES]; /* letters of the axes, ended by a zero; empty: the model's order */
 } lockstep_f_view;
 
-/* Makes a view of a host array, with dimensions and letters reversed. axes NULL or blank: the model's order. SHAPE for
- * scalars, assumed-size and unallocated arrays, too many dimensions, steps that are not whole elements, and a number of
- * letters other than the number of dimensions. DTYPE for other types than real(4), real(8), integer(4) and integer(8).
- * The text of a failure begins with `entry` and `name`. */
+/* Makes a view of a host array, with dimensions and letters reversed. If axes is NULL or blank, the axes have the
+ * model's order. Returns LOCKSTEP_ERR_SHAPE for scalars, assumed-size and unallocated arrays, too many dimensions,
+ * steps that are not whole elements, and a number of letters other than the number of dimensions. Returns
+ * LOCKSTEP_ERR_DTYPE for other types than real(4), real(8), integer(4) and integer(8). The text of a failure begins
+ * with `entry` and `name`. */
 lockstep_status lockstep_f_view_of_array(const char* entry, const char* name, const CFI_cdesc_t* array,
                                          const CFI_cdesc_t* axes, lockstep_f_view* view);
-/* Makes a view of an address, extents and steps in elements, fastest first. strides NULL: without gaps. */
+/* Makes a view of the memory at an address, with extents and strides in elements, fastest axis first. If strides is
+ * NULL, the elements have no gaps. */
 void lockstep_f_view_from_ptr(void* const* data, const CFI_cdesc_t* shape, const CFI_cdesc_t* strides,
                               const int32_t* dtype, const CFI_cdesc_t* axes, const int32_t* device_id,
                               lockstep_f_view* view, int32_t* stat, CFI_cdesc_t* errmsg);
@@ -57,7 +59,7 @@ void lockstep_f_parameter_read(const lockstep_model*, const CFI_cdesc_t* name, c
 void lockstep_f_parameter_write(const lockstep_model*, const CFI_cdesc_t* name, const CFI_cdesc_t* values,
                                 int32_t* stat, CFI_cdesc_t* errmsg);
 
-/* Sets stat and errmsg at the end of every call, or ends the program (stat NULL). */
+/* Sets stat and errmsg at the end of every call. If stat is NULL, ends the program after a failure. */
 void lockstep_f_finish(const lockstep_status*, int32_t* stat, CFI_cdesc_t* errmsg);
 /* Ends the program by an `error stop`; defined in lockstep.F90. */
 void lockstep_f_stop(const char* text, int64_t length);

@@ -26,8 +26,8 @@ namespace lockstep::nn {
 [[nodiscard]] std::shared_ptr<const ops::ConvPlan> plan_conv_pass(PlanBuilder& builder, const std::string& key,
                                                                   const ops::ConvDesc& desc, ops::ConvPass pass);
 
-/// Appends a pass: out = plan(a, b) + bias. If the pass adds to `out`, `before` is `out`; otherwise `before` is
-/// invalid.
+/// Appends a pass: out = plan(a, b) + bias. If the pass adds to the old contents of `out`, `before` is `out`. Otherwise
+/// `before` is invalid.
 void append_pass(PlanBuilder& builder, const std::string& call, const std::shared_ptr<const ops::ConvPlan>& plan,
                  SlotId a, SlotId b, SlotId bias, SlotId out, SlotId before = {});
 /// Appends the gradient of the layer's weight, if that gradient is wanted. The pass reads x and dy.
