@@ -32,20 +32,20 @@ struct GpuDescription {
 /// Predicted seconds under three assumptions about the shares of the data sheet's bandwidth and rate that kernels
 /// reach.
 struct PredictedTime {
-  double limit_s = 0;  ///< seconds if kernels reach the shares that well-tuned kernels reach
+  double limit_s = 0;     ///< seconds if kernels reach the full values and launches take no time
+  double expected_s = 0;  ///< seconds if kernels reach the shares that well-tuned kernels reach
   /// Seconds if kernels are not tuned for the GPU, so that both shares are about an eighth smaller.
-  double expected_s = 0;
-  double low_s = 0;  ///< seconds for kernels that are not tuned for the GPU: both shares are about an eighth smaller
+  double low_s = 0;
 
   PredictedTime& operator+=(const PredictedTime& other);
 };
 
 struct GpuPredictionOptions {
-  bool tf32 = false;  ///< bytes that the optimizer reads and writes per step; 0: the step has no update
-  /// Number of micro-batches per step; each is assumed to take as long as one run of the plan.
-  double update_bytes = 0;
-  int micro_batches = 1;  ///< number of samples per step on this GPU; 0: batch of the plan times micro_batches
-  double samples = 0;
+  bool tf32 = false;        ///< true: the plan has PlanOptions::tf32
+  double update_bytes = 0;  ///< bytes that the optimizer reads and writes per step; 0: the step has no update
+  /// Number of micro-batches per step. Each is assumed to take as long as one run of the plan.
+  int micro_batches = 1;
+  double samples = 0;  ///< number of samples per step on this GPU; 0: batch of the plan times micro_batches
 };
 
 /// Predicts the time of each call of a training step, or of the evaluation of a batch, on one GPU. The time of a call
@@ -59,7 +59,7 @@ class GpuPrediction {
 
   [[nodiscard]] const std::vector<PredictedTime>& calls() const { return calls_; }  ///< time of each call of the plan
   [[nodiscard]] const PredictedTime& update() const { return update_; }             ///< time of the optimizer's update
-  [[nodiscard]] PredictedTime step() const;
+  [[nodiscard]] PredictedTime step() const;  ///< time of all micro-batches and the update
   /// Formats a table with one line for each kind of op, and lines for the update, the step, and samples per second.
   [[nodiscard]] std::string text(const Plan& plan) const;
 

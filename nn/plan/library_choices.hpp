@@ -44,7 +44,7 @@ struct ChoiceOptions {
   int runs = 5;  ///< number of timed runs after one warm-up; their median is the candidate's time
   /// A candidate is not timed if its warm-up takes more than give_up times the best time so far.
   double give_up = 8;
-  CallTimer timer = {};
+  CallTimer timer = {};  ///< function that times a run; if empty, call_timer() is used
   ChoiceProgress progress = {};
 };
 

@@ -32,7 +32,7 @@ class NormTrial {
   /// gradient g. The operands should be positive numbers. Throws UnsupportedError if the results differ by more than
   /// 16-bit rounding explains.
   void check(const ops::ConvPlan& plan, const Operands& operands);
-  [[nodiscard]] bool checks() const { return !expected_.empty(); }  ///< true: a first plan was checked
+  [[nodiscard]] bool checks() const { return !expected_.empty(); }  ///< true: check() has checked a first plan
 
  private:
   /// Enqueues the convolution and the norm's work. If `store` is true, a bare backward pass stores the masked gradient
