@@ -17,9 +17,9 @@ namespace lockstep::nn {
 /// implementation is wrong for a shape if a result differs by more than rounding, or if a call overwrites a guard byte.
 ///
 /// Each call runs on random operands, and guard bytes surround each operand. On the host, the call also runs with one
-/// thread. To save time, the verifier reduces the call's batch, and for a product also m and k. It takes the smallest
-/// size for which the library chooses the same implementation (ConvPlan::implementation()). A fault that only a larger
-/// size shows is not found. NormTrial compares the convolutions that also compute a norm's sums
+/// thread. To save time, the verifier reduces the call's batch, and for a product also m and k. The verifier takes the
+/// smallest size for which the library chooses the same implementation (ConvPlan::implementation()). A fault that only
+/// a larger size shows is not found. NormTrial compares the convolutions that also compute a norm's sums
 /// (ConvPlan::serves_norm()).
 ///
 /// A difference is an error if it exceeds the sum of two bounds. The first is four times the largest error of an f32

@@ -104,8 +104,7 @@ std::string kind_of(const Call& call) {
 }
 
 /// Returns the keys ("layer1.0.conv1 forward") of the convolutions that are slow in every library. With few channels,
-/// tensor cores are partly idle. A data gradient with a stride also writes elements for which there is nothing to
-/// multiply.
+/// tensor cores are partly idle. With a stride, the data gradient also writes elements to which no product contributes.
 std::set<std::string> slow_convolutions(const Plan& plan) {
   constexpr std::int64_t kFewChannels = 128;
   std::set<std::string> slow;

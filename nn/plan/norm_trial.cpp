@@ -148,8 +148,8 @@ std::vector<double> NormTrial::results(const TensorView& out, bool serves) {
     const auto* const from = values.view().as<double>();
     all.insert(all.end(), from, from + view.numel());
   };
-  // In forward, both plans give sums of deviations from the channel means. check() passes the means of the bare pass as
-  // `shift` to a plan that serves the norm. So the bare pass has sums of 0.
+  // In forward, the results are sums of deviations from the channel means of the first checked plan. For this plan
+  // itself, the sums are 0. check() passes its means as `shift` to plans that serve the norm.
   if (pass_ == ops::ConvPass::forward) {
     if (serves) {
       take(given_.view().slice(0, 0, 2));

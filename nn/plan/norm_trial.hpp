@@ -13,9 +13,9 @@ namespace lockstep::nn {
 [[nodiscard]] Tensor small_random_numbers(Context& context, std::int64_t count, std::uint64_t seed);
 
 /// Runs a convolution together with the batch norm next to it, so that choose_libraries() can compare their total
-/// times. A plan that serves the norm (ConvPlan::serves_norm()) also computes the norm's sums. With a bare plan, the
-/// norm computes its sums in a pass of its own. The trial owns the norm's tensors. The caller passes the convolution's
-/// tensors to each call.
+/// times. A plan that serves the norm (ConvPlan::serves_norm()) also computes the norm's sums. With a bare plan, which
+/// only convolves, the norm computes its sums in a pass of its own. The trial owns the norm's tensors. The caller
+/// passes the convolution's tensors to each call.
 class NormTrial {
  public:
   struct Operands {
@@ -27,16 +27,16 @@ class NormTrial {
 
   /// Enqueues the convolution and the norm's work, for timing.
   void run(const ops::ConvPlan& plan, const Operands& operands);
-  /// Runs a plan, waits, and compares its results with those of the first checked plan. The first checked plan must not
-  /// serve the norm. In forward, compares the sums; in backward, the sums and the first 2^20 elements of the masked
-  /// gradient g. The operands should be positive numbers. Throws UnsupportedError if the results differ by more than
-  /// 16-bit rounding explains.
+  /// Runs a plan, waits, and compares its results with those of the first checked plan. The first checked plan must be
+  /// a bare one, that is, not ConvPlan::serves_norm(). In forward, compares the sums; in backward, the sums and the
+  /// first 2^20 elements of the masked gradient g. The operands should be positive numbers. Throws UnsupportedError if
+  /// the results differ by more than 16-bit rounding explains.
   void check(const ops::ConvPlan& plan, const Operands& operands);
   [[nodiscard]] bool checks() const { return !expected_.empty(); }  ///< true: check() has checked a first plan
 
  private:
-  /// Enqueues the convolution and the norm's work. If `store` is true, a bare backward pass stores the masked gradient
-  /// g even where a training step would not.
+  /// Enqueues the convolution and the norm's work. If `store` is true, the norm always stores the masked gradient g, so
+  /// that check() can read it.
   void enqueue(const ops::ConvPlan& plan, const Operands& operands, bool store);
   [[nodiscard]] std::vector<double> results(const TensorView& out, bool serves);
 

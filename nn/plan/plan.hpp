@@ -221,8 +221,8 @@ class Plan {
   /// Used after an error. Makes the context's stream wait for the first `begun` calls on the side stream, because these
   /// may still run.
   void wait_for_beside(Context& context, std::size_t begun) noexcept;
-  /// Enqueues work on the guard bands behind the slots that `call` writes. The work checks the bands if `check` is
-  /// true, and writes the bands otherwise.
+  /// Enqueues work on the guard bands after the slots that `call` writes. The work checks the bands if `check` is true,
+  /// and writes the bands otherwise.
   void guard(Context& context, const Call& call, bool check);
   void bind_slots(const ParameterSet& parameters, const StepState& state, const TensorView& workspace,
                   const TensorView& gradients = {});

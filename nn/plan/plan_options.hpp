@@ -73,12 +73,12 @@ struct PlanOptions {
   /// Evaluation with cross_entropy also counts samples whose label is among the top_k largest logits; 0: off.
   int top_k = 0;
   std::uint64_t dropout_seed = 0;
-  /// For training: the context whose stream is the side stream. On the side stream run the gradients of the weights of
-  /// convolutions and products. Meanwhile the plan's stream runs the next backward calls, which do not need these
+  /// For training: the context whose stream is the side stream. The side stream computes the gradients of the weights
+  /// of convolutions and products. Meanwhile the plan's stream runs the next backward calls, which do not need these
   /// gradients. Results are the same as on one stream. Up to two calls are in progress on the side stream, so the
   /// tensors that these calls read live longer. The context must not be the plan's own, but must be on the same device
-  /// (otherwise UsageError). It must outlive the plan. Its stream must have no other work during a run. nullptr: all
-  /// calls run on one stream.
+  /// (otherwise UsageError). The context must outlive the plan. Its stream must have no other work during a run.
+  /// nullptr: all calls run on one stream.
   Context* beside = nullptr;
   /// For training. true: the plan adds parameter gradients to their arena instead of overwriting them. In a step of
   /// several micro-batches, `accumulate` is false in the plan of the first micro-batch, and true in the plan of all
@@ -103,8 +103,8 @@ struct PlanOptions {
   /// For training. true: fused calls may run a pass of batch norm as one cooperative launch. TrainStep sets false if
   /// there are other ranks, because the launch could wait for multiprocessors that a running collective occupies.
   bool cooperative = true;
-  /// Memory sizes of a GPU, used on the host with Fusions::on. They decide how batch norm is fused, so that the host
-  /// plans the calls that this GPU would run.
+  /// Memory sizes of a GPU, used on the host with Fusions::on. The sizes decide how batch norm is fused, so that the
+  /// host plans the calls that this GPU would run.
   ops::ChipMemory chip{};
   /// Used on the host with `chip`. true: convolutions also compute the sums of batch norms wherever cuDNN could do so
   /// (ops::conv_may_serve_norm()). false, and always on a GPU: a convolution computes these sums if its choice says so.

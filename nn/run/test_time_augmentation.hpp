@@ -18,8 +18,8 @@ namespace lockstep::nn {
 enum class TestTimeAugmentation : unsigned char {
   none,    ///< only the image as it is
   mirror,  ///< image and its left-right mirror image, with weight 1/2 each
-  /// Six views: the image and its mirror image, with weight 1/4 each. Also both of these, moved by one pixel up and
-  /// left, and moved by one pixel down and right, with weight 1/8 each.
+  /// Six views. The image and its mirror image have weight 1/4 each. Each of these two is also moved by one pixel up
+  /// and left, and by one pixel down and right; the moved images have weight 1/8 each.
   mirror_translate
 };
 /// Returns "none", "mirror" or "mirror-translate".

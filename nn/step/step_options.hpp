@@ -86,9 +86,9 @@ struct TrainStepOptions {
   double weight_decay = 0;
   bool decay_all = true;     ///< false: biases and norm parameters have no weight decay
   ParameterGroups groups{};  ///< groups for ParameterSetOptions::groups
-  /// Moving average of the weights. After each update that is averaged, one pass on the context's stream computes it.
-  /// This pass is not part of a captured step, because the factor of the new weights depends on the number of the
-  /// update. Nothing waits. With zero1, each rank averages its own part.
+  /// Moving average of the weights. After each update that is averaged, one pass on the context's stream updates the
+  /// average. This pass is not part of a captured step, because the factor of the new weights depends on the number of
+  /// the update. Nothing waits. With zero1, each rank averages its own part.
   MovingAverageOptions average{};
   comm::BucketOptions buckets{};  ///< rules for the size of buckets; the step sets element_bytes
   /// How the ranks' gradients are summed (comm/gradients/bucket_sum.hpp). A 16-bit dtype requires count_samples =

@@ -141,8 +141,9 @@ TEST_F(Resume, TheBestOfAFirstEpochThatWasCutIsKept) {
   EXPECT_EQ(checkpoints("cut"), checkpoints("whole"));
 }
 
-/// A run "goes back" if it resumes from an earlier checkpoint than its last one. The test makes the folders that kills
-/// at several moments of such a run leave. The next start must find out whether the run has already gone back.
+/// A run "goes back" if it resumes from an earlier checkpoint than its last one. The test creates the folders that
+/// remain after kills at several moments of such a run. The next start must find out whether the run has already gone
+/// back.
 TEST_F(Resume, ARestartKnowsWhetherTheRunHasGoneBack) {
   make_run("run");
   const std::string back = "--epochs 4 --lr 0.02 --resume run/last.1 --out run";

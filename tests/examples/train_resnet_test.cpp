@@ -216,7 +216,7 @@ TEST_F(TrainResNet, BadRandomPictures) {
 /// Every process must end with code 2, but only one of several ranks may print the reason. Each input is refused at
 /// another point where the ranks agree.
 TEST_F(TrainResNet, RanksRefuseTogether) {
-  if (kMpi) {  // otherwise the rank that only prints its help would leave the other one waiting
+  if (kMpi) {  // a rank that only prints its help must not leave the other rank waiting
     const std::string one = std::string("exec ") + TRAIN_RESNET;
     expect_refused(run_as_ranks(MPIRUN, {one + " --help", one + kTiny}), {"do not agree", "argument 1: --help"});
     expect_refused(run_as_ranks(MPIRUN, {one + kTiny + "--lr 0.1", one + kTiny + "--lr 0.2"}),
@@ -1315,7 +1315,7 @@ TEST_F(TrainResNet, PicturesInFoldersAreMixed) {
                  "training images: RandAugment of 2 operations, magnitude 9, colour jitter 0.4 0.4 0.4 0.1, erased"});
   train_resnet(0, data + " --workers 3" + out("three")).finished();
   EXPECT_EQ(model("three"), model("one"));
-  // The host finishes the images in the first half of the run, and the device in the second half. The results must be
+  // The host prepares the images in the first half of the run, and the device in the second half. The results must be
   // the same.
   const std::string steady = data + " --schedule constant ";
   train_resnet(0, steady + out("whole")).finished();

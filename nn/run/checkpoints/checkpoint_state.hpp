@@ -15,13 +15,13 @@
 /// (find_folder()).
 namespace lockstep::nn {
 
-/// Identity of a run: runs of equal identity compute equal bits. Every checkpoint holds the run's identity, and a
-/// resume reports differences.
+/// Identity of a run: runs of equal identity compute equal bits. Every checkpoint holds the run's identity. A resumed
+/// run reports the differences from its own identity.
 struct RunIdentity {
   std::string model;
   std::uint64_t seed = 0;
-  /// Number of ranks, or of virtual ranks (TrainStepOptions::virtual_ranks) if there are any, because the number of
-  /// virtual ranks then decides bits.
+  /// Number of ranks. For a run with virtual ranks (TrainStepOptions::virtual_ranks), the number of virtual ranks,
+  /// because results then depend on this number and not on the number of ranks.
   int ranks = 1;
   int threads = 1;  ///< number of threads per rank
   std::int64_t global_batch = 0;

@@ -23,8 +23,8 @@ class RankShare {
 
   [[nodiscard]] const Sampler& training() const { return training_; }
   [[nodiscard]] const Sampler& test() const { return test_; }
-  /// Returns the data set for the training loader. If a device finishes the samples, this data set has only the part of
-  /// the work that the host does.
+  /// Returns the data set for the training loader. If a device does the last part of preprocessing, this data set does
+  /// only the host's part.
   [[nodiscard]] const Dataset& read_set() const { return preprocessing_ != nullptr ? *preprocessing_ : set_; }
   /// Returns the preprocessing that completes the loaded batches on a device, or nullptr if the host does all of it.
   [[nodiscard]] const DevicePreprocessing* device_preprocessing() const { return preprocessing_.get(); }

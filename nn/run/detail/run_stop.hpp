@@ -24,9 +24,9 @@ class RunStop {
   const RunArguments& run_;
   std::optional<RunEnd> end_;
   double begin_ = now_s();
-  double looked_ = begin_;      ///< time of the last exchange
-  std::int64_t looked_at_;      ///< step after which the last exchange took place
-  std::int64_t next_look_ = 0;  ///< step after which the next exchange takes place
+  double looked_ = begin_;      ///< time at which the ranks last exchanged messages
+  std::int64_t looked_at_;      ///< step after which the ranks last exchanged messages
+  std::int64_t next_look_ = 0;  ///< step after which the ranks exchange messages next
 };
 
 }  // namespace lockstep::nn::detail

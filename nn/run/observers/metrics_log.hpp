@@ -12,13 +12,14 @@ namespace lockstep::nn {
 ///   "step"   a report: epoch, step, loss, accuracy, learning_rate, samples_per_second, comm_exposed_s (per step)
 ///   "epoch"  epoch, step, loss, accuracy, test_loss, test_accuracy, samples_per_second, comm_exposed_s, seconds,
 ///            skipped_updates (since the process began), gradient_bytes (bytes of one rank's gradients in a step),
-///            sent_bytes (bytes that are sent for these gradients), peak_bytes (EpochEvent, of rank 0), and
-///            test_top_k_accuracy if PlanOptions::top_k asks for it
+///            sent_bytes (bytes that are sent to sum these gradients), peak_bytes (EpochEvent, of rank 0), and
+///            test_top_k_accuracy with PlanOptions::top_k
 ///   "end"    exit_code, step, test_loss, test_accuracy, best_by, best
 ///   "resume" from, epoch, step: the run continues after that step. Lines above this event that have later steps are
 ///            obsolete: the run trains these steps again and writes new lines for them below
-/// The file also has metrics of your own, under their names, and the events of write_event(). In names, the
-/// constructor's word `samples` replaces "samples". Accuracies are fractions. Values that were never measured are null.
+/// The file also has the program's own metrics, under their names, and the events of write_event(). The constructor's
+/// word `samples` replaces "samples" in names, for example "images_per_second". Accuracies are fractions. Values that
+/// were never measured are null.
 class MetricsLog final : public RunObserver {
  public:
   /// Makes the folder of the file `path` if the folder is missing. With `append`, continues the existing file of a

@@ -51,8 +51,8 @@ class StepProgress {
     }
   }
 
-  /// Reports that the host begins to enqueue the sums of step `step`. `place` is the state of the step's last
-  /// micro-batch.
+  /// Reports that the host begins to enqueue the sums of step `step`. `place` is the number of the micro-batch state
+  /// that the step's last micro-batch uses.
   void begin_sums(int place, std::int64_t step) noexcept {
     if (marks_) {
       marks_->begin(place, step);

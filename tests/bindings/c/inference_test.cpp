@@ -382,11 +382,11 @@ std::vector<double> times(std::vector<double> values, double factor) {
 }
 
 // Options that differ between the axes. The expected numbers are those of PyTorch 2.15, as in
-// tests/nn/model/fields_test.cpp, where the C++ interface computes the same layers: conv3d(x(1, 2, 3, 4, 5), w(2, 2, 1,
-// 3, 3), b(2), stride=(1, 2, 2), padding=(0, 1, 1)) * 32 conv_transpose3d(x(1, 2, 2, 2, 3), w(2, 1, 1, 2, 3), b(1),
-// stride=(1, 2, 2), padding=(0, 0, 1),
-//                  output_padding=(0, 1, 0)) * 32
-// max_pool3d(x(1, 2, 3, 4, 5), (1, 2, 3), (1, 2, 1), (0, 1, 1)) * 4
+// tests/nn/model/fields_test.cpp, where the C++ interface computes the same layers:
+//   conv3d(x(1, 2, 3, 4, 5), w(2, 2, 1, 3, 3), b(2), stride=(1, 2, 2), padding=(0, 1, 1)) * 32
+//   conv_transpose3d(x(1, 2, 2, 2, 3), w(2, 1, 1, 2, 3), b(1), stride=(1, 2, 2), padding=(0, 0, 1),
+//                    output_padding=(0, 1, 0)) * 32
+//   max_pool3d(x(1, 2, 3, 4, 5), (1, 2, 3), (1, 2, 1), (0, 1, 1)) * 4
 TEST(Convolution, ANumberForEachAxis) {
   const HostContext context;
   const auto put = [](std::int32_t(&to)[3], std::int32_t a, std::int32_t b, std::int32_t c) {

@@ -147,7 +147,7 @@ TEST(Mpi, RanksThatDoNotTrainGetTheModel) {
     const HostContext context;
     const MpiComm world(context, MPI_COMM_WORLD);
     std::optional<Line> line;
-    // model of the ranks that do not train
+    // Model of the ranks that do not train.
     const Mlp other(context, {1, 1}, LOCKSTEP_F64, static_cast<std::uint64_t>(world_rank + 2));
     if (trains) {
       line.emplace(half);

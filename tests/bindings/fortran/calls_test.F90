@@ -259,7 +259,7 @@ contains
     call check(stat /= 0 .and. len(long) == 300 .and. trim(long) == lockstep_last_error(), 'passed on')
     call passed_on(line, x, y, stat)
     call check(stat /= 0, 'passed on without errmsg')
-    ! Procedures of the module that are written in Fortran must treat stat and errmsg in the same way.
+    ! Procedures of the module that are written in Fortran must treat stat and errmsg as those written in C do.
     text = 'as it was'
     call lockstep_model_prepare(line, 4, stat, text)
     call check(stat == 0 .and. text == 'as it was', 'prepare')
@@ -449,7 +449,7 @@ contains
       call check(abs(norm - norm2(g)) < 1d-12*norm, 'norm of the gradients')
       call lockstep_parameters_read(model, p(:)%value, LOCKSTEP_WITH_STATISTICS)
       p%value = p%value - 0.1d0*g
-      if (i == 5) then  ! the other way: scales the gradients and lets the trainer update
+      if (i == 5) then  ! second way: the host scales the gradients, and the trainer updates
         g = g/2
         call lockstep_gradients_write(trainer, g)
         call lockstep_trainer_apply(trainer, 0.2)

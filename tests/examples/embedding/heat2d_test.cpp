@@ -1,5 +1,5 @@
-// Tests heat2d in C, C++ and Fortran. It must learn the stencil in f32 and f64 with every number of ranks, by the same
-// steps. It must also report when the stencil cannot be learned.
+// Tests heat2d in C, C++ and Fortran. The program must learn the stencil in f32 and f64, and all languages and numbers
+// of ranks must have the same losses. The program must report when the stencil cannot be learned.
 #include <cmath>
 #include <cstdio>
 #include <map>
