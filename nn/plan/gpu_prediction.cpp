@@ -46,7 +46,7 @@ struct Efficiency {
   double PredictedTime::*seconds;
   double library_memory;   ///< share of the bandwidth that cuDNN and cuBLASLt reach
   double own_memory;       ///< share of the bandwidth that our kernels reach
-  double arithmetic;       ///< upper bound of `arithmetic` for slow_convolutions()
+  double arithmetic;       ///< share of the arithmetic rate that kernels reach
   double slow_arithmetic;  ///< share of the arithmetic rate that a slow convolution reaches at most
   double launch_s;
 };

@@ -105,10 +105,10 @@ class PlanBuilder {
   /// invalid, the i-th input is an ordinary output.
   [[nodiscard]] const UnappliedNorm& unapplied_norm(int i) const { return producer(i).unapplied; }
 
-  /// Some layers want sums over the channels of their input, of deviations from a buffer (Layer::sums_wanted_near()).
-  /// Returns the slot of this buffer if the only layer that reads `output` is such a layer; otherwise an invalid slot.
-  /// `output` must be the current node's output. If the slot is valid, the node may call leave_sums() with sums of
-  /// shape (2, C).
+  /// A batch norm can get the sums over its input from the layer that computes this input. The sums are of the
+  /// deviations of each channel from a buffer of the norm (Layer::sums_wanted_near()). Returns the slot of this buffer
+  /// if the only layer that reads `output` wants such sums; otherwise an invalid slot. `output` must be the current
+  /// node's output. If the slot is valid, the node may call leave_sums() with sums of shape (2, C).
   [[nodiscard]] SlotId sums_wanted_near(SlotId output);
   void leave_sums(SlotId sums) { here().sums = sums; }
   /// Slot of leave_sums() for the first input, or an invalid slot.
@@ -189,8 +189,8 @@ class PlanBuilder {
   /// Returns true if input_gradient(i) is wanted and would return a new slot that needs no sum with another gradient.
   [[nodiscard]] bool first_input_gradient(int i) const;
   [[nodiscard]] bool wants_input_gradient(int i) const { return producer(i).trains; }
-  /// Calls f() with the node that makes the i-th input as the current node. The caller can so append the backward calls
-  /// of that node.
+  /// Calls f() with the node that makes the i-th input as the current node. In this way, the caller can append the
+  /// backward calls of that node.
   template <class F>
   void as_input(int i, F&& f) {
     const int reader = std::exchange(current_, node().inputs[static_cast<std::size_t>(i)].index);
