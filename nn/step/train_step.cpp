@@ -430,7 +430,7 @@ struct TrainStep::Impl {
         const int gradients = static_cast<int>(parameters.trainable().size());
         if (options.count_samples) {
           if (!weighs()) {
-            // The weight sum over the ranks is then 1, so the division has no effect.
+            // With a given loss, the weight sum over the ranks is 1, so that the division has no effect.
             const double own = ranks.grad.rank() == 0 ? 1 : 0;
             ops::fill(context, loss_is_given() ? own : sum_of_weights(), parameters.weight_sum());
           }

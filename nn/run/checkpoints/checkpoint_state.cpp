@@ -17,7 +17,7 @@ namespace lockstep::nn {
 
 namespace {
 
-constexpr std::int64_t kFormat = 2;  // format 1 has no other best value than the accuracy, and other names of entries
+constexpr std::int64_t kFormat = 2;  // format 1 has other entry names, and its best value is always an accuracy
 
 Json to_json(const std::map<std::string, std::string>& texts) {
   return Json::Object(texts.begin(), texts.end());

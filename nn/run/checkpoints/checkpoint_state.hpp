@@ -52,7 +52,7 @@ struct RunProgress {
   std::optional<double> test_loss{};      ///< loss of the last evaluation; empty before the first evaluation
   std::optional<double> test_accuracy{};  ///< accuracy of the last evaluation; empty for regressions
   MetricValues metrics{};                 ///< values of the program's own metrics at the last evaluation
-  std::string best_by{};                  ///< metric that `best` is a value of: "test_accuracy", "test_loss", ...
+  std::string best_by{};                  ///< name of the metric of `best`: "test_accuracy", "test_loss", ...
   std::optional<double> best{};           ///< best value so far; empty if no evaluation had a finite value
   std::int64_t since_best = 0;            ///< number of evaluations since the best one
   std::vector<double> samples_seen{};     ///< number of samples trained on so far, for each rank

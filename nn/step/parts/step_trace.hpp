@@ -8,8 +8,8 @@
 
 namespace lockstep::nn {
 
-/// Records when the parts of a step run, as spans of a recorder. The recorder is the caller's. Without one, it is the
-/// step's own recorder if a profiling tool is attached to the process. Without any recorder, nothing is recorded. Only
+/// Records when the parts of a step run, as spans of a recorder. The recorder is the caller's or, without one, the
+/// step's own if a profiling tool is attached to the process. Without any recorder, nothing is recorded. Only
 /// record_into() allocates memory.
 class StepTrace {
  public:

@@ -24,8 +24,8 @@ using Texts = std::vector<std::string>;
 
 constexpr std::int64_t kSamples = 37;
 
-/// Returns the stream for the test's own CUDA calls that a stream means for lockstep. The virtual GPU does not accept
-/// nullptr for the legacy stream.
+/// Returns `stream`, or the legacy stream for nullptr, which has this meaning for lockstep. For the test's own CUDA
+/// calls, because the virtual GPU does not accept nullptr.
 cudaStream_t named(cudaStream_t stream) {
   return stream != nullptr ? stream : cudaStreamLegacy;
 }
