@@ -56,8 +56,8 @@ struct RunRules {
 /// - no batch is given, or global_batch and batch_per_rank are both given and disagree;
 /// - a micro-batch of a rank has less than one sample;
 /// - a value is out of range;
-/// - the number of virtual ranks is not a power of two or not a multiple of the ranks, exceeds the global batch, or
-///   `accumulate` is not 1.
+/// - the number of virtual ranks is not a power of two, is not a multiple of the ranks, or exceeds the global batch;
+/// - there are virtual ranks, and `accumulate` is not 1.
 [[nodiscard]] RunRules run_rules(const RunRequest& request);
 
 /// Returns the number of warm-up steps: a twentieth of total_steps. Goyal et al. 2017 use about the same share, 5 of 90

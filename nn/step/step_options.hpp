@@ -85,7 +85,7 @@ struct TrainStepOptions {
   OptimizerOptions optimizer{};
   double weight_decay = 0;
   bool decay_all = true;     ///< false: biases and norm parameters have no weight decay
-  ParameterGroups groups{};  ///< groups for ParameterSetOptions::groups
+  ParameterGroups groups{};  ///< parameter groups, as in ParameterSetOptions::groups
   /// Moving average of the weights. After each update that is averaged, one pass on the context's stream updates the
   /// average. This pass is not part of a captured step, because the factor of the new weights depends on the number of
   /// the update. Nothing waits. With zero1, each rank averages its own part.

@@ -127,7 +127,7 @@ class TrainStep {
   /// Sets the numbers of steps and micro-batches to those of a saved state (nn/step/state_file.hpp). Throws StateError
   /// between add() and update().
   void continue_from(std::int64_t steps, std::int64_t microbatches);
-  /// Sets the numbers of updates before the next update, on which the moving average depends: `updates` of the run, and
+  /// Sets two numbers of updates done so far, on which the moving average depends: `updates` of the run, and
   /// `scheduled` of its schedule (MovingAverageOptions::weight()). Without this call, both numbers are steps().
   void average_behind(std::int64_t updates, std::int64_t scheduled);
 
