@@ -23,7 +23,8 @@
 namespace lockstep::nn {
 namespace {
 
-/// A tensor on the context's device, between two guard bands, and a copy of tensor and bands on the host.
+/// A tensor on the context's device between two guard bands. `image_` is a copy of the tensor and both bands on the
+/// host.
 class Guarded {
  public:
   Guarded(Context& context, const TensorView& prototype)
@@ -41,7 +42,7 @@ class Guarded {
 
   [[nodiscard]] const TensorView& view() const { return view_; }
 
-  /// Copies the guard bands and `values` to the device. `values` are bf16, as many as the tensor has elements.
+  /// Copies the guard bands and `values` to the device. `values` is a bf16 tensor with as many elements as this tensor.
   void assign(CpuContext& host, const Tensor& values) {
     if (view_.given()) {
       copy(host, values.view().reshape(view_.shape), on_host());
@@ -54,8 +55,8 @@ class Guarded {
     std::memset(image_.data() + kFront, 0xff, bytes_);
     upload();
   }
-  /// Copies the tensor and its guard bands to the host. Returns a text on damaged guard bytes; empty if all are as
-  /// before.
+  /// Copies the tensor and its guard bands to the host. Returns a text that describes damaged guard bytes, or an empty
+  /// text if no guard byte has changed.
   [[nodiscard]] std::string fetch() {
     copy_now(context_, all(buffer_.data(), context_.device()), all(image_.data(), Device::cpu()));
     return damage_of_guard_band(image_.data()).empty() ? damage_of_guard_band(image_.data() + kFront + bytes_)
@@ -82,7 +83,8 @@ class Guarded {
   TensorView view_;
 };
 
-/// Operands of a call on the host. They are bf16, so that a call in any floating type gets the same numbers.
+/// Operands of a call, on the host. The operands are bf16 numbers, so that a call in any floating type gets the same
+/// numbers.
 struct Numbers {
   Tensor a, b, bias, out;
 };
@@ -126,7 +128,8 @@ double terms(const ops::MatmulPlan& plan, const TensorView& /*out*/) {
   return static_cast<double>(plan.desc().k);
 }
 
-/// Makes a plan for the pass of `plan` and for `desc`, which is the desc of `plan` or a smaller one.
+/// Makes a plan that runs the pass of `plan` with the sizes of `desc`. `desc` is the desc of `plan` or of a smaller
+/// call.
 std::unique_ptr<ops::ConvPlan> plan_like(Context& context, const ops::ConvPlan& plan, const ops::ConvDesc& desc,
                                          const std::string& choice) {
   return ops::plan_conv2d(context, desc, plan.pass(), choice);
@@ -136,7 +139,8 @@ std::unique_ptr<ops::MatmulPlan> plan_like(Context& context, const ops::MatmulPl
   return ops::plan_matmul(context, desc, choice);
 }
 
-/// Returns descs of smaller calls, smallest first, by which a call may be checked instead of its own `desc`.
+/// Returns the descs of smaller calls, smallest first. The verifier may check one of these instead of the call of
+/// `desc`, to save time.
 std::vector<ops::ConvDesc> smaller(ops::ConvDesc desc) {
   const std::int64_t batch = std::exchange(desc.batch, 1);
   std::vector<ops::ConvDesc> all;
@@ -146,7 +150,8 @@ std::vector<ops::ConvDesc> smaller(ops::ConvDesc desc) {
   return all;
 }
 std::vector<ops::MatmulDesc> smaller(const ops::MatmulDesc& desc) {
-  constexpr std::int64_t kLong = 64;  // a shortened extent has the same remainder modulo 64 as before
+  // A shortened extent keeps its remainder modulo 64, because a library may choose its implementation by the remainder.
+  constexpr std::int64_t kLong = 64;
   const auto shortened = [](std::int64_t extent) { return extent < 2 * kLong ? extent : kLong + extent % kLong; };
   ops::MatmulDesc small = desc;
   small.batch = std::min<std::int64_t>(desc.batch, 3);
@@ -209,7 +214,8 @@ Outcome run(Context& context, CpuContext& host, const Plan& plan, const Numbers&
   return outcome;
 }
 
-/// Returns the first difference between a library's plan and our own kernel; an empty text if there is none.
+/// Runs a library's plan and our own kernel on the same random numbers. Returns a text on the first difference, or an
+/// empty text if there is none.
 template <class Plan>
 std::string difference(Context& context, const Plan& plan) {
   CpuContext host;
@@ -220,7 +226,8 @@ std::string difference(Context& context, const Plan& plan) {
   const Outcome expected = run(context, host, *plan_like(context, plan, desc, own), numbers);
   double slack = 0;
   if constexpr (requires { desc.activation; }) {
-    slack = desc.activation == ops::Activation::identity ? 0 : 1e-5;  // a library may compute tanh and erf differently
+    // The tolerance grows, because a library may compute tanh and erf differently.
+    slack = desc.activation == ops::Activation::identity ? 0 : 1e-5;
     desc.activation = ops::Activation::identity;
   }
   const Outcome magnitude = run(context, host, *plan_like(context, plan, desc, own), absolute(host, numbers));
@@ -245,7 +252,8 @@ std::string difference(Context& context, const Plan& plan) {
   return {};
 }
 
-/// Returns the first difference of a pass that serves a batch norm; an empty text if there is none.
+/// Compares a convolution's plan that also computes sums for a batch norm with our own kernel and norm (NormTrial).
+/// Returns a text on the first difference, or an empty text if there is none.
 std::string difference_beside_norm(Context& context, const ops::ConvPlan& plan) {
   const LibraryOperands o = operands_of(call_of(plan), context.device());
   const auto memory = [&](const TensorView& view, std::uint64_t seed) {
@@ -273,7 +281,8 @@ std::string difference_beside_norm(Context& context, const ops::ConvPlan& plan) 
   return {};
 }
 
-/// Returns the first error of a plan, with the context's threads or with one thread; an empty text if there is none.
+/// Checks a plan with the context's threads, and on the host also with one thread. Returns a text on the first error,
+/// or an empty text if there is none.
 template <class Plan>
 std::string wrong_with(Context& context, const std::shared_ptr<const Plan>& plan) {
   const std::shared_ptr<const Plan> small = smallest_alike(context, plan);
@@ -290,7 +299,7 @@ std::string wrong_with(Context& context, const std::shared_ptr<const Plan>& plan
     try {
       const std::string wrong = difference(one, *plan_like(one, *small, small->desc(), small->choice()));
       return wrong.empty() ? wrong : concat("with one thread: ", wrong);
-    } catch (const UnsupportedError&) {  // the choice cannot run with one thread, so there is no run to check
+    } catch (const UnsupportedError&) {  // the choice does not support one thread
     }
   }
   return {};

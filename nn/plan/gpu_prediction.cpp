@@ -22,8 +22,8 @@ namespace {
 constexpr std::size_t kKilo = 1024;
 
 // Values of NVIDIA's data sheets: A100 80GB (June 2021), H100 (SXM and PCIe), H200, GH200 (the version with 96 GB),
-// B200 in HGX (dense figures, half of the sparse ones). Shared memory per multiprocessor: CUDA C++ Programming Guide,
-// "Technical Specifications per Compute Capability".
+// B200 in HGX. Rates are for dense matrices (half of the sparse rates). Shared memory per multiprocessor: CUDA C++
+// Programming Guide, "Technical Specifications per Compute Capability".
 constexpr GpuDescription kGpus[] = {
     {"a100", "NVIDIA A100 80GB (SXM)", 80e9, 2.039e12, 312e12, 156e12, 19.5e12, 19.5e12, {108, 164 * kKilo}},
     {"h100", "NVIDIA H100 (SXM)", 80e9, 3.35e12, 989.4e12, 494.7e12, 66.9e12, 66.9e12, {132, 228 * kKilo}},
@@ -33,13 +33,15 @@ constexpr GpuDescription kGpus[] = {
     {"b200", "NVIDIA B200 (SXM)", 180e9, 7.7e12, 2250e12, 1125e12, 75e12, 37e12, {148, 228 * kKilo}},
 };
 
-/// Share of the data sheet's bandwidth that a copy on the GPU reaches, read and written bytes together: 3.0 TB/s on an
-/// H100, 4.3 TB/s on an H200. Published values for an H100 (SXM) are 2,903 GB/s (github.com/aigatech/vpbenchmarking)
-/// and 2,959 GB/s (issue 392 of github.com/NVIDIA/cuda-samples). A GH200 reaches 3,615 in reading alone and 3,705 in
-/// writing alone, of 4,000 (github.com/mredenti/PowerCapping). The other GPUs are assumed to reach the same share.
+/// Share of the data sheet's bandwidth that a copy on the GPU reaches: 3.0 TB/s on an H100, 4.3 TB/s on an H200,
+/// counting read and written bytes. Published values for an H100 (SXM) are 2,903 GB/s
+/// (github.com/aigatech/vpbenchmarking) and 2,959 GB/s (issue 392 of github.com/NVIDIA/cuda-samples). A GH200 with
+/// 4,000 GB/s reaches 3,615 GB/s when it only reads, and 3,705 GB/s when it only writes
+/// (github.com/mredenti/PowerCapping). The other GPUs are assumed to reach the same share.
 constexpr double kCopy = 0.896;
 
-/// Shares of a data sheet's bandwidth and arithmetic rate that kernels reach, and the seconds that a launch takes.
+/// Assumed shares of a data sheet's bandwidth and arithmetic rate that kernels reach, and the seconds per launch.
+/// `seconds` is the member of PredictedTime that these assumptions give.
 struct Efficiency {
   double PredictedTime::*seconds;
   double library_memory;   ///< share of the bandwidth that cuDNN and cuBLASLt reach
@@ -50,7 +52,7 @@ struct Efficiency {
 };
 
 // For expected_s, our kernels reach 0.85 of a copy's bandwidth, and libraries 0.78. A large bf16 matrix product reaches
-// 0.8 of the data sheet's bf16 rate, and a convolution about 0.8 of the product's rate: hence 0.62. Two
+// 0.8 of the data sheet's bf16 rate, and a convolution about 0.8 of the product's rate. So `arithmetic` is 0.62. Two
 // dependent nodes of a CUDA graph begin about 1.2 us apart. For low_s, all shares are about an eighth smaller.
 constexpr Efficiency kEfficiencies[] = {
     {&PredictedTime::limit_s, 1, 1, 1, 1, 0},
@@ -58,11 +60,12 @@ constexpr Efficiency kEfficiencies[] = {
     {&PredictedTime::low_s, 0.68 * kCopy, 0.74 * kCopy, 0.55, 0.31, 1.5e-6},
 };
 
-/// Factor on the arithmetic rate of a cuDNN engine that also computes a batch norm's sums. The engine is compiled at
-/// run time for the instructions of an A100, which reach about 0.65 of the rate of a newer GPU's own instructions.
+/// Factor on the arithmetic rate of a cuDNN engine that also computes a batch norm's sums. cuDNN compiles this engine
+/// at run time for the instructions of an A100. On a newer GPU, these reach about 0.65 of the rate of the GPU's own
+/// instructions.
 constexpr double kServingRate = 0.65;
 
-constexpr std::string_view kAgain = "again ";  // prefix of a call's op: a forward call that backward repeats
+constexpr std::string_view kAgain = "again ";  // prefix of Call::op for a forward call that is repeated in backward
 
 bool of_library(const Call& call) {
   std::string_view op = call.op;
@@ -70,8 +73,8 @@ bool of_library(const Call& call) {
   return op.starts_with("conv") || op.starts_with("matmul ");
 }
 
-/// Returns the data sheet's operations per second for a call. For a library call, the narrowest floating type among its
-/// tensors decides which of the GPU's rates applies.
+/// Returns the data sheet's arithmetic rate for a call, in operations per second. For a library call, the narrowest
+/// floating type among the call's tensors selects the rate.
 double rate_of(const Plan& plan, const Call& call, const GpuDescription& gpu, bool tf32) {
   std::size_t narrowest = sizeof(double);
   const auto look_at = [&](const std::vector<SlotId>& slots) {
@@ -93,16 +96,15 @@ double rate_of(const Plan& plan, const Call& call, const GpuDescription& gpu, bo
   return narrowest < sizeof(float) ? gpu.flops_16 : tf32 ? gpu.flops_tf32 : gpu.flops_32;
 }
 
-/// Returns the op without its provider: "conv2d forward" of "conv2d forward onednn". If the op begins with "again ",
-/// the result does, too.
+/// Returns the op without its provider: "conv2d forward" for "conv2d forward onednn". A prefix "again " stays in the
+/// result.
 std::string kind_of(const Call& call) {
   const std::size_t first = call.op.find(' ', call.op.starts_with(kAgain) ? kAgain.size() : 0);
   return call.op.substr(0, first == std::string::npos ? first : call.op.find(' ', first + 1));
 }
 
-/// Returns the keys ("layer1.0.conv1 forward") of the convolutions that reach little of the arithmetic rate with any
-/// library. Few channels leave tensor cores idle. A data gradient with a stride writes elements that it does not
-/// multiply.
+/// Returns the keys ("layer1.0.conv1 forward") of the convolutions that are slow in every library. With few channels,
+/// tensor cores are partly idle. With a stride, the data gradient also writes elements to which no product contributes.
 std::set<std::string> slow_convolutions(const Plan& plan) {
   constexpr std::int64_t kFewChannels = 128;
   std::set<std::string> slow;
@@ -132,7 +134,8 @@ struct Line {
   int launches = 0;
   double bytes = 0;
   double flops = 0;
-  double arithmetic_s = 0;  ///< part of time.limit_s in calls whose time is limited by operations, not by bytes
+  /// Part of time.limit_s in calls that are limited by the arithmetic rate, not by the bandwidth.
+  double arithmetic_s = 0;
   PredictedTime time{};
 
   void operator+=(const Line& other) {
@@ -214,7 +217,7 @@ PredictedTime GpuPrediction::step() const {
 }
 
 std::string GpuPrediction::text(const Plan& plan) const {
-  std::vector<std::pair<std::string, Line>> lines;  // sums for each kind of op, in the order of the plan's calls
+  std::vector<std::pair<std::string, Line>> lines;
   for (std::size_t i = 0; i < calls_.size(); ++i) {
     const Call& call = plan.calls()[i];
     const std::string kind = kind_of(call);

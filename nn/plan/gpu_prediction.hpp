@@ -7,21 +7,21 @@
 #include <lockstep/kernels/batch_norm_fused.hpp>
 #include <lockstep/nn/plan/plan.hpp>
 
-/// Predicts the time of a plan on a GPU, which this machine need not have. The prediction uses counts of the plan's
+/// Predicts the time of a plan on a GPU that need not be in this machine. The prediction uses the plan's numbers of
 /// bytes, operations and launches, and the GPU's data sheet. Nothing is measured.
 namespace lockstep::nn {
 
 /// Values of a GPU's data sheet. Rates of operations are for dense matrices (no sparsity). A multiplication and an
 /// addition count as two operations.
 struct GpuDescription {
-  std::string_view name;    ///< short name, like "h200"
-  std::string_view title;   ///< full name, like "NVIDIA H200 (SXM)"
-  double memory_bytes = 0;  ///< size of the GPU's memory
-  double bytes_per_s = 0;   ///< bandwidth of the GPU's memory
-  double flops_16 = 0;      ///< operations per second of bf16 and f16 on tensor cores, summed in f32
-  double flops_tf32 = 0;    ///< operations per second of TF32 on tensor cores
-  double flops_32 = 0;      ///< operations per second of f32, not on tensor cores
-  double flops_64 = 0;      ///< operations per second of f64, on tensor cores if they support f64
+  std::string_view name;   ///< short name, like "h200"
+  std::string_view title;  ///< full name, for example "NVIDIA H200 (SXM)"
+  double memory_bytes = 0;
+  double bytes_per_s = 0;  ///< bandwidth of the GPU's memory
+  double flops_16 = 0;     ///< operations per second of bf16 and f16 on tensor cores, summed in f32
+  double flops_tf32 = 0;   ///< operations per second of TF32 on tensor cores
+  double flops_32 = 0;     ///< operations per second of f32, not on tensor cores
+  double flops_64 = 0;     ///< operations per second of f64, on tensor cores if they support f64
   ops::ChipMemory chip{};
 };
 
@@ -29,27 +29,29 @@ struct GpuDescription {
 [[nodiscard]] const GpuDescription& known_gpu(std::string_view name);
 [[nodiscard]] std::string known_gpu_names();  ///< names of all described GPUs: "a100, h100, ..."
 
-/// Predicted seconds under three assumptions on how much of the data sheet's values kernels reach.
+/// Predicted seconds under three assumptions about the shares of the data sheet's bandwidth and rate that kernels
+/// reach.
 struct PredictedTime {
   double limit_s = 0;     ///< seconds if kernels reach the full values and launches take no time
-  double expected_s = 0;  ///< seconds if kernels reach the shares of bandwidth and rate that good kernels reach
-  double low_s = 0;  ///< seconds for kernels that are not tuned for the GPU: both shares are about an eighth smaller
+  double expected_s = 0;  ///< seconds if kernels reach the shares that well-tuned kernels reach
+  /// Seconds if kernels are not tuned for the GPU, so that both shares are about an eighth smaller.
+  double low_s = 0;
 
   PredictedTime& operator+=(const PredictedTime& other);
 };
 
 struct GpuPredictionOptions {
   bool tf32 = false;        ///< true: the plan has PlanOptions::tf32
-  double update_bytes = 0;  ///< bytes that the optimizer reads and writes in a step; 0: no update
-  int micro_batches =
-      1;               ///< number of micro-batches in a step; each is predicted to take as long as one run of the plan
-  double samples = 0;  ///< number of samples of a step on this GPU; 0: as many as the micro-batches can hold
+  double update_bytes = 0;  ///< bytes that the optimizer reads and writes per step; 0: the step has no update
+  /// Number of micro-batches per step. Each is assumed to take as long as one run of the plan.
+  int micro_batches = 1;
+  double samples = 0;  ///< number of samples per step on this GPU; 0: batch of the plan times micro_batches
 };
 
-/// Predicted times of a training step, or of the evaluation of a batch, on one GPU, call by call. The time of a call is
-/// the larger of bytes / bandwidth and operations / rate, plus a time for each launch (the roofline model: Williams et
-/// al. 2009, doi 10.1145/1498765.1498785). Caches between two calls, the copy of the input, and sums over GPUs are
-/// ignored.
+/// Predicts the time of each call of a training step, or of the evaluation of a batch, on one GPU. The time of a call
+/// is the larger of bytes / bandwidth and operations / rate, plus a time for each launch (the roofline model: Williams
+/// et al. 2009, doi 10.1145/1498765.1498785). The prediction ignores data that stays in a cache from one call to the
+/// next, the copy of the input, and sums over GPUs.
 class GpuPrediction {
  public:
   /// Predicts the time of `plan` on `gpu`, which must outlive this object.
@@ -58,14 +60,15 @@ class GpuPrediction {
   [[nodiscard]] const std::vector<PredictedTime>& calls() const { return calls_; }  ///< time of each call of the plan
   [[nodiscard]] const PredictedTime& update() const { return update_; }             ///< time of the optimizer's update
   [[nodiscard]] PredictedTime step() const;  ///< time of all micro-batches and the update
-  /// Formats a table with a line for each kind of op, then the update, the step, and samples per second.
+  /// Formats a table with one line for each kind of op, and lines for the update, the step, and samples per second.
   [[nodiscard]] std::string text(const Plan& plan) const;
 
  private:
   const GpuDescription* gpu_;
   GpuPredictionOptions options_;
   std::vector<PredictedTime> calls_;
-  std::vector<bool> arithmetic_;  ///< for each call, true if operations decide limit_s, false if bytes decide limit_s
+  /// For each call: true if the arithmetic rate decides limit_s, false if the bandwidth decides it.
+  std::vector<bool> arithmetic_;
   PredictedTime update_;
 };
 

@@ -29,7 +29,7 @@ namespace {
 
 constexpr const char* kFormat = "lockstep-choices";
 constexpr int kVersion = 1;
-constexpr int kMostThreads = 12;  // largest number of threads that prepare candidates
+constexpr int kMostThreads = 12;
 
 std::string extents(const std::array<std::int64_t, 3>& values, int rank) {
   std::string text;
@@ -77,12 +77,13 @@ std::size_t bytes_of(const TensorView& view) {
   return view.shape.rank() == 0 && !view.given() ? 0 : view.bytes();
 }
 
-/// Memory for one operand, which all calls share. Its size is what the largest call needs.
+/// Memory for one operand, which all timed calls share. The memory has the size that the largest call needs.
 class Arena {
  public:
   void need(const TensorView& view) { bytes_ = std::max(bytes_, bytes_of(view)); }
 
-  /// Fills the memory with random 16-bit numbers in [0, 1). In wider types the bits are small, finite numbers, too.
+  /// Fills the memory with random 16-bit numbers in [0, 1). A call with a wider type reads the same bits as small,
+  /// finite numbers.
   void fill(Context& context, std::uint64_t seed) {
     memory_ = small_random_numbers(context, static_cast<std::int64_t>((bytes_ + 7) / 8 * 4), seed);
   }
@@ -110,7 +111,8 @@ struct Candidate {
   std::size_t workspace_bytes = 0;
   bool deterministic = false;
   std::function<void(const Operands&, const TensorView& workspace)> run;
-  /// Compares the results (NormTrial::check()) of a convolution next to a batch norm; empty for other calls.
+  /// Compares the convolution's results with those of a bare convolution (NormTrial::check()). Empty unless a batch
+  /// norm follows or precedes the convolution.
   std::function<void(const Operands&, const TensorView& workspace)> check{};
 };
 
@@ -141,7 +143,8 @@ Candidate plan_candidate(Context& context, const LibraryCall& call, const std::s
   return candidate;
 }
 
-/// Returns the median time of a candidate's runs, or nullopt if its warm-up took too long compared with `best`.
+/// Returns the median time of a candidate's runs. Returns nullopt if the warm-up took more than options.give_up times
+/// `best`, the best time so far.
 std::optional<double> time_candidate(Context& context, const Candidate& candidate, const Operands& operands,
                                      const ChoiceOptions& options, double best) {
   const Buffer workspace(candidate.workspace_bytes, context);
@@ -174,7 +177,7 @@ std::optional<double> time_candidate(Context& context, const Candidate& candidat
   return *middle;
 }
 
-/// A timed choice and its plan. A library keeps a plan as long as a shared pointer to it exists.
+/// A timed choice and its plan. The shared pointer keeps the plan in the library's cache.
 struct Chosen {
   TimedChoice timed;
   std::shared_ptr<const void> plan;
@@ -201,7 +204,7 @@ Chosen choose(Context& context, const LibraryCall& call, const Operands& operand
     refused.push_back(concat(nn::describe(call), ": ", failure));
   }
   for (const std::string& choice : all) {
-    if (!norm && choice.find(":norm") != std::string::npos) {  // only a NormTrial can compare such results
+    if (!norm && choice.find(":norm") != std::string::npos) {  // without a NormTrial, the results cannot be checked
       continue;
     }
     try {
@@ -220,9 +223,9 @@ Chosen choose(Context& context, const LibraryCall& call, const Operands& operand
         best_plan = candidate.plan;
       }
     } catch (const CudaError&) {
-      throw;                        // the device has failed, so no further candidate can run
-    } catch (const OutOfMemory&) {  // the device has no memory for the candidate's workspace
-    } catch (const Error& error) {  // the library has listed the candidate, but refuses to run it
+      throw;                        // no further candidate can run, because the device has failed
+    } catch (const OutOfMemory&) {  // no memory for the candidate's workspace; tries the next candidate
+    } catch (const Error& error) {  // the library offers the candidate, but cannot run it
       refused.push_back(concat(nn::describe(call), ": ", choice, ": ", error.what()));
       refusal = refusal.empty() ? concat("; ", choice, ": ", error.what()) : refusal;
     }
@@ -236,8 +239,7 @@ Chosen choose(Context& context, const LibraryCall& call, const Operands& operand
   return {std::move(best), std::move(best_plan)};
 }
 
-/// Returns true if `choice`, which a file may have given, can be planned here. Another version of a library may lack
-/// the choice.
+/// Returns true if `choice` can be planned here. A choice from a file may be missing in another version of a library.
 bool can_be_planned(Context& context, const LibraryCall& call, const std::string& choice,
                     std::vector<std::string>& refused) {
   try {
@@ -257,8 +259,8 @@ int planning_threads() {
   return std::clamp(ProcessorSet::of_process().count(), 1, kMostThreads);
 }
 
-/// Times the candidates of every call, and keeps the fastest in `known`. Passes the seconds since `begin` to
-/// options.progress.
+/// Times the candidates of every call, and stores the fastest in `known`. After each call, options.progress gets the
+/// seconds since `begin`.
 void choose_all(Context& context, const std::map<std::string, LibraryCall>& calls, const ChoiceOptions& options,
                 std::chrono::steady_clock::time_point begin, std::map<std::string, TimedChoice>& known,
                 std::vector<std::string>& refused) {
@@ -276,12 +278,13 @@ void choose_all(Context& context, const std::map<std::string, LibraryCall>& call
   for (Arena* arena : {&arenas.a, &arenas.b, &arenas.bias, &arenas.out}) {
     arena->fill(context, seed++);
   }
-  std::vector<std::shared_ptr<const void>> chosen;  // fastest plans, held because prepare_conv2d() drops others
+  // Plans of the fastest choices, kept alive because prepare_conv2d() drops unused plans.
+  std::vector<std::shared_ptr<const void>> chosen;
   const int threads = planning_threads();
   int timed = 0;
   for (auto next = calls.begin(); next != calls.end();) {
-    // Prepares two calls per thread, so that no thread waits long for the last plan, and rejected plans take little
-    // memory.
+    // Prepares two calls per thread at a time. With more than one call per thread, no thread waits long for the last
+    // plan. With only two, the rejected plans take little memory.
     std::vector<ops::ConvCall> ahead;
     auto end = next;
     for (int i = 0; i < 2 * threads && end != calls.end(); ++i, ++end) {
@@ -344,7 +347,8 @@ std::string describe(const LibraryCall& call) {
 
 CallTimer call_timer(Context& context) {
   if (context.device().kind == DeviceKind::cuda) {
-    constexpr std::int64_t kHalf = std::int64_t{128} << 20;  // an H200 copies these in 60 us; its L2 cache has 50 MB
+    // Larger than the L2 cache of an H200 (50 MB), which copies kHalf bytes in 60 us.
+    constexpr std::int64_t kHalf = std::int64_t{128} << 20;
     const auto halves = std::make_shared<const Tensor>(Tensor::zeros(context, Shape{2, kHalf}, DType::u8));
     return [halves](Context& on, const std::string& /*choice*/, const std::function<void()>& run) {
       Event begin(on.device(), Event::Timing::on);

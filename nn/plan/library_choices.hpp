@@ -14,36 +14,35 @@
 #include <lockstep/nn/plan/plan.hpp>
 
 /// Autotuning: chooses the library and algorithm of each convolution and matrix product of a model, for training and
-/// evaluation. choose_libraries() times candidates on real buffers, and can store the fastest in a file. The results
+/// evaluation. choose_libraries() times the candidates on the device, and can store the fastest in a file. The results
 /// are Choices for PlanOptions. The trainer requires that all ranks have the same Choices, and checkpoints store the
 /// Choices.
 namespace lockstep::nn {
 
 /// Description of a convolution or matrix product that a plan calls. Calls with equal descriptions are timed once.
 using LibraryCall = std::variant<ops::ConvCall, ops::MatmulDesc>;
-/// Describes everything in a call on which a choice depends: "conv2d forward f32 batch 64 in 32x32x16 kernel 3x3x16
-/// ...". The text is the call's key in the file.
+/// Returns a text with all properties of a call on which a choice depends: "conv2d forward f32 batch 64 in 32x32x16
+/// kernel 3x3x16 ...". The text is the call's key in the file.
 [[nodiscard]] std::string describe(const LibraryCall& call);
 
-/// Function that calls run() once on `context` and returns the seconds that this took. run() only enqueues work.
-/// `choice` is the candidate that run() uses.
+/// Function that calls run() once on `context` and returns the seconds that the enqueued work took. run() itself only
+/// enqueues the work. `choice` is the candidate that run() uses.
 using CallTimer = std::function<double(Context& context, const std::string& choice, const std::function<void()>& run)>;
-/// Returns the usual timer. On the host it uses the clock around run() and synchronize(). On a GPU it uses events,
-/// after a copy of 128 MB in the context's memory. The copy removes the operands from the L2 cache, as other calls of a
-/// step do. It also keeps the GPU busy while the host submits the run, so that the events enclose only the GPU's work.
+/// Returns the default timer. On the host it measures run() and synchronize() with a clock. On a GPU it measures with
+/// two events, after a copy of 128 MB. The copy evicts the operands from the L2 cache, as other calls of a step would
+/// do. The copy also keeps the GPU busy while the host submits the run, so that the events measure only the GPU's work.
 [[nodiscard]] CallTimer call_timer(Context& context);
 
-/// Function that choose_libraries() calls after each timed call. `timed` of `of` calls are then done, in `seconds` so
-/// far.
+/// Function that choose_libraries() calls after each timed call. `timed` is the number of calls timed so far, `of` the
+/// number of calls to time, and `seconds` the time since the search began.
 using ChoiceProgress = std::function<void(int timed, int of, double seconds)>;
 
 struct ChoiceOptions {
   std::size_t workspace_limit = std::size_t{1} << 30;  ///< largest workspace of a candidate, in bytes
   bool deterministic = false;                          ///< true: use only candidates that always give the same bits
   ops::Engines engines = ops::Engines::all;            ///< engines of convolutions to try
-  int runs = 5;                                        ///< number of timed runs after one warm-up; their median counts
-  /// Limit on a candidate's warm-up: if it takes more than give_up times the best time so far, the candidate is not
-  /// timed.
+  int runs = 5;  ///< number of timed runs after one warm-up; their median is the candidate's time
+  /// A candidate is not timed if its warm-up takes more than give_up times the best time so far.
   double give_up = 8;
   CallTimer timer = {};  ///< function that times a run; if empty, call_timer() is used
   ChoiceProgress progress = {};
@@ -64,46 +63,46 @@ using ChoiceTable = std::map<std::string, std::map<std::string, TimedChoice>>;
 [[nodiscard]] std::string choice_key(Context& context, const ChoiceOptions& options);
 
 [[nodiscard]] std::string choices_text(const ChoiceTable& table);  ///< formats a table as JSON
-/// Reads the JSON of choices_text(). Throws DataError, whose text names `source` and the place, for text of another
-/// form or version and for damaged text.
+/// Reads the JSON that choices_text() writes. Throws DataError for text of another form or version, and for damaged
+/// text. The error text names `source` and the position in the text.
 [[nodiscard]] ChoiceTable parse_choices(const std::string& text, const std::string& source);
 
 struct ChoiceReport {
-  int calls = 0;       ///< number of library calls of the model
-  int distinct = 0;    ///< number of different descriptions of these calls
-  int timed = 0;       ///< number of descriptions that were timed because the table lacked a usable choice
+  int calls = 0;       ///< number of library calls in the model's plans
+  int distinct = 0;    ///< number of different texts of describe() among these calls
+  int timed = 0;       ///< number of different texts that were timed, because `table` had no usable choice
   double seconds = 0;  ///< time of the whole search
-  /// Errors, one line each, of candidates that a library offered and then refused, or failed to list: "conv2d forward
-  /// ...: cudnn:...: why".
+  /// Errors, one line each: "conv2d forward ...: cudnn:...: why". A line is about a candidate that a library offered
+  /// and then refused, or about a library that could not list its candidates.
   std::vector<std::string> refused{};
 };
 
-/// Returns the library calls of a model's plans (MicrobatchPlans). The plans are made with our own kernels, so no
-/// library is called.
+/// Returns the library calls of a model's plans (MicrobatchPlans). These plans use our own kernels, so no library needs
+/// to run for this list.
 [[nodiscard]] std::vector<LibraryPlan> library_calls(Context& context, const Model& model, std::int64_t batch,
                                                      std::int64_t microbatches, PlanOptions options);
 
-/// Prepares the plans of `calls` with their choices, several at a time (ops::prepare_conv2d()), so that planning the
-/// model is quick. Does nothing for a call that `choices` lacks.
+/// Prepares the plans of those `calls` for which `choices` has a choice, on several threads (ops::prepare_conv2d()).
+/// The model's plans are then made quickly.
 void prepare_choices(Context& context, const std::vector<LibraryPlan>& calls, const Choices& choices);
 
-/// Returns a choice for every call of library_calls() or Plan::library_plans(). A call is timed if `table` lacks it
-/// under choice_key(), or has a choice that cannot be planned here. Calls are timed one after the other. Each result is
+/// Returns a choice for every call of library_calls() or Plan::library_plans(). A stored choice of `table`, under
+/// choice_key(), is used if it can be planned here. All other calls are timed, one after the other. Each result is
 /// added to `table` before progress() is called.
 ///
-/// Candidates are prepared ahead (ops::prepare_conv2d()), some calls at a time, by as many threads as the process has
-/// processors, up to 12. Inputs are random numbers. Buffers for the largest call come from the context's memory, and
-/// are freed at the end. A candidate is left out if its library refuses to plan or run it, or if memory for its
-/// workspace is lacking; a CudaError ends the search. If no candidate is left, throws UsageError with the call, the
-/// limit and the least workspace needed. Waits for the context's stream.
+/// Up to 12 threads, at most one per processor, prepare the candidates of the next calls (ops::prepare_conv2d()).
+/// Inputs are random numbers. Buffers with the size of the largest call come from the context's memory, and are freed
+/// at the end. A candidate is skipped if its library refuses to plan or run it, or if there is no memory for its
+/// workspace. A CudaError ends the search. If every candidate of a call is skipped, throws UsageError with the call,
+/// the limit and the smallest workspace needed. Waits for the context's stream.
 [[nodiscard]] Choices choose_libraries(Context& context, const std::vector<LibraryPlan>& plans,
                                        const ChoiceOptions& options, ChoiceTable& table,
                                        ChoiceReport* report = nullptr);
 
-/// Collective: rank 0 chooses for all ranks, and every rank returns the choices of rank 0. `file` is the path of the
-/// table's file, which need not exist; if the path is empty, no file is used. The file is replaced after every timed
-/// call, so that a stopped search can continue. An error on rank 0 is thrown on every rank with the same text
-/// (comm/error.hpp), bad input as UsageError. Only rank 0 uses plans, context and file.
+/// Collective: rank 0 chooses, and every rank returns the choices of rank 0. `file` is the path of the table's file,
+/// which need not exist. If the path is empty, no file is used. The file is replaced after every timed call, so that a
+/// later search can continue from it. An error on rank 0 is thrown on every rank with the same text (comm/error.hpp);
+/// bad input is a UsageError. Only rank 0 uses plans, context and file.
 [[nodiscard]] Choices choose_libraries(comm::Communicator& control, Context& context,
                                        const std::vector<LibraryPlan>& plans, const ChoiceOptions& options,
                                        const std::string& file, ChoiceReport* report = nullptr);

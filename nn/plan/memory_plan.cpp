@@ -16,7 +16,7 @@ MemoryPlan plan_memory(std::span<const Lifetime> lifetimes, std::size_t alignmen
 
   MemoryPlan plan;
   plan.offsets.assign(lifetimes.size(), 0);
-  std::vector<std::size_t> placed;  // indices of the lifetimes that have a place, sorted by offset
+  std::vector<std::size_t> placed;  // indices of the lifetimes that already have an offset, sorted by offset
   for (const std::size_t i : order) {
     const Lifetime& life = lifetimes[i];
     require<ShapeError>(life.first <= life.last, "plan_memory: lifetime ", i, " ends at ", life.last,
@@ -30,7 +30,7 @@ MemoryPlan plan_memory(std::span<const Lifetime> lifetimes, std::size_t alignmen
         continue;
       }
       if (offset + bytes <= plan.offsets[j]) {
-        break;  // the free memory before lifetime j is large enough
+        break;  // the gap before lifetime j is large enough
       }
       offset = std::max(offset, plan.offsets[j] + align_up(other.bytes, alignment));
     }

@@ -14,15 +14,15 @@ struct Lifetime {
 };
 
 struct MemoryPlan {
-  std::vector<std::size_t> offsets;  ///< offset of each lifetime in the block, in bytes
-  std::size_t peak_bytes = 0;        ///< size of the one block that holds all lifetimes
-  std::size_t sum_bytes = 0;         ///< size that the block would have without reuse of memory
+  std::vector<std::size_t> offsets;  ///< offset of each lifetime in the common block, in bytes
+  std::size_t peak_bytes = 0;        ///< size of the common block
+  std::size_t sum_bytes = 0;         ///< size of the block if no lifetimes shared memory
 };
 
-/// Places lifetimes in one block. Lifetimes that overlap in time do not overlap in memory. The function takes the
-/// lifetimes in order of size, largest first, and places each at the lowest offset that is free over its whole life
-/// ("greedy by size", Pisarchyk and Lee, arXiv 2001.03288, section 5.2). Offsets are multiples of `alignment`. Equal
-/// lists of lifetimes always give equal offsets.
+/// Places lifetimes in one block. Lifetimes that overlap in time do not overlap in memory. The function places the
+/// lifetimes in order of size, largest first. Each gets the lowest offset at which its bytes are free from its first to
+/// its last call ("greedy by size", Pisarchyk and Lee, arXiv 2001.03288, section 5.2). Offsets are multiples of
+/// `alignment`. Equal lists of lifetimes always give equal offsets.
 [[nodiscard]] MemoryPlan plan_memory(std::span<const Lifetime> lifetimes, std::size_t alignment = 256);
 
 }  // namespace lockstep::nn

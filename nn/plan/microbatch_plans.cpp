@@ -13,7 +13,8 @@ PlanOptions like(const Plan& train, const PlanOptions& options, std::string_view
   PlanOptions later = options;
   later.choices = train.choices();
   later.choices_required = false;
-  for (const auto& [call, choice] : options.choices) {  // keys with an ending are for calls of the other plans
+  // A key with an ending is for a call of `accumulate` or `evaluate`.
+  for (const auto& [call, choice] : options.choices) {
     if (call.ends_with(ending)) {
       later.choices[call.substr(0, call.size() - ending.size())] = choice;
     }

@@ -16,21 +16,22 @@ inline constexpr const char* kEvaluating = " evaluate";
 
 /// The plans that a rank runs for its micro-batches. All plans use one workspace. `batch` is the number of samples of
 /// the largest micro-batch, and `microbatches` the number of micro-batches per step. options.choices may hold choices
-/// for the calls of `accumulate` and `evaluate`, under keys that end with kAccumulating and kEvaluating; otherwise
-/// these calls use the choices of `train`. If such a choice cannot be planned, the provider's first guess replaces it.
+/// for the calls of `accumulate` and `evaluate`, under keys that end with kAccumulating and kEvaluating. Without such a
+/// key, the call uses the choice of `train`. If the choice cannot be planned, the call uses the provider's default
+/// algorithm.
 struct MicrobatchPlans {
   MicrobatchPlans(Context& context, const Model& model, std::int64_t batch, std::int64_t microbatches,
                   const PlanOptions& options);
 
   Plan train;                      ///< plan of the first micro-batch of a step
-  std::optional<Plan> accumulate;  ///< plan of the other micro-batches, if there are several
+  std::optional<Plan> accumulate;  ///< plan of all later micro-batches; empty if a step has only one
   Plan evaluate;
 
-  /// The two functions return the library calls and the choices of all plans; keys have the endings above. Pass
-  /// library_plans() to choose_libraries().
+  /// Return the library calls and the choices of all three plans. Keys end with kAccumulating or kEvaluating for calls
+  /// of these plans. Pass library_plans() to choose_libraries().
   [[nodiscard]] std::vector<LibraryPlan> library_plans() const;
   [[nodiscard]] Choices choices() const;
-  [[nodiscard]] std::size_t workspace_bytes() const;  ///< largest workspace of the plans
+  [[nodiscard]] std::size_t workspace_bytes() const;  ///< size of the largest workspace among the plans
   void bind(ParameterSet& parameters, StepState& state, Buffer& workspace);
 };
 

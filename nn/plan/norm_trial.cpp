@@ -13,10 +13,11 @@ namespace lockstep::nn {
 namespace {
 
 constexpr double kEpsilon = 1e-5;
-// Relative tolerance between two plans: they may sum the same 16-bit numbers in different orders, and one may round
-// gradients once more than the other.
+// Relative tolerance between the results of two plans. The plans may sum the same 16-bit numbers in different orders,
+// and one of them may round gradients once more than the other.
 constexpr double kTolerance = 0.05;
-constexpr std::int64_t kCompared = std::int64_t{1} << 20;  // number of elements of g that are compared
+// Number of elements of the masked gradient g that are compared.
+constexpr std::int64_t kCompared = std::int64_t{1} << 20;
 
 Tensor random_like(Context& context, const Shape& shape, DType dtype, std::uint64_t seed) {
   const auto bytes = shape.numel() * static_cast<std::int64_t>(size_of(dtype));
@@ -147,8 +148,8 @@ std::vector<double> NormTrial::results(const TensorView& out, bool serves) {
     const auto* const from = values.view().as<double>();
     all.insert(all.end(), from, from + view.numel());
   };
-  // In forward, the results are sums of deviations from the mean of the bare pass, because check() gives that mean to
-  // serving plans as the shift.
+  // In forward, the results are sums of deviations from the channel means of the first checked plan. For this plan
+  // itself, the sums are 0. check() passes its means as `shift` to plans that serve the norm.
   if (pass_ == ops::ConvPass::forward) {
     if (serves) {
       take(given_.view().slice(0, 0, 2));
@@ -166,7 +167,8 @@ std::vector<double> NormTrial::results(const TensorView& out, bool serves) {
 
 void NormTrial::check(const ops::ConvPlan& plan, const Operands& operands) {
   require<UnsupportedError>(checks() || !plan.serves_norm(), "there is no bare pass to compare it with");
-  // Outputs begin as NaN. An element that the plan does not write, or only adds to, then stays NaN.
+  // Fills the outputs with NaN. An element that the plan does not write, or to which it only adds, stays NaN and fails
+  // the comparison.
   const double nan = std::numeric_limits<double>::quiet_NaN();
   ops::fill(context_, nan, given_.view());
   ops::fill(context_, nan, operands.out);
@@ -187,9 +189,9 @@ void NormTrial::check(const ops::ConvPlan& plan, const Operands& operands) {
     largest = std::max(largest, std::abs(expected_[i]));
   }
   for (std::size_t i = 0; i < got.size(); ++i) {
-    // `scale` is the number to which kTolerance is relative. In forward, it is for a sum of squares this sum, and for a
-    // sum of deviations the root of (rows * sum of squares). In backward, it is for a sum the sum of g, whose terms
-    // have one sign, and for an element of g the largest element of g.
+    // The tolerance is kTolerance * scale. In forward, the scale of a sum of squares is this sum, and the scale of a
+    // sum of deviations is sqrt(rows * sum of squares). In backward, the scale of a sum is the sum of g, whose terms
+    // all have one sign. The scale of an element of g is the largest element of g.
     double scale = largest;
     if (pass_ == ops::ConvPass::forward) {
       const double squares = expected_[channels + i % channels];

@@ -8,33 +8,35 @@
 
 namespace lockstep::nn {
 
-/// Allocates `count` random numbers in [0, 1) of a 16-bit type. If their bytes are read as another floating type, the
-/// numbers are small and finite, too. The memory repeats one block of at most 2 MB of random numbers.
+/// Allocates `count` random bf16 numbers in [0, 1). If a call reads their bytes as another floating type, the numbers
+/// are small and finite, too. The memory repeats one block of at most 2 MB of random numbers.
 [[nodiscard]] Tensor small_random_numbers(Context& context, std::int64_t count, std::uint64_t seed);
 
-/// Runs a pass of a convolution together with the work of the batch norm next to it, so that choose_libraries() can
-/// compare plans. A plan that serves the norm (ConvPlan::serves_norm()) computes the norm's sums, so the norm then has
-/// little work. After a bare plan, the norm makes its own pass over the tensor. The trial owns the norm's tensors; each
-/// call brings the convolution's tensors.
+/// Runs a convolution together with the batch norm next to it, so that choose_libraries() can compare their total
+/// times. A plan that serves the norm (ConvPlan::serves_norm()) also computes the norm's sums. With a bare plan, which
+/// only convolves, the norm computes its sums in a pass of its own. The trial owns the norm's tensors. The caller
+/// passes the convolution's tensors to each call.
 class NormTrial {
  public:
   struct Operands {
     TensorView a, b, out, workspace;  ///< arguments of conv2d(), without a bias
   };
 
-  /// desc.norm.wanted must be true. Throws OutOfMemory if the device has no room for the norm's tensors.
+  /// Requires desc.norm.wanted. Throws OutOfMemory if the device lacks memory for the norm's tensors.
   NormTrial(Context& context, const ops::ConvDesc& desc, ops::ConvPass pass);
 
   /// Enqueues the convolution and the norm's work, for timing.
   void run(const ops::ConvPlan& plan, const Operands& operands);
-  /// Runs a plan, waits, and compares its results with those of the first checked plan, which must be a bare one. In
-  /// forward, compares the statistics; in backward, the sums and the first 2^20 elements of g. The operands should be
-  /// positive numbers. Throws UnsupportedError if the results differ by more than the roundings of 16 bits.
+  /// Runs a plan, waits, and compares its results with those of the first checked plan. The first checked plan must be
+  /// a bare one, that is, not ConvPlan::serves_norm(). In forward, compares the sums; in backward, the sums and the
+  /// first 2^20 elements of the masked gradient g. The operands should be positive numbers. Throws UnsupportedError if
+  /// the results differ by more than 16-bit rounding explains.
   void check(const ops::ConvPlan& plan, const Operands& operands);
-  [[nodiscard]] bool checks() const { return !expected_.empty(); }  ///< true: check() has results to compare with
+  [[nodiscard]] bool checks() const { return !expected_.empty(); }  ///< true: check() has checked a first plan
 
  private:
-  /// If `store` is true, a bare backward pass stores g even if a step would not.
+  /// Enqueues the convolution and the norm's work. If `store` is true, the norm always stores the masked gradient g, so
+  /// that check() can read it.
   void enqueue(const ops::ConvPlan& plan, const Operands& operands, bool store);
   [[nodiscard]] std::vector<double> results(const TensorView& out, bool serves);
 
@@ -42,9 +44,10 @@ class NormTrial {
   ops::ConvDesc desc_;
   ops::ConvPass pass_;
   std::int64_t channels_;
-  Tensor vectors_;   ///< shape (4, C): shift, weight and bias in forward; coefficients of the norm in backward
-  Tensor vectors2_;  ///< shape (4, C): coefficients of the second norm of a pair, in backward; empty in forward
-  Tensor given_;     ///< shape (3, C): sums that the convolution writes for the norm
+  /// Shape (4, C): forward: shift, weight, bias and an unused row; backward: coefficients of the norm.
+  Tensor vectors_;
+  Tensor vectors2_;  ///< backward: shape (4, C), coefficients of the second norm if two norms share the gradient
+  Tensor given_;     ///< shape (3, C): sums that a plan with serves_norm() writes
   Tensor sums_, sums2_, stats_, coefficients_, gradients_;
   Tensor addend_, mask_, x_, x2_, norm_workspace_;
   std::vector<double> expected_;

@@ -15,10 +15,10 @@ namespace lockstep::nn {
 
 namespace {
 
-constexpr std::array<std::string_view, 3> kModes{"train", "evaluate", "infer"};  // names in the order of Mode
+constexpr std::array<std::string_view, 3> kModes{"train", "evaluate", "infer"};  // names in the order of enum Mode
 constexpr std::array<std::string_view, 5> kLosses{"cross_entropy", "mse", "l1", "huber",
-                                                  "given"};                      // in the order of Loss
-constexpr std::array<std::string_view, 3> kRecompute{"off", "cheap", "blocks"};  // names in the order of Recompute
+                                                  "given"};                      // names in the order of enum Loss
+constexpr std::array<std::string_view, 3> kRecompute{"off", "cheap", "blocks"};  // names in the order of enum Recompute
 
 TensorView as_view(const Buffer& workspace) {
   return {workspace.data(), DType::u8, workspace.device(), {static_cast<std::int64_t>(workspace.bytes())}};
@@ -354,8 +354,8 @@ void Plan::run_calls(Context& context, int begin, int end, const std::function<v
       }
     }
   };
-  std::size_t begun = 0;   // number of calls enqueued on the side stream so far; none of them is in forward
-  std::size_t joined = 0;  // number of these calls for which the plan's stream already waits
+  std::size_t begun = 0;   // number of calls enqueued on the side stream so far; forward has no such call
+  std::size_t joined = 0;  // number of these calls for which the plan's stream has enqueued a wait
   const auto join = [&](int before) {
     std::size_t last = joined;
     while (last < begun && contents_.joins[last].before == before) {
@@ -364,7 +364,8 @@ void Plan::run_calls(Context& context, int begin, int end, const std::function<v
     if (last == joined) {
       return;
     }
-    context.stream().wait(meetings_[last - 1].end);  // the last event comes after the events of all earlier calls
+    // The side stream runs calls in order, so this event also covers all earlier calls.
+    context.stream().wait(meetings_[last - 1].end);
     for (; joined < last; ++joined) {
       tell(contents_.calls[static_cast<std::size_t>(contents_.joins[joined].call)]);
     }
@@ -410,7 +411,7 @@ void Plan::keep_in(int set) {
     std::swap(kept.again, again_);
     std::swap(kept.kept, in_use_);
   };
-  swap(kept_[set_]);  // puts the frames and workspace of the set in use back into kept_[set_]
+  swap(kept_[set_]);  // stores the set in use in kept_[set_]
   set_ = static_cast<std::size_t>(set);
   swap(kept_[set_]);
 }
@@ -422,7 +423,7 @@ void Plan::wait_for_beside(Context& context, std::size_t begun) noexcept {
   try {
     beside_->stream().record(meetings_[begun - 1].end);
     context.stream().wait(meetings_[begun - 1].end);
-  } catch (...) {  // drops this error, because the caller gets the first error
+  } catch (...) {  // ignores this error, because the caller gets the original one
   }
 }
 

@@ -39,7 +39,7 @@ struct SlotId {
   friend bool operator==(const SlotId&, const SlotId&) = default;
 };
 
-/// Kind of memory in which a slot lies. `weight` is a parameter in the type of the plan (ParameterSet::weight()),
+/// Kind of memory that a slot uses. `weight` is a parameter in the dtype of the plan (ParameterSet::weight()),
 /// `weight_sum` is ParameterSet::weight_sum(), and `state` is a field of the StepState.
 enum class SlotKind : unsigned char { workspace, parameter, weight, gradient, buffer, state, loss_scale, weight_sum };
 
@@ -48,18 +48,20 @@ struct SlotInfo {
   SlotKind kind = SlotKind::workspace;
   DType dtype = DType::f32;
   Shape shape{};
-  int source = -1;     ///< index of the parameter, buffer or StateField, for kinds other than workspace
-  int alias_of = -1;   ///< slot whose memory this slot reuses; -1: none
-  int first = -1;      ///< first call that touches the slot; -1: none
-  int last = -1;       ///< last call that touches the slot, or that may run while a call on the side stream touches it
-  bool saved = false;  ///< true: a forward call writes the slot, and a backward call reads it
-  int again = -1;      ///< slot with the recomputed value, which backward calls use instead; -1: none
+  int source = -1;    ///< index of the parameter, buffer or StateField; -1 for kind workspace
+  int alias_of = -1;  ///< index of the slot whose memory this slot reuses; -1: none
+  int first = -1;     ///< index of the first call that touches the slot; -1: none
+  /// Index of the last call that touches the slot. plan_joins() raises it for slots of calls on the side stream.
+  int last = -1;
+  bool saved = false;  ///< true: the slot lives from a forward call to a backward call
+  int again = -1;      ///< index of the slot that backward calls use instead, with the recomputed value; -1: none
   std::size_t bytes = 0;
   std::size_t offset = 0;  ///< offset of the slot's first byte in the workspace
-  std::size_t end = 0;     ///< offset in the workspace at which the slot's own or shared memory ends
+  /// Offset in the workspace at which the slot's memory ends. For an alias, the end of the memory that it shares.
+  std::size_t end = 0;
 };
 
-/// The memory view of each slot. Each call of a plan gets a Frame, in which it finds its tensors.
+/// Maps each slot to its memory. A plan passes the Frame to each call, which looks up its tensors.
 class Frame {
  public:
   [[nodiscard]] const TensorView& operator[](SlotId slot) const {
@@ -72,10 +74,10 @@ class Frame {
   TensorView none_;
 };
 
-/// A call of an op, as a plan lists it.
+/// One op of a plan, with its slots and cost.
 struct Call {
-  std::string layer;  ///< name of the layer, like "layer1.0.conv1"
-  std::string op;     ///< operation, pass and provider, like "conv2d forward onednn"
+  std::string layer;  ///< name of the layer, for example "layer1.0.conv1"
+  std::string op;     ///< operation, pass and provider, for example "conv2d forward onednn"
   bool backward = false;
   bool once = false;    ///< true: the call is never computed again in backward (PlanBuilder::call_once())
   bool beside = false;  ///< true: runs on the side stream and may overlap the following calls (PlanBuilder::beside())
@@ -83,21 +85,22 @@ struct Call {
   std::vector<SlotId> writes;
   double flops = 0;
   double bytes = 0;      ///< bytes read and written, each tensor counted once
-  double exchanged = 0;  ///< bytes that this rank sends to the other ranks (Exchange); 0: no communication
-  /// Number of kernels on a GPU; a library call counts as one. In layers that ResNets lack, a lower bound.
+  double exchanged = 0;  ///< bytes that this rank sends to other ranks in a collective operation
+  /// Number of kernel launches on a GPU. A library call counts as one launch. For layers that ResNets do not use, the
+  /// number is a lower bound.
   int launches = 1;
-  std::vector<int> gradients;  ///< indices, in ready order, of the parameters whose gradients this call writes
+  std::vector<int> gradients;  ///< parameters whose gradients this call writes, as indices in ready order
   std::function<void(Context&, const Frame&)> run;
 };
 
-/// A planned library call and the key of the call in Choices.
+/// A planned library call and its key in Choices.
 struct LibraryPlan {
   std::string key;
   std::variant<std::shared_ptr<const ops::ConvPlan>, std::shared_ptr<const ops::MatmulPlan>> plan;
 };
 
-/// A wait of the plan's stream for call `call` on the side stream. The plan's stream waits before call `before`, or at
-/// the end of the plan if `before` is the number of calls.
+/// A wait of the plan's stream for call number `call`, which runs on the side stream. The plan's stream waits before
+/// call number `before`, or at the end of the plan if `before` is the number of calls.
 struct Join {
   int call = 0;
   int before = 0;
@@ -106,7 +109,8 @@ struct Join {
 struct PlanContents {
   std::vector<SlotInfo> slots;
   std::vector<Call> calls;
-  std::vector<Join> joins;  ///< one Join per call on the side stream, in order of the calls; `before` never decreases
+  /// One Join per call on the side stream, in order of calls; `before` never decreases from one Join to the next.
+  std::vector<Join> joins;
   int backward_begin = 0;   ///< index of the first backward call
   int vjp_begin = 0;        ///< index of the first call of Plan::vjp(); without these calls, that of the next section
   int jvp_begin = 0;        ///< index of the first call of Plan::jvp(); without these calls, the number of calls
@@ -118,22 +122,23 @@ struct PlanContents {
   std::vector<LibraryPlan> library_plans;
   Recomputed recomputed;
   std::size_t workspace_bytes = 0;
-  bool kept_apart = false;         ///< true: PlanOptions::kept_apart is in effect
-  std::size_t kept_bytes = 0;      ///< bytes at the begin of the workspace of PlanOptions::kept_apart, otherwise 0
-  std::size_t unshared_bytes = 0;  ///< bytes that all slots would take without reuse of memory
-  bool guarded = false;            ///< true: PlanOptions::guard_bands is in effect
+  bool kept_apart = false;
+  /// Size of the part of the workspace for slots that live from forward to backward; 0 unless kept_apart.
+  std::size_t kept_bytes = 0;
+  std::size_t unshared_bytes = 0;  ///< size of the workspace if no slots shared memory
+  bool guarded = false;  ///< true: each slot of the workspace is followed by a guard band (PlanOptions::guard_bands)
   [[nodiscard]] std::size_t guard_bytes() const { return guarded ? kGuardBandBytes : 0; }
 };
 
-/// Recorder of a plan's run, which gets one span per call. Plan::name_calls() makes a CallRecord.
+/// Recorder of a plan's run, which records one time span per call. Plan::name_calls() returns a CallRecord.
 struct CallRecord {
   SpanRecorder* recorder = nullptr;
-  int first_name = 0;  ///< index of call 0's name in the recorder; the names of the next calls follow in order
+  int first_name = 0;  ///< index in the recorder of the name of call 0; the names of all other calls follow in order
 };
 
 /// A model planned for one context, mode and batch size: a static list of op calls over slots. Forward, backward, the
-/// per-layer table and graph capture use the same list. Several plans may share one ParameterSet and one workspace.
-/// Planning allocates; run() neither allocates nor waits for the stream.
+/// per-layer table and CUDA graph capture all use this list. Several plans may share one ParameterSet and one
+/// workspace. The constructor allocates memory. run() neither allocates nor waits for the stream.
 class Plan {
  public:
   Plan(Context& context, const Model& model, Mode mode, std::int64_t batch, const PlanOptions& options = {});
@@ -148,41 +153,41 @@ class Plan {
   [[nodiscard]] const std::vector<LibraryPlan>& library_plans() const { return contents_.library_plans; }
   [[nodiscard]] int backward_begin() const { return contents_.backward_begin; }
   [[nodiscard]] std::size_t workspace_bytes() const { return contents_.workspace_bytes; }
-  /// Returns the bytes that a set of kept activations takes, if they lie apart (PlanOptions::kept_apart); otherwise 0.
+  /// Returns the bytes that one set of kept activations needs with PlanOptions::kept_apart; otherwise 0.
   [[nodiscard]] std::size_t kept_bytes() const { return contents_.kept_bytes; }
   [[nodiscard]] std::size_t unshared_bytes() const { return contents_.unshared_bytes; }  ///< bytes without reuse
   [[nodiscard]] const Recomputed& recomputed() const { return contents_.recomputed; }
   [[nodiscard]] double flops() const;
   [[nodiscard]] double bytes() const;                 ///< sum of Call::bytes over all calls
   [[nodiscard]] int launches() const;                 ///< sum of Call::launches over all calls
-  [[nodiscard]] int top_k() const { return top_k_; }  ///< PlanOptions::top_k in evaluation, otherwise 0
+  [[nodiscard]] int top_k() const { return top_k_; }  ///< PlanOptions::top_k in evaluation, 0 in other modes
 
-  /// Resolves all slots to memory. `workspace` has at least workspace_bytes(), kAlignment-aligned, on the device of the
-  /// parameters. Workspace, parameters and state must stay valid until the next bind() or the end of the plan. Throws
-  /// ShapeError if they belong to another model or batch size. Throws StateError if the plan scales its loss but the
-  /// parameters hold no loss scale, and if they hold one but the plan does not scale its loss.
+  /// Connects all slots to memory. `workspace` must have at least workspace_bytes() bytes, aligned to kAlignment, on
+  /// the device of the parameters. Workspace, parameters and state must stay valid until the next bind() or the end of
+  /// the plan. Throws ShapeError if parameters or state belong to another model or batch size. Throws StateError if
+  /// the plan scales its loss but the parameters have no loss scale, and in the opposite case.
   void bind(ParameterSet& parameters, StepState& state, const Buffer& workspace);
-  /// Takes a workspace in the host program's memory, of any type and shape. Each run overwrites the workspace. Throws
-  /// ShapeError if the workspace has too few bytes (the error text names both numbers), has gaps, or is not
-  /// kAlignment-aligned. Throws DeviceError if it is not on the parameters' device.
+  /// Like bind() above, with a workspace in the host program's memory, of any type and shape. Each run overwrites the
+  /// workspace. Throws ShapeError if the workspace has too few bytes, is not contiguous, or is not aligned to
+  /// kAlignment. Throws DeviceError if the workspace is not on the parameters' device.
   void bind(ParameterSet& parameters, StepState& state, const TensorView& workspace);
-  /// Binds a plan that writes the gradients of parameters to `gradients`, an arena like ParameterSet::gradients(),
-  /// instead of the parameters' own.
+  /// Like bind() above, but the plan writes the gradients of parameters to the arena `gradients` instead of
+  /// ParameterSet::gradients(). The arena must have the same shape, dtype and device.
   void bind(ParameterSet& parameters, StepState& state, const Buffer& workspace, const TensorView& gradients);
-  /// Binds a plan that only reads the parameters. Throws StateError for a plan that trains.
+  /// Binds a plan that only reads the parameters. Throws StateError for a plan of Mode::train.
   void bind(const ParameterSet& parameters, StepState& state, const Buffer& workspace);
   void bind(const ParameterSet& parameters, StepState& state, const TensorView& workspace);
-  /// Makes later runs read and write `state`, beginning with its sample `first`. The layout of `state` must be that of
-  /// the state given to bind().
+  /// Makes later runs use `state`, from its sample number `first` on, in place of the state given to bind(). Both
+  /// states must have the same layout.
   void use(const StepState& state, std::int64_t first = 0);
 
-  /// Enqueues all calls in order. For each gradient that a backward call has written, calls written(parameter) with the
-  /// parameter's index in ready order. written() is called when the backward call is enqueued, or, for a call on the
-  /// side stream, when the wait for it is enqueued. `written` may be empty. Work that is enqueued on the stream of
-  /// `context` after run() comes after all calls.
+  /// Enqueues all calls in order. For each parameter gradient that a call writes, calls written(parameter), unless
+  /// `written` is empty. `parameter` is the parameter's index in ready order. written() is called when the call has
+  /// been enqueued. For a call on the side stream, written() is called when the plan's stream has enqueued the wait for
+  /// it. Work that is enqueued later on the stream of `context` runs after all calls.
   void run(Context& context, const std::function<void(int parameter)>& written = {}, const CallRecord& record = {});
-  /// These functions run the two halves of run(): the forward calls and the backward calls. Work that runs between them
-  /// must not touch this plan's workspace. One backward() with the same kept activations must follow each forward().
+  /// Run the two halves of run(): the forward calls and the backward calls. Work that runs between the halves must not
+  /// touch this plan's workspace. One backward() must follow each forward(), on the same set of kept activations.
   void forward(Context& context, const CallRecord& record = {});
   void backward(Context& context, const std::function<void(int parameter)>& written = {},
                 const CallRecord& record = {});
@@ -193,21 +198,20 @@ class Plan {
   /// Enqueues J t, with t in input_tangent(). The result is output_tangent(). Otherwise as vjp(), with
   /// PlanOptions::jvp.
   void jvp(Context& context);
-  /// Adds another set of kept activations, in a workspace with the properties that bind() requires. If the kept
-  /// activations lie apart (PlanOptions::kept_apart), kept_bytes() suffice. With two sets, a forward() on one set may
-  /// run between forward() and backward() on the other. Returns the number of the new set; bind() makes set 0 and
-  /// removes all other sets. The new set has the parameters of bind(), and the state of the set that is in use now.
-  /// use() changes only the state of the set in use. Throws StateError before bind().
+  /// Adds a set of kept activations in another workspace, for which the requirements of bind() apply. With
+  /// PlanOptions::kept_apart, this workspace needs only kept_bytes() bytes. With two sets, the forward() of one set may
+  /// run between forward() and backward() of the other set. Returns the number of the new set. bind() makes set 0 and
+  /// removes all other sets. The new set uses the parameters of bind(), and the state of the set that is now in use.
+  /// use() changes only the state of the set that is in use. Throws StateError before bind().
   int add_kept(const TensorView& workspace);
   /// Makes later runs use set `set` of kept activations. Throws UsageError if there is no set of this number.
   void keep_in(int set);
-  /// Adds the names of all calls to a recorder. Returns the record to pass to run().
+  /// Adds the names of all calls to a recorder. Returns the CallRecord to pass to run().
   [[nodiscard]] CallRecord name_calls(SpanRecorder& recorder) const;
-  /// Enqueues call number `index`; later work on the stream of `context` waits for this call. Do not use this function
-  /// while a run is being enqueued.
+  /// Enqueues only call number `index`, and makes the stream of `context` wait for it. Must not be called during run().
   void run_call(Context& context, int index);
 
-  /// Returns the model's output, whose shape is (batch, output shape of the model). Throws StateError before bind().
+  /// Returns the model's output, of shape (batch, output shape of the model). Throws StateError before bind().
   [[nodiscard]] const TensorView& output() const;
   /// Returns dL/d(input) after backward(), of shape (batch, stored input shape). Throws StateError before bind(), and
   /// without PlanOptions::input_gradient.
@@ -221,24 +225,25 @@ class Plan {
   [[nodiscard]] const TensorView& view(SlotId slot) const { return frame_[slot]; }
 
  private:
-  /// Events by which the side stream waits for the plan's stream before a call, and the plan's stream waits for the end
-  /// of that call.
+  /// Events around a call on the side stream. The side stream waits for `begin` before the call, and the plan's stream
+  /// waits for `end` after the call.
   struct Meeting {
     explicit Meeting(Device device) : begin(device), end(device) {}
     Event begin, end;
   };
   void run_one(Context& context, const Call& call, const CallRecord& record, int index);
   void run_beside(Context& context, const Call& call, Meeting& meeting, const CallRecord& record, int index);
-  /// Called after an error. Makes the context's stream wait for the first `begun` calls on the side stream, which may
-  /// still run.
+  /// Used after an error. Makes the context's stream wait for the first `begun` calls on the side stream, because these
+  /// may still run.
   void wait_for_beside(Context& context, std::size_t begun) noexcept;
-  /// Enqueues work on the guard bands that follow the slots that `call` writes: checks the bands if `check` is true,
-  /// otherwise writes them.
+  /// Enqueues work on the guard bands after the slots that `call` writes. The work checks the bands if `check` is true,
+  /// and writes the bands otherwise.
   void guard(Context& context, const Call& call, bool check);
   void bind_slots(const ParameterSet& parameters, const StepState& state, const TensorView& workspace,
                   const TensorView& gradients = {});
   void bind_again(const Frame& frame, Frame& again) const;
-  /// Enqueues calls [begin, end), and after them the context's stream's wait for those on the side stream.
+  /// Enqueues calls [begin, end). At the end, the context's stream waits for the calls among them that run on the side
+  /// stream.
   void run_calls(Context& context, int begin, int end, const std::function<void(int)>& written,
                  const CallRecord& record);
   void bind_state(std::size_t slot, const StepState& state, std::int64_t first);
@@ -251,24 +256,25 @@ class Plan {
   bool scaled_loss_;
   PlanContents contents_;
   Frame frame_;
-  Frame again_;  ///< frame of backward calls if some slots are computed again; otherwise empty
+  Frame again_;  ///< frame for backward calls if some slots are computed again; otherwise empty
   Context* beside_;
-  /// A set of kept activations: the workspace that holds them, and the frames with the views into this workspace.
+  /// A set of kept activations: its frames and the memory of its workspace.
   struct Kept {
     Frame frame, again;
     std::byte* kept;
   };
-  std::vector<Kept> kept_;         ///< all sets; the entry of the set in use is not up to date
-  std::size_t set_ = 0;            ///< number of the set in use
-  Device device_ = Device::cpu();  ///< device of the workspaces
+  /// All sets; frame_, again_ and in_use_ hold the members of the set in use, whose entry here is stale.
+  std::vector<Kept> kept_;
+  std::size_t set_ = 0;
+  Device device_ = Device::cpu();
   std::byte* workspace_ = nullptr;
-  std::byte* in_use_ = nullptr;    ///< memory of the set in use: a workspace, or the kept_bytes() of one
+  std::byte* in_use_ = nullptr;    ///< memory of the set in use: a full workspace, or kept_bytes() bytes
   std::vector<Meeting> meetings_;  ///< events of the calls on the side stream, one Meeting for each Join
   bool bound_ = false;
 };
 
-/// Formats the per-layer table of --dry-run: calls with shapes, flops, bytes and launches, then their sums and the
-/// memory.
+/// Formats the per-layer table of --dry-run: each call with shapes, flops, bytes and launches, then the sums and the
+/// memory sizes.
 [[nodiscard]] std::string describe(const Plan& plan);
 
 }  // namespace lockstep::nn

@@ -23,7 +23,8 @@ Shape with_batch(std::int64_t batch, const Shape& sample) {
   return shape;
 }
 
-/// Returns the number of gradients that may be passed to a node. The input, which has no layer, takes one.
+/// Returns the largest number of gradients that a node accepts without a sum (Layer::gradients_taken()). The model's
+/// input, which has no layer, accepts one.
 int gradients_taken(const Node& node) {
   return node.layer ? node.layer->gradients_taken() : 1;
 }
@@ -85,7 +86,7 @@ PlanContents PlanBuilder::build() {
   }
   contents_.output = nodes_.back().output;
   const bool given = training() && options_.loss == Loss::given;
-  if (given) {  // the caller reads the output between forward and backward
+  if (given) {  // no-op call that reads the output, so that its memory is kept while the caller reads it
     call_once(
         "output", {contents_.output}, {}, 0, [](Context&, const Frame&) {}, 0);
     contents_.backward_begin = static_cast<int>(contents_.calls.size());
@@ -179,14 +180,15 @@ void PlanBuilder::plan_jvp() {
 SlotId PlanBuilder::plan_input_gradient() {
   current_ = 0;
   SlotId gradient;
-  if (nodes_[0].gradients.empty()) {  // no layer reads the input in a way that has a gradient
+  if (nodes_[0].gradients.empty()) {  // no layer computes a gradient of the input, so the gradient is 0
     gradient = activation("d(input)", prototype(nodes_[0].output).shape);
     call("fill", {}, {gradient}, 0,
          [slot = gradient](Context& context, const Frame& frame) { ops::fill(context, 0, frame[slot]); });
   } else {
     gradient = nodes_[0].gradients.back();
   }
-  // Keeps the gradient until the end of the plan, where the caller reads it.
+  // This no-op call reads the gradient, so that its memory is kept until the end of the plan. The caller reads it
+  // there.
   call_once(
       "input gradient", {gradient}, {}, 0, [](Context&, const Frame&) {}, 0);
   return gradient;
@@ -427,7 +429,8 @@ void PlanBuilder::merge_pending() {
 }
 
 void PlanBuilder::add_gradients(SlotId a, SlotId b, SlotId out) {
-  std::vector<int> writes = std::exchange(pending_writes_, {});  // kept for the layer's next call
+  // This "add" must not take the gradients that the layer's next call writes.
+  std::vector<int> writes = std::exchange(pending_writes_, {});
   call("add", {a, b}, {out}, 0,
        [=](Context& context, const Frame& frame) { ops::add(context, frame[a], frame[b], frame[out]); });
   pending_writes_ = std::move(writes);

@@ -19,42 +19,43 @@
 
 namespace lockstep::nn {
 
-/// Destination of a gradient that a layer computes: a slot, and whether the layer overwrites the slot or adds to it.
+/// Destination of a gradient that a layer computes. `mode` says whether the layer overwrites the slot or adds to it.
 struct GradientTarget {
   SlotId slot;
   ops::GradMode mode = ops::GradMode::ignore;
   [[nodiscard]] bool wanted() const { return mode != ops::GradMode::ignore; }
 };
 
-/// What a batch norm computes if it leaves its output to the next layer: that layer then computes the output from these
-/// tensors.
+/// Tensors of a batch norm that does not compute its output. The layer that reads the output computes it from these
+/// tensors instead.
 struct UnappliedNorm {
   SlotId coefficients, stats;
-  std::string name;  ///< name of the norm's layer
+  std::string name;  ///< name of the batch norm's layer
 };
 
-/// A batch norm with a ReLU that accepts a MaskedGradient from the convolution that reads its output (ConvNorm in
-/// kernels/conv2d.hpp). If x2 is valid, it is the input of the shortcut's batch norm, which gets the same gradient.
+/// A batch norm with a ReLU whose backward accepts a MaskedGradient from the convolution after it (ConvNorm in
+/// kernels/conv2d.hpp). If `x2` is valid, it is the input of a second batch norm in the shortcut, which gets the same
+/// gradient.
 struct FusibleNorm {
   SlotId mask, x, coefficients;
   SlotId x2{}, coefficients2{};
 };
 
-/// Gradient `g` of a FusibleNorm's output after the mask of its ReLU, and the sums over `g` that the norm needs, of
-/// shape (2, C), or (3, C) if FusibleNorm::x2 is valid.
+/// `g` is the gradient of a FusibleNorm's output after the mask of the ReLU. `sums` are the sums over `g` that the norm
+/// needs, of shape (2, C), or (3, C) if FusibleNorm::x2 is valid.
 struct MaskedGradient {
   SlotId g, sums;
 };
 
-/// Gradient `dy` of a max pool's output, and the index of the input that won in each window. From both tensors
-/// batch_norm_pool.hpp computes the gradient of the batch norm before the pool.
+/// `dy` is the gradient of a max pool's output. `index` is the position of the maximum in each window.
+/// batch_norm_pool.hpp computes the gradient of the batch norm before the pool from these tensors.
 struct PooledGradient {
   SlotId dy, index;
   ops::PoolDesc desc;
 };
 
-/// Tools for Layer::plan(), which make slots, append calls, and find the tensors of the node that is being planned.
-/// Plan's constructor and layers use a PlanBuilder. A PlanBuilder lives only while a plan is made.
+/// Functions for Layer::plan(): they make slots, append calls, and find the tensors of the node that is being planned.
+/// Plan's constructor and the layers use a PlanBuilder, which exists only while a plan is made.
 class PlanBuilder {
  public:
   PlanBuilder(Context& context, const Model& model, Mode mode, std::int64_t batch, const PlanOptions& options);
@@ -62,7 +63,8 @@ class PlanBuilder {
   /// Plans input, layers, loss and backward, and places every slot in the workspace. May be called only once.
   [[nodiscard]] PlanContents build();
 
-  [[nodiscard]] Context& context() { return *context_; }  ///< context of the plan; within beside(), PlanOptions::beside
+  /// Context for the calls being planned: the plan's own, or PlanOptions::beside within beside().
+  [[nodiscard]] Context& context() { return *context_; }
   [[nodiscard]] Mode mode() const { return mode_; }
   /// Returns true if PlanOptions::fusions is on for this device. Fused calls have no rules for tangents, and take the
   /// statistics of the batch.
@@ -83,7 +85,8 @@ class PlanBuilder {
   /// Returns the slot of the node's i-th input, whose shape is (batch, shape of a sample).
   [[nodiscard]] SlotId input(int i = 0) const { return producer(i).output; }
   [[nodiscard]] const Shape& input_shape(int i = 0) const { return producer_node(i).shape; }  ///< shape of one sample
-  [[nodiscard]] Shape batched(const Shape& sample) const;  ///< shape of a batch of samples of shape `sample`
+  /// Shape of a batch of samples of shape `sample`: (batch, sample...).
+  [[nodiscard]] Shape batched(const Shape& sample) const;
   /// Returns the slot of a parameter in the optimizer's type, accumulation_dtype(dtype()). Used for biases and
   /// parameters of norms.
   [[nodiscard]] SlotId parameter(const std::string& name);
@@ -92,27 +95,29 @@ class PlanBuilder {
   [[nodiscard]] SlotId weight(const std::string& name);
   [[nodiscard]] SlotId buffer(const std::string& name);
   [[nodiscard]] SlotId state(StateField field);
-  [[nodiscard]] SlotId loss_scale();  ///< slot of the scale of the loss, ParameterSet::loss_scale()
-  [[nodiscard]] SlotId weight_sum();  ///< slot of the sum of the weights, ParameterSet::weight_sum()
-  /// Returns true if no other node uses the node's i-th input and backward does not need the input's value. The node's
-  /// output may then overwrite the input.
+  [[nodiscard]] SlotId loss_scale();  ///< slot of ParameterSet::loss_scale()
+  [[nodiscard]] SlotId weight_sum();  ///< slot of ParameterSet::weight_sum(), the sum of the loss weights
+  /// Returns true if the node's output may overwrite its i-th input: no other node reads the input, and backward does
+  /// not need its value.
   [[nodiscard]] bool may_overwrite_input(int i = 0) const;
-  void set_output(SlotId slot);  ///< sets the node's output; Layer::plan() must call this once
-  /// For a node that is a batch norm, returns true if only one layer reads the output, and this layer can compute the
-  /// output itself (Layer::takes_norm()). The node may then call leave_norm_unapplied(), with the norm's input as its
-  /// output slot.
+  void set_output(SlotId slot);  ///< sets the current node's output; Layer::plan() must call this exactly once
+  /// Returns true if the current node, a batch norm, may skip its output: only one layer reads the output, and can
+  /// compute it itself (Layer::takes_norm()). The node may then call leave_norm_unapplied(). Its output slot must then
+  /// be its input.
   [[nodiscard]] bool may_leave_norm_unapplied(bool relu) const;
   void leave_norm_unapplied(UnappliedNorm norm) { here().unapplied = std::move(norm); }
-  /// Returns the UnappliedNorm of the node that makes the i-th input. If its coefficients are invalid, the input is
-  /// that node's real output.
+  /// Returns the UnappliedNorm of the node that makes the i-th input. If the coefficients in the UnappliedNorm are
+  /// invalid, the i-th input is an ordinary output.
   [[nodiscard]] const UnappliedNorm& unapplied_norm(int i) const { return producer(i).unapplied; }
 
-  /// If only one layer reads `output`, the node's output, and wants sums over its channels (Layer::sums_wanted_near()),
-  /// returns the slot of the buffer that the sums take deviations from; otherwise an invalid slot. If the slot is
-  /// valid, the node may call leave_sums() with sums of shape (2, C).
+  /// A batch norm can get the sums over its input from the layer that computes this input. The sums are of the
+  /// deviations of each channel from a buffer of the norm (Layer::sums_wanted_near()). Returns the slot of this buffer
+  /// if the only layer that reads `output` wants such sums; otherwise an invalid slot. `output` must be the current
+  /// node's output. If the slot is valid, the node may call leave_sums() with sums of shape (2, C).
   [[nodiscard]] SlotId sums_wanted_near(SlotId output);
   void leave_sums(SlotId sums) { here().sums = sums; }
-  [[nodiscard]] SlotId input_sums() const { return producer(0).sums; }  ///< sums that the input's node left, or invalid
+  /// Slot of leave_sums() for the first input, or an invalid slot.
+  [[nodiscard]] SlotId input_sums() const { return producer(0).sums; }
 
   // --- slots
   [[nodiscard]] SlotId activation(const std::string& name, const Shape& shape);  ///< new slot in the plan's dtype
@@ -120,31 +125,31 @@ class PlanBuilder {
   [[nodiscard]] SlotId tensor(const std::string& name, const Shape& shape, DType dtype);
   [[nodiscard]] SlotId scratch(std::size_t bytes);  ///< new slot of u8 for use in one call; an invalid slot for 0 bytes
   [[nodiscard]] SlotId alias(SlotId of, const std::string& name,
-                             const Shape& shape);  ///< new slot in the memory of `of`, which must not be used later
+                             const Shape& shape);  ///< new slot in the memory of `of`, which later calls must not use
   [[nodiscard]] TensorView prototype(SlotId slot) const;  ///< view with the shape and dtype of a slot, without memory
 
   // --- calls
-  /// Appends a call. `reads` and `writes` must name every slot that `run` touches. A slot that `run` only overwrites
-  /// must not be in `reads`. `launches` becomes Call::launches.
+  /// Appends a call. `reads` and `writes` must name every slot that `run` touches. A slot that `run` overwrites without
+  /// reading must not be in `reads`. `launches` becomes Call::launches.
   void call(const std::string& op, std::vector<SlotId> reads, std::vector<SlotId> writes, double flops,
             std::function<void(Context&, const Frame&)> run, int launches = 1);
-  /// Appends a call that is never computed again (PlanOptions::recompute). Such a call communicates, counts, or has
-  /// another effect than writing `writes` from `reads`.
+  /// Appends a call that is never computed again (PlanOptions::recompute). This is needed if the call communicates,
+  /// counts, or has an effect other than computing `writes` from `reads`.
   void call_once(const std::string& op, std::vector<SlotId> reads, std::vector<SlotId> writes, double flops,
                  std::function<void(Context&, const Frame&)> run, int launches = 1);
   /// Appends a call that is a cooperative launch on a GPU (kernels/cuda/grid.hpp). All such calls of a plan must run on
-  /// one stream, so the function throws StateError within beside() if PlanOptions::beside is given.
+  /// one stream. So the function throws StateError within beside() if the plan has a side stream (PlanOptions::beside).
   void call_together(const std::string& op, std::vector<SlotId> reads, std::vector<SlotId> writes, double flops,
                      std::function<void(Context&, const Frame&)> run);
-  /// Appends an all-gather over the ranks of PlanOptions::exchange. Returns a slot of shape (ranks, elements of `own`)
-  /// with the values of `own` on every rank, in rank order. Throws StateError without an exchange, and within beside()
-  /// if PlanOptions::beside is given.
+  /// Appends an all-gather over the ranks of PlanOptions::exchange. Returns a slot of shape (ranks, elements of `own`),
+  /// which holds the values of `own` from every rank, in rank order. Throws StateError without an exchange, and within
+  /// beside() if the plan has a side stream (PlanOptions::beside).
   [[nodiscard]] SlotId all_gather(const std::string& op, SlotId own, const std::string& name);
 
-  /// Runs plan(), which appends calls for the side stream: long calls whose results no other call of the plan needs,
-  /// like the gradients of weights. If PlanOptions::beside is given, context() returns that context within plan(), and
-  /// the calls run on its stream, where they may overlap calls that follow. Slots of calls that may overlap do not
-  /// share memory.
+  /// Calls plan(), which appends calls for the side stream. These should be long calls whose results no other call of
+  /// the plan needs, for example gradients of weights. With PlanOptions::beside, context() returns that context within
+  /// plan(). The calls then run on its stream, where they may overlap later calls. Slots of calls that may overlap do
+  /// not share memory.
   template <class F>
   void beside(F&& plan) {
     const Beside scope{*this, std::exchange(context_, options_.beside != nullptr ? options_.beside : context_)};
@@ -152,14 +157,14 @@ class PlanBuilder {
   }
 
   /// Subtracts the bytes of `slot` from Call::bytes of the last call. Use this if that call reads `slot` only in rare
-  /// cases, such as a batch that is not full.
+  /// cases, for example if a batch is not full.
   void seldom_read(SlotId slot) { contents_.calls.back().bytes -= static_cast<double>(info_of(slot).bytes); }
 
   /// Appends a call that sums the rows of `dy`, viewed in the shape `rows` (M, C), into the gradient `dbias` of a bias.
   /// Appends nothing if `dbias` is not wanted.
   void reduce_rows(SlotId dy, const Shape& rows, const GradientTarget& dbias);
-  /// Plans a library call (plan_conv2d, plan_matmul) with make(choice). `choice` is the options' choice for `key`, or
-  /// an empty text for the provider's first guess. Records the choice of the plan that was made.
+  /// Plans a library call (plan_conv2d, plan_matmul) with make(choice). `choice` is the choice for `key` in the
+  /// options, or an empty text for the provider's default. Records the choice of the resulting plan.
   template <class Make>
   [[nodiscard]] auto planned(const std::string& key, Make&& make) {
     auto plan = shared(make_with_choice(key, make));
@@ -175,8 +180,8 @@ class PlanBuilder {
   [[nodiscard]] std::shared_ptr<const ops::MatmulPlan> matmul(const std::string& key, ops::MatmulDesc desc);
 
   // --- backward (train mode only; other modes ignore it)
-  /// Registers `emit`, which appends the node's backward calls. `emit` runs after all forward calls are planned, in
-  /// reverse order of the layers. Within `emit` the functions above refer to this node again.
+  /// Registers `emit`, which appends the node's backward calls. The builder calls `emit` after all forward calls are
+  /// planned, in reverse order of the layers. Within `emit`, this node is the current node again.
   void on_backward(std::function<void(PlanBuilder&)> emit);
   // --- tangents (PlanOptions::jvp only; other plans ignore them)
   /// Registers `emit`, which appends the calls that compute the tangent of the node's output from the tangents of the
@@ -191,48 +196,48 @@ class PlanBuilder {
 
   /// Returns the gradients of the node's output, at most Layer::gradients_taken().
   [[nodiscard]] std::span<const SlotId> output_gradients() const { return here().gradients; }
-  /// Returns the destination of the gradient of the i-th input. Its wanted() is false if the input is the model's
-  /// input, or if all parameters before this layer are frozen. `reuse` is a gradient slot that the next call reads for
-  /// the last time; a new gradient slot takes its memory. If `can_accumulate` is false, the layer cannot add to a
-  /// gradient. The function then returns a separate slot, which the next call must write: a call after that one adds
-  /// the slot to the other gradients.
+  /// Returns the destination of the gradient of the i-th input. GradientTarget::wanted() is false if no gradient is
+  /// needed: the i-th input is the model's input, or all parameters before this layer are frozen. `reuse` may be a
+  /// gradient slot that the next call reads for the last time. A new gradient slot then uses the memory of `reuse`. If
+  /// the layer cannot add to a gradient, `can_accumulate` must be false. The function then returns a separate slot,
+  /// which the next call must write. The builder appends a call that adds this slot to the other gradients.
   [[nodiscard]] GradientTarget input_gradient(int i, SlotId reuse = {}, bool can_accumulate = true);
-  /// Returns true if input_gradient(i) is wanted, and would return a new slot that is not added to another gradient.
+  /// Returns true if input_gradient(i) is wanted and would return a new slot that needs no sum with another gradient.
   [[nodiscard]] bool first_input_gradient(int i) const;
   [[nodiscard]] bool wants_input_gradient(int i) const { return producer(i).trains; }
-  /// Calls f() as if the node that makes the i-th input were being planned. So the current node can append that node's
-  /// backward.
+  /// Calls f() with the node that makes the i-th input as the current node. In this way, the caller can append the
+  /// backward calls of that node.
   template <class F>
   void as_input(int i, F&& f) {
     const int reader = std::exchange(current_, node().inputs[static_cast<std::size_t>(i)].index);
     f();
     current_ = reader;
   }
-  /// Returns a slot for a tensor that replaces dy, a gradient of the output. A write to the slot overwrites dy. But if
-  /// pass_gradient() has shared dy, the slot has memory of its own, and dy stays unchanged.
+  /// Returns a slot for a tensor that replaces `dy`, a gradient of the output. The slot uses the memory of `dy`. If
+  /// pass_gradient() has shared `dy` with several nodes, the slot has its own memory instead.
   [[nodiscard]] SlotId overwrite_gradient(SlotId dy, const std::string& name);
-  /// Makes dy, a gradient of the output, also the gradient of the i-th input, without a copy. Several inputs may share
-  /// dy. No later call writes into dy.
+  /// Makes `dy`, a gradient of the output, also the gradient of the i-th input, without a copy. Several inputs may
+  /// share `dy`, so no later call may write into it.
   void pass_gradient(int i, SlotId dy);
-  /// Passes `gradient` to the norm that unapplied_norm(0) describes. `gradient` replaces the gradient of the norm's
-  /// output.
+  /// Passes `gradient` to the batch norm of unapplied_norm(0), in place of the gradient of its output.
   void pass_pooled_gradient(const PooledGradient& gradient);
-  /// Returns the PooledGradient that was passed to this node; its `dy` is invalid if none was passed.
+  /// Returns the PooledGradient that pass_pooled_gradient() gave to this node. Its `dy` is invalid if there was none.
   [[nodiscard]] const PooledGradient& pooled_gradient() const { return here().pooled; }
-  /// Declares, in forward, that the node's backward accepts a MaskedGradient.
+  /// Declares, while forward is planned, that the node's backward accepts a MaskedGradient.
   void offer_norm(const FusibleNorm& norm) { here().fusible = norm; }
-  /// Returns the FusibleNorm that the input's node has offered, if this node computes the last gradient that the
-  /// input's node waits for, and at most one other gradient exists; otherwise nullptr. Sets `addend` to the other
-  /// gradient. The node may then call pass_masked_gradient() with a `g` that includes `addend`.
+  /// Returns the FusibleNorm that the node of the first input has offered, or nullptr. Returns nullptr unless the
+  /// current node computes the last missing gradient of that node's output, and at most one other gradient exists. Sets
+  /// `addend` to this other gradient. The current node may then call pass_masked_gradient() with a `g` that includes
+  /// `addend`.
   [[nodiscard]] const FusibleNorm* fusible_norm(SlotId& addend) const;
   void pass_masked_gradient(const MaskedGradient& gradient) { producer(0).masked = gradient; }
-  /// Returns the MaskedGradient that was passed to this node; its `g` is invalid if none was passed.
+  /// Returns the MaskedGradient that pass_masked_gradient() gave to this node. Its `g` is invalid if there was none.
   [[nodiscard]] const MaskedGradient& masked_gradient() const { return here().masked; }
-  /// Returns the destination of a parameter's gradient. The next call() counts as a write of that gradient. wanted() of
-  /// the destination is false if the parameter is frozen.
+  /// Returns the destination of a parameter's gradient. The next call() is recorded as a write of this gradient.
+  /// GradientTarget::wanted() is false if the parameter is frozen.
   [[nodiscard]] GradientTarget parameter_gradient(const std::string& name);
-  /// Returns the destinations of two parameters' gradients that one op computes in one mode: both are wanted or none
-  /// is. If one parameter is frozen, its gradient goes to memory that nobody reads.
+  /// Returns the destinations of two parameters' gradients, for an op that computes both in one mode. Either both
+  /// destinations are wanted or none. If only one parameter is frozen, its gradient goes to memory that nobody reads.
   [[nodiscard]] std::pair<GradientTarget, GradientTarget> parameter_gradients(const std::string& first,
                                                                               const std::string& second);
 
@@ -251,20 +256,21 @@ class PlanBuilder {
   };
   struct NodeState {
     SlotId output;
-    UnappliedNorm unapplied;  ///< if its coefficients are valid, batch_norm_apply() of `output` is the real output
-    PooledGradient pooled;    ///< if its dy is valid, this replaces the gradients of the output
+    UnappliedNorm unapplied;  ///< if its coefficients are valid, the node's output is batch_norm_apply() of `output`
+    PooledGradient pooled;    ///< if its `dy` is valid, it replaces `gradients`
     SlotId sums;              ///< sums over the channels of `output`, or an invalid slot
-    FusibleNorm fusible;      ///< if its x is valid, the node accepts a MaskedGradient
-    MaskedGradient masked;    ///< if its g is valid, g is the sum of all gradients of the output
+    FusibleNorm fusible;      ///< if its `x` is valid, the node accepts a MaskedGradient
+    MaskedGradient masked;    ///< if its `g` is valid, it is the sum of all gradients of the output
     std::vector<SlotId> gradients;
     std::function<void(PlanBuilder&)> backward, tangents;
     SlotId tangent;  ///< tangent of the output
     int uses = 0;
-    bool trains = false;  ///< true: this node, or a node before it, has parameters that are not frozen
+    /// true: this node or a node before it has parameters that are not frozen, so its gradient is needed.
+    bool trains = false;
   };
   [[nodiscard]] NodeState& here() { return nodes_[static_cast<std::size_t>(current_)]; }
   [[nodiscard]] const NodeState& here() const { return nodes_[static_cast<std::size_t>(current_)]; }
-  /// Returns the index of the node that is the i-th input of the current node.
+  /// Returns the index of the node that makes the i-th input of the current node.
   [[nodiscard]] std::size_t producer_index(int i) const {
     return static_cast<std::size_t>(node().inputs[static_cast<std::size_t>(i)].index);
   }
@@ -275,8 +281,8 @@ class PlanBuilder {
   [[nodiscard]] const SlotInfo& info_of(SlotId slot) const {
     return contents_.slots[static_cast<std::size_t>(slot.index)];
   }
-  /// Returns the only layer that reads the node's output, and sets `input` to the number of the input at which that
-  /// layer reads. Returns nullptr if no layer or several layers read the output.
+  /// Returns the only layer that reads the node's output, or nullptr if no layer or several layers read it. Sets
+  /// `input` to the number of that layer's input at which it reads the output.
   [[nodiscard]] const Layer* only_reader(int& input) const;
   [[nodiscard]] const Node& node() const { return model_.nodes()[static_cast<std::size_t>(current_)]; }
   template <class Plan>
@@ -297,7 +303,7 @@ class PlanBuilder {
       throw;
     } catch (const OutOfMemory&) {
       throw;
-    } catch (const Error&) {  // thrown if the build lacks the provider, or the library cannot plan the choice
+    } catch (const Error&) {  // the build lacks the provider, or the library cannot plan the choice
     }
     return make(std::string());
   }
@@ -305,16 +311,17 @@ class PlanBuilder {
   SlotId parameter_slot(const std::string& name, SlotKind kind, DType dtype);
   void merge_pending();
   [[nodiscard]] bool shared_gradient(SlotId slot) const;
-  /// Throws StateError if the node has several gradients (Layer::gradients_taken()) and its backward does not read all
-  /// of them. The node's backward begins at call `first_call`.
+  /// Throws StateError if the node has several gradients (Layer::gradients_taken()) and its backward calls do not read
+  /// all of these. The backward calls of the node begin at call number `first_call`.
   void require_gradients_read(std::size_t first_call) const;
   void add_gradients(SlotId a, SlotId b, SlotId out);
 
   Context* context_;
   const Model& model_;
-  std::vector<Model::Parameter> parameters_;  ///< parameters of the model, in ready order
+  /// Parameters of the model, in the order in which their gradients become ready.
+  std::vector<Model::Parameter> parameters_;
   std::vector<BufferSpec> buffers_;
-  /// Index in parameters_ of each parameter, and in buffers_ of each buffer, by name.
+  /// Map the name of a parameter to its index in parameters_, and the name of a buffer to its index in buffers_.
   std::unordered_map<std::string, std::size_t> parameter_index_, buffer_index_;
   Mode mode_;
   std::int64_t batch_;
@@ -325,13 +332,14 @@ class PlanBuilder {
   bool backward_phase_ = false;
   bool constants_;                   ///< true: no call computes the gradient of a parameter
   bool once_ = false;                ///< value of Call::once for the next call
-  std::vector<int> pending_writes_;  ///< indices of the parameters whose gradients the next call writes
+  std::vector<int> pending_writes_;  ///< parameters whose gradients the next call writes
   struct Merge {
     SlotId from, into;
   };
   std::vector<Merge> pending_merges_;
   std::vector<SlotId> shared_gradients_;  ///< gradients that several nodes may share, so no call may write into them
-  std::vector<int> writes_so_far_;        ///< writes of each parameter's gradient so far, plus 1 if accumulating
+  /// Number of writes of each parameter's gradient so far, plus 1 if PlanOptions::accumulate.
+  std::vector<int> writes_so_far_;
 };
 
 }  // namespace lockstep::nn

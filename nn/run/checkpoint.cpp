@@ -34,7 +34,7 @@ void save_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicato
   trainer.train_step().require_not_averaged("save_checkpoint()");
   SpanRecorder::Scope span = trainer.checkpoint_span();
   trainer.reduce_buffers();
-  trainer.train_step().synchronize();  // the copies below wait without checking the communicator
+  trainer.train_step().synchronize();  // synchronize() checks the communicator while it waits; the copies below do not
   trainer.doing(control.rank() == 0 ? "writing the checkpoint after step"
                                     : "waiting for rank 0's checkpoint after step");
   write_checkpoint(dir, trainer.context(), trainer.parameters(), control, identity, progress, keep);
@@ -71,7 +71,7 @@ std::string resume_checkpoint(const std::string& dir, Trainer& trainer, comm::Co
   std::vector<double>& seen = progress.samples_seen;
   const std::int64_t rows = parameters.statistics_rows();
   const std::int64_t all = control.size() * rows;
-  if (saved.identity.ranks != all) {  // the number of ranks differs: gives each rank an equal part of the samples seen
+  if (saved.identity.ranks != all) {  // the number of ranks has changed, so each rank gets an equal part of the sum
     double each = 0;
     for (const double samples : seen) {
       each += samples / static_cast<double>(all);
@@ -98,7 +98,8 @@ RunProgress resume_if_there(const std::string& dir, Trainer& trainer, comm::Comm
     } catch (const std::exception& error) {
       failure = error.what();
     }
-    for (const std::string& each : comm::all_gather_text(control, failure)) {  // a single rank may have failed
+    // An error on any rank becomes an error on all ranks.
+    for (const std::string& each : comm::all_gather_text(control, failure)) {
       require<comm::CollectiveError<DataError>>(each.empty(), each);
     }
     if (differences != nullptr) {

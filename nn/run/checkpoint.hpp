@@ -9,25 +9,30 @@
 /// Functions that save and resume the checkpoints of a Trainer.
 namespace lockstep::nn {
 
-/// Returns the part of a run's identity that the trainer knows. The program adds its other options that affect results.
+/// Returns the entries of a run's identity that the trainer can fill in. The program adds its own options that affect
+/// results.
 [[nodiscard]] RunIdentity identity_of(const Trainer& trainer);
 
-/// Writes the trainer's state by write_checkpoint(). First averages the running statistics over the ranks, weighted by
-/// the samples that each rank has seen. Collective: rank 0 writes, and every rank gets the same error (WriteError).
+/// Writes the trainer's state with write_checkpoint(). Before this, averages the running statistics of batch norm over
+/// the ranks, weighted by the number of samples that each rank has trained on. Collective: rank 0 writes, and every
+/// rank gets the same error (WriteError).
 void save_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicator& control, const RunIdentity& identity,
                      const RunProgress& progress, int keep = 0);
 
-/// Reads a checkpoint, so that the run continues bit for bit. Every rank reads the files by itself. Returns the
-/// differences between the checkpoint's identity and `identity`, one per line; an empty text means an exact
-/// continuation. With virtual ranks a run continues exactly on any number of ranks; another number of virtual ranks is
-/// a DataError. Without virtual ranks, every rank continues from the averaged statistics if the number of ranks
-/// differs. With another global batch the run continues after the samples that were trained on (Trainer::continued()).
+/// Reads a checkpoint, so that the run continues bit for bit. Every rank reads the files itself. Returns the
+/// differences between the checkpoint's identity and `identity`, one per line. An empty text means that the run
+/// continues exactly.
+///
+/// With virtual ranks, the run continues exactly on any number of ranks. Another number of virtual ranks is a
+/// DataError. Without virtual ranks, the number of ranks may differ; every rank then begins with the averaged running
+/// statistics. With another global batch, the run continues after the samples that it has already trained on
+/// (Trainer::continued()).
 [[nodiscard]] std::string resume_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicator& control,
                                             const RunIdentity& identity, RunProgress& progress);
 
-/// Calls resume_checkpoint() if rank 0 finds a checkpoint in `dir`; otherwise resumes nothing. Returns the run's
-/// progress. Collective; every rank throws the same error if the ranks read different states. Prints nothing, but
-/// writes the result of resume_checkpoint() to `differences`.
+/// Calls resume_checkpoint() if rank 0 finds a checkpoint in `dir`; otherwise does nothing. Returns the run's progress,
+/// which is empty without a checkpoint. Prints nothing, but writes the result of resume_checkpoint() to `differences`.
+/// Collective: every rank throws the same error if the ranks have read different states.
 [[nodiscard]] RunProgress resume_if_there(const std::string& dir, Trainer& trainer, comm::Communicator& control,
                                           const RunIdentity& identity, std::string* differences = nullptr);
 

@@ -28,12 +28,12 @@ std::string format(const char* pattern, Args... args) {
   return line;
 }
 
-/// Formats `value` by the printf pattern `pattern`. NaN becomes "-".
+/// Formats `value` with the printf pattern `pattern`. NaN becomes "-".
 std::string figure(const char* pattern, double value) {
   return std::isnan(value) ? "-" : format(pattern, value);
 }
 
-/// Formats metrics as "  bits_per_byte 2.345".
+/// Formats the program's own metrics, for example as "  bits_per_byte 2.345".
 std::string text_of(const MetricValues& metrics) {
   std::string text;
   for (const auto& [name, value] : metrics) {
@@ -110,7 +110,8 @@ void Console::on_report(const ReportEvent& event) {
   const std::string rest = concat(' ', done, text_of(event.metrics), format("  %.0f ", event.samples_per_second),
                                   options_.samples, "/s  ", time_left);
   std::string line = concat(where, " [", bar, ']', rest);
-  if (line.size() >= columns) {  // a full line wraps on some terminals, so drops the bar and cuts the rest
+  // Some terminals wrap a line that fills all columns; leaves out the progress bar and cuts the end.
+  if (line.size() >= columns) {
     line = (where + rest).substr(0, columns - 1);
   }
   out_ << "\r\033[K" << line << std::flush;
@@ -121,7 +122,7 @@ Console::~Console() {
   try {
     clear_bar();
     out_.flush();
-  } catch (...) {  // ignored: the stream failed, so the progress line stays
+  } catch (...) {  // the stream failed, so the progress line stays on the terminal
   }
 }
 
@@ -160,7 +161,8 @@ void Console::on_epoch_end(const EpochEvent& event) {
        << format("  %.0f ", event.samples_per_second) << options_.samples << "/s  " << duration_text(event.seconds)
        << skipped << diverged << '\n'
        << std::flush;
-  last_step_ = -1;  // the next report begins a new measurement, so that evaluation does not count as time of steps
+  // The next report starts a new measurement, so that time of the evaluation is not counted as time of steps.
+  last_step_ = -1;
 }
 
 }  // namespace lockstep::nn

@@ -12,18 +12,19 @@ namespace lockstep::nn {
 
 enum class RunEnd : unsigned char {
   finished,
-  stopped,      ///< the run was stopped by RunOptions::stop
-  out_of_time,  ///< the run was stopped by RunOptions::max_seconds
-  no_better     ///< the run finished by RunOptions::patience
+  stopped,      ///< RunOptions::stop stopped the run
+  out_of_time,  ///< RunOptions::max_seconds has passed
+  no_better     ///< RunOptions::patience evaluations brought no new best value
 };
 
-// Events of a run. Unless a comment says otherwise, the numbers cover all ranks and are the same on every rank.
+// Events of a run. Unless a comment says otherwise, all numbers are over all ranks and are the same on every rank.
 
 struct RunBegin {
-  Position position;                   ///< position at which the run begins or continues
-  std::int64_t epochs = 0;             ///< epochs of the whole run, including an epoch that RunOptions::steps cuts
+  Position position;  ///< position at which the run begins or continues
+  /// Number of epochs of the whole run; counts the last epoch even if RunOptions::steps cuts it short.
+  std::int64_t epochs = 0;
   std::int64_t total_steps = 0;        ///< number of steps of the whole run
-  std::int64_t batches_per_epoch = 0;  ///< number of steps of a whole epoch
+  std::int64_t batches_per_epoch = 0;  ///< number of steps of a full epoch
 };
 
 struct EpochBegin {
@@ -31,7 +32,8 @@ struct EpochBegin {
   std::int64_t step = 0;   ///< number of steps done
 };
 
-/// A step that will be enqueued next, or was just enqueued. The device may still compute a step that was enqueued.
+/// A step that will be enqueued next, or that was just enqueued. In the second case, the device may still be computing
+/// it.
 struct StepEvent {
   std::int64_t epoch = 0;  ///< number of epochs done before this step
   std::int64_t step = 0;   ///< number of the step, 1 for the first of the run
@@ -46,10 +48,10 @@ struct ReportEvent {
   double accuracy = 0;     ///< accuracy on the training batches; NaN for regressions
   double learning_rate = 0;
   double samples_per_second = 0;
-  /// Seconds per step in which this rank waited for gradient communication that computation did not hide. Negative if
-  /// steps ran as a CUDA graph, in which communication is not timed.
+  /// Seconds per step in which this rank waited for gradient communication that did not overlap with computation.
+  /// Negative if steps ran as a CUDA graph, because communication in a graph is not timed.
   double comm_exposed_s = 0;
-  MetricValues metrics;  ///< your own metrics (RunMetric::of_report)
+  MetricValues metrics;  ///< program's own metrics (RunMetric::of_report)
 };
 
 /// A step whose update was skipped, because its gradients were not finite (TrainStepOptions::check_gradients).
@@ -62,23 +64,25 @@ struct EvaluationBegin {
   std::int64_t step = 0;  ///< number of steps done
 };
 
-/// A micro-batch of an evaluation, just enqueued on this rank. Use this event for sums of your own over outputs, and
-/// set the sums to 0 in on_evaluation_begin(). Work on the trainer's stream may read the outputs until the next event.
-/// copy_now() copies outputs of any type, layout and device to the host in f32 (runtime/tensor/copy.hpp).
+/// A micro-batch of an evaluation, which was just enqueued on this rank. Use this event to sum up values of your own
+/// over the outputs. on_evaluation_begin() is the place to set such sums to 0. Work on the trainer's stream may read
+/// the outputs until the next event. copy_now() (runtime/tensor/copy.hpp) copies outputs of any type and layout from
+/// any device to the host as f32.
 struct EvaluationBatch {
-  const Batch& batch;        ///< fields on the host; only their first `valid` (>= 0) rows are samples
-  const TensorView& output;  ///< output of the plan, (rows, output shape), on the device
+  const Batch& batch;        ///< fields on the host; only the first batch.valid (>= 0) rows are samples
+  const TensorView& output;  ///< output of the plan on the device, of shape (rows, output shape)
 };
 
 struct EvaluationEvent {
   std::int64_t step = 0;
   double loss = 0;      ///< mean loss over the test set
   double accuracy = 0;  ///< fraction of correct labels; NaN for regressions
-  int top_k = 0;        ///< number k of top_k_accuracy, as in PlanOptions::top_k
+  int top_k = 0;        ///< k of top_k_accuracy (PlanOptions::top_k)
   double top_k_accuracy = 0;
-  double correct = 0;    ///< number of samples whose label has the largest output, or the sum of their weights
+  /// Number of samples whose label has the largest output; with weights of the loss, the sum of their weights.
+  double correct = 0;
   double samples = 0;    ///< number of samples in the test set
-  MetricValues metrics;  ///< your own metrics (RunMetric::of_evaluation)
+  MetricValues metrics;  ///< program's own metrics (RunMetric::of_evaluation)
 };
 
 struct EpochEvent {
@@ -87,16 +91,17 @@ struct EpochEvent {
   double train_loss = 0;
   double train_accuracy = 0;  ///< NaN for regressions
   EvaluationEvent test;
-  double samples_per_second = 0;     ///< speed of training, without evaluation
-  double comm_exposed_s = 0;         ///< exposed communication of this rank in the epoch; negative: not timed
-  double seconds = 0;                ///< seconds that the epoch took, with its evaluation
-  std::int64_t skipped_updates = 0;  ///< see Trainer::skipped_updates()
-  /// Bytes of a rank's gradients in a step, and bytes that the rank sends to reduce them
+  double samples_per_second = 0;  ///< speed of training, without the time of evaluations
+  /// Seconds of this rank's communication in the epoch that did not overlap with computation; negative: not timed.
+  double comm_exposed_s = 0;
+  double seconds = 0;                ///< seconds that the epoch took, including its evaluation
+  std::int64_t skipped_updates = 0;  ///< number of skipped updates: Trainer::skipped_updates()
+  /// Bytes of one rank's gradients per step, and bytes that the rank sends to sum them over the ranks
   /// (GradientReducer::sent_bytes()).
   std::int64_t gradient_bytes = 0;
   std::int64_t sent_bytes = 0;
   std::int64_t peak_bytes = -1;  ///< largest memory use on this rank's device; -1: not counted
-  bool best = false;             ///< true if this evaluation is the best so far by RunOptions::best
+  bool best = false;             ///< true: this evaluation is the best so far by RunOptions::best
 };
 
 struct CheckpointEvent {
@@ -109,9 +114,9 @@ struct RunResult {
   RunProgress progress;  ///< progress at the end of the run
 };
 
-/// Base class of an observer of a run, such as a console, a log or a metric of your own. The observer is called on
-/// every rank, between steps, in the order of events. A call that is slow delays the host, and a call that waits for
-/// the device also delays the device. An exception from a call ends the run on this rank.
+/// Base class of an observer of a run, for example a console, a log or a metric of your own. The run calls its observer
+/// on every rank, between steps, in the order of events. A slow call delays the host. A call that waits for the device
+/// also delays the device. An exception from a call ends the run on this rank.
 class RunObserver {
  public:
   RunObserver() = default;
@@ -129,11 +134,12 @@ class RunObserver {
   virtual void on_evaluation_end(const EvaluationEvent&) {}
   virtual void on_epoch_end(const EpochEvent&) {}
   virtual void on_checkpoint_begin(const CheckpointEvent&) {}
-  virtual void on_checkpoint_end(const CheckpointEvent&) {}  ///< called when the checkpoint is complete
-  virtual void on_run_end(const RunResult&) {}               ///< not called if the run ended with an error
+  virtual void on_checkpoint_end(const CheckpointEvent&) {}
+  virtual void on_run_end(const RunResult&) {}  ///< called at the end of the run, but not after an error
 };
 
-/// Joins several observers into one, which calls them in the order of add(). The observers must outlive this object.
+/// Combines several observers into one, which calls them in the order in which add() got them. The observers must
+/// outlive this object.
 class RunObservers final : public RunObserver {
  public:
   RunObservers& add(RunObserver& observer) {
@@ -164,9 +170,9 @@ class RunObservers final : public RunObserver {
   std::vector<RunObserver*> observers_;
 };
 
-/// One rank's part of a metric. Give a mean over items as sum and amount, because ranks may have different numbers of
-/// items. A number that is no mean has amount 1; the metric is then the mean of all ranks' numbers, or the number
-/// itself if it is equal on all ranks.
+/// One rank's part of a metric. For a mean over items, return the sum and the number of items as `sum` and `amount`,
+/// because ranks may have different numbers of items. For any other number, `amount` is 1. The metric is then the mean
+/// of the ranks' numbers, which is the number itself if it is equal on all ranks.
 struct MetricPart {
   double sum = 0;
   double amount = 1;
@@ -175,15 +181,16 @@ struct MetricPart {
   MetricPart(double s, double a) : sum(s), amount(a) {}
 };
 
-/// A metric of your own. It appears in the console, in metrics.jsonl and, if it is of an evaluation, in checkpoints:
+/// A metric of the program's own. Its values appear in the console and in metrics.jsonl, and metrics of evaluations
+/// also appear in checkpoints:
 ///
 ///   options.metrics = {{.name = "bits_per_byte", .of_evaluation = [](const auto& e) { return e.loss / M_LN2; }}};
 ///
-/// The functions are called on every rank with the results of all ranks; `metrics` of the event is still empty at that
-/// time. The ranks' parts are added in rank order, and the metric is sum of sums / sum of amounts. An observer that
-/// collects data for the functions must do so on every rank.
+/// The functions are called on every rank, with the results of all ranks. At that time, `metrics` of the event is still
+/// empty. The metric is (sum of all `sum`) / (sum of all `amount`) over the ranks, added in rank order. If the
+/// functions use data that an observer collects, the observer must run on every rank.
 struct RunMetric {
-  std::string name{};  ///< lower-case letters, digits and '_'; not a name that metrics.jsonl already uses
+  std::string name{};  ///< lower-case letters, digits and '_'; must not be a name that metrics.jsonl uses itself
   std::function<MetricPart(const ReportEvent&)> of_report{};
   std::function<MetricPart(const EvaluationEvent&)> of_evaluation{};
 };

@@ -12,10 +12,10 @@
 namespace lockstep::nn {
 namespace {
 
-/// Returns the bytes that an update of this rank reads and writes. For each parameter the update reads the gradient
-/// (once more if the norm of all gradients is computed), reads and writes the value and each state, and writes the
-/// 16-bit weight. The average of the weights counts as one of the states; the pass that computes this average reads the
-/// value once more.
+/// Returns the bytes that an optimizer update of this rank reads and writes. For each parameter, the update reads the
+/// gradient, reads and writes the value and each optimizer state, and writes the 16-bit weight. If the norm of all
+/// gradients is computed, the gradient is read twice. A moving average of the weights is one of the states; its own
+/// pass reads the value once more.
 double update_bytes(const ParameterSet& parameters, const OptimizerOptions& options) {
   const bool norm = options.clip_norm > 0 || options.skip_non_finite || options.loss_scale.scales();
   const double accesses = 3.0 + 2.0 * static_cast<double>(parameters.state_names().size()) + (norm ? 1.0 : 0.0) +
@@ -25,9 +25,9 @@ double update_bytes(const ParameterSet& parameters, const OptimizerOptions& opti
          (accesses * static_cast<double>(size_of(parameters.dtype())) + rounded);
 }
 
-constexpr int kSteps = 4;  // steps of the timeline; lockstep-scale needs at least three
+constexpr int kSteps = 4;  // number of steps in the timeline; lockstep-scale needs at least three
 
-/// Returns the predicted timeline of kSteps steps in a row, the first of which begins at time 0.
+/// Returns the predicted timeline of kSteps consecutive steps, from time 0 on.
 RankTimeline predicted_timeline(Trainer& trainer, const GpuPrediction& prediction, int micro_batches) {
   using Lane = SpanRecorder::Lane;
   RankTimeline part;
@@ -39,7 +39,8 @@ RankTimeline predicted_timeline(Trainer& trainer, const GpuPrediction& predictio
   const comm::GradientReducer& reducer = trainer.reducer();
   const auto element_bytes = static_cast<std::int64_t>(size_of(reducer.sent_as()));
   std::vector<comm::GradientRange> gradients = reducer.gradients();
-  gradients.resize(trainer.parameters().trainable().size());  // drops the sum of weights that the reducer may send last
+  // Removes the reducer's last entry if it is the sum of the loss weights.
+  gradients.resize(trainer.parameters().trainable().size());
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     part.names.push_back({"gradient " + trainer.parameters().trainable()[i].spec.name, SpanKind::ready,
                           static_cast<int>(i), (gradients[i].end - gradients[i].begin) * element_bytes});
@@ -55,7 +56,7 @@ RankTimeline predicted_timeline(Trainer& trainer, const GpuPrediction& predictio
       part.spans.push_back({name, Lane::compute, step, begin, std::llround(1e9 * now_s)});
     };
     for (int micro_batch = 1; micro_batch <= micro_batches; ++micro_batch) {
-      std::vector<int> missing(gradients.size());  // for each gradient, the number of writes still to come
+      std::vector<int> missing(gradients.size());  // for each gradient, the number of calls that still have to write it
       for (std::size_t i = 0; i < gradients.size(); ++i) {
         missing[i] = gradients[i].expected_writes;
       }

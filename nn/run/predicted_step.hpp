@@ -7,10 +7,11 @@
 
 namespace lockstep::nn {
 
-/// Predicts the trainer's step on a GPU that is not present, as text (GpuPrediction). The trainer's plans must have
-/// been made for that GPU (PlanOptions::chip). Unless `trace` is empty, writes a timeline to the file `trace`: several
-/// such steps in expected time, without sums over ranks. The timeline says when each gradient would be ready, and
-/// lockstep-scale predicts larger numbers of GPUs from it. FileError or WriteError if the file cannot be written.
+/// Predicts the time of the trainer's step on a GPU that need not be present. Returns a text (GpuPrediction). The
+/// trainer's plans must have been made for this GPU (PlanOptions::chip). If `trace` is not empty, also writes a
+/// timeline of several steps to the file `trace`, without sums over ranks. The timeline shows when each gradient would
+/// be ready. lockstep-scale uses the timeline to predict runs on many GPUs. Throws FileError or WriteError if the file
+/// cannot be written.
 [[nodiscard]] std::string predict_on_gpu(const GpuDescription& gpu, Trainer& trainer, const std::string& trace);
 
 }  // namespace lockstep::nn

@@ -12,7 +12,7 @@ namespace lockstep::nn {
 
 namespace {
 
-constexpr std::int64_t kLargeBatch = 8192;  // largest batch without loss of accuracy (Goyal et al. 2017, figure 1)
+constexpr std::int64_t kLargeBatch = 8192;  // largest batch without loss of accuracy in Goyal et al. 2017, figure 1
 constexpr int kMostWorkers = 8;
 
 std::int64_t resolved_batch(const RunRequest& r) {
@@ -80,7 +80,8 @@ int resolved_workers(const RunRequest& r) {
   return r.processors < r.sharers ? 0 : std::clamp(r.processors / r.sharers - 1, 1, kMostWorkers);
 }
 
-/// Describes nearly equal parts, larger parts first: "1 of 5, 2 of 4" means one part of size 5 and two of size 4.
+/// Describes how `total` is divided into nearly equal parts, larger parts first: "1 of 5, 2 of 4" means one part of
+/// size 5 and two parts of size 4.
 std::string parts_text(std::int64_t total, std::int64_t parts) {
   const std::int64_t larger = total % parts;
   return concat(larger, " of ", total / parts + 1, ", ", parts - larger, " of ", total / parts);

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::string_view kBegin = "{\"traceEvents\":[";
 constexpr std::string_view kEnd = "\n],\"displayTimeUnit\":\"ms\"}\n";
-// Names of the threads in the file, one for each SpanRecorder::Lane. A thread's id is its lane + 1.
+// Names of the timeline's threads, one for each SpanRecorder::Lane. The id of a thread is its lane + 1.
 constexpr std::array<const char*, 4> kThreads{"compute", "communication", "host", "weight gradients beside"};
 
 struct Interval {
@@ -26,7 +26,7 @@ struct Interval {
   std::int64_t end = 0;
 };
 
-/// Returns the intervals, sorted by time, with overlapping intervals joined into one.
+/// Returns the intervals sorted by time, with overlapping intervals merged.
 std::vector<Interval> joined(std::vector<Interval> intervals) {
   std::sort(intervals.begin(), intervals.end(), [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
   std::vector<Interval> result;
@@ -40,7 +40,7 @@ std::vector<Interval> joined(std::vector<Interval> intervals) {
   return result;
 }
 
-/// Returns the total length of the overlap of two lists of joined intervals.
+/// Returns the total length of the overlap of two lists of merged intervals.
 std::int64_t common(const std::vector<Interval>& a, const std::vector<Interval>& b) {
   std::int64_t sum = 0;
   for (std::size_t i = 0, j = 0; i < a.size() && j < b.size();) {
@@ -50,7 +50,7 @@ std::int64_t common(const std::vector<Interval>& a, const std::vector<Interval>&
   return sum;
 }
 
-/// Returns the parts of `a` that lie outside of `b`, for two lists of joined intervals.
+/// Returns the parts of `a` that are outside of `b`. Both are lists of merged intervals.
 std::vector<Interval> without(const std::vector<Interval>& a, const std::vector<Interval>& b) {
   std::vector<Interval> result;
   std::size_t j = 0;
@@ -86,7 +86,8 @@ std::string microseconds(std::int64_t ns) {
   return concat(ns / 1000, '.', std::string(3 - fraction.size(), '0'), fraction);
 }
 
-// A rank sends its part in three messages: sizes, numbers, texts. The head, a name and a span have this many numbers:
+// A rank sends its part of the timeline in three messages: sizes, numbers, texts. These are the numbers that describe
+// the head, a name and a span:
 constexpr std::size_t kHead = 4;
 constexpr std::size_t kOfName = 3;
 constexpr std::size_t kOfSpan = 5;
@@ -228,7 +229,7 @@ void TimelineFile::add(const RankTimeline& part) {
   for (std::size_t lane = 0; lane < kThreads.size() - (beside ? 0 : 1); ++lane) {
     name("thread_name", part.rank, static_cast<int>(lane) + 1, kThreads[lane]);
   }
-  std::vector<std::string> heads;  // for each name, the text with which its events begin
+  std::vector<std::string> heads;  // for each name, the first part of its events' JSON text
   for (const SpanRecorder::Name& name : part.names) {
     heads.push_back(
         concat(R"({"name":)", Json(name.text).text(), R"(,"cat":")", name_of(name.kind), R"(","pid":)", part.rank));
@@ -276,7 +277,7 @@ void TimelineSummary::add(const RankTimeline& part) {
     graphs_ = graphs_ || name.kind == SpanKind::graph;
     if (name.kind == SpanKind::ready) {
       arrivals_[{span.step, name.bucket}].push_back({.rank = part.rank, .ready_ns = span.begin_ns});
-    } else if (name.kind == SpanKind::reduce) {  // a reduce span follows the ready point of its bucket
+    } else if (name.kind == SpanKind::reduce) {  // the reduce span of a bucket comes after its ready span
       auto& arrivals = arrivals_[{span.step, name.bucket}];
       if (!arrivals.empty() && arrivals.back().rank == part.rank) {
         arrivals.back().begin_ns = span.begin_ns;

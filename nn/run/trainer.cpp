@@ -30,14 +30,14 @@ Metrics sum_over_ranks(comm::Communicator& control, const Metrics& own, bool in_
   if (in_tree) {
     return sum_in_tree(all);
   }
-  Metrics sum;  // added in a fixed order, so that every rank has the same bits
+  Metrics sum;  // summed in a fixed order, so that every rank gets the same bits
   for (const Metrics& each : all) {
     sum += each;
   }
   return sum;
 }
 
-/// Throws unless a sample of the data set fits the model.
+/// Throws an error unless the samples of the data set fit the model.
 void require_fields(const Dataset& dataset, const StepLayout& layout) {
   std::vector<FieldView> sample;
   for (const SampleField& field : dataset.fields()) {
@@ -50,14 +50,14 @@ void require_fields(const Dataset& dataset, const StepLayout& layout) {
   (void)samples_of(layout, sample, true);
 }
 
-/// Supplies the batches of a trainer's steps: a loader reads the training set, and a preprocessor finishes the batches
-/// on a device. Must be destroyed before the step, because the loader uses the step's host memory.
+/// Supplies the batches of a trainer's steps. A loader reads the training set, and a preprocessor completes the batches
+/// on the device. A TrainingFeed must be destroyed before the step, because the loader uses the step's host memory.
 class TrainingFeed {
  public:
   TrainingFeed(Context& context, TrainStep& step, const detail::RankShare& share)
       : context_(context), step_(step), share_(share) {}
   [[nodiscard]] bool is_open() const { return loader_ != nullptr; }
-  /// Makes a loader that begins at the position of share_. The caller must have waited for the step's queued work.
+  /// Makes a loader that starts at the position of share_. The caller must have waited for all queued work of the step.
   void open() {
     step_.wait_for_copies();
     if (finisher_ != nullptr) {
@@ -72,8 +72,8 @@ class TrainingFeed {
     from_here.skipped = share_.position().skipped;
     loader_ = std::make_unique<Loader>(share_.read_set(), share_.training(), step_.host_memory(), from_here);
   }
-  [[nodiscard]] const Batch& next() { return loader_->next(); }  ///< returns the next batch, as the loader has read it
-  /// Returns the loaded batch with all fields of the data set, finished on the device if there is a preprocessor.
+  [[nodiscard]] const Batch& next() { return loader_->next(); }  ///< returns the next batch of the loader
+  /// Returns the loaded batch with all fields of the data set. If there is a preprocessor, it has completed the batch.
   [[nodiscard]] const Batch& finished(const Batch& loaded) {
     return finisher_ != nullptr ? finisher_->finish(loaded) : loaded;
   }
@@ -83,7 +83,8 @@ class TrainingFeed {
   TrainStep& step_;
   const detail::RankShare& share_;
   std::unique_ptr<Loader> loader_;
-  std::unique_ptr<BatchPreprocessor> finisher_;  ///< destroyed before the loader, because it reads the loader's memory
+  /// Declared after the loader, so that it is destroyed first: it reads the loader's memory.
+  std::unique_ptr<BatchPreprocessor> finisher_;
 };
 
 }  // namespace
@@ -106,7 +107,7 @@ struct Trainer::Impl {
   ~Impl() {
     try {
       step.wait_for_copies();  // queued copies may still read the feed's memory
-    } catch (...) {            // the failure was already reported when the stack unwinds
+    } catch (...) {            // the caller already has this error
     }
   }
   Impl(const Impl&) = delete;
@@ -122,7 +123,6 @@ struct Trainer::Impl {
 
   void doing(const char* what) const noexcept { ranks.doing(what, share.position().step); }
 
-  /// Makes a new loader at the current position.
   void open_feed() {
     feed.open();
     behind = false;
@@ -159,17 +159,18 @@ struct Trainer::Impl {
   TrainStep step;
   std::string contract;
   TrainingFeed feed;
-  bool behind = false;               ///< true: a step failed after it had taken its batch from the feed
-  std::vector<double> samples_seen;  ///< number of samples seen: one element, or one for each virtual rank
+  bool behind = false;  ///< true: a step failed after it took its batch, so the feed is one batch ahead of `share`
+  std::vector<double> samples_seen;  ///< number of samples trained on: one element, or one for each virtual rank
   SpanRecorder* recorder = nullptr;  ///< recorder to which the step writes its spans; nullptr: none
   struct Names {
     int step = 0;
     int batch = 0;
     int evaluation = 0;
-    int average = 0;  ///< name of an evaluation of the moving average
+    int average = 0;  ///< evaluation of the moving average of the weights
     int checkpoint = 0;
-  } names;         ///< numbers of the span names in `recorder`
-  SyncGuard idle;  ///< destroyed first: queued work reads the loader's memory
+  } names;  ///< indices in `recorder` of the names of spans
+  /// Waits for queued work, which reads the loader's memory; declared last, so that it is destroyed first.
+  SyncGuard idle;
 };
 
 Trainer::Trainer(Context& context, const Ranks& ranks, const Model& model, const TrainingData& data,
@@ -212,7 +213,7 @@ void Trainer::start() {
   doing("agreeing on options and parameters after step");
   comm::require_same_on_all_ranks(impl_->ranks.control, impl_->contract + impl_->step.parameters().states().text());
   impl_->step.broadcast(0);
-  impl_->open_feed();  // comes last, because it may fail on one rank alone
+  impl_->open_feed();  // comes last, because it is the only part that may fail on a single rank
 }
 
 void Trainer::require_same_state() {
@@ -285,7 +286,7 @@ std::int64_t Trainer::skipped_updates() {
   const TensorView& skipped = impl_->step.optimizer().skipped();
   std::int64_t count = 0;
   if (skipped.given()) {
-    impl_->step.synchronize();  // waits here, because copy() would not check the communicator
+    impl_->step.synchronize();  // synchronize() checks the communicator while it waits; copy() does not
     copy(impl_->context, skipped, TensorView(std::span(&count, 1), Shape{}));
     impl_->step.synchronize();
   }
@@ -318,9 +319,9 @@ void Trainer::reduce_buffers() {
     total += samples;
   }
   if (total == 0 || s.step.parameters().buffers().empty()) {
-    return;  // nothing was trained since the evaluation buffers were loaded
+    return;  // no training since the evaluation buffers were loaded
   }
-  s.step.synchronize();  // waits here, because the copies below would wait without checking the communicator
+  s.step.synchronize();  // synchronize() checks the communicator while it waits; the copies below do not
   doing("gathering statistics of all ranks after step");
   average_statistics(s.context, s.step.parameters(), s.ranks.control, seen);
 }
@@ -343,7 +344,7 @@ Metrics Trainer::evaluate_average(const EvaluationHook& each) {
   } catch (...) {
     try {
       impl_->step.end_average();
-    } catch (...) {  // ignored, because the caller gets the error of the evaluation
+    } catch (...) {  // the caller gets the evaluation's error instead
     }
     throw;
   }

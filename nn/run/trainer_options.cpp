@@ -14,7 +14,8 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Texts of options by name. Numbers are written with 17 digits, true and false as 1 and 0, as in older checkpoints.
+/// Texts of options by name. Numbers have 17 digits, and true and false are 1 and 0, so that the texts agree with those
+/// in older checkpoints.
 class Texts {
  public:
   template <class... Values>

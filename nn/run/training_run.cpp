@@ -16,7 +16,7 @@ namespace lockstep::nn {
 
 namespace {
 
-/// The course of run_training() after its arguments are checked: which parts run, and in which order.
+/// Implements run_training() after its arguments are checked: calls all parts of a run in the right order.
 class Run {
  public:
   Run(const detail::RunArguments& run, RunProgress progress)
@@ -40,7 +40,8 @@ class Run {
     const std::int64_t steps_of_epochs = at().step + run_.trainer.steps_until(run_.options.epochs);
     const bool cut = run_.options.steps > 0 && run_.options.steps < steps_of_epochs;
     const std::int64_t total = cut ? run_.options.steps : steps_of_epochs;
-    const std::int64_t batches = at().batch + std::max<std::int64_t>(total - at().step, 0);  // since the epoch began
+    // Number of batches from the beginning of this epoch to the end of the run.
+    const std::int64_t batches = at().batch + std::max<std::int64_t>(total - at().step, 0);
     const std::int64_t reached = at().epoch + (batches + per_epoch - 1) / per_epoch;
     run_.observer.on_run_begin({.position = at(),
                                 .epochs = cut ? std::min(reached, run_.options.epochs) : run_.options.epochs,
@@ -53,7 +54,8 @@ class Run {
       if (run_.options.patience > 0 && checkpoints_.progress().since_best >= run_.options.patience) {
         return RunEnd::no_better;
       }
-      // If a stop came at the last step of an epoch, the epoch's evaluation, event and checkpoints are already done.
+      // If the run is stopped at the last step of an epoch, run_epoch() has already done the epoch's evaluation and
+      // checkpoints.
       if (stop_.end() || !run_epoch()) {
         return *stop_.end();
       }
@@ -61,7 +63,7 @@ class Run {
     return RunEnd::finished;
   }
 
-  /// Runs one epoch. Returns false if the run was stopped within the epoch, after a checkpoint was written.
+  /// Runs one epoch. Returns false if the run was stopped within the epoch, after writing a checkpoint.
   bool run_epoch() {
     const std::int64_t epoch = at().epoch;
     const double begin = detail::now_s();

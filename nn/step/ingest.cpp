@@ -10,17 +10,17 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Returns the axis letters of a batch whose samples have sample_rank axes: 'n', then the sample's, channels last.
+/// Returns the letters of a batch's axes: 'n' for samples, then the axes of one sample, channels last.
 std::string_view letters_of(int sample_rank, const std::string& where) {
   constexpr std::array<std::string_view, 5> kLetters{"n", "nc", "ntc", "nhwc", "ndhwc"};
   require<ShapeError>(sample_rank <= 4, where, " has ", sample_rank, " axes a sample, expected at most 4");
   return kLetters[static_cast<std::size_t>(sample_rank)];
 }
 
-/// The logical form of a field, with the letters of its axes and the extents of one sample.
+/// Logical shape of a field: a letter for each axis, and the extents of one sample.
 struct FieldShape {
-  std::string_view axes;  ///< letters of the axes, 'n' first
-  Shape sample;           ///< extents of the letters after 'n'
+  std::string_view axes;  ///< one letter per axis, beginning with 'n'
+  Shape sample;           ///< extents of all axes except 'n'
   const char* noun;       ///< name of the field in error texts
 };
 
@@ -84,7 +84,7 @@ struct Fitted {
   std::string_view axes;
 };
 
-/// Checks that the caller's view `given` fits `shape`, which the model takes.
+/// Checks that the caller's view `given` has the axes and extents that the model expects of the field.
 Fitted fit(const StepLayout& layout, const FieldShape& shape, const FieldView& given) {
   const TensorView& view = given.view;
   require<ShapeError>(view.given(), shape.noun, " is missing: its view has no memory");
@@ -129,8 +129,8 @@ FieldShape shape_of_input_gradient(const StepLayout& layout) {
   return {letters_of(layout.input.rank(), "the input"), layout.input, "the gradient of the input"};
 }
 
-/// Returns a view of `rows` (samples, sample axes..) in the caller's order, with one axis per letter. The view leaves
-/// out the padding of the last axis. Several axes n divide the samples among them.
+/// Returns a view of `rows` (samples, sample axes..) with the axes in the caller's order. The view does not contain the
+/// padding of the last axis. If `given` has several axes 'n', their extents multiply to the number of samples.
 TensorView in_order_of(const FieldShape& shape, const TensorView& rows, const FieldView& given, const Fitted& fitted) {
   TensorView ordered = rows;
   ordered.shape = given.view.shape;

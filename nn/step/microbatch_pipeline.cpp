@@ -54,7 +54,7 @@ MicrobatchPipeline::MicrobatchPipeline(Context& context, comm::Communicator& com
     made.block = host_.data() + i * block_bytes;
     made.metrics = reinterpret_cast<double*>(host_.data() + count * block_bytes + i * kAlignment);
   }
-  if (copies_) {  // copies may start only after the context's stream has filled the states
+  if (copies_) {  // copies must wait until the context's stream has filled the states
     for (Event& event : loaded_) {
       context.stream().record(event);
       copies_->stream().wait(event);
@@ -100,7 +100,7 @@ void MicrobatchPipeline::take(Slot& slot) {
     kept.step = slot.step;
     kept.parts.clear();
     for (const Part& part : open_) {
-      kept.parts.push_back(divides ? part.metrics : Metrics{});  // a step that changed nothing has no metrics
+      kept.parts.push_back(divides ? part.metrics : Metrics{});  // a step that changed nothing has empty metrics
       *part.sums += kept.parts.back();
     }
     open_.clear();
@@ -116,7 +116,7 @@ void MicrobatchPipeline::take(Slot& slot) {
 }
 
 int MicrobatchPipeline::begin(const Batch& batch, const StepState::Scalars& scalars, std::int64_t first_id) {
-  if (begun_) {  // an error came after begin(): queued work still reads the slot
+  if (begun_) {  // an error occurred after begin(), so queued work may still read the slot
     wait_for_copies();
     comm::wait(context_.stream(), given_, communicator_);
   }
@@ -126,7 +126,8 @@ int MicrobatchPipeline::begin(const Batch& batch, const StepState::Scalars& scal
   now.sample_weight = scalars.sample_weight;
   const auto index = static_cast<std::size_t>(next_ % states_.size());
   const StepState& state = states_[index];
-  // The block of scalars also carries host fields in the form of the state. Returns nullptr for any other field.
+  // Host fields that already have the type and layout of the state are copied together with the scalars, in one block.
+  // Returns such a field; returns nullptr if the field needs a copy of its own.
   const auto in_block = [&](StateField field) -> const FieldView* {
     const FieldView* from = batch.find(field);
     const TensorView& to = state.view(field);
@@ -143,11 +144,11 @@ int MicrobatchPipeline::begin(const Batch& batch, const StepState::Scalars& scal
   }
   Context& copies = copies_ ? *copies_ : context_;
   if (copies_ && next_ >= states_.size()) {
-    copies.stream().wait(slot(next_ - states_.size()).done);  // waits until the work that reads this state has ended
+    copies.stream().wait(slot(next_ - states_.size()).done);  // the work that reads this state must have ended
   }
   if (copies_ && std::any_of(batch.fields.begin(), batch.fields.end(),
                              [](const FieldView& field) { return field.view.device.kind == DeviceKind::cuda; })) {
-    context_.stream().record(given_);  // the work that made the field is on the context's stream
+    context_.stream().record(given_);  // the field is complete when the work now on the context's stream has ended
     copies.stream().wait(given_);
   }
   const TensorView packed = state.packed();
@@ -194,7 +195,7 @@ void MicrobatchPipeline::end_step(const TensorView& weight_sum) {
   Slot& last = slot(next_ - 1);
   fetch_weight(last, weight_sum);
   context_.stream().record(last.done);
-  last.pending = true;  // true again, even if the metrics were already fetched
+  last.pending = true;  // set again, because take() may already have fetched the metrics
   last.ends_step = true;
 }
 

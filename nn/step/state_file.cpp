@@ -23,9 +23,10 @@ namespace lockstep::nn {
 
 namespace {
 
-constexpr const char* kRankBuffers = "rank_buffers";  ///< tensor with all ranks' statistics in the optimizer's file
-constexpr const char* kSquares = ".exp_avg_sq";       ///< ends the names of means of squared gradients (Adam)
-/// Names, in the metadata, of a step's numbers of updates and of micro-batches.
+/// Tensor in the optimizer's file with the running statistics of all ranks.
+constexpr const char* kRankBuffers = "rank_buffers";
+constexpr const char* kSquares = ".exp_avg_sq";  ///< name ending of Adam's means of squared gradients
+/// Metadata entries for the numbers of updates and of micro-batches of a step.
 constexpr const char* kSteps = "lockstep.steps";
 constexpr const char* kMicrobatches = "lockstep.microbatches";
 
@@ -33,11 +34,11 @@ std::vector<std::int64_t> extents_of(const Shape& shape) {
   return {shape.begin(), shape.end()};
 }
 
-/// The optimizer's states as whole arenas of trainable_numel elements. The arenas are those of the parameter set or, if
-/// the states are divided over the ranks, copies on the host.
+/// Optimizer states as whole arenas of trainable_numel elements. If zero1 divides the states over the ranks, the arenas
+/// are copies on the host. Otherwise the arenas are those of the parameter set.
 class WholeStates {
  public:
-  /// `keep` must be true if this rank needs the whole arenas.
+  /// `keep` must be true on ranks that need whole arenas.
   WholeStates(Context& context, const ParameterSet& parameters, bool keep)
       : context_(context), parameters_(parameters) {
     if (divided() && keep) {
@@ -52,7 +53,7 @@ class WholeStates {
     }
     return {copies_.at(name).data(), parameters_.dtype(), Device::cpu(), {parameters_.trainable_numel()}};
   }
-  /// Fills rank 0's arenas with the parts of all ranks. Collective.
+  /// Collects the parts of all ranks in rank 0's arenas. Collective.
   void gather(comm::Communicator& control) {
     if (!divided()) {
       return;
@@ -78,7 +79,7 @@ class WholeStates {
       }
     }
   }
-  /// Drops the copy of state `name`, which the file lacks. scatter() then does not change the state.
+  /// Drops the copy of state `name`, which is not in the file, so that scatter() does not change this state.
   void leave(const std::string& name) { copies_.erase(name); }
   /// Copies this rank's elements from the whole arenas into the parameter set.
   void scatter() {
@@ -98,7 +99,7 @@ class WholeStates {
 
  private:
   [[nodiscard]] bool divided() const { return !parameters_.state_shards().empty(); }
-  /// Copies elements [begin, end) of the arena of state `name` to `to` on the host. This rank must have these elements.
+  /// Copies elements [begin, end) of the arena of state `name` to `to` on the host. This rank must own these elements.
   void own(const std::string& name, std::int64_t begin, std::int64_t end, const TensorView& to) {
     if (begin < end) {
       copy_now(context_, parameters_.state_range(parameters_.state(name), begin, end), to);
@@ -109,7 +110,7 @@ class WholeStates {
   std::map<std::string, std::vector<std::byte>> copies_;
 };
 
-/// Numbers of a state on the host, as a file holds them: f64 or i64, of one rank or of all ranks in rank order.
+/// Numbers of a state on the host in the form of a file: f64 or i64, from one rank or from all ranks in rank order.
 struct HostTensor {
   std::vector<double> reals;
   std::vector<std::int64_t> counts;
@@ -126,8 +127,8 @@ Shape file_shape(const State& state) {
   return state.view.shape.rank() == 0 ? Shape{1} : state.view.shape;
 }
 
-/// Returns the shape in a file for a state that each of `ranks` ranks has. A state with a mean has the rows of all
-/// ranks in rank order; any other state has the shape (ranks, state shape..).
+/// Returns the shape in a file of a state that differs between `ranks` ranks. A state with a mean (State::mean) has the
+/// rows of all ranks in rank order. Any other state has the shape (ranks, state shape..).
 Shape file_shape(const State& state, std::int64_t ranks) {
   if (!state.mean.empty()) {
     Shape rows = file_shape(state);
@@ -144,7 +145,7 @@ bool of_each_rank(const State& state) {
   return state.sharing == Sharing::of_rank || state.sharing == Sharing::sum_of_ranks;
 }
 
-/// Returns, on rank 0, the rows of all ranks in rank order. The other ranks get an empty vector. Collective.
+/// Returns the rows of all ranks in rank order on rank 0, and an empty vector on all other ranks. Collective.
 std::vector<double> gather_rows(Context& context, const TensorView& rows, comm::Communicator& control) {
   std::vector<double> own(static_cast<std::size_t>(rows.numel()));
   copy_now(context, rows, TensorView(std::span<double>(own), rows.shape));
@@ -155,7 +156,7 @@ std::vector<double> gather_rows(Context& context, const TensorView& rows, comm::
   return all;
 }
 
-/// Returns, on rank 0, copies of all ranks' arenas in host memory. The other ranks get no arenas. Collective.
+/// Returns copies of all ranks' arenas in host memory on rank 0, and an empty vector on all other ranks. Collective.
 std::vector<std::vector<std::byte>> gather_arenas(Context& context, const TensorView& arena,
                                                   comm::Communicator& control) {
   Stream stream = Stream::host_inline();
@@ -200,7 +201,7 @@ bool averages(const ParameterSet& parameters) {
   return std::any_of(all.begin(), all.end(), [](const State& state) { return state.file == StateFile::average; });
 }
 
-/// Returns the pieces, one per parameter, of the arenas in `file`, except arenas that differ between the ranks.
+/// Returns one piece per parameter for each arena in `file`. Arenas that differ between the ranks are not included.
 std::vector<Piece> arena_pieces(const ParameterSet& parameters, WholeStates& states, StateFile file) {
   std::vector<Piece> pieces;
   for (const State& state : parameters.states().all()) {
@@ -211,7 +212,7 @@ std::vector<Piece> arena_pieces(const ParameterSet& parameters, WholeStates& sta
   return pieces;
 }
 
-/// Returns the pieces, one per parameter, of the arena of rank `rank`, for a state that differs between the ranks.
+/// Returns one piece per parameter for rank number `rank`'s arena of a state that differs between the ranks.
 std::vector<Piece> rank_pieces(const ParameterSet& parameters, const State& state, const TensorView& arena,
                                std::size_t rank) {
   std::vector<Piece> pieces;
@@ -229,7 +230,7 @@ void write_average(const std::string& path, Context& context, const ParameterSet
   write_pieces(path, context, pieces, {}, metadata);
 }
 
-/// Reads a state that is equal on all ranks. DataError for numbers that the state cannot have.
+/// Reads a state that is equal on all ranks. Throws DataError if a number is not valid for the state.
 HostTensor read_tensor(const TensorFile& file, const State& state) {
   const Shape shape = file_shape(state);
   const bool floating = is_floating(state.view.dtype);
@@ -246,7 +247,7 @@ HostTensor read_tensor(const TensorFile& file, const State& state) {
     file.read(entry, std::as_writable_bytes(std::span(value.counts)));
   }
   for (const double real : state.numbers == Numbers::scale ? value.reals : std::vector<double>()) {
-    // A scale in this range is neither 0 nor infinite in f32.
+    // In f32, a scale in this range is neither 0 nor infinite.
     need(real >= 0x1p-126 && real <= 3e38, real, "a positive number, 2^-126 to 3e38");
   }
   for (const std::int64_t count : state.numbers == Numbers::counts ? value.counts : std::vector<std::int64_t>()) {
@@ -255,8 +256,8 @@ HostTensor read_tensor(const TensorFile& file, const State& state) {
   return value;
 }
 
-/// Throws DataError unless all numbers of the piece, a mean of squares, are at least 0. Negative numbers and NaN come
-/// from a damaged file, or from a run that had diverged.
+/// Throws DataError unless all numbers of the piece, which are means of squares, are at least 0. Negative numbers and
+/// NaN come from a damaged file, or from a run that has diverged.
 void require_squares(const TensorFile& file, const Piece& piece) {
   std::vector<double> values(static_cast<std::size_t>(piece.shape.numel()));
   read_entry(file, *file.find(piece.name), TensorView(std::span(values), {piece.shape.numel()}));
@@ -269,7 +270,7 @@ void write_optimizer(const std::string& path, Context& context, const ParameterS
                      std::int64_t ranks, RankStates& of_ranks) {
   std::vector<Piece> pieces = arena_pieces(parameters, states, StateFile::optimizer);
   std::vector<SafetensorsTensor> tensors;
-  std::deque<HostTensor> values;  // a deque, because the tensors point to its elements, which must not move
+  std::deque<HostTensor> values;  // a deque, because the tensors point to its elements
   for (const State& state : parameters.states().all()) {
     if (state.layout == StateLayout::tensor && of_each_rank(state)) {
       tensors.push_back({.name = state.saved_as,
@@ -300,7 +301,7 @@ void write_optimizer(const std::string& path, Context& context, const ParameterS
   write_pieces(path, context, pieces, std::move(tensors));
 }
 
-/// Returns a communicator for a rank that trains alone.
+/// Returns a communicator with a single rank.
 std::unique_ptr<comm::Communicator> alone() {
   return comm::LocalGroup(1).communicator(0);
 }
@@ -310,7 +311,7 @@ void require_ranks(const TrainStep& step, int ranks) {
                       ranks == 1 ? " rank, expected " : " ranks, expected ", step.ranks(), ", those of the step");
 }
 
-/// Removes the count `name` from the metadata and returns it. Returns an empty value if there is no such count.
+/// Removes entry `name`, a count, from the metadata and returns it. Returns no value if there is no such entry.
 std::optional<std::int64_t> take_count(Metadata& metadata, const std::string& name, const std::string& folder) {
   const auto found = metadata.find(name);
   if (found == metadata.end()) {
@@ -324,7 +325,7 @@ std::optional<std::int64_t> take_count(Metadata& metadata, const std::string& na
   return count;
 }
 
-/// Checks all of a folder's contents, then reads them.
+/// Reads a folder of saved state. The constructor checks all contents before anything is read into memory.
 class StateFolder {
  public:
   StateFolder(const std::string& folder, Context& context, const ParameterSet& parameters, int ranks)
@@ -392,8 +393,8 @@ class StateFolder {
                        kOptimizerFile);
     return found;
   }
-  /// Returns whether to read the state from the optimizer's file. Returns true for a required state even if the file
-  /// lacks it; reading the state then throws DataError.
+  /// Returns true if the state is to be read from the optimizer's file. This includes a required state that the file
+  /// lacks; reading it then throws DataError.
   [[nodiscard]] bool has(const State& state) const {
     if (state.saved_as.empty()) {
       return false;
@@ -405,7 +406,8 @@ class StateFolder {
     const bool kept = state.missing == Missing::kept;
     return entry != nullptr && (kept || (entry->shape == extents_of(file_shape(state)) && entry->type() == DType::f64));
   }
-  /// Checks the arenas of the optimizer's file. An optional arena is read if the file has its first tensor.
+  /// Checks the arenas in the optimizer's file. An optional arena is read only if the file has the arena's first
+  /// tensor.
   void check_arenas(const ParameterSet& parameters) {
     for (const State& state : parameters.states().all()) {
       if (state.file != StateFile::optimizer || !state.in_arena()) {
@@ -437,7 +439,7 @@ class StateFolder {
         Shape shape = file_shape(state);
         shape[0] = ranks_;
         static_cast<void>(floating_entry_of(optimizer_, state.saved_as, shape, kModelOrOptimizer));
-      } else if (has(state)) {  // any number of ranks may have written the file
+      } else if (has(state)) {  // the number of ranks in the file may differ from the number of ranks now
         const TensorEntry* const entry = optimizer_.find(state.saved_as);
         const bool several = entry != nullptr && !entry->shape.empty();
         const std::int64_t wrote = several ? std::max<std::int64_t>(entry->shape[0], 1) : 1;
@@ -445,9 +447,9 @@ class StateFolder {
       }
     }
   }
-  /// Reads this rank's arena of the state if `ranks` ranks wrote the file. Otherwise gives each rank an equal part of
-  /// the sum of all arenas. An arena holds gradients that are not sent yet, so the sum that later steps send stays the
-  /// same.
+  /// Reads this rank's arena of a state, if `ranks` ranks wrote the file. For another number of ranks, each rank gets
+  /// an equal part of the sum of all arenas. An arena holds gradients that are not sent yet, so the sum that later
+  /// steps send is still correct.
   void read_rank_arena(Context& context, const ParameterSet& parameters, const State& state, int rank, int ranks) {
     const TensorView& arena = state.view;
     const int wrote = arena_ranks_.at(state.name);
@@ -468,8 +470,9 @@ class StateFolder {
     std::for_each(sum.begin(), sum.end(), [&](double& value) { value /= ranks; });
     copy_now(context, TensorView(std::span(sum), arena.shape), arena);
   }
-  /// Reads this rank's rows of the state if `ranks` ranks wrote the file. Otherwise the rows get the mean, if the state
-  /// has a mean; an equal part of the sum, if the state is a sum over ranks; or else the initial value.
+  /// Reads this rank's rows of a state, if `ranks` ranks wrote the file. For another number of ranks, the rows depend
+  /// on the state. With a mean (State::mean), they are this mean. For a sum over ranks, they are an equal part of the
+  /// sum. For any other state, they are the initial value.
   void read_rows(Context& context, const ParameterSet& parameters, const State& state, int rank, int ranks) {
     const TensorEntry* const entry = has(state) ? optimizer_.find(state.saved_as) : nullptr;
     const std::int64_t numel = state.view.numel();
@@ -503,16 +506,18 @@ class StateFolder {
   TensorFile model_;
   SafetensorsFile optimizer_;
   WholeStates states_;
-  std::vector<Piece> pieces_;               ///< tensors of the optimizer's file
-  std::optional<SafetensorsFile> average_;  ///< file of the moving average, if set and folder have one
+  std::vector<Piece> pieces_;  ///< tensors of the optimizer's file
+  /// File of the moving average; empty if the parameter set or the folder has no average.
+  std::optional<SafetensorsFile> average_;
   std::vector<Piece> average_pieces_;
   std::vector<std::pair<const State*, HostTensor>> values_;
-  std::map<std::string, int> arena_ranks_;  ///< for each state, the number of ranks whose arenas the file has
+  std::map<std::string, int> arena_ranks_;  ///< for each state: number of ranks with an arena in the file
   int ranks_ = 1;
   Metadata metadata_;
 };
 
-/// Computes the weighted mean of all ranks' rows, in rank order, on every rank. The weights sum to `total`. Collective.
+/// Computes the weighted mean of all ranks' rows, summed in rank order, and writes it to `to` on every rank. `total` is
+/// the sum of the weights. Collective.
 void average_rows(Context& context, const TensorView& statistics, comm::Communicator& control,
                   const std::vector<double>& weights, double total, const TensorView& to) {
   const std::int64_t n = to.numel();
@@ -606,7 +611,7 @@ void save_state(const std::string& folder, TrainStep& step, comm::Communicator& 
                       kSteps, "' and '", kMicrobatches, "' are taken, expected others");
   step.synchronize();
   const std::vector<double> microbatches = comm::all_gather_value(control, static_cast<double>(step.microbatches()));
-  if (step.steps() > 0) {  // before the first step, the averages in memory are the loaded or the initial ones
+  if (step.steps() > 0) {  // before the first step, the averages in memory are already right
     const std::int64_t rows = control.size() * step.parameters().statistics_rows();
     average_statistics(step.context(), step.parameters(), control,
                        std::vector<double>(static_cast<std::size_t>(rows), 1.0));
@@ -644,7 +649,8 @@ LoadedState load_state(const std::string& folder, TrainStep& step, comm::Communi
   const std::optional<std::int64_t> steps = take_count(saved.metadata(), kSteps, folder);
   const std::optional<std::int64_t> microbatches = take_count(saved.metadata(), kMicrobatches, folder);
   step.synchronize();
-  step.continue_from(steps.value_or(0), microbatches.value_or(0));  // first, because it throws if a step has begun
+  // Comes first, because it throws if a step is in progress.
+  step.continue_from(steps.value_or(0), microbatches.value_or(0));
   return saved.read(step.context(), step.parameters(), control.rank(), control.size());
 }
 

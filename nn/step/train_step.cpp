@@ -27,8 +27,8 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Returns `lent` as the memory for a step's parameters. If the buffer `gradients`, which NCCL has registered, is not
-/// empty, the gradients lie in this buffer.
+/// Returns the memory for a step's parameters: `lent`, but with the gradients in the buffer `gradients` unless that
+/// buffer is empty. The buffer is memory that is registered with NCCL.
 ParameterArenas with_gradients(ParameterArenas lent, const Buffer& gradients) {
   if (gradients.bytes() > 0) {
     lent.gradients =
@@ -37,8 +37,8 @@ ParameterArenas with_gradients(ParameterArenas lent, const Buffer& gradients) {
   return lent;
 }
 
-/// Makes a second context on the step's device for the weight gradients (TrainStepOptions::weights_beside). On a host,
-/// `worker` becomes the stream of this context.
+/// Makes a second context on the step's device for gradients of weights (TrainStepOptions::weights_beside). On a host,
+/// `worker` becomes this context's stream.
 std::unique_ptr<Context> context_beside(Context& context, std::optional<Stream>& worker) {
   if (context.device().kind == DeviceKind::cuda) {
     return std::make_unique<CudaContext>(
@@ -50,9 +50,9 @@ std::unique_ptr<Context> context_beside(Context& context, std::optional<Stream>&
       CpuContextOptions{.threads = static_cast<CpuContext&>(context).threads(), .stream = &*worker});
 }
 
-/// The buckets of a step's gradients, the division of each bucket over the ranks, and the sum of a bucket.
+/// The buckets of a step's gradients, their division over the ranks (zero1), and the algorithm that sums a bucket.
 struct GradientBuckets {
-  /// With zero1, divides the optimizer's states of `set`. Adds to `set` the states that the sum of gradients needs.
+  /// With zero1, divides the optimizer's states of `set`. Adds the states of the gradient sum (compression) to `set`.
   GradientBuckets(Context& context, ParameterSet& set, const comm::Communicator& ranks, const TrainStepOptions& o)
       : gradients(gradient_ranges(set)) {
     const std::int64_t trainable = set.trainable_numel();
@@ -65,7 +65,7 @@ struct GradientBuckets {
     buckets = comm::plan_buckets(gradients, sizes);
     const bool divided = o.strategy == Strategy::zero1;
     if (divided) {
-      for (const comm::Bucket& bucket : buckets) {  // the weight sum, which follows the parameters, is not divided
+      for (const comm::Bucket& bucket : buckets) {  // the weight sum comes after the parameters and is not divided
         shards.push_back(comm::shards_of(bucket.begin, std::min(bucket.end, trainable), ranks.size()));
       }
       set.shard_states(shards, ranks.rank(), ranks.size());
@@ -89,27 +89,29 @@ struct GradientBuckets {
     }
     sum->keep_in(kept);
   }
-  std::vector<comm::GradientRange> gradients;  ///< gradients, and the weight sum if the step counts samples
+  /// Ranges of gradients; the last one is the weight sum, if the step counts samples.
+  std::vector<comm::GradientRange> gradients;
   std::vector<comm::Bucket> buckets;
-  std::vector<comm::Shards> shards;      ///< for each bucket its division over the ranks; empty without zero1
-  std::shared_ptr<comm::BucketSum> sum;  ///< sums a bucket; the parameters hold its state
+  std::vector<comm::Shards> shards;      ///< division of each bucket over the ranks; empty without zero1
+  std::shared_ptr<comm::BucketSum> sum;  ///< algorithm that sums a bucket; its states are in the parameter set
 };
 
-/// Returns the optimizer's options. A step that checks gradients also skips updates whose gradients are not finite.
+/// Returns the optimizer's options. With check_gradients, the optimizer also skips updates whose gradients are not
+/// finite.
 OptimizerOptions optimizer_options(const TrainStepOptions& o) {
   OptimizerOptions options = o.optimizer;
   options.skip_non_finite = options.skip_non_finite || o.check_gradients;
   return options;
 }
 
-/// Returns 1 / (max_batch * ranks), rounded down to a power of two. Sums of such weights are exact, and gradients have
-/// about the size of a mean's gradients.
+/// Returns 1 / (max_batch * ranks), rounded down to a power of two. Sums of such weights have no rounding error. The
+/// gradients then have about the size of a mean's gradients.
 double power_of_two_weight(std::int64_t max_batch, std::int64_t ranks) {
   return std::exp2(-std::ceil(std::log2(static_cast<double>(max_batch) * static_cast<double>(ranks))));
 }
 
-/// Returns why micro-batches with these options are not captured, or an empty text if they are. With CudaGraph::on
-/// throws UsageError that names the reason.
+/// Returns why micro-batches with these options are not captured, or an empty text if they are. With CudaGraph::on,
+/// throws a UsageError with the reason instead of returning it.
 std::string capture_obstacle(const TrainStepOptions& options, Device device, const comm::Communicator& gradients,
                              const comm::BucketSum& sum) {
   std::string found = graph_obstacle(device, gradients, options.cuda_graph);
@@ -123,7 +125,7 @@ std::string capture_obstacle(const TrainStepOptions& options, Device device, con
   return virtuals ? "a rank computes several virtual ones" : hook + " decides on the host";
 }
 
-/// Returns the sum of all elements of `sums`, and sets the elements to zero.
+/// Returns the sum of all elements of `sums` and sets them to zero.
 Metrics taken(std::vector<Metrics>& sums) {
   const Metrics sum = sum_in_tree(sums);
   std::fill(sums.begin(), sums.end(), Metrics{});
@@ -212,12 +214,13 @@ struct TrainStep::Impl {
     parameters.initialise(ctx, o.seed);
     buckets.sum->initialise(ctx);
     trace.record_into(nullptr, plans, *reducer);
-    if (ranks.grad.size() > 1) {  // a single rank sums no bucket, and marks would be copies between its kernels
+    // A single rank has no bucket sums to watch, and marks would only add copies between its kernels.
+    if (ranks.grad.size() > 1) {
       progress.watch_device(ctx, ranks.comm_stream, *reducer, pipeline.states());
     }
   }
 
-  /// Returns the planned number of micro-batches of a step. With TrainStepOptions::microbatches 0 there may be more.
+  /// Returns the planned number of micro-batches per step. If TrainStepOptions::microbatches is 0, there may be more.
   [[nodiscard]] std::int64_t most_microbatches() const { return std::max(options.microbatches, virtual_ranks.rows()); }
 
   [[nodiscard]] PlanOptions plan_options() {
@@ -252,8 +255,8 @@ struct TrainStep::Impl {
     return batch.valid == Batch::kAllRows ? rows : batch.valid;
   }
 
-  /// Enqueues the training work for the micro-batch in state number `state`. The calls are the same in every step; the
-  /// device reads from the state all numbers that change.
+  /// Enqueues the training work for the micro-batch in state number `state`. The calls are the same in every step, so
+  /// that a graph can repeat them. All numbers that change are in the state, where the device reads them.
   void enqueue(int state, bool first, bool last) {
     Plan& plan = first ? plans.train : *plans.accumulate;
     plan.use(pipeline.state(state));
@@ -268,7 +271,7 @@ struct TrainStep::Impl {
         reducer->gradient_written(static_cast<int>(parameters.trainable().size()));
       }
       plan.run(context, gradient_written, calls);
-      if (weighs()) {  // the plan has written the sum of the weights
+      if (weighs()) {  // the plan's calls have written the weight sum
         reducer->gradient_written(static_cast<int>(parameters.trainable().size()));
       }
       progress.doing("waiting for the gradients of step", steps + 1);
@@ -276,8 +279,8 @@ struct TrainStep::Impl {
     update_parameters(pipeline.state(state).view(StateField::learning_rate));
   }
 
-  /// Enqueues the computation of the gradients by calling write(), then the sum of the gradients over the ranks.
-  /// `state` is the number of the state of the step's last micro-batch.
+  /// Calls write(), which enqueues the computation of the gradients, and enqueues the sums of the gradients over the
+  /// ranks. `state` is the state number of the step's last micro-batch.
   template <class Write>
   void sum_gradients(int state, Write&& write) {
     if (check) {
@@ -294,7 +297,7 @@ struct TrainStep::Impl {
     }
   }
 
-  /// Enqueues the update of the parameters by the summed gradients. `learning_rate` is an f64 scalar on the device.
+  /// Enqueues the update of the parameters with the summed gradients. `learning_rate` is an f64 scalar on the device.
   void update_parameters(const TensorView& learning_rate) {
     if (buckets.shards.empty()) {
       trace.span(context.stream(), StepTrace::update, [&] { optimizer.update(context, learning_rate); });
@@ -361,19 +364,19 @@ struct TrainStep::Impl {
     }
   }
 
-  /// Returns the view of the step's weight sum over all ranks, which goes to the pipeline with the step's last
-  /// micro-batch. Returns a view without memory if the step does not count samples.
+  /// Returns the view of the step's weight sum over all ranks, or a view without memory if the step does not count
+  /// samples. The pipeline gets this view with the step's last micro-batch.
   [[nodiscard]] std::optional<TensorView> weight_sum() const {
     return options.count_samples ? parameters.weight_sum() : TensorView();
   }
 
-  /// Returns true if the plans read weights of the loss and write the sum of these weights.
+  /// Returns true if the loss has weights, so that the plans write the weight sum.
   [[nodiscard]] bool weighs() const { return options.plan.weights != LossWeights::none; }
 
-  /// Returns the weight sum of this rank's samples, for steps in which the host counts samples.
+  /// Returns the weight sum of this rank's samples for a loss without weights: the number of samples times `weight`.
   [[nodiscard]] double sum_of_weights() const { return samples * weight; }
 
-  /// Returns the id of the next micro-batch's first sample, for samples without ids. Ids are unique within a run.
+  /// Returns the id of the next micro-batch's first sample, for batches without ids. Such ids are unique within a run.
   [[nodiscard]] std::int64_t first_id() const {
     const std::int64_t of_rank = (microbatches * ranks.grad.size() + ranks.grad.rank()) * virtual_ranks.rows();
     return (of_rank + virtual_ranks.row_of(added)) * options.max_batch;
@@ -392,7 +395,7 @@ struct TrainStep::Impl {
 
   [[nodiscard]] bool loss_is_given() const { return options.plan.loss == Loss::given; }
 
-  /// Begins a step of a given loss, unless one has begun, with gradients that are zero.
+  /// Begins a step with a given loss (Loss::given), unless one has begun. Sets all gradients to zero.
   void begin_given(const char* call) {
     require<StateError>(!reduced, "train step: ", call, " after reduce(), expected apply() or abandon()");
     if (added > 0) {
@@ -405,8 +408,8 @@ struct TrainStep::Impl {
     ++microbatches;
   }
 
-  /// Ends the step with the micro-batches that were added: sums their gradients over the ranks, and updates the
-  /// parameters if `rate` is not empty.
+  /// Ends the step: sums the gradients of its micro-batches over the ranks. Also updates the parameters if `rate` has a
+  /// value.
   void end_step(const char* call, std::optional<double> rate) {
     if (loss_is_given()) {
       begin_given(call);
@@ -427,7 +430,8 @@ struct TrainStep::Impl {
         const int gradients = static_cast<int>(parameters.trainable().size());
         if (options.count_samples) {
           if (!weighs()) {
-            const double own = ranks.grad.rank() == 0 ? 1 : 0;  // the sum over the ranks is 1 and divides nothing
+            // With a given loss, the weight sum over the ranks is 1, so that the division has no effect.
+            const double own = ranks.grad.rank() == 0 ? 1 : 0;
             ops::fill(context, loss_is_given() ? own : sum_of_weights(), parameters.weight_sum());
           }
           reducer->gradient_written(gradients);
@@ -460,7 +464,7 @@ struct TrainStep::Impl {
     if (applied_rate.bytes() == 0) {
       applied_rate = Buffer(sizeof(double), context);
     }
-    // The rate has memory of its own: a later micro-batch may already overwrite the state of this step's last one.
+    // Uses memory of its own for the rate, because a later micro-batch may already overwrite this step's last state.
     const TensorView learning_rate(applied_rate.data(), DType::f64, context.device(), Shape{});
     try {
       ops::fill(context, rate, learning_rate);
@@ -472,8 +476,8 @@ struct TrainStep::Impl {
     finish_step();
   }
 
-  /// Returns the factor that makes gradients of the numbers in the gradients' arena. Waits for the device if the weight
-  /// sum is needed.
+  /// Returns the factor by which the numbers in the gradient arena must be multiplied to get the gradients of
+  /// read_gradients(). Waits for the device if the factor depends on the weight sum.
   [[nodiscard]] double gradient_factor() {
     if (!options.count_samples || (loss_is_given() && !reduced)) {
       return 1;
@@ -498,24 +502,25 @@ struct TrainStep::Impl {
     reduced = false;
   }
 
-  std::unique_ptr<comm::Communicator> alone;  ///< communicator for a step with one rank
+  std::unique_ptr<comm::Communicator> alone;  ///< communicator of a step without StepRanks
   Context& context;
   StepRanks ranks;
   TrainStepOptions options;
   VirtualRanks virtual_ranks;
-  double weight;                                    ///< weight of one sample, if the step counts samples
-  std::unique_ptr<MemoryResource> gradient_memory;  ///< memory registered with NCCL; nullptr: the context's is used
-  Buffer gradient_arena;                            ///< memory of the gradients, allocated from gradient_memory
+  double weight;  ///< weight of a sample if the step counts samples
+  /// Memory that is registered with NCCL; nullptr: the gradients use the context's memory.
+  std::unique_ptr<MemoryResource> gradient_memory;
+  Buffer gradient_arena;  ///< gradients in gradient_memory; empty if that is nullptr
   ParameterSet parameters;
-  SyncGuard idle_parameters;  ///< waits for queued work on the parameters' memory if a later member throws
+  SyncGuard idle_parameters;  ///< waits for queued work on the parameters if the constructor of a later member throws
   GradientBuckets buckets;
   Optimizer optimizer;
   MicrobatchPipeline pipeline;
-  std::optional<Stream> beside_worker;  ///< if `beside` is a CpuContext, the stream that `beside` uses; otherwise empty
-  std::unique_ptr<Context> beside;      ///< context of TrainStepOptions::weights_beside, otherwise nullptr
+  std::optional<Stream> beside_worker;  ///< stream of `beside` on a host; empty on a GPU
+  std::unique_ptr<Context> beside;      ///< context of the side stream (weights_beside), or nullptr
   MicrobatchPlans plans;
   Buffer workspace;
-  Buffer applied_rate;  ///< the learning rate of apply(); empty before the first one
+  Buffer applied_rate;  ///< learning rate of apply() on the device; empty before the first apply()
   StepProgress progress;
   std::unique_ptr<comm::GradientReducer> reducer;
   std::optional<GradientCheck> check;  ///< empty without TrainStepOptions::check_gradients
@@ -524,20 +529,20 @@ struct TrainStep::Impl {
   std::function<void(int)> shard_updated;
   StepTrace trace;
   StepGraphs graphs;
-  Choices choices;  ///< library choices that all plans have made
+  Choices choices;
   StepAverage average;
-  std::int64_t steps = 0;         ///< number of updates: TrainStep::steps()
-  std::int64_t added = 0;         ///< micro-batches since the last update: TrainStep::added()
-  std::int64_t microbatches = 0;  ///< micro-batches of all steps: TrainStep::microbatches()
-  double samples = 0;             ///< number of this rank's samples in the step that has begun
+  std::int64_t steps = 0;         ///< TrainStep::steps()
+  std::int64_t added = 0;         ///< number of micro-batches since the last update: TrainStep::added()
+  std::int64_t microbatches = 0;  ///< number of micro-batches of all steps: TrainStep::microbatches()
+  double samples = 0;             ///< number of this rank's samples in the current step
   bool reduced = false;           ///< true between reduce() and apply()
-  Batch given;                    ///< batch of the add() and update() that take fields
+  Batch given;                    ///< batch for the overloads of add() and update() that take fields
   std::vector<Metrics> trained;   ///< metric sums of training: one element, or one for each virtual rank
   std::vector<Metrics> evaluated;
   std::size_t next_evaluated = 0;
   Event drained;  ///< recorded by synchronize()
   SyncGuard idle;
-  SyncGuard idle_beside;  ///< destroyed first, to wait for queued work
+  SyncGuard idle_beside;  ///< destroyed first; waits for queued work
 };
 
 TrainStep::TrainStep(Context& context, const Model& model, const TrainStepOptions& options)

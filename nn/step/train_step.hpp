@@ -17,170 +17,180 @@
 
 namespace lockstep::nn {
 
-/// Returns the gradients of the parameter set as ranges of its gradient arena, for plan_buckets(), in the order in
-/// which backward completes them. Frozen parameters have no gradients.
+/// Returns the gradients of the parameter set as ranges of its gradient arena, in the order in which backward completes
+/// them. plan_buckets() takes these ranges. Frozen parameters have no gradients.
 [[nodiscard]] std::vector<comm::GradientRange> gradient_ranges(const ParameterSet& set);
 
-/// Error for gradients that are not finite in a run that must not skip an update.
+/// Error for gradients that are not finite, in a run that does not allow a skipped update.
 class GradientError : public Error {
   using Error::Error;
 };
 
-/// Loss of a step: the mean over this rank's samples (weighted if the loss has weights), or NaN if the rank had none.
+/// Loss of a step: the mean over this rank's samples, weighted if the loss has weights. NaN if the rank had no samples.
 struct StepLoss {
   double value = 0;
-  std::int64_t step = 0;  ///< number of the step, 1 for the first; 0: no loss has arrived yet
+  std::int64_t step = 0;  ///< number of the step, from 1 on; 0: no loss has arrived yet
 };
 
 /// One step of training: forward, loss, backward, sum over ranks, update. Owns the parameters, the optimizer's state,
 /// the plans and their workspace. A step minimises the mean of the loss over the samples of all its micro-batches on
 /// all ranks. With weights of the loss (PlanOptions::weights) the mean is
 ///   sum_nj w_nj l_nj / sum_nj w_nj
-/// over all positions or elements j of all samples n, so the weight of a sample is the mean of its weights. Ranks may
-/// have different kinds of weights; on a rank without weights a sample weighs 1. The sum of the weights is reduced with
-/// the gradients. The sum may be far from 1, and single weights may be 0 or negative. If the sum is not a positive,
-/// finite number (for example because no rank had a sample that counts), the step changes neither parameters nor
-/// optimizer states nor the loss scale; the forward pass has still updated the running statistics.
+/// over all positions or elements j of all samples n. So the weight of a sample is the mean of its weights. Ranks may
+/// have different kinds of weights; on a rank without weights, each sample has weight 1. The sum of the weights is
+/// reduced together with the gradients. The sum may be far from 1, and single weights may be 0 or negative. If the sum
+/// is not a positive, finite number (for example because no rank had a sample that counts), the step changes neither
+/// parameters nor optimizer states nor the loss scale. The running statistics still change, because forward updates
+/// them.
 ///
 ///   nn::TrainStep step(context, model, {.max_batch = 128});
 ///   step.update({{StateField::values, x}, {StateField::labels, y}}, /*rate=*/1e-3);      // a step of one micro-batch
 ///   step.add(first); step.add(second); step.update(1e-3);                                // a step of two
 ///
-/// update(batch, rate) reduces gradients while backward still computes; update(rate) after add() starts to reduce when
-/// it is called. After the first step (if steps are captured, after the second, which captures) nothing is allocated.
-/// From then on a call waits only for the micro-batch two steps earlier (with microbatches 0: two micro-batches
-/// earlier), so loss() lags behind. ingest() says where batches may lie and how long their memory must not change. On a
-/// GPU, page-locked memory is read until the step after the next begins.
+/// update(batch, rate) reduces gradients while backward still computes. update(rate) after add() starts to reduce only
+/// when it is called. After the first step, no memory is allocated (if steps are captured, after the second step, which
+/// captures). From then on, a call waits only for the micro-batch two steps earlier (with microbatches 0: two
+/// micro-batches earlier). So loss() returns the loss of an earlier step. ingest() describes which memory a batch may
+/// have and how long this memory must not change. On a GPU, page-locked memory is read until the step after the next
+/// begins.
 ///
-/// With several ranks update, broadcast, check_replicas and require_same_state are collective, and so is add with
-/// sync_batch_norm; all other calls are local. Only the rank that gives a bad batch throws. The other ranks then wait
-/// in update() or add() until that rank ends the job, as comm::run_program() does for an error that nobody catches. A
-/// program that continues after such an error first asks the other ranks (Session::agree()) and calls abandon() on all
-/// ranks. One thread at a time may use a step.
+/// With several ranks, update, broadcast, check_replicas and require_same_state are collective. With sync_batch_norm,
+/// add is collective, too. All other calls are local unless their comment says otherwise. For a bad batch, only the
+/// rank that gives this batch throws. The other ranks then wait in update() or add() until that rank ends the job, as
+/// comm::run_program() does for an uncaught error. To continue after such an error, a program must first exchange the
+/// error with all ranks (Session::agree()) and call abandon() on all ranks. Only one thread at a time may use a step.
 class TrainStep {
  public:
-  /// Makes a step for one rank, or for several ranks (`ranks`). Plans, allocates, and initialises the parameters from
-  /// the seed. UsageError for options out of range.
+  /// Makes a step for one rank, or for several ranks (`ranks`). Makes the plans, allocates memory, and initialises the
+  /// parameters from the seed. Throws UsageError for options out of range.
   TrainStep(Context& context, const Model& model, const TrainStepOptions& options);
   TrainStep(Context& context, const StepRanks& ranks, const Model& model, const TrainStepOptions& options);
-  ~TrainStep();  ///< waits for the streams, because queued work uses the step's memory
+  ~TrainStep();  ///< waits for the streams, because queued work uses memory of the step
   TrainStep(const TrainStep&) = delete;
   TrainStep& operator=(const TrainStep&) = delete;
 
-  /// Adds the gradients of a micro-batch. Checks the batch before anything is enqueued: ShapeError or UsageError if the
-  /// batch does not fit the model (nn/step/ingest.hpp) or has more than max_batch samples; UsageError if the batch has
-  /// a global_valid with count_samples on, or none with count_samples off. DataError if a label of an earlier step was
-  /// out of range, or if the sample weights of an earlier step had no positive, finite sum, so that the step changed
-  /// nothing. After a DataError, the micro-batches added since the last update are discarded.
+  /// Computes the gradients of a micro-batch and adds them to those of the step. Checks the batch before anything is
+  /// enqueued. Throws ShapeError or UsageError if the batch does not fit the model (nn/step/ingest.hpp) or has more
+  /// than max_batch samples. Throws UsageError if the batch has a global_valid with count_samples, or has none without
+  /// count_samples. Throws DataError if a label of an earlier step was out of range. Also throws DataError if an
+  /// earlier step changed nothing because its sample weights had no positive, finite sum. After a DataError, the
+  /// micro-batches since the last update are discarded.
   void add(const Batch& batch);
   void add(std::initializer_list<FieldView> fields);
-  /// Throws the errors of add() for this batch or for earlier steps. Waits for earlier steps and changes nothing. For
-  /// ranks whose add() is collective (sync_batch_norm): they call check() and agree on its result before add().
+  /// Throws the errors that add() would throw for this batch or for earlier steps. Waits for earlier steps, and changes
+  /// nothing. With sync_batch_norm, add() is collective; ranks can call check() and agree on its result before add().
   void check(const Batch& batch);
-  /// Ends the step: sums the gradients over the ranks and updates the parameters. StateError without an add() before
-  /// or, with virtual ranks, without one add() for each virtual rank of this rank.
+  /// Ends the step: sums the gradients over the ranks and updates the parameters. Throws StateError without an earlier
+  /// add() in this step. With virtual ranks, throws StateError unless add() was called once for each virtual rank of
+  /// this rank.
   void update(double rate);
-  /// Runs add() and update() in one call. Gradients are reduced while backward still computes.
+  /// Runs add() and update() in one call. Gradients are reduced while backward is still computing.
   void update(const Batch& batch, double rate);
   void update(std::initializer_list<FieldView> fields, double rate);
-  /// The two halves of update(rate), for an optimizer or a penalty of the caller between them. reduce() sums the
-  /// gradients over the ranks and ends the computation of the step: loss() and metrics_of(steps() + 1) then arrive.
-  /// apply() updates the parameters. abandon() instead of apply() ends the step without an update. Both together
-  /// compute the bits of update(rate). With several ranks reduce() is collective, and with zero1 apply() is, too.
-  /// StateError for reduce() twice, for apply() without reduce(), and for add() between them.
+  /// The two halves of update(rate), so that a program can run its own optimizer or penalty between them. reduce() sums
+  /// the gradients over the ranks and ends the computation of the step; loss() and metrics_of(steps() + 1) are then
+  /// available as after update(). apply() updates the parameters. Together they compute the same bits as update(rate).
+  /// abandon() in place of apply() ends the step without an update. With several ranks reduce() is collective, and with
+  /// zero1 apply(), too. Throws StateError for a second reduce(), for apply() without reduce(), and for add() between
+  /// them.
   void reduce();
   void apply(double rate);
   [[nodiscard]] bool reduced() const;  ///< true between reduce() and apply()
   /// Copy the gradients to or from a flat vector (nn/model/flat_vector.hpp, FlatPart::gradients). Between add() and
-  /// reduce() these are the gradients of the sum of w l over this rank's samples, with weights w and losses l; if the
-  /// batches give global_valid, of that sum divided by it. After reduce() they are the gradients of the mean over all
-  /// ranks. A write after reduce() must write the same numbers on every rank. A step whose weights have no positive sum
-  /// reads as 0. With zero1 only this rank's part is defined after reduce(). StateError without an add() before.
+  /// reduce(), these are the gradients of sum(w l) over this rank's samples, with weights w and losses l. If batches
+  /// give global_valid, the sum is divided by it. After reduce(), they are the gradients of the mean over all ranks. A
+  /// write after reduce() must write the same numbers on every rank. If the weights of a step have no positive sum, all
+  /// gradients read as 0. With zero1, only this rank's part is defined after reduce(). Throws StateError without an
+  /// earlier add() in this step.
   void read_gradients(const TensorView& vector);
   void write_gradients(const TensorView& vector);
-  /// For PlanOptions::loss given: begins a step unless one has begun, and returns the arena of the gradients, zero at
-  /// the begin of a step, to which the caller adds (Tape). The step sums the gradients over the ranks and divides them
-  /// by nothing. A rank that adds nothing still calls update() or reduce(). StateError after reduce() and for other
-  /// losses.
+  /// Only for Loss::given: begins a step unless one has begun, and returns the arena of the gradients, to which the
+  /// caller adds (Tape). The arena is zero at the begin of a step. The step sums the gradients over the ranks and does
+  /// not divide the sum. A rank that adds no gradients must still call update() or reduce(). Throws StateError after
+  /// reduce(), and for all other losses.
   TensorView given_gradients();
-  /// Discards the micro-batches added since the last update. Call it on all ranks or on none.
+  /// Discards the micro-batches added since the last update. Must be called on all ranks or on none.
   void abandon();
-  /// Returns the newest loss that has arrived. Does not wait. Throws as add() does for errors of earlier steps.
+  /// Returns the newest loss that has arrived on the host. Does not wait. Throws the errors of add() for earlier steps.
   [[nodiscard]] StepLoss loss();
   /// Waits for all steps, then returns loss().
   [[nodiscard]] StepLoss wait_loss();
   [[nodiscard]] std::int64_t steps() const;  ///< number of updates made
   [[nodiscard]] std::int64_t added() const;  ///< number of micro-batches since the last update
   /// Returns the number of micro-batches of all steps on this rank (with virtual ranks, on one virtual rank). Samples
-  /// without ids get ids that are computed from this number.
+  /// without ids get ids that depend on this number.
   [[nodiscard]] std::int64_t microbatches() const;
   [[nodiscard]] int ranks() const;  ///< number of ranks that train together
-  /// Return the number and the bytes of the additional gradient arenas that the tree of virtual ranks takes.
+  /// Number and bytes of the additional gradient arenas for the tree of virtual ranks.
   [[nodiscard]] std::int64_t tree_arenas() const;
   [[nodiscard]] std::size_t tree_bytes() const;
-  /// Continues from the numbers of steps and micro-batches of a saved state (nn/step/state_file.hpp). StateError
+  /// Sets the numbers of steps and micro-batches to those of a saved state (nn/step/state_file.hpp). Throws StateError
   /// between add() and update().
   void continue_from(std::int64_t steps, std::int64_t microbatches);
-  /// Tells the moving average that `updates` updates of the run and `scheduled` updates of its schedule
-  /// (MovingAverageOptions::weight()) came before the next update. Without this call both numbers are steps().
+  /// Sets two numbers of updates done so far, on which the moving average depends: `updates` of the run, and
+  /// `scheduled` of its schedule (MovingAverageOptions::weight()). Without this call, both numbers are steps().
   void average_behind(std::int64_t updates, std::int64_t scheduled);
 
-  /// Computes loss and accuracy of a batch; take_evaluated() returns the sums. Batch norm uses the evaluation
-  /// statistics, which average_statistics() and save_state() write (nn/step/state_file.hpp): call one of them before.
-  /// With virtual ranks, successive calls belong to successive virtual ranks of this rank; the first call after
-  /// take_evaluated() belongs to the first.
+  /// Computes loss and accuracy of a batch. take_evaluated() returns their sums. Batch norm uses the evaluation
+  /// statistics, so average_statistics() or save_state() (nn/step/state_file.hpp) must have written these before. With
+  /// virtual ranks, the calls after take_evaluated() belong to this rank's virtual ranks in turn, beginning with the
+  /// first.
   void evaluate(const Batch& batch);
-  /// Makes evaluate() compute with the moving average and its statistics until end_average(). Until then the average
-  /// replaces the parameters, which are kept in the memory of the gradients, and its statistics replace the evaluation
-  /// statistics, which are kept on the host. Both calls wait for the device; with zero1 begin_average() is collective.
-  /// begin_average() throws StateError without a moving average and between add() and update(). Before end_average(), a
-  /// step, a broadcast(), a save and a load throw StateError. If begin_average() throws, the state is as before, except
-  /// after an error of the communicator.
+  /// Until end_average(), evaluate() computes with the moving average of the weights and of the running statistics.
+  /// During this time, the parameters are saved in the memory of the gradients, and the evaluation statistics on the
+  /// host. Both calls wait for the device. With zero1, begin_average() is collective. begin_average() throws StateError
+  /// without a moving average, and between add() and update(). Before end_average(), a step, a broadcast(), a save and
+  /// a load throw StateError. If begin_average() throws, the state is as before, except after an error of the
+  /// communicator.
   void begin_average();
   void end_average();
-  void require_not_averaged(const char* call) const;  ///< throws StateError, which names `call`, until end_average()
-  [[nodiscard]] Metrics take_evaluated();             ///< returns this rank's sums since the last call; waits
-  [[nodiscard]] Metrics take_trained();  ///< returns this rank's sums over training since the last call; waits
-  /// Returns the sums of this rank's metrics over step `step`, one of the last eight: one element, or one for each
-  /// virtual rank. Returns an empty span if the sums have not arrived. Does not wait. The span is valid until the next
-  /// call of this object. Throws as loss() does.
+  void require_not_averaged(const char* call) const;  ///< before end_average(), throws StateError, which names `call`
+  [[nodiscard]] Metrics take_evaluated();  ///< returns this rank's sums since the last call; waits for the device
+  /// Returns this rank's training sums since the last call; waits for the device.
+  [[nodiscard]] Metrics take_trained();
+  /// Returns the sums of this rank's metrics over step `step`, one of the last eight steps: one element, or one for
+  /// each virtual rank. Returns an empty span if the sums have not arrived. Does not wait. The span is valid until the
+  /// next call of this object. Throws the errors of loss().
   [[nodiscard]] std::span<const Metrics> metrics_of(std::int64_t step);
-  /// Returns the number of steps that may be enqueued but not complete when update() returns: 0 if steps run in the
-  /// calling thread, otherwise 2. metrics_of() has the sums of all steps before these.
+  /// Returns the largest number of steps that are enqueued but not complete when update() returns: 0 if steps run in
+  /// the calling thread, otherwise 2. metrics_of() has the sums of all earlier steps.
   [[nodiscard]] int steps_under_way() const;
 
-  /// Adds a state of the program's own. The step then broadcasts, compares, saves and loads the state
-  /// (ParameterSet::register_state()). Call it alike on all ranks. A save compares the ranks' lists of states. A
-  /// broadcast cannot compare the lists, because it has no communicator for texts, and a rank that lacks a state would
-  /// make the others wait forever. Compare parameters().states().text() before the first broadcast
+  /// Adds a state of the program's own. From then on, the step broadcasts, compares, saves and loads this state
+  /// (ParameterSet::register_state()). All ranks must register the same states. save_state() checks this. A broadcast
+  /// cannot check it, because it has no communicator for texts: if a rank lacks a state, the other ranks wait forever.
+  /// So compare parameters().states().text() on all ranks before the first broadcast
   /// (comm::require_same_on_all_ranks()), as Trainer::start() does.
   TensorView register_state(const StateSpec& spec);
-  /// Sends one rank's parameters, optimizer state and statistics to all ranks. With zero1 each rank keeps its own
-  /// optimizer state. Each rank also keeps its own gradients that a compression has not sent.
+  /// Sends the parameters, optimizer state and statistics of rank `root` to all ranks. With zero1, each rank keeps its
+  /// own optimizer state. With compression, each rank also keeps its own gradients that are not sent yet.
   void broadcast(int root = 0);
   /// Compares parameters, optimizer state (not with zero1) and averaged statistics over the ranks of `control`, a
-  /// communicator for host tensors. `more` holds further lines that must be equal. Throws UsageError on every rank,
-  /// with the state that differs, unless all are equal.
+  /// communicator for host tensors. `more` holds more lines that must be equal. If anything differs, throws UsageError
+  /// on every rank, which names it.
   void require_same_state(comm::Communicator& control, const std::string& more = {});
-  /// Compares the bits of the parameters over the ranks of `control`. Waits for the device first; each rank sends 8
-  /// bytes. Collective. If a parameter differs, throws comm::ReplicaError on every rank, with the first such parameter
-  /// and the ranks.
+  /// Compares the bits of the parameters over the ranks of `control`. First waits for the device. Each rank sends 8
+  /// bytes. If a parameter differs, throws comm::ReplicaError on every rank, which names the first such parameter and
+  /// the ranks. Collective.
   void check_replicas(comm::Communicator& control);
-  /// Describes step `step`, whose metrics_of() must have arrived, if TrainStepOptions::check_gradients is set. If the
-  /// sum of the gradients was finite, the text is empty on all ranks, and the call is local. Otherwise the text names,
-  /// for each rank, the first tensor in the order of backward's writes that was not finite before the sum ("rank 3:
-  /// conv2.weight and 12 written after it"), and the call is collective over `control`, which takes host tensors. Does
-  /// not wait for the device. StateError for any other step, and without check_gradients.
+  /// Describes the gradients of step `step` that are not finite. Requires TrainStepOptions::check_gradients, and
+  /// metrics_of() must already have the metrics of this step; otherwise throws StateError. If the sum of the gradients
+  /// was finite, the text is empty on all ranks, and the call is local. Otherwise the call is collective over
+  /// `control`, which must accept host tensors. The text then names, for each rank, the first gradient that backward
+  /// wrote and that was not finite before the sum ("rank 3: conv2.weight and 12 written after it"). Does not wait for
+  /// the device.
   [[nodiscard]] std::string non_finite_gradients(std::int64_t step, comm::Communicator& control);
-  /// Waits for the device and checks the communicator meanwhile (comm/wait.hpp).
+  /// Waits for the device, and checks the communicator while waiting (comm/wait.hpp).
   void synchronize();
 
-  /// Records from now on when batches arrive, layers compute, buckets are sent and the optimizer updates. A captured
-  /// step is one span. Call it between steps. The call adds names to the recorder, which must outlive the step. A
-  /// recorder of nullptr ends the recording; an attached tool still gets its ranges (runtime/stream/span_recorder.hpp).
+  /// From now on, records when batches arrive, layers compute, buckets are sent and the optimizer updates. A captured
+  /// step is recorded as one span. Must be called between steps. Adds names to the recorder, which must outlive the
+  /// step. A recorder of nullptr ends the recording; an attached profiling tool still gets its ranges
+  /// (runtime/stream/span_recorder.hpp).
   void record_into(SpanRecorder* recorder);
-  [[nodiscard]] SpanRecorder* recorder() const;       ///< recorder of record_into(), or one for a tool, or nullptr
-  [[nodiscard]] std::size_t spans_of_a_step() const;  ///< returns an upper limit for the number of spans
+  /// Recorder of record_into() or of an attached tool; nullptr if there is none.
+  [[nodiscard]] SpanRecorder* recorder() const;
+  [[nodiscard]] std::size_t spans_of_a_step() const;  ///< returns an upper bound of the number of spans per step
 
   [[nodiscard]] ParameterSet& parameters();
   [[nodiscard]] const Plan& train_plan() const;
@@ -191,12 +201,12 @@ class TrainStep {
   [[nodiscard]] comm::GradientReducer& reducer();
   [[nodiscard]] Optimizer& optimizer();
   [[nodiscard]] Context& context();
-  [[nodiscard]] std::size_t planned_bytes() const;  ///< bytes of the step, all allocated by its constructor
-  /// Returns why steps are not captured, or an empty text if they are.
+  [[nodiscard]] std::size_t planned_bytes() const;  ///< bytes that the constructor has allocated
+  /// Returns why steps are not captured as a CUDA graph, or an empty text if they are.
   [[nodiscard]] const std::string& graph_obstacle() const;
-  /// Memory for the caller's batches that makes their copies fast: page-locked memory on a GPU.
+  /// Memory from which batches are copied fast: page-locked memory on a GPU.
   [[nodiscard]] MemoryResource& host_memory();
-  /// Waits for the copies of batches. The caller may then free the memory of batches.
+  /// Waits for the copies of batches. The caller may then free or change the memory of batches.
   void wait_for_copies();
 
  private:

@@ -1,4 +1,5 @@
-// Tests train_resnet --model airbench94 as users call it: its first values, on any number of ranks and after a resume.
+// Tests train_resnet --model airbench94 as users call it: the first values of its whitening filters, which must not
+// depend on the number of ranks and must survive a resume, and its options.
 #include <cstddef>
 #include <span>
 #include <string>
@@ -22,7 +23,7 @@ namespace {
 
 using testing::Ended;
 
-/// An epoch of two steps with eight images each.
+/// Options of a tiny run: one epoch of two steps with eight images each.
 const std::string kTiny =
     " --model airbench94 --train-images 16 --test-images 10 --image-size 25 --batch-size 8 --epochs 1 --threads 1 ";
 
@@ -48,7 +49,7 @@ TEST_F(Airbench, BeginsWithWhiteningFiltersAndKeepsThem) {
   run(out("one"))
       .finished({}, {{"first filters: whitening of the patches of 16 training images", 1},
                      {"  frozen     1440 of these parameters, in 7 layers", 1}});
-  // The test reads the same data set.
+  // Opens the same synthetic data set as the program, to compute the expected filters.
   const nn::DataSplit data = nn::open_data(
       {.spec = "synthetic", .seed = 1, .synthetic = {.train_size = 16, .test_size = 10, .height = 25, .width = 25}});
   const std::vector<double> expected = nn::whitening_filters(*data.train, data.statistics);
@@ -61,13 +62,14 @@ TEST_F(Airbench, BeginsWithWhiteningFiltersAndKeepsThem) {
   EXPECT_NE(tensor("one", "group2.norm1.bias"), std::vector<float>(256, 0.0F)) << "the shifts train";
   EXPECT_NE(tensor("one", "whiten.bias"), std::vector<float>(24, 0.0F));
 
-  // After a resume the filters are the checkpoint's, whatever the images are.
+  // After a resume or --init, the filters come from the checkpoint. They must not be computed again, although other
+  // statistics of the images would give other filters.
   const std::string others = "--mean 0.2,0.3,0.4 --std 0.5,0.5,0.5 ";
   run("--epochs 2 --resume auto " + others + out("one")).finished({}, {{"first filters", 0}});
   EXPECT_EQ(tensor("one", "whiten.weight"), filters);
   run(others + "--init " + path("one/last") + out("init")).finished({}, {{"first filters", 0}});
   EXPECT_EQ(tensor("init", "whiten.weight"), filters);
-  // The control: a new run with these numbers has other filters, as there is no checkpoint to resume from.
+  // Control: a new run with these statistics has no checkpoint, so it computes other filters.
   run(others + "--resume auto" + out("other")).finished({}, {{"first filters", 1}});
   EXPECT_NE(tensor("other", "whiten.weight"), filters);
   run("--evaluate " + path("one")).finished({}, {{"first filters", 0}});
@@ -103,7 +105,7 @@ TEST_F(Airbench, FlipsAlternateAndPaddingReflects) {
   EXPECT_NE(alternating, plain);
   EXPECT_NE(reflected, plain);
   EXPECT_NE(weights("both", "--flip alternate --pad-mode reflect"), reflected);
-  // Alternating flips are done on the host if other augmentation is asked for.
+  // With random erasing, the host must do all augmentation, alternating flips included.
   run(tiny + "--flip alternate --pad-mode reflect --random-erase 1 --dry-run")
       .has({{"padded by 2 reflected pixels and cropped, mirrored in every other epoch, erased", 1}});
   run(tiny + "--epochs 3 --resume " + path("plain") + " --flip alternate --pad-mode reflect" + out("resumed"))

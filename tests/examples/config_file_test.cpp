@@ -1,4 +1,4 @@
-// Tests --config FILE: the file's values replace options that the command line does not give.
+// Tests --config FILE. The file gives values for options that are not on the command line.
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -24,7 +24,7 @@ using lockstep::DataError;
 using lockstep::UsageError;
 using lockstep::testing::expect_holds;
 
-/// Some options of each kind, read from a command line and a file.
+/// Options of several kinds, read from a command line and a file.
 struct Read {
   explicit Read(const std::string& toml, std::vector<const char*> arguments = {}) {
     CLI::App app;
@@ -57,7 +57,7 @@ std::string failure(const std::string& toml, const std::vector<const char*>& arg
   return "no error";
 }
 
-/// Expects a DataError for each text, with these words.
+/// Expects a DataError for each TOML text. The error must contain the given words.
 void expect_failures(const std::vector<std::pair<std::string, std::string>>& files) {
   for (const auto& [toml, words] : files) {
     expect_holds(failure<DataError>(toml), words);
@@ -112,12 +112,12 @@ TEST(ConfigFile, CommandLineWins) {
   expect_holds(failure<UsageError>("", {"--hidden", "8,020"}), "'020'");
   expect_holds(failure<UsageError>("", {"--hidden=8,020", "--epochs", "1"}), "'020'");
   EXPECT_EQ(Read("", {"--epochs", "0", "--lr", "0.5"}).epochs, 0);
-  // TOML has other ways to write a number.
+  // TOML also allows underscores in numbers, and octal numbers that begin with 0o.
   EXPECT_EQ(Read("epochs = 1_000").epochs, 1000);
   EXPECT_EQ(Read("epochs = 0o20").epochs, 16);
 }
 
-// The rows of docs/devices.md, with the types that a file has.
+// The values of `devices` in docs/devices.md. A number, a list and a text mean different things.
 TEST(ConfigFile, DevicesKeepTheirType) {
   std::vector<lockstep::GpuInfo> four(4);
   for (int i = 0; i < 4; ++i) {
@@ -143,7 +143,7 @@ TEST(ConfigFile, DevicesKeepTheirType) {
   }
 }
 
-// The text of headers on a rank's place.
+// The text by which a header describes the device and processors of a rank.
 TEST(LaunchOptions, WhereARankIs) {
   EXPECT_EQ(to_string(lockstep::GpuInfo{.index = 1, .uuid = "GPU-5f3e", .pci = "0000:3b:00.0", .name = "NVIDIA H200"}),
             "cuda:1  NVIDIA H200  GPU-5f3e  0000:3b:00.0");
@@ -177,7 +177,7 @@ TEST(ConfigFile, IsReadFromItsName) {
     EXPECT_EQ(file.name, path);
     EXPECT_EQ(file.text, "epochs = 2\n");
   }
-  std::ofstream(path, std::ios::trunc).close();  // an empty file has no options, and is no error
+  std::ofstream(path, std::ios::trunc).close();  // an empty file is valid and sets no options
   const char* const empty[] = {"p", "--config", path.c_str()};
   const char* const endless[] = {"p", "--config", "/dev/zero"};
   EXPECT_THROW((void)lockstep::cli::read_config_file(3, endless), DataError);
@@ -189,7 +189,7 @@ TEST(ConfigFile, IsReadFromItsName) {
   const char* const directory[] = {"p", "--config", folder.c_str()};
   EXPECT_THROW((void)lockstep::cli::read_config_file(3, directory), DataError);
   std::filesystem::remove(path);
-  // A pipe would be empty for the next process that reads it, and a pipe without a writer would block without end.
+  // A pipe is refused. A second process would find it empty, and a pipe without a writer would block forever.
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
   EXPECT_THROW((void)lockstep::cli::read_config_file(3, empty), DataError);
   std::filesystem::remove(path);
@@ -199,7 +199,7 @@ TEST(ConfigFile, IsReadFromItsName) {
   EXPECT_TRUE(lockstep::cli::read_config_file(1, gone).name.empty());
 }
 
-// The library that reads the text recurses for each part of a key.
+// A key with too many parts is refused, because the TOML library recurses once per part and would overflow the stack.
 TEST(ConfigFile, AKeyOfVeryManyPartsIsRefused) {
   std::string key = "a";
   for (int i = 0; i < 200'000; ++i) {

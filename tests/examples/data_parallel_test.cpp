@@ -1,4 +1,5 @@
-// Tests data parallelism by hand: its gradients and parameters compared with those of ranks, and the program.
+// Tests the example that implements data parallelism by hand. Its gradients and parameters must equal those of
+// lockstep's ranks. Also tests the program's options and output.
 #include <string>
 #include <vector>
 
@@ -23,7 +24,7 @@ using data_parallel::Replicas;
 using data_parallel::Settings;
 using data_parallel::Sum;
 
-constexpr std::int64_t kBatch = 13;  // the shares of 2, 3 and 4 devices are uneven
+constexpr std::int64_t kBatch = 13;  // 13 samples cannot be divided evenly over 2, 3 or 4 devices
 constexpr int kSteps = 3;
 constexpr double kRate = 0.02;
 
@@ -58,7 +59,7 @@ struct Outcome {
   std::vector<double> parameters;
 };
 
-/// Computes the same with `ranks` ranks, with buckets that are reduced while backward computes.
+/// Trains the same model with `ranks` ranks of lockstep, whose buckets are reduced while backward computes.
 Outcome of_ranks(int ranks, DType dtype) {
   Outcome outcome;
   const auto failures = comm::run_ranks(ranks, [&](comm::Communicator& grad) {
@@ -88,7 +89,8 @@ Outcome of_ranks(int ranks, DType dtype) {
   return outcome;
 }
 
-/// Computes by hand; sums = false leaves the all-reduce out. Expects the same bits on all devices.
+/// Trains the model by hand on `devices` devices. If `sums` is false, leaves out the all-reduce. Otherwise expects the
+/// same bits on all devices.
 Outcome by_hand(int devices, DType dtype, Sum how, bool sums = true) {
   Settings settings{.batch = kBatch, .learning_rate = kRate, .plan = plan_options(dtype)};
   Replicas replicas(std::vector<Device>(static_cast<std::size_t>(devices), Device::cpu()), plain_net(), settings);
@@ -96,7 +98,7 @@ Outcome by_hand(int devices, DType dtype, Sum how, bool sums = true) {
   HostMemoryResource memory;
   nn::Loader loader(*small_data().train, sampler, memory);
   Outcome outcome;
-  for (int i = 0; i < kSteps; ++i) {  // without a wait in between: only events keep the order
+  for (int i = 0; i < kSteps; ++i) {  // no step waits on the host, so only events order the work
     replicas.split_batch(loader.next());
     replicas.forward_backward();
     if (sums) {
@@ -124,7 +126,7 @@ TensorView view(const std::vector<double>& values) {
 TEST(DataParallelByHand, IsWhatRanksCompute) {
   for (const DType dtype : {DType::f64, DType::f32}) {
     const double tolerance = dtype == DType::f64 ? 1e-12 : 1e-4;
-    const Outcome one = of_ranks(1, dtype);  // one rank with the whole batch
+    const Outcome one = of_ranks(1, dtype);  // reference: one rank with the whole batch
     const Outcome ranks = of_ranks(3, dtype);
     for (const int devices : {1, 2, 3, 4}) {
       for (const Sum how : {Sum::star, Sum::ring}) {

@@ -1,5 +1,5 @@
-// Tests programs in the environments that batch systems, shells and launchers leave: fewer threads than asked for,
-// threads bound to processors, ranks that do not exist.
+// Tests programs in environments that batch systems, shells and launchers create: OpenMP gives fewer threads than
+// requested, OpenMP binds threads to processors, or variables name ranks that do not exist.
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -27,8 +27,8 @@ using testing::run_command;
 
 const std::string kHello = std::string(HELLO_RANKS) + " --devices cpu";
 
-/// Trains a few steps with convolutions whose threads wait for each other, and keeps the parameters. `launcher`: a
-/// command that starts the command after it.
+/// Trains one step of a model with convolutions, whose threads synchronise with each other, and keeps the parameters.
+/// `launcher` is the beginning of the command line, before the program.
 class Trained {
  public:
   explicit Trained(const std::string& environment, const std::string& options = "", const std::string& launcher = "") {
@@ -39,7 +39,7 @@ class Trained {
     EXPECT_EQ(ended.code, 0) << environment << '\n' << ended.output;
     parameters = ended.code == 0 ? testing::get_file(folder / "run/last/model.safetensors") : "";
   }
-  /// True if the header says this number of threads.
+  /// Returns true if the program's header shows this number of threads.
   [[nodiscard]] bool says(const std::string& threads) const {
     return ended.count("compute    cpu, " + threads + " a rank (") == 1;
   }
@@ -69,7 +69,7 @@ TEST(Environment, AsManyThreadsAsOpenMPGives) {
   }
 }
 
-/// OpenMP binds the threads of two ranks to the same processors.
+/// Two ranks must give the right result even if OpenMP binds the threads of both to the same processors.
 TEST(Environment, RanksThatOpenMPBinds) {
   if (LOCKSTEP_HAS_MPI == 0) {
     GTEST_SKIP() << "this build has no MPI";
@@ -80,7 +80,7 @@ TEST(Environment, RanksThatOpenMPBinds) {
   EXPECT_EQ(ranks("OMP_PROC_BIND=primary OMP_PLACES=threads"), ranks("OMP_PROC_BIND=false"));
 }
 
-/// The header says where the number of threads comes from.
+/// The header must show the origin of the number of threads.
 TEST(Environment, WhereTheNumberOfThreadsComesFrom) {
   const auto origin = [](const std::string& environment, const std::string& options = "") {
     const Ended ended = run_command("env -u OMP_NUM_THREADS " + environment + " " + TRAIN_RESNET +
@@ -98,7 +98,7 @@ TEST(Environment, WhereTheNumberOfThreadsComesFrom) {
   EXPECT_EQ(origin(limit, " --threads 3"), "compute    cpu, 2 threads a rank (OMP_THREAD_LIMIT)");
   EXPECT_EQ(origin("OMP_MAX_ACTIVE_LEVELS=0", " --threads 3"),
             "compute    cpu, 1 thread a rank (all that OpenMP gives)");
-  // OpenMP ignores a value that is no number, and prints a line about it.
+  // OpenMP ignores an invalid value and prints a warning.
   const std::string own = origin("");
   testing::expect_holds(own, "(its part of the processors)");
   for (const char* text : {"abc", "0", "2x"}) {
@@ -106,7 +106,8 @@ TEST(Environment, WhereTheNumberOfThreadsComesFrom) {
   }
 }
 
-/// Makes a control group inside one of this process's, with the time of half a processor; deletes it at the end.
+/// Makes a control group (cgroup) with a quota of half a processor, inside a group of this process. Deletes it at the
+/// end.
 class HalfAProcessor {
  public:
   HalfAProcessor() {
@@ -118,7 +119,7 @@ class HalfAProcessor {
         return;
       }
       const std::string limit = made + (version2 ? "/cpu.max" : "/cpu.cfs_quota_us");
-      // The file is missing if the parent group does not delegate processors.
+      // The file is missing if the parent group does not delegate the cpu controller.
       const bool there = std::filesystem::exists(limit, error);
       if (there && (std::ofstream(limit) << (version2 ? "50000 100000" : "50000") << std::flush).good() &&
           run_command(start(made) + "true").code == 0) {
@@ -167,7 +168,7 @@ TEST(Environment, OpenMPThatBindsLeavesTheRankItsProcessors) {
   EXPECT_TRUE(LOCKSTEP_HAS_MPI == 0 || two.code == 0) << two.output;
 }
 
-/// With any leftover environment, a program that fails says why.
+/// In every environment that a launcher may leave behind, a program must either succeed or print an error.
 TEST(Environment, NoProgramFailsWithoutAWord) {
   const std::string torch =
       "WORLD_SIZE=4 LOCAL_WORLD_SIZE=4 GROUP_RANK=0 MASTER_ADDR=127.0.0.1 LOCKSTEP_MEET_SECONDS=1 ";
@@ -183,7 +184,7 @@ TEST(Environment, NoProgramFailsWithoutAWord) {
   struct Started {
     std::string environment;
     std::string program;
-    Ended ended{};  ///< end of the program, with its standard error alone
+    Ended ended{};  ///< exit code and standard error of the program
   };
   std::vector<Started> all;
   const std::string hello = std::string(HELLO_RANKS);
@@ -201,7 +202,7 @@ TEST(Environment, NoProgramFailsWithoutAWord) {
   }
   std::atomic<std::size_t> next{0};
   std::vector<std::thread> threads;
-  for (int i = 0; i < 4; ++i) {  // in parallel: many programs wait for ranks that do not exist
+  for (int i = 0; i < 4; ++i) {  // in parallel, because many programs wait for ranks that do not exist
     threads.emplace_back([&] {
       for (std::size_t k = next++; k < all.size(); k = next++) {
         all[k].ended = run_command("env " + all[k].environment + " sh -c 'exec " + all[k].program + "'");

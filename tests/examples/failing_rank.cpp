@@ -1,5 +1,5 @@
-// A training run in which reading an image fails, or never ends, on one rank in the middle of an epoch, while the other
-// ranks reduce gradients: failing_rank RANK [hang].
+// A training run in which one rank fails in the middle of an epoch, while the other ranks reduce gradients:
+// failing_rank RANK [hang]. Reading an image on rank RANK throws an error, or with `hang` never returns.
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -18,7 +18,7 @@ namespace {
 
 using namespace lockstep;  // NOLINT(google-build-using-namespace): a program
 
-/// A data set whose images cannot be read after some thousand reads.
+/// A data set that fails after `reads` images: read() throws, or hangs if `hangs` is true.
 class Breaking final : public nn::ImageDataset {
  public:
   Breaking(const nn::ImageDataset& whole, std::int64_t reads, bool hangs)
@@ -64,7 +64,7 @@ int run(comm::Session& session, int argc, char** argv) {
       context, {session.grad(), session.control(), session.communication_stream(), watchdog ? &*watchdog : nullptr},
       nn::cifar_resnet(20, 4, 12, 12), data, trainer_options);
   session.agree([&] { trainer.start(); });
-  for (;;) {  // the failure ends the loop
+  for (;;) {  // runs until a read fails
     trainer.step();
   }
 }

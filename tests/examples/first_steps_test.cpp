@@ -1,4 +1,4 @@
-// Tests the output of first_steps as users see it: exit code and the informative lines.
+// Tests the output of first_steps against the chapter that shows it: exit code and the informative lines.
 #include <string>
 
 #include <gtest/gtest.h>
@@ -29,13 +29,13 @@ TEST(FirstSteps, SaysWhatTheChapterSays) {
   shows("Z.to(second) has the storage of Z: yes");
   shows("X.to(second) has the storage of X: " + std::string(first == second ? "yes" : "no") + ", X is on " + first +
         " and second on " + second);
-  // The numbers are drawn from a seed, so they are the same everywhere.
+  // The random numbers depend only on a seed, so they are the same on every machine.
   shows("Y =\n[[0.6412, 0.1913, 0.3552],\n [0.0637, 0.6301, 0.0388]] f32 (2, 3) on " + second);
   shows("Y + Z =\n[[1.6412, 1.1913, 1.3552],\n [1.0637, 1.6301, 1.0388]] f32 (2, 3) on " + second);
   if (gpus == 0) {
     shows("0.weight: f32 (1, 3) on cpu");
     shows("0.bias: f32 (1) on cpu");
-    // A row of ones gives 1 + 2 + 3 + 0.5.
+    // Each output is 1 + 2 + 3 + 0.5, the weights and the bias, because the input is 1.
     shows("net(X) =\n[[6.5000],\n [6.5000]] f32 (2, 1) on cpu");
   }
 }

@@ -1,4 +1,4 @@
-// Tests own_model as users call it: it trains, resumes, and predicts.
+// Tests own_model as users call it: it must train, resume and predict.
 #include <filesystem>
 #include <string>
 
@@ -15,7 +15,7 @@ using testing::run_command;
 
 constexpr bool kMpi = LOCKSTEP_HAS_MPI != 0;
 
-/// Runs own_model in a folder, under mpirun if ranks are given.
+/// Runs own_model in folder `folder`. If `ranks` is above 0, runs it under mpirun.
 Ended own_model(const std::string& folder, int ranks, const std::string& epochs) {
   const std::string mpirun = ranks > 0 ? std::string(MPIRUN) + " -np " + std::to_string(ranks) + " " : "";
   return run_command("sh -c 'cd " + folder + " && OMP_NUM_THREADS=1 " + mpirun + OWN_MODEL + " " + epochs + "'");
@@ -24,7 +24,7 @@ Ended own_model(const std::string& folder, int ranks, const std::string& epochs)
 void expect_own_model(int ranks) {
   const testing::TemporaryFolder folder;
   own_model(folder.path(), ranks, "20").finished({}, {{"epoch ", 20}});
-  // In the same folder the program resumes.
+  // In the folder of the first run, the program resumes.
   const Ended second = own_model(folder.path(), ranks, "25")
                            .finished({}, {{"epoch ", 5}, {"epoch 20: ", 0}, {"(0.33, 0) is on spiral 1", 1}});
   const std::string last = second.from("epoch 25: ");

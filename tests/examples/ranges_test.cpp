@@ -1,5 +1,5 @@
-// Tests the ranges that a tool receives from train_resnet, started without options as Nsight Systems does: one file for
-// each rank.
+// Tests the ranges that train_resnet sends to a profiling tool (NVTX). The tool is loaded as by Nsight Systems, and
+// writes one file per rank.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -45,7 +45,7 @@ TEST(Ranges, OfTrainResnet) {
     ++files;
     const Lines lines = lines_of(entry.path());
     const auto count = [&](const std::string& line) { return std::count(lines.begin(), lines.end(), line); };
-    Lines outer;  // in their order; the last line counts calls that a tool would refuse
+    Lines outer;  // ranges that are not inside another; the last line counts invalid calls
     std::copy_if(lines.begin(), lines.end(), std::back_inserter(outer),
                  [](const std::string& line) { return line.front() != ' '; });
     EXPECT_EQ(outer, (Lines{"step", "step", "step", "evaluation", "checkpoint", "checkpoint", "faults 0"}));

@@ -1,5 +1,5 @@
-// Tests --recipe: a dry run of every recipe works, options on the command line override it, and training uses its
-// values.
+// Tests --recipe. A dry run of every recipe must work, options on the command line must override the recipe, and
+// training must use the recipe's values.
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -28,23 +28,25 @@ using testing::expect_refused;
 
 class Recipes : public testing::ProgramTest {
  protected:
-  /// Runs the program in this process, with the recipes next to it (tests/examples/CMakeLists.txt).
+  /// Runs the program in this process. The recipes are in a folder next to it (tests/examples/CMakeLists.txt).
   [[nodiscard]] static Ended run(const std::string& options) {
     return testing::run_here(train_resnet_main,
                              "train_resnet --train-images 64 --test-images 30 --threads 1 " + options);
   }
 };
 
-/// The expected values of a recipe.
+/// Expected values of a recipe.
 struct Expected {
   std::vector<std::string> header;
   std::int64_t side = 0;                       ///< height and width of images
-  std::int64_t top_k = 0;                      ///< member of config.json
-  std::map<std::string, std::string> options;  ///< some members of config.json's options
-  std::string for_mlp{};                       ///< options that replace those for parameters that mlp lacks
+  std::int64_t top_k = 0;                      ///< expected `top_k` in config.json
+  std::map<std::string, std::string> options;  ///< some of the expected options in config.json
+  /// Options for a run with model mlp, where the recipe's options name parameters that mlp lacks.
+  std::string for_mlp{};
 };
 
-// An epoch has 16 steps. All values are those of the sources that the recipes name.
+// The expected values are those of the sources that the recipes cite. With 64 images and a batch of 4, an epoch has 16
+// steps.
 TEST_F(Recipes, EachOneIsWhatTrains) {
   const std::string tenth = "0.10000000000000001";  // with 17 digits
   const std::map<std::string, Expected> expected{
@@ -115,7 +117,7 @@ TEST_F(Recipes, EachOneIsWhatTrains) {
     run("--recipe " + name + " --dry-run --image-size 32 --batch-size 4")
         .finished(one.header)
         .says({"  recipe     " + name + "\n"});
-    // The other values come from a run with a model that needs no time.
+    // The other values are tested with model mlp, which trains fast.
     run("--recipe " + name + " --model mlp --steps 1 --batch-size 4" + out(name) + one.for_mlp).finished();
     const Json config_file = config(name);
     testing::expect_members(config_file, {{"height", one.side}, {"width", one.side}, {"top_k", one.top_k}});
@@ -141,12 +143,13 @@ TEST_F(Recipes, TheHeaderSaysWhatCounts) {
     run(small + schedule).finished({std::string("(") + schedule + ", warm-up 0 steps)"});
   }
   run(small + "cosine").finished({"(cosine to 0.01, warm-up 0 steps)"});
-  // --ema 0 switches a recipe's average off, with all options that belong to it.
+  // --ema 0 switches off the recipe's moving average, and with it all options that need an average.
   run("--dry-run --image-size 32 --batch-size 4 --recipe resnet50-v2 --ema 0")
       .finished({"  recipe     resnet50-v2\n"}, {{"of the weights, decay", 0}});
 }
 
-// An option that excludes an option of the recipe replaces it, in either direction. Within one file this is an error.
+// If an option excludes an option of the recipe, it replaces this option, whichever of the two is in the recipe. If
+// both are in one file, they are an error.
 TEST_F(Recipes, WhatExcludesAnOptionTakesItsPlace) {
   const std::string small = "--dry-run --image-size 32 --batch-size 4 --recipe ";
   run(small + "resnet50-v2 --no-decay-norm")
@@ -192,7 +195,7 @@ TEST_F(Recipes, MistakesAreOneLineThatNamesTheFile) {
        {"--dry-run --batch-size 16 --schedule polynomial --lr 0.1 --lr-end 0.2", {"--lr-end is 0.2"}}});
 }
 
-// An installation has programs in bin/ and recipes in share/lockstep/recipes/.
+// After an installation, programs are in bin/ and recipes in share/lockstep/recipes/. The program must find them there.
 TEST_F(Recipes, AreFoundBesideTheProgram) {
   fs::create_directories(path("prefix/bin"));
   fs::copy_file(TRAIN_RESNET, path("prefix/bin/train_resnet"));
@@ -215,7 +218,7 @@ TEST_F(Recipes, TheAverageIsShownKeptAndEvaluated) {
   testing::expect_members(config("run"), {{"recipe", "cifar-resnet20"}});
   const std::string loss = concat("test loss ", saved.progress.metrics.at("ema_test_loss"));
   run("--image-size 12 --batch-size 16 --evaluate " + path("run/last/ema.safetensors")).finished({loss});
-  // Both models of the checkpoint are evaluated; the average decides which checkpoint is best/.
+  // Both the weights and their average are evaluated. The average decides which checkpoint is best/.
   const std::string weights = concat("\ntest loss ", saved.progress.test_loss.value_or(-1));
   run("--image-size 12 --batch-size 16 --evaluate " + path("run/last")).finished({weights, "ema " + loss});
   run(options + "--epochs 3 --resume auto " + out("run")).finished({"resuming", "ema_test_accuracy"}, {{"'ema'", 0}});

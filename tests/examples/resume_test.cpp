@@ -1,5 +1,5 @@
-// Runs that resume: from last/ and from other checkpoints of the folder, after kills between writing them, as restarts,
-// and after folders were moved, renamed and damaged.
+// Tests runs that resume: from last/ and other checkpoints, after kills between the writes of two checkpoints, as
+// restarts of a job, and after folders were moved, renamed or damaged.
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -36,15 +36,15 @@ using testing::expect_refused;
 
 constexpr bool kMpi = LOCKSTEP_HAS_MPI != 0;
 
-/// An epoch has 4 steps. The schedule is the same for any number of epochs.
+/// Options of a job in which an epoch has 4 steps. The schedule does not depend on the number of epochs.
 const std::string kJob =
     " --train-images 64 --test-images 30 --image-size 12 --batch-size 16 --log-every 2 --threads 1 --devices cpu "
     "--schedule constant --warmup-steps 0 --seed 3 --keep-best 3 ";
 
 class Resume : public testing::ProgramTest {
  protected:
-  /// Trains in the tests' own folder, in this process; in another process for several ranks, and after the shell
-  /// commands `before`.
+  /// Runs the program in the test's folder. Runs it in this process, unless options start several ranks or `before` has
+  /// shell commands that must run first.
   [[nodiscard]] Ended train(const std::string& options, const std::string& before = "") const {
     if (before.empty() && options.find("cpu:") == std::string::npos) {
       const fs::path here = fs::current_path();
@@ -55,11 +55,12 @@ class Resume : public testing::ProgramTest {
     }
     return testing::run_command("sh -c \"cd " + path("") + "; " + before + " " + TRAIN_RESNET + kJob + options + "\"");
   }
-  /// Trains as start number `number` (from 0) of a job.
+  /// Trains as start number `number` of a job with restarts, counted from 0.
   [[nodiscard]] Ended start(int number, const std::string& options) const {
     return train(options, concat("export LOCKSTEP_ATTEMPT='7-1 ", number, " -'; ulimit -f ${LIMIT:-unlimited};"));
   }
-  /// Puts a run of three epochs into `name`: best-4, best-8, best-12, and last of step 12. The run is trained once.
+  /// Copies a finished run of three epochs to folder `name`: best-4, best-8, best-12, and last of step 12. The original
+  /// run is trained only once.
   void make_run(const std::string& name) {
     if (!fs::exists(path("made"))) {
       train("--epochs 3" + out("made")).finished();
@@ -67,7 +68,7 @@ class Resume : public testing::ProgramTest {
     fs::remove_all(path(name));
     fs::copy(path("made"), path(name), fs::copy_options::recursive);
   }
-  /// Returns the names of the checkpoints, with the step of each and a hash of its bytes.
+  /// Returns, for each checkpoint of a run, its name with its step and a hash of its files.
   [[nodiscard]] std::map<std::string, std::string> checkpoints(const std::string& run) const {
     std::map<std::string, std::string> all;
     for (const std::string& name : nn::CheckpointStore(path(run)).list()) {
@@ -82,7 +83,7 @@ class Resume : public testing::ProgramTest {
   [[nodiscard]] std::int64_t step_of(const std::string& checkpoint) const {
     return read_json(path(checkpoint) + "/state.json").get<std::int64_t>("step", checkpoint);
   }
-  /// Returns the steps in the events "resume" of a run.
+  /// Returns the steps of all "resume" events of a run.
   [[nodiscard]] std::vector<std::int64_t> resumes(const std::string& run) const {
     std::vector<std::int64_t> steps;
     for (const Json& event : events(run, "resume")) {
@@ -98,7 +99,8 @@ TEST_F(Resume, AJobKilledAtTheEndOfItsFirstEpochGoesOn) {
   const std::string devices = kMpi ? "--devices cpu:2 " : "";
   const std::string job = devices + "--epochs 3 --resume auto";
   train(job + out("whole")).finished();
-  // The first epoch writes best-4, best, last. A kill leaves only the first of them, or the first two.
+  // The first epoch writes best-4, best and last, in this order. A kill may leave only the first one or two of these.
+  // The next start must resume from them.
   for (const bool best : {false, true}) {
     fs::remove_all(path("cut"));
     fs::create_directories(path("cut"));
@@ -112,7 +114,7 @@ TEST_F(Resume, AJobKilledAtTheEndOfItsFirstEpochGoesOn) {
   }
 }
 
-/// A requeued job gives the same command again.
+/// A requeued job repeats its command line. If it has a checkpoint, it must resume from it and ignore --init.
 TEST_F(Resume, InitIsWhereARunWithoutACheckpointBegins) {
   const std::string weights = path("base") + "/last ";
   train("--epochs 1" + out("base")).finished();
@@ -127,7 +129,8 @@ TEST_F(Resume, InitIsWhereARunWithoutACheckpointBegins) {
                             {"--init a --evaluate b", {"--evaluate is b with --init"}}});
 }
 
-/// The best of the first epoch stays best: an mlp that learns nothing has the same accuracy after each epoch.
+/// The mlp learns nothing, so all epochs have the same accuracy. Then the first epoch must stay the best, even if a
+/// kill has left only best-4.
 TEST_F(Resume, TheBestOfAFirstEpochThatWasCutIsKept) {
   const std::string job = "--model mlp --hidden 8 --lr 1e-30 --epochs 3 --keep-best 2 --resume auto ";
   train(job + out("whole")).finished();
@@ -138,13 +141,16 @@ TEST_F(Resume, TheBestOfAFirstEpochThatWasCutIsKept) {
   EXPECT_EQ(checkpoints("cut"), checkpoints("whole"));
 }
 
-/// Simulates kills between the steps of a restart by the folders that they leave.
+/// A run "goes back" if it resumes from an earlier checkpoint than its last one. The test creates the folders that
+/// remain after kills at several moments of such a run. The next start must find out whether the run has already gone
+/// back.
 TEST_F(Resume, ARestartKnowsWhetherTheRunHasGoneBack) {
   make_run("run");
   const std::string back = "--epochs 4 --lr 0.02 --resume run/last.1 --out run";
   start(0, back + " --max-time 0.000001").exits(75);
   EXPECT_EQ(step_of("run/last.1"), 8) << "written first";
-  // As if the run was killed after its first last/, before config.json was written again.
+  // As if the run was killed after it wrote its first last/, before it wrote config.json again. ulimit makes the
+  // writing of checkpoints fail.
   make_run("cut");
   ::setenv("LIMIT", "20", 1);
   start(0, "--epochs 4 --lr 0.02 --resume cut/last.1 --out cut").exits(3);
@@ -154,7 +160,7 @@ TEST_F(Resume, ARestartKnowsWhetherTheRunHasGoneBack) {
   fs::rename(path("cut/last.1"), path("cut/last"));
   start(1, "--epochs 4 --lr 0.02 --resume cut/last.1 --out cut")
       .finished({}, {{"  resuming   cut/last at epoch 2, batch 0, step 8", 1}});
-  // A new job whose first two starts were killed before the first last/.
+  // A new job whose first two starts were killed before they wrote a last/.
   fs::remove_all(path("cut"));
   ::setenv("LIMIT", "20", 1);
   start(0, "--epochs 3 --out cut").exits(3);
@@ -168,7 +174,7 @@ TEST_F(Resume, ARestartKnowsWhetherTheRunHasGoneBack) {
 TEST_F(Resume, ARunThatGoesBackIsTheSameWhereverItIsStopped) {
   make_run("whole");
   make_run("parts");
-  // Another rate changes the numbers from here on. best/ is that of step 12, or another one that was best.
+  // The new learning rate changes all later results. best/ is either that of step 12 or a better one of the new steps.
   const std::string job = "--epochs 5 --lr 0.02 ";
   train(job + "--resume whole/best-4 --out whole").finished();
   EXPECT_EQ(resumes("whole"), Steps{4});
@@ -178,14 +184,14 @@ TEST_F(Resume, ARunThatGoesBackIsTheSameWhereverItIsStopped) {
     EXPECT_EQ(step_of("parts/last"), 5 + stop);
   }
   train(job + "--resume auto --out parts").finished();
-  // If a run was stopped, its earlier checkpoints are of other steps.
+  // last.1 is not compared, because a stopped run has written earlier checkpoints at other steps.
   std::map<std::string, std::string> whole = checkpoints("whole");
   std::map<std::string, std::string> parts = checkpoints("parts");
   whole.erase("last.1");
   parts.erase("last.1");
   EXPECT_EQ(parts, whole);
   EXPECT_EQ(resumes("parts"), (Steps{4, 5, 6, 7}));
-  // best/ equals one of the best-N.
+  // best/ must equal one of the best-N.
   EXPECT_TRUE(std::any_of(whole.begin(), whole.end(), [&](const auto& each) {
     return each.first.starts_with("best-") && each.second == whole["best"];
   }));
@@ -196,7 +202,7 @@ TEST_F(Resume, ARunThatFailsBeforeItGoesBackChangesNothing) {
   const auto before = checkpoints("run");
   const std::string metrics = get("run/metrics.jsonl");
   const std::string back = "--epochs 4 --lr 0.02 --resume run/best-4 --out run";
-  ::setenv("LIMIT", "20", 1);  // limit in blocks of 512 bytes: less than a checkpoint, more than the other files
+  ::setenv("LIMIT", "20", 1);  // limit in blocks of 512 bytes: a checkpoint is larger, all other files are smaller
   for (const int number : {0, 1}) {
     start(number, back)
         .exits(3, {}, {{"  resuming   run/best-4", 1}, {"model.safetensors: cannot be written: File too large", 1}});
@@ -204,7 +210,8 @@ TEST_F(Resume, ARunThatFailsBeforeItGoesBackChangesNothing) {
     EXPECT_EQ(get("run/metrics.jsonl"), metrics);
   }
   ::unsetenv("LIMIT");
-  // The next start of that job still goes back to best-4. After that a later start resumes from last/.
+  // The third start of the job still goes back to best-4. The fourth start resumes from last/, because the run has then
+  // gone back.
   start(2, back + " --max-time 0.000001").exits(75, {}, {{"  resuming   run/best-4", 1}});
   start(3, back).finished({}, {{"  resuming   run/last at epoch 1, batch 1", 1}});
   EXPECT_EQ(resumes("run"), (Steps{4, 5}));
@@ -223,7 +230,8 @@ TEST_F(Resume, LastIsWrittenFirstWhereSomethingIsLeftToDo) {
   EXPECT_EQ(step_of("run/last.1"), 5) << "last/ by another path is not written again";
 }
 
-/// Which checkpoint out/best is, tested with states that are written by hand.
+/// Tests nn::best_of_resumed(), which finds the best evaluation of a resumed run, with state files that this test
+/// writes.
 TEST_F(Resume, WhichIsTheBest) {
   make_run("run");
   const auto put_state = [&](const std::string& checkpoint, std::int64_t step, double best, std::int64_t since_best) {
@@ -277,12 +285,13 @@ TEST_F(Resume, ABestThatIsMissingComesFromTheOthers) {
   EXPECT_EQ(get("run/best/model.safetensors"), best);
 }
 
-// Another user may have put files into the folder.
+// A user may have put other files into a checkpoint's folder. These must not be copied.
 TEST_F(Resume, OnlyTheFilesOfACheckpointAreCopied) {
   make_run("run");
   fs::remove_all(path("run/best"));
   put("secret", "mine");
-  for (const auto& entry : fs::directory_iterator(path("run"))) {  // the name of the best varies
+  // The number in the name of the best checkpoint varies.
+  for (const auto& entry : fs::directory_iterator(path("run"))) {
     if (entry.path().filename().string().starts_with("best-")) {
       fs::create_symlink(path("secret"), entry.path() / "link");
       fs::create_directories(entry.path() / "folder");
@@ -356,11 +365,12 @@ TEST_F(Resume, APathMayBeWrittenInOtherWays) {
   }
   fs::remove_all(path("run/last"));
   fs::remove_all(path("run/last.1"));
-  train("--epochs 3 --resume run --out run").finished();  // the folder stands for its newest checkpoint
+  train("--epochs 3 --resume run --out run").finished();  // a run's folder means its newest checkpoint
   expect_refused(train("--epochs 3 --resume run/best-99 --out run"), {"run/best-99", "there is no checkpoint"});
 }
 
-/// The ranks of a killed job notice the kill a moment later.
+/// After a kill, the ranks of the old job may still hold the lock of the folder for a moment. A resumed run must wait
+/// for it, and --overwrite must fail at once.
 TEST_F(Resume, ARunWaitsForTheEndOfTheOneBefore) {
   make_run("run");
   std::optional<FolderLock> held(std::in_place, path("run"));

@@ -1,4 +1,4 @@
-// Tests option names of other programs on the command line.
+// Tests the hints for option names of other programs on the command line.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -87,7 +87,7 @@ TEST_F(Spellings, AnErrorSaysWhatToWrite) {
             "unknown on the command line: more --device 2 (did you mean --devices? --help lists the options)");
 }
 
-/// The same in a file of options as on the command line.
+/// Options in a file must give the same hints as options on the command line.
 TEST_F(Spellings, AnErrorInAFileSaysWhatToWrite) {
   const auto error = [&](const std::string& text) { return error_of({"p"}, {.name = "a.toml", .text = text}); };
   EXPECT_EQ(error("learning_rate = 0.1\n"),

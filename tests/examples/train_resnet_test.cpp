@@ -1,4 +1,5 @@
-// Tests train_resnet as users call it: under mpirun, good and bad input, exit codes, files.
+// Tests train_resnet as users call it: under mpirun and alone, with valid and invalid input. Checks exit codes and
+// written files.
 #include <unistd.h>
 
 #include <algorithm>
@@ -53,7 +54,7 @@ using testing::expect_members;
 using testing::run_as_ranks;
 using testing::run_command;
 
-/// Runs train_resnet with `ranks` ranks under mpirun; 0: calls its main() in this process.
+/// Runs train_resnet with `ranks` ranks under mpirun. With 0 ranks, calls its main() in this process.
 Ended train_resnet(int ranks, const std::string& options) {
   if (ranks == 0) {
     return testing::run_here(train_resnet_main, "train_resnet " + options);
@@ -61,12 +62,12 @@ Ended train_resnet(int ranks, const std::string& options) {
   return run_command(std::string(MPIRUN) + " -np " + std::to_string(ranks) + " " + TRAIN_RESNET + " " + options);
 }
 
-/// Runs train_resnet as a process that a shell starts, without mpirun.
+/// Runs train_resnet as a process of its own, without mpirun. `before` is the beginning of the command line.
 Ended train_resnet_alone(const std::string& options, const std::string& before = "") {
   return run_command(before + TRAIN_RESNET + " " + options);
 }
 
-/// Runs ranks with their own working folders, as on nodes that share no file system.
+/// Runs one rank per folder. Each rank has its own working folder, as on nodes without a shared file system.
 Ended train_resnet_in(const std::vector<std::string>& folders, const std::string& options) {
   std::vector<std::string> commands;
   for (const std::string& folder : folders) {
@@ -75,7 +76,7 @@ Ended train_resnet_in(const std::vector<std::string>& folders, const std::string
   return run_as_ranks(MPIRUN, commands);
 }
 
-/// The options of the smallest job that uses everything: 4 steps an epoch.
+/// Options of the smallest run that uses everything. An epoch has 4 steps.
 const std::string kTiny =
     " --train-images 64 --test-images 30 --image-size 12 --batch-size 16 --epochs 2 --log-every 2 --threads 1 ";
 
@@ -84,7 +85,7 @@ constexpr int kRanks = kMpi ? 2 : 0;
 
 class TrainResNet : public testing::ProgramTest {
  protected:
-  /// Expects a refusal within a short time.
+  /// Expects that the program refuses its input within a short time.
   static void expect_refused(const Ended& ended, const std::vector<std::string>& words,
                              const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
     testing::expect_refused(ended, words, file, line);
@@ -97,13 +98,14 @@ class TrainResNet : public testing::ProgramTest {
   [[nodiscard]] std::int64_t step_of(const std::string& checkpoint) const {
     return nn::read_checkpoint_state(path(checkpoint)).progress.position.step;
   }
-  /// Expects the same parameters and optimizer state in the last checkpoints of two runs.
+  /// Expects that the last checkpoints of two runs have the same parameters and optimizer state.
   void expect_same_state(const std::string& a, const std::string& b) const {
     for (const std::string file : {"/last/model.safetensors", "/last/optimizer.safetensors"}) {
       EXPECT_TRUE(get(a + file) == get(b + file)) << a << ", " << b << file;
     }
   }
-  /// Sends SIGTERM as soon as the file `log` reports the first step; the run leaves a checkpoint.
+  /// Sends SIGTERM as soon as the output, in file `log`, reports the first step. Expects that the run stops with a
+  /// checkpoint.
   void stop_after_a_report(const std::string& options) const {
     const std::string log = path("log");
     const Ended ended = run_command("sh -c '" + std::string(TRAIN_RESNET) + kTiny + options + "> " + log +
@@ -113,7 +115,7 @@ class TrainResNet : public testing::ProgramTest {
   }
 };
 
-/// Tests that make no sense without mpirun.
+/// Tests that need several ranks.
 class TrainResNetRanks : public TrainResNet {
  protected:
   void SetUp() override {
@@ -123,13 +125,13 @@ class TrainResNetRanks : public TrainResNet {
   }
 };
 
-/// The inputs that the programs refuse before they train, in this process: one line on standard error, exit code 2.
-/// Tests of ranks and of processes below repeat some of them.
+/// Input that the program must refuse before it trains, with one line on standard error and exit code 2. The program
+/// runs in this process. Later tests repeat some of this input with several ranks and processes.
 TEST_F(TrainResNet, BadOptions) {
   const std::string tiny = kTiny + "--devices cpu ";
   expect_refusals({
       {"--nonsense 7 more", {"unknown on the command line: --nonsense 7 more ("}},
-      // A terminal would obey the characters.
+      // Control characters must be escaped, because a terminal would execute them.
       {"--nonsense\033[2J", {"unknown on the command line: --nonsense\\x1b[2J"}},
       {"--devices cpu:1\302\2332J", {"cpu:1\\xc2\\x9b2J"}},
       {"--workers 300", {"--workers", "300", "at most 256"}},
@@ -211,9 +213,10 @@ TEST_F(TrainResNet, BadRandomPictures) {
   });
 }
 
-/// Each process ends with code 2, and one of several ranks says why, at every place where they agree.
+/// Every process must end with code 2, but only one of several ranks may print the reason. Each input is refused at
+/// another point where the ranks agree.
 TEST_F(TrainResNet, RanksRefuseTogether) {
-  if (kMpi) {  // a rank that only prints its help would leave the other alone
+  if (kMpi) {  // a rank that only prints its help must not leave the other rank waiting
     const std::string one = std::string("exec ") + TRAIN_RESNET;
     expect_refused(run_as_ranks(MPIRUN, {one + " --help", one + kTiny}), {"do not agree", "argument 1: --help"});
     expect_refused(run_as_ranks(MPIRUN, {one + kTiny + "--lr 0.1", one + kTiny + "--lr 0.2"}),
@@ -252,11 +255,11 @@ TEST_F(TrainResNet, GradientsThatAreNotFiniteEndTheJobOrAreTold) {
 }
 
 TEST_F(TrainResNet, TrainsAndWritesItsFiles) {
-  const std::string overlap = kMpi ? " --overlap on " : "";  // the host waits for gradients
+  const std::string overlap = kMpi ? " --overlap on " : "";  // the host then waits for gradients
   const Ended ended = train_resnet(kRanks, kTiny + overlap + "--report-waits 3" + out("run")).finished();
   ended.says({kMpi ? "  waits      first 3 steps: " : "  waits      first 3 steps: none",
               "devices 'auto': the CPU, because "});
-  ended.has({{"lockstep: error:", 0}, {" cpu: ", 2}, {"; others ", 2}});  // header and end show memory
+  ended.has({{"lockstep: error:", 0}, {" cpu: ", 2}, {"; others ", 2}});  // header and end of the run show the memory
   expect_members(config("run"), {{"ranks", std::max(kRanks, 1)}, {"model", "resnet20"}});
 
   std::vector<std::string> kinds;
@@ -302,7 +305,7 @@ TEST_F(TrainResNet, ABareModelFileIsEvaluatedAndBegunFrom) {
   const std::string expected = train_resnet(0, mlp + "--evaluate " + path("run/last")).finished().from("test loss");
   EXPECT_EQ(train_resnet(0, mlp + "--evaluate " + path("bare")).finished().from("test loss"), expected);
 
-  // With parameters that are all NaN no prediction is right, not even for the first class.
+  // If all parameters are NaN, no prediction may count as correct, not even class 0.
   std::string diverged = get("bare");
   std::uint64_t header = 0;
   std::memcpy(&header, diverged.data(), sizeof header);
@@ -311,7 +314,7 @@ TEST_F(TrainResNet, ABareModelFileIsEvaluatedAndBegunFrom) {
   expect_holds(wrong.from("test loss"), "test loss -  accuracy 0.00 %, top 2 0.00 %  (0 of ");
   wrong.says({"they count as wrong"}).lacks({"nan"});
 
-  // The same file as torch.save writes it, from a run on several GPUs.
+  // The same weights in a file of torch.save, with the name prefix "module." of a run on several GPUs.
   put("bare.pth", testing::torch::copy_of(path("bare"), "module."));
   EXPECT_EQ(train_resnet(0, mlp + "--evaluate " + path("bare.pth")).from("test loss"), expected);
   train_resnet(0, mlp + "--steps 1 --init " + path("bare") + out("one")).finished({}, {{"  head ", 0}});
@@ -333,7 +336,8 @@ TEST_F(TrainResNet, ABareModelFileIsEvaluatedAndBegunFrom) {
                    {mlp + "--classes 4 --evaluate " + path("bare"), {"expected (4, 8)", path("bare")}}});
 }
 
-/// An mlp that learns nothing is best after the first epoch.
+/// The mlp learns nothing, so its first epoch is the best. --evaluate of a run's folder must evaluate best/ and print
+/// this. It must also accept a batch that is larger than the training set.
 TEST_F(TrainResNet, AnEvaluationTakesTheBestSaysSoAndNeedsNoTrainingBatch) {
   const std::string mlp = kTiny + "--model mlp --hidden 8 --lr 1e-30 --devices cpu ";
   train_resnet(0, mlp + out("run")).finished();
@@ -352,7 +356,7 @@ TEST_F(TrainResNet, AnEvaluationTakesTheBestSaysSoAndNeedsNoTrainingBatch) {
   train_resnet(0, large + path("run")).has({{"  evaluating " + path("run/last, step 8"), 1}});
 }
 
-/// Fine-tuning as in docs/weights.md: other classes, and the first stages unchanged.
+/// Fine-tuning as in docs/weights.md: the new task has other classes, and --freeze keeps the first stages unchanged.
 TEST_F(TrainResNet, FrozenStagesKeepTheirWeights) {
   train_resnet(0, kTiny + "--devices cpu --steps 2" + out("first")).finished();
   const std::string tune = kTiny + "--classes 4 --init " + path("first/last") + " --freeze conv1,bn1,layer1 ";
@@ -391,7 +395,8 @@ TEST_F(TrainResNet, FrozenStagesKeepTheirWeights) {
   EXPECT_FALSE(fs::exists(path("other")));
 }
 
-// The refusal takes seconds, and not the memory of such layers.
+// state.json is changed to hidden layers that do not fit model.safetensors. The program must refuse this within
+// seconds, without allocating such layers.
 TEST_F(TrainResNet, HiddenLayersThatACheckpointCannotHaveAreRefusedWithItsName) {
   const std::string mlp = kTiny + "--devices cpu ";
   train_resnet(0, mlp + "--model mlp --hidden 8 --steps 2" + out("run")).finished();
@@ -418,7 +423,7 @@ TEST_F(TrainResNet, HiddenLayersThatACheckpointCannotHaveAreRefusedWithItsName) 
 
 TEST(WaitCounts, CountsByTimeCallAndReason) {
   using nn::WaitTime;
-  // The run is resumed at step 100, in the middle of an epoch; two steps count as the first ones.
+  // The run resumes at step 100, in the middle of an epoch. Two steps count as first steps.
   EXPECT_EQ(nn::wait_time({.epoch = 1, .batch = 4, .step = 100}, 100, 2), WaitTime::first_steps);
   EXPECT_EQ(nn::wait_time({.epoch = 2, .batch = 0, .step = 101}, 100, 2), WaitTime::first_steps);
   EXPECT_EQ(nn::wait_time({.epoch = 1, .batch = 6, .step = 102}, 100, 2), WaitTime::later_steps);
@@ -450,13 +455,13 @@ TEST_F(TrainResNet, BucketsFollowTheCostsOfAFile) {
   comm::CostFile file;
   file.ranks = kMpi ? 2 : 1;
   comm::CostPath all_reduce{.name = "all_reduce"};
-  all_reduce.model = {{{0, 0.1, 1e-9}}};  // only latency counts: one bucket
+  all_reduce.model = {{{0, 0.1, 1e-9}}};  // only latency costs time, so one bucket is the best
   file.paths = {all_reduce};
   const auto planned = [&] {
     return train_resnet(kRanks, kTiny + "--dry-run --cost " + put("cost.json", comm::cost_text(file))).finished();
   };
   planned().says({" 1 bucket(s): ", ", by " + path("cost.json")}).has({{"not reliable", 0}});
-  file.paths[0].model = {{{0, 0, 1e-6}}};  // the control: no latency, many buckets
+  file.paths[0].model = {{{0, 0, 1e-6}}};  // control: without latency, many buckets are better
   file.paths[0].held_out = {.count = 12, .median = 0.21, .p90 = 1, .worst = 289};
   planned()
       .lacks({" 1 bucket(s): "})
@@ -479,10 +484,10 @@ TEST_F(TrainResNet, LibrariesAreTimedOnceAndKeptInAFile) {
   EXPECT_TRUE(compared.get<Json::Array>("refused", "config.json").empty());
   train_resnet(kRanks, options + "--dry-run").finished({" 0 timed "});
   EXPECT_EQ(get("choices.json"), kept);
-  // A resumed run has its choices: it neither times calls nor reads the file.
+  // A resumed run takes its choices from the checkpoint. It neither times calls nor reads the file.
   put("choices.json", "broken");
   train_resnet(kRanks, options + "--dry-run --resume " + path("run/last")).finished({}, {{"  libraries  ", 0}});
-  // Its choices were made for other shapes than this batch has.
+  // With another batch size, the checkpoint's choices are for other shapes, so the file is read.
   expect_refused(train_resnet(kRanks, options + "--batch-size 8 --dry-run --resume " + path("run/last")),
                  {"choices.json"});
   expect_refused(train_resnet(0, options + "--dry-run"), {"choices.json"});
@@ -524,8 +529,8 @@ TEST_F(TrainResNet, LeavesATimeline) {
   EXPECT_NEAR(traces[0].get<double>("hidden_s", "trace") + traces[0].get<double>("exposed_s", "trace"),
               traces[0].get<double>("communication_s", "trace"), 1e-12);
 
-  // A resumed run replaces the file. The traced steps count from where it begins, and are the last ones if there are
-  // few.
+  // A resumed run replaces the timeline. Traced steps count from the first step of this process. A run with few steps
+  // traces its last ones.
   train_resnet(0, kTiny + trace + "--epochs 3 --resume auto" + out("run")).finished({}, {{": steps 9 to 12, ", 1}});
   count_events();
   EXPECT_EQ(counts["update0"], 4);
@@ -548,7 +553,7 @@ TEST_F(TrainResNet, RefusesATimelineThatItCannotWrite) {
 }
 
 TEST_F(TrainResNet, StoppedByASignalItCanBeResumed) {
-  // The signal arrives as soon as the first step is reported; --epochs is too large to be reached.
+  // The signal comes as soon as the first step is reported. The number of epochs is too large to be reached before.
   stop_after_a_report(" --epochs 100000 --log-every 1 --trace " + path("t.json") + " --trace-steps 1:1000" +
                       out("run"));
   const std::int64_t step = step_of("run/last");
@@ -565,7 +570,7 @@ TEST_F(TrainResNet, RanksThatItStartedItselfStopWithACheckpoint) {
     return;
   }
   put("run.toml", "devices = \"cpu:2\"\n");
-  // SIGTERM goes to the program, which waits for mpirun; mpirun alone would kill the ranks.
+  // SIGTERM must go to the program itself, which waits for mpirun. mpirun would kill the ranks without a checkpoint.
   stop_after_a_report(" --config " + path("run.toml") + " --epochs 100000 --log-every 1" + out("run"));
   EXPECT_GE(step_of("run/last"), 1);
   expect_members(config("run"), {{"ranks", 2}});
@@ -575,7 +580,7 @@ TEST_F(TrainResNet, RanksThatItStartedItselfStopWithACheckpoint) {
                    {kTiny + "--devices cpu:2 --hostfile " + path("none"),
                     {"--hostfile", path("none"), "No such file", "a node and its slots on each line"}},
                    {kTiny + "--devices cpu:99999", {"'cpu:99999'", "at most 64", "core"}},
-                   {kTiny + "--devices 2", {"devices", "'2'"}}});  // this machine has no GPUs here
+                   {kTiny + "--devices 2", {"devices", "'2'"}}});  // the test hides all GPUs
   expect_refused(train_resnet(2, kTiny + "--devices cpu:2 --nodes 2"), {"--nodes is 2", "on 1 node"});
   expect_refused(train_resnet(2, kTiny + "--hostfile hosts"), {"--hostfile is 'hosts'", "by mpirun"});
   const std::string rank = std::string("exec ") + TRAIN_RESNET + kTiny + "--steps ";
@@ -591,12 +596,12 @@ TEST_F(TrainResNetRanks, RankZeroDecidesWhetherToResume) {
   train_resnet_in(nodes, job + "2").finished();
   EXPECT_FALSE(fs::exists(path("b/run"))) << "rank 0 writes";
 
-  // Rank 1 has no checkpoint.
+  // Rank 0 has a checkpoint and rank 1 has none: refused.
   expect_refused(train_resnet_in(nodes, job + "4"), {"rank 1: ", "run/last", "no checkpoint"});
-  // Only rank 1 has a checkpoint: the run begins anew.
+  // The ranks' folders are swapped, so rank 0 has no checkpoint: the run begins anew.
   train_resnet_in({path("b"), path("a")}, job + "3").finished();
   EXPECT_EQ(step_of("b/run/last"), 3);
-  // Both ranks have a checkpoint, but not the same.
+  // Both ranks have a checkpoint, of different steps: refused.
   expect_refused(train_resnet_in(nodes, job + "4"), {"the ranks do not agree", "step 2", "step 3"});
   fs::remove_all(path("b/run"));
   fs::copy(path("a/run"), path("b/run"), fs::copy_options::recursive);
@@ -605,15 +610,15 @@ TEST_F(TrainResNetRanks, RankZeroDecidesWhetherToResume) {
   expect_refused(train_resnet_in(nodes, job + "4"), {"rank 1: ", "model.safetensors", "that of another checkpoint"});
   fs::remove(path("b/run/last/checksums.json"));
   expect_refused(train_resnet_in(nodes, job + "4"), {"the ranks do not agree", "parameters with hash"});
-  // Both ranks have the same checkpoint.
+  // Both ranks have the same checkpoint: the run resumes.
   fs::copy(path("a/run/last/model.safetensors"), path("b/run/last"), fs::copy_options::overwrite_existing);
   train_resnet_in(nodes, job + "4").finished();
   EXPECT_EQ(step_of("a/run/last"), 4);
 }
 
-// Ranks with their own folders read their own data, and options from rank 0's folder alone.
+// Ranks with folders of their own read their own data. Only rank 0 reads the file of options.
 TEST_F(TrainResNetRanks, RanksOnNodesThatShareNoFiles) {
-  // Returns images in CIFAR-10's format, all of class 1.
+  // Returns `count` images in CIFAR-10's format, all of class 1.
   const auto images = [](std::size_t count) { return std::string(count * 3073, '\1'); };
   const std::vector<std::string> nodes{path("a"), path("b")};
   for (const std::string node : {"a", "b"}) {
@@ -649,7 +654,7 @@ TEST_F(TrainResNet, ChoicesOfAnotherBuildAreReplacedAndReported) {
       .finished({"differs    " + std::to_string(choices.size()) +
                      " choices, first 'conv1 backward_weights': checkpoint \"another library:fast\", now ",
                  "(the run continues, not bit for bit)"},
-                {{"choices", 1}});  // one cause is one line
+                {{"choices", 1}});  // all differences have one cause, so one line is printed
 }
 
 TEST_F(TrainResNet, OptimizersAreChosenByName) {
@@ -674,7 +679,7 @@ TEST_F(TrainResNet, OptimizersAreChosenByName) {
 }
 
 TEST_F(TrainResNet, OptimizerStatesAreDividedUnderEachOfItsNames) {
-  // The hints of docs/coming_from.md for each name.
+  // For each name of docs/coming_from.md, the program must print a hint.
   for (const auto& [name, words] :
        std::map<std::string, std::string>{{"ddp_notebook", "one process a device"},
                                           {"ddp_find_unused_parameters_false", "a plan knows which gradients"},
@@ -698,7 +703,8 @@ TEST_F(TrainResNet, OptimizerStatesAreDividedUnderEachOfItsNames) {
   expect_same_state("ddp", "zero1");
 }
 
-/// With compressed gradients a resumed run continues exactly, and its metrics count the bytes.
+/// With compressed gradients, a resumed run must continue exactly, and metrics.jsonl must show the reduced number of
+/// bytes.
 TEST_F(TrainResNetRanks, CompressedGradientsAreAPartOfTheRun) {
   for (const std::string compress : {"powersgd:2", "fp16"}) {
     const std::string options =
@@ -718,8 +724,8 @@ TEST_F(TrainResNetRanks, CompressedGradientsAreAPartOfTheRun) {
   }
 }
 
-/// A resume from a checkpoint of a run with other buckets, or with an option that no longer exists, prints the
-/// differences and continues.
+/// A checkpoint may come from a run with other buckets, or with an option that no longer exists. A resumed run must
+/// print these differences and continue.
 TEST_F(TrainResNetRanks, ACheckpointOfOtherBucketsSaysSo) {
   for (const std::string strategy : {"ddp", "zero1"}) {
     const std::string options = kTiny + "--overlap on --strategy " + strategy + " ";
@@ -778,7 +784,7 @@ TEST_F(TrainResNet, InAWorldTheModelIsTheSameOnAnyNumberOfRanks) {
     train_resnet(ranks, eight + out(std::to_string(ranks))).finished();
     EXPECT_TRUE(model(std::to_string(ranks)) == model("1")) << ranks << " ranks";
   }
-  // One rank trains, then four, then two: each resumes in the middle of the run before.
+  // A run of one rank, continued by four ranks and then by two. Each of them resumes in the middle of the previous run.
   train_resnet(4, eight + "--resume " + path("1/last.3") + out("moved")).finished();
   train_resnet(2, eight + "--resume " + path("moved/last.1") + out("again"))
       .finished({}, {{"  resuming   ", 1}, {"  differs    ", 0}});
@@ -786,7 +792,7 @@ TEST_F(TrainResNet, InAWorldTheModelIsTheSameOnAnyNumberOfRanks) {
   expect_refused(train_resnet(2, job + world + "--virtual-ranks 4 --resume " + path("1/last") + out("other")),
                  {path("1/last"), "8 virtual ranks, expected 4"});
   expect_refused(train_resnet(3, eight), {"--virtual-ranks is 8 and the job has 3 ranks", "divides it"});
-  // The control: without virtual ranks the model depends on the number of ranks.
+  // Control: without virtual ranks, the model depends on the number of ranks.
   train_resnet(0, job + "--devices cpu --reproducible run " + out("run1")).finished();
   train_resnet(2, job + "--reproducible run " + out("run2")).finished();
   EXPECT_FALSE(model("run1") == model("run2"));
@@ -794,10 +800,11 @@ TEST_F(TrainResNet, InAWorldTheModelIsTheSameOnAnyNumberOfRanks) {
 
 TEST_F(TrainResNet, WhatAllRanksFindIsSaidOnce) {
   const int ranks = kMpi ? 3 : 0;
-  // An error during the run: a checkpoint cannot be written.
+  // An error during the run, because a checkpoint cannot be written.
   put("run/best", "not a folder");
-  expect_error(train_resnet(ranks, kTiny + out("run")), 3, {path("run/best")});  // the user's options were right
-  // An error on resume: the position does not belong to this run.
+  // Code 3, because the options of the user are valid.
+  expect_error(train_resnet(ranks, kTiny + out("run")), 3, {path("run/best")});
+  // An error on resume, because the checkpoint's position does not exist in this run.
   train_resnet(0, kTiny + "--steps 2" + out("other")).finished();
   expect_refused(train_resnet(ranks, kTiny + "--train-images 16 --resume auto" + out("other")),
                  {path("other/last"), "state.json", "epoch 0, batch 2", "1 batches an epoch"});
@@ -811,16 +818,17 @@ TEST_F(TrainResNet, ResultsOfAnEarlierRunAreNotWrittenOver) {
   train_resnet(0, kTiny + "--steps 1" + out("other")).finished();
   expect_refusals({{job + "--resume " + path("other/last"), {"--out " + path("run"), "last/"}}});
   EXPECT_TRUE(model("run") == before) << "refused, and yet changed";
-  train_resnet(0, job + "--dry-run").finished();  // a dry run writes nothing
+  train_resnet(0, job + "--dry-run").finished();  // a dry run may be started in this folder
   train_resnet(kRanks, kTiny + "--steps 3 --seed 5 --resume auto" + out("run")).finished();
-  // A copy that a user has made is left alone.
+  // --overwrite must not delete copies that a user has made.
   fs::copy(path("run/last"), path("run/last.old-mine"), fs::copy_options::recursive);
   const std::vector<std::string> copies{"run/last.20261126", "run/best-20261126", "run/best.old-run-3-1"};
   for (const std::string& copy : copies) {
     fs::copy(path("run/last"), path(copy), fs::copy_options::recursive);
   }
   put("run/best-5/notes", "mine");
-  for (const char* option : {"", "--overwrite", "--resume auto"}) {  // the run would train in a folder that goes away
+  // Refused, because a later checkpoint would replace the folder in which the run trains.
+  for (const char* option : {"", "--overwrite", "--resume auto"}) {
     expect_refusals({{kTiny + option + out("run/last"), {"run/last is a checkpoint"}}});
   }
   train_resnet(0, job + "--overwrite").finished();
@@ -831,7 +839,8 @@ TEST_F(TrainResNet, ResultsOfAnEarlierRunAreNotWrittenOver) {
   }
   EXPECT_FALSE(model("run") == before);
   EXPECT_TRUE(fs::exists(path("run/last.old-mine/state.json")));
-  // A readable checkpoint is the newest one, whatever lies next to it. Without one nothing is overwritten.
+  // Without last/, --resume auto uses the newest readable checkpoint. If none is readable, the run is refused and
+  // deletes nothing.
   fs::remove_all(path("run/last"));
   expect_refusals({{job, {"--out " + path("run"), "best/", "--resume auto", "--overwrite"}}});
   fs::create_directories(path("run/last.1"));
@@ -845,7 +854,8 @@ TEST_F(TrainResNet, ResultsOfAnEarlierRunAreNotWrittenOver) {
 TEST_F(TrainResNet, TheBestOfARunAreKept) {
   const std::string job = kTiny + "--ema 0.5 --ema-warmup 0 --epochs 5 ";
   train_resnet(kRanks, job + "--keep-best 2" + out("run")).finished();
-  // Finds the two highest accuracies of the moving average in the metrics; of equal ones the earlier.
+  // Finds the two epochs with the highest accuracy of the moving average. Of equal accuracies, the earlier epoch comes
+  // first.
   std::vector<std::pair<double, std::int64_t>> found;
   for (const Json& event : events("run", "epoch")) {
     found.emplace_back(-event.get<double>("ema_test_accuracy", "epoch"), event.get<std::int64_t>("step", "epoch"));
@@ -866,7 +876,7 @@ TEST_F(TrainResNet, TheBestOfARunAreKept) {
   for (const std::string file : {"/model.safetensors", "/ema.safetensors", "/state.json"}) {
     EXPECT_EQ(get("run/best" + file), get("run/" + name(0) + file));
   }
-  // Each of them is a checkpoint like any other.
+  // A best-STEP can be evaluated and resumed like any other checkpoint.
   train_resnet(0, kTiny + "--evaluate " + path("run/" + name(1))).finished();
   train_resnet(kRanks, job + "--steps 21 --resume " + path("run/" + name(1)) + out("on")).finished();
   const std::string bytes = model("run");
@@ -888,23 +898,24 @@ TEST_F(TrainResNet, ARestartGoesOnFromItsOwnCheckpointsOnly) {
     return train_resnet_alone(options, "env LOCKSTEP_ATTEMPT='" + attempt + "' ");
   };
   start("7-1 0 -", job + "--keep 2" + out("run")).finished();
-  fs::remove_all(path("run/last"));  // looks as after a kill before this folder existed
+  fs::remove_all(path("run/last"));  // as after a kill before the later checkpoints existed
   fs::rename(path("run/last.2"), path("run/last"));
   expect_refused(start("7-2 1 -", job + out("run")), {"--out " + path("run"), "last/", "--resume auto"});
   start("7-1 1 -", job + "--overwrite" + out("run"))
       .finished({"  resuming   " + path("run/last") + " at epoch 0, batch 2", "restart 1"});
   train_resnet(0, job + out("alone")).finished();
   EXPECT_TRUE(model("run") == model("alone"));
-  // A start that was killed before its first checkpoint leaves other files.
+  // If a start was killed before its first checkpoint, the folder has only other files.
   fs::remove_all(path("run/last"));
   start("7-1 2 -", job + out("run")).finished();
   EXPECT_TRUE(model("run") == model("alone"));
   expect_refused(start("7-1 x -", job + out("run")), {"LOCKSTEP_ATTEMPT", "'7-1 x -'"});
 }
 
-/// After the last start there is no other that could need copies in memory: it writes the resumed state to --out.
+/// After the last start, no later start can use copies in memory. So the last start must write the state that it
+/// resumes from to --out.
 TEST_F(TrainResNet, TheLastStartWritesWhatItResumedFromMemory) {
-  // An epoch takes minutes, so that no other checkpoint is written.
+  // An epoch takes minutes, so no checkpoint is written before the start is killed.
   const std::string job =
       " --model mlp --train-images 4000000 --test-images 32 --image-size 8 --batch-size 16 --epochs 1 "
       "--seed 5 --copy-every 1 --max-restarts 1 --resume auto" +
@@ -917,7 +928,7 @@ TEST_F(TrainResNet, TheLastStartWritesWhatItResumedFromMemory) {
   const auto written = there ? fs::last_write_time("/last") : fs::file_time_type();
   static_cast<void>(start(0));
   EXPECT_FALSE(fs::exists(path("run/last"))) << "the test needs an epoch that takes longer";
-  fs::rename(path("run"), path("moved"));  // the next start does not find it, but still resumes
+  fs::rename(path("run"), path("moved"));  // so only the copies in memory remain to resume from
   const Ended last = start(1);
   last.says({"  resuming   /dev/shm/lockstep-copies-"});
   EXPECT_TRUE(fs::exists(path("run/last/state.json"))) << last.output;
@@ -927,7 +938,8 @@ TEST_F(TrainResNet, TheLastStartWritesWhatItResumedFromMemory) {
 
 TEST_F(TrainResNet, MetricsTellWhereAResumedRunGoesOn) {
   train_resnet(0, kTiny + "--steps 3 --log-every 1" + out("run")).finished();
-  put("run/metrics.jsonl", get("run/metrics.jsonl") + "{\"accuracy\":0.0");  // a line that a full disk leaves
+  // An incomplete line, as a full disk leaves it.
+  put("run/metrics.jsonl", get("run/metrics.jsonl") + "{\"accuracy\":0.0");
   train_resnet(0, kTiny + "--steps 5 --log-every 1 --resume auto" + out("run")).finished();
   const std::vector<Json> all = events("run");
   const auto resume = std::find_if(all.begin(), all.end(), [](const Json& event) {
@@ -957,7 +969,8 @@ TEST_F(TrainResNet, AnEvaluationNormalisesImagesAsTheTrainingDid) {
         .from("test loss ");
   };
   const std::string same = test_line("");
-  // Fewer training images have another mean; the test images are the same.
+  // With fewer training images, the mean of the images is another one. The evaluation must use the mean of the training
+  // run.
   EXPECT_EQ(test_line("--train-images 32"), same);
   train_resnet(0, kTiny + "--evaluate " + path("run/last") + " --std 0.2,0.2,0.2 --mean 0.9,0.9,0.9")
       .finished()
@@ -973,7 +986,7 @@ TEST_F(TrainResNet, AStopWhileItStartsEndsItAtOnce) {
       const std::string command = "sh -c '" + std::string(TRAIN_RESNET) + kTiny + "--epochs 100000 --devices " + ranks +
                                   out(ranks + delay) + " & pid=$!; sleep " + delay + "; kill -TERM $pid; wait $pid'";
       const Ended ended = run_command(command);
-      // 143: the signal came before the program's first instruction.
+      // Code 143 means that the signal came before the program had installed its handler.
       EXPECT_TRUE(ended.code == 75 || ended.code == 143) << ranks << ' ' << delay << ": " << ended.code << '\n'
                                                          << ended.output;
       EXPECT_LT(ended.seconds, 60);
@@ -985,7 +998,7 @@ TEST_F(TrainResNet, DryRunHelpAndVersionWriteNothing) {
   train_resnet(0, kTiny + "--dry-run" + out("run")).finished({"layer3.2.conv2", "workspace"});
   EXPECT_FALSE(fs::exists(path("run")));
   const Ended help = train_resnet(0, "--help");
-  help.lacks({"--bucket-mb"});  // an option that few runs need
+  help.lacks({"--bucket-mb"});  // few runs need this option, so the short help lacks it
   help.says({"--help GROUP (model, data, augmentation, launch, training, ranks, results)"});
   EXPECT_LE(help.lines().size(), 60U);
   const Ended all = train_resnet(0, "--help all").says({"Files in --out"});
@@ -998,7 +1011,7 @@ TEST_F(TrainResNet, DryRunHelpAndVersionWriteNothing) {
   train_resnet_alone("--version").finished({"lockstep "});
 }
 
-/// --config OUT/config.json gives the same bits, wherever the options came from.
+/// --config OUT/config.json must repeat a run bit for bit, whether its options came from the command line or a file.
 TEST_F(TrainResNet, ARunIsRepeatedFromItsFolder) {
   put("file.toml", "momentum = 0.8\nhidden = [6, 5]\ndecay-norm = true\nseed = 11\n");
   const std::string job = kTiny + "--model mlp --devices cpu --config " + path("file.toml") +
@@ -1008,7 +1021,7 @@ TEST_F(TrainResNet, ARunIsRepeatedFromItsFolder) {
   train_resnet(0, again + out("second")).finished();
   EXPECT_EQ(model("second"), model("first"));
   EXPECT_EQ(get("second/last/state.json"), get("first/last/state.json"));
-  // The command line overrides the file; the folder of results is not repeated.
+  // Options on the command line override the file. The folder --out is not repeated.
   train_resnet(0, again + " --seed 10" + out("third")).finished();
   EXPECT_NE(model("third"), model("first"));
   expect_refusals({{"--config " + put("old/config.json", "{\"seed\": 3}"), {"old/config.json", "chosen"}},
@@ -1016,14 +1029,14 @@ TEST_F(TrainResNet, ARunIsRepeatedFromItsFolder) {
                     {"config.json:2: epoch is no option", "--epochs"}}});
 }
 
-/// A run that --steps ends prints how far it goes.
+/// If --steps ends a run early, the output must show the number of epochs that the run reaches.
 TEST_F(TrainResNet, EpochsAreThoseThatStepsReach) {
   const std::string job = kTiny + "--model mlp --hidden 4 --devices cpu --epochs 90 ";
   const Ended ended = train_resnet(0, job + "--steps 6" + out("run"));
   ended.says({"epoch 1/2 "}).has({{"4 steps an epoch, 2 epochs, 6 steps in all", 1}, {"/90", 0}});
   const Ended resumed = train_resnet(0, job + "--steps 9 --resume auto" + out("run")).says({"epoch 2/3 "});
   resumed.has({{"differs    options 'total_steps'", 1}});
-  resumed.has({{"differs    options 'milestones'", 0}});  // no number of a cosine depends on them
+  resumed.has({{"differs    options 'milestones'", 0}});  // a cosine schedule does not depend on milestones
 }
 
 TEST_F(TrainResNet, TheHeaderShowsTheRules) {
@@ -1085,7 +1098,7 @@ TEST_F(TrainResNet, RandomPicturesAreAPartOfTheRun) {
     train_resnet(2, world + "--pictures device" + out("world2")).finished();
     EXPECT_EQ(model("world2"), model("world1"));
   }
-  // The controls: each of these options changes the numbers, and a resume reports it.
+  // Controls: each of these options must change the results, and a resumed run must report a changed option.
   const std::vector<std::string> fewer{"",
                                        "--random-erase 0.5",
                                        "--color-jitter 0.4,0.4,0.4,0.1",
@@ -1116,7 +1129,7 @@ TEST_F(TrainResNet, ErasedRectanglesAreTheMeanThatTheRunSubtracts) {
   };
   train_resnet(0, tiny + "--random-erase 1" + out("plain")).finished();
   train_resnet(0, begun + out("begun")).finished({"which --mean and --std can give"});
-  // --init leaves both unchanged; the fill is in the data's fingerprint.
+  // The fill of erased rectangles is part of the fingerprint training_data. --init must not change mean or fingerprint.
   for (const char* name : {"mean", "training_data"}) {
     EXPECT_EQ(option_of("begun", name), option_of("plain", name)) << name;
   }
@@ -1127,8 +1140,8 @@ TEST_F(TrainResNet, ErasedRectanglesAreTheMeanThatTheRunSubtracts) {
 }
 
 #if LOCKSTEP_HAS_IMAGES
-/// Writes three classes of images of three sizes: `train` images and two in `val` for each. Returns the option that
-/// reads them.
+/// Writes images of three classes and three sizes: `train` images in train/ and two in val/ for each class. Returns the
+/// option that reads this folder.
 std::string put_pictures(const std::string& folder, int train) {
   for (int c = 0; c < 3; ++c) {
     for (int i = 0; i < train + 2; ++i) {
@@ -1155,12 +1168,12 @@ TEST_F(TrainResNet, PicturesInFoldersAreTrainedOn) {
                  "normalised by ImageNet's mean and standard deviation"});
   train_resnet(0, data + " --workers 4" + out("four")).finished();
   EXPECT_EQ(model("four"), model("one"));
-  // The controls: without flips, and without random crops, the model differs.
+  // Controls: without flips, and without random crops, the model must be another one.
   train_resnet(0, data + " --flip off" + out("straight")).finished();
   EXPECT_NE(model("straight"), model("one"));
   train_resnet(0, data + " --pad 2" + out("padded")).finished();
   EXPECT_NE(model("padded"), model("one"));
-  if (kMpi) {  // a sum over ranks is rounded in another order
+  if (kMpi) {  // sums over ranks are rounded differently, so only the losses are near each other
     train_resnet(2, data + out("two")).finished();
     const auto loss = [&](const std::string& run) {
       return nn::read_checkpoint_state(path(run) + "/last").progress.test_loss.value_or(-1);
@@ -1174,7 +1187,8 @@ TEST_F(TrainResNet, PicturesInFoldersAreTrainedOn) {
       .finished({"9 training and 9 test images"});
 }
 
-/// CIFAR's networks take small images. A checkpoint's model decides the size, not the default model.
+/// The default image size must follow the model, because CIFAR's networks take small images. With --evaluate, the
+/// checkpoint's model decides, not the default model.
 TEST_F(TrainResNet, TheSizeOfPicturesFollowsTheModel) {
   const std::string data = " --batch-size 6 --threads 1 --devices cpu" + put_pictures(path("data"), 6);
   train_resnet(0, data + " --model resnet18 --image-size 32 --steps 1" + out("run")).finished();
@@ -1183,14 +1197,15 @@ TEST_F(TrainResNet, TheSizeOfPicturesFollowsTheModel) {
            {" --model resnet20", "; enlarged, as most have a shorter side of 21 pixels", 1},
            {" --model resnet20 --image-size 224", "6 test images 224 x 224,", 1},
            {" --model resnet18", "6 test images 224 x 224,", 1},
-           {" --image-size 21", "enlarged", 0},  // the control: not enlarged
+           {" --image-size 21", "enlarged", 0},  // control: the images are large enough
            {" --evaluate " + path("run/last"), "6 test images 224 x 224,", 1}}) {
     SCOPED_TRACE(options);
     train_resnet(0, data + options + " --dry-run").finished({}, {{words, lines}});
   }
 }
 
-// Lists of the images give the folder's bits; chunks of them in another order are the same for any number of workers.
+// Lists of the images must give the same bits as the folder. With --shuffle-chunk, the order is another one, and must
+// not depend on the number of workers.
 TEST_F(TrainResNet, PicturesInListsAreTrainedOn) {
   put_pictures(path("data"), 6);
   for (const std::string part : {"train", "val"}) {
@@ -1214,7 +1229,8 @@ TEST_F(TrainResNet, PicturesInListsAreTrainedOn) {
   train_resnet(0, list + " --shuffle-chunk 5 --epochs 3 --resume " + path("chunks/last") + out("on"))
       .finished({"'shuffle_chunk': checkpoint \"4\", now \"5\""});
   const std::string any = get("data/train/c0/0.jpg");
-  for (int label = 0; label < 40; ++label) {  // each class has three pictures, so a window has 16 of 40 classes
+  // With three images per class, a small shuffle window has few of the 40 classes.
+  for (int label = 0; label < 40; ++label) {
     for (const std::string name : {"train/c$/a.jpg", "train/c$/b.jpg", "train/c$/c.jpg", "val/c$/a.jpg"}) {
       put("many/" + std::string(name).replace(name.find('$'), 1, std::to_string(label)), any);
     }
@@ -1248,10 +1264,11 @@ TEST_F(TrainResNet, ShowsWhatTheNetworkSees) {
   const std::span bytes(reinterpret_cast<const std::uint8_t*>(file.data()), file.size());
   nn::images::Picture sheet;
   nn::images::decode(bytes, "sheet", nn::images::read_header(bytes, "sheet"), 1, sheet);
-  // The sheet has three rows of four images. Each pixel is enlarged ten times, with two pixels between images.
+  // The sheet shows the images in three rows of four. Each pixel is enlarged ten times, and two pixels separate the
+  // images.
   ASSERT_EQ(sheet.width, 4 * 120 + 3 * 2);
   ASSERT_EQ(sheet.height, 3 * 120 + 2 * 2);
-  // The images themselves, in the order of a loader of all ranks.
+  // Expected images, read in the order of the sampler.
   nn::DataOptions options{.seed = 1};
   options.synthetic = {.train_size = 64, .test_size = 30, .height = 12, .width = 12};
   const nn::DataSplit data = nn::open_data(options);
@@ -1274,7 +1291,8 @@ TEST_F(TrainResNet, ShowsWhatTheNetworkSees) {
   EXPECT_EQ(labels.substr(7, expected.size()), expected);
   EXPECT_EQ(sheet.pixels[120 * 3], 255) << "between two images";
   EXPECT_FALSE(fs::exists(path("nothing"))) << "nothing is trained";
-  train_resnet(0, kTiny + "--steps 1" + out("nothing")).finished();  // the sheet does not block a later run
+  // --show-batch writes nothing to --out, so a later run can use the folder.
+  train_resnet(0, kTiny + "--steps 1" + out("nothing")).finished();
   const std::string mixed = show(0, "mixed.png", kRandomPictures);
   expect_holds(mixed, "*");
   EXPECT_NE(get("mixed.png"), file);
@@ -1282,7 +1300,7 @@ TEST_F(TrainResNet, ShowsWhatTheNetworkSees) {
     EXPECT_EQ(show(2, "two.png", kRandomPictures), mixed);
     EXPECT_EQ(get("two.png"), get("mixed.png"));
   }
-  // The batch is the run's whole batch: of all micro-batches, by its rules.
+  // --show-batch shows the whole batch of a step, with all its micro-batches.
   train_resnet(0, kTiny + "--batch-per-rank 4 --accumulate 4 --show-batch " + path("parts.png"))
       .finished({"the first 16 of 16 training images of a batch"});
   expect_refusals({{kTiny + "--batch-per-rank 9223372036854775807 --accumulate 2 --show-batch " + path("x.png"),
@@ -1297,13 +1315,14 @@ TEST_F(TrainResNet, PicturesInFoldersAreMixed) {
                  "training images: RandAugment of 2 operations, magnitude 9, colour jitter 0.4 0.4 0.4 0.1, erased"});
   train_resnet(0, data + " --workers 3" + out("three")).finished();
   EXPECT_EQ(model("three"), model("one"));
-  // The first half of a run on the host, the second half finished on the device.
+  // The host prepares the images in the first half of the run, and the device in the second half. The results must be
+  // the same.
   const std::string steady = data + " --schedule constant ";
   train_resnet(0, steady + out("whole")).finished();
   train_resnet(0, steady + "--epochs 1" + out("half")).finished();
   train_resnet(0, steady + "--pictures device --resume " + path("half") + out("device"))
       .finished({"training images: finished on the device\n"},
-                {{"  differs    options '", 2}});  // two options differ: epochs and total_steps
+                {{"  differs    options '", 2}});  // only the options epochs and total_steps differ
   EXPECT_EQ(model("device"), model("whole"));
   expect_refusals({{data + " --pictures nvjpeg", {"--pictures is nvjpeg", "--auto-augment", "host or device"}},
                    {kSmallFolder + "--pictures nvjpeg --data folder:" + path("data"),
@@ -1317,7 +1336,7 @@ TEST_F(TrainResNet, DamagedPicturesEndARunOrAreLeftOut) {
     const std::string whole = get(name);
     put(name, whole.substr(0, whole.size() - 20));
   }
-  // One rank reads the damaged file, while the others wait for its gradients.
+  // One rank reads the damaged file while all other ranks wait for its gradients. All ranks must end.
   const Ended ended = train_resnet(ranks, data + out("run")).says({"train/c1/2.jpg': damaged or unknown JPEG data"});
   EXPECT_EQ(ended.code, 2) << ended.output;
   EXPECT_LT(ended.seconds, 60) << "the others do not wait for ever";
@@ -1357,10 +1376,10 @@ TEST_F(TrainResNet, BadCheckpointsAndFolders) {
                  {"model.safetensors", "another model"});
   expect_refusals({{kTiny + "--resume " + path("nowhere") + out("other"), {path("nowhere")}},
                    {kTiny + "--model resnet32 --init " + path("run") + out("other"),
-                    {path("run/best/model.safetensors"), "another model"}}});  // --init run takes run/best
+                    {path("run/best/model.safetensors"), "another model"}}});  // --init with a run's folder reads best/
   EXPECT_FALSE(fs::exists(path("other"))) << "nothing half written";
 
-  // A file whose header claims to be longer than the file.
+  // A file with a header length that exceeds the file.
   put("run/last/model.safetensors", std::string("\xff\xff\xff\0\0\0\0\0", 8) + model("run").substr(8));
   put("file", "not a folder");
   expect_refusals({{kTiny + "--init " + path("run/last") + out("other"), {"model.safetensors"}}});
@@ -1430,7 +1449,7 @@ TEST_F(TrainResNet, StandardFilesThatAreClosedOrFull) {
   EXPECT_EQ(step_of("full/last"), 4);
 }
 
-// mpirun ends a job whose output cannot be written.
+// mpirun ends a job if its output cannot be written. A run that starts its own ranks must continue without a reader.
 TEST_F(TrainResNetRanks, ARunOfSeveralRanksGoesOnWithoutAReader) {
   const std::string run = TRAIN_RESNET + kTiny + "--devices cpu:2 --max-restarts 1 ";
   run_command("bash -c '" + run + out("head") + " | head -1; exit ${PIPESTATUS[0]}'")
@@ -1451,7 +1470,7 @@ TEST_F(TrainResNet, ThereIsNothingLeftToDo) {
   fs::create_directories(path("run/best.tmp-mine"));
   put("run/config.json.tmp-a-b-3-rfedcba9876543210", "{");
   put("run/config.json.tmp-mine", "{");
-  // The folder of the run means its last/.
+  // With a run's folder, --resume uses last/.
   train_resnet(0, kTiny + "--resume " + path("run") + out("run"))
       .finished({}, {{"already finished, at epoch 2 (--epochs 2), step 8: test accuracy ", 1}})
       .lacks({"\nfinished"});
@@ -1474,7 +1493,8 @@ TEST_F(TrainResNet, ALinkToNowhereIsNamed) {
 TEST_F(TrainResNet, StepsThatAreLongerThanAStopMayTake) {
   train_resnet(0, kTiny + "--stop-within 1e-9" + out("run"))
       .finished({}, {{"longer than --stop-within 1e-09: a stop is heard after a step", 1}});
-  train_resnet(0, kTiny + out("other")).finished({}, {{"--stop-within", 0}});  // no time limit was given
+  // No warning, because the user has set no limit.
+  train_resnet(0, kTiny + out("other")).finished({}, {{"--stop-within", 0}});
 }
 
 TEST_F(TrainResNet, AFolderThatAnotherRunWritesToIsRefused) {
@@ -1520,7 +1540,7 @@ TEST_F(TrainResNet, NothingIsWrittenThroughALink) {
 
 TEST_F(TrainResNet, AFullDiskEndsTheJob) {
   train_resnet(0, kTiny + "--epochs 1" + out("run")).finished();
-  const int kilobytes = 4096;  // the file is longer: it cannot grow, as on a full disk
+  const int kilobytes = 4096;  // larger than the limit, so that the file cannot grow, as on a full disk
   put("run/metrics.jsonl", std::string(kilobytes * 1024, '\n'));
   const std::string ranks = kMpi ? std::string(MPIRUN) + " -np 2 " : "";
   expect_error(run_command("bash -c 'ulimit -f " + std::to_string(kilobytes) + "; " + ranks + TRAIN_RESNET + kTiny +

@@ -1,4 +1,4 @@
-// Tests train_text as users call it, and its parts: text, windows, samples.
+// Tests train_text as users call it, and its parts: reading text, windows of text, and sampling.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -35,15 +35,15 @@ using testing::put_file;
 using testing::run_command;
 
 constexpr bool kMpi = LOCKSTEP_HAS_MPI != 0;
-/// The options that start two ranks if there is MPI.
+/// Options that start two ranks if the build has MPI.
 const std::string kRanks = kMpi ? " --devices cpu:2 " : " --devices cpu ";
 
-/// A model of some 20,000 parameters.
+/// Options of a model with about 20,000 parameters.
 const std::string kTiny = " --layers 1 --heads 2 --width 32 --length 32 --batch-size 16 --threads 1 ";
 
 class TrainText : public testing::ProgramTest {
  protected:
-  /// Runs the program in this process; with ranks that it starts itself, as a process.
+  /// Runs the program in this process, or as a process of its own if it starts ranks.
   static Ended run(const std::string& options) {
     return options.find("cpu:") != std::string::npos ? run_command(TRAIN_TEXT + (" " + options))
                                                      : testing::run_here(train_text_main, "train_text " + options);
@@ -54,7 +54,7 @@ class TrainText : public testing::ProgramTest {
     }
   }
 
-  /// Trains on the documents of lockstep. The written text is checked below.
+  /// Trains on lockstep's own documents, and checks losses and metrics. Other tests check the written text.
   void expect_learns(const std::string& options, int ranks) {
     const Ended ended = run(kTiny + options + "--steps 1200 --lr 1e-2 --log-every 300 --sample 0" + out("run"))
                             .finished({}, {{"lockstep: error:", 0},
@@ -100,7 +100,7 @@ TEST_F(TrainText, TwoRanksBeatTheHistogramBy0Point8Bits) {
 TEST_F(TrainText, StoppedAndResumedItEndsAsIfItHadNotStopped) {
   const std::string options = kTiny + kRanks + "--batch-size 64 --steps 160 --log-every 1 --sample 0 ";
   run(options + out("whole")).finished();
-  // The signal arrives as soon as the first step is reported.
+  // The signal comes as soon as the first step is reported.
   const std::string log = path("log");
   const Ended stopped = run_command("sh -c '" + std::string(TRAIN_TEXT) + options + out("parts") + "> " + log +
                                     " & pid=$!; while kill -0 $pid && ! grep -q windows/s " + log +
@@ -120,7 +120,7 @@ TEST_F(TrainText, RecomputedItEndsWithTheSameBytesInLessMemory) {
     run(job + how + " --checkpoint-every 4 --keep 1" + out(how))
         .finished({}, {{"  recompute  " + how + ": workspace ", 1}, {" more operations, ", 1}});
     testing::expect_holds(get(how + "/config.json"), "\"recompute\": \"" + how + '"');
-    // Steps that began in one mode continue in the other.
+    // A run that began with recomputation must continue without it.
     run(job + "off --resume " + path(how) + "/last.1" + out("rest_" + how))
         .finished({}, {{"  differs    ", 0}, {"  recompute  ", 0}});
     expect_same_files(how, "off", files);
@@ -156,12 +156,13 @@ TEST_F(TrainText, SamplesAreThoseOfTheSeed) {
   const std::string first = sample("--prompt 'A stream'");
   EXPECT_TRUE(first.starts_with("A stream")) << first;
   EXPECT_GE(first.size(), 8U + 40 + 1);
-  // The run is complete: the following calls only write text.
+  // The run is complete, so these calls only write text.
   EXPECT_EQ(sample("--prompt 'A stream' --resume auto"), first);
   EXPECT_NE(sample("--prompt 'A stream' --resume auto --seed 2"), first);
 }
 
-/// A cycle of 40 tokens in the formats of nanoGPT and llm.c: the next token is certain.
+/// Tokens in the file formats of nanoGPT and llm.c. They repeat a cycle of 40, so the model can predict each next
+/// token.
 TEST_F(TrainText, FilesOfTokens) {
   testing::write_tokens(path("data/train.bin"), 0, testing::token_cycle(4000, 40));
   testing::write_tokens(path("data/corpus_val_000001.bin"), 20240520, testing::token_cycle(700, 40));
@@ -227,7 +228,7 @@ TEST_F(TrainText, ACheckpointOfAnotherModelIsRefused) {
                  {"model.safetensors", "another model"});
 }
 
-/// Given options override the program's defaults; the header lists the options that change numbers.
+/// Options of the user override the program's defaults. The header must show the options that change results.
 TEST_F(TrainText, WeightDecayOfNormsMayBeGiven) {
   const std::string dry = kTiny + "--devices cpu --dry-run" + out("run");
   run(dry).finished({}, {{"weight decay 0.1, none on biases and norms", 1}});
@@ -244,7 +245,7 @@ TEST_F(TrainText, HelpNamesEveryOption) {
                               "  --accumulate ", "  --evaluate ", "  --recompute "});
 }
 
-/// Returns tokens and labels of a sample.
+/// Returns the tokens and the labels of a sample.
 std::vector<std::vector<std::int32_t>> window(const nn::Dataset& windows, std::int64_t index) {
   std::vector<std::vector<std::int32_t>> fields;
   std::vector<std::span<std::byte>> bytes;
@@ -293,7 +294,7 @@ TEST(Corpus, TakesTextFilesInOrderAndCutsOffTheLastTenth) {
   EXPECT_GT(train_text::read_corpus("").text.files, 10) << "the documents of lockstep";
 }
 
-/// Expects a packed source to equal the source: sizes, windows, fingerprints.
+/// Expects that a packed file of `source` has the same sizes, windows and fingerprints as `data`.
 void expect_packed_like(const std::string& data, const std::string& source, std::int64_t length) {
   const testing::TemporaryFolder folder;
   const std::string out = folder / "a.pack";
@@ -302,7 +303,7 @@ void expect_packed_like(const std::string& data, const std::string& source, std:
   const train_text::TextData packed = train_text::open_text("packed:" + out, length, 300);
   EXPECT_EQ(packed.unit, expected.unit);
   EXPECT_EQ(packed.vocabulary, expected.vocabulary);
-  fs::remove(out);  // the mapped bytes stay
+  fs::remove(out);  // the file is mapped, so its bytes stay readable
   for (const auto& [set, other] : {std::pair(packed.train, expected.train), {packed.validation, expected.validation}}) {
     ASSERT_EQ(set->size(), other->size());
     EXPECT_EQ(set->fingerprint(), other->fingerprint());
@@ -324,7 +325,7 @@ TEST(PackedText, IsWhatItWasMadeOf) {
     put_file(folder / name, text);
   }
   testing::write_tokens(folder / "tokens/a_train.bin", 0, testing::token_cycle(1234, 300));
-  // This file is too short for some lengths.
+  // A file that is too short for windows of length 64.
   testing::write_tokens(folder / "tokens/b_train.bin", 20240801, testing::token_cycle(31, 30));
   testing::write_tokens(folder / "tokens/c_train.bin", 20240520, testing::token_cycle(500, 11));
   testing::write_tokens(folder / "tokens/val.bin", 0, testing::token_cycle(300, 12));
@@ -336,7 +337,8 @@ TEST(PackedText, IsWhatItWasMadeOf) {
 }
 
 TEST(Corpus, BitsOfAHistogram) {
-  // Counts, with one added to each, are a 4, b 2, and 1 for 254 others. The last byte of a text is in no window.
+  // The histogram counts the tokens of all windows, and adds 1 to each count: a 4, b 2, and 1 for each of 254 others.
+  // The last byte of a text is only a label, so it is not counted.
   const train_text::TextWindows train("train", "aaab.", 2);
   const train_text::TextWindows validation("validation", "ab.", 2);
   EXPECT_DOUBLE_EQ(train_text::histogram_bits(train, validation, 256),
@@ -367,7 +369,8 @@ TEST(Sampling, GoesOnFromTheLastByteThatIsKnown) {
   const nn::Model model = nn::transformer({.vocabulary = 256, .length = kLength, .width = 8, .heads = 2, .layers = 2});
   nn::ParameterSet parameters(context, model, DType::f32);
   parameters.initialise(context, 3);
-  // Finds the likeliest byte after a text; the bytes after the text differ from those that sample_text() has.
+  // Returns the most likely byte after a text. The unused positions have other values than in sample_tokens(), which
+  // must not change the result.
   nn::Inference predict(context, model, parameters, {.max_batch = 1});
   const auto likeliest = [&](std::string text) {
     text = text.substr(text.size() - std::min<std::size_t>(text.size(), kLength));

@@ -1,5 +1,5 @@
-// Tests own_model and train_text, unchanged, on GPUs that do not exist (tests/virtual_gpu/programs), compared with the
-// same programs on the CPU. A rank on the CPU resumes the checkpoints of ranks on GPUs and gives the same numbers.
+// Tests own_model and train_text, unchanged, on virtual GPUs (tests/virtual_gpu/programs). Results must equal those on
+// the CPU. A rank on the CPU must be able to resume checkpoints of ranks on GPUs.
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -24,17 +24,18 @@ namespace {
 using testing::Ended;
 using testing::run_command;
 
-/// True: several ranks run, each a process with a GPU.
+/// true: the build can run several ranks, each a process with a GPU
 constexpr bool kRanks = RANKS_OF_GPUS != 0;
 
-/// Runs the command in a folder with `gpus` GPUs, which ranks use through another folder, `meeting`.
+/// Runs a command in folder `folder`, on a machine with `gpus` virtual GPUs. Ranks communicate through the folder
+/// `meeting`.
 Ended in_folder(const std::string& folder, int gpus, const std::string& meeting, const std::string& command) {
   return run_command("sh -c 'cd " + folder + " && OMP_NUM_THREADS=1 LOCKSTEP_VIRTUAL_GPUS=" + std::to_string(gpus) +
                      " LOCKSTEP_VIRTUAL_SEED=1 LOCKSTEP_VIRTUAL_FOLDER=" + meeting + " " + command + "'");
 }
 
-/// Checks the line that each rank's machine prints at its end: `ranks` machines have computed, replayed graphs, and
-/// summed with NCCL if there are several. A rank whose machine saw a misuse has ended with code 99.
+/// Each rank's virtual GPU prints a line at the end. Expects `ranks` such lines, each with launched kernels and CUDA
+/// graphs, and with NCCL all-reduces if there are several ranks. After undefined behaviour, a rank ends with code 99.
 void expect_machines(const Ended& ended, int ranks) {
   int machines = 0;
   for (const std::string& line : ended.lines()) {
@@ -52,7 +53,7 @@ void expect_machines(const Ended& ended, int ranks) {
   EXPECT_EQ(machines, ranks) << ended.output;
 }
 
-/// Returns all floats of a model file.
+/// Returns all parameters of a checkpoint.
 std::vector<float> parameters_of(const std::string& checkpoint) {
   const SafetensorsFile file(checkpoint + "/model.safetensors");
   std::vector<float> all;
@@ -65,7 +66,7 @@ std::vector<float> parameters_of(const std::string& checkpoint) {
   return all;
 }
 
-/// Returns |a - b| / |b|; infinity unless both are finite and of one size.
+/// Returns |a - b| / |b|, or infinity if the sizes differ or a number is not finite.
 double distance(const std::vector<float>& a, const std::vector<float>& b) {
   double difference = 0;
   double size = 0;
@@ -78,7 +79,7 @@ double distance(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::isfinite(result) ? result : HUGE_VAL;
 }
 
-/// Returns a number from each line of one kind, by step.
+/// Returns the value `name` of all events `event` in a metrics file, by step.
 std::map<std::int64_t, double> logged(const std::string& file, const std::string& event, const std::string& name) {
   std::map<std::int64_t, double> found;
   std::ifstream in(file);
@@ -107,7 +108,7 @@ class VirtualGpus : public ::testing::Test {
     return folder_ / name;
   }
 
-  /// Compares one epoch on GPUs followed by one on the CPU with two epochs on the CPU.
+  /// Compares two runs of own_model: one epoch on GPUs and then one on the CPU, and two epochs on the CPU.
   void expect_own_model(int ranks) const {
     const std::string mpirun = ranks > 1 ? std::string(MPIRUN) + " -np " + std::to_string(ranks) + " " : "";
     const std::string gpu = folder("gpu");
@@ -131,11 +132,12 @@ class VirtualGpus : public ::testing::Test {
     in_folder(cpu, 0, "", std::string(OWN_MODEL) + " 2").finished();
     ASSERT_TRUE(state(cpu).progress.test_loss && state(gpu).progress.test_loss);
     EXPECT_NEAR(*state(gpu).progress.test_loss, *state(cpu).progress.test_loss, 1e-3);
-    // The control: one epoch more or less shows.
+    // Control: an additional epoch makes a visible difference.
     EXPECT_GT(distance(parameters_of(cpu + "/own_model.out/last"), epoch), 0.05);
   }
 
-  /// Compares some steps of a small model on GPUs with the same on the CPU, which then evaluates the GPUs' checkpoint.
+  /// Compares some steps of a small model on GPUs and on the CPU. Afterwards the CPU evaluates the checkpoint of the
+  /// GPUs.
   void expect_train_text(int ranks) const {
     const std::string text = folder_ / "text.txt";
     put_text(text, 4000);
@@ -179,8 +181,8 @@ class VirtualGpus : public ::testing::Test {
   testing::TemporaryFolder folder_;
 };
 
-/// A captured step is one span. Without graphs the timeline has layers and buckets, at times from events, and weight
-/// gradients of the side stream in their own thread.
+/// With CUDA graphs, each step is one span of the timeline. Without graphs, the timeline must show layers and buckets
+/// with times from events, and gradients of weights on the side stream as a thread of their own.
 TEST_F(VirtualGpus, TimelineOfTrainText) {
   const std::string gpu = folder("gpu");
   put_text(gpu + "/text.txt", 2000);
@@ -195,7 +197,7 @@ TEST_F(VirtualGpus, TimelineOfTrainText) {
                             .finished();
     ended.has({{"steps ran as a CUDA graph, one span each", graph ? 1 : 0}, {" exposed", graph ? 0 : 1}});
     std::map<std::string, int> counts;
-    std::map<std::string, double> ends;  // ends of the spans that come in turn, by process
+    std::map<std::string, double> ends;  // end of the last span of each process and thread
     for (const Json& event : read_json(gpu + "/t.json").get<Json::Array>("traceEvents", "t.json")) {
       const std::string text = event.text();
       if (event.get<std::string>("ph", text) != "X") {

@@ -42,7 +42,7 @@ void plan_joins(PlanContents& contents) {
     }
   }
   contents.joins.assign(beside.size(), {});
-  int next = static_cast<int>(calls.size());  // call before which the plan waits for the next side-stream call
+  int next = static_cast<int>(calls.size());  // next call before which the plan's stream waits for the side stream
   for (std::size_t k = beside.size(); k-- > 0;) {
     int before = std::min(next, k + kUnderWay < beside.size() ? beside[k + kUnderWay] : next);
     for (int j = beside[k] + 1; j < before; ++j) {

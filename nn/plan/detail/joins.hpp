@@ -4,13 +4,13 @@
 
 namespace lockstep::nn {
 
-/// Decides where a plan waits for the calls on the side stream (Call::beside), and extends the lives of the slots that
-/// these calls touch up to the wait. Must run before place_slots(). Call j waits for call i < j on the side stream, and
-/// for all earlier calls there, if
-/// - j touches memory that i writes, or writes memory that i reads (a slot, its aliases, another slot of the same
+/// Decides where the plan's stream waits for calls on the side stream (Call::beside). Extends the lifetime of each slot
+/// that such a call touches until that wait. Must run before place_slots(). Before call j, the plan's stream waits for
+/// an earlier call i on the side stream, and for all calls before i on that stream, if
+/// - j touches memory that i writes, or writes memory that i reads (a slot, its aliases, or another slot of the same
 ///   parameter), or
-/// - j is the second call after i on the side stream, so that few tensors live longer.
-/// The end of the plan waits for all calls.
+/// - j is the second call after i on the side stream. This limit keeps the number of longer-lived tensors small.
+/// At the end of the plan, the plan's stream waits for all calls on the side stream.
 void plan_joins(PlanContents& contents);
 
 }  // namespace lockstep::nn

@@ -19,11 +19,11 @@ struct LibraryOperands {
 /// Returns the shapes and types of a call's tensors on the device, without memory.
 [[nodiscard]] LibraryOperands operands_of(const LibraryCall& call, Device device);
 
-/// Enqueues conv2d() or matmul() with `plan` on the operands `o`. `workspace` has plan.workspace_bytes() bytes.
+/// Enqueues conv2d() or matmul() with `plan` on the operands `o`. `workspace` must have plan.workspace_bytes() bytes.
 void enqueue(Context& context, const ops::ConvPlan& plan, const LibraryOperands& o, const TensorView& workspace);
 void enqueue(Context& context, const ops::MatmulPlan& plan, const LibraryOperands& o, const TensorView& workspace);
 
-/// Returns the choices for a call: those of conv2d_choices() or matmul_choices().
+/// Returns all choices for a call, from conv2d_choices() or matmul_choices().
 [[nodiscard]] std::vector<std::string> choices_of(Context& context, const LibraryCall& call,
                                                   const ops::ConvListing& listing = {});
 

@@ -21,13 +21,13 @@ ops::RegressionLossOptions regression_desc(const PlanOptions& options) {
           .delta = options.huber_delta};
 }
 
-/// Returns the elements of `metrics` to which the loss call adds its sums.
+/// Returns the elements of `metrics` to which the loss call adds its sums: the elements before StepState::kTopK.
 TensorView loss_metrics(const TensorView& metrics) {
   return metrics.slice(0, 0, StepState::kTopK);
 }
 
-/// Returns the weights of the loss. Appends the call that sums them for the metrics and, when training, for the
-/// divisor. Returns an invalid slot if the plan reads no weights.
+/// Returns the slot of the loss weights, or an invalid slot if the plan uses no weights. Also appends the call that
+/// sums the weights. The metrics use this sum; in training, the gradient is later divided by it.
 SlotId plan_weights(PlanBuilder& builder) {
   if (builder.options().weights == LossWeights::none) {
     return {};
@@ -68,7 +68,8 @@ void plan_top_k(PlanBuilder& builder, SlotId logits, SlotId weights) {
                });
 }
 
-/// Returns the factor of a sample's gradient: 1 / (global number of samples), times the loss scale if there is one.
+/// Returns the slot of the factor for each sample's gradient: 1 / (global number of samples), times the loss scale if
+/// the plan has one.
 SlotId plan_scale(PlanBuilder& builder) {
   const SlotId scale = builder.state(StateField::sample_weight);
   if (!builder.training() || !builder.options().scaled_loss) {
@@ -82,7 +83,8 @@ SlotId plan_scale(PlanBuilder& builder) {
   return scaled;
 }
 
-/// Copies the given gradient of the output, because backward may overwrite it.
+/// Appends a copy of dL/d(output), which the caller gives (Loss::given). Backward may overwrite the copy, but not the
+/// caller's tensor.
 SlotId plan_given_gradient(PlanBuilder& builder, SlotId output) {
   const SlotId target = builder.state(StateField::targets);
   const SlotId gradient = builder.activation("d(output)", builder.prototype(output).shape);
@@ -160,8 +162,8 @@ SlotId plan_loss(PlanBuilder& builder, const Model& model, SlotId output) {
         2);
   };
   if (builder.training() && builder.options().two_labels) {
-    // The gradient for a mixture of two labels is the sum of the gradients for each label, times its share. The second
-    // call may overwrite the logits.
+    // A sample with two labels has the gradient share * d(label) + other_share * d(other label). One cross-entropy call
+    // per label computes the summands. The second call may overwrite the logits.
     const SlotId other = builder.activation("d(output) of other labels", builder.prototype(output).shape);
     cross_entropy(builder.state(StateField::other_labels), builder.state(StateField::other_shares), other);
     cross_entropy(labels, builder.state(StateField::shares), gradient);

@@ -17,7 +17,8 @@ int root_of(const std::vector<SlotInfo>& slots, int index) {
 
 namespace {
 
-/// Returns the offsets of `lifetimes`, those that cross from forward to backward first. Sets the sizes in `contents`.
+/// Returns the offset of each lifetime. Lifetimes that last from forward to backward come first in the workspace. Sets
+/// the sizes in `contents`.
 std::vector<std::size_t> place_apart(PlanContents& contents, const std::vector<Lifetime>& lifetimes) {
   std::vector<std::size_t> offsets(lifetimes.size());
   std::size_t begin = 0;

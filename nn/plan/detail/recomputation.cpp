@@ -26,7 +26,7 @@ void insert(std::vector<int>& sorted, int value) {
   }
 }
 
-/// Disjoint sets of tensors. Two sets can be joined. One tensor of each set is the name of the set.
+/// Disjoint sets of tensors (union-find). Each set is named by one of its tensors.
 class Groups {
  public:
   explicit Groups(std::size_t tensors) : next_(tensors) { std::iota(next_.begin(), next_.end(), 0); }
@@ -39,7 +39,8 @@ class Groups {
   void join(int tensor, int other) { next_[at(of(tensor))] = of(other); }
 
  private:
-  std::vector<int> next_;  ///< for each tensor, the next one on the way to the name of its set; itself for the name
+  /// Parent of each tensor in the tree of its set; the root, which names the set, is its own parent.
+  std::vector<int> next_;
 };
 
 /// Memory that a slot in the workspace and its aliases share, with the calls that touch this memory.
@@ -57,19 +58,19 @@ struct Use {
   bool once = false;  ///< true: a forward call that must not be repeated
 };
 
-/// A call in the new order of calls. `again` is true if the call repeats a forward call among the backward calls.
+/// A call in the new order of calls. `again` is true if the call is a forward call that is repeated during backward.
 struct Place {
   int call = 0;
   bool again = false;
 };
 
-/// A choice of tensors that backward computes again, and the plan that results from it.
+/// A set of tensors that backward computes again, and the plan that results from this set.
 struct Proposal {
   std::vector<bool> again;  ///< for each tensor, true if it is computed again
   std::vector<Place> order{};
   std::vector<Lifetime> lives{};
-  std::size_t most_alive = 0;  ///< largest number of bytes in use at one time; the workspace needs at least as many
-  std::size_t bytes = 0;       ///< size of the workspace; 0 before it is planned
+  std::size_t most_alive = 0;  ///< largest number of bytes alive at one time: a lower bound of `bytes`
+  std::size_t bytes = 0;       ///< size of the workspace; 0 before plan_memory() has run
   double flops = 0;            ///< operations of the repeated calls
   double moved = 0;            ///< bytes that the repeated calls read and write
 };
@@ -97,7 +98,8 @@ class Recomputation {
   std::vector<int> tensor_of_;
   std::vector<Tensor> tensors_;
   std::vector<Use> uses_;
-  std::vector<double> crossing_;  ///< [i]: bytes that calls before call i write and forward calls from i on read
+  /// [i]: bytes of the tensors that calls before i write and forward calls from i on read.
+  std::vector<double> crossing_;
 };
 
 Recomputation::Recomputation(const PlanContents& contents)
@@ -114,7 +116,7 @@ Recomputation::Recomputation(const PlanContents& contents)
     }
     tensor_of_[i] = of_root[at(root)];
   }
-  std::set<std::pair<SlotKind, int>> changed;  // memory outside of the workspace that any call writes
+  std::set<std::pair<SlotKind, int>> changed;  // memory outside the workspace that some call writes
   for (const Call& call : contents.calls) {
     for (const SlotId slot : call.writes) {
       const SlotInfo& info = contents.slots[at(slot.index)];
@@ -168,7 +170,8 @@ bool Recomputation::may_repeat(int tensor) const {
          std::none_of(t.writers.begin(), t.writers.end(), [&](int call) { return uses_[at(call)].once; });
 }
 
-/// Returns true if `tensor`, if it is kept, still has in backward the value that forward call `reader` read.
+/// Returns true if the memory of `tensor`, when it is not freed, still holds in backward the value that forward call
+/// `reader` has read.
 bool Recomputation::keeps_value(int tensor, int reader) const {
   const Tensor& t = tensors_[at(tensor)];
   return !t.writers.empty() && t.writers.back() < reader && !t.backward_writes;
@@ -196,7 +199,8 @@ Proposal Recomputation::cheap() const {
   for (std::size_t t = 0; t < unit.size(); ++t) {
     members[unit[t]].push_back(static_cast<int>(t));
   }
-  std::vector<std::pair<int, int>> order;  // (last call, unit), ascending: a unit comes after the units that it reads
+  // Pairs (last call, unit), ascending, so that a unit comes after all units that it reads.
+  std::vector<std::pair<int, int>> order;
   for (const auto& [number, all] : members) {
     int last = -1;
     for (const int t : all) {
@@ -206,7 +210,7 @@ Proposal Recomputation::cheap() const {
   }
   std::sort(order.begin(), order.end());
   std::vector<bool> possible(tensors_.size());
-  std::vector<bool> read(tensors_.size());  // tensors that a repeated call reads, which must therefore be kept
+  std::vector<bool> read(tensors_.size());  // tensors that repeated calls read and that must therefore be kept
   for (const auto& [last, number] : order) {
     const std::vector<int>& all = members[number];
     std::set<int> calls;
@@ -223,7 +227,7 @@ Proposal Recomputation::cheap() const {
         if (unit[at(t)] == number) {
           continue;
         }
-        if (possible[at(t)]) {  // t is computed again, so no call of another unit may read t
+        if (possible[at(t)]) {  // t is itself computed again, so only calls of this unit may read t
           fits =
               fits && std::all_of(readers.begin(), readers.end(), [&](int reader) { return calls.contains(reader); });
         } else {
@@ -242,8 +246,9 @@ Proposal Recomputation::cheap() const {
   return proposed(possible);
 }
 
-/// Returns for each tensor whether the calls of its segment can compute it again from tensors that are kept. `segments`
-/// has for each forward call its segment, or -1 if the call is not repeated.
+/// Returns true for each tensor that its segment can compute again: only calls of that segment touch the tensor, and
+/// they read kept tensors or tensors that are computed again. `segments` has the segment of each forward call, or -1 if
+/// the call is not repeated.
 std::vector<bool> Recomputation::inside(const std::vector<int>& segments) const {
   std::vector<bool> possible(tensors_.size());
   for (std::size_t t = 0; t < tensors_.size(); ++t) {
@@ -280,9 +285,9 @@ std::vector<bool> Recomputation::inside(const std::vector<int>& segments) const 
   return possible;
 }
 
-/// Cuts forward into segments and returns the segment of each forward call. The saved tensors of a segment have
-/// distance / 2 to `distance` bytes; in this range, a segment ends after the call for which the fewest bytes cross to
-/// later calls.
+/// Cuts the forward calls into segments and returns the segment of each call. A segment ends when its saved tensors
+/// have between distance / 2 and `distance` bytes. In this range, the cut is at the call after which the fewest bytes
+/// are still needed by later calls.
 std::vector<int> Recomputation::cut(double distance) const {
   std::vector<double> saved(at(forward_));
   for (const Tensor& tensor : tensors_) {
@@ -322,15 +327,16 @@ std::vector<Proposal> Recomputation::blocks() const {
     }
     std::vector<int> segments = cut(saved / parts);
     all.push_back(proposed(inside(segments)));
-    const int last = segments.back();  // this segment is not repeated, because its backward follows at once
+    // The last segment is not repeated, because its backward begins right after its forward.
+    const int last = segments.back();
     std::replace(segments.begin(), segments.end(), last, -1);
     all.push_back(proposed(inside(segments)));
   }
   return all;
 }
 
-/// Makes a proposal that computes again those of the `possible` tensors that backward reads, and those that are needed
-/// to compute them.
+/// Makes a proposal that computes again only tensors for which `possible` is true: those that backward reads, and all
+/// tensors that are needed to compute these.
 Proposal Recomputation::proposed(const std::vector<bool>& possible) const {
   Proposal proposal{.again = std::vector<bool>(tensors_.size())};
   std::vector<int> open;
@@ -386,7 +392,7 @@ std::vector<Place> Recomputation::ordered(const std::vector<bool>& again) const 
       calls[groups.of(uses_[at(c)].writes.front())].push_back(c);
     }
   }
-  std::map<int, std::vector<int>> groups_before;  // for each backward call, the groups to repeat just before the call
+  std::map<int, std::vector<int>> groups_before;  // for each backward call, the groups that are repeated just before it
   std::map<int, int> first_read;  // for each group, the first backward call that reads a tensor of the group
   for (std::size_t t = 0; t < tensors_.size(); ++t) {
     if (again[t] && tensors_[t].saved()) {
@@ -439,7 +445,7 @@ void Recomputation::add_lives(Proposal& proposal) const {
   proposal.lives = std::move(lives);
 }
 
-/// Sets SlotInfo::first and last of each slot from the calls that touch it.
+/// Sets SlotInfo::first and SlotInfo::last of each slot from the calls that touch the slot.
 void count_lives(PlanContents& contents) {
   for (SlotInfo& slot : contents.slots) {
     slot.first = slot.last = -1;
@@ -463,7 +469,7 @@ void apply(PlanContents& contents, const Recomputation& of, const Proposal& prop
       continue;
     }
     SlotInfo second = contents.slots[at(i)];
-    // A slot comes before its aliases, so SlotInfo::again of the slot is already set.
+    // A slot precedes its aliases in the list. So SlotInfo::again of the aliased slot is already set here.
     second.alias_of = second.alias_of < 0 ? -1 : contents.slots[at(second.alias_of)].again;
     contents.slots[at(i)].again = static_cast<int>(contents.slots.size());
     contents.slots.push_back(std::move(second));
@@ -511,8 +517,8 @@ void recompute(PlanContents& contents, Recompute wanted) {
   const std::size_t everything = best.bytes = plan_memory(best.lives, kAlignment).peak_bytes;
   contents.recomputed.workspace_bytes_without = everything;
   std::size_t least = everything;
-  // Returns the largest workspace that is accepted. For `blocks` a faster plan may take 2 % more than the smallest
-  // workspace.
+  // Returns the largest workspace that is accepted. With `blocks`, a plan with fewer operations may take 2 % more than
+  // the smallest workspace.
   const auto most = [&] { return wanted == Recompute::cheap ? least : std::min(least + least / 50, everything); };
   std::vector<Proposal> planned{best};
   for (Proposal& proposal : proposals) {

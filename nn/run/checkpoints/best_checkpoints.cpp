@@ -39,7 +39,7 @@ std::vector<BestCheckpoints::Found> BestCheckpoints::ranking(const CheckpointSto
   for (const std::int64_t step : store.best_steps()) {
     const std::optional<RunProgress> progress = store.progress_of(CheckpointStore::best_name(step));
     if (!progress || progress->position.step != step) {
-      continue;  // the folder is a damaged checkpoint, or a user's folder of this name
+      continue;  // a damaged checkpoint, or a user's folder with such a name
     }
     if (step <= begin_ || own_.count(step) > 0) {
       found.push_back({step, finite_value(*progress, by_.metric)});
@@ -47,7 +47,7 @@ std::vector<BestCheckpoints::Found> BestCheckpoints::ranking(const CheckpointSto
       left_behind->push_back(step);
     }
   }
-  // The sort is stable, so equal values stay in the order of ascending steps.
+  // The sort is stable and the steps ascend, so of equal values the earlier step comes first.
   std::stable_sort(found.begin(), found.end(), [this](const Found& a, const Found& b) {
     return a.value && (!b.value || by_.better(*a.value, *b.value));
   });
@@ -71,7 +71,8 @@ void BestCheckpoints::retire_others(const CheckpointStore& store) const {
   }
   const auto path_of = [&](std::int64_t step) { return store.path(CheckpointStore::best_name(step)); };
   for (const std::int64_t step : store.best_steps()) {
-    recover_folder(path_of(step));  // repairs the folder if a run was killed here or in a writer
+    // Repairs the folder, in case an earlier process was killed while it wrote or deleted here.
+    recover_folder(path_of(step));
   }
   std::vector<std::int64_t> others;
   const std::vector<Found> found = ranking(store, &others);

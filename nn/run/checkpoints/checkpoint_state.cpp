@@ -17,7 +17,7 @@ namespace lockstep::nn {
 
 namespace {
 
-constexpr std::int64_t kFormat = 2;  // format 1 has only the best accuracy, and names that speak of images
+constexpr std::int64_t kFormat = 2;  // format 1 has other entry names, and its best value is always an accuracy
 
 Json to_json(const std::map<std::string, std::string>& texts) {
   return Json::Object(texts.begin(), texts.end());
@@ -62,7 +62,7 @@ RunIdentity identity_of(const Json& json, const std::string& source) {
                      identity.threads, ", expected at least 1 of each");
   identity.global_batch = json.get<std::int64_t>("global_batch", source);
   identity.options = texts(json, "options", source);
-  if (json.has("layers")) {  // files of earlier versions have no layers
+  if (json.has("layers")) {  // files of earlier versions lack layers
     identity.layers = texts(json, "layers", source);
   }
   identity.choices = texts(json, "choices", source);
@@ -70,7 +70,7 @@ RunIdentity identity_of(const Json& json, const std::string& source) {
   return identity;
 }
 
-/// Returns `number` as JSON; null for NaN, infinity and no value, which JSON cannot hold.
+/// Returns `number` as JSON. Returns null for NaN, infinity and an empty optional, because JSON cannot represent these.
 Json to_json(std::optional<double> number) {
   return number && std::isfinite(*number) ? Json(*number) : Json();
 }
@@ -79,8 +79,8 @@ std::optional<double> number_or_none(const Json& json, const std::string& source
   return json.is_null() ? std::nullopt : std::optional(json.as<double>(source));
 }
 
-/// Reads the entries of state.json that have other names in format 1. This format has only the best accuracy, which is
-/// -1 before the first evaluation.
+/// Reads the entries of state.json that have other names in format 1. Format 1 knows only accuracies, which are -1
+/// before the first evaluation.
 void read_format_1(const Json& json, const std::string& path, CheckpointState& state) {
   const auto best = json.get<double>("best_accuracy", path);
   const auto test = json.get<double>("test_accuracy", path);
@@ -111,7 +111,8 @@ std::string differences(const RunIdentity& saved, const RunIdentity& now,
   std::string text;
   const Json a = to_json(saved);
   const Json b = to_json(now);
-  // Milestones follow from a run's length. They have an effect, and are compared, only with the schedule `step`.
+  // Milestones depend on the run's length, and have an effect only with the schedule `step`. So they are compared only
+  // if one of the runs has this schedule.
   const bool steps = option_of(saved, "schedule") == "step" || option_of(now, "schedule") == "step";
   const auto text_in = [](const Json::Object& object, const std::string& name) {
     const auto found = object.find(name);
@@ -139,7 +140,7 @@ std::string differences(const RunIdentity& saved, const RunIdentity& now,
                                called == names.end() ? "" : concat(" (", called->second, ')'), '\n'));
       }
     }
-    if (key == "choices" && lines.size() > 1) {  // one line is enough: one cause changes all calls
+    if (key == "choices" && lines.size() > 1) {  // all choices usually differ for one reason, so one line is enough
       lines = {concat(lines.size(), " choices, first", lines.front().substr(key.size()))};
     }
     for (const std::string& line : lines) {

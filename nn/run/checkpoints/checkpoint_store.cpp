@@ -21,8 +21,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kEarlier = "last.";
 constexpr std::string_view kOneOfBest = "best-";
 
-/// Returns the number N if `name` is `begin` + N, `begin` + N + ".tmp-..." or `begin` + N + ".old-...", otherwise no
-/// value.
+/// Returns the number N if `name` is `begin` + N, optionally followed by ".tmp-..." or ".old-..."; otherwise no value.
 std::optional<std::int64_t> number_of(std::string_view name, std::string_view begin) {
   if (!name.starts_with(begin)) {
     return std::nullopt;
@@ -36,7 +35,8 @@ std::optional<std::int64_t> number_of(std::string_view name, std::string_view be
   return whole && ours ? number : std::nullopt;
 }
 
-/// Returns, ascending, each number N for which `folder` has an entry `begin` + N, or what a killed writer left of it.
+/// Returns, in ascending order, each number N for which `folder` has an entry `begin` + N, or such a name with
+/// ".tmp-..." or ".old-..." from a killed process.
 std::vector<std::int64_t> numbers_in(const std::string& folder, std::string_view begin) {
   std::set<std::int64_t> numbers;
   std::error_code error;
@@ -48,7 +48,7 @@ std::vector<std::int64_t> numbers_in(const std::string& folder, std::string_view
   return {numbers.begin(), numbers.end()};
 }
 
-/// Returns `path` in the form that find_folder() needs.
+/// Returns `path` without slashes, "." or ".." at its end, because find_folder() does not accept these.
 std::string plain(std::string path) {
   while (path.size() > 1 && path.back() == '/') {
     path.pop_back();
@@ -164,7 +164,8 @@ void CheckpointStore::remove() const {
       remove_folder(one);
     }
   }
-  constexpr std::int64_t kMostKept = 9999;  // a larger N in last.N is a date or step in the name of a user's copy
+  // A larger N is not a number of this run, but a date or step in the name of a user's copy.
+  constexpr std::int64_t kMostKept = 9999;
   for (const std::int64_t number : numbers_in(folder_, kEarlier)) {
     if (number <= kMostKept) {
       remove_tree(path(concat(kEarlier, number)));

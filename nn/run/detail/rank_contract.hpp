@@ -7,8 +7,8 @@
 
 namespace lockstep::nn::detail {
 
-/// Returns all items of a trainer that must be equal on all ranks before its first step, one per line. `layers` is
-/// Model::layer_texts().
+/// Returns all items of a trainer that must be equal on all ranks before the first step, one per line. `layers` is the
+/// result of Model::layer_texts().
 [[nodiscard]] std::string rank_contract(const Model& model, const std::map<std::string, std::string>& layers,
                                         const TrainingData& data, const TrainerOptions& options,
                                         const Choices& choices);

@@ -62,7 +62,7 @@ Partition RankShare::rows_of(const Batch& batch, std::int64_t number) const {
 
 const Batch& RankShare::microbatch_of(const Batch& batch, std::int64_t number) {
   const Partition rows = rows_of(batch, number);
-  // If a batch is one micro-batch, it also has the rows of zeros after the samples.
+  // If the rank's share is a single micro-batch, the view also has the rows of zeros that follow the samples.
   const std::int64_t count = microbatches_ == 1 && options_.step.virtual_ranks == 0 ? capacity_ : rows.count;
   microbatch_.fields.resize(batch.fields.size());
   for (std::size_t i = 0; i < batch.fields.size(); ++i) {
@@ -70,7 +70,8 @@ const Batch& RankShare::microbatch_of(const Batch& batch, std::int64_t number) {
     microbatch_.fields[i].view = batch.fields[i].view.slice(0, rows.begin, rows.begin + count);
   }
   microbatch_.valid = rows.count;
-  // If the loss has weights, TrainStep sums the weights over the ranks, so the number of samples is not needed.
+  // With weights of the loss, TrainStep divides by the sum of the weights over all ranks, and does not use
+  // global_valid.
   microbatch_.global_valid =
       options_.step.plan.weights != LossWeights::none ? 0 : std::max<std::int64_t>(batch.global_valid, 1);
   microbatch_.epoch = batch.epoch;

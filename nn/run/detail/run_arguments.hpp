@@ -4,13 +4,13 @@
 
 namespace lockstep::nn::detail {
 
-/// The arguments of run_training(), in the form in which its parts pass them on.
+/// The arguments of run_training(), for the classes that do its work.
 struct RunArguments {
   Trainer& trainer;
   comm::Communicator& control;
   const RunIdentity& identity;
   const RunOptions& options;
-  BestBy best;  ///< RunOptions::best after resolved()
+  BestBy best;  ///< RunOptions::best with defaults filled in by resolved()
   RunObserver& observer;
 };
 

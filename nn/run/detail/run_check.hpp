@@ -4,8 +4,8 @@
 
 namespace lockstep::nn::detail {
 
-/// Checks the arguments of run_training() before the first step. Throws UsageError for options out of range, and on
-/// every rank if the ranks differ in options or in the position of the run. Collective.
+/// Checks the arguments of run_training() before the first step. Throws UsageError for options out of range. Also
+/// throws UsageError on every rank if the ranks differ in options or in the position of the run. Collective.
 void require_run(const RunArguments& run, const RunProgress& progress);
 
 }  // namespace lockstep::nn::detail

@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* kLast = CheckpointStore::kLast;
 
-/// Returns the error text `text` with the path of the folder replaced by the folder's name, which the user knows.
+/// Returns the error text `text` with place.path replaced by place.name, because the user knows only the name.
 std::string by_name(std::string text, const RunOptions::Place& place) {
   if (const std::size_t found = text.find(place.path); found != std::string::npos) {
     text.replace(found, place.path.size(), place.name);
@@ -34,7 +34,7 @@ RunCheckpoints::RunCheckpoints(const RunArguments& run, RunProgress progress)
       kept_(run.best, run.options.keep_best, run.trainer.position().step),
       writes_(!run.options.checkpoint_dir.empty()),
       keeps_several_(writes_ && run.options.keep_best > 1) {
-  if (progress_.best_by != run_.best.metric) {  // the best value in `progress_` is one of another metric
+  if (progress_.best_by != run_.best.metric) {  // the best value in `progress_` belongs to another metric
     progress_.best_by = run_.best.metric;
     progress_.best.reset();
     progress_.since_best = 0;
@@ -43,7 +43,7 @@ RunCheckpoints::RunCheckpoints(const RunArguments& run, RunProgress progress)
 
 void RunCheckpoints::before_first_step() {
   if (run_.options.checkpoint_first) {
-    write(kLast);  // does not discard the best value if "best" is missing, because "best" may be written later
+    write(kLast);  // keeps the best value even if "best" is missing, because "best" may be written later
   }
 }
 
@@ -84,9 +84,9 @@ bool RunCheckpoints::judge(const EvaluationEvent& test) {
 }
 
 void RunCheckpoints::save_evaluated(bool best) {
-  // Writes the best checkpoint before "last", so that "last" never names a best evaluation whose checkpoint is missing.
-  // Checkpoints that are no longer among the best are also deleted before "last": a run that is killed in between
-  // repeats this epoch, and then deletes them.
+  // "best" is written before "last", so that a best evaluation in "last" always has its checkpoint. Checkpoints that
+  // are no longer among the K best are also deleted before "last" is written. If the run is killed in between, the
+  // resumed run repeats this epoch and then deletes them.
   if (const auto value = finite_value(progress_, run_.best.metric); value && among_the_best(*value)) {
     write(CheckpointStore::best_name(step()));
     kept_.written(step());

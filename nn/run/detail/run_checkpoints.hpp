@@ -6,21 +6,22 @@
 
 namespace lockstep::nn::detail {
 
-/// Holds the progress of a run and writes its checkpoints: "last" when it is due, "best" and each best-STEP after
-/// evaluations, and copies for restarts. Tells the observer of each checkpoint. All calls are collective if the run has
-/// a folder for checkpoints.
+/// Holds the progress of a run and writes its checkpoints: "last" when it is due, "best" and best-STEP after
+/// evaluations, and copies for restarts (RunOptions::copy). Calls the observer for each checkpoint. All functions are
+/// collective if the run has a folder for checkpoints.
 class RunCheckpoints {
  public:
-  /// Discards the best value in `progress` if it is one of another metric than this run's.
+  /// Discards the best value in `progress` if it belongs to another metric than RunOptions::best.
   RunCheckpoints(const RunArguments& run, RunProgress progress);
   [[nodiscard]] const RunProgress& progress() const { return progress_; }
 
-  void before_first_step();  ///< writes "last" if RunOptions::checkpoint_first is set
-  /// Returns true if a checkpoint or a copy for restarts is due after this step. take_due() then makes what is due.
+  void before_first_step();
+  /// Returns true if a checkpoint or a copy for restarts (RunOptions::copy) is due after this step. The caller then
+  /// calls take_due(), which makes it.
   [[nodiscard]] bool due() const { return checkpoint_due() || copy_due(); }
   void take_due();
   void save_last();
-  /// Puts the results of an evaluation into the progress. Returns true if the evaluation is the best so far.
+  /// Stores the results of an evaluation in the progress. Returns true if the evaluation is the best so far.
   [[nodiscard]] bool judge(const EvaluationEvent& test);
   /// Writes the checkpoints after an evaluation. `best` is the result of judge().
   void save_evaluated(bool best);
@@ -31,9 +32,10 @@ class RunCheckpoints {
   [[nodiscard]] std::int64_t step() const { return run_.trainer.position().step; }
   [[nodiscard]] RunOptions::Place place() const;
   [[nodiscard]] CheckpointStore store() const { return CheckpointStore(place().path); }
-  /// Discards the best value if the checkpoint "best" was deleted. The next evaluation is then the best.
+  /// Discards the best value if the folder "best" was deleted. The next evaluation then becomes the best.
   void forget_missing_best();
-  /// Returns whether this step's evaluation, of value `value`, gets a checkpoint best-STEP; equal on every rank.
+  /// Returns true if this step's evaluation, with value `value`, gets a checkpoint best-STEP. The result is the same on
+  /// every rank.
   [[nodiscard]] bool among_the_best(double value);
   void remove_fallen_out();
   void note_progress();
@@ -41,7 +43,7 @@ class RunCheckpoints {
 
   const RunArguments& run_;
   RunProgress progress_;
-  BestCheckpoints kept_;  ///< decides on rank 0 which checkpoints best-STEP stay
+  BestCheckpoints kept_;  ///< used only on rank 0, to select the checkpoints best-STEP that stay
   bool writes_;           ///< true: the run has a folder for checkpoints
   bool keeps_several_;
 };

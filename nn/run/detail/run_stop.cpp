@@ -27,8 +27,8 @@ void RunStop::look() {
   }
   const auto steps = static_cast<double>(std::max<std::int64_t>(1, step - looked_at_));
   const double until = longest > 0 ? run_.options.stop_within * steps / longest : 1;
-  // The next question comes after at most twice as many steps as were measured, because a few quick steps between
-  // evaluations do not predict the time of many.
+  // The ranks exchange messages again after at most twice as many steps as were just measured. A few quick steps
+  // between evaluations do not predict the time of many steps.
   next_look_ = step + static_cast<std::int64_t>(std::clamp(until, 1.0, std::min(2 * steps, 1e6)));
   looked_ = now_s();
   looked_at_ = step;

@@ -67,7 +67,7 @@ void StepResults::restart_lap(double now) {
 }
 
 void StepResults::collect() {
-  std::int64_t steps = 0;  // number of steps in the reports that arrive now
+  std::int64_t steps = 0;  // total number of steps in the reports that became complete in this call
   for (auto step = run_.trainer.metrics_of(next_step_); !step.empty(); step = run_.trainer.metrics_of(next_step_)) {
     lap_sums_.resize(step.size());
     for (std::size_t part = 0; part < step.size(); ++part) {
@@ -121,7 +121,7 @@ void StepResults::report() {
   run_.trainer.doing("reporting after step");
   run_.observer.on_report(event);
   if (lag_ == 0) {
-    restart_lap(now_s());  // the time of the report does not count, because the device computed nothing meanwhile
+    restart_lap(now_s());  // the device was idle during the report, so this time does not count as training
   }
 }
 

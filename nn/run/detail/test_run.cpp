@@ -11,8 +11,8 @@ namespace lockstep::nn::detail {
 
 namespace {
 
-/// Evaluates all views of a micro-batch and replaces the plan's output by the mean over the views. Returns the sums of
-/// loss and accuracy for this mean output.
+/// Evaluates a micro-batch once for each view (test-time augmentation), and writes the mean output over the views to
+/// the plan's output. Returns the sums of loss and accuracy for the mean output.
 Metrics sums_of_views(const TestRun& run, const Batch& batch) {
   const Plan& plan = run.step.evaluation_plan();
   const TensorView images = batch.view(StateField::images);
@@ -28,7 +28,7 @@ Metrics sums_of_views(const TestRun& run, const Batch& batch) {
     }
     show_view(view, images, {std::span(bytes), images.shape});
     run.step.evaluate(seen);
-    run.step.synchronize();  // the copy below waits without checking the communicator
+    run.step.synchronize();  // synchronize() checks the communicator while it waits; the copy below does not
     viewed.add(run.context, view.weight, plan.output());
   }
   viewed.write(run.context, plan.output());
@@ -41,7 +41,7 @@ Metrics TestRun::own_sums(const Trainer::EvaluationHook& each) const {
   (void)step.take_evaluated();
   Loader loader(test, share.test(), step.host_memory(), share.loader_options());
   const SyncGuard idle(context.stream());  // waits for the copies
-  // `viewed` has the form of the sums of TrainStep: one element, or one for each virtual rank.
+  // `viewed` has one element, or one for each virtual rank of this rank, like the sums of TrainStep.
   std::vector<Metrics> viewed(static_cast<std::size_t>(step.parameters().statistics_rows()));
   for (std::int64_t i = 0; i < share.test().batches(); ++i) {
     ranks.doing("evaluating batch", i + 1);

@@ -4,7 +4,7 @@
 
 namespace lockstep::nn::detail {
 
-/// Evaluates a trainer's test set with the current parameters and evaluation buffers.
+/// Evaluates the test set of a trainer with the current parameters and evaluation buffers.
 struct TestRun {
   Context& context;
   const Ranks& ranks;
@@ -12,8 +12,8 @@ struct TestRun {
   RankShare& share;
   const Dataset& test;
   TestTimeAugmentation views;
-  /// Returns this rank's sums over its share of the test set. Waits for the device. Throws DataError if a label is out
-  /// of range.
+  /// Returns this rank's sums of the metrics over its share of the test set. Waits for the device. Throws DataError if
+  /// a label is out of range.
   [[nodiscard]] Metrics own_sums(const Trainer::EvaluationHook& each) const;
 };
 

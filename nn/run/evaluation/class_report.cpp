@@ -17,10 +17,10 @@ namespace lockstep::nn {
 
 namespace {
 
-constexpr double kUnit = 0x1p32;    // number of units of the sums that make confidence 1
-constexpr int kMostInTable = 12;    // largest number of classes for which a terminal shows a confusion matrix
-constexpr int kShownClasses = 10;   // number of classes of least accuracy that a terminal shows in place of a matrix
-constexpr std::size_t kWidth = 16;  // largest number of bytes of a class name on a terminal
+constexpr double kUnit = 0x1p32;    // confidences are summed as integers in units of 1 / kUnit
+constexpr int kMostInTable = 12;    // largest number of classes for which the confusion matrix is printed
+constexpr int kShownClasses = 10;   // number of classes printed instead of the matrix: those with the lowest accuracy
+constexpr std::size_t kWidth = 16;  // largest width of a printed class name, in bytes
 
 bool before(const ClassReport::Sample& a, const ClassReport::Sample& b) {
   return a.loss != b.loss ? a.loss > b.loss : a.id < b.id;
@@ -30,8 +30,8 @@ std::size_t at(int index) {
   return static_cast<std::size_t>(index);
 }
 
-/// Cuts a text, or fills it with spaces, to `width` bytes. If `right` is true, the spaces are at the left end,
-/// otherwise at the right end.
+/// Cuts a text to `width` bytes, or fills it with spaces to `width` bytes. The spaces are on the left if `right` is
+/// true, and on the right otherwise.
 std::string cell(const std::string& text, std::size_t width, bool right = true) {
   if (text.size() > width) {
     return text.substr(0, width);
@@ -82,7 +82,7 @@ std::string worst_text(const ClassReport& report, const std::vector<std::string>
   order.resize(std::min(order.size(), at(kShownClasses)));
   std::string text = concat("  the ", order.size(), " classes of least accuracy, of ", report.classes, '\n');
   for (const int label : order) {
-    int taken = -1;  // other class that is predicted most often for samples of `label`
+    int taken = -1;  // wrong class that is predicted most often for samples of `label`
     for (int other = 0; other < report.classes; ++other) {
       if (other != label && report.count(label, other) > (taken < 0 ? 0 : report.count(label, taken))) {
         taken = other;
@@ -231,7 +231,8 @@ Json::Object json_of(const ClassReport& report, const std::vector<std::string>& 
   }
   Json::Array bins;
   for (const ClassReport::Bin& bin : report.bins) {
-    const auto samples = static_cast<double>(bin.samples);  // if 0, the means below are NaN, in JSON null
+    // With 0 samples, the means below are NaN, which JSON shows as null.
+    const auto samples = static_cast<double>(bin.samples);
     bins.push_back(Json::Object{{"samples", bin.samples},
                                 {"accuracy", mean_of(static_cast<double>(bin.correct), samples)},
                                 {"confidence", mean_of(static_cast<double>(bin.confidence) / kUnit, samples)}});

@@ -12,9 +12,9 @@ namespace lockstep::nn {
 
 namespace {
 
-constexpr std::size_t kNumbers = 5;  // how many numbers of each of the worst samples are sent
+constexpr std::size_t kNumbers = 5;  // numbers per ClassReport::Sample that ranks exchange
 
-/// Copies the first `rows` rows of a field to `into` on the host, as numbers of type T.
+/// Copies the first `rows` rows of a field to `into` on the host, converted to type T.
 template <class T>
 void take(CpuContext& host, const Batch& batch, StateField field, std::int64_t rows, std::vector<T>& into) {
   into.resize(static_cast<std::size_t>(rows));
@@ -50,14 +50,14 @@ ClassStatistics::~ClassStatistics() {
     if (slot.waiting) {
       try {
         slot.copied->synchronize();
-      } catch (...) {  // ignored: the next user of the stream gets the error
+      } catch (...) {  // ignored, because the next user of the stream gets the error
       }
     }
   }
 }
 
 void ClassStatistics::on_evaluation_begin(const EvaluationBegin& /*event*/) {
-  count_all();  // counts outputs that are left from an evaluation that ended with an error
+  count_all();  // discards the outputs of an earlier evaluation that ended with an error
   report_ = ClassReport(classes_, most_worst_);
   reduced_ = false;
 }
@@ -82,7 +82,7 @@ void ClassStatistics::on_evaluation_batch(const EvaluationBatch& event) {
   if (!slot.copied) {
     slot.copied.emplace(context.device());
   }
-  slot.waiting = true;  // set before copy(), because the copy may write the slot's memory from now on
+  slot.waiting = true;  // set before copy(), because copy() may already write to the slot before it throws
   copy(context, output, TensorView(slot.outputs.data(), output.dtype, Device::cpu(), output.shape));
   context.stream().record(*slot.copied);
 }
@@ -135,7 +135,7 @@ void ClassStatistics::reduce() {
     own.insert(own.end(), {static_cast<double>(sample.id), static_cast<double>(sample.label),
                            static_cast<double>(sample.predicted), sample.loss, sample.confidence});
   }
-  own.resize(kNumbers * most_worst_, -1);  // places without a sample have id -1
+  own.resize(kNumbers * most_worst_, -1);  // unused entries get the id -1
   const std::vector<double> all = own.empty() ? own : comm::all_gather_values(ranks_.control, own);
   ClassReport sum(classes_, most_worst_);
   auto next = counts.begin();

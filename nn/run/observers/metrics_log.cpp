@@ -8,16 +8,16 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Adds `accuracy` to `line` under the key `name`. Adds nothing if `accuracy` is NaN, as for a regression.
+/// Adds `accuracy` to `line` under the key `name`, unless it is NaN, as for a regression.
 void put_accuracy(Json::Object& line, const char* name, double accuracy) {
   if (!std::isnan(accuracy)) {
     line[name] = accuracy;
   }
 }
 
-/// Makes the folder of the file `path` if that folder is missing. Returns `path`.
+/// Makes the folder of the file `path` if the folder is missing. Returns `path`.
 std::string with_folder(const std::string& path) {
-  std::error_code ignored;  // not checked, because opening the file then fails and reports the error
+  std::error_code ignored;  // not checked, because opening the file then reports the error
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
   return path;
 }

@@ -11,8 +11,8 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Largest number of host spans in a step and in the time until the next step: the step, its batch, two evaluations,
-/// three checkpoints and a copy in memory.
+/// Largest number of host spans from one step to the next: the step, its batch, two evaluations, three checkpoints and
+/// a copy for restarts.
 constexpr std::size_t kOfHost = 8;
 
 }  // namespace
@@ -74,7 +74,7 @@ TimelineSummary RunTrace::write() {
     if (file) {
       file->finish();
     }
-  } catch (const FileError& error) {  // must be a WriteError, because the file could be written when the run began
+  } catch (const FileError& error) {  // a WriteError instead, because the file was writable when the run began
     throw WriteError(error.what());
   }
   return summary;

@@ -15,7 +15,8 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Returns CRC-32C (Castagnoli; RFC 3720, appendix B.4) in the masked form of records: rotated, plus a constant.
+/// Returns the CRC-32C (Castagnoli; RFC 3720, appendix B.4) in the masked form that TensorFlow records use: rotated,
+/// plus a constant.
 std::uint32_t masked_crc32c(std::string_view bytes) {
   static constexpr std::array<std::uint32_t, 256> kTable = [] {
     std::array<std::uint32_t, 256> table{};
@@ -43,7 +44,7 @@ std::string little_endian(Number value) {
   return bytes;
 }
 
-// The functions below encode fields of a Protocol Buffers message, one function per wire type.
+// The functions below encode fields of a Protocol Buffers message. Each wire type has its own function.
 std::string varint(std::uint64_t value) {
   std::string bytes;
   for (; value >= 0x80; value >>= 7) {
@@ -70,7 +71,8 @@ std::string event_of(std::int64_t step, const std::string& what) {
   return double_field(1, now) + integer_field(2, step) + what;
 }
 
-/// Returns the path of a new file, "events.out.tfevents.SECONDS.HOST-PID-rRANDOM". TensorBoard searches for "tfevents".
+/// Returns the path of a new file, "events.out.tfevents.SECONDS.HOST-PID-rRANDOM". TensorBoard finds files by
+/// "tfevents".
 std::string new_file(const std::string& folder) {
   std::error_code ignored;  // opening the file reports the error
   std::filesystem::create_directories(folder, ignored);

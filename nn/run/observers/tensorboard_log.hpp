@@ -15,17 +15,17 @@ namespace lockstep::nn {
 ///                   metrics of your own as train/NAME
 ///   end of epoch    epoch/loss, epoch/accuracy, epoch/samples_per_second, test/loss, test/accuracy,
 ///                   test/top_k_accuracy, metrics of your own as test/NAME
-/// Values that do not exist, such as accuracies of a regression, are left out. Every process writes its own file.
-/// TensorBoard joins the files of a folder: from the first step of a later file on, it drops the steps of earlier
-/// files.
+/// Values that do not exist, such as accuracies of a regression, are not written. Every process writes a new file.
+/// TensorBoard joins the files of a folder. It ignores steps of an earlier file that are not before the first step of a
+/// later file.
 ///
 /// The file is a sequence of records (length, CRC-32C of the length, bytes, CRC-32C of the bytes;
-/// tensorflow/core/lib/io/record_writer.h), each with an Event message (tensorflow/core/util/event.proto).
+/// tensorflow/core/lib/io/record_writer.h), and each record holds an Event message (tensorflow/core/util/event.proto).
 class TensorBoardLog final : public RunObserver {
  public:
-  /// Makes `folder` if it is missing, and a new file in it. `step` is the number of steps that the run made before, 0
-  /// for a new run. `samples` is the word for samples, as in MetricsLog. DataError if the file cannot be made. Each
-  /// later call throws WriteError if the file cannot be written.
+  /// Makes `folder` if it is missing, and a new file in this folder. `step` is the number of steps that the run has
+  /// done before, 0 for a new run. `samples` is the word for samples, as in MetricsLog. Throws DataError if the file
+  /// cannot be made. Each later call throws WriteError if the file cannot be written.
   TensorBoardLog(const std::string& folder, std::int64_t step, const std::string& samples = "samples");
   void on_report(const ReportEvent& event) override;
   void on_epoch_end(const EpochEvent& event) override;
@@ -36,7 +36,7 @@ class TensorBoardLog final : public RunObserver {
   void write(std::int64_t step, const Scalars& scalars);
   void write_record(const std::string& event);
   std::string path_;
-  std::string samples_per_second_;  ///< name of the rate: the word for samples, then "_per_second"
+  std::string samples_per_second_;  ///< tag of the speed: word for samples + "_per_second"
   LogFile out_;
 };
 

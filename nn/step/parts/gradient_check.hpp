@@ -14,32 +14,33 @@
 
 namespace lockstep::nn {
 
-/// Finds gradients of this rank with NaN or infinity before the ranks sum the gradients. While backward computes, the
-/// device sets a flag for each gradient tensor with NaN or infinity. The host keeps the flags and the norm of the
-/// summed gradients for the last kStepsKept steps. No call waits; only the constructor allocates. A Graph may capture
-/// begin() and written().
+/// Finds gradients of this rank that contain NaN or infinity, before the ranks sum the gradients. During backward, the
+/// device sets a flag for each such gradient tensor. The host keeps the flags of the last kStepsKept steps, and the
+/// norm of the summed gradients of each. No function waits, and only the constructor allocates. begin() and written()
+/// may be captured into a Graph.
 class GradientCheck {
  public:
   static constexpr std::int64_t kStepsKept = 8;
-  /// `norm` is an f64 scalar on the device with the norm of a step's summed gradients. `host` is page-locked memory on
-  /// a GPU. Parameters, norm and host must outlive this object.
+  /// `norm` is an f64 scalar on the device, which holds the norm of a step's summed gradients. `host` is the memory for
+  /// results; on a GPU it is page-locked. Parameters, norm and host must outlive this object.
   GradientCheck(Context& context, const ParameterSet& parameters, const TensorView& norm, MemoryResource& host);
 
   /// Begins a step. Enqueues a kernel that clears all flags.
   void begin(Context& context);
-  /// Call written() each time a write of a parameter's gradient has been enqueued. `parameter` is the parameter's index
-  /// in ParameterSet::trainable(). After the gradient's last write in the step, enqueues the check for NaN or infinity.
+  /// Must be called each time a call that writes a parameter's gradient has been enqueued. `parameter` is the
+  /// parameter's index in ParameterSet::trainable(). After the gradient's last write in the step, enqueues the check
+  /// for NaN and infinity.
   void written(Context& context, int parameter);
-  /// Enqueues a copy to the host of the flags (one per gradient: NaN or infinity was found) and of the gradients' norm,
-  /// as the results of step `step`. Call keep() after the step's update.
+  /// Enqueues a copy of the flags and of the norm to the host, as the results of step `step`. Must be called after the
+  /// step's update.
   void keep(Context& context, std::int64_t step);
 
-  /// Returns whether the gradients' norm of step `step` is finite; the answer is the same on every rank. The step must
-  /// be complete and one of the last kStepsKept.
+  /// Returns true if the norm of the summed gradients of step `step` is finite. The result is the same on every rank.
+  /// The step must be complete, and must be one of the last kStepsKept.
   [[nodiscard]] bool finite(std::int64_t step) const;
-  /// Describes a step whose norm is not finite: "rank 3: conv2.weight and 12 written after it". Names at most four
-  /// ranks with NaN or infinity in gradients. `control` takes host tensors. Collective, with the same result on all
-  /// ranks.
+  /// Describes a step whose norm is not finite: "rank 3: conv2.weight and 12 written after it". Names up to four ranks
+  /// whose gradients contain NaN or infinity. `control` must accept host tensors. Collective, with the same result on
+  /// all ranks.
   [[nodiscard]] std::string text(std::int64_t step, comm::Communicator& control) const;
   [[nodiscard]] std::size_t bytes() const { return flags_.bytes() + host_.bytes(); }
 
@@ -50,9 +51,9 @@ class GradientCheck {
   TensorView norm_;
   Stream inline_stream_;
   Buffer flags_;  ///< one i32 flag per gradient tensor, on the device
-  Buffer host_;   ///< for each kept step the norm (f64) and the flags
+  Buffer host_;   ///< norm (f64) and flags of each kept step
   std::size_t stride_;
-  std::vector<int> left_;  ///< number of writes of each gradient that this step will still enqueue
+  std::vector<int> left_;  ///< for each gradient, the number of writes that this step has not enqueued yet
 };
 
 }  // namespace lockstep::nn

@@ -12,13 +12,15 @@
 
 namespace lockstep::nn {
 
-/// Compares the state that must be equal on all ranks of `control`, a communicator for host tensors. Collective. The
-/// caller must have waited for the device, because a copy to pageable memory waits without checking the communicator.
+/// Compares state that must be equal on all ranks. All functions are collective over `control`, which must accept host
+/// tensors. The caller must have waited for the device. Otherwise a copy to pageable memory would wait without checking
+/// the communicator.
 class Replicas {
  public:
   Replicas(Context& context, const ParameterSet& parameters) : context_(context), parameters_(parameters) {}
 
-  /// Throws UsageError on every rank if a state or a line in `more` differs (TrainStep::require_same_state()).
+  /// Implements TrainStep::require_same_state(): throws UsageError on every rank if a state or a line of `more`
+  /// differs.
   void require_same_state(comm::Communicator& control, const std::string& more) const {
     std::ostringstream text;
     text.imbue(std::locale::classic());
@@ -30,7 +32,8 @@ class Replicas {
     }
     comm::require_same_on_all_ranks(control, text.str());
   }
-  /// Throws comm::ReplicaError on every rank if a parameter differs after step `step` (TrainStep::check_replicas()).
+  /// Implements TrainStep::check_replicas(): throws comm::ReplicaError on every rank if a parameter differs. `step` is
+  /// the step's number in the error text.
   void check(comm::Communicator& control, std::int64_t step) const {
     if (differing(parameters_.values(), control).empty()) {
       return;
@@ -47,7 +50,7 @@ class Replicas {
   }
 
  private:
-  /// Returns the hash of an arena's bytes. The arena's device computes the hash, so only one number comes to the host.
+  /// Returns the hash of an arena's bytes. The device computes the hash, so only 8 bytes are copied to the host.
   [[nodiscard]] std::uint64_t hash_of(const TensorView& arena) const {
     const Tensor result = Tensor::empty(context_, Shape{}, DType::u64);
     std::uint64_t hash = 0;
@@ -57,7 +60,8 @@ class Replicas {
     context_.synchronize();
     return hash;
   }
-  /// Returns the ranks whose arena has other bits than rank 0's arena: "1, 3".
+  /// Returns the ranks whose arena differs from rank 0's arena in any bit, for example "1, 3"; an empty text if there
+  /// are none.
   [[nodiscard]] std::string differing(const TensorView& arena, comm::Communicator& control) const {
     const std::vector<std::uint64_t> hashes = comm::all_gather_values<std::uint64_t>(control, {hash_of(arena)});
     std::string ranks;

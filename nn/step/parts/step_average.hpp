@@ -11,13 +11,13 @@
 
 namespace lockstep::nn {
 
-/// The moving average of a step's weights, which take() updates. Between begin() and end() the average takes the place
-/// of the parameters, so that an evaluation can use it.
+/// The moving average of a step's weights, which take() updates. Between begin() and end(), the average replaces the
+/// parameters, so that an evaluation uses the average.
 class StepAverage {
  public:
-  /// Adds the average to the parameters if the options have an average. `divided` is the number of the reducer's
-  /// buckets that are divided over the ranks; if it is above 0, each rank averages only its own part. Context,
-  /// parameters and reducer must outlive this object.
+  /// Adds the average to the parameters if `options` has an average. `divided` is the number of buckets that are
+  /// divided over the ranks (zero1). If `divided` is above 0, each rank averages only its own part. Context, parameters
+  /// and reducer must outlive this object.
   StepAverage(Context& context, ParameterSet& parameters, const MovingAverageOptions& options,
               comm::GradientReducer& reducer, int divided)
       : context_(context), parameters_(parameters), options_(options), reducer_(reducer), divided_(divided) {
@@ -27,12 +27,12 @@ class StepAverage {
     }
   }
 
-  /// Sets how many updates of the run, and of its schedule, came before the first update of this step object.
+  /// Sets the number of updates of the run, and of its schedule, before the first update of this step object.
   void set_behind(std::int64_t updates, std::int64_t scheduled) {
     updates_before_ = updates;
     scheduled_before_ = scheduled;
   }
-  /// Enqueues the averaging after update `step`, the update that was enqueued last. Allocates nothing.
+  /// Enqueues the averaging after update `step`, which must be the update that was enqueued last. Allocates no memory.
   void take(std::int64_t step, const StepTrace& trace) {
     const double share = options_.weight(updates_before_ + step, scheduled_before_ + step);
     if (share == 0) {
@@ -49,18 +49,18 @@ class StepAverage {
   }
 
   /// Implements TrainStep::begin_average(). `added` is the number of micro-batches since the last update. synchronize()
-  /// waits for the device and checks the communicator meanwhile.
+  /// must wait for the device and check the communicator.
   template <class Synchronize>
   void begin(std::int64_t added, Synchronize&& synchronize) {
     require<StateError>(options_.on(), "train step: begin_average() without a moving average, expected ",
                         "TrainStepOptions::average");
     require<StateError>(added == 0 && !begun_, "train step: begin_average() ",
                         begun_ ? "a second time" : "between add() and update()");
-    // Saves the values that the code below overwrites.
+    // Saves the parameters and evaluation buffers, which the average replaces.
     const TensorView values = parameters_.values().slice(0, 0, parameters_.trainable_numel());
     const TensorView buffers = parameters_.evaluation_buffer_arena();
     if (buffers.numel() > 0) {
-      synchronize();  // the copy to the host below does not check the communicator
+      synchronize();  // synchronize() checks the communicator while it waits; the copy below does not
       kept_buffers_.resize(static_cast<std::size_t>(buffers.numel()));
       copy_now(context_, buffers, TensorView(std::span(kept_buffers_), buffers.shape));
     }
@@ -82,7 +82,7 @@ class StepAverage {
     } catch (...) {
       try {
         end();
-      } catch (...) {  // ignored, because the caller gets the first error
+      } catch (...) {  // the caller gets the first error instead
       }
       throw;
     }
@@ -99,7 +99,7 @@ class StepAverage {
       copy_now(context_, TensorView(std::span(kept_buffers_), buffers.shape), buffers);
     }
   }
-  void require_ended(const char* call) const {  ///< throws StateError, which names the call, between begin() and end()
+  void require_ended(const char* call) const {  ///< between begin() and end(), throws StateError, which names `call`
     require<StateError>(!begun_, "train step: ", call, " between begin_average() and end_average()");
   }
 
@@ -111,9 +111,9 @@ class StepAverage {
   int divided_;
   std::int64_t updates_before_ = 0;
   std::int64_t scheduled_before_ = 0;
-  std::vector<ops::ArenaPiece> own_;  ///< parts of the arena that this rank averages: ParameterSet::state_pieces()
+  std::vector<ops::ArenaPiece> own_;  ///< ranges of the arena that this rank averages
   bool begun_ = false;
-  std::vector<double> kept_buffers_;  ///< the evaluation buffers, kept between begin() and end()
+  std::vector<double> kept_buffers_;  ///< copy of the evaluation buffers between begin() and end()
 };
 
 }  // namespace lockstep::nn

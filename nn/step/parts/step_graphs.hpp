@@ -12,17 +12,18 @@
 
 namespace lockstep::nn {
 
-/// Runs training micro-batches, each as one launch if it is captured into a CUDA graph. There is one graph for each
-/// state in which a micro-batch may lie, and for each place in the step: first or not, last or not. The first run at a
-/// place is not captured, so that libraries can initialise; the second run captures the graphs of all states. Only
-/// these two runs allocate. No run waits.
+/// Runs training micro-batches. If possible, each micro-batch is captured into a CUDA graph and runs as one launch.
+/// There is one graph for each combination of micro-batch state and place in the step. The place says whether the
+/// micro-batch is the first of the step, and whether it is the last. The first run at a place is not captured, so that
+/// libraries can initialise. The second run captures the graphs of this place for all states. Only these two runs
+/// allocate memory. No run waits.
 class StepGraphs {
  public:
-  /// Type of the function that enqueues the micro-batch in state number `state`. The function makes the same calls in
-  /// every step; the device reads from the state all numbers that change.
+  /// Function that enqueues the micro-batch in state number `state`. The function must make the same calls in every
+  /// step. All numbers that change between steps must be in the state, where the device reads them.
   using Enqueue = std::function<void(int state, bool first, bool last)>;
   /// `obstacle` says why nothing is captured. If it is empty, runs are captured on `compute`. The stream, the trace and
-  /// everything that the work uses (a communicator, marks) must outlive this object.
+  /// everything that captured work uses must outlive this object.
   StepGraphs(Stream& compute, const StepTrace& trace, std::string obstacle, int states, Enqueue enqueue)
       : compute_(compute),
         trace_(trace),
@@ -58,8 +59,8 @@ class StepGraphs {
   const StepTrace& trace_;
   std::string obstacle_;
   Enqueue enqueue_;
-  std::vector<Graph> graphs_;   ///< graphs by state, then by place in the step; empty if nothing is captured
-  std::array<bool, 4> warm_{};  ///< for each place in the step, true after the first run at this place
+  std::vector<Graph> graphs_;   ///< index: 4 * state + place; empty if nothing is captured
+  std::array<bool, 4> warm_{};  ///< for each place: true after the first run
 };
 
 }  // namespace lockstep::nn

@@ -10,22 +10,23 @@
 
 namespace lockstep::nn {
 
-/// Tells a rank's watchdog how far a step has come: the host's work, and the buckets that a GPU sums. Without a
-/// watchdog the calls do nothing. Only watch_device() allocates and waits.
+/// Reports a rank's progress within a step to its watchdog: the host's work, and the buckets that a GPU sums. Without a
+/// watchdog, all calls do nothing. Only watch_device() allocates memory and waits.
 class StepProgress {
  public:
   explicit StepProgress(comm::Watchdog* watchdog) : watchdog_(watchdog) {}
   StepProgress(const StepProgress&) = delete;
   StepProgress& operator=(const StepProgress&) = delete;
-  /// Must run after the destructors of the reducer and of captured steps, because their work writes to the marks.
+  /// Must run after the destructors of the reducer and of captured steps, because their work writes to `marks_`.
   ~StepProgress() {
     if (marks_) {
       watchdog_->forget_device(this);
     }
   }
 
-  /// Makes the reducer mark its buckets on `comm` from now on; the watchdog reads from the marks how far the GPU has
-  /// come. `places` is the number of micro-batch states; each step under way uses one. Does nothing on a host.
+  /// From now on, the reducer writes marks for its buckets on `comm`. The watchdog reads these marks to find how far
+  /// the GPU has come. `places` is the number of micro-batch states; each step in progress uses one. Does nothing on a
+  /// host.
   void watch_device(Context& compute, Stream& comm, comm::GradientReducer& reducer, int places) {
     if (watchdog_ != nullptr && comm.device().kind == DeviceKind::cuda) {
       marks_.emplace(compute, comm, reducer.gradients(), reducer.buckets(), places);
@@ -34,13 +35,13 @@ class StepProgress {
     }
   }
 
-  /// Reports the work that the host begins: `what` and the step's number, such as "computing step" and 7.
+  /// Reports the work that the host begins: `what` and the step's number, for example "computing step" and 7.
   void doing(const char* what, std::int64_t step) const noexcept {
     if (watchdog_ != nullptr) {
       watchdog_->begin(what, step);
     }
   }
-  /// Reports that backward has written gradient number `gradient` of the reducer.
+  /// Reports that backward has enqueued a write of gradient number `gradient` of the reducer.
   void written(const comm::GradientReducer& reducer, int gradient) const noexcept {
     if (watchdog_ != nullptr) {
       std::array<char, 96> text{};
@@ -50,22 +51,22 @@ class StepProgress {
     }
   }
 
-  /// Reports that the host begins to enqueue `step`, whose buckets may be summed from now on. `place` is the state of
-  /// the step's last micro-batch.
+  /// Reports that the host begins to enqueue the sums of step `step`. `place` is the number of the micro-batch state
+  /// that the step's last micro-batch uses.
   void begin_sums(int place, std::int64_t step) noexcept {
     if (marks_) {
       marks_->begin(place, step);
       place_ = place;
     }
   }
-  /// Tells that work enqueued or captured from now on sums the buckets of the step that has `place` in begin_sums().
+  /// From now on, work that is enqueued or captured belongs to the step whose begin_sums() had this `place`.
   void use(int place) noexcept {
     if (marks_) {
       marks_->use(place);
     }
   }
-  void end_sums() noexcept { place_ = -1; }  ///< reports that all work of the step of begin_sums() is enqueued
-  /// Reports that the rest of the step of begin_sums() will not be enqueued. Its buckets may then stop at any point.
+  void end_sums() noexcept { place_ = -1; }  ///< reports that all sums of the step are enqueued
+  /// Reports that the remaining sums of the step will not be enqueued, so the step's marks may stop at any bucket.
   void forget_sums() noexcept {
     if (place_ >= 0) {
       marks_->forget(place_);
@@ -76,7 +77,7 @@ class StepProgress {
  private:
   comm::Watchdog* watchdog_;
   std::optional<comm::BucketBreadcrumbs> marks_;
-  int place_ = -1;  ///< place given to begin_sums(), until the step ends; at other times, or without marks, -1
+  int place_ = -1;  ///< place of begin_sums() until the step ends; otherwise -1, and always -1 without marks
 };
 
 }  // namespace lockstep::nn

@@ -8,15 +8,17 @@
 
 namespace lockstep::nn {
 
-/// Records the times at which the parts of a step run, as spans of a recorder: the caller's, or the step's own if a
-/// tool is attached to the process. Without a recorder nothing is recorded. Only record_into() allocates.
+/// Records when the parts of a step run, as spans of a recorder. The recorder is the caller's or, without one, the
+/// step's own if a profiling tool is attached to the process. Without any recorder, nothing is recorded. Only
+/// record_into() allocates memory.
 class StepTrace {
  public:
-  /// Spans that this class records; the plans' calls and the reducer record all other spans of a step.
+  /// Spans that this class records. The plans and the reducer record all other spans of a step.
   enum Span : std::size_t { input, update, average, graph };
 
-  /// From now on sends the spans of plans, reducer and step to `other`, or, if that is nullptr, to the recorder of an
-  /// attached tool, if any. Adds names to the recorder, which must outlive the streams' work.
+  /// From now on, plans, reducer and step record into `other`. If `other` is nullptr, they record for an attached
+  /// profiling tool, or not at all if none is attached. Adds names to the recorder, which must outlive the work on the
+  /// streams.
   void record_into(SpanRecorder* other, const MicrobatchPlans& plans, comm::GradientReducer& reducer) {
     SpanRecorder* const recorder = other != nullptr ? other : for_tool_.get();
     train_ = accumulate_ = {};
@@ -31,12 +33,12 @@ class StepTrace {
               recorder->add_name({.text = "moving average", .kind = SpanKind::update}),
               recorder->add_name({.text = "step as a CUDA graph", .kind = SpanKind::graph})};
   }
-  [[nodiscard]] SpanRecorder* recorder() const { return train_.recorder; }  ///< returns nullptr if nothing is recorded
-  /// Returns the record for the calls of a plan: of MicrobatchPlans::train (the first plan of a step) if `first` is
-  /// true, otherwise of MicrobatchPlans::accumulate.
+  [[nodiscard]] SpanRecorder* recorder() const { return train_.recorder; }  ///< recorder in use, or nullptr
+  /// Returns the record for the calls of MicrobatchPlans::train if `first` is true, otherwise of
+  /// MicrobatchPlans::accumulate.
   [[nodiscard]] const CallRecord& calls(bool first) const { return first ? train_ : accumulate_; }
 
-  /// Runs `work`, which enqueues on `compute`, and records it as a span.
+  /// Runs `work`, which enqueues on `compute`, and records the enqueued work as one span.
   template <class Work>
   void span(Stream& compute, Span name, Work&& work) const {
     SpanRecorder::Scope scope(recorder(), compute, SpanRecorder::Lane::compute, names_[name]);
@@ -48,7 +50,7 @@ class StepTrace {
   std::unique_ptr<SpanRecorder> for_tool_ = SpanRecorder::for_tool();
   CallRecord train_;
   CallRecord accumulate_;
-  std::array<int, 4> names_{};  ///< for each Span, the number of its name in the recorder
+  std::array<int, 4> names_{};  ///< index of each Span's name in the recorder
 };
 
 }  // namespace lockstep::nn

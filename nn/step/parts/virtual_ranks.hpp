@@ -10,13 +10,14 @@
 namespace lockstep::nn {
 
 /// The virtual ranks of this rank. Each virtual rank computes one micro-batch of a step, with its own running
-/// statistics. One tree adds the gradients of all virtual ranks.
+/// statistics. A binary tree adds the gradients of all virtual ranks in a fixed order.
 class VirtualRanks {
  public:
   explicit VirtualRanks(std::int64_t count) : count_(count) {}  ///< 0: there are no virtual ranks
 
   [[nodiscard]] std::int64_t count() const { return count_; }
-  /// Returns the number of rows of statistics and of metric sums on this rank: 1, or one for each virtual rank.
+  /// Returns the number of rows of running statistics and of metric sums on this rank: one for each virtual rank, or 1
+  /// without virtual ranks.
   [[nodiscard]] std::int64_t rows() const { return std::max<std::int64_t>(count_, 1); }
   [[nodiscard]] std::int64_t row_of(std::int64_t microbatch) const { return count_ > 0 ? microbatch : 0; }
 
@@ -26,7 +27,8 @@ class VirtualRanks {
       tree_.emplace(context, parameters.gradients_and_weight_sum(), count_);
     }
   }
-  /// Enqueues micro-batch `number` of a step, which `plan` reads from the state set by Plan::use(). Allocates nothing.
+  /// Enqueues micro-batch number `number` of a step. `plan` must read this micro-batch (Plan::use()). Allocates no
+  /// memory.
   void run(Context& context, const ParameterSet& parameters, Plan& plan, std::int64_t number,
            const CallRecord& record) {
     parameters.take_statistics(context, number);
@@ -34,7 +36,7 @@ class VirtualRanks {
     parameters.keep_statistics(context, number);
     tree_->add(context);
   }
-  /// Discards the gradients of a step that will not end.
+  /// Discards the gradients of a step that ends without an update.
   void restart() {
     if (tree_) {
       tree_->restart();

@@ -1,5 +1,5 @@
-// Tests the statements of docs/embedding.md on threads: handles of different contexts are independent, a context may
-// pass from thread to thread, and no call holds a lock while a function of the host program runs. Also runs under
+// Tests the guarantees of docs/embedding.md about threads: handles of different contexts are independent, a context may
+// move from one thread to another, and no call holds a lock while a function of the host program runs. Also runs under
 // ThreadSanitizer (scripts/nightly.sh).
 #include <atomic>
 #include <cstdlib>
@@ -16,7 +16,7 @@ std::vector<double> inputs() {
   return drawn(kSamples * 3);
 }
 
-/// Returns the outputs for x, inferred in blocks of 1, 2, 3, ... samples.
+/// Returns the outputs for x. Infers blocks of 1, 2, 3, ... samples, so that calls have different sizes.
 std::vector<double> inferred(lockstep_model model, const std::vector<double>& x) {
   std::vector<double> y(kSamples * 2);
   for (std::int64_t begin = 0, n = 1; begin < kSamples; begin += n, ++n) {
@@ -37,7 +37,8 @@ void in_threads(int count, const std::function<void(int)>& body) {
   }
 }
 
-// Each thread has its own context. Contexts, handles and errors are made and destroyed meanwhile.
+// Four threads share the parameters of one model, each in contexts of its own. The results must equal those of the
+// original model, although the threads also create and destroy contexts, handles and errors.
 TEST(Threads, ShareAModelAndGetTheSameBits) {
   for (const lockstep_dtype dtype : {LOCKSTEP_F32, LOCKSTEP_F64}) {
     const HostContext context;
@@ -63,7 +64,7 @@ TEST(Threads, ShareAModelAndGetTheSameBits) {
   }
 }
 
-/// Trains eight steps; threads: each step in its own thread. Returns the last parameters.
+/// Trains eight steps and returns the last parameters. If `threads` is true, each step runs in a new thread.
 std::vector<double> trained(bool threads) {
   const HostContext context;
   const SelfComm comm(context);
@@ -94,7 +95,8 @@ TEST(Threads, HandAContextOn) {
   EXPECT_EQ(trained(true), alone);
 }
 
-// If a call held a lock while the host program's allocator runs, the other thread would wait without end.
+// The host program's allocator waits for a thread that also calls lockstep. If a call held a lock while the allocator
+// runs, this thread would never end.
 TEST(Threads, GoOnWhileAFunctionOfTheHostProgramRuns) {
   std::atomic<int> lives{0};
   lockstep_allocator functions{};

@@ -1,5 +1,5 @@
-// Tests the promises of bindings/c/README.md for every entry: status and text, handles, structs of other versions, and
-// memory. left_alone_test.cpp tests what the library leaves alone in the process.
+// Tests the guarantees of bindings/c/README.md for every function: status and text, handles, structs of other versions,
+// and memory. left_alone_test.cpp tests that the library does not change other parts of the process.
 #include <cstdio>
 #include <cstdlib>
 #include <stdexcept>
@@ -48,7 +48,7 @@ TEST(LastError, LongTextsAreCut) {
   View view(&value, {1});
   EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_parameter_read(model, name.data(), name.size(), &view), {"xxx..."}));
   EXPECT_LT(std::strlen(lockstep_last_error()), 2048U);
-  // A length that no text has, such as -1.
+  // SIZE_MAX, which a caller gets from a length of -1, is refused.
   EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_model_save(model, "x", SIZE_MAX), {"path", "18446744073709551615"}));
 }
 
@@ -60,7 +60,7 @@ TEST(Handles, OfAnotherKindOrDestroyedAreFoundOut) {
   ASSERT_TRUE(ok(lockstep_context_destroy(context)));
   EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_context_synchronize(context), {"destroyed"}));
   EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_context_destroy(context), {"destroyed"}));
-  lockstep_context next = nullptr;  // takes the same slot
+  lockstep_context next = nullptr;  // gets the slot of the destroyed context
   ASSERT_TRUE(ok(lockstep_context_create(nullptr, &next)));
   EXPECT_NE(next, context);
   EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_context_synchronize(context), {"destroyed"}));
@@ -70,7 +70,7 @@ TEST(Handles, OfAnotherKindOrDestroyedAreFoundOut) {
                     {"no handle of lockstep"}));
 }
 
-// Destroys in all 24 orders. The handles that are left still work.
+// Destroys four handles in each of the 24 orders. The remaining handles must still work.
 TEST(Handles, AreDestroyedInAnyOrder) {
   int order[] = {0, 1, 2, 3};
   do {
@@ -133,7 +133,8 @@ TEST(Structs, OlderAndNewerOnesAreTaken) {
 }
 
 TEST(Structs, HaveTheLayoutOfThisSoname) {
-  // The layout of version 0.1. A change here changes the binary interface, and so the soname.
+  // Layout of the structs since version 0.1. A change of these numbers changes the binary interface, and needs a new
+  // soname.
   EXPECT_EQ(sizeof(lockstep_view), 48U);
   EXPECT_EQ(offsetof(lockstep_view, shape), 24U);
   EXPECT_EQ(offsetof(lockstep_view, axes), 40U);
@@ -185,10 +186,10 @@ TEST(Context, MemoryLimitIsOutOfMemory) {
   std::int64_t in_use = -1;
   std::int64_t peak = -1;
   ASSERT_TRUE(ok(lockstep_context_memory(context, &in_use, &peak)));
-  EXPECT_EQ(in_use, 0);  // the failed call changed nothing
+  EXPECT_EQ(in_use, 0);  // the failed call has freed its memory
 }
 
-/// The host program's memory, whose allocator may misbehave.
+/// Memory functions of the host program. The allocator fails in the way that `mood` selects.
 struct Pool {
   enum class Mood { good, empty, throwing, foreign, crooked, calling } mood = Mood::good;
   std::int64_t given = 0;
@@ -260,7 +261,7 @@ TEST(HostMemory, FailuresOfTheHostHaveNames) {
     EXPECT_TRUE(fails(status, lockstep_model_initialise(model, 1), {text}));
     EXPECT_EQ(pool.given, pool.back);
     pool.mood = Pool::Mood::good;
-    EXPECT_TRUE(ok(lockstep_model_initialise(model, 1)));  // the failed call changed nothing
+    EXPECT_TRUE(ok(lockstep_model_initialise(model, 1)));  // the model is unchanged by the failed call
   }
   lockstep_allocator half = Pool{}.functions();
   half.deallocate = nullptr;
@@ -300,7 +301,8 @@ TEST(Ranks, FunctionsMayNotCallBackNorThrow) {
       me.inside[1] = lockstep_context_synchronize(me.context);
     };
     Comm comm;
-    ASSERT_TRUE(ok(lockstep_comm_from_ops(context, &ops, &comm)));  // an error in a callback does not stay
+    // Succeeds, although a call inside a callback failed.
+    ASSERT_TRUE(ok(lockstep_comm_from_ops(context, &ops, &comm)));
     EXPECT_EQ(host.inside[0], LOCKSTEP_ERR_STATE);
     host.throws = true;
     std::int32_t largest = 0;
@@ -350,7 +352,8 @@ TEST(Leaks, AThousandLivesLeaveNothing) {
   EXPECT_EQ(entries("/proc/self/fd"), files);
   EXPECT_EQ(entries("/proc/self/task"), threads);
   if (!lockstep::testing::kSanitized) {
-    EXPECT_LE(resident() - before, 256) << "pages";  // 1 MB; one use of the library takes a few hundred kB
+    // 256 pages are 1 MB; a leak of a few hundred kB per use would exceed this by far.
+    EXPECT_LE(resident() - before, 256) << "pages";
   }
 }
 

@@ -98,7 +98,7 @@ def main():
     call("lockstep_model_mlp", context, F64, widths, 3, TANH, ctypes.byref(model))
     call("lockstep_model_initialise", model, ctypes.c_uint64(5))
 
-    # Export: NumPy sees the parameters where they lie, read-only, and gives each back once.
+    # Export: NumPy sees the parameters at their own addresses, read-only, and calls each deleter exactly once.
     exports = {name: Parameter(model, name.encode()) for name in ("1.weight", "1.bias", "2.weight", "2.bias")}
     arrays = {name: np.from_dlpack(parameter) for name, parameter in exports.items()}
     assert arrays["1.weight"].shape == (6, 4) and arrays["2.weight"].shape == (2, 6)
@@ -111,8 +111,8 @@ def main():
     value.close()
     assert np.array_equal(arrays["2.weight"], chosen.astype(np.float64))
 
-    # Import: passes a section of an array and an output with gaps, and compares with NumPy's own arithmetic on the
-    # exported arrays.
+    # Import: lockstep reads a section of an array and writes an output with gaps. The expected results come from NumPy,
+    # computed with the exported arrays.
     field = np.random.default_rng(1).standard_normal((20, 9))
     rows, out = field[::-3, 1::2], np.full((14, 3), np.nan)
     source, target = Array(rows), Array(out[::2, ::2])
@@ -126,7 +126,7 @@ def main():
     source.close()
     target.close()
 
-    # Checks the arrays that are refused.
+    # lockstep must refuse these arrays.
     locked = np.zeros((2, 2))
     locked.flags.writeable = False
     array = Array(locked)
@@ -144,7 +144,7 @@ def main():
     empty.view(b"nc")
     empty.close()
 
-    # Exported parameters outlive the model and the context.
+    # Exported parameters stay valid after the model and the context are destroyed.
     kept = arrays.pop("1.weight")
     copy = kept.copy()
     arrays.clear()

@@ -1,5 +1,6 @@
-// Compares lockstep_dlpack.h with DLPack's own header (LOCKSTEP_USE_SYSTEM_DLPACK): the layout and numbers are the
-// same, and tensors of that header's type go in and out. The order of the two headers does not matter.
+// Compares lockstep_dlpack.h with DLPack's own header (LOCKSTEP_USE_SYSTEM_DLPACK). Layout and constants must be equal,
+// and tensors of the type in DLPack's header can be imported and exported. The two headers may be included in any
+// order.
 #include <lockstep/lockstep_dlpack.h>
 
 #include <dlpack/dlpack.h>

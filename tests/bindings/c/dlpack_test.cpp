@@ -1,4 +1,5 @@
-// Tests DLPack tensors in and out of the C interface. This host program is both producer and consumer.
+// Tests the import and export of DLPack tensors in the C interface. This host program is both producer and consumer of
+// tensors.
 #include <array>
 #include <cstdlib>
 #include <memory>
@@ -18,8 +19,8 @@ struct TypeCode {
 constexpr TypeCode kF32{2, 32};
 constexpr TypeCode kF64{2, 64};
 
-/// A producer's tensor whose deleter counts its calls. The struct is on the heap, so that AddressSanitizer sees
-/// accesses after its end.
+/// A tensor of a producer. Its deleter counts its calls. The struct is on the heap, so that AddressSanitizer detects an
+/// access after the deleter has freed it.
 class Produced {
  public:
   Produced(void* data, TypeCode type, std::vector<std::int64_t> shape, std::vector<std::int64_t> strides = {})
@@ -43,7 +44,7 @@ class Produced {
   }
   Produced(const Produced&) = delete;
   Produced& operator=(const Produced&) = delete;
-  /// Calls the deleter unless it was called. Expects one call in all.
+  /// Calls the deleter unless lockstep has called it. Expects exactly one call.
   ~Produced() {
     if (deleted == 0) {
       struct_->deleter(get());
@@ -61,7 +62,7 @@ class Produced {
   lockstep_dlpack* struct_;
 };
 
-/// A consumer's share in a tensor.
+/// Owner of an exported tensor, as a consumer holds it: calls the tensor's deleter at the end.
 struct Deleter {
   void operator()(DLManagedTensorVersioned* tensor) const {
     reinterpret_cast<lockstep_dlpack*>(tensor)->deleter(tensor);
@@ -79,7 +80,8 @@ Consumed exported(lockstep_model model, const char* name) {
   return Consumed(tensor);
 }
 
-/// Returns all elements in the order of the shape, by DLPack's rule: data + byte_offset + index * strides.
+/// Returns all elements in the order of the shape. By DLPack's rule, an element is at data + byte_offset + index *
+/// strides (strides in elements).
 std::vector<double> values_of(const Consumed& consumed) {
   const lockstep_dlpack& t = fields(consumed);
   EXPECT_EQ(t.type_code, 2);
@@ -102,7 +104,7 @@ std::vector<double> values_of(const Consumed& consumed) {
   return values;
 }
 
-/// Programs agree on the layout of DLPack's specification.
+/// The struct must have the layout of DLPack's specification, because other programs use that layout.
 TEST(Dlpack, HasTheLayoutOfTheSpecification) {
   EXPECT_EQ(sizeof(lockstep_dlpack), 80U);
   EXPECT_EQ(offsetof(lockstep_dlpack, version_major), 0U);
@@ -157,8 +159,8 @@ TEST(DlpackIn, TypesAndDevices) {
   }
 }
 
-/// Computes a linear layer on foreign arrays in place: an offset, a reversed axis, gaps, no strides; also for the
-/// output.
+/// A linear layer reads and writes a producer's arrays in place. The input has an offset, a reversed axis and gaps, and
+/// the output has permuted axes. lockstep must not call the deleters.
 TEST(DlpackIn, IsReadAndWrittenInPlaceAndItsDeleterIsLeftAlone) {
   const HostContext context;
   const Mlp model(context, {3, 2});
@@ -168,7 +170,7 @@ TEST(DlpackIn, IsReadAndWrittenInPlaceAndItsDeleterIsLeftAlone) {
   std::vector<double> in(64, std::numeric_limits<double>::quiet_NaN());
   std::vector<double> out(64, kCanary);
   const auto x = [](std::int64_t sample, std::int64_t c) { return draw(static_cast<std::uint64_t>(sample * 3 + c)); };
-  // Element (sample s, channel c) is at 40 - 10 s + 2 c. The offset is in bytes and a multiple of one element only.
+  // Channel c of sample s is element 40 - 10 s + 2 c. The offset is a multiple of 8 bytes, but of no larger alignment.
   for (int s = 0; s < 4; ++s) {
     for (int c = 0; c < 3; ++c) {
       in[static_cast<std::size_t>(40 - 10 * s + 2 * c)] = x(s, c);
@@ -176,7 +178,8 @@ TEST(DlpackIn, IsReadAndWrittenInPlaceAndItsDeleterIsLeftAlone) {
   }
   Produced from(in.data() + 3, kF64, {4, 3}, {-10, 2});
   from->byte_offset = 37 * sizeof(double);
-  from->flags = LOCKSTEP_DLPACK_READ_ONLY | (std::uint64_t{1} << 40U);  // a flag of a later minor version
+  // An unknown flag, as a later minor version may define it.
+  from->flags = LOCKSTEP_DLPACK_READ_ONLY | (std::uint64_t{1} << 40U);
   from->version_minor = 99;
   Produced to(out.data(), kF64, {4, 2}, {1, 7});
   to->byte_offset = sizeof(double);
@@ -218,7 +221,8 @@ TEST(DlpackIn, ZeroAxesAndNoElements) {
   EXPECT_EQ(view.data, nullptr);
 }
 
-/// Invalid tensors. None is followed, changed or deleted, and the view stays as it was.
+/// Invalid tensors must be refused. lockstep must not follow their pointers, change them or call their deleters, and
+/// must not change the view.
 TEST(DlpackIn, HostileTensors) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
   constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
@@ -252,7 +256,7 @@ TEST(DlpackIn, HostileTensors) {
       t.strides = strides.data();
     };
   };
-  // With another major version no other field counts.
+  // If the major version is unknown, no other field may be read.
   for (const std::uint32_t major : {0U, 2U, 0xFFFFFFFFU}) {
     refused(LOCKSTEP_ERR_FORMAT,
             [major](auto& t) {
@@ -290,7 +294,7 @@ TEST(DlpackIn, HostileTensors) {
   refused(LOCKSTEP_ERR_SHAPE, [](auto& t) { t.byte_offset = std::numeric_limits<std::uint64_t>::max(); },
           {"byte_offset"});
   refused(LOCKSTEP_ERR_SHAPE, [](auto& t) { t.byte_offset = 4; }, {"multiple of 8", "f64"});
-  // Element types that lockstep does not compute with, with their names.
+  // Element types that lockstep does not support. The error text must name the type.
   struct Element {
     std::uint8_t code, bits;
     const char* name;
@@ -342,7 +346,7 @@ TEST(DlpackIn, AProducerWithoutADeleterIsFine) {
 TEST(DlpackOut, ParametersInTheirLogicalShape) {
   const HostContext context;
   for (const lockstep_dtype dtype : {LOCKSTEP_F32, LOCKSTEP_F64, LOCKSTEP_BF16}) {
-    const NewModel model(context, dtype, {5, 6, 3});  // channels are stored padded and in another order
+    const NewModel model(context, dtype, {5, 6, 3});  // lockstep stores these channels padded and permuted
     lockstep_layer_options options = layer_options();
     options.kernel[0] = 3;
     options.bias = LOCKSTEP_BIAS_WITH;
@@ -368,7 +372,7 @@ TEST(DlpackOut, ParametersInTheirLogicalShape) {
   }
 }
 
-/// The tensor is a window on the parameter: writes and training show in it.
+/// An exported tensor uses the parameter's own memory, so later writes and training steps change the tensor's elements.
 TEST(DlpackOut, ShowsTraining) {
   const HostContext context;
   const SelfComm comm(context);
@@ -386,7 +390,8 @@ TEST(DlpackOut, ShowsTraining) {
   EXPECT_EQ(trained, parameter(model, "1.weight", {1, 2}));
 }
 
-/// Takes parameters out of one model and into another: both compute the same bits. The read-only flag is kept.
+/// Parameters exported from one model are written to another model, which then computes the same bits. The exported
+/// tensors are read-only, so a view for writing is refused.
 TEST(DlpackRoundTrip, FromModelToModel) {
   const HostContext context;
   const Mlp first(context, {3, 8, 2}, LOCKSTEP_F32, 1), second(context, {3, 8, 2}, LOCKSTEP_F32, 2);
@@ -407,8 +412,8 @@ TEST(DlpackRoundTrip, FromModelToModel) {
   EXPECT_EQ(y1, y2);
 }
 
-/// Memory of the program, which counts blocks. Memory that is given back is freed, so that AddressSanitizer sees later
-/// use.
+/// Memory functions of the program, which count blocks. deallocate() really frees, so that AddressSanitizer detects
+/// later use.
 struct Counted {
   static void* allocate(void* user, std::size_t bytes, std::size_t alignment, lockstep_stream) {
     ++static_cast<Counted*>(user)->blocks;
@@ -443,7 +448,7 @@ TEST(DlpackOut, OutlivesModelAndContext) {
   again.reset();
   EXPECT_GT(memory.blocks, 0);
   EXPECT_EQ(values_of(weight), expected);
-  std::thread([&] { weight.reset(); }).join();  // gives back the last share, on the thread that has the context now
+  std::thread([&] { weight.reset(); }).join();  // frees the last tensor, on a thread that did not create the context
   EXPECT_EQ(memory.blocks, 0);
 }
 

@@ -1,4 +1,4 @@
-// Tests bindings/c/entry.hpp, the one place that catches exceptions, with kinds of errors that no known call throws.
+// Tests bindings/c/entry.hpp, where all exceptions are caught, with kinds of errors that no known call throws.
 #include <exception>
 #include <new>
 #include <stdexcept>

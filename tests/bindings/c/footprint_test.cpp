@@ -1,5 +1,5 @@
-// Tests the memory that the interface takes from the process. Every malloc of the program and its libraries is counted;
-// mallocs of oneDNN while it executes are counted separately.
+// Tests how much memory the C interface takes from the process. Every malloc of the program and its libraries is
+// counted. Calls of malloc by oneDNN while it executes are counted separately.
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -21,17 +21,17 @@ void __libc_free(void* memory);
 
 namespace {
 
-std::atomic<std::int64_t> taken{0};      ///< number of pieces ever taken
+std::atomic<std::int64_t> taken{0};      ///< number of calls of malloc so far
 std::atomic<std::int64_t> held{0};       ///< bytes held now
-std::atomic<bool> asks{false};           ///< true while the caller of each piece is looked up
-std::atomic<std::int64_t> of_onednn{0};  ///< pieces that oneDNN took while `asks` was set
+std::atomic<bool> asks{false};           ///< true: note() checks whether oneDNN is the caller
+std::atomic<std::int64_t> of_onednn{0};  ///< number of calls by oneDNN while `asks` was true
 
 struct Library {
   std::uintptr_t begin = 0;
   std::uintptr_t end = 0;
   bool third = false;  ///< true for oneDNN 3
 };
-/// Returns the addresses of oneDNN in the process; none if oneDNN is not loaded.
+/// Returns the address range of oneDNN in the process, or an empty range if oneDNN is not loaded.
 Library find_onednn() {
   Library found;
   dl_iterate_phdr(
@@ -116,12 +116,12 @@ namespace {
 
 constexpr std::int64_t kMost = 1024;
 
-/// Returns the number of pieces that body() takes, without those of oneDNN.
+/// Returns the number of calls of malloc by body(), without those by oneDNN.
 template <class Body>
 std::int64_t pieces_of(Body&& body) {
   onednn = find_onednn();
   std::array<void*, 4> frames{};
-  backtrace(frames.data(), 4);  // the first call loads the libraries of backtrace()
+  backtrace(frames.data(), 4);  // the first call of backtrace() loads libraries, which allocate
   const std::int64_t before = taken - of_onednn;
   asks = true;
   body();
@@ -144,13 +144,13 @@ TEST(Counting, SeesEveryPiece) {
   EXPECT_EQ(pieces_of([] { const std::vector<double> numbers(1000); }), 1);
 }
 
-// Infers with an MLP like that of column physics, for every number of samples up to 1024. All together hold less than 4
-// MB, and no call allocates. 0.7 MB are not oneDNN's; the primitives of oneDNN 3 hold 4.5 MB, those of oneDNN 2 a third
-// of that.
+// Inference with a small MLP, with every number of samples from 1 to 1024. Preparation may take less than 4 MB (6 MB
+// with oneDNN 3 in f32), and no later call may allocate. About 0.7 MB are not oneDNN's. The primitives of oneDNN 3 take
+// 4.5 MB, and those of oneDNN 2 a third of that.
 TEST_P(Footprint, OfInferenceWithAnyNumberOfSamples) {
   const std::vector<double> x = drawn(kMost * 4);
   std::vector<double> y(kMost);
-  {  // the first use: libraries take memory once
+  {  // a first use, so that one-time allocations of libraries are not counted
     const HostContext context;
     const Mlp model(context, {4, 32, 32, 1}, GetParam());
     ASSERT_TRUE(ok(infer(model, View(x.data(), {1, 4}), View(y.data(), {1, 1}))));
@@ -181,7 +181,8 @@ TEST_P(Footprint, OfInferenceWithAnyNumberOfSamples) {
             }),
             0);
   EXPECT_EQ(failed, 0) << lockstep_last_error();
-  from_shape[0] = to_shape[0] = kMost + 1;  // the control: a larger number of samples prepares again
+  // Control: a larger number of samples needs a new preparation, which allocates.
+  from_shape[0] = to_shape[0] = kMost + 1;
   std::vector<double> more(static_cast<std::size_t>(kMost + 1) * 4), result(static_cast<std::size_t>(kMost) + 1);
   from.data = more.data();
   to.data = result.data();

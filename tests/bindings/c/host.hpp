@@ -19,13 +19,14 @@
 
 #include <lockstep/lockstep.h>
 
-// A host program's side of the C interface. The tests of the C interface know no other part of lockstep.
+// Helpers with which the tests use the C interface as a host program does. These tests include no other part of
+// lockstep.
 
 namespace host {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-/// For EXPECT_TRUE(is(STATUS, call)). Fails also if a failure has no text, or a success has one; shows the text.
+/// For EXPECT_TRUE(is(STATUS, call)). Also fails if an error has no text, or if a success has a text. Shows the text.
 inline ::testing::AssertionResult is(lockstep_status expected, lockstep_status status) {
   const std::string text = lockstep_last_error();
   if (status != expected || (status != LOCKSTEP_OK) == text.empty()) {
@@ -39,7 +40,7 @@ inline ::testing::AssertionResult ok(lockstep_status status) {
   return is(LOCKSTEP_OK, status);
 }
 
-/// Like is(), for a failure whose text holds each of `parts`.
+/// Like is(), for an error whose text must contain each of `parts`.
 inline ::testing::AssertionResult fails(lockstep_status expected, lockstep_status status,
                                         const std::vector<std::string>& parts) {
   const ::testing::AssertionResult result = is(expected, status);
@@ -71,7 +72,7 @@ constexpr lockstep_dtype dtype_of() {
   }
 }
 
-/// A lockstep_view with the arrays that it points to.
+/// A lockstep_view, together with the arrays to which it points.
 class View {
  public:
   template <class T>
@@ -83,7 +84,7 @@ class View {
     view_.device_id = 0;
     view_.axes = axes;
   }
-  /// Returns the struct. Its pointers point into this object.
+  /// Returns the struct, whose pointers point into this object.
   const lockstep_view* operator&() { return get(); }
   lockstep_view* get() {
     view_.ndim = static_cast<std::int32_t>(shape_.size());
@@ -98,7 +99,7 @@ class View {
   lockstep_view view_{};
 };
 
-/// Owns a handle and destroys it.
+/// Owns a handle, and destroys it at the end.
 template <class Handle, lockstep_status (*Destroy)(Handle) noexcept>
 class Owned {
  public:
@@ -108,7 +109,7 @@ class Owned {
   ~Owned() { EXPECT_TRUE(ok(Destroy(handle_))); }
   operator Handle() const { return handle_; }
   Handle* operator&() { return &handle_; }
-  /// Returns the handle and no longer owns it.
+  /// Returns the handle, which the caller must then destroy.
   Handle release() { return std::exchange(handle_, nullptr); }
 
  private:
@@ -140,7 +141,7 @@ struct SelfComm : Comm {
   explicit SelfComm(lockstep_context context) { EXPECT_TRUE(ok(lockstep_comm_self(context, operator&()))); }
 };
 
-/// A model without layers for samples of this shape.
+/// A model without layers, for samples of shape `sample`.
 struct NewModel : Model {
   NewModel(lockstep_context context, lockstep_dtype dtype, const std::vector<std::int64_t>& sample) {
     EXPECT_TRUE(ok(
@@ -148,7 +149,7 @@ struct NewModel : Model {
   }
 };
 
-/// An MLP that has no parameters yet.
+/// An MLP whose parameters are not yet initialised.
 struct BareMlp : Model {
   BareMlp(lockstep_context context, const std::vector<std::int64_t>& widths, lockstep_dtype dtype = LOCKSTEP_F64,
           std::int32_t activation = LOCKSTEP_ACTIVATION_TANH) {
@@ -157,7 +158,7 @@ struct BareMlp : Model {
   }
 };
 
-/// An MLP whose parameters are drawn from the seed.
+/// An MLP whose parameters are initialised from the seed.
 struct Mlp : BareMlp {
   Mlp(lockstep_context context, const std::vector<std::int64_t>& widths, lockstep_dtype dtype = LOCKSTEP_F64,
       std::uint64_t seed = 1)
@@ -179,7 +180,7 @@ inline lockstep_trainer_options trainer_options(std::int64_t max_batch) {
   return options;
 }
 
-/// Returns options for plain gradient descent.
+/// Returns options for plain gradient descent: no momentum, no weight decay.
 inline lockstep_trainer_options descent(std::int64_t max_batch) {
   lockstep_trainer_options options = trainer_options(max_batch);
   options.optimizer = LOCKSTEP_OPTIMIZER_SGD;
@@ -210,7 +211,7 @@ inline lockstep_status add(lockstep_trainer trainer, View in, View target, const
   return lockstep_trainer_add(trainer, &in, &target, weight, nullptr);
 }
 
-/// Adds samples of one feature with targets of one number.
+/// Adds a batch of samples with one feature and one target each.
 inline lockstep_status add(lockstep_trainer trainer, std::vector<double> x, std::vector<double> y) {
   return add(trainer, View(x.data(), {static_cast<std::int64_t>(x.size()), 1}),
              View(y.data(), {static_cast<std::int64_t>(y.size()), 1}));
@@ -230,7 +231,8 @@ inline lockstep_report report_of(lockstep_trainer trainer) {
   return report;
 }
 
-/// Returns a path for this process at which no file exists yet.
+/// Returns a path at which no file exists yet. The path contains the process id, so that concurrent tests do not
+/// collide.
 inline std::string temporary(const std::string& name) {
   return ::testing::TempDir() + "lockstep_c_" + name + "_" + std::to_string(::getpid());
 }
@@ -251,7 +253,7 @@ inline lockstep_status write(lockstep_model model, const char* name, View values
   return lockstep_parameter_write(model, name, 0, &values);
 }
 
-/// Returns the i-th of a sequence of numbers in (-1, 1). They follow no pattern and are equal on every machine.
+/// Returns the i-th number of a sequence in (-1, 1). The numbers look random, and are equal on every machine.
 inline double draw(std::uint64_t i) {
   std::uint64_t x = (i + 1) * 0x9E3779B97F4A7C15ULL;
   x = (x ^ (x >> 30U)) * 0xBF58476D1CE4E5B9ULL;

@@ -1,4 +1,4 @@
-// Tests models, parameters and inference through the C interface, compared with loops written here.
+// Tests models, parameters and inference of the C interface. The expected results come from plain loops in this file.
 #include <cstdio>
 #include <thread>
 
@@ -7,7 +7,7 @@
 namespace host {
 namespace {
 
-/// Computes y = W2 tanh(W1 x + b1) + b2 by hand.
+/// Computes y = W2 tanh(W1 x + b1) + b2 with plain loops.
 struct PlainMlp {
   std::int64_t in, hidden, out;
   std::vector<double> w1, b1, w2, b2;
@@ -71,7 +71,7 @@ TEST_F(InferenceTest, ParametersAreThoseOfTheModel) {
 TEST_F(InferenceTest, AnyNumberOfSamplesIsWhatALoopGives) {
   const PlainMlp plain(model, 3, 8, 2);
   ASSERT_TRUE(ok(lockstep_model_prepare(model, 100)));
-  for (const std::int64_t n : {1, 2, 3, 7, 31, 99, 100, 101, 257}) {  // some numbers are larger than prepared for
+  for (const std::int64_t n : {1, 2, 3, 7, 31, 99, 100, 101, 257}) {  // some of these numbers exceed the prepared size
     const std::vector<double> x = drawn(static_cast<std::size_t>(n * 3));
     std::vector<double> y(static_cast<std::size_t>(n * 2), kNan);
     ASSERT_TRUE(ok(infer(model, View(x.data(), {n, 3}), View(y.data(), {n, 2}))));
@@ -103,7 +103,8 @@ TEST_F(InferenceTest, AfterPreparingNothingIsAllocated) {
   EXPECT_EQ(peak_after, peak_before);
 }
 
-// A field (levels, variables, columns) with a halo of one column on either side. The variables are the middle axis.
+// A field (levels, variables, columns) has a halo of one column on either side, and its variables are the middle axis.
+// Inference must read it in place, and write only the inner columns of the output.
 TEST_F(InferenceTest, HaloViewsAreReadInPlaceAndWrittenInsideOnly) {
   const PlainMlp plain(model, 3, 8, 2);
   constexpr std::int64_t kLevels = 4, kColumns = 5, kPitch = kColumns + 2;
@@ -182,7 +183,7 @@ TEST_F(InferenceTest, ManyViewsAreComputedTogether) {
     EXPECT_EQ(alone, ys[i]) << "view " << i;
   }
   EXPECT_TRUE(ok(lockstep_infer_many(model, nullptr, nullptr, 0, nullptr)));
-  // If one view does not fit, no view is written.
+  // If one input does not fit, no output may be written.
   const std::vector<std::vector<double>> before = ys;
   for (std::vector<double>& x : xs) {
     for (double& value : x) {
@@ -228,7 +229,7 @@ TEST_F(InferenceTest, SharedModelsOnThreadsGiveTheSameBits) {
 
 TEST_F(InferenceTest, WrittenParametersAreWhatIsComputedAndReadBack) {
   const std::vector<double> weight = drawn(16);
-  // Writes column by column: the view is the transpose of an (8, 2) array.
+  // The written view is the transpose of an (8, 2) array, so its first axis varies fastest.
   std::vector<double> turned(16);
   for (std::size_t k = 0; k < 2; ++k) {
     for (std::size_t j = 0; j < 8; ++j) {
@@ -251,7 +252,7 @@ TEST_F(InferenceTest, SavedModelsLoadWithTheirBits) {
   ASSERT_TRUE(ok(lockstep_model_load(loaded, path.data(), path.size())));
   EXPECT_EQ(parameter(loaded, "1.weight", {8, 3}), parameter(model, "1.weight", {8, 3}));
   EXPECT_EQ(parameter(loaded, "2.bias", {2}), parameter(model, "2.bias", {2}));
-  // A file of another model, a damaged file, and a missing file change nothing.
+  // Loading a file of another model, a damaged file or a missing file fails and changes nothing.
   const Mlp other(context, {4, 8, 2});
   const std::vector<double> before = parameter(other, "1.weight", {8, 4});
   EXPECT_TRUE(
@@ -267,7 +268,8 @@ TEST_F(InferenceTest, SavedModelsLoadWithTheirBits) {
   EXPECT_EQ(parameter(other, "1.weight", {8, 4}), before);
 }
 
-// A 3 x 3 convolution without padding on a field with a halo. A 2-D section is a batch of one sample with one channel.
+// A 3 x 3 convolution without padding, on a field with a halo, computes the stencil at each inner point. A 2-D section
+// is a batch of one sample with one channel.
 TEST(Convolution, OfAHaloFieldIsItsStencil) {
   const HostContext context;
   constexpr std::int64_t kRows = 6, kColumns = 7;
@@ -296,8 +298,8 @@ TEST(Convolution, OfAHaloFieldIsItsStencil) {
   }
 }
 
-// The same with planes, in single precision: every kind of layer for samples with planes, after a convolution that only
-// moves its input. The tests of nn check what each layer computes.
+// Layers for samples with planes, rows and columns, in f32. The first convolution only shifts its input by one column,
+// so the expected output is simple. The tests of nn check what each layer computes.
 TEST(Convolution, OfAFieldWithPlanes) {
   const HostContext context;
   constexpr std::int64_t kPlanes = 5, kRows = 4, kColumns = 3;
@@ -312,7 +314,7 @@ TEST(Convolution, OfAFieldWithPlanes) {
   add_layer(model, "average_pool3d", "mean", node, 0, &options);
   ASSERT_TRUE(ok(lockstep_model_initialise(model, 3)));
   std::vector<float> weight(27), corners{1, 2, 3, 4, 5, 6, 7, -8};
-  weight[9 + 3 + 2] = 1;  // the pixel of the next column
+  weight[9 + 3 + 2] = 1;  // copies the pixel of the next column
   ASSERT_TRUE(ok(write(model, "move.weight", View(weight.data(), {1, 1, 3, 3, 3}))));
   ASSERT_TRUE(ok(write(model, "spread.weight", View(corners.data(), {1, 1, 2, 2, 2}))));
   const std::vector<float> u = drawn<float>(kPlanes * kRows * kColumns);
@@ -332,7 +334,7 @@ TEST(Convolution, OfAFieldWithPlanes) {
   EXPECT_TRUE(ok(infer(other, View(u.data(), {3, 6, 2}), View(v.data(), {3, 2, 2}))));
 }
 
-/// Returns the output, channels first, of a model of one layer, with parameters and input as in
+/// Returns the output, channels first, of a model with one layer. Parameters and input are those of
 /// tests/nn/model/fields_test.cpp.
 std::vector<double> one_layer(lockstep_context context, const std::vector<std::int64_t>& sample, const char* kind,
                               std::int64_t channels, const lockstep_layer_options& options,
@@ -379,11 +381,12 @@ std::vector<double> times(std::vector<double> values, double factor) {
   return values;
 }
 
-// Numbers of torch 2.15, as in tests/nn/model/fields_test.cpp, which the same layers give from C++:
-// conv3d(x(1, 2, 3, 4, 5), w(2, 2, 1, 3, 3), b(2), stride=(1, 2, 2), padding=(0, 1, 1)) * 32
-// conv_transpose3d(x(1, 2, 2, 2, 3), w(2, 1, 1, 2, 3), b(1), stride=(1, 2, 2), padding=(0, 0, 1),
-//                  output_padding=(0, 1, 0)) * 32
-// max_pool3d(x(1, 2, 3, 4, 5), (1, 2, 3), (1, 2, 1), (0, 1, 1)) * 4
+// Options that differ between the axes. The expected numbers are those of PyTorch 2.15, as in
+// tests/nn/model/fields_test.cpp, where the C++ interface computes the same layers:
+//   conv3d(x(1, 2, 3, 4, 5), w(2, 2, 1, 3, 3), b(2), stride=(1, 2, 2), padding=(0, 1, 1)) * 32
+//   conv_transpose3d(x(1, 2, 2, 2, 3), w(2, 1, 1, 2, 3), b(1), stride=(1, 2, 2), padding=(0, 0, 1),
+//                    output_padding=(0, 1, 0)) * 32
+//   max_pool3d(x(1, 2, 3, 4, 5), (1, 2, 3), (1, 2, 1), (0, 1, 1)) * 4
 TEST(Convolution, ANumberForEachAxis) {
   const HostContext context;
   const auto put = [](std::int32_t(&to)[3], std::int32_t a, std::int32_t b, std::int32_t c) {
@@ -410,7 +413,7 @@ TEST(Convolution, ANumberForEachAxis) {
             (std::vector<double>{-37, -86, -56, -28, -31, -43, -92, -56, -22, -25, -50, -33, -58, -19, -33, -38, -25,
                                  -62, -21, -31, -48, -48, -48, -48, -48, -52, -24, -60, -10, -35, -44, -24, -68, -20,
                                  -37, -54, -15, -62, -1,  -37, -50, -23, -74, -19, -43, -48, -48, -48, -48, -48}));
-  // A program with an older header has no output_pad: the bytes after its struct are not read.
+  // A program with an older header has a struct without output_pad. The bytes after this struct must not be read.
   transpose.struct_size = offsetof(lockstep_layer_options, output_pad);
   const std::vector<double> without = one_layer(context, {2, 2, 3, 2}, "conv_transpose3d", 1, transpose, {1, 2, 4, 5});
   EXPECT_EQ(without[0] * 32, -37);
@@ -422,8 +425,9 @@ TEST(Convolution, ANumberForEachAxis) {
   const std::vector<double> pooled = times(one_layer(context, {3, 4, 5, 2}, "max_pool3d", 0, pool, {2, 3, 3, 5}), 4);
   EXPECT_EQ(std::vector<double>(pooled.begin(), pooled.begin() + 10),
             (std::vector<double>{2, 2, 5, 5, 5, 4, 4, 4, 5, 5}));
-  // The meaning of 0: for pools and conv_transpose the stride is the kernel, axis by axis; a 0 after the first place
-  // means the first number. -1 means none. The shapes show it: infer refuses others.
+  // In options, 0 stands for a default. For pools and conv_transpose, the default stride of an axis is its kernel. A 0
+  // in a later axis means the number of the first axis. -1 means a true 0. The output shapes show the effect, because
+  // infer refuses other shapes.
   const auto shape = [&](const char* kind, const std::vector<std::int64_t>& sample,
                          const std::function<void(lockstep_layer_options&)>& set,
                          const std::vector<std::int64_t>& result) {
@@ -438,8 +442,8 @@ TEST(Convolution, ANumberForEachAxis) {
   shape("conv1d", {9, 2}, [&](auto& o) { put(o.kernel, 3, 3, 3), put(o.stride, 2, 0, 0); }, {5, 4});
 }
 
-// All kinds of layers in one model. The tests of nn check what each layer computes; here the layer must be the one that
-// was asked for.
+// All kinds of layers in one model. This test checks only that each name adds the right kind of layer; the tests of nn
+// check what a layer computes.
 TEST(Layers, EachKindIsThere) {
   const HostContext context;
   const NewModel model(context, LOCKSTEP_F32, {8, 8, 3});
@@ -473,7 +477,7 @@ TEST(Layers, EachKindIsThere) {
     EXPECT_EQ(y[i], y[8 + i]);
     sum_of_sample += y[i];
   }
-  EXPECT_NEAR(sum_of_sample, 0, 1e-4);  // the norm before makes the sum 0, and dropout does nothing in inference
+  EXPECT_NEAR(sum_of_sample, 0, 1e-4);  // layer_norm makes the sum 0, and dropout has no effect in inference
 }
 
 TEST_F(InferenceTest, BadInput) {
@@ -566,7 +570,8 @@ TEST(Layers, BadInput) {
   EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, add("max_pool", &zero, 0), {"pad[1] is -2", "-1 for none"}));
   options.pad[0] = options.pad[1] = 0;
   options.groups = 2;
-  EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, add("conv2d", &zero, 4), {"layer a", "padding"}));  // the input has 3 channels
+  // Refused, because 3 input channels cannot be divided into 2 groups.
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, add("conv2d", &zero, 4), {"layer a", "padding"}));
   EXPECT_TRUE(fails(LOCKSTEP_ERR_UNSUPPORTED, add("max_pool", &zero, 0), {"groups is 2"}));
   options.groups = -1;
   EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, add("conv2d", &zero, 4), {"groups is -1, expected at least 0"}));
@@ -588,13 +593,14 @@ TEST(Layers, BadInput) {
   options.kernel[0] = 20;
   EXPECT_TRUE(is(LOCKSTEP_ERR_SHAPE, add("conv2d", &zero, 3)));
   options.kernel[0] = 3;
-  EXPECT_TRUE(ok(add("conv2d", &zero, 3)));  // the failed layer left nothing in the model
+  EXPECT_TRUE(ok(add("conv2d", &zero, 3)));  // the refused layers left nothing in the model
   EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, add("conv2d", &zero, 3), {"layer a: another layer has this name", "share"}));
   ASSERT_TRUE(ok(lockstep_model_initialise(model, 1)));
   EXPECT_TRUE(fails(LOCKSTEP_ERR_STATE, add("linear", &zero, 3), {"no more layers"}));
 }
 
-// Two layers share parameters only if the options say so; a struct from before `share` does not.
+// Two layers of one name share parameters only if option `share` is set. A struct of an older version, which ends
+// before `share`, counts as 0.
 TEST(Model, LayersShareParametersWhereTheySaySo) {
   const HostContext context;
   const BareMlp model(context, {2, 2}, LOCKSTEP_F64, LOCKSTEP_ACTIVATION_NONE);
@@ -621,8 +627,8 @@ TEST(Model, LayersShareParametersWhereTheySaySo) {
   EXPECT_EQ(y[1], 23);
 }
 
-/// A U-shaped net without padding has the same output for a point of a large field and of a small one that holds the
-/// point's neighbourhood.
+/// A net without padding has the same output at a point of a large field, and of a small field that contains the
+/// point's neighbourhood. The small model is the large one, reshaped; both share their parameters.
 TEST(Reshape, ComputesWithTheSameParametersAtOtherExtents) {
   const HostContext context, own;
   const SelfComm comm(context);
@@ -642,7 +648,7 @@ TEST(Reshape, ComputesWithTheSameParametersAtOtherExtents) {
   std::vector<double> x = drawn(9 * 8 * 2), y(5 * 4), part(1 * 2);
   const auto compare = [&] {
     ASSERT_TRUE(ok(infer(model, View(x.data(), {9, 8, 2}, "hwc"), View(y.data(), {5, 4, 1}, "hwc"))));
-    // Rows 3 to 7 and columns 1 to 6 of the field, in place.
+    // Infers rows 3 to 7 and columns 1 to 6 of the field, in place.
     ASSERT_TRUE(ok(
         infer(small, View(x.data() + 3 * 16 + 2, {5, 6, 2}, "hwc", {16, 2, 1}), View(part.data(), {1, 2, 1}, "hwc"))));
     EXPECT_NEAR(part[0], y[3 * 4 + 1], 1e-14);
@@ -654,7 +660,7 @@ TEST(Reshape, ComputesWithTheSameParametersAtOtherExtents) {
   ASSERT_TRUE(ok(add(trainer, View(x.data(), {1, 9, 8, 2}), View(target.data(), {1, 5, 4, 1}))));
   ASSERT_TRUE(ok(lockstep_trainer_update(trainer, 0.1)));
   const double before = part[0];
-  compare();  // the reshaped model has the new parameters and statistics
+  compare();  // the reshaped model uses the new parameters and statistics
   EXPECT_NE(part[0], before);
   Model third, none;
   ASSERT_TRUE(ok(lockstep_model_reshape(small, extents, 3, context, &third))) << "of a reshaped model";

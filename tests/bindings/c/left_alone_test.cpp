@@ -1,4 +1,4 @@
-// Tests the parts of its host process that the library leaves alone: one test for each.
+// Tests the parts of its host process that the library must not change, one test for each part.
 #include <cfenv>
 #include <clocale>
 #include <csignal>
@@ -26,7 +26,8 @@ extern char** environ;  // NOLINT(readability-redundant-declaration): not in eve
 namespace host {
 namespace {
 
-/// Uses the library as a whole: training, inference, saving and failing. Saved states stay in `kept` if it is given.
+/// Uses all of the library: training, inference, saving and errors. Keeps the saved states in folder `kept`, unless it
+/// is empty.
 void live(const std::string& kept = {}, std::int32_t threads = 1) {
   Context context;
   lockstep_context_options on = context_options();
@@ -72,7 +73,8 @@ void live(const std::string& kept = {}, std::int32_t threads = 1) {
   }
 }
 
-/// Runs body() in its own process. Returns the status of waitpid(); 0 if the process ended well and no check failed.
+/// Runs body() in a child process. Returns the status of waitpid(), which is 0 if the child exited normally and no
+/// check failed.
 template <class Body>
 int in_child(Body&& body) {
   std::fflush(nullptr);
@@ -90,7 +92,7 @@ int in_child(Body&& body) {
 constexpr int kTraps = FE_INVALID | FE_DIVBYZERO | FE_OVERFLOW;
 
 TEST(LeftAlone, FloatingPointFlags) {
-  live();  // loads the libraries that the first use loads
+  live();  // the first use loads libraries, which is not part of this test
   std::fenv_t before;
   ASSERT_EQ(std::fegetenv(&before), 0);
   std::feclearexcept(FE_ALL_EXCEPT);
@@ -103,7 +105,7 @@ TEST(LeftAlone, FloatingPointFlags) {
   std::fesetenv(&before);
 }
 
-// A host program that traps invalid operations is not stopped by lockstep's operations.
+// lockstep must not raise floating-point exceptions if the host program traps them.
 TEST(LeftAlone, FloatingPointTraps) {
   EXPECT_EQ(in_child([] {
               ::feenableexcept(kTraps);
@@ -121,7 +123,7 @@ TEST(LeftAlone, FloatingPointTraps) {
   EXPECT_FALSE(WIFEXITED(control) && WEXITSTATUS(control) == 0) << "a division by zero is trapped";
 }
 
-// After every call the host program finds its own rounding mode and flushing of denormals.
+// lockstep must not change the host program's rounding mode or its flushing of denormals.
 TEST(LeftAlone, RoundingAndDenormals) {
   live();
   std::fenv_t before;
@@ -157,7 +159,7 @@ std::map<std::string, std::string> files_below(const std::string& folder) {
   return files;
 }
 
-/// Saves states under the host program's present locale. Returns the files.
+/// Saves states under the current locale, and returns the files.
 std::map<std::string, std::string> saved_states() {
   const std::string folder = temporary("states");
   std::filesystem::create_directories(folder);
@@ -168,8 +170,8 @@ std::map<std::string, std::string> saved_states() {
   return files;
 }
 
-/// Sets a locale with a decimal comma, such as Germany's; makes one if the system has none. Returns "" if it cannot be
-/// made.
+/// Sets a locale with a decimal comma, for example Germany's. Makes such a locale if the system has none. Returns its
+/// name, or "" if this is not possible.
 std::string set_comma_locale() {
   for (const char* name : {"de_DE.UTF-8", "de_DE.utf8", "de_DE", "fr_FR.UTF-8"}) {
     if (std::setlocale(LC_ALL, name) != nullptr) {
@@ -181,7 +183,7 @@ std::string set_comma_locale() {
   std::ofstream(folder + "/source")
       << "LC_NUMERIC\ndecimal_point \",\"\nthousands_sep \".\"\ngrouping 3\nEND LC_NUMERIC\n";
   const std::string command = "localedef -c -i " + folder + "/source " + folder + "/comma >/dev/null 2>&1";
-  static_cast<void>(std::system(command.c_str()));  // the status reports the categories that the source lacks
+  static_cast<void>(std::system(command.c_str()));  // localedef warns about missing categories in its status
   ::setenv("LOCPATH", folder.c_str(), 1);
   const bool set = std::setlocale(LC_NUMERIC, "comma") != nullptr;
   ::unsetenv("LOCPATH");
@@ -204,7 +206,7 @@ TEST(LeftAlone, DecimalCommaOfTheLocale) {
   std::setlocale(LC_ALL, "C");
 }
 
-// A host program in C++ sets how its streams write numbers.
+// A C++ host program may set a global locale with a decimal comma. Saved files must not change.
 TEST(LeftAlone, DecimalCommaOfStreams) {
   struct Comma final : std::numpunct<char> {
     [[nodiscard]] char do_decimal_point() const override { return ','; }
@@ -295,8 +297,8 @@ TEST(LeftAlone, MaskOfFilesFolderEnvironmentAndRandomNumbers) {
   EXPECT_EQ(::umask(mask), mode_t{027});
 }
 
-// A process without standard input, output and error: nothing is printed, so no text gets into files that have their
-// numbers.
+// In a process without standard input, output and error, new files get the numbers 0 to 2. lockstep must print nothing,
+// because the text would be written to such a file.
 TEST(LeftAlone, NothingIsPrintedAndClosedOutputsAreFine) {
   const std::string path = temporary("silent");
   EXPECT_EQ(in_child([&path] {
@@ -309,14 +311,14 @@ TEST(LeftAlone, NothingIsPrintedAndClosedOutputsAreFine) {
               ::close(0);
               ::close(1);
               ::close(2);
-              live();  // runs with the descriptors closed
+              live();  // must also work with closed descriptors
               EXPECT_TRUE(silent);
             }),
             0);
   std::filesystem::remove(path);
 }
 
-// A context uses its own number of threads: the host program's parallel regions keep theirs.
+// A context has its own number of threads. The OpenMP settings of the host program must not change.
 TEST(LeftAlone, ThreadsOfOpenMp) {
   const auto set = reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
   const auto get = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "omp_get_max_threads"));

@@ -1,5 +1,5 @@
-// Tests the C interface over MPI, as an MPI program embeds it: the program's own communicators, training on half of the
-// ranks, errors of one rank, and handles that outlive MPI.
+// Tests the C interface in an MPI program: communicators of the program, training on half of the ranks, errors on one
+// rank, and handles that are destroyed after MPI_Finalize.
 #include <optional>
 
 #include <mpi.h>
@@ -15,7 +15,7 @@ namespace {
 int world_rank = 0;
 int world_size = 1;
 
-/// The handles that are destroyed after MPI_Finalize.
+/// Handles that check_after_finalise() uses and destroys after MPI_Finalize.
 lockstep_context forgotten_context = nullptr;
 lockstep_comm forgotten_comm = nullptr;
 lockstep_trainer forgotten_trainer = nullptr;
@@ -34,7 +34,7 @@ struct MpiComm : Comm {
   }
 };
 
-/// A model of y = w x and a trainer of plain gradient descent.
+/// A model y = w x + b, with a trainer for plain gradient descent.
 struct Line {
   HostContext context;
   MpiComm comm;
@@ -53,7 +53,7 @@ TEST(Mpi, RanksTakeTheStepOfAllTheirSamples) {
   double b = line.bias();
   for (int step = 0; step < 5; ++step) {
     const auto x = [&](int rank, int i) { return draw(static_cast<std::uint64_t>(100 * step + 10 * rank + i)); };
-    // Rank r has r + 1 samples of y = 3 x - 1.
+    // Rank r has r + 1 samples of y = 3 x - 1. The loop computes the expected gradient over the samples of all ranks.
     double dw = 0, db = 0;
     int samples = 0;
     for (int rank = 0; rank < world_size; ++rank) {
@@ -78,7 +78,7 @@ TEST(Mpi, RanksTakeTheStepOfAllTheirSamples) {
   EXPECT_TRUE(is_fatal(MPI_COMM_WORLD));
 }
 
-// Half of the ranks train, while the others make exchanges of their own.
+// Half of the ranks train, while the other ranks communicate through their own communicator.
 TEST(Mpi, HalfOfTheRanksTrain) {
   const bool trains = world_rank % 2 == 0;
   MPI_Comm half = MPI_COMM_NULL;
@@ -122,7 +122,7 @@ TEST(Mpi, ARankThatFailsAloneIsAgreedUpon) {
     EXPECT_TRUE(fails(LOCKSTEP_ERR_PEER, status, {"agreed: rank " + std::to_string(odd) + ": STATE"}));
   }
   EXPECT_TRUE(ok(lockstep_trainer_update(line.trainer, 0.1)));
-  // The context is invalid on one rank only.
+  // Only one rank passes an invalid context, but all ranks get an error.
   Comm none;
   const lockstep_status made = lockstep_comm_from_mpi(
       world_rank == odd ? nullptr : static_cast<lockstep_context>(line.context), MPI_COMM_WORLD, &none);
@@ -130,7 +130,7 @@ TEST(Mpi, ARankThatFailsAloneIsAgreedUpon) {
                     {"lockstep_comm_from_mpi", "the context is NULL"}));
 }
 
-/// Expects the line (weight, bias) of a model that all ranks received to be the same on all ranks.
+/// Expects that the parameters of `model` are equal on all ranks.
 void expect_the_same(lockstep_model model) {
   double both[] = {parameter(model, "1.weight", {1, 1})[0], parameter(model, "1.bias", {1})[0]};
   double all[4] = {both[0], both[1], -both[0], -both[1]};
@@ -147,7 +147,7 @@ TEST(Mpi, RanksThatDoNotTrainGetTheModel) {
     const HostContext context;
     const MpiComm world(context, MPI_COMM_WORLD);
     std::optional<Line> line;
-    // This model belongs to ranks that do not train.
+    // Model of the ranks that do not train.
     const Mlp other(context, {1, 1}, LOCKSTEP_F64, static_cast<std::uint64_t>(world_rank + 2));
     if (trains) {
       line.emplace(half);
@@ -164,7 +164,8 @@ TEST(Mpi, RanksThatDoNotTrainGetTheModel) {
   MPI_Comm_free(&half);
 }
 
-// Each rank has its own samples: running statistics are averaged unless they are taken over the samples of all ranks.
+// Each rank has its own samples. Without sync_batch_norm, running statistics are averaged over the ranks by
+// lockstep_trainer_average(). With sync_batch_norm, they are those of the samples of all ranks.
 TEST(Mpi, RunningStatisticsAreThoseOfAllRanks) {
   double found[2] = {0, 0};
   for (const std::int32_t sync : {0, 1}) {
@@ -186,7 +187,8 @@ TEST(Mpi, RunningStatisticsAreThoseOfAllRanks) {
       ASSERT_TRUE(ok(lockstep_trainer_average(trainer)));
     }
     ASSERT_TRUE(ok(infer(model, point, out)));
-    // The expected mean over all samples, and their variance or the mean of the ranks' variances.
+    // Expected statistics: the mean over all samples, and either the mean of the ranks' variances or the variance over
+    // all samples (sync_batch_norm).
     double mean = 0, variance = 0;
     for (int rank = 0; rank < world_size; ++rank) {
       mean += (1.0 + rank + 5) / 2 / world_size;
@@ -218,7 +220,7 @@ TEST(Mpi, RanksThatDifferAreFoundOut) {
   }
   expect_the_same(model);
   ASSERT_TRUE(ok(add(trainer, {0.0}, {0.0})));
-  if (world_size > 1) {  // the ranks call in different orders
+  if (world_size > 1) {  // an error, because the ranks make different collective calls
     const lockstep_status status =
         world_rank == 0 ? lockstep_trainer_update(trainer, 0.1) : lockstep_trainer_average(trainer);
     EXPECT_TRUE(fails(LOCKSTEP_ERR_STATE, status, {"lockstep_trainer_update", "lockstep_trainer_average"}));
@@ -256,7 +258,7 @@ TEST(Mpi, ForgottenHandlesOutliveIt) {
   forgotten_trainer = line.trainer.release();
 }
 
-/// After MPI_Finalize: calls return STATE, and every handle can be destroyed.
+/// After MPI_Finalize, calls return STATE, and every handle can still be destroyed.
 void check_after_finalise() {
   std::int32_t largest = 0;
   if (world_size > 1) {

@@ -1,5 +1,5 @@
-// Tests the state that training ranks share, and the part of it that inference and files see: running statistics,
-// values, layers, calls in one order. Ranks are threads here; mpi_test.cpp runs processes.
+// Tests the state that training ranks share: running statistics, parameters, layers, and the order of calls. Also tests
+// how inference and files use this state. Ranks are threads here; mpi_test.cpp uses processes.
 #include <atomic>
 #include <cfenv>
 #include <chrono>
@@ -10,7 +10,7 @@
 namespace host {
 namespace {
 
-/// A model y = linear(batch norm(x)) of one feature.
+/// A model of one feature: y = linear(batch norm(x)).
 struct NormModel : NewModel {
   explicit NormModel(lockstep_context context) : NewModel(context, LOCKSTEP_F64, {1}) {
     std::int32_t node = 0;
@@ -20,7 +20,7 @@ struct NormModel : NewModel {
   }
 };
 
-/// Computes the running statistics of batches of one feature, by the rule of batch_norm.
+/// Computes the running statistics of batches with one feature, by the rule of layer batch_norm.
 struct Running {
   double mean = 0;
   double variance = 1;
@@ -36,7 +36,7 @@ struct Running {
     mean = 0.9 * mean + 0.1 * sum / n;
     variance = 0.9 * variance + 0.1 * squares / (n - 1);
   }
-  /// Returns the output of a NormModel for x in inference.
+  /// Returns the expected output of a NormModel in inference.
   [[nodiscard]] double of(lockstep_model model, double x) const {
     const double normed = (x - mean) / std::sqrt(variance + 1e-5) * parameter(model, "bn.weight", {1})[0] +
                           parameter(model, "bn.bias", {1})[0];
@@ -128,7 +128,7 @@ TEST(RunningStatistics, OfSeveralRanksWantAnAverage) {
   std::filesystem::remove_all(folder);
 }
 
-// Compares batch norm over the samples of all ranks with one rank that has the whole batch.
+// Batch norm synchronised over three ranks must give the same results as one rank with the whole batch.
 TEST(RunningStatistics, OfSynchronisedBatchNormsAreTheSameOnAllRanks) {
   const std::vector<double> x{1, 4, -2, 0.5, 7}, y{1, 0, 2, -1, 3};
   const HostContext alone;
@@ -143,11 +143,11 @@ TEST(RunningStatistics, OfSynchronisedBatchNormsAreTheSameOnAllRanks) {
   for (const std::int32_t sync : {1, 0}) {
     options.sync_batch_norm = sync;
     std::vector<double> results(3, kNan);
-    as_ranks(3, [&](Team::Member& me, const Rank& rank) {  // three ranks; rank 0 has no sample
+    as_ranks(3, [&](Team::Member& me, const Rank& rank) {  // three ranks, of which rank 0 has no samples
       const NormModel model(rank.context);
       const NewTrainer trainer(model, rank.comm, options);
       const std::ptrdiff_t begin = me.rank == 2 ? 2 : 0, end = me.rank == 0 ? 0 : me.rank == 1 ? 2 : 5;
-      if (sync == 1) {  // the ranks agree on an error of one rank before the first exchange
+      if (sync == 1) {  // an error on one rank alone must reach all ranks before the statistics are exchanged
         const lockstep_status status =
             add(trainer, {1}, me.rank == 1 ? std::vector<double>{1, 2} : std::vector<double>{1});
         EXPECT_TRUE(
@@ -190,7 +190,8 @@ TEST(RunningStatistics, AreLeftAloneByABatchThatIsNotFinite) {
   }
   EXPECT_EQ(report_of(trainer).step, 3);
   EXPECT_EQ(report_of(trainer).skipped, 2);
-  step(trainer, {1, 1e200, 2}, {1, 0, 2});  // the variance is infinite, but the gradients are finite
+  // The variance overflows but the gradients are finite: the statistics must not change.
+  step(trainer, {1, 1e200, 2}, {1, 0, 2});
   EXPECT_NEAR(inferred(model, 2), running.of(model, 2), 1e-12);
   step(trainer, {1, 4, 2}, {1, 0, 2});
   running.see({1, 4, 2});
@@ -199,7 +200,8 @@ TEST(RunningStatistics, AreLeftAloneByABatchThatIsNotFinite) {
   EXPECT_EQ(report_of(trainer).skipped, 2);
 }
 
-// Compares with loss and gradient of a line over the samples of all ranks, computed by hand.
+// The report of a step must contain the loss and gradient norm over the samples of all ranks. The loop computes the
+// expected values.
 TEST(Ranks, ReportTheStepOfAll) {
   for (const double clip : {0.0, 0.01}) {
     as_ranks(3, [&](Team::Member& me, const Rank& rank) {
@@ -240,7 +242,8 @@ TEST(Ranks, ReportTheStepOfAll) {
       ASSERT_TRUE(ok(add(trainer, x[here], y[here])));
       EXPECT_TRUE(fails(LOCKSTEP_ERR_STATE, lockstep_trainer_report(trainer, &report),
                         {"expected an update or a reduce before"}));
-      // The abandoned gradients have overwritten those of the update.
+      // After abandon(), the report has no gradient norm, because the new gradients have overwritten those of the last
+      // update.
       ASSERT_TRUE(ok(lockstep_trainer_abandon(trainer)));
       report = report_of(trainer);
       EXPECT_EQ(report.step, 3);
@@ -250,12 +253,12 @@ TEST(Ranks, ReportTheStepOfAll) {
   }
 }
 
-// A step in which no rank has a sample is no failure.
+// A step in which no rank has samples is no error, and must not change the parameters.
 TEST(Ranks, WithoutAnySampleChangeNothing) {
   for (const std::int32_t weights : {LOCKSTEP_WEIGHTS_NONE, LOCKSTEP_WEIGHTS_SAMPLE}) {
     as_ranks(2, [&](Team::Member&, const Rank& rank) {
       const Mlp model(rank.context, {1, 1});
-      // Adam's momentum would move the parameters without gradients.
+      // With Adam, momentum would move the parameters even if all gradients were 0.
       lockstep_trainer_options options = trainer_options(2);
       options.weight_decay = 0.5;
       options.weights = weights;
@@ -321,7 +324,8 @@ TEST(Ranks, ThatBeginDifferentAreRefused) {
   });
 }
 
-// If any exchange fails, the error does not claim that the ranks differ.
+// Makes each exchange of lockstep_trainer_create() fail in turn. The error text must name the failed exchange, and must
+// not claim that the ranks differ.
 TEST(Ranks, AnExchangeThatBreaksIsNoDifferenceOfRanks) {
   int calls = 0;
   for (int fail_at = -1; fail_at < calls; ++fail_at) {
@@ -349,7 +353,8 @@ TEST(Ranks, AnExchangeThatBreaksIsNoDifferenceOfRanks) {
   EXPECT_GT(calls, 3);
 }
 
-// The parameters are the same, but one rank has seen samples.
+// All ranks have the same parameters, but only one rank has trained, so the running statistics differ. Creating a
+// trainer must fail.
 TEST(Ranks, WithOtherRunningStatisticsAreRefused) {
   as_ranks(2, [&](Team::Member& me, const Rank& rank) {
     const NormModel model(rank.context);
@@ -368,7 +373,7 @@ TEST(Ranks, WithOtherRunningStatisticsAreRefused) {
   });
 }
 
-// The layers' parameters have the same shapes, but the layers compute different functions.
+// The layers have parameters of the same shapes, but compute different functions. Creating a trainer must fail.
 TEST(Ranks, WhoseLayersDifferAreRefused) {
   struct Net {
     std::int32_t activation = LOCKSTEP_ACTIVATION_TANH;
@@ -412,7 +417,8 @@ TEST(Ranks, WhoseLayersDifferAreRefused) {
   }
 }
 
-// One rank has trained alone. The others infer with its parameters and statistics, and continue training from there.
+// One rank has trained alone, and broadcasts its model. The other ranks infer with its parameters and statistics, and
+// all ranks continue training.
 TEST(Ranks, ThatDoNotTrainGetAModel) {
   std::vector<double> results(3, kNan);
   as_ranks(3, [&](Team::Member& me, const Rank& rank) {
@@ -465,14 +471,14 @@ TEST(Ranks, ThatCallInAnotherOrderAreToldSo) {
         }
       }
     }
-    ASSERT_TRUE(ok(lockstep_trainer_update(trainer, 0.1)));  // and all ranks continue
+    ASSERT_TRUE(ok(lockstep_trainer_update(trainer, 0.1)));  // all ranks can continue
     const std::string other = folder + (me.rank == 1 ? "b" : "");
     EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_trainer_save(trainer, other.c_str(), 0), {"folder differs"}));
     EXPECT_FALSE(std::filesystem::exists(other));
   });
 }
 
-// The allocator keeps one thread in a call while the other thread tries.
+// The allocator blocks one thread inside a call. Calls of a second thread on the same context must return an error.
 TEST(Threads, ThatUseAContextAtOnceAreToldSo) {
   struct Host {
     std::atomic<bool> waits{false};
@@ -506,7 +512,7 @@ TEST(Threads, ThatUseAContextAtOnceAreToldSo) {
     found.emplace_back(status, lockstep_last_error());
     ++ended;
   };
-  std::thread second([&] {  // in its own thread: without the check it waits in the allocator, too
+  std::thread second([&] {  // a thread of its own, because without the check it would also block in the allocator
     note(infer(model, 2, y));
     note(lockstep_model_prepare(model, 3));
     note(lockstep_parameter_read(model, "out.bias", 0, &view));

@@ -1,4 +1,4 @@
-// Tests tapes through the C interface: a solver in the loop, several ranks, threads, and bad input.
+// Tests tapes of the C interface: a solver that calls the net in a loop, several ranks, threads, and bad input.
 #include "team.hpp"
 
 namespace host {
@@ -21,7 +21,7 @@ struct NewTape : Tape {
   }
 };
 
-/// Options of a trainer that gets its gradients from tapes: plain gradient descent.
+/// Returns options of a trainer that gets its gradients from tapes, with plain gradient descent.
 lockstep_trainer_options given_loss() {
   lockstep_trainer_options options = descent(1);
   options.loss = LOCKSTEP_LOSS_GIVEN;
@@ -68,14 +68,14 @@ Numbers gradients_of(lockstep_trainer trainer, std::size_t n) {
   return values;
 }
 
-/// A solver x(k + 1) = x(k) + h (sin x(k) + net(x(k))) with the loss |x(K) - 1|^2 / 2, whose derivatives the
-/// host knows but for those of the net.
+/// A solver x(k + 1) = x(k) + h (sin x(k) + net(x(k))) with the loss |x(K) - 1|^2 / 2. The host program computes all
+/// derivatives except those of the net.
 struct Solver {
   static constexpr std::size_t kSize = 3;
   static constexpr double kStep = 0.2;
   int steps = 4;
 
-  /// Runs from x(0); keeps all x(k) and passes.
+  /// Solves from x(0) = `begin`. Stores all x(k), and the number of the tape's pass for each step.
   void run(lockstep_tape tape, const Numbers& begin) {
     states = {begin};
     passes.assign(static_cast<std::size_t>(steps), -1);
@@ -96,7 +96,8 @@ struct Solver {
     }
     return sum;
   }
-  /// Runs the adjoint; returns dL/dx(0). The tape gets the gradients of the net's parameters.
+  /// Runs the adjoint solver, and returns dL/dx(0). The tape adds the gradients of the net's parameters to those of the
+  /// trainer.
   Numbers adjoint(lockstep_tape tape) {
     Numbers a(kSize);
     for (std::size_t i = 0; i < kSize; ++i) {
@@ -162,8 +163,8 @@ TEST(Tape, ASolverHasTheGradientOfDifferences) {
   }
 }
 
-/// Each rank solves from its own states. The sum of gradients is that of one rank with all states; a rank without a
-/// state brings zero.
+/// Each rank solves from its own initial states. The sum of the gradients must equal that of one rank with all states.
+/// A rank without a state adds zero.
 TEST(Tape, RanksAddTheirGradients) {
   const HostContext alone;
   const SelfComm self(alone);
@@ -185,7 +186,7 @@ TEST(Tape, RanksAddTheirGradients) {
       const NewTrainer trainer(model, rank.comm, given_loss());
       const NewTape own(model, tape_options(1, 4));
       for (int step = 0; step < 3; ++step) {
-        for (int member = me.rank; member < 3; member += ranks) {  // of 4 ranks the last has none
+        for (int member = me.rank; member < 3; member += ranks) {  // with 4 ranks, the last rank has no initial state
           Solver solver;
           solver.run(own, drawn(Solver::kSize, static_cast<std::uint64_t>(10 * member)));
           static_cast<void>(solver.adjoint(own));
@@ -205,7 +206,8 @@ TEST(Tape, RanksAddTheirGradients) {
   }
 }
 
-/// Two threads with models of their own that share the parameters; their gradients are collected in one order.
+/// Two threads with their own models share the parameters. Each tape keeps its own gradients, which the trainer
+/// collects in a fixed order.
 TEST(Tape, ThreadsKeepGradientsOfTheirOwn) {
   const HostContext context, other;
   const SelfComm comm(context);
@@ -236,7 +238,8 @@ TEST(Tape, ThreadsKeepGradientsOfTheirOwn) {
   for (std::size_t i = 0; i < n; ++i) {
     EXPECT_NEAR(found[i], expected[i], 1e-14) << i;
   }
-  ASSERT_TRUE(ok(lockstep_trainer_collect(trainer, second)));  // its gradients are zero now
+  // Changes nothing, because the first call has set the tape's gradients to zero.
+  ASSERT_TRUE(ok(lockstep_trainer_collect(trainer, second)));
   EXPECT_EQ(gradients_of(trainer, n), found);
   EXPECT_TRUE(fails(LOCKSTEP_ERR_STATE, lockstep_trainer_collect(trainer, direct), {"expected own_gradients 1"}));
 }
@@ -465,7 +468,7 @@ TEST(Tape, ProductsWithTheJacobianBadInput) {
       fails(LOCKSTEP_ERR_UNSUPPORTED, lockstep_tape_create(pooled, &options, &refused), {"layer pool", "max_pool"}));
 }
 
-/// The running statistics are in the memory that both models share.
+/// A shared model with batch norm is refused, because both models would write to the same running statistics.
 TEST(Tape, SharedModelsWithBatchNormAreRefused) {
   const HostContext context, other;
   const NewModel model(context, LOCKSTEP_F64, {3});

@@ -8,21 +8,22 @@
 
 namespace host {
 
-/// Ranks that are threads and exchange data through memory. They stand for a host program's own communicator.
+/// Ranks that are threads and exchange data through memory. They stand for a communicator of the host program.
 class Team {
  public:
   explicit Team(int size) : size_(size), given_(static_cast<std::size_t>(size)) {}
 
-  /// The argument `user` of one rank's functions.
+  /// State of one rank, which is the argument `user` of its functions.
   struct Member {
     Team* team = nullptr;
     int rank = 0;
-    int fail_at = -1;  ///< number of the call, from 0, that returns `failure`; -1: none
+    int fail_at = -1;  ///< number of the exchange, from 0, that returns `failure`; -1: none
     std::int32_t failure = 99;
     int calls = 0;
     int destroyed = 0;
 
-    /// Calls read() with every rank's pointer, in rank order, while all ranks wait.
+    /// Waits for all ranks, then calls read() with every rank's pointer, in rank order. All ranks wait until each has
+    /// read.
     template <class Read>
     std::int32_t exchange(const void* mine, Read&& read) {
       if (calls++ == fail_at) {

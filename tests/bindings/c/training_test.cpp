@@ -1,14 +1,14 @@
-// Tests training through the C interface: one rank, and ranks that are threads of this program and exchange with its
-// own functions.
+// Tests training in the C interface, with one rank and with several. Ranks are threads of this program, and exchange
+// data through functions of the program.
 #include "team.hpp"
 
 namespace host {
 namespace {
 
-/// Computes by hand: a line y = w x + b with mean squared error and plain gradient descent.
+/// Computes the expected results: a line y = w x + b, mean squared error, plain gradient descent.
 struct PlainLine {
   double w, b;
-  /// Makes one step over samples (x, y). Returns the loss before the step.
+  /// Makes one step on samples (x, y). Returns the loss before the step.
   double step(const std::vector<double>& x, const std::vector<double>& y, double rate) {
     double dw = 0, db = 0, loss = 0;
     for (std::size_t i = 0; i < x.size(); ++i) {
@@ -42,7 +42,7 @@ class TrainingTest : public ::testing::Test {
 TEST_F(TrainingTest, StepsAreThoseOfGradientDescentByHand) {
   PlainLine plain = line_of(model);
   create(descent(4));
-  EXPECT_EQ(line_of(model).w, plain.w);  // a trainer begins with the model's parameters
+  EXPECT_EQ(line_of(model).w, plain.w);  // creating a trainer does not change the parameters
   std::int64_t step = -1;
   double loss = -1;
   ASSERT_TRUE(ok(lockstep_trainer_loss(trainer, 0, &loss, &step)));
@@ -61,13 +61,14 @@ TEST_F(TrainingTest, StepsAreThoseOfGradientDescentByHand) {
     EXPECT_NEAR(line_of(model).w, plain.w, 1e-12);
     EXPECT_NEAR(line_of(model).b, plain.b, 1e-12);
   }
-  // Inference uses the present parameters.
+  // Inference uses the trained parameters.
   double x = 3, y = 0;
   ASSERT_TRUE(ok(infer(model, View(&x, {1, 1}), View(&y, {1, 1}))));
   EXPECT_NEAR(y, 3 * plain.w + plain.b, 1e-12);
 }
 
-// LOCKSTEP_VERIFY=1 compares the calls of libraries. Right libraries stay chosen, so the numbers stay the same.
+// With LOCKSTEP_VERIFY=1, lockstep compares each library call with its own kernels. The libraries are right, so the
+// same calls are used and the results stay the same.
 TEST_F(TrainingTest, TheEnvironmentAsksForAComparisonOfLibraries) {
   const auto loss_after_a_step = [&] {
     const Mlp checked(context, {1, 1});
@@ -86,7 +87,8 @@ TEST_F(TrainingTest, TheEnvironmentAsksForAComparisonOfLibraries) {
   ::unsetenv("LOCKSTEP_VERIFY");
 }
 
-// A weight of 2 equals a sample that occurs twice; a weight of 0 equals a missing sample, whatever it holds.
+// A weight of 2 has the same effect as two equal samples. A weight of 0 has the same effect as a missing sample,
+// whatever its values.
 TEST_F(TrainingTest, WeightsCountSamplesAndElements) {
   for (const std::int32_t kind : {LOCKSTEP_WEIGHTS_SAMPLE, LOCKSTEP_WEIGHTS_ELEMENT}) {
     const Mlp weighed(context, {1, 1});
@@ -126,7 +128,7 @@ TEST_F(TrainingTest, WhatIsAbandonedIsForgotten) {
 
 TEST_F(TrainingTest, GoesOnFromASavedState) {
   const std::string folder = temporary("state");
-  create(trainer_options(2));  // Adam, which has a state
+  create(trainer_options(2));  // default optimizer Adam, so the trainer has optimizer state
   const auto steps = [](lockstep_trainer which, int from, int to) {
     for (int i = from; i < to; ++i) {
       ASSERT_TRUE(ok(add(which, {draw(static_cast<std::uint64_t>(i)), 0.5}, {1, draw(7)})));
@@ -145,7 +147,7 @@ TEST_F(TrainingTest, GoesOnFromASavedState) {
   std::int64_t step = 0;
   (void)loss_of(again, &step);
   EXPECT_EQ(step, 9);
-  // A model for inference reads the same folder.
+  // A model without a trainer can also load the trainer's folder.
   const BareMlp reader(context, {1, 1}, LOCKSTEP_F64, 0);
   EXPECT_TRUE(ok(lockstep_model_load(reader, folder.c_str(), 0)));
   ASSERT_TRUE(ok(add(again, {1}, {1})));
@@ -178,7 +180,7 @@ TEST_F(TrainingTest, ClassesAreLabels) {
   }
   double numbers[] = {0, kNan, 2};
   EXPECT_TRUE(fails(LOCKSTEP_ERR_DTYPE, add(trainer, in, View(numbers, {3})), {"target: dtype is f64", "integer"}));
-  EXPECT_LT(loss_of(trainer), 0.01);  // the failed calls changed nothing
+  EXPECT_LT(loss_of(trainer), 0.01);  // the failed calls have not changed the model
 }
 
 TEST_F(TrainingTest, ALabelBesideAWeightOfZeroIsAnyNumberOfI32) {
@@ -230,11 +232,11 @@ TEST_F(TrainingTest, GradientsAreClippedByValue) {
   lockstep_trainer_options options = descent(1);
   options.clip_value = 0.25;
   create(options);
-  ASSERT_TRUE(ok(add(trainer, {100}, {-100})));  // gradients far above the limit, both of the sign of w 100 + b + 100
+  ASSERT_TRUE(ok(add(trainer, {100}, {-100})));  // both gradients are far above the limit and positive
   ASSERT_TRUE(ok(lockstep_trainer_update(trainer, 0.5)));
   EXPECT_NEAR(line_of(model).w, plain.w - 0.125, 1e-12);
   EXPECT_NEAR(line_of(model).b, plain.b - 0.125, 1e-12);
-  // A program that was compiled before the field existed has no limit.
+  // A program compiled before `clip_value` existed passes a shorter struct. Its gradients must not be clipped.
   const Mlp other(context, {1, 1});
   options.struct_size = offsetof(lockstep_trainer_options, clip_value);
   const NewTrainer older(other, comm, options);
@@ -285,7 +287,8 @@ TEST_F(TrainingTest, BadInput) {
   refuses("optimizer is 9", [](auto& o) { o.optimizer = 9; });
   refuses("loss is -1", [](auto& o) { o.loss = -1; });
   refuses("nesterov is 2", [](auto& o) { o.nesterov = 2; });
-  refuses("betas", [](auto& o) { o.beta1 = 2; });  // this error is found after the model's memory was lent
+  // This error is found only after the trainer has taken the model's memory.
+  refuses("betas", [](auto& o) { o.beta1 = 2; });
   refuses("weights is 3", [](auto& o) { o.weights = 3; });
   refuses("struct_size is 3", [](auto& o) { o.struct_size = 3; });
   refuses("weight_decay is nan, expected a number of at least 0", [](auto& o) { o.weight_decay = kNan; });
@@ -333,12 +336,12 @@ TEST(Ranks, OfTheHostTrainTogether) {
         EXPECT_EQ(largest, 11 - ranks);
         const Mlp model(of_team.context, {1, 1}, LOCKSTEP_F64, static_cast<std::uint64_t>(rank + 1));
         ASSERT_TRUE(ok(lockstep_model_broadcast(model, comm, ranks - 1)));
-        const NewTrainer trainer(model, comm, descent(rank + 1));  // ranks have different numbers of samples
+        const NewTrainer trainer(model, comm, descent(rank + 1));  // the largest batch differs between the ranks
         if (rank == ranks - 1) {
           plain = line_of(model);
         }
         for (int step = 0; step < 10; ++step) {
-          // Rank 0 has no samples except in the last step.
+          // Rank r has r samples, so rank 0 has none. The last rank has one more.
           std::vector<double> x(static_cast<std::size_t>(rank)), y(x.size());
           for (std::size_t i = 0; i < x.size(); ++i) {
             x[i] = draw(static_cast<std::uint64_t>(10 * rank + step) + i);
@@ -377,7 +380,8 @@ TEST(Ranks, OfTheHostTrainTogether) {
   }
 }
 
-// An error on rank 1 alone is its own error there and PEER on the others. No rank waits, and all continue.
+// Errors on rank 1 alone: rank 1 gets its own status, and all other ranks get PEER. No rank waits, and all can
+// continue.
 TEST(Ranks, ThatFailAloneAreAgreedUpon) {
   as_ranks(3, [&](Team::Member& me, const Rank& rank) {
     const lockstep_comm comm = rank.comm;
@@ -416,7 +420,7 @@ TEST(Ranks, ThatFailAloneAreAgreedUpon) {
                       {"learning_rate differs between rank 0 and rank 1"}));
     all(LOCKSTEP_ERR_INVALID, lockstep_trainer_update(trainer, odd ? -1 : 0.1), "learning_rate is -1");
     EXPECT_EQ(line_of(model).w, before.w);
-    ASSERT_TRUE(ok(lockstep_trainer_update(trainer, 0.1)));  // the added batch is still there
+    ASSERT_TRUE(ok(lockstep_trainer_update(trainer, 0.1)));  // the batch added before is still there
     EXPECT_NE(line_of(model).w, before.w);
     all(LOCKSTEP_ERR_INVALID, lockstep_trainer_broadcast(trainer, odd ? 3 : 0), "root is 3");
     EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_trainer_broadcast(trainer, odd ? 1 : 0), {"root differs"}));
@@ -427,10 +431,10 @@ TEST(Ranks, ThatFailAloneAreAgreedUpon) {
     const double seven = 7;
     ASSERT_TRUE(ok(write(model, "1.bias", View(&seven, {1}))));
     all(LOCKSTEP_ERR_IO, lockstep_trainer_load(trainer, odd ? "/nowhere/state" : folder.c_str(), 0), "/nowhere/state");
-    EXPECT_EQ(line_of(model).b, 7);  // no rank has read anything
+    EXPECT_EQ(line_of(model).b, 7);  // no rank has loaded the folder
     ASSERT_TRUE(ok(lockstep_trainer_load(trainer, folder.c_str(), 0)));
     EXPECT_EQ(line_of(model).b, saved.b);
-    EXPECT_EQ(lockstep_comm_agree(comm, 0, nullptr), LOCKSTEP_ERR_INVALID);  // the call fails on all ranks
+    EXPECT_EQ(lockstep_comm_agree(comm, 0, nullptr), LOCKSTEP_ERR_INVALID);  // fails on every rank by itself
     ASSERT_TRUE(ok(lockstep_trainer_average(trainer)));
     if (me.rank == 0) {
       std::filesystem::remove_all(folder);

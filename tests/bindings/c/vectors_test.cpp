@@ -1,5 +1,5 @@
-// Tests vectors of parameters and gradients, and the two halves of an update, with one rank and with ranks that are
-// threads.
+// Tests flat vectors of parameters and gradients, and lockstep_trainer_reduce() and _apply(), the two halves of an
+// update. Uses one rank, and several ranks that are threads.
 #include "team.hpp"
 
 namespace host {
@@ -36,7 +36,7 @@ lockstep_status write_gradients(lockstep_trainer trainer, std::vector<double> va
   return lockstep_gradients_write(trainer, &view);
 }
 
-/// A model whose layers store padded and permuted tensors: a convolution, a batch norm, a linear layer.
+/// A model whose parameters are stored padded and permuted: a convolution, a batch norm and a linear layer.
 struct ConvModel : NewModel {
   explicit ConvModel(lockstep_context context, std::uint64_t seed = 1) : NewModel(context, LOCKSTEP_F32, {5, 4, 3}) {
     std::int32_t node = 0;
@@ -47,7 +47,7 @@ struct ConvModel : NewModel {
   }
 };
 
-/// Adds `n` samples with targets, the same at every call with this `from`.
+/// Adds `n` samples with targets. Equal values of `from` give equal samples.
 void add_images(lockstep_trainer trainer, std::int64_t n, std::uint64_t from) {
   std::vector<float> x = drawn<float>(static_cast<std::size_t>(n * 60), from);
   std::vector<float> y = drawn<float>(static_cast<std::size_t>(n * 2), from + 7000);
@@ -79,7 +79,8 @@ TEST(Vectors, HoldTheParametersInOrderAndThenTheStatistics) {
   EXPECT_EQ(next, parameters);
   EXPECT_NE(all[next], 0) << "a running mean has moved";
   EXPECT_NE(all[next + 7], 1) << "a running variance has moved";
-  // A vector of another type with a stride, written to another model, makes that model equal.
+  // A read into an f32 vector with a stride must write only every third element. Writing this vector to another model
+  // must make the two models equal.
   std::vector<float> sparse(3 * all.size(), -1);
   const auto n = static_cast<std::int64_t>(all.size());
   View strided(sparse.data(), {n}, nullptr, {3});
@@ -94,14 +95,14 @@ TEST(Vectors, HoldTheParametersInOrderAndThenTheStatistics) {
   ASSERT_TRUE(ok(infer(model, View(x.data(), {1, 5, 4, 3}), View(first.data(), {1, 2}))));
   ASSERT_TRUE(ok(infer(other, View(x.data(), {1, 5, 4, 3}), View(second.data(), {1, 2}))));
   EXPECT_EQ(first, second);
-  // A write without statistics leaves them alone.
+  // A write without LOCKSTEP_WITH_STATISTICS must not change the running statistics.
   ASSERT_TRUE(ok(write_values(other, std::vector<double>(parameters, 0.5))));
   const std::vector<double> changed = values_of(other, LOCKSTEP_WITH_STATISTICS);
   EXPECT_EQ(changed[0], 0.5);
   EXPECT_EQ(changed.back(), all.back());
 }
 
-/// Options whose updates differ most: momentum with decay, a clipped norm, moments.
+/// Returns options for three different updates: SGD with momentum and weight decay, SGD with a clipped norm, and Adam.
 std::vector<lockstep_trainer_options> kinds_of_updates() {
   std::vector<lockstep_trainer_options> all(3, descent(4));
   all[0].momentum = 0.9;
@@ -151,14 +152,15 @@ TEST(Halves, OfAnUpdateHaveItsBits) {
   }
 }
 
-/// Gradients of (w x + b - y)^2, by hand: of the weighted sum over samples, and of the mean.
+/// Before reduce(), the gradients are those of the weighted sum over this rank's samples. After reduce(), they are
+/// those of the weighted mean over all ranks. The loop computes both for the loss (w x + b - y)^2.
 TEST(Gradients, AreSumsBeforeAReduceAndMeansAfterIt) {
   as_ranks(2, [&](Team::Member& me, const Rank& rank) {
     const Mlp model(rank.context, {1, 1});
     lockstep_trainer_options options = descent(3);
     options.weights = LOCKSTEP_WEIGHTS_SAMPLE;
     const NewTrainer trainer(model, rank.comm, options);
-    const std::vector<double> p = values_of(model);  // the order is that of lockstep_parameter_info
+    const std::vector<double> p = values_of(model);  // order of lockstep_parameter_info()
     lockstep_parameter first{};
     first.struct_size = sizeof first;
     ASSERT_TRUE(ok(lockstep_parameter_info(model, 0, &first)));
@@ -210,7 +212,8 @@ TEST(Gradients, ThatTheHostWritesAreApplied) {
         add_images(each, 2, 10 * step + static_cast<std::uint64_t>(me.rank));
       }
       ASSERT_TRUE(ok(lockstep_trainer_update(expected, 0.1)));
-      // The penalty goes to the local gradients in the first steps: each of 4 samples brings a quarter of it.
+      // A penalty 0.125 p, added by the host, must equal weight decay. In the first steps, it is added before reduce():
+      // each of 2 ranks has 2 of the 4 samples, and sums are divided by 4, so each rank adds 2 * 0.125 p.
       const bool local = step < 2;
       if (!local) {
         ASSERT_TRUE(ok(lockstep_trainer_reduce(trainer, nullptr)));
@@ -236,12 +239,14 @@ TEST(Gradients, ThatTheHostWritesAreApplied) {
   });
 }
 
-/// Gradient descent with steps by Barzilai and Borwein, 1988: an optimizer that reads gradients and writes parameters.
+/// The host program's own optimizer, which reads gradients and writes parameters: gradient descent with the step sizes
+/// of Barzilai and Borwein, 1988.
 TEST(Vectors, ServeAnOptimizerOfTheHost) {
   as_ranks(3, [&](Team::Member& me, const Rank& rank) {
     const Mlp model(rank.context, {1, 1});
     const NewTrainer trainer(model, rank.comm, trainer_options(4));
-    // Rank r has the samples x = r, r + 3, r + 6, r + 9 of y = 3 - x / 2 + noise. The noise is orthogonal to 1 and x.
+    // Rank r has the samples x = r, r + 3, r + 6, r + 9 of y = 3 - x / 2 + noise. The noise is orthogonal to 1 and x,
+    // so it does not change the line of least squares.
     const std::vector<double> noise{1, -1, -1, 1, 0, 0, 0, 0, 1, -1, -1, 1};
     std::vector<double> x, y;
     for (int i = me.rank; i < 12; i += 3) {
@@ -326,7 +331,7 @@ TEST(Vectors, BadInput) {
   EXPECT_TRUE(fails(LOCKSTEP_ERR_STATE, add_two(), {"are reduced"}));
   EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_trainer_apply(trainer, kNan), {"learning_rate is nan"}));
   ASSERT_TRUE(ok(lockstep_trainer_apply(trainer, 0.5)));
-  for (std::size_t i = 0; i < 9; ++i) {  // the two samples count once each, in a mean
+  for (std::size_t i = 0; i < 9; ++i) {  // the gradient is the mean over two samples
     EXPECT_NEAR(values_of(model)[i], before[i] - 0.5 * gradients[i] / 2, 1e-12);
   }
   EXPECT_TRUE(fails(LOCKSTEP_ERR_STATE, lockstep_trainer_apply(trainer, 0.5), {"not reduced"}));

@@ -1,6 +1,6 @@
-// Tests the C interface on GPUs that do not exist (tests/virtual_gpu): a host program with its own memory, streams and,
-// if there is NCCL, communicators. Work is queued in every order that CUDA allows, so that a missing wait gives a wrong
-// result for some seed.
+// Tests the C interface on virtual GPUs (tests/virtual_gpu), with memory, streams and, if the build has NCCL,
+// communicators of the host program. The virtual GPU runs queued work in a random order that CUDA allows. So a missing
+// wait gives a wrong result for some seed.
 #include <array>
 #include <deque>
 #include <optional>
@@ -25,8 +25,8 @@ using Texts = std::vector<std::string>;
 
 constexpr std::int64_t kSamples = 37;
 
-/// Returns the stream with which the test's own calls of CUDA name a stream given to lockstep: the stand-in has no
-/// unnamed stream.
+/// Returns `stream`, or the legacy stream for nullptr, which has this meaning for lockstep. For the test's own CUDA
+/// calls, because the virtual GPU does not accept nullptr.
 cudaStream_t named(cudaStream_t stream) {
   return stream != nullptr ? stream : cudaStreamLegacy;
 }
@@ -56,7 +56,7 @@ cudaStream_t new_stream() {
   return stream;
 }
 
-/// Expects that the machine has seen no undefined use, and that nothing is left on it.
+/// Expects that the virtual GPU has detected no undefined behaviour, and that all its resources are freed.
 void expect_sound(const std::string& when) {
   EXPECT_EQ(standin::violations(), Texts{}) << when;
   EXPECT_EQ(standin::leaks(), Texts{}) << when;
@@ -73,7 +73,7 @@ class OnDevice {
   OnDevice(const OnDevice&) = delete;
   OnDevice& operator=(const OnDevice&) = delete;
   [[nodiscard]] float* data() const { return static_cast<float*>(data_); }
-  /// Launches a kernel that writes values, on a stream.
+  /// Launches a kernel on `stream` that writes the values.
   void write(cudaStream_t stream, std::vector<float> values) const {
     EXPECT_EQ(standin::launch(named(stream),
                               [to = data(), values = std::move(values)](std::span<const standin::DeviceMemory>) {
@@ -81,7 +81,7 @@ class OnDevice {
                               }),
               cudaSuccess);
   }
-  /// Returns the values after the stream's work.
+  /// Returns the values after all work on `stream` has ended.
   [[nodiscard]] std::vector<float> read(cudaStream_t stream) const {
     std::vector<float> values(count_);
     EXPECT_EQ(cudaMemcpyAsync(values.data(), data_, count_ * sizeof(float), cudaMemcpyDeviceToHost, named(stream)),
@@ -110,7 +110,7 @@ struct SmallModel : Mlp {
   explicit SmallModel(lockstep_context context) : Mlp(context, {3, 8, 2}, LOCKSTEP_F32) {}
 };
 
-/// Returns the outputs that the host computes for inputs(call).
+/// Returns the expected outputs for inputs(call), computed on the host.
 std::vector<float> expected(int call) {
   const HostContext context;
   const SmallModel model(context);
@@ -127,8 +127,9 @@ void expect_near(const std::vector<float>& found, const std::vector<float>& want
   }
 }
 
-// The context's stream is its own, a given one, or CUDA's legacy stream; the stream of a call is the legacy one or the
-// host program's. A kernel on the stream of the call writes the inputs, and the result is read on that stream.
+// The context has its own stream or CUDA's legacy stream. The stream of the call is a stream of the host program or the
+// legacy stream. The inputs are written on the stream of the call, and the outputs are read on it. So lockstep must
+// wait for this stream, and this stream must wait for lockstep.
 TEST(Streams, ACallIsOrderedBehindItsStreamAndThatOneBehindTheCall) {
   const std::vector<float> results[] = {expected(0), expected(1), expected(2)};
   for (std::uint64_t seed = 0; seed < 8; ++seed) {
@@ -158,7 +159,7 @@ TEST(Streams, ACallIsOrderedBehindItsStreamAndThatOneBehindTheCall) {
   }
 }
 
-// The control: a missing wait shows for some seed.
+// Control for the test above: if one wait is left out, some seed must give a wrong result.
 TEST(Streams, AWaitThatIsLeftOutIsSeen) {
   const std::vector<float> results[] = {expected(0), expected(1)};
   int wrong = 0;
@@ -185,7 +186,7 @@ TEST(Streams, AWaitThatIsLeftOutIsSeen) {
   EXPECT_GT(wrong, 0);
 }
 
-// A copy of page-locked memory does not wait; the call waits.
+// With page-locked memory, cudaMemcpyAsync does not wait for the copy. So the call itself must wait before it returns.
 TEST(HostMemory, IsReadAndWrittenWhenTheCallReturns) {
   for (std::uint64_t seed = 0; seed < 8; ++seed) {
     new_machine(seed);
@@ -202,7 +203,7 @@ TEST(HostMemory, IsReadAndWrittenWhenTheCallReturns) {
         std::fill_n(y, kSamples * 2, std::nanf(""));
         ASSERT_TRUE(ok(infer(model, View(x, {kSamples, 3}), View(y, {kSamples, 2}))));
         expect_near(std::vector<float>(y, y + kSamples * 2), expected(call), "seed " + std::to_string(seed));
-        std::fill_n(x, kSamples * 3, std::nanf(""));  // the memory belongs to the caller again
+        std::fill_n(x, kSamples * 3, std::nanf(""));  // after the call, the caller may overwrite the inputs
       }
       ASSERT_EQ(cudaFreeHost(memory), cudaSuccess);
     }
@@ -304,7 +305,7 @@ TEST(Tapes, AreOrderedOnTheStreamsOfTheirCalls) {
   }
 }
 
-/// The host program's memory of a device, with the streams for which it was asked.
+/// Device memory functions of the host program. `streams` records the streams that lockstep passes to them.
 struct DevicePool {
   std::int64_t pieces = 0;
   std::vector<lockstep_stream> streams;
@@ -326,7 +327,7 @@ struct DevicePool {
       auto& pool = *static_cast<DevicePool*>(user);
       --pool.pieces;
       pool.streams.push_back(stream);
-      // Waits, because cudaFree is not ordered in a stream.
+      // Waits, because cudaFree does not wait for the stream's work.
       EXPECT_EQ(cudaStreamSynchronize(static_cast<cudaStream_t>(stream)), cudaSuccess);
       EXPECT_EQ(cudaFree(memory), cudaSuccess);
     };
@@ -359,7 +360,8 @@ TEST(DeviceMemory, AllOfItComesFromTheHostProgram) {
   EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
 }
 
-/// Returns the samples of one of `ranks` ranks. All ranks together have the samples of one rank alone.
+/// Returns the samples of rank `rank`. The samples of all `ranks` ranks together are the same for every number of
+/// ranks.
 std::vector<float> share_of_rank(int step, int rank, int ranks) {
   std::vector<float> x;
   for (int i = rank; i < 5; i += ranks) {
@@ -375,7 +377,7 @@ std::vector<float> targets_of(const std::vector<float>& x) {
   return y;
 }
 
-/// One rank's model and trainer, and the line that all ranks must learn.
+/// The model and trainer of one rank, and the samples of the line that all ranks learn.
 struct Learner {
   Mlp model;
   NewTrainer trainer;
@@ -397,7 +399,7 @@ struct Learner {
 
 constexpr int kSteps = 6;
 
-/// Returns the line that one rank on the host learns from the samples of all ranks.
+/// Returns the expected line, which one rank on the host learns from the samples of all ranks.
 std::array<double, 2> learned_on_the_host() {
   const HostContext context;
   const SelfComm comm(context);
@@ -413,7 +415,8 @@ void expect_line(const std::array<double, 2>& found, const std::array<double, 2>
       << when << ": " << found[0] << ", " << found[1] << ", not " << wanted[0] << ", " << wanted[1];
 }
 
-// The context's own stream, whose steps become graphs, and the legacy stream, which CUDA cannot capture.
+// Steps on the context's own stream become CUDA graphs. Steps on the legacy stream do not, because CUDA cannot capture
+// it.
 TEST(OneGpu, TrainsOnItsStreams) {
   const std::array<double, 2> wanted = learned_on_the_host();
   for (std::uint64_t seed = 0; seed < 4; ++seed) {
@@ -431,7 +434,7 @@ TEST(OneGpu, TrainsOnItsStreams) {
           x.write(nullptr, values);
           y.write(nullptr, targets_of(values));
           learner.step(x.view({n, 1}), y.view({n, 1}));
-          ASSERT_EQ(cudaStreamSynchronize(cudaStreamLegacy), cudaSuccess);  // x and y are destroyed after this
+          ASSERT_EQ(cudaStreamSynchronize(cudaStreamLegacy), cudaSuccess);  // x and y are freed next
         }
         expect_line(learner.line(), wanted, when);
         EXPECT_EQ(standin::calls("cudaGraphLaunch") == 0, legacy) << when;
@@ -456,7 +459,7 @@ class Nccl {
     EXPECT_EQ(settled(comm), ncclSuccess);
     return comm;
   }
-  /// Ends the communicator of a rank, together with the other ranks.
+  /// Finalises the communicator of a rank. All ranks must call this together.
   void end(int rank) const {
     ncclComm_t comm = comms_[static_cast<std::size_t>(rank)];
     static_cast<void>(ncclCommFinalize(comm));
@@ -496,7 +499,7 @@ TEST(TwoGpus, TrainOverTheHostProgramsCommunicators) {
         const lockstep_comm_ops ops = Team::functions(me);
         Comm comm;
         {
-          Comm control;  // the NCCL communicator keeps it alive
+          Comm control;  // the NCCL communicator keeps `control` alive
           ASSERT_TRUE(ok(lockstep_comm_from_ops(context, &ops, &control)));
           ASSERT_TRUE(ok(lockstep_comm_from_nccl(context, own, control, &comm)));
         }
@@ -519,7 +522,7 @@ TEST(TwoGpus, TrainOverTheHostProgramsCommunicators) {
         EXPECT_EQ(me.destroyed, 0);
       }
       EXPECT_EQ(me.destroyed, 1);
-      nccl.end(me.rank);  // lockstep has neither ended nor aborted the communicator
+      nccl.end(me.rank);  // the communicator still belongs to this program
     });
     EXPECT_EQ(lines[0], lines[1]) << when;
     expect_line(lines[0], wanted, when);
@@ -546,7 +549,7 @@ TEST(TwoGpus, BadInput) {
       const lockstep_comm_ops ops = Team::functions(me);
       Comm control, none;
       ASSERT_TRUE(ok(lockstep_comm_from_ops(context, &ops, &control)));
-      // The error is on rank 1 alone; no rank waits for another.
+      // Only rank 1 has an error, but all ranks must get an error, and no rank may wait for another.
       EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_comm_from_nccl(context, odd ? nullptr : own, control, &none),
                         {"lockstep_comm_from_nccl", "rank 1", "the communicator is NULL"}));
       EXPECT_TRUE(fails(LOCKSTEP_ERR_DEVICE, lockstep_comm_from_nccl(odd ? other : context, own, control, &none),
@@ -561,7 +564,7 @@ TEST(TwoGpus, BadInput) {
       EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_comm_from_nccl(context, own, alone, &none),
                         {"of 2", "for host memory of rank 0 of 1"}));
       EXPECT_EQ(static_cast<lockstep_comm>(none), nullptr);
-      // Gradients of a GPU are not sent through the host's functions, and not through a communicator of another GPU.
+      // A trainer on a GPU is refused if the communicator is for host memory, or for the memory of another GPU.
       const SmallModel model(context);
       const lockstep_trainer_options options = trainer_options(4);
       Trainer trainer;
@@ -579,7 +582,8 @@ TEST(TwoGpus, BadInput) {
   EXPECT_EQ(lockstep::nccl_standin::leaks(), Texts{});
 }
 
-// A communicator in error gives NCCL's status. lockstep does not abort it, since it is the host program's.
+// If a communicator fails, lockstep returns the status NCCL. It must not abort the communicator, which belongs to the
+// host program.
 TEST(TwoGpus, ACommunicatorThatFailsIsLeftToTheHostProgram) {
   new_machine(1, 2);
   lockstep::nccl_standin::reset({.polls = 1});
@@ -599,7 +603,7 @@ TEST(TwoGpus, ACommunicatorThatFailsIsLeftToTheHostProgram) {
       EXPECT_TRUE(
           fails(LOCKSTEP_ERR_NCCL, lockstep_trainer_broadcast(learner.trainer, 0), {"rank 0 of 2", "broadcast"}));
       EXPECT_EQ(lockstep::nccl_standin::aborts(), 0);
-      nccl.abort(0);  // the other rank sees the abort
+      nccl.abort(0);  // the other rank's call then fails, too
     } else {
       EXPECT_TRUE(fails(LOCKSTEP_ERR_NCCL, lockstep_trainer_broadcast(learner.trainer, 0), {"rank 1 of 2"}));
       nccl.abort(1);

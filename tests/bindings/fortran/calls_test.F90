@@ -1,4 +1,4 @@
-! Memory functions of the host program, which give two pieces and then fail.
+! Memory functions of the host program, which allocate twice and then fail.
 module small_memory
   use, intrinsic :: iso_c_binding
   implicit none
@@ -26,7 +26,7 @@ contains
   end subroutine
 end module small_memory
 
-! Functions of a communicator of one rank. The gathering one returns the status that the test sets.
+! Functions of a communicator of one rank. `gather` returns the status `answer`, which the test sets.
 module own_ranks
   use, intrinsic :: iso_c_binding
   implicit none
@@ -56,7 +56,8 @@ contains
   end function
 end module own_ranks
 
-! Tests constants and structs (as the header has them), statuses and texts, handles, a training, and files.
+! Tests the Fortran interface: constants and structs (compared with the C header), statuses and texts, handles, a training, and
+! files.
 program calls_test
   use, intrinsic :: iso_c_binding
   use checks
@@ -167,7 +168,7 @@ contains
     call check(header_constant(name//c_null_char) == number, 'LOCKSTEP_'//name)
   end subroutine
 
-  ! Checks the sizes and places of all fields.
+  ! Compares sizes and offsets of all fields with the C header.
   subroutine structs()
     type(lockstep_trainer_options) :: t
     type(lockstep_layer_options) :: l
@@ -196,7 +197,7 @@ contains
     call check(allocator == c_sizeof(a) .and. comm_ops == c_sizeof(o), 'the sizes of allocator and comm_ops')
   end subroutine
 
-  ! Checks that the defaults of a type are the library's.
+  ! Checks that the default values of each Fortran type are those of the library.
   subroutine defaults()
     type(lockstep_trainer_options) :: t, t0
     type(lockstep_layer_options) :: l, l0
@@ -218,8 +219,8 @@ contains
       (c_associated(c0%stream) .eqv. c_associated(c%stream)) .and. .not. c_associated(c0%memory), 'defaults of context_options')
   end subroutine
 
-  ! Passes its own optional arguments on, as a program may do. An optional errmsg that goes to C is an internal error of
-  ! gfortran 12, with or without present(), so a text that is always there takes its place.
+  ! Passes its own optional arguments on, as a program may do. gfortran 12 crashes if an optional errmsg is passed on to a C
+  ! procedure, even with present(). So a local text is passed instead.
   subroutine passed_on(model, x, y, stat, errmsg)
     type(lockstep_model), intent(in) :: model
     real(c_double), intent(in) :: x(:)
@@ -258,7 +259,7 @@ contains
     call check(stat /= 0 .and. len(long) == 300 .and. trim(long) == lockstep_last_error(), 'passed on')
     call passed_on(line, x, y, stat)
     call check(stat /= 0, 'passed on without errmsg')
-    ! Calls the procedures that are written in Fortran.
+    ! Procedures of the module that are written in Fortran must treat stat and errmsg as those written in C do.
     text = 'as it was'
     call lockstep_model_prepare(line, 4, stat, text)
     call check(stat == 0 .and. text == 'as it was', 'prepare')
@@ -276,7 +277,7 @@ contains
     call check_error(stat, LOCKSTEP_ERR_DTYPE, text, 'i32')
   end subroutine
 
-  ! Returns a handle: results and assignments share the object, and destroying it ends it for all, in any order.
+  ! Returns a handle. Copies of a handle refer to the same object. Destroying one copy destroys the object for all copies.
   function made() result(model)
     type(lockstep_model) :: model
     call make_line(context, model)
@@ -329,7 +330,7 @@ contains
     call lockstep_destroy(shared)
   end subroutine
 
-  ! Learns y = 3 a - 2 b + 1 from exact samples. Weights that are zero hide wrong samples.
+  ! Learns y = 3 a - 2 b + 1 from exact samples. Later, some samples are wrong but have weight 0, so they must have no effect.
   subroutine train()
     type(lockstep_comm) :: self
     type(lockstep_model) :: model, other
@@ -357,7 +358,7 @@ contains
     call check_error(stat, LOCKSTEP_ERR_SHAPE, text, 'lockstep_trainer_add')
     call lockstep_trainer_add(trainer, x, y, weight=y, stat=stat, errmsg=text)
     call check(stat /= 0 .and. index(text, 'weight') > 0, 'a weight that nobody asked for: '//trim(text))
-    call lockstep_trainer_add(trainer, x, y(1:12)*1000, no_weight, target_axes='n')  ! not allocated, so absent
+    call lockstep_trainer_add(trainer, x, y(1:12)*1000, no_weight, target_axes='n')  ! not allocated, so it counts as absent
     call lockstep_trainer_abandon(trainer)
     call lockstep_view_of(x(:, 7:12), in)
     call lockstep_view_of(y(7:12), target, 'n')
@@ -408,7 +409,7 @@ contains
     call lockstep_destroy(self)
   end subroutine
 
-  ! An optimizer of the program: its numbers are equal to those of an update with the same rate.
+  ! The program's own optimizer must give the same parameters as an update with the same rate.
   subroutine vectors()
     type :: entry_of_vector
       integer :: junk = -7
@@ -448,7 +449,7 @@ contains
       call check(abs(norm - norm2(g)) < 1d-12*norm, 'norm of the gradients')
       call lockstep_parameters_read(model, p(:)%value, LOCKSTEP_WITH_STATISTICS)
       p%value = p%value - 0.1d0*g
-      if (i == 5) then  ! the other way: the host scales the gradients, the trainer updates
+      if (i == 5) then  ! second way: the host scales the gradients, and the trainer updates
         g = g/2
         call lockstep_gradients_write(trainer, g)
         call lockstep_trainer_apply(trainer, 0.2)
@@ -483,7 +484,7 @@ contains
     call lockstep_destroy(self)
   end subroutine
 
-  ! A linear layer y = w^T x + b: dL/dx = w dL/dy, dL/dw = x dL/dy^T, of two passes.
+  ! A linear layer y = w^T x + b, with two passes on the tape. Expected gradients: dL/dx = w dL/dy, and dL/dw = x dL/dy^T.
   subroutine tapes()
     type(lockstep_comm) :: self
     type(lockstep_model) :: model
@@ -586,8 +587,8 @@ contains
     call lockstep_destroy(own)
   end subroutine
 
-  ! Checks the statuses with which no other test here ends. bindings.c.entry tests INTERNAL, with which no call is known
-  ! to end.
+  ! Checks the statuses that no other test of this program gets. No call is known to return INTERNAL, so test bindings.c.entry
+  ! checks it.
   subroutine statuses()
     use own_ranks
     type(lockstep_context) :: elsewhere

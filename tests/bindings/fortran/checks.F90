@@ -1,4 +1,4 @@
-! Code that the tests of the Fortran module share.
+! Helper procedures of the tests of the Fortran module.
 module checks
   use, intrinsic :: iso_c_binding, only: c_double, c_int
   use lockstep
@@ -29,7 +29,7 @@ contains
       '", have '//lockstep_status_name(stat)//' "'//trim(text)//'"')
   end subroutine
 
-  ! Makes a model that computes y = 3 a - 2 b + 1, in f64.
+  ! Makes an f64 model that computes y = 3 a - 2 b + 1.
   subroutine make_line(context, model)
     type(lockstep_context), intent(in) :: context
     type(lockstep_model), intent(out) :: model

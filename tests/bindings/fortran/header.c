@@ -1,4 +1,4 @@
-/* What lockstep.h says, for calls_test.F90 to compare with. */
+/* Values of lockstep.h, with which calls_test.F90 compares the constants and structs of the Fortran module. */
 #include <lockstep/lockstep_fortran.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@
   X(VERSION_MINOR) X(VERSION_PATCH)
 /* clang-format on */
 
-/* The macro LOCKSTEP_name; -1 for one that is not there. */
+/* Returns the value of the macro LOCKSTEP_name, or -1 if NAMES has no such name. */
 int32_t header_constant(const char* name);
 int32_t header_constant(const char* name) {
 #define COMPARE(N)             \
@@ -25,7 +25,7 @@ int32_t header_constant(const char* name) {
   return -1;
 }
 
-/* sizeof, and every field set to a number of its own, in order. */
+/* Each function below sets the fields of a struct to ascending numbers and returns the size of the struct. */
 int64_t header_trainer_options(lockstep_trainer_options* o);
 int64_t header_trainer_options(lockstep_trainer_options* o) {
   const lockstep_trainer_options set = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17};

@@ -1,4 +1,5 @@
-! Tests components whose distances are not whole elements: this file is compiled with -fpack-derived.
+! Tests components of derived types whose stride is no multiple of the element size. This file is compiled with -fpack-derived for
+! this.
 program packed_test
   use, intrinsic :: iso_c_binding
   use checks

@@ -1,5 +1,5 @@
-! Tests ranks: communicators from an integer and from a type(MPI_Comm), a training with unlike numbers of samples, and
-! how one rank's failure shows on the others.
+! Tests several ranks in Fortran: communicators from an integer and from a type(MPI_Comm), training with different numbers of
+! samples, and errors on one rank.
 program ranks_test
   use, intrinsic :: iso_c_binding
   use checks
@@ -33,7 +33,7 @@ program ranks_test
   call lockstep_comm_create(context, MPI_COMM_NULL, none, stat, text)
   call check_error(stat, LOCKSTEP_ERR_INVALID, text, 'MPI_COMM_NULL')
 
-  ! Rank r has samples begin + 1 to end; later ranks have more.
+  ! Rank r has samples begin + 1 to end. Later ranks have more samples.
   begin = 12*rank*(rank + 1)/(ranks*(ranks + 1))
   end = 12*(rank + 1)*(rank + 2)/(ranks*(ranks + 1))
   x = reshape([(sin(real(i*i, c_double)), i=1, 24)], [2, 12])
@@ -47,10 +47,10 @@ program ranks_test
     call check_error(stat, LOCKSTEP_ERR_INVALID, text, 'lockstep_model_broadcast')
   end if
   call lockstep_model_broadcast(model, world, ranks - 1)
-  options%sync_batch_norm = 1  ! the model has no batch norm
+  options%sync_batch_norm = 1  ! has no effect, because the model has no batch norm
   call lockstep_trainer_create(model, world, options, trainer)
 
-  ! One rank has added nothing: it gets STATE, the others get PEER, and nobody waits.
+  ! Rank 0 has added no samples. Its update returns STATE, and that of all other ranks PEER. No rank waits.
   if (rank /= 0) call lockstep_trainer_add(trainer, x, y, target_axes='n')
   call lockstep_trainer_update(trainer, 0.1d0, stat, text)
   if (rank == 0) then

@@ -1,4 +1,5 @@
-! Stops the program with the text of a failure, as there is no stat: in C (an array), and with an argument in Fortran.
+! Without `stat`, an error stops the program and prints its text. The error is in C (wrong array), or in Fortran if the program has
+! an argument.
 program stop
   use lockstep
   implicit none

@@ -1,4 +1,4 @@
-! Tests arrays as Fortran passes them: some are taken without a copy, others are refused by name.
+! Tests which Fortran arrays are passed without a copy, and which are refused with an error that names the argument.
 program views_test
   use, intrinsic :: iso_c_binding
   use checks
@@ -43,14 +43,14 @@ contains
     end do
   end subroutine
 
-  ! Passes interiors, reversed arrays, every third element, and features in front and behind. Canaries lie around the
-  ! output.
+  ! Passes array sections: interiors, reversed arrays, every third element, and features as first or last dimension. The elements
+  ! around the output must not change.
   subroutine sections()
     real(c_double) :: a(9, 7), out(9, 7)
     integer :: i
     call fill(a)
     out = canary
-    call lockstep_infer(line, a(4:5, 2:6), out(3:3, 2:6))  ! features vary fastest, as in the model
+    call lockstep_infer(line, a(4:5, 2:6), out(3:3, 2:6))  ! features in the first dimension, as in the model
     call check(all(out(3, 2:6) == answer(a(4, 2:6), a(5, 2:6))), 'interior')
     out(3, 2:6) = canary
     call check(all(out == canary), 'nothing else was written')
@@ -83,7 +83,7 @@ contains
     call check(all(cells(1, 1:3)%t == [3*3 - 2*4 + 1, 3*7 - 2*8 + 1, 3*11 - 2*12 + 1]), 'cells%t is written')
     call check(all(cells%u == 50) .and. all(cells%v == 60), 'what lies between is not')
     allocated_cells = cells
-    do call_number = 1, 3  ! allocated_cells%t would move the array's address at each call (gfortran 12)
+    do call_number = 1, 3  ! with allocated_cells%t, gfortran 12 would move the array at each call
       call lockstep_infer(line, allocated_cells(:, :)%t, out, out_axes='n')
       call check(all(out == answer(cells(1, :)%t, cells(2, :)%t)), 'allocated_cells(:, :)%t')
     end do
@@ -173,8 +173,8 @@ contains
     call lockstep_infer(line, a(:, 1:n), out, out_axes='n')
   end subroutine
 
-  ! Takes a dummy argument with an explicit shape, which is contiguous: the compiler copies a section for it, in and
-  ! out. That is right but slow.
+  ! A dummy argument with an explicit shape is contiguous. So the compiler copies a section before and after the call, which is slow
+  ! but gives right results.
   subroutine explicit_shape(a, n, out)
     integer, intent(in) :: n
     real(c_double), intent(in) :: a(2, n)
@@ -192,16 +192,16 @@ contains
     spread(1:3:2, :) = a
     call explicit_shape(spread(1:3:2, :), 4, spread(2, :))
     call check(all(spread(2, :) == answer(a(1, :), a(2, :))) .and. all(spread(4, :) == canary), 'explicit shape')
-    ! A vector subscript, u(:, [1, 4, 2]), is an internal error of gfortran 12 here: a temporary takes its place.
+    ! gfortran 12 crashes on a vector subscript such as a(:, [1, 4, 2]) in the call. So the test passes a temporary array.
     chosen = a(:, [1, 4, 2])
     call lockstep_infer(line, chosen, out(1:3), out_axes='n')
     call check(all(out(1:3) == answer(a(1, [1, 4, 2]), a(2, [1, 4, 2]))), 'vector subscript')
-    ! Any expression may be an input.
+    ! An expression may be an input, too.
     call lockstep_infer(line, 2*a + 1, out, out_axes='n')
     call check(all(out == answer(2*a(1, :) + 1, 2*a(2, :) + 1)), 'an expression')
   end subroutine
 
-  ! Tests lockstep_view_of, lockstep_view_from_ptr and the calls that take views.
+  ! Tests lockstep_view_of, lockstep_view_from_ptr, and the procedures that take views.
   subroutine views()
     real(c_double), target :: a(4, 6), out(6)
     type(lockstep_view) :: in(3), to(3), copy
@@ -241,8 +241,8 @@ contains
     call check_error(stat, LOCKSTEP_ERR_DEVICE, text, 'in')
   end subroutine
 
-  ! Tests that the first dimension is the fastest. A convolution that shifts by one column, and another that shifts by
-  ! one row, tell them apart.
+  ! Tests that the first dimension varies fastest. One convolution shifts the field by one column, and another by one row, so a
+  ! wrong order gives a wrong result.
   subroutine order()
     integer, parameter :: columns = 5, rows = 4
     type(lockstep_model) :: shift
@@ -261,7 +261,7 @@ contains
     call check(name == 'stencil.weight' .and. all(shape_of == [3, 3, 1, 1]), 'parameter_info')
     call fill(u)
     kernel = 0
-    kernel(3, 2, 1, 1) = 1  ! (columns, rows, in, out): what stands one column on
+    kernel(3, 2, 1, 1) = 1  ! (columns, rows, in, out): takes the element of the next column
     call lockstep_parameter_write(shift, 'stencil.weight', kernel)
     call lockstep_infer(shift, u, moved, in_axes='wh', out_axes='wh')
     call check(all(moved(1:4, :) == u(2:5, :)) .and. all(moved(5, :) == 0), 'one column')
@@ -276,7 +276,7 @@ contains
     call lockstep_infer(shift, u, moved, in_axes='hw', out_axes='hw', stat=stat, errmsg=text)
     call check_error(stat, LOCKSTEP_ERR_SHAPE, text, 'in')
     call lockstep_destroy(shift)
-    ! Options list planes, rows and columns in that order, also if their values differ.
+    ! Options with three numbers are for planes, rows and columns, in this order.
     block
       real(c_double) :: field(columns, rows, 3), one_row(columns, rows, 3), taps(1, 3, 1, 1, 1)
       options = lockstep_layer_options(kernel=[1, 3, 1], pad=[0, 1, 0])
@@ -292,7 +292,7 @@ contains
       call check(all(one_row(:, 1:3, :) == field(:, 2:4, :)) .and. all(one_row(:, 4, :) == 0), 'one row of each plane')
       call lockstep_destroy(shift)
     end block
-    ! An array (columns, features, levels), with the features in the middle.
+    ! An array (columns, features, levels): the features are the middle dimension.
     block
       real(c_double) :: field(5, 2, 3), out(5, 3)
       integer :: k

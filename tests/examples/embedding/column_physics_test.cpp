@@ -1,5 +1,6 @@
-// column_physics checks itself that a column's bits depend neither on blocks nor on threads. This test checks that they
-// do not depend on the number of ranks, and that its fingerprint would show it.
+// column_physics itself checks that results do not depend on blocks or threads. This test checks that they do not
+// depend on the number of ranks either, by the fingerprint that the program prints. As a control, another seed must
+// change the fingerprint.
 #include <string>
 
 #include <gtest/gtest.h>
@@ -9,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-/// Returns the fingerprint that `ranks` ranks print; empty when something was wrong.
+/// Returns the fingerprint that the program prints with `ranks` ranks, or an empty text after an error.
 std::string fingerprint(int ranks, const std::string& seed = "") {
   const testing::Ended ended =
       testing::run_command(std::string(MPIRUN) + " -np " + std::to_string(ranks) + " " + COLUMN_PHYSICS + " " + seed)

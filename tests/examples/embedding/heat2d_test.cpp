@@ -1,5 +1,5 @@
-// heat2d in C, C++ and Fortran: it finds the stencil in both types and with every number of ranks. All programs and
-// numbers of ranks take the same steps, and a stencil that cannot be learned is not reported as learned.
+// Tests heat2d in C, C++ and Fortran. The program must learn the stencil in f32 and f64, and all languages and numbers
+// of ranks must have the same losses. The program must report when the stencil cannot be learned.
 #include <cmath>
 #include <cstdio>
 #include <map>
@@ -22,8 +22,8 @@ struct Program {
   const char* language;
   const char* path;
   bool counts_allocations;
-  /// The program checks that nothing else is written, and that the fields determine the weights; half of its ranks may
-  /// train.
+  /// true: the program also checks that only the outputs are written and that the fields determine all weights, and can
+  /// train on half of its ranks.
   bool proves;
 };
 std::ostream& operator<<(std::ostream& out, const Program& program) {
@@ -47,16 +47,16 @@ std::vector<Program> proving_programs() {
   return found;
 }
 
-/// True for the program in C. Properties of the library are tested with one language.
+/// Returns true for the program in C. Some properties of the library are tested only with this program.
 bool is_c(const Program& program) {
   return std::string(program.language) == "C";
 }
 
-/// The output of a run.
+/// Output of a run of heat2d.
 struct Outcome {
   Ended ended;
   std::map<int, double> loss;   ///< key: step
-  std::vector<double> weights;  ///< weights of the stencil, row by row
+  std::vector<double> weights;  ///< weights of the 3 x 3 stencil, row by row
 };
 
 Outcome heat2d(const Program& program, int ranks, const std::string& options = "") {
@@ -85,7 +85,7 @@ double largest_difference(const std::vector<double>& a, const std::vector<double
   return largest;
 }
 
-/// The five-point stencil with r = 0.2.
+/// Exact weights: the five-point stencil of the heat equation with r = 0.2.
 const std::vector<double> kExact = {0, 0.2, 0, 0.2, 0.2, 0.2, 0, 0.2, 0};
 
 void expect_learned(const Program& program, const Outcome& run, double gate) {
@@ -96,8 +96,8 @@ void expect_learned(const Program& program, const Outcome& run, double gate) {
                  {"; 0 allocations after step 2", program.counts_allocations ? 1 : 0}});
 }
 
-/// Expects the same losses except for rounding. A loss is the square of an error, which ends at the last digits of the
-/// field.
+/// Expects equal losses, except for rounding. A loss is the square of an error, so the square roots are compared. The
+/// smallest errors are rounding errors of the field.
 void expect_same_losses(const Outcome& run, const Outcome& reference, int first) {
   for (int step = first; step <= 600; step += 100) {
     ASSERT_EQ(run.loss.count(step), 1U) << step << '\n' << run.ended.output;
@@ -113,7 +113,7 @@ void expect_not_learned(const Outcome& run, const std::string& why) {
   EXPECT_GT(largest_difference(run.weights, kExact), 1e-3) << run.ended.output;
 }
 
-/// Returns the outcome of the program in C with one rank, with which the others are compared.
+/// Returns the result of the C program with one rank, which is the reference for all other runs.
 const Outcome& reference() {
   static const Outcome kOutcome = heat2d(programs().front(), 1);
   return kOutcome;
@@ -142,8 +142,8 @@ TEST_P(Heat2dProofs, HalfOfTheRanksTrainAndTheOthersGoOn) {
   run.ended.has({{"2 ranks, f64: ", 1}, {"2 other ranks solved 600 steps meanwhile: largest error ", 1}});
 }
 
-// Three ranks save at step 400, where the weights are not exact yet, and two ranks continue. With the momentum the
-// steps are those of a run that never stopped.
+// Three ranks save at step 400, when the weights are not exact yet, and two ranks continue from there. The optimizer's
+// momentum is saved, too, so the steps must equal those of a run without a stop.
 TEST_P(Heat2d, GoesOnFromACheckpointWithAnotherNumberOfRanks) {
   const testing::TemporaryFolder folder;
   const std::string saved = folder / "state";

@@ -1,5 +1,5 @@
-// lbfgs: an optimizer of the host over vectors reaches a far smaller loss than Adam with as many evaluations, with any
-// number of ranks.
+// Tests lbfgs, an optimizer of the host program that works on flat vectors. With the same number of evaluations, it
+// must reach a far smaller loss than Adam, on any number of ranks.
 #include <cmath>
 #include <cstdio>
 #include <string>
@@ -13,7 +13,7 @@ namespace {
 
 using testing::Ended;
 
-/// The losses that lbfgs printed; NaN if it did not.
+/// Losses that the program lbfgs prints; NaN if it prints none.
 struct Losses {
   double lbfgs = std::nan("");
   double adam = std::nan("");

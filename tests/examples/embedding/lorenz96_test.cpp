@@ -1,4 +1,5 @@
-// lorenz96: the network is better than the polynomial, but not after a few steps.
+// Tests lorenz96: after enough steps the network must explain more of the variance than a polynomial, and after a few
+// steps it must not.
 #include <cmath>
 #include <cstdio>
 #include <string>
@@ -17,7 +18,7 @@ Ended lorenz96(int ranks, const std::string& steps = "") {
   return run_command(std::string(MPIRUN) + " -np " + std::to_string(ranks) + " " + LORENZ96 + " " + steps);
 }
 
-/// The parts of the variance that network and polynomial explain; NaN if the program did not print them.
+/// Shares of the variance that network and polynomial explain; NaN if the program does not print them.
 struct Explained {
   double network = std::nan("");
   double polynomial = std::nan("");
@@ -42,12 +43,12 @@ TEST(Lorenz96, TheNetworkLearnsTheClosureWhileTheSystemRuns) {
   const Explained found = explained(ended, 2);
   EXPECT_GT(found.network, 0.87) << ended.output;
   EXPECT_GT(found.network, found.polynomial + 0.02) << ended.output;
-  // The known part that a quartic polynomial explains with these parameters of the system.
+  // Known share for a quartic polynomial with these parameters of the system.
   EXPECT_NEAR(found.polynomial, 0.847, 0.01) << ended.output;
 }
 
-// After a few steps it has not learned enough, to the same degree with every number of ranks: 3 ranks have unequal
-// numbers of members.
+// After a few steps, the program must report that the closure is not learned. The explained shares must be the same
+// with 1 and 3 ranks, although 3 ranks have different numbers of ensemble members.
 TEST(Lorenz96, AFewStepsAreNotEnough) {
   const Ended alone = lorenz96(1, "40");
   const Ended three = lorenz96(3, "40");
