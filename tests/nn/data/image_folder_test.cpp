@@ -99,7 +99,8 @@ TEST_F(ImageFolder, ClassesAreFoldersInTheOrderOfTheirBytes) {
   EXPECT_EQ(data.train->classes(), 4);
   ASSERT_EQ(data.train->size(), 5);
   ASSERT_EQ(data.test->size(), 5);
-  // The order is Z, a, b, then bytes above 127, and a/0.png before a/deep.
+  // Classes are sorted by the bytes of their names: Z, a, b, then names with bytes above 127. Within a class, a/0.png
+  // comes before a/deep.
   const std::vector<std::pair<int, int>> expected{{0, 20}, {1, 50}, {1, 40}, {2, 10}, {3, 30}};
   for (std::size_t i = 0; i < expected.size(); ++i) {
     const auto index = static_cast<std::int64_t>(i);
@@ -158,8 +159,8 @@ TEST_F(ImageFolder, TestImagesAreResizedAndCroppedInTheMiddle) {
 }
 
 TEST_F(ImageFolder, PicturesAreTurnedAsExifSays) {
-  // A displayed image, and the ways in which EXIF 2.3 says that it is stored: the sides of the image at which row 0 and
-  // column 0 lie.
+  // Expects that all eight orientations of EXIF 2.3 give the same upright image. Each function returns the pixels as
+  // the file stores them; its comment names the sides of the upright image at which row 0 and column 0 are stored.
   constexpr std::int64_t kWide = 40;
   constexpr std::int64_t kHigh = 24;
   const std::vector<Picture> stored{
@@ -184,7 +185,7 @@ TEST_F(ImageFolder, PicturesAreTurnedAsExifSays) {
     // JPEG changes the values a little.
     EXPECT_LE(difference(read(*data.test, i), upright), 6) << "orientation " << i + 1;
   }
-  // The control: the same pixels without an orientation.
+  // The control: without the orientation, the same pixels give another image.
   put("val/a/1.jpg", jpeg(pixels(kHigh, kWide, 3, stored[5])));
   EXPECT_GT(difference(read(*data.test, 0), upright), 50);
 }
@@ -208,7 +209,7 @@ TEST_F(ImageFolder, LargeJpegsAreDecodedSmaller) {
 }
 
 TEST_F(ImageFolder, RandomPartsAreThoseOfTheirKeyAndWithinTheBounds) {
-  // An image whose pixels show their place: red grows with x, green with y.
+  // The colour of a pixel is its position: red is x, green is y.
   constexpr std::int64_t kWide = 250;
   constexpr std::int64_t kHigh = 200;
   const auto place = [](std::int64_t y, std::int64_t x, int c) {

@@ -1,5 +1,5 @@
-// Tests convolutions, transposed convolutions and pools over one, two and three axes of space, against the sums that
-// define them and against numbers of torch.
+// Compares convolutions, transposed convolutions and pools over one, two and three axes with the sums that define them,
+// and with results of torch.
 #include <algorithm>
 #include <array>
 #include <tuple>
@@ -18,7 +18,7 @@ namespace {
 using Point = std::array<std::int64_t, 3>;
 using Values = std::vector<double>;
 
-// Returns numbers that all types hold exactly, and whose sums f32 holds exactly.
+// These three functions return numbers that all types hold exactly, and whose sums f32 holds exactly.
 double of_x(std::int64_t i) {
   return static_cast<double>(i * 7 % 11 - 5) / 4;
 }
@@ -37,7 +37,8 @@ Values filled(std::int64_t count, double (*value)(std::int64_t)) {
   return values;
 }
 
-/// A batch of samples as (N, D, H, W, C). The first axes have extent 1 if the samples lack them.
+/// A batch of samples as (N, D, H, W, C). Samples with one or two axes of space have extent 1 in the axes that they
+/// lack.
 struct Grid {
   std::int64_t n = 0;
   Point size{1, 1, 1};
@@ -131,7 +132,8 @@ std::int64_t index_of(const Point& tap, const Point& kernel) {
   return (tap[0] * kernel[1] + tap[1]) * kernel[2] + tap[2];
 }
 
-/// Computes inference of a model of one or more layers. Every parameter is drawn as above, in its logical order.
+/// Computes inference of a model of one or more layers. Parameters have the values of of_weight() and of_bias(), in
+/// their logical order.
 Values infer(const Model& model, DType dtype, std::int64_t batch, const Values& x) {
   testing::Net net(model, Mode::infer, batch, dtype, 2);
   for (std::size_t i = 0; i < net.parameters().parameters().size(); ++i) {
@@ -608,8 +610,8 @@ TEST(Fields, NumbersOfTorch) {
 // ---- A surrogate of a solver
 
 TEST(Fields, AConvolutionLearnsTheStencilOfAField) {
-  // The layer learns from examples a step of heat conduction on a field with its halo: u + (sum of the six neighbours -
-  // 6 u) / 8.
+  // The layer learns a step of heat conduction from examples: u + (sum of the six neighbours - 6 u) / 8. The input has
+  // one more point at each side.
   constexpr std::int64_t kSamples = 4;
   constexpr std::int64_t kPlanes = 6, kRows = 5, kColumns = 7;
   ModelBuilder b("heat3d", {kPlanes + 2, kRows + 2, kColumns + 2, 1});
@@ -697,7 +699,8 @@ TEST(Fields, SizesAreTheSameHoweverTheyAreWritten) {
   static_assert(AxisSizes(2).fits(1) && AxisSizes(2).fits(3) && AxisSizes{2, 2}.fits(2) && !AxisSizes{2, 2}.fits(3));
   static_assert(AxisSizes{1, 3, 2}.least() == 1 && AxisSizes{1, 3, 2}[1] == 3 && AxisSizes(4)[2] == 4);
   static_assert(AxisSizes{2, 2}.all(2) && !AxisSizes{2, 1}.all(2) && AxisSizes(2).all(2));
-  // A run that resumes compares these texts. Equal numbers for all axes give the text of a single number.
+  // These texts describe the layers in a checkpoint, and a resumed run compares them. Equal numbers for all axes must
+  // give the same text as a single number.
   const auto texts = [](const ConvOptions& conv, const ConvTransposeOptions& transpose, const AxisSizes& kernel,
                         const AxisSizes& stride, const AxisSizes& pad) {
     ModelBuilder b("net", {8, 8, 8, 2});

@@ -235,7 +235,7 @@ TEST(ParameterSet, ArenasMayBeTheHostsMemory) {
         ASSERT_EQ(a.bytes(), b.bytes());
         EXPECT_EQ(std::memcmp(a.data, b.data, a.bytes()), 0);
       };
-      for (int round = 0; round < 2; ++round) {  // first round: new memory; second round: initialised
+      for (int round = 0; round < 2; ++round) {  // first round: zeros of new memory; second round: initialised values
         expect_same(theirs.values(), own.values());
         expect_same(theirs.gradients(), own.gradients());
         expect_same(theirs.weights(), own.weights());
@@ -455,7 +455,7 @@ TEST(Model, ALayerHasANameThatFilesTake) {
   EXPECT_NO_THROW(builder.linear("Schicht \u00fc" + std::string(900, 'a'), builder.input(), 2));
 }
 
-/// A linear layer that counts how often it is asked for its parameters.
+/// A linear layer that counts the calls of parameters().
 class Counting final : public Layer {
  public:
   Counting(const std::string& name, int& asked) : Layer(name), asked_(asked) {
