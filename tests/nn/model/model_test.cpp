@@ -476,7 +476,7 @@ class Counting final : public Layer {
   int& asked_;
 };
 
-// A plan of 2,500 layers would take eight minutes if it listed all parameters for each layer.
+// Planning 2,500 layers would take eight minutes if the plan called parameters() of all layers once for each layer.
 TEST(Plan, ManyLayersAreListedAFewTimesNotOnceForEach) {
   const auto asked = [](int layers) {
     int count = 0;

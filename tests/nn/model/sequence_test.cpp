@@ -1,4 +1,4 @@
-// Layers on sequences compared with their definitions, and small runs that must learn.
+// Compares layers on sequences with their definitions, and tests small runs that must learn.
 #include <array>
 
 #include <lockstep/nn/layers/model_builder.hpp>
@@ -71,7 +71,8 @@ TEST(Attention, MatchesItsDefinition) {
   }
 }
 
-// Operands must be aligned, or cuBLASLt refuses them: here 15 elements of 2 bytes are no multiple of 16 bytes.
+// cuBLASLt refuses operands that are not aligned to 16 bytes. Queries, keys and values of 15 elements of 2 bytes are
+// not, so the layer must pad them.
 TEST(Attention, QueriesKeysAndValuesOf16BitTensorsAreAligned) {
   ModelBuilder b("attention", {3, 3 * 5});
   b.attention("attn", b.input(), {.heads = 1});

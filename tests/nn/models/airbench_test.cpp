@@ -190,7 +190,7 @@ TEST(Airbench, RefusesWhatThePoolsLeaveNothingOf) {
                "model airbench94 takes no hidden sizes");
 }
 
-/// Returns the first values of a parameter of a model.
+/// Returns the values of a parameter after its initialisation with `seed`.
 std::vector<double> begun(const Model& model, const std::string& name, std::uint64_t seed = 1) {
   CpuContext context;
   ParameterSet set(context, model, DType::f64);

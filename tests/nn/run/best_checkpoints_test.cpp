@@ -1,4 +1,4 @@
-// RunOptions::keep_best: the checkpoints that stay as best-STEP at any moment, over resumes and kills.
+// Tests RunOptions::keep_best: which checkpoints best-STEP exist at any moment of a run, also after resumes and kills.
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -43,7 +43,7 @@ struct Job {
   bool lowest = false;
   std::int64_t epochs = 6;
   std::string resume = "last";
-  MovingAverageOptions average{};  ///< if on, the accuracy of the average decides
+  MovingAverageOptions average{};  ///< if it is on, the accuracy of the averaged model decides
 };
 
 /// Trains on two ranks, from DIR/resume if it exists. Returns the texts of the ranks' exceptions.
@@ -80,7 +80,8 @@ class Looks final : public RunObserver {
   void on_checkpoint_begin(const CheckpointEvent& event) override {
     const std::string name = event.folder.substr(event.folder.rfind('/') + 1);
     if (kill_.empty()) {
-      // At any moment the folders are those that were best before, or those that are best now.
+      // While a checkpoint is written, the previous best checkpoints must still exist. When "last" is written, exactly
+      // the present best must exist.
       const Steps there = CheckpointStore(job_.dir).best_steps();
       const bool evaluated = event.step % kSteps == 0;
       const std::int64_t epoch = event.step / kSteps;
@@ -105,7 +106,7 @@ class Looks final : public RunObserver {
 
 class BestCheckpointsTest : public TrainerTest {
  protected:
-  /// Expects that every best-STEP is complete and of that step, and that these are all steps.
+  /// Expects that `dir` has a complete checkpoint best-STEP for each step of `steps`, and no others.
   static void expect_kept(const std::string& dir, const Steps& steps) {
     EXPECT_EQ(CheckpointStore(dir).best_steps(), steps) << dir;
     for (const std::int64_t step : steps) {
@@ -218,7 +219,8 @@ TEST_F(BestCheckpointsTest, KilledBetweenAnyTwoOfItsCheckpointsItGoesOnAsIfItHad
       expect_same(job.dir, path("whole"), kept);
     }
   }
-  // The run was killed while, or before, it deletes: there is one folder too many, and the rest of another.
+  // A run was killed while it deleted a checkpoint. One best-STEP too many exists, and an incomplete folder of another
+  // one. The next run must delete both.
   job.dir = path("deleting");
   job.epochs = 5;
   train(job);
