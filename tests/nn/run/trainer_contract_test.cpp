@@ -94,7 +94,7 @@ TEST_F(TrainerTest, ChoicesOfLaterMicrobatchesAndOfEvaluationArePartOfTheRun) {
     evaluated += of_evaluation ? 1 : 0;
   }
   EXPECT_GT(evaluated, 0);
-  // Each micro-batch takes its own choices from the options; ranks whose choices differ there do not agree.
+  // Micro-batches take their own choices ("accumulate") from the options. Ranks whose choices differ must be refused.
   const auto other_choice = [](TrainerOptions& options, int rank) {
     options.accumulate = 2;
     options.step.plan.choices["conv1 forward"] = "reference";

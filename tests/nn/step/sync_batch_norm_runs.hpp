@@ -21,7 +21,7 @@ struct SyncRun {
   bool sync = true;
   bool overlap = true;     ///< gradients are summed on a worker
   bool beside = true;      ///< statistics use a communicator of their own, StepRanks::statistics
-  bool on_worker = false;  ///< the compute stream is a worker, too
+  bool on_worker = false;  ///< the compute stream has a thread of its own
   std::int64_t accumulate = 1;
   std::int64_t batch = 11;  ///< samples of all ranks: 6 and 5, or 3, 3, 3 and 2
   std::int64_t last = 2;

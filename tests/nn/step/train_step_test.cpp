@@ -105,7 +105,7 @@ TEST(TrainStep, DropoutDrawsAnewInEachStep) {
     step.update(batch, 0);
     return step.wait_loss().value;
   };
-  // A loop without ids and epochs, and one in micro-batches.
+  // Each step must draw anew, without ids and epochs, and also with micro-batches.
   const double first = loss(data.batch(0, 4));
   const double second = loss(data.batch(0, 4));
   EXPECT_NE(first, second);
@@ -286,7 +286,7 @@ TEST(TrainStep, AbandonForgets) {
   EXPECT_NEAR(step.take_trained().samples, 26, 0);
 }
 
-// Neither an evaluation nor abandoned micro-batches count in a step's loss, whenever it is asked for.
+// The loss of a step must not include an evaluation or abandoned micro-batches, whenever the program calls loss().
 TEST(TrainStep, TheLossIsThatOfTheStepAlone) {
   Data data(13);
   Data other(9, 77);
