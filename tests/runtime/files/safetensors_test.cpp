@@ -157,7 +157,7 @@ TEST_F(Safetensors, WriterRefuses) {
   expect_holds(error_of<DataError>([&] { write_safetensors(path_, std::vector{good}); }), "File exists");
 }
 
-// ---- reading what others wrote
+// ---- Reading files that other programs wrote
 
 TEST_F(Safetensors, TolerantWhereTheFormatIs) {
   open(file_of("{}", ""));

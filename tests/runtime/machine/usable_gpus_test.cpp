@@ -202,7 +202,7 @@ class Job {
   pid_t child_ = -1;
 };
 
-/// Returns, sorted, the GPUs that `jobs` processes get that start at once.
+/// Starts `jobs` processes at once. Returns, sorted, the GPUs that each of them got.
 std::vector<std::string> race(int jobs, int count, const std::function<GpuSearch(int job)>& machine) {
   std::array<int, 2> gate{};
   EXPECT_EQ(::pipe(gate.data()), 0);

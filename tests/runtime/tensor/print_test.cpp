@@ -118,8 +118,8 @@ TEST(Print, Summaries) {
             " [[24, ..., 29],\n"
             "  [30, ..., 35]]] i32 (3, 2, 6) on cpu");
   EXPECT_EQ(text(t, {.edge_items = 20, .threshold = 0}).find("..."), std::string::npos);
-  // A transposed view, and a view of more elements than there is memory for (stride 0): elements that are not shown are
-  // not read.
+  // Printing must not read elements that it does not show. One view is transposed, the other has stride 0 and more
+  // elements than memory could hold.
   EXPECT_EQ(text(t.view().reshape(Shape{6, 6}).permute({1, 0}), few),
             "[[ 0, ..., 30],\n"
             " ...,\n"
