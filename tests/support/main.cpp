@@ -40,7 +40,7 @@ std::string tests_of(const std::string& file) {
 
 }  // namespace
 
-// Weak: a test with its own main function may link this file for one of the templates in it.
+// Weak, because a test program with its own main() may link this file for one of its templates.
 [[gnu::weak]] int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   constexpr std::string_view option = "--file=";

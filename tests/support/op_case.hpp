@@ -75,7 +75,7 @@ std::function<std::size_t(Context&)> workspace_for(Bytes bytes, DType dtype, con
 /// Returns the case with its plain loops in place of the op, or the case itself if it has no plain loops.
 [[nodiscard]] OpCase plain_twin(const OpCase& item);
 
-/// One call on a GPU and its twin on the host. For a 16-bit call the twin computes in another type.
+/// One call on a GPU and its twin on the host. For a 16-bit call the twin may compute in f32.
 struct DeviceCase {
   OpCase device;
   OpCase host;
@@ -132,8 +132,8 @@ class OpInstance {
   /// `inputs`, if given, replaces the generators, e.g. by another instance's inputs (converted to this case's types).
   OpInstance(const OpCase& item, Context& context, const std::vector<GuardedTensor>* inputs = nullptr);
 
-  /// Sets all outputs and the workspace to their first values, enqueues the op, waits, and copies everything back to
-  /// the host.
+  /// Sets all outputs and the workspace to their initial values, enqueues the op and waits for it. Then copies all
+  /// tensors to the host.
   void run();
   /// Enqueues the op and does nothing else, for timing.
   void enqueue() { op_.run(context_, input_views_, output_views_, workspace_view_); }
