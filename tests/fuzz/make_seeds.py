@@ -642,8 +642,7 @@ def packed_seeds():
 
 
 # ---- packed_tokens: a byte of flags, a byte with the length of a window less 1, then a file. Flag 1: the reader
-# corrects all
-# checksums except those of blocks. Flag 2: the reader also corrects those of blocks.
+# corrects all checksums except those of blocks. Flag 2: the reader also corrects those of blocks.
 def packed_tokens(parts, version=1, content=1, train=None, validation=1, vocabulary=None, kind=3, width=2, more=b"", tail=b"",
                   flags=0):
     """parts: ids, name, and what the index says otherwise: size, largest, its place."""
