@@ -21,7 +21,7 @@ struct TensorSpec {
   std::string name;
   Shape shape;
   DType dtype = DType::f32;
-  Generator start;  ///< generator of the values; empty: poison. Needed by outputs that are also read
+  Generator start;  ///< generator of the initial values; empty: poison. Outputs that the op also reads need one
 };
 
 using Views = std::span<const TensorView>;
@@ -89,8 +89,8 @@ void append(std::vector<DeviceCase>& cases, std::vector<DeviceCase> more);
 [[nodiscard]] DeviceCase device_case(const OpCase& device, const OpCase& host);
 /// Returns DeviceCases of make(dtype), in each type that GPUs compute in, with the twin make(f32).
 [[nodiscard]] std::vector<DeviceCase> device_cases(const std::function<OpCase(DType)>& make);
-/// Returns device_cases() of each element of the list with each of the makers. A maker is make(element, dtype), or
-/// make(element) if the type is a member of the element; elements of other types than f32 are then left out.
+/// Returns device_cases() of each element of the list with each of the makers. A maker is make(element, dtype). If the
+/// element has its own type, a maker is make(element), and only elements of type f32 get cases.
 template <class List, class First, class... More>
 [[nodiscard]] std::vector<DeviceCase> device_cases(const List& list, const First& first, const More&... more) {
   std::vector<DeviceCase> cases;
@@ -144,8 +144,8 @@ class OpInstance {
   [[nodiscard]] const std::vector<GuardedTensor>& inputs() const { return inputs_; }
   [[nodiscard]] const std::vector<GuardedTensor>& outputs() const { return outputs_; }
   [[nodiscard]] const GuardedTensor& output(std::size_t index) const { return outputs_.at(index); }
-  [[nodiscard]] Views input_views() const { return input_views_; }    ///< on the context's device
-  [[nodiscard]] Views output_views() const { return output_views_; }  ///< on the context's device
+  [[nodiscard]] Views input_views() const { return input_views_; }    ///< views on the context's device
+  [[nodiscard]] Views output_views() const { return output_views_; }  ///< views on the context's device
 
  private:
   struct Image {

@@ -196,7 +196,7 @@ TEST(AugmentedImages, RandomPartsAreResized) {
   for (std::int64_t id = 0; id < 12; ++id) {
     raw->read(id, image);
     const Bytes got = image_of(set, 1, id);
-    // The image must equal one of all possible parts; a plain loop searches for it.
+    // The image must equal exactly one of all possible crops. A plain loop searches for this crop.
     int found = 0;
     const auto is_part = [&](std::int64_t x0, std::int64_t w, std::int64_t y0, std::int64_t h) {
       const double step_x = static_cast<double>(w) / kSide;

@@ -203,7 +203,7 @@ TEST_F(Idx, GzipGivesTheSame) {
   only_gzip(train_labels_, gzip(labels({5, 0, 9})));
   check(open(spec()));
   EXPECT_EQ(open(spec()).train->fingerprint(), plain.train->fingerprint());
-  // Several members one after another are one stream (RFC 1952).
+  // A gzip file may have several members. Together they are one stream (RFC 1952).
   only_gzip(train_labels_, gzip(labels({5, 0, 9}).substr(0, 9)) + gzip(labels({5, 0, 9}).substr(9)));
   check(open(spec()));
 }
@@ -315,7 +315,8 @@ TEST_F(Idx, DamagedGzipIsNamed) {
     changed[i] = static_cast<char>(changed[i] ^ 0x10);
     put_file(path, changed);
     try {
-      check(open(spec()));  // the time and the system in the gzip header may have any value
+      // Some changes are harmless: the time and the system in the gzip header may have any value.
+      check(open(spec()));
     } catch (const DataError&) {
     }
   }

@@ -242,8 +242,8 @@ TEST_F(ImageFolder, RandomPartsAreThoseOfTheirKeyAndWithinTheBounds) {
       EXPECT_EQ(image, read_in(*data.train, epoch, i));
     }
   }
-  // Areas are uniform from 0.08 to 1, except that large ones may not fit. The count of mirrored images has a sigma of
-  // 12.
+  // Areas of crops are uniform from 0.08 to 1 of the image, but some large crops do not fit. The number of mirrored
+  // images has a standard deviation of 12.
   EXPECT_GT(areas / count, 0.42);
   EXPECT_LT(areas / count, 0.60);
   EXPECT_NEAR(mirrored, count / 2, 60);
@@ -357,7 +357,7 @@ TEST_F(ImageFolder, AFractionIsSplitOffEachClass) {
   given.seed = 8;
   EXPECT_NE(all_of(*open_data(given).test), test);
 
-  // The same must hold below a folder train.
+  // The same must hold if the class folders are below a folder named train.
   fs::create_directories(folder_ / "train");
   for (int c = 0; c < 3; ++c) {
     fs::rename(folder_ / concat("class", c), folder_ / concat("train/class", c));
@@ -408,7 +408,8 @@ TEST_F(ImageFolder, DamagedImagesAreFoundNamedAndLeftOut) {
     }
   }
 
-  // A file is read only when it is needed. The error then names the file, in place of the batch.
+  // A file is read only when a batch needs it. The loader then returns an error that names the file instead of the
+  // batch.
   const DataSplit all = open_data(options());
   EXPECT_EQ(all.train->size(), 10);
   expect_holds(error_of<DataError>([&] { (void)loaded(*all.train, 1, 2); }), ".png': ");

@@ -367,8 +367,8 @@ std::vector<std::int64_t> samples_of(const Sampler& sampler, std::int64_t epoch,
 }
 
 TEST(LoaderChunks, SamplesAreAnnouncedAWindowBeforeTheyAreRead) {
-  // 201 chunks of 5 samples, the last of 3, in 12 windows of 16 or 17 chunks. Batches are smaller and larger than a
-  // window.
+  // The data set has 201 chunks of 5 samples, of which the last has 3, in 12 windows of 16 or 17 chunks. Some batches
+  // are smaller than a window, some are larger.
   for (const std::int64_t batch : {10, 100, 400}) {
     for (const int ranks : {1, 3}) {
       for (const bool keep_last : {true, false}) {

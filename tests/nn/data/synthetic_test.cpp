@@ -92,7 +92,8 @@ TEST(Synthetic, ClassesAreBalancedAndInRange) {
   EXPECT_EQ(count, std::vector<int>(10, 20));
 }
 
-// A linear classifier can learn nothing: the mean images of any two classes are as close as noise of that many samples.
+// A linear classifier can learn nothing from these images: the mean images of two classes differ only by the noise of
+// their samples.
 TEST(Synthetic, ClassMeansAreAlike) {
   DataOptions options = small();
   options.synthetic.train_size = 4000;

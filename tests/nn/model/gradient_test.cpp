@@ -333,7 +333,8 @@ TEST(Gradient, LayerNormOfPixelsAndOfFeatures) {
 }
 
 TEST(Gradient, TransformerWithTiedWeightsAndDropout) {
-  for (const double dropout : {0.2, 0.0}) {  // without dropout one pass adds the residual after the product
+  // Without dropout, one pass adds the residual to the product.
+  for (const double dropout : {0.2, 0.0}) {
     const TransformerOptions options{
         .vocabulary = 7, .length = 5, .width = 6, .heads = 2, .layers = 2, .dropout = dropout, .causal = true};
     const Model model = transformer(options);

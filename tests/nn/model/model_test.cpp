@@ -76,7 +76,8 @@ TEST(Model, GroupsOfAConvolution) {
   expect_holds(refused({8, 8, 6}, 4, {.dilation = 5}), "does not fit");
 }
 
-// The numbers of He et al. 2015, table 6, to the precision given there; the exact numbers by the formula for option A.
+// Compares numbers of parameters with He et al. 2015, table 6, to the table's precision. The exact numbers follow from
+// a formula for shortcuts of option A.
 TEST(Model, CifarResNetsHaveTheirCounts) {
   for (const int depth : {20, 32, 44, 56, 110}) {
     const std::int64_t n = (depth - 2) / 6;

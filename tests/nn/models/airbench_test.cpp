@@ -1,4 +1,5 @@
-// Tests the network of airbench94 compared with plain loops in f64, its parameters, and their first values.
+// Tests the network of airbench94. Compares its outputs with plain loops in f64, and tests its parameters and their
+// initial values.
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/models/airbench.hpp>
 

@@ -110,7 +110,7 @@ TEST_F(CudnnPlanning, ThreadsFindWhatOneFinds) {
   }
   EXPECT_GT(serving, 0);
   EXPECT_EQ(cache.plans_made(), static_cast<int>(all.size())) << "each was made by a thread";
-  // The next calls drop plans that nobody holds; plans that somebody holds stay.
+  // Later calls of the cache drop plans that no caller holds. Plans that a caller holds must stay.
   const auto held = cache.plan(three.front(), beside_norm.desc, beside_norm.pass, all.front());
   cache.prepare(three, {}, Engines::all);
   EXPECT_EQ(cache.plan(three.front(), beside_norm.desc, beside_norm.pass, all.front()), held);

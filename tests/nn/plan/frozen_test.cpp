@@ -1,5 +1,5 @@
-// Frozen parameters: the other parameters train as before. For frozen ones nothing is computed, reduced, stored or
-// changed.
+// Tests frozen parameters. The other parameters must train as before. For frozen parameters, nothing is computed,
+// reduced, stored or changed.
 #include <set>
 
 #include <lockstep/nn/layers/model_builder.hpp>
@@ -55,8 +55,8 @@ Model frozen(Model model, const Names& prefixes) {
   return model;
 }
 
-/// Expects that the gradients of parameters that train in `part` have the bits of those in `whole`, and that the plan
-/// of `part` names no others.
+/// Expects that the parameters that train in `part` have gradients with the bits of those in `whole`, and that the
+/// calls of `part` compute no other gradients.
 void expect_same_gradients(Net& whole, Net& part, const std::string& what) {
   ASSERT_LT(part.parameters().trainable().size(), part.parameters().parameters().size()) << what;
   for (const ParameterInfo& info : part.parameters().trainable()) {

@@ -377,7 +377,7 @@ TEST(Recompute, LessMemoryForFewOperations) {
   struct Case {
     Model model;
     std::int64_t batch;
-    double cheap, blocks;  ///< largest share of the workspace
+    double cheap, blocks;  ///< largest size of the workspace, as a share of that without recomputation
   };
   const std::vector<Case> cases{
       {resnet(50), 8, 0.7, 0.35},

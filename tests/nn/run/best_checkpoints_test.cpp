@@ -72,7 +72,8 @@ void train(const Job& job, RunObserver* of_first = nullptr, const char* file = _
   comm::expect_none_failed(try_train(job, of_first), file, line);
 }
 
-/// Compares the folders with best_of() at each checkpoint, and ends the run before the checkpoint `name` of a step.
+/// Compares the best-STEP folders with best_of() before each checkpoint is written. Throws before the checkpoint `kill`
+/// of step `step`, as if the run were killed.
 class Looks final : public RunObserver {
  public:
   explicit Looks(Job job, std::string kill = "", std::int64_t step = 0)
@@ -184,7 +185,7 @@ TEST_F(BestCheckpointsTest, AResumeRanksByTheCheckpointsAndFewerGoAtTheNextEvalu
 TEST_F(BestCheckpointsTest, WhatAResumeLeavesBehindDoesNotCount) {
   Job job{.dir = path("run"), .values = {1, 2, 3, 4}, .keep = 2, .epochs = 4};
   expect_trained(job, {18, 24});
-  // Other folders: a user's copy, a checkpoint that cannot be read, and a name of another kind.
+  // Folders that the run must leave alone: a user's copy, an incomplete checkpoint, and a name that is not best-STEP.
   std::filesystem::copy(job.dir + "/best-18", job.dir + "/best-3", std::filesystem::copy_options::recursive);
   std::filesystem::create_directories(job.dir + "/best-5");
   std::filesystem::create_directories(job.dir + "/best-of-all");

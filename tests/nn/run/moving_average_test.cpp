@@ -1,5 +1,5 @@
-// Tests the moving average of the weights: compared with a reference in f64, for every division of a run, and in its
-// files.
+// Tests the moving average of the weights. Compares it with a reference in f64, however a run is divided into parts,
+// ranks and micro-batches, and tests its files.
 #include <cstring>
 
 #include <lockstep/runtime/files/safetensors.hpp>

@@ -220,7 +220,7 @@ TEST(TrainerViews, EvaluatesTheMeanOfTheOutputs) {
         std::int64_t batches = 0;
         Metrics each;
         const Metrics got = trainer.evaluate([&](const Batch& batch, const TensorView& output) {
-          // Observers also see the mean.
+          // Observers must also see the mean of the views.
           ViewedBatch shown(2);
           shown.begin(output.shape[0], batch.valid);
           shown.add(trainer.context(), 1, output);

@@ -180,7 +180,7 @@ TEST_F(TrainerTest, AnotherNumberOfRanksContinuesAndSaysSo) {
     const std::string text = resume_checkpoint(path("run/last"), trainer, control, identity_of({.ranks = 1}), progress);
     testing::expect_holds(text, "ranks: checkpoint 2, now 1");
     EXPECT_EQ(trainer.position().step, 8);
-    // A resumed trainer of this rank can save a checkpoint before its first step, too.
+    // A trainer that has resumed on one rank can save a checkpoint before its first step.
     save_checkpoint(path("alone"), trainer, control, identity_of({.ranks = 1}), progress);
     EXPECT_EQ(resume_checkpoint(path("alone"), trainer, control, identity_of({.ranks = 1}), progress), "");
     trainer.step();
@@ -222,7 +222,7 @@ TEST_F(TrainerTest, TheStateOfAnotherOptimizerIsRefused) {
   // The states have the same names but belong to another rule.
   expect_all_say(resume(path("adam/last"), OptimizerKind::adamw, {{"optimizer", "adamw"}}),
                  "the state of optimizer adam, expected adamw");
-  // An impossible step count.
+  // A step count that is impossible must be refused.
   const std::string file = path("adam/last/optimizer.safetensors");
   std::string bytes = file_text(file);
   const SafetensorsFile opened(file);

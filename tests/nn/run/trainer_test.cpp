@@ -148,7 +148,7 @@ TEST_F(TrainerTest, RanksInBf16AddUpToOne) {
   }
   const Outcome in_parts = accumulated({.microbatches = 3, .dtype = DType::bf16});
   testing::expect_close(view(in_parts.gradients), view(one.gradients), 1e-2);
-  // The control: other mirroring gives other gradients, of the same shape and far off.
+  // The control: another seed of mirroring gives gradients of the same shape that differ much.
   const Outcome other = accumulated({.dtype = DType::bf16, .augmentation_seed = 4});
   ASSERT_EQ(other.gradients.size(), one.gradients.size());
   EXPECT_FALSE(testing::is_close(view(one.gradients), view(other.gradients), 1e-1));

@@ -1071,7 +1071,8 @@ TEST_P(CudaSteps, NeitherAllocateNorWaitForTheDevice) {
         EXPECT_EQ(call.find(part), std::string::npos) << call;
       }
     }
-    if (graph == CudaGraph::on) {  // without a graph the reducer reads the times of events that are complete
+    // Without a graph, the reducer also waits for events, which are complete, to read their times.
+    if (graph == CudaGraph::on) {
       // Each step waits once, for the step before the last one.
       EXPECT_EQ(standin::calls("cudaEventSynchronize") - events, 5);
     }
@@ -1262,7 +1263,7 @@ TEST(CudaTraining, VirtualRanksGiveTheSameBitsOnOneGpuAndOnTwo) {
 TEST(CudaTraining, DividedStatesGiveTheSameBitsInACapturedStep) {
   RunSetup setup{
       .model = mlp, .graph = CudaGraph::on, .optimizer = {.kind = OptimizerKind::adam}, .average = {.decay = 0.9}};
-  setup.bucket_bytes = 1 << 20;  // large, so that there is something to divide
+  setup.bucket_bytes = 1 << 20;  // large, so that a bucket has parts for both ranks
   const auto whole = train_on_two_gpus(setup);
   setup.strategy = Strategy::zero1;
   for (const comm::SumOrder order : {comm::SumOrder::library, comm::SumOrder::ranks}) {

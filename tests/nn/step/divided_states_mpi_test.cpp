@@ -19,7 +19,7 @@ namespace lockstep::nn {
 namespace {
 
 constexpr std::int64_t kBatch = 6;
-constexpr std::int64_t kFeatures = 20;  // so that tensors do not fill their space in the arena
+constexpr std::int64_t kFeatures = 20;  // tensors of this size have padding in the arena
 constexpr std::int64_t kClasses = 5;
 
 /// Returns the parameters after steps whose gradients are clipped, or whose rates follow from norms of tensors.

@@ -84,7 +84,7 @@ TEST(Halves, ThatAreAbandonedChangeNoParameter) {
   EXPECT_EQ(step.wait_loss().value, expected.wait_loss().value);
 }
 
-/// The elements of frozen parameters stand in the vector; their gradients are 0.
+/// A flat vector has elements for frozen parameters, too. Their gradients are 0.
 TEST(FlatVectors, HaveRoomForFrozenParameters) {
   const Model model = small().freezing("conv");
   Step step(model, {.max_batch = 6, .seed = 3});

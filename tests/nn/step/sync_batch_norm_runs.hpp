@@ -85,7 +85,7 @@ inline SyncOutcome train_rank(const SyncRun& run, comm::Communicator& grad, comm
   return outcome;
 }
 
-/// Runs the same run on one rank.
+/// Runs `run` on one rank, with batch norm over all ranks only if `with_option`.
 inline SyncOutcome train_alone(SyncRun run, bool with_option = false) {
   run.sync = with_option;
   comm::LocalGroup groups[] = {comm::LocalGroup(1), comm::LocalGroup(1), comm::LocalGroup(1)};

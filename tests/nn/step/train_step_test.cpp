@@ -111,7 +111,7 @@ TEST(TrainStep, DropoutDrawsAnewInEachStep) {
   EXPECT_NE(first, second);
   step.add(data.batch(0, 4));
   EXPECT_NE(loss(data.batch(0, 4)), second);
-  // Given ids and a given epoch decide the drawn numbers.
+  // If a batch gives sample ids and an epoch, these alone decide the drawn numbers.
   std::vector<std::int64_t> ids{7, 1, 3, 5};
   Batch named = data.batch(0, 4);
   named.fields.push_back({StateField::sample_ids, TensorView(std::span(ids), {4})});
@@ -119,7 +119,7 @@ TEST(TrainStep, DropoutDrawsAnewInEachStep) {
   EXPECT_EQ(loss(named), once) << "the same ids in the same epoch";
   named.epoch = 1;
   EXPECT_NE(loss(named), once);
-  // The counter continues at the count of a saved run.
+  // continue_from() sets the number of steps, so this step draws the numbers of the second step above.
   Step other(model, options);
   other.continue_from(1, 1);
   other.update(data.batch(0, 4), 0);

@@ -1,4 +1,4 @@
-// This program replaces the functions of the OpenMP runtime that the library calls by its own, which count the calls.
+// This program replaces functions of the OpenMP runtime with its own, which count the library's calls.
 
 #include <lockstep/runtime/context/parallel.hpp>
 

@@ -135,7 +135,7 @@ TEST_F(TorchFiles, AsPeopleSaveThem) {
                                    })),
               expected);
   }
-  // The prefix stays if not all names begin with it.
+  // The prefix "module." stays unless all names begin with it.
   EXPECT_EQ(names(torch::file_of({tensors[0], {"b", "Float", {}, floats(1)}})),
             (std::vector<std::string>{"module.a", "b"}));
   EXPECT_EQ(names(torch::file_of({{"_orig_mod.module.x", "Float", {}, floats(1)}})), std::vector<std::string>{"x"});

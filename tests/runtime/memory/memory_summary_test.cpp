@@ -118,7 +118,7 @@ TEST(MemorySummary, OfThisMachine) {
   EXPECT_EQ(memory_summary(other).total, after.total);
 }
 
-/// A memory resource of the host program that does not count.
+/// A memory resource of the host program that keeps no counts.
 class Plain final : public MemoryResource {
  public:
   void* allocate(std::size_t bytes, std::size_t alignment, Stream& stream) override {

@@ -108,7 +108,7 @@ TEST(Print, Summaries) {
             "[[ 0, ...,  5],\n"
             " ...,\n"
             " [30, ..., 35]] i32 (6, 6) on cpu");
-  // Axes that are not longer than two edges are shown whole.
+  // Axes of at most two times edge_items elements are printed completely.
   EXPECT_EQ(text(t.view().reshape(Shape{3, 2, 6}), few),
             "[[[ 0, ...,  5],\n"
             "  [ 6, ..., 11]],\n"
