@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <span>
 
-/// One function for each reader of data that users and other programs write. The function gives the input to the
-/// reader. It returns if the reader refuses the input with an error of its contract, or if the reader accepts the input
-/// and the property in the comment below holds. Everything else is a finding (support.hpp) or a crash.
+/// One function for each reader of data that users and other programs write. The function gives the input to the reader
+/// and returns in two cases. Either the reader refuses the input with an error of its contract. Or it accepts the
+/// input, and the property in the comment below holds. Everything else is a finding (support.hpp) or a crash.
 namespace lockstep::fuzz {
 
 using Input = std::span<const std::uint8_t>;

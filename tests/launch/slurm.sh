@@ -100,9 +100,9 @@ lines 0 'application appears to have been direct launched'
 run 0 "srun of one task without --mpi=pmix" slurm node1 srun --ntasks=1 "$bin/hello_ranks" --devices cpu
 lines 1 '^1 rank on 1 node'
 
-# submit NAME FILE OPTIONS.. -- ARGUMENTS..: submits a file of examples/slurm with options of sbatch and with arguments
-# of the file. $LIVES, if set, is the folder of the programs instead of $bin. Sets `job`. The log is jobs/NAME.log, for
-# an array jobs/NAME.log.TASK.
+# submit NAME FILE OPTIONS.. -- ARGUMENTS..: submits FILE of examples/slurm with options of sbatch, and with arguments
+# for FILE. If $LIVES is set, it is the folder of the programs instead of $bin. Sets `job`. The log is jobs/NAME.log,
+# for an array jobs/NAME.log.TASK.
 submit() {
   local name=$1 file=$2 options=()
   shift 2

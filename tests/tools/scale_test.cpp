@@ -65,8 +65,8 @@ TEST(Cluster, IsNearToMeasuredSums) {
 }
 
 TEST(Cluster, HierarchicalSumsSendEachByteBetweenNodesOnceANode) {
-  // The size is so large that latencies do not matter. A sum consists of two passes inside each node, and of a ring
-  // over 4 nodes for each eighth of the bytes, on an eighth of the network.
+  // The size is so large that latencies do not matter. A sum has two passes inside each node. Between them, each eighth
+  // of the bytes is summed in a ring over 4 nodes, on an eighth of the network.
   const double bytes = 16384 * kMiB;
   const double node = bytes * 7 / 8 / 384e9;
   const double network = bytes / 8 * (2 * 3) / 4 / (384e9 / 8);

@@ -1,5 +1,5 @@
-// Tests TrivialAugment and RandAugment. Compares each operation with torchvision's at all magnitudes, tests how often
-// each operation is drawn, and tests the order of these operations and the other steps of augmentation.
+// Tests TrivialAugment and RandAugment. Compares each operation with torchvision's at all magnitudes. Tests how often
+// each operation is drawn, and when it is applied among the other steps of augmentation.
 #include <algorithm>
 #include <array>
 #include <cmath>

@@ -31,8 +31,8 @@ inline testing::Pixels waves(std::int64_t width, std::int64_t height, int seed) 
 
 class PictureFolder : public ::testing::Test {
  protected:
-  /// Writes images of many sizes: some are smaller than the output, some are decoded at half their size or turned by
-  /// EXIF, and some have too many bytes for their row of the batch.
+  /// Writes images of many sizes. Some are smaller than the output. Some are decoded at half their size or turned by
+  /// EXIF. Some have too many bytes for their row of the batch.
   void SetUp() override {
     const std::vector<std::pair<std::int64_t, std::int64_t>> sizes{{12, 12}, {7, 30},  {31, 17}, {100, 90}, {1, 1},
                                                                    {40, 12}, {13, 64}, {150, 8}, {26, 23}};

@@ -148,8 +148,8 @@ struct Setting {
   bool keep_last;
 };
 
-// Over all ranks each sample comes exactly once (without the last partial batch when it is dropped), and global
-// batches hold the same samples in the same order for every number of ranks.
+// Over all ranks each sample comes exactly once, without the last partial batch when it is dropped. Global batches hold
+// the same samples in the same order for every number of ranks.
 TEST(Sampler, RanksShareEveryBatchWithoutOverlap) {
   for (const Setting& setting : {Setting{64, 16, true, false}, Setting{67, 16, true, false},
                                  Setting{67, 16, true, true}, Setting{101, 7, true, true}, Setting{101, 7, false, true},

@@ -102,8 +102,9 @@ bool overlap(const Plan& plan, const std::vector<SlotId>& a, const std::vector<S
   });
 }
 
-/// Returns the names of the first two calls that clash, or "". A call on the side stream clashes with a later call of
-/// the main stream if both may run at the same time and one writes memory, by address, that the other reads or writes.
+/// Returns the names of the first two calls that clash, or "". A call on the side stream clashes with a call of the
+/// main stream that may run at the same time. They clash if one of them writes memory, by address, that the other reads
+/// or writes.
 std::string first_clash(const Plan& plan) {
   const std::vector<Call>& calls = plan.calls();
   for (const Join& join : plan.joins()) {

@@ -1,4 +1,4 @@
-// Tests the predicted time of a step on a GPU that is not present, compared with figures worked out by hand and with a
+// Tests the predicted time of a step on a GPU that is not present. Compares it with times computed by hand and with a
 // separate model of the same step.
 #include <algorithm>
 #include <tuple>

@@ -21,8 +21,8 @@ using testing::error_of, testing::Net;
 
 constexpr std::int64_t kBatch = 5;
 
-/// Returns a model with layers in place, a chain of activations, dropout, pools, a shortcut over half of the model, and
-/// one value that every layer reads.
+/// Returns a model with layers in place, a chain of activations, dropout and pools. A shortcut spans half of the model,
+/// and one value is read by every layer.
 Model skips() {
   ModelBuilder b("skips", {9, 7, 4});
   const NodeId early = b.relu("relu1", b.conv2d("conv1", b.input(), 8, {.kernel = 3, .pad = 1, .bias = true}));

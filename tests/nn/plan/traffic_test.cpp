@@ -33,8 +33,8 @@ TEST(Traffic, OfResNet50) {
   const Plan apart = planned(resnet(50), 256, DType::bf16, Fusions::off);
   EXPECT_NEAR(megabytes_a_sample(fused), 327.6, 0.2);
   // The fused plan saves these bytes. In 16 blocks, the last pass of batch norm reads one gradient instead of two, and
-  // no mask. In 4 shortcuts, the output of a batch norm is neither written nor read, and the sums and both dx read the
-  // gradient of both norms once less. In the stem, neither the normalised image nor its gradient is stored, and the
+  // no mask. In 4 shortcuts, the output of a batch norm is neither written nor read. There, the sums and both dx read
+  // the gradient of both norms once less. In the stem, neither the normalised image nor its gradient is stored, and the
   // index of the pool is a byte. In layers 3 and 4, norms fit on the chip, so they read their input once less in each
   // pass.
   EXPECT_NEAR(megabytes_a_sample(apart) - megabytes_a_sample(fused), 34.4, 0.3);
@@ -56,10 +56,10 @@ TEST(Traffic, OfResNet20) {
   EXPECT_NEAR(megabytes_a_sample(plan), 5.42, 0.02);
 }
 
-/// Counts the passes in which convolutions compute the sums of batch norms. Forward: 36 of 53; the others are the stem,
-/// whose image has 3 channels, and 16 norms that fit on the chip. Backward: 39 of 52 data gradients; the others are 7
-/// of convolutions with a stride or in a shortcut, one of the first convolution after the pool, and 5 at norms that fit
-/// on the chip.
+/// Counts the passes in which convolutions compute the sums of batch norms. Forward: 36 of 53. The others are the stem,
+/// whose image has 3 channels, and 16 norms that fit on the chip. Backward: 39 of 52 data gradients. The others are 7
+/// of convolutions with a stride or in a shortcut, that of the first convolution after the pool, and 5 at norms that
+/// fit on the chip.
 TEST(Traffic, OfResNet50WithNormsInConvolutions) {
   CpuContext context;
   PlanOptions options{.dtype = DType::bf16, .fusions = Fusions::on, .norms_in_convolutions = true};

@@ -120,8 +120,8 @@ TEST_F(MovingAverage, GoesOnWithBatchesOfAnotherSize) {
       }
     }
   });
-  // Makes a step and expects the new average to be a copy of the weights (`copied`), or 0.9 of the old average plus 0.1
-  // of the weights.
+  // Makes a step and checks the new average. If `copied`, it must be a copy of the weights. Otherwise it must be 0.9 of
+  // the old average plus 0.1 of the weights.
   const auto expect_step = [](Trainer& trainer, bool copied) {
     const ParameterSet& set = trainer.parameters();
     AveragedModel reference{.decay = 0.9, .average = to_doubles(average_of(set).weights), .n_averaged = 1};

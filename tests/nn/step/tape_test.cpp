@@ -1,6 +1,6 @@
-// Tests tapes: chains of forward passes whose gradients have a closed form, slots (one for each pass whose backward is
-// still to come), and gradients equal to those of a TrainStep. model/gradient_test.cpp compares a tape's gradients of
-// every kind of layer with finite differences.
+// Tests tapes: chains of forward passes whose gradients have a closed form, slots, and gradients equal to those of a
+// TrainStep. (A slot keeps the activations of one pass whose backward is still to come.) model/gradient_test.cpp
+// compares a tape's gradients of every kind of layer with finite differences.
 
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/model/flat_vector.hpp>

@@ -179,8 +179,9 @@ bool crosses(std::uint64_t seed, bool fetch, std::int64_t forgotten) {
   return right && standin::violations().empty();
 }
 
-/// A copy of 5 boxes through 2 halves of staging memory has 5 waits until a box has arrived in its half, 3 waits until
-/// a half is free again, and one wait at the beginning of a fetched copy or at the end of a pushed copy.
+/// Counts the waits of a copy of 5 boxes through 2 halves of staging memory: 5 until a box has arrived in its half, 3
+/// until a half is free again, and one more. The last one is at the beginning of a fetched copy, or at the end of a
+/// pushed copy.
 TEST_F(CudaStagingTest, EveryWaitBetweenDevicesIsNeeded) {
   for (const bool fetch : {true, false}) {
     constexpr std::int64_t kWaits = 5 + 3 + 1;
