@@ -156,7 +156,7 @@ TEST_F(PackTokens, JsonNamesFilesOfAnyBytes) {
   testing::expect_members(json_of("--check " + path("a\xff.pack")), {{"file", path("a\\xff.pack")}});
 }
 
-// A FIFO stands for a device, which root could replace by mistake.
+// The test uses a FIFO and not a device, because root could really replace a device.
 TEST_F(PackTokens, WhatIsNoFileIsNotReplaced) {
   put_tokens();
   const std::string fifo = path("fifo");

@@ -85,8 +85,8 @@ class Claims final : public ImageDataset {
   PicturePart part_;
 };
 
-/// read_part() of a user's data set states how many bytes the loader copies and how many nvJPEG decodes. A statement
-/// that does not fit into the row must be refused.
+/// read_part() of a user's data set states how many bytes the loader copies and how many nvJPEG decodes. Numbers that
+/// do not fit into the image's row of the batch must be refused.
 TEST(DeferredSets, PartsThatDoNotFitAreRefused) {
   const auto refusal = [](const PicturePart& part, bool keep_jpeg) {
     const Claims set(part);

@@ -390,7 +390,8 @@ TEST(LoaderChunks, SamplesAreAnnouncedAWindowBeforeTheyAreRead) {
           expected.insert(expected.end(), more.begin(), more.end());
         }
         EXPECT_EQ(data.announced(), expected) << batch << ' ' << ranks << ' ' << keep_last;
-        // The loader announces whole chunks and joins neighbouring chunks into one range.
+        // The loader announces the chunks that it will read (Dataset::ahead()). It announces whole chunks and joins
+        // neighbouring chunks into one range.
         if (ranks == 1 && keep_last) {
           EXPECT_LE(data.ranges().size(), 202U + 202U + 17U);
         }
@@ -404,7 +405,8 @@ TEST(LoaderChunks, OneWindowIsAnnouncedWithTheFirstBatchAndTheNextWithIt) {
   Announced data(1003);
   load(data, sampler, {.workers = 0}, 1);
   EXPECT_EQ(data.announced(), samples_of(sampler, 0, 0, 0, 2));
-  // A loader that begins in the middle of an epoch, after skipped samples, must announce the current windows.
+  // A loader that begins in the middle of an epoch, after skipped samples, must announce the chunks of the current
+  // windows.
   Announced later(1003);
   load(later, sampler, {.workers = 0, .epoch = 3, .batch = 30, .skipped = 33}, 1);
   const Sampler::Order order = sampler.order(3);
@@ -419,7 +421,7 @@ TEST(LoaderChunks, WorkersAnnounceTheSame) {
   for (const int workers : {1, 3}) {
     const Announced data(1003);
     load(data, sampler, {.workers = workers, .prefetch = 4}, 210);
-    // Workers read ahead, so they announce more chunks, in any order.
+    // Workers read ahead, so they announce more chunks than a loader without workers, and in any order.
     std::vector<std::int64_t> announced = data.announced();
     std::vector<std::int64_t> expected = alone.announced();
     EXPECT_GE(announced.size(), expected.size());

@@ -164,8 +164,8 @@ TEST(Beside, WhatIsOverwrittenIsWaitedFor) {
   EXPECT_EQ(found, 2);
 }
 
-/// The control: on the side stream many tensors live longer than in the plan for one stream, whose memory plan would
-/// therefore let calls clash.
+/// The control: with weight gradients on the side stream, many tensors must live longer than in the plan for one
+/// stream. With the memory of that plan, calls would clash.
 TEST(Beside, TensorsLiveLonger) {
   int clashes = 0;
   for (const Model& model : models()) {

@@ -71,9 +71,9 @@ TEST(Precision, EachTypeHasItsDevices) {
 
 /// Expects the relative distance between the gradients in bf16 and in f32 to be within a bound. Both runs read inputs
 /// and targets that are rounded to bf16. Every call rounds its output by at most 2^-9, and errors of different calls
-/// are independent: the bound is 2^-8 times the root of the number of calls. `kinks`: the model has ReLU or max
-/// pooling. Rounding then moves one element of 2^8 across a kink, which changes its gradient; this adds the root of
-/// 2^-8 to the bound.
+/// are independent. The bound is therefore 2^-8 times the root of the number of calls. `kinks`: the model has ReLU or
+/// max pooling. Rounding then moves one of 2^8 elements across a kink, which changes its gradient; this adds the root
+/// of 2^-8 to the bound.
 void expect_gradient_of_f32(const Model& model, const PlanOptions& options = {}, bool kinks = false,
                             std::int64_t batch = 8) {
   SCOPED_TRACE(model.name());

@@ -148,7 +148,7 @@ TEST_F(DividedStates, ClippingSumsTheNormOverTheRanks) {
 }
 
 /// Both strategies compute gradients with the same bits. Only the norms of tensors differ by rounding in f64, because
-/// the ranks sum other parts.
+/// zero1 adds them up in other parts.
 TEST_F(DividedStates, LarsSumsTheNormsOfItsTensorsOverTheRanks) {
   for (const int ranks : {1, 2, 4}) {
     const auto after = [&](Strategy strategy, double trust_coefficient) {

@@ -123,8 +123,8 @@ TEST_F(TrainerTest, MicrobatchesAddUpToTheGradientOfTheWholeBatch) {
   for (const std::int64_t microbatches : {2, 5, 11}) {
     const Outcome other = accumulated({.microbatches = microbatches});
     expect_same(other);
-    // Smaller micro-batches need less memory for activations. With micro-batches of one sample (11) this small model
-    // saves less memory than the host buffers of the micro-batches take.
+    // Smaller micro-batches need less memory for activations. In this small model, 11 micro-batches of one sample save
+    // less memory than their host buffers take.
     if (microbatches < 11) {
       EXPECT_LT(other.bytes, whole.bytes) << "memory is planned for a micro-batch";
     }

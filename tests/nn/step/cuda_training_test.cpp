@@ -955,7 +955,7 @@ TEST(CudaTraining, AStepMayFollowOneThatFailedBesideAWeightGradient) {
 }
 
 /// With dependent launches, every kernel of a step, on both streams, may begin before the previous kernel ends (except
-/// cooperative kernels, which this model lacks). The bits must stay the same. The emulation begins none early;
+/// cooperative kernels, which this model lacks). The bits must stay the same. The emulation begins no kernel early;
 /// scripts/check-kernels.sh checks that every kernel waits.
 TEST(CudaTraining, LaunchesMayDependOnTheStream) {
   new_machine(1);

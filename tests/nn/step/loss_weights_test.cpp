@@ -290,7 +290,8 @@ TEST(LossWeights, AccuracyIsWeightedToo) {
     first += above == 0 ? weights[n] : 0;
     second += above <= 1 ? weights[n] : 0;
   }
-  data.labels[1] = -100;  // an invalid label makes sample 1, whose weight is 0, not count
+  // The label of sample 1, whose weight is 0, is invalid, so the sample does not count.
+  data.labels[1] = -100;
   Batch batch = data.batch(0, 6, Loss::cross_entropy, view(weights, {6}));
   batch.valid = 5;
   step.evaluate(batch);

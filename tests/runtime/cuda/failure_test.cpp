@@ -21,7 +21,7 @@ TEST_F(CudaFailureTest, NoDriverAndNoDeviceAreNoDevices) {
     int version;
     const char* says;
   };
-  const int old = CUDART_VERSION / 1000 * 1000 - 600;  // a driver of the previous major version of CUDA
+  const int old = CUDART_VERSION / 1000 * 1000 - 600;  // version of a driver for the previous major version of CUDA
   for (const Case& c : {Case{cudaErrorInsufficientDriver, 0, "there is no NVIDIA driver"},
                         Case{cudaErrorInsufficientDriver, old, "the NVIDIA driver knows CUDA up to "},
                         Case{cudaErrorNoDevice, CUDART_VERSION, "is CUDA_VISIBLE_DEVICES right?"},

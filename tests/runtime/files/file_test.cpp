@@ -122,8 +122,8 @@ TEST(AtomicFile, AppearsAtOnceOrNotAtAll) {
   expect_holds(error_of<FileError>([&] { const AtomicFile none(folder / "none/a"); }), "cannot be created");
 }
 
-// A name as /dev/stderr stands for an open file, such as a log. Root could replace it, so replace_file() must refuse
-// it.
+// A name such as /dev/stderr stands for an open file, for example a log. Root could replace it, so replace_file() must
+// refuse it.
 TEST(AtomicFile, ANameOfAnOpenFileStays) {
   const TemporaryFolder folder;
   const std::string log = folder / "log";
@@ -149,7 +149,7 @@ TEST(AtomicFile, ANameOfAnOpenFileStays) {
   EXPECT_FALSE(names_descriptor(log));
 }
 
-// A FIFO stands for a device, which root could replace by mistake.
+// The test uses a FIFO and not a device, because root could really replace a device.
 TEST(AtomicFile, WhatIsNoFileIsNotReplaced) {
   namespace fs = std::filesystem;
   const TemporaryFolder folder;

@@ -249,7 +249,7 @@ TEST_F(TorchFiles, CodeIsRefusedByItsNameAndNotRun) {
     expect_holds(text, module.find('\n') == std::string::npos ? "'" + module + "." + name + "'" : "'collections.");
     expect_holds(text, "nothing in the file is executed");
   }
-  // Refuses an unknown object, even if no reader needs it.
+  // Refuses an unknown object, even in a value that is not read.
   expect_holds(
       program_error(torch::dict(
           {{"a", six()}, {"b", torch::tuple({torch::tuple({torch::call(torch::global("os", "system"), command)})})}})),
