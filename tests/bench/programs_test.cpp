@@ -1,5 +1,5 @@
-// Tests the benchmark programs as users call them, with tiny sizes. They run with one rank, with ranks that the program starts,
-// and under mpirun. The tests also read the files of results.
+// Tests the benchmark programs as users call them, with tiny sizes. They run with one rank, with ranks that the program
+// starts, and under mpirun. The tests also read the files of results.
 #include <algorithm>
 #include <fstream>
 #include <sstream>
@@ -195,7 +195,7 @@ TEST(BenchCopy, NamesAndBadInput) {
                 .output,
             listed.output)
       << "the environment decides nothing: it may differ between ranks";
-  // Ranks with different sizes would otherwise wait for each other forever.
+  // Ranks with different sizes must be refused, because they would wait for each other forever.
   if (!kMpirun.empty()) {
     const std::string program = "exec " + kFolder + "/bench_copy --devices cpu --benchmark_list_tests";
     expect_refused(run_as_ranks(kMpirun, {program, program + " --min-bytes 8"}), {"the ranks do not agree"});

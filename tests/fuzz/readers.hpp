@@ -18,7 +18,7 @@ void devices(Input input);  ///< --devices on made-up GPUs: no device is selecte
 void idx(Input input);      ///< IDX files, plain or gzip: samples equal the files' bytes
 void image(Input input);    ///< JPEG, PNG: pictures have the header's size; decoding fails at every scale or at none
 void json(Input input);     ///< JSON: writing and reading changes nothing
-void launch(Input input);   ///< launchers' environments: the rank is below the size; MPI's own rank is taken
+void launch(Input input);   ///< environments of launchers: rank below size; a rank that MPI reports takes precedence
 void lists(Input input);    ///< lists of images: one image a line; writing and reading changes nothing
 void options(Input input);  ///< command lines: steps, rate and batch size are possible numbers
 void packed(Input input);   ///< files of lockstep-pack: samples equal the file's bytes; check_packed() finds damage

@@ -35,7 +35,8 @@ inline nn::Model on_values(const nn::Model& model) {
   return model.input_kind() == nn::InputKind::images ? model.reading(nn::InputKind::values) : model;
 }
 
-/// A model with everything that one training or evaluation step needs, on float input drawn from a seed.
+/// A model with its parameters, state, plan and memory, for one training or evaluation step. The float inputs are drawn
+/// from a seed.
 class Net {
  public:
   static constexpr double kLossScale = 1024;  ///< loss scale with PlanOptions::scaled_loss

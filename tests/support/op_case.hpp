@@ -34,8 +34,8 @@ struct PreparedOp {
   RunOp run;
 };
 
-/// One call of one op. The same description serves its tests, the comparison of backends, the thread-count test and
-/// the benchmark.
+/// One call of one op. Its tests, the comparison of backends, the thread-count test and the benchmark use the same
+/// description.
 struct OpCase {
   std::string name;  ///< "relu_forward f32 (2, 3, 5)": unique; --benchmark_filter is matched with it
   DType dtype = DType::f32;

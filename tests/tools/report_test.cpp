@@ -110,7 +110,7 @@ TEST_F(Report, StepsThatAResumeTrainsAgainCountOnce) {
                             R"({"event":"resume","from":"last","epoch":0,"step":10})"
                             "\n" +
                             report(20, "\"loss\":2") + report(40, "\"loss\":1") +
-                            "{\"event\":\"st";  // killed while it wrote
+                            "{\"event\":\"st";  // the run was killed while it wrote this line
   const RunLog log = read_run(run("a", lines));
   EXPECT_EQ(steps_of(log.reports.at("loss")), (std::vector<std::int64_t>{10, 20, 40}));
   EXPECT_EQ(log.reports.at("loss")[1].value, 2);

@@ -267,7 +267,7 @@ void expect_uniform(const JitterOptions& jitter, const Bytes& two_pixels, double
   EXPECT_NEAR(sum / kSamples, (low + high) / 2, 4 * (high - low) / std::sqrt(12.0 * kSamples));
 }
 
-// Each change alone covers the range of its option; the other options are 0.
+// Each change, applied alone, must cover the range of its option. The other options are 0.
 TEST(AugmentedImages, FactorsCoverTheirRange) {
   const auto byte = [](std::size_t at) { return [at](const Bytes& image) { return static_cast<double>(image[at]); }; };
   for (std::size_t at = 0; at < 6; ++at) {

@@ -1,4 +1,4 @@
-// Tests changes of colour compared, bit by bit, with plain loops that take one pixel and one change at a time.
+// Compares changes of colour, bit by bit, with plain loops that take one pixel and one change at a time.
 #include <span>
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Images that a device finishes (Dataset::device_preprocessing()) have the same bytes as those that the loader's
-// threads make.
+// Tests that images which a device finishes (Dataset::device_preprocessing()) have the same bytes as images that the
+// loader's threads finish.
 #include <optional>
 #include <span>
 

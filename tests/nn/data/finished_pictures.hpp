@@ -15,8 +15,8 @@
 #include "tests/support/files.hpp"
 #include "tests/support/image_files.hpp"
 
-/// Data sets of encoded images, and all fields that a loader returns for them. The loader's threads or a device finish
-/// the images.
+/// Makes data sets of encoded images, and collects all fields that a loader returns for them. The loader's threads or a
+/// device finish the images.
 namespace lockstep::nn {
 
 inline constexpr std::int64_t kSide = 12;
@@ -110,7 +110,7 @@ inline Fields fields_of(const Dataset& set, const Finishing& by = {}) {
   return all;
 }
 
-/// Returns the first name whose bytes differ; empty: all are equal.
+/// Returns the name of the first field whose bytes differ, or "" if all are equal.
 inline std::string difference(const Fields& a, const Fields& b) {
   for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
     if (a[i] != b[i]) {

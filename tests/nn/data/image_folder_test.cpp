@@ -114,7 +114,7 @@ TEST_F(ImageFolder, ClassesAreFoldersInTheOrderOfTheirBytes) {
 }
 
 TEST_F(ImageFolder, TestImagesAreResizedAndCroppedInTheMiddle) {
-  // Images that are wide, high and square, smaller and larger than the output.
+  // Tests images that are wide, high and square, smaller and larger than the output.
   const std::vector<std::pair<std::int64_t, std::int64_t>> sizes{{61, 40}, {33, 90}, {50, 50}, {7, 5}, {16, 14}};
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     put(concat("train/a/", i, ".png"), png(pixels(sizes[i].first, sizes[i].second, 3, waves)));
@@ -129,7 +129,7 @@ TEST_F(ImageFolder, TestImagesAreResizedAndCroppedInTheMiddle) {
     for (std::size_t i = 0; i < sizes.size(); ++i) {
       const std::int64_t width = sizes[i].first;
       const std::int64_t height = sizes[i].second;
-      // The sizes of torchvision's Resize and CenterCrop.
+      // Computes the sizes and the offset of torchvision's Resize and CenterCrop.
       const std::int64_t wide = width <= height ? resize : resize * width / height;
       const std::int64_t high = width <= height ? resize * height / width : resize;
       const auto left = static_cast<std::int64_t>(std::nearbyint(static_cast<double>(wide - kSize) / 2));
@@ -227,7 +227,7 @@ TEST_F(ImageFolder, RandomPartsAreThoseOfTheirKeyAndWithinTheBounds) {
   for (std::int64_t epoch = 0; epoch < 150; ++epoch) {
     for (std::int64_t i = 0; i < 4; ++i, ++count) {
       const Image image = read_in(*data.train, epoch, i);
-      // Computes the middle of the part and the distance between pixels, away from the edges.
+      // Computes the middle of the crop and the distance between its pixels. Uses pixels away from the edges.
       const auto value = [&](std::int64_t y, std::int64_t x, std::int64_t c) {
         return static_cast<double>(image[static_cast<std::size_t>((y * kSize + x) * 3 + c)]);
       };

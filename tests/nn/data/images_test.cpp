@@ -1,4 +1,4 @@
-// Tests decoding and resampling, without folders.
+// Tests decoding and resampling of single images, without data sets.
 #include <lockstep/nn/data/images/decode.hpp>
 #include <lockstep/nn/data/images/resample.hpp>
 

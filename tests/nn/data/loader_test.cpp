@@ -295,7 +295,8 @@ TEST(Loader, DestructionNeverHangs) {
   }
 }
 
-/// A data set that records the announced ranges, and the samples that were read before they were announced.
+/// A data set that records the ranges that ahead() announces, and the samples that were read before they were
+/// announced.
 class Announced final : public Dataset {
  public:
   explicit Announced(std::int64_t size) : Dataset("announced", size, {{StateField::values, DType::u8, {}}}) {}

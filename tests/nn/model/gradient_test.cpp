@@ -179,8 +179,8 @@ TEST(Gradient, ConvolutionsAndPoolsOfASeries) {
 }
 
 TEST(Gradient, TransposedConvolutionBesideOtherReaders) {
-  // Goes down and up again, as a U-Net. The inputs of the transposed convolutions have other readers before and after
-  // them.
+  // The model goes down and up again, as a U-Net does. The inputs of the transposed convolutions have other readers
+  // before and after them.
   for (const bool bias : {true, false}) {
     ModelBuilder b("u", {6, 5, 3});
     const NodeId fine = b.activation("a1", b.conv2d("c1", b.input(), 4, {.pad = 1}), ops::Activation::silu);

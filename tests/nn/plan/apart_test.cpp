@@ -1,4 +1,4 @@
-// Forward and backward called separately, with two sets of kept activations, give the bits of whole runs.
+// Tests that forward and backward, called separately with two sets of kept activations, give the bits of whole runs.
 
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/runtime/base/error.hpp>

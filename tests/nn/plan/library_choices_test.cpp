@@ -33,7 +33,7 @@ struct Fixture {
   }
 };
 
-/// A clock that says 1 s for choices that `is_fast` accepts and 2 s for others. It also runs the call.
+/// A clock that returns 1 s for choices that `is_fast` accepts and 2 s for others. It also runs the call.
 struct Clock {
   std::function<bool(const std::string& choice)> is_fast;
   std::map<std::string, int> runs;

@@ -1,4 +1,4 @@
-// Tests the event file, read by the test's own reader.
+// Tests TensorBoard's event file with a reader of the test's own.
 #include <lockstep/nn/run/observers/tensorboard_log.hpp>
 
 #include <bit>

@@ -51,7 +51,7 @@ TEST_F(TrainerTest, RanksThatDisagreeAreNamed) {
   }
   const auto chunk = [](TrainerOptions& options, int rank) { options.shuffle_chunk = rank == 0 ? 4 : 5; };
   expect_all_say(start(2, chunk), "rank 0 has 'shuffle_chunk 4', rank 1 has 'shuffle_chunk 5'");
-  // A library choice that only one rank makes.
+  // The ranks choose different libraries for conv1, so they must be refused.
   const auto other_choice = [](TrainerOptions& options, int rank) {
     options.step.plan.choices["fc forward"] = "reference";
     options.step.plan.choices["conv1 forward"] = rank == 1 ? "onednn" : "reference";

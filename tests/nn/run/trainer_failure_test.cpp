@@ -53,7 +53,8 @@ class Broken final : public comm::WrappedCommunicator {
   int checks = 0;
 };
 
-/// Returns values and sums after nine steps, in which all-reduce number `until_failure` fails once.
+/// Returns the parameters and the sums of the metrics after nine steps, in which all-reduce number `until_failure`
+/// fails once.
 std::vector<double> train_with_failure(int until_failure, std::int64_t microbatches) {
   const DataSplit data = small_data();
   // The model has no running statistics: a batch that is repeated after the failure would change them twice.

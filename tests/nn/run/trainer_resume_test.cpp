@@ -219,7 +219,7 @@ TEST_F(TrainerTest, TheStateOfAnotherOptimizerIsRefused) {
   expect_all_say(resume(path("sgd/last"), OptimizerKind::adam), "of another model or optimizer");
   expect_all_say(resume(path("adam/last"), OptimizerKind::sgd), "of another model or optimizer");
   EXPECT_EQ(resume(path("adam/last"), OptimizerKind::adam), comm::none_failed(1));
-  // The states have the same names but belong to another rule.
+  // The states have the same names but belong to another rule, so the checkpoint must be refused.
   expect_all_say(resume(path("adam/last"), OptimizerKind::adamw, {{"optimizer", "adamw"}}),
                  "the state of optimizer adam, expected adamw");
   // A step count that is impossible must be refused.

@@ -36,7 +36,7 @@ struct TrainerSetup {
   std::function<void(TrainerOptions&, int)> change{};  ///< changes the options of a rank
   Model model = cifar_resnet(8, 4, 12, 12);
   std::optional<TrainingData> data{};  ///< none: small_data()
-  Stream* compute = nullptr;           ///< none: an inline stream
+  Stream* compute = nullptr;           ///< compute stream; none: an inline stream
   bool overlap = false;                ///< gradients are summed on a worker
   bool started = true;
 };

@@ -1,5 +1,5 @@
-// Virtual ranks: the bits of a run do not depend on the number of ranks that share them. Ranks are threads here;
-// train_resnet_test.cpp and train_text_test.cpp run processes.
+// Tests virtual ranks: the bits of a run must not depend on the number of ranks that share the virtual ranks. Ranks are
+// threads here; train_resnet_test.cpp and train_text_test.cpp run processes.
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/runtime/files/safetensors.hpp>
 

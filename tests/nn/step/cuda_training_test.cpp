@@ -279,7 +279,7 @@ Outcome outcome_of(Trainer& trainer) {
   return outcome;
 }
 
-/// Makes a watchdog if the setup asks for one.
+/// Makes a watchdog if `setup.watched`.
 class Watching {
  public:
   explicit Watching(const RunSetup& setup) {
@@ -888,7 +888,7 @@ TEST(CudaTraining, WeightGradientsBesideChangeNoBit) {
   EXPECT_EQ(differences(train_on_gpu(beside), train_on_gpu(bf16)), Texts{});
 }
 
-/// A layer that does nothing but throw in backward, when it is told to.
+/// A layer that does nothing, but throws in backward if `*throws` is true.
 class Throwing final : public Layer {
  public:
   explicit Throwing(const bool* throws) : Layer("throwing"), throws_(throws) {}
@@ -1108,7 +1108,7 @@ TEST(CudaTraining, AnOverflowInF16SkipsTheStep) {
   EXPECT_EQ(differences(outcomes[0], outcomes[1]), Texts{});
 }
 
-/// For one rank a watchdog makes no call of CUDA, in a captured step or in another.
+/// For one rank a watchdog must make no call of CUDA, whether the step is captured or not.
 TEST(CudaTraining, AWatchdogCostsOneRankNothing) {
   for (const CudaGraph graph : {CudaGraph::off, CudaGraph::on}) {
     std::map<std::string, std::int64_t> calls[2];
@@ -1159,7 +1159,8 @@ std::array<Outcome, 2> train_on_two_gpus(const RunSetup& setup, std::uint64_t sc
   return outcomes;
 }
 
-/// Without batch norm, which sees a rank's share only, two ranks give the result of one.
+/// Without batch norm, whose statistics cover only a rank's share of the batch, two ranks must give the result of one
+/// rank.
 TEST(CudaTraining, TwoRanksExchangeGradientsInACapturedStep) {
   const RunSetup setup{.model = mlp, .graph = CudaGraph::on};
   const Outcome one = train_on_gpu(setup);
@@ -1176,7 +1177,7 @@ TEST(CudaTraining, TwoRanksExchangeGradientsInACapturedStep) {
   }
 }
 
-/// A watchdog learns how far the device has come, also in captured steps, and changes no result.
+/// A watchdog must see which work the devices have completed, also in captured steps. It must change no result.
 TEST(CudaTraining, AWatchdogSeesWhatTheDevicesHaveDone) {
   for (const CudaGraph graph : {CudaGraph::off, CudaGraph::on}) {
     for (const std::int64_t accumulate : {1, 2}) {

@@ -114,7 +114,7 @@ TEST_F(OwnStates, GoOnWithTheBitsOfASavedRun) {
   }
 }
 
-/// Files do not show whether ranks divide a state.
+/// Files must not show whether the ranks divide a state.
 TEST_F(OwnStates, AreTheSameFilesWhetherDividedOrNot) {
   save("ddp", 2, Strategy::ddp);
   save("zero1", 2, Strategy::zero1);

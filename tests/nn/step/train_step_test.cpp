@@ -1,5 +1,5 @@
-// TrainStep: the update is the same however a batch is cut into micro-batches and ranks. It is compared with a step
-// made by hand.
+// Tests TrainStep. The update must be the same however a batch is divided into micro-batches and ranks. It is compared
+// with a step made by hand.
 #include <array>
 #include <cstring>
 #include <limits>

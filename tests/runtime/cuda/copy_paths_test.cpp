@@ -196,7 +196,7 @@ TEST_F(CudaCopyPathsTest, ConvertsOnTheWay) {
   std::vector<float> out(4);
   copy(context, device, TensorView(std::span(out), Shape{4}));
   EXPECT_EQ(out, (std::vector<float>{2, 0, 255, 255}));
-  EXPECT_EQ(context.copied().host_to_device, 4U);  // bytes of u8 were copied
+  EXPECT_EQ(context.copied().host_to_device, 4U);  // the copies moved elements of u8, one byte each
   EXPECT_EQ(context.copied().device_to_host, 4U);
 }
 

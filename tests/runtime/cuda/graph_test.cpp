@@ -92,7 +92,7 @@ TEST_F(CudaGraphTest, RunsWhatWasCapturedInTheOrderOfStreamsAndEvents) {
       diamond.context.synchronize();
       EXPECT_TRUE(diamond.holds(static_cast<float>(turn))) << "seed " << seed;
     }
-    // The streams still work.
+    // After the error, the streams must still work.
     diamond.set(9);
     diamond.enqueue();
     diamond.context.synchronize();

@@ -1,4 +1,4 @@
-// Tests the probing of GPUs: it leaves nothing behind, disturbs no other process, and says why a GPU cannot be used.
+// Tests the probing of GPUs: it must leak nothing, disturb no other process, and say why a GPU cannot be used.
 #include <cstdlib>
 #include <string>
 #include <vector>

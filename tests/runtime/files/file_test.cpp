@@ -129,7 +129,7 @@ TEST(AtomicFile, ANameOfAnOpenFileStays) {
   const std::string log = folder / "log";
   write_file(log, "old");
   const InputFile open(log);
-  std::string descriptor;  // name of `open` in the system
+  std::string descriptor;  // path of the open file in /proc/self/fd
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
     std::error_code ignored;
     if (std::filesystem::equivalent(entry.path(), log, ignored)) {

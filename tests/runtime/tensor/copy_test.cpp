@@ -191,7 +191,8 @@ TEST(Copy, LargerThanAThreadsShare) {
   }
 }
 
-/// From 16 MiB on, stores bypass the caches, 64 bytes at a time from a 16-byte boundary on.
+/// Copies of 16 MiB and more use stores that bypass the caches. These stores write 64 bytes at a time and begin at a
+/// 16-byte boundary.
 TEST(Copy, LargeCopiesFromAndToAnyAddress) {
   constexpr std::int64_t kBytes = (std::int64_t{16} << 20) + 77;
   std::vector<std::uint8_t> src(kBytes + 64);
