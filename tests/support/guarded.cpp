@@ -41,7 +41,7 @@ void require_host(const TensorView& view) {
   require<DeviceError>(view.device == Device::cpu(), "test support: tensor is on ", view.device, ", expected cpu");
 }
 
-/// Fills the view with the values, from the first again when they end.
+/// Fills the view with the values, and repeats them in a larger view.
 void from_repeated(const std::vector<double>& values, const TensorView& view) {
   require_host(view);
   visit_dtype(view.dtype, [&](auto type) {

@@ -66,7 +66,7 @@ TEST_F(Pack, OptionsThatAreNoneAreOneLine) {
   expect_refused(testing::run_command(LOCKSTEP_TEST_PROGRAM " --check ''"), {"--check is empty"});
 }
 
-/// Fixture with a file of 30 samples of 12 pixels each, which needs no library for images.
+/// Fixture with a file of 30 samples of 12 pixels each. Stored pixels need no library for images.
 class PackCheck : public Pack {
  protected:
   PackCheck() {

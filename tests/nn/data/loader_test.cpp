@@ -316,7 +316,7 @@ class Announced final : public Dataset {
     }
   }
   std::uint64_t fingerprint() const override { return 1; }
-  // Must be called after the loader is destroyed.
+  // These functions must be called after the loader is destroyed, because its workers may still call ahead().
   [[nodiscard]] const std::vector<Partition>& ranges() const { return ranges_; }
   [[nodiscard]] const std::vector<std::int64_t>& unannounced() const { return unannounced_; }
   [[nodiscard]] std::vector<std::int64_t> announced() const {

@@ -390,7 +390,7 @@ TEST_F(ModelFile, OfAnotherNumberOfClassesTheHeadIsLeft) {
   before = into.numbers();
   expect_holds(error_of<DataError>([&] { load_model(path("m"), into.context, into.set); }),
                "'fc.weight' has shape (7, 5), expected (3, 5)");
-  // A weight and a bias with different numbers of classes are no head.
+  // A weight and a bias with different numbers of classes are no classifier, so the file must be refused.
   Editable file(path("m"));
   file.remove("fc.bias");
   file.add("fc.bias", DType::f32, {4});

@@ -197,9 +197,9 @@ double train(const Model& model, const Batch& batch, const PlanOptions& plan, in
   return sum / window;
 }
 
-// A sequence has eight random tokens and then the same eight again. Only attention to the token eight positions before
-// predicts the second half. Each position predicts the next token. The first seven predictions cannot be better than
-// log(8).
+// A sequence has eight random tokens and then the same eight again. Each position predicts the next token. Only
+// attention to the token eight positions before can predict the second half. The loss of the first seven predictions
+// cannot be below log(8).
 TEST(Transformer, LearnsToRepeatASequence) {
   constexpr std::size_t kHalf = 8;
   constexpr std::size_t kVocabulary = 8;

@@ -96,7 +96,7 @@ TEST_F(TrainerTest, ADynamicLossScaleChangesNoBitInF32AndIsResumed) {
   saved.read(*saved.find("loss_scale_good"), std::as_writable_bytes(std::span(good)));
   EXPECT_EQ(scale[0], 4 * 65536) << "12 updates, of which it has grown after 5 and 10";
   EXPECT_EQ(good[0], 2);
-  // Resumes a run without a loss scale with one, and the reverse.
+  // Resumes a run without a loss scale in a run with a loss scale, and the reverse.
   train({.steps = 3, .dir = path("a")});
   train({.steps = 6, .dir = path("a"), .resume = path("a/last"), .optimizer = scaled});
   train({.dir = path("a"), .resume = path("a/last")});

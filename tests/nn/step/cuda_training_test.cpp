@@ -96,7 +96,8 @@ DataSplit small_data() {
       {.seed = 5, .synthetic = {.train_size = 13, .test_size = 7, .height = 8, .width = 8, .classes = kClasses}});
 }
 
-/// Returns a model with the parts of ResNets: both kinds of shortcuts, a maximum pool, the last layers.
+/// Returns a model with the parts of ResNets: both kinds of shortcuts, a maximum pool, and the last layers (a global
+/// pool and a product).
 Model residual_network() {
   ModelBuilder builder = ModelBuilder::for_images("residual", {8, 8, 3});
   NodeId x = builder.conv2d("conv1", builder.input(), 8, {.kernel = 3, .pad = 1});

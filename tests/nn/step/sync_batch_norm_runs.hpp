@@ -108,7 +108,7 @@ inline double distance(const std::vector<double>& a, const std::vector<double>& 
   return a.size() == b.size() && std::isfinite(result) ? result : HUGE_VAL;
 }
 
-/// Returns the largest distance of parameters, running statistics and mean loss.
+/// Returns the largest distance() of a and b over parameters, running statistics and the mean loss.
 inline double distance(const SyncOutcome& a, const SyncOutcome& b) {
   double worst = std::abs(a.trained.loss() - b.trained.loss()) / b.trained.loss();
   for (const double each : {distance(a.values, b.values), distance(a.statistics, b.statistics)}) {

@@ -201,7 +201,7 @@ TEST(AtomicFolder, FindsAndRecoversTheOldName) {
   EXPECT_EQ(find_folder(path), path);
   EXPECT_EQ(version_of(path), 4);
   EXPECT_EQ(count_entries(root.path()), 1U);
-  // Another folder whose name only begins with this name stays.
+  // A folder whose name only begins with this folder's name must stay.
   write_version(root / "last2", 5, Replace::swap);
   write_version(path, 6, Replace::swap);
   EXPECT_EQ(version_of(root / "last2"), 5);

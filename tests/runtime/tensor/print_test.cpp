@@ -100,7 +100,7 @@ TEST(Print, Summaries) {
   CpuContext context;
   EXPECT_EQ(text(Tensor::arange(context, 0, 1001, 1, DType::i32)),
             "[   0,    1,    2, ...,  998,  999, 1000] i32 (1001) on cpu");
-  // 1000 elements are the threshold.
+  // At the threshold of 1000 elements, all elements are printed.
   EXPECT_EQ(text(Tensor::arange(context, 0, 1000, 1, DType::i32)).find("..."), std::string::npos);
   const PrintOptions few{.edge_items = 1, .threshold = 5};
   const Tensor t = Tensor::arange(context, 0, 36, 1, DType::i32);
