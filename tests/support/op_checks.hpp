@@ -69,9 +69,9 @@ void expect_gradients(const std::function<double()>& loss, const std::vector<Gra
                       std::int64_t max_elements = 200, const char* file = __builtin_FILE(),
                       int line = __builtin_LINE());
 
-/// Calls `call` with valid views (host, contiguous, rank 1 or more), then with one view invalid at a time. Another
-/// device must give a DeviceError, f16 a DTypeError; another extent, a gap between rows and an address between two
-/// elements a ShapeError. With all_required a view that is not given must fail, too.
+/// Calls `call` with valid views (host, contiguous, rank 1 or more), then with one view invalid at a time. Expects a
+/// DeviceError for another device, and a DTypeError for f16. Expects a ShapeError for another extent, a gap between
+/// rows, or an address between two elements. With all_required, a view that is not given must fail, too.
 void expect_views_checked(std::vector<TensorView> views,
                           const std::function<void(const std::vector<TensorView>&)>& call, bool all_required = false);
 

@@ -349,7 +349,7 @@ TEST(SamplerChunks, EachSampleComesAnywhereInAnEpoch) {
   constexpr int kEpochs = 2000;
   constexpr int kBins = 10;
   const Sampler sampler = in_chunks(kSize, 4);
-  const std::vector<std::int64_t> samples{0, 517, kSize - 1};  // the last sample lies in a small chunk
+  const std::vector<std::int64_t> samples{0, 517, kSize - 1};  // the last sample is in the small last chunk
   std::vector<std::vector<int>> all_bins(samples.size(), std::vector<int>(kBins));
   for (int epoch = 0; epoch < kEpochs; ++epoch) {
     const auto order = all(sampler.order(epoch), kSize);

@@ -273,7 +273,7 @@ TEST_F(ModelFile, Gpt2AsOthersStoreIt) {
         load_model(path(name), into.context, into.set);
         EXPECT_EQ(into.numbers(), from.numbers()) << name << turned << prefixed;
       }
-      // The file has a separate output matrix, which the model lacks.
+      // The file has a separate output matrix, which the model lacks, so the file must be refused.
       file.part("lm_head.weight").bytes[2] ^= std::byte{1};
       file.write(path("theirs"));
       Filled into(gpt2(), 2);

@@ -1,4 +1,4 @@
-// Tests ingest() and emit(): every order of axes, type and stride compared with a loop over single numbers.
+// Tests ingest() and emit(). Compares every order of axes, type and stride with a loop over single numbers.
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
