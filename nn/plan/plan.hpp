@@ -111,9 +111,9 @@ struct PlanContents {
   std::vector<Call> calls;
   /// One Join per call on the side stream, in order of calls; `before` never decreases from one Join to the next.
   std::vector<Join> joins;
-  int backward_begin = 0;   ///< index of the first backward call
-  int vjp_begin = 0;        ///< index of the first call of Plan::vjp(); without these calls, that of the next section
-  int jvp_begin = 0;        ///< index of the first call of Plan::jvp(); without these calls, the number of calls
+  int backward_begin = 0;  ///< index of the first backward call
+  int vjp_begin = 0;       ///< index of the first call of Plan::vjp(); without these calls, that of the next section
+  int jvp_begin = 0;       ///< index of the first call of Plan::jvp(); without these calls, the number of calls
   SlotId output;
   SlotId input_gradient;  ///< dL/d(input), (batch, stored input shape); invalid without PlanOptions::input_gradient
   SlotId vjp_result;      ///< result of Plan::vjp(), of the shape of input_gradient; invalid without PlanOptions::vjp

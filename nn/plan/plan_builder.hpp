@@ -183,17 +183,6 @@ class PlanBuilder {
   /// Registers `emit`, which appends the node's backward calls. The builder calls `emit` after all forward calls are
   /// planned, in reverse order of the layers. Within `emit`, this node is the current node again.
   void on_backward(std::function<void(PlanBuilder&)> emit);
-  // --- tangents (PlanOptions::jvp only; other plans ignore them)
-  /// Registers `emit`, which appends the calls that compute the tangent of the node's output from the tangents of the
-  /// node's inputs. These calls come after the backward calls, in the order of the layers. They may read everything
-  /// that the node's backward calls read.
-  void on_tangent(std::function<void(PlanBuilder&)> emit);
-  /// Returns the slot of the tangent of the i-th input, of the shape of that input. No call may write into the slot.
-  [[nodiscard]] SlotId input_tangent(int i = 0) const { return producer(i).tangent; }
-  void set_tangent(SlotId slot) { here().tangent = slot; }  ///< `emit` of on_tangent() must call this function
-  /// Returns a new slot for the tangent of the node's output, and calls set_tangent() with the slot.
-  [[nodiscard]] SlotId new_tangent();
-
   /// Returns the gradients of the node's output, at most Layer::gradients_taken().
   [[nodiscard]] std::span<const SlotId> output_gradients() const { return here().gradients; }
   /// Returns the destination of the gradient of the i-th input. GradientTarget::wanted() is false if no gradient is
@@ -240,6 +229,17 @@ class PlanBuilder {
   /// destinations are wanted or none. If only one parameter is frozen, its gradient goes to memory that nobody reads.
   [[nodiscard]] std::pair<GradientTarget, GradientTarget> parameter_gradients(const std::string& first,
                                                                               const std::string& second);
+
+  // --- tangents (PlanOptions::jvp only; other plans ignore them)
+  /// Registers `emit`, which appends the calls that compute the tangent of the node's output from the tangents of the
+  /// node's inputs. These calls come after the backward calls, in the order of the layers. They may read everything
+  /// that the node's backward calls read.
+  void on_tangent(std::function<void(PlanBuilder&)> emit);
+  /// Returns the slot of the tangent of the i-th input, of the shape of that input. No call may write into the slot.
+  [[nodiscard]] SlotId input_tangent(int i = 0) const { return producer(i).tangent; }
+  void set_tangent(SlotId slot) { here().tangent = slot; }  ///< `emit` of on_tangent() must call this function
+  /// Returns a new slot for the tangent of the node's output, and calls set_tangent() with the slot.
+  [[nodiscard]] SlotId new_tangent();
 
  private:
   /// Appends the calls of backward, from the gradient of the output to all other gradients.

@@ -29,11 +29,11 @@ namespace fs = std::filesystem;
 
 constexpr const char* kJob = "7-9";
 
-/// Fixture of runs with given numbers of ranks on each node. An epoch has six steps; after its end there is no copy.
+/// Fixture of runs in which each node has a given number of ranks. An epoch has six steps. At its end no copy is made.
 class Copies : public TrainerTest {
  protected:
   [[nodiscard]] std::string root(int node) const { return path("node" + std::to_string(node)); }
-  /// Returns the folder that ranks make on a node.
+  /// Returns the folder that holds a node's copies between two starts of the job.
   [[nodiscard]] std::string folder(int node) const {
     return root(node) + "/lockstep-copies-" + std::to_string(::geteuid()) + "-" + kJob + ".away";
   }
@@ -44,7 +44,7 @@ class Copies : public TrainerTest {
     std::vector<std::string> said;
   };
 
-  /// Resumes from the newest copy, if there is one, and trains until `steps`, with a copy after every second step.
+  /// Resumes from the newest copy if one exists, and trains until `steps`. Makes a copy after every second step.
   Outcome run(const std::vector<int>& nodes, std::int64_t steps, const std::string& dir = "",
               const std::function<void(MemoryCheckpoints&)>& before = {}, bool orderly = false, bool zero1 = false) {
     std::vector<MemoryCheckpoints::Place> places;
@@ -73,7 +73,8 @@ class Copies : public TrainerTest {
             EXPECT_EQ(resume_checkpoint(copies.newest(), trainer, control, identity, progress), "");
             EXPECT_EQ(progress.position.step, *found);
           }
-          (void)comm::all_gather_value(control, 0);  // all ranks have read before the first settles, as in a program
+          // All ranks must have read the copies before one of them calls settle().
+          (void)comm::all_gather_value(control, 0);
           copies.settle(false);
           if (before) {
             before(copies);
@@ -120,7 +121,8 @@ TEST_F(Copies, TheNextStartGoesOnFromTheNewestBitForBit) {
     const std::string alone = path(concat("alone", ++number));
     const std::string restarted = path(concat("restarted", number));
     EXPECT_EQ(run(nodes, 0, alone, {}, true, trial.zero1).found, std::nullopt);
-    EXPECT_EQ(run(nodes, 9, restarted, {}, false, trial.zero1).found, std::nullopt);  // this run is killed at its end
+    // The run ends without finish(), as if it were killed.
+    EXPECT_EQ(run(nodes, 9, restarted, {}, false, trial.zero1).found, std::nullopt);
     const int all = static_cast<int>(nodes.size());
     for (int node = 0; node < all; ++node) {
       EXPECT_EQ(fs::exists(folder(node) + "/last"), node < 2);
@@ -168,7 +170,7 @@ TEST_F(Copies, ADamagedCopyIsLeftOutAndTheOneBeforeIsTaken) {
   fs::remove_all(root(1));
   run(nodes, 9);
   damage(folder(0) + "/last");
-  fs::remove(folder(1) + "/last/checksums.json");  // no kill leaves a copy like this
+  fs::remove(folder(1) + "/last/checksums.json");  // a copy without checksums.json, which no kill leaves
   const Outcome before = run(nodes, 9);
   EXPECT_EQ(before.found, 4);
   EXPECT_EQ(before.said.size(), 2U);
@@ -187,7 +189,8 @@ TEST_F(Copies, AStartDoesNotTakeItsOwnJobsCopiesForAbandoned) {
   const std::vector<int> nodes{1, 1};
   run(nodes, 9);
   const std::array<timespec, 2> old{timespec{.tv_sec = 1, .tv_nsec = 0}, timespec{.tv_sec = 1, .tv_nsec = 0}};
-  for (const int node : {0, 1}) {  // the last copy of a run that then hung for a day
+  // The copies look a day old, as the last copies of a run that hung for a day.
+  for (const int node : {0, 1}) {
     ASSERT_EQ(::utimensat(AT_FDCWD, folder(node).c_str(), old.data(), 0), 0);
   }
   EXPECT_EQ(run(nodes, 9).found, 8);
@@ -209,7 +212,7 @@ TEST_F(Copies, WithoutRoomTheRunGoesOnWithoutCopies) {
   testing::expect_holds(none.said[0], {"no more copies in memory: rank 0: " + folder(0), "bytes are free, expected "});
   EXPECT_FALSE(fs::exists(folder(0) + "/last"));
   EXPECT_TRUE(run({1, 1}, 9, "", [](MemoryCheckpoints& copies) { copies.require_room(1000); }).on);
-  // A folder to which not even root can write.
+  // A file takes the folder's place, so that not even root can write to the folder.
   for (const int node : {0, 1}) {
     fs::remove_all(root(0));
     fs::remove_all(root(1));
@@ -248,13 +251,13 @@ TEST_F(Copies, AFolderIsRemovedOnceNobodyHoldsIt) {
     EXPECT_TRUE(fs::exists(name + "/text"));
   }
   EXPECT_FALSE(fs::exists(name));
-  // The folder that a killed process leaves, and a folder that is not lockstep's.
+  // remove_abandoned_copies() must remove the folder of a killed process, and keep a folder that is not lockstep's.
   fs::create_directory(name);
   fs::create_directory(root(0) + "/lockstep-copies-of-mine");
   remove_abandoned_copies(root(0));
   EXPECT_FALSE(fs::exists(name));
   EXPECT_TRUE(fs::exists(root(0) + "/lockstep-copies-of-mine"));
-  // Between two starts no process holds a rank's folder.
+  // Between two starts no process holds the lock of a rank's folder. The folder must stay until it is old.
   std::string away;
   {
     CopiesFolder rank("1-1", Use::start, root(0));
@@ -267,7 +270,7 @@ TEST_F(Copies, AFolderIsRemovedOnceNobodyHoldsIt) {
   ASSERT_EQ(::utimensat(AT_FDCWD, away.c_str(), old.data(), 0), 0);
   remove_abandoned_copies(root(0));
   EXPECT_FALSE(fs::exists(away));
-  // The name is a file, or the folder cannot be made there.
+  // Errors: the folder's name is a file, or the parent folder is missing.
   std::ofstream(name) << "a file";
   EXPECT_THROW(CopiesFolder("1-1", Use::job, root(0)), FileError);
   EXPECT_THROW(CopiesFolder("1-1", Use::job, root(0) + "/missing"), FileError);

@@ -1,5 +1,5 @@
-// Tests the options that training programs share: every refusal is one line that names the option, its value and the
-// expectation.
+// Tests the options that training programs share. Every refusal must be one line that names the option, its value and
+// the expected values.
 #include <sstream>
 #include <string>
 #include <vector>

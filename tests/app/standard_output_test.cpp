@@ -1,4 +1,5 @@
-// Tests output that does not make a run wait. Each case runs in a process whose standard output is a pipe.
+// Tests that a slow reader of standard output does not make a run wait. Each case runs in a process whose standard
+// output is a pipe.
 #include <lockstep/app/standard_output.hpp>
 
 #include <fcntl.h>
@@ -32,12 +33,12 @@ bool never() {
 /// A child process whose standard output is a pipe. It exits with the result of `body`.
 struct Child {
   pid_t pid = 0;
-  int output = -1;  ///< the end to read
+  int output = -1;  ///< end of the pipe that the parent reads
 
   explicit Child(const std::function<int()>& body) {
     std::array<int, 2> ends{};
     EXPECT_EQ(::pipe(ends.data()), 0);
-    std::fflush(nullptr);  // GoogleTest's output so far is not the child's.
+    std::fflush(nullptr);  // so that the child does not print GoogleTest's output again
     pid = ::fork();
     if (pid == 0) {
       ::close(ends[0]);
@@ -96,7 +97,8 @@ TEST(StandardOutput, APipeThatNobodyReadsHoldsNothingUp) {
   const std::string done = folder / "done";
   const Child child([&] {
     StandardOutput output;
-    for (int i = 0; i < 300000; ++i) {  // 7.5 MB: more than pipe and queue hold
+    // 7.5 MB: more than the pipe and the queue hold together.
+    for (int i = 0; i < 300000; ++i) {
       std::cout << "a line that nobody reads" << std::endl;
     }
     ::close(::open(done.c_str(), O_CREAT | O_WRONLY, 0600));

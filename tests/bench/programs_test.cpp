@@ -1,5 +1,5 @@
-// Tests the benchmarks as users call them: alone, with ranks that they start themselves, and under mpirun, on tiny
-// sizes. Their files are read again.
+// Tests the benchmark programs as users call them, with tiny sizes. They run with one rank, with ranks that the program
+// starts, and under mpirun. The tests also read the files of results.
 #include <algorithm>
 #include <fstream>
 #include <sstream>
@@ -40,7 +40,7 @@ nlohmann::json read(const std::string& path) {
   return nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
 }
 
-/// The end of a program, and the file of results that it wrote.
+/// Exit and output of a program, and the file of results that it wrote.
 struct Measured {
   Ended ended;
   nlohmann::json root;
@@ -53,15 +53,14 @@ Measured measure(const std::string& program, const std::string& options) {
   return {std::move(ended), read(file)};
 }
 
-/// Expects refusals of the programs. The options begin with a program's name.
+/// Expects that each program refuses its options. `options` of a Refusal begin with the program's name.
 void expect_refusals(const std::vector<testing::Refusal>& refusals, const char* file = __builtin_FILE(),
                      int line = __builtin_LINE()) {
   testing::expect_refusals([](const std::string& call) { return run_command(kFolder + "/" + call); }, refusals, file,
                            line);
 }
 
-/// Expects the fields that Google Benchmark's gbench/report.py (compare.py) reads, by which it pairs the entries of two
-/// files.
+/// Expects the fields that compare.py of Google Benchmark (gbench/report.py) reads to pair the entries of two files.
 void expect_comparable(const nlohmann::json& root) {
   ASSERT_TRUE(root.is_object() && root.contains("context") && root.contains("benchmarks")) << root;
   EXPECT_TRUE(root["context"].at("date").is_string());
@@ -86,8 +85,8 @@ void expect_comparable(const nlohmann::json& root) {
 const std::string kTiny = " --iterations 3 --pool-bytes 65536 ";
 const std::string kSuffix = "/iterations:3/manual_time";
 
-/// Checks the contents of every file of runs of three iterations. Returns the names of the cases, without the parts
-/// that the library adds.
+/// Checks the results of runs of three iterations. Returns the names of the cases without the suffixes that Google
+/// Benchmark adds.
 std::vector<std::string> expect_results(const nlohmann::json& root, int ranks) {
   expect_comparable(root);
   std::vector<std::string> names;
@@ -122,7 +121,7 @@ TEST(Ranks, MakeTheSameCallsAndReportTheSlowest) {
   }
   const TemporaryFolder folder;
   const std::string program = std::string(RANKS_PROGRAM) + " --devices cpu --benchmark_out=" + folder / "ranks.json";
-  // The library chooses the number of iterations in each rank separately.
+  // Google Benchmark chooses the number of iterations in each rank separately.
   const Ended ended =
       run_ranks(2, program + " --benchmark_min_time=0.03 --benchmark_repetitions=2 --benchmark_filter=-fails")
           .finished();
@@ -169,7 +168,8 @@ TEST(BenchCopy, OneRank) {
                                 "--benchmark_filter=-numa");
   ended.says({"no GPU"});
   const auto names = expect_results(root, 1);
-  // 7 * 2: sizes. 6 * 3: pieces with a wait for each, with one wait, and grouped. 1: with a matmul.
+  // Expects 7 * 2 cases for sizes, 6 * 3 cases for pieces (a wait for each piece, one wait, grouped), and one case
+  // beside a matmul.
   EXPECT_EQ(names.size(), 7U * 2 + 6 * 3 + 1);
   if (numa_nodes().size() < 2) {
     ended.says({"numa: the processors of this process are on one node"});
@@ -195,7 +195,8 @@ TEST(BenchCopy, NamesAndBadInput) {
                 .output,
             listed.output)
       << "the environment decides nothing: it may differ between ranks";
-  if (!kMpirun.empty()) {  // ranks with different sizes would wait for each other without end
+  // Ranks with different sizes must be refused, because they would wait for each other forever.
+  if (!kMpirun.empty()) {
     const std::string program = "exec " + kFolder + "/bench_copy --devices cpu --benchmark_list_tests";
     expect_refused(run_as_ranks(kMpirun, {program, program + " --min-bytes 8"}), {"the ranks do not agree"});
   }
@@ -264,7 +265,7 @@ TEST(BenchKernels, OneRank) {
   }
   EXPECT_GT(counted, 0);
 
-  // The time is over before the first case. The file says so, and can still be read.
+  // No time is left for the first case. The file must say that it was left out, and stay valid.
   const nlohmann::json late = measure("bench_kernels", options + "relu_forward --max-seconds 1e-9").root;
   expect_comparable(late);
   ASSERT_EQ(late["benchmarks"].size(), root["benchmarks"].size());
@@ -292,7 +293,7 @@ TEST(BenchLoader, PackedFilesBesideTheFolder) {
                                       "loader/packed/pixels/224/middle"}));
 }
 
-// Every way of computing must give the result of plain loops; otherwise the program stops.
+// Every implementation must give the result of plain loops; otherwise the program stops.
 TEST(BenchEmbedding, CasesAndGates) {
   auto [ended, root] = measure(
       "bench_embedding",
@@ -306,7 +307,8 @@ TEST(BenchEmbedding, CasesAndGates) {
       there.push_back(each);
     }
   }
-  for (const std::string& reason : missing) {  // a build that lacks a way of computing says so
+  // A build that lacks an implementation gives the reason.
+  for (const std::string& reason : missing) {
     EXPECT_TRUE(reason.find("libtorch") == 0 || reason == "this build has no Fortran compiler") << reason;
   }
   root["benchmarks"] = there;
@@ -336,8 +338,9 @@ TEST(BenchPrograms, TwoRanks) {
               "--benchmark_filter='-beside'" +
                   kTiny);
   const auto names = expect_results(root, 2);
-  // Six collectives, all_gather both in place and not, in two types; two streams and two sizes (8 bytes if parts of 4
-  // bytes are too small); four bucket plans on two streams.
+  // Expects seven rows for six collectives (all_gather in place and out of place) in two types, on two streams and with
+  // two sizes. (The smaller size is 8 bytes where parts of 4 bytes are too small.) Expects also four bucket plans on
+  // two streams.
   EXPECT_EQ(names.size(), (7U + 7) * 2 * 2 + 4 * 2) << reduced.output;
   const auto& line = entry(root, "all_gather/mpi/f32/out_of_place/stream/1024");
   EXPECT_NEAR(line.at("busbw"), line.at("algbw").get<double>() / 2, 1);

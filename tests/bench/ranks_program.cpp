@@ -1,5 +1,5 @@
-// A benchmark program whose ranks differ, for programs_test.cpp: rank 1 takes 2 ms longer than the others, and every
-// rank prints at the end how many calls it made.
+// A benchmark program for programs_test.cpp whose ranks differ: rank 1 takes 2 ms longer than the other ranks. At the
+// end every rank prints the number of its calls.
 #include <chrono>
 #include <cmath>
 #include <cstdio>

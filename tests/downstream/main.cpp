@@ -24,7 +24,7 @@ struct Pool final : lockstep::MemoryResource {
   lockstep::Device device() const override { return lockstep::Device::cpu(); }
 };
 
-// An op that this program adds to lockstep. A build without a GPU only compiles and links the second overload.
+// An op that this program adds to lockstep. Without a GPU the second overload is compiled and linked but not called.
 namespace backend {
 static void double_values(lockstep::CpuContext&, const lockstep::TensorView& x) {
   for (float& value : x.span<float>()) {
@@ -47,7 +47,7 @@ static bool is_fatal(MPI_Comm comm) {
   return fatal;
 }
 
-// Trains for some steps over the host's communicator, in the host's memory: rank 0 has one sample, rank 1 has two.
+// Trains for some steps with the host's communicator and the host's memory. Rank 0 has one sample, rank 1 has two.
 static bool trains(lockstep::Context& context, lockstep::comm::Communicator& communicator, lockstep::Stream& stream) {
   namespace nn = lockstep::nn;
   nn::ModelBuilder b("line", {1});

@@ -216,7 +216,8 @@ class Chain:
         self.parts.append(signal.Signals(number).name)
         process.send_signal(number)
         code = self.wait(process)
-        # A signal before the program's first instruction ends the process as the system does.
+        # The signal may arrive before the program has installed its handler. The process then ends with the system's
+        # exit code.
         require(code in (0, 75, -number, 128 + number), f"exit code {code} after {signal.Signals(number).name}")
         if code == 0:
             require(checkpoint(self.out / "last")["epoch"] == 24, "exit code 0, and the run is not done")
@@ -239,7 +240,8 @@ class Chain:
         try:
             code = self.wait(process)
         except Violation:
-            # After the end of the run, no rank watches any more (docs/reliability.md): wait() has killed the job.
+            # After the end of a run no rank watches the others (docs/reliability.md), so a stopped rank is not noticed
+            # and wait() kills the job.
             require("\nfinished: " in self.said(), "it did not end")
             self.look(ended=True)
             return
@@ -327,8 +329,8 @@ class Chain:
         require(code in (0, 3), f"exit code {code}: {lines}")
         if code == 3:
             require(lines and all(str(self.out) in line for line in lines), f"the errors are {lines}")
-            # A file that was written while the folder was emptied may be a checkpoint, from which the next run would go
-            # on. Whoever deletes the folder therefore repeats that until it is gone.
+            # A file that was written while the folder was being deleted may be a checkpoint, from which the next run
+            # would resume. The folder is therefore deleted again.
             shutil.rmtree(self.out, ignore_errors=True)
         elif (self.out / "last").exists():
             require(checkpoint(self.out / "last")["epoch"] == EPOCHS, "exit code 0, and the run is not done")
@@ -388,8 +390,8 @@ class Chain:
         for line in (self.out / "metrics.jsonl").read_text().splitlines():
             event = json.loads(line)
             if event["event"] == "resume":
-                # The first resume may read the disk, as the killed job's copies are gone. Later ones have copies of
-                # their own job.
+                # The first resume may read a checkpoint on disk, because the killed job's copies are gone. Later
+                # resumes must read copies of the present job.
                 require((not resumed and not event["from"].startswith("/dev/shm/")) or event["step"] >= done - 2,
                         f"from step {event['step']} of {event['from']}, where step {done} was done")
                 resumed = True
@@ -406,7 +408,8 @@ class Chain:
                                        stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
         done = 0
         for number in range(1, kills + 1):
-            # Each start has written "step" or "resume" lines to the folder before a rank of it is killed.
+            # Waits until the log says that the start has written "step" or "resume" lines. Only then is one of its
+            # ranks killed.
             steps = f"restart {number - 1}" if number > 1 else "training"
             if not self.until(process, lambda: steps in self.said() and len(self.ranks_of_job(process)) == self.ranks):
                 break
@@ -447,7 +450,7 @@ class Chain:
 
 IMAGES, EPOCHS = 240, 24  # equal to those in OPTIONS
 RATE = 0.002
-# With these options, it learns the images: the loss falls from 2.7 to 0.5.
+# With these options, the model learns the images: the loss falls from 2.7 to 0.5.
 LEARNS = f"--image-size 32 --hidden 64 --pad 0 --flip off --optimizer adamw --lr {RATE} --warmup-steps 0".split()
 
 

@@ -1,5 +1,5 @@
-# control.sh FUZZ_REPLAY: checks that the replay program and the readers' checks find the faults of the planted reader,
-# each by its own message, and find none in valid inputs.
+# control.sh FUZZ_REPLAY: checks the replay program. It must find each fault of the reader "planted" and report the
+# fault with the right message. It must find none in valid inputs.
 set -u
 ulimit -c 0
 replay=$1

@@ -71,7 +71,8 @@ def idx_seeds():
     put("idx", "no_extent", idx(0, images(0, 2, 2, b""), *good[1:]))
     put("idx", "overflow", idx(0, images(0xFFFFFFFF, 4096, 4096, b""), *good[1:]))
     put("idx", "too_much", idx(0, images(0xFFFF, 1024, 1024, b""), *good[1:]))
-    # F4: the header of a small compressed file claims a thousand times its size.
+    # The header of a small compressed file claims a thousand times the file's size. The reader must not allocate that
+    # much.
     noise = bytes((i * i * 31 + i // 7) % 251 for i in range(4000))
     put("idx", "f4_claims_most", idx(0x11, images(3, 1024, 1024, noise), *good[1:]))
 
@@ -344,7 +345,7 @@ def state_seeds():
     put("state", "cut", json.dumps(STATE)[:200])
 
 
-# ---- tensors: changes of a checkpoint's files, (file, offset, byte)
+# ---- tensors: a list of changes to a checkpoint's files; each change is (file, offset, byte)
 def tensors_seeds():
     def edits(*changes):
         return b"".join(struct.pack("<BHB", *change) for change in changes)
@@ -355,12 +356,13 @@ def tensors_seeds():
         put("tensors", name + "_name", edits((which, 60, ord("x"))))
         put("tensors", name + "_cut", edits((254 + which, 100, 0)))
         put("tensors", name + "_empty", edits((254 + which, 0, 0)))
-    # F3, F10: changes every byte of the optimizer's numbers in turn; some are signs of squares, some the count of
-    # updates.
+    # Changes the highest byte of each number of the optimizer's states. Some of these bytes hold the sign of a square,
+    # others belong to the count of updates.
     for at in range(3, 72, 4):
         put("tensors", "optimizer_byte_%02d" % at, edits((3, at, 0xFF)))
     put("tensors", "nan", edits((3, 71, 0x7F), (3, 70, 0xFF)))
-    # The other checkpoint: which % 3 selects the file, an odd which / 3 its data.
+    # Changes the checkpoint with all optional parts: which % 3 selects the file; if which / 3 is odd, the offset counts
+    # from the data.
     put("tensors", "whole_unchanged", edits((66, 65535, 0)))
     for file, name in enumerate(["model", "optimizer", "average"]):
         put("tensors", f"whole_{name}_length", edits((66 + file, 0, 0xFF)))
@@ -372,7 +374,7 @@ def tensors_seeds():
             put("tensors", f"whole_{name}_byte_{at}", edits((69 + file, at, 0xFF)))
 
 
-# ---- torch: pickles in an archive that is whole, and archives
+# ---- torch: pickles in a valid archive, and damaged archives
 def text(value):
     return b"X" + struct.pack("<I", len(value.encode())) + value.encode()
 
@@ -495,7 +497,8 @@ def torch_seeds():
 
 
 # ---- image
-# JPEG files of tests/support/image_files.cpp: an RGB file with an orientation, and others as named.
+# JPEG files that tests/support/image_files.cpp wrote. "jpeg" is an RGB file with an orientation; the other names tell
+# how the files differ.
 JPEGS = {
     "jpeg":
         "/9j/4AAQSkZJRgABAQAAAQABAAD/4QAiRXhpZgAASUkqAAgAAAABABIBAwABAAAABgAAAAAAAAD/2wBDAA0JCgsKCA0LCgsODg0PEyAVExISEyccHhcg"
@@ -568,7 +571,7 @@ def image_seeds():
     put("image", "png_alpha_16", png(6, 3, 2, bits=16))
     put("image", "png_palette", png(3, 2, 2, bits=1, chunks=[(b"PLTE", bytes(range(6))), (b"tRNS", b"\0")]))
     put("image", "png_grey_alpha", png(4, 9, 8))
-    # A picture of one pixel has seven passes but only one row.
+    # Interlaced PNG files have seven passes, but a picture of one pixel has only one row in all of them.
     put("image", "png_interlaced", png(2, 1, 1, interlaced=1))
     put("image", "png_claims_most", png(2, 0x7FFFFFFF, 0x7FFFFFFF, pixels=b""))
     put("image", "png_claims_much", png(2, 8192, 8192, pixels=b""))
@@ -578,7 +581,8 @@ def image_seeds():
     put("image", "empty", b"")
 
 
-# ---- packed: flags (1: checksums are made right, but those of samples; 2: those too), a file
+# ---- packed: a byte of flags, then a file. Flag 1: the reader corrects all checksums except those of samples. Flag 2:
+# the reader also corrects those of samples.
 def packed(records, version=1, train=None, test=1, classes=(b"a", b"b"), store=1, resized=0, more=b"", tail=b"", flags=0):
     """records: bytes, label, width, height, orientation, format, name."""
     index, samples, names = b"".join(struct.pack("<I", len(name)) + name for name in classes), b"", b""
@@ -637,7 +641,8 @@ def packed_seeds():
     put("packed", "offset", b"\1" + good[1:offset] + b"\x1d" + good[offset + 1:])
 
 
-# ---- packed_tokens: flags (1: checksums are made right, but those of blocks; 2: those too), length - 1 of a window, a file
+# ---- packed_tokens: a byte of flags, a byte with the length of a window less 1, then a file. Flag 1: the reader
+# corrects all checksums except those of blocks. Flag 2: the reader also corrects those of blocks.
 def packed_tokens(parts, version=1, content=1, train=None, validation=1, vocabulary=None, kind=3, width=2, more=b"", tail=b"",
                   flags=0):
     """parts: ids, name, and what the index says otherwise: size, largest, its place."""

@@ -3,32 +3,32 @@
 #include <cstdint>
 #include <span>
 
-/// One function for each reader of data that users and other programs write. The function gives the bytes to the
-/// reader. It returns if the reader refused them with an error that its contract names, or if the reader accepted them
-/// and the property in the function's comment holds. Everything else is a finding (support.hpp), or a crash.
+/// One function for each reader of data that users and other programs write. The function gives the input to the reader
+/// and returns in two cases. Either the reader refuses the input with an error of its contract. Or it accepts the
+/// input, and the property in the comment below holds. Everything else is a finding (support.hpp) or a crash.
 namespace lockstep::fuzz {
 
 using Input = std::span<const std::uint8_t>;
 
-void cifar10(Input input);  ///< the samples are the bytes of the file (plain, gzip)
-void choices(Input input);  ///< files of choices: ascend, are finite, are equal when written and read again
-void config(Input input);   ///< TOML of --config: gives possible numbers of steps, a rate and a batch
-void cost(Input input);     ///< cost.json: like choices
-void devices(Input input);  ///< --devices on made-up GPUs: selects each device once
-void idx(Input input);      ///< IDX files: like cifar10
-void image(Input input);    ///< JPEG, PNG: has the pixels of its header; is refused at every size or at none
-void json(Input input);     ///< JSON: is equal when written and read again
-void launch(Input input);   ///< environments of launchers: a rank below its size; MPI's rank counts
-void lists(Input input);    ///< lists of images: one image a line, labels of classes, equal when written and read again
-void options(Input input);  ///< command lines: like config
-void packed(Input input);   ///< files of lockstep-pack: samples lie one after the other, and are images at any size
-void packed_tokens(Input input);  ///< like packed; ids are those in the file, below the vocabulary
-void planted(Input input);        ///< has faults on purpose: the control of the replay program
-void safetensors(Input input);    ///< tensors lie without gaps, and are equal when written and read again
-void state(Input input);    ///< state.json of a checkpoint: values are in range, and equal when saved and read again
-void tensors(Input input);  ///< tensors of a checkpoint: hold squares and counts; if refused, nothing changes
-void tokens(Input input);   ///< token files: the ids are those in the file, below the vocabulary
-void torch(Input input);    ///< tensors lie where strides and offsets say; safetensors allows their names
-void units(Input input);    ///< numbers formatted for people: equal the number within its digits
+void cifar10(Input input);  ///< CIFAR-10 files: samples equal the files' bytes
+void choices(Input input);  ///< files of choices: times are finite, not negative; writing and reading changes nothing
+void config(Input input);   ///< TOML of --config: line numbers are possible; values hold no zero byte
+void cost(Input input);     ///< cost.json: sizes ascend, times are ordered; writing and reading changes nothing
+void devices(Input input);  ///< --devices on made-up GPUs: no device is selected twice
+void idx(Input input);      ///< IDX files, plain or gzip: samples equal the files' bytes
+void image(Input input);    ///< JPEG, PNG: pictures have the header's size; decoding fails at every scale or at none
+void json(Input input);     ///< JSON: writing and reading changes nothing
+void launch(Input input);   ///< environments of launchers: rank below size; a rank that MPI reports takes precedence
+void lists(Input input);    ///< lists of images: one image a line; writing and reading changes nothing
+void options(Input input);  ///< command lines: steps, rate and batch size are possible numbers
+void packed(Input input);   ///< files of lockstep-pack: samples equal the file's bytes; check_packed() finds damage
+void packed_tokens(Input input);  ///< files of packed tokens: ids equal the file's bytes and are below the vocabulary
+void planted(Input input);        ///< reader with planted faults: a control of the replay program
+void safetensors(Input input);    ///< safetensors: no gaps between tensors; writing and reading changes nothing
+void state(Input input);    ///< state.json of a checkpoint: values are in range; saving and reading changes nothing
+void tensors(Input input);  ///< a checkpoint's tensors: squares and counts are >= 0; a refused file changes nothing
+void tokens(Input input);   ///< token files: ids equal the file's bytes and are below the vocabulary
+void torch(Input input);    ///< torch files: elements are at their strides; safetensors allows the names
+void units(Input input);    ///< formatted numbers: the text equals the number within the digits shown
 
 }  // namespace lockstep::fuzz

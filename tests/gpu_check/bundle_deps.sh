@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# bundle_deps.sh SOURCE HELLO_RANKS: checks that scripts/bundle-deps.sh makes a folder that needs nothing of this system
-# but glibc and libstdc++, and that its mpirun starts ranks wherever the folder lies.
+# bundle_deps.sh SOURCE HELLO_RANKS: checks the folder that scripts/bundle-deps.sh makes. The folder must need only
+# glibc and libstdc++ of this system, and its mpirun must start ranks wherever the folder is.
 source "$(dirname "${BASH_SOURCE[0]}")/../launch/hosts.sh"
 source=$1 hello=$2
 [ "$(uname -m)" = x86_64 ] || skip "the bundle is for x86_64"

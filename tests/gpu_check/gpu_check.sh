@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# gpu_check.sh SOURCE CMAKE: tests scripts/gpu-check.sh on made-up programs. It needs no GPU, no MPI and no program of
-# ours.
+# gpu_check.sh SOURCE CMAKE: tests scripts/gpu-check.sh with made-up programs. It needs no GPU, no MPI and no program of
+# lockstep.
 source "$(dirname "${BASH_SOURCE[0]}")/../launch/hosts.sh"
 source=$1 cmake=$2
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -15,7 +15,7 @@ stub() {  # stub FILE: writes a script from the standard input
 }
 program() { stub "$work/bundle/programs/$1"; }  # program NAME
 
-# ---- what one check becomes: in a shell of its own, as the scripts end when something fails
+# ---- The rows that single checks write. They run in a separate shell, because the scripts end when a command fails.
 cat > "$work/checks.sh" << 'END'
 parts=$1/scripts/gpu_check
 source "$1/scripts/lib.sh"
@@ -54,7 +54,7 @@ check "peer" 10 read_peer echo '{"images_per_second": 60.0}' || true
 check "no peer" 10 read_peer bash -c "echo \"ModuleNotFoundError: No module named 'torch'\"; exit 1" || true
 ratio "ours over theirs" 'fast|slow' 'peer'
 ratio "ours over nobody" 'fast' 'slow'
-# Checks that run beside each other: some pass their own limit, and there are more rows than places.
+# Checks that run at the same time: some exceed their own time limit, and there are more checks than `rooms`.
 beside "hangs" 1 read_status sleep 20
 beside "does not listen" 1 read_status bash -c 'trap "" TERM; while :; do sleep 0.1; done'
 beside "slow sanitizer" 1 read_sanitizer sleep 20
@@ -132,7 +132,7 @@ programs_start
 gpus=0
 programs_start
 END
-# NVIDIA's libraries are in Python's packages and in a toolkit: the former win.
+# NVIDIA's libraries are in Python's packages and in a toolkit. The script must take those of Python's packages.
 mkdir -p "$work/fake" "$work/toolkit/lib64" "$work/toolkit/bin" "$work/site-packages/nvidia/cudnn/lib" "$work/site-packages/nvidia/cu13/lib"
 touch "$work/toolkit/lib64/libcudnn.so.9" "$work/toolkit/lib64/libnccl.so.2" "$work/site-packages/nvidia/cudnn/lib/libcudnn.so.9"
 touch "$work/site-packages/nvidia/cu13/lib/libcublasLt.so.13" "$work/site-packages/nvidia/cu13/lib/libnvrtc.so.13"
@@ -194,7 +194,7 @@ run 0 "its rows are whole" awk -F '\t' 'NF != 7 || $2 !~ /^(passed|failed|skippe
 run 0 "its logs" tar -tzf "$so_far.tgz"
 lines 1 '^hangs\.log$'
 
-# ---- whole calls: programs that are made up, on a machine that is
+# ---- Whole calls: made-up programs on a made-up machine
 mkdir -p "$work/bundle/programs" "$work/bundle/deps/bin" "$work/bundle/peer" "$work/bundle/data/fashion-mnist" "$work/bin" "$work/modules"
 echo 'export PATH='"$work/bundle/deps/bin"':$PATH' > "$work/bundle/deps/environment"
 stub "$work/bundle/deps/bin/mpirun" << 'END'
@@ -215,7 +215,7 @@ echo "[       OK ] Kernels.Share$share (3 ms)"
 END
 program lockstep-devices <<< 'if [ -n "${NO_DEVICES:-}" ]; then echo "no driver" >&2; exit "$NO_DEVICES"; fi
   if [ "$1" = --json ]; then echo "{\"gpus\": [{\"uuid\": \"GPU-1\"}]}"; else echo "one card"; fi'
-# A made-up training that leaves the files of a run. Its seed alone decides its weights.
+# A made-up training program that writes the files of a run. Its weights depend on its seed only.
 program train_resnet << 'END'
 arguments=$*
 while [ $# -gt 0 ]; do
@@ -247,8 +247,8 @@ done
 mkdir -p "$out"
 for rate in 1 1 30 40 50; do echo "{\"event\":\"step\",\"windows_per_second\":$rate}"; done > "$out/metrics.jsonl"
 END
-# Made-up copies of 64 MiB into the GPU, out of it and inside it. The link carries 63 GB/s, and the copy bandwidth is
-# 3000 GB/s (bytes read and written).
+# Made-up times of copies of 64 MiB into the GPU, out of it and inside it. The link to the host has 63 GB/s. The copy
+# bandwidth inside the GPU is 3000 GB/s (bytes read and written).
 program lockstep-cost << 'END'
 arguments="$*"
 while [ $# -gt 0 ]; do if [ "$1" = --out ]; then out=$2; fi; shift; done
@@ -312,7 +312,7 @@ class optim:
             self.options = options
 END
 fi
-# A made-up peer whose compiled mode fails and whose graph is fastest.
+# A made-up torch_resnet.py whose compiled mode fails and whose graph mode is fastest.
 cat > "$work/bundle/peer/torch_resnet.py" << 'END'
 import os, sys
 import torch
@@ -327,8 +327,8 @@ END
 touch "$work/toolkit/lib64/libcublasLt.so.13"
 export PATH=$work/bin:$PATH CUDA_HOME=$work/toolkit PYTHONPATH=$work/modules OUT=$work/out
 
-# first CODE NAME CALL [ARGUMENT...]: runs a call in its own folders, and sets `report` to the beginning of its files'
-# names.
+# first CODE NAME CALL [ARGUMENT...]: runs a call with new output folders, and sets `report` to the path of its files
+# without their suffix.
 first() {
   rm -rf "$work/out"
   run "$1" "$2" "$source/scripts/gpu-check.sh" first "${@:3}" --bundle "$work/bundle" --kept "$work/kept"
@@ -382,7 +382,7 @@ if [ $python = yes ]; then
   lines 2 '^passed   gpt2-50(304|257) .* 40\.0 windows/s'
   lines 1 "^passed   counters of ResNet-50's steps "
   lines 1 "^passed   trace of ResNet-50's steps "
-  # Call b left its choices, so the tuned run comes early.
+  # Call b has stored its choices of libraries, so the tuned run must come early.
   run 0 "  its order" awk -F '\t' '{at[$1] = NR} END {exit !(at["quiet-tuned"] < at["quiet-beside"])}' "$report.tsv"
   run 0 "  its JSON" json "$report.json" 'kernels.benchmarks.0.name=relu'
 
@@ -403,7 +403,7 @@ if [ $python = yes ]; then
   lines 0 'copies\.svg' "$report.md"
   run 0 "  its JSON" json "$report.json" 'cost_alone.ranks=1;cost_ranks.ranks=2;cost_alone.paths.0.name=copy/pinned_to_device'
 
-  # The next call repeats what failed so far, and the runs that comparisons need.
+  # The next call must repeat the checks that have failed so far, and the runs with which they are compared.
   printf '%s\t%s\t0\t0\t1\t0\t%s\n' "copies of old" failed gone bench_copy skipped "no time: 2 of the call's 9 s are left" \
     "dependent-bf16 = calls-bf16" failed "they differ" >> "$work/kept/rows.tsv"
   printf 'cut in the mid' >> "$work/kept/rows.tsv"
@@ -465,8 +465,8 @@ else
 fi
 
 
-# ---- machines that are not well: rows that say so, and the rest goes on
-# few CODE NAME: runs a call that repeats little.
+# ---- Machines with problems: rows report the problems, and the other checks go on
+# few CODE NAME: runs a call that repeats only three checks.
 few() {
   rm -rf "$work/kept"
   mkdir "$work/kept"
@@ -490,7 +490,7 @@ lines 1 '^passed   resnet50-calls '
 lines 1 '^skipped  sources .* NOT built from this tree: 2 files differ, runtime/base/error\.hpp no/such/file\.cpp$'
 rm "$work/bundle/sources"
 rm -r "$work/bin" "$work/toolkit/bin"
-# A python3 that has other libraries but no PyTorch.
+# A made-up python3 that has NVIDIA's libraries but no PyTorch.
 mkdir "$work/bin"
 stub "$work/bin/python3" << 'END'
 case "$*" in
@@ -515,8 +515,8 @@ lines 1 "^skipped  counters of GPT-2's steps .* no ncu on this machine\$"
 lines 3 '^skipped  (round-[12]-torch|moving data) .* no python3 on this machine$'
 lines 1 '^skipped  library versions .* not known: no python3'
 
-# ---- stopped at any moment: every row that was printed is there
-# After a signal from outside, the report says what is missing.
+# ---- Calls that are stopped at any moment: every row that was printed must be in the files
+# After a signal from outside, the report must have a row "stopped".
 program hello_ranks <<< 'touch '"$work"'/started; exec sleep 20'
 rm -rf "$work/out" "$work/kept"
 call=("$source/scripts/gpu-check.sh" first a --bundle "$work/bundle" --kept "$work/kept")
@@ -531,7 +531,8 @@ lines 1 '^failed   stopped .* by a signal'
 run 0 "  its report" grep -c '"name": "stopped"' "$work/out/gpu-check-a.json"
 run 0 "  its logs" tar -tzf "$work/out/gpu-check-a.tgz"
 
-# After KILL of everything, the rows that somebody could read are in the files, which are complete.
+# After SIGKILL of the whole process group, all rows that were printed must be in the files, and the files must be
+# complete.
 program hello_ranks <<< 'echo "all-reduced sum of the ranks: 1, as expected"'
 program train_resnet <<< 'sleep 0.2; echo "error: nothing trained"; exit 1'
 mv "$work/kernels" "$work/bundle/programs/test_kernels_cuda"
@@ -545,7 +546,7 @@ for rows in 1 $((2 + RANDOM % 8)) $((10 + RANDOM % 30)) $((10 + RANDOM % 30)) $(
   sleep "0.0$((RANDOM % 100))"
   kill -KILL -- -"$pid"
   wait "$pid" 2> /dev/null
-  # Drops a last line that was cut.
+  # Removes a last line that is incomplete.
   if [ -n "$(tail -c 1 "$work/output")" ]; then sed -i '$d' "$work/output"; fi
   sed -nE 's/^(passed  |failed  |skipped ) (.*) \([0-9]+ s\)  .*/\2/p' "$work/output" > "$work/in-turn"
   sort "$work/in-turn" > "$work/printed"

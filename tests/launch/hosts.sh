@@ -1,16 +1,18 @@
-# Sourced by the tests in this folder, never run: two "hosts" on one machine, made of Linux namespaces. A host has its own
-# network (joined to the other's by a virtual cable), name, System V memory, /dev/shm and $TMPDIR, so that ranks of two
-# hosts meet only where ranks of two machines would. Files and process numbers are common.
+# Sourced by the tests in this folder, never run alone. Makes two "hosts" on one machine from Linux namespaces. A host
+# has its own network (joined to the other host's by a virtual cable), name, System V memory, /dev/shm and $TMPDIR. So
+# ranks of two hosts are separated as on two machines. Files and process numbers are common to both hosts.
 #
-#   enter_island "$@"     first: the script goes on, from its beginning, in namespaces that nobody else sees
+#   enter_island "$@"     comes first: restarts the script in new namespaces that no other process sees
 #   make_hosts node1 node2
-#   on node1 COMMAND...   runs it there
-#   run CODE NAME COMMAND...; lines COUNT PATTERN      runs and looks at the exit code and at the output
-#   finish                the exit status of the script
+#   on node1 COMMAND...   runs COMMAND on that host
+#   run CODE NAME COMMAND...      runs COMMAND and checks its exit code
+#   lines COUNT PATTERN           counts matching lines of the last output
+#   finish                ends the script with its exit status
 #
-# Nothing outlives the script, whatever ends it: its processes belong to a process namespace that ends with it, its files
-# are in memory below a folder in /tmp that is mounted in there only. Root is not needed where the kernel lets users make
-# user namespaces. What is missing is a skip (exit status 77, the reason on the first line), not a failure.
+# Nothing outlives the script, however it ends. Its processes belong to a process namespace that ends with it. Its files
+# are in a memory file system that is mounted in its namespace only, below a folder in /tmp. Root is not needed if the
+# kernel lets users make user namespaces. If something is missing, the script is skipped (exit status 77, with the
+# reason on the first line) and does not fail.
 set -uo pipefail
 PATH=$PATH:/usr/sbin:/sbin
 export LC_ALL=C
@@ -34,7 +36,8 @@ enter_island() {
     work=$LOCKSTEP_ISLAND
     mount -t tmpfs -o mode=755 tmpfs "$work" || exit 1
     # Clears the variables that mpirun and the programs would take from this shell, and sets those that a small machine
-    # needs. It is as in scripts/lib.sh, except for the way to start processes on another host, which is tested here.
+    # needs. scripts/lib.sh sets the same variables, except those for starting processes on another host, which are
+    # tested here.
     local name
     for name in $(compgen -e OMPI_) $(compgen -e PMIX_) $(compgen -e SLURM_); do unset "$name"; done
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_mpi_yield_when_idle=1
@@ -47,7 +50,7 @@ enter_island() {
   isolate=(unshare "${as_root[@]}" --net --mount --uts --ipc --pid --fork --kill-child --mount-proc)
   reason=$("${isolate[@]}" true 2>&1) || skip "needs root or user namespaces: ${reason//$'\n'/; }"
   work=$(mktemp -d /tmp/lockstep.XXXXXX) || exit 1
-  # Kills the script, with all its processes, when it takes too long.
+  # Kills the script with all its processes when its time limit has passed.
   LOCKSTEP_ISLAND=$work LOCKSTEP_UID=$(id -u) LOCKSTEP_GID=$(id -g) \
     timeout --signal=KILL "$limit" "${isolate[@]}" bash "$0" "$@" || status=$?
   rmdir "$work"
@@ -78,7 +81,7 @@ make_hosts() {
     on "$host" ip address add "10.11.0.$number/24" dev eth0
     on "$host" ip link set eth0 up
   done
-  # Writes the stand-in for ssh: agent HOST COMMAND...
+  # Writes the stand-in for ssh. Usage: agent HOST COMMAND...
   {
     echo '#!/bin/sh'
     echo 'case $1 in'
@@ -103,7 +106,7 @@ failed() {
   failures=$((failures + 1))
   echo "FAILED  $*"
 }
-# show FILE: prints all of it, indented.
+# show FILE: prints the file, indented.
 show() { sed 's/^/        | /' "$1"; }
 
 # run CODE NAME COMMAND...: checks the exit code; 'nonzero' as CODE takes any failure. The output is in $work/output.
@@ -131,7 +134,7 @@ lines() {
   fi
 }
 
-# wait_until SECONDS COMMAND...: waits until the command succeeds; status 1 if it has not by then.
+# wait_until SECONDS COMMAND...: repeats the command until it succeeds. Status 1 if it has not succeeded in that time.
 wait_until() {
   local until=$((${EPOCHREALTIME/./} + $1 * 1000000))
   shift
@@ -142,7 +145,7 @@ wait_until() {
 }
 
 none_left() { ! pgrep -x "$1"; }
-# gone PROGRAM: checks that no host has a process of that name (its first 15 letters).
+# gone PROGRAM: checks that no host has a process of that name (of which the system keeps 15 letters).
 gone() {
   if wait_until 5 none_left "$1"; then
     passed "  no $1 is left on any host"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# A host that says nothing, as all its ranks are stopped, is named by the other one; a host with a rank that speaks is not.
-#   silent_host.sh MPIRUN BIN FAILING GLOO     as two_hosts.sh
+# Tests the watchdog with two hosts. If all ranks of a host are stopped, the other host must name that host. If only
+# some of its ranks are stopped, it must not.
+#   silent_host.sh MPIRUN BIN FAILING GLOO     arguments as in two_hosts.sh
 source "$(dirname "${BASH_SOURCE[0]}")/hosts.sh"
 mpirun=$1 failing=$3 gloo=$4
 
@@ -9,15 +10,15 @@ enter_island "$@"
 make_hosts node1 node2
 export LOCKSTEP_TEST_WATCHDOG=12
 
-# mpi RANKS-ON-EACH COMMAND...
+# mpi RANKS-ON-EACH COMMAND...: runs COMMAND with RANKS-ON-EACH ranks on each host.
 mpi() {
   local each=$1
   shift
   on node1 "$mpirun" --mca plm_rsh_agent "$work/agent" --host "node1:$each,node2:$each" -np $((2 * each)) \
     -x LOCKSTEP_TEST_WATCHDOG "$@"
 }
-# without_mpi RANKS-ON-EACH COMMAND...: returns rank 0's status. The ranks of a host have one parent, as under
-# torchrun's agents. Processes that remain after 5 s (they are stopped) are killed, which those agents do elsewhere.
+# without_mpi RANKS-ON-EACH COMMAND...: returns rank 0's status. The ranks of a host have one parent process, as under
+# torchrun. Stopped processes that still exist after 5 s are killed here; torchrun's agents kill them elsewhere.
 port=29600
 ranks_of_host=$work/ranks
 cat > "$ranks_of_host" << 'EOF'

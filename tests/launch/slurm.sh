@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A SLURM cluster of two nodes with two GPUs each (names without a device behind them), and on it what users do: srun,
-# sbatch with the files of examples/slurm, a signal before the time limit, mpirun in a job.
+# Makes a SLURM cluster of two nodes with two GPUs each (names without real devices) and uses it as users do: with srun,
+# sbatch with the files of examples/slurm, a signal before the time limit, and mpirun in a job.
 #   slurm.sh MPIRUN BIN FAILING     mpirun of Open MPI, the folder of the programs, tests/comm's session_program
 source "$(dirname "${BASH_SOURCE[0]}")/hosts.sh"
 mpirun=$1 bin=$2 failing=$3
@@ -10,7 +10,8 @@ need slurmctld slurmctld slurmd slurmd srun slurm-client munged munge
 enter_island "$@"
 make_hosts node1 node2
 
-# As root, SLURM gives up group memberships, which a user namespace does not allow. There it runs as the user instead.
+# SLURM as root gives up group memberships, which a user namespace does not allow. In a user namespace SLURM therefore
+# runs as the user.
 as_user=()
 if [ "$LOCKSTEP_UID" != 0 ]; then
   as_user=(unshare --user --map-user="$LOCKSTEP_UID" --map-group="$LOCKSTEP_GID")
@@ -27,8 +28,8 @@ head -c 1024 /dev/urandom > "$work/key"
 chmod 400 "$work/key"
 export SLURM_CONF=$work/slurm.conf
 export SLURM_PMIX_FENCE=ring  # the reason is in several_nodes.sbatch
-# Each host has its own folder TmpFS: if two slurmd shared one, the second could not make the folder of a step's PMIx
-# server. cred_expire: a job that is queued again waits until its old credentials have expired.
+# Each host has its own folder TmpFS. If two slurmd shared one, the second slurmd could not make the folder of a step's
+# PMIx server. cred_expire: a job that is queued again starts only after its old credentials have expired.
 cat > "$SLURM_CONF" <<END
 ClusterName=test
 SlurmctldHost=node1
@@ -91,15 +92,17 @@ run 0 "srun deals ranks out" slurm node1 srun --mpi=pmix --nodes=2 --ntasks=3 --
 lines 1 '^rank 1 of 3  node2  local 0 of 1 '
 lines 1 '^rank 2 of 3  node1  local 1 of 2 '
 
-# Without --mpi=pmix, each task is alone. One of them says so, and it is no error for a step of one task.
+# Without --mpi=pmix, each task is an MPI job of its own. One task must report this. It is no error for a step of one
+# task.
 run 2 "srun without --mpi=pmix" slurm node1 srun --nodes=1 --ntasks=2 "$bin/hello_ranks" --devices cpu
 lines 1 '^lockstep: error: .*SLURM_PROCID=0, SLURM_STEP_NUM_TASKS=2.*MPI reports 1 rank.*srun --mpi=pmix'
 lines 0 'application appears to have been direct launched'
 run 0 "srun of one task without --mpi=pmix" slurm node1 srun --ntasks=1 "$bin/hello_ranks" --devices cpu
 lines 1 '^1 rank on 1 node'
 
-# submit NAME FILE OPTIONS.. -- ARGUMENTS..: a file of examples/slurm as it is, with options of sbatch before it and
-# arguments behind it; LIVES is a folder of programs in bin's place. Sets `job`; the log is jobs/NAME.log, of an array jobs/NAME.log.TASK.
+# submit NAME FILE OPTIONS.. -- ARGUMENTS..: submits FILE of examples/slurm with options of sbatch, and with arguments
+# for FILE. If $LIVES is set, it is the folder of the programs instead of $bin. Sets `job`. The log is jobs/NAME.log,
+# for an array jobs/NAME.log.TASK.
 submit() {
   local name=$1 file=$2 options=()
   shift 2
@@ -113,7 +116,8 @@ submit() {
   job=$(cat "$work/output")
 }
 is_over() { [ -z "$(slurm node1 squeue --noheader --jobs="$1")" ]; }
-# ended JOB NAME STATE: checks the state of all tasks in `scontrol show job`, and copies the log to $work/output.
+# ended JOB NAME STATE: checks that all tasks of the job have this state in `scontrol show job`, and copies the log to
+# $work/output.
 ended() {
   wait_until 30 is_over "$1"
   slurm node1 scontrol --oneliner show job "$1" > "$work/$2.state"
@@ -127,9 +131,9 @@ ended() {
 }
 tiny=(--devices cpu --model mlp --train-images 64 --test-images 32 --image-size 8 --batch-size 16 --workers 0)
 
-# Sends the signal that comes before the time limit: the run writes a checkpoint and ends with exit code 75, so the job
-# is queued again. SLURM starts it when the credentials of its first life have expired; other tests run until then. The
-# first life has more epochs than any machine can do before the signal; the second one ends a few steps after the first.
+# Sends the signal that SLURM sends before the time limit. The run must write a checkpoint and end with exit code 75, so
+# SLURM queues the job again. SLURM starts it when the credentials of its first start have expired; other tests run
+# until then. The first start has too many epochs to end before the signal. The second start ends a few steps later.
 lives=$work/lives
 mkdir "$lives"
 ln -s "$bin/hello_ranks" "$lives"
@@ -145,13 +149,13 @@ stopped=$job
 wait_until 20 test -s "$work/jobs/$stopped/metrics.jsonl" || failed "the job to be stopped does not start"
 run 0 "a signal to the job's ranks" slurm node1 scancel --signal=USR1 "$stopped"
 
-# A job that cannot use its GPUs ends, instead of training on the host for days.
+# A job whose ranks cannot use their GPUs must end with an error, and not train on the host for days.
 submit no_driver one_node.sbatch --ntasks-per-node=2 --gpus-per-node=2 --cpus-per-task=2 -- "${tiny[@]}" --epochs 1
 ended "$job" no_driver 'JobState=FAILED .*Restarts=0 .*ExitCode=2:0 '
 lines 1 '^lockstep: error: .*SLURM_JOB_GPUS=0,1.*none can be used.*--devices cpu'
 
-# The cluster has no real GPUs. The first program, which the files call without options, therefore reports only the
-# hosts here.
+# The cluster has no real GPUs. A stand-in for hello_ranks, which the files call without options, therefore uses the
+# hosts' processors only.
 on_hosts=$work/on_hosts
 mkdir "$on_hosts"
 ln -s "$bin/train_resnet" "$on_hosts"
@@ -185,14 +189,14 @@ run 0 "mpirun in a job" slurm node1 salloc --quiet --nodes=2 --ntasks-per-node=2
 lines 1 '^4 ranks on 2 nodes, '
 lines 1 '^rank 3 of 4  node2  local 1 of 2 '
 
-# In a job, the program itself starts its ranks, with srun.
+# In a job, the program starts its own ranks with srun.
 run 0 "ranks that the program starts" slurm node1 salloc --quiet --nodes=2 --ntasks-per-node=2 "$bin/hello_ranks" \
   --devices cpu:2 --nodes 2
 lines 1 '^4 ranks on 2 nodes, '
 lines 1 '^started by itself: srun .*--mpi=pmix'
 lines 1 '^rank 3 of 4  node2  local 1 of 2 '
 
-# Rank 1 is on the second node and gives up while the others wait for it.
+# Rank 1 is on the second node. It gives up while the other ranks wait for it.
 run 76 "a failing rank on the second node" slurm node1 \
   srun --mpi=pmix --nodes=2 --ntasks-per-node=2 --distribution=cyclic "$failing" abort
 lines 1 'lockstep: error: rank 1: gave up'

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# torchrun itself starts ranks, which meet without MPI (docs/launch.md).
+# Tests ranks that the real torchrun starts and that communicate without MPI (docs/launch.md).
 #   torchrun.sh START_RANKS BIN FAILING     tests/comm/gloo's start_ranks, the folder of the programs, session_program
-# Exit status 77, with the reason, where there is no torchrun: neither the command nor python3's torch.distributed.run.
+# Exit status 77, with the reason, if there is no torchrun: neither the command nor python3's torch.distributed.run.
 set -uo pipefail
 start_ranks=$1 bin=$2 failing=$3
 if command -v torchrun > /dev/null; then
@@ -27,8 +27,8 @@ check() {  # check NAME CONDITION...
     failures=$((failures + 1))
   fi
 }
-# Uses any free port; the ranks take the next one. Two things serve torchrun before 2.0: options have no hyphens and,
-# for Python 3.11, --redirects and --tee name a rank that does not exist.
+# torchrun uses any free port, and the ranks use the next one. Versions of torchrun before 2.0 need two things: options
+# without hyphens, and for Python 3.11 --redirects and --tee with a rank that does not exist.
 ranks() {
   timeout 120 "${torchrun[@]}" --standalone --redirects=9:1 --tee=9:1 --no_python --nproc_per_node="$1" "${@:2}" \
     > "$work/output" 2>&1

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# mpirun over two hosts: places of the ranks, sums, training, and what a failure on the second host leaves behind. Then
-# the same without MPI.
-#   two_hosts.sh MPIRUN BIN FAILING GLOO     mpirun of Open MPI, the folder of the programs, tests/comm's session_program,
+# Tests mpirun over two hosts: the ranks' places, sums, training, and the processes left after a failure on the second
+# host. Then tests the same without MPI.
+#   two_hosts.sh MPIRUN BIN FAILING GLOO     mpirun of Open MPI, the folder of the programs, tests/comm's
+# session_program,
 #                                            1 when the programs have gloo
 source "$(dirname "${BASH_SOURCE[0]}")/hosts.sh"
 mpirun=$1 bin=$2 failing=$3 gloo=$4
@@ -10,7 +11,7 @@ mpirun=$1 bin=$2 failing=$3 gloo=$4
 enter_island "$@"
 make_hosts node1 node2
 
-# mpi RANKS-ON-1 RANKS-ON-2 COMMAND...
+# mpi RANKS-ON-1 RANKS-ON-2 COMMAND...: runs COMMAND with these numbers of ranks on node1 and node2.
 mpi() {
   local ranks=$(($1 + $2)) hosts=node1:$1,node2:$2
   shift 2
@@ -25,7 +26,8 @@ lines 1 '^rank 2 of 4  node2  local 0 of 2 '
 lines 1 '^rank 3 of 4  node2  local 1 of 2 '
 lines 1 '^all-reduced sum of the ranks: 6, as expected$'
 
-# The local rank is not a remainder of the world rank: here, ranks are dealt to one host after the other, and unevenly.
+# The local rank must not be computed as a remainder of the world rank. Here ranks are dealt to the hosts in turn, three
+# to one host and one to the other.
 run 0 "three ranks and one, dealt out" mpi 3 1 --map-by node "$bin/hello_ranks" --devices cpu
 lines 1 '^4 ranks on 2 nodes'
 lines 1 '^rank 0 of 4  node1  local 0 of 3 '
@@ -33,11 +35,11 @@ lines 1 '^rank 1 of 4  node2  local 0 of 1 '
 lines 1 '^rank 2 of 4  node1  local 1 of 3 '
 lines 1 '^rank 3 of 4  node1  local 2 of 3 '
 
-# cpu:2 is a number per node: it is right on the first host and wrong on the second.
+# "cpu:2" is the number of ranks per node. It is right for the first host and wrong for the second.
 run 2 "cpu:2 with two ranks and one" mpi 2 1 "$bin/hello_ranks" --devices cpu:2
 lines 1 '^lockstep: error: .*cpu:2'
 
-# The program itself starts its ranks, with a host file, and says how.
+# The program starts its own ranks with a host file, and prints the command.
 printf '%s slots=2\n' node1 node2 > "$work/hostfile"
 run 0 "ranks that the program starts" on node1 env OMPI_MCA_plm_rsh_agent="$work/agent" PATH="$(dirname "$mpirun"):$PATH" \
   "$bin/hello_ranks" --devices cpu:2 --nodes 2 --hostfile "$work/hostfile"
@@ -45,7 +47,7 @@ lines 1 '^4 ranks on 2 nodes, '
 lines 1 '^started by itself: mpirun .*--hostfile'
 lines 1 '^rank 3 of 4  node2  local 1 of 2 '
 
-# Training gives the same numbers as on one host: they do not depend on what connects the ranks.
+# Training must give the same losses as on one host, because sums do not depend on the connection between ranks.
 train=("$bin/train_resnet" --devices cpu --model mlp --train-images 64 --test-images 32 --image-size 8 --batch-size 16
   --epochs 1 --log-every 1 --workers 0)
 losses() { sed -n 's/.*\("loss":[^,}]*\).*/\1/p' "$1/metrics.jsonl"; }
@@ -67,7 +69,7 @@ else
   failed "  another seed gives the same losses: they say nothing"
 fi
 
-# If there are twice as many ranks as nodes, sums are made within a node and then between nodes.
+# With at least twice as many ranks as nodes, ranks of a node sum in shared memory, then the nodes sum over MPI.
 by_node='^  sums       in shared memory within a node, by MPI between 2 nodes$'
 flat='^  sums       by MPI over all ranks of 2 nodes$'
 run 0 "two ranks on each host train" mpi 2 2 "${train[@]}" --out "$work/even"
@@ -87,8 +89,8 @@ lines 1 "^  differs    options 'sums': checkpoint .*in shared memory within a no
 run 2 "a way that does not exist" mpi 2 2 -x LOCKSTEP_HOST_ALL_REDUCE=tree "$bin/hello_ranks" --devices cpu
 lines 1 "LOCKSTEP_HOST_ALL_REDUCE is 'tree', expected auto, mpi, shared or hierarchical"
 
-# A rank on the second host is killed, and the first host has lost its copies of the state: the job goes on from the
-# second host's copies. Both hosts wait while that happens.
+# A rank on the second host is killed, and the first host has lost its copies of the state. The job must continue from
+# the second host's copies. The ranks are stopped while the test deletes the copies and kills the rank.
 job=("$bin/train_resnet" "${train[@]:1}" --devices cpu:1 --nodes 2 --hostfile "$work/hostfile" --train-images 4800
   --log-every 100 --max-restarts 1)
 start() { on node1 env OMPI_MCA_plm_rsh_agent="$work/agent" PATH="$(dirname "$mpirun"):$PATH" "${job[@]}" "$@"; }
@@ -115,15 +117,15 @@ for host in node1 node2; do
   on "$host" sh -c '! ls -d /dev/shm/lockstep-copies-* 2> /dev/null' && passed "  no copies are left on $host" || failed "  copies are left on $host"
 done
 
-# Rank 1 is on the second host and gives up while the others wait for it.
+# Rank 1 is on the second host. It gives up while the other ranks wait for it.
 run 76 "a failing rank on the second host" mpi 2 2 --map-by node "$failing" abort
 lines 1 '^lockstep: error: rank 1: gave up$'
 gone session_program
 gone orted
 [ "$gloo" = 1 ] || finish
 
-# without_mpi RANKS COMMAND...: starts RANKS ranks on each host, with torchrun's variables, or Lightning's if
-# lightning=1. Its status is the first one, in the order of ranks, that is not 0.
+# without_mpi RANKS COMMAND...: starts RANKS ranks on each host, with torchrun's variables, or with Lightning's if
+# lightning=1. Returns the first status that is not 0, in the order of ranks.
 port=29500
 without_mpi() {
   local each=$1 rank host node=0 pids=() status=0 own=() ended
@@ -156,8 +158,8 @@ lines 1 '^all-reduced sum of the ranks: 6, as expected$'
 lightning=1 run 0 "the same in Lightning's form" without_mpi 2 "$bin/hello_ranks" --devices cpu:2
 lines 1 '^4 ranks on 2 nodes, gloo'
 lines 1 '^rank 3 of 4  node2  local 1 of 2 '
-# Debian gives each host its own name at 127.0.1.1. Of two ranks, gloo lets the one with the lower address wait for the
-# other; here, the one on the second host calls.
+# Debian resolves a host's own name to 127.0.1.1. In gloo, of two ranks the one with the lower address waits for a
+# connection. Here the rank on the second host must connect to the first host.
 know() {  # know HOST LINE: replaces its /etc/hosts by this line
   on "$1" sh -c "echo '$2' > $work/private/hosts && mount --bind $work/private/hosts /etc/hosts"
 }

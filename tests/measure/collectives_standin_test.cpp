@@ -1,5 +1,5 @@
-// Tests the rows of bench_allreduce and bench_copy that need GPUs or NCCL, on the stand-ins for CUDA and NCCL. The
-// ranks are threads, each with a device.
+// Tests the rows of bench_allreduce and bench_copy that need GPUs or NCCL, with stand-ins for CUDA and NCCL. The ranks
+// are threads, and each has its own device.
 
 #include <atomic>
 
@@ -21,7 +21,7 @@ namespace {
 
 std::atomic<int> products{0};  // number of products that the device has computed
 
-/// A matmul provider that only counts its products. The operands are zeros, and so is their product: it need not write.
+/// A matmul provider that only counts its products. All operands are zeros, so it need not write the products.
 class CountingPlan final : public MatmulPlan {
  public:
   CountingPlan(Device device, const MatmulDesc& desc) : MatmulPlan(device, desc) {}
@@ -30,14 +30,14 @@ class CountingPlan final : public MatmulPlan {
   [[nodiscard]] std::string choice() const override { return "counting"; }
   void run(Context& context, const TensorView&, const TensorView&, const TensorView&, const TensorView&,
            const TensorView&) const override {
-    cudaSetDevice(device().index);  // providers set the current device
+    cudaSetDevice(device().index);
     standin::launch(context.stream().cuda_handle(), [](std::span<const standin::DeviceMemory>) { ++products; });
   }
 };
 
 }  // namespace
 
-// Only nvcc can compile the real kernels, so this program defines what it needs of them.
+// Only nvcc can compile the real kernels. This program therefore defines the functions of matmul that it needs.
 std::vector<std::string> matmul_choices(Context&, const MatmulDesc&) {
   return {"counting"};
 }
@@ -95,7 +95,7 @@ TEST(CollectivesInAGraph, AreTheCollectives) {
                       EXPECT_EQ(line.samples.seconds.size(), 3U);
                       EXPECT_EQ(line.name, collective_name(nccl, stream, item, 1001));
                       EXPECT_NE(line.name.find(graph ? "/graph/" : "/stream/"), std::string::npos) << line.name;
-                      bench.check(item, 64);  // results are still right
+                      bench.check(item, 64);  // measuring must not have changed the results
                     }
                   }
                 });
@@ -128,7 +128,7 @@ TEST(Estimates, AreThoseOfNccl) {
         const bool messages = collective == Collective::send_recv || collective == Collective::all_to_all;
         EXPECT_NEAR(microseconds(collective), messages ? -1 : expected, 1e-4) << name_of(collective);
       }
-      bench.check({Collective::all_reduce}, kMaxBytes);  // earlier rows left nothing behind
+      bench.check({Collective::all_reduce}, kMaxBytes);  // the earlier measurements must have left no work and no error
     });
   }
 }
@@ -167,7 +167,7 @@ TEST(GpuLoad, AllReducesOverNcclEndOnAllRanksTogether) {
     const std::unique_ptr<Load> load = all_reduce_load(*nccl, context, 4096);
     EXPECT_GT(measure_beside(*control, *load, quick).slowdown, 0);
     load->start();
-    (void)load->stop();  // works only if the ranks are still in step
+    (void)load->stop();  // fails unless all ranks have made the same number of calls
   });
   EXPECT_EQ(standin::violations(), std::vector<std::string>{});
   EXPECT_EQ(standin::leaks(), std::vector<std::string>{});

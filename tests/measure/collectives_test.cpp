@@ -75,7 +75,7 @@ TEST(Collectives, EveryCaseIsRightForAnyNumberOfRanks) {
   }
 }
 
-/// A communicator that forgets the sum of rank 0: check() must find it.
+/// A communicator whose all_reduce() sums nothing. check() must find the error.
 class Forgetful final : public comm::WrappedCommunicator {
  public:
   using WrappedCommunicator::WrappedCommunicator;

@@ -103,7 +103,7 @@ TEST(CopyBench, GroupedPiecesAreTheSameBytes) {
     const std::unique_ptr<comm::Communicator> alone = comm::LocalGroup(1).communicator(0);
     for (const CopySize& size : {grouped, CopySize{1001, 7, false, true}, CopySize{1, 1, false, true}}) {
       EXPECT_NO_THROW(bench.check(size)) << size.bytes;
-      // The measurement uses several places in memory.
+      // The measurement copies to several places in memory in turn, and all must be valid.
       EXPECT_EQ(bench.measure(*alone, size, kQuick).samples.seconds.size(), 3U) << size.bytes;
       EXPECT_NO_THROW(bench.check(size)) << size.bytes << ", after they were measured";
     }
@@ -144,7 +144,8 @@ TEST(NumaPaths, CopyEveryByteAndBindNobodyElse) {
   const ProcessorSet mine = ProcessorSet::of_this_thread();
   const ProcessorSet first = ProcessorSet::parse(std::to_string(mine.numbers().front()));
   const ProcessorSet last = ProcessorSet::parse(std::to_string(mine.numbers().back()));
-  const std::vector<NumaNode> nodes{{0, first}, {1, last}};  // invented nodes: both processors may belong to one
+  // Both invented nodes may be on one real node of the machine.
+  const std::vector<NumaNode> nodes{{0, first}, {1, last}};
   for (const CopyPath& path : numa_paths(nodes)) {
     CopyBench bench(path, 1 << 20, 2, 0);
     EXPECT_NO_THROW(bench.check({(1 << 20) - 5})) << path.name;

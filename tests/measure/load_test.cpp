@@ -37,7 +37,7 @@ TEST(Load, AllReducesEndOnAllRanksTogether) {
     EXPECT_GE(beside.alone_seconds, 0);
     EXPECT_GT(beside.slowdown, 0);
     load->start();
-    (void)load->stop();  // works only if the ranks are still in step
+    (void)load->stop();  // fails unless all ranks have made the same number of calls
   });
   EXPECT_EQ(errors, comm::none_failed(3));
 }

@@ -66,7 +66,8 @@ TEST(Measure, KeepsToTheNumberOfIterations) {
   const Samples samples = measure({.target_seconds = 0, .min_iterations = 7, .max_iterations = 9}, work);
   EXPECT_EQ(samples.seconds.size(), 7U);
   EXPECT_EQ(samples.calls, 1);
-  EXPECT_EQ(calls, 9);  // 7 samples, a warm-up, and one call that tells how long a call takes
+  // 7 samples, a warm-up, and one call that measures how long a call takes.
+  EXPECT_EQ(calls, 9);
   EXPECT_EQ(waits, 9);
   EXPECT_EQ(prepared, 9);
   EXPECT_EQ(measure({.target_seconds = 10, .min_iterations = 2, .max_iterations = 11}, work).seconds.size(), 11U);
@@ -98,7 +99,7 @@ TEST(Measure, MakesExactlyTheCallsThatAreAskedFor) {
   EXPECT_EQ(measure({.calls = 7}, count).seconds.size(), 7U);
   EXPECT_EQ(calls, 9);
   const Work sleep{[] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }};
-  // One value covers several calls: all 11 calls are divided among the values.
+  // A short call is timed together with others. The 11 calls are divided among the resulting values.
   const Samples samples = measure({.sample_seconds = 5e-3, .calls = 11}, sleep);
   EXPECT_GE(samples.calls, 1);  // two to five calls, unless the machine is busy
   EXPECT_EQ(static_cast<std::int64_t>(samples.seconds.size()), 11 / samples.calls);
@@ -130,9 +131,9 @@ TEST(Measure, TakesTheSlowestRankAndTheSameCallsOnAll) {
     EXPECT_GE(samples.min(), 3e-3);
     ASSERT_EQ(samples.rank_medians.size(), 3U);
     EXPECT_GE(samples.rank_medians[1], 3e-3);
-    EXPECT_LT(samples.rank_medians[0], samples.rank_medians[1]);  // rank 0 has no slow sample
+    EXPECT_LT(samples.rank_medians[0], samples.rank_medians[1]);  // rank 0 has no slow call
     EXPECT_GT(samples.rank_spread(), 1);
-    EXPECT_LT(samples.mean_over_ranks, samples.mean());  // two ranks of three are not slow
+    EXPECT_LT(samples.mean_over_ranks, samples.mean());  // two of the three ranks have no slow call
     EXPECT_GT(samples.mean_over_ranks, samples.mean() / 4);
     EXPECT_EQ(samples.mean_over_ranks, all[0].mean_over_ranks);
     EXPECT_EQ(samples.seconds, all[0].seconds);
@@ -151,7 +152,7 @@ TEST(Measure, RefusesWhatMakesNoSense) {
 
 TEST(Measure, MultiplyAddsOfAProcessor) {
   const double one = fma_flop_per_second(CpuContext({.threads = 1}), 0);
-  EXPECT_GT(one, 1e9);  // holds under a sanitizer, too
+  EXPECT_GT(one, 1e9);  // true under a sanitizer, too
   EXPECT_LT(one, 1e12) << "no processor does that on one thread";
   EXPECT_GT(fma_flop_per_second(CpuContext({.threads = 2}), 0), 1e9);
 }

@@ -35,7 +35,8 @@ inline nn::Model on_values(const nn::Model& model) {
   return model.input_kind() == nn::InputKind::images ? model.reading(nn::InputKind::values) : model;
 }
 
-/// A model with everything that one training or evaluation step needs, on float input drawn from a seed.
+/// A model with its parameters, state, plan and memory, for one training or evaluation step. The float inputs are drawn
+/// from a seed.
 class Net {
  public:
   static constexpr double kLossScale = 1024;  ///< loss scale with PlanOptions::scaled_loss
@@ -114,11 +115,11 @@ class Net {
   nn::StepState::Scalars scalars_;
 };
 
-/// Runs the model in `mode` twice: with memory shared as planned, and with separate memory for every tensor and nothing
-/// overwritten. True if loss, gradients, running statistics and an output that no layer overwrites have the same bits.
-/// A wrong statement of a layer on its memory (Layer::backward_reads_output(), PlanBuilder::may_overwrite_input(), the
-/// reuse of input_gradient(), the tensors that a call reads and writes) shows as a difference. options.recompute
-/// applies to the first run.
+/// Runs the model in `mode` twice: once with memory shared as planned, and once with separate memory for every tensor,
+/// where no call overwrites its input. Returns success if the loss, the gradients (in other modes the output) and the
+/// running statistics have the same bits. A difference shows that a layer makes a wrong statement about its memory:
+/// Layer::backward_reads_output(), PlanBuilder::may_overwrite_input(), the reuse of input_gradient(), or the slots that
+/// a call reads and writes. options.recompute applies to the first run only.
 inline ::testing::AssertionResult sharing_memory_changes_nothing(const nn::Model& model, nn::Mode mode,
                                                                  std::int64_t batch, DType dtype,
                                                                  nn::PlanOptions options = {}) {
@@ -145,7 +146,8 @@ inline ::testing::AssertionResult sharing_memory_changes_nothing(const nn::Model
   return ::testing::AssertionSuccess();
 }
 
-/// A Net for tests of layers. Checks what the layers of its model state about their memory, in evaluation, too.
+/// A Net for tests of layers. Its constructor checks the statements that the model's layers make about their memory, in
+/// `mode` and, for training, also in evaluation and with recomputation.
 class CheckedNet : public Net {
  public:
   CheckedNet(const nn::Model& model, nn::Mode mode, std::int64_t batch, DType dtype, int threads = 1,
@@ -161,9 +163,9 @@ class CheckedNet : public Net {
   }
 };
 
-/// Returns gradient_error() over the parameters that train, up to `samples` elements of each. `scale` multiplies the
-/// analytic gradient (the negative control). `cancelled`: a parameter that a later batch norm makes ineffective, so
-/// that its gradient is rounding only.
+/// Returns gradient_error() over the trainable parameters, for at most `samples` elements of each. `scale` multiplies
+/// the analytic gradient; the negative control uses it. `cancelled` names a parameter whose effect a later batch norm
+/// removes; its gradient must be 0 up to rounding.
 inline double parameter_gradient_error(Net& net, int samples, double scale = 1, const std::string& cancelled = "") {
   net.run();
   nn::ParameterSet& set = net.parameters();

@@ -72,7 +72,7 @@ for compiler in compilers[1:]:
     if run("abidiff", stored, other, good=differ).returncode != 0:
         sys.exit(f"{compiler} makes another interface of the same headers")
 
-# Planted changes, which the check must find.
+# Changes of the interface that the check must find.
 planted = {
     "wider_field": lambda text: text.replace("int32_t ndim;", "int64_t ndim;", 1),
     "fields_swapped": lambda text: text.replace("double beta2;", "float beta1;", 1).replace("double beta1;", "double beta2;", 1),

@@ -1,5 +1,5 @@
-// Tests views whose elements lie further apart than a 32-bit number can say. The system backs only the pages that are
-// touched, so they need little memory.
+// Tests views whose distances between elements exceed a 32-bit number. The views need little memory, because the system
+// allocates only pages that are touched.
 #include <array>
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Tests the C interface on a processor that the library was not built for. This file defines ask_processor(); the
-// linker takes it instead of the archive's, so the library sees that processor.
+// Tests the C interface on a processor for which the library was not built. This file defines ask_processor(). The
+// linker uses this definition instead of the archive's, so the library sees an old processor.
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -13,7 +13,7 @@
 
 namespace lockstep {
 
-/// Answers as the oldest x86-64 does, which has none of the instruction sets that CPUID's later bits report.
+/// Answers as the oldest x86-64 processor does, which has none of the newer instruction sets.
 CpuidAnswers ask_processor() noexcept {
   return {};
 }
@@ -24,7 +24,8 @@ namespace {
 
 TEST(Processor, ThatTheLibraryWasNotBuiltForIsRefusedByName) {
   lockstep_context context = nullptr;
-  if (std::strlen(LOCKSTEP_INSTRUCTION_SETS) == 0) {  // LOCKSTEP_CPU_ARCH="": the build supports this processor, too
+  // LOCKSTEP_CPU_ARCH="" builds for every x86-64 processor, so this processor must be accepted.
+  if (std::strlen(LOCKSTEP_INSTRUCTION_SETS) == 0) {
     ASSERT_EQ(lockstep_context_create(nullptr, &context), LOCKSTEP_OK) << lockstep_last_error();
     EXPECT_EQ(lockstep_context_destroy(context), LOCKSTEP_OK);
     return;
@@ -39,7 +40,7 @@ TEST(Processor, ThatTheLibraryWasNotBuiltForIsRefusedByName) {
   }
   EXPECT_NE(text.find(": this processor lacks " + all + ";"), std::string::npos) << text;
   EXPECT_THROW(lockstep::CpuContext(), lockstep::UnsupportedError);
-  // A second call gives the same answer, and calls that need no processor still work.
+  // A second call must give the same error. Calls that do not depend on the processor must still work.
   EXPECT_EQ(lockstep_context_create(nullptr, &context), LOCKSTEP_ERR_UNSUPPORTED);
   EXPECT_EQ(lockstep_version(), static_cast<std::uint32_t>(LOCKSTEP_VERSION));
 }

@@ -1,7 +1,7 @@
 """Loads packaging/spack/package.py without Spack: names of its language that record what a recipe says."""
 import types
 
-# The variants that CudaPackage brings.
+# Variants that Spack's class CudaPackage adds to a recipe.
 _CUDA_VARIANTS = {"cuda": False, "cuda_arch": "none"}
 
 

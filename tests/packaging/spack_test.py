@@ -28,7 +28,7 @@ version = re.search(r"project\(lockstep VERSION ([0-9.]+)", (source / "CMakeList
 expect(recipe.versions == [version], f"versions are {recipe.versions}, CMakeLists.txt says {version}")
 expect(recipe.licence == "Apache-2.0", f"the licence is {recipe.licence}")
 
-# Every option, for every choice of variants that the recipe allows.
+# Checks every option of CMake that the recipe gives, for every allowed choice of variants.
 cache = dict(re.findall(r"^([A-Za-z_0-9]+):[A-Z]+=(.*)$", (build / "CMakeCache.txt").read_text(), re.M))
 finders = {"NCCL_ROOT": "FindNCCL.cmake", "CUDNN_ROOT": "FindCUDNN.cmake"}
 truth = [name for name, default in recipe.variants.items() if isinstance(default, bool)]
@@ -48,13 +48,14 @@ for bits in itertools.product((False, True), repeat=len(truth)):
         option = "BUILD_SHARED_LIBS" if name == "shared" else f"LOCKSTEP_{name.upper()}"
         expect(options.get(option) == ("ON" if values[name] else "OFF"), f"{values}: {option} is {options.get(option)}")
     expect((options.get("LOCKSTEP_CUDA_ARCHITECTURES") == "80;90") == values["cuda"], f"{values}: architectures {options}")
-    # Checks that the recipe leaves no option to what the machine happens to have.
+    # The recipe must set every option whose default is AUTO. Otherwise the build would depend on software that happens
+    # to be on the machine.
     automatic = {name for name, value in cache.items() if name.startswith("LOCKSTEP_") and value == "AUTO"
                  and name != "LOCKSTEP_TORCH"}
     expect(automatic <= set(options), f"{values}: {sorted(automatic - set(options))} are left to AUTO")
 expect(choices >= 20, f"{choices} choices of variants")
 
-# Checks that a wrong recipe is found.
+# The control: a recipe with an unknown variant must be refused.
 try:
     recipe.package.cmake_args = lambda me: [me.define_from_variant("LOCKSTEP_MPI", "mpl")]
     recipe.arguments(dict.fromkeys(recipe.variants, False))
@@ -63,7 +64,7 @@ except ValueError:
     pass
 recipe = Recipe(source / "packaging/spack/package.py")
 
-# Configures a build with the parts that this build has, without CUDA, as archives alone.
+# Configures a build with the recipe's options: the parts that this build has, without CUDA, and static libraries only.
 here = build / "tests/packaging/spack"
 shutil.rmtree(here, ignore_errors=True)
 has = json.loads(sys.argv[6])

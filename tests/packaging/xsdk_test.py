@@ -33,7 +33,7 @@ for policy, _, how, proof in rows:
         if not (source / "docs" / target).exists():
             failures.append(f"{policy}: there is no {target}")
 
-# R7, M5: the files exist, and the licence is the one that is claimed.
+# Policies R7 and M5 of xSDK: the files exist, and the licence is the claimed one.
 for name, text in {"README.md": "# lockstep", "LICENSE": "Apache License", "CHANGELOG.md": "## [Unreleased]",
                    "SUPPORT.md": "lockstep", "CITATION.cff": "cff-version: 1.2.0"}.items():
     file = source / name
@@ -49,7 +49,7 @@ if citation.get("version", "").strip('"') != version:
 if "authors:\n  - " not in (source / "CITATION.cff").read_text():
     failures.append("CITATION.cff names no authors")
 
-# Checks that an outdated page is found.
+# The control: a page that names a test that does not exist must be found.
 if missing_tests("`packaging.nothing_of_this_name`", tests)[1] != ["packaging.nothing_of_this_name"]:
     failures.append("a test that does not exist was taken for one")
 

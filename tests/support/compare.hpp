@@ -13,7 +13,8 @@ namespace lockstep::testing {
 /// Throws ShapeError when the shapes differ.
 [[nodiscard]] double relative_error(const TensorView& out, const TensorView& ref);
 
-/// True if relative_error() is at most `tolerance`. For EXPECT_TRUE, and for EXPECT_FALSE in negative controls.
+/// True if relative_error() is at most `tolerance`. Use it with EXPECT_TRUE, and with EXPECT_FALSE in negative
+/// controls.
 [[nodiscard]] ::testing::AssertionResult is_close(const TensorView& out, const TensorView& ref, double tolerance);
 /// True if shape, type and bits are equal (so NaN equals a NaN of the same bits, and -0 differs from 0).
 [[nodiscard]] ::testing::AssertionResult has_same_bits(const TensorView& a, const TensorView& b);

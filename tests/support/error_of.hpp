@@ -30,7 +30,7 @@ std::string error_of(F&& f, const char* file = __builtin_FILE(), int line = __bu
   return "";
 }
 
-/// One text or several: "a", {"a", "b"}.
+/// A list of texts. A single text converts to it: "a" or {"a", "b"}.
 struct Texts {
   // NOLINTBEGIN(google-explicit-constructor)
   template <std::convertible_to<std::string> Text>
@@ -69,8 +69,8 @@ void expect_error(F&& f, const std::vector<std::string>& parts, const char* file
   }
 }
 
-/// Returns `given` with one member changed: with(view, &TensorView::device, Device::cuda(0)), for calls that must
-/// refuse it.
+/// Returns `given` with one member changed, for calls that must refuse the change. Example: with(view,
+/// &TensorView::device, Device::cuda(0)).
 template <class T, class Member>
 [[nodiscard]] T with(std::type_identity_t<T> given, Member T::*member, const std::type_identity_t<Member>& value) {
   given.*member = value;

@@ -12,7 +12,7 @@
 namespace lockstep::testing {
 namespace {
 
-/// Returns `count` different indices below `size`, or all of them.
+/// Returns `count` different indices below `size`, or all of them if `count` is larger.
 std::vector<std::size_t> sample(std::size_t size, std::size_t count, std::uint64_t seed) {
   std::vector<std::size_t> indices(size);
   std::iota(indices.begin(), indices.end(), std::size_t{0});

@@ -10,8 +10,8 @@
 
 namespace lockstep::testing {
 
-/// One tensor that a scalar function depends on: its values (f64, host, contiguous; changed and restored during the
-/// check) and the gradient that the code under test computed for it (same shape, any type).
+/// A tensor on which a scalar function depends. `values` (f64, host, contiguous) are changed and restored during the
+/// check. `gradient` is the gradient that the code under test computed for them (same shape, any type).
 struct GradientPair {
   std::string name;
   TensorView values;

@@ -18,11 +18,12 @@ namespace lockstep::testing {
 void from_doubles(const std::vector<double>& values, const TensorView& view);
 
 class GuardedTensor;
-/// Sets the first values of a tensor. Empty: the tensor is poisoned.
+/// Fills a tensor with its initial values. An empty Generator leaves the tensor poisoned.
 using Generator = std::function<void(GuardedTensor&)>;
 
-/// A contiguous host tensor for tests: poisoned content (every byte 0xff: NaN in floating types, -1 or the maximum in
-/// integers) between guard bytes. A write past either end shows, and so does an element that was never written.
+/// A contiguous host tensor for tests, between guard bytes. Its content is poisoned: every byte is 0xff, which is NaN
+/// in floating types, and -1 or the maximum in integers. Tests thus find writes past either end, and elements that were
+/// never written.
 class GuardedTensor {
  public:
   static constexpr std::size_t kGuardBytes = 256;  ///< bytes on each side; the upper guard touches the last element
@@ -40,7 +41,7 @@ class GuardedTensor {
     return view_.span<T>();
   }
   [[nodiscard]] std::vector<double> values() const { return to_doubles(view_); }
-  /// Returns the whole allocation, guards included. A comparison on another device sends it there and back.
+  /// Returns the whole allocation with its guards. OpInstance copies it to another device and back.
   [[nodiscard]] std::span<std::byte> image() const { return {image_.get(), bytes_}; }
 
   /// Returns an empty text when both guards are intact, otherwise a text that says which byte was written.
@@ -80,7 +81,7 @@ inline Generator values(std::vector<double> list) {
   return [list = std::move(list)](GuardedTensor& t) { t.assign(list); };
 }
 
-/// Returns a start that runs `start`, then replaces each value by f(value).
+/// Returns a Generator that calls `start` and then replaces each value with f(value).
 inline Generator mapped(const Generator& start, const std::function<double(double)>& f) {
   return [=](GuardedTensor& t) {
     start(t);

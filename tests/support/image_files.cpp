@@ -118,8 +118,8 @@ std::string exif(int orientation, bool big_endian) {
     }
     return text;
   };
-  // In order: byte order, place of the entries, their number, one entry (tag, type, count, value), and no further
-  // entries.
+  // TIFF data in this order: byte order, offset of the entries, number of entries, one entry (tag, type, count, value),
+  // and no further entries.
   return (big_endian ? "MM" : "II") + number(42, 2) + number(8, 4) + number(1, 2) + number(0x0112, 2) + number(3, 2) +
          number(1, 4) + number(static_cast<unsigned>(orientation), 2) + number(0, 2) + number(0, 4);
 }

@@ -9,8 +9,8 @@
 
 namespace {
 
-/// Returns a filter with the tests that `file` holds. Empty, after a message, if `file` holds none, if a test belongs
-/// to no *_test.cpp (no entry of ctest would run it), or if two tests have one name.
+/// Returns a filter with the tests that `file` holds. Prints an error and returns "" in three cases: `file` holds no
+/// test, a test belongs to no *_test.cpp (so no entry of ctest would run it), or two tests have one name.
 std::string tests_of(const std::string& file) {
   const std::string end = "/" + file + "_test.cpp";
   std::string filter;
@@ -40,7 +40,7 @@ std::string tests_of(const std::string& file) {
 
 }  // namespace
 
-// Weak: a test with its own main function may link this file for one of the templates in it.
+// Weak, because a test program with its own main() may link this file for one of its templates.
 [[gnu::weak]] int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   constexpr std::string_view option = "--file=";

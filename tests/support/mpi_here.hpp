@@ -11,9 +11,9 @@
 
 namespace lockstep::testing {
 
-/// Starts MPI for programs with a Session that run_here() calls. MPI starts and ends once in a process, so a Session of
-/// the test program outlives the Sessions of the programs. Variables that MPI sets for itself are removed, because this
-/// process also starts other jobs.
+/// Starts MPI for programs that run_here() calls in this process. MPI can start only once in a process, so this
+/// environment holds a Session for as long as the tests run. It removes variables that MPI sets, because this process
+/// also starts other MPI jobs.
 class MpiHere : public ::testing::Environment {
  public:
   void SetUp() override {

@@ -21,7 +21,7 @@ struct TensorSpec {
   std::string name;
   Shape shape;
   DType dtype = DType::f32;
-  Generator start;  ///< generator of the values; empty: poison. Needed by outputs that are also read
+  Generator start;  ///< generator of the initial values; empty: poison. Outputs that the op also reads need one
 };
 
 using Views = std::span<const TensorView>;
@@ -34,8 +34,8 @@ struct PreparedOp {
   RunOp run;
 };
 
-/// One call of one op. The same description serves its tests, the comparison of backends, the thread-count test and
-/// the benchmark.
+/// One call of one op. Its tests, the comparison of backends, the thread-count test and the benchmark use the same
+/// description.
 struct OpCase {
   std::string name;  ///< "relu_forward f32 (2, 3, 5)": unique; --benchmark_filter is matched with it
   DType dtype = DType::f32;
@@ -75,7 +75,7 @@ std::function<std::size_t(Context&)> workspace_for(Bytes bytes, DType dtype, con
 /// Returns the case with its plain loops in place of the op, or the case itself if it has no plain loops.
 [[nodiscard]] OpCase plain_twin(const OpCase& item);
 
-/// One call on a GPU and its twin on the host. For a 16-bit call the twin computes in another type.
+/// One call on a GPU and its twin on the host. For a 16-bit call the twin may compute in f32.
 struct DeviceCase {
   OpCase device;
   OpCase host;
@@ -89,8 +89,8 @@ void append(std::vector<DeviceCase>& cases, std::vector<DeviceCase> more);
 [[nodiscard]] DeviceCase device_case(const OpCase& device, const OpCase& host);
 /// Returns DeviceCases of make(dtype), in each type that GPUs compute in, with the twin make(f32).
 [[nodiscard]] std::vector<DeviceCase> device_cases(const std::function<OpCase(DType)>& make);
-/// Returns device_cases() of each element of the list with each of the makers. A maker is make(element, dtype), or
-/// make(element) if the type is a member of the element; elements of other types than f32 are then left out.
+/// Returns device_cases() of each element of the list with each of the makers. A maker is make(element, dtype). If the
+/// element has its own type, a maker is make(element), and only elements of type f32 get cases.
 template <class List, class First, class... More>
 [[nodiscard]] std::vector<DeviceCase> device_cases(const List& list, const First& first, const More&... more) {
   std::vector<DeviceCase> cases;
@@ -132,8 +132,8 @@ class OpInstance {
   /// `inputs`, if given, replaces the generators, e.g. by another instance's inputs (converted to this case's types).
   OpInstance(const OpCase& item, Context& context, const std::vector<GuardedTensor>* inputs = nullptr);
 
-  /// Sets all outputs and the workspace to their first values, enqueues the op, waits, and copies everything back to
-  /// the host.
+  /// Sets all outputs and the workspace to their initial values, enqueues the op and waits for it. Then copies all
+  /// tensors to the host.
   void run();
   /// Enqueues the op and does nothing else, for timing.
   void enqueue() { op_.run(context_, input_views_, output_views_, workspace_view_); }
@@ -144,8 +144,8 @@ class OpInstance {
   [[nodiscard]] const std::vector<GuardedTensor>& inputs() const { return inputs_; }
   [[nodiscard]] const std::vector<GuardedTensor>& outputs() const { return outputs_; }
   [[nodiscard]] const GuardedTensor& output(std::size_t index) const { return outputs_.at(index); }
-  [[nodiscard]] Views input_views() const { return input_views_; }    ///< on the context's device
-  [[nodiscard]] Views output_views() const { return output_views_; }  ///< on the context's device
+  [[nodiscard]] Views input_views() const { return input_views_; }    ///< views on the context's device
+  [[nodiscard]] Views output_views() const { return output_views_; }  ///< views on the context's device
 
  private:
   struct Image {

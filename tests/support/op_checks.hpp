@@ -52,11 +52,13 @@ void expect_same_bits_for_threads(const OpCase& item, const std::vector<int>& th
 void expect_same_outputs(const OpInstance& a, const OpInstance& b, std::string_view what = {},
                          const char* file = __builtin_FILE(), int line = __builtin_LINE());
 
-/// Expects the same bits whether the scalar input number `input` holds `told` or `meant`.
+/// Expects that the op treats the value `told` of scalar input number `input` as if it were `meant`: all outputs have
+/// the same bits for both.
 void expect_taken_for(Context& context, OpCase item, std::size_t input, std::int64_t told, std::int64_t meant,
                       const char* file = __builtin_FILE(), int line = __builtin_LINE());
 
-/// Expects the same bits in all outputs from two runs of a second instance, and other bits from another first input.
+/// Expects that two runs of a second OpInstance give the bits of the first one. As a control, expects that another
+/// first input gives other bits.
 void expect_repeatable(const OpCase& item, Context& context, const char* file = __builtin_FILE(),
                        int line = __builtin_LINE());
 
@@ -67,9 +69,9 @@ void expect_gradients(const std::function<double()>& loss, const std::vector<Gra
                       std::int64_t max_elements = 200, const char* file = __builtin_FILE(),
                       int line = __builtin_LINE());
 
-/// Calls `call` with valid views (host, contiguous, rank 1 or more), then with one view invalid at a time. Another
-/// device must give a DeviceError, f16 a DTypeError; another extent, a gap between rows and an address between two
-/// elements a ShapeError. With all_required a view that is not given must fail, too.
+/// Calls `call` with valid views (host, contiguous, rank 1 or more), then with one view invalid at a time. Expects a
+/// DeviceError for another device, and a DTypeError for f16. Expects a ShapeError for another extent, a gap between
+/// rows, or an address between two elements. With all_required, a view that is not given must fail, too.
 void expect_views_checked(std::vector<TensorView> views,
                           const std::function<void(const std::vector<TensorView>&)>& call, bool all_required = false);
 

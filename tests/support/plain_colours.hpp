@@ -9,11 +9,12 @@
 
 #include <lockstep/kernels/images/colour.hpp>
 
-/// Changes of colours by plain loops, one pixel at a time: the oracle of images::adjust_colours() and of the op.
+/// Changes colours with plain loops, one pixel at a time. It is the oracle of images::adjust_colours() and of
+/// ops::adjust_colours().
 namespace lockstep::testing {
 
-/// Returns the value, stored once. Products and sums are thus rounded one by one: a compiler may not contract across a
-/// store.
+/// Returns the value after it was stored. The store keeps the compiler from contracting a product and a sum, so each is
+/// rounded.
 inline float rounded(float value) {
   volatile float stored = value;
   return stored;
@@ -30,8 +31,8 @@ inline float plain_blend(double factor, float value, float other) {
   return std::clamp(sum, 0.0F, 1.0F);
 }
 
-/// Turns the hue of a pixel: converts to hue, saturation and value, and back by the sixth of the circle in which the
-/// hue lies.
+/// Turns the hue of a pixel by `turn` of the circle. Converts the pixel to hue, saturation and value, and back with the
+/// formula for its sixth of the circle.
 inline void plain_hue(float* pixel, double turn) {
   const float r = pixel[0];
   const float g = pixel[1];

@@ -15,7 +15,8 @@
 
 namespace lockstep::testing {
 
-/// Fixture of tests of programs that compute on the CPU, also on a machine with a GPU. It has a folder for their files.
+/// Fixture of tests of programs. The programs compute on the CPU, also on a machine with a GPU. The fixture has a
+/// folder for their files.
 class ProgramTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() { ::setenv("CUDA_VISIBLE_DEVICES", "", 1); }

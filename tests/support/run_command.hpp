@@ -27,7 +27,7 @@ struct Printed {
   int times;  ///< number of lines that have the text
 };
 
-/// The end of a program that a test has started: exit code and output.
+/// Exit code, output and duration of a program that a test has run.
 struct Ended {
   int code = -1;
   std::string output;   ///< standard output and error together
@@ -48,12 +48,12 @@ struct Ended {
     std::erase_if(found, [](const std::string& line) { return !line.starts_with("lockstep: error:"); });
     return found;
   }
-  /// Returns the output from the first place of the text to the end of its line; "" if the output lacks the text.
+  /// Returns the output from the first occurrence of the text to the end of its line; "" if the output lacks the text.
   [[nodiscard]] std::string from(const std::string& text) const {
     const std::size_t at = output.find(text);
     return at == std::string::npos ? "" : output.substr(at, output.find('\n', at) - at);
   }
-  /// Returns the number after the first place of the text; NaN if the output lacks the text.
+  /// Returns the number after the first occurrence of the text; NaN if the output lacks the text.
   [[nodiscard]] double number_after(const std::string& text) const {
     const std::string found = from(text);
     return found.empty() ? std::nan("") : std::strtod(found.c_str() + text.size(), nullptr);

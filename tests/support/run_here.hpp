@@ -39,7 +39,8 @@ inline std::vector<std::string> words_of(const std::string& line) {
   return words;
 }
 
-/// Restores the process's handling of signals at the end: a program ignores some signals in its last moments.
+/// Restores the handlers of signals in its destructor, because a program that ran in this process ignores some signals
+/// when it ends.
 class SignalsKept {
  public:
   SignalsKept() {

@@ -126,7 +126,7 @@ inline Bytes dict(const std::vector<std::pair<std::string, Bytes>>& items) {
 inline Bytes ordered_dict() {
   return call(global("collections", "OrderedDict"), ")");
 }
-/// Returns a dict like that of state_dict(), with the versions in an attribute.
+/// Returns a dict as state_dict() makes it, with the versions of layers in the attribute _metadata.
 inline Bytes state_dict(const std::vector<std::pair<std::string, Bytes>>& items) {
   return ordered_dict() + dict(items).substr(1) + dict({{"_metadata", ordered_dict()}}) + "b";
 }

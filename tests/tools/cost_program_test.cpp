@@ -1,4 +1,4 @@
-// Tests lockstep-cost as users call it, with very little time, and the parts of its survey that decide.
+// Tests lockstep-cost as users call it, with very little time. Also tests the functions that plan the survey.
 #include <algorithm>
 #include <set>
 #include <string>
@@ -35,7 +35,8 @@ TEST(CostSurvey, AtMost24Sizes) {
 TEST(CostSurvey, TimeLeft) {
   EXPECT_NEAR(seconds_left(0, 6, 0, 60), 60, 1e-9);
   EXPECT_NEAR(seconds_left(2, 6, 25, 60), 35, 1e-9);
-  EXPECT_NEAR(seconds_left(2, 6, 60, 60), 60, 1e-9);  // the survey is slower than planned
+  // The survey is slower than planned. Three paths, of which one is not finished, took 60 s, so six take 120 s.
+  EXPECT_NEAR(seconds_left(2, 6, 60, 60), 60, 1e-9);
   EXPECT_GT(seconds_left(5, 6, 60, 60), 0);
 }
 
@@ -67,11 +68,12 @@ TEST(CostSurvey, NoiseIsThatOfTheMedians) {
 
 TEST(CostSurvey, PeersAreAmongTheGpusThatWereGiven) {
   const std::vector<GpuInfo> gpus{{.index = 0, .uuid = "a"}, {.index = 1, .uuid = "b"}, {.index = 2, .uuid = "c"}};
-  EXPECT_EQ(peer_gpu(gpus, "a", {"a", "c"}), Device::cuda(2));  // GPU 1 was not asked for
+  // GPU 1 was not requested, so GPU 2 is the next one.
+  EXPECT_EQ(peer_gpu(gpus, "a", {"a", "c"}), Device::cuda(2));
   EXPECT_EQ(peer_gpu(gpus, "c", {"a", "c"}), Device::cuda(0));
   EXPECT_EQ(peer_gpu(gpus, "b", {"c", "b", "a"}), Device::cuda(0));
   EXPECT_EQ(peer_gpu(gpus, "a", {"a"}), std::nullopt);
-  EXPECT_EQ(peer_gpu({gpus[0]}, "a", {"a", "b"}), std::nullopt);  // each rank sees its own
+  EXPECT_EQ(peer_gpu({gpus[0]}, "a", {"a", "b"}), std::nullopt);  // each rank sees only its own GPU
   EXPECT_EQ(peer_gpu(gpus, "a", {"a", "a"}), std::nullopt);
 }
 
@@ -97,8 +99,8 @@ TEST(CostProgram, TwoRanksWriteAFileThatThePlannerReads) {
                                   [&](const std::string& text) { return text.starts_with(path.text + " from "); });
     EXPECT_EQ(said, sizes < 14) << path.name << '\n' << ended.output;  // on a busy machine large sizes may be left out
     EXPECT_GT(path.limit_bytes_per_s, 0);
-    // The model describes the times that it was fitted to: at half of the sizes within a factor of 2, however busy the
-    // machine is.
+    // The model must describe the times to which it was fitted: at half of the sizes within a factor of 2, however busy
+    // the machine is.
     const auto close = std::count_if(path.points.begin(), path.points.end(), [&](const comm::CostPoint& p) {
       const double ratio = path.model.predict(static_cast<double>(p.bytes)) / p.median_s;
       return ratio > 0.5 && ratio < 2;

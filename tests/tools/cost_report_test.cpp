@@ -119,7 +119,7 @@ TEST(CostPlot, EverythingDrawnIsWellFormedAndInside) {
   }
   expect_holds(drawn[0].second, "A &quot;fast&quot; one");
   expect_holds(drawn[1].second, "streaming copy: 6.00 GB/s");
-  // Each curve has 24 dots; 12 cells have a number.
+  // Each curve must have 24 dots, and 12 cells must have a number.
   const auto count = [](const std::string& text, const std::string& what) {
     int n = 0;
     for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) {
@@ -168,7 +168,7 @@ TEST(CostPlot, OddDataDraw) {
   EXPECT_EQ(fault_of(heat_map(large)), "");
 }
 
-/// On a linear axis 2.5 % have the same height everywhere; on a logarithmic axis they would not.
+/// On a linear axis, a percentage has the same height everywhere. On a logarithmic axis it has not.
 TEST(CostPlot, PerCentsAreOnALinearAxis) {
   const std::string svg =
       line_plots("t", "s",
@@ -296,7 +296,7 @@ TEST(CostLimits, WhatTwoGpusSendEachOther) {
 }
 
 TEST(CostLimits, WhatTheMemoryOfAGpuMoves) {
-  // An H100 has 3.35 TB/s, and a copy gets half of it as payload; a T4 has 320 GB/s.
+  // A copy reads and writes, so its payload is half of the memory bandwidth. An H100 has 3.35 TB/s, a T4 has 320 GB/s.
   EXPECT_NEAR(device_memory_limit(2619, 5120).bytes_per_s, 3.35e12 / 2, 0.01e12);
   EXPECT_EQ(device_memory_limit(2619, 5120).text, "memory of 5120 bits at 2619 MHz, read and written");
   EXPECT_NEAR(device_memory_limit(5001, 256).bytes_per_s, 320e9 / 2, 0.1e9);

@@ -1,4 +1,4 @@
-// Tests lockstep-devices on machines that do not exist: folders in place of /sys and /proc, a library in place of NVML.
+// Tests lockstep-devices on made-up machines: folders stand for /sys and /proc, and a library stands for NVML.
 #include <unistd.h>
 
 #include <gtest/gtest.h>

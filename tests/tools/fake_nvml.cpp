@@ -1,8 +1,8 @@
-// A libnvidia-ml of three GPUs that do not exist, "GPU-0" to "GPU-2":
-//   0  two processes, exclusive process; 4 NVLinks to GPU 1, 2 into switches
-//   1  100 processes; 4 NVLinks to GPU 0, 1 into a switch, one that is down
-//   2  says nothing but its mode; no NVLink, the other socket, no peer access
-// FAKE_NVML_INIT in the environment: what nvmlInit_v2() answers.
+// A made-up libnvidia-ml with three GPUs, "GPU-0" to "GPU-2":
+//   0  exclusive process, two processes; 4 NVLinks to GPU 1, 2 to switches
+//   1  100 processes; 4 NVLinks to GPU 0, 1 to a switch, 1 that is down
+//   2  reports only its mode; no NVLink, on the other socket, no peer access
+// The environment variable FAKE_NVML_INIT sets the result of nvmlInit_v2().
 #include <cstdlib>
 #include <cstring>
 
@@ -31,7 +31,7 @@ nvml::PciInfo place_of(int index) {
   return place;
 }
 
-/// Returns the other end of a link: -1 nothing, -2 a switch, otherwise a GPU.
+/// Returns the peer of a link: -1 for no peer, -2 for a switch, otherwise the number of a GPU.
 int remote(int gpu, unsigned int link) {
   if (gpu == 2 || link > 5 || (gpu == 1 && link == 5)) {
     return -1;

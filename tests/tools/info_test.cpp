@@ -1,4 +1,4 @@
-// Tests lockstep-info on files whose numbers are known.
+// Tests lockstep-info on files with known contents.
 #include <cstdint>
 #include <filesystem>
 #include <limits>

@@ -28,8 +28,8 @@ class PackTest : public testing::ProgramTest {
   }
 };
 
-/// Expects that damaged packed files are reported in one error line. `check` writes the bytes to a file and reads it.
-/// Damaged are bytes with one bit changed, and files that are cut off.
+/// Expects that damage of a packed file is reported in one error line. Tries the file with single bits changed, and the
+/// file cut short. `check` writes the bytes to a file and runs the program on it.
 template <class Check>
 void expect_damage_is_told(const std::string& good,
                            const std::vector<std::pair<std::size_t, std::vector<std::string>>>& changes,

@@ -66,7 +66,7 @@ TEST_F(Pack, OptionsThatAreNoneAreOneLine) {
   expect_refused(testing::run_command(LOCKSTEP_TEST_PROGRAM " --check ''"), {"--check is empty"});
 }
 
-/// Fixture with a file of 30 samples of 12 pixels each, which needs no library for images.
+/// Fixture with a file of 30 samples of 12 pixels each. Stored pixels need no library for images.
 class PackCheck : public Pack {
  protected:
   PackCheck() {
@@ -196,7 +196,7 @@ TEST_F(Pack, TrainingHasTheBitsOfTheFolder) {
       EXPECT_EQ(state(run), expected) << store << ", " << workers << " workers";
     }
   }
-  // The control: resized images have other bits.
+  // The control: training on resized images must give other weights.
   pack(path("data") + " " + path("small.pack") + " --store pixels --resize 18").finished();
   train_resnet("--epochs 2 --data packed:" + path("small.pack") + out("small")).finished();
   EXPECT_NE(state("small"), expected);
@@ -204,7 +204,7 @@ TEST_F(Pack, TrainingHasTheBitsOfTheFolder) {
 
 TEST_F(Pack, ARunGoesOnFromTheFolderToTheFile) {
   put_pictures(path("data"), 9);
-  // The schedules are equal for any number of epochs.
+  // A constant schedule, so that runs with one epoch and with two have equal learning rates.
   const std::string steady = "--schedule constant --warmup-epochs 0 --lr 0.01 ";
   const std::string folder = " --data folder:" + path("data");
   train_resnet(steady + "--epochs 2" + folder + out("whole")).finished();
@@ -347,7 +347,8 @@ TEST_F(Pack, FoldersThatCannotBePackedAreRefused) {
              {path("data/train") + file, {"has no folder train", "--val-fraction"}},
              {path("data") + file + " --resize 9", {"resize is 9", "--store pixels"}}});
   EXPECT_EQ(pack(path("data") + " /dev/full/a.pack").code, 2);
-  // The limit of file sizes is 4 KiB, because clang's OpenMP itself writes a file of 1 KiB.
+  // "ulimit -f 8" limits files to 4 KiB. A limit below 1 KiB would fail, because clang's OpenMP runtime writes such a
+  // file.
   EXPECT_EQ(testing::run_command("sh -c 'ulimit -f 8; trap \"\" XFSZ; " + std::string(LOCKSTEP_TEST_PROGRAM) + " " +
                                  path("data") + " " + path("a.pack") + " --store pixels'")
                 .code,

@@ -37,7 +37,7 @@ class PackTokens : public PackTest {
     return options.find("cpu:") != std::string::npos ? testing::run_command(TRAIN_TEXT + all)
                                                      : testing::run_here(train_text_main, "train_text" + all);
   }
-  /// Writes two files to train on and one for validation, in three formats.
+  /// Writes two files for training and one for validation, in three formats.
   void put_tokens() const {
     testing::write_tokens(path("data/train_0.bin"), 0, testing::token_cycle(3000, 41));
     testing::write_tokens(path("data/train_1.bin"), 20240801, testing::token_cycle(1500, 300));
@@ -53,7 +53,7 @@ class PackTokens : public PackTest {
       put(name, text);
     }
   }
-  /// Trains two epochs on `source`, two on `file`, and one on each. Expects the same state from all.
+  /// Trains two epochs on `source`, two on `file`, and one on each of them. Expects the same state from all three runs.
   void expect_same_runs(const std::string& source, const std::string& file, const std::string& options) const {
     const std::string packed = options + " --data packed:" + file;
     const Ended one = train("--epochs 2 --data " + source + options + out("one")).finished();
@@ -79,7 +79,7 @@ TEST_F(PackTokens, OfTokensTrainToTheSameBytes) {
   put_tokens();
   pack("tokens:" + path("data") + " " + path("a.pack")).finished();
   expect_same_runs("tokens:" + path("data"), path("a.pack"), " --vocabulary 300");
-  // Different tokens are detected.
+  // A file with other tokens must be refused when the run resumes.
   testing::write_tokens(path("data/train_1.bin"), 20240801, testing::token_cycle(1500, 299));
   pack("tokens:" + path("data") + " " + path("b.pack")).finished();
   train("--vocabulary 300 --epochs 3 --resume auto --data packed:" + path("b.pack") + out("parts"))
@@ -156,7 +156,7 @@ TEST_F(PackTokens, JsonNamesFilesOfAnyBytes) {
   testing::expect_members(json_of("--check " + path("a\xff.pack")), {{"file", path("a\\xff.pack")}});
 }
 
-// The test uses a FIFO in place of a device, which root could replace.
+// The test uses a FIFO and not a device, because root could really replace a device.
 TEST_F(PackTokens, WhatIsNoFileIsNotReplaced) {
   put_tokens();
   const std::string fifo = path("fifo");

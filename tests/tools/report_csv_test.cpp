@@ -178,7 +178,7 @@ TEST_F(ReportCsv, ThePageGoesToStandardOutputToo) {
   EXPECT_EQ(testing::count_entries(a), 1U);
 }
 
-// A file that replaced a device or a FIFO would take the name from the system.
+// If the report replaced a device or a FIFO, the system would lose the device or the FIFO.
 TEST_F(ReportCsv, DevicesFifosAndFoldersAreNotReplaced) {
   const std::string a = run("a", {R"({"event":"step","epoch":0,"step":1,"loss":2})"});
   ASSERT_EQ(::mkfifo((a + "/report.html").c_str(), 0600), 0);

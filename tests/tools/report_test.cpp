@@ -110,7 +110,7 @@ TEST_F(Report, StepsThatAResumeTrainsAgainCountOnce) {
                             R"({"event":"resume","from":"last","epoch":0,"step":10})"
                             "\n" +
                             report(20, "\"loss\":2") + report(40, "\"loss\":1") +
-                            "{\"event\":\"st";  // killed while it wrote
+                            "{\"event\":\"st";  // the run was killed while it wrote this line
   const RunLog log = read_run(run("a", lines));
   EXPECT_EQ(steps_of(log.reports.at("loss")), (std::vector<std::int64_t>{10, 20, 40}));
   EXPECT_EQ(log.reports.at("loss")[1].value, 2);
@@ -120,7 +120,8 @@ TEST_F(Report, StepsThatAResumeTrainsAgainCountOnce) {
   expect_holds(page_of({log}), {"not told: it runs, or was killed", "<td>once</td>", "a: resumed after step 10"});
 }
 
-/// A chart without a curve of a run has no mark of that run, either: the mark would stretch its axis.
+/// A chart must mark a run's resume only if it has a curve of that run. Otherwise the mark would stretch the chart's
+/// axis.
 TEST_F(Report, AResumeIsDrawnWhereItsRunIs) {
   const RunLog one = read_run(run("a", report(10, "\"loss\":3") +
                                            "{\"event\":\"resume\",\"from\":\"last\",\"epoch\":0,\"step\":12}\n" +
@@ -175,17 +176,18 @@ TEST_F(Report, ChartsShareTrainingAndEvaluation) {
   EXPECT_EQ(charts[5].curves[0].dots[0].second, 50);
 }
 
-/// The test computes the place of a point from the frame and from the texts of the axis.
+/// The test computes the position of each point from the frame and the axis labels.
 TEST_F(Report, PointsLieWhereTheAxesSay) {
   const Panel chart{.title = "t", .curves = {{.label = "s", .line = {{0, 0.5}, {50, 3}, {200, 1.25}}}}};
   const std::string picture = draw(chart);
-  // Ticks of 0.5 from 0.5 to 3 on 220 pixels below 12; steps 0 to 200 on 480 pixels right of 62.
+  // The vertical axis has ticks of 0.5 from 0.5 to 3 on 220 pixels below y = 12. Steps 0 to 200 have 480 pixels right
+  // of x = 62.
   expect_holds(picture, {">0.5</text>", ">1</text>", ">2.5</text>", ">3</text>", ">150</text>", ">200</text>",
                          "points=\"62.0,232.0 182.0,12.0 542.0,166.0\""});
   expect_lacks(picture, {">3.5</text>"});
 }
 
-/// Every point lies in the frame, for any values.
+/// Every point must be inside the frame, whatever its value is.
 TEST_F(Report, ScalesOfOddValues) {
   const auto drawn = [](const PlotPoints& points) {
     const std::string picture =
@@ -203,7 +205,7 @@ TEST_F(Report, ScalesOfOddValues) {
     return picture;
   };
   drawn({{3, 7}, {4, 7}});
-  // An accuracy that stays 0 has an axis without negative numbers.
+  // If an accuracy stays 0, its axis must have no negative numbers.
   const std::string zero = drawn({{1, 0}});
   expect_holds(zero, {">1</text>"});
   expect_lacks(zero, {">-"});
@@ -253,7 +255,8 @@ TEST_F(Report, APageOfHostileNamesIsWellFormed) {
   expect_holds(page_of({log}), {"<h2>Settings</h2>", "<td>same</td><td>1</td>"});
 }
 
-/// Returns an evaluation of `classes` classes with two samples each: one right, one taken for the next class.
+/// Returns an evaluation of `classes` classes with two samples each. One sample is right, one is predicted as the next
+/// class.
 std::string evaluation_of(int classes, const std::string& worst = "", const std::string& name = "n") {
   std::string text = R"({"format":1,"step":3,"calibration_error":0.125,"worst":[)" + worst +
                      R"(],"bins":[{"samples":0,"accuracy":null,"confidence":null},)"
@@ -280,7 +283,7 @@ TEST_F(Report, TheLastEvaluationIsDrawn) {
       page, {"a: evaluation after step 3", "&lt;i&gt;1", "rgba(0,114,178,0.50)\">1</td>", "50.0 % of 2", "error 0.1250",
              "src=\"data:image/png;base64,AAA=\"", "sample 17: &lt;i&gt;1, taken for &lt;i&gt;0; loss 2.5",
              "taken for nothing: not finite; loss infinite", "3 MiB",
-             // Bin 2 of 2 begins at x = 46 + 110 and is a quarter of 220 high.
+             // Bin 2 of 2 begins at x = 46 + 110. Its height is a quarter of 220 pixels.
              "x=\"156.0\" y=\"189.0\" width=\"109.0\" height=\"55.0\"", "<table class=\"confusion long-names\">"});
   expect_lacks(page, {"<i>"});
   EXPECT_TRUE(well_formed(page));

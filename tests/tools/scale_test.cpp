@@ -1,5 +1,5 @@
-// Tests lockstep-scale: NCCL's model compared with figures worked out by hand and measured elsewhere, and steps of
-// made-up timelines.
+// Tests lockstep-scale. Compares its model of NCCL with times computed by hand and with published measurements. Also
+// tests steps of made-up timelines.
 #include <cmath>
 #include <cstdint>
 #include <fstream>
@@ -37,7 +37,8 @@ TEST(Cluster, FollowsNcclsModel) {
   struct Row {
     double mib;
     int gpus;
-    double ring_ll128, ring_simple, tree_ll128, nvls_tree;  // microseconds, worked out by hand from tuning.cc
+    // Microseconds, computed by hand with the formulas of NCCL's tuning.cc.
+    double ring_ll128, ring_simple, tree_ll128, nvls_tree;
   };
   for (const Row& row :
        {Row{25, 128, 707, 1801, 275, 328}, Row{25, 1024, 4583, 13656, 326, 454}, Row{25, 8192, 35585, 108489, 377, 580},
@@ -49,7 +50,7 @@ TEST(Cluster, FollowsNcclsModel) {
     EXPECT_NEAR(microseconds(row.gpus, bytes, SumAlgorithm::tree, "LL128") / row.tree_ll128, 1, 0.01);
     EXPECT_NEAR(microseconds(row.gpus, bytes, SumAlgorithm::nvls_tree, "Simple") / row.nvls_tree, 1, 0.01);
   }
-  // For two nodes the bandwidth is that of the links inside a node.
+  // For two nodes, NCCL's model uses the bandwidth of the links inside a node.
   EXPECT_NEAR(microseconds(16, 25 * kMiB, SumAlgorithm::ring, "LL128"), 214, 2);
   EXPECT_NEAR(microseconds(16, 25 * kMiB, SumAlgorithm::ring, "Simple"), 312, 3);
   EXPECT_NEAR(microseconds(16, 25 * kMiB, SumAlgorithm::tree, "LL128"), 224, 2);
@@ -59,13 +60,13 @@ TEST(Cluster, IsNearToMeasuredSums) {
   // The times of 8 H100 with NVLink SHARP, from NVIDIA's logs of nccl-tests.
   EXPECT_NEAR(microseconds(8, kMiB, SumAlgorithm::nvls, "Simple") / 26.9, 1, 0.1);
   EXPECT_NEAR(microseconds(8, 128 * kMiB, SumAlgorithm::nvls, "Simple") / 586, 1, 0.15);
-  // The time of 1024 H100 over RoCE, a ring by LL128: 93.4 ms for 16 GiB (nccl-tests issue 322).
+  // The time of 1024 H100 over RoCE for 16 GiB, with a ring and LL128, is 93.4 ms (nccl-tests issue 322).
   EXPECT_NEAR(microseconds(1024, 16384 * kMiB, SumAlgorithm::ring, "LL128") / 93.4e3, 1, 0.1);
 }
 
 TEST(Cluster, HierarchicalSumsSendEachByteBetweenNodesOnceANode) {
-  // The size is so large that latencies do not count: two halves in the node, and a ring of 1/8 over 4 nodes on 1/8 of
-  // the network.
+  // The size is so large that latencies do not matter. A sum has two passes inside each node. Between them, each eighth
+  // of the bytes is summed in a ring over 4 nodes, on an eighth of the network.
   const double bytes = 16384 * kMiB;
   const double node = bytes * 7 / 8 / 384e9;
   const double network = bytes / 8 * (2 * 3) / 4 / (384e9 / 8);
@@ -154,8 +155,8 @@ std::string event(const std::string& kind, const std::string& phase, double begi
                 "}}");
 }
 
-/// Returns a timeline of steps of 1000 us: forward to 300, backward from 300 to 700 with a wait of 100 in it, then the
-/// update.
+/// Returns a timeline of steps of 1000 us. A step has forward until 300, backward from 300 to 700 with a wait of 100 us
+/// in it, and an update until 800.
 std::string timeline(int steps, const std::string& last = "") {
   std::string text = R"({"traceEvents":[{"name":"process_name","ph":"M","pid":0,"tid":0,"args":{"name":"rank 0"}})";
   for (int step = 1; step <= steps; ++step) {
@@ -204,8 +205,8 @@ TEST(Profile, RefusesOtherFiles) {
             "t.json: step 4 of rank 0 has other buckets than the first step, expected the same in all");
 }
 
-/// Reads a step of two micro-batches on a GPU that is not present, predicted on this machine; then predicts 64 such
-/// GPUs.
+/// Predicts on this machine a step of two micro-batches on a GPU that is not present, and reads its timeline. Then
+/// predicts 64 such GPUs.
 TEST(Program, ReadsAPredictedTimeline) {
   const testing::TemporaryFolder folder;
   const auto plan = [&](const std::string& more) {

@@ -1,4 +1,4 @@
-/* Learns y = 3 x - 1 from samples, and says what it makes of 2. */
+/* Learns y = 3 x - 1 from samples and prints the prediction for x = 2. */
 #include <lockstep/lockstep.h>
 #include <stdio.h>
 
@@ -8,7 +8,7 @@
 
 int main(void) {
   lockstep_context context;
-  lockstep_comm ranks; /* one; lockstep_mpi.h has lockstep_comm_from_mpi */
+  lockstep_comm ranks; /* one rank; MPI programs call lockstep_comm_from_mpi() of lockstep_mpi.h */
   lockstep_model model;
   lockstep_trainer trainer;
   lockstep_trainer_options options;

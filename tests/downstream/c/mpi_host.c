@@ -1,4 +1,4 @@
-/* An MPI program in C: the ranks of MPI_COMM_WORLD count themselves through lockstep. */
+/* An MPI program in C. The ranks of MPI_COMM_WORLD agree on the largest rank through lockstep. */
 #include <lockstep/lockstep_mpi.h>
 #include <stdio.h>
 

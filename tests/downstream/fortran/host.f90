@@ -1,9 +1,9 @@
-! Learns y = 3 x - 1 from samples, and says what it makes of 2.
+! Learns y = 3 x - 1 from samples and prints the prediction for x = 2.
 program host
   use lockstep
   implicit none
   type(lockstep_context) :: context
-  type(lockstep_comm) :: ranks  ! one; lockstep_mpi and lockstep_mpi_f08 take MPI's
+  type(lockstep_comm) :: ranks  ! a communicator of one rank; MPI programs use lockstep_mpi or lockstep_mpi_f08
   type(lockstep_model) :: model
   type(lockstep_trainer) :: trainer
   integer :: step

@@ -1,4 +1,4 @@
-! An MPI program in Fortran: the ranks count themselves through lockstep.
+! An MPI program in Fortran. Its ranks agree on the largest rank through lockstep.
 program ranks_host
   use mpi_f08
   use lockstep

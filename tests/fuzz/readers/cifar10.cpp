@@ -1,6 +1,6 @@
 // The input makes six files, data_batch_1 to 5 and test_batch. Its first byte has flags: bit i says that file i exists.
-// Each file that exists then has a byte (its lowest two bits are the number of records, its upper half a number of
-// further bytes) and a piece with the beginning of the file. The rest of the file is zero.
+// For each file that exists there follow a byte and a piece with the beginning of the file. The lowest two bits of the
+// byte are the number of records, its upper four bits a number of further bytes. The rest of the file is zero.
 #include <array>
 
 #include <lockstep/nn/data/detail/sources.hpp>

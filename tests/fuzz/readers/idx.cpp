@@ -1,5 +1,6 @@
-// The input makes four files: images and labels for training, images and labels for the test. Its first byte has flags:
-// bit i names file i .gz, and bit 4 + i makes this program compress it. Four pieces follow, one for each file.
+// The input makes four files: images and labels for training, images and labels for the test. Its first byte has flags.
+// Bit i gives file i the suffix .gz. Bit 4 + i makes this reader compress file i. Four pieces follow, one for each
+// file.
 #include <array>
 
 #include <zlib.h>

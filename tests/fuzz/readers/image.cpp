@@ -18,7 +18,7 @@ void image(Input input) {
   if (header.format == images::Format::jpeg) {
     (void)images::plain_jpeg(input, "input");  // must not throw: the header is valid
   }
-  // An image that is accepted at the smallest size is accepted at every other.
+  // An image that decodes at 1/8 of its size must also decode at 1/4 and at full size, and the reverse.
   images::Picture small;
   const bool sound = accepts<DataError>([&] { images::decode(input, "input", header, 8, small); });
   images::Picture picture;

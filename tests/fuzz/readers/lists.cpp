@@ -1,5 +1,6 @@
-// The input has a byte (bit 0: two lists; otherwise one list, a fraction of which is the test), a piece (the first
-// list) and the second list. Names with an exclamation mark are no pictures.
+// The input has a byte of flags, a piece (the first list) and the second list. If bit 0 of the flags is set, both lists
+// are read. Otherwise the first list is split into training and test images. A name with an exclamation mark stands for
+// a file that is no picture.
 #include <algorithm>
 #include <cstddef>
 #include <string>

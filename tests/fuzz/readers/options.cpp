@@ -1,4 +1,4 @@
-// The lines are the arguments of a training program.
+// Each line of the input is an argument of a training program.
 #include <cmath>
 
 #include <lockstep/app/options/training_options.hpp>

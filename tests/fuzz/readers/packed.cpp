@@ -1,5 +1,5 @@
-// The input has a byte of flags and then a file. Flag 1 corrects the checksums of the index, begin and end; flag 2
-// those of the samples, too.
+// The input has a byte of flags and then a file. Flag 1 makes this reader correct the checksums of index, begin and
+// end. Flag 2 makes it correct the checksums of the samples, too.
 #include <algorithm>
 #include <cstddef>
 #include <string>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kRecord = 40;
 
-/// Writes the checksums that a writer would have written, as far as the parts are where they should be.
+/// Corrects the checksums of the file's parts, as far as the offsets in the file are valid.
 void repair(std::string& bytes, bool samples) {
   if (bytes.size() < kBegin + kEnd) {
     return;

@@ -1,5 +1,5 @@
-// The input has a byte of flags, a byte (length - 1 of a window) and then a file. Flag 1 corrects the checksums of the
-// index, begin and end; flag 2 those of the blocks, too.
+// The input has a byte of flags, a byte (the length of a window less 1) and then a file. Flag 1 makes this reader
+// correct the checksums of index, begin and end. Flag 2 makes it correct the checksums of the blocks, too.
 #include <algorithm>
 #include <cstddef>
 #include <memory>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t kBlock = 65536;
 
-/// Writes the checksums that a writer would have written, as far as the parts are where they should be.
+/// Corrects the checksums of the file's parts, as far as the offsets in the file are valid.
 void repair(std::string& bytes, bool blocks) {
   if (bytes.size() < kBegin + kEnd) {
     return;
@@ -37,7 +37,7 @@ void repair(std::string& bytes, bool blocks) {
   put(bytes, end + 60, crc_of(bytes, end, 60, crc_of(bytes, 0, kBegin)));
 }
 
-/// Reads all parts. The ids of a file that is whole, byte by byte.
+/// Reads all parts. Compares each id with the bytes of the file.
 bool check_ids(const nn::PackedTokens& file, const std::string& bytes) {
   const auto width = static_cast<std::size_t>(file.width());
   std::size_t at = kBegin;

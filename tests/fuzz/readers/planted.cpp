@@ -1,4 +1,4 @@
-// A reader with faults that the replay program must find: it checks that program.
+// A reader with planted faults. control.sh checks that the replay program finds all of them.
 #include <chrono>
 #include <stdexcept>
 #include <string>

@@ -1,5 +1,5 @@
-// The input begins with a byte. If it is odd, a piece that is the header and then the data follow; otherwise the file
-// as it is.
+// The input begins with a byte. If the byte is odd, a piece (the header) and the data follow, and this reader makes a
+// file of them. If it is even, the rest of the input is the file.
 #include <lockstep/runtime/files/safetensors.hpp>
 
 #include <algorithm>

@@ -1,9 +1,10 @@
-// The input changes the files of a checkpoint's tensors: a list of (which, offset, byte), one byte, one word and one
-// byte. The first change selects the checkpoint: if `which` is below 64 or at least 253, that of a plain step;
-// otherwise one with a moving average, running statistics and a compression. In the plain checkpoint, `which` 0 means
-// the model's file, 1 the optimizer's, 2 and 3 their data behind the header; 254 and 255 end a file at the offset. In
-// the other, which % 3 selects the model's, optimizer's or average's file, and an odd which / 3 its data; 250 to 252
-// end a file.
+// The input is a list of changes to the files of a checkpoint. A change has four bytes: `which`, an offset of two
+// bytes, and the new byte. The first change selects the checkpoint. It is that of a plain step if `which` is below 64
+// or at least 253; otherwise it also has a moving average, running statistics and a compression.
+// Plain checkpoint: an even `which` means the model's file, an odd one the optimizer's file. If which / 2 is odd, the
+// offset counts from the data after the header. From 254 on, the change cuts the file at the offset.
+// The other checkpoint: which % 3 selects the file of the model, the optimizer or the average. If which / 3 is odd, the
+// offset counts from the data. From 250 on, the change cuts the file at the offset.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -27,8 +28,8 @@ std::string file_text(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-/// Returns where the data of a safetensors file begins: behind 8 bytes, the length of the header, and the header
-/// itself, which is shorter than 64 KiB here.
+/// Returns the offset of the data in a safetensors file. Before the data there are 8 bytes with the length of the
+/// header, and the header, which is shorter than 64 KiB here.
 std::size_t data_begin(const std::string& file) {
   return 8 + static_cast<unsigned char>(file.at(0)) + 256 * std::size_t{static_cast<unsigned char>(file.at(1))};
 }
@@ -115,7 +116,8 @@ void tensors(Input input) {
     }
   }
   folder().clear();
-  std::filesystem::create_directory(folder() / "state");  // no checksums.json, which would find every change
+  // No checksums.json is written, because it would reveal every change.
+  std::filesystem::create_directory(folder() / "state");
   for (std::size_t i = 0; i < files.size(); ++i) {
     folder().put("state/" + saved.names[i], files[i]);
   }

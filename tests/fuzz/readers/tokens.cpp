@@ -33,7 +33,7 @@ void tokens(Input input) {
   if (!accepts<DataError>([&] { size = nn::TokenFile(path).size(); })) {
     return;
   }
-  // A file with a header is complete, and its ids are its last bytes.
+  // The header's count covers all bytes of the file after it, so the ids are the last bytes.
   const std::size_t header = bytes.size() >= 1024 && (id_at(bytes, 0, 4) == 20240520 || id_at(bytes, 0, 4) == 20240801)
                                  ? std::size_t{1024}
                                  : 0;

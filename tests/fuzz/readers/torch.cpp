@@ -1,5 +1,6 @@
-// The input begins with a byte. If it is odd, a piece that is the pickle and then the storage "0" follow, and are put
-// into a valid archive (with the numbers of zip64 if the byte's second bit is set); otherwise the file as it is.
+// The input begins with a byte. If the byte is odd, a piece (the pickle) and the bytes of storage "0" follow, and this
+// reader puts both into a valid archive. If the byte's second bit is set, the archive has zip64 numbers. If the byte is
+// even, the rest of the input is the file.
 #include <lockstep/runtime/files/torch_file.hpp>
 
 #include <algorithm>

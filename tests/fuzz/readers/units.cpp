@@ -18,7 +18,8 @@ double number_in(const std::string& text) {
   return error == std::errc() ? value : std::nan("");
 }
 
-/// Checks a text such as "12.3 MiB": a number, a space and a unit, whose product is the value up to the digits shown.
+/// Checks a text such as "12.3 MiB": it must be a number, a space and a unit, and number times unit must equal the
+/// value within the digits shown.
 void check_unit(const std::string& text, double value, double step, const std::vector<const char*>& units) {
   const std::size_t space = text.find(' ');
   check(space != std::string::npos && space > 0, "no unit in ", text);

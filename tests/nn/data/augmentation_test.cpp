@@ -1,5 +1,5 @@
-// Tests random augmentation: colours and resized parts compared with torchvision's, the samples that AugmentedImages
-// makes of a set, and its errors.
+// Tests random augmentation. Compares changes of colour and random crops with torchvision's, and tests the samples and
+// errors of AugmentedImages.
 #include <array>
 #include <cstring>
 #include <limits>
@@ -196,7 +196,7 @@ TEST(AugmentedImages, RandomPartsAreResized) {
   for (std::int64_t id = 0; id < 12; ++id) {
     raw->read(id, image);
     const Bytes got = image_of(set, 1, id);
-    // The image must equal one of all possible parts; a plain loop searches for it.
+    // The image must equal exactly one of all possible crops. A plain loop searches for this crop.
     int found = 0;
     const auto is_part = [&](std::int64_t x0, std::int64_t w, std::int64_t y0, std::int64_t h) {
       const double step_x = static_cast<double>(w) / kSide;
@@ -229,7 +229,7 @@ TEST(AugmentedImages, RandomPartsAreResized) {
     }
     EXPECT_EQ(found, 1) << id;
   }
-  // A part that is the whole of a square image is the image itself.
+  // A crop that covers the whole square image returns the image unchanged.
   const AugmentedImages whole(images_of(12, kSide, kSide), {.crop = CropOptions{{1, 1}, {1, 1}}});
   raw->read(5, image);
   EXPECT_EQ(image_of(whole, 0, 5), image);
@@ -245,7 +245,8 @@ std::unique_ptr<ImageDataset> copies_of(std::int64_t size, const Bytes& two_pixe
                                                 Bytes(static_cast<std::size_t>(size)));
 }
 
-/// Expects that `value` of many jittered copies of an image is uniform between `low` and `high`, and comes near both.
+/// Expects `value` to be uniform between `low` and `high` over many jittered copies of an image, and to come near both
+/// bounds.
 template <class Value>
 void expect_uniform(const JitterOptions& jitter, const Bytes& two_pixels, double low, double high, const Value& value) {
   constexpr std::int64_t kSamples = 2000;
@@ -259,13 +260,14 @@ void expect_uniform(const JitterOptions& jitter, const Bytes& two_pixels, double
     most = std::max(most, found);
     sum += found;
   }
-  const double near = 0.5 + 0.01 * (high - low);  // bytes are rounded; with probability e^-20 no sample comes so near
+  // Bytes are rounded. The least or the greatest of 2000 samples misses its bound with probability e^-20.
+  const double near = 0.5 + 0.01 * (high - low);
   EXPECT_TRUE(least >= low - 0.5 - 1e-3 && least <= low + near) << least << ", expected " << low;
   EXPECT_TRUE(most <= high + 0.5 + 1e-3 && most >= high - near) << most << ", expected " << high;
   EXPECT_NEAR(sum / kSamples, (low + high) / 2, 4 * (high - low) / std::sqrt(12.0 * kSamples));
 }
 
-// Each change alone covers the range of its option; the other options are 0.
+// Each change, applied alone, must cover the range of its option. The other options are 0.
 TEST(AugmentedImages, FactorsCoverTheirRange) {
   const auto byte = [](std::size_t at) { return [at](const Bytes& image) { return static_cast<double>(image[at]); }; };
   for (std::size_t at = 0; at < 6; ++at) {
@@ -284,8 +286,8 @@ TEST(AugmentedImages, FactorsCoverTheirRange) {
     expect_uniform({.saturation = 0.6}, coloured, coloured[at] - far, coloured[at] + far, byte(at));
     expect_uniform({.saturation = 0.6}, coloured, 10, 10, byte(3 + at));
   }
-  // Red becomes yellow after a sixth of the circle, with green from 0 to 255; in the other direction it becomes
-  // magenta.
+  // The hue of red is turned by at most 0.1 of the circle. At 1/6, red has become yellow, so green rises linearly from
+  // 0 to 255; in the other direction blue rises. The difference green - blue is therefore uniform, and red stays 255.
   expect_uniform({.hue = 0.1}, {255, 0, 0, 10, 10, 10}, -0.6 * 255, 0.6 * 255,
                  [](const Bytes& image) { return static_cast<double>(image[1] - image[2]); });
   expect_uniform({.hue = 0.1}, {255, 0, 0, 10, 10, 10}, 255, 255, byte(0));
@@ -297,8 +299,9 @@ TEST(AugmentedImages, FactorsCoverTheirRange) {
 }
 
 TEST(AugmentedImages, TheOrderOfColoursIsRandom) {
-  // The image is half black, half white. With more brightness and less contrast: if brightness comes first, the values
-  // are (1 - c) / 2 and (1 + c) / 2 of white, whose sum is white. The other order gives more.
+  // Tests that brightness and contrast are applied in random order. The image is half black, half white. Samples with
+  // more brightness and less contrast show the order. If brightness comes first, white stays 255 and the two values sum
+  // to 255. If contrast comes first, their sum is larger.
   constexpr std::int64_t kSamples = 2000;
   const AugmentedImages set(copies_of(kSamples, {0, 0, 0, 255, 255, 255}), {.jitter = {0.9, 0.9, 0, 0}, .seed = 2});
   int seen = 0;
@@ -348,7 +351,7 @@ TEST(AugmentedImages, OneRectangleIsErased) {
     ASSERT_TRUE((h - 0.5) / (w + 0.5) <= 10.0 / 3 && (w - 0.5) / (h + 0.5) <= 10.0 / 3) << h << " x " << w;
   }
   EXPECT_NEAR(static_cast<double>(erased) / kSamples, 0.3, 4 * std::sqrt(0.21 / kSamples));
-  // In an image of one pixel no rectangle is possible.
+  // An image of one pixel is too small for an erased rectangle, so it stays unchanged.
   const AugmentedImages tiny(images_of(3, 1, 1, 200), {.erase = 1});
   EXPECT_EQ(image_of(tiny, 0, 1), Bytes(3, 200));
 }

@@ -1,5 +1,5 @@
-// Tests TrivialAugment and RandAugment: each operation with all magnitudes compared with torchvision's, how often each
-// is drawn, and their place among the other steps.
+// Tests TrivialAugment and RandAugment. Compares each operation with torchvision's at all magnitudes. Tests how often
+// each operation is drawn, and when it is applied among the other steps of augmentation.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -88,7 +88,7 @@ TEST(PictureOps, AreTorchvisionsByteForByte) {
 
 TEST(PictureOps, TurnsByQuartersMoveEveryPixel) {
   const Bytes picture = bytes_of(kLargePicture);
-  constexpr std::int64_t kSide = 18;  // even: no position lies in the middle between two pixels, and no pixel is lost
+  constexpr std::int64_t kSide = 18;  // even, so that a turn by 90 degrees maps every pixel exactly onto a pixel
   const Bytes square(picture.begin(), picture.begin() + kSide * kSide * 3);
   const auto pixel = [&](const Bytes& image, std::int64_t y, std::int64_t x) {
     const std::size_t at = static_cast<std::size_t>(y * kSide + x) * 3;
@@ -179,7 +179,7 @@ Bytes image_of(const AugmentedImages& set, std::int64_t index) {
   return image;
 }
 
-/// True if one operation may have made `made` from the image.
+/// Returns whether some operation of TrivialAugment with one of its magnitudes turns `image` into `made`.
 bool is_made_of(const Bytes& image, const Bytes& made, const Extent& size) {
   Bytes copy;
   for (int op = 0; op < images::kPictureOps; ++op) {

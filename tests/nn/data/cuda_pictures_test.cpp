@@ -1,5 +1,5 @@
-// Tests images that a GPU finishes, without a GPU: the stand-ins for the CUDA runtime and nvJPEG, and the emulated
-// kernels.
+// Tests on the host the code with which a GPU finishes images: stand-ins replace the CUDA runtime and nvJPEG, and
+// kernels are emulated.
 
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/model/model.hpp>
@@ -27,7 +27,8 @@ class CudaPictures : public PictureFolder {
     EXPECT_EQ(standin::violations(), Texts{});
     standin::reset();
   }
-  /// Returns the fields that a GPU finishes on a new machine, whose order of the work the seed decides.
+  /// Resets the stand-in of the CUDA runtime and returns the fields that it finishes as the GPU. `seed` decides the
+  /// order in which asynchronous work is executed.
   static Fields on_gpu(const Dataset& set, bool keep_jpeg, std::uint64_t seed) {
     EXPECT_EQ(standin::violations(), Texts{});
     standin::reset({.seed = seed});
@@ -44,7 +45,8 @@ Model mlp() {
   return builder.build();
 }
 
-/// Starts a trainer of one rank on such a machine and calls `body` with it. Returns the text of the exception, or "".
+/// Resets the stand-in of the CUDA runtime with `seed`, starts a trainer of one rank on it and calls `body` with the
+/// trainer. Returns the text of the exception, or "".
 std::string with_trainer(const Dataset& train, const Dataset& test, PicturesOn pictures, std::uint64_t seed,
                          const std::function<void(Trainer&)>& body) {
   standin::reset({.seed = seed});
@@ -53,7 +55,9 @@ std::string with_trainer(const Dataset& train, const Dataset& test, PicturesOn p
   Stream communication = Stream::cuda(Device::cuda(0), -1);
   TrainerOptions options{.global_batch = 4, .schedule = {.base = 0.1, .total_steps = 8}, .pictures = pictures};
   options.step.plan.two_labels = true;
-  CpuContext host;  // takes lockstep's own kernels: the libraries of a GPU are not tested here
+  // The plan of a CPU lists the calls that have choices; lockstep's own kernels are chosen for all of them, because
+  // cuBLASLt and cuDNN are not tested here.
+  CpuContext host;
   options.step.plan.choices = Plan(host, mlp(), Mode::train, 4, options.step.plan).choices();
   for (auto& [call, choice] : options.step.plan.choices) {
     choice = "cuda";
@@ -80,8 +84,8 @@ TEST_F(CudaPictures, HaveTheBytesThatTheHostMakes) {
 }
 
 #if LOCKSTEP_HAS_NVJPEG_STANDIN
-/// The stand-in decodes as libjpeg does, so the bytes equal the host's. The loader decodes large JPEG files, CMYK and
-/// PNG.
+/// The stand-in for nvJPEG decodes with libjpeg, so its bytes equal the host's. The loader's threads decode the files
+/// that nvJPEG does not decode: large JPEG files, CMYK and PNG.
 TEST_F(CudaPictures, JpegFilesAreDecodedOnTheGpu) {
   put("train/b/cmyk.jpg",
       testing::jpeg(testing::pixels(12, 14, 4, [](auto y, auto x, int c) { return 9 * x + y + c; })));
@@ -101,7 +105,8 @@ TEST_F(CudaPictures, JpegFilesAreDecodedOnTheGpu) {
   EXPECT_EQ(nvjpeg_standin::leaks(), Texts{});
 }
 
-/// Trains with batches under way, in any order of the work.
+/// Training must give the same parameters for every order of asynchronous work, even while later batches are being
+/// finished.
 TEST_F(CudaPictures, TrainToTheNumbersOfTheHost) {
   const AugmentedImages set(pictures(), {.jitter = {.contrast = 0.4}, .erase = 0.5, .mixup = 1, .cutmix = 1});
   const auto test = pictures(false);

@@ -203,7 +203,7 @@ TEST_F(Idx, GzipGivesTheSame) {
   only_gzip(train_labels_, gzip(labels({5, 0, 9})));
   check(open(spec()));
   EXPECT_EQ(open(spec()).train->fingerprint(), plain.train->fingerprint());
-  // Several members one after another are one stream (RFC 1952).
+  // A gzip file may have several members. Together they are one stream (RFC 1952).
   only_gzip(train_labels_, gzip(labels({5, 0, 9}).substr(0, 9)) + gzip(labels({5, 0, 9}).substr(9)));
   check(open(spec()));
 }
@@ -221,7 +221,7 @@ TEST_F(Idx, MoreClassesOnlyWithoutAGap) {
   EXPECT_EQ(open(spec()).train->classes(), 12);
   EXPECT_EQ(open(spec()).test->classes(), 12);
   for (int& value : values) {
-    ++value;  // the values begin with 1
+    ++value;
   }
   put_file(train_labels_, labels(values));
   EXPECT_EQ(open(spec()).train->classes(), 13);
@@ -270,7 +270,7 @@ TEST_F(Idx, WrongHeadersAreNamed) {
   expect_holds(error(), "extent 4294967295 at byte 8, expected 1 to 4096");
   put_file(train_images_, big_endian(0x803) + big_endian(0xFFFFFFFF) + big_endian(4096) + big_endian(4096));
   expect_holds(error(), "asks for more than 17179869184 bytes");
-  // The size is possible, but not for a file this small.
+  // The size is within the limit, but the file is too small for it.
   put_file(train_images_, big_endian(0x803) + big_endian(1U << 31) + big_endian(2) + big_endian(2));
   expect_holds(error(), "asks for 8589934592 bytes, but the file cannot hold more than 16");
 }
@@ -315,17 +315,18 @@ TEST_F(Idx, DamagedGzipIsNamed) {
     changed[i] = static_cast<char>(changed[i] ^ 0x10);
     put_file(path, changed);
     try {
-      check(open(spec()));  // the time and the system in the gzip header may have any value
+      // Some changes are harmless: the time and the system in the gzip header may have any value.
+      check(open(spec()));
     } catch (const DataError&) {
     }
   }
 }
 
 TEST_F(Idx, GzipIsReadNoFurtherThanItsHeaderSays) {
-  // 64 MiB of zeros follow a header for 24 bytes.
+  // The header states 24 bytes of data, but 64 MiB of zeros follow. The reader must stop after 24 bytes.
   only_gzip(train_images_, gzip(images(3, 2, 4) + Bytes(std::size_t{64} << 20, '\0')));
   expect_holds(error(), ": goes on after 24 bytes of data");
-  // The header says 8 GiB, but 24 bytes follow.
+  // The header states 8 GiB of data, but only 24 bytes follow.
   const Bytes claim = big_endian(0x803) + big_endian(1U << 31) + big_endian(2) + big_endian(2);
   only_gzip(train_images_, gzip(claim + Bytes(24, '\0')));
   expect_holds(error(), "asks for 8589934592 bytes, but the file cannot hold more than");

@@ -1,5 +1,5 @@
-// Images that a device finishes (Dataset::device_preprocessing()) have the same bytes as those that the loader's
-// threads make.
+// Tests that images which a device finishes (Dataset::device_preprocessing()) have the same bytes as images that the
+// loader's threads finish.
 #include <optional>
 #include <span>
 
@@ -69,7 +69,7 @@ TEST(DeferredSets, NumbersLeaveNothingToADevice) {
   EXPECT_EQ(set.device_preprocessing(false), nullptr);
 }
 
-/// A data set that makes the statements about its images that a test sets.
+/// A data set whose read_part() returns the PicturePart that a test chose.
 class Claims final : public ImageDataset {
  public:
   explicit Claims(const PicturePart& part) : ImageDataset({"claims", 4, 2, 3, 2}), part_(part) {}
@@ -85,7 +85,8 @@ class Claims final : public ImageDataset {
   PicturePart part_;
 };
 
-/// The statements of a user's data set decide how much is copied and how much a GPU decodes.
+/// read_part() of a user's data set states how many bytes the loader copies and how many nvJPEG decodes. Numbers that
+/// do not fit into the image's row of the batch must be refused.
 TEST(DeferredSets, PartsThatDoNotFitAreRefused) {
   const auto refusal = [](const PicturePart& part, bool keep_jpeg) {
     const Claims set(part);

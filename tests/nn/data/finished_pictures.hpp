@@ -15,8 +15,8 @@
 #include "tests/support/files.hpp"
 #include "tests/support/image_files.hpp"
 
-/// Data sets of encoded images, and all fields that a loader returns for them. The loader's threads or a device finish
-/// the images.
+/// Makes data sets of encoded images, and collects all fields that a loader returns for them. The loader's threads or a
+/// device finish the images.
 namespace lockstep::nn {
 
 inline constexpr std::int64_t kSide = 12;
@@ -31,8 +31,8 @@ inline testing::Pixels waves(std::int64_t width, std::int64_t height, int seed) 
 
 class PictureFolder : public ::testing::Test {
  protected:
-  /// Writes images of many sizes: smaller than the output, decoded at half their size, turned by EXIF, too large for a
-  /// row.
+  /// Writes images of many sizes. Some are smaller than the output. Some are decoded at half their size or turned by
+  /// EXIF. Some have too many bytes for their row of the batch.
   void SetUp() override {
     const std::vector<std::pair<std::int64_t, std::int64_t>> sizes{{12, 12}, {7, 30},  {31, 17}, {100, 90}, {1, 1},
                                                                    {40, 12}, {13, 64}, {150, 8}, {26, 23}};
@@ -110,7 +110,7 @@ inline Fields fields_of(const Dataset& set, const Finishing& by = {}) {
   return all;
 }
 
-/// Returns the first name whose bytes differ; empty: all are equal.
+/// Returns the name of the first field whose bytes differ, or "" if all are equal.
 inline std::string difference(const Fields& a, const Fields& b) {
   for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
     if (a[i] != b[i]) {

@@ -99,7 +99,8 @@ TEST_F(ImageFolder, ClassesAreFoldersInTheOrderOfTheirBytes) {
   EXPECT_EQ(data.train->classes(), 4);
   ASSERT_EQ(data.train->size(), 5);
   ASSERT_EQ(data.test->size(), 5);
-  // The order is Z, a, b, then bytes above 127, and a/0.png before a/deep.
+  // Classes are sorted by the bytes of their names: Z, a, b, then names with bytes above 127. Within a class, a/0.png
+  // comes before a/deep.
   const std::vector<std::pair<int, int>> expected{{0, 20}, {1, 50}, {1, 40}, {2, 10}, {3, 30}};
   for (std::size_t i = 0; i < expected.size(); ++i) {
     const auto index = static_cast<std::int64_t>(i);
@@ -113,7 +114,7 @@ TEST_F(ImageFolder, ClassesAreFoldersInTheOrderOfTheirBytes) {
 }
 
 TEST_F(ImageFolder, TestImagesAreResizedAndCroppedInTheMiddle) {
-  // Images that are wide, high and square, smaller and larger than the output.
+  // Tests images that are wide, high and square, smaller and larger than the output.
   const std::vector<std::pair<std::int64_t, std::int64_t>> sizes{{61, 40}, {33, 90}, {50, 50}, {7, 5}, {16, 14}};
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     put(concat("train/a/", i, ".png"), png(pixels(sizes[i].first, sizes[i].second, 3, waves)));
@@ -128,7 +129,7 @@ TEST_F(ImageFolder, TestImagesAreResizedAndCroppedInTheMiddle) {
     for (std::size_t i = 0; i < sizes.size(); ++i) {
       const std::int64_t width = sizes[i].first;
       const std::int64_t height = sizes[i].second;
-      // The sizes of torchvision's Resize and CenterCrop.
+      // Computes the sizes and the offset of torchvision's Resize and CenterCrop.
       const std::int64_t wide = width <= height ? resize : resize * width / height;
       const std::int64_t high = width <= height ? resize * height / width : resize;
       const auto left = static_cast<std::int64_t>(std::nearbyint(static_cast<double>(wide - kSize) / 2));
@@ -158,8 +159,8 @@ TEST_F(ImageFolder, TestImagesAreResizedAndCroppedInTheMiddle) {
 }
 
 TEST_F(ImageFolder, PicturesAreTurnedAsExifSays) {
-  // A displayed image, and the ways in which EXIF 2.3 says that it is stored: the sides of the image at which row 0 and
-  // column 0 lie.
+  // Expects that all eight orientations of EXIF 2.3 give the same upright image. Each function returns the pixels as
+  // the file stores them; its comment names the sides of the upright image at which row 0 and column 0 are stored.
   constexpr std::int64_t kWide = 40;
   constexpr std::int64_t kHigh = 24;
   const std::vector<Picture> stored{
@@ -184,7 +185,7 @@ TEST_F(ImageFolder, PicturesAreTurnedAsExifSays) {
     // JPEG changes the values a little.
     EXPECT_LE(difference(read(*data.test, i), upright), 6) << "orientation " << i + 1;
   }
-  // The control: the same pixels without an orientation.
+  // The control: without the orientation, the same pixels give another image.
   put("val/a/1.jpg", jpeg(pixels(kHigh, kWide, 3, stored[5])));
   EXPECT_GT(difference(read(*data.test, 0), upright), 50);
 }
@@ -208,7 +209,7 @@ TEST_F(ImageFolder, LargeJpegsAreDecodedSmaller) {
 }
 
 TEST_F(ImageFolder, RandomPartsAreThoseOfTheirKeyAndWithinTheBounds) {
-  // An image whose pixels show their place: red grows with x, green with y.
+  // The colour of a pixel is its position: red is x, green is y.
   constexpr std::int64_t kWide = 250;
   constexpr std::int64_t kHigh = 200;
   const auto place = [](std::int64_t y, std::int64_t x, int c) {
@@ -226,7 +227,7 @@ TEST_F(ImageFolder, RandomPartsAreThoseOfTheirKeyAndWithinTheBounds) {
   for (std::int64_t epoch = 0; epoch < 150; ++epoch) {
     for (std::int64_t i = 0; i < 4; ++i, ++count) {
       const Image image = read_in(*data.train, epoch, i);
-      // Computes the middle of the part and the distance between pixels, away from the edges.
+      // Computes the middle of the crop and the distance between its pixels. Uses pixels away from the edges.
       const auto value = [&](std::int64_t y, std::int64_t x, std::int64_t c) {
         return static_cast<double>(image[static_cast<std::size_t>((y * kSize + x) * 3 + c)]);
       };
@@ -241,8 +242,8 @@ TEST_F(ImageFolder, RandomPartsAreThoseOfTheirKeyAndWithinTheBounds) {
       EXPECT_EQ(image, read_in(*data.train, epoch, i));
     }
   }
-  // Areas are uniform from 0.08 to 1, except that large ones may not fit. The count of mirrored images has a sigma of
-  // 12.
+  // Areas of crops are uniform from 0.08 to 1 of the image, but some large crops do not fit. The number of mirrored
+  // images has a standard deviation of 12.
   EXPECT_GT(areas / count, 0.42);
   EXPECT_LT(areas / count, 0.60);
   EXPECT_NEAR(mirrored, count / 2, 60);
@@ -356,7 +357,7 @@ TEST_F(ImageFolder, AFractionIsSplitOffEachClass) {
   given.seed = 8;
   EXPECT_NE(all_of(*open_data(given).test), test);
 
-  // The same must hold below a folder train.
+  // The same must hold if the class folders are below a folder named train.
   fs::create_directories(folder_ / "train");
   for (int c = 0; c < 3; ++c) {
     fs::rename(folder_ / concat("class", c), folder_ / concat("train/class", c));
@@ -407,7 +408,8 @@ TEST_F(ImageFolder, DamagedImagesAreFoundNamedAndLeftOut) {
     }
   }
 
-  // A file is read only when it is needed. The error then names the file, in place of the batch.
+  // A file is read only when a batch needs it. The loader then returns an error that names the file instead of the
+  // batch.
   const DataSplit all = open_data(options());
   EXPECT_EQ(all.train->size(), 10);
   expect_holds(error_of<DataError>([&] { (void)loaded(*all.train, 1, 2); }), ".png': ");

@@ -1,4 +1,4 @@
-// Tests decoding and resampling, without folders.
+// Tests decoding and resampling of single images, without data sets.
 #include <lockstep/nn/data/images/decode.hpp>
 #include <lockstep/nn/data/images/resample.hpp>
 
@@ -33,7 +33,7 @@ std::string refused(const std::string& file) {
   return error_of<DataError>([&] { (void)decoded(file); });
 }
 
-/// Expects every pixel to have the expected colour, up to `most` levels.
+/// Expects every channel of every pixel to differ from `expected` by at most `most`.
 void expect_pixels(const Picture& picture, std::int64_t width, std::int64_t height, int most,
                    const std::function<int(std::int64_t, std::int64_t, int)>& expected) {
   ASSERT_EQ(picture.width, width);
@@ -70,7 +70,8 @@ TEST(Png, AllKindsBecomeRgb) {
   const auto bit = [](std::int64_t y, std::int64_t x, int /*c*/) { return static_cast<int>((x + y) % 2); };
   expect_pixels(decoded(png(pixels(9, 4, 1, bit), {.bits = 1})), 9, 4, 0,
                 [&](std::int64_t y, std::int64_t x, int c) { return 255 * bit(y, x, c); });
-  const std::vector<std::uint8_t> palette{1, 2, 3, 250, 100, 50};  // the first colour is transparent
+  // The writer makes the first colour transparent. The decoder must ignore the transparency.
+  const std::vector<std::uint8_t> palette{1, 2, 3, 250, 100, 50};
   expect_pixels(decoded(png(pixels(9, 4, 1, bit), {.bits = 8, .palette = palette})), 9, 4, 0,
                 [&](std::int64_t y, std::int64_t x, int c) {
                   return int{palette[static_cast<std::size_t>(3 * bit(y, x, 0) + c)]};
@@ -93,7 +94,8 @@ TEST(Png, SixteenBitsAreRounded) {
   }
 }
 
-/// Returns the value of an image of squares of 16 pixels with one colour each, which every JPEG preserves.
+/// Returns the value of an image made of squares of 16 x 16 pixels. Each square has one colour, so JPEG changes it by
+/// at most a few levels.
 int square(std::int64_t y, std::int64_t x, int c) {
   return static_cast<int>((40 + 60 * (y / 16) + 90 * (x / 16) + 70 * c) % 256);
 }
@@ -155,8 +157,8 @@ TEST(Exif, OrientationsAreRead) {
       EXPECT_EQ(orientation(png(some, {.exif = testing::exif(turn, big)})), turn);
     }
   }
-  // An orientation that cannot be read is ignored: the number is none of the eight, the data ends early, begins in
-  // another way, or points outside.
+  // An orientation that cannot be read is ignored. Here its number is not 1 to 8, or the EXIF data is cut, begins with
+  // wrong bytes, or has an offset beyond its end.
   EXPECT_EQ(orientation(jpeg(some, {.exif = testing::exif(0)})), 1);
   EXPECT_EQ(orientation(jpeg(some, {.exif = testing::exif(9)})), 1);
   const std::string whole = testing::exif(6);
@@ -211,14 +213,14 @@ std::string with(std::string file, std::size_t at, const std::string& bytes) {
 }
 
 TEST(Damage, MoreThanTheLimitsIsRefusedBeforeMemoryIsTaken) {
-  // JPEG: height and width follow the start of the frame.
+  // JPEG: the frame header stores the height and the width. The test overwrites both.
   const std::string jpeg_file = jpeg(pixels(8, 8, 3, ramp));
   const std::size_t frame = jpeg_file.find("\xff\xc0") + 5;
   expect_holds(refused(with(jpeg_file, frame, std::string("\xff\x00\xff\x00", 4))),
                "65280 x 65280 pixels, expected 1 to 134217728");
   expect_holds(refused(with(jpeg_file, frame, std::string("\x20\x00\x20\x00", 4))),
                concat("8192 x 8192 pixels in a JPEG of ", jpeg_file.size(), " bytes, expected at most 512 a byte"));
-  // The frame is only a little larger than its data.
+  // A frame of 128 x 128 pixels passes the check of 512 pixels a byte, but the data ends too early for it.
   expect_holds(refused(with(jpeg_file, frame, std::string("\x00\x80\x00\x80", 4))), "damaged or unknown JPEG data");
   // PNG: libpng checks the header's checksum before the size, so the test computes it.
   const auto png_of = [](std::uint32_t width, std::uint32_t height) {
@@ -281,10 +283,10 @@ TEST(Resample, IsAPlainLoopInDouble) {
   const Axis whole_x{0, 37.0 / kSize, 0, kWidth};
   const Axis whole_y{0, 23.0 / kSize, 0, kHeight};
   const std::vector<Case> cases{
-      {whole_x, whole_y},                                             // output smaller than the image
-      {{3, 5.0 / kSize, 3, 8}, {20, 3.0 / kSize, 20, 23}},            // output larger; a part whose edges end it
-      {{2.25, 1, 0, kWidth}, {1.5, 0.9, 0, kHeight}},                 // a window of a larger image
-      {images::mirrored(whole_x, kWidth), whole_y},                   // a mirrored image
+      {whole_x, whole_y},                                   // the output is smaller than the image
+      {{3, 5.0 / kSize, 3, 8}, {20, 3.0 / kSize, 20, 23}},  // the output is larger; outside the part nothing is read
+      {{2.25, 1, 0, kWidth}, {1.5, 0.9, 0, kHeight}},       // a part that begins between two pixels
+      {images::mirrored(whole_x, kWidth), whole_y},         // a mirrored image
       {whole_x, images::mirrored({4, 7.0 / kSize, 4, 11}, kHeight)},  // a mirrored part
       {{0, 1.0 / kSize, 0, 1}, whole_y},                              // a part of one column
       {{36, 1.0 / kSize, 36, 37}, {22, 1.0 / kSize, 22, 23}}};        // a part of one pixel

@@ -85,7 +85,7 @@ std::vector<Copy> take(const ImageDataset& dataset, const Sampler& sampler, cons
 
 TEST(Loader, BatchesHoldTheSamplersShare) {
   const Numbers data(23);
-  // Batches of 8 samples are shared as 3, 3, 2, batches of 7 as 3, 2, 2.
+  // Three ranks share a batch of 8 samples as 3, 3 and 2, and a batch of 7 as 3, 2 and 2.
   const Sampler sampler({23, 8, 3, 1, true, true, 5});
   const auto batches = take(data, sampler, {2, 2, 0, 0}, 7);
   for (std::size_t b = 0; b < batches.size(); ++b) {
@@ -123,8 +123,8 @@ TEST(Loader, SameBatchesForAnyNumberOfWorkers) {
   EXPECT_NE(take(data, Sampler({101, 10, 2, 0, true, true, 2}), {0, 1, 0, 0}, 30), reference);
 }
 
-/// A data set in which each of the first reads waits until a given number is under way. Records the samples that are
-/// read.
+/// A data set whose first `readers` reads wait for each other, so they must happen at the same time. Records the
+/// samples of these reads.
 class Meeting final : public Dataset {
  public:
   explicit Meeting(std::int64_t readers)
@@ -151,7 +151,7 @@ class Meeting final : public Dataset {
   mutable std::vector<std::int64_t> first_;
 };
 
-/// Workers for which the first batch has no sample begin with the second batch.
+/// A worker that has no sample in the first batch must begin with the second batch.
 TEST(Loader, WorkersShareABatch) {
   for (const auto& [workers, expected] : {std::pair<int, std::vector<std::int64_t>>{1, {0}},
                                           {3, {0, 3, 6}},
@@ -183,7 +183,8 @@ TEST(Loader, StartsBehindSkippedSamples) {
   const Sampler sampler({50, 7, 1, 0, true, false, 1});
   const auto reference = take(data, sampler, {0, 1, 0, 0}, 25);  // an epoch has 7 batches
   for (const int workers : {0, 2}) {
-    // The other 50 - 18 samples are 4 batches; the first of them is left out, too.
+    // An epoch has 50 samples. After 18 are skipped, 32 remain, which make 4 batches of 7. Loading starts at batch 1,
+    // so 3 batches of this epoch follow.
     const auto batches =
         take(data, sampler, {.workers = workers, .prefetch = 2, .epoch = 1, .batch = 1, .skipped = 18}, 3 + 11);
     const auto order = sampler.order(1);
@@ -294,7 +295,8 @@ TEST(Loader, DestructionNeverHangs) {
   }
 }
 
-/// A data set that records the announced ranges, and the samples that were read before they were announced.
+/// A data set that records the ranges that ahead() announces, and the samples that were read before they were
+/// announced.
 class Announced final : public Dataset {
  public:
   explicit Announced(std::int64_t size) : Dataset("announced", size, {{StateField::values, DType::u8, {}}}) {}
@@ -314,7 +316,7 @@ class Announced final : public Dataset {
     }
   }
   std::uint64_t fingerprint() const override { return 1; }
-  // Must be called after the loader is destroyed.
+  // These functions must be called after the loader is destroyed, because its workers may still call ahead().
   [[nodiscard]] const std::vector<Partition>& ranges() const { return ranges_; }
   [[nodiscard]] const std::vector<std::int64_t>& unannounced() const { return unannounced_; }
   [[nodiscard]] std::vector<std::int64_t> announced() const {
@@ -366,8 +368,8 @@ std::vector<std::int64_t> samples_of(const Sampler& sampler, std::int64_t epoch,
 }
 
 TEST(LoaderChunks, SamplesAreAnnouncedAWindowBeforeTheyAreRead) {
-  // 201 chunks of 5 samples, the last of 3, in 12 windows of 16 or 17 chunks. Batches are smaller and larger than a
-  // window.
+  // The data set has 201 chunks of 5 samples, of which the last has 3, in 12 windows of 16 or 17 chunks. Some batches
+  // are smaller than a window, some are larger.
   for (const std::int64_t batch : {10, 100, 400}) {
     for (const int ranks : {1, 3}) {
       for (const bool keep_last : {true, false}) {
@@ -389,7 +391,9 @@ TEST(LoaderChunks, SamplesAreAnnouncedAWindowBeforeTheyAreRead) {
           expected.insert(expected.end(), more.begin(), more.end());
         }
         EXPECT_EQ(data.announced(), expected) << batch << ' ' << ranks << ' ' << keep_last;
-        if (ranks == 1 && keep_last) {  // whole chunks are announced, neighbours as one range
+        // The loader announces the chunks that it will read (Dataset::ahead()). It announces whole chunks and joins
+        // neighbouring chunks into one range.
+        if (ranks == 1 && keep_last) {
           EXPECT_LE(data.ranges().size(), 202U + 202U + 17U);
         }
       }
@@ -402,7 +406,8 @@ TEST(LoaderChunks, OneWindowIsAnnouncedWithTheFirstBatchAndTheNextWithIt) {
   Announced data(1003);
   load(data, sampler, {.workers = 0}, 1);
   EXPECT_EQ(data.announced(), samples_of(sampler, 0, 0, 0, 2));
-  // Begins in the middle of an epoch, after samples that were skipped.
+  // A loader that begins in the middle of an epoch, after skipped samples, must announce the chunks of the current
+  // windows.
   Announced later(1003);
   load(later, sampler, {.workers = 0, .epoch = 3, .batch = 30, .skipped = 33}, 1);
   const Sampler::Order order = sampler.order(3);
@@ -417,7 +422,8 @@ TEST(LoaderChunks, WorkersAnnounceTheSame) {
   for (const int workers : {1, 3}) {
     const Announced data(1003);
     load(data, sampler, {.workers = workers, .prefetch = 4}, 210);
-    std::vector<std::int64_t> announced = data.announced();  // workers run ahead, in any order
+    // Workers read ahead, so they announce more chunks than a loader without workers, and in any order.
+    std::vector<std::int64_t> announced = data.announced();
     std::vector<std::int64_t> expected = alone.announced();
     EXPECT_GE(announced.size(), expected.size());
     std::sort(announced.begin(), announced.end());

@@ -16,7 +16,8 @@ using testing::error_of, testing::to_doubles;
 
 constexpr std::int64_t kSize = 50;
 
-/// Inputs of shape (size, 3), normal numbers, and targets of shape (size, 1), their product with (1, -2, 0.5).
+/// A data set in memory for linear regression: normal inputs of shape (kSize, 3), and targets of shape (kSize, 1),
+/// which are the inputs' product with (1, -2, 0.5).
 struct Line {
   explicit Line(std::uint64_t seed) {
     Random random(seed, RandomUse::test);

@@ -21,7 +21,7 @@ namespace {
 
 using testing::error_of, testing::expect_holds, testing::torch::crc32, testing::torch::little;
 
-/// A file with any numbers in its header, and with correct checksums.
+/// The contents of a packed file. A test can set every number of the header; text() computes correct checksums.
 struct Parts {
   struct Record {
     std::string bytes;
@@ -147,7 +147,8 @@ TEST_F(PackedFiles, AreWhatTheHeaderSays) {
   EXPECT_TRUE(file.text_of(2).ends_with("a.pack': sample 2 of class 'a dog'")) << file.text_of(2);
 }
 
-// Reads ahead through the file, and through the sets of packed:FILE. The test samples lie after those for training.
+// Expects that ahead() reads the pages of its samples into memory, for PackedFile and for the sets of packed:FILE. The
+// file holds the training samples first, then the test samples.
 TEST_F(PackedFiles, SamplesAreReadAhead) {
   const PackedSample sample{.width = 100, .height = 100};
   const std::vector<std::uint8_t> pixels(30000, 7);
@@ -175,7 +176,7 @@ TEST_F(PackedFiles, SamplesAreReadAhead) {
     ahead();
     EXPECT_TRUE(testing::becomes_resident(path_, offset(begin), offset(begin + count))) << begin;
     const std::vector<bool> after = testing::resident(path_);
-    // Samples far from all of these: only the page that the index needs is in memory.
+    // Samples far from the requested range must not be read: their pages stay as they were.
     for (const int other : {12, 28, 36}) {
       const std::size_t page = offset(other) / testing::page_bytes() + 1;
       EXPECT_EQ(after[page], before[page]) << begin << ' ' << other;
@@ -366,7 +367,7 @@ TEST_F(PackedFiles, PixelsAreImagesInEveryBuild) {
   const auto pixel = [&](std::size_t i) { return stored.substr(3 * i, 3); };
   EXPECT_EQ(std::string(image.begin(), image.end()), pixel(2) + pixel(0) + pixel(3) + pixel(1));
 
-  // Options of lockstep-pack are refused here.
+  // open_data() refuses options that only lockstep-pack takes.
   options.folder.val_fraction = 0.5;
   expect_holds(error_of<UsageError>([&] { (void)open_data(options); }), "a validation fraction, expected none");
   options.folder.val_fraction = 0;

@@ -1,4 +1,4 @@
-// A folder and the file that lockstep-pack makes of it have the same samples; and bad input.
+// Tests that a folder and the file that lockstep-pack makes of it give the same samples, and tests bad input.
 #include <algorithm>
 #include <cmath>
 #include <span>
@@ -122,7 +122,7 @@ TEST_F(PackedImages, AreThoseOfTheFolder) {
       EXPECT_EQ(folder.statistics.mean, file.statistics.mean);
       EXPECT_EQ(folder.statistics.std, file.statistics.std);
     }
-    // The control: another seed takes other parts.
+    // The control: another seed gives other random crops, so the images differ.
     DataOptions other = folder_options();
     other.seed = 8;
     EXPECT_GT(difference(*open_data(folder_options()).train, *packed(other).train), 0);
@@ -132,7 +132,9 @@ TEST_F(PackedImages, AreThoseOfTheFolder) {
 TEST_F(PackedImages, PixelsThatDifferHaveAnotherFingerprint) {
   put_pictures();
   pack(options(PackedStore::pixels));
-  // A folder decodes JPEGs of four times the side at a smaller size; here the shorter side of one is 25.
+  // A folder decodes a JPEG at a reduced size if its shorter side is at least four times the output's. A file packed as
+  // pixels holds full sizes, so its fingerprint then differs. The shorter side of one JPEG is 25: output 7 needs the
+  // full size, output 6 allows the reduced size.
   EXPECT_EQ(open_data(folder_options(7)).test->fingerprint(), packed(folder_options(7)).test->fingerprint());
   EXPECT_NE(open_data(folder_options(6)).test->fingerprint(), packed(folder_options(6)).test->fingerprint());
   EXPECT_EQ(difference(*open_data(folder_options(7)).test, *packed(folder_options(7)).test), 0);
@@ -234,7 +236,7 @@ TEST_F(PackedImages, DamagedImagesAreNamedOrLeftOut) {
     EXPECT_EQ(folder.train->fingerprint(), file.train->fingerprint());
     fs::remove(folder_ / "kept");
   }
-  // All images of a class are damaged.
+  // No image of class 2 is left after the damaged images are skipped. The packer must refuse this.
   PackOptions given = options();
   given.skip_damaged = true;
   put("train/c/alpha.PNG", "x");

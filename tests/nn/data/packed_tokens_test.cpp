@@ -26,7 +26,8 @@ using testing::torch::little;
 
 constexpr std::size_t kBlock = 65536;
 
-/// A file with any numbers in its header, and with correct checksums.
+/// The contents of a packed file of tokens. A test can set every number of the header; text() computes correct
+/// checksums.
 struct Parts {
   struct Part {
     std::vector<std::uint64_t> ids;
@@ -308,7 +309,7 @@ TEST_F(PackedBlocks, HaveTheWindowsOfTheirFiles) {
   const PackedTokens file(path_);
   EXPECT_EQ(file.parts()[0].name, "train_0.bin");
   EXPECT_EQ(file.parts()[2].name, "val.bin");
-  // Equal sources give equal bytes, in whatever folder they lie.
+  // Equal sources give equal bytes, whatever the path of their folder is.
   const std::string bytes = testing::get_file(path_);
   fs::rename(path("data"), path("moved"));
   pack("tokens:" + path("moved"), true);
@@ -354,7 +355,7 @@ TEST_F(PackedBlocks, AreCheckedWhenTheyAreReadForTheFirstTime) {
   EXPECT_NO_THROW(file->read(2, 39991, 1 << 30, ids)) << "of the third block";
   const TokenWindows windows("packed", token_ids_of(file, false), 1000, 1 << 30);
   expect_holds(error_of<DataError>([&] { (void)samples_of(windows); }), "part 0 ('train_0.bin'): CRC-32 ");
-  // A block is checked once per process: a block that was right counts as right.
+  // A process checks each block once. A block whose checksum was right is not checked again, even if its bytes change.
   bytes[at] = static_cast<char>(bytes[at] ^ 1);
   testing::put_file(path("b.pack"), bytes);
   const PackedTokens other(path("b.pack"));
@@ -528,7 +529,7 @@ TEST_F(PackedTokenFiles, SourcesThatAreNone) {
   expect_holds(error_of<DataError>([&] { (void)large.write([](const PackProgress&) {}); }),
                "val.bin': token 35 is 35, expected one below the vocabulary's 35");
   EXPECT_EQ(testing::get_file(path_), before);
-  // The source changes between the two times that it is read.
+  // write() reads the source twice. An error is expected if the source changes in between.
   const TokenPack changing({.source = "tokens:" + path("data"), .out = path_, .overwrite = true});
   expect_holds(error_of<DataError>([&] {
                  (void)changing.write([&](const PackProgress& progress) {

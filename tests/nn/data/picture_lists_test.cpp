@@ -1,4 +1,4 @@
-// Tests list:TRAIN,VAL: the meaning of a line, the same samples as from a folder, and bad input.
+// Tests list:TRAIN,VAL: how a line is parsed, that the samples equal those of a folder, and bad input.
 #include <algorithm>
 #include <utility>
 
@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::error_of, testing::expect_holds, testing::pixels;
 
-// ---- lines: no file is looked at
+// ---- Parsing of lines: these tests open no image file
 
 detail::FolderList read_lists(const std::vector<std::string>& texts, double val_fraction = 0) {
   std::vector<detail::PictureList> lists;
@@ -118,7 +118,7 @@ TEST(PictureLists, BadLinesAreNamed) {
   for (const auto& [texts, expected] : cases) {
     expect_holds(refused_lists(texts), expected);
   }
-  // The longest line that is allowed.
+  // A line of 8192 bytes is the longest that is allowed.
   EXPECT_EQ(read_lists({std::string(8190, 'x') + " 0\n", "a 0"}).train.size(), 1U);
 }
 
@@ -157,7 +157,8 @@ class ListedPictures : public ::testing::Test {
           return static_cast<int>((value + 5 * y + 3 * x * (c + 1)) % 256);
         })));
   }
-  /// Writes two classes, whose names are not UTF-8 or have a blank, and lists that name them as the folder does.
+  /// Writes two classes, and lists that contain the files in the order of the folder. One class name is not UTF-8, the
+  /// other contains a blank.
   void put_folder() const {
     std::string train = "# of the folder\r\n";
     std::string val;
@@ -215,13 +216,13 @@ TEST_F(ListedPictures, AreThoseOfTheFolder) {
   expect_holds(list.about, "val.txt', resized to 9 and cropped; random crops to train on");
   EXPECT_EQ(list.statistics.mean, folder.statistics.mean);
   expect_same(folder, list);
-  // The control: the lines in another order are another set.
+  // The control: the same lines in another order give another fingerprint.
   const std::string train = testing::get_file(folder_ / "data/train.txt");
   const std::size_t first = train.find("train/");
   const std::size_t second = train.find("train/", first + 1);
   put("data/turned.txt", train.substr(first));
   EXPECT_EQ(open_data(options(lists("data/turned.txt", "data/val.txt"))).train->fingerprint(),
-            folder.train->fingerprint());  // only the comment was removed
+            folder.train->fingerprint());  // the lists differ only in the comment line
   put("data/turned.txt", train.substr(second) + train.substr(first, second - first));
   EXPECT_NE(open_data(options(lists("data/turned.txt", "data/val.txt"))).train->fingerprint(),
             folder.train->fingerprint());
@@ -273,7 +274,7 @@ TEST_F(ListedPictures, PathsAreRelativeToTheirListOrAbsolute) {
     EXPECT_EQ(own, of_folder);
     data.test->read(1, own);
   }
-  // The run is the same wherever the root lies, and also through a link.
+  // The fingerprint does not depend on where the root folder is, or whether a path leads through a link.
   const std::uint64_t before = open_data(options(lists("data/one.txt", "other/deep/val.txt"))).test->fingerprint();
   EXPECT_EQ(open_data(options(lists("data/one.txt", "link/val.txt"))).test->fingerprint(), before);
   // Paths may be relative to the working directory.
@@ -329,7 +330,7 @@ TEST_F(ListedPictures, WhatIsNoListIsNamed) {
   expect_holds(refused(lists("data/list.txt", "data/val.txt")), "list.txt', line 1: 'val.txt/x.png' of label '0' ");
   put("data/list.txt", std::string(5000, 'x') + " 0\n");
   expect_holds(refused(lists("data/list.txt", "data/val.txt")), "cannot be read: File name too long");
-  // The file is an image, not a list.
+  // An image in the place of a list must be refused.
   put("data/list.txt", testing::get_file(folder_ / "data/train/big cat/0.png"));
   expect_holds(refused(lists("data/list.txt", "data/val.txt")), "list.txt', line ");
   // A file that is no image gives an error when it is read, as in a folder.

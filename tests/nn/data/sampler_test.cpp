@@ -83,8 +83,9 @@ TEST(Permutation, DependsOnSeedAndEpochOnly) {
   EXPECT_NE(all(Permutation(7, 4, 500), 500), reference);
 }
 
-// The position of a sample is uniform and independent of the position of its neighbour: chi-squared over 1000 epochs,
-// with bounds at about 5 standard deviations (mean = degrees of freedom, variance = twice that).
+// The position of a sample is uniform and independent of its neighbour's position. Chi-squared over kEpochs epochs must
+// lie within about 5 standard deviations of its mean. (The mean is the degrees of freedom, the variance twice the
+// mean.)
 TEST(Permutation, IsUniform) {
   constexpr std::int64_t kSize = 16;
   constexpr int kEpochs = 4000;
@@ -110,7 +111,8 @@ TEST(Permutation, IsUniform) {
   EXPECT_LT(chi, 14 + 5 * std::sqrt(28.0));
 }
 
-// An epoch was begun with batches of another size. Each of its other samples comes once, over all ranks.
+// An epoch continues with another batch size after `skipped` samples. Over all ranks, each remaining sample must come
+// exactly once.
 TEST(Sampler, BatchesBehindSkippedSamplesHoldTheRest) {
   for (const bool keep_last : {false, true}) {
     for (const std::int64_t skipped : {0, 1, 33, 66, 67}) {
@@ -146,8 +148,8 @@ struct Setting {
   bool keep_last;
 };
 
-// Over all ranks each sample comes exactly once (without the last partial batch when it is dropped), and global
-// batches hold the same samples in the same order for every number of ranks.
+// Over all ranks each sample comes exactly once, without the last partial batch when it is dropped. Global batches hold
+// the same samples in the same order for every number of ranks.
 TEST(Sampler, RanksShareEveryBatchWithoutOverlap) {
   for (const Setting& setting : {Setting{64, 16, true, false}, Setting{67, 16, true, false},
                                  Setting{67, 16, true, true}, Setting{101, 7, true, true}, Setting{101, 7, false, true},
@@ -220,8 +222,8 @@ Sampler in_chunks(std::int64_t size, std::int64_t chunk, std::uint64_t seed = 3)
   return Sampler({.size = size, .batch_size = 1, .keep_last = true, .seed = seed, .chunk = chunk});
 }
 
-/// The order as sampler.hpp defines it, made with tables: the sequence of permuted chunks, cut into windows, each
-/// shuffled.
+/// The order that sampler.hpp defines, computed with tables: the permuted chunks are joined, cut into windows, and the
+/// samples of each window are shuffled.
 struct Table {
   Table(std::int64_t size, std::int64_t chunk, std::uint64_t seed, std::int64_t epoch) {
     std::vector<std::vector<std::int64_t>> chunks;
@@ -260,7 +262,7 @@ constexpr std::int64_t kChunks[]{1, 2, 3, 5, 8, 13, 16, 50, 64, 100, 999, 4000};
 TEST(SamplerChunks, OrderIsThatOfTheTables) {
   for (const std::int64_t size : kSizes) {
     for (const std::int64_t chunk : kChunks) {
-      // Several epochs, so that the small last chunk comes to many places.
+      // Tests several epochs, because the small last chunk has another position in each.
       for (const std::int64_t epoch : {0, 1, 2, 9}) {
         const Table table(size, chunk, 3, epoch);
         const Sampler::Order order = in_chunks(size, chunk).order(epoch);
@@ -311,15 +313,15 @@ TEST(SamplerChunks, NoneAreTheOrderWithoutThem) {
   EXPECT_EQ(all(order, 1000), all(permutation, 1000));
   EXPECT_EQ(order.windows(), 1);
   EXPECT_EQ(order.positions_of(0).count, 1000);
-  // An evaluation has no chunks, either.
+  // Without shuffling, as in an evaluation, chunks change nothing.
   const Sampler test({.size = 100, .batch_size = 4, .shuffle = false, .keep_last = true, .seed = 3, .chunk = 8});
   for (std::int64_t i = 0; i < 100; ++i) {
     EXPECT_EQ(test.order(2)(i), i);
   }
 }
 
-// A batch of 64 samples comes from windows of 16 chunks of 64 samples: from 16 (1 - (15/16)^64) = 15.7 chunks on
-// average. The chunks of a window lie anywhere. Each sample is equally likely at every place of an epoch.
+// A batch of 64 samples comes from a window of 16 chunks of 64 samples. On average it has samples of 16 (1 -
+// (15/16)^64) = 15.7 chunks. The chunks of a window come from anywhere in the data set.
 TEST(SamplerChunks, BatchesComeFromManyChunks) {
   constexpr std::int64_t kSize = 64 * 1600;
   constexpr std::int64_t kChunk = 64;
@@ -337,7 +339,8 @@ TEST(SamplerChunks, BatchesComeFromManyChunks) {
     chunks += static_cast<double>(seen.size());
   }
   EXPECT_NEAR(chunks / (kSize / 64), 16 * (1 - std::pow(15.0 / 16, 64)), 0.15);
-  // The mean distance of two places on a line of length 1 is 1/3; it is 1/16 less because both may be in one chunk.
+  // The mean distance of two random points on a line of length 1 is 1/3. With probability 1/16 both samples are in the
+  // same chunk, where the distance is nearly 0.
   EXPECT_NEAR(distance / kSize, (1 - 1.0 / 16) / 3, 0.01);
 }
 
@@ -346,7 +349,7 @@ TEST(SamplerChunks, EachSampleComesAnywhereInAnEpoch) {
   constexpr int kEpochs = 2000;
   constexpr int kBins = 10;
   const Sampler sampler = in_chunks(kSize, 4);
-  const std::vector<std::int64_t> samples{0, 517, kSize - 1};  // the last sample lies in a small chunk
+  const std::vector<std::int64_t> samples{0, 517, kSize - 1};  // the last sample is in the small last chunk
   std::vector<std::vector<int>> all_bins(samples.size(), std::vector<int>(kBins));
   for (int epoch = 0; epoch < kEpochs; ++epoch) {
     const auto order = all(sampler.order(epoch), kSize);
@@ -368,7 +371,8 @@ TEST(SamplerChunks, RanksAndBatchesShareOneOrder) {
   const auto reference = all(in_chunks(333, 5).order(2), 333);
   for (const int ranks : {1, 2, 3, 7}) {
     std::vector<std::int64_t> read;
-    // 40 positions in batches of 20, the rest in batches of 14, as in a run that continues with another batch size.
+    // Reads 40 positions in batches of 20, then the remaining positions in batches of 14, as a run does that continues
+    // with another batch size.
     for (const auto& [batch_size, skipped, batches] : {std::tuple{20, 0, 2}, std::tuple{14, 40, 21}}) {
       for (std::int64_t batch = 0; batch < batches; ++batch) {
         for (int rank = 0; rank < ranks; ++rank) {

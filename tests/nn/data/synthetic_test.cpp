@@ -65,8 +65,9 @@ TEST(Synthetic, HasTheSamePixelsEverywhere) {
       << "rows in several pieces";
 }
 
-// An image's label is its index modulo the number of classes. Place, colours and noise follow from the index. Image
-// first + 1120 of first + 1120 - c classes is thus the same image for every smaller c, except for the figure.
+// The label of image i is i modulo the number of classes; position, colours and noise follow from i alone. The test
+// draws the same image i with decreasing numbers of classes: only its label, and so its figure, changes. All drawn
+// images must differ.
 TEST(Synthetic, EveryClassHasAFigureOfItsOwn) {
   constexpr int kMost = 1120;
   for (int first = 0; first < kMost;) {
@@ -91,7 +92,8 @@ TEST(Synthetic, ClassesAreBalancedAndInRange) {
   EXPECT_EQ(count, std::vector<int>(10, 20));
 }
 
-// A linear classifier can learn nothing: the mean images of any two classes are as close as noise of that many samples.
+// A linear classifier can learn nothing from these images: the mean images of two classes differ only by the noise of
+// their samples.
 TEST(Synthetic, ClassMeansAreAlike) {
   DataOptions options = small();
   options.synthetic.train_size = 4000;
@@ -186,8 +188,8 @@ TEST(Dataset, LiesByClassOrNot) {
   EXPECT_TRUE(by_class(rare, 2));
 }
 
-// Statistics of two images of four pixels, computed by hand: red 0 0 0 0 and 255 x 4, green 51, blue 0 51 102 153
-// twice.
+// Expects the statistics of two images of four pixels, computed by hand: red is 0 in one image and 255 in the other,
+// green is always 51, and blue is 0, 51, 102, 153 in both.
 TEST(Dataset, ChannelStatistics) {
   class Two final : public ImageDataset {
    public:

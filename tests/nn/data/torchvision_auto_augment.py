@@ -51,7 +51,8 @@ for op, (magnitudes, signed) in spaces["trivial"].items():
         chosen += [90.0, -45.0]
     for magnitude in chosen:
         print(f' {{"{op}", {magnitude:.17g}, {HEIGHT}, {WIDTH}, {digits(result(small, op, magnitude))}}},')
-# Pictures that are large enough for steps of a histogram, of one value, and of a side that is not blurred.
+# A large picture, for which Equalize has several steps; a picture of one value; and a picture too narrow to be
+# sharpened.
 large = picture(21, 19)
 one = torch.full((20, 15, 3), 77, dtype=torch.uint8)
 for op, image in [("Equalize", large), ("Equalize", one), ("AutoContrast", one), ("AutoContrast", large)]:

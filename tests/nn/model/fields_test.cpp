@@ -1,5 +1,5 @@
-// Tests convolutions, transposed convolutions and pools over one, two and three axes of space, against the sums that
-// define them and against numbers of torch.
+// Compares convolutions, transposed convolutions and pools over one, two and three axes with the sums that define them,
+// and with results of torch.
 #include <algorithm>
 #include <array>
 #include <tuple>
@@ -18,7 +18,7 @@ namespace {
 using Point = std::array<std::int64_t, 3>;
 using Values = std::vector<double>;
 
-// Returns numbers that all types hold exactly, and whose sums f32 holds exactly.
+// These three functions return numbers that all types hold exactly, and whose sums f32 holds exactly.
 double of_x(std::int64_t i) {
   return static_cast<double>(i * 7 % 11 - 5) / 4;
 }
@@ -37,7 +37,8 @@ Values filled(std::int64_t count, double (*value)(std::int64_t)) {
   return values;
 }
 
-/// A batch of samples as (N, D, H, W, C). The first axes have extent 1 if the samples lack them.
+/// A batch of samples as (N, D, H, W, C). Samples with one or two axes of space have extent 1 in the axes that they
+/// lack.
 struct Grid {
   std::int64_t n = 0;
   Point size{1, 1, 1};
@@ -131,7 +132,8 @@ std::int64_t index_of(const Point& tap, const Point& kernel) {
   return (tap[0] * kernel[1] + tap[1]) * kernel[2] + tap[2];
 }
 
-/// Computes inference of a model of one or more layers. Every parameter is drawn as above, in its logical order.
+/// Computes inference of a model of one or more layers. Parameters have the values of of_weight() and of_bias(), in
+/// their logical order.
 Values infer(const Model& model, DType dtype, std::int64_t batch, const Values& x) {
   testing::Net net(model, Mode::infer, batch, dtype, 2);
   for (std::size_t i = 0; i < net.parameters().parameters().size(); ++i) {
@@ -191,7 +193,7 @@ std::vector<ConvCase> conv_cases() {
           {{3, 5, 4, 6}, 6, {.kernel = 3, .pad = 1, .groups = 6}},
           {{1, 1, 2, 1}, 2, {.kernel = 1, .bias = true}},
           {{6, 1, 9, 17}, 16, {.kernel = 3, .stride = 3, .pad = 2}},
-          // a different number for each axis
+          // Cases with a different number for each axis.
           {{9, 3}, 4, {.kernel = {2}, .stride = {2}}},
           {{5, 8, 3}, 4, {.kernel = {1, 3}, .stride = {1, 2}, .pad = {0, 2}, .bias = true}},
           {{9, 6, 4}, 6, {.kernel = {3, 2}, .stride = {2, 1}, .groups = 2, .dilation = {3, 1}}},
@@ -256,13 +258,13 @@ std::vector<TransposeCase> transpose_cases() {
           {{2, 3, 2, 4}, 2, {.kernel = 3, .pad = 1, .output_pad = 1, .bias = true, .groups = 2}},
           {{3, 1, 2, 2}, 5, {}},
           {{2, 3, 4, 16}, 17, {.kernel = 3, .stride = 1, .pad = 2, .dilation = 2}},
-          // a different number for each axis
+          // Cases with a different number for each axis.
           {{3, 4, 5}, 4, {.kernel = {1, 4}, .stride = {1, 2}, .pad = {0, 1}, .bias = true}},
           {{2, 5, 4}, 6, {.kernel = {3, 2}, .stride = {3, 1}, .output_pad = {2, 0}, .groups = 2, .dilation = {1, 3}}},
           {{3, 2, 4, 2},
            5,
            {.kernel = {1, 2, 3}, .stride = {1, 2, 2}, .pad = {0, 0, 1}, .output_pad = {0, 0, 1}, .bias = true}},
-          // images with three channels, which are stored as four
+          // Cases of images with three channels, which are stored as four.
           {{4, 5, 3}, 4, {.bias = true}},
           {{3, 2, 3}, 3, {.kernel = 3, .stride = {1, 2}, .pad = 1, .output_pad = {0, 1}}},
           {{2, 3, 3}, 6, {.kernel = 3, .groups = 3}}};
@@ -327,7 +329,8 @@ std::vector<PoolCase> pool_cases() {
           {{3, 4, 5, 1}, 3, 1, 1},
           {{5, 4, 7, 4}, 3, 2, 1},
           {{6, 3, 3, 17}, 3, 3, 0},
-          // a different number for each axis; with three axes also windows of one plane, or of one row and column
+          // Cases with a different number for each axis; with three axes also windows of one plane, or of one row and
+          // column.
           {{6, 9, 5}, {1, 3}, {1, 2}, {0, 1}},
           {{7, 5, 4}, {3, 2}, {2, 3}, {1, 0}},
           {{4, 6, 7, 2}, {1, 2, 2}, {1, 2, 2}, 0},
@@ -459,13 +462,13 @@ TEST(Fields, TheMeanOverAllOfASampleAndAProductOfAllOfIt) {
       "product of a field");
 }
 
-// ---- Numbers of torch 2.15, in f64, exact:
+// ---- Results of torch 2.15, in f64, exact. `call` is the call of torch.nn.functional on these inputs:
 //
 //   def x(*s): return ((torch.arange(math.prod(s), dtype=torch.float64) * 7 % 11 - 5) / 4).reshape(s)
 //   def w(*s): return ((torch.arange(math.prod(s), dtype=torch.float64) * 5 % 13 - 6) / 8).reshape(s)
 //   def b(n): return (torch.arange(n, dtype=torch.float64) * 3 % 7 - 3) / 2
 //
-// and the call of torch.nn.functional that stands beside each; the result times `scale`, in torch's order.
+// `result` is the call's result times `scale`, in torch's order of axes.
 
 struct TorchCase {
   const char* call;
@@ -608,8 +611,8 @@ TEST(Fields, NumbersOfTorch) {
 // ---- A surrogate of a solver
 
 TEST(Fields, AConvolutionLearnsTheStencilOfAField) {
-  // The layer learns from examples a step of heat conduction on a field with its halo: u + (sum of the six neighbours -
-  // 6 u) / 8.
+  // The layer learns a step of heat conduction from examples: u + (sum of the six neighbours - 6 u) / 8. The input has
+  // one more point at each side.
   constexpr std::int64_t kSamples = 4;
   constexpr std::int64_t kPlanes = 6, kRows = 5, kColumns = 7;
   ModelBuilder b("heat3d", {kPlanes + 2, kRows + 2, kColumns + 2, 1});
@@ -697,7 +700,8 @@ TEST(Fields, SizesAreTheSameHoweverTheyAreWritten) {
   static_assert(AxisSizes(2).fits(1) && AxisSizes(2).fits(3) && AxisSizes{2, 2}.fits(2) && !AxisSizes{2, 2}.fits(3));
   static_assert(AxisSizes{1, 3, 2}.least() == 1 && AxisSizes{1, 3, 2}[1] == 3 && AxisSizes(4)[2] == 4);
   static_assert(AxisSizes{2, 2}.all(2) && !AxisSizes{2, 1}.all(2) && AxisSizes(2).all(2));
-  // A run that resumes compares these texts. Equal numbers for all axes give the text of a single number.
+  // These texts describe the layers in a checkpoint, and a resumed run compares them. Equal numbers for all axes must
+  // give the same text as a single number.
   const auto texts = [](const ConvOptions& conv, const ConvTransposeOptions& transpose, const AxisSizes& kernel,
                         const AxisSizes& stride, const AxisSizes& pad) {
     ModelBuilder b("net", {8, 8, 8, 2});

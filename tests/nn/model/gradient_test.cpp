@@ -50,8 +50,8 @@ struct Samples {
   [[nodiscard]] TensorView out(std::vector<double>& numbers) const { return view(numbers, model.output_shape()); }
 };
 
-/// Compares the gradients of a tape, of parameters and input, for a loss that the test computes: a weighted sum of the
-/// outputs. Only models that read numbers have tapes.
+/// Compares a tape's gradients of parameters and input with central differences. The loss is a weighted sum of the
+/// outputs. Models whose inputs are not numbers have no tape, so the function returns at once.
 void expect_tape_gradients(const Model& model, const Check& check) {
   const Model on_values = testing::on_values(model);
   if (on_values.input_kind() != InputKind::values) {
@@ -199,7 +199,7 @@ TEST(Gradient, PaddedBatchHasTheGradientOfTheValidSamples) {
   const Model model = cifar_resnet(8, 3, 8, 8);
   Net whole(model, Mode::train, 3, DType::f64);
   Net padded(model, Mode::train, 5, DType::f64);
-  // The first three samples are equal, because the input is drawn in order.
+  // Inputs are drawn in order from one seed, so the first three samples of both nets are equal.
   padded.scalars().valid = 3;
   padded.scalars().sample_weight = whole.scalars().sample_weight;
   EXPECT_NEAR(whole.run(), padded.run(), 1e-12);
@@ -270,8 +270,8 @@ TEST(Gradient, ConvolutionsAndPoolsOfASeries) {
 }
 
 TEST(Gradient, TransposedConvolutionBesideOtherReaders) {
-  // Goes down and up again, as a U-Net. The inputs of the transposed convolutions have other readers before and after
-  // them.
+  // The model goes down and up again, as a U-Net does. The inputs of the transposed convolutions have other readers
+  // before and after them.
   for (const bool bias : {true, false}) {
     ModelBuilder b("u", {6, 5, 3});
     const NodeId fine = b.activation("a1", b.conv2d("c1", b.input(), 4, {.pad = 1}), ops::Activation::silu);
@@ -424,7 +424,8 @@ TEST(Gradient, LayerNormOfPixelsAndOfFeatures) {
 }
 
 TEST(Gradient, TransformerWithTiedWeightsAndDropout) {
-  for (const double dropout : {0.2, 0.0}) {  // without dropout one pass adds the residual after the product
+  // Without dropout, one pass adds the residual to the product.
+  for (const double dropout : {0.2, 0.0}) {
     const TransformerOptions options{
         .vocabulary = 7, .length = 5, .width = 6, .heads = 2, .layers = 2, .dropout = dropout, .causal = true};
     const Model model = transformer(options);
@@ -467,7 +468,8 @@ Model two_linear_layers(ops::Activation kind, bool within) {
   return b.build();
 }
 
-/// Returns options in which the reference computes all products, so that only the calls after them differ.
+/// Returns options in which the choice "reference" computes all matrix products, so that only the calls after the
+/// products differ.
 PlanOptions with_reference(const Model& model, Mode mode, std::int64_t batch) {
   CpuContext context;
   PlanOptions options;
@@ -478,7 +480,7 @@ PlanOptions with_reference(const Model& model, Mode mode, std::int64_t batch) {
   return options;
 }
 
-/// Returns a Net in f64, in which lockstep's own loops fuse every activation.
+/// Returns a Net in f64: in this type, matmul fuses every activation.
 Net net_in_f64(const Model& model, Mode mode) {
   return {model, mode, 4, DType::f64, 1};
 }
@@ -540,7 +542,8 @@ TEST(Gradient, AttentionThatSeesEverythingOnSequencesOfNumbers) {
 }
 
 TEST(Gradient, ResidualBranchesShareTheirGradientAndNobodySpoilsIt) {
-  // After each add there are layers whose gradient overwrites the one they were given, and a second reader.
+  // The outputs of the adds have two readers, and the gradients of the layers after an add may overwrite the gradient
+  // they read. No branch may get an overwritten gradient.
   ModelBuilder b("branches", {6});
   const NodeId x = b.linear("l0", b.input(), 5);
   const NodeId twice = b.add("twice", x, x);

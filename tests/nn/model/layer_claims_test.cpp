@@ -56,7 +56,7 @@ class TwiceTanh final : public Layer {
   Lie lie_;
 };
 
-/// Returns a model with the layer and then a dropout, which overwrites an output that no later call reads.
+/// Returns a model with a TwiceTanh and then a dropout, which may overwrite its input if no later call reads it.
 Model model_of(Lie lie) {
   ModelBuilder b("claims", {6});
   const NodeId y = b.add(std::make_shared<TwiceTanh>("liar", lie), {b.linear("l0", b.input(), 5)});

@@ -153,7 +153,8 @@ TEST_F(ModelFile, PyTorchsCountsOfBatchesArePassedOver) {
   EXPECT_EQ(into.numbers(), from.numbers());
 }
 
-/// Takes off the prefixes of DistributedDataParallel, AveragedModel (with its counter), torch.compile and Lightning.
+/// Removes the prefixes of DistributedDataParallel, AveragedModel, torch.compile and Lightning, and ignores
+/// AveragedModel's counter n_averaged.
 TEST_F(ModelFile, PrefixesOfOtherProgramsAreTakenOff) {
   Filled from(small(), 1);
   save_model(path("m"), from.context, from.set);
@@ -202,7 +203,7 @@ TEST_F(ModelFile, FilesOfTorchAreLoadedLikeOurs) {
   load_model(path("m.pth"), into.context, into.set);
   EXPECT_EQ(into.numbers(), from.numbers());
   EXPECT_TRUE(read_metadata(path("m.pth")).empty());
-  // With another number of classes the head is not loaded, and is named.
+  // With another number of classes, the classifier is not loaded; load_pretrained() returns its names.
   Filled other(small(), 3);
   const auto bias = read(other, "fc.bias", {kClasses});
   EXPECT_EQ(load_pretrained(path("m.pth"), other.context, small(), other.set),
@@ -247,7 +248,8 @@ bool is_conv1d(const std::string& name) {
 TEST_F(ModelFile, Gpt2AsOthersStoreIt) {
   Filled from(gpt2(), 1);
   save_model(path("ours"), from.context, from.set);
-  for (const bool turned : {false, true}) {      // false: as nanoGPT stores it; true: as Hugging Face does
+  // False: matrices as nanoGPT stores them. True: transposed matrices, as Hugging Face stores them.
+  for (const bool turned : {false, true}) {
     for (const bool prefixed : {false, true}) {  // true: the model with its head; false: the model alone
       Editable file(path("ours"));
       for (Editable::Part& part : file.parts) {
@@ -271,7 +273,7 @@ TEST_F(ModelFile, Gpt2AsOthersStoreIt) {
         load_model(path(name), into.context, into.set);
         EXPECT_EQ(into.numbers(), from.numbers()) << name << turned << prefixed;
       }
-      // The file has a separate output matrix, which the model lacks.
+      // The file has a separate output matrix, which the model lacks, so the file must be refused.
       file.part("lm_head.weight").bytes[2] ^= std::byte{1};
       file.write(path("theirs"));
       Filled into(gpt2(), 2);
@@ -388,7 +390,7 @@ TEST_F(ModelFile, OfAnotherNumberOfClassesTheHeadIsLeft) {
   before = into.numbers();
   expect_holds(error_of<DataError>([&] { load_model(path("m"), into.context, into.set); }),
                "'fc.weight' has shape (7, 5), expected (3, 5)");
-  // A weight and a bias with different numbers of classes are no head.
+  // A weight and a bias with different numbers of classes are no classifier, so the file must be refused.
   Editable file(path("m"));
   file.remove("fc.bias");
   file.add("fc.bias", DType::f32, {4});
@@ -514,7 +516,7 @@ TEST_F(ModelFile, RanksGoOnFromTheirOwnStatistics) {
     EXPECT_EQ(part.lasting(), whole.lasting());
     expect_holds(error_of<UsageError>([&] { save_state(path("alone"), part); }), "1 rank, expected 2");
   });
-  // One rank takes the averages in place of both ranks' statistics.
+  // A single rank cannot take the batch-norm statistics of two ranks, so it takes their averages.
   Step one(small(), options_of(OptimizerKind::adam));
   EXPECT_EQ(load_state(path("state"), one).ranks, 2);
   const ParameterSet& set = one.parameters();

@@ -76,7 +76,8 @@ TEST(Model, GroupsOfAConvolution) {
   expect_holds(refused({8, 8, 6}, 4, {.dilation = 5}), "does not fit");
 }
 
-// The numbers of He et al. 2015, table 6, to the precision given there; the exact numbers by the formula for option A.
+// Compares numbers of parameters with He et al. 2015, table 6, to the table's precision. The exact numbers follow from
+// a formula for shortcuts of option A.
 TEST(Model, CifarResNetsHaveTheirCounts) {
   for (const int depth : {20, 32, 44, 56, 110}) {
     const std::int64_t n = (depth - 2) / 6;
@@ -235,7 +236,7 @@ TEST(ParameterSet, ArenasMayBeTheHostsMemory) {
         ASSERT_EQ(a.bytes(), b.bytes());
         EXPECT_EQ(std::memcmp(a.data, b.data, a.bytes()), 0);
       };
-      for (int round = 0; round < 2; ++round) {  // first round: new memory; second round: initialised
+      for (int round = 0; round < 2; ++round) {  // first round: zeros of new memory; second round: initialised values
         expect_same(theirs.values(), own.values());
         expect_same(theirs.gradients(), own.gradients());
         expect_same(theirs.weights(), own.weights());
@@ -455,7 +456,7 @@ TEST(Model, ALayerHasANameThatFilesTake) {
   EXPECT_NO_THROW(builder.linear("Schicht \u00fc" + std::string(900, 'a'), builder.input(), 2));
 }
 
-/// A linear layer that counts how often it is asked for its parameters.
+/// A linear layer that counts the calls of parameters().
 class Counting final : public Layer {
  public:
   Counting(const std::string& name, int& asked) : Layer(name), asked_(asked) {
@@ -476,7 +477,7 @@ class Counting final : public Layer {
   int& asked_;
 };
 
-// A plan of 2,500 layers would take eight minutes if it listed all parameters for each layer.
+// Planning 2,500 layers would take eight minutes if the plan called parameters() of all layers once for each layer.
 TEST(Plan, ManyLayersAreListedAFewTimesNotOnceForEach) {
   const auto asked = [](int layers) {
     int count = 0;

@@ -1,4 +1,4 @@
-// Layers on sequences compared with their definitions, and small runs that must learn.
+// Compares layers on sequences with their definitions, and tests small runs that must learn.
 #include <array>
 
 #include <lockstep/nn/layers/model_builder.hpp>
@@ -71,7 +71,8 @@ TEST(Attention, MatchesItsDefinition) {
   }
 }
 
-// Operands must be aligned, or cuBLASLt refuses them: here 15 elements of 2 bytes are no multiple of 16 bytes.
+// cuBLASLt refuses operands that are not aligned to 16 bytes. Queries, keys and values of 15 elements of 2 bytes are
+// not, so the layer must pad them.
 TEST(Attention, QueriesKeysAndValuesOf16BitTensorsAreAligned) {
   ModelBuilder b("attention", {3, 3 * 5});
   b.attention("attn", b.input(), {.heads = 1});
@@ -121,7 +122,8 @@ TEST(Tokens, OfPaddedSamplesAreNotCounted) {
   Net net(transformer({.vocabulary = 5, .length = 4, .width = 4, .heads = 1, .layers = 1}), Mode::evaluate, 2,
           DType::f32);
   auto tokens = net.state().view(StateField::tokens).span<std::int32_t>();
-  tokens[6] = -1;  // a token of the second sample
+  // An invalid token in the second sample, which does not count.
+  tokens[6] = -1;
   net.scalars().valid = 1;
   EXPECT_TRUE(std::isfinite(net.run()));
   EXPECT_EQ(net.state().metrics(net.context()).bad_labels, 0);
@@ -195,9 +197,9 @@ double train(const Model& model, const Batch& batch, const PlanOptions& plan, in
   return sum / window;
 }
 
-// A sequence has eight random tokens and then the same eight again. Only attention to the token eight positions before
-// predicts the second half. Each position predicts the next token. The first seven predictions cannot be better than
-// log(8).
+// A sequence has eight random tokens and then the same eight again. Each position predicts the next token. Only
+// attention to the token eight positions before can predict the second half. The loss of the first seven predictions
+// cannot be below log(8).
 TEST(Transformer, LearnsToRepeatASequence) {
   constexpr std::size_t kHalf = 8;
   constexpr std::size_t kVocabulary = 8;

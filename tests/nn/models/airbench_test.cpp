@@ -1,4 +1,5 @@
-// Tests the network of airbench94 compared with plain loops in f64, its parameters, and their first values.
+// Tests the network of airbench94. Compares its outputs with plain loops in f64, and tests its parameters and their
+// initial values.
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/models/airbench.hpp>
 
@@ -190,7 +191,7 @@ TEST(Airbench, RefusesWhatThePoolsLeaveNothingOf) {
                "model airbench94 takes no hidden sizes");
 }
 
-/// Returns the first values of a parameter of a model.
+/// Returns the values of a parameter after its initialisation with `seed`.
 std::vector<double> begun(const Model& model, const std::string& name, std::uint64_t seed = 1) {
   CpuContext context;
   ParameterSet set(context, model, DType::f64);

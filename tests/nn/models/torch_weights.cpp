@@ -1,6 +1,7 @@
-// torch_weights load|save MODEL WEIGHTS INPUT OUTPUT: the logits of a model for images (N, 3, S, S), the tensor "x" of
-// the safetensors file INPUT, as the tensor "logits" of OUTPUT. load: with the weights of a file; save: with random
-// ones, running statistics included, which it writes. For torch_weights_test.py.
+// Usage: torch_weights load|save MODEL WEIGHTS INPUT OUTPUT. Computes the logits of a model for the images "x" (N, 3,
+// S, S) of the safetensors file INPUT, and writes them as "logits" to OUTPUT. `load` reads the weights from WEIGHTS.
+// `save` draws weights and running statistics at random and writes them to WEIGHTS. torch_weights_test.py runs this
+// program.
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>

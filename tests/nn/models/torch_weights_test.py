@@ -91,7 +91,7 @@ def main():
             back.load_state_dict(read(folder / "d"))  # strict: every name and shape is torchvision's
             value = distance(made, logits_of(back, x))
             say(name, "lockstep -> .safetensors -> torchvision", value, value <= MOST)
-            # The control: one weight of thousands is changed.
+            # The control: after a change of one weight the logits must differ.
             changed = dict(state)
             changed["layer1.0.conv1.weight"] = state["layer1.0.conv1.weight"].clone()
             changed["layer1.0.conv1.weight"][0, 0] += 1

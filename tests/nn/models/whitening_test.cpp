@@ -18,7 +18,8 @@ namespace {
 
 using testing::error_of, testing::expect_holds;
 
-/// Expects A v = l v, orthogonal rows of length 1 whose largest element is positive, and descending values.
+/// Expects that `got` is the eigensystem of the matrix: A v = l v, eigenvectors as orthogonal rows of length 1 whose
+/// largest element is positive, and descending eigenvalues.
 void expect_eigen_system(const std::vector<double>& matrix, std::size_t n, const EigenSystem& got, double scale) {
   ASSERT_EQ(got.values.size(), n);
   ASSERT_EQ(got.vectors.size(), n * n);
@@ -70,7 +71,7 @@ TEST(Eigen, OfRandomEqualTinyAndHugeValues) {
   Random random(3, RandomUse::test);
   for (const double scale : {1.0, 1e-150, 1e150}) {
     constexpr std::size_t kSize = 12;
-    // The matrix has rank 7, so five values are 0.
+    // The matrix has rank 7, so five of its eigenvalues are 0.
     std::vector<double> factors(kSize * 7);
     std::generate(factors.begin(), factors.end(), [&] { return random.normal(); });
     std::vector<double> matrix(kSize * kSize);

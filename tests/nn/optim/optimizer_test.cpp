@@ -44,7 +44,8 @@ struct Small {
     });
   }
   void step(double learning_rate) { optimizer.update(context, TensorView(std::span(&learning_rate, 1), Shape{})); }
-  /// Makes an update with the gradients of step `number`. `bad`, if given, replaces one of them in f32.
+  /// Makes an update with the gradients of step `number`. If `bad` is given, it replaces one gradient, which must be
+  /// f32.
   void train(int number, double scale = 1, std::optional<float> bad = {}) {
     fill_gradients(number, scale);
     if (bad) {
@@ -175,8 +176,8 @@ std::vector<double> orthogonalised(std::vector<double> x, std::size_t rows, std:
   return x;
 }
 
-/// Returns a model of a convolution (6, 3 x 3, 3), wide and stored with padding, a linear layer (40, 6), tall, and a
-/// last layer, which adamw updates as it does biases.
+/// Returns a model of three matrices: a convolution (6, 3 x 3, 3), which is wide and stored with padding; a linear
+/// layer (40, 6), which is tall; and a last layer. Muon updates the last layer and all biases with adamw.
 Model with_matrices() {
   ModelBuilder builder("matrices", {4, 4, 3});
   NodeId x = builder.conv2d("conv", builder.input(), 6, {.kernel = 3, .pad = 1, .bias = true});
@@ -248,7 +249,7 @@ TEST(Optimizer, FiveStepsOfMuonOrthogonaliseHiddenMatrices) {
   EXPECT_THROW(optimizer.update(context, learning_rate, 0, 64), ShapeError);
 }
 
-/// Returns how far the first hidden matrix moves in two updates with gradients of this scale.
+/// Returns how far the convolution's matrix moves in two updates whose gradients are multiplied by `scale`.
 double movement_of_muon(double scale, DType dtype) {
   CpuContext context;
   ParameterSet set(context, with_matrices(), dtype);
@@ -325,7 +326,8 @@ TEST(Optimizer, MuonTakesHiddenMatricesAlone) {
   }
 }
 
-/// The polynomial applies to each singular value; the vectors stay. M = H D H' with reflections H, H'.
+/// The test makes M = H D H' from reflections H and H', so its singular values D and its singular vectors are known.
+/// Orthogonalisation must apply the polynomial to each singular value and keep the vectors.
 TEST(Optimizer, OrthogonalisedMatricesKeepTheirSingularVectors) {
   CpuContext context;
   struct Size {
@@ -366,7 +368,7 @@ TEST(Optimizer, OrthogonalisedMatricesKeepTheirSingularVectors) {
   for (const DType dtype : {DType::f64, DType::f32}) {
     for (const DType compute : {dtype, DType::bf16}) {
       if (dtype == DType::f64 && compute == DType::bf16) {
-        continue;  // 16-bit weights go with f32 parameters only
+        continue;  // the Orthogonalizer computes in 16 bits only for f32 parameters
       }
       std::vector<Orthogonalizer::Matrix> matrices;
       std::vector<double> arena;
@@ -409,7 +411,7 @@ TEST(Optimizer, OrthogonalisedMatricesKeepTheirSingularVectors) {
   }
 }
 
-/// Ranks with other numbers of threads compute the same update.
+/// Updates must have the same bits for any number of threads, because ranks may have different numbers.
 TEST(Optimizer, OrthogonalisedMatricesHaveTheSameBitsForAnyNumberOfThreads) {
   const auto bits = [](int threads) {
     CpuContext context({.threads = threads});

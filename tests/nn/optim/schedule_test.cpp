@@ -90,8 +90,8 @@ TEST(MovingAverage, ShareOfEachUpdate) {
   EXPECT_EQ(plain.weight(1), 1) << "the first is a copy, as torch.optim.swa_utils.AveragedModel's";
   EXPECT_EQ(plain.weight(2), 1 - 0.99);
   const MovingAverageOptions sparse{.decay = 0.9, .every = 4, .copied_updates = 6};
-  // The average begins at update 0. As with torchvision's n_averaged = 0, the first averaging after the copies is a
-  // copy, too.
+  // Updates 1, 5, 9 and 13 change the average. Updates up to 6 copy the weights. Update 9, the first one after the
+  // copies, is a copy, too, because torchvision resets n_averaged to 0 during the warm-up.
   const std::vector<double> expected{0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1 - 0.9};
   for (std::size_t update = 0; update < expected.size(); ++update) {
     EXPECT_EQ(sparse.weight(static_cast<std::int64_t>(update)), expected[update]) << update;
@@ -102,7 +102,7 @@ TEST(MovingAverage, ShareOfEachUpdate) {
   EXPECT_NEAR(ramp.weight(8), 0.25, 1e-15);
   EXPECT_NEAR(ramp.weight(31), std::pow(31.0, -2.0 / 3), 1e-15);
   EXPECT_EQ(ramp.weight(33), 1 - 0.9);
-  // timm's train.py calls update(model, step=UPDATE), which takes get_decay() of that step.
+  // timm's train.py calls update(model, step=UPDATE), which uses the decay get_decay(UPDATE).
   const auto decay_of_timm = [](std::int64_t step, std::int64_t update_after_step, double decay, bool use_warmup) {
     step = std::max<std::int64_t>(0, step - update_after_step - 1);
     if (step <= 0) {
@@ -119,7 +119,8 @@ TEST(MovingAverage, ShareOfEachUpdate) {
       }
     }
   }
-  // In a run that was continued with smaller batches, update 9 may be number 20 of the schedule.
+  // The second argument is the number of the update in the schedule. It differs from the first if a run has continued
+  // with another batch size.
   EXPECT_EQ(sparse.weight(9, 20), 1 - 0.9);
   EXPECT_EQ(sparse.weight(20, 9), 0) << "updates decide when";
   EXPECT_EQ(text_of(sparse), "0.9 every 4, copied for 6");

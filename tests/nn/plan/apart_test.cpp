@@ -1,4 +1,4 @@
-// Forward and backward called separately, with two sets of kept activations, give the bits of whole runs.
+// Tests that forward and backward, called separately with two sets of kept activations, give the bits of whole runs.
 
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/runtime/base/error.hpp>
@@ -13,7 +13,7 @@ constexpr std::int64_t kBatch = 3;
 
 using testing::Net, testing::to_doubles;
 
-/// Fixture with a second state and its own memory for activations. The first net's input then gets another seed.
+/// A Net with a second state and a second memory for activations. The two states have different inputs.
 class Apart : public ::testing::TestWithParam<Recompute> {
  protected:
   Apart()
@@ -36,7 +36,7 @@ class Apart : public ::testing::TestWithParam<Recompute> {
     net_.state().set(net_.context(), net_.scalars());
     other_.set(net_.context(), net_.scalars());
   }
-  /// Returns the gradients of a whole run on a state.
+  /// Returns the gradients of one run of the whole plan on `state`.
   std::vector<double> whole(const StepState& state) {
     net_.plan().use(state);
     net_.plan().run(net_.context());

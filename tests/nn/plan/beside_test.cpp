@@ -33,8 +33,7 @@ Model text() {
   return transformer({.vocabulary = 11, .length = 6, .width = 16, .heads = 2, .layers = 3, .dropout = 0.2});
 }
 
-/// y = x, with twice the gradient. The gradient overwrites memory that a gradient on the side stream has read just
-/// before.
+/// y = x, with twice the gradient. The weight gradient on the side stream reads dy; the next call then overwrites dy.
 class Doubled final : public Layer {
  public:
   using Layer::Layer;
@@ -103,8 +102,9 @@ bool overlap(const Plan& plan, const std::vector<SlotId>& a, const std::vector<S
   });
 }
 
-/// Returns the first clash, by addresses, or "": a call that may run at the same time as a call on the side stream and
-/// touches memory that this one writes, or writes memory that this one reads.
+/// Returns the names of the first two calls that clash, or "". A call on the side stream clashes with a call of the
+/// main stream that may run at the same time. They clash if one of them writes memory, by address, that the other reads
+/// or writes.
 std::string first_clash(const Plan& plan) {
   const std::vector<Call>& calls = plan.calls();
   for (const Join& join : plan.joins()) {
@@ -164,7 +164,8 @@ TEST(Beside, WhatIsOverwrittenIsWaitedFor) {
   EXPECT_EQ(found, 2);
 }
 
-/// The control: with the memory plan for one stream, calls would clash.
+/// The control: with weight gradients on the side stream, many tensors must live longer than in the plan for one
+/// stream. With the memory of that plan, calls would clash.
 TEST(Beside, TensorsLiveLonger) {
   int clashes = 0;
   for (const Model& model : models()) {
@@ -198,7 +199,7 @@ Trained train(const Model& model, bool beside, bool worker, const PlanOptions& p
   options.buckets.bucket_bytes = 1000;
   const Model read = testing::on_values(model);
   TrainStep step(context, read, options);
-  AnyData data(read, 2 * kSteps * kBatch);  // data for all steps, which are under way together
+  AnyData data(read, 2 * kSteps * kBatch);  // all steps are enqueued before the first ends, so each needs its own data
   for (std::int64_t i = 0; i < 2 * kSteps; ++i) {
     step.add(data.batch(i * kBatch, kBatch));
     if (i % 2 == 1) {

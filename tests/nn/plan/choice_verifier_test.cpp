@@ -1,4 +1,5 @@
-// Compares a library's result with lockstep's own kernel: right libraries stay, wrong ones are refused by name.
+// Compares a library's result with lockstep's own kernel. The verifier must accept right libraries, and refuse wrong
+// ones with an error that names them.
 #include <lockstep/nn/plan/choice_verifier.hpp>
 
 #include <array>

@@ -16,16 +16,15 @@
 
 #include "tests/kernels/cudnn_h100.hpp"
 
-/// Planning and tuning of a model's convolutions by the real cuDNN, for an H100 that is described and not present.
-/// Nothing runs: engines that are compiled at run time fail at the driver after they are compiled, and count as
-/// refused.
+/// Plans and tunes a model's convolutions with the real cuDNN, for an H100 that is described and not present. Nothing
+/// runs on a GPU. Engines that are compiled at run time fail when the driver loads them, so they count as refused.
 namespace lockstep::testing {
 
 /// Returns the reason why cuDNN cannot plan here; empty when it can. stub: the toolkit's libcuda.so, which is used if
 /// there is no driver.
 inline std::string no_cudnn_here(const char* stub) {
-  // cuDNN looks for the driver by its name, which the stub has, too. It takes a library of this name that is already
-  // loaded.
+  // cuDNN loads the driver by its name, libcuda.so.1. It uses a library of this name that is already loaded, and the
+  // toolkit's stub has this name, too.
   if (dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL) == nullptr &&
       (*stub == 0 || dlopen(stub, RTLD_NOW | RTLD_GLOBAL) == nullptr)) {
     return "needs a CUDA driver, or the toolkit's stub of one";
@@ -86,9 +85,10 @@ inline Plans plan_all(ops::cudnn::PlanCache& cache, const ops::cudnn::Target& ta
   return plans;
 }
 
-/// Makes the calls of cuDNN that choose_libraries() makes, and chooses the last candidate, which costs most; with
-/// Engines::all, an engine that serves a norm if there is one. `targets`: one for each thread. `held`: receives the
-/// plans of the choices, which choose_libraries() holds until its end.
+/// Makes the calls of cuDNN that choose_libraries() makes. Chooses the last candidate of each call, because it is the
+/// most expensive to plan; with Engines::all, the last candidate is an engine that also computes sums of a batch norm,
+/// if there is one. `targets` has one target for each thread. `held` receives the plans of the choices, which
+/// choose_libraries() holds until its end.
 inline Chosen tune(ops::cudnn::PlanCache& cache, const std::vector<ops::cudnn::Target>& targets,
                    const std::vector<ops::ConvCall>& calls, ops::Engines engines, Plans& held) {
   Chosen chosen;

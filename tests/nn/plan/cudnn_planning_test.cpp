@@ -58,8 +58,8 @@ TEST_F(CudnnPlanning, AFirstRunAsksEachQuestionOnceAndALaterOneListsNothing) {
 
   const std::vector<ConvCall> training = testing::resnet50_calls(64, testing::Of::training);
   EXPECT_EQ(training.size(), 3U * 53 - 1) << "the images get no gradient";
-  // A later run prepares the choices in its file, and plans each layer. Evaluation adds calls: its forward passes are
-  // bare.
+  // A later run reads its choices from a file: it prepares them, then plans each layer. Its evaluation makes more
+  // calls, because forward passes of evaluation compute no sums of batch norms.
   std::vector<PlanCache::Wanted> stored;
   for (const ConvCall& call : training) {
     stored.push_back({call.desc, call.pass, chosen.at(describe(call))});
@@ -110,7 +110,7 @@ TEST_F(CudnnPlanning, ThreadsFindWhatOneFinds) {
   }
   EXPECT_GT(serving, 0);
   EXPECT_EQ(cache.plans_made(), static_cast<int>(all.size())) << "each was made by a thread";
-  // The next calls drop plans that nobody holds; plans that somebody holds stay.
+  // Later calls of the cache drop plans that no caller holds. Plans that a caller holds must stay.
   const auto held = cache.plan(three.front(), beside_norm.desc, beside_norm.pass, all.front());
   cache.prepare(three, {}, Engines::all);
   EXPECT_EQ(cache.plan(three.front(), beside_norm.desc, beside_norm.pass, all.front()), held);

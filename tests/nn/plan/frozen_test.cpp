@@ -1,5 +1,5 @@
-// Frozen parameters: the other parameters train as before. For frozen ones nothing is computed, reduced, stored or
-// changed.
+// Tests frozen parameters. The other parameters must train as before. For frozen parameters, nothing is computed,
+// reduced, stored or changed.
 #include <set>
 
 #include <lockstep/nn/layers/model_builder.hpp>
@@ -55,8 +55,8 @@ Model frozen(Model model, const Names& prefixes) {
   return model;
 }
 
-/// Expects that the gradients of parameters that train in `part` have the bits of those in `whole`, and that the plan
-/// of `part` names no others.
+/// Expects that the parameters that train in `part` have gradients with the bits of those in `whole`, and that the
+/// calls of `part` compute no other gradients.
 void expect_same_gradients(Net& whole, Net& part, const std::string& what) {
   ASSERT_LT(part.parameters().trainable().size(), part.parameters().parameters().size()) << what;
   for (const ParameterInfo& info : part.parameters().trainable()) {
@@ -155,7 +155,7 @@ TEST(Frozen, WhatCannotBeIsRefused) {
   expect_holds(error_of<UsageError>([&] { b.freeze("2"); }), "no parameter '2'");
   b.freeze("1");
   expect_holds(error_of<UsageError>([&] { static_cast<void>(b.build()); }), "all parameters are frozen");
-  b.linear("10", x, 3);  // "1" is not the beginning of this name
+  b.linear("10", x, 3);  // freeze("1") must not freeze layer "10", although its name begins with "1"
   const Model model = b.build();
   EXPECT_EQ(model.parameters()[0].spec.name, "10.weight");
   EXPECT_TRUE(model.parameters()[0].spec.trainable);
@@ -272,7 +272,8 @@ TEST(Frozen, AStateIsSavedAndLoaded) {
       EXPECT_EQ(entry.name.find("stem."), std::string::npos) << entry.name;
     }
     EXPECT_NE(SafetensorsFile(folder / "state/model.safetensors").find("stem.weight"), nullptr);
-    // For a model that also trains these layers, the file lacks their states.
+    // A model that also trains these layers refuses the file, because the file lacks the optimizer states of these
+    // layers.
     Step other(images(), options_of(kind, 0.1));
     expect_holds(error_of<DataError>([&] { static_cast<void>(load_state(folder / "state", other)); }),
                  "of another model or optimizer");

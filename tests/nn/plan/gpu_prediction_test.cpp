@@ -1,4 +1,4 @@
-// Tests the predicted time of a step on a GPU that is not present, compared with figures worked out by hand and with a
+// Tests the predicted time of a step on a GPU that is not present. Compares it with times computed by hand and with a
 // separate model of the same step.
 #include <algorithm>
 #include <tuple>
@@ -39,7 +39,7 @@ const PredictedTime& time_of(const Plan& plan, const GpuPrediction& prediction, 
   return prediction.update();
 }
 
-/// x is (256, 56, 56, 64), y (256, 56, 56, 256): 26.3 GFLOP and, in 16 bits, 514 MB.
+/// The convolution reads x (256, 56, 56, 64) and writes y (256, 56, 56, 256): 26.3 GFLOP, and 514 MB in 16 bits.
 TEST(GpuPrediction, OfAConvolution) {
   const Model model = one_convolution();
   const GpuDescription& gpu = known_gpu("h200");
@@ -61,7 +61,8 @@ TEST(GpuPrediction, OfAConvolution) {
               1e-9);
 }
 
-/// A convolution in f32, whose time depends on the operations: 128 input channels and a stride, then one channel less.
+/// The time of a convolution in f32 depends on its operations. Tests a convolution of stride 2 with 128 input channels,
+/// then with 127.
 TEST(GpuPrediction, OfASlowConvolution) {
   const auto check = [](std::int64_t channels, double forward, double data) {
     ModelBuilder builder("one convolution", {56, 56, 8});
@@ -110,8 +111,8 @@ TEST(GpuPrediction, AStepIsItsCallsAndTheUpdate) {
   }
 }
 
-/// The expected images per second come from a separate sum over the 53 convolutions of ResNet-50, with 331 MB an image
-/// in all and 370 launches.
+/// The expected images per second were computed by hand: a sum over the 53 convolutions of ResNet-50, 331 MB an image
+/// in all, and 370 launches.
 TEST(GpuPrediction, OfResNet50IsTheOneWorkedOutByHand) {
   const Plan plan = planned(resnet(50), 256, {.dtype = DType::bf16});
   for (const auto& [gpu, expected, low] : {std::tuple{"h200", 8697, 7604}, {"h100", 6629, 5787}}) {
@@ -122,8 +123,8 @@ TEST(GpuPrediction, OfResNet50IsTheOneWorkedOutByHand) {
   }
 }
 
-/// The same sum if convolutions compute the sums of norms wherever possible: 279.5 MB an image, and their engines at
-/// 0.65 of the rate.
+/// The same sum by hand if convolutions also compute the sums of batch norms wherever possible: 279.5 MB an image, and
+/// these convolutions run at 0.65 of the usual rate.
 TEST(GpuPrediction, OfResNet50WithNormsInConvolutions) {
   const auto images = [](bool in_convolutions, double& low) {
     const Plan plan = planned(resnet(50), 256, {.dtype = DType::bf16, .norms_in_convolutions = in_convolutions});
@@ -140,7 +141,7 @@ TEST(GpuPrediction, OfResNet50WithNormsInConvolutions) {
   EXPECT_GT(low, low_apart);
 }
 
-/// Calls that backward repeats cost as much as the first time, and have their own line.
+/// Calls that backward repeats must cost as much as the first time. The text lists them on lines of their own.
 TEST(GpuPrediction, OfCallsThatAreMadeAgain) {
   const Plan plan = planned(resnet(50), 8, {.dtype = DType::bf16, .recompute = Recompute::blocks});
   const GpuPrediction prediction(plan, known_gpu("h200"));

@@ -1,4 +1,5 @@
-// Tests the choice of a library for each call: candidates, a made-up clock, the file, two ranks.
+// Tests how a library is chosen for each call: its candidates, a clock with fixed times, the file of choices, and
+// agreement of two ranks.
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/plan/library_choices.hpp>
 
@@ -32,7 +33,7 @@ struct Fixture {
   }
 };
 
-/// A clock that says 1 s for choices that `is_fast` accepts and 2 s for others. It also runs the call.
+/// A clock that returns 1 s for choices that `is_fast` accepts and 2 s for others. It also runs the call.
 struct Clock {
   std::function<bool(const std::string& choice)> is_fast;
   std::map<std::string, int> runs;
@@ -90,8 +91,8 @@ TEST(LibraryChoices, EqualCallsAreTimedOnceAndSlowOnesAreGivenUp) {
     return choice == "reference" ? 90.0 : 10.0;
   };
   static_cast<void>(f.choose({.runs = 3, .give_up = 8, .timer = timer}));
-  // The reference is the last candidate: with others it gets one run and is then given up; alone it is timed to the
-  // end, once for each kind of call.
+  // The reference is slow and the last candidate. If a call has other candidates, the reference gets one run and is
+  // then given up. If it is the only candidate, it gets all four runs. Equal calls are timed once.
   EXPECT_LT(f.report.distinct, f.report.calls) << "blocks of a stage are alike";
   EXPECT_EQ(of["reference"], (of.size() > 1 ? 1 : 4) * f.report.distinct);
   EXPECT_EQ((runs - of["reference"]) % 4, 0) << "one to warm up and three that count";
@@ -149,7 +150,7 @@ TEST(LibraryChoices, TheMedianCounts) {
 TEST(LibraryChoices, TheWorkspaceIsCapped) {
   Fixture f;
   Clock clock{.is_fast = [](const std::string&) { return true; }, .runs = {}};
-  std::size_t most_of_least = 0;  // the limit that is just sufficient
+  std::size_t most_of_least = 0;  // the smallest limit with which every call has a choice
   for (const LibraryPlan& library : f.plan.library_plans()) {
     std::size_t least = std::numeric_limits<std::size_t>::max();
     for (const std::string& choice : candidates_of(f.context, library)) {
@@ -407,7 +408,8 @@ TEST(LibraryChoices, EveryPassOfARunGetsThem) {
   }
 }
 
-// The activation is fused into the product in evaluation only: a call that training does not make.
+// In evaluation, the activation is fused into the product. Training makes no such call, so this call needs a choice of
+// its own.
 TEST(LibraryChoices, ACallOfEvaluationAloneGetsOne) {
   Fixture f;
   ModelBuilder b("gelu", {24});

@@ -1,5 +1,5 @@
-// On a GPU: compares cuDNN's engines that serve a batch norm, and lockstep's own kernels, with the bare pass and the
-// norm's own kernels.
+// On a GPU: tests cuDNN's engines, and lockstep's own kernels, that also compute the sums of a batch norm in a
+// convolution. Compares them with the plain convolution and the batch norm's own kernels.
 #include <lockstep/nn/plan/norm_trial.hpp>
 
 #include <lockstep/kernels/library_versions.hpp>

@@ -1,4 +1,5 @@
-// Tests the calls that are timed for a convolution with a batch norm. A plan that gives wrong numbers is refused.
+// Tests the calls that are timed for a convolution that also computes the sums of a batch norm. A plan with wrong
+// results must be refused.
 #include <lockstep/nn/plan/norm_trial.hpp>
 
 #include <gtest/gtest.h>
@@ -16,7 +17,7 @@
 namespace lockstep::nn {
 namespace {
 
-/// A plan that serves a norm and then spoils its output.
+/// A plan that also computes the sums of a batch norm and then spoils its output.
 class Spoiled final : public ops::ConvPlan {
  public:
   using Spoil = std::function<void(const TensorView& out, const ops::ConvNormOperands& norm)>;
@@ -108,7 +109,8 @@ TEST(NormTrial, BackwardRefusesOtherSumsAndGradients) {
   }
 }
 
-/// The clock favours plans that serve a norm; a plan with these choices then has its norm served.
+/// The clock favours plans that also compute the sums of a batch norm (choice ":norm"). A plan with the resulting
+/// choices must then use them.
 TEST(NormTrial, ChoicesServeNormsWhereThatIsFaster) {
   CpuContext context({.threads = 1});
   const Model model = cifar_resnet(8, 10, 8, 8);

@@ -69,11 +69,11 @@ TEST(Precision, EachTypeHasItsDevices) {
                         "dtype is f64 on cuda:1, expected f32, bf16 or f16");
 }
 
-/// Expects the distance of the gradient in bf16 from that in f32, relative to its length, to be within a bound; input
-/// and target are rounded in both. Every call rounds its output once, by 2^-9 at most, and errors of different calls
-/// are independent: the bound is 2^-8 times the root of the number of calls. After ReLU and max pooling, an element
-/// that is closer to its kink than its rounding (one of 2^8) has a gradient in only one of the two. This adds the root
-/// of that share, 2^-4.
+/// Expects the relative distance between the gradients in bf16 and in f32 to be within a bound. Both runs read inputs
+/// and targets that are rounded to bf16. Every call rounds its output by at most 2^-9, and errors of different calls
+/// are independent. The bound is therefore 2^-8 times the root of the number of calls. `kinks`: the model has ReLU or
+/// max pooling. Rounding then moves one of 2^8 elements across a kink, which changes its gradient; this adds the root
+/// of 2^-8 to the bound.
 void expect_gradient_of_f32(const Model& model, const PlanOptions& options = {}, bool kinks = false,
                             std::int64_t batch = 8) {
   SCOPED_TRACE(model.name());

@@ -1,5 +1,5 @@
-// Tests activations that backward computes again: the same bits with less memory, and a symbolic run of the calls that
-// does not depend on kernels and on how they were chosen.
+// Tests activations that backward computes again. Results must have the same bits with less memory. A symbolic run of
+// the plan's calls checks the same, whatever the kernels and choices are.
 #include <cstring>
 #include <set>
 
@@ -21,8 +21,8 @@ using testing::error_of, testing::Net;
 
 constexpr std::int64_t kBatch = 5;
 
-/// Returns a model with layers in place, a chain of activations, dropout, pools, a shortcut over half of the model, and
-/// one value that every layer reads.
+/// Returns a model with layers in place, a chain of activations, dropout and pools. A shortcut spans half of the model,
+/// and one value is read by every layer.
 Model skips() {
   ModelBuilder b("skips", {9, 7, 4});
   const NodeId early = b.relu("relu1", b.conv2d("conv1", b.input(), 8, {.kernel = 3, .pad = 1, .bias = true}));
@@ -84,11 +84,11 @@ bool is_again(const Call& call) {
   return call.op.starts_with("again ");
 }
 
-// --- the calls, run symbolically
+// --- Symbolic runs of a plan's calls
 
-/// Returns the values that the calls read when memory is placed as in the plan. The name of a value says how it was
-/// computed: layer, op, number of the written slot, and the values read. One entry for each call that is not repeated,
-/// in order.
+/// Returns the values that each call reads, if memory is placed as in the plan. A value is a text of how it was
+/// computed: layer, op, number of the written slot, and the values that were read. The result has one entry for each
+/// call that is not a repeated call, in order.
 std::vector<std::string> values_read(const std::vector<Call>& calls, const std::vector<SlotInfo>& slots) {
   struct Piece {
     std::size_t end = 0;
@@ -147,7 +147,8 @@ std::vector<std::string> values_read(const std::vector<Call>& calls, const std::
 TEST(Recompute, EveryCallReadsTheValuesThatItReadBefore) {
   for (const Model& model : models()) {
     for (const Fusions fusions : {Fusions::off, Fusions::on}) {
-      const PlanOptions options{.fusions = fusions, .cooperative = false};  // recomputing changes no other call
+      // Without cooperative kernels, recomputation changes no other call.
+      const PlanOptions options{.fusions = fusions, .cooperative = false};
       const Plan kept = planned(model, options);
       const std::vector<std::string> expected = values_read(kept.calls(), kept.slots());
       ASSERT_EQ(expected.size(), kept.calls().size());
@@ -213,7 +214,8 @@ TEST(Recompute, TheBitsStay) {
   }
 }
 
-/// y = (1 + n / 8) x, where n counts the runs: a layer that does more than its slots state.
+/// y = (1 + n / 8) x, where n counts the runs. The layer has a hidden state that its slots do not show, so a repeated
+/// run gives another result.
 class Counting final : public Layer {
  public:
   Counting(std::string name, bool once) : Layer(std::move(name)), once_(once) {}
@@ -375,7 +377,7 @@ TEST(Recompute, LessMemoryForFewOperations) {
   struct Case {
     Model model;
     std::int64_t batch;
-    double cheap, blocks;  ///< largest share of the workspace
+    double cheap, blocks;  ///< largest size of the workspace, as a share of that without recomputation
   };
   const std::vector<Case> cases{
       {resnet(50), 8, 0.7, 0.35},

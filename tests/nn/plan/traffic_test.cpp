@@ -1,5 +1,5 @@
-// Tests the bytes and launches of a training step on a GPU, counted from its plan. Moving less must not change a
-// result.
+// Tests the number of bytes and launches of a training step on a GPU, counted from its plan. Fusions move fewer bytes
+// and must not change a result.
 #include <algorithm>
 #include <cstring>
 
@@ -32,15 +32,15 @@ TEST(Traffic, OfResNet50) {
   const Plan fused = planned(resnet(50), 256, DType::bf16, Fusions::on);
   const Plan apart = planned(resnet(50), 256, DType::bf16, Fusions::off);
   EXPECT_NEAR(megabytes_a_sample(fused), 327.6, 0.2);
-  // In 16 blocks the last pass of batch norm reads one gradient instead of two, and no mask; a gradient that comes
-  // alone, that of the last block, is written by another pass. In 4 shortcuts the output of a batch norm is not written
-  // and read, and the gradient of both norms is read once less by the sums and once less by both dx. In the stem
-  // neither the normalised image nor its gradient is stored, and the pool's index is a byte. Norms that fit on the
-  // chip, in layers 3 and 4, read their input once less in forward, and in backward together with the gradient.
+  // The fused plan saves these bytes. In 16 blocks, the last pass of batch norm reads one gradient instead of two, and
+  // no mask. In 4 shortcuts, the output of a batch norm is neither written nor read. There, the sums and both dx read
+  // the gradient of both norms once less. In the stem, neither the normalised image nor its gradient is stored, and the
+  // index of the pool is a byte. In layers 3 and 4, norms fit on the chip, so they read their input once less in each
+  // pass.
   EXPECT_NEAR(megabytes_a_sample(apart) - megabytes_a_sample(fused), 34.4, 0.3);
-  // There are 158 calls of 53 convolutions, 53 times statistics, apply, reduce and apply of batch norm, and a few
-  // others. The apply, reduce and apply of 4 shortcuts, both passes of the pool, and both applies of the norms that fit
-  // are parts of other calls.
+  // Without fusions there are 158 calls of 53 convolutions, 53 times statistics, apply, reduce and apply of batch norm,
+  // and a few other calls. Fusions make 14 calls parts of other calls: apply, reduce and apply of 4 shortcuts, and both
+  // passes of the pool. Each norm that fits on the chip saves one more launch a pass.
   const auto in_one_launch = calls_of(fused, "batch_norm fused_forward") + calls_of(fused, "batch_norm fused_backward");
   EXPECT_EQ(in_one_launch, 21);
   EXPECT_EQ(fused.launches(), apart.launches() - 14 - in_one_launch);
@@ -49,16 +49,17 @@ TEST(Traffic, OfResNet50) {
 
 TEST(Traffic, OfResNet20) {
   const Plan plan = planned(cifar_resnet(20, 10, 32, 32), 512, DType::bf16, Fusions::on);
-  // 19 norms fit in forward; in backward the norms of layers 2 and 3 fit with their gradients.
+  // In forward, 19 norms fit on the chip. In backward, where the gradient must fit too, 12 norms of layers 2 and 3 fit.
   EXPECT_EQ(calls_of(plan, "batch_norm fused_forward"), 19);
   EXPECT_EQ(calls_of(plan, "batch_norm fused_backward"), 12);
   EXPECT_LE(plan.launches(), 115);
   EXPECT_NEAR(megabytes_a_sample(plan), 5.42, 0.02);
 }
 
-/// The norms whose sums cuDNN may compute in its convolutions. Forward: the sums of 53 norms, except the stem's, whose
-/// image has 3 channels, and 16 that fit on the chip. Backward: 52 data gradients, except 7 of convolutions with a
-/// stride or of a block's shortcut, the first two that read the pool, and 5 norms that fit.
+/// Counts the passes in which convolutions compute the sums of batch norms. Forward: 36 of 53. The others are the stem,
+/// whose image has 3 channels, and 16 norms that fit on the chip. Backward: 39 of 52 data gradients. The others are 7
+/// of convolutions with a stride or in a shortcut, that of the first convolution after the pool, and 5 at norms that
+/// fit on the chip.
 TEST(Traffic, OfResNet50WithNormsInConvolutions) {
   CpuContext context;
   PlanOptions options{.dtype = DType::bf16, .fusions = Fusions::on, .norms_in_convolutions = true};
@@ -71,9 +72,9 @@ TEST(Traffic, OfResNet50WithNormsInConvolutions) {
   EXPECT_LE(plan.launches(), 390);
 }
 
-/// Returns a model with a stem with a pool; blocks with every kind of shortcut (the input itself, subsampled, through a
-/// convolution), where one gradient comes and where two do; and a residual of three blocks, whose producer takes two
-/// gradients.
+/// Returns a residual model. Its stem has a pool. Its blocks have every kind of shortcut (the input itself, a
+/// subsampled input, a convolution), and outputs with one and with two gradients. One residual is added in three
+/// blocks.
 Model residual_model() {
   ModelBuilder builder("residual", {16, 15, 4});
   NodeId x = builder.conv2d("conv1", builder.input(), 8, {.kernel = 3, .pad = 1});
@@ -107,8 +108,8 @@ std::vector<double> gradients(DType dtype, Fusions fusions, double& loss, const 
   return testing::to_doubles(net.parameters().gradients());
 }
 
-/// Returns a model of two blocks: one whose shortcut has its own norm, so that a convolution may mask the gradient for
-/// both norms, and one without.
+/// Returns a model of two residual blocks. The shortcut of the first block has its own norm, so that a convolution may
+/// mask the gradient for two norms. The shortcut of the second block has no norm.
 Model two_blocks_model() {
   ModelBuilder builder("two blocks", {9, 7, 4});
   NodeId x =
@@ -122,7 +123,7 @@ Model two_blocks_model() {
   return builder.build();
 }
 
-/// Returns choices of convolutions that serve a norm wherever possible.
+/// Returns options with which convolutions also compute the sums of batch norms wherever possible.
 PlanOptions serving_norms(const Model& model) {
   PlanOptions options;
   for (const Node& node : model.nodes()) {
@@ -133,7 +134,7 @@ PlanOptions serving_norms(const Model& model) {
     }
   }
   options.choices_required = false;
-  options.cooperative = false;  // otherwise the small norms would fit on a chip
+  options.cooperative = false;  // otherwise the small norms would take their own sums, in one launch
   return options;
 }
 
@@ -144,9 +145,9 @@ double distance(std::vector<double> a, std::vector<double> b) {
   return testing::relative_error(TensorView(std::span(a), shape), TensorView(std::span(b), shape));
 }
 
-/// The last batch is not full. In the residual model the convolutions serve 5 norms in backward: the norms whose output
-/// is last read by a convolution, except bn5, which takes four gradients. In the other model they serve 3 norms, one of
-/// them as a pair.
+/// Convolutions that compute the sums of batch norms must give the same gradient. The last batch is not full. In
+/// backward of the residual model they serve 5 norms: those whose output is last read by a convolution, except bn5,
+/// which has four gradients. In the model of two blocks they serve 3 norms, two of them in one call.
 TEST(Traffic, NormsInConvolutionsHaveTheSameGradient) {
   const std::pair<Model, std::pair<int, int>> models[] = {{residual_model(), {10, 5}}, {two_blocks_model(), {5, 3}}};
   for (const auto& [model, served_calls] : models) {
@@ -197,14 +198,16 @@ std::int64_t calls_of(const Model& model, const std::string& op, PlanOptions opt
   return calls_of(plan, op);
 }
 
-/// Batch norm takes one launch for each pass, unless it would wait for collectives or could not be computed again.
+/// A pass of batch norm is one cooperative launch, unless it would have to wait for a collective or could not be
+/// repeated.
 TEST(Traffic, OneLaunchAPass) {
   const auto calls = [](const PlanOptions& options) {
     return std::pair(calls_of(residual_model(), "batch_norm fused_forward", options),
                      calls_of(residual_model(), "batch_norm fused_backward", options));
   };
-  // Of the ten norms, the stem's is fused with its pool, and two pairs are those of a block and its shortcut. Backward
-  // of bn6 adds to the gradient that bn7 and bn8 have made for their residual.
+  // The residual model has ten norms. The stem's norm is fused with its pool, and two blocks have a fused pair of
+  // norms: 5 norms remain for one launch in forward. In backward 4 remain, because bn6 adds its gradient to the
+  // gradient that bn7 and bn8 wrote for the same residual.
   EXPECT_EQ(calls({}), std::pair(std::int64_t{5}, std::int64_t{4}));
   EXPECT_EQ(calls({.cooperative = false}), std::pair(std::int64_t{0}, std::int64_t{0}));
   EXPECT_EQ(calls({.recompute = Recompute::cheap}).first, 0);
@@ -213,7 +216,7 @@ TEST(Traffic, OneLaunchAPass) {
             gradients(DType::f32, Fusions::on, loss, residual_model(), {.cooperative = false}));
 }
 
-/// If some layers are frozen, or statistics are those of all ranks, less is fused. The gradients stay the same.
+/// With frozen layers, or with statistics over all ranks, fewer passes are fused. The gradients must stay the same.
 TEST(Traffic, FusionsBesideFrozenLayersAndSharedStatistics) {
   comm::LocalGroup group(1);
   const auto ranks = group.communicator(0);
@@ -237,7 +240,7 @@ TEST(Traffic, FusionsBesideFrozenLayersAndSharedStatistics) {
     EXPECT_EQ(calls_of(model, "batch_norm pool_backward_apply", item.options), item.pools) << item.frozen;
     EXPECT_EQ(calls_of(model, "max_pool backward", item.options), 0) << item.frozen;
   }
-  // If all layers before them are frozen, no gradient goes back.
+  // If all layers up to bn1 are frozen, the pool has no backward.
   const Model late = residual_model().freezing("conv1").freezing("bn1");
   EXPECT_EQ(calls_of(late, "batch_norm pool_backward_reduce", {}), 0);
   EXPECT_EQ(calls_of(late, "batch_norm pool_forward", {}), 1);

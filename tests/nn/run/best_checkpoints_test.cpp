@@ -1,4 +1,4 @@
-// RunOptions::keep_best: the checkpoints that stay as best-STEP at any moment, over resumes and kills.
+// Tests RunOptions::keep_best: which checkpoints best-STEP exist at any moment of a run, also after resumes and kills.
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -43,7 +43,7 @@ struct Job {
   bool lowest = false;
   std::int64_t epochs = 6;
   std::string resume = "last";
-  MovingAverageOptions average{};  ///< if on, the accuracy of the average decides
+  MovingAverageOptions average{};  ///< if it is on, the accuracy of the averaged model decides
 };
 
 /// Trains on two ranks, from DIR/resume if it exists. Returns the texts of the ranks' exceptions.
@@ -72,7 +72,8 @@ void train(const Job& job, RunObserver* of_first = nullptr, const char* file = _
   comm::expect_none_failed(try_train(job, of_first), file, line);
 }
 
-/// Compares the folders with best_of() at each checkpoint, and ends the run before the checkpoint `name` of a step.
+/// Compares the best-STEP folders with best_of() before each checkpoint is written. Throws before the checkpoint `kill`
+/// of step `step`, as if the run were killed.
 class Looks final : public RunObserver {
  public:
   explicit Looks(Job job, std::string kill = "", std::int64_t step = 0)
@@ -80,7 +81,8 @@ class Looks final : public RunObserver {
   void on_checkpoint_begin(const CheckpointEvent& event) override {
     const std::string name = event.folder.substr(event.folder.rfind('/') + 1);
     if (kill_.empty()) {
-      // At any moment the folders are those that were best before, or those that are best now.
+      // While a checkpoint is written, the previous best checkpoints must still exist. When "last" is written, exactly
+      // the present best must exist.
       const Steps there = CheckpointStore(job_.dir).best_steps();
       const bool evaluated = event.step % kSteps == 0;
       const std::int64_t epoch = event.step / kSteps;
@@ -105,7 +107,7 @@ class Looks final : public RunObserver {
 
 class BestCheckpointsTest : public TrainerTest {
  protected:
-  /// Expects that every best-STEP is complete and of that step, and that these are all steps.
+  /// Expects that `dir` has a complete checkpoint best-STEP for each step of `steps`, and no others.
   static void expect_kept(const std::string& dir, const Steps& steps) {
     EXPECT_EQ(CheckpointStore(dir).best_steps(), steps) << dir;
     for (const std::int64_t step : steps) {
@@ -183,7 +185,7 @@ TEST_F(BestCheckpointsTest, AResumeRanksByTheCheckpointsAndFewerGoAtTheNextEvalu
 TEST_F(BestCheckpointsTest, WhatAResumeLeavesBehindDoesNotCount) {
   Job job{.dir = path("run"), .values = {1, 2, 3, 4}, .keep = 2, .epochs = 4};
   expect_trained(job, {18, 24});
-  // Other folders: a user's copy, a checkpoint that cannot be read, and a name of another kind.
+  // Folders that the run must leave alone: a user's copy, an incomplete checkpoint, and a name that is not best-STEP.
   std::filesystem::copy(job.dir + "/best-18", job.dir + "/best-3", std::filesystem::copy_options::recursive);
   std::filesystem::create_directories(job.dir + "/best-5");
   std::filesystem::create_directories(job.dir + "/best-of-all");
@@ -218,7 +220,8 @@ TEST_F(BestCheckpointsTest, KilledBetweenAnyTwoOfItsCheckpointsItGoesOnAsIfItHad
       expect_same(job.dir, path("whole"), kept);
     }
   }
-  // The run was killed while, or before, it deletes: there is one folder too many, and the rest of another.
+  // A run was killed while it deleted a checkpoint. One best-STEP too many exists, and an incomplete folder of another
+  // one. The next run must delete both.
   job.dir = path("deleting");
   job.epochs = 5;
   train(job);

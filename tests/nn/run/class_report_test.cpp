@@ -1,5 +1,5 @@
-// Counts of an evaluation by class, compared with counts made here from the outputs of the same evaluation; a
-// calibration error by hand, several ranks, and outputs that are not finite.
+// Compares the counts of an evaluation by class with counts that the test makes from the outputs of the same
+// evaluation. Also tests a calibration error computed by hand, several ranks, and outputs that are not finite.
 #include <algorithm>
 #include <array>
 #include <cfenv>

@@ -1,5 +1,5 @@
-// Tests gradients that a hook sums, in whole runs: PowerSGD, whose state is part of a checkpoint, and a program's own
-// hook.
+// Tests whole runs whose gradients are summed by a hook: PowerSGD, whose state is part of a checkpoint, and a user's
+// own hook.
 #include <lockstep/nn/step/state_file.hpp>
 #include <lockstep/runtime/files/safetensors.hpp>
 
@@ -58,7 +58,7 @@ TEST_F(Compression, OverlapDoesNotChangeTheBits) {
   EXPECT_FALSE(bytes_of({.ranks = 2, .sums = low_rank(1)}, "other") == with) << "control: another rank";
 }
 
-/// Returns the errors of each rank after load_state() on `ranks` ranks.
+/// Returns each rank's compression errors (error feedback) after load_state() on `ranks` ranks.
 std::vector<std::vector<double>> errors_after_loading(const std::string& folder, int ranks) {
   std::vector<std::vector<double>> all(static_cast<std::size_t>(ranks));
   on_trainers(compressing(2, ranks), [&](Trainer& trainer, comm::Communicator& control) {
@@ -106,7 +106,8 @@ TEST_F(Compression, CheckpointsHoldTheErrorsOfEveryRankAndTheFactors) {
   EXPECT_EQ(file.find("conv1.weight.error.2"), nullptr);
   EXPECT_EQ(file.find("conv1.weight.error.0")->shape,
             SafetensorsFile(path("run/last/model.safetensors")).find("conv1.weight")->shape);
-  // A run without compression reads the other states; a run with another rank of the factors begins its factors anew.
+  // A run without compression (rank 0) loads the other states. A run whose factors have another rank keeps its newly
+  // drawn factors.
   for (const int rank : {0, 1}) {
     on_trainers(compressing(rank, 2), [&](Trainer& trainer, comm::Communicator& control) {
       const TensorView factors = trainer.parameters().states().view("compression factors");

@@ -1,4 +1,5 @@
-// Strategy::zero1: the optimizer's states divided over the ranks. The numbers and the files are those of ddp.
+// Tests Strategy::zero1, which divides the optimizer's states over the ranks. Parameters and files must equal those of
+// ddp.
 #include <utility>
 
 #include <lockstep/nn/optim/optimizer.hpp>
@@ -37,7 +38,7 @@ TensorView view(const std::vector<double>& values) {
   return TensorView(std::span(const_cast<std::vector<double>&>(values)), {static_cast<std::int64_t>(values.size())});
 }
 
-/// Trains runs of both strategies that are otherwise as `setup` says.
+/// Trains two runs with the settings of `setup`, one with Strategy::ddp and one with Strategy::zero1.
 void train_both(RunSetup setup, const std::string& ddp, const std::string& zero1) {
   setup.dir = ddp;
   train(setup);
@@ -67,7 +68,7 @@ TEST_F(DividedStates, InMicrobatchesAndInBf16) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     RunSetup setup{.ranks = 2, .dtype = dtype, .accumulate = 3};
     train_both(setup, path("ddp"), path("zero1"));
-    expect_files("ddp/last", "zero1/last");  // with two ranks there is only one order of a sum
+    expect_files("ddp/last", "zero1/last");  // two ranks have only one order of a sum, so the bytes are equal
     setup.seed = 2;
     setup.dir = path("other");
     train(setup);
@@ -146,7 +147,8 @@ TEST_F(DividedStates, ClippingSumsTheNormOverTheRanks) {
   EXPECT_FALSE(testing::is_close(view(after(Strategy::zero1, 0)), view(whole), 1e-6));
 }
 
-/// The gradients have the bits of ddp. Norms of tensors are sums of other parts, in f64.
+/// Both strategies compute gradients with the same bits. Only the norms of tensors differ by rounding in f64, because
+/// zero1 adds them up in other parts.
 TEST_F(DividedStates, LarsSumsTheNormsOfItsTensorsOverTheRanks) {
   for (const int ranks : {1, 2, 4}) {
     const auto after = [&](Strategy strategy, double trust_coefficient) {

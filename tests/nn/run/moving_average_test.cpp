@@ -1,5 +1,5 @@
-// Tests the moving average of the weights: compared with a reference in f64, for every division of a run, and in its
-// files.
+// Tests the moving average of the weights. Compares it with a reference in f64, however a run is divided into parts,
+// ranks and micro-batches, and tests its files.
 #include <cstring>
 
 #include <lockstep/runtime/files/safetensors.hpp>
@@ -25,8 +25,8 @@ TrainerSetup averaged(const MovingAverageOptions& average) {
   return setup;
 }
 
-/// torch.optim.swa_utils.AveragedModel with torchvision's averaging function: decay * average + (1 - decay) * value.
-/// The first average is a copy.
+/// Computes as torch.optim.swa_utils.AveragedModel with torchvision's averaging function: decay * average + (1 - decay)
+/// * value. The first average is a copy.
 struct AveragedModel {
   double decay = 0;
   std::vector<double> average{};
@@ -94,7 +94,8 @@ TEST_F(MovingAverage, IsTorchvisionsInF64) {
   }
 }
 
-// An epoch has 3 batches of 20 samples, or 7 of 10. The copies of the first epoch end when its samples end.
+// An epoch has 3 batches of 20 samples, or 7 of 10. All updates of the first epoch copy the weights. A run that changes
+// the batch size must end the copies with the samples of that epoch.
 TEST_F(MovingAverage, GoesOnWithBatchesOfAnotherSize) {
   const auto run_from = [&](const std::string& from, std::int64_t batch, const auto& body) {
     TrainerSetup setup = averaged({.decay = 0.9, .copied_updates = 70 / batch});
@@ -119,7 +120,8 @@ TEST_F(MovingAverage, GoesOnWithBatchesOfAnotherSize) {
       }
     }
   });
-  // Expects that a step makes the average a copy of the weights, or nine tenths of it plus one tenth of the weights.
+  // Makes a step and checks the new average. If `copied`, it must be a copy of the weights. Otherwise it must be 0.9 of
+  // the old average plus 0.1 of the weights.
   const auto expect_step = [](Trainer& trainer, bool copied) {
     const ParameterSet& set = trainer.parameters();
     AveragedModel reference{.decay = 0.9, .average = to_doubles(average_of(set).weights), .n_averaged = 1};
@@ -237,7 +239,8 @@ TEST_F(MovingAverage, OtherRanksTakeItFromTheFile) {
       after.read(*after.find(entry.name), b);
       if (entry.name.find("running") == std::string::npos) {
         EXPECT_TRUE(a == b) << entry.name << ", " << ranks << " ranks";
-      } else {  // the mean of equal numbers may be rounded
+        // The ranks' statistics are averaged when they are loaded. They are equal, but their mean may be rounded.
+      } else {
         for (std::size_t i = 0; i < a.size(); i += sizeof(float)) {
           float x = 0;
           float y = 0;

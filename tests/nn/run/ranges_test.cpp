@@ -1,5 +1,5 @@
-// Tests the ranges of a run that a tool receives which NVTX loads (tests/support/nvtx/tool.hpp). The tests also run
-// without a tool; then nothing is loaded.
+// Tests the NVTX ranges of a run with a tool that NVTX loads (tests/support/nvtx/tool.hpp). The tests also run without
+// a tool; then nothing may be recorded.
 #include <pthread.h>
 
 #include <algorithm>
@@ -26,8 +26,7 @@ TrainerOptions small_options(std::int64_t accumulate = 1) {
   return options;
 }
 
-/// Records the ranges that the calling thread reports to a tool from here on. Without a tool, checks that there is
-/// none.
+/// Records the ranges that the calling thread reports to the tool while this object lives.
 class Told {
  public:
   Told() : record_(tool_record()), from_(record_ != nullptr ? record_->events.load() : 0) {}
@@ -63,7 +62,8 @@ std::int64_t count(const Lines& lines, const std::string& line) {
   return std::count(lines.begin(), lines.end(), line);
 }
 
-/// Expects the lines of a step with `accumulate` micro-batches and an update; layers and buckets may overlap.
+/// Expects the ranges of a step with `accumulate` micro-batches and an update. With `overlap`, buckets are summed on
+/// another stream.
 void expect_step(const Lines& lines, Trainer& trainer, std::int64_t accumulate, bool overlap) {
   const Lines calls = calls_of(trainer.train_plan());
   const auto buckets = static_cast<std::int64_t>(trainer.reducer().buckets().size());
@@ -116,7 +116,8 @@ TEST_F(TrainerTest, RangesOfAStep) {
   }
 }
 
-/// Runs with a timeline, whose recorder replaces the step's own, and after it.
+/// Tests the ranges of a whole run, without and with a timeline. The timeline's recorder replaces the step's own
+/// recorder.
 TEST_F(TrainerTest, RangesOfARun) {
   TrainerSetup setup{.options = small_options(), .model = mlp()};
   setup.options.step.average.decay = 0.9;

@@ -1,4 +1,4 @@
-// Tests batch, learning rate and workers as pure functions, on machines that do not exist.
+// Tests the functions that choose batch size, learning rate and number of workers, for machines that do not exist.
 #include <cmath>
 #include <set>
 

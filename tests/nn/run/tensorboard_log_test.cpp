@@ -1,4 +1,4 @@
-// Tests the event file, read by the test's own reader.
+// Tests TensorBoard's event file with a reader of the test's own.
 #include <lockstep/nn/run/observers/tensorboard_log.hpp>
 
 #include <bit>
@@ -49,7 +49,7 @@ std::uint64_t take_varint(std::string_view& bytes) {
   }
 }
 
-/// Returns a message as "number=value" words: integers, floats, {messages} and texts.
+/// Returns a protobuf message as "number=value" words. Values are integers, floats, {messages} and texts.
 std::string text_of(std::string_view bytes, const std::string& messages) {
   std::string text;
   while (!bytes.empty()) {

@@ -1,5 +1,5 @@
-// Tests test-time augmentation: the views compared with images padded by hand, the metrics with those of the ops, an
-// evaluation with outputs of nn::Inference that are averaged here.
+// Tests test-time augmentation. Compares views with images padded by hand, metrics with those of the ops, and an
+// evaluation with outputs of nn::Inference that the test averages.
 #include <lockstep/nn/run/test_time_augmentation.hpp>
 
 #include <algorithm>
@@ -113,13 +113,13 @@ TEST(ViewedBatch, MetricsOfTheMeanAreThoseOfTheOps) {
   GuardedTensor labels(Shape{kRows}, DType::i32);
   mean.integers(3, -4, 4);  // some logits are equal
   labels.integers(4, 0, kClasses - 1);
-  labels.span<std::int32_t>()[5] = kClasses;  // an invalid label, which both leave out
+  labels.span<std::int32_t>()[5] = kClasses;  // an invalid label, which both computations ignore
   labels.span<std::int32_t>()[6] = -1;
   for (const int k : {0, 1, 3}) {
     ViewedBatch viewed(k);
     viewed.begin(kRows, kValid);
     GuardedTensor part(Shape{kRows, kClasses}, DType::f64);
-    for (const double share : {0.5, 1.5}) {  // the views sum to the mean
+    for (const double share : {0.5, 1.5}) {  // two views with weight 0.5 each, whose mean is `mean`
       std::vector<double> values = mean.values();
       for (double& value : values) {
         value *= share;
@@ -220,7 +220,7 @@ TEST(TrainerViews, EvaluatesTheMeanOfTheOutputs) {
         std::int64_t batches = 0;
         Metrics each;
         const Metrics got = trainer.evaluate([&](const Batch& batch, const TensorView& output) {
-          // Observers also see the mean.
+          // Observers must also see the mean of the views.
           ViewedBatch shown(2);
           shown.begin(output.shape[0], batch.valid);
           shown.add(trainer.context(), 1, output);

@@ -30,7 +30,7 @@
 /// Traced runs, and checks that must hold for every file that they write.
 namespace lockstep::nn {
 
-/// Another data set, which one rank reads slowly.
+/// Wraps the data set `of`; each sample takes the time `a_sample` to read. One rank reads from it and is slow.
 class SlowDataset final : public Dataset {
  public:
   SlowDataset(const Dataset& of, std::chrono::milliseconds a_sample)
@@ -54,7 +54,7 @@ struct TracedRun {
   bool overlap = true;
   Strategy strategy = Strategy::ddp;
   std::int64_t accumulate = 1;
-  std::int64_t fails_behind = 0;  ///< after this step all ranks throw, and rank 0 saves its timeline; 0: never
+  std::int64_t fails_behind = 0;  ///< step after which all ranks throw and rank 0 saves its timeline; 0: never
 };
 
 /// Ends a run by throwing after a step.
@@ -223,7 +223,7 @@ inline void expect_buckets(const std::vector<TraceEvent>& events, int ranks, con
   }
 }
 
-/// Expects that a run whose rank 1 is late in every step reports that, and that the file shows it.
+/// Expects that the summary names rank 1, which is late in every step, and that the file shows its delay.
 inline void expect_late_rank(const TracedRun& run, const TracedOutcome& outcome) {
   const Json::Object json = outcome.summary->json();
   const std::vector<TraceEvent> events = checked_timeline(run.file);

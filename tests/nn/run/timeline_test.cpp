@@ -26,7 +26,7 @@ double number(const Json::Object& json, const std::string& key) {
   return json.at(key).as<double>(key);
 }
 
-/// The numbers of the parts that are made by hand below.
+/// Numbers of the spans in by_hand(), in the order of its names.
 enum Number : int { kForward, kReady, kReduce, kWait, kUpdate, kGather };
 
 RankTimeline by_hand(int rank, const std::vector<SpanRecorder::Span>& spans) {
@@ -40,8 +40,9 @@ RankTimeline by_hand(int rank, const std::vector<SpanRecorder::Span>& spans) {
           .spans = spans};
 }
 
-/// Rank 0 computes from 0 to 100 and waits from 100 to 180 for its sum, which lasts from 60 to 180. Of the gather from
-/// 190 to 260 its update hides 10, in the middle of which it waits for 2. Rank 1 is ready 60 later.
+/// Rank 0 computes from 0 to 100 and waits from 100 to 180 for a bucket sum, which lasts from 60 to 180: 40 are hidden.
+/// A gather lasts from 190 to 260. The update until 200 hides 10 of it, less a wait of 2. Rank 1 is ready 60 later than
+/// rank 0.
 TEST_F(Timeline, HiddenAndExposedByHand) {
   TimelineSummary summary;
   summary.add(by_hand(0, {{kForward, Lane::compute, 3, 0, 100},

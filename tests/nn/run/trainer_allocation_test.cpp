@@ -47,7 +47,7 @@ void expect_no_allocation(const std::string& choice, std::int64_t microbatches =
     const int names = tool != nullptr ? tool->names.load() : 0;
     const auto before = memory.counts();
     const std::int64_t allocations = count_allocations::allocations;
-    // Counts on all threads of both ranks: compute, communication, loaders.
+    // Counts allocations on all threads of both ranks: compute, communication and loaders.
     together.arrive_and_wait();
     count_allocations::everywhere = true;
     together.arrive_and_wait();

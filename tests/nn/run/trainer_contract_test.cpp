@@ -51,7 +51,7 @@ TEST_F(TrainerTest, RanksThatDisagreeAreNamed) {
   }
   const auto chunk = [](TrainerOptions& options, int rank) { options.shuffle_chunk = rank == 0 ? 4 : 5; };
   expect_all_say(start(2, chunk), "rank 0 has 'shuffle_chunk 4', rank 1 has 'shuffle_chunk 5'");
-  // A library choice that only one rank makes.
+  // The ranks choose different libraries for conv1, so they must be refused.
   const auto other_choice = [](TrainerOptions& options, int rank) {
     options.step.plan.choices["fc forward"] = "reference";
     options.step.plan.choices["conv1 forward"] = rank == 1 ? "onednn" : "reference";
@@ -94,7 +94,7 @@ TEST_F(TrainerTest, ChoicesOfLaterMicrobatchesAndOfEvaluationArePartOfTheRun) {
     evaluated += of_evaluation ? 1 : 0;
   }
   EXPECT_GT(evaluated, 0);
-  // Each micro-batch takes its own choices from the options; ranks whose choices differ there do not agree.
+  // Micro-batches take their own choices ("accumulate") from the options. Ranks whose choices differ must be refused.
   const auto other_choice = [](TrainerOptions& options, int rank) {
     options.accumulate = 2;
     options.step.plan.choices["conv1 forward"] = "reference";

@@ -27,8 +27,8 @@ class GivenBackIdle final : public MemoryResource {
   HostMemoryResource host_;
 };
 
-/// A communicator that fails or stands still in an all-reduce, as on a device whose peer is gone: then only check()
-/// reports it.
+/// A communicator whose all-reduce fails (`until_failure`) or never ends (`peer_is_gone`), as on a device whose peer is
+/// gone. Only check() reports the lost peer.
 class Broken final : public comm::WrappedCommunicator {
  public:
   using WrappedCommunicator::WrappedCommunicator;
@@ -53,10 +53,11 @@ class Broken final : public comm::WrappedCommunicator {
   int checks = 0;
 };
 
-/// Returns values and sums after nine steps, in which all-reduce number `until_failure` fails once.
+/// Returns the parameters and the sums of the metrics after nine steps, in which all-reduce number `until_failure`
+/// fails once.
 std::vector<double> train_with_failure(int until_failure, std::int64_t microbatches) {
   const DataSplit data = small_data();
-  // The model has no running statistics, which would see a repeated batch twice.
+  // The model has no running statistics: a batch that is repeated after the failure would change them twice.
   const Model model = make_model({.name = "mlp", .classes = 4, .height = 12, .width = 12, .hidden = {20, 10}});
   std::vector<double> values;
   comm::on_ranks(1, [&](comm::Communicator& inner) {
@@ -97,8 +98,8 @@ TEST_F(TrainerTest, AStepThatFailedIsTakenAnew) {
     std::vector<double> expected = train_with_failure(0, microbatches);
     ASSERT_GT(expected.size(), 4U);
     expected.back() = 1;
-    // The failure is in the first step, in one in the middle, and in the last of an epoch, with other buckets started
-    // before.
+    // The failing all-reduce is in the first step, in a step in the middle, or in the last step of an epoch. In the
+    // last two cases the step has already started other buckets.
     for (const int until_failure : {1, 8, 12}) {
       EXPECT_TRUE(train_with_failure(until_failure, microbatches) == expected)
           << "all-reduce " << until_failure << ", " << microbatches << " micro-batches";
@@ -154,7 +155,7 @@ TEST_F(TrainerTest, ItsMemoryGoesAfterTheWorkThatUsesIt) {
     trainer.step();
     trainer.step();
     memory.going = false;
-    worker.enqueue([&memory] {  // works so long that memory could be freed too early
+    worker.enqueue([&memory] {  // works so long that the trainer could free memory too early
       for (int i = 0; i < 10'000 && !memory.going; ++i) {
         std::this_thread::yield();
       }

@@ -96,7 +96,7 @@ TEST_F(TrainerTest, ADynamicLossScaleChangesNoBitInF32AndIsResumed) {
   saved.read(*saved.find("loss_scale_good"), std::as_writable_bytes(std::span(good)));
   EXPECT_EQ(scale[0], 4 * 65536) << "12 updates, of which it has grown after 5 and 10";
   EXPECT_EQ(good[0], 2);
-  // Resumes a run without a loss scale with one, and the reverse.
+  // Resumes a run without a loss scale in a run with a loss scale, and the reverse.
   train({.steps = 3, .dir = path("a")});
   train({.steps = 6, .dir = path("a"), .resume = path("a/last"), .optimizer = scaled});
   train({.dir = path("a"), .resume = path("a/last")});
@@ -115,7 +115,7 @@ TEST_F(TrainerTest, ACheckpointOfARunInBf16HoldsMastersAndGoesOnInEitherType) {
   for (const TensorEntry& entry : saved.entries()) {
     EXPECT_EQ(entry.dtype, "F32") << entry.name;
   }
-  // A model that reads the file elsewhere rounds the weights from the masters.
+  // A parameter set in bf16 that loads the file rounds its weights from the f32 masters.
   CpuContext context;
   ParameterSet set(context, cifar_resnet(8, 4, 12, 12), DType::bf16);
   load_model(path("whole/last"), context, set);
@@ -123,7 +123,7 @@ TEST_F(TrainerTest, ACheckpointOfARunInBf16HoldsMastersAndGoesOnInEitherType) {
   copy_now(context, set.values(), rounded.view());
   testing::expect_same_bits(set.weights(), rounded.view());
   EXPECT_FALSE(testing::is_close(set.weights(), set.values(), 1e-5)) << "the masters have more digits";
-  // Evaluates with the masters of a run in f32.
+  // A bf16 evaluation of a checkpoint in f32 loads the f32 values as masters.
   const Metrics f32 = train({.dir = path("f32/last"), .evaluate_only = true}).metrics;
   const Metrics bf16 = train({.dir = path("f32/last"), .evaluate_only = true, .dtype = DType::bf16}).metrics;
   EXPECT_NEAR(bf16.loss(), f32.loss(), 0.02 * f32.loss());
@@ -153,7 +153,7 @@ TEST_F(TrainerTest, AStopAtTheLastStepOfTheRunLeavesNothingOut) {
   EXPECT_EQ(result.end, RunEnd::finished);
   EXPECT_GE(result.progress.test_accuracy, 0.0);
   EXPECT_TRUE(checkpoint_bytes(path("stopped/last")) == checkpoint_bytes(path("whole/last")));
-  // A run that resumes there has nothing to do, and knows the accuracy.
+  // A run that resumes from this checkpoint has no step left, and knows the accuracy of the evaluation.
   result = train({.dir = path("stopped"), .resume = path("stopped/last")}).result;
   EXPECT_EQ(result.end, RunEnd::finished);
   EXPECT_GE(result.progress.test_accuracy, 0.0);
@@ -180,7 +180,7 @@ TEST_F(TrainerTest, AnotherNumberOfRanksContinuesAndSaysSo) {
     const std::string text = resume_checkpoint(path("run/last"), trainer, control, identity_of({.ranks = 1}), progress);
     testing::expect_holds(text, "ranks: checkpoint 2, now 1");
     EXPECT_EQ(trainer.position().step, 8);
-    // A resumed trainer of this rank can save a checkpoint before its first step, too.
+    // A trainer that has resumed on one rank can save a checkpoint before its first step.
     save_checkpoint(path("alone"), trainer, control, identity_of({.ranks = 1}), progress);
     EXPECT_EQ(resume_checkpoint(path("alone"), trainer, control, identity_of({.ranks = 1}), progress), "");
     trainer.step();
@@ -219,10 +219,10 @@ TEST_F(TrainerTest, TheStateOfAnotherOptimizerIsRefused) {
   expect_all_say(resume(path("sgd/last"), OptimizerKind::adam), "of another model or optimizer");
   expect_all_say(resume(path("adam/last"), OptimizerKind::sgd), "of another model or optimizer");
   EXPECT_EQ(resume(path("adam/last"), OptimizerKind::adam), comm::none_failed(1));
-  // The states have the same names but belong to another rule.
+  // The states have the same names but belong to another rule, so the checkpoint must be refused.
   expect_all_say(resume(path("adam/last"), OptimizerKind::adamw, {{"optimizer", "adamw"}}),
                  "the state of optimizer adam, expected adamw");
-  // An impossible step count.
+  // A step count that is impossible must be refused.
   const std::string file = path("adam/last/optimizer.safetensors");
   std::string bytes = file_text(file);
   const SafetensorsFile opened(file);
@@ -359,7 +359,7 @@ TEST_F(TrainerTest, AScheduleByUpdatesEndsWithTheUpdates) {
     });
     return rate;
   };
-  // Half of ten updates with batches of 14 of 70 samples; then with batches of 7.
+  // The run is at half of ten updates with batches of 14 of the 70 samples. It continues with batches of 14, then of 7.
   const Position half{.epoch = 1, .batch = 0, .step = 5};
   EXPECT_NEAR(rate_behind(true, half, 14, 14), 0.05, 1e-12);
   EXPECT_NEAR(rate_behind(false, half, 14, 14), 0.05, 1e-12);

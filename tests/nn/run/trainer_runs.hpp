@@ -36,7 +36,7 @@ struct TrainerSetup {
   std::function<void(TrainerOptions&, int)> change{};  ///< changes the options of a rank
   Model model = cifar_resnet(8, 4, 12, 12);
   std::optional<TrainingData> data{};  ///< none: small_data()
-  Stream* compute = nullptr;           ///< none: an inline stream
+  Stream* compute = nullptr;           ///< compute stream; none: an inline stream
   bool overlap = false;                ///< gradients are summed on a worker
   bool started = true;
 };
@@ -66,7 +66,7 @@ std::vector<std::string> with_trainers(const TrainerSetup& setup, Body&& body) {
   });
 }
 
-/// Like above, with trainers that are not started. change(options, rank) changes the options of a rank.
+/// Like the function above, with trainers that are not started. change(options, rank) changes the options of a rank.
 template <class Body>
 std::vector<std::string> with_trainers(int ranks, const std::function<void(TrainerOptions&, int)>& change,
                                        Body&& body) {
@@ -156,7 +156,7 @@ inline RunIdentity identity_of(const RunSetup& setup) {
   return identity;
 }
 
-/// Keeps the last epoch and, on one rank, sets `stop` at the report of step `stop_at`.
+/// Keeps the event of the last epoch. On one rank, sets `stop` at the report of step `stop_at`.
 class Watch final : public RunObserver {
  public:
   Watch(std::int64_t stop_at, std::atomic<int>& stop) : stop_at_(stop_at), stop_(stop) {}

@@ -19,7 +19,8 @@ TensorView view(const std::vector<double>& values) {
 }
 
 TEST_F(TrainerTest, ClippingIsTheSameOnAnyNumberOfRanks) {
-  // The model has no batch norm and computes in f64, so that shares add up to the whole.
+  // The model has no batch norm and computes in f64, so that the ranks' gradients add up to the gradient of the whole
+  // batch.
   const auto parameters = [&](int ranks, double clip_norm) {
     std::vector<double> values;
     TrainerSetup setup{.ranks = ranks, .model = mlp({12, 12, 3}, {9}, 4)};
@@ -122,8 +123,8 @@ TEST_F(TrainerTest, MicrobatchesAddUpToTheGradientOfTheWholeBatch) {
   for (const std::int64_t microbatches : {2, 5, 11}) {
     const Outcome other = accumulated({.microbatches = microbatches});
     expect_same(other);
-    // With micro-batches of one sample, the memory from which they are sent is larger than the memory that this small
-    // model saves.
+    // Smaller micro-batches need less memory for activations. In this small model, 11 micro-batches of one sample save
+    // less memory than their host buffers take.
     if (microbatches < 11) {
       EXPECT_LT(other.bytes, whole.bytes) << "memory is planned for a micro-batch";
     }
@@ -137,7 +138,8 @@ TEST_F(TrainerTest, MicrobatchesAddUpToTheGradientOfTheWholeBatch) {
 }
 
 TEST_F(TrainerTest, RanksInBf16AddUpToOne) {
-  // Without batch norm, the gradient of a sample does not depend on the others, and sums are in f32.
+  // Without batch norm, the gradient of a sample does not depend on other samples. Sums over samples and ranks are in
+  // f32, so only rounding differs.
   const Outcome one = accumulated({.dtype = DType::bf16});
   for (const int ranks : {2, 3}) {
     const Outcome shared = accumulated({.ranks = ranks, .overlap = true, .dtype = DType::bf16});
@@ -146,7 +148,7 @@ TEST_F(TrainerTest, RanksInBf16AddUpToOne) {
   }
   const Outcome in_parts = accumulated({.microbatches = 3, .dtype = DType::bf16});
   testing::expect_close(view(in_parts.gradients), view(one.gradients), 1e-2);
-  // The control: other mirroring gives other gradients, of the same shape and far off.
+  // The control: another seed of mirroring gives gradients of the same shape that differ much.
   const Outcome other = accumulated({.dtype = DType::bf16, .augmentation_seed = 4});
   ASSERT_EQ(other.gradients.size(), one.gradients.size());
   EXPECT_FALSE(testing::is_close(view(one.gradients), view(other.gradients), 1e-1));
@@ -210,7 +212,8 @@ TEST_F(TrainerTest, PlannedBytesCountWhatTravels) {
   const std::size_t halved = planned(DType::bf16, &largest);
   EXPECT_EQ(halved, plain + 2 * largest);
 
-  // A micro-batch is sent from its own host memory, for two steps, and its metrics come back to host memory.
+  // A micro-batch is copied from its own host memory, which exists for two steps. Its metrics are copied to host
+  // memory, too.
   CpuContext context;
   const std::unique_ptr<comm::Communicator> alone = comm::LocalGroup(1).communicator(0);
   const StepLayout layout = step_layout(cifar_resnet(8, 4, 12, 12), {});
@@ -318,7 +321,8 @@ TEST_F(TrainerTest, OptionTextsNameWhatItComputesIn) {
   EXPECT_EQ(option_texts(options, data).at("dtype"), "bf16");
 }
 
-// `pad` and `flip` stay numbers. A special way of padding or mirroring has its own key.
+// `pad` and `flip` are numbers in the option texts. Reflected padding and alternating mirroring have keys of their own,
+// pad_mode and flip_mode.
 TEST_F(TrainerTest, OptionTextsNameHowImagesArePaddedAndMirrored) {
   const DataSplit data = small_data();
   TrainerOptions options;

@@ -114,7 +114,8 @@ TEST_F(TrainingRunTest, TellsEachPointOfARunInOrderOnEveryRank) {
   std::vector<Record> records(2);
   const RunOptions options{.epochs = 1, .log_every = 4, .checkpoint_dir = path("run"), .checkpoint_every = 5};
   run({.ranks = 2, .options = options, .observer = each_of(records)});
-  // 31 test samples in batches of 11: on two ranks 6 + 5 three times, but the last batch has 9.
+  // The 31 test samples make batches of 11, 11 and 9. On two ranks, rank 0 gets 6, 6 and 5 samples, rank 1 gets 5, 5
+  // and 4.
   const auto expected = [](const std::string& batches) {
     return concat(
         "run 0 1 6 6|epoch 0 0|(1|)1|(2|)2|(3|)3|(4|)4|report 4 batch 4|(5|)5|saving last 5|saved last 5|(6|)6|",
@@ -319,11 +320,12 @@ TEST_F(TrainingRunTest, AStopIsHeardAtTheStepHoweverRarelyARunReports) {
     EXPECT_EQ(run({.ranks = 2, .change = change, .observer = on_rank_1})[0].end, RunEnd::stopped);
     EXPECT_EQ(read_checkpoint_state(dir + "/last").progress.position.step, step);
   }
-  // Steps take a millisecond: the ranks do not ask each other after each step.
+  // Ranks agree on a stop only every stop_within seconds, so not after each of these short steps.
   std::atomic<int> stop{1};
   const RunOptions rarely{.epochs = 2, .stop = &stop, .stop_within = 1e9};
   EXPECT_EQ(run({.options = rarely})[0].progress.position.step, 1) << "the first step is looked at always";
-  // Quick steps do not predict the time of slower ones, or of evaluations between them.
+  // The time of quick steps does not predict the time of slower steps or of evaluations between steps, so the interval
+  // grows slowly.
   stop = 0;
   testing::StopAt at(2, stop);
   EXPECT_EQ(run({.options = rarely, .observer = [&](int) { return &at; }})[0].progress.position.step, 3)
@@ -448,7 +450,8 @@ TEST_F(TrainingRunTest, ACutLineIsRemovedFromTheMetrics) {
 }
 
 TEST_F(TrainingRunTest, TheBestEvaluationIsThatOfTheMetric) {
-  // Returns the best for these metrics of evaluations 1, 2, 3.
+  // Runs three evaluations whose metric has these values. Returns which epochs were the best so far (*), and the best
+  // value of the run.
   const auto best_of = [&](const BestBy& by, const std::vector<double>& values) {
     Keep keep;
     int evaluation = 0;
@@ -515,7 +518,7 @@ TEST_F(TrainingRunTest, AReportComesWhileTheDeviceIsAtWorkWithTheNumbersOfItsSte
   const RunOptions each_step{.epochs = 2, .log_every = 1};
   run({.options = each_step, .observer = [&](int) { return &at_once; }});
 
-  // The same on a stream that computes in its own thread, as a GPU does.
+  // The same reports must come on a stream that computes in its own thread, as a GPU does.
   class Late final : public RunObserver {
    public:
     explicit Late(Stream& stream) {

@@ -1,5 +1,5 @@
-// Virtual ranks: the bits of a run do not depend on the number of ranks that share them. Ranks are threads here;
-// train_resnet_test.cpp and train_text_test.cpp run processes.
+// Tests virtual ranks: the bits of a run must not depend on the number of ranks that share the virtual ranks. Ranks are
+// threads here; train_resnet_test.cpp and train_text_test.cpp run processes.
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/runtime/files/safetensors.hpp>
 
@@ -30,7 +30,7 @@ class World : public TrainerTest {
 TEST_F(World, EveryFileIsTheSameOnAnyNumberOfRanks) {
   const OptimizerOptions clipped{.kind = OptimizerKind::adam, .clip_norm = 0.5};
   const OptimizerOptions skipping{.nesterov = true, .skip_non_finite = true};
-  // Batches of 11 samples leave 4 of 70 samples: fewer than the virtual ranks.
+  // An epoch of 70 samples in batches of 11 ends with a batch of 4 samples: fewer than the 8 virtual ranks.
   for (const RunSetup& setup : {RunSetup{.virtual_ranks = 8, .keep_last = true},
                                 RunSetup{.optimizer = clipped, .dtype = DType::f64, .virtual_ranks = 4},
                                 RunSetup{.optimizer = skipping, .dtype = DType::bf16, .virtual_ranks = 4}}) {
@@ -48,7 +48,8 @@ TEST_F(World, WithoutVirtualRanksTheyDiffer) {
   EXPECT_FALSE(model_of({.virtual_ranks = 4}, 2) == model_of({.virtual_ranks = 8}, 2)) << "they decide the numbers";
 }
 
-// One rank must imitate as many ranks as there are virtual ranks. With two there is only one order of a sum.
+// Two virtual ranks, on one rank or on two, must write the same files as two real ranks. Their sums have only two
+// terms, so every order gives the same bits.
 TEST_F(World, TwoVirtualRanksAreTwoRanks) {
   for (const DType dtype : {DType::f32, DType::f64}) {
     train({.ranks = 2, .dir = path("real"), .dtype = dtype, .keep_last = true});
@@ -66,7 +67,8 @@ TEST_F(World, TwoVirtualRanksAreTwoRanks) {
 TEST_F(World, ARunMovesFromOneRankToFourToTwo) {
   const RunSetup whole{.dir = path("whole"), .virtual_ranks = 8, .checkpoint_every = 2, .keep = 8};
   train(whole);  // 12 steps: two epochs of 6
-  // Each run resumes from a checkpoint in the middle of an epoch of the run before. train() expects no differences.
+  // Each run resumes from a checkpoint of the run before, in the middle of an epoch. train() expects that its settings
+  // equal those of the checkpoint.
   RunSetup four = whole;
   four.ranks = 4;
   four.dir = path("four");
@@ -156,7 +158,7 @@ TEST_F(World, PlannedMemoryHasTheArenasOfTheTree) {
   }
 }
 
-/// Results of three steps of a model with dropout and loss weights, whose sum the step computes.
+/// Results of three steps of a model with dropout and loss weights. The step itself computes the sum of the weights.
 struct OfSteps {
   std::vector<double> values;
   double loss = 0;

@@ -1,4 +1,5 @@
-// Runs under mpirun. Compares states divided over the ranks, by MPI's own reduce-scatter, with ddp.
+// Runs under mpirun. Compares Strategy::zero1, whose states are divided over the ranks by MPI's reduce-scatter, with
+// ddp.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -18,7 +19,7 @@ namespace lockstep::nn {
 namespace {
 
 constexpr std::int64_t kBatch = 6;
-constexpr std::int64_t kFeatures = 20;  // so that tensors do not fill their space in the arena
+constexpr std::int64_t kFeatures = 20;  // tensors of this size have padding in the arena
 constexpr std::int64_t kClasses = 5;
 
 /// Returns the parameters after steps whose gradients are clipped, or whose rates follow from norms of tensors.
@@ -48,8 +49,8 @@ std::vector<float> trained(Strategy strategy, const OptimizerOptions& optimizer,
   return {first, first + parameters.numel()};
 }
 
-/// Only the order in which norms are added may differ. If a norm counted more than the gradients, it would grow from
-/// step to step.
+/// Both strategies must compute the same norms up to rounding. A norm that also counted bytes that are no gradients,
+/// such as padding, would grow from step to step.
 TEST(DividedStatesMpi, NormsAreThoseOfTheGradientsAlone) {
   const OptimizerOptions clipped{.clip_norm = 0.02};
   const OptimizerOptions lars{.kind = OptimizerKind::lars};

@@ -1,4 +1,5 @@
-// An error names gradients that are not finite by tensor and rank; the step changes nothing, and a run ends or goes on.
+// Tests the check for gradients that are not finite. Its error names the tensor and the rank, the step changes nothing,
+// and the run ends or continues.
 #include <cstring>
 #include <limits>
 

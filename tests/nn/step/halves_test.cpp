@@ -1,4 +1,5 @@
-// Tests the two halves of an update and the flat vectors between them, for every kind of step.
+// Tests TrainStep::reduce() and apply(), the two halves of an update, and the flat vectors that a program may change
+// between them. Every kind of step must give the bits of update().
 
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/model/flat_vector.hpp>
@@ -20,7 +21,7 @@ Model small() {
   return b.build();
 }
 
-/// Kinds of steps that treat gradients in their own ways, each with the number of its ranks.
+/// Returns options for each kind of step that treats gradients in its own way, each with its number of ranks.
 std::vector<std::pair<int, TrainStepOptions>> kinds() {
   const TrainStepOptions plain{.max_batch = 6, .seed = 3, .buckets = {.bucket_bytes = 2000}};
   std::vector<std::pair<int, TrainStepOptions>> all(6, {2, plain});
@@ -61,12 +62,12 @@ TEST(Halves, HaveTheBitsOfTheWhole) {
   }
 }
 
-/// An abandoned reduce leaves nothing behind but the running statistics, which forward has moved.
+/// Abandoning a step after reduce() must change no parameter. Only the running statistics have changed, in forward.
 TEST(Halves, ThatAreAbandonedChangeNoParameter) {
   const TrainStepOptions options{.max_batch = 6, .seed = 3};
   Step step(small(), options), expected(small(), options);
   const std::vector<double> before = step.values();
-  for (int attempt = 0; attempt < 12; ++attempt) {  // more than the steps whose metrics are kept
+  for (int attempt = 0; attempt < 12; ++attempt) {  // more attempts than steps whose metrics are kept
     Images images(attempt);
     step.add(images.batch());
     step.reduce();
@@ -83,7 +84,7 @@ TEST(Halves, ThatAreAbandonedChangeNoParameter) {
   EXPECT_EQ(step.wait_loss().value, expected.wait_loss().value);
 }
 
-/// The elements of frozen parameters stand in the vector; their gradients are 0.
+/// A flat vector has elements for frozen parameters, too. Their gradients are 0.
 TEST(FlatVectors, HaveRoomForFrozenParameters) {
   const Model model = small().freezing("conv");
   Step step(model, {.max_batch = 6, .seed = 3});

@@ -1,4 +1,4 @@
-// Inference: any number of samples gives the numbers of a plan of exactly that size, into whatever sizes it is split.
+// Tests inference: any number of samples, however it is split, must give the results of a plan of exactly that size.
 #include <thread>
 #include <type_traits>
 

@@ -1,4 +1,4 @@
-// Tests ingest() and emit(): every order of axes, type and stride compared with a loop over single numbers.
+// Tests ingest() and emit(). Compares every order of axes, type and stride with a loop over single numbers.
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
@@ -34,7 +34,7 @@ TEST(Ingest, AnyOrderOfAxesAndThreeChannelsStoredAsFour) {
   const StepLayout layout = layout_of(InputKind::values, {kH, kW, kC});
   for (const std::string axes : {"nhwc", "nchw", "hwnc", "cwhn", "whcn", "nnhwc", "nhnwc", "cnhwn"}) {
     StepState state(context, kN + 1, layout);
-    // For each letter: the extent, and the place of the sample's number.
+    // Each letter names an axis of the tensor. "n" twice means that two axes together number the samples.
     Shape shape;
     for (const char letter : axes) {
       const bool split = std::count(axes.begin(), axes.end(), 'n') == 2;
@@ -74,7 +74,7 @@ TEST(Ingest, AnyOrderOfAxesAndThreeChannelsStoredAsFour) {
       EXPECT_EQ(at(to, n, 1, 2, 3), 0) << "the padding stays zero";
       EXPECT_EQ(n == 0, at(to, n, 1, 2, 1) == 0) << "sample 0 was left alone";
     }
-    // The way back, from the logical part of the field.
+    // emit() copies back from the logical part of the field, which is the field without its padding channel.
     std::vector<std::int32_t> out(static_cast<std::size_t>(shape.numel()), -1);
     const StepLayout images = layout_of(InputKind::values, {kH, kW, kC}, {kH, kW, kC}, true);
     emit(context, images, to.slice(0, 1, kN + 1).slice(3, 0, kC),

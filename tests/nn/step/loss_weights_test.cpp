@@ -1,5 +1,6 @@
-// Weights of the loss. A weighted step equals a step of repeated samples, of samples that are left out, and of one rank
-// that has all samples. Also: finite differences of the loss formula, and sums of weights that cannot be a divisor.
+// Tests weights of the loss. A weighted step must equal a step with repeated samples, and a step without the samples of
+// weight 0. Weighted steps of several ranks must equal a step of one rank that has all samples. Also tests finite
+// differences of the loss, and sums of weights that cannot be a divisor.
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -23,7 +24,8 @@ constexpr std::int64_t kOutputs = 3;
 constexpr double kRate = 0.05;
 const double kNaN = std::nan("");
 
-/// Returns a model from kFeatures to kOutputs numbers; with positions, the same for each position.
+/// Returns a model from kFeatures to kOutputs numbers. With `positions`, the same layers compute each position of a
+/// sequence.
 Model model(std::int64_t positions = 0) {
   ModelBuilder b("weighed", positions == 0 ? Shape{kFeatures} : Shape{positions, kFeatures});
   b.linear("2", b.linear("1", b.input(), 4, {.activation = ops::Activation::tanh}), kOutputs);
@@ -138,7 +140,8 @@ TEST(LossWeights, OnesGiveTheBitsOfNone) {
   }
 }
 
-/// The oracle has no weights: a sample of weight 3 is three times in its batch, one of weight 0 not at all.
+/// The oracle uses no weights: its batch contains a sample of weight 3 three times, and leaves out a sample of weight
+/// 0.
 TEST(LossWeights, AreAsRepeatedSamples) {
   const List times{1, 3, 0, 2, 1, 0, 4, 1, 1, 2, 0, 1, 5};
   for (const Loss loss : {Loss::cross_entropy, Loss::mse, Loss::huber}) {
@@ -224,8 +227,8 @@ double loss_of(Loss loss, const List& outputs, const Data& data, const List& wei
   return sum / divisor;
 }
 
-/// An update of plain SGD is the negative gradient of that loss, by finite differences over all parameters. Loss and
-/// accuracy of step and evaluation equal the formula.
+/// An update of plain SGD must be the negative gradient of the weighted mean loss, by finite differences over all
+/// parameters. The loss and the accuracy of a step and of an evaluation must equal the formula.
 TEST(LossWeights, AnUpdateIsTheGradientOfTheWeightedMean) {
   struct Case {
     Loss loss;
@@ -287,7 +290,8 @@ TEST(LossWeights, AccuracyIsWeightedToo) {
     first += above == 0 ? weights[n] : 0;
     second += above <= 1 ? weights[n] : 0;
   }
-  data.labels[1] = -100;  // the sample of weight 0 does not count
+  // The label of sample 1, whose weight is 0, is invalid, so the sample does not count.
+  data.labels[1] = -100;
   Batch batch = data.batch(0, 6, Loss::cross_entropy, view(weights, {6}));
   batch.valid = 5;
   step.evaluate(batch);

@@ -1,5 +1,5 @@
-// Tests a program's own states, together with those of a step: broadcast, compared, saved, loaded and divided like all
-// others.
+// Tests states that a program registers with a step. They must be broadcast, compared, saved, loaded and divided as the
+// step's own states are.
 
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/step/state_file.hpp>
@@ -32,7 +32,7 @@ TrainStepOptions options_of(Strategy strategy) {
           .strategy = strategy};
 }
 
-/// A step with a state of each kind.
+/// A step with one registered state of each Sharing, and a counter.
 struct Stateful {
   Stateful(comm::Communicator& ranks, Strategy strategy)
       : step(context, {ranks, context.stream()}, regression(), options_of(strategy)),
@@ -42,7 +42,7 @@ struct Stateful {
         part(
             step.register_state({.name = "part", .shape = {3}, .sharing = Sharing::sum_of_ranks, .dtype = DType::f64})),
         shard(step.register_state({.name = "trace", .sharing = Sharing::shard, .initial = 2})) {}
-  /// Sets all states to other numbers, which depend on the rank if ranks may differ.
+  /// Sets all states to other numbers. States that may differ between ranks depend on `rank`.
   void change(int rank) {
     count.as<std::int64_t>()[0] = (std::int64_t{1} << 60) + 1;
     set(scale, [](std::int64_t i) { return 0.5 + static_cast<double>(i); });
@@ -101,7 +101,8 @@ TEST_F(OwnStates, GoOnWithTheBitsOfASavedRun) {
       EXPECT_EQ(to_doubles(loaded.part), to_doubles(saved.part));
       for (const auto& [begin, end] : loaded.step.parameters().state_pieces()) {
         for (std::size_t i = 0; i < loaded.step.parameters().trainable().size(); ++i) {
-          const ParameterInfo& info = loaded.step.parameters().trainable()[i];  // files hold no padding
+          // Compares whole parameters without padding, because files hold no padding.
+          const ParameterInfo& info = loaded.step.parameters().trainable()[i];
           for (std::int64_t at = std::max(begin, info.offset); at < std::min(end, info.offset + info.numel); ++at) {
             ASSERT_EQ(to_doubles(loaded.step.parameters().state_range(loaded.shard, at, at + 1)).front(),
                       static_cast<double>(at));
@@ -113,7 +114,7 @@ TEST_F(OwnStates, GoOnWithTheBitsOfASavedRun) {
   }
 }
 
-/// Files do not show whether ranks divide a state.
+/// Files must not show whether the ranks divide a state.
 TEST_F(OwnStates, AreTheSameFilesWhetherDividedOrNot) {
   save("ddp", 2, Strategy::ddp);
   save("zero1", 2, Strategy::zero1);
@@ -186,7 +187,7 @@ TEST_F(OwnStates, AnotherShapeThanInTheFileIsRefusedOnEveryRank) {
     Sharing sharing;
     Shape shape;
   };
-  // Shapes may also divide the states that two ranks have saved.
+  // load_state() must refuse these shapes, even if they divide the number of saved elements.
   for (const auto& [name, sharing, shape] : {Case{"scale", Sharing::same, {5}},
                                              {"own", Sharing::of_rank, {5}},
                                              {"own", Sharing::of_rank, {2}},
@@ -242,7 +243,7 @@ TEST_F(OwnStates, AFileFromBeforeThemIsReadWhereTheyAreOptional) {
   }
 }
 
-/// A program's own sum that counts its buckets.
+/// A program's own BucketSum with a state: the state counts the buckets that were summed.
 class Counting final : public comm::BucketSum {
  public:
   [[nodiscard]] std::string name() const override { return "counting"; }

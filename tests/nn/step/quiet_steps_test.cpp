@@ -34,10 +34,9 @@ class CountingResource final : public MemoryResource {
   MemoryResource& memory_;
 };
 
-/// Expects that steps 7 to 14 of a small ResNet neither allocate nor wait. As the control, an allocation and a wait
-/// must be counted. Waits for the context's stream are seen. Not seen are waits for the trainer's copy stream, which
-/// has its own log, and for events, which belong to no stream: on a GPU a step waits for the event of the step before
-/// the last, on purpose.
+/// Expects that steps 7 to 14 of a small ResNet neither allocate nor wait for the context's stream. As the control, an
+/// allocation and a wait must be counted. The test does not see waits for the trainer's copy stream, which has its own
+/// log, or for events. On a GPU a step waits on purpose for an event: the end of the step before the last.
 void expect_quiet(Context& context, CountingResource& memory, Stream communication) {
   const DataSplit data =
       open_data({.synthetic = {.train_size = 256, .test_size = 16, .height = 16, .width = 16, .classes = 4}});

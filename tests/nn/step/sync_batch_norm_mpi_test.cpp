@@ -1,4 +1,5 @@
-// Runs under mpirun. Compares a whole ResNet-20, with batch norm over all ranks, after 20 steps with one rank.
+// Runs under mpirun. Trains a ResNet-20 for 20 steps with batch norm over all ranks, and compares the result with that
+// of one rank.
 #include "tests/nn/step/sync_batch_norm_runs.hpp"
 
 #include <lockstep/comm/mpi/mpi_communicator.hpp>
@@ -16,15 +17,15 @@ SyncOutcome train(SyncRun run) {
   return train_rank(run, *grad, *control, *statistics);
 }
 
-/// Rank 0 compares; the others wait for it in the next collective. The rate is small in f32: rounding may move a value
-/// across the kink of a ReLU, which changes an element of a gradient, and training with a large rate would enlarge the
+/// Rank 0 compares; the other ranks wait for rank 0 in the next collective. In f32 the learning rate is small. Rounding
+/// may move a value across the kink of a ReLU, which changes a gradient, and a large rate would enlarge this
 /// difference.
 TEST(SyncBatchNormMpi, ResNet20AfterTwentySteps) {
   const SyncRun f64{.depth = 20, .steps = 20, .batch = 31, .last = 15, .extent = 8, .rate = 5e-3};
   SyncRun f32 = f64;
   f32.dtype = DType::f32;
   f32.rate = 1e-4;
-  f32.beside = false;  // statistics use the communicator of the gradients
+  f32.beside = false;  // statistics and gradients then use one communicator
   SyncRun control = f32;
   control.sync = false;
   const SyncOutcome several64 = train(f64);

@@ -21,7 +21,7 @@ struct SyncRun {
   bool sync = true;
   bool overlap = true;     ///< gradients are summed on a worker
   bool beside = true;      ///< statistics use a communicator of their own, StepRanks::statistics
-  bool on_worker = false;  ///< the compute stream is a worker, too
+  bool on_worker = false;  ///< the compute stream has a thread of its own
   std::int64_t accumulate = 1;
   std::int64_t batch = 11;  ///< samples of all ranks: 6 and 5, or 3, 3, 3 and 2
   std::int64_t last = 2;
@@ -85,7 +85,7 @@ inline SyncOutcome train_rank(const SyncRun& run, comm::Communicator& grad, comm
   return outcome;
 }
 
-/// Runs the same run on one rank.
+/// Runs `run` on one rank, with batch norm over all ranks only if `with_option`.
 inline SyncOutcome train_alone(SyncRun run, bool with_option = false) {
   run.sync = with_option;
   comm::LocalGroup groups[] = {comm::LocalGroup(1), comm::LocalGroup(1), comm::LocalGroup(1)};
@@ -108,7 +108,7 @@ inline double distance(const std::vector<double>& a, const std::vector<double>& 
   return a.size() == b.size() && std::isfinite(result) ? result : HUGE_VAL;
 }
 
-/// Returns the largest distance of parameters, running statistics and mean loss.
+/// Returns the largest distance() of a and b over parameters, running statistics and the mean loss.
 inline double distance(const SyncOutcome& a, const SyncOutcome& b) {
   double worst = std::abs(a.trained.loss() - b.trained.loss()) / b.trained.loss();
   for (const double each : {distance(a.values, b.values), distance(a.statistics, b.statistics)}) {

@@ -92,7 +92,7 @@ Model small_model() {
 struct Samples {
   explicit Samples(std::int64_t count)
       : rows(count), x(normal_numbers(count * kFeatures, 3)), y(normal_numbers(2 * count, 4)) {}
-  /// Returns a batch of samples [begin, end). The first `valid` count; the others are NaN in a copy.
+  /// Returns a batch of samples [begin, end), of which the first `valid` count.
   Batch batch(std::int64_t begin, std::int64_t end, std::int64_t valid = Batch::kAllRows) {
     Batch made;
     made.fields = {{StateField::values, TensorView(std::span(x), {rows, kFeatures}).slice(0, begin, end)},
@@ -123,8 +123,8 @@ std::pair<std::vector<double>, std::vector<double>> after(int ranks, Body&& body
 }
 
 TEST(SyncBatchNorm, MicrobatchesOfAllRanksAreOne) {
-  // There are two micro-batches, of samples 0 to 6 and 7 to 11. The middle one of three ranks has no valid sample, then
-  // one.
+  // There are two micro-batches, samples 0 to 6 and samples 7 to 11. The second of three ranks has no valid sample in
+  // the first micro-batch and one in the second.
   Samples samples(12);
   const auto one = after(1, [&](TrainStep& step, int) {
     for (int i = 0; i < 3; ++i) {

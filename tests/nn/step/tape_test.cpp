@@ -1,5 +1,6 @@
-// Tests tapes: chains of forward passes with their gradients in closed form, slots, and gradients of a TrainStep. The
-// test of gradients (model/gradient_test.cpp) compares every kind of layer with differences.
+// Tests tapes: chains of forward passes whose gradients have a closed form, slots, and gradients equal to those of a
+// TrainStep. (A slot keeps the activations of one pass whose backward is still to come.) model/gradient_test.cpp
+// compares a tape's gradients of every kind of layer with finite differences.
 
 #include <lockstep/kernels/fill.hpp>
 #include <lockstep/nn/layers/model_builder.hpp>
@@ -123,8 +124,8 @@ TEST(Tape, HasTheGradientsOfAStep) {
   }
 }
 
-/// The order of backward changes sums by rounding only, and dL/dx not at all. A pass of fewer samples has the bits of a
-/// tape for just as many.
+/// Running backward in another order changes the summed gradients by rounding only, and dL/dx not at all. A pass of
+/// fewer samples must have the same bits as on a tape made for that number.
 TEST(Tape, PassesEndInAnyOrder) {
   Learned forwards(net()), backwards(net()), small(net());
   Tape first(forwards.context, forwards.model, forwards.set, tape_of(5, 3));

@@ -1,5 +1,5 @@
-// TrainStep: the update is the same however a batch is cut into micro-batches and ranks. It is compared with a step
-// made by hand.
+// Tests TrainStep. The update must be the same however a batch is divided into micro-batches and ranks. It is compared
+// with a step made by hand.
 #include <array>
 #include <cstring>
 #include <limits>
@@ -105,13 +105,13 @@ TEST(TrainStep, DropoutDrawsAnewInEachStep) {
     step.update(batch, 0);
     return step.wait_loss().value;
   };
-  // A loop without ids and epochs, and one in micro-batches.
+  // Each step must draw anew, without ids and epochs, and also with micro-batches.
   const double first = loss(data.batch(0, 4));
   const double second = loss(data.batch(0, 4));
   EXPECT_NE(first, second);
   step.add(data.batch(0, 4));
   EXPECT_NE(loss(data.batch(0, 4)), second);
-  // Given ids and a given epoch decide the drawn numbers.
+  // If a batch gives sample ids and an epoch, these alone decide the drawn numbers.
   std::vector<std::int64_t> ids{7, 1, 3, 5};
   Batch named = data.batch(0, 4);
   named.fields.push_back({StateField::sample_ids, TensorView(std::span(ids), {4})});
@@ -119,7 +119,7 @@ TEST(TrainStep, DropoutDrawsAnewInEachStep) {
   EXPECT_EQ(loss(named), once) << "the same ids in the same epoch";
   named.epoch = 1;
   EXPECT_NE(loss(named), once);
-  // The counter continues at the count of a saved run.
+  // continue_from() sets the number of steps, so this step draws the numbers of the second step above.
   Step other(model, options);
   other.continue_from(1, 1);
   other.update(data.batch(0, 4), 0);
@@ -286,7 +286,7 @@ TEST(TrainStep, AbandonForgets) {
   EXPECT_NEAR(step.take_trained().samples, 26, 0);
 }
 
-// Neither an evaluation nor abandoned micro-batches count in a step's loss, whenever it is asked for.
+// The loss of a step must not include an evaluation or abandoned micro-batches, whenever the program calls loss().
 TEST(TrainStep, TheLossIsThatOfTheStepAlone) {
   Data data(13);
   Data other(9, 77);

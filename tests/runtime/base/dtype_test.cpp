@@ -107,8 +107,8 @@ TEST(Half, EveryPatternHasItsValueAndComesBack) {
   }
 }
 
-/// Checks rounding between every two neighbours: the tie goes to the even number, and one float ulp to either side goes
-/// to the nearer number.
+/// Checks rounding between all pairs of neighbouring numbers of type Half. A float in the middle must be rounded to the
+/// number with an even fraction. A float one ulp below or above the middle must be rounded to the nearer number.
 template <class Half>
 void check_rounding(std::uint16_t largest, float (*to_float)(std::uint16_t), double above_largest) {
   for (std::uint16_t low = 0; low <= largest; ++low) {

@@ -32,7 +32,8 @@ TEST(Error, RequireFormatsOnlyOnFailure) {
   EXPECT_EQ(formatted, 1);
 }
 
-/// A locale that a host program may have set: 1.000.000,5.
+/// A locale that a host program may have set. It formats a number as 1.000.000,5, which must not change lockstep's
+/// texts.
 struct Grouping : std::numpunct<char> {
   [[nodiscard]] char do_decimal_point() const override { return ','; }
   [[nodiscard]] char do_thousands_sep() const override { return '.'; }

@@ -1,4 +1,4 @@
-// This program replaces the functions of the OpenMP runtime that the library calls by its own, which count the calls.
+// This program replaces functions of the OpenMP runtime with its own, which count the library's calls.
 
 #include <lockstep/runtime/context/parallel.hpp>
 
@@ -15,7 +15,8 @@ namespace {
 int openmp_calls = 0;
 }  // namespace
 
-// For a parallel region g++ calls GOMP_parallel, clang __kmpc_fork_call. Both run a team of one thread here.
+// g++ compiles a parallel region into a call of GOMP_parallel, clang into a call of __kmpc_fork_call. These
+// replacements run the region as a team of one thread.
 extern "C" {
 int omp_get_max_threads() {
   ++openmp_calls;
@@ -49,7 +50,7 @@ void __kmpc_fork_call(void*, int, void (*region)(int*, int*, ...), void* first, 
 namespace lockstep::testing {
 namespace {
 
-/// Runs ranges, chunks, copies, factories and kernels on more elements than the grain of any of them.
+/// Runs parallel loops, copies, factories and kernels on enough elements for all of them to use several threads.
 void compute(CpuContext& context) {
   constexpr std::int64_t kCount = 1 << 20;
   std::int64_t sum = 0;

@@ -71,7 +71,7 @@ TEST_F(SchemaTest, KeepsDefaultsAndGroupsInTheOrderOfTheDescription) {
 TEST_F(SchemaTest, ReadsEveryKindAndKnowsWhatWasChosen) {
   EXPECT_TRUE(schema_.given().empty());
   read("fast", "true");
-  read("count", "3");  // the user has set it, although it is the default
+  read("count", "3");  // given() lists an option that was set, even to its default
   read("seed", "18446744073709551615");
   read("rate", "2.5e-3");
   read("name", "c");
@@ -85,7 +85,7 @@ TEST_F(SchemaTest, ReadsEveryKindAndKnowsWhatWasChosen) {
   EXPECT_EQ(fields_.decay, 0.25);
   EXPECT_EQ(fields_.sizes, (std::vector<std::int64_t>{4, 5, 6}));
   EXPECT_EQ(fields_.colour, Colour::green);
-  // The given options, read again, have the same values.
+  // Reading the options that given() returns must give the same values.
   const auto chosen = schema_.given();
   Fields again;
   Schema repeated;

@@ -55,7 +55,8 @@ TEST_F(CudaContextTest, BorrowsTheHostProgramsStreamAndLeavesItAlive) {
 TEST_F(CudaContextPairTest, TheLegacyStreamOfEachDeviceCanBeLent) {
   for_seeds(
       [](std::uint64_t) {
-        // The name says "of the current device"; the calls must make their own device current.
+        // cudaStreamLegacy means the legacy stream of the current device. Calls must therefore make their own device
+        // current.
         for (const int current : {0, 1}) {
           ASSERT_EQ(cudaSetDevice(current), cudaSuccess);
           for (const int index : {0, 1}) {
@@ -180,7 +181,7 @@ TEST_F(CudaContextPairTest, TheCurrentDeviceIsNeverChanged) {
         EXPECT_GE(later.seconds_since(event), 0);
         context.synchronize();
         EXPECT_EQ(current_device(), current);
-        // The same holds when a call fails.
+        // The current device must also stay the same when a call fails.
         EXPECT_THROW(static_cast<void>(Tensor::empty(context, Shape{std::int64_t{1} << 50}, DType::f32)), OutOfMemory);
         EXPECT_EQ(current_device(), current);
         EXPECT_THROW(CudaContext{Device::cuda(1000)}, DeviceError);
@@ -202,8 +203,9 @@ bool has_context(Device device) {
   return active != 0;
 }
 
-/// Queries and tries the first GPU, and computes on the second one, in a thread that chose no device. Returns the
-/// contexts that exist then. Runs in its own GoogleTest process, as no other test may have used the first GPU before.
+/// Lists and probes the first GPU, then computes on the second GPU in a thread that chose no device. Returns 0 if only
+/// the second GPU has a context. Runs in its own GoogleTest process, because no other test may have used the first GPU
+/// before.
 int contexts_left() {
 #if LOCKSTEP_CUDA_STANDIN
   standin::reset({.devices = 2});

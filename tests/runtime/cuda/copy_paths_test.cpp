@@ -46,7 +46,8 @@ std::function<TensorView(const TensorView&)> strided(std::int64_t start, const S
   };
 }
 
-/// Returns sub-blocks that rows, planes and stacks can describe, and others that they cannot.
+/// Returns sub-blocks that one CUDA call for rows, planes or stacks can copy, and sub-blocks that no single call can
+/// copy.
 std::vector<Parts> all_parts() {
   const auto columns = [](const TensorView& v) { return v.slice(1, 2, 5); };
   const auto stack = [](const TensorView& v) { return v.slice(1, 1, 4).slice(2, 2, 5); };
@@ -151,7 +152,7 @@ TEST_F(CudaCopyPathsTest, SubBlocksThereAndBack) {
   for_seeds(
       [](std::uint64_t seed) {
         CudaContext context(Device::cuda(0));
-        if (seed % 2 == 0) {  // many boxes; otherwise one box
+        if (seed % 2 == 0) {  // half of the seeds copy in many boxes, the others in one box
           configure_staging(context, {.half_bytes = 64, .driver_bytes = 0, .threads = 1});
         }
         for (const Parts& parts : all_parts()) {
@@ -195,7 +196,7 @@ TEST_F(CudaCopyPathsTest, ConvertsOnTheWay) {
   std::vector<float> out(4);
   copy(context, device, TensorView(std::span(out), Shape{4}));
   EXPECT_EQ(out, (std::vector<float>{2, 0, 255, 255}));
-  EXPECT_EQ(context.copied().host_to_device, 4U);  // bytes of u8 were copied
+  EXPECT_EQ(context.copied().host_to_device, 4U);  // the copies moved elements of u8, one byte each
   EXPECT_EQ(context.copied().device_to_host, 4U);
 }
 
@@ -253,7 +254,8 @@ TEST_F(CudaCopyPathsTest, SubBlocksOnOneDevice) {
   }
 }
 
-/// The driver makes small copies. It reads the host's memory at the call and knows nothing of a worker's failure.
+/// The driver reads pageable memory itself, at the call. Without a check it would copy memory that a failed worker did
+/// not fill.
 TEST_F(CudaCopyPathsTest, SmallPageableCopiesTellOfAFailureBeforeThem) {
   CudaContext context(Device::cuda(0));
   const Tensor device = Tensor::zeros(context, Shape{4}, DType::f32);
@@ -267,8 +269,8 @@ TEST_F(CudaCopyPathsTest, SmallPageableCopiesTellOfAFailureBeforeThem) {
   EXPECT_THROW(copy(context, device, TensorView{std::span(host), Shape{4}}), DataError);
 }
 
-/// A host worker writes the numbers that are then copied. The copy reads them after the stream's wait, in any kind of
-/// memory.
+/// A host worker writes numbers, and the CUDA stream waits for it. A copy from host memory after this wait must read
+/// the new numbers, in page-locked and in pageable memory.
 TEST_F(CudaCopyPathsTest, ReadsTheHostInStreamOrder) {
   for_seeds(
       [](std::uint64_t seed) {
@@ -286,7 +288,7 @@ TEST_F(CudaCopyPathsTest, ReadsTheHostInStreamOrder) {
         context.stream().wait(made);
         copy(context, view, device);
         std::fill(source.begin(), source.end(), -1.0F);
-        // Fetches into pinned memory and sends from there with another type, without a wait of the host in between.
+        // Copies to page-locked memory, and from there back with another type. The host does not wait in between.
         const Pinned pinned(context, 100, 7.0F);
         copy(context, device, pinned);
         copy(context, pinned, wide);
@@ -332,8 +334,8 @@ TEST_F(CudaCopyPathsTest, StagingIsConfigured) {
   there_and_back(context, parts, DType::f32, DType::f64, false);
 }
 
-/// Copies from one GPU to the other. The target's context fetches, or the source's context pushes. The memory comes
-/// from pools, to which CUDA grants no peer access, or from cudaMalloc.
+/// Copies between two GPUs, on the target's context (`fetch`) or on the source's. Memory comes from CUDA's memory
+/// pools, whose peer access lockstep must enable, or from cudaMalloc.
 void between(bool fetch, const Parts& parts, bool small_halves, bool pools = true) {
   CudaMemoryResource first_memory(Device::cuda(0));
   CudaMemoryResource second_memory(Device::cuda(1));

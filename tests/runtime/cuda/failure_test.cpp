@@ -21,7 +21,7 @@ TEST_F(CudaFailureTest, NoDriverAndNoDeviceAreNoDevices) {
     int version;
     const char* says;
   };
-  const int old = CUDART_VERSION / 1000 * 1000 - 600;  // version of the earlier major
+  const int old = CUDART_VERSION / 1000 * 1000 - 600;  // version of a driver for the previous major version of CUDA
   for (const Case& c : {Case{cudaErrorInsufficientDriver, 0, "there is no NVIDIA driver"},
                         Case{cudaErrorInsufficientDriver, old, "the NVIDIA driver knows CUDA up to "},
                         Case{cudaErrorNoDevice, CUDART_VERSION, "is CUDA_VISIBLE_DEVICES right?"},
@@ -153,7 +153,8 @@ TEST_F(CudaFailureTest, FailedWorkComesOutOfSynchronize) {
   expect_clean("after an illegal address");
 }
 
-/// Sets `reached` after its last call that may throw. A later failure is in a destructor.
+/// Makes calls of every kind. Sets `reached` after the last call that may throw; a later failure happens in a
+/// destructor, which cannot throw.
 void scenario(bool& reached) {
   cudaStream_t theirs = nullptr;
   const auto destroy = [](cudaStream_t* stream) {
@@ -235,7 +236,7 @@ TEST_F(CudaFailureTest, EveryCallFailingInTurnGivesAnExceptionAndLeaksNothing) {
       }
     }
   }
-  // Checks that the loop really went through the calls.
+  // Checks that the loop made each of these calls fail at least once.
   std::string name;
   for (std::istringstream names(
            "cudaGetDeviceCount cudaGetDevice cudaSetDevice cudaInitDevice cuCtxGetDevice "

@@ -14,8 +14,8 @@ using CudaGraphTest = CudaTest;
 
 constexpr std::int64_t kCount = 517;
 
-/// Work with the shape of a step: in -> a on the compute stream; a -> b on a stream that is forked from it, while the
-/// compute stream goes on with a -> c; then the streams join, c -> out.
+/// Work with the dependencies of a training step. The compute stream copies in -> a and then a -> c. A side stream is
+/// forked after a and copies a -> b. Then the streams join and the compute stream copies c and b to the host.
 struct Diamond {
   explicit Diamond(Device device)
       : context(device),
@@ -92,7 +92,7 @@ TEST_F(CudaGraphTest, RunsWhatWasCapturedInTheOrderOfStreamsAndEvents) {
       diamond.context.synchronize();
       EXPECT_TRUE(diamond.holds(static_cast<float>(turn))) << "seed " << seed;
     }
-    // The streams still work.
+    // After the error, the streams must still work.
     diamond.set(9);
     diamond.enqueue();
     diamond.context.synchronize();
@@ -118,7 +118,7 @@ TEST_F(CudaGraphTest, LaunchesKeepTheOrderOfTheStream) {
     graph.launch(context.stream());
     copy(context, b, second);
     {
-      const Graph gone = std::move(graph);  // launches under way continue
+      const Graph gone = std::move(graph);  // launches that are still running continue
     }
     context.synchronize();
     EXPECT_TRUE(first.holds(1) && second.holds(2)) << "seed " << seed;
@@ -129,7 +129,7 @@ TEST_F(CudaGraphTest, LaunchesKeepTheOrderOfTheStream) {
 TEST_F(CudaGraphTest, AMissingJoinIsSeenForSomeSeedInAnOrderThatIsAllowed) {
   int wrong = 0;
   for_seeds([&](std::uint64_t) {
-    // The graph allows both orders of the two side copies: without a join, b may be read before it is written.
+    // Without the join, the graph allows the copy from b to run before b is written. Some seed must choose this order.
     CudaContext context(Device::cuda(0));
     CudaContext side(Device::cuda(0), {.memory = &context.memory()});
     const Pinned in(context, kCount, 3);
@@ -168,7 +168,7 @@ TEST_F(CudaGraphTest, AStreamThatIsNotJoinedIsAnError) {
   EXPECT_TRUE(diamond.holds(4));
 }
 
-/// Calls f while a graph is captured. Returns the text of the error. The stream works afterwards.
+/// Calls f while a graph is captured and returns the text of the error. Expects that the stream works afterwards.
 template <class E, class F>
 std::string text_during_capture(F&& f) {
   CudaContext context(Device::cuda(0));
@@ -218,7 +218,8 @@ TEST_F(CudaGraphTest, WhatIsNotAllowedWhileCapturingSaysSo) {
                  event.synchronize();
                }),
                "the event was last recorded in a graph");
-  CudaContext other(Device::cuda(0));  // made before the capture, because its check asks how much memory is free
+  // Made before the capture, because a new context queries the free memory, which a capture forbids.
+  CudaContext other(Device::cuda(0));
   Event outside(other.device());
   expect_holds(text_during_capture<CudaError>([&](CudaContext& context) {
                  other.stream().record(outside);
@@ -243,7 +244,8 @@ TEST_F(CudaGraphTest, WhatIsNotAllowedWhileCapturingSaysSo) {
 
 TEST_F(CudaGraphTest, MemoryGivenBackWhileCapturingIsFreedLater) {
   CudaContext context(Device::cuda(0));
-  for (const bool asked_again : {true, false}) {  // false: the destructor frees the memory
+  // False: no allocation follows, so the pool's destructor frees the memory that was given back during the capture.
+  for (const bool asked_again : {true, false}) {
     CudaPoolResource pool(context.device());
     auto dropped = std::make_unique<Buffer>(4096, pool, context.stream());
     const std::string text =

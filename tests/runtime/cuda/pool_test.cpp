@@ -104,7 +104,8 @@ TEST_F(CudaPoolTest, NothingHappensBeforeTheFirstAllocation) {
 }
 
 TEST_F(CudaPoolTest, WhatIsMissingIsFoundByTheStandIn) {
-  // Controls: the same without the first event, or without the second event; the memory is given back and then used.
+  // Controls: without the first event, the copy may read memory before its allocation; without the second event, memory
+  // may be freed before the copy has read it. The stand-in must report a violation in both cases.
   const auto wrong = [](bool first, bool second) {
     int found = 0;
     for (std::uint64_t seed = 0; seed < 40; ++seed) {
@@ -140,7 +141,8 @@ TEST_F(CudaPoolTest, WhatIsMissingIsFoundByTheStandIn) {
 }
 
 TEST_F(CudaPoolTest, TriesAgainWithAllThatIsCached) {
-  standin::reset({.bytes_per_device = 10000, .seed = 0});  // lazy: memory that was given back stays queued
+  // Seed 0 executes work as late as possible, so freed memory is still in use.
+  standin::reset({.bytes_per_device = 10000, .seed = 0});
   CudaPoolResource other(kDevice);
   CudaContext context(kDevice);
   { const Buffer buffer(6000, context); }
@@ -182,7 +184,8 @@ TEST_F(CudaPoolTest, WithoutPoolsItIsCudaMalloc) {
 }
 
 TEST_F(CudaPoolTest, WithoutPoolsMemoryGivenBackWhileCapturingIsFreedLater) {
-  for (const bool asked_again : {true, false}) {  // false: the destructor frees the memory
+  // False: no later allocation, so the pool's destructor frees the memory.
+  for (const bool asked_again : {true, false}) {
     standin::reset({.pools = false});
     {
       CudaContext context(kDevice);

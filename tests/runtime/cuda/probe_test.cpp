@@ -1,4 +1,4 @@
-// Tests the probing of GPUs: it leaves nothing behind, disturbs no other process, and says why a GPU cannot be used.
+// Tests the probing of GPUs: it must leak nothing, disturb no other process, and say why a GPU cannot be used.
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -87,7 +87,7 @@ TEST_F(CudaProbeTest, WhatGoesWrongOnTheWay) {
   standin::fail_call(1, cudaErrorMemoryAllocation, "cuMemAlloc");
   EXPECT_EQ(probe_gpu(gpu, kMiB),
             concat(kCard, " of ", kCard, " bytes are free with our context, expected ", kMiB, " in one piece"));
-  // A failure of any other call is a CudaError, and nothing stays behind.
+  // A failure of any other call must be a CudaError and leak nothing.
   for (const char* call : {"cudaGetDriverEntryPointByVersion", "cuInit", "cuDeviceGet", "cuCtxPushCurrent",
                            "cuMemGetInfo", "cuMemAlloc", "cuMemFree"}) {
     standin::fail_call(1, cudaErrorECCUncorrectable, call);

@@ -72,7 +72,8 @@ TEST_F(CudaStagingTest, ThePathsOfTheTable) {
 TEST_F(CudaStagingTest, ManyBlocksOfPinnedMemoryGoThroughStaging) {
   CudaContext context(Device::cuda(0));
   for (const std::int64_t blocks : {64, 65}) {
-    // The rows are copied from the last to the first, with one call each.
+    // The view has its rows in reverse order, so a direct copy needs one call for each row. Above 64 rows the copy goes
+    // through staging memory.
     const Pinned in(context, blocks * 3, 2.0F);
     const Tensor device = Tensor::zeros(context, Shape{blocks, 3}, DType::f32);
     const TensorView reversed(in.span().data() + (blocks - 1) * 3, DType::f32, Device::cpu(), Shape{blocks, 3},
@@ -138,8 +139,9 @@ TEST_F(CudaStagingTest, ATooManyPeersAnswerIsNoAccess) {
   EXPECT_EQ(standin::calls("cudaMemcpyAsync"), 2);
 }
 
-/// Makes a copy between devices without peer access after another copy, in small halves; its n-th wait is forgotten.
-/// True when every element arrived and nothing undefined was done.
+/// Copies between two devices without peer access, in small halves of the staging memory, after another copy. Wait
+/// number `forgotten` of the copy is left out. Returns true if all elements arrived and the stand-in reports no
+/// violation.
 bool crosses(std::uint64_t seed, bool fetch, std::int64_t forgotten) {
   standin::reset({.devices = 2, .seed = seed, .peer_access = false});
   bool right = false;
@@ -177,8 +179,9 @@ bool crosses(std::uint64_t seed, bool fetch, std::int64_t forgotten) {
   return right && standin::violations().empty();
 }
 
-/// A copy of 5 boxes in 2 halves has these waits: one for each box until it is filled, three until a half is empty
-/// again, and one more: at the beginning of a fetched copy, at the end of a pushed copy.
+/// Counts the waits of a copy of 5 boxes through 2 halves of staging memory: 5 until a box has arrived in its half, 3
+/// until a half is free again, and one more. The last one is at the beginning of a fetched copy, or at the end of a
+/// pushed copy.
 TEST_F(CudaStagingTest, EveryWaitBetweenDevicesIsNeeded) {
   for (const bool fetch : {true, false}) {
     constexpr std::int64_t kWaits = 5 + 3 + 1;
@@ -211,7 +214,8 @@ bool goes_and_returns(std::uint64_t seed, bool forget_going, std::int64_t forgot
   return values == result;
 }
 
-/// On the way to the device the first two boxes of five wait for nothing. On the way back each box is waited for.
+/// On the way to the device, the first two of five boxes find free halves, so 3 waits are needed. On the way back, the
+/// host waits for each of the five boxes.
 TEST_F(CudaStagingTest, EveryWaitForAHalfIsNeeded) {
   for (const bool going : {true, false}) {
     for (std::int64_t forgotten = 0; forgotten <= (going ? 3 : 5); ++forgotten) {
@@ -225,7 +229,7 @@ TEST_F(CudaStagingTest, EveryWaitForAHalfIsNeeded) {
   standin::reset();
 }
 
-/// Sets `reached` after its last call that may throw.
+/// Makes copies through staging memory. Sets `reached` after the last call that may throw.
 void scenario(bool& reached) {
   CudaContext a(Device::cuda(0));
   CudaContext b(Device::cuda(1));
@@ -234,8 +238,8 @@ void scenario(bool& reached) {
   std::iota(values.begin(), values.end(), 1.0F);
   const Tensor there = Tensor::empty(b, Shape{50}, DType::f32);
   const Tensor here = Tensor::empty(a, Shape{50}, DType::f32);
-  b.synchronize();     // memory of b is ready for a
-  const Idle idle(a);  // copies of b use a's memory
+  b.synchronize();     // memory of b may be used by streams of a only after this wait
+  const Idle idle(a);  // ends the copies of a before the memory of b, which they use, is freed
   copy(a, view_of(values), here);
   copy(a, here, there);
   std::vector<double> out(20);
@@ -297,7 +301,7 @@ TEST_F(CudaStagingTest, NoPinnedMemoryIsSaidSo) {
   const std::string text = error_text<OutOfMemory>([&] { copy(context, view_of(values), device); });
   EXPECT_NE(text.find("page-locked host memory"), std::string::npos) << text;
   EXPECT_EQ(context.copied().host_to_device, 0U);
-  copy_now(context, view_of(values), device);  // the next copy finds some memory
+  copy_now(context, view_of(values), device);  // the next copy tries again to allocate page-locked memory
   EXPECT_EQ(context.copied().host_to_device, 400U);
 }
 

@@ -240,7 +240,7 @@ TEST_F(CudaStreamTest, AStreamThatWaitsForAWorkerHoldsUpNoOther) {
   quick.record(quick_is_done);
   first.wait(slow_is_done);
 #if LOCKSTEP_CUDA_STANDIN
-  standin::step(1);  // the device reaches the wait, if the wait is work that can run
+  standin::step(1);  // the device reaches the wait, if a wait occupies the device
 #endif
   second.wait(quick_is_done);
   std::promise<void> passed;
@@ -257,8 +257,8 @@ TEST_F(CudaStreamTest, AStreamThatWaitsForAWorkerHoldsUpNoOther) {
 }
 
 TEST_F(CudaStreamTest, ThereAndBackThroughAWorker) {
-  // The streams work as in an all-reduce on the host: the compute stream hands a buffer to a worker and goes on with
-  // the result.
+  // The streams work as in an all-reduce on the host: the compute stream gives a buffer to a worker and continues with
+  // the worker's result.
   for_seeds([](std::uint64_t seed) {
     CudaContext context(Device::cuda(0));
     const Pinned staged(context, kCount, 1.0F);

@@ -27,7 +27,8 @@ inline constexpr std::uint64_t kSeeds = 200;
 inline constexpr std::uint64_t kSeeds = 20;  // number of repetitions; the device chooses the order itself
 #endif
 
-/// Expects at the end of every test: nothing has leaked, nothing undefined was done, and no CUDA error is set.
+/// Expects at the end of every test that nothing has leaked, that the stand-in reports no violation, and that no CUDA
+/// error is set.
 class CudaTest : public ::testing::Test {
  protected:
   void need_devices(int devices) {
@@ -63,8 +64,8 @@ class CudaTest : public ::testing::Test {
   }
 #endif
 
-  /// Calls f for every seed, each on a new machine. With half of the seeds its streams wait for memory. peer_access:
-  /// between the stand-in's devices.
+  /// Calls f for each seed after a reset of the stand-in. Half of the seeds use CUDA's waits for values in memory.
+  /// `peer_access`: whether the stand-in's devices have access to each other.
   static void for_seeds(const std::function<void(std::uint64_t seed)>& f, [[maybe_unused]] int devices = 1,
                         std::uint64_t seeds = kSeeds, [[maybe_unused]] bool peer_access = true) {
     for (std::uint64_t seed = 0; seed < std::min(seeds, kSeeds); ++seed) {
@@ -93,8 +94,8 @@ class CudaPairTest : public CudaTest {
   void SetUp() override { need_devices(2); }
 };
 
-/// Waits for a context's work before objects declared earlier are destroyed. Memory is given back in the order of its
-/// own stream, so the work of another stream must no longer use it.
+/// Waits for all work of a context before objects that were declared earlier are destroyed. Their memory is freed in
+/// the order of another stream, which does not wait for this context's work.
 class Idle {
  public:
   explicit Idle(Context& context) : context_(context) {}

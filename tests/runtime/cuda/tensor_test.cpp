@@ -5,7 +5,7 @@
 
 #include "tests/runtime/cuda/support.hpp"
 
-// Tensors on CUDA devices: factories, to(), and the device whose memory they take.
+// Tests tensors on CUDA devices: factories, to(), and the device from which their memory comes.
 
 namespace lockstep::testing {
 namespace {
@@ -32,7 +32,7 @@ std::vector<Tensor> one_of_each(Context& context, std::uint64_t seed) {
           Tensor::arange(context, 0, 5, 0.3, DType::f32), Tensor::eye(context, 5, 7, DType::u8),
           Tensor::rand(context, shape, DType::f64, seed), Tensor::randn(context, shape, DType::f32, seed),
           Tensor::zeros(context, Shape{}, DType::i64), Tensor::ones(context, Shape{0, 3}, DType::f32),
-          // The tensor has more than one piece of the host's memory (4 MiB), and a rest.
+          // The tensor is larger than one piece (4 MiB) in which the host makes random numbers.
           Tensor::rand(context, Shape{1, 1050001}, DType::f32, seed)};
 }
 
@@ -234,7 +234,7 @@ TEST_F(CudaTensorTest, MemoryIsTakenOnTheTensorsOwnDeviceOnly) {
     EXPECT_EQ(used(2), 400U);
     EXPECT_EQ(used(1), 1400U);
     EXPECT_EQ(used(0), 0U);
-    // A full device is full, even if the others have free memory.
+    // A full device must refuse an allocation, even if other devices have free memory.
     EXPECT_THROW(static_cast<void>(Tensor::zeros(two, Shape{3697}, DType::u8)), OutOfMemory);
     EXPECT_EQ(used(0), 0U);
   }

@@ -87,9 +87,9 @@ TEST_P(AtomicFolderTest, WithoutCommitNothingChanges) {
   EXPECT_EQ(count_entries(root.path()), 1U);
 }
 
-// A child writes versions without end and is killed at a random moment. Then there is always a complete folder, no
-// older than the last one that the child has announced, and the next writer cleans up. If names can be swapped, the
-// earlier versions are also always there.
+// A child writes version after version and is killed at a random moment. A complete folder must exist at any time, at
+// least as new as the last version that the child announced. The next writer must delete incomplete folders. If names
+// can be swapped, the earlier versions must exist, too.
 TEST_P(AtomicFolderTest, SurvivesKillAtAnyMoment) {
   const TemporaryFolder root;
   const std::string path = root / "last";
@@ -201,7 +201,7 @@ TEST(AtomicFolder, FindsAndRecoversTheOldName) {
   EXPECT_EQ(find_folder(path), path);
   EXPECT_EQ(version_of(path), 4);
   EXPECT_EQ(count_entries(root.path()), 1U);
-  // Another folder whose name only begins with this name stays.
+  // A folder whose name only begins with this folder's name must stay.
   write_version(root / "last2", 5, Replace::swap);
   write_version(path, 6, Replace::swap);
   EXPECT_EQ(version_of(root / "last2"), 5);
@@ -260,7 +260,7 @@ TEST(AtomicFolder, BadPathsAreRefused) {
   expect_holds(error_of<StateError>([&] { folder.commit(); }), "twice");
 }
 
-// Runs in a child that gives up root's rights, if it has them: root may write everywhere.
+// Root may write everywhere. The test therefore runs in a child that gives up root's rights, if it has them.
 TEST(AtomicFolder, UnwritableFolderIsNamed) {
   const TemporaryFolder root;
   namespace fs = std::filesystem;

@@ -1,4 +1,4 @@
-// Tests files in memory, files that appear whole, checksums of bytes.
+// Tests mapped files, files that are replaced atomically, and checksums.
 #include <array>
 #include <chrono>
 #include <csignal>
@@ -53,7 +53,7 @@ TEST(MappedFile, GivesItsBytes) {
   EXPECT_TRUE(file.bytes(content.size(), 0).empty());
 }
 
-// The file must be on a disk: memory file systems hold all pages anyway.
+// The file must be on a disk: a memory file system holds all pages all the time.
 TEST(MappedFile, WhatIsWantedAheadIsRead) {
   constexpr std::size_t kBytes = std::size_t{1} << 22;
   const TemporaryFolder folder;
@@ -122,13 +122,14 @@ TEST(AtomicFile, AppearsAtOnceOrNotAtAll) {
   expect_holds(error_of<FileError>([&] { const AtomicFile none(folder / "none/a"); }), "cannot be created");
 }
 
-// Such a name is /dev/stderr, which root could replace, with a log behind it.
+// A name such as /dev/stderr stands for an open file, for example a log. Root could replace it, so replace_file() must
+// refuse it.
 TEST(AtomicFile, ANameOfAnOpenFileStays) {
   const TemporaryFolder folder;
   const std::string log = folder / "log";
   write_file(log, "old");
   const InputFile open(log);
-  std::string descriptor;  // name of `open` in the system
+  std::string descriptor;  // path of the open file in /proc/self/fd
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
     std::error_code ignored;
     if (std::filesystem::equivalent(entry.path(), log, ignored)) {
@@ -148,7 +149,7 @@ TEST(AtomicFile, ANameOfAnOpenFileStays) {
   EXPECT_FALSE(names_descriptor(log));
 }
 
-// The test uses a FIFO in place of a device, which root could replace.
+// The test uses a FIFO and not a device, because root could really replace a device.
 TEST(AtomicFile, WhatIsNoFileIsNotReplaced) {
   namespace fs = std::filesystem;
   const TemporaryFolder folder;
@@ -208,7 +209,8 @@ std::uint32_t crc_by_bits(std::span<const std::byte> bytes) {
   return ~crc;
 }
 
-// A library uses other instructions for the bytes before an aligned address, for long blocks and for the rest.
+// zlib or libdeflate may use different instructions for the bytes before an aligned address, for long blocks, and for
+// the last bytes.
 TEST(Crc32, IsTheDefinitionsForAllLengthsAndAlignments) {
   std::string content(40000, ' ');
   std::uint32_t state = 1;
@@ -253,7 +255,8 @@ TEST(Crc32, OfAFileGoesOnFromPieceToPiece) {
   (void)error_of<DataError>([&] { (void)crc32_of(file, 9, content.size()); });
 }
 
-// Another container may have a process of the same number, and perhaps the same host name.
+// A process in another container may have the same process number and even the same host name. Its temporary file must
+// stay.
 TEST(AtomicFile, LeavesAFileOfAnotherProcessOfItsNumber) {
   const TemporaryFolder folder;
   const std::string theirs = concat(folder / "a", ".tmp-", ::getpid());

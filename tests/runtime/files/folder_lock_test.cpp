@@ -33,7 +33,8 @@ TEST(FolderLock, RefusesASecondRunAndNamesTheFirst) {
   const FolderLock next(folder / "run");
 }
 
-// A run has the lock before its name is in the file. Until then the file has the name of an earlier run.
+// A run takes the lock before it writes its name to the file. In between, the file still has the name of an earlier
+// run, which the error must not give.
 TEST(FolderLock, NamesNoRunThatHasEnded) {
   const TemporaryFolder folder;
   const std::string path = folder / "run";
@@ -86,7 +87,7 @@ TEST(FolderLock, EndsWithAProcessThatIsKilled) {
   const FolderLock lock(path);
 }
 
-// The file behind a link may belong to a user who has not asked for a run.
+// A lock file may be a link to another user's file. FolderLock must not write to that file.
 TEST(FolderLock, WritesNothingThroughALink) {
   const TemporaryFolder folder;
   const auto content = [](const std::string& path) { return read_file(path, 100); };

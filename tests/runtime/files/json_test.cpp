@@ -95,7 +95,7 @@ TEST(Json, BadTextIsRefused) {
     expect_holds(error_of<DataError>([&] { (void)parse_json(text, "x.json"); }), "x.json");
   }
   expect_holds(error_of<DataError>([] { (void)parse_json(R"({"a":1,"b":{"c":1,"c":2}})", "x"); }), "'c' stands twice");
-  // The keys are equal after their escapes are resolved.
+  // The keys are equal after their escapes are resolved, so the object must be refused.
   expect_holds(error_of<DataError>([] { (void)parse_json(R"({"a":1,"\u0061":2})", "x"); }), "'a' stands twice");
   expect_holds(error_of<DataError>([] { (void)parse_json(R"({"\n":1,"\n":2})", "x"); }), "'\\x0a' stands twice");
 }

@@ -113,7 +113,7 @@ TEST_F(Safetensors, RoundTrip) {
   EXPECT_EQ(file.find("none"), nullptr);
 }
 
-// Fills a tensor that is larger than the writer's buffer piece by piece, with elements of 8 bytes.
+// A callback fills a tensor that is larger than the writer's buffer. It gets pieces of whole elements (8 bytes each).
 TEST_F(Safetensors, FillGivesTheSameBytes) {
   std::vector<double> a(300'001);
   std::iota(a.begin(), a.end(), -7.0);
@@ -157,7 +157,7 @@ TEST_F(Safetensors, WriterRefuses) {
   expect_holds(error_of<DataError>([&] { write_safetensors(path_, std::vector{good}); }), "File exists");
 }
 
-// ---- reading what others wrote
+// ---- Reading files that other programs wrote
 
 TEST_F(Safetensors, TolerantWhereTheFormatIs) {
   open(file_of("{}", ""));

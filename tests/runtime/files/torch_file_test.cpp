@@ -50,7 +50,7 @@ class TorchFiles : public ::testing::Test {
   /// Returns the error of a file with this pickle and one storage of six floats.
   std::string pickle_error(const Bytes& pickle) { return error(torch::zip(torch::records(pickle, {floats(6)}))); }
   std::string program_error(const Bytes& program) { return pickle_error(torch::program(program)); }
-  /// Returns the error of such a file with this tensor in its pickle.
+  /// Returns the error of a file with one storage of six floats and this tensor in its pickle.
   std::string tensor_error(std::int64_t offset, const Extents& shape, const Extents& strides) {
     return program_error(
         torch::dict({{"a", torch::tensor(torch::storage("FloatStorage", "0", 6), offset, shape, strides)}}));
@@ -135,7 +135,7 @@ TEST_F(TorchFiles, AsPeopleSaveThem) {
                                    })),
               expected);
   }
-  // The prefix stays if not all names begin with it.
+  // The prefix "module." stays unless all names begin with it.
   EXPECT_EQ(names(torch::file_of({tensors[0], {"b", "Float", {}, floats(1)}})),
             (std::vector<std::string>{"module.a", "b"}));
   EXPECT_EQ(names(torch::file_of({{"_orig_mod.module.x", "Float", {}, floats(1)}})), std::vector<std::string>{"x"});
@@ -143,7 +143,7 @@ TEST_F(TorchFiles, AsPeopleSaveThem) {
 }
 
 TEST_F(TorchFiles, SharedStoragesStridesAndParameters) {
-  // A storage that is kept by the pickle's memo and taken twice.
+  // The pickle puts the storage into its memo, and all other tensors take the storage from there.
   const Bytes storage = torch::storage("FloatStorage", "0", 24) + "q\x07"s;
   const Bytes again = "h\x07"s;
   put(torch::zip(torch::records(
@@ -211,7 +211,7 @@ TEST_F(TorchFiles, OtherFilesAreNone) {
   EXPECT_THROW(static_cast<void>(is_torch_file(path_ + "x")), DataError);
 }
 
-// ---- what is refused, and what it says
+// ---- Files that are refused, and their errors
 
 TEST_F(TorchFiles, TheFormBeforeTorch16) {
   const Bytes old = "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\x02M\xe9\x03."s;
@@ -249,13 +249,13 @@ TEST_F(TorchFiles, CodeIsRefusedByItsNameAndNotRun) {
     expect_holds(text, module.find('\n') == std::string::npos ? "'" + module + "." + name + "'" : "'collections.");
     expect_holds(text, "nothing in the file is executed");
   }
-  // An unknown object next to tensors, deep in a value that is not read.
+  // Refuses an unknown object, even in a value that is not read.
   expect_holds(
       program_error(torch::dict(
           {{"a", six()}, {"b", torch::tuple({torch::tuple({torch::call(torch::global("os", "system"), command)})})}})),
       "'os.system'");
   EXPECT_FALSE(std::filesystem::exists(made));
-  // A known name that must not be called in this way.
+  // Refuses a known name in a call that torch.save does not write.
   expect_holds(program_error(torch::call(torch::global("torch", "FloatStorage"), torch::tuple({torch::integer(3)}))),
                "calls 'FloatStorage'");
   expect_holds(program_error(torch::call(torch::text("os.system"), command)), "what is called is a text");
@@ -264,7 +264,7 @@ TEST_F(TorchFiles, CodeIsRefusedByItsNameAndNotRun) {
   expect_holds(program_error(torch::global("torch", "FloatStorage") + "}b"),
                "what gets attributes is a function or class, expected a dict");
   expect_holds(program_error("}K\x01"s + "b"), "the value of attributes is an integer, expected a dict");
-  // Operations that make instances or read extensions, and operations of other protocols.
+  // Refuses operations that make instances or read extensions, and operations of other pickle protocols.
   for (const char* operation : {"\x81", "\x82", "\x83", "\x84", "\x92", "\x93", "\x94", "\x95", "\x8c", "i", "o",
                                 "P",    "2",    "0",    "1",    "S",    "U",    "B",    "C",    "d",    "l", "I",
                                 "L",    "F",    "V",    "g",    "p",    "\x8b", "\x8e", "\x8f", "\xff"}) {
@@ -303,7 +303,7 @@ TEST_F(TorchFiles, PicklesThatAreNone) {
 }
 
 TEST_F(TorchFiles, Cycles) {
-  // A dict that holds itself, and a list of lists that would be 2^200 long when it is written out.
+  // Tests a dict that contains itself, and a nested list whose text would have 2^200 elements.
   expect_holds(program_error("}q\x01"s + "(" + torch::text("state_dict") + "h\x01u"s),
                "a dict of 'state_dict' (a dict)");
   Bytes doubled = "]q\x00"s;
@@ -417,7 +417,7 @@ TEST_F(TorchFiles, TheArchive) {
   expect_holds(with([](auto& r) { r.push_back({"other/data.pkl", ""}); }), "two records data.pkl");
   expect_holds(with([](auto& r) { r.push_back(r[2]); }), "'archive/data/0' stands twice");
   expect_holds(with([](auto& r) { r[2].name = "elsewhere/data/0"; }), "no record 'data/0'");
-  // The directory of the zip archive has wrong numbers.
+  // Refuses wrong numbers in the directory of the zip archive.
   const Bytes file = torch::zip(good);
   const std::size_t directory = file.find("PK\x01\x02"s);
   const auto patched = [&](std::size_t at, const Bytes& bytes) {
@@ -440,7 +440,7 @@ TEST_F(TorchFiles, TheArchive) {
   expect_holds(patched(file.size() - 6, torch::little(3, 4)), "damaged zip directory");
   expect_holds(patched(file.size() - 2, torch::little(1, 2)), "no directory of a zip archive at its end");
   expect_holds(error(file + "x"), "no directory of a zip archive at its end");
-  // A record that lies inside another one.
+  // Refuses a record whose bytes are a part of another record.
   std::vector<torch::Record> records = good;
   records[2].data = floats(6);
   Bytes inside = torch::zip({{"archive/data/0", floats(6)}});
@@ -493,7 +493,7 @@ TEST_F(TorchFiles, FlippedAnywhere) {
 }
 
 TEST_F(TorchFiles, MadeByTorch) {
-  // golden/torch_files.py wrote them, with torch 1.13.
+  // The script golden/torch_files.py wrote these files with torch 1.13.
   const std::string golden = LOCKSTEP_GOLDEN;
   std::vector<float> expected(24);
   std::iota(expected.begin(), expected.end(), -3.0F);

@@ -24,7 +24,8 @@ TEST(CpuBinding, OnMadeUpMachines) {
   // Two sockets of 8 cores with two hardware threads each: 0-7,16-23 and 8-15,24-31.
   EXPECT_EQ(plan("0-31", "0-31", "8-15,24-31").processors.text(), "8-15,24-31");
   EXPECT_EQ(plan("0-31", "0-31", "8-15,24-31").reason, "bound next to the GPU");
-  // The plan is never wider than the thread's own processors, and does nothing if they were chosen already.
+  // The plan uses only processors that the thread may use. If other code has already limited the thread, the plan
+  // changes nothing.
   EXPECT_EQ(plan("0-3", "0-31", "8-15").processors.text(), "none");
   EXPECT_EQ(plan("0-3,8-11", "0-31", "8-15").processors.text(), "none");
   EXPECT_EQ(plan("0-3,8-11", "0-31", "8-15").reason, "not all of the machine, and left so");

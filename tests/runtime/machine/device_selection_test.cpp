@@ -236,7 +236,7 @@ TEST(DeviceSelection, UsableGpusAreFoundFirst) {
 }
 
 TEST(DeviceSelection, OneVisibleGpuIsDevice0) {
-  // Under CUDA_VISIBLE_DEVICES=2 the process sees that card as index 0; the UUID still names it.
+  // Under CUDA_VISIBLE_DEVICES=2 the process sees GPU 2 as index 0. The UUID must still name this GPU.
   std::vector<GpuInfo> list = node(4);
   list = {list[2]};
   list[0].index = 0;

@@ -21,7 +21,7 @@ GpuState good() {
           .total = 150000};
 }
 
-/// Returns the reason for good() after a change.
+/// Returns the reason why good(), after this change, cannot be used.
 template <class Change>
 std::string why(Change&& change, GpuMemory memory = GpuMemory::needed) {
   GpuState state = good();

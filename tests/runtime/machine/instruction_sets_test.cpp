@@ -117,8 +117,8 @@ TEST(InstructionSets, NamesAreKnown) {
 }
 
 #if defined(__x86_64__)
-/// CMake has asked the compiler for its instruction sets. This file has no option of the kernels, so the compiler's
-/// macros here are its default.
+/// CMake found the instruction sets of the kernels by a query of the compiler. This file is compiled without the
+/// kernels' options, so the macros here show the compiler's default.
 TEST(InstructionSets, OfTheKernelsHoldThoseOfTheCompilersDefault) {
   const std::string_view sets = built_for().instruction_sets;
 #if defined(__AVX2__)

@@ -44,7 +44,7 @@ TEST(Places, OfAProcessThatOpenMPHasBound) {
   EXPECT_EQ(ProcessorSet::of_this_thread(), bound) << "this thread stays";
   leave_place();
   EXPECT_EQ(ProcessorSet::of_this_thread(), all);
-  // A mask that is no place of OpenMP was chosen by other code.
+  // This mask is no place of OpenMP, so other code must have chosen it. The process then has only these processors.
   if (all.count() > 2) {
     bind_this_thread(ProcessorSet::of({all.numbers()[0], all.numbers()[1]}));
     EXPECT_EQ(ProcessorSet::of_process().count(), 2);

@@ -73,7 +73,7 @@ TEST(SharedLibrary, WhatWasTriedIsSaid) {
   EXPECT_TRUE(text.starts_with(std::string(kMissing) + ": ")) << text;
   EXPECT_NE(text.find("; /no/such/folder/lib.so: "), std::string::npos) << text;
   EXPECT_NE(text.find("No such file"), std::string::npos) << text;
-  // A file that is no library is named, too.
+  // If a file is no library, the error must name the file.
   EXPECT_EQ(error_of<UnsupportedError>([] { SharedLibrary({"/proc/self/status"}); }).rfind("/proc/self/status", 0), 0U);
   EXPECT_EQ(error_of<UsageError>([] { SharedLibrary({}); }), "shared library: no name");
   EXPECT_EQ(error_of<UsageError>([] { SharedLibrary({""}); }), "shared library: an empty name");

@@ -202,7 +202,7 @@ class Job {
   pid_t child_ = -1;
 };
 
-/// Returns, sorted, the GPUs that `jobs` processes get that start at once.
+/// Starts `jobs` processes at once. Returns, sorted, the GPUs that each of them got.
 std::vector<std::string> race(int jobs, int count, const std::function<GpuSearch(int job)>& machine) {
   std::array<int, 2> gate{};
   EXPECT_EQ(::pipe(gate.data()), 0);
@@ -245,7 +245,7 @@ TEST_F(UsableGpusTest, ProcessesThatStartAtOnceGetDifferentGpus) {
     return machine;
   };
   EXPECT_EQ(race(2, 1, apart), (std::vector<std::string>{"GPU-000 ", "GPU-000 "}));
-  // All jobs have ended without giving a GPU back.
+  // All jobs have ended without giving their GPUs back. All GPUs must be free again.
   EXPECT_EQ(indices(find_usable_gpus(-1, std::nullopt, search(4))), (std::vector<int>{0, 1, 2, 3}));
 }
 

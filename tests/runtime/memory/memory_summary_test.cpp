@@ -63,7 +63,7 @@ TEST_F(HostMemoryTest, Version2TakesTheTightestLevel) {
 }
 
 TEST_F(HostMemoryTest, Version2InAContainer) {
-  // The path is the host's path; the container sees its own group as the root.
+  // /proc/self/cgroup holds the path in the host's tree, but the container's root is the group itself.
   put("/proc/self/cgroup", "0::/kubepods/pod7\n");
   put("/sys/fs/cgroup/memory.max", std::to_string(64 * kMiB));
   put("/sys/fs/cgroup/memory.current", std::to_string(kMiB));
@@ -118,7 +118,7 @@ TEST(MemorySummary, OfThisMachine) {
   EXPECT_EQ(memory_summary(other).total, after.total);
 }
 
-/// A memory resource of the host program that does not count.
+/// A memory resource of the host program that keeps no counts.
 class Plain final : public MemoryResource {
  public:
   void* allocate(std::size_t bytes, std::size_t alignment, Stream& stream) override {

@@ -121,7 +121,7 @@ TEST_F(Memory, TrackingIsThreadSafe) {
   EXPECT_GE(counts.peak_bytes, 1000U);
 }
 
-/// A host program's resource that behaves as no resource should.
+/// A host program's resource that returns null or misaligned memory, or throws.
 class Foreign final : public MemoryResource {
  public:
   enum class Answer : unsigned char { null, misaligned, exception };

@@ -103,7 +103,8 @@ TEST_F(RangesOfTool, EndWithAnException) {
   if (none()) {
     return;
   }
-  // The ranges of a recorder with times, whose stream also fails: at the begin of a span, within it, and at its end.
+  // Uses a recorder with times. The stream fails before a span, within the span, or at its end, and every range must
+  // still be closed.
   SpanRecorder timed(Device::cpu(), 1, 1, 100);
   timed.begin_step(1);
   const int outer = timed.add_name({.text = "outer"});

@@ -118,7 +118,7 @@ TEST(HostStream, EnqueueBlocksWhileTheRingIsFull) {
   for (std::size_t i = 1; i < 4 * Stream::kQueueSlots; ++i) {
     stream.enqueue([&, i] { order.push_back(i); });
     if (i >= Stream::kQueueSlots) {
-      EXPECT_TRUE(opened.load());  // enqueueing needed the slot of the blocked task
+      EXPECT_TRUE(opened.load());  // the queue had no free slot until the blocked task ended
     }
     ++enqueued;
     enqueued.notify_one();
@@ -420,8 +420,8 @@ TEST(Poison, AnUnfetchedExceptionIsDropped) {
 }
 
 TEST(HostEvent, RandomGraphsKeepTheirOrder) {
-  // Runs work items on random streams. Each item reads the results of the items before it on its stream and of those
-  // that its waits cover. A missing edge is therefore a wrong number here and a race under ThreadSanitizer.
+  // Runs work items on random streams. Each item reads the results of earlier items, on its stream or covered by its
+  // waits. If a wait did not work, a number here would be wrong, and ThreadSanitizer would report a race.
   constexpr std::size_t kStreams = 3;
   constexpr std::size_t kItems = 600;
   for (std::uint64_t seed = 1; seed <= 3; ++seed) {
@@ -440,7 +440,8 @@ TEST(HostEvent, RandomGraphsKeepTheirOrder) {
     for (std::size_t i = 0; i < kItems; ++i) {
       const std::size_t s = random.below(kStreams);
       const std::size_t other = (s + 1 + random.below(kStreams - 1)) % kStreams;
-      // other publishes its cell, s takes it, and other may write again only after s has read it.
+      // Stream `other` publishes its cell and stream `s` reads it. Stream `other` may write its cell again only after
+      // that.
       streams[other].record(events[other]);
       recorded[other] = last[other];
       streams[s].wait(events[other]);

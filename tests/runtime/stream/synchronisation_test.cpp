@@ -33,8 +33,8 @@ TEST(Synchronisation, OfAHostWorker) {
     worker.synchronize();
     EXPECT_EQ(waits, Waits{"synchronize: requested"});
     waits.clear();
-    // The first task holds the worker until another thread releases it. In nearly every try this happens after one task
-    // more was enqueued than the queue holds.
+    // The first task blocks the worker until `opener` releases it. In nearly every try this happens after the last
+    // enqueue has found the queue full, so this enqueue must wait.
     Stream opener = Stream::host_worker("opener");
     for (int i = 0; i < 1000 && waits.empty(); ++i) {
       std::atomic<bool> go{false};
@@ -84,7 +84,8 @@ TEST(Synchronisation, InlineStreamsWaitForEventsOnly) {
   Event event(Device::cpu());
   stream.wait(event);  // never recorded: complete
   EXPECT_EQ(waits, Waits{});
-  // The opener must come after the wait has begun; otherwise the event is complete and there is nothing to report.
+  // The opener must run after the wait has begun. Otherwise the event is already complete, and stream.wait() does not
+  // wait. The loop tries until a wait is reported.
   Stream opener = Stream::host_worker("opener");
   for (int i = 0; i < 1000 && waits.empty(); ++i) {
     std::atomic<bool> go{false};

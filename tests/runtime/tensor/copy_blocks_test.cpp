@@ -1,4 +1,5 @@
-// Tests the decisions of copy() before it calls CUDA: order, blocks, boxes. Pure functions on loops.
+// Tests the decisions that copy() makes before it calls CUDA: the order of loops, blocks and boxes. The tested
+// functions are pure.
 #include <lockstep/runtime/detail/copy_blocks.hpp>
 
 #include <gtest/gtest.h>

@@ -29,7 +29,8 @@ void check(Context& context, const TensorView& src, const TensorView& dst) {
   EXPECT_EQ(to_doubles(dst), converted.values()) << src << src.strides << " -> " << dst << dst.strides;
 }
 
-/// Fills the tensor with fractions and integers, also negative ones, that every type can hold: 0..100 for u8 and u64.
+/// Fills the tensor with random numbers from -100 to 100. If its type or `other` is u8 or u64, the numbers are from 0
+/// to 100.
 void fill(GuardedTensor& tensor, DType other) {
   const bool without_sign = tensor.view().dtype == DType::u8 || tensor.view().dtype == DType::u64 ||
                             other == DType::u8 || other == DType::u64;
@@ -104,7 +105,8 @@ void check_integers_out_of_range() {
             (std::vector<std::int64_t>{9223372036854775807LL, 9223372036854775807LL, kMin64, kMin64, 0, -1}));
   EXPECT_EQ((converted<From, std::uint64_t>(src)),
             (std::vector<std::uint64_t>{~std::uint64_t{0}, ~std::uint64_t{0}, 0, 0, 0, 0}));
-  // Values at the limits: 2^31 and 2^63 are one too large, the float below is not.
+  // Values at the limits: 2^31 and 2^63 are one too large and become the largest integer. The next smaller floats are
+  // exact.
   EXPECT_EQ((converted<From, std::uint8_t>({255, From(255.5), 256, 254})),
             (std::vector<std::uint8_t>{255, 255, 255, 254}));
   EXPECT_EQ((converted<From, std::int32_t>({From(2147483648.0), From(2147483520.0), From(-2147483648.0)})),
@@ -189,7 +191,8 @@ TEST(Copy, LargerThanAThreadsShare) {
   }
 }
 
-/// From 16 MiB on, stores bypass the caches, 64 bytes at a time from a 16-byte boundary on.
+/// Copies of 16 MiB and more use stores that bypass the caches. These stores write 64 bytes at a time and begin at a
+/// 16-byte boundary.
 TEST(Copy, LargeCopiesFromAndToAnyAddress) {
   constexpr std::int64_t kBytes = (std::int64_t{16} << 20) + 77;
   std::vector<std::uint8_t> src(kBytes + 64);

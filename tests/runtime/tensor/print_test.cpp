@@ -100,7 +100,7 @@ TEST(Print, Summaries) {
   CpuContext context;
   EXPECT_EQ(text(Tensor::arange(context, 0, 1001, 1, DType::i32)),
             "[   0,    1,    2, ...,  998,  999, 1000] i32 (1001) on cpu");
-  // 1000 elements are the threshold.
+  // At the threshold of 1000 elements, all elements are printed.
   EXPECT_EQ(text(Tensor::arange(context, 0, 1000, 1, DType::i32)).find("..."), std::string::npos);
   const PrintOptions few{.edge_items = 1, .threshold = 5};
   const Tensor t = Tensor::arange(context, 0, 36, 1, DType::i32);
@@ -108,7 +108,7 @@ TEST(Print, Summaries) {
             "[[ 0, ...,  5],\n"
             " ...,\n"
             " [30, ..., 35]] i32 (6, 6) on cpu");
-  // Axes that are not longer than two edges are shown whole.
+  // Axes of at most two times edge_items elements are printed completely.
   EXPECT_EQ(text(t.view().reshape(Shape{3, 2, 6}), few),
             "[[[ 0, ...,  5],\n"
             "  [ 6, ..., 11]],\n"
@@ -118,8 +118,8 @@ TEST(Print, Summaries) {
             " [[24, ..., 29],\n"
             "  [30, ..., 35]]] i32 (3, 2, 6) on cpu");
   EXPECT_EQ(text(t, {.edge_items = 20, .threshold = 0}).find("..."), std::string::npos);
-  // A transposed view, and a view of more elements than there is memory for (stride 0): elements that are not shown are
-  // not read.
+  // Printing must not read elements that it does not show. One view is transposed, the other has stride 0 and more
+  // elements than memory could hold.
   EXPECT_EQ(text(t.view().reshape(Shape{6, 6}).permute({1, 0}), few),
             "[[ 0, ..., 30],\n"
             " ...,\n"

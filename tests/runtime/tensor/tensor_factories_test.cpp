@@ -199,7 +199,7 @@ TEST(TensorFactories, NotTheThreadsMakeTheBits) {
       EXPECT_FALSE(has_same_bits(other[i], expected[i])) << threads << ' ' << i;
     }
   }
-  // Another sequence gives other numbers, and so do rand and randn of one seed.
+  // Another sequence must give other numbers. rand and randn of one seed must differ, too.
   EXPECT_FALSE(has_same_bits(Tensor::rand(one, shape, DType::f32, 1, 1), expected[0]));
   EXPECT_FALSE(has_same_bits(expected[1], expected[0]));
 }

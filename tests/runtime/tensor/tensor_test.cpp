@@ -120,7 +120,7 @@ TEST(Tensor, ToTheSameDeviceIsTheSameStorage) {
   const Tensor same = t.to(another);
   EXPECT_EQ(same.view().data, t.view().data);
   t = Tensor();
-  EXPECT_EQ(tracking.counts().bytes_in_use, 16U);  // `same` still owns it
+  EXPECT_EQ(tracking.counts().bytes_in_use, 16U);  // the tensor `same` still owns the memory
   EXPECT_EQ(another.copied().host_to_host, 0U);
 }
 

@@ -36,7 +36,7 @@ struct ToolRecord {
   char category[kMostCategories][kLength] = {};
   std::atomic<int> events{0};
   ToolEvent event[kMostEvents];
-  std::atomic<int> faults{0};  ///< calls with another domain or without room
+  std::atomic<int> faults{0};  ///< number of calls that name another domain, or for which the record has no room
 };
 
 /// Returns the record of this process's tool; nullptr when no tool was loaded.
