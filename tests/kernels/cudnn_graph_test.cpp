@@ -231,7 +231,7 @@ class CudnnH100 : public ::testing::Test {
       const bool may_differ = config.has(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC);
       EXPECT_TRUE(may_differ || nondeterministic == 0) << name << ' ' << texts.back() << " is after one that is not";
       nondeterministic += may_differ ? 1 : 0;
-      if (texts.size() == 1) {  // by default the first plan is used, so it must work
+      if (texts.size() == 1) {  // the first plan is the default, so it must work
         Descriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
         plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config.descriptor());
         plan.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, *properties_);

@@ -606,7 +606,7 @@ void Machine::grid_barrier(Place place) {
   current_->place = place;
   if (++at_grid_ == blocks_ * count(launch_->block)) {
     at_grid_ = 0;
-    race::start_launch(blocks_);  // for races, a grid barrier orders accesses like a new launch
+    race::start_launch(blocks_);  // orders accesses like a new launch, for the race checker
     for (Slot& slot : slots_) {
       race::start_block(slot.order, static_cast<std::uint32_t>(slot.block), static_cast<unsigned>(slot.threads.size()),
                         &slot.arena->variables);

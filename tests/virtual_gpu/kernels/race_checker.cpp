@@ -266,7 +266,7 @@ bool ordered_atomics(State& s, const Cell& cell) {
 }
 
 void touch(State& s, Cell& cell, bool shared, const Access& now, Kind kind, std::uintptr_t address, std::size_t bytes) {
-  if (shared) {  // in shared memory, accesses of an earlier block do not count
+  if (shared) {  // accesses of an earlier block do not count in shared memory
     if (cell.write.block != now.block) {
       cell.write = Access();
     }

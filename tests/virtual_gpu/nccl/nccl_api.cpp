@@ -581,7 +581,7 @@ ncclResult_t message(const char* name, bool sends, ncclComm* comm, const void* i
     if (open == group.open.end()) {
       open = group.open.insert(group.open.end(), {comm, stream, name});
     }
-    if (!m->to_itself || sends) {  // for a message to itself only the sending call adds the work
+    if (!m->to_itself || sends) {  // a message to itself: only the sending call adds the work
       open->messages.emplace_back(m, side);
     }
     open->uses.push_back(uses);

@@ -81,7 +81,7 @@ struct Work {
   void* data = nullptr;
   std::vector<std::shared_ptr<Meeting>> meetings = {};  ///< all meetings of this work
   std::shared_ptr<const bool> given_up = {};            ///< true: the work does nothing and waits for nothing
-  std::function<Work()> again = {};  ///< in a graph: makes the work of one launch; empty: a launch copies this work
+  std::function<Work()> again = {};  ///< makes the work of one launch of a graph; empty: a launch copies this work
 };
 
 /// One piece of work of a graph, and the nodes on which it depends.
