@@ -105,7 +105,7 @@ Case draw(std::uint64_t seed) {
         d.groups = d.out_channels = d.in_channels;
       }
       const bool alike = below(4) != 0;
-      const std::int64_t padded = below(4);  // 0: no padding; 1: padding that keeps the size; otherwise random padding
+      const std::int64_t padded = below(4);  // 0: no padding; 1 or 2: keeps the size; 3: random
       for (std::size_t i = 0; i < static_cast<std::size_t>(d.spatial_rank); ++i) {
         d.in_size[i] = d.spatial_rank == 3 ? 1 + below(24) : 1 + below(130);
         const bool as_before = i > 0 && alike;

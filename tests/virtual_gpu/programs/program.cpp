@@ -43,7 +43,7 @@ class MachineOfProgram {
   MachineOfProgram& operator=(const MachineOfProgram&) = delete;
 
   ~MachineOfProgram() {
-    if (standin::devices_in_use().empty()) {  // the program used no device, e.g. it only printed its help
+    if (standin::devices_in_use().empty()) {  // no device was used: the program started ranks or printed its help
       return;
     }
     std::ostringstream line;

@@ -64,7 +64,7 @@ void forget_wait(std::int64_t n, std::string_view name = {});
 /// address in a kernel.
 void fail_work(std::int64_t n, cudaError_t error);
 
-[[nodiscard]] std::int64_t calls(std::string_view name = {});  ///< number of calls since reset()
+[[nodiscard]] std::int64_t calls(std::string_view name = {});  ///< calls of `name` (empty: of all) since reset()
 [[nodiscard]] std::vector<std::string> call_log();             ///< names of all calls in order
 [[nodiscard]] std::vector<std::string> violations();           ///< recorded uses that CUDA leaves undefined
 void violate(const std::string& text);                         ///< records a violation

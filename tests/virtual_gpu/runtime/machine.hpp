@@ -20,7 +20,8 @@
 
 namespace lockstep::standin {
 
-/// The state behind the CUDA calls. Lock `mutex` before calling its functions, unless a comment says otherwise.
+/// The simulated machine: the state that the stand-in's CUDA calls change. Lock `mutex` before calling its functions,
+/// unless a comment says otherwise.
 class Machine {
  public:
   static Machine& instance();
