@@ -80,7 +80,7 @@ void forget(const void* begin, std::size_t bytes);
 /// Returns the text of the race after the checker has called give_up(); empty if there was none. thread_name(block
 /// number, thread) returns the name of a thread.
 [[nodiscard]] std::string report(std::string (*thread_name)(std::uint64_t, unsigned));
-/// Returns "file:line" of a code address. Needs the program addr2line; without it the text is less precise.
+/// Returns "file:line" of a code address. Without the program addr2line, returns "symbol + offset" instead.
 [[nodiscard]] std::string source_line(const void* code);
 
 #else
