@@ -17,12 +17,14 @@ namespace lockstep::comm {
 namespace {
 
 const CostModel kLine{{{0, 1e-4, 1e-9}}};  // latency 0.1 ms, bandwidth 1 GB/s
-// A cost that is at first faster, then slower for each byte, like collectives that change their algorithm.
+// The time for each additional byte first falls, then rises. Collectives that change their algorithm with the size have
+// such a cost.
 const CostModel kPieces{{{0, 2e-5, 4e-9}, {1e5, 3.6e-4, 6e-10}, {1e6, 0, 1.1e-9}}};
 
-constexpr std::int64_t kBegin = 128;  // the first gradient need not be at the beginning of the arena
+constexpr std::int64_t kBegin = 128;  // first gradient is not at the beginning of the arena
 
-/// Returns the plan that cuts after gradient i if bit i of `cuts` is set; never after the 64th.
+/// Returns the plan in which a bucket ends after gradient i if bit i of `cuts` is set. No bucket ends after the 64th or
+/// later gradients, except the last bucket.
 std::vector<Bucket> plan_of(std::span<const GradientRange> gradients, std::uint64_t cuts) {
   std::vector<Bucket> plan;
   int first = 0;
@@ -37,7 +39,7 @@ std::vector<Bucket> plan_of(std::span<const GradientRange> gradients, std::uint6
   return plan;
 }
 
-/// Computes finish_time() again.
+/// A second implementation of finish_time() for comparison.
 double end_of(const std::vector<Bucket>& plan, const std::vector<double>& ready, const CostModel& model) {
   double now = 0;
   for (const Bucket& bucket : plan) {
@@ -81,7 +83,7 @@ TEST(BucketCost, NoPlanOfAllIsOverEarlierNorHasFewerBuckets) {
       EXPECT_LE(plan.size(), fewest);
       EXPECT_EQ(plan.front().begin, 128);
       EXPECT_EQ(plan.back().last, kGradients);
-      // The control: one bucket for all, and one for each gradient, are plans, too, and worse.
+      // Control: a single bucket, and a bucket for each gradient, must be worse plans.
       const double one = end_of(plan_of(gradients, 0), ready, model);
       const double each = end_of(plan_of(gradients, ~0U), ready, model);
       better_than_one += finish < 0.95 * std::min(one, each) ? 1 : 0;
@@ -96,13 +98,13 @@ TEST(BucketCost, WhatLatencyAndBandwidthAskFor) {
   const std::vector<double> at_once(100, 0.0);
   EXPECT_EQ(plan_buckets_by_cost(gradients, at_once, kLine, 4).size(), 1U);
 
-  // With a long backward only the last bucket counts, and it has one gradient.
+  // A long backward pass hides all buckets but the last. So the last bucket has a single gradient.
   const std::vector<Bucket> hidden = plan_buckets_by_cost(gradients, even_ready_times(gradients, 10), kLine, 4);
   EXPECT_EQ(hidden.back().last - hidden.back().first, 1);
   EXPECT_LE(hidden.size(), 3U);
 
-  // With equal buckets of b bytes the sums would end at b / S * T + alpha * S / b + beta * S, which is least for b = S
-  // * sqrt(alpha / T). A search that may make the buckets unequal must not be worse.
+  // With equal buckets of b bytes the sums would end at b / S * T + alpha * S / b + beta * S. The minimum is at b = S *
+  // sqrt(alpha / T). A search that may choose unequal buckets must not give a later end.
   const double backward_s = 0.04;
   const double bytes = 4e7;
   const std::vector<double> ready = even_ready_times(gradients, backward_s);
@@ -123,7 +125,7 @@ TEST(BucketCost, PlanBucketsTakesTheModel) {
   EXPECT_EQ(finish_time(plan, ready, kLine, 4),
             finish_time(plan_buckets_by_cost(gradients, ready, kLine, 4), ready, kLine, 4));
   EXPECT_LT(finish_time(plan, ready, kLine, 4), finish_time(plan_buckets(gradients, {}), ready, kLine, 4));
-  options.backward_s = 0;  // backward lasts as long as one all-reduce of all gradients
+  options.backward_s = 0;  // 0: assumes a backward pass as long as one all-reduce of all gradients
   EXPECT_GT(plan_buckets(gradients, options).size(), 1U);
   options.bucket_bytes = 1000;
   EXPECT_THROW((void)plan_buckets(gradients, options), UsageError);

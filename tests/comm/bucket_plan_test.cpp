@@ -24,8 +24,8 @@ std::vector<int> counts(const std::vector<Bucket>& buckets) {
   return result;
 }
 
-/// Returns the sizes of ResNet-50's parameters (He et al. 2015, stride in the 3x3 convolution; 1000 classes) in forward
-/// order. The stem's three input channels are stored as four.
+/// Returns the parameter sizes of ResNet-50 (He et al. 2015, but with the stride in the 3x3 convolution; 1000 classes)
+/// in forward order. The weights of the stem have four input channels, because the input's three are padded to four.
 std::vector<std::int64_t> resnet50_sizes() {
   std::vector<std::int64_t> sizes{64 * 7 * 7 * 4, 64, 64};
   std::int64_t in = 64;
@@ -68,9 +68,9 @@ TEST(BucketPlan, OneGradientIsOneBucketWhateverItsSize) {
 
 TEST(BucketPlan, CapClosesBeforeTheTensorThatWouldPassIt) {
   BucketOptions options;
-  options.bucket_bytes = 40;  // room for ten elements
+  options.bucket_bytes = 40;  // room for ten f32 elements
   EXPECT_EQ(counts(plan_buckets(ranges({4, 6, 1, 9, 1, 30, 2, 8}), options)), (std::vector<int>{2, 2, 1, 1, 2}));
-  options.element_bytes = 2;  // room for twenty elements
+  options.element_bytes = 2;  // room for twenty 16-bit elements
   EXPECT_EQ(counts(plan_buckets(ranges({4, 6, 1, 9, 1, 30, 2, 8}), options)), (std::vector<int>{4, 1, 1, 2}));
 }
 
@@ -80,11 +80,11 @@ TEST(BucketPlan, DefaultFillsTheTailFromTheEnd) {
   options.tail_bytes = 10;
   options.head_bytes = 100;
   EXPECT_EQ(counts(plan_buckets(ranges({60, 40, 7, 3, 4, 3}), options)), (std::vector<int>{2, 1, 3}));
-  // A last tensor that is larger than the tail's cap is a tail by itself.
+  // The last tensor is larger than the limit of the tail, so it is a bucket by itself.
   EXPECT_EQ(counts(plan_buckets(ranges({60, 40, 7, 3, 4, 11}), options)), (std::vector<int>{2, 3, 1}));
-  // All tensors fit into the tail.
+  // All tensors fit into the tail bucket.
   EXPECT_EQ(counts(plan_buckets(ranges({1, 2, 3, 4}), options)), (std::vector<int>{4}));
-  // One tensor is larger than the head's cap.
+  // One tensor is larger than the limit of the other buckets.
   EXPECT_EQ(counts(plan_buckets(ranges({5, 500, 5, 10}), options)), (std::vector<int>{1, 1, 1, 1}));
   options.tail_bytes = 0;
   EXPECT_EQ(counts(plan_buckets(ranges({1, 2, 3, 4}), options)), (std::vector<int>{3, 1}));

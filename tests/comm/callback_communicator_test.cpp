@@ -16,7 +16,7 @@
 namespace lockstep::comm {
 namespace {
 
-/// Returns a host program's functions: those of another communicator.
+/// Returns the callbacks that a host program would define. They call another communicator.
 HostCollectives functions_of(Communicator& host) {
   const auto bytes_at = [](void* data, std::size_t bytes) {
     return TensorView(data, DType::u8, Device::cpu(), {static_cast<std::int64_t>(bytes)});
@@ -75,7 +75,7 @@ TEST_P(CallbackCommunicatorTest, SumsMovesAndParts) {
       EXPECT_EQ(theirs[static_cast<std::size_t>(r)], 100 * r + me);
       EXPECT_EQ(all[static_cast<std::size_t>(r)], 7 + r);
     }
-    all[static_cast<std::size_t>(me)] = 50 + me;  // this rank's part of an all_gather in place
+    all[static_cast<std::size_t>(me)] = 50 + me;  // this rank's part of an in-place all_gather
     comm->all_gather(stream, TensorView(std::span(all), {size}).slice(0, me, me + 1),
                      TensorView(std::span(all), {size}));
     for (int r = 0; r < size; ++r) {

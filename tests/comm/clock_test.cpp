@@ -14,7 +14,8 @@
 namespace lockstep::comm {
 namespace {
 
-/// Returns a rank's clock. It is an hour ahead for each rank, and `too_fast` parts in a thousand too fast.
+/// Returns the time of a rank's clock. Clock of rank r is r hours ahead, and runs too fast by r * `too_fast` parts in a
+/// thousand.
 std::int64_t planted(int rank, double too_fast) {
   const std::int64_t hour = std::int64_t{3600} * 1'000'000'000;
   static const std::int64_t kBegin = SpanRecorder::now_ns();
@@ -34,7 +35,8 @@ TEST(Clock, FindsPlantedOffsets) {
   });
 }
 
-/// A clock is 50 parts in 1000 too fast: two readings map a time between them to rank 0's time, one reading does not.
+/// The clock of rank 1 is 50 parts in 1000 too fast. Two readings must map a time between them to rank 0's time. A
+/// single reading cannot.
 TEST(Clock, FollowsDrift) {
   (void)planted(0, 0);
   on_ranks(2, [](Communicator& ranks) {

@@ -18,7 +18,7 @@
 
 #include "communicator_data.hpp"
 
-// Checks of what every communicator must do, with data whose results are known exactly.
+// Checks that every communicator must pass, with data whose results are known exactly.
 
 namespace lockstep::comm::cases {
 
@@ -95,7 +95,7 @@ inline void check_moves(Communicator& comm, Stream& stream, DType dtype, std::in
   }
 }
 
-/// Checks every operation and type for a range of sizes.
+/// Checks every operation with every type and each of the sizes.
 inline void check_operations(Communicator& comm, Stream& stream, const std::vector<std::int64_t>& sizes,
                              const Place& place = host()) {
   for (const std::int64_t n : sizes) {
@@ -109,7 +109,7 @@ inline void check_operations(Communicator& comm, Stream& stream, const std::vect
   }
 }
 
-/// Checks a split into odd and even ranks, each group in reverse order.
+/// Checks a split into odd and even ranks. Each group has its ranks in reverse order.
 inline void check_split(Communicator& comm, Stream& stream, const Place& place = host()) {
   const int me = comm.rank();
   const std::unique_ptr<Communicator> half = comm.split(me % 2, -me);
@@ -121,12 +121,12 @@ inline void check_split(Communicator& comm, Stream& stream, const Place& place =
   const Data all(place, DType::i64, members);
   half->all_gather(stream, mine.view(), all.view());
   check_sums(*half, stream, DType::f32, 17, place);
-  check_sums(comm, stream, DType::f32, 17, place);  // the parent still works
+  check_sums(comm, stream, DType::f32, 17, place);  // the parent communicator still works
   stream.synchronize();
   all.expect("all_gather of a split", me, [&](std::int64_t i) { return (members - 1 - i) * 2 + me % 2; });
 }
 
-/// Checks that operations that are queued without waiting run in order.
+/// Checks that operations run in the order of the calls if they are enqueued without waiting.
 inline void check_order(Communicator& comm, Stream& stream, const Place& place = host()) {
   constexpr int kRounds = 10;
   const Data data(place, DType::i64, 5, [&](std::int64_t i) { return i + 1; });
@@ -144,8 +144,8 @@ inline void check_order(Communicator& comm, Stream& stream, const Place& place =
   });
 }
 
-/// Checks calls with invalid arguments. They are refused before any rank exchanges data, so one rank may make them
-/// alone.
+/// Checks that invalid arguments throw. The communicator must throw before ranks exchange data, so that a single rank
+/// may make such a call.
 inline void check_bad_input(Communicator& comm, Stream& stream, const Place& place = host()) {
   const int size = comm.size();
   const Data a(place, DType::f32, 12 * size);
@@ -197,8 +197,8 @@ inline void check_counts(Communicator& comm, Stream& stream, const Place& place 
   EXPECT_EQ(after.bytes - before.bytes, 40);
 }
 
-/// Checks that two communicators do not mix: sums of n elements on a worker's stream, at the same time as small sums on
-/// this thread.
+/// Checks that operations on two communicators do not mix. One does sums of n elements on a worker stream, while the
+/// other does small sums on this thread.
 inline void check_two_at_once(Communicator& grad, Communicator& inline_ops, std::int64_t n) {
   Stream worker = Stream::host_worker("grad");
   Stream stream = Stream::host_inline();
@@ -220,7 +220,8 @@ inline void check_two_at_once(Communicator& grad, Communicator& inline_ops, std:
   }
 }
 
-/// Checks that texts of different lengths reach every rank, and that texts of any root do.
+/// Checks that texts of different lengths reach every rank, with all_gather_text() and from each root with
+/// broadcast_text().
 inline void check_texts(Communicator& comm) {
   const int size = comm.size();
   const auto all = all_gather_text(comm, std::string(static_cast<std::size_t>(comm.rank()), 'x'));
@@ -237,7 +238,7 @@ inline void check_texts(Communicator& comm) {
   EXPECT_EQ(all_gather_value(comm, comm.rank() + 0.5).back(), size - 0.5);
 }
 
-/// Checks that a NaN of the last rank reaches every rank, and that sums of integers wrap.
+/// Checks that a NaN on the last rank reaches every rank, and that integer sums wrap around.
 inline void check_nan_and_wrap(Communicator& comm) {
   Stream stream = Stream::host_inline();
   const bool last = comm.rank() == comm.size() - 1;
@@ -252,8 +253,7 @@ inline void check_nan_and_wrap(Communicator& comm) {
   EXPECT_EQ(most[2], comm.size() == 1 ? kMost : std::numeric_limits<std::int32_t>::min());
 }
 
-/// Checks that four ranks add in rank order. 1e8 + 1 rounds to 1e8, so another order of the same numbers has another
-/// sum.
+/// Checks that four ranks add in rank order. 1e8 + 1 rounds to 1e8 in f32, so another order gives another sum.
 inline void check_order_of_sums(Communicator& comm) {
   const float values[] = {1e8F, 1.0F, -1e8F, 1.0F};
   ASSERT_EQ(comm.size(), 4);
@@ -266,7 +266,7 @@ inline void check_order_of_sums(Communicator& comm) {
   EXPECT_NE(other[0], 1.0F) << "control";
 }
 
-/// Checks everything that holds for every communicator on every stream.
+/// Does all checks that do not depend on the kind of communicator or stream.
 inline void check_everything(Communicator& comm, Stream& stream, const std::vector<std::int64_t>& sizes,
                              const Place& place = host()) {
   check_operations(comm, stream, sizes, place);

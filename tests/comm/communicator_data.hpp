@@ -13,17 +13,17 @@
 #include "tests/comm/view_of.hpp"
 #include "tests/support/guarded.hpp"
 
-// The data that the checks of a communicator exchange, and the memory that holds it.
+// Test data for communicators, and the memory that holds the data.
 
 namespace lockstep::comm::cases {
 
-/// Returns small whole numbers. Every type holds them, and the sums of five ranks, exactly.
+/// Returns small integers. Every type represents the integers and their sums over five ranks exactly.
 inline double number(DType dtype, int rank, std::int64_t i) {
   const auto value = static_cast<double>((rank * 37 + i * 11 + 5) % 97);
   return dtype == DType::u8 || dtype == DType::u64 ? value : value - 48;
 }
 
-/// The memory of the communicator's tensors. This class: the host's memory.
+/// The memory of the test's tensors: host memory here. Derived classes use the memory of a GPU.
 class Place {
  public:
   Place() = default;
@@ -32,10 +32,11 @@ class Place {
   virtual ~Place() = default;
   [[nodiscard]] virtual Device device() const { return Device::cpu(); }
   [[nodiscard]] virtual Device elsewhere() const { return Device::cuda(0); }
-  /// upload() returns a tensor there with these bytes; download() reads the bytes of a tensor. Both wait.
+  /// upload() returns a tensor in this memory with the bytes of `image`. download() copies a tensor's bytes to `image`.
+  /// Both wait.
   [[nodiscard]] virtual Tensor upload(std::span<const std::byte> /*image*/) const { return {}; }
   virtual void download(const Tensor& /*there*/, std::span<std::byte> /*image*/) const {}
-  /// Enqueues adding 1 to an i64 tensor.
+  /// Enqueues an operation that adds 1 to an i64 tensor.
   virtual void add_one(Stream& stream, const TensorView& view) const {
     stream.enqueue([view] {
       for (std::int64_t& v : view.span<std::int64_t>()) {
@@ -50,7 +51,7 @@ inline const Place& host() {
   return place;
 }
 
-/// n elements in guarded memory, poisoned or with given values.
+/// A tensor of n elements in guarded memory, either poisoned or with the given values.
 class Data {
  public:
   Data(DType dtype, std::int64_t n) : Data(host(), dtype, n) {}
@@ -83,7 +84,7 @@ class Data {
   void expect(const char* what, int rank, Expected&& expected) const {
     expect_in(what, rank, 0, view().numel(), expected);
   }
-  /// Expects elements [begin, end); the others may be anything.
+  /// Expects these values in elements [begin, end). All other elements may have any value.
   template <class Expected>
   void expect_in(const char* what, int rank, std::int64_t begin, std::int64_t end, Expected&& expected) const {
     place_.download(there_, tensor_.image());

@@ -38,7 +38,7 @@ TEST(CostFile, WhatIsWrittenIsRead) {
   EXPECT_EQ(parse_cost(cost_text(file), "here"), file);
   CostFile other = file;
   other.paths[0].points[1].median_s *= 1 + 1e-15;
-  EXPECT_NE(parse_cost(cost_text(other), "here"), file);  // the control: a tiny change shows
+  EXPECT_NE(parse_cost(cost_text(other), "here"), file);  // control: a tiny change makes a difference
   EXPECT_EQ(parse_cost(cost_text(CostFile{}), "here"), CostFile{});
 
   const std::string path = ::testing::TempDir() + "lockstep_cost_file_test.json";

@@ -1,4 +1,4 @@
-// Tests the alpha-beta fit on made-up machines whose parameters are known.
+// Tests the fit of latency and bandwidth (alpha, beta) on simulated machines whose parameters are known.
 #include <lockstep/comm/cost/cost_fit.hpp>
 
 #include <algorithm>
@@ -13,7 +13,8 @@
 namespace lockstep::comm {
 namespace {
 
-/// Returns the times of `model` at 24 sizes from 8 B, each off by a factor of e^(noise * u), u uniform in -1 .. 1.
+/// Returns the times that `model` predicts for 24 sizes from 8 B on. Each time has a random error factor of e^(noise *
+/// u), with u uniform in [-1, 1].
 std::vector<TimedSize> times_of(const CostModel& model, double noise, std::uint64_t seed = 1) {
   lockstep::Random random(seed, lockstep::RandomUse::test);
   std::vector<TimedSize> points;
@@ -53,7 +54,7 @@ TEST(CostFit, ChangesOfProtocolAreFoundAndOneLineIsNotEnough) {
     EXPECT_EQ(all.count, 12);
     EXPECT_LT(all.median, 0.10);
     EXPECT_LT(all.p90, 0.20);
-    // The control: one line cannot describe this.
+    // Control: a single line must have a large error.
     const CostErrors line = held_out_errors(points, {.most_regimes = 1});
     EXPECT_GT(line.p90, 0.30);
   }
@@ -87,7 +88,7 @@ TEST(CostFit, FewOrOddTimesAreTakenAsTheyAre) {
   EXPECT_TRUE(std::isinf(falling.bandwidth()));
   EXPECT_NEAR(falling.latency_s(), 5.05e-6, 0.1e-6);
 
-  // With large sizes only, the fit must not claim a negative latency.
+  // From large sizes alone, the fit must not conclude that the latency is negative.
   const CostModel large = fit_cost({{1e6, 1e-4}, {2e6, 2.2e-4}, {4e6, 4.8e-4}, {8e6, 1e-3}});
   EXPECT_GE(large.latency_s(), 0);
   for (const CostModel& model : {two, equal, falling, large}) {
@@ -114,7 +115,7 @@ TEST(CostFit, ErrorsAreOfTheOtherSizes) {
   EXPECT_LT(held_out_errors(points).worst, 1e-3);
   std::vector<TimedSize> doubled = points;
   for (std::size_t i = 1; i < doubled.size(); i += 2) {
-    doubled[i].seconds *= 2;  // changes only sizes that the fit does not use
+    doubled[i].seconds *= 2;  // changes only sizes that the fit holds out
   }
   EXPECT_NEAR(held_out_errors(doubled).median, 0.5, 1e-3);
   const CostErrors ten = cost_errors(kHockney, {points.begin(), points.begin() + 10});

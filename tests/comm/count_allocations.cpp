@@ -35,7 +35,8 @@ void* or_throw(void* memory) {
 
 }  // namespace
 
-// The library's array and nothrow forms call these functions; a sanitizer's do not.
+// In the standard library the array and nothrow forms call these two functions; in a sanitizer's runtime they do not.
+// So all forms are replaced.
 void* operator new(std::size_t bytes) {
   return or_throw(plain(bytes));
 }

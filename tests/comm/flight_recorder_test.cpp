@@ -106,7 +106,7 @@ TEST(FlightRecorder, ARankThatCallsSomethingElseIsFound) {
       "i32 on rank 5";
   EXPECT_EQ(first_difference("grad", ranks), expected);
   EXPECT_EQ(furthest_behind("grad", ranks), "");
-  for (std::int64_t i = 0; i < 200; ++i) {  // the operations are equal again, but the first difference is reported
+  for (std::int64_t i = 0; i < 200; ++i) {  // these operations are equal, but the earlier difference is still reported
     for (FlightRecorder& log : logs) {
       log.add(all_reduce(i));
     }
@@ -134,8 +134,8 @@ TEST(FlightRecorder, ARankFarBehindIsNotTakenForADifferentOne) {
   EXPECT_EQ(furthest_behind("grad", ranks), "") << "what it has not called is no longer kept";
 }
 
-// Elements, type, root and time of an operation follow from its number, so a reader would see a mixture of two
-// operations.
+// Every field of an operation follows from its number. So a reader that sees fields of two different operations notices
+// it.
 TEST(FlightRecorder, AReaderSeesWholeOperationsWhileTheyAreAdded) {
   FlightRecorder log;
   std::atomic<bool> over{false};

@@ -11,7 +11,7 @@
 
 #include "tests/support/error_of.hpp"
 
-// Tests that need neither NCCL nor a GPU.
+// These tests need neither NCCL nor a GPU.
 
 namespace lockstep::comm {
 namespace {
@@ -22,7 +22,7 @@ std::vector<NcclRank> two_ranks() {
   return {{.host = "a", .gpu = "GPU-1", .version = kBuilt}, {.host = "b", .gpu = "GPU-2", .version = kBuilt}};
 }
 
-/// Returns the text of the E that check_nccl_ranks() throws on every rank, or "nothing".
+/// Returns the text of the error of type E that check_nccl_ranks() throws on every rank, or "nothing".
 template <class E>
 std::string refused(const std::vector<NcclRank>& ranks) {
   try {
@@ -38,7 +38,7 @@ TEST(NcclRanks, AreGoodWithAGpuEachAndOneVersion) {
   auto ranks = two_ranks();
   ranks[0].version = ranks[1].version = 23007;
   EXPECT_NO_THROW(check_nccl_ranks(ranks, kBuilt));
-  ranks[0].version = ranks[1].version = 22803;  // another patch version than lockstep was built with
+  ranks[0].version = ranks[1].version = 22803;  // patch version differs from that of the build
   EXPECT_NO_THROW(check_nccl_ranks(ranks, kBuilt));
 }
 
@@ -70,7 +70,7 @@ TEST(NcclRanks, OtherVersionsAreRefused) {
   ranks[0].version = 22709;
   EXPECT_EQ(refused<UsageError>(ranks),
             "nccl: 2.27.9 was loaded, expected 2.28 or a later 2.x: lockstep was built with 2.28.9");
-  ranks[0].version = ranks[1].version = 22801;  // only the patch version is lower
+  ranks[0].version = ranks[1].version = 22801;  // only the patch version is lower than that of the build
   EXPECT_NO_THROW(check_nccl_ranks(ranks, kBuilt));
   ranks[0].version = ranks[1].version = 30000;
   EXPECT_NE(refused<UsageError>(ranks), "nothing");

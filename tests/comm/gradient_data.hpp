@@ -10,7 +10,7 @@
 
 #include "view_of.hpp"
 
-// Gradients for tests of the reducer, with sums that are known exactly.
+// Gradients for tests of the reducer. Their sums are known exactly.
 
 namespace lockstep::comm {
 
@@ -29,12 +29,12 @@ inline std::vector<Bucket> small_buckets(const std::vector<GradientRange>& gradi
   return plan_buckets(gradients, options);
 }
 
-/// Returns fractions whose sum depends on the order and on every bit of every rank.
+/// Returns fractions whose sum depends on the order of ranks and on every bit of every rank.
 inline float gradient(int rank, int step, std::int64_t i) {
   return 1.0f / static_cast<float>(3 + (rank * 7 + step * 13 + static_cast<int>(i) * 5) % 101);
 }
 
-/// Returns the sum in rank order, as the local communicator computes it.
+/// Returns the sum in rank order in f32, as the local communicator computes it.
 inline float reduced(int size, int step, std::int64_t i) {
   float sum = gradient(0, step, i);
   for (int r = 1; r < size; ++r) {
@@ -43,8 +43,8 @@ inline float reduced(int size, int step, std::int64_t i) {
   return sum;
 }
 
-/// Returns the sum over ranks [first, first + count) in pairs, as with SumOrder::tree. Ranks from `size` on are left
-/// out.
+/// Returns the sum over ranks [first, first + count) in pairs, as SumOrder::tree defines it. Ranks that do not exist
+/// (rank >= size) are left out.
 inline float sum_in_tree(int first, int count, int size, int step, std::int64_t i) {
   if (count == 1) {
     return gradient(first, step, i);
@@ -53,7 +53,7 @@ inline float sum_in_tree(int first, int count, int size, int step, std::int64_t 
   return first + count / 2 < size ? left + sum_in_tree(first + count / 2, count / 2, size, step, i) : left;
 }
 
-/// Returns the sum in rank order, with every gradient and every partial sum rounded to T.
+/// Returns the sum in rank order. Every gradient and every partial sum is rounded to T.
 template <class T>
 float rounded_sum(int size, int step, std::int64_t i) {
   T sum(gradient(0, step, i));
@@ -63,8 +63,8 @@ float rounded_sum(int size, int step, std::int64_t i) {
   return static_cast<float>(sum);
 }
 
-/// Returns the sum, in f64, of gradients rounded to T; the sum is rounded to f32 and then to T, as with
-/// SumOrder::ranks.
+/// Returns the sum as SumOrder::ranks defines it: gradients rounded to T are added in f64, and the sum is rounded to
+/// f32 and then to T.
 template <class T>
 float sum_in_rank_order(int size, int step, std::int64_t i) {
   double sum = 0;
@@ -74,7 +74,7 @@ float sum_in_rank_order(int size, int step, std::int64_t i) {
   return static_cast<float>(T(static_cast<float>(sum)));
 }
 
-/// Returns the sum of a bucket that is sent as `dtype` and added in this order.
+/// Returns the sum of an element whose bucket is exchanged as `dtype` and added in this order.
 inline float expected_sum(SumOrder order, DType dtype, int size, int step, std::int64_t i) {
   if (order == SumOrder::tree) {
     return sum_in_tree(0, 8, size, step, i);

@@ -1,4 +1,4 @@
-// Tests a program's own hook in place of a bucket's all-reduce.
+// Tests a hook of the program that replaces the all-reduce of a bucket.
 #include <lockstep/comm/gradients/bucket_sum.hpp>
 
 #include <atomic>
@@ -21,7 +21,7 @@ namespace {
 
 using lockstep::testing::error_of;
 
-/// Returns a hook that sums in rank order, like the local communicator, and adds `offset` to every element.
+/// Returns a hook that sums in rank order, as the local communicator does, and then adds `offset` to every element.
 std::shared_ptr<BucketSum> shifted(float offset) {
   return make_gradient_hook("shifted",
                             [offset](const TensorView& gradients, Stream& stream, Communicator& communicator) {
@@ -34,7 +34,8 @@ std::shared_ptr<BucketSum> shifted(float offset) {
                             });
 }
 
-/// Steps of a reducer with a hook, on streams that overlap or do not.
+/// Runs steps of a reducer with a hook. overlap: backward and communication use two worker streams; otherwise
+/// everything runs inline.
 struct Steps {
   Steps(Communicator& communicator, const std::shared_ptr<BucketSum>& hook, bool overlap)
       : compute(overlap ? Stream::host_worker("compute") : Stream::host_inline()),
@@ -86,7 +87,7 @@ TEST(GradientHook, SumsTheBucketsInThePlaceOfTheAllReduce) {
   }
 }
 
-/// A sum that counts the reducer's calls, and sends every other element only.
+/// A BucketSum that checks and counts the calls of the reducer. It sums nothing.
 class Recorder final : public BucketSum {
  public:
   [[nodiscard]] std::string name() const override { return "recorder"; }
@@ -133,7 +134,7 @@ TEST(GradientHook, GetsTheBucketsInOrderAndIsReleased) {
   });
 }
 
-/// The rank that failed prints one line that names hook and bucket; the others end as after any rank that fails.
+/// The failed rank's error names the hook and the bucket. The other ranks end as after the failure of any rank.
 TEST(GradientHook, ARankWhoseHookThrowsIsNamed) {
   for (const bool ours : {true, false}) {
     const auto fail = [ours] {
@@ -145,7 +146,7 @@ TEST(GradientHook, ARankWhoseHookThrowsIsNamed) {
         int calls = 0;
         const auto hook =
             make_gradient_hook("sparse", [&](const TensorView& gradients, Stream& stream, Communicator& ranks) {
-              if (++calls == 8 && ranks.rank() == 1) {  // fails in bucket 2 of the second step
+              if (++calls == 8 && ranks.rank() == 1) {  // call 8 is bucket 2 of the second step
                 fail();
               }
               ranks.all_reduce(stream, gradients);
@@ -192,7 +193,7 @@ TEST(GradientHook, IsRefusedBesideWhatDecidesTheSumToo) {
 }
 
 TEST(GradientHook, IsRefusedBesideShards) {
-  LocalGroup group(2);  // rank 1 is never called
+  LocalGroup group(2);  // no communicator of rank 1 is made
   const auto communicator = group.communicator(0);
   Stream stream = Stream::host_inline();
   const auto gradients = ranges({300, 400});
@@ -216,7 +217,8 @@ TEST(GradientHook, NeedsANameOfOneLineAndAFunction) {
             "gradient hook: the name has several lines, expected one");
   EXPECT_EQ(error_of<UsageError>([&] { (void)make_gradient_hook("empty", nullptr); }),
             "gradient hook empty: there is no function, expected one");
-  // A sum made by the library states by SumOptions what it does, so that no conflict with other options is missed.
+  // A BucketSum of the library must be chosen by SumOptions, because conflicts with other options are checked there. So
+  // it is refused as a hook.
   EXPECT_EQ(error_of<UsageError>([&] {
               (void)make_bucket_sum({.hook = make_bucket_sum({.dtype = DType::bf16, .order = SumOrder::ranks})});
             }),

@@ -61,7 +61,8 @@ struct Pair {
 
 constexpr std::int64_t kBucketBytes[] = {4000, 1 << 20};
 
-/// A reducer over kSizes, and steps of it. After the gradients, the arena has ten elements of kPoison.
+/// A reducer over gradients of sizes kSizes, and functions that run its steps. The arena ends with ten elements of
+/// kPoison, which must not change.
 struct Reduction {
   Reduction(Communicator& communicator, Streams kind, const std::optional<SumOptions>& sums = {},
             std::int64_t bucket_bytes = 4000, bool divided = false)
@@ -76,7 +77,7 @@ struct Reduction {
     }
     reducer.emplace(communicator, streams.compute(), streams.comm(), gradients, buckets, view_of(arena), options);
   }
-  /// Writes gradient g on the compute stream, after `turns` of busy().
+  /// Writes gradient g on the compute stream, after a delay of `turns` turns of busy().
   void write(std::size_t g, int step, std::uint32_t turns = 0) {
     streams.compute().enqueue([this, g, step, turns] {
       busy(turns);
@@ -98,8 +99,8 @@ struct Reduction {
     streams.compute().synchronize();
     streams.comm().synchronize();
   }
-  /// Runs `steps` steps and expects their sums to be those of `order` and `dtype`. `unlike` counts sums that differ
-  /// from sums in f32 in rank order.
+  /// Runs `steps` steps and expects the sums of `order` and `dtype`. Adds to `unlike` the number of sums that differ
+  /// from the f32 sum in rank order.
   void expect_sums(int steps, SumOrder order, DType dtype, std::atomic<int>& unlike) {
     for (int step = 0; step < steps; ++step) {
       run(step);
@@ -110,7 +111,7 @@ struct Reduction {
       }
     }
   }
-  /// Calls f(i) for the elements whose sums this rank has when buckets are divided.
+  /// Calls f(i) for each element whose sum this rank holds if buckets are divided among ranks.
   template <class F>
   void for_own(F&& f) const {
     for (const Shards& s : shards) {
@@ -130,7 +131,7 @@ struct Reduction {
   std::optional<GradientReducer> reducer;
 };
 
-/// A group of one rank, its stream and its arena, for reducers over `gradients`.
+/// A group of a single rank, with its stream and arena, for reducers over `gradients`.
 struct Alone {
   explicit Alone(std::vector<GradientRange> of) : gradients(std::move(of)) {}
   [[nodiscard]] GradientReducer make(const ReducerOptions& options = {}) { return make(buckets, options); }
@@ -145,7 +146,7 @@ struct Alone {
   std::vector<float> arena = std::vector<float>(static_cast<std::size_t>(gradients.back().end));
 };
 
-/// Returns the ranges of three tensors. The second one is written twice.
+/// Returns the ranges of three tensors. The second tensor is written twice, like a weight that two layers share.
 std::vector<GradientRange> tied() {
   auto gradients = ranges({3, 4, 5});
   gradients[1].expected_writes = 2;
@@ -176,7 +177,7 @@ INSTANTIATE_TEST_SUITE_P(All, GradientReducerTest, ::testing::ValuesIn(all_cases
   return name_of(test.param.streams) + std::to_string(test.param.ranks);
 });
 
-// With any streams and delays, the bits are those of the sum in rank order, the same for every case.
+// With any streams and delays, the result must have the bits of the sum in rank order.
 TEST_P(GradientReducerTest, SameBitsWithRandomDelays) {
   const auto [ranks, kind] = GetParam();
   on_ranks(ranks, [kind = kind](Communicator& communicator) {
@@ -196,7 +197,7 @@ TEST_P(GradientReducerTest, SameBitsWithRandomDelays) {
         }
       }
       reducer.finish();
-      // The optimizer's part: reads all gradients on the compute stream.
+      // Like the optimizer, this reads all gradients on the compute stream.
       r.streams.compute().enqueue([&] { seen = r.arena; });
       r.streams.compute().synchronize();
       const std::int64_t end = r.gradients.back().end;
@@ -225,8 +226,8 @@ TEST_P(GradientReducerTest, SameBitsWithRandomDelays) {
   });
 }
 
-// The compute stream makes exchanges between the layers of backward, over the reducer's own communicator. They run in
-// the order of the calls on every rank, and while no bucket is under way.
+// The compute stream calls collectives between the layers of backward, on the reducer's own communicator. On every rank
+// they must run in the order of the calls, and never during the all-reduce of a bucket.
 TEST_P(GradientReducerTest, TheComputeStreamUsesTheCommunicatorBetweenBuckets) {
   const auto [ranks, kind] = GetParam();
   on_ranks(ranks, [kind = kind](Communicator& communicator) {
@@ -237,7 +238,7 @@ TEST_P(GradientReducerTest, TheComputeStreamUsesTheCommunicatorBetweenBuckets) {
     std::vector<float> own(3), all(3 * static_cast<std::size_t>(communicator.size()));
     int wrong = 0;
     for (int step = 0; step < 6; ++step) {
-      const bool abandoned = step == 3;  // buckets that it started are still under way in the next step
+      const bool abandoned = step == 3;  // the step is abandoned while started buckets are still being summed
       reducer.begin_step();
       for (std::size_t g = 0; g < r.gradients.size() - (abandoned ? 1 : 0); ++g) {
         const std::uint32_t delay = random.below(30000);
@@ -269,7 +270,7 @@ TEST_P(GradientReducerTest, TheComputeStreamUsesTheCommunicatorBetweenBuckets) {
           wrong += r.arena[static_cast<std::size_t>(i)] == reduced(communicator.size(), step, i) ? 0 : 1;
         }
       });
-      reducer.wait_for_started();  // outside of a step, waits for the abandoned buckets
+      reducer.wait_for_started();  // waits for the abandoned buckets, outside of a step
     }
     r.synchronize();
     EXPECT_EQ(wrong, 0);
@@ -277,7 +278,8 @@ TEST_P(GradientReducerTest, TheComputeStreamUsesTheCommunicatorBetweenBuckets) {
   });
 }
 
-// A control for the tests above: without the event R[k] the all-reduce reads the former contents of the arena.
+// Control for the tests above: if the communication stream does not wait for the event of the bucket's gradients, the
+// all-reduce reads the former contents of the arena.
 TEST(GradientReducer, WithoutTheEventTheResultIsWrong) {
   std::latch reduced_early(2);
   on_ranks(2, [&](Communicator& communicator) {
@@ -285,7 +287,7 @@ TEST(GradientReducer, WithoutTheEventTheResultIsWrong) {
     Stream comm = Stream::host_worker("comm");
     std::vector<float> arena(100, kPoison);
     compute.enqueue([&] {
-      reduced_early.wait();  // waits, like a slow backward kernel
+      reduced_early.wait();  // plays the part of a slow backward kernel
       for (std::size_t i = 0; i < arena.size(); ++i) {
         arena[i] = gradient(communicator.rank(), 0, static_cast<std::int64_t>(i));
       }
@@ -298,7 +300,7 @@ TEST(GradientReducer, WithoutTheEventTheResultIsWrong) {
   });
 }
 
-// The order in which gradients become ready may differ between ranks; the order of the all-reduces must not.
+// Gradients may become ready in a different order on each rank. The all-reduces must have the same order on all ranks.
 TEST(GradientReducer, BucketsStartInOrderWhateverBecomesReadyFirst) {
   on_ranks(3, [](Communicator& communicator) {
     Stream compute = Stream::host_inline();
@@ -324,7 +326,7 @@ TEST(GradientReducer, BucketsStartInOrderWhateverBecomesReadyFirst) {
   });
 }
 
-// The oracle rounds where the buckets round: each gradient once, and every sum, in rank order.
+// The expected sums are rounded like the bucket: each gradient once, and each partial sum in rank order.
 TEST(GradientReducer, SixteenBitBucketsAreRoundedWhereTheySay) {
   for (const Streams kind : kKinds) {
     for (const DType dtype : {DType::bf16, DType::f16}) {
@@ -341,7 +343,8 @@ TEST(GradientReducer, SixteenBitBucketsAreRoundedWhereTheySay) {
   }
 }
 
-// The oracle has no buckets.
+// The expected sums do not depend on buckets, so equal bits for all bucket sizes show that the reducer's sums do not
+// either.
 TEST(GradientReducer, InRankOrderTheBitsDoNotDependOnBuckets) {
   std::atomic<int> different{0};
   for (const int ranks : {1, 2, 3, 4}) {
@@ -398,7 +401,7 @@ TEST(GradientReducer, WithShardsARankHasItsSumsAndGathersTheRest) {
                   ASSERT_EQ(r.arena[static_cast<std::size_t>(i)], expected_sum(order, dtype, ranks, step, i)) << i;
                 });
                 EXPECT_LT(own, r.gradients.back().end / ranks + 6 * ranks * kShardStep);
-                // Each rank updates its own part; then all ranks have everything.
+                // Each rank updates its own part. After gather() every rank has all parameters.
                 r.streams.compute().enqueue([&] {
                   r.for_own([&](std::int64_t i) {
                     parameters[static_cast<std::size_t>(i)] = static_cast<float>(i * (step + 1));
@@ -507,7 +510,7 @@ TEST(GradientReducer, AStepThatIsGivenUpLeavesNothingBehind) {
     GradientReducer reducer(*alone.communicator, alone.stream, worker ? other : alone.stream, alone.gradients,
                             plan_buckets(alone.gradients, {.bucket_bytes = 4, .tail_bytes = 4}), view_of(alone.arena));
     ASSERT_EQ(reducer.buckets().size(), 3U);
-    reducer.abandon_step();  // outside of a step it does nothing
+    reducer.abandon_step();  // does nothing outside of a step
     for (int given_up = 0; given_up < 3; ++given_up) {
       reducer.begin_step();
       reducer.gradient_written(0);
@@ -556,7 +559,7 @@ TEST(GradientReducer, BadConstruction) {
   EXPECT_THROW(make({{0, 2, 0, 7}}, view), ShapeError);                 // the last gradient is missing
   EXPECT_THROW(make({{0, 2, 0, 7}, {1, 3, 3, 12}}, view), ShapeError);  // a gradient is in two buckets
   EXPECT_THROW(make({{0, 2, 0, 7}, {2, 4, 7, 12}}, view), ShapeError);  // a bucket reaches beyond the last gradient
-  EXPECT_THROW(make({{0, 2, 0, 6}, {2, 3, 6, 12}}, view), ShapeError);  // the elements are not those of the tensors
+  EXPECT_THROW(make({{0, 2, 0, 6}, {2, 3, 6, 12}}, view), ShapeError);  // the elements do not match the tensors
   EXPECT_THROW(make({{0, 0, 0, 0}, {0, 3, 0, 12}}, view), ShapeError);  // an empty bucket
   EXPECT_THROW(make(good, view.slice(0, 0, 11)), ShapeError);           // the arena is too short
   EXPECT_THROW(make(good, view.reshape(Shape{3, 4})), ShapeError);      // the arena is not 1-D
@@ -625,7 +628,7 @@ TEST(GradientReducer, AStepAllocatesNothing) {
   }
 }
 
-TEST(GradientReducer, TheAllocationCounterCounts) {  // a control for the test above
+TEST(GradientReducer, TheAllocationCounterCounts) {  // control for the test above
   counting = true;
   const std::int64_t before = allocations;
   auto* const something = new std::vector<int>(3);

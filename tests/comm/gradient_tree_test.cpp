@@ -1,4 +1,5 @@
-// Compares GradientTree with a plain loop, and with the reducer: the bits of a tree do not depend on who adds what.
+// Compares GradientTree with a plain loop, and with the reducer. The bits of a tree sum must not depend on which rank
+// adds which leaves.
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -24,14 +25,14 @@ using testing::error_of;
 
 constexpr std::int64_t kElements = 777;
 
-/// Returns the gradient of a leaf. Gradients have all sizes and both signs, so that sums show their order.
+/// Returns the gradient of a leaf. Sizes and signs vary, so that another order of the sum gives other bits.
 template <class T>
 T leaf_value(std::int64_t leaf, std::int64_t i) {
   const auto x = static_cast<T>(gradient(static_cast<int>(leaf), 1, i));
   return ((leaf + i) % 3 == 0 ? T(-1) : T(1)) * std::ldexp(x, static_cast<int>((leaf * 5 + i) % 7));
 }
 
-/// Returns the sum of the leaves: each pass replaces two neighbours by their sum.
+/// Returns the sum of the leaves in pairs. Each pass replaces two neighbours by their sum.
 template <class T>
 T plain_sum(std::int64_t leaves, std::int64_t i) {
   std::vector<T> row;
@@ -47,7 +48,7 @@ T plain_sum(std::int64_t leaves, std::int64_t i) {
   return row.front();
 }
 
-/// Writes leaves [first, first + count) one after the other and adds them.
+/// Writes leaves [first, first + count) to the arena in turn, and adds each leaf to the tree.
 template <class T>
 void add_leaves(GradientTree& tree, Context& context, std::vector<T>& arena, std::int64_t first, std::int64_t count) {
   for (std::int64_t leaf = first; leaf < first + count; ++leaf) {
@@ -70,7 +71,7 @@ void expect_sums(std::int64_t leaves) {
     for (std::int64_t i = 0; i < kElements; ++i) {
       ASSERT_EQ(arena[static_cast<std::size_t>(i)], plain_sum<T>(leaves, i)) << leaves << " leaves, element " << i;
     }
-    add_leaves(tree, context, arena, 0, leaves / 2);  // a step that is abandoned
+    add_leaves(tree, context, arena, 0, leaves / 2);  // half of a step, which restart() drops
     tree.restart();
   }
 }

@@ -14,22 +14,23 @@
 
 #include "communicator_cases.hpp"
 
-// Checks of sums within and between nodes, whatever communicators the parts are.
+// Checks of hierarchical sums (first within nodes, then between nodes) for any kind of communicator.
 
 namespace lockstep::comm::cases {
 
-/// Nodes of four ranks: two nodes of 2; nodes of 3 and 1; two nodes whose ranks alternate; one node.
+/// Node of each of four ranks: two nodes of 2 ranks; nodes of 3 and 1; two nodes whose ranks alternate; one node.
 inline const std::vector<std::vector<int>> kNodesOfFour{{0, 0, 1, 1}, {0, 0, 0, 1}, {7, -1, 7, -1}, {3, 3, 3, 3}};
-/// Sizes of sums: small, odd, near the size from which nodes divide the data, and longer than a window's chunk.
+/// Sizes of sums: small, odd, near the size from which the ranks of a node divide the data, and longer than a chunk of
+/// the shared window.
 inline const std::vector<std::int64_t> kSumSizes{0, 7, 4097, 33333};
 
-/// Returns values whose sum depends on the order.
+/// Returns values whose sum depends on the order of ranks.
 inline float uneven(int rank, std::int64_t i) {
   return 1.0f / static_cast<float>(3 + rank * 7 + static_cast<int>(i % 101)) * (rank % 2 == 0 ? 1.0f : 1e3f);
 }
 
-/// Returns the expected sum of element i: within a node in rank order, then the nodes' sums in the order of their first
-/// ranks.
+/// Returns the expected sum of element i. Each node adds in rank order. Then the nodes' sums are added in the order of
+/// the nodes' first ranks.
 inline float by_nodes(const std::vector<int>& nodes, std::int64_t i) {
   std::vector<int> order;
   std::vector<float> sums;
@@ -53,8 +54,8 @@ inline float by_nodes(const std::vector<int>& nodes, std::int64_t i) {
   return total;
 }
 
-/// Checks a HierarchicalCommunicator over make(), which makes a communicator of all ranks, collectively. in_rank_order:
-/// the parts add in rank order.
+/// Checks a HierarchicalCommunicator over the communicator that make() returns; all ranks call make() together.
+/// in_rank_order: that communicator adds in rank order.
 template <class Make>
 void check_hierarchy(const Make& make, Stream& stream, bool in_rank_order) {
   for (const std::vector<int>& nodes : kNodesOfFour) {

@@ -1,4 +1,4 @@
-// Tests sums within and between nodes, over ranks as threads. Nodes are numbers.
+// Tests hierarchical sums with ranks as threads. A number for each rank plays the part of its node.
 #include <lockstep/comm/hierarchical_communicator.hpp>
 
 #include <atomic>

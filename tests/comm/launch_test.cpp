@@ -15,7 +15,7 @@ namespace {
 using testing::expect_error;
 using testing::expect_holds;
 
-/// The environment of torchrun.
+/// The environment variables that torchrun sets.
 const Environment kTorchrun{
     {"RANK", "5"},       {"LOCAL_RANK", "1"},     {"WORLD_SIZE", "8"},  {"LOCAL_WORLD_SIZE", "4"},
     {"GROUP_RANK", "1"}, {"MASTER_ADDR", "node"}, {"MASTER_PORT", "29"}};
@@ -31,7 +31,7 @@ const Environment kBatch{
 const Environment kLightning{{"NODE_RANK", "1"},        {"LOCAL_RANK", "3"},     {"WORLD_SIZE", "8"},
                              {"LOCAL_WORLD_SIZE", "4"}, {"MASTER_ADDR", "node"}, {"MASTER_PORT", "29"}};
 
-/// Returns the environment with these variables changed; an empty value means not set.
+/// Returns the environment with these variables changed. An empty value counts as unset.
 Environment with(Environment environment, const Environment& changes) {
   for (const auto& [name, value] : changes) {
     environment[name] = value;
@@ -212,7 +212,7 @@ TEST(Launch, WhoMeetsWithoutMpi) {
   }
   EXPECT_TRUE(meets(with(kMpirun, place), automatic, kGlooOnly));
   EXPECT_FALSE(meets(kMpirun, automatic, kGlooOnly));
-  EXPECT_FALSE(meets({}, gloo, kBoth));  // one rank needs neither MPI nor gloo
+  EXPECT_FALSE(meets({}, gloo, kBoth));  // a single rank needs neither MPI nor gloo
   EXPECT_FALSE(meets({}, mpi, {}));
   expect_error<UsageError>([&] { (void)meets(kTorchrun, gloo, kMpiOnly); },
                            {"--backend is gloo", "no gloo", "--backend mpi"});
@@ -272,7 +272,7 @@ TEST(Launch, MpiConfirmsIt) {
               1)
           .source,
       LaunchSource::torchrun);
-  // A launcher that sets no variables, and a world that is larger than the step's.
+  // One launcher sets no variables. In the other case MPI has more ranks than the variables say.
   const Launch silent = confirm({}, 1, 2);
   EXPECT_EQ(silent.source, LaunchSource::mpi);
   EXPECT_EQ(silent.rank, 1);
@@ -286,7 +286,7 @@ TEST(Launch, MpiConfirmsIt) {
   expect_error<UsageError>([&] { (void)confirm(kTorchrun, 0, 1); },
                            {"WORLD_SIZE=8", "torchrun", "1 rank", "mpirun -np 8", "srun --mpi=pmix"});
   expect_error<UsageError>([&] { (void)confirm(kTorchrun, 0, 16); }, {"WORLD_SIZE=8", "16 ranks"});
-  // Sets variables of another launcher, next to one that sets none.
+  // The launcher sets no variables of its own, but variables of another launcher exist.
   expect_error<UsageError>(
       [&] {
         (void)confirm_launch({}, {{"WORLD_SIZE", "4"}}, 0, 2, "Some MPI 4");

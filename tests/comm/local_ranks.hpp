@@ -15,8 +15,8 @@
 
 namespace lockstep::comm {
 
-/// Runs body(communicator), or body(communicator, another communicator of the same ranks), as `size` ranks on threads.
-/// Returns for each rank "" or the text of its exception; the text of a PeerError begins with "peer: ".
+/// Runs body(communicator), or body(communicator, second communicator of the same ranks), on `size` threads, one for
+/// each rank. Returns for each rank "" or the text of its exception. The text of a PeerError begins with "peer: ".
 template <class Body>
 std::vector<std::string> run_ranks(int size, Body&& body) {
   LocalGroup group(size);
@@ -49,7 +49,7 @@ inline std::vector<std::string> none_failed(int size) {
   return std::vector<std::string>(static_cast<std::size_t>(size));
 }
 
-/// Expects that no rank threw. `failures` is the result of run_ranks().
+/// Expects that no rank threw. failures: result of run_ranks().
 inline void expect_none_failed(const std::vector<std::string>& failures, const char* file = __builtin_FILE(),
                                int line = __builtin_LINE()) {
   for (std::size_t rank = 0; rank < failures.size(); ++rank) {
@@ -59,7 +59,7 @@ inline void expect_none_failed(const std::vector<std::string>& failures, const c
   }
 }
 
-/// Runs body(communicator) as run_ranks() does. No rank may throw.
+/// Calls run_ranks() with body(communicator), and expects that no rank throws.
 template <class Body>
 void on_ranks(int size, Body&& body, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   expect_none_failed(run_ranks(size, body), file, line);

@@ -1,4 +1,4 @@
-// Runs under mpirun. LOCKSTEP_TEST_THREAD_LEVEL: multiple (default), serialized or funneled.
+// This program runs under mpirun. LOCKSTEP_TEST_THREAD_LEVEL is multiple (default), serialized or funneled.
 
 #include <lockstep/comm/mpi/mpi_communicator.hpp>
 
@@ -77,7 +77,7 @@ TEST(MpiCommunicator, OperationsOnTheSerialWorkerItself) {
   cases::check_order(*comm, *serial());
 }
 
-// Counts that are too large for one call, with a small limit instead of tensors of 8 GB.
+// Counts that are too large for one MPI call are split. A small limit replaces tensors of 8 GB.
 TEST(MpiCommunicator, SplitsLargeCounts) {
   for (const std::int64_t most : {1, 3, 8}) {
     const auto comm = detail::make_mpi_communicator(
@@ -93,7 +93,7 @@ TEST(MpiCommunicator, Texts) {
   cases::check_texts(*world());
 }
 
-/// Returns n numbers of a rank, whose sums depend on the order.
+/// Returns n numbers of a rank. Their sums depend on the order of ranks.
 std::vector<float> fractions(int rank, std::int64_t n) {
   std::vector<float> data;
   for (std::int64_t i = 0; i < n; ++i) {
@@ -155,7 +155,7 @@ TEST(MpiCommunicator, RanksOfANodeShareMemory) {
   EXPECT_FALSE(all_reduce_path(*none).shared);
   EXPECT_FALSE(all_reduce_path(*none->split(0, 0)).shared);
   EXPECT_EQ(all_reduce_path(*made(HostAllReduce::shared)).shared, several);
-  // Ranks with different settings choose a path that all can take.
+  // The ranks have different settings, and must agree on a path that all of them can use.
   const auto mixed = made(comm->rank() == 0 ? HostAllReduce::automatic : HostAllReduce::mpi);
   EXPECT_FALSE(all_reduce_path(*mixed).shared);
   Stream stream = Stream::host_inline();
@@ -177,7 +177,7 @@ TEST(MpiCommunicator, SumsInRankOrder) {
 }
 
 TEST(MpiCommunicator, AWindowThatIsTooLargeIsRefusedEverywhere) {
-  constexpr std::size_t kTooLarge = ~std::size_t{0};  // refused before any page is taken
+  constexpr std::size_t kTooLarge = ~std::size_t{0};  // refused before any memory is allocated
   const detail::NodeWindow window(MPI_COMM_WORLD, kTooLarge);
   EXPECT_EQ(window.memory(), nullptr);
   const auto comm = world();
@@ -258,7 +258,7 @@ TEST(MpiCommunicator, LeavesTheCallersCommunicatorAlone) {
   EXPECT_EQ(before, after);
 }
 
-/// Returns the sums after three steps of a reducer whose gradients are fractions.
+/// Runs three steps of a reducer whose gradients are fractions. Returns for each element the total of its three sums.
 std::vector<float> train(Communicator& comm, Stream& compute, Stream& worker, float first) {
   std::vector<GradientRange> gradients;
   std::int64_t begin = 0;
@@ -302,12 +302,13 @@ TEST(MpiGradientReducer, OverlapDoesNotChangeTheBits) {
   const std::vector<float> alone = train(*comm, compute, compute, 1.0f);
   const std::vector<float> overlapped = train(*comm, compute, worker, 1.0f);
   EXPECT_EQ(std::memcmp(alone.data(), overlapped.data(), 4 * alone.size()), 0);
-  // The control: one bit of the input differs.
+  // Control: a change of one bit of the input changes the result.
   const std::vector<float> other = train(*comm, compute, worker, 1.0f + 0x1p-23f);
   EXPECT_NE(std::memcmp(alone.data(), other.data(), 4 * alone.size()), 0);
 }
 
-/// A communicator that is not destroyed before MPI_Finalize, which must free the duplicates by itself.
+/// A communicator that is not destroyed before MPI_Finalize. lockstep must free its duplicates of MPI communicators by
+/// itself.
 std::unique_ptr<Communicator> forgotten;
 std::unique_ptr<Communicator> forgotten_half;
 

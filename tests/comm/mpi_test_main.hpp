@@ -7,8 +7,8 @@
 
 namespace lockstep::comm {
 
-/// The main() of a GoogleTest program under mpirun, at MPI_THREAD_MULTIPLE if MPI supports it. It fails on every rank
-/// when a test fails on any rank.
+/// The main() of a GoogleTest program under mpirun. Uses MPI_THREAD_MULTIPLE if MPI supports it. The program fails on
+/// every rank if a test fails on any rank.
 inline int mpi_test_main(int& argc, char**& argv) {
   int level = MPI_THREAD_SINGLE;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);

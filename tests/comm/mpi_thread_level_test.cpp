@@ -1,6 +1,6 @@
-// Runs under mpirun: mpi_thread_level_test single|funneled|serialized|multiple. A host program initialises MPI with
-// that thread level and calls MPI in addition to the library. The test observes the library's MPI calls: which thread
-// makes a call, and whether two threads are in a call at once.
+// This program runs under mpirun: mpi_thread_level_test single|funneled|serialized|multiple. It is a host program that
+// initialises MPI with that thread level, and that calls MPI in addition to lockstep. The tests record which thread
+// makes each MPI call, and whether two threads are in MPI calls at once.
 
 #include <lockstep/comm/mpi/mpi_communicator.hpp>
 
@@ -27,10 +27,10 @@ namespace {
 
 int thread_level = MPI_THREAD_SINGLE;
 
-/// The MPI calls of this process.
+/// Record of the MPI calls of this process.
 struct Watch {
   std::atomic<int> inside = 0;
-  std::atomic<bool> at_once = false;  ///< true after two threads were in a call at the same time
+  std::atomic<bool> at_once = false;  ///< true after two threads were in MPI calls at once
   std::mutex mutex;
   std::set<std::thread::id> threads;  ///< threads that made calls
 
@@ -42,7 +42,7 @@ struct Watch {
 };
 Watch watch;
 
-/// Marks that a thread is in a call.
+/// Records in `watch` that a thread is in an MPI call during the object's lifetime.
 class Inside {
  public:
   Inside() {
@@ -60,8 +60,8 @@ class Inside {
 }  // namespace
 }  // namespace lockstep::comm
 
-// MPI's interface for tools: a function that a program defines as MPI_X replaces the library's, which is also there as
-// PMPI_X.
+// MPI's profiling interface: a function MPI_X that the program defines replaces the function of the MPI library, which
+// is also callable as PMPI_X.
 using lockstep::comm::Inside;
 extern "C" {
 int MPI_Allreduce(const void* in, void* out, int n, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
@@ -124,7 +124,7 @@ class MpiThreadLevel : public ::testing::Test {
   static void expect_only_this_thread() {
     EXPECT_EQ(watch.threads, std::set<std::thread::id>{std::this_thread::get_id()});
   }
-  /// Expects the host's own MPI calls to work.
+  /// Expects that the host program's own MPI calls work.
   static void expect_host_counts_all(const Communicator& comm) {
     int ranks = 1;
     MPI_Allreduce(MPI_IN_PLACE, &ranks, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
@@ -153,8 +153,8 @@ TEST_F(MpiThreadLevel, InlineOperationsRunInTheCallingThread) {
   EXPECT_EQ(comm->any_thread(), thread_level == MPI_THREAD_MULTIPLE);
 }
 
-/// Makes three steps of a reducer; the host calls MPI between them. Returns the sums, which are the same for each
-/// stream.
+/// Runs three steps of a reducer. The host program calls MPI between the steps. Returns the sums, which must have the
+/// same bits for all streams.
 std::vector<float> reduce(Communicator& comm, Stream& compute, Stream& communication) {
   const std::vector<GradientRange> gradients{{"a", 0, 5000, 1}, {"b", 5000, 5001, 1}, {"c", 5001, 9000, 1}};
   BucketOptions options;
@@ -240,8 +240,8 @@ TEST_F(MpiThreadLevel, TheSoleWorkerIsAHostWorker) {
             "mpi communicator: sole_mpi_worker is an inline or a CUDA stream, expected a host worker");
 }
 
-/// Below SERIALIZED the offer changes nothing, and at MULTIPLE it is not needed: a host program may make it at each
-/// level.
+/// A host program may name a sole MPI worker at each thread level. Below SERIALIZED the option has no effect, and at
+/// MULTIPLE it is not needed.
 TEST_F(MpiThreadLevel, WithASoleWorker) {
   Stream worker = Stream::host_worker("sole");
   const auto comm = make_mpi_communicator(MPI_COMM_WORLD, {.sole_mpi_worker = &worker});
@@ -265,8 +265,8 @@ TEST_F(MpiThreadLevel, WithASoleWorker) {
   EXPECT_GE(watch.threads.size(), 2u) << "no worker called MPI";
 }
 
-/// Uses communicators with the worker and without it, with operations on the worker and inline, in one order on all
-/// ranks.
+/// Mixes communicators with and without a sole worker, and operations on the worker and inline. All ranks use the same
+/// order.
 TEST_F(MpiThreadLevel, InlineOperationsWaitForTheSoleWorker) {
   if (thread_level < MPI_THREAD_SERIALIZED) {
     GTEST_SKIP() << "MPI's thread level is below SERIALIZED";
@@ -283,7 +283,7 @@ TEST_F(MpiThreadLevel, InlineOperationsWaitForTheSoleWorker) {
       with->broadcast(worker, large.view(), i % with->size());
       half->barrier(worker);
     }
-    switch (round % 4) {  // the test does not wait in between; the library does
+    switch (round % 4) {  // lockstep must wait for the worker here, as the test does not
       case 0:
         cases::check_sums(*without, stream, DType::f64, 10 + round);
         break;
@@ -323,11 +323,12 @@ TEST_F(MpiThreadLevel, AnotherSoleWorkerOnceTheFirstIsGone) {
     const auto half = comm->split(comm->rank() % 2, 0);
     Stream stream = Stream::host_inline();
     half->barrier(comm->can_overlap() ? worker : stream);
-    worker.synchronize();  // before the communicators are destroyed
+    worker.synchronize();  // the worker must be idle when its communicators are destroyed
   }
 }
 
-/// A host gets an error if it uses the communicator in its own task on the worker: the operation would wait for itself.
+/// A task on the sole worker must not use the communicator inline, because the operation would wait for the task
+/// itself. The host program gets an error.
 TEST_F(MpiThreadLevel, InlineOperationsInATaskOfTheSoleWorker) {
   if (thread_level != MPI_THREAD_SERIALIZED) {
     GTEST_SKIP() << "MPI's thread level is not SERIALIZED";

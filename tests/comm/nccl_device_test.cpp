@@ -1,5 +1,5 @@
-// Tests NCCL on GPUs: as many ranks as mpirun starts, each with its own GPU, or, with LOCKSTEP_ALLOW_SHARED_GPU=1,
-// sharing the GPUs of the machine (scripts/gpu-check.sh). Skipped without a GPU.
+// Tests NCCL on real GPUs. mpirun starts the ranks. Each rank has its own GPU, or with LOCKSTEP_ALLOW_SHARED_GPU=1 the
+// ranks share GPUs (scripts/gpu-check.sh). Skipped without a GPU.
 
 #include <cmath>
 #include <optional>
@@ -29,7 +29,7 @@ Session* session = nullptr;
 class OnDevice final : public cases::GpuPlace {
  public:
   using GpuPlace::GpuPlace;
-  /// Adds one on the host, because comm's tests have no kernel.
+  /// Adds 1 on the host, because comm's tests have no kernels.
   void add_one(Stream& stream, const TensorView& view) const override {
     stream.synchronize();
     std::vector<std::int64_t> values(static_cast<std::size_t>(view.numel()));
@@ -66,7 +66,7 @@ class NcclDevice : public ::testing::Test {
   }
   void TearDown() override { ranks_.reset(); }
 
-  /// Expects the same bytes on every rank.
+  /// Expects the same bits on every rank.
   static void expect_equal_on_all_ranks(const std::vector<float>& values) {
     const std::string mine(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
     EXPECT_EQ(broadcast_text(session->control(), mine), mine);
@@ -85,7 +85,8 @@ TEST_F(NcclDevice, DoesWhatEveryCommunicatorDoes) {
   cases::check_everything(nccl(), stream(), {0, 1, 5, 4099}, place);
 }
 
-/// Makes three steps of the reducer. Returns the arena after the last step. values: gradient() or whole_gradient().
+/// Runs three steps of the reducer and returns the arena after the last step. values_of: gradient() or
+/// whole_gradient().
 std::vector<float> reduce(Communicator& nccl, Stream& comm, Device device, DType dtype = DType::f32,
                           float (*values_of)(int rank, int step, std::int64_t i) = gradient) {
   CudaContext compute(device);
@@ -119,7 +120,7 @@ std::vector<float> reduce(Communicator& nccl, Stream& comm, Device device, DType
 
 TEST_F(NcclDevice, TheGradientReducerGivesTheSumAndRepeats) {
   const std::vector<float> sums = reduce(nccl(), stream(), device_);
-  int wrong = 0;  // counted, because a rank that returned here would leave the others waiting in the collectives below
+  int wrong = 0;  // counted only, since a rank that returned here would leave the other ranks waiting in collectives
   for (std::size_t i = 0; i < sums.size(); ++i) {
     double sum = 0;
     double size = 0;
@@ -127,7 +128,7 @@ TEST_F(NcclDevice, TheGradientReducerGivesTheSumAndRepeats) {
       sum += gradient(r, 2, static_cast<std::int64_t>(i));
       size += std::fabs(gradient(r, 2, static_cast<std::int64_t>(i)));
     }
-    // Allows rounding, as NCCL chooses its own order of the sum.
+    // NCCL chooses the order of the sum, so roundings may differ.
     wrong += std::fabs(sums[i] - sum) <= size * 1.2e-7 * nccl().size() ? 0 : 1;
   }
   expect_equal_on_all_ranks(sums);

@@ -1,4 +1,4 @@
-// Tests comm/nccl on the stand-ins for CUDA and NCCL: ranks are threads, each with a device.
+// Tests comm/nccl on the stand-ins for CUDA and NCCL. Ranks are threads, and each rank has a device.
 
 #include <algorithm>
 #include <array>
@@ -61,7 +61,7 @@ class OnDevice final : public cases::GpuPlace {
   }
 };
 
-/// Runs body(control, nccl) as ranks with a device each.
+/// Runs body(control, nccl) on one thread for each rank. Each rank has a device.
 template <class Body>
 Texts run_gpu_ranks(int size, Body&& body, const NcclOptions& options = {}) {
   return run_ranks(size, [&](Communicator& control) {
@@ -71,14 +71,14 @@ Texts run_gpu_ranks(int size, Body&& body, const NcclOptions& options = {}) {
   });
 }
 
-/// Calls run_gpu_ranks(). No rank may fail, and nothing may be left behind.
+/// Calls run_gpu_ranks(). Expects that no rank fails, and that no memory, stream or communicator remains.
 template <class Body>
 void expect_gpu_ranks(int size, const std::string& when, Body&& body, const NcclOptions& options = {}) {
   EXPECT_EQ(run_gpu_ranks(size, body, options), none_failed(size)) << when;
   expect_clean(when);
 }
 
-/// Waits until all ranks have come, on the host.
+/// Waits on the host until all ranks have called it.
 void meet(Communicator& control) {
   Stream stream = Stream::host_inline();
   control.barrier(stream);
@@ -88,7 +88,7 @@ class NcclStandin : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, NcclStandin, ::testing::Values(1, 2, 3, 4));
 
 TEST_P(NcclStandin, DoesWhatEveryCommunicatorDoes) {
-  for (std::uint64_t seed = 0; seed < 4; ++seed) {  // one seed for every style of schedule
+  for (std::uint64_t seed = 0; seed < 4; ++seed) {  // one seed for each Style of the stand-in
     for (const int polls : {0, 2}) {
       reset(GetParam(), seed, {.polls = polls});
       expect_gpu_ranks(GetParam(), concat("seed ", seed, ", polls ", polls), [&](Communicator&, Communicator& nccl) {
@@ -121,14 +121,14 @@ TEST(NcclHierarchy, AddsWithinAndBetweenNodes) {
 
 constexpr std::array kReduceTypes{DType::f32, DType::bf16, DType::f16};
 
-/// Returns the number of waits in a step: one before each bucket, for its gradients, and one at the end, for the last
-/// bucket.
+/// Returns the number of stream waits in a step: one before each bucket for its gradients, and one for the last bucket
+/// at the end.
 int waits_of_a_step(const std::vector<Bucket>& buckets) {
   return static_cast<int>(buckets.size()) + 1;
 }
 
-/// Makes steps of the reducer on a device. Returns the number of wrong elements. forget: number of the wait, of one
-/// stream for another in rank 0's second step, that is left out.
+/// Runs steps of the reducer on a device. Returns the number of wrong elements. forget: number of the stream wait that
+/// rank 0 skips in its second step; 0: none.
 int wrong_elements(Communicator& nccl, int forget, DType dtype = DType::f32, SumOrder order = SumOrder::library) {
   constexpr std::int64_t kKernels = 8;
   const Device device = Device::cuda(nccl.rank());
@@ -148,7 +148,7 @@ int wrong_elements(Communicator& nccl, int forget, DType dtype = DType::f32, Sum
     }
     reducer.begin_step();
     for (std::size_t g = 0; g < gradients.size(); ++g) {
-      // Writes in several kernels, so that a stream that does not wait can overtake many of them.
+      // The gradient is written by several kernels, so that a stream that does not wait can overtake some of them.
       for (std::int64_t kernel = 0; kernel < kKernels; ++kernel) {
         standin::launch(compute.stream().cuda_handle(),
                         [range = gradients[g], kernel, step, rank = nccl.rank(),
@@ -183,7 +183,7 @@ int wrong_elements(Communicator& nccl, int forget, DType dtype = DType::f32, Sum
 
 TEST_P(NcclStandin, TheGradientReducerGivesTheSumInEveryLegalOrder) {
   for (const DType dtype : kReduceTypes) {
-    const std::vector<SumOrder> orders = dtype == DType::f32  // a tree cannot have 16 bits
+    const std::vector<SumOrder> orders = dtype == DType::f32  // 16-bit sums in a tree are not supported
                                              ? std::vector{SumOrder::library, SumOrder::ranks, SumOrder::tree}
                                              : std::vector{SumOrder::library, SumOrder::ranks};
     for (std::uint64_t seed = 0; seed < 4 * orders.size(); ++seed) {
@@ -195,7 +195,8 @@ TEST_P(NcclStandin, TheGradientReducerGivesTheSumInEveryLegalOrder) {
   }
 }
 
-// A captured step: backward, and the reducer on its own stream, in one graph that every rank launches.
+// One graph captures a step: backward on the compute stream, and the reducer's sums on the communication stream. Every
+// rank launches its graph.
 TEST_P(NcclStandin, AStepOfTheReducerIsCapturedInAGraph) {
   for (std::uint64_t seed = 0; seed < 4; ++seed) {
     reset(GetParam(), seed, {.polls = 1});
@@ -209,7 +210,7 @@ TEST_P(NcclStandin, AStepOfTheReducerIsCapturedInAGraph) {
       compute.synchronize();
       GradientReducer reducer(nccl, compute.stream(), comm, gradients, small_buckets(gradients), arena,
                               {.sum = make_bucket_sum({.dtype = dtype})});
-      std::vector<int> steps(gradients.size());  // counters, like a step counter in the device's memory
+      std::vector<int> steps(gradients.size());  // counters that the graph increments
       Graph graph = Graph::capture(compute.stream(), [&] {
         reducer.begin_step();
         for (std::size_t g = 0; g < gradients.size(); ++g) {
@@ -241,7 +242,8 @@ TEST_P(NcclStandin, AStepOfTheReducerIsCapturedInAGraph) {
   }
 }
 
-/// The machine executes work at once if it can, so rank 0 stops where it needs the ranks that launch nothing.
+/// The eager stand-in executes work as soon as possible. Rank 0 stops at the first collective, because the other ranks
+/// launch nothing yet. So the test can read its breadcrumbs.
 TEST_P(NcclStandin, MarksSayHowFarACapturedStepHasCome) {
   std::uint64_t eager = 0;
   while (standin::style_of(eager) != standin::Style::eager) {
@@ -296,7 +298,7 @@ TEST_P(NcclStandin, MarksSayHowFarACapturedStepHasCome) {
     EXPECT_EQ(marks.text(), "on the device step 9: computing gradients of bucket 1 of 2, " + first);
     marks.forget(0);
     EXPECT_EQ(marks.text(), "on the device step 8: all 2 buckets are summed");
-    // Without a graph, and on one stream: one bucket at a time.
+    // Without a graph and on one stream, the test runs one bucket at a time.
     marks.begin(0, 9);
     marks.use(0);
     reducer.begin_step();
@@ -340,7 +342,7 @@ TEST_P(NcclStandin, EstimatesAndRunsNothing) {
     expect("all_gather", bytes, [&](Communicator& c) { c.all_gather(stream, part, all); });
     expect("broadcast", 4 * kPart, [&](Communicator& c) { c.broadcast(stream, part, 0); });
     EXPECT_FALSE(estimator->seconds([](Communicator&) {}).has_value());
-    if (nccl.size() > 1) {  // NCCL would execute the calls of one rank, so they are not made
+    if (nccl.size() > 1) {  // skipped for one rank, since NCCL would execute its calls
       EXPECT_THROW((void)estimator->seconds([&](Communicator& c) { c.broadcast(stream, part, 9); }), UsageError);
     }
     expect("after an error", 4 * kPart, [&](Communicator& c) { c.all_reduce(stream, part); });
@@ -352,7 +354,7 @@ TEST_P(NcclStandin, EstimatesAndRunsNothing) {
     };
     EXPECT_EQ(first_of(all), 3);
     EXPECT_EQ(first_of(part), 5) << "nothing ran";
-    nccl.all_reduce(stream, part);  // the communicator itself is unchanged
+    nccl.all_reduce(stream, part);  // the estimate has not changed the communicator
     EXPECT_EQ(first_of(part), 5.0F * static_cast<float>(nccl.size()));
   });
 }
@@ -365,7 +367,7 @@ TEST(NcclFailure, AnEstimateThatFailsEndsItsOwnCommunicator) {
     context.synchronize();
     for (const char* call : {"ncclGroupStart", "ncclGroupSimulateEnd", "ncclAllReduce"}) {
       const auto estimator = make_nccl_estimator(nccl);
-      meet(control);  // a failure on rank 0 would end a split in which rank 1 still is
+      meet(control);  // rank 1 must finish its split before rank 0 fails
       if (nccl.rank() == 0) {
         nccl_standin::fail_call(1, ncclInternalError, call);
         const auto estimate = [&] {
@@ -384,8 +386,8 @@ TEST(NcclFailure, AnEstimateThatFailsEndsItsOwnCommunicator) {
   EXPECT_EQ(standin::violations(), Texts{});
 }
 
-/// The control for the tests above: in some order, each missing wait of a step shows, and there are no other waits. On
-/// lazy and eager machines no stream overtakes another, so they are left out.
+/// Control for the tests above: skipping any of a step's waits gives wrong sums in some order, and there is no further
+/// wait. Lazy and eager seeds are skipped, because there no stream overtakes another stream.
 TEST(NcclStandinReducer, EveryWaitOfAStepIsNeeded) {
   const int waits = waits_of_a_step(small_buckets(ranges(kSizes)));
   for (int forgotten = 1; forgotten <= waits + 1; ++forgotten) {
@@ -404,7 +406,7 @@ TEST(NcclStandinReducer, EveryWaitOfAStepIsNeeded) {
   }
 }
 
-/// Like run_gpu_ranks(), for set-ups that fail. device_of(rank) gives the device.
+/// Like run_gpu_ranks(), but only initialises NCCL, for initialisations that fail. device_of(rank): the rank's device.
 template <class DeviceOf>
 Texts set_up(int size, DeviceOf&& device_of, const NcclOptions& options = {}) {
   return run_ranks(size, [&](Communicator& control) {
@@ -446,7 +448,7 @@ TEST(NcclSetUp, ThatIsNotOverInTimeNamesRankAndSecondsOnAll) {
   for (const std::string& failure : failures) {
     EXPECT_EQ(failure, failures[0]);
   }
-  // Rank 1 never starts. Rank 0 starts and waits in vain for rank 1 in the first operation.
+  // Rank 1 never starts. Rank 0 starts, and waits in its first operation until the time-out.
   EXPECT_NE(failures[0].find("nccl: rank "), std::string::npos) << failures[0];
   EXPECT_TRUE(failures[0].find("not over after 0.25 s") != std::string::npos ||
               failures[0].find("remote process exited") != std::string::npos)
@@ -488,7 +490,7 @@ TEST(NcclSetUp, OptionsAreChecked) {
   expect_clean("options");
 }
 
-/// A tensor of every rank for all-reduces.
+/// A tensor on each rank's device, for all-reduces.
 struct Floats {
   explicit Floats(int rank)
       : context(Device::cuda(rank)), tensor(Tensor::zeros(context, Shape{8}, DType::f32)), over(context.device()) {}
@@ -501,7 +503,7 @@ TEST(NcclFailure, AnErrorOfOneRankEndsTheWaitOfAll) {
   reset(3, 0);
   expect_gpu_ranks(3, "an error of one rank", [](Communicator& control, Communicator& nccl) {
     Floats data(nccl.rank());
-    if (nccl.rank() != 1) {  // rank 1 never calls it
+    if (nccl.rank() != 1) {  // rank 1 never calls all_reduce
       nccl.all_reduce(data.context.stream(), data.tensor);
     }
     meet(control);
@@ -523,7 +525,7 @@ TEST(NcclFailure, AnErrorOfOneRankEndsTheWaitOfAll) {
       expect_holds(text, nccl.rank() == 1 ? "unhandled system error; NCCL's last message: injected into rank 1"
                                           : "remote process exited");
     }
-    data.context.synchronize();  // returns, because the operation was abandoned
+    data.context.synchronize();  // returns, since the operation was abandoned
     EXPECT_THROW(nccl.check(), NcclError);
     EXPECT_THROW(nccl.all_reduce(data.context.stream(), data.tensor), NcclError);
     EXPECT_THROW(nccl.barrier(data.context.stream()), NcclError);
@@ -601,7 +603,7 @@ TEST(NcclFailure, AnEndThatNobodyJoinsIsAborted) {
     cudaSetDevice(control.rank());
     auto nccl = make_nccl_communicator(control, Device::cuda(control.rank()), {.timeout_s = 0.2});
     if (control.rank() == 0) {
-      nccl.reset();  // finalises the communicator, and waits in vain
+      nccl.reset();  // finalises, and waits for rank 1 until the time-out
     }
     meet(control);
     require<DataError>(control.rank() == 0, "left by an exception");
@@ -611,8 +613,8 @@ TEST(NcclFailure, AnEndThatNobodyJoinsIsAborted) {
   expect_clean("an end that nobody joins");
 }
 
-/// Runs two ranks, each with a graph that captured an all-reduce and outlives the communicator. Returns the seconds of
-/// body(rank, nccl), which ends the communicator.
+/// Runs two ranks. Each rank has a graph that captured an all-reduce and that outlives the communicator. body(rank,
+/// nccl) destroys the communicator. Returns the longest time of body in seconds.
 template <class Body>
 double with_living_graphs(Body&& body) {
   double longest = 0;
@@ -637,7 +639,7 @@ double with_living_graphs(Body&& body) {
     const std::lock_guard lock(mutex);
     longest = std::max(longest, seconds);
   });
-  for (int i = 0; i < 5000 && !nccl_standin::leaks().empty(); ++i) {  // the aborts take effect now
+  for (int i = 0; i < 5000 && !nccl_standin::leaks().empty(); ++i) {  // the graphs are gone, so the aborts can complete
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   return longest;
@@ -666,8 +668,8 @@ TEST(NcclFailure, AnEndWhileAGraphLivesIsAborted) {
   expect_clean("an end while a graph lives");
 }
 
-/// Two ranks sum 100 numbers in memory of exchange_memory(). Returns the number of collectives that ran in registered
-/// memory.
+/// Sums 100 numbers over two ranks in memory of exchange_memory(). first_refused: number of the first
+/// ncclCommRegister() call that fails; 0: none. Returns the number of collectives in registered memory.
 std::int64_t summed_in_nccl_memory(std::int64_t first_refused) {
   reset(2, 0);
   if (first_refused > 0) {
@@ -725,7 +727,7 @@ TEST(NcclMemory, NoneLeftIsSaidSo) {
   });
 }
 
-/// Runs ranks of a program that sums 8 numbers through GpuRanks. body(ranks, data) runs before the end.
+/// Runs ranks that create GpuRanks and sum 8 numbers. body(control, ranks) runs before the GpuRanks are destroyed.
 template <class Body>
 Texts with_gpu_ranks(int size, Body&& body) {
   return run_ranks(size, [&](Communicator& control) {
@@ -760,7 +762,7 @@ TEST(NcclGpuRanks, AnExceptionOnOneRankEndsAll) {
 TEST(NcclGpuRanks, EndAfterAnAbort) {
   reset(2, 0);
   const Texts failures = with_gpu_ranks(2, [](Communicator& control, GpuRanks& ranks) {
-    meet(control);  // both ranks have enqueued
+    meet(control);  // both ranks have enqueued the sum
     if (ranks.grad().rank() == 1) {
       nccl_standin::fail_rank(1, ncclSystemError);
       EXPECT_THROW(ranks.grad().check(), NcclError);
@@ -773,7 +775,7 @@ TEST(NcclGpuRanks, EndAfterAnAbort) {
   expect_clean("an end after an abort");
 }
 
-// Controls: the stand-in finds the errors that comm/nccl must not make.
+// Controls: the stand-in for NCCL itself must find the errors that comm/nccl must not make.
 
 TEST(NcclStandinItself, SeesRanksThatCallDifferentThings) {
   reset(2, 0);

@@ -1,5 +1,5 @@
-// Tests the heartbeats that nodes send each other, and when a node is named, over the loopback device. Whole jobs:
-// tests/launch/silent_host.sh.
+// Tests the heartbeats between nodes over the loopback device, and when a silent node is named.
+// tests/launch/silent_host.sh tests complete jobs.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -35,7 +35,7 @@ namespace {
 constexpr std::int64_t kSecond = 1'000'000'000;
 constexpr std::size_t kHeader = 32;
 
-/// Returns `count` nodes a, b, c, .. of one rank each, which know each other's addresses.
+/// Returns `count` nodes with the hosts a, b, c, .. and one rank each. They have each other's addresses.
 std::vector<std::unique_ptr<NodeHeartbeat>> nodes(int count) {
   std::vector<std::unique_ptr<NodeHeartbeat>> made;
   std::vector<std::string> address_texts;
@@ -54,7 +54,8 @@ std::vector<std::unique_ptr<NodeHeartbeat>> nodes(int count) {
   return made;
 }
 
-/// Listens, without letting time pass, until `node` names the node before it. Returns the text.
+/// Receives heartbeats, without letting the node's clock advance, until `node` has heard its predecessor. Returns the
+/// text of node.silent().
 std::string named(NodeHeartbeat& node, std::int64_t now_ns) {
   for (int i = 0; i < 500; ++i) {
     node.listen(now_ns);
@@ -67,7 +68,7 @@ std::string named(NodeHeartbeat& node, std::int64_t now_ns) {
   return {};
 }
 
-/// Listens until a heartbeat with `part` has come.
+/// Receives heartbeats until one that contains `part` has come.
 void hears(NodeHeartbeat& node, std::int64_t now_ns, const std::string& part) {
   for (int i = 0; i < 500 && node.silent(0).find(part) == std::string::npos; ++i) {
     node.listen(now_ns);
@@ -76,7 +77,7 @@ void hears(NodeHeartbeat& node, std::int64_t now_ns, const std::string& part) {
   testing::expect_holds(node.silent(0), part);
 }
 
-/// Returns the port in an introduction.
+/// Returns the port in a node's address text.
 int port_of(const std::string& address_text) {
   std::istringstream in(address_text);
   int node = -1;
@@ -86,7 +87,7 @@ int port_of(const std::string& address_text) {
   return port;
 }
 
-/// A socket of any process on this machine.
+/// A socket of another process on this machine, as seen by the nodes.
 class OtherSocket {
  public:
   OtherSocket() {
@@ -100,7 +101,7 @@ class OtherSocket {
   OtherSocket(const OtherSocket&) = delete;
   OtherSocket& operator=(const OtherSocket&) = delete;
 
-  /// Returns an introduction of a node that has this socket.
+  /// Returns the address text of a node whose socket is this one.
   [[nodiscard]] std::string address_text(int node, std::uint64_t key) const {
     return concat(node, ' ', port_, ' ', key, "\nother\n127.0.0.1\n");
   }
@@ -156,7 +157,8 @@ TEST(NodeHeartbeat, SilenceIsMeasuredAndEndsWithAHeartbeat) {
   EXPECT_EQ(ring[1]->silent(2), "");
 }
 
-/// A batch system may stop a whole job, and its ranks do not continue at the same moment.
+/// A batch system may stop a complete job, and its ranks may continue at different moments. Time in which this process
+/// was stopped must not count as silence of another node.
 TEST(NodeHeartbeat, TimeInWhichThisProcessDoesNotLookIsNoSilence) {
   const auto ring = nodes(2);
   ring[0]->send_heartbeat({"rank 0: computing step 7"});
@@ -164,7 +166,7 @@ TEST(NodeHeartbeat, TimeInWhichThisProcessDoesNotLookIsNoSilence) {
   ring[1]->listen(3600 * kSecond);
   EXPECT_EQ(ring[1]->silent(NodeHeartbeat::kLongestLook + 0.1), "");
   testing::expect_holds(ring[1]->silent(NodeHeartbeat::kLongestLook), " for 2 s: ");
-  ring[1]->listen(1800 * kSecond);  // a clock that runs backwards changes nothing
+  ring[1]->listen(1800 * kSecond);  // a clock that runs backwards has no effect
   testing::expect_holds(ring[1]->silent(NodeHeartbeat::kLongestLook), " for 2 s: ");
 }
 
@@ -186,7 +188,7 @@ TEST(NodeHeartbeat, ANodeThatHasShutDownIsNotNamed) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   EXPECT_EQ(ring[1]->silent(0), "");
-  ring[0]->send_heartbeat({"rank 0: writing a report"});  // another rank of the node still works
+  ring[0]->send_heartbeat({"rank 0: writing a report"});  // another rank of the node is still active
   hears(*ring[1], kSecond, "writing a report");
 }
 
@@ -211,8 +213,8 @@ TEST(NodeHeartbeat, ALateHeartbeatChangesNothing) {
   testing::expect_holds(second.silent(0), "computing step 8");
 }
 
-/// Rank 0's introduction has the job's key. With the key of another job, heartbeats go to the right port and are
-/// dropped.
+/// The address text of rank 0 contains the key of the job. Heartbeats with the key of another job must be dropped, even
+/// if they come to the right port.
 TEST(NodeHeartbeat, HeartbeatsOfAnotherJobAreDropped) {
   const auto ring = nodes(2);
   NodeHeartbeat other({.rank = 0, .node = 0, .nodes = 2, .listens = true, .host = "x"});
@@ -246,7 +248,7 @@ TEST(NodeHeartbeat, GarbageIsDropped) {
     for (char& c : bytes) {
       c = letter();
     }
-    if (i % 2 == 0 && bytes.size() > 8) {  // the bytes begin like a heartbeat
+    if (i % 2 == 0 && bytes.size() > 8) {  // half of the datagrams begin like a heartbeat
       bytes.replace(0, 8, real, 0, 8);
     }
     other.send(bytes, port);
@@ -261,10 +263,10 @@ TEST(NodeHeartbeat, GarbageIsDropped) {
     bytes[at] = static_cast<char>(bytes[at] ^ 1);
     return bytes;
   };
-  for (std::size_t at = 0; at < 16; ++at) {  // a changed byte in the magic number or the key
+  for (std::size_t at = 0; at < 16; ++at) {  // changes a byte of the magic number or of the key
     other.send(changed(at), port);
   }
-  for (std::size_t at = 24; at < 28; ++at) {  // a changed byte in the number of the node
+  for (std::size_t at = 24; at < 28; ++at) {  // changes a byte of the node's number
     other.send(changed(at), port);
   }
   other.send(real + std::string(NodeHeartbeat::kMostBytes, 'x'), port);
@@ -276,7 +278,7 @@ TEST(NodeHeartbeat, GarbageIsDropped) {
 
   other.send(real, port);
   testing::expect_holds(named(second, kSecond), "computing step 7");
-  // Texts may hold any bytes. They are printed on one line, with control characters escaped.
+  // The text of a heartbeat may contain any bytes. It must be printed on one line, with control characters escaped.
   for (int i = 0; i < 200; ++i) {
     std::string bytes = real.substr(0, kHeader);
     for (std::size_t left = random() % (NodeHeartbeat::kMostBytes - kHeader); left > 0; --left) {
@@ -341,14 +343,15 @@ TEST(NodeHeartbeat, RanksOfANodeAreNamed) {
     for (const auto& one : all) {
       one->set_addresses(address_texts);
     }
-    const auto speaker = c.node_of_rank.size() - 1;  // the speaker does not listen, except alone
+    const auto speaker = c.node_of_rank.size() - 1;  // the last rank of node 0 sends the heartbeat
     ASSERT_EQ(c.node_of_rank[speaker], 0);
     all[speaker]->send_heartbeat({"rank 4: x", "rank 5: y"});
     testing::expect_holds(named(*listeners[1], kSecond), c.text);
   }
 }
 
-/// The introduction of ranks without a watchdog, or without sockets, is empty or has no port.
+/// Ranks without a watchdog or without sockets have an empty address text, or one without a port. Heartbeats must not
+/// be sent to them.
 TEST(NodeHeartbeat, RanksWithoutHeartbeatsAreLeftOut) {
   NodeHeartbeat first({.rank = 0, .node = 0, .nodes = 2, .listens = true, .host = "a"});
   NodeHeartbeat second({.rank = 1, .node = 1, .nodes = 2, .listens = true, .host = "b"});
@@ -357,13 +360,13 @@ TEST(NodeHeartbeat, RanksWithoutHeartbeatsAreLeftOut) {
     first.send_heartbeat({"rank 0: computing step 7"});
     first.send_shutdown();
   }
-  second.set_addresses({"", second.address_text()});  // without a key from rank 0
+  second.set_addresses({"", second.address_text()});  // rank 0's address text with the key is missing
   second.send_heartbeat({"rank 1: computing step 7"});
   second.listen(kSecond);
   EXPECT_EQ(second.silent(0), "");
 }
 
-/// A rank's watchdog sends heartbeats while the rank does other work, until the rank shuts down.
+/// The watchdog's thread sends heartbeats while the rank does other work, until end_heartbeat().
 TEST(WatchdogHandler, SendsOnTheWatchdogsThreadUntilTheEnd) {
   auto ring = nodes(2);
   WatchdogHandler end(1000, 0, std::nullopt);
@@ -375,7 +378,7 @@ TEST(WatchdogHandler, SendsOnTheWatchdogsThreadUntilTheEnd) {
   hears(*ring[1], kSecond, "no word from host a (rank 0) for 0 s: ");
   hears(*ring[1], kSecond, "; its last word: rank 0: computing step 7");
   end.end_heartbeat();
-  for (int i = 0; i < 200; ++i) {  // sleeps as long as two heartbeats
+  for (int i = 0; i < 200; ++i) {  // 2 s, in which two heartbeats would be sent
     ring[1]->listen(kSecond);
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }

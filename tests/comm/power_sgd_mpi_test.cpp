@@ -1,4 +1,4 @@
-// Runs under mpirun. Compares PowerSGD between processes with the oracle of plain loops.
+// This program runs under mpirun. It compares PowerSGD between processes with plain loops.
 #include <cstdio>
 #include <optional>
 #include <string>

@@ -13,17 +13,17 @@
 #include <lockstep/runtime/base/random.hpp>
 #include <lockstep/runtime/tensor/tensor_view.hpp>
 
-/// PowerSGD for tests: steps of a reducer on one rank, and an oracle in plain loops over all ranks.
+/// PowerSGD for tests: steps of a reducer on one rank, and a reference in plain loops that computes all ranks.
 namespace lockstep::comm {
 
-/// The shape of a gradient; rows 0: a vector of `columns` elements.
+/// The shape of a gradient. rows = 0: a vector of `columns` elements.
 struct Matrix {
   std::int64_t rows = 0;
   std::int64_t columns = 0;
 };
 using Matrices = std::vector<Matrix>;
 
-/// Returns ranges of gradients of these shapes one after the other, with a gap of 3 elements after each.
+/// Returns the ranges of gradients with these shapes. Each range ends with 3 elements of padding.
 inline std::vector<GradientRange> ranges_of(const Matrices& shapes) {
   std::vector<GradientRange> all;
   std::int64_t begin = 0;
@@ -39,7 +39,7 @@ inline std::vector<GradientRange> ranges_of(const Matrices& shapes) {
   return all;
 }
 
-/// Returns a random gradient of a rank: any numbers, on rank 0 not a matrix of low rank.
+/// Returns a gradient of normal random numbers, which depends on rank and step.
 inline std::vector<double> random_gradient(std::int64_t elements, int rank, int step) {
   Random random(17, RandomUse::test, static_cast<std::uint64_t>(rank), static_cast<std::uint64_t>(step));
   std::vector<double> values(static_cast<std::size_t>(elements));
@@ -49,7 +49,7 @@ inline std::vector<double> random_gradient(std::int64_t elements, int rank, int 
   return values;
 }
 
-/// One rank with its arena, the state, and the reducer with the hook.
+/// One rank: its arena, the state of PowerSGD, and the reducer that uses PowerSGD as hook.
 template <class T>
 struct PowerSgdRank {
   PowerSgdRank(Communicator& communicator, const Matrices& shapes, int rank, Stream& comm,
@@ -98,7 +98,7 @@ struct PowerSgdRank {
   GradientReducer reducer;
 };
 
-/// PowerSGD of one matrix over several ranks, as in the paper: plain loops in f64, from a given first Q.
+/// PowerSGD of one matrix over several ranks, as in the paper. Plain loops in f64. q: the first Q.
 class PowerSgdOracle {
  public:
   PowerSgdOracle(int ranks, std::size_t rows, std::size_t columns, std::size_t rank, std::vector<double> q)
@@ -107,7 +107,7 @@ class PowerSgdOracle {
       error.assign(n_ * k_, 0);
     }
   }
-  /// Returns the gradient that the update gets. m: the matrix of each rank, of shape (rows, columns).
+  /// Returns the gradient for the update. m: each rank's gradient, of shape (rows, columns).
   std::vector<double> step(std::vector<std::vector<double>> m) {
     std::vector<double> p(n_ * r_);
     for (std::size_t w = 0; w < m.size(); ++w) {
@@ -156,7 +156,7 @@ class PowerSgdOracle {
     }
     return result;
   }
-  /// Orthonormalises the columns by Gram-Schmidt, one after the other.
+  /// Orthonormalises the columns by Gram-Schmidt, in their order.
   void orthonormalise(std::vector<double>& p) const {
     for (std::size_t c = 0; c < r_; ++c) {
       for (std::size_t before = 0; before < c; ++before) {
@@ -184,12 +184,12 @@ class PowerSgdOracle {
   std::vector<std::vector<double>> errors_;
 };
 
-/// Returns the larger number. A NaN stays, and fails a comparison by `<=`.
+/// Returns the larger number, or NaN if one of the numbers is NaN. A test with `<=` then fails.
 inline double worse(double most, double next) {
   return std::isnan(most) || next <= most ? most : next;
 }
 
-/// Returns the largest difference, relative to the largest number of `expected`.
+/// Returns the largest absolute difference, divided by the largest absolute value of `expected`.
 template <class T>
 double difference(std::span<const T> values, const std::vector<double>& expected) {
   double most = 0;
@@ -201,9 +201,9 @@ double difference(std::span<const T> values, const std::vector<double>& expected
   return most / largest;
 }
 
-/// Compares steps on this rank of a job with the oracle: vectors, a matrix that is too small to be compressed, and two
-/// larger ones, in buckets of any size. Returns the largest difference of gradients and errors. Vectors must be exact
-/// sums up to rounding.
+/// Compares steps on this rank with PowerSgdOracle. The gradients are vectors, a matrix too small to be compressed, and
+/// two larger matrices, in buckets of this size. Returns the largest difference of gradients and of kept errors.
+/// Vectors and the small matrix are compared with plain sums.
 template <class T>
 double power_sgd_against_oracle(Communicator& communicator, Stream& comm, int rank, std::int64_t bucket_bytes,
                                 int steps = 4) {

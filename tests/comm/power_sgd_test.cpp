@@ -39,11 +39,11 @@ TEST(PowerSgd, FollowsThePaper) {
   }
 }
 
-/// Returns the sum of `count` outer products of random vectors, for one rank of the job.
+/// Returns one rank's gradient of low rank: a sum of `count` outer products of random vectors.
 std::vector<double> of_low_rank(const Matrix& shape, int count, int rank, int step) {
   std::vector<double> m(static_cast<std::size_t>(shape.rows * shape.columns + 3));
   for (int c = 0; c < count; ++c) {
-    // All ranks have the same columns, so that the sum has no higher rank.
+    // The left vectors are the same on all ranks, so the sum over ranks has no higher rank.
     const std::vector<double> left = random_gradient(shape.rows, 1000 + c, step);
     const std::vector<double> right = random_gradient(shape.columns, 2000 + 10 * c + rank, step);
     for (std::size_t i = 0; i < left.size(); ++i) {
@@ -86,8 +86,8 @@ TEST(PowerSgd, ASumOfLowRankIsSentExactly) {
   }
 }
 
-/// The updates and the errors kept on the ranks add up to all gradients: nothing is lost. The control adds up the
-/// updates alone and finds a difference.
+/// The updates and the errors that the ranks keep must add up to the sum of all gradients. Control: the updates alone
+/// do not.
 TEST(PowerSgd, WhatIsNotSentIsKept) {
   constexpr int kRanks = 3;
   constexpr int kSteps = 60;
@@ -127,7 +127,7 @@ TEST(PowerSgd, WhatIsNotSentIsKept) {
   const double together = difference(std::span<const double>(kept), sum);
   EXPECT_TRUE(together <= 1e-5) << together;
   EXPECT_GT(alone, 1e-2);
-  // The kept errors are bounded, so the mean of the updates approaches the mean of the gradients.
+  // The kept errors are bounded, so the mean update approaches the mean gradient.
   EXPECT_TRUE(alone <= 1) << alone;
 }
 
@@ -142,7 +142,7 @@ TEST(PowerSgd, RanksAndStreamsGiveTheSameBits) {
       for (int step = 0; step < 5; ++step) {
         std::vector<double> gradient = random_gradient(own.gradients.back().end, communicator.rank(), step);
         for (const GradientRange& range : own.gradients) {
-          std::fill_n(gradient.begin() + range.end - 3, 3, 0.0);  // the padding, which stays unchanged
+          std::fill_n(gradient.begin() + range.end - 3, 3, 0.0);  // the padding of the range
         }
         own.step(gradient);
       }
@@ -160,8 +160,8 @@ TEST(PowerSgd, RanksAndStreamsGiveTheSameBits) {
 TEST(PowerSgd, SaysWhatItSends) {
   on_ranks(2, [](Communicator& communicator) {
     Stream comm = Stream::host_inline();
-    // The first exchange has P of 24 x 2 and 40 x 2, the vector of 7 + 3 and the small matrix of 12 + 3 elements, each
-    // rounded up to a multiple of 16; the second has Q of 30 x 2 and 26 x 2.
+    // The first exchange sends P of 24 x 2 and 40 x 2, the vector with 7 + 3 elements, and the small matrix with 12 + 3
+    // elements. Each part is rounded up to a multiple of 16 elements. The second exchange sends Q of 30 x 2 and 26 x 2.
     PowerSgdRank<float> own(communicator, {{24, 30}, {0, 7}, {3, 4}, {40, 26}}, 2, comm);
     ASSERT_EQ(own.reducer.buckets().size(), 1U);
     const std::int64_t expected = 4 * (48 + 80 + 32 + 64 + 64);
@@ -174,7 +174,7 @@ TEST(PowerSgd, SaysWhatItSends) {
     EXPECT_EQ(own.hook.name(), "powersgd rank 2");
     EXPECT_GE(own.hook.bytes(), static_cast<std::size_t>(expected));
     EXPECT_EQ(own.reducer.bytes(), own.hook.bytes());
-    // With nothing to compress there is one all-reduce of the bucket.
+    // No gradient is compressed, so there is a single all-reduce of the bucket.
     PowerSgdRank<float> plain(communicator, {{0, 100}, {4, 4}}, 2, comm);
     const CommunicatorCounts then = communicator.counts();
     plain.step(random_gradient(plain.gradients.back().end, communicator.rank(), 0));
@@ -191,7 +191,8 @@ TEST(PowerSgd, CompressesWhatShrinksToHalf) {
   EXPECT_FALSE(PowerSgd::compresses(1, 1000, 1));
 }
 
-/// If one rank has a NaN in a matrix, all ranks get NaN. The next step is as if this step had not been made.
+/// If a matrix of one rank contains NaN or infinity, all ranks get NaN. The next step must be as if this step had not
+/// been made.
 TEST(PowerSgd, AStepThatIsNotFiniteLeavesTheStateAlone) {
   const Matrices shapes{{24, 30}, {40, 26}};
   for (const double strange : {std::nan(""), std::numeric_limits<double>::infinity()}) {
@@ -223,7 +224,8 @@ TEST(PowerSgd, AStepThatIsNotFiniteLeavesTheStateAlone) {
   }
 }
 
-/// The gradient is zero, then has full rank: columns that had nothing to send are there when they are needed.
+/// The gradients have rank 0, then 1, then 2, which is the rank of PowerSGD. A column that had nothing to send must
+/// work again when it is needed.
 TEST(PowerSgd, ZerosDoNotEndAColumn) {
   const Matrix shape{50, 40};
   on_ranks(2, [&](Communicator& communicator) {
@@ -297,7 +299,7 @@ TEST(PowerSgd, RefusesWhatTheContractExcludes) {
                         "gradient g0 has 723 elements, expected those of 24 x 31");
 }
 
-/// A program's options name the sum, and every field that conflicts with it is refused.
+/// An option's text "powersgd:3" names this sum. Every SumOptions field that conflicts with PowerSGD is refused.
 TEST(PowerSgd, IsMadeByItsName) {
   const SumOptions options = sums_named("powersgd:3").value();
   EXPECT_EQ(make_bucket_sum(options)->name(), "powersgd rank 3");

@@ -1,4 +1,4 @@
-// Tests the device that each rank of a node gets, on made-up nodes.
+// Tests which device each rank of a node gets, with made-up nodes.
 #include <lockstep/comm/launch/rank_device.hpp>
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ std::vector<GpuInfo> gpus_of(const Uuids& uuids) {
   return gpus;
 }
 
-/// Returns the devices of ranks that see the GPUs `visible`. nodes: the node of each rank, 0 when empty.
+/// Returns the devices of ranks. visible: the GPUs that each rank sees. nodes: the node of each rank; empty: node 0.
 std::vector<RankDevice> place(std::string_view request, const std::vector<Uuids>& visible,
                               const std::vector<int>& nodes = {}) {
   std::vector<RankView> ranks;
@@ -101,7 +101,7 @@ TEST(RankDevice, RanksAndGpusThatDoNotMatch) {
   expect_refused("1,3", all_see(3, 4), {"3 ranks on this node for 2 GPUs", "name 3 GPUs"});
   expect_refused("1,", all_see(2, 4), {"2 ranks on this node for 1 GPU,"});
   expect_refused("auto", all_see(4, 3), {"4 ranks on this node for 3 GPUs", "take cpu"});
-  // The ranks see all GPUs, not those that a launcher assigned.
+  // Here each rank sees all GPUs of the node; the launcher has not assigned one GPU to each rank.
   for (const char* request : {"auto", "gpu", "1", "0,"}) {
     expect_refused(request, all_see(2, 1), {"2 ranks on this node for 1 GPU,", "start 1 rank on", "take cpu"});
   }
@@ -139,7 +139,7 @@ TEST(RankDevice, NodesByThemselves) {
   expect_devices(
       place("1,0", {{"GPU-a0", "GPU-b1"}, {"GPU-c2", "GPU-d3"}, {"GPU-a0", "GPU-b1"}, {"GPU-c2", "GPU-d3"}}, nodes),
       {1, 1, 0, 0});
-  // One node has no GPUs and another has: devices are never mixed silently.
+  // One node has no GPUs, another node has. A run must never mix CPUs and GPUs silently.
   expect_refused("auto", {{"GPU-a0"}, {}}, {"rank 1 on node 1 sees no GPU", "rank 0 on node 0 sees 1", "cpu"}, {0, 1});
   expect_refused("auto", {{}, {"GPU-a0"}}, {"rank 0 on node 0 sees no GPU"}, {0, 0});
   expect_devices(place("cpu", {{"GPU-a0"}, {}}, {0, 1}), {-1, -1});
@@ -158,7 +158,7 @@ TEST(RankDevice, GpusHandedOutByTheLauncher) {
   expect_refused("auto", {{"GPU-c2"}, {"GPU-b1"}, {"GPU-c2"}}, {"local ranks 0 and 2 both see GPU-c2"});
 }
 
-/// Returns the text of check_usable(); empty: no error.
+/// Returns the error text of check_usable(); empty if it does not throw.
 std::string unusable(std::string_view request, const std::vector<RankView>& ranks, int rank = 0) {
   try {
     check_usable(DeviceRequest::parse(request), rank, ranks);
@@ -185,7 +185,7 @@ TEST(RankDevice, UsableGpus) {
   expect_holds(unusable("usable:2", {{0, {"GPU-a0", "GPU-b1"}}, {0, {"GPU-b1", "GPU-a0"}}}), "another order");
   EXPECT_THROW(check_usable(DeviceRequest::parse("usable"), 4, ranks), UsageError);
 
-  // The GPUs that were found are assigned like a list, in the order of the local ranks.
+  // The usable GPUs that were found are assigned in the order of the local ranks, as with a list of GPUs.
   const DeviceRequest found = DeviceRequest::parse("usable:2").with_gpus({"GPU-b1", "GPU-d3"});
   EXPECT_EQ(device_of_rank(found, gpus_of(sees_four.gpus), 0, ranks).device, Device::cuda(1));
   EXPECT_EQ(device_of_rank(found, gpus_of(sees_four.gpus), 2, ranks).device, Device::cuda(3));

@@ -6,7 +6,7 @@
 
 namespace lockstep::comm {
 
-/// Lets rank 0 report as usual, and the other ranks report failures only. Call this after InitGoogleTest().
+/// Lets rank 0 report as usual, and all other ranks report failures only. Call it after InitGoogleTest().
 inline void report_of_rank(int rank) {
   if (rank == 0) {
     return;

@@ -46,7 +46,7 @@ std::string joined(const std::optional<SelfStart>& start) {
   return text;
 }
 
-/// A machine with 4 GPUs and 8 cores.
+/// kSite: a machine with 4 GPUs and 8 cores. kNoGpu: without GPUs.
 const StartSite kSite{.count_gpus = [] { return 4; }, .cores = 8};
 const StartSite kNoGpu{.count_gpus = [] { return 0; }, .cores = 8};
 
@@ -83,7 +83,7 @@ TEST(SelfStart, RanksOfEveryFormOfDevices) {
 TEST(SelfStart, GpusThatAreNotThereAreRefusedBeforeRanksAreStarted) {
   testing::expect_error<UsageError>([] { (void)plan_self_start(ask("3"), {}, kNoGpu); },
                                     {"'3'", "3 GPUs", "has none", "cpu:3"});
-  // Other nodes may have GPUs.
+  // With a hostfile or under Slurm, other nodes may have GPUs.
   RanksRequest elsewhere = ask("3");
   elsewhere.hostfile = "hosts";
   EXPECT_TRUE(plan_self_start(elsewhere, {}, kNoGpu));
@@ -98,7 +98,8 @@ TEST(SelfStart, NotWhereALauncherIsAlready) {
   RanksRequest alone = ask("cpu:4");
   alone.launcher = Launcher::none;
   EXPECT_FALSE(plan_self_start(alone, {}, kSite));
-  // mpirun of an MPI with unknown variables would start this program again and again.
+  // If mpirun sets only variables that lockstep does not know, the started program would start mpirun again and again.
+  // So it must throw.
   EXPECT_THROW((void)plan_self_start(ask("cpu:4"), {{kStartedWith, "mpirun -np 4"}}, kSite), UsageError);
 }
 
@@ -254,7 +255,7 @@ TEST(SelfStart, RestartsThatCannotBe) {
   expect_holds(refused("cpu:4", {.most = 1, .min_ranks = 2}, 2), "on one node");
 }
 
-/// Calls self_start() for a shell script, in its own process. Returns its output, with its exit code at the end.
+/// Runs a shell script with self_start(), in a child process. Returns its output, followed by its exit code.
 std::string supervised(const std::string& script, const std::string& folder, const RestartPolicy& policy,
                        const char* devices = "cpu", double watchdog_s = 300) {
   const std::string printed = folder + "/printed";
@@ -276,7 +277,7 @@ std::string supervised(const std::string& script, const std::string& folder, con
 
 TEST(SelfStart, AJobThatBreaksIsStartedAgain) {
   const testing::TemporaryFolder folder;
-  // The script records the numbers of the starts; the third start finishes.
+  // The script prints and records the number of each start. Starts 0 and 1 fail, start 2 succeeds.
   const std::string count =
       "set -- $1 $LOCKSTEP_ATTEMPT; echo $3 >> $1/starts; echo start $3; [ -e $1/job ] || echo $2 > $1/job; "
       "[ $(cat $1/job) = $2 ] || echo another job; ";
@@ -286,7 +287,7 @@ TEST(SelfStart, AJobThatBreaksIsStartedAgain) {
   std::filesystem::remove(folder / "job");
   EXPECT_EQ(supervised(count + "exit 76", folder.path(), {.most = 1}),
             "start 0\nlockstep: the job ended with code 76: restart 1 of 1\nstart 1\ncode 76\n");
-  for (const int code : {0, 2, 75}) {  // finished, invalid input, stopped
+  for (const int code : {0, 2, 75}) {  // success, invalid input, stopped on request
     std::filesystem::remove(folder / "job");
     EXPECT_EQ(supervised(concat(count, "exit ", code), folder.path(), {.most = 3}),
               concat("start 0\ncode ", code, '\n'));
@@ -343,7 +344,7 @@ TEST(SelfStart, FewerRanksAfterAStartThatKeptNothing) {
             "3 ranks, start 2, cpu:3\nlockstep: the job ended with code 3: restart 3 of 4 on cpu:2\n"
             "2 ranks, start 3, cpu:2\nlockstep: the job ended with code 3: restart 4 of 4 on cpu:2\n"
             "2 ranks, start 4, cpu:2\ncode 3\n");
-  // A job that may have 8, 4 or 2 ranks.
+  // This job may have 8, 4 or 2 ranks.
   const RestartPolicy halves{.most = 3,
                              .min_ranks = 2,
                              .fits = [](int ranks) { return 8 % ranks == 0; },
@@ -379,8 +380,8 @@ TEST(RunLauncher, ExitCodesComeThrough) {
   EXPECT_EQ(detail::run_launcher({"no-such-program"}, {}).code, 127);
 }
 
-/// Calls run_launcher() in its own process, which ignores the signals `ignored` and no others. Sends signals[i] once
-/// `script` has made the file ${1}i, all but the first after a pause. Returns the exit code.
+/// Runs run_launcher() in a child process that ignores the signals `ignored` and no others. Sends signals[i] to the
+/// child once `script` has created the file ${1}i, and after a pause unless i is 0. Returns the exit code.
 int with_signals(const std::string& script, const std::vector<int>& signals, std::chrono::milliseconds pause = {},
                  const std::vector<int>& ignored = {}, const detail::LauncherLimit& limit = {}) {
   testing::TemporaryFolder folder;
@@ -406,15 +407,16 @@ int with_signals(const std::string& script, const std::vector<int>& signals, std
 
 TEST(RunLauncher, SignalsArePassedOn) {
   const std::string wait = "; : > ${1}0; while :; do sleep 0.02; done";
-  // A signal that asks a program to stop arrives as SIGUSR1.
+  // A signal that requests a stop must reach the program as SIGUSR1.
   for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGUSR1}) {
     EXPECT_EQ(with_signals("trap 'exit 75' USR1" + wait, {number}), 75) << number;
   }
   EXPECT_EQ(with_signals("trap 'exit 7' USR2" + wait, {SIGUSR2}), 7);
-  // A program that does not handle SIGUSR1 ends by the signal that was sent.
+  // A program without a handler for SIGUSR1 must end by the signal that was sent.
   EXPECT_EQ(with_signals("true" + wait, {SIGTERM}), 128 + SIGTERM);
   EXPECT_EQ(with_signals("true" + wait, {SIGUSR1}), 128 + SIGUSR1);
-  // A second signal asks the launcher to end, unless both signals belong to one request, as when a terminal closes.
+  // A second signal must end the launcher. But two signals at nearly the same time count as one request, as when a
+  // terminal closes.
   EXPECT_EQ(with_signals("trap ': > ${1}1' USR1; trap 'exit 9' TERM" + wait, {SIGTERM, SIGTERM},
                          std::chrono::milliseconds(1100)),
             9);
@@ -427,7 +429,7 @@ TEST(RunLauncher, OneWithoutLivingRanksIsEnded) {
   const auto run = [](const char* script) { return detail::run_launcher({"sh", "-c", script}, {}, kSoon).code; };
   ::testing::internal::CaptureStderr();
   const int never = run("exec sleep 100");
-  const int dead = run("sleep 0 & exec sleep 100");  // a process whose end nobody waits for
+  const int dead = run("sleep 0 & exec sleep 100");  // starts a child that ends and remains a zombie
   const std::string said = ::testing::internal::GetCapturedStderr();
   EXPECT_EQ(never, exit_code::kWatchdog);
   EXPECT_EQ(dead, exit_code::kWatchdog);
@@ -465,7 +467,8 @@ TEST(RunLauncher, OneRequestToStopIsEnough) {
 TEST(RunLauncher, WhatIsIgnoredFromTheStart) {
   // nohup ignores SIGHUP.
   EXPECT_EQ(with_signals("trap 'exit 9' USR1; : > ${1}0; sleep 0.2; exit 0", {SIGHUP}, {}, {SIGHUP}), 0);
-  // Without SIGCHLD the parent would not learn that the launcher has ended.
+  // With SIGCHLD ignored, the parent would not learn that the launcher has ended. So run_launcher() must not leave it
+  // ignored.
   EXPECT_EQ(with_signals("exit 5", {}, {}, {SIGCHLD}), 5);
   EXPECT_EQ(with_signals("(exit 6) & wait $!", {}, {}, {SIGCHLD}), 6) << "the launcher waits for processes too";
 }
@@ -480,7 +483,7 @@ TEST(RunLauncher, AnswersOfAChild) {
   EXPECT_NE(detail::ask_in_a_child([] { return static_cast<int>(::getpid()); }), self);
 }
 
-/// Returns the text that passes a BannerFilter which gets the text in pieces of `size`.
+/// Writes the text to a BannerFilter in pieces of `size` characters, and returns the text that passes.
 std::string filtered(const std::string& text, bool show, std::size_t size) {
   std::string passed;
   detail::BannerFilter filter([&](std::string_view part) { passed += part; });
@@ -510,7 +513,7 @@ TEST(BannerFilter, TheLineThatMattersIsTheLast) {
 }
 
 TEST(RunLauncher, CtrlZStopsAndFgContinues) {
-  // The command records its signals; the runner stops itself meanwhile.
+  // The command records the signals that it gets. The runner stops itself after it has passed SIGTSTP on.
   testing::TemporaryFolder folder;
   const std::string got = folder / "got";
   const pid_t runner = testing::start_child([&] {
@@ -534,7 +537,7 @@ TEST(RunLauncher, CtrlZStopsAndFgContinues) {
   EXPECT_EQ(read_file(got, 100), "stop\ngo\n");
 }
 
-#if !defined(LOCKSTEP_SANITIZED)  // a sanitizer has its own handler
+#if !defined(LOCKSTEP_SANITIZED)  // sanitizers have their own SIGBUS handler
 TEST(StartProcess, AMappedFileThatBecomesShorterIsNamedAsTheReason) {
   const testing::TemporaryFolder folder;
   testing::put_file(folder / "a", std::string(1 << 20, 'x'));
@@ -564,7 +567,7 @@ TEST(RunLauncher, ClosedStandardFilesAreNoHarm) {
     ::close(STDIN_FILENO);
     ::close(STDOUT_FILENO);
     detail::open_standard_files();
-    // This process itself must see that its output cannot be written; the command must not fail because of it.
+    // This process must get an error from a write to its closed output, but the command's writes must succeed.
     if (::write(STDOUT_FILENO, "x", 1) != -1) {
       return 99;
     }

@@ -1,4 +1,5 @@
-// A program of ranks that session_test.cpp starts: session_program MODE. Prints "rank R ended with C".
+// A program of several ranks that session_test.cpp starts: session_program MODE. Each rank prints "rank R ended with
+// C".
 
 #include <algorithm>
 #include <chrono>
@@ -26,7 +27,7 @@
 #endif
 
 #if LOCKSTEP_TEST_MPI
-/// With LOCKSTEP_TEST_THREAD_LEVEL=serialized, MPI provides no higher thread level.
+/// If LOCKSTEP_TEST_THREAD_LEVEL is serialized, this MPI provides no higher thread level.
 extern "C" int MPI_Init_thread(int* argc, char*** argv, int required, int* provided) {
   const char* most = std::getenv("LOCKSTEP_TEST_THREAD_LEVEL");
   const bool serialized = most != nullptr && std::string_view(most) == "serialized";
@@ -72,8 +73,8 @@ int communicate(Session& session) {
   return 0;
 }
 
-/// Waits for the stream in the destructor: memory that a stream uses must stay until it is idle, also when an exception
-/// leaves the scope.
+/// Waits in its destructor until the stream is idle. Memory that a stream uses must exist until then, even if an
+/// exception leaves the scope.
 struct Idle {
   Stream& stream;
   ~Idle() {
@@ -84,7 +85,7 @@ struct Idle {
   }
 };
 
-/// Lets rank 1 (or the only rank) fail while the others are in a collective or on their way to it.
+/// Calls fail() on rank 1 (or on the only rank) while the other ranks are in a collective or will enter it.
 template <class Throw>
 int fail_alone(Session& session, Throw&& fail) {
   std::vector<float> data(1000, 1.0f);
@@ -102,7 +103,7 @@ int fail_alone(Session& session, Throw&& fail) {
   return 0;
 }
 
-/// Lets rank 1 die between two all-reduces, while the others wait for it in the second.
+/// Kills rank 1 between two all-reduces, while the other ranks wait for it in the second.
 int die_alone(Session& session) {
   std::vector<float> data(100000, 1.0f);
   Stream stream = Stream::host_inline();
@@ -115,7 +116,7 @@ int die_alone(Session& session) {
   return 0;
 }
 
-/// Makes three steps of a reducer whose hook throws on rank 1 in the second bucket of the second step.
+/// Runs three steps of a reducer. Its hook throws on rank 1 in the second bucket of the second step.
 int fail_in_hook(Session& session) {
   int calls = 0;
   const auto hook = comm::make_gradient_hook(
@@ -137,7 +138,8 @@ int fail_in_hook(Session& session) {
   return 0;
 }
 
-/// Searches for two of four GPUs that do not exist; the first is busy. Then searches for two more, which are missing.
+/// Requests two usable GPUs twice, from four made-up GPUs of which one is busy. The second request must fail, because a
+/// single GPU is left.
 int use_gpus(Session& session, const std::string& claim_folder) {
   comm::NodeGpus machine;
   machine.list = [] {
@@ -160,8 +162,8 @@ int use_gpus(Session& session, const std::string& claim_folder) {
   return 0;
 }
 
-/// Takes the host, for which the machine is not asked; then no GPU; then one for each rank, of which another process
-/// holds the last.
+/// Requests the CPU, for which the GPUs must not be listed. Then requests GPUs on a machine without any. Then requests
+/// a GPU for each rank, where another process uses the last GPU.
 int use_taken_gpu(Session& session) {
   comm::NodeGpus machine;
   machine.list = []() -> std::vector<GpuInfo> { throw StateError("not to be asked for the host"); };
@@ -191,7 +193,7 @@ int use_taken_gpu(Session& session) {
   return 0;
 }
 
-/// Takes one GPU that does not exist, for all ranks.
+/// Assigns one made-up GPU to all ranks.
 int share_gpu(Session& session) {
   comm::NodeGpus machine;
   machine.list = [] { return std::vector<GpuInfo>{{.index = 0, .uuid = "GPU-0"}}; };
@@ -204,7 +206,8 @@ int share_gpu(Session& session) {
   return 0;
 }
 
-/// Calls operations on all ranks, and then one on rank 1 alone. The latter does not wait, so no rank ends.
+/// Calls the same operations on all ranks, and then a broadcast with a different root on each rank. The watchdog must
+/// report the difference.
 int differ(Session& session) {
   session.watchdog()->begin("computing step", 7);
   Stream stream = Stream::host_inline();
@@ -217,7 +220,7 @@ int differ(Session& session) {
   return 0;
 }
 
-/// Lets rank 1 compute without end while the others wait for it.
+/// Rank 1 computes forever, and the other ranks wait for it in an all-reduce.
 int linger(Session& session) {
   session.watchdog()->begin("computing step", 7);
   Stream stream = Stream::host_inline();
@@ -230,8 +233,8 @@ int linger(Session& session) {
   return 0;
 }
 
-/// Makes steps of all ranks. Rank 1 is stopped in the third step: for good with "ever", for 2.8 s with "2", and then
-/// again in the sixth. With "host" all ranks of the second node are stopped in the third.
+/// Runs 8 steps of all ranks. argument: "ever" stops rank 1 in step 3 for good; "2" stops it for 2.8 s in step 3 and in
+/// step 6; "host" stops all ranks of the second node in step 3 for good; "0" stops no rank.
 int stall(Session& session, const std::string& argument) {
   Stream stream = Stream::host_inline();
   std::vector<float> data(8, 1.0f);
@@ -241,7 +244,7 @@ int stall(Session& session, const std::string& argument) {
     session.watchdog()->begin("computing step", step);
     session.watchdog()->where("1 of 3 buckets enqueued, conv2.weight");
     if (stops && ((step == 3 && argument != "0") || (step == 6 && argument == "2"))) {
-      if (session.nodes() > 1) {  // other nodes hear once a second what this node does
+      if (session.nodes() > 1) {  // time for heartbeats to the other nodes, which come once a second
         std::this_thread::sleep_for(std::chrono::milliseconds(2500));
       }
       const pid_t stopped = ::getpid();
@@ -320,7 +323,7 @@ int run(const std::string& mode, const std::string& argument, Session& session) 
   if (mode == "throw_int") {
     return fail_alone(session, [] { throw 7; });
   }
-  if (mode == "throw_together") {  // communicators are destroyed on the way out
+  if (mode == "throw_together") {  // the exception destroys communicators
     const auto half = session.control().split(session.rank() % 2, 0);
     const std::string text = comm::broadcast_text(session.control(), "no room\nfor the checkpoint");
     throw comm::CollectiveError<DataError>(text);
@@ -347,7 +350,7 @@ int run(const std::string& mode, const std::string& argument, Session& session) 
   if (mode == "agree_nested") {
     session.agree([&] { session.agree([&] { require<DataError>(session.rank() != 1, "inner"); }); });
   }
-  if (mode == "agree_then_leave") {  // objects with communicators are destroyed on every rank
+  if (mode == "agree_then_leave") {  // every rank destroys communicators when it leaves
     const auto half = session.control().split(session.rank() % 2, 0);
     session.agree([&] { require<UsageError>(session.rank() != 0, "first"); });
   }
@@ -391,7 +394,7 @@ int main(int argc, char** argv) {
 #if LOCKSTEP_TEST_MPI
   if (host_owns_mpi) {
     int sum = 1;
-    MPI_Allreduce(MPI_IN_PLACE, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);  // shows that all ranks are alive
+    MPI_Allreduce(MPI_IN_PLACE, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);  // works only if all ranks are alive
     if (rank == 0) {
       std::printf("host still counts %d\n", sum);
     }

@@ -28,14 +28,14 @@ using lockstep::testing::run_command;
 const std::string kProgram = LOCKSTEP_TEST_PROGRAM;
 const std::string kMpirun = LOCKSTEP_TEST_MPIRUN;
 
-/// Runs the program with `ranks` ranks; 0: without a launcher.
+/// Runs the program with `ranks` ranks under mpirun. ranks = 0: without a launcher.
 Ended run(int ranks, const std::string& mode, const std::string& environment = "") {
   const std::string launcher = ranks == 0 ? "" : kMpirun + " -np " + std::to_string(ranks) + " ";
   return run_command("env " + environment + " " + launcher + kProgram + " " + mode);
 }
 
-/// Open MPI kills the other processes as soon as one ends with a nonzero code, unless it is told to wait for all; then
-/// it returns 0 itself.
+/// Makes Open MPI wait for all processes and return 0. By default it kills the remaining processes as soon as one
+/// process ends with a nonzero code.
 const std::string kWaitForAll =
     "OMPI_MCA_orte_abort_on_non_zero_status=0 PRTE_MCA_state_base_error_non_zero_exit=0";  // Open MPI 4 and 5
 
@@ -61,7 +61,8 @@ TEST(Session, AloneItSharesNoFolderWithOthers) {
   char host[256] = "";
   ASSERT_EQ(::gethostname(host, sizeof host - 1), 0);
   const std::string name(host);
-  // Open MPI 4 uses this folder for every program that is started alone; here it cannot be made.
+  // Open MPI 4 uses this folder for every program that is started alone. The file jf.0 in it makes that impossible
+  // here.
   const std::string sessions = folder / ("ompi." + name.substr(0, name.find('.')) + "." + std::to_string(::getuid()));
   std::filesystem::create_directory(sessions);
   testing::put_file(sessions + "/jf.0", "");
@@ -71,7 +72,7 @@ TEST(Session, AloneItSharesNoFolderWithOthers) {
   EXPECT_EQ(std::distance(begin(left), end(left)), 1) << "its own folder is deleted";
 }
 
-// Open MPI 5 continues without the folder and crashes at the next call.
+// Without the folder Open MPI 5 would continue and crash at the next call. So lockstep must check the folder.
 TEST(Session, AloneItNeedsAFolderForTemporaryFiles) {
   NEEDS_MPI();
   if (run(0, "ok").count("on Open MPI ") == 0) {
@@ -143,7 +144,8 @@ TEST(Session, TheHostProgramMayOwnMpi) {
   NEEDS_MPI();
   const Ended o = run(2, "ok host_owns_mpi");
   EXPECT_EQ(o.code, 0) << o.output;
-  // The host may call MPI at any time, and at this level no two threads may do so: no thread of lockstep calls MPI.
+  // At this thread level no two threads may call MPI at once, and the host program may call MPI at any time. So no
+  // thread of lockstep may call MPI.
   o.has({", thread level serialized, communication stream inline", "host still counts 2"});
 }
 
@@ -187,7 +189,7 @@ TEST(Session, TheEnvironmentChoosesWhatAddsOnTheHost) {
       .has({"lockstep: error: LOCKSTEP_HOST_ALL_REDUCE is 'no', expected auto, mpi, shared or hierarchical"});
 }
 
-/// Returns the text of operation `number` of a communicator in the record of the operations, or "none".
+/// Returns the text of operation `number` of a communicator from the recorded operations of a rank, or "none".
 std::string recorded(const Json& record, int rank, const std::string& communicator, std::int64_t number) {
   const std::string source = "record";
   for (const Json& each : record.get<Json::Array>("ranks", source)) {
@@ -239,7 +241,8 @@ TEST(Session, TheRankThatHasCalledFewerOperationsIsNamed) {
   EXPECT_EQ(recorded(record, 1, "inline_ops", 1), "barrier");
 }
 
-/// A stall is reported after a quarter of the watchdog's time, once for each stall, and not in a run that continues.
+/// A stall must be reported once, after a quarter of the watchdog's time. A run that makes progress must report
+/// nothing.
 TEST(Session, AStallIsReportedRankByRank) {
   NEEDS_MPI();
   const std::string stopped = "1 of 3 buckets enqueued, conv2.weight, for ";
@@ -348,7 +351,7 @@ TEST(Session, NoGpuAndATakenGpu) {
 
 TEST(Session, RanksShareAGpuOnlyWhereTheEnvironmentAllowsIt) {
   const Ended alone = run(0, "share", "-u NCCL_HOSTID LOCKSTEP_ALLOW_SHARED_GPU=1");
-  // A rank alone does not share its GPU.
+  // A single rank does not share its GPU, so NCCL_HOSTID is not set.
   EXPECT_EQ(alone.count("rank 0 on cuda:0, NCCL's host (none)"), 1) << alone.output;
   run(0, "share", "LOCKSTEP_ALLOW_SHARED_GPU=yes")
       .exits(2)
@@ -379,7 +382,7 @@ TEST(Session, ALauncherThatSaysMoreRanksThanThereAre) {
   for (const char* environment : {
          "PMI_SIZE=4 PMI_RANK=0", "SLURM_STEP_ID=0 SLURM_NTASKS=4 SLURM_PROCID=0",
              "OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_RANK=0",
-#if !LOCKSTEP_TEST_GLOO  // with gloo they meet without MPI
+#if !LOCKSTEP_TEST_GLOO  // with gloo these ranks meet without MPI
              "RANK=0 LOCAL_RANK=0 WORLD_SIZE=4 LOCAL_WORLD_SIZE=4 GROUP_RANK=0 MASTER_ADDR=a MASTER_PORT=1"
 #endif
        }) {
@@ -387,13 +390,13 @@ TEST(Session, ALauncherThatSaysMoreRanksThanThereAre) {
     run(0, "ok", environment).exits(2).has({"lockstep: error: launch: ", ", but MPI reports 1 rank ("});
   }
   EXPECT_EQ(run(0, "ok", "SLURM_STEP_ID=0 SLURM_NTASKS=4 SLURM_PROCID=0").count("srun --mpi=pmix"), 1);
-  // Rank 3 also reports this, because no rank knows whether there is a rank 0.
+  // Rank 3 must print the error, too, because it cannot know whether a rank 0 exists.
   EXPECT_EQ(run(0, "ok", "PMI_SIZE=4 PMI_RANK=3").count("lockstep: error:"), 1);
-  // RANK alone belongs to no launcher.
+  // RANK without other variables belongs to no launcher.
   run(0, "ok", "RANK=3").exits(2).has({"lockstep: error: launch: RANK=3 without "});
-  // The number of tasks of an allocation without a step is no contradiction.
+  // In a Slurm allocation without a step, SLURM_NTASKS does not contradict a single process.
   EXPECT_EQ(run(0, "ok", "-u SLURM_STEP_ID SLURM_NTASKS=4").code, 0);
-  // A step of one task needs no other process, and keeps its variables.
+  // A step with a single task needs no other process. Its variables stay set.
   EXPECT_EQ(run(0, "ok", "SLURM_STEPID=0 SLURM_STEP_ID=0 SLURM_NTASKS=1 SLURM_PROCID=0").code, 0);
   EXPECT_EQ(run(0, "ok", "PMI_SIZE=1 PMI_RANK=0").code, 0);
 }
@@ -403,7 +406,7 @@ TEST(Session, AContradictionOnOneRankEndsAll) {
   for (const char* environment : {"WORLD_SIZE=3", "WORLD_SIZE=2 RANK=0"}) {
     EXPECT_EQ(run(2, "ok", environment).code, 2) << environment;
   }
-  const Ended o = run(2, "ok", kWaitForAll + " WORLD_SIZE=2 RANK=0");  // rank 1 is told to be rank 0
+  const Ended o = run(2, "ok", kWaitForAll + " WORLD_SIZE=2 RANK=0");  // rank 1 gets RANK=0
   EXPECT_LT(o.seconds, 10);
   EXPECT_EQ(o.count("lockstep: error:"), 1) << o.output;
   EXPECT_EQ(o.count("lockstep: error: rank 1: launch: OMPI_COMM_WORLD_RANK=1") +

@@ -1,4 +1,4 @@
-// Ranks are threads here. As with processes, they see only the window of each other.
+// Ranks are threads here. Like processes, they share only the window.
 
 #include <lockstep/comm/shared/shared_sum.hpp>
 
@@ -30,7 +30,7 @@ namespace {
 
 constexpr std::size_t kLine = 64;
 
-/// A window: zeros, aligned to a cache line.
+/// The shared memory of the ranks: zeros, aligned to a cache line.
 class Window {
  public:
   explicit Window(int ranks)
@@ -43,7 +43,7 @@ class Window {
   std::unique_ptr<void, decltype(&std::free)> memory_;
 };
 
-/// Runs body(rank, its SharedSum) on one thread for each rank.
+/// Runs body(rank, SharedSum of the rank) on one thread for each rank.
 void run(const Window& window, int ranks, const std::function<void(int, SharedSum&)>& body) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -63,7 +63,7 @@ void run(const Window& window, int ranks, const std::function<void(int, SharedSu
   }
 }
 
-/// Returns values of a rank, of many sizes: their sum depends on the order.
+/// Returns values of a rank. Their magnitudes vary, so that the sum depends on the order of ranks.
 template <class T>
 T value(int rank, std::int64_t i, int round) {
   std::uint64_t bits =
@@ -79,13 +79,13 @@ T value(int rank, std::int64_t i, int round) {
   }
 }
 
-/// Returns a + b as the contract defines it, in double or as unsigned numbers.
+/// Returns a + b as SharedSum defines it: computed in double, or modulo 2^n for integers, and rounded to T.
 template <class T>
 T added(T a, T b) {
   if constexpr (std::is_integral_v<T>) {
     return static_cast<T>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
   } else if constexpr (std::is_same_v<T, double>) {
-    const volatile double sum = a + b;  // volatile: no other precision, and no fused multiply-add
+    const volatile double sum = a + b;  // volatile prevents extra precision and a fused multiply-add
     return sum;
   } else if constexpr (std::is_same_v<T, float>) {
     return static_cast<float>(static_cast<double>(a) + static_cast<double>(b));
@@ -100,8 +100,8 @@ bool same_bits(const T& a, const T& b) {
   return std::memcmp(&a, &b, sizeof a) == 0;
 }
 
-/// Returns the number of elements, over all ranks, that differ from the sum in rank order, or that changed beyond the
-/// ends of the result. reversed: compares with the sum in the opposite order.
+/// Returns how many elements, on all ranks, differ from the sum in rank order. Elements beyond the ends of the result
+/// that changed count, too. reversed: compares with the sum in reverse order instead.
 template <class T>
 std::int64_t wrong_elements(int ranks, const std::vector<std::int64_t>& sizes, DType dtype, bool reversed = false) {
   constexpr std::int64_t kMargin = 3;
@@ -164,7 +164,7 @@ TEST(SharedSum, ManyChunks) {
   EXPECT_EQ(wrong_elements<double>(2, {(std::int64_t{33} << 17) + 5}, DType::f64), 0) << "written past the caches";
 }
 
-TEST(SharedSum, AnotherOrderWouldBeSeen) {  // the control of both tests
+TEST(SharedSum, AnotherOrderWouldBeSeen) {  // control of the tests above
   EXPECT_EQ(wrong_elements<float>(2, {100000}, DType::f32, true), 0) << "two numbers have one sum";
   EXPECT_GT(wrong_elements<float>(3, {1000}, DType::f32, true), 0);
   EXPECT_GT(wrong_elements<float>(3, {100000}, DType::f32, true), 0);
@@ -181,7 +181,7 @@ TEST(SharedSum, ManyOperationsBackToBack) {
   EXPECT_EQ(wrong_elements<float>(3, sizes, DType::f32), 0);
 }
 
-/// The counters of a window that has been used for long: their 32 bits overflow in the middle of the test.
+/// Starts with counters as after long use of a window. Their 32 bits overflow in the middle of the test.
 TEST(SharedSum, CountersWrap) {
   constexpr int kRanks = 3;
   const Window window(kRanks);

@@ -8,7 +8,7 @@
 
 namespace lockstep::comm {
 
-/// Returns a view of the values: a tensor of one axis on the host.
+/// Returns the vector as a 1-D host tensor.
 template <class T>
 TensorView view_of(std::vector<T>& values) {
   return {std::span<T>(values), Shape{static_cast<std::int64_t>(values.size())}};

@@ -1,4 +1,4 @@
-// Tests when a watchdog reports and when not. Whole jobs that hang: tests/examples (failing_rank hang).
+// Tests when a watchdog reports and when it does not. tests/examples (failing_rank hang) tests complete jobs that hang.
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -154,7 +154,7 @@ TEST(Watchdog, WhatADeviceHasComeToIsToldAndIsProgress) {
                         [&] { return concat("on the device step 7: summing bucket ", bucket.load(), " of 99"); });
   watchdog.forget_device(&other);
   std::future<std::string> said = text.get_future();
-  while (bucket < 20) {  // 2 seconds in which the host begins nothing
+  while (bucket < 20) {  // 2 s of progress on the device, without any on the host
     std::this_thread::sleep_for(milliseconds(100));
     ++bucket;
   }
@@ -208,8 +208,8 @@ detail::TablePlace place(int local_rank, int local_size) {
       .job = concat("test of ", ::getpid()), .rank = local_rank, .local_rank = local_rank, .local_size = local_size};
 }
 
-/// Starts a process in the status table of this one, as local rank 1 of `size`. It has written `doing`, and exits with
-/// the result of `then`, without the destructor of its table.
+/// Starts a child process as local rank 1 of `size`, with the status table of this process. The child writes `doing` to
+/// the table. It exits with the result of `then`, without destroying its table.
 pid_t rank_1(int size, const char* doing, const std::function<int(detail::StatusTable&)>& then) {
   const detail::TablePlace here = place(1, size);
   return testing::start_child([&] {
@@ -317,7 +317,7 @@ TEST(StatusTable, HasNoNameOnceAllRanksAreThere) {
   EXPECT_EQ(names().find(name), std::string::npos);
 }
 
-// Every user may write to /dev/shm.
+// Every user may write to /dev/shm, so a file there may come from another user.
 TEST(StatusTable, AFileThatIsNotThisUsersAloneIsRefused) {
   const std::string victim = concat("/dev/shm/lockstep-test-", ::getpid());
   const std::string path =
@@ -359,13 +359,13 @@ TEST(StatusTable, ItsPlaceIsTheLaunchers) {
   EXPECT_FALSE(detail::table_place({.rank = 1, .size = 2}, {})) << "the launcher does not tell";
 }
 
-// A batch system may stop a whole job for a while.
+// A batch system may stop a complete job for a while.
 TEST(Watchdog, TimeInWhichTheProcessIsStoppedDoesNotCount) {
   const pid_t child = testing::start_child([] {
     Watchdog watchdog(1, [](const std::string&) { std::_Exit(exit_code::kWatchdog); });
     watchdog.begin("computing step", 1);
     std::raise(SIGSTOP);
-    std::this_thread::sleep_for(milliseconds(300));  // time for the watchdog to check the clock
+    std::this_thread::sleep_for(milliseconds(300));  // lets the watchdog check the clock
     return 0;
   });
   int status = 0;

@@ -7,7 +7,7 @@
 
 namespace lockstep::comm {
 
-/// Passes every call to another communicator. A test overrides the calls that shall fail.
+/// Passes every call on to another communicator. A test overrides the calls that shall fail.
 class WrappedCommunicator : public Communicator {
  public:
   explicit WrappedCommunicator(Communicator& inner) : Communicator(inner.rank(), inner.size()), inner_(inner) {}

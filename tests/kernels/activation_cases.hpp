@@ -12,7 +12,8 @@ inline constexpr ops::Activation kActivations[] = {
     ops::Activation::gelu,    ops::Activation::gelu_tanh, ops::Activation::silu,    ops::Activation::tanh,
     ops::Activation::sigmoid, ops::Activation::relu,      ops::Activation::identity};
 
-/// Makes a case. Inputs: x; outputs: y. In place there is only y, which starts as x.
+/// Makes a test case of the forward pass. Input: x; output: y. The in-place variant has no x, and y starts with the
+/// values of x.
 inline OpCase activation_forward_case(ops::Activation kind, const Shape& shape, DType dtype, bool in_place = false) {
   OpCase item;
   item.name = concat("activation_forward ", ops::name_of(kind), ' ', dtype, ' ', shape, in_place ? " in place" : "");
@@ -29,7 +30,8 @@ inline OpCase activation_forward_case(ops::Activation kind, const Shape& shape, 
   return item;
 }
 
-/// Makes a case. Inputs: x, dy; outputs: dx. In place dy is dx.
+/// Makes a test case of the backward pass. Inputs: x, dy; output: dx. In the in-place variant dx starts with the values
+/// of dy.
 inline OpCase activation_backward_case(ops::Activation kind, const Shape& shape, DType dtype, bool in_place = false) {
   OpCase item;
   item.name = concat("activation_backward ", ops::name_of(kind), ' ', dtype, ' ', shape, in_place ? " in place" : "");
@@ -45,7 +47,8 @@ inline OpCase activation_backward_case(ops::Activation kind, const Shape& shape,
   return item;
 }
 
-/// Returns shapes: nothing, one element, odd, around a warp, and more than a thread's share.
+/// Returns shapes: no element, one element, odd sizes, sizes near that of a warp, and more elements than one CPU thread
+/// takes.
 inline std::vector<Shape> activation_shapes() {
   return {Shape{}, Shape{1}, Shape{0, 3}, Shape{7}, Shape{31}, Shape{33}, Shape{3, 5, 17}, Shape{2, 10007}};
 }

@@ -17,7 +17,8 @@ namespace {
 
 using ops::Activation;
 
-/// Computes the formulas of the contract with a mantissa of 64 bits. gelu uses erf, where the op uses erfc.
+/// Computes the formulas of the op's contract in long double (64-bit mantissa). For gelu it uses erf, while the op uses
+/// erfc.
 long double function(Activation kind, long double x) {
   constexpr long double kPi = std::numbers::pi_v<long double>;
   switch (kind) {
@@ -39,7 +40,8 @@ long double function(Activation kind, long double x) {
   return NAN;
 }
 
-/// Returns the derivative by a five-point difference, whose error is about 1e-13. Not across the bend of relu.
+/// Returns the derivative as a five-point difference, whose error is about 1e-13. relu has a kink at 0, so its
+/// derivative is exact instead.
 long double derivative(Activation kind, long double x) {
   if (kind == Activation::relu) {
     return x > 0 ? 1 : 0;
@@ -86,7 +88,7 @@ TEST(Activation, MatchesTheFormulas) {
             expected[0].assign(values);
           });
           OpCase backward = activation_backward_case(kind, shape, dtype, in_place);
-          // The difference quotient of the oracle has this error.
+          // The expected values come from difference quotients, which are only this accurate.
           backward.tolerance = dtype == DType::f64 ? 1e-12 : 1e-6;
           expect_matches(backward, [&](Inputs in, Outputs expected) {
             const std::vector<double> x = in[0].values();
@@ -102,7 +104,7 @@ TEST(Activation, MatchesTheFormulas) {
   }
 }
 
-/// Expects the limits of the value and the slope for large |x|: 0, 1, -1 or x itself.
+/// Expects the limits of an activation and of its derivative for large |x|. The value tends to 0, 1, -1 or x.
 template <class T>
 void expect_limits() {
   CpuContext context;
@@ -140,7 +142,7 @@ TEST(Activation, FarOutNothingOverflows) {
   expect_limits<double>();
 }
 
-/// Returns the distance of `got` from `exact`, in units of the last place of a T near `exact`.
+/// Returns the error of `got` against `exact`, in units in the last place of a T near `exact`.
 template <class T>
 double places_off(T got, long double exact) {
   int exponent = 0;
@@ -149,8 +151,8 @@ double places_off(T got, long double exact) {
   return static_cast<double>(std::fabs(static_cast<long double>(got) - exact) / place);
 }
 
-/// Returns arguments of every size, from denormal numbers to those that round to 1, and zero. The other digits are
-/// spread.
+/// Returns nonnegative arguments: zero, denormal numbers, and numbers of every exponent up to 32. The mantissas are
+/// spread over their range.
 template <class T>
 std::vector<T> arguments() {
   std::vector<T> x{0, std::numeric_limits<T>::denorm_min(), std::numeric_limits<T>::min(),
@@ -187,7 +189,7 @@ void expect_last_places(double most) {
         }
       }
       EXPECT_LT(worst, most) << ops::name_of(kind) << " sign " << sign;
-      EXPECT_GT(worst, 0.1);  // a control: an error can be measured
+      EXPECT_GT(worst, 0.1);  // control: places_off() does measure an error
     }
   }
 }
@@ -197,7 +199,7 @@ TEST(Activation, TanhAndSigmoidAreWithinAFewUnitsOfTheLastPlace) {
   expect_last_places<double>(3);
 }
 
-/// As a control: the standard library's tanh has an error of the same size.
+/// Control: the tanh of the standard library also errs by up to 3 units in the last place.
 TEST(Activation, TanhIsAsNearAsThatOfTheStandardLibrary) {
   for (const double x : arguments<double>()) {
     ASSERT_LT(places_off(std::tanh(x), function(Activation::tanh, static_cast<long double>(x))), 3) << x;
@@ -227,8 +229,8 @@ TEST(Activation, InfinityHasALimitAndNaNStays) {
   EXPECT_NEAR(y[1] / std::exp(-720.0), 1, 1e-10);
 }
 
-/// Expects that an element has the same bits at every place and for every number of elements: forward and backward, on
-/// each path of the op.
+/// Expects that an element's result has the same bits at every index and for every number of elements. Each code path
+/// of the op is tried, forward and backward.
 TEST(Activation, TheBitsOfAnElementDoNotDependOnTheNumberOfElements) {
   constexpr std::int64_t kMost = 1024;
   for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {

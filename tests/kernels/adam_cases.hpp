@@ -8,7 +8,7 @@
 
 namespace lockstep::testing {
 
-/// Makes a case. States: the two moments in the middle of a run. The fifth input is the step.
+/// Makes a test case. The states are the two moments as in the middle of a run. The fifth input is the step.
 inline OpCase adam_case(const ArenaParams& p, const ops::AdamOptions& options, std::int64_t step = 3) {
   OpCase item =
       arena_case(concat("adam_update", options.decoupled ? " decoupled" : "", " step ", step), p,

@@ -1,5 +1,5 @@
-// Tests Adam on a GPU beyond the cases that all ops share: ranges of an arena, elements that are not updated, the step
-// in device memory.
+// Tests Adam on a GPU in addition to the test cases that every op has: ranges of an arena, elements that are not
+// updated, and the step number in device memory.
 #include <vector>
 
 #include <lockstep/kernels/fill.hpp>
@@ -47,7 +47,7 @@ TEST_F(CudaAdam, TheStepIsReadWhenTheStreamGetsThere) {
   ops::fill(cuda(), 0.5, rate);
   for (const double number : {1, 2, 3}) {
     ops::fill(cuda(), number, step);
-    // A constant gradient: every step is 0.5 / (1 + 1).
+    // The gradient is constant, so every step is 0.5 / (1 + 1).
     ops::adam_update(cuda(), {.epsilon = 1},
                      {.segments = std::span(&segment, 1), .learning_rate = rate, .parameters = p, .gradients = g}, step,
                      m, v);

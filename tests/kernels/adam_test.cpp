@@ -15,7 +15,8 @@ MakeArenaCase make(const AdamOptions& options) {
   return [=](const ArenaParams& p) { return adam_case(p, options); };
 }
 
-/// Returns the values of one parameter, which starts at p, after each of the gradients; learning rate 0.1.
+/// Returns the value of one parameter after each gradient of the list. The parameter starts at p, and the learning rate
+/// is 0.1.
 std::vector<double> trajectory(double p, const AdamOptions& options, const ArenaSegment& segment,
                                const std::vector<double>& gradients) {
   CpuContext context;
@@ -39,22 +40,22 @@ std::vector<double> trajectory(double p, const AdamOptions& options, const Arena
 }
 
 TEST(Adam, StepsByHand) {
-  // A constant gradient: both moments over their corrections are 1, every step is 0.1 / (1 + 0.25).
+  // The gradient is constant. Both moments divided by their bias corrections are 1, so every step is 0.1 / (1 + 0.25).
   expect_values(trajectory(1, {0.9, 0.999, 0.25, false}, {0, 1}, {1, 1, 1, 1}), {0.92, 0.84, 0.76, 0.68});
   // m = 0.5, -0.75; m / (1 - 0.5^t) = 1, -1. v = 0.25, 1.1875; v / (1 - 0.75^t) = 1, 19 / 7.
   const double first = 1 - 0.1 / 1.5;
   expect_values(trajectory(1, {0.5, 0.75, 0.5, false}, {0, 1}, {1, -2}),
                 {first, first + 0.1 / (std::sqrt(19.0 / 7) + 0.5)});
-  // Decay in the gradient: g = 1 + 0.5 * 2 = 2, so the step is 0.1 * 2 / (2 + 2).
+  // The decay is added to the gradient: g = 1 + 0.5 * 2 = 2. So the step is 0.1 * 2 / (2 + 2).
   expect_values(trajectory(2, {0.9, 0.999, 2, false}, {0, 1, 1, 0.5}, {1}), {1.95});
   // Decoupled decay: 2 (1 - 0.1 * 0.5) - 0.1 / (1 + 1); then 1.85 * 0.95 - 0.05.
   expect_values(trajectory(2, {0.9, 0.999, 1, true}, {0, 1, 1, 0.5}, {1, 1}), {1.85, 1.7075});
-  // The scale multiplies the learning rate, also for the decay: 2 (1 - 0.2 * 0.5) - 0.2 / 2.
+  // The segment's scale multiplies the learning rate, and the decay uses the scaled rate: 2 (1 - 0.2 * 0.5) - 0.2 / 2.
   expect_values(trajectory(2, {0.9, 0.999, 1, true}, {0, 1, 2, 0.5}, {1}), {1.7});
   expect_values(trajectory(2, {0.9, 0.999, 1, true}, {0, 1, 1, 0.5, false}, {1, 1}), {2, 2});
 }
 
-/// Updates one element as in the papers: corrects the moments first. Step 3.
+/// Updates one element as the papers write it, for step 3: corrects the moments for bias first.
 void oracle_rule(const AdamOptions& o, const ArenaSegment& s, double rate, double gradient, double& p,
                  std::vector<double>& moments) {
   const double g = gradient + (o.decoupled ? 0 : s.weight_decay * p);

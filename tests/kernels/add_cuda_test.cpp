@@ -1,4 +1,4 @@
-// Tests add on a GPU beyond the cases that all ops share: in place, and beyond 2^31 elements.
+// Tests add on a GPU in addition to the test cases that every op has: in place, and on more than 2^31 elements.
 #include <array>
 
 #include <lockstep/kernels/fill.hpp>

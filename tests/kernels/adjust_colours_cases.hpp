@@ -13,7 +13,7 @@
 
 namespace lockstep::testing {
 
-/// Changes of one image: pairs of a kind and a factor, at most four.
+/// Changes of one image, at most four. Each change is a pair of kind and factor.
 using ColourList = std::vector<std::pair<double, double>>;
 
 inline std::pair<double, double> colour_change(ops::ColourKind kind, double factor) {
@@ -21,13 +21,14 @@ inline std::pair<double, double> colour_change(ops::ColourKind kind, double fact
 }
 
 struct AdjustColoursParams {
-  Shape images;                   ///< shape of the images (N, H, W, 3)
-  std::vector<ColourList> lists;  ///< image n has list n; after the last list the first follows again
-  std::int64_t gap = 0;           ///< numbers between two lists of the table
+  Shape images;                   ///< shape (N, H, W, 3)
+  std::vector<ColourList> lists;  ///< changes of image n: lists[n % lists.size()]
+  std::int64_t gap = 0;           ///< unused numbers after each row of the table
   std::string name;
 };
 
-/// Returns the table of changes, of shape (N, kColourColumns + gap). A change in the gap would show in the result.
+/// Returns the table of changes, of shape (N, kColourColumns + gap). The gap holds ones: an op that read the gap would
+/// apply a change and give a wrong result.
 inline std::vector<double> colour_table(const AdjustColoursParams& p) {
   const auto columns = static_cast<std::size_t>(ops::kColourColumns + p.gap);
   std::vector<double> table(static_cast<std::size_t>(p.images[0]) * columns, 1);
@@ -42,7 +43,7 @@ inline std::vector<double> colour_table(const AdjustColoursParams& p) {
   return table;
 }
 
-/// Makes a case. Input: changes; output: images.
+/// Makes a test case. Input: changes; output: images, which are changed in place.
 inline OpCase adjust_colours_case(const AdjustColoursParams& p) {
   const std::int64_t samples = p.images[0];
   return {.name = concat("adjust_colours ", p.images, ' ', p.name),
@@ -58,7 +59,7 @@ inline OpCase adjust_colours_case(const AdjustColoursParams& p) {
           .bytes = 2 * static_cast<double>(p.images.numel())};
 }
 
-/// Returns lists of the four kinds of changes in all orders.
+/// Returns 24 lists: the four kinds of changes in every order.
 inline std::vector<ColourList> colour_orders(double strength) {
   ColourList list{
       colour_change(ops::ColourKind::brightness, strength), colour_change(ops::ColourKind::contrast, 2.1 - strength),
@@ -70,7 +71,7 @@ inline std::vector<ColourList> colour_orders(double strength) {
   return all;
 }
 
-/// Returns `count` lists of up to four random changes, with entries of no change between them.
+/// Returns `count` lists of up to four random changes. Some entries are of kind 0, which means no change.
 inline std::vector<ColourList> random_colour_lists(std::uint64_t seed, std::size_t count) {
   Random random(seed, RandomUse::test);
   std::vector<ColourList> lists(count);
@@ -85,9 +86,9 @@ inline std::vector<ColourList> random_colour_lists(std::uint64_t seed, std::size
   return lists;
 }
 
-/// Returns parameters of cases: one pixel; sizes that are and are no multiple of 4, 16 and 256 pixels, so that images
-/// begin at any distance from a 16-byte boundary; images of several tiles; more tiles than blocks of the emulation; no
-/// image; no pixel; no change.
+/// Returns parameters of test cases: sizes of one pixel, of multiples of 4, 16 and 256 pixels, and of other sizes, so
+/// that images begin at any distance from a 16-byte boundary; images of several tiles; more tiles than the emulated GPU
+/// has blocks; no image; no pixel; no change.
 inline std::vector<AdjustColoursParams> adjust_colours_params() {
   std::vector<AdjustColoursParams> all;
   all.push_back({Shape{24, 5, 7, 3}, colour_orders(0.7), 0, "all orders"});

@@ -1,5 +1,5 @@
-// Tests changes of colour on a GPU beyond the cases that all ops share: a grid of all colours, factors out of range,
-// calls one after the other.
+// Tests colour changes on a GPU in addition to the test cases that every op has: a grid of all colours, factors out of
+// range, and two calls in a row with the same workspace.
 #include <cmath>
 #include <limits>
 
@@ -12,7 +12,8 @@ namespace {
 
 using CudaAdjustColours = CudaTest;
 
-/// Every combination of 16 values per channel, which includes hues at the borders of the circle's sixths.
+/// Compares GPU and host on every combination of 16 values per channel. The colours include hues at the borders of the
+/// sixths of the colour circle.
 TEST_F(CudaAdjustColours, AGridOfColoursIsThatOfTheHost) {
   std::vector<double> grid;
   for (int color = 0; color < 16 * 16 * 16; ++color) {
@@ -34,8 +35,8 @@ TEST_F(CudaAdjustColours, AGridOfColoursIsThatOfTheHost) {
   compare(item, cpu(), item, cuda(), 0);
 }
 
-/// All bytes, as greys and in one channel. Factors are very small, large, and halves, whose products lie between two
-/// bytes.
+/// Compares GPU and host on all bytes, as greys and in one channel. The factors are very small, large, and multiples of
+/// a half. The latter give products halfway between two bytes.
 TEST_F(CudaAdjustColours, AllBytesAreThoseOfTheHost) {
   std::vector<double> bytes;
   for (int byte = 0; byte < 256; ++byte) {
@@ -75,7 +76,8 @@ TEST_F(CudaAdjustColours, FactorsOutOfRangeChangeNoOtherImage) {
   }
 }
 
-/// The sums of greys must begin at 0 in each call.
+/// Each call must set its sums of grey values in the workspace to 0 first, so a second call with the same workspace
+/// gives the host's result.
 TEST_F(CudaAdjustColours, TwoCallsWithOneWorkspaceAreThoseOfTheHost) {
   OpCase item = adjust_colours_case({Shape{24, 9, 7, 3}, colour_orders(0.7), 0, "twice"});
   item.run = [run = item.run](Context& context, Views in, Views out, const TensorView& workspace) {

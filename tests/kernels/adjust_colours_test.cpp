@@ -13,13 +13,13 @@ using ops::ColourKind;
 
 using Bytes = std::vector<std::uint8_t>;
 
-/// Converts a number of the contract to the kind of change.
+/// Converts a kind, as the op's table stores it, to the enum Colour.
 ops::images::Colour colour_of(double kind) {
   using ops::images::Colour;
   return kind == 1 ? Colour::brightness : kind == 2 ? Colour::contrast : kind == 3 ? Colour::saturation : Colour::hue;
 }
 
-/// Applies the changes by plain loops, one pixel and one change at a time. image: (pixels, 3).
+/// Applies the changes in plain loops, one pixel and one change at a time. image: (pixels, 3).
 Bytes plain(const ColourList& list, const Bytes& image) {
   std::vector<float> values;
   for (const std::uint8_t byte : image) {
@@ -78,14 +78,14 @@ TEST(AdjustColours, ByHand) {
   EXPECT_EQ(changed({brightness(0)}, {10, 100, 200}), (Bytes{0, 0, 0}));
   // 0.2989 * 255 = 76.2
   EXPECT_EQ(changed({saturation(0)}, {255, 0, 0}), (Bytes{76, 76, 76}));
-  // The mean of black and white is 0.9999 / 2; times 255 this is 127.49.
+  // The mean grey of black and white is 0.9999 / 2, which is 127.49 of 255.
   EXPECT_EQ(changed({contrast(0)}, {0, 0, 0, 255, 255, 255}), (Bytes{127, 127, 127, 127, 127, 127}));
   EXPECT_EQ(changed({contrast(0.5)}, {0, 0, 0, 255, 255, 255}), (Bytes{64, 64, 64, 191, 191, 191}));
-  // Red becomes green, blue becomes red; half a circle is the opposite.
+  // A third of the circle turns red to green and blue to red. Half the circle gives the complementary colour.
   EXPECT_EQ(changed({hue(1.0 / 3)}, {200, 0, 0, 0, 0, 90}), (Bytes{0, 200, 0, 90, 0, 0}));
   EXPECT_EQ(changed({hue(-0.5)}, {255, 0, 0, 0, 255, 0}), (Bytes{0, 255, 255, 255, 0, 255}));
   EXPECT_EQ(changed({hue(0.3)}, {77, 77, 77, 0, 0, 0}), (Bytes{77, 77, 77, 0, 0, 0}));
-  // Changes apply in order: 200 * 2 is cut to 255 before it is halved. In the other order it is not cut.
+  // The changes apply in order: 200 * 2 is cut to 255 and then halved. In the opposite order nothing is cut.
   EXPECT_EQ(changed({brightness(2), brightness(0.5)}, {10, 100, 200}), (Bytes{10, 100, 128}));
   EXPECT_EQ(changed({brightness(0.5), brightness(2)}, {10, 100, 200}), (Bytes{10, 100, 200}));
   EXPECT_EQ(changed({}, {10, 100, 200}), (Bytes{10, 100, 200}));
@@ -103,7 +103,7 @@ TEST(AdjustColours, WhatIsNoKindCountsAsNone) {
               changed({colour_change(ColourKind::hue, 0.2)}, image))
         << kind;
   }
-  // Only the second contrast of a list changes.
+  // Of two contrasts in a list only the first has an effect.
   const auto contrast = colour_change(ColourKind::contrast, 0.3);
   const auto hue = colour_change(ColourKind::hue, 0.2);
   EXPECT_EQ(changed({hue, contrast, hue, contrast}, image), changed({hue, contrast, hue}, image));
@@ -135,14 +135,14 @@ TEST(AdjustColours, RowsOfATableMayLieAnywhere) {
   const CheckedRun expected(adjust_colours_case(turned), context);
   OpCase item = adjust_colours_case(p);
   const GuardedTensor sums(Shape{5}, DType::i64);
-  // The table is read from the last row to the first.
+  // The strides are negative: the op reads the rows of the table from the last to the first.
   item.run = [&](Context& c, Views in, Views out, const TensorView&) {
     const TensorView changes(in[0].as<double>() + 4 * ops::kColourColumns, DType::f64, Device::cpu(), in[0].shape,
                              Strides{-ops::kColourColumns, 1});
     ops::adjust_colours(c, out[0], changes, sums);
   };
   expect_same_outputs(CheckedRun(item, context), expected);
-  // All images share one row.
+  // A row stride of 0 gives all images the same row.
   AdjustColoursParams same = p;
   same.lists = {colour_orders(0.7)[9]};
   const CheckedRun alike(adjust_colours_case(same), context);
@@ -153,7 +153,7 @@ TEST(AdjustColours, RowsOfATableMayLieAnywhere) {
   expect_same_outputs(CheckedRun(item, context), alike);
 }
 
-// Tests the steps that kernels/cuda/adjust_colours.cu takes instead of a division.
+// Tests the arithmetic with which kernels/cuda/adjust_colours.cu divides a byte by 255 without a division.
 TEST(AdjustColours, AByteIsDividedBy255InThreeSteps) {
   constexpr float kPart = 1.0F / 255.0F;
   int corrected = 0;
@@ -217,7 +217,7 @@ TEST(AdjustColours, RefusesWhatTheContractExcludes) {
   EXPECT_THROW(call([&](Arguments& a) { a.images = image, a.changes = table(at + 39, {-1, 1}); }), ShapeError);
   EXPECT_THROW(call([&](Arguments& a) { a.sums = words, a.changes = table(at + 15, {8, 1}); }), ShapeError);
   EXPECT_THROW(call([&](Arguments& a) { a.images = image, a.sums = words; }), ShapeError);
-  // Too many pixels. There are no images, so that no memory is needed.
+  // There are too many pixels. The batch is empty, so the tensor needs no memory.
   const auto large = [&](std::int64_t width) {
     call([=](Arguments& a) {
       a.images = TensorView(a.images.data, DType::u8, Device::cpu(), Shape{0, std::int64_t{1} << 16, width, 3});

@@ -7,16 +7,17 @@
 #include "tests/kernels/arena_support.hpp"
 #include "tests/support/op_checks.hpp"
 
-/// Checks the promises of every optimizer update (kernels/arena.hpp), through the op.
+/// Checks of the contract that every optimizer update follows (kernels/arena.hpp). Each check calls an op.
 namespace lockstep::testing {
 
 using MakeArenaCase = std::function<OpCase(const ArenaParams&)>;
 
-/// Updates one element in double: changes the parameter p and the states from the gradient g.
+/// Updates one element in double: changes the parameter p and its states according to the gradient g.
 using ArenaRule = std::function<void(const ops::ArenaSegment& segment, double rate, double g, double& p,
                                      std::vector<double>& states)>;
 
-/// Applies the rule element by element and asks every segment. For cases without a copy.
+/// Computes the expected outputs: applies the rule to each element with the options of its segment. Only for test cases
+/// without a copy.
 inline void arena_oracle(const ArenaParams& p, Inputs in, Outputs expected, const ArenaRule& rule) {
   if (p.skip.value_or(0) != 0) {
     return;
@@ -51,7 +52,7 @@ inline void arena_oracle(const ArenaParams& p, Inputs in, Outputs expected, cons
   }
 }
 
-/// Returns a tensor with the bits with which the output of a case starts.
+/// Returns a tensor with the initial bits of an output of a test case.
 inline GuardedTensor start_of(const TensorSpec& output) {
   GuardedTensor tensor(output.shape, output.dtype);
   output.start(tensor);
@@ -65,15 +66,15 @@ inline void expect_frozen_elements_kept(const MakeArenaCase& make, Context& cont
   for (std::size_t output = 0; output < item.outputs.size(); ++output) {
     const GuardedTensor before = start_of(item.outputs[output]);
     const TensorView& after = instance.output(output);
-    // the frozen fourth segment and the gap after it
+    // Elements [600, 817) are the frozen fourth segment and the gap after it. They must not change.
     EXPECT_TRUE(has_same_bits(before.view().slice(0, 600, 817), after.slice(0, 600, 817)));
     EXPECT_FALSE(has_same_bits(before.view().slice(0, 599, 817), after.slice(0, 599, 817)));
     EXPECT_FALSE(has_same_bits(before.view().slice(0, 600, 818), after.slice(0, 600, 818)));
   }
 }
 
-/// Expects that skip != 0 keeps all bits, also of elements that would become NaN, and that skip == 0 and a missing skip
-/// are the same.
+/// Expects that skip != 0 leaves all bits unchanged, even where the gradient is NaN, and that skip == 0 gives the same
+/// bits as no skip.
 inline void expect_skip_obeyed(const MakeArenaCase& make, Context& context) {
   ArenaParams p{520, DType::f32, mixed_segments(520, 1), 0, 0.5, {}, DType::bf16, DType::bf16};
   const CheckedRun updated(make(p), context);
@@ -93,13 +94,13 @@ inline void expect_skip_obeyed(const MakeArenaCase& make, Context& context) {
   }
 }
 
-/// Expects that the copy holds the rounded parameters of the same call where they are updated, and keeps its bits
-/// elsewhere.
+/// Expects that the copy of each updated parameter holds the parameter rounded to 16 bits, and that all other elements
+/// of the copy keep their bits.
 inline void expect_copy_rounded(const MakeArenaCase& make, Context& context,
                                 const std::vector<ArenaParams>& params = arena_params_with_copy()) {
   for (const ArenaParams& p : params) {
     OpCase item = make(p);
-    // Ties and their neighbours: the upper half of an f32, with few bits in the lower half.
+    // The lower half of each f32 makes the number a tie of rounding to bf16, or a neighbour of a tie.
     item.outputs[0].start = [](GuardedTensor& tensor) {
       tensor.normal(2);
       std::int64_t i = 0;
@@ -130,7 +131,7 @@ inline void expect_copy_rounded(const MakeArenaCase& make, Context& context,
   }
 }
 
-/// Expects the values of one parameter after each of some steps.
+/// Compares the values of one parameter after each step with the expected values.
 inline void expect_values(const std::vector<double>& values, const std::vector<double>& expected,
                           double tolerance = 1e-14) {
   ASSERT_EQ(values.size(), expected.size());
@@ -139,8 +140,8 @@ inline void expect_values(const std::vector<double>& values, const std::vector<d
   }
 }
 
-/// Expects that an element has the same bits however the arena is cut. As a control, another learning rate changes the
-/// bits.
+/// Expects that the update gives the same bits when it is done in one call and when it is done in ranges that end at
+/// `cuts`. As a control, another learning rate changes the bits.
 inline void expect_ranges_like_the_whole(const MakeArenaCase& make, Context& context, const ArenaParams& whole,
                                          const std::vector<std::int64_t>& cuts) {
   ArenaParams ranges = whole;
@@ -155,14 +156,14 @@ inline void expect_ranges_like_the_whole(const MakeArenaCase& make, Context& con
   EXPECT_FALSE(has_same_bits(first.output(0), second.output(0)));
 }
 
-/// Arguments of a call on the host. They are valid until a test changes one.
+/// Arguments of a call on the host. They are valid at first; each test then changes one.
 struct ArenaArguments {
   std::vector<ops::ArenaSegment> segments{{0, 3}, {3, 3}};
   ops::ArenaUpdate update;
   std::vector<TensorView> states;
 };
 
-/// Expects every error of require_arena_update(), through call(), for an op with `states` states.
+/// Expects that call() throws every error of require_arena_update(). states: number of the op's states.
 inline void expect_arena_update_checked(std::size_t states, const std::function<void(const ArenaArguments&)>& call) {
   const GuardedTensor rate(Shape{}, DType::f64);
   const GuardedTensor factor(Shape{}, DType::f32);

@@ -35,8 +35,8 @@ inline std::string to_text(const ArenaParams& p) {
   return text;
 }
 
-/// Returns segments of different groups over [0, count): with and without weight decay, one frozen, one with its own
-/// learning rate, one that does not adapt. A gap of `gap` elements belongs to no segment.
+/// Returns segments of different groups over [0, count): some with weight decay, one frozen, some with their own
+/// learning rate, one without adaptation. A gap of `gap` elements belongs to no segment.
 inline std::vector<ops::ArenaSegment> mixed_segments(std::int64_t count, std::int64_t gap) {
   std::vector<ops::ArenaSegment> segments;
   const std::int64_t part = count / 5;
@@ -48,7 +48,8 @@ inline std::vector<ops::ArenaSegment> mixed_segments(std::int64_t count, std::in
   return segments;
 }
 
-/// Returns `number` segments of about the same length, of three groups in turn. Every seventh segment is frozen.
+/// Returns `number` segments of about the same length. Their options repeat every three segments, and every seventh
+/// segment is frozen.
 inline std::vector<ops::ArenaSegment> many_segments(std::int64_t count, std::int64_t number) {
   std::vector<ops::ArenaSegment> segments;
   for (std::int64_t i = 0; i < number; ++i) {
@@ -59,12 +60,12 @@ inline std::vector<ops::ArenaSegment> many_segments(std::int64_t count, std::int
   return segments;
 }
 
-/// Calls the op after the common part, with views of the states and of the inputs that the op has in addition.
+/// Calls the update op. states: views of its states; more: views of the inputs that only this op has.
 using RunUpdate = std::function<void(Context& context, const ops::ArenaUpdate& update, Views states, Views more,
                                      const TensorView& workspace)>;
 
-/// Makes a case. Inputs: learning rate, gradients, factor, skip, `more`; outputs: parameters, states, copy if there is
-/// one; all of them started at random.
+/// Makes a test case. Inputs: learning rate, gradients, factor, skip, `more`; outputs: parameters, states, and the copy
+/// if p.copy is set. All outputs have random initial values.
 inline OpCase arena_case(const std::string& op, const ArenaParams& p, const std::vector<TensorSpec>& states,
                          std::vector<TensorSpec> more, const RunUpdate& run) {
   OpCase item;
@@ -113,8 +114,8 @@ inline OpCase arena_case(const std::string& op, const ArenaParams& p, const std:
   return item;
 }
 
-/// Returns parameters of cases: nothing, one, odd and prime counts, more than one thread's share; whole arenas and
-/// ranges that cut segments; a factor, a skip, 16-bit gradients.
+/// Returns parameters of test cases: no element, one element, odd and prime counts, more elements than one CPU thread
+/// takes; whole arenas and ranges that cut segments; a factor, a skip, 16-bit gradients.
 inline std::vector<ArenaParams> arena_params() {
   std::vector<ArenaParams> all;
   for (const DType dtype : {DType::f32, DType::f64}) {
@@ -132,8 +133,8 @@ inline std::vector<ArenaParams> arena_params() {
   return all;
 }
 
-/// Returns arena_params(), and parameters of cases that clip gradients by value on both sides: with and without a
-/// factor, in 16 bits.
+/// Returns arena_params(), and parameters of test cases that clip gradients by value: with and without a factor, and
+/// with 16-bit gradients. Some bounds clip many gradients, one clips none.
 inline std::vector<ArenaParams> arena_params_and_clipped() {
   std::vector<ArenaParams> all = arena_params();
   for (const DType dtype : {DType::f32, DType::f64}) {
@@ -152,7 +153,8 @@ inline std::vector<ArenaParams> arena_params_and_clipped() {
   return all;
 }
 
-/// Returns parameters of cases with a copy, which is compared with the parameters that the same call writes.
+/// Returns parameters of test cases that also write a 16-bit copy of the parameters. The test compares the copy with
+/// the parameters that the same call writes.
 inline std::vector<ArenaParams> arena_params_with_copy() {
   std::vector<ArenaParams> all;
   for (const DType half : {DType::bf16, DType::f16}) {
@@ -163,8 +165,8 @@ inline std::vector<ArenaParams> arena_params_with_copy() {
   return all;
 }
 
-/// Returns the cases for a GPU. make: makes the op's case from parameters. A copy is sometimes off by one last bit, if
-/// the parameters of GPU and host round to different sides.
+/// Returns the test cases for a GPU. make: makes the op's test case from parameters. A copy may differ from the host's
+/// in its last bit, because the f32 parameters of GPU and host may round to different 16-bit numbers.
 inline std::vector<DeviceCase> arena_device_cases(const std::function<OpCase(const ArenaParams&)>& make,
                                                   const std::vector<ArenaParams>& params,
                                                   const std::vector<ArenaParams>& with_copy, double tolerance) {

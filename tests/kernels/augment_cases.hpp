@@ -14,7 +14,7 @@ struct AugmentParams {
   DType dtype = DType::f32;
   std::int64_t pad = 0;
   bool flip = false;
-  std::int64_t valid = -1;  ///< number of valid samples; -1: not given
+  std::int64_t valid = -1;  ///< number of valid samples; -1: not passed to the op
   bool alternate = false;
   bool reflect = false;
   std::int64_t epoch = 3;
@@ -30,7 +30,7 @@ inline ops::AugmentDesc augment_desc(const AugmentParams& p) {
           .seed = 42};
 }
 
-/// Makes a case. Inputs: images, sample ids, epoch, valid; output: out.
+/// Makes a test case. Inputs: images, sample ids, epoch, valid; output: out.
 inline OpCase augment_case(const AugmentParams& p) {
   OpCase item;
   item.name =
@@ -50,9 +50,9 @@ inline OpCase augment_case(const AugmentParams& p) {
   return item;
 }
 
-/// Returns parameters of cases: one pixel, odd and prime sizes, images of several tiles, padding beyond the image,
-/// partial batches, three and four channels; flips that alternate, in even and odd epochs, and reflections of up to all
-/// of an image but its edge.
+/// Returns parameters of test cases: one pixel, odd and prime sizes, images of several tiles, padding beyond the image,
+/// partial batches, three and four channels; alternating flips in even and odd epochs; reflections of up to the image's
+/// size less one pixel.
 inline std::vector<AugmentParams> augment_params() {
   std::vector<AugmentParams> all;
   for (const DType dtype : {DType::f32, DType::f64}) {
@@ -78,7 +78,7 @@ inline std::vector<AugmentParams> augment_params() {
   return all;
 }
 
-/// Returns the cases for a GPU. In f32 the GPU gives the same bits as the host.
+/// Returns the test cases for a GPU. In f32 the GPU must give the same bits as the host.
 inline std::vector<DeviceCase> augment_device_cases() {
   return device_cases(augment_params(), [](const AugmentParams& p) {
     OpCase item = augment_case(p);

@@ -1,5 +1,5 @@
-// Tests augmentation on a GPU beyond the cases that all ops share: draws that are rejected, values out of range on the
-// device, the places of samples in the batch, errors.
+// Tests augmentation on a GPU in addition to the test cases that every op has: rejected random draws, input values out
+// of range, the order of samples in the batch, errors.
 #include <lockstep/runtime/base/random.hpp>
 
 #include "tests/kernels/augment_cases.hpp"
@@ -11,8 +11,8 @@ namespace {
 
 using CudaAugment = CudaTest;
 
-/// Samples whose row or column offset is drawn twice, because the first number lies in the part that would make the
-/// offsets uneven (one draw in 21 million with this padding).
+/// For these samples the row or column offset is drawn twice. The first number is rejected, because keeping it would
+/// make some offsets more likely than others. With this padding that happens once in 21 million draws.
 TEST_F(CudaAugment, RejectedNumbersAreDrawnAgainLikeOnTheHost) {
   constexpr std::int64_t kPad = 102;
   const std::vector<double> ids{8592760991, 8594298715, 8595826875};
@@ -46,7 +46,7 @@ TEST_F(CudaAugment, PaddingFarBeyondTheImage) {
 }
 
 TEST_F(CudaAugment, RefusesImagesBeyond2To31Pixels) {
-  // There is no sample, so that no memory is needed.
+  // The batch is empty, so the tensors need no memory.
   const auto call = [&](std::int64_t width) {
     const Shape in{0, std::int64_t{1} << 16, width, 3};
     const Tensor images = Tensor::empty(cuda(), in, DType::u8);

@@ -37,8 +37,8 @@ Draw draw(const AugmentDesc& desc, std::int64_t epoch, std::int64_t id) {
   return result;
 }
 
-/// Returns the pixel, 0 .. extent - 1, at a place of the endless row 0 1 .. e .. 1 0 1 .. that reflection makes;
-/// without reflection -1 outside of the image.
+/// Returns which pixel, 0 .. extent - 1, appears at a coordinate that may be outside of the image. With reflection the
+/// pixels repeat as 0 1 .. e .. 1 0 1 .. without end. Without reflection a coordinate outside gives -1.
 std::int64_t shown(std::int64_t place, std::int64_t extent, bool reflect) {
   if (place >= 0 && place < extent) {
     return place;
@@ -51,7 +51,7 @@ std::int64_t shown(std::int64_t place, std::int64_t extent, bool reflect) {
   return in_period < extent ? in_period : period - in_period;
 }
 
-/// Computes the op in steps: pads into a larger image, crops, mirrors, normalises.
+/// Computes the expected output in separate steps: pads, crops, mirrors, normalises.
 void oracle(const AugmentParams& p, Inputs in, Outputs expected) {
   const AugmentDesc desc = augment_desc(p);
   const auto epoch = in[2].span<std::int64_t>()[0];
@@ -94,8 +94,8 @@ TEST(Augment, MatchesPadCropFlipNormaliseInSteps) {
   }
 }
 
-/// Returns the augmented image of 2 x 3 pixels with the bytes 1..18. The output is multiplied by 255, so it shows the
-/// bytes.
+/// Returns the augmented image of 2 x 3 pixels with the bytes 1..18. std is 1 / 255, so the output shows the bytes
+/// themselves.
 std::vector<double> small_image(const AugmentDesc& base, std::int64_t id, std::int64_t channels) {
   CpuContext context;
   AugmentDesc desc = base;
@@ -115,7 +115,7 @@ std::vector<double> small_image(const AugmentDesc& base, std::int64_t id, std::i
   return values;
 }
 
-/// Returns the first sample with these draws in epoch 0.
+/// Returns the first sample id whose random draws in epoch 0 are this row, column and flip.
 std::int64_t sample_with(const AugmentDesc& desc, std::int64_t row, std::int64_t column, bool flip) {
   for (std::int64_t id = 0; id < 1000; ++id) {
     const Draw at = draw(desc, 0, id);
@@ -129,29 +129,30 @@ std::int64_t sample_with(const AugmentDesc& desc, std::int64_t row, std::int64_t
 
 TEST(Augment, PixelsByHand) {
   const AugmentDesc desc{.pad = 1, .flip = true, .seed = 7};
-  // The window in the middle shows the image itself.
+  // The window in the middle of the padded image is the image itself.
   EXPECT_EQ(small_image(desc, sample_with(desc, 1, 1, false), 3),
             (std::vector<double>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18}));
   // Expects the mirrored image, with a fourth channel.
   EXPECT_EQ(small_image(desc, sample_with(desc, 1, 1, true), 4),
             (std::vector<double>{7, 8, 9, 0, 4, 5, 6, 0, 1, 2, 3, 0, 16, 17, 18, 0, 13, 14, 15, 0, 10, 11, 12, 0}));
-  // The window lies one row up and one column left: padding above and on the left.
+  // The window begins one row above and one column left of the image, so the first row and column show padding.
   EXPECT_EQ(small_image(desc, sample_with(desc, 0, 0, false), 3),
             (std::vector<double>{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6}));
   // Expects the image one row down and one column right, then mirrored.
   EXPECT_EQ(small_image(desc, sample_with(desc, 2, 2, true), 3),
             (std::vector<double>{0, 0, 0, 16, 17, 18, 13, 14, 15, 0, 0, 0, 0, 0, 0, 0, 0, 0}));
-  // Padding is black in the raw image: (0 - mean) / std after it.
+  // Padding is black before the normalisation, so it becomes (0 - mean) / std.
   AugmentDesc shifted = desc;
   shifted.mean = {2.0F / 255, 0, 0};
   EXPECT_EQ(small_image(shifted, sample_with(desc, 0, 0, false), 3)[0], -2);
-  // Without augmentation, no number is drawn.
+  // Without padding and flips the op draws no random number and copies the image.
   EXPECT_EQ(small_image({}, 12345, 3)[0], 1);
 }
 
 TEST(Augment, ReflectedPixelsByHand) {
   const AugmentDesc desc{.pad = 1, .flip = true, .reflect = true, .seed = 7};
-  // The window one row up and one column left: row 1 above row 0, and column 1 left of column 0.
+  // The window begins one row above and one column left of the image. Reflection shows row 1 above row 0, and column 1
+  // left of column 0.
   EXPECT_EQ(small_image(desc, sample_with(desc, 0, 0, false), 3),
             (std::vector<double>{13, 14, 15, 10, 11, 12, 13, 14, 15, 4, 5, 6, 1, 2, 3, 4, 5, 6}));
   // Expects the image one row down and one column right, then mirrored.
@@ -218,7 +219,7 @@ TEST(Augment, ASampleLooksTheSameAtEveryPlaceOfTheBatch) {
     EXPECT_FALSE(has_same_bits(turned_out.view().slice(0, n, n + 1),
                                out.view().slice(0, (from + 1) % kSamples, (from + 1) % kSamples + 1)));
   }
-  // Another epoch, or another seed, places the samples differently.
+  // Another epoch or another seed draws other windows.
   epoch.constant(6);
   ops::augment(context, desc, images, ids, epoch, {}, turned_out);
   EXPECT_FALSE(has_same_bits(turned_out, out));

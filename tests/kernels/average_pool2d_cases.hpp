@@ -12,7 +12,7 @@ inline std::string name_of_average(const char* op, const PoolParams& p, ops::Ave
   return name_of_pool(op, p) + (over == ops::AverageOver::window ? " over the window" : " inside");
 }
 
-/// Makes a case. Inputs: x; outputs: y.
+/// Makes a test case. Input: x; output: y.
 inline OpCase average_pool2d_forward_case(const PoolParams& p, ops::AverageOver over) {
   return {.name = name_of_average("average_pool2d_forward", p, over),
           .dtype = p.dtype,
@@ -23,7 +23,7 @@ inline OpCase average_pool2d_forward_case(const PoolParams& p, ops::AverageOver 
           .tolerance = p.dtype == DType::f64 ? 1e-14 : 1e-6};
 }
 
-/// Makes a case. Inputs: dy; outputs: dx.
+/// Makes a test case. Input: dy; output: dx.
 inline OpCase average_pool2d_backward_case(const PoolParams& p, ops::AverageOver over) {
   return {.name = name_of_average("average_pool2d_backward", p, over),
           .dtype = p.dtype,
@@ -34,7 +34,7 @@ inline OpCase average_pool2d_backward_case(const PoolParams& p, ops::AverageOver
           .tolerance = p.dtype == DType::f64 ? 1e-14 : 1e-6};
 }
 
-/// Makes a case. Inputs: x; outputs: y.
+/// Makes a test case. Input: x; output: y.
 inline OpCase global_average_pool_forward_case(const Shape& x, DType dtype) {
   return {.name = concat("global_average_pool_forward ", dtype, ' ', x),
           .dtype = dtype,
@@ -45,7 +45,7 @@ inline OpCase global_average_pool_forward_case(const Shape& x, DType dtype) {
           .tolerance = dtype == DType::f64 ? 1e-14 : 1e-6};
 }
 
-/// Makes a case. Inputs: dy; outputs: dx.
+/// Makes a test case. Input: dy; output: dx.
 inline OpCase global_average_pool_backward_case(const Shape& x, DType dtype) {
   return {.name = concat("global_average_pool_backward ", dtype, ' ', x),
           .dtype = dtype,
@@ -60,7 +60,7 @@ inline std::vector<Shape> global_average_pool_shapes() {
   return {{1, 1, 1, 1}, {2, 8, 8, 64}, {3, 7, 7, 129}, {2, 1, 5, 31}, {1, 40, 41, 3}, {0, 2, 2, 4}, {37, 7, 9, 65}};
 }
 
-/// Returns cases for all calls in one type.
+/// Returns test cases of all four ops (forward and backward, windowed and global) in one type.
 inline std::vector<OpCase> average_pool2d_cases_in(DType dtype) {
   std::vector<OpCase> items;
   for (const PoolParams& p : pool_params(dtype)) {

@@ -1,4 +1,4 @@
-// Tests average pooling on a GPU beyond the cases that all ops share: NaN, beyond 2^31 elements.
+// Tests average pooling on a GPU in addition to the test cases that every op has: NaN, and more than 2^31 elements.
 #include <cmath>
 
 #include <lockstep/kernels/fill.hpp>
@@ -22,7 +22,7 @@ TEST_F(CudaAveragePool2d, ANaNStaysInItsWindows) {
     OpCase item = average_pool2d_forward_case({{1, 4, 4, channels}, kStem}, AverageOver::inside);
     item.inputs[0].start = [](GuardedTensor& tensor) {
       tensor.integers(1, 1, 1);
-      tensor.span<float>()[0] = NAN;  // pixel (0, 0), which window (0, 0) alone covers
+      tensor.span<float>()[0] = NAN;  // pixel (0, 0), which only window (0, 0) covers
     };
     const CheckedRun device(item, cuda());
     const std::vector<double> y = device.output(0).values();
@@ -49,7 +49,7 @@ TEST_F(CudaAveragePool2d, Beyond2To31Elements) {
         EXPECT_EQ(values[i], i < values.size() / 2 ? 0 : 1) << i;
       }
     }
-    // Backward: pixel (7, 7) belongs to window (3, 3) alone, whose 3 x 3 pixels are all inside.
+    // Backward: pixel (7, 7) is only in window (3, 3). All 3 x 3 pixels of that window are inside the image.
     ops::average_pool2d_backward(cuda(), kStem, AverageOver::inside, y, x);
     std::vector<double> gradient = fetch(last);
     for (std::size_t i = gradient.size() - 64; i < gradient.size(); ++i) {

@@ -14,8 +14,8 @@ using ops::PoolDesc;
 constexpr AverageOver kBoth[] = {AverageOver::window, AverageOver::inside};
 
 TEST(AveragePool2d, OverlappingPaddedWindowsByHand) {
-  // Windows of 3 x 3 at stride 2 over a 3 x 3 image with one pixel of padding: each window covers 2 x 2 pixels of the
-  // image.
+  // The image has 3 x 3 pixels and one pixel of padding on each side. The windows have 3 x 3 pixels and stride 2, so
+  // each window covers 2 x 2 pixels of the image.
   CpuContext context;
   const PoolDesc desc{{3, 3}, {2, 2}, {1, 1}, {1, 1}};
   std::vector<float> x{1, 2, 3,  //
@@ -29,7 +29,7 @@ TEST(AveragePool2d, OverlappingPaddedWindowsByHand) {
   ops::average_pool2d_forward(context, desc, AverageOver::window, vx, vy);
   EXPECT_EQ(y, (std::vector<float>{12.0F / 9, 16.0F / 9, 24.0F / 9, 28.0F / 9}));
 
-  // The pixel in the middle belongs to all four windows, the middle of an edge to two.
+  // The middle pixel is in all four windows. The middle of an edge is in two.
   y = {4, 8, 12, 16};
   ops::average_pool2d_backward(context, desc, AverageOver::inside, vy, vx);
   EXPECT_EQ(x, (std::vector<float>{1, 3, 2,   //
@@ -147,7 +147,7 @@ TEST(AveragePool2d, TheSameBitsForAnyNumberOfThreads) {
   }
 }
 
-/// Compares backward(dy, dx) with differences of forward(x, y). out: shape of y.
+/// Compares the gradient dx of backward(dy, dx) with finite differences of forward(x, y). out: shape of y.
 template <class Forward, class Backward>
 void expect_finite_differences(const Shape& out, Forward forward, Backward backward) {
   const Shape shape{2, 7, 6, 3};

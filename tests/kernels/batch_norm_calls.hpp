@@ -13,17 +13,18 @@
 
 namespace lockstep::testing {
 
-/// This file makes a case for each batch norm op. Statistics, parameters and sums are of accumulation_dtype(dtype).
+/// This file makes a test case for each batch norm op. Statistics, parameters and sums have the type
+/// accumulation_dtype(dtype).
 
-/// Shape and type of a call, and the optional tensors that the call gets.
+/// Shape and type of a call, and which optional tensors the call gets.
 struct BatchNormParams {
   Shape shape;
   DType dtype = DType::f32;
-  std::int64_t valid = -1;  ///< number of valid samples; -1: not given
-  bool residual = false;    ///< apply: a residual is added; coefficients: running statistics are kept; backward:
-                            ///< dresidual, of reduce masked, is wanted
-  bool relu = false;        ///< apply ReLU, with a mask
-  bool second = false;      ///< there is a second incoming gradient, dy2
+  std::int64_t valid = -1;  ///< number of valid samples; -1: not passed to the op
+  bool residual = false;    ///< apply: adds a residual; coefficients: updates the running statistics; backward: writes
+                            ///< dresidual (reduce: masked)
+  bool relu = false;        ///< applies ReLU, with a mask
+  bool second = false;      ///< passes a second incoming gradient, dy2
 };
 
 inline std::string name_of_case(const char* op, const BatchNormParams& p) {
@@ -32,7 +33,7 @@ inline std::string name_of_case(const char* op, const BatchNormParams& p) {
                 p.relu ? " relu" : "", p.second ? " dy2" : "");
 }
 
-/// Returns the type of all tensors with a value for each channel.
+/// Returns the type of every tensor that holds one value for each channel.
 inline DType parameters_of(const BatchNormParams& p) {
   return ops::accumulation_dtype(p.dtype);
 }
@@ -45,7 +46,8 @@ inline std::int64_t rows_of(const Shape& shape) {
   return shape.numel() / shape.back();
 }
 
-/// Returns a start of shape (4, C): scale, shift, mean and inv_std, such as a forward pass could have made.
+/// Generates coefficients of shape (4, C): scale, shift, mean and inv_std. inv_std is positive, as after a forward
+/// pass.
 inline Generator batch_norm_coefficients(std::int64_t channels) {
   return [=](GuardedTensor& t) {
     t.normal(11);
@@ -58,7 +60,7 @@ inline Generator batch_norm_coefficients(std::int64_t channels) {
   };
 }
 
-/// Returns a start of shape (2C + 1): random statistics, and the count `rows` at the end.
+/// Generates statistics of shape (2C + 1): random numbers, and the count `rows` at the end.
 inline Generator batch_norm_stats_values(std::int64_t rows) {
   return [=](GuardedTensor& t) {
     t.uniform(12, 1, 2);
@@ -72,8 +74,8 @@ inline std::int64_t valid_rows_of(const BatchNormParams& p) {
   return p.valid < 0 || p.shape[0] == 0 ? rows_of(p.shape) : rows_of(p.shape) / p.shape[0] * p.valid;
 }
 
-/// Sets item.run and item.plain from `call(op, in, out)`. call() passes all arguments but the context and the
-/// workspace, which the plain loops do not have.
+/// Sets item.run to the op and item.plain to the same computation in plain loops. `call(op, in, out)` calls either of
+/// the two with the arguments that they share. The op also needs the context and the workspace.
 template <class Op, class Plain, class Call>
 void set_runs(OpCase& item, Op op, Plain plain_loops, Call call) {
   item.run = [=](Context& context, Views in, Views out, const TensorView& workspace) {
@@ -89,7 +91,7 @@ void set_runs(OpCase& item, Op op, Plain plain_loops, Call call) {
   item.plain = [=](Context&, Views in, Views out, const TensorView&) { call(plain_loops, in, out); };
 }
 
-/// Makes a case. Inputs: x, valid; outputs: stats.
+/// Makes a test case. Inputs: x, valid; output: stats.
 inline OpCase batch_norm_stats_case(const BatchNormParams& p, double mean = 0.5, double deviation = 2) {
   OpCase item;
   item.name = name_of_case("stats", p);
@@ -105,8 +107,8 @@ inline OpCase batch_norm_stats_case(const BatchNormParams& p, double mean = 0.5,
   return item;
 }
 
-/// Makes a case. Inputs: parts; outputs: stats. rows: number of rows of each part; a part without rows is zeros, as
-/// batch_norm_stats makes it.
+/// Makes a test case. Input: parts; output: stats. rows: number of rows of each part. A part without rows holds zeros,
+/// as batch_norm_stats() would write.
 inline OpCase batch_norm_merge_stats_case(std::int64_t channels, DType dtype, const std::vector<std::int64_t>& rows) {
   OpCase item;
   item.name = concat("batch_norm_merge_stats ", dtype, " (", channels, ") of");
@@ -134,7 +136,7 @@ inline OpCase batch_norm_merge_stats_case(std::int64_t channels, DType dtype, co
   return item;
 }
 
-/// Makes a case. Inputs: x, valid, weight, bias; outputs: stats, coefficients, running_mean, running_var.
+/// Makes a test case. Inputs: x, valid, weight, bias; outputs: stats, coefficients, running_mean, running_var.
 inline OpCase batch_norm_coefficients_case(const BatchNormParams& p) {
   OpCase item = batch_norm_stats_case(p);
   item.name = name_of_case("coefficients", p);
@@ -157,7 +159,7 @@ inline OpCase batch_norm_coefficients_case(const BatchNormParams& p) {
   return item;
 }
 
-/// Makes a case. Inputs: stats, weight, bias; outputs: running_mean, running_var, coefficients.
+/// Makes a test case. Inputs: stats, weight, bias; outputs: running_mean, running_var, coefficients.
 inline OpCase batch_norm_finalize_case(std::int64_t channels, DType dtype, std::int64_t rows, bool running) {
   OpCase item;
   item.name = concat("batch_norm_finalize ", dtype, " (", channels, ") count ", rows, running ? "" : " stateless");
@@ -176,7 +178,7 @@ inline OpCase batch_norm_finalize_case(std::int64_t channels, DType dtype, std::
   return item;
 }
 
-/// Makes a case. Inputs: running_mean, running_var, weight, bias; outputs: coefficients.
+/// Makes a test case. Inputs: running_mean, running_var, weight, bias; output: coefficients.
 inline OpCase batch_norm_finalize_inference_case(std::int64_t channels, DType dtype) {
   OpCase item;
   item.name = concat("batch_norm_finalize_inference ", dtype, " (", channels, ')');
@@ -193,7 +195,7 @@ inline OpCase batch_norm_finalize_inference_case(std::int64_t channels, DType dt
   return item;
 }
 
-/// Makes a case. Inputs: x, coefficients, residual; outputs: y, mask.
+/// Makes a test case. Inputs: x, coefficients, and residual if p.residual; outputs: y, and mask if p.relu.
 inline OpCase batch_norm_apply_case(const BatchNormParams& p) {
   OpCase item;
   item.name = name_of_case("apply", p);
@@ -210,7 +212,7 @@ inline OpCase batch_norm_apply_case(const BatchNormParams& p) {
   return item;
 }
 
-/// Makes a case. Inputs: x, coefficients, residual, residual coefficients; outputs: y, mask.
+/// Makes a test case. Inputs: x, coefficients, residual, residual coefficients; outputs: y, and mask if p.relu.
 inline OpCase batch_norm_apply_pair_case(const BatchNormParams& p) {
   BatchNormParams with_residual = p;
   with_residual.residual = true;
@@ -223,11 +225,12 @@ inline OpCase batch_norm_apply_pair_case(const BatchNormParams& p) {
   return item;
 }
 
-/// The memory in which a backward op puts its results.
+/// Whether a backward op writes each result to memory of its own, or overwrites dy with dx or with dresidual.
 enum class GradientPlace : unsigned char { apart, dx_in_dy, dresidual_in_dy };
 
-/// Makes a case. Inputs: dy, x, coefficients, valid, mask, dy2 (the last two when used); outputs: sums, dweight, dbias
-/// (the last two when wanted) and with p.residual masked, which at dresidual_in_dy starts as dy and is read as such.
+/// Makes a test case. Inputs: dy, x, coefficients, valid; mask if p.relu; dy2 if p.second. Outputs: sums; dweight and
+/// dbias unless they are ignored; masked if p.residual. With dresidual_in_dy, the output masked starts with the values
+/// of dy and the op reads dy there.
 inline OpCase batch_norm_backward_reduce_case(const BatchNormParams& p, ops::GradMode mode,
                                               GradientPlace place = GradientPlace::apart) {
   const std::int64_t channels = p.shape.back();
@@ -264,8 +267,8 @@ inline OpCase batch_norm_backward_reduce_case(const BatchNormParams& p, ops::Gra
   return item;
 }
 
-/// Makes a case. Inputs: x, coefficients, sums, stats, valid, then mask, dy2 and dy when they are inputs; outputs: dx,
-/// dresidual. An output that starts as dy has dy's values before.
+/// Makes a test case. Inputs: x, coefficients, sums, stats, valid; mask if p.relu; dy2 if p.second; dy unless an output
+/// overwrites it. Outputs: dx; dresidual if p.residual. The output that overwrites dy starts with the values of dy.
 inline OpCase batch_norm_backward_apply_case(const BatchNormParams& p, GradientPlace place = GradientPlace::apart) {
   const std::int64_t channels = p.shape.back();
   OpCase item;
@@ -294,9 +297,9 @@ inline OpCase batch_norm_backward_apply_case(const BatchNormParams& p, GradientP
   return item;
 }
 
-/// Makes a case. Inputs: dy, mask, valid, dy2, then x and coefficients of both norms; outputs: masked, which in_place
-/// starts as dy and is read as such, then sums, dweight and dbias of both (dweight and dbias of a mode that wants
-/// them).
+/// Makes a test case. Inputs: dy, mask, valid, dy2, and for each of the two norms x and coefficients. Outputs: masked,
+/// and for each norm sums, and dweight and dbias unless its mode ignores them. With in_place, masked starts with the
+/// values of dy and the op reads dy there.
 inline OpCase batch_norm_backward_reduce_pair_case(const BatchNormParams& p, ops::GradMode mode, ops::GradMode mode2,
                                                    bool in_place = false) {
   const std::int64_t channels = p.shape.back();
@@ -320,7 +323,7 @@ inline OpCase batch_norm_backward_reduce_pair_case(const BatchNormParams& p, ops
     item.outputs.push_back({concat("dweight ", seed), Shape{channels}, parameters, starts ? normal(5) : Generator()});
     item.outputs.push_back({concat("dbias ", seed), Shape{channels}, parameters, starts ? normal(7) : Generator()});
   }
-  for (const std::size_t first : {5, 2}) {  // drops the gradients of parameters that are not wanted
+  for (const std::size_t first : {5, 2}) {  // removes dweight and dbias of a norm that ignores them
     if ((first == 2 ? mode : mode2) == ops::GradMode::ignore) {
       item.outputs.erase(item.outputs.begin() + static_cast<std::ptrdiff_t>(first),
                          item.outputs.begin() + static_cast<std::ptrdiff_t>(first) + 2);
@@ -361,11 +364,11 @@ inline OpCase batch_norm_backward_reduce_pair_case(const BatchNormParams& p, ops
   return item;
 }
 
-/// The dx of a pair that lies in the gradient's memory, if any.
+/// Which dx of the two norms overwrites the incoming gradient g. apart: none does.
 enum class PairPlace : unsigned char { apart, first_in_g, second_in_g };
 
-/// Makes a case. Inputs: stats, valid, then x, coefficients and sums of both norms, g when it is an input; outputs: dx
-/// of both.
+/// Makes a test case. Inputs: stats, valid, and for each of the two norms x, coefficients and sums; g unless an output
+/// overwrites it. Outputs: dx of the first norm and dx of the second.
 inline OpCase batch_norm_backward_apply_pair_case(const BatchNormParams& p, PairPlace place = PairPlace::apart) {
   const std::int64_t channels = p.shape.back();
   OpCase item;

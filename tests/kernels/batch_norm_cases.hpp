@@ -7,8 +7,8 @@
 
 namespace lockstep::testing {
 
-/// Returns parameters of cases: channels of 1, odd, prime, multiples of 8 and longer than the row that is kept on a
-/// stack; rows from 1 to several chunks.
+/// Returns parameters of test cases: one channel, odd and prime numbers of channels, multiples of 8, and more channels
+/// than the op keeps on the stack; from one row to several chunks of rows.
 inline std::vector<BatchNormParams> batch_norm_params() {
   std::vector<BatchNormParams> all;
   const Shape shapes[] = {{1, 1},        {5, 1},       {2, 3},       {1, 7},       {3, 17},     {7, 31},
@@ -24,7 +24,7 @@ inline std::vector<BatchNormParams> batch_norm_params() {
         if (large && (valid == 0 || valid == 1)) {
           continue;
         }
-        const int bits = turn++ % 8;  // bits choose optional tensors: shapes and types together get all eight choices
+        const int bits = turn++ % 8;  // each bit passes or omits an optional tensor; each of the 8 combinations occurs
         all.push_back({shape, dtype, valid, (bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0});
       }
     }
@@ -35,21 +35,23 @@ inline std::vector<BatchNormParams> batch_norm_params() {
   return all;
 }
 
-/// Returns the numbers of rows of the parts of a merge: one part, parts of unequal size, parts without rows at the
-/// beginning, at the end, and everywhere.
+/// Returns the numbers of rows of the parts of a merge: one part, parts of unequal size, and parts without rows at the
+/// beginning, at the end, or everywhere.
 inline std::vector<std::vector<std::int64_t>> batch_norm_parts() {
   return {{7}, {0}, {5, 3}, {0, 4}, {4, 0, 1}, {1, 1, 1}, {9, 0, 2, 1000}, {0, 0, 0}};
 }
 
-/// Returns a case for each of the two backward ops of a pair. `turn` chooses modes and places.
+/// Returns one test case for each of the two backward ops on a pair of norms. `turn` chooses the gradient modes and
+/// which output overwrites the gradient.
 inline std::vector<OpCase> batch_norm_backward_pair_cases(const BatchNormParams& p, int turn) {
   return {batch_norm_backward_reduce_pair_case(p, static_cast<ops::GradMode>(turn % 3),
                                                static_cast<ops::GradMode>(turn / 3 % 3), turn % 2 == 0),
           batch_norm_backward_apply_pair_case(p, static_cast<PairPlace>(turn % 3))};
 }
 
-/// Returns parameters of cases on a GPU: channels of less than a 16-byte column, of columns, of a tile and of several;
-/// from no row to three chunks of rows for the sums; pieces for more threads than the emulation has.
+/// Returns parameters of test cases for a GPU. Channels: fewer than fill 16 bytes, a multiple of 16 bytes, one tile,
+/// several tiles. Rows: from none to three chunks of a sum. Some tensors have more 16-byte pieces than the emulated GPU
+/// has threads.
 inline std::vector<BatchNormParams> batch_norm_device_params() {
   std::vector<BatchNormParams> all;
   const Shape shapes[] = {{0, 5},   {1, 1},       {5, 1},         {2, 3},      {3, 17},       {7, 31},   {3, 33},

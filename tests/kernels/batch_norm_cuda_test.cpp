@@ -1,5 +1,5 @@
-// Tests batch norm on a GPU beyond the cases that all ops share: precision of the statistics, values of `valid` out of
-// range, padding that must not be read, masks of rounded values, more than 2^31 elements.
+// Tests batch norm on a GPU in addition to the test cases that every op has: precision of the statistics, values of
+// `valid` out of range, padding that must not be read, masks of rounded values, and more than 2^31 elements.
 #include <cmath>
 
 #include <lockstep/kernels/fill.hpp>
@@ -16,8 +16,8 @@ using ops::GradMode;
 
 using CudaBatchNorm = CudaTest;
 
-/// Expects every mean to be right to a rounding and `tolerance` of the deviation, and every M2 to `tolerance` of
-/// itself.
+/// Computes statistics of x with batch_norm_stats(). Expects each mean to be right to 1e-7 of itself plus `tolerance`
+/// of the standard deviation, and each M2 (sum of squared deviations) to be right to `tolerance` of itself.
 void expect_moments(Context& context, const BatchNormParams& p, const Generator& x, double tolerance) {
   OpCase item = batch_norm_stats_case(p);
   item.inputs[0].start = x;
@@ -96,7 +96,7 @@ TEST_F(CudaBatchNorm, StatsOfPartsAreMerged) {
   }
 }
 
-/// Each of the two norms has its own coefficients and sums.
+/// Tests a pair of norms, each with its own coefficients and sums.
 TEST_F(CudaBatchNorm, BackwardOfAPair) {
   for (BatchNormParams p : {BatchNormParams{{6, 11, 16}, DType::f32, 5, false, true, true},
                             BatchNormParams{{7, 31}, DType::f32, -1, false, true, false},
@@ -112,7 +112,7 @@ TEST_F(CudaBatchNorm, BackwardOfAPair) {
   }
 }
 
-/// Returns a start of normal() in the first rows and NaN in the others.
+/// Generates normal numbers in the first `elements` elements and NaN in all later elements.
 Generator with_padding(std::int64_t elements) {
   return [=](GuardedTensor& x) {
     x.normal(1);
@@ -174,8 +174,8 @@ TEST_F(CudaBatchNorm, RunningStatisticsStayFinite) {
   const CheckedRun good(item, cuda());
   item.inputs[0].start = [start = item.inputs[0].start](GuardedTensor& stats) {
     start(stats);
-    stats.span<float>()[1] = std::nanf("");  // the mean of channel 1
-    stats.span<float>()[3 + 2] = HUGE_VALF;  // the squares of channel 2
+    stats.span<float>()[1] = std::nanf("");  // mean of channel 1
+    stats.span<float>()[3 + 2] = HUGE_VALF;  // M2 of channel 2
   };
   const CheckedRun bad(item, cuda());
   const auto stats = good.inputs()[0].values();
@@ -230,7 +230,7 @@ TEST_F(CudaBatchNorm, TypesThatGPUsDoNotTake) {
   }
 }
 
-/// There are so many rows that a thread takes more than the least number of them.
+/// Tests a tensor with so many rows that each thread sums more than the smallest chunk of rows.
 TEST_F(CudaBatchNorm, SumsOfLongChunks) {
   const BatchNormParams p{{2100001, 1}, DType::f32};
   expect_moments(cuda(), p, normal(1, 2, 0.5), 1e-6);
@@ -246,12 +246,12 @@ TEST_F(CudaBatchNorm, Beyond2To31Elements) {
     const Tensor mask = Tensor::empty(cuda(), mask_shape(x.view().shape), DType::u8);
     const auto bytes = static_cast<std::int64_t>(ops::batch_norm_workspace_bytes(cuda(), x));
     const Tensor workspace = Tensor::empty(cuda(), Shape{bytes}, DType::u8);
-    // x is 4 in the last row, 1 in all others
+    // x is 4 in the last row and 1 in all other rows.
     ops::fill(cuda(), 1, x);
     ops::fill(cuda(), 4, x.view().slice(0, rows - 1, rows));
     const Tensor stats = Tensor::empty(cuda(), Shape{2 * kChannels + 1}, DType::f32);
     ops::batch_norm_stats(cuda(), x, {}, stats, workspace);
-    // y = x - 2, so -1 becomes 0 by ReLU
+    // y = x - 2 is -1 in all rows but the last, and ReLU makes it 0.
     const Tensor coefficients = Tensor::empty(cuda(), Shape{4, kChannels}, DType::f32);
     ops::fill(cuda(), 1, coefficients);
     ops::fill(cuda(), -2, coefficients.view().slice(0, 1, 2));
@@ -259,7 +259,7 @@ TEST_F(CudaBatchNorm, Beyond2To31Elements) {
     const std::vector<double> moments = fetch(stats);
     const std::vector<double> end = fetch(x.view().slice(0, rows - 2, rows));
     const std::vector<double> bits = fetch(mask.view().slice(0, (rows - 2) * kChannels / 8, rows * kChannels / 8));
-    const double share = 1 / static_cast<double>(rows);  // share of the last row
+    const double share = 1 / static_cast<double>(rows);  // weight of the last row in the mean
     for (std::size_t c = 0; c < kChannels; ++c) {
       EXPECT_NEAR(moments[c], 1 + 3 * share, 1e-6);
       EXPECT_NEAR(moments[kChannels + c], 9 * (1 - share), 1e-4);

@@ -9,12 +9,13 @@
 
 namespace lockstep::testing {
 
-/// The memory of a fused pass's outputs. in_place: y lies in the residual, dx in dy, masked in dy2.
+/// Whether a fused pass writes each output to memory of its own (apart) or overwrites an input (in_place). In place, y
+/// overwrites the residual, dx overwrites dy, and masked overwrites dy2.
 enum class FusedPlace : unsigned char { apart, in_place };
 
-/// Makes a case. Inputs: x, valid, weight, bias, and residual unless y lies in it and starts as it does; outputs: y,
-/// stats, coefficients, running_mean, running_var, and mask when p.relu. With a mask y lies apart: each type rounds
-/// what y starts as, and bits of the mask would differ.
+/// Makes a test case. Inputs: x, valid, weight, bias; residual if p.residual, unless y overwrites it. Outputs: y,
+/// stats, coefficients, running_mean, running_var; mask if p.relu. y never overwrites the residual if there is a mask:
+/// each type would round the residual differently, and bits of the mask would differ.
 inline OpCase batch_norm_fused_forward_case(const BatchNormParams& p, FusedPlace place = FusedPlace::apart) {
   const Shape channels{p.shape.back()};
   const bool in_residual = p.residual && !p.relu && place == FusedPlace::in_place;
@@ -49,9 +50,9 @@ inline OpCase batch_norm_fused_forward_case(const BatchNormParams& p, FusedPlace
   return item;
 }
 
-/// Makes a case. Inputs: x, coefficients, stats, valid, then mask when p.relu, and dy and dy2 unless an output lies in
-/// them; outputs: dx, sums, dweight and dbias (when wanted), masked when p.residual. dy2, which p.second asks for,
-/// comes with masked.
+/// Makes a test case. Inputs: x, coefficients, stats, valid; mask if p.relu; dy, and dy2 if p.second and p.residual,
+/// unless an output overwrites them. Outputs: dx, sums; dweight and dbias unless `mode` ignores them; masked if
+/// p.residual.
 inline OpCase batch_norm_fused_backward_case(const BatchNormParams& p, ops::GradMode mode,
                                              FusedPlace place = FusedPlace::apart) {
   const std::int64_t channels = p.shape.back();
@@ -112,7 +113,7 @@ inline OpCase batch_norm_fused_backward_case(const BatchNormParams& p, ops::Grad
   };
   item.plain = [=](Context&, Views in, Views out, const TensorView&) {
     const Given v = given(in, out);
-    const GuardedTensor g(p.shape, p.dtype);  // has the shape of masked, also if masked is not given
+    const GuardedTensor g(p.shape, p.dtype);  // receives the masked gradient even if the op does not output it
     plain::batch_norm_backward_reduce(v.dy, v.dy2, v.mask, in[0], in[1], v.valid, mode, out[1], v.dweight, v.dbias, g);
     plain::batch_norm_backward_apply(g, {}, {}, in[0], in[1], out[1], in[2], v.valid, out[0], v.masked);
   };
@@ -121,16 +122,17 @@ inline OpCase batch_norm_fused_backward_case(const BatchNormParams& p, ops::Grad
   return item;
 }
 
-/// Returns a case for each of the two passes. `turn` chooses mode and place.
+/// Returns one test case for the forward and one for the backward pass. `turn` chooses the gradient mode and whether
+/// outputs overwrite inputs.
 inline std::vector<OpCase> batch_norm_fused_calls(const BatchNormParams& p, int turn) {
   const FusedPlace place = turn % 2 == 0 ? FusedPlace::apart : FusedPlace::in_place;
   return {batch_norm_fused_forward_case(p, place),
           batch_norm_fused_backward_case(p, static_cast<ops::GradMode>(turn % 3), place)};
 }
 
-/// Returns parameters of cases: channels that a pass in one launch takes and some that it does not (17, 12, 56 in f32:
-/// half bytes of the mask); rows of one chunk, of several, of more than there are blocks; padding of none, of part and
-/// of all chunks; no rows.
+/// Returns parameters of test cases. Channels: numbers for which the op can do a pass in one launch, and numbers for
+/// which it cannot (17, 12, and 56 in f32, where a tile would end within a byte of the mask). Rows: none, one chunk,
+/// several, and more chunks than there are blocks. Padding: none, part of the chunks, all chunks.
 inline std::vector<BatchNormParams> batch_norm_fused_params() {
   const Shape shapes[] = {{0, 8},  {1, 8},   {7, 31, 16}, {5, 3, 64}, {3, 7, 136},    {6, 50, 32},
                           {4, 17}, {33, 12}, {9, 40, 56}, {2, 1000},  {11, 60, 5, 8}, {12, 111, 24}};

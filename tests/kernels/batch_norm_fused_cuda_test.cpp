@@ -1,5 +1,5 @@
-// Tests fused batch norm on a GPU beyond the cases that all ops share: the bits of the two ops that it replaces,
-// tensors that do not fit into shared memory, padding that must not be read, values of `valid` out of range.
+// Tests fused batch norm on a GPU in addition to the test cases that every op has: same bits as the two separate ops,
+// tensors that do not fit into shared memory, padding that must not be read, and values of `valid` out of range.
 #include <algorithm>
 #include <cmath>
 
@@ -15,7 +15,7 @@ using ops::NormPass;
 
 using CudaBatchNormFused = CudaTest;
 
-/// Returns the case with two ops in place of the fused op.
+/// Returns the test case with the fused op replaced by the two separate ops.
 OpCase forward_in_two_ops(const BatchNormParams& p) {
   OpCase item = batch_norm_fused_forward_case(p);
   item.run = [=](Context& context, Views in, Views out, const TensorView& workspace) {
@@ -56,8 +56,8 @@ TEST_F(CudaBatchNormFused, HasTheBitsOfTwoOps) {
   }
 }
 
-/// There are more items than an H100 has blocks: two or three for each block, in more shared memory than a kernel has
-/// by default.
+/// Tests more work items than an H100 has blocks. Each block keeps two or three items, which need more shared memory
+/// than a kernel may use by default.
 TEST_F(CudaBatchNormFused, SeveralItemsABlock) {
   const std::int64_t images = std::max(kLarge >> 22, std::int64_t{3});
   for (const std::int64_t n : {images, images * 300 / 512}) {
@@ -67,7 +67,8 @@ TEST_F(CudaBatchNormFused, SeveralItemsABlock) {
   }
 }
 
-/// A tensor that does not fit into the shared memory of the emulated GPU. A real GPU has room for the first tensors.
+/// Tests a tensor that does not fit into the shared memory of the emulated GPU, so the op does the pass in two
+/// launches. On a real GPU the tensor fits.
 TEST_F(CudaBatchNormFused, WithoutRoomItIsTwoLaunches) {
   const BatchNormParams p{{19, 500, 32}, DType::f32, 18, true, true, true};
   expect_same_bits(cuda(), batch_norm_fused_forward_case(p), forward_in_two_ops(p));
@@ -92,7 +93,7 @@ TEST_F(CudaBatchNormFused, ValidOutsideTheBatchIsTheNearestInside) {
   }
 }
 
-/// The padding holds NaN. It takes no part in any sum, and its gradient is 0. Its y is NaN.
+/// Fills the padding of the inputs with NaN. The padding must not change any sum, its gradient is 0, and its y is NaN.
 TEST_F(CudaBatchNormFused, PaddingTakesNoPart) {
   const BatchNormParams p{{6, 70, 16}, DType::f32, 4, true, true, true};
   const auto with_padding = [](const Generator& start) {

@@ -30,14 +30,16 @@ TEST(BatchNormFused, TheSameBitsForAnyNumberOfThreads) {
   }
 }
 
-/// Computes by hand which batch norms of a step fit on an H100: 132 multiprocessors, each with room for two items of 32
-/// KB twice with their sums, once, or for six items alone. An item has 8 rows of 16 bytes for each of 256 threads.
+/// The limits follow from an H100's memory: 132 multiprocessors with 228 KB of shared memory each. A work item of 256
+/// threads keeps 8 rows of 16 bytes for each thread, which is 32 KB for x. The backward pass keeps the gradient, too,
+/// so its item has 64 KB.
 TEST(BatchNormFused, WhatFitsOnAnH100) {
   CpuContext context;
   const auto fits = [&](const Shape& shape, NormPass pass, DType dtype = DType::bf16) {
     return ops::batch_norm_fits(context, TensorView(nullptr, dtype, context.device(), shape), pass);
   };
-  // ResNet-20 with 512 images: 512 items of x; 256 items with the gradient of 64 KB; 128 items.
+  // ResNet-20 with 512 images. Its three shapes have 512, 256 and 128 items. An item has 32 KB in the forward pass and
+  // 64 KB in the backward pass.
   EXPECT_TRUE(fits({512, 32, 32, 16}, NormPass::forward));
   EXPECT_FALSE(fits({512, 32, 32, 16}, NormPass::backward)) << "33.6 MB";
   EXPECT_TRUE(fits({512, 16, 16, 32}, NormPass::backward));

@@ -11,11 +11,12 @@
 
 namespace lockstep::testing {
 
-/// The fault in the last channel's sums: none; they cancel; they are infinite; they are NaN.
+/// Faults of the given sums in the last channel. good: none; cancel: the sum of squares cancels in the variance;
+/// infinite, nan: a sum is infinite or NaN.
 enum class GivenSums : unsigned char { good, cancel, infinite, nan };
 
-/// Returns a start of shape (2, C): sums of `rows` deviations and of their squares. The sums do not belong to x, so an
-/// op that reads x instead gives another result.
+/// Generates sums of shape (2, C): the sum of `rows` deviations and the sum of their squares. The sums are not the sums
+/// of x, so an op that ignores them and reads x gives another result.
 inline Generator given_sums(std::int64_t channels, std::int64_t rows, GivenSums kind) {
   return [=](GuardedTensor& t) {
     t.normal(8);
@@ -40,8 +41,9 @@ inline Generator given_sums(std::int64_t channels, std::int64_t rows, GivenSums 
   };
 }
 
-/// Makes a case. Inputs: x, valid, sums, weight, bias, and shift unless it is running_mean (p.relu); outputs: stats,
-/// coefficients, running_mean, running_var (p.residual or p.relu: kept).
+/// Makes a test case. Inputs: x, valid, weight, bias, sums; shift unless p.relu, where the op takes running_mean as
+/// shift. Outputs: stats, coefficients, running_mean, running_var. The op updates the running statistics if p.residual
+/// or p.relu.
 inline OpCase batch_norm_coefficients_given_case(const BatchNormParams& p, GivenSums kind = GivenSums::good) {
   OpCase item = batch_norm_coefficients_case(p);
   item.name = name_of_case("coefficients_given", p) + (kind == GivenSums::good       ? ""
@@ -76,13 +78,13 @@ inline OpCase batch_norm_coefficients_given_case(const BatchNormParams& p, Given
     plain::batch_norm_finalize(out[0], in[2], in[3], 1e-1, 0.1, keeps ? out[2] : TensorView(),
                                keeps ? out[3] : TensorView(), out[1]);
   };
-  // The op does not read x of a full batch, so x does not count.
+  // With a full batch the op does not read x, so x is not counted.
   item.bytes = tensor_bytes(item) - static_cast<double>(p.shape.numel()) * static_cast<double>(size_of(p.dtype));
   item.flops = 20.0 * static_cast<double>(channels);
   return item;
 }
 
-/// Makes a case. Inputs: sum_g, sum_gx; outputs: sums, dweight and dbias when they are wanted.
+/// Makes a test case. Inputs: sum_g, sum_gx; outputs: sums; dweight and dbias unless they are ignored.
 inline OpCase batch_norm_gradients_given_case(std::int64_t channels, DType dtype, ops::GradMode mode) {
   const Shape shape{channels};
   const bool wanted = mode != ops::GradMode::ignore;
@@ -118,8 +120,8 @@ inline OpCase batch_norm_gradients_given_case(std::int64_t channels, DType dtype
   return item;
 }
 
-/// Returns parameters of cases: full batches, which take the sums, and others, which take x; tensors of one chunk and
-/// of several, with and without 16-byte accesses; none at all.
+/// Returns parameters of test cases: full batches, for which the op uses the given sums; partial batches, for which it
+/// reads x; tensors of one chunk and of several, with and without 16-byte accesses; empty tensors.
 inline std::vector<BatchNormParams> batch_norm_given_params() {
   std::vector<BatchNormParams> all;
   int bits = 0;
@@ -139,7 +141,8 @@ inline std::vector<DeviceCase> batch_norm_given_device_cases() {
   std::vector<DeviceCase> items = device_cases(
       batch_norm_given_params(), [](const BatchNormParams& p) { return batch_norm_coefficients_given_case(p); });
   for (const GivenSums kind : {GivenSums::cancel, GivenSums::infinite, GivenSums::nan}) {
-    // The last channel is in the first round of a block's threads, and in the second.
+    // With 56 channels the bad last channel is in the first round of a block's threads. With 300 channels it is in the
+    // second.
     for (const std::int64_t channels : {56, 300}) {
       append(items, device_cases([&](DType dtype) {
                return batch_norm_coefficients_given_case({{9, 40, channels}, dtype, 9, true}, kind);

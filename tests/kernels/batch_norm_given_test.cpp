@@ -18,7 +18,8 @@ TEST(BatchNormGiven, MatchesThePlainLoopsInBf16) {
   }
 }
 
-/// If the given sums are sums of x, the coefficients are those of x, whatever number the deviations are taken from.
+/// Gives the op the sums of x. The coefficients must equal those computed from x, whatever shift was subtracted before
+/// summing.
 TEST(BatchNormGiven, SumsOfTheTensorGiveItsCoefficients) {
   CpuContext context;
   constexpr std::int64_t kChannels = 5;

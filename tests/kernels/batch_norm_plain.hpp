@@ -8,12 +8,11 @@
 
 #include "tests/support/guarded.hpp"
 
-/// The ops of batch_norm.hpp in plain loops: the oracle of every backend. They have the arguments and results of the
-/// ops, for views on the host in any type. They compute in double (sums in long double) and round once. No periods,
-/// vectors or chunks.
+/// The ops of batch_norm.hpp as plain loops over host views of any type. They are the reference for every backend. They
+/// compute in double (sums in long double) and round once, without vectors or chunks.
 namespace lockstep::testing::plain {
 
-/// The elements of a tensor with channels last, as rows of C channels.
+/// The elements of a channels-last tensor, as rows of C channels.
 struct Rows {
   std::vector<double> values;
   std::size_t channels;
@@ -28,12 +27,12 @@ struct Rows {
   }
 };
 
-/// Returns the values of a view, or `count` zeros if the view is not given.
+/// Returns the values of a view, or `count` zeros if the view is empty.
 inline std::vector<double> or_zeros(const TensorView& view, std::size_t count) {
   return view.given() ? to_doubles(view) : std::vector<double>(count, 0.0);
 }
 
-/// Computes in two passes: the mean, then the sum of the squares of the deviations from it.
+/// Computes in two passes: first the mean, then the sum of the squared deviations from the mean.
 inline void batch_norm_stats(const TensorView& x, const TensorView& valid, const TensorView& stats) {
   const Rows in(x, valid);
   const std::size_t rows = in.valid / in.channels;
@@ -55,8 +54,8 @@ inline void batch_norm_stats(const TensorView& x, const TensorView& valid, const
   from_doubles(out, stats);
 }
 
-/// Passes over the parts twice: computes the mean of all rows, then adds each part's squares and the squares of the
-/// distance of the part's mean from it.
+/// Computes in two passes over the parts: first the mean of all rows, then the total M2. Each part adds its own M2 and
+/// its number of rows times the squared distance of its mean from the total mean.
 inline void batch_norm_merge_stats(const TensorView& parts, const TensorView& stats) {
   const std::vector<double> in = to_doubles(parts);
   const auto width = static_cast<std::size_t>(parts.shape[1]);
@@ -82,7 +81,7 @@ inline void batch_norm_merge_stats(const TensorView& parts, const TensorView& st
   from_doubles(out, stats);
 }
 
-/// Writes scale, shift, mean and inverse deviation of every channel.
+/// Writes scale, shift, mean and inverse standard deviation of every channel.
 inline void write_coefficients(const std::vector<double>& mean, const std::vector<double>& variance,
                                const TensorView& weight, const TensorView& bias, double epsilon,
                                const TensorView& coefficients) {
@@ -167,7 +166,7 @@ inline void batch_norm_apply_pair(const TensorView& x, const TensorView& coeffic
   batch_norm_apply(x, coefficients, more, relu, y, mask);
 }
 
-/// Returns dy [+ dy2], and 0 where the mask is not set.
+/// Returns dy, plus dy2 if given. Elements whose mask bit is 0 give 0.
 inline std::vector<double> incoming(const TensorView& dy, const TensorView& dy2, const TensorView& mask) {
   std::vector<double> g = to_doubles(dy);
   const std::vector<double> second = or_zeros(dy2, g.size());
@@ -188,7 +187,7 @@ inline void batch_norm_backward_reduce(const TensorView& dy, const TensorView& d
   if (masked.given()) {
     std::fill(g.begin() + static_cast<std::ptrdiff_t>(in.valid), g.end(), 0.0);
     from_doubles(g, masked);
-    g = to_doubles(masked);  // g is rounded to the type of masked
+    g = to_doubles(masked);  // rounds g to the type of masked
   }
   const std::vector<double> k = to_doubles(coefficients);
   std::vector<double> out(2 * in.channels, 0.0);

@@ -14,7 +14,7 @@ namespace lockstep::testing {
 
 struct StemParams {
   PoolParams pool;
-  std::int64_t valid = -1;  ///< number of valid samples; -1: not given
+  std::int64_t valid = -1;  ///< number of valid samples; -1: not passed to the op
 };
 
 inline std::string name_of_stem(const char* op, const StemParams& p) {
@@ -28,7 +28,7 @@ inline DType parameters_of(const StemParams& p) {
 
 namespace plain {
 
-/// Returns the place 3 * r + s of pixel h * W + w in the window of element `out` of the pooled tensor.
+/// Returns the position 3 * r + s of a pixel in the pooling window of output element `out`. pixel: h * W + w.
 inline double place_in_window(const PoolParams& p, const Shape& pooled, std::size_t out, std::int64_t pixel) {
   const std::int64_t window = static_cast<std::int64_t>(out) / pooled[3];
   const std::int64_t r = pixel / p.x[2] - (window / pooled[2] % pooled[1] * 2 - p.desc.pad_before[0]);
@@ -36,7 +36,7 @@ inline double place_in_window(const PoolParams& p, const Shape& pooled, std::siz
   return static_cast<double>(3 * r + s);
 }
 
-/// Computes batch norm and ReLU into a tensor of x's type, then the maximum of each window in turn.
+/// Computes batch norm and ReLU into a tensor of x's type, then the maximum of each window.
 inline void batch_norm_pool_forward(const PoolParams& p, const TensorView& x, const TensorView& coefficients,
                                     const TensorView& y, const TensorView& index) {
   const GuardedTensor activated(x.shape, x.dtype);
@@ -54,7 +54,8 @@ inline void batch_norm_pool_forward(const PoolParams& p, const TensorView& x, co
   from_doubles(winner, index);
 }
 
-/// Returns g: each dy is added to the winner of its window.
+/// Returns the gradient of the pooling's input: each element of dy is added to the element that was its window's
+/// maximum.
 inline std::vector<double> pooled_gradient(const PoolParams& p, const TensorView& dy, const TensorView& index) {
   std::vector<double> g(static_cast<std::size_t>(p.x.numel()), 0.0);
   const std::vector<double> gradients = to_doubles(dy);
@@ -67,13 +68,13 @@ inline std::vector<double> pooled_gradient(const PoolParams& p, const TensorView
 
 }  // namespace plain
 
-/// Returns a start of eighths from -2 to 2. With x of small integers every product and sum is exact in f32.
+/// Generates multiples of 1/8 from -2 to 2. If x holds small integers, every product and sum is exact in f32.
 inline Generator small_eighths(std::uint64_t seed) {
   return mapped(integers(seed, -16, 16), [](double value) { return value / 8; });
 }
 
-/// Makes a case. Inputs: x, coefficients; outputs: y, index. Small numbers, so that there are ties, more of them once
-/// rounded to bf16.
+/// Makes a test case. Inputs: x, coefficients; outputs: y, index. The numbers are small integers and eighths, so
+/// windows have ties. Rounding to bf16 makes more ties.
 inline OpCase batch_norm_pool_forward_case(const StemParams& p) {
   const Shape pooled = ops::pooled_shape(p.pool.desc, p.pool.x);
   return {.name = name_of_stem("forward", p),
@@ -89,13 +90,14 @@ inline OpCase batch_norm_pool_forward_case(const StemParams& p) {
                        const TensorView&) { plain::batch_norm_pool_forward(p.pool, in[0], in[1], out[0], out[1]); }};
 }
 
-/// Returns a start of the index: a place in each window, and for one window in ten no winner. Some places lie in the
-/// padding.
+/// Generates the index: the position of the maximum in each window. One window in ten has no maximum (kNoWinner). Some
+/// positions are in the padding.
 inline Generator stem_winners() {
   return mapped(integers(3, 0, 9), [](double value) { return value > 8 ? ops::kNoWinner : value; });
 }
 
-/// Makes a case. Inputs: dy, index, x, coefficients, valid; outputs: sums, dweight, dbias (the last two when wanted).
+/// Makes a test case. Inputs: dy, index, x, coefficients, valid; outputs: sums; dweight and dbias unless `mode` ignores
+/// them.
 inline OpCase batch_norm_pool_backward_reduce_case(const StemParams& p, ops::GradMode mode) {
   const Shape pooled = ops::pooled_shape(p.pool.desc, p.pool.x);
   const std::int64_t channels = p.pool.x[3];
@@ -131,7 +133,7 @@ inline OpCase batch_norm_pool_backward_reduce_case(const StemParams& p, ops::Gra
   return item;
 }
 
-/// Makes a case. Inputs: dy, index, x, coefficients, sums, stats, valid; outputs: dx.
+/// Makes a test case. Inputs: dy, index, x, coefficients, sums, stats, valid; output: dx.
 inline OpCase batch_norm_pool_backward_apply_case(const StemParams& p) {
   const Shape pooled = ops::pooled_shape(p.pool.desc, p.pool.x);
   const std::int64_t channels = p.pool.x[3];
@@ -163,8 +165,9 @@ inline OpCase batch_norm_pool_backward_apply_case(const StemParams& p) {
           .tolerance = p.pool.dtype == DType::f64 ? 1e-13 : 1e-6};
 }
 
-/// Returns parameters of cases: the stem of ResNet-50 in small; odd extents and channels; padding on one side, none,
-/// and of two pixels; images of one window, of one pixel and of one line; no image; channels of several tiles of a sum.
+/// Returns parameters of test cases: a small version of ResNet-50's stem; odd sizes and channels; padding on one side,
+/// none, and of two pixels; images of one window, one pixel, and one row; no image; more channels than one tile of a
+/// sum.
 inline std::vector<StemParams> stem_params(DType dtype) {
   const auto pool = [=](const Shape& x, std::array<std::int64_t, 2> before, std::array<std::int64_t, 2> after) {
     return PoolParams{x, {{3, 3}, {2, 2}, before, after}, dtype};
@@ -176,7 +179,7 @@ inline std::vector<StemParams> stem_params(DType dtype) {
           {pool({2, 5, 4, 67}, {2, 2}, {2, 2})},      {pool({7, 40, 41, 8}, {1, 1}, {1, 1}), 5}};
 }
 
-/// Returns a case for each of the three ops. `turn` chooses the mode.
+/// Returns one test case for each of the three ops. `turn` chooses the gradient mode.
 inline std::vector<OpCase> batch_norm_pool_calls(const StemParams& p, std::size_t turn) {
   return {batch_norm_pool_forward_case(p),
           batch_norm_pool_backward_reduce_case(p, static_cast<ops::GradMode>(turn % 3)),

@@ -1,4 +1,5 @@
-// Tests the stem on a GPU beyond the cases that all ops share: NaN, values of `valid` out of range, repeatability.
+// Tests the fused batch norm, ReLU and max pooling on a GPU in addition to the test cases that every op has: NaN,
+// values of `valid` out of range, repeatability.
 #include <algorithm>
 #include <cmath>
 
@@ -20,7 +21,7 @@ TEST_F(CudaBatchNormPool, NaNIsNotHidden) {
   item.inputs[0].start = [](GuardedTensor& x) {
     x.constant(1);
     std::vector<double> values = x.values();
-    values[(2 * 8 + 4) * 16 + 5] = std::nan("");  // row 2, column 4, channel 5 of image 0: in window (1, 2) alone
+    values[(2 * 8 + 4) * 16 + 5] = std::nan("");  // row 2, column 4, channel 5 of image 0; only window (1, 2) covers it
     x.assign(values);
   };
   item.inputs[1].start = constant(1);
@@ -34,7 +35,7 @@ TEST_F(CudaBatchNormPool, NaNIsNotHidden) {
   }
 }
 
-/// 2 + 255 / 256 becomes 3 in bf16: it ties with 2 + 256 / 256, and the first of equals wins.
+/// In bf16, 2 + 255 / 256 rounds to 3. So it ties with 2 + 256 / 256, and the first of equal elements must win.
 TEST_F(CudaBatchNormPool, ComparesRoundedValues) {
   OpCase item = batch_norm_pool_forward_case({{{1, 3, 3, 8}, {{3, 3}, {2, 2}, {0, 0}, {0, 0}}, DType::bf16}, -1});
   item.inputs[0].start = [](GuardedTensor& x) {

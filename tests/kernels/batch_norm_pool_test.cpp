@@ -21,7 +21,8 @@ GuardedTensor workspace_for(Context& context, const TensorView& x) {
 
 TEST(BatchNormPool, ForwardByHand) {
   CpuContext context;
-  // y = 2 x - 2 is 0 or less for x up to 1; the first of equal elements wins; 9.0 lies in all four windows
+  // y = 2 x - 2 is not positive for x up to 1, so ReLU makes it 0. The first of equal elements wins. A NaN in a window
+  // makes its maximum NaN.
   const GuardedTensor x(Shape{1, 4, 4, 1}, DType::f32), k(Shape{4, 1}, DType::f32), y(Shape{1, 2, 2, 1}, DType::f32),
       index(Shape{1, 2, 2, 1}, DType::u8);
   from_doubles({2, -2, 0, 1}, k);
@@ -52,7 +53,7 @@ TEST(BatchNormPool, MatchesThePlainLoops) {
   }
 }
 
-/// Compares with the ops that this op replaces, one after another, on random numbers.
+/// Compares the fused forward op with the ops that it replaces, called one after another, on random numbers.
 TEST(BatchNormPool, ForwardHasTheBitsOfThreeOps) {
   CpuContext context({.threads = 2});
   for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {

@@ -31,7 +31,8 @@ TensorView view(std::vector<T>& data, const Shape& shape) {
 
 TEST(BatchNorm, ForwardAndBackwardByHand) {
   CpuContext context({.threads = 2});
-  // Two channels, four rows: (1, 3, 5, 7) has mean 4 and M2 20; (2, 2, -2, -2) has mean 0 and M2 16.
+  // Two channels, four rows. Channel 0 (1, 3, 5, 7) has mean 4 and M2 20. Channel 1 (2, 2, -2, -2) has mean 0 and M2
+  // 16.
   std::vector<double> x{1, 2, 3, 2, 5, -2, 7, -2};
   std::vector<double> stats(5, NAN);
   std::vector<double> weight{2, 3};
@@ -45,7 +46,7 @@ TEST(BatchNorm, ForwardAndBackwardByHand) {
   ops::batch_norm_stats(context, vx, {}, view(stats, {5}), workspace.tensor);
   EXPECT_EQ(stats, (std::vector<double>{4, 0, 20, 16, 4}));
 
-  // The variances are 5 and 4. With epsilon 4 the inverse deviations are 1/3 and 1/sqrt(8).
+  // The variances are 5 and 4. With epsilon 4 the inverse standard deviations are 1/3 and 1/sqrt(8).
   ops::batch_norm_finalize(context, view(stats, {5}), view(weight, {2}), view(bias, {2}), 4, 0.25,
                            view(running_mean, {2}), view(running_var, {2}), view(coefficients, {4, 2}));
   const double s = 3 / std::sqrt(8.0);
@@ -70,7 +71,7 @@ TEST(BatchNorm, ForwardAndBackwardByHand) {
   }
   EXPECT_EQ(mask, (std::vector<std::uint8_t>{0b01011111, 0, 0, 0}));
 
-  // g = dy where the mask is set. Channel 0: sums 4 and (3 * 3 - 1 + 1 + 0) / 3 = ...; by hand below.
+  // g is dy where the mask bit is 1, and 0 elsewhere.
   std::vector<double> dy{3, 1, 1, 5, 1, 100, -1, 100};
   std::vector<double> sums(4, NAN);
   std::vector<double> dweight{1000, 1000};
@@ -78,8 +79,8 @@ TEST(BatchNorm, ForwardAndBackwardByHand) {
   ops::batch_norm_backward_reduce(context, view(dy, shape), {}, view(mask, {4}), vx, view(coefficients, {4, 2}), {},
                                   GradMode::overwrite, view(sums, {2, 2}), view(dweight, {2}), view(dbias, {2}), {},
                                   workspace.tensor);
-  // channel 0: g (3, 1, 1, -1), x - mean (-3, -1, 1, 3): sum g 4, sum g (x - mean) -12, over deviation 3: -4
-  // channel 1: g (1, 5, 0, 0), x - mean (2, 2, -2, -2): sum g 6, sum g (x - mean) 12, over sqrt(8)
+  // Channel 0: g (3, 1, 1, -1), x - mean (-3, -1, 1, 3). sum(g) = 4; sum(g (x - mean)) = -12; times 1/3: -4.
+  // Channel 1: g (1, 5, 0, 0), x - mean (2, 2, -2, -2). sum(g) = 6; sum(g (x - mean)) = 12; times 1/sqrt(8).
   EXPECT_NEAR(sums[0], 4, 1e-15);
   EXPECT_NEAR(sums[1], 6, 1e-15);
   EXPECT_NEAR(sums[2], -4, 1e-14);
@@ -91,8 +92,8 @@ TEST(BatchNorm, ForwardAndBackwardByHand) {
   std::vector<double> dresidual(8, NAN);
   ops::batch_norm_backward_apply(context, view(dy, shape), {}, view(mask, {4}), vx, view(coefficients, {4, 2}),
                                  view(sums, {2, 2}), view(stats, {5}), {}, view(dx, shape), view(dresidual, shape));
-  // channel 0: (2/3) (g - 1 + xhat), xhat = (-1, -1/3, 1/3, 1): (2/3) (1, -1/3, 1/3, -1)
-  // channel 1: s (g - 1.5 - (x - mean) / 8 * 3) with x - mean = +-2: s (1 - 2.25, 5 - 2.25, -0.75, -0.75)
+  // Channel 0: dx = (2/3) (g - 1 + xhat) with xhat = (-1, -1/3, 1/3, 1), so dx = (2/3) (1, -1/3, 1/3, -1).
+  // Channel 1: dx = s (g - 1.5 - 3 (x - mean) / 8), so dx = s (1 - 2.25, 5 - 2.25, -0.75, -0.75).
   const std::vector<double> gradient{2.0 / 3, -1.25 * s, -2.0 / 9, 2.75 * s, 2.0 / 9, -0.75 * s, -2.0 / 3, -0.75 * s};
   for (std::size_t i = 0; i < 8; ++i) {
     EXPECT_NEAR(dx[i], gradient[i], 1e-14) << i;
@@ -117,14 +118,15 @@ TEST(BatchNorm, CountsOfZeroAndOne) {
   }
 }
 
-// Each channel keeps its own statistics; the coefficients show the values of the batch.
+// A batch with NaN or infinite statistics must not change the running statistics of that channel. The coefficients
+// still show the NaN.
 TEST(BatchNorm, RunningStatisticsStayFinite) {
   CpuContext context;
   const auto bad = [](auto type) {
     using T = decltype(type);
     constexpr T kNan = std::numeric_limits<T>::quiet_NaN();
     constexpr T kInf = std::numeric_limits<T>::infinity();
-    std::vector<T> stats{kNan, 3, 3, kInf, 3, kNan, kInf, 0, 8, kNan, 5};  // means, then sums of squares
+    std::vector<T> stats{kNan, 3, 3, kInf, 3, kNan, kInf, 0, 8, kNan, 5};  // 5 means, 5 M2, count
     std::vector<T> weight(5, 1), bias(5, 0), mean{1, 2, 3, 4, 1}, var{5, 6, 7, 8, 2}, coefficients(20, 0);
     return std::tuple(stats, weight, bias, mean, var, coefficients);
   };
@@ -160,7 +162,7 @@ TEST(BatchNorm, InferenceUsesTheRunningStatistics) {
 
 // ---- against the plain loops ---------------------------------------------------------------------------------------
 
-/// Compares the op with its plain twin, on the same inputs.
+/// Compares the op with its plain loops on the same inputs.
 void expect_as_in_plain_loops(const OpCase& item) {
   static CpuContext context({.threads = 2});
   ASSERT_TRUE(item.plain) << item.name;
@@ -230,8 +232,8 @@ TEST(BatchNorm, MergedStatsMatchTwoPassesOverTheParts) {
   }
 }
 
-/// All backends are compared with the plain loops, so the plain loops must also give the numbers by hand of
-/// ForwardAndBackwardByHand.
+/// Every backend is compared with the plain loops. So the plain loops themselves must give the hand-computed numbers,
+/// on the data of ForwardAndBackwardByHand.
 TEST(BatchNorm, ThePlainLoopsByHand) {
   std::vector<double> x{1, 2, 3, 2, 5, -2, 7, -2, 99, 99};  // the last row is padding
   std::vector<double> stats(5, NAN), weight{3, 1}, bias{10, -1}, means{8, 1}, variances{1, 2}, k(8, NAN);
@@ -255,7 +257,8 @@ TEST(BatchNorm, ThePlainLoopsByHand) {
   std::vector<double> dy{3, 1, 1, 5, 1, 100, -1, 100, 50, 50}, sums(4, NAN), dweight{1000, 1000}, dbias{1, 1};
   plain::batch_norm_backward_reduce(view(dy, {5, 2}), {}, view(mask, {4}), rows, view(k, {4, 2}), view(valid, {}),
                                     GradMode::accumulate, view(sums, {2, 2}), view(dweight, {2}), view(dbias, {2}));
-  // channel 0: g (3, 1, 1, -1), xhat (-1, -1/3, 1/3, 1): sums 4 and -4; channel 1: all masked
+  // Channel 0: g (3, 1, 1, -1), xhat (-1, -1/3, 1/3, 1), so the sums are 4 and -4. Channel 1: the mask is 0 in every
+  // row.
   EXPECT_EQ(sums[0], 4);
   EXPECT_NEAR(sums[2], -4, 1e-15);
   EXPECT_EQ(sums[1] + sums[3], 0);
@@ -274,7 +277,8 @@ TEST(BatchNorm, ThePlainLoopsByHand) {
 
 // ---- precision and determinism -------------------------------------------------------------------------------------
 
-/// Returns the relative error of M2. Expects the mean to be right to a rounding and to 1e-5 of the deviation.
+/// Returns the relative error of M2 (sum of squared deviations). Expects the mean to be right to a rounding plus 1e-5
+/// of the standard deviation.
 double error_of_m2(const BatchNormParams& p, const std::function<void(GuardedTensor&)>& fill) {
   CpuContext context({.threads = 2});
   GuardedTensor x(p.shape, p.dtype);
@@ -300,7 +304,7 @@ double error_of_m2(const BatchNormParams& p, const std::function<void(GuardedTen
 TEST(BatchNorm, StatsKeepASmallDeviationOfALargeMean) {
   for (const Shape& shape : {Shape{40, 9, 9, 16}, Shape{900, 64}, Shape{7, 31, 3}, Shape{30000, 1}, Shape{130, 257}}) {
     EXPECT_LE(error_of_m2({shape, DType::f32}, [](GuardedTensor& x) { x.normal(1, 0.1, 1000); }), 1e-6) << shape;
-    // the means of chunks are rounded to 1e-13, which is 1e-7 of the deviation
+    // The mean of a chunk is about 1000 and rounds with an error of 1e-13, which is 1e-7 of the standard deviation.
     EXPECT_LE(error_of_m2({shape, DType::f64}, [](GuardedTensor& x) { x.normal(1, 1e-6, 1000); }), 1e-7) << shape;
   }
 }
@@ -411,7 +415,8 @@ TEST(BatchNorm, ApplyInPlaceHasTheSameBits) {
   }
 }
 
-// The f32 mask is made and read with vector instructions, the f64 mask by plain code.
+// Vector instructions write and read the mask of an f32 tensor, and plain code that of an f64 tensor. Both must give
+// the same bits.
 TEST(BatchNorm, MasksOfBothTypesAgree) {
   CpuContext context({.threads = 2});
   for (const std::int64_t rows : {1, 2, 3, 5, 8, 31, 33, 100, 999}) {
@@ -428,7 +433,7 @@ TEST(BatchNorm, MasksOfBothTypesAgree) {
         }());
         masks.emplace_back(mask_shape(shape), DType::u8);
         ops::batch_norm_apply(context, x, k, {}, true, y, masks.back());
-        // With sums of zero the backward pass is the masked gradient times the scale of 1.
+        // If all sums are zero, dx is the masked gradient times the scale, which is 1.
         GuardedTensor sums(Shape{2, channels}, dtype, constant(0)), stats(Shape{2 * channels + 1}, dtype, constant(1)),
             dy(shape, dtype, integers(8, 1, 9));
         gradients.emplace_back(shape, dtype);
@@ -445,7 +450,7 @@ TEST(BatchNorm, MasksOfBothTypesAgree) {
   }
 }
 
-// ---- the whole layer against finite differences --------------------------------------------------------------------
+// ---- gradients of the layer against finite differences -------------------------------------------------------------
 
 struct Layer {
   explicit Layer(const Shape& extents, std::int64_t count)
@@ -476,7 +481,7 @@ struct Layer {
                                     workspace.tensor);
     ops::batch_norm_backward_apply(context, dy, dy2, mask, x, k, sums, stats, valid, dx, dresidual);
   }
-  /// Computes backward() by way of the masked gradient.
+  /// Computes the same as backward(): the reduce op also writes the masked gradient, and the apply op reads it.
   void backward_from_masked() {
     ops::batch_norm_backward_reduce(context, dy, dy2, mask, x, k, valid, GradMode::overwrite, sums, dweight, dbias,
                                     dresidual, workspace.tensor);
@@ -516,10 +521,10 @@ TEST(BatchNorm, GradientsOfTheWholeLayerAreFiniteDifferences) {
   }
 }
 
-// ---- a batch in parts, as ranks have it ----------------------------------------------------------------------------
+// ---- a batch divided into parts, as among ranks --------------------------------------------------------------------
 
-/// A batch whose samples are divided into parts, each padded by two samples of NaN. Forward and backward compute what
-/// ranks compute that synchronise their statistics. A tensor to which all parts write replaces the exchange.
+/// A batch whose samples are divided into parts, each padded by two samples of NaN. Each part computes what a rank
+/// would compute with synchronised statistics. A shared tensor with one row for each part replaces the communication.
 struct Parts {
   struct Part {
     Part(const Layer& whole, std::int64_t begin, std::int64_t samples)
@@ -558,8 +563,8 @@ struct Parts {
     EXPECT_EQ(begin, whole.shape[0]);
   }
 
-  /// Runs all parts. merged: with the statistics of all parts; otherwise, as negative control, with those of the first
-  /// part.
+  /// Runs forward and backward of all parts. merged: uses the statistics of all parts. Otherwise uses the statistics of
+  /// the first part, as a negative control.
   void run(bool merged) {
     const auto count = static_cast<std::int64_t>(parts.size());
     const std::int64_t channels = whole.channels[0];
@@ -590,7 +595,7 @@ struct Parts {
     }
   }
 
-  /// Returns the samples of all parts one after the other.
+  /// Returns the valid samples of all parts, concatenated.
   [[nodiscard]] GuardedTensor joined(GuardedTensor Part::*tensor) const {
     std::vector<double> values;
     for (const std::unique_ptr<Part>& part : parts) {
@@ -615,8 +620,8 @@ struct Parts {
   std::vector<std::unique_ptr<Part>> parts;
 };
 
-/// Returns the largest relative error of outputs, gradients and running statistics of the parts, compared with the
-/// plain loops over the whole batch.
+/// Returns the largest relative error of the parts' outputs, gradients and running statistics, compared with the plain
+/// loops over the undivided batch.
 double error_of_parts(const Shape& shape, const std::vector<std::int64_t>& samples, bool merged = true) {
   Layer whole(shape, shape[0]);
   Parts parts(whole, samples);
@@ -676,9 +681,9 @@ TEST(BatchNorm, GradientsOfPartsAreFiniteDifferences) {
   EXPECT_GT(whole.error(), 1e-3) << "statistics of one part must show";
 }
 
-// ---- two norms that are added, against finite differences ----------------------------------------------------------
+// ---- gradients of a pair of norms against finite differences -------------------------------------------------------
 
-/// The last norm of a block and the norm of its shortcut, whose input is `residual`.
+/// The last norm of a residual block plus the norm of its shortcut, whose input is `residual`.
 struct PairLayer : Layer {
   PairLayer(const Shape& extents, std::int64_t count) : Layer(extents, count) {
     weight2.normal(8);
@@ -762,7 +767,7 @@ void expect_refused(const Call& call, std::string_view what, const Change& chang
   EXPECT_THROW(call(context, a), Error) << what;
 }
 
-/// Expects errors for every view of a call on another device, of another type, of another shape, and with gaps.
+/// Expects an error for each view on another device, of another type, or of another shape.
 void expect_views_checked(const Call& call, std::initializer_list<TensorView Arguments::*> views) {
   int index = 0;
   for (TensorView Arguments::*view : views) {
@@ -781,7 +786,7 @@ void expect_strides_checked(const Call& call, std::initializer_list<TensorView A
   }
 }
 
-/// Expects an error when the two views of a pair share memory.
+/// Expects an error if two views of a pair share memory.
 using Pair = std::pair<TensorView Arguments::*, TensorView Arguments::*>;
 void expect_apart(const Call& call, std::initializer_list<Pair> pairs) {
   for (const auto& [a, b] : pairs) {

@@ -1,5 +1,5 @@
-// Compares every op on the host in bf16 with itself in f32, on the bf16 cases of OP_device_cases(). One test for each
-// op.
+// Compares every op on the host in bf16 with the same op in f32. The test cases are the bf16 cases of
+// OP_device_cases(), and each op is one test.
 #include <cmath>
 #include <limits>
 #include <ostream>
@@ -48,11 +48,11 @@ TEST_P(Bf16, HasTheSameBitsForAnyNumberOfThreads) {
 INSTANTIATE_TEST_SUITE_P(Ops, Bf16, ::testing::ValuesIn(bf16_ops()),
                          [](const auto& instance) { return std::string(instance.param.name); });
 
-/// Special numbers. A tensor of 67 elements with x[i] = numbers[i % 9] has each of them in vectors and in the rest
-/// after them.
+/// Special numbers. A tensor of 67 elements repeats them, so each number is processed both in full vectors and in the
+/// scalar loop for the last elements.
 const std::vector<double> kNumbers{
     NAN,      std::numeric_limits<double>::infinity(),     -3, -std::numeric_limits<double>::infinity(), 0, -0.0,
-    0x1p-133, 3.38953138925153547590470800371487866880e38,  // smallest and largest positive number
+    0x1p-133, 3.38953138925153547590470800371487866880e38,  // smallest and largest positive bf16 number
     -0x1p-133};
 
 GuardedTensor numbers(std::size_t shift = 0) {
@@ -98,7 +98,7 @@ TEST(Bf16Numbers, KeepNanInfinityAndSubnormals) {
   }
 }
 
-/// All 2^16 numbers times 1.5. Half of the products lie between two numbers of bf16, many in the middle.
+/// Multiplies all 2^16 bf16 numbers by 1.5. Half of the products lie between two bf16 numbers, and many are exact ties.
 TEST(Bf16Numbers, RoundToNearestEvenInVectorsToo) {
   CpuContext context;
   GuardedTensor x(Shape{1 << 16}, DType::bf16);
@@ -120,7 +120,7 @@ TEST(Bf16Numbers, RoundToNearestEvenInVectorsToo) {
 }
 
 TEST(Bf16Numbers, SumsRunInF32) {
-  // 300 ones: bf16 alone would stop at 256
+  // The sum of 300 ones must be 300. A sum in bf16 would stop at 256, because 256 + 1 rounds to 256.
   CpuContext context;
   GuardedTensor x(Shape{300, 1}, DType::bf16, testing::constant(1));
   GuardedTensor sums(Shape{1}, DType::f32);

@@ -14,12 +14,12 @@ struct ClipParams {
   double max_norm = 0;
   double squared_norm = 0;
   double loss_scale = 1;
-  bool all = true;  ///< false: only the required tensors are given
+  bool all = true;  ///< false: optional tensors are not passed to the op
   double divisor = 1;
-  int squares = 1;  ///< the numbers of which squared_norm is the sum; their count is a power of two
+  int squares = 1;  ///< number of elements of the squared_norm tensor, which the op adds up; a power of two
 };
 
-/// Makes a case. Inputs: squared_norm, loss_scale, divisor; outputs: factor, skip, step, norm, skipped.
+/// Makes a test case. Inputs: squared_norm, loss_scale, divisor; outputs: factor, skip, step, norm, skipped.
 inline OpCase clip_case(const ClipParams& p) {
   OpCase item;
   item.name =
@@ -69,7 +69,8 @@ inline std::vector<ClipParams> clip_params() {
   return all;
 }
 
-/// Returns parameters of cases: divisors that skip the update, with and without a norm that is not finite.
+/// Returns parameters of test cases whose divisor makes the op skip the update. The norm is finite in some of them and
+/// not in others.
 inline std::vector<ClipParams> clip_params_without_weight() {
   std::vector<ClipParams> all;
   for (const double squared : {0.0, 4.0, HUGE_VAL, std::nan("")}) {
@@ -80,8 +81,8 @@ inline std::vector<ClipParams> clip_params_without_weight() {
   return all;
 }
 
-/// Returns parameters of cases with norms that skip the update. They are apart from the others because outputs with NaN
-/// cannot be compared.
+/// Returns parameters of test cases whose norm is infinite or NaN, so the op skips the update. They are separate
+/// because their NaN outputs cannot be compared with a tolerance.
 inline std::vector<ClipParams> clip_params_that_skip() {
   std::vector<ClipParams> all;
   for (const double squared : {HUGE_VAL, std::nan("")}) {

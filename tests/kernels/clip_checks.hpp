@@ -5,7 +5,8 @@
 
 namespace lockstep::testing {
 
-/// Expects of a norm that is not finite: factor 0, skip 1, the step stays, and the norm is reported unchanged.
+/// Expects that a norm that is not finite gives factor 0 and skip 1, counts as a skipped update, does not change the
+/// step, and is written to the output norm.
 inline void expect_skips(Context& context) {
   for (const ClipParams& p : clip_params_that_skip()) {
     const CheckedRun instance(clip_case(p), context);
@@ -17,11 +18,12 @@ inline void expect_skips(Context& context) {
   }
 }
 
-/// Expects of a divisor that is not positive and finite: factor 0, skip 2, and nothing is counted.
+/// Expects that a divisor that is not positive and finite gives factor 0 and skip 2. The step and the counter of
+/// skipped updates must not change.
 inline void expect_no_weight(Context& context) {
   for (const ClipParams& p : clip_params_without_weight()) {
     const CheckedRun instance(clip_case(p), context);
-    const std::vector<double> expected{0, 2, 41, 0, 7};  // factor, skip, step, norm, skipped
+    const std::vector<double> expected{0, 2, 41, 0, 7};  // values of factor, skip, step, norm, skipped
     for (std::size_t i = 0; i < expected.size(); ++i) {
       EXPECT_EQ(instance.output(i).values()[0], expected[i]) << "output " << i << ", divisor " << p.divisor;
     }

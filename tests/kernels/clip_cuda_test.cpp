@@ -1,4 +1,4 @@
-// Tests clipping on a GPU beyond the cases that all ops share: norms that are not finite.
+// Tests clipping on a GPU in addition to the test cases that every op has: norms that are not finite.
 #include "tests/kernels/clip_checks.hpp"
 #include "tests/support/cuda_test.hpp"
 

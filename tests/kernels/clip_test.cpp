@@ -20,7 +20,7 @@ TEST(Clip, ByHand) {
            Case{{DType::f64, 1, 16}, 1 / (4 + 1e-6), 4},                    // norm above the limit
            Case{{DType::f64, 5, 16}, 1, 4},                                 // norm below the limit
            Case{{DType::f64, 0, 16}, 1, 4},                                 // no limit
-           Case{{DType::f64, 1, 1048576, 256}, 1.0 / 256 / (4 + 1e-6), 4},  // the norm is 1024 with a loss scale of 256
+           Case{{DType::f64, 1, 1048576, 256}, 1.0 / 256 / (4 + 1e-6), 4},  // norm 1024 with loss scale 256
            Case{{DType::f64, 5, 1048576, 256}, 1.0 / 256, 4},
            Case{{DType::f64, 1, 0}, 1, 0},
            Case{{DType::f64, 0, 1048576, 256, true, 0.5}, 1.0 / 128, 8},  // no limit, with a divisor
@@ -67,7 +67,7 @@ TEST(Clip, ANormThatIsNotFiniteSkipsTheUpdate) {
 TEST(Clip, ADivisorThatIsNotPositiveAndFiniteSkipsTheUpdate) {
   CpuContext context;
   expect_no_weight(context);
-  // without a norm only the divisor sets the factor
+  // Without a norm the factor depends on the divisor only.
   float divisor = 0.25F;
   float factor = -1;
   std::int32_t skip = -1;

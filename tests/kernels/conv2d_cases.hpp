@@ -23,8 +23,8 @@ struct ConvCase {
   ops::ConvDesc desc;
 };
 
-/// Makes a case of one pass of a convolution with one choice. Inputs: a, b, and bias if there is one; output: the
-/// output of conv2d().
+/// Makes a test case for one pass of a convolution with one choice. Inputs: a, b, and bias if the pass adds one;
+/// output: out, as conv2d() writes it.
 inline OpCase conv2d_case(const std::string& name, const ops::ConvDesc& desc, ops::ConvPass pass,
                           const std::string& choice) {
   using ops::ConvPass;
@@ -58,8 +58,8 @@ inline OpCase conv2d_case(const std::string& name, const ops::ConvDesc& desc, op
   return item;
 }
 
-/// Makes a case of one pass of a convolution that serves a norm. Inputs: a, b and the tensors of ConvNormOperands that
-/// desc.norm asks for; outputs: out and sums.
+/// Makes a test case for one pass of a convolution that also computes sums for a batch norm. Inputs: a, b, and the
+/// tensors of ConvNormOperands that desc.norm calls for; outputs: out and sums.
 inline OpCase conv2d_norm_case(const std::string& name, const ops::ConvDesc& desc, ops::ConvPass pass,
                                const std::string& choice) {
   const bool forward = pass == ops::ConvPass::forward;
@@ -124,7 +124,7 @@ inline ops::ConvDesc square(std::int64_t batch, std::int64_t size, std::int64_t 
           .pad_after = {pad, pad, 0}};
 }
 
-/// Returns small cases that together use everything that a ConvDesc can say.
+/// Returns small convolutions that together use every option of a ConvDesc.
 inline std::vector<ConvCase> conv_cases() {
   std::vector<ConvCase> cases{
       {"pointwise_one_pixel", square(1, 1, 1, 1, 1, 1, 0)},  {"pointwise_16_to_33", square(2, 5, 16, 33, 1, 1, 0)},
@@ -139,7 +139,7 @@ inline std::vector<ConvCase> conv_cases() {
     change(d);
     cases.push_back({name, d});
   };
-  // Stride 2 over an even size: one row of padding before, none after.
+  // Stride 2 over an even size: one row and column of padding before the image, none after it.
   add("k3_stride_2_even", square(2, 16, 16, 32, 3, 2, 1), [](auto& d) { d.pad_after = {0, 0, 0}; });
   cases.push_back({"asymmetric",
                    {.batch = 2,
@@ -174,8 +174,8 @@ inline std::vector<ConvCase> conv_cases() {
   return cases;
 }
 
-/// Returns a few small cases for GPUs that use what a ConvDesc can say: more than one tile of outputs, sums that are
-/// split.
+/// Returns small convolutions for GPUs: one for each option of a ConvDesc, one with more than one tile of outputs, and
+/// some with sums so long that the kernels split them.
 inline std::vector<ConvCase> conv_cases_for_devices() {
   std::vector<ConvCase> cases;
   for (const ConvCase& item : conv_cases()) {
@@ -187,25 +187,26 @@ inline std::vector<ConvCase> conv_cases_for_devices() {
       }
     }
   }
-  // These cases sum 1100 and more terms in each pass.
+  // Each of these convolutions has a pass that sums 1100 or more terms.
   cases.push_back({"long_sum_of_pixels", {.spatial_rank = 1, .in_size = {1101, 1, 1}, .kernel = {2, 1, 1}}});
   cases.push_back({"long_sum_of_taps", square(1, 2, 280, 3, 2, 1, 0)});
   cases.push_back({"long_sum_of_output_channels", square(1, 2, 3, 280, 2, 1, 0)});
   return cases;
 }
 
-/// Returns the number of passes of conv_cases_for_devices().
+/// Returns the number of (convolution, pass) pairs of conv_cases_for_devices().
 inline std::size_t conv2d_device_passes() {
   return conv_cases_for_devices().size() * std::size(kConvPasses);
 }
 
-/// Returns the cases for a GPU of pass number `index`, in each type, with each choice that choices(desc, pass) names.
+/// Returns the test cases for a GPU for pair number `index` of convolution and pass: every type, with each choice that
+/// choices(desc, pass) returns.
 inline std::vector<DeviceCase> conv2d_device_cases(
     std::size_t index, const std::function<std::vector<std::string>(const ops::ConvDesc&, ops::ConvPass)>& choices) {
   std::vector<DeviceCase> items;
   const ConvCase item = conv_cases_for_devices().at(index / std::size(kConvPasses));
   const ops::ConvPass pass = kConvPasses[index % std::size(kConvPasses)];
-  const bool variant = index % 2 == 0;  // there are three passes, so each pass gets both variants
+  const bool variant = index % 2 == 0;  // three passes, so each pass gets both variants
   ops::ConvDesc d = item.desc;
   d.bias = variant;
   d.grad_mode = variant ? ops::GradMode::accumulate : ops::GradMode::overwrite;
@@ -215,7 +216,7 @@ inline std::vector<DeviceCase> conv2d_device_cases(
     for (const std::string& choice : choices(d, pass)) {
       DeviceCase made = device_case(conv2d_case(item.name, d, pass, choice), host);
       if (made.device.outputs.front().dtype == DType::f32 && !choice.starts_with("cudnn:split")) {
-        made.tolerance = host.tolerance;  // no value was rounded to 16 bits in between
+        made.tolerance = host.tolerance;  // no intermediate value is rounded to 16 bits
       }
       items.push_back(std::move(made));
     }
@@ -223,8 +224,8 @@ inline std::vector<DeviceCase> conv2d_device_cases(
   return items;
 }
 
-/// Returns the cases for a GPU of passes that serve a norm, with lockstep's own kernels: one chunk of rows and several,
-/// more channels than a warp has lanes.
+/// Returns the test cases for a GPU of passes that also compute sums for a batch norm. They use lockstep's own kernels,
+/// with one chunk of rows and several, and with more channels than a warp has lanes.
 inline std::vector<DeviceCase> conv2d_norm_device_cases() {
   std::vector<DeviceCase> items;
   for (const ConvCase& item : {ConvCase{"k3_c5_to_6", square(3, 7, 5, 6, 3, 2, 1)},
@@ -241,7 +242,7 @@ inline std::vector<DeviceCase> conv2d_norm_device_cases() {
         for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
           d.dtype = dtype;
           items.push_back(device_case(conv2d_norm_case(item.name, d, pass, "cuda:norm"), host));
-          items.back().tolerance += rounding_of(dtype);  // g is rounded twice: without the addend and with it
+          items.back().tolerance += rounding_of(dtype);  // g is rounded twice: before and after the addend is added
         }
       }
     }
@@ -249,7 +250,7 @@ inline std::vector<DeviceCase> conv2d_norm_device_cases() {
   return items;
 }
 
-/// Returns all cases for a GPU with lockstep's own kernels.
+/// Returns all test cases for a GPU that use lockstep's own kernels.
 inline std::vector<DeviceCase> conv2d_device_cases() {
   std::vector<DeviceCase> all = conv2d_norm_device_cases();
   for (std::size_t index = 0; index < conv2d_device_passes(); ++index) {

@@ -1,4 +1,4 @@
-// Tests convolutions on a GPU by the libraries. The cases that all ops share test lockstep's own kernels.
+// Tests the convolutions of the GPU libraries. CudaCases (cuda_cases_test.cpp) tests lockstep's own kernels.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,11 +17,11 @@ using ops::ConvPass;
 
 using CudaConv2d = CudaTest;
 
-/// Tests by pass of a case, which can be divided into shards.
+/// Tests with one instance for each pair of convolution and pass, so that they can be divided into shards.
 class CudaConv2dPasses : public CudaTest, public ::testing::WithParamInterface<std::size_t> {};
 
-/// Returns a few choices: three of a graph of the whole pass, two of a convolution alone. Takes the first, the last and
-/// one between.
+/// Returns at most `most` evenly spaced choices, including the first and the last. split: takes choices whose
+/// convolution is split from its other operations (cudnn:split); otherwise takes all others.
 std::vector<std::string> a_few(const std::vector<std::string>& choices, bool split, std::size_t most) {
   std::vector<std::string> all;
   for (const std::string& choice : choices) {
@@ -39,7 +39,7 @@ std::vector<std::string> a_few(const std::vector<std::string>& choices, bool spl
 TEST_P(CudaConv2dPasses, SomeChoicesOfALibraryMatchTheHost) {
   const auto of_libraries = [&](const ConvDesc& d, ConvPass pass) {
     std::vector<std::string> choices = ops::conv2d_choices(cuda(), d, pass);
-    EXPECT_EQ(choices.back(), "cuda");  // the last choice, after the choices of the libraries
+    EXPECT_EQ(choices.back(), "cuda");  // lockstep's own kernels come last, after the libraries
     choices.pop_back();
     std::vector<std::string> few = a_few(choices, false, 3);
     for (const std::string& choice : a_few(choices, true, 2)) {
@@ -76,7 +76,7 @@ TEST_F(CudaConv2d, ALongSumIsSplitTheSameWayEachTime) {
   d.in_size = {1101, 1, 1};
   const auto plan = ops::plan_conv2d(cuda(), d, ConvPass::backward_weights, "cuda");
   EXPECT_TRUE(plan->deterministic());
-  EXPECT_EQ(plan->workspace_bytes(), 2 * sizeof(float));  // two parts, each of one number
+  EXPECT_EQ(plan->workspace_bytes(), 2 * sizeof(float));  // two partial sums
   expect_repeatable(conv2d_case("split", d, ConvPass::backward_weights, "cuda"), cuda());
 }
 

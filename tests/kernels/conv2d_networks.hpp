@@ -8,7 +8,8 @@
 /// Convolutions of real networks.
 namespace lockstep::testing {
 
-/// Returns the convolutions of ResNet-20 for CIFAR. The input's channels are stored as 4.
+/// Returns the convolutions of ResNet-20 for CIFAR. The input image has 4 channels, because its 3 channels are padded
+/// to 4.
 inline std::vector<ConvCase> resnet20_cases(std::int64_t batch) {
   const auto halving = [&](std::int64_t size, std::int64_t in) {
     ops::ConvDesc d = square(batch, size, in, 2 * in, 3, 2, 1);
@@ -25,7 +26,7 @@ inline std::vector<ConvCase> resnet20_cases(std::int64_t batch) {
   };
 }
 
-/// Returns convolutions of ResNet-50, one of each kind.
+/// Returns one convolution of each kind that ResNet-50 has.
 inline std::vector<ConvCase> resnet50_cases(std::int64_t batch) {
   ops::ConvDesc half = square(batch, 56, 128, 128, 3, 2, 1);
   half.pad_after = {0, 0, 0};

@@ -23,13 +23,13 @@ using ops::ConvDesc;
 using ops::ConvPass;
 using ops::GradMode;
 
-/// Calls f(index into y, index into x, index into weights) once for every multiply-add of the convolution. Walks an
-/// explicitly padded image, whose coordinates count up like the digits of a number.
+/// Calls f(index into y, index into x, index into weights) once for every multiply-add of the convolution. Iterates
+/// over the explicitly padded image, with pixel and tap numbers that are decomposed into one coordinate for each axis.
 template <class F>
 void enumerate(const ConvDesc& d, F f) {
   const auto rank = static_cast<std::size_t>(d.spatial_rank);
   const Shape y_shape = d.y_shape();
-  // image[axis][padded coordinate]: coordinate in the image, or -1
+  // image[axis][padded coordinate]: coordinate in the image, or -1 in the padding
   std::vector<std::vector<std::int64_t>> image(rank);
   for (std::size_t i = 0; i < rank; ++i) {
     for (std::int64_t p = -d.pad_before[i]; p < d.in_size[i] + d.pad_after[i]; ++p) {
@@ -76,7 +76,8 @@ void enumerate(const ConvDesc& d, F f) {
   }
 }
 
-/// Computes the pass by enumeration, in double. out: the contents of the output before the call.
+/// Computes the pass with enumerate(), in double. out: holds the previous contents of the output and receives the
+/// result.
 void oracle(const ConvDesc& d, ConvPass pass, Inputs inputs, std::vector<double>& out) {
   const std::vector<double> a_values = inputs[0].values();
   const std::vector<double> b_values = inputs[1].values();
@@ -112,7 +113,7 @@ void expect_oracle(Context& context, const ConvCase& item, DType dtype) {
       d.dtype = dtype;
       d.bias = variant;
       d.grad_mode = variant ? GradMode::accumulate : GradMode::overwrite;
-      std::vector<double> sums;  // one result for all choices, because their inputs are the same
+      std::vector<double> sums;  // computed once: every choice has the same inputs
       for (const std::string& choice : ops::conv2d_choices(context, d, pass)) {
         expect_matches(conv2d_case(item.name, d, pass, choice), context, [&](Inputs in, Outputs expected) {
           if (sums.empty()) {
@@ -150,8 +151,7 @@ TEST(Conv2d, EveryChoiceMatchesTheOracleInBf16) {
 
 // ---- By hand
 
-/// Expects the outputs of all choices to be exactly `expected`. before: the contents of the output if gradients
-/// accumulate.
+/// Expects each choice to give exactly `expected`. before: the output's contents before the call, for accumulation.
 void expect_by_hand(const ConvDesc& d, ConvPass pass, const std::vector<std::vector<double>>& inputs,
                     const std::vector<double>& expected, const std::vector<double>& before = {}) {
   CpuContext context;
@@ -179,7 +179,7 @@ TEST(Conv2d, AChoiceThatIsRefusedIsNotTheLast) {
   const auto plan = [&](const std::string& choice) {
     ++asked;
     require<UnsupportedError>(choice != "a" && choice != "c", choice, " is refused");
-    require<Error>(choice != "b", "status 4001");  // some libraries give this answer to mean "not supported"
+    require<Error>(choice != "b", "status 4001");  // some libraries report "not supported" this way
     require<OutOfMemory>(choice != "large", "no memory");
     require<CudaError>(choice != "broken", "an illegal memory access");
     return std::make_unique<std::string>(choice);
@@ -201,7 +201,8 @@ TEST(Conv2d, AChoiceThatIsRefusedIsNotTheLast) {
 TEST(Conv2d, ForwardByHand) {
   ConvDesc d = square(1, 3, 1, 1, 2, 1, 0);
   d.bias = true;
-  // 1 * 1 + 10 * 2 + 100 * 4 + 1000 * 5 = 5421, and one more of each for every step to the right
+  // 1 * 1 + 10 * 2 + 100 * 4 + 1000 * 5 = 5421. Each step to the right adds 1 to each pixel of the window, so it adds
+  // 1111.
   expect_by_hand(d, ConvPass::forward, {kNine, kDigits, {0.5}}, {5421.5, 6532.5, 8754.5, 9865.5});
 }
 
@@ -209,7 +210,7 @@ TEST(Conv2d, StrideAndAsymmetricPaddingByHand) {
   ConvDesc d = square(1, 3, 1, 1, 2, 2, 0);
   d.pad_before = {1, 0, 0};
   d.pad_after = {0, 1, 0};
-  // rows (padding, first) and (second, third); columns (first, second) and (third, padding)
+  // The windows cover rows (padding, 0) and (1, 2), and columns (0, 1) and (2, padding).
   expect_by_hand(d, ConvPass::forward, {kNine, kDigits}, {2100, 300, 8754, 906});
 }
 
@@ -222,12 +223,12 @@ TEST(Conv2d, CircularPaddingByHand) {
   d.pad_after = {1, 0, 0};
   d.pad_mode = ops::PadMode::circular;
   expect_by_hand(d, ConvPass::forward, {{1, 2, 3, 4}, {1, 10, 100}}, {214, 321, 432, 143});
-  // each dx[i] gathers w[2], w[1], w[0] from the outputs before, at and after i, round the end
+  // dx[i] is the sum of dy[i - 1] w[2], dy[i] w[1] and dy[i + 1] w[0], with circular indices.
   expect_by_hand(d, ConvPass::backward_data, {{1, 2, 3, 4}, {1, 10, 100}}, {412, 123, 234, 341});
 }
 
 TEST(Conv2d, BackwardByHand) {
-  // one pixel, two channels in, two out: y[k] = sum over c of w[k][c] x[c]
+  // One pixel, two input channels, two output channels: y[k] = sum over c of w[k][c] x[c].
   ConvDesc d = square(1, 1, 2, 2, 1, 1, 0);
   const std::vector<double> x{3, 5};
   const std::vector<double> w{1, 2,  //
@@ -356,9 +357,9 @@ TEST(Conv2d, OneDnnHasFastImplementationsForResNet) {
   }
 }
 
-// ---- Implementations that a library should not have
+// ---- Wrong results of libraries
 
-/// Returns a convolution of one tap, with `size` pixels along each of `rank` axes.
+/// Returns a convolution with a 1 x 1 kernel, over images with `size` pixels along each of `rank` axes.
 ConvDesc one_tap(int rank, std::int64_t batch, std::int64_t size, std::int64_t in, std::int64_t out,
                  std::int64_t stride, DType dtype) {
   ConvDesc d;
@@ -374,7 +375,7 @@ ConvDesc one_tap(int rank, std::int64_t batch, std::int64_t size, std::int64_t i
   return d;
 }
 
-/// Returns a convolution of a square bf16 image, padded by half of the kernel.
+/// Returns a bf16 convolution of a square image, padded by half of the kernel.
 ConvDesc in_bf16(std::int64_t size, std::int64_t in, std::int64_t out, std::int64_t kernel, std::int64_t stride,
                  std::int64_t dilation, std::int64_t groups) {
   ConvDesc d = square(2, size, in, out, kernel, stride, kernel / 2);
@@ -384,7 +385,7 @@ ConvDesc in_bf16(std::int64_t size, std::int64_t in, std::int64_t out, std::int6
   return d;
 }
 
-/// Returns a convolution of three axes, the first shorter than the kernel, in f32 and two groups.
+/// Returns a convolution over three axes, in f32 and with two groups. The first axis is shorter than the kernel.
 ConvDesc short_3d() {
   ConvDesc d = one_tap(3, 1, 1, 4, 34, 1, DType::f32);
   d.in_size[0] = 3;
@@ -396,8 +397,8 @@ ConvDesc short_3d() {
   return d;
 }
 
-/// Returns a convolution with one long axis of three. The image is shorter than two kernels, and its padding is no
-/// multiple of the stride.
+/// Returns a convolution over three axes, of which only the first is longer than one pixel. Its image, kernel, stride
+/// and padding are parameters.
 ConvDesc strided_3d(std::int64_t size, std::int64_t in, std::int64_t kernel, std::int64_t stride, std::int64_t before,
                     std::int64_t after, DType dtype) {
   ConvDesc d = one_tap(3, 1, 1, in, 18, 1, dtype);
@@ -410,7 +411,7 @@ ConvDesc strided_3d(std::int64_t size, std::int64_t in, std::int64_t kernel, std
   return d;
 }
 
-/// Returns the same call with memory after its workspace to which nothing may be written.
+/// Returns the same call with a guard area after its workspace. The call fails the test if it writes to the guard area.
 OpCase with_band(OpCase item) {
   constexpr std::int64_t kBand = 1 << 18;
   const auto prepare = item.prepare;
@@ -516,7 +517,7 @@ TEST(Conv2d, KnownBadImplementationsByVersionPassAndShape) {
   EXPECT_FALSE(bad("onednn", "2.6.3", "jit:avx512_core", strided_3d(4, 4, 3, 1, 1, 1, DType::bf16), to_w));
 }
 
-/// On any processor: without instructions for bf16 the choices are those that convert.
+/// Without bf16 instructions, oneDNN's choices are those that convert to f32. The test passes on any processor.
 TEST(Conv2d, OneDnnTakesBf16AsItIsOrByWayOfF32) {
   if (!has_onednn()) {
     GTEST_SKIP() << "built without oneDNN";
@@ -540,7 +541,8 @@ TEST(Conv2d, OneDnnTakesBf16AsItIsOrByWayOfF32) {
     }
     EXPECT_EQ(ops::plan_conv2d(context, d, pass, "onednn")->choice(), found.front());
     EXPECT_EQ(found.back(), "reference");
-    // a processor that can do one pass can do all passes, accumulating or not, and prefers bf16
+    // A processor that supports bf16 in one pass supports it in all passes, with and without accumulation. The first
+    // choice then is one in bf16.
     for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate}) {
       d.grad_mode = mode;
       const std::string first = ops::conv2d_choices(context, d, pass).front();
@@ -559,7 +561,7 @@ TEST(Conv2d, OneDnnLeavesTheThreadCountOfTheCallerAlone) {
   EXPECT_EQ(default_threads(), before);
 }
 
-/// The parallel region has its own threads of OpenMP, like a region of a host program.
+/// The op runs inside an OpenMP parallel region, as of a host program that calls lockstep from one of its own threads.
 TEST(Conv2d, HasTheSameBitsInsideAParallelRegionOfTheHost) {
   if (!has_onednn()) {
     GTEST_SKIP() << "built without oneDNN";
@@ -569,10 +571,10 @@ TEST(Conv2d, HasTheSameBitsInsideAParallelRegionOfTheHost) {
     const OpCase item = conv2d_case("nested", square(4, 17, 16, 16, 3, 1, 1), pass, "onednn");
     CheckedRun outside(item, two);
     const auto nested = [&] {
-      OpInstance instance(item, two);  // planned and run inside the region
+      OpInstance instance(item, two);  // planned and run inside the parallel region
       run_checked(instance);
       EXPECT_TRUE(has_same_bits(instance.output(0), outside.output(0))) << item.name;
-      outside.enqueue();  // planned outside of the region
+      outside.enqueue();  // run inside the region, but planned outside
       EXPECT_TRUE(has_same_bits(instance.output(0), outside.output(0))) << item.name;
       EXPECT_EQ(CpuContext({.threads = 2}).threads(), 1);
       EXPECT_EQ(CpuContext().threads(), 1);
@@ -610,7 +612,7 @@ TEST(Conv2d, PlanningRefusesWhatMakesNoSense) {
   EXPECT_THROW(plan(with(good, &ConvDesc::batch, 0)), ShapeError);
   EXPECT_THROW(plan(with(good, &ConvDesc::stride, {1, 0, 1})), ShapeError);
   EXPECT_THROW(plan(with(good, &ConvDesc::pad_before, {-1, 1, 0})), ShapeError);
-  ConvDesc d = with(good, &ConvDesc::dilation, {5, 1, 1});  // the kernel spans 11 of 10 pixels
+  ConvDesc d = with(good, &ConvDesc::dilation, {5, 1, 1});  // the dilated kernel spans 11 pixels, the image has 10
   EXPECT_THROW(plan(d), ShapeError);
   EXPECT_THROW((void)d.y_shape(), ShapeError);
   d = with(good, &ConvDesc::grad_mode, GradMode::ignore);
@@ -670,9 +672,9 @@ TEST(Conv2d, RunningRefusesOperandsThatDoNotFit) {
   EXPECT_THROW(call(with(x, &TensorView::dtype, DType::f64), w, bias, y, workspace), DTypeError);
   EXPECT_THROW(call(with(x, &TensorView::strides, {32, 8, 3, 1}), w, bias, y, workspace), ShapeError);
   EXPECT_THROW(call(with(x, &TensorView::device, Device::cuda(0)), w, bias, y, workspace), DeviceError);
-  // the output overlaps an input
+  // The output overlaps an input.
   EXPECT_THROW(call(view(written, d.x_shape()), w, bias, y, workspace), ShapeError);
-  // a workspace that is too short, not aligned, of another type, or overlaps an operand
+  // The workspace is missing, too short, unaligned, or of another type.
   EXPECT_THROW(call(x, w, bias, y, {}), Error);
   EXPECT_THROW(call(x, w, bias, y, workspace.slice(0, 0, bytes - 1)), ShapeError);
   EXPECT_THROW(call(x, w, bias, y, TensorView(memory + 1, DType::u8, Device::cpu(), Shape{bytes})), ShapeError);
@@ -683,7 +685,7 @@ TEST(Conv2d, RunningRefusesOperandsThatDoNotFit) {
   EXPECT_THROW(ops::conv2d(context, *without_bias, x, w, bias, y, workspace), ShapeError);
 }
 
-/// The tensors that a plan that serves a norm takes, in f64.
+/// The f64 tensors that a convolution plan takes if it also computes sums for a batch norm.
 struct NormTensors {
   GuardedTensor shift, addend, mask, x, coefficients, x2, coefficients2, sums;
 
@@ -714,7 +716,7 @@ struct NormTensors {
   }
 };
 
-/// The expected outputs come from plain loops over the result of the bare pass.
+/// The expected sums come from plain loops over the output of the same convolution without the sums.
 TEST(Conv2d, ServesANorm) {
   CpuContext context({.threads = 2});
   for (const ops::ConvNorm norm : {ops::ConvNorm{true}, ops::ConvNorm{true, true}, ops::ConvNorm{true, false, true},

@@ -1,5 +1,5 @@
-// Tests the decisions of the cuBLASLt provider without the library. A naive loop that follows its description of a
-// product must give the result of the host's reference. A choice's text must make the same algorithm again.
+// Tests how the cuBLASLt provider describes matrix products, without the library. A naive loop that follows the
+// description must give the result of the host's reference. The text of an algorithm must parse to the same algorithm.
 #include <lockstep/kernels/cublaslt/description.hpp>
 
 #include <gtest/gtest.h>
@@ -15,7 +15,8 @@ using ops::cublaslt::Algorithm;
 using ops::cublaslt::ColumnMajor;
 using ops::cublaslt::Description;
 
-/// Returns out (+)= op(first) op(second) + bias along out's rows, with the arguments read as cuBLASLt reads them.
+/// Returns out (+)= op(first) op(second) + bias along out's rows. The arguments are read as cuBLASLt reads column-major
+/// matrices.
 std::vector<double> multiply(const MatmulDesc& d, const Description& description, const std::vector<double>& first,
                              const std::vector<double>& second, const std::vector<double>& bias,
                              std::vector<double> out) {

@@ -1,6 +1,6 @@
-// Compares every op that has CUDA kernels with the host, on the OP_device_cases() of tests/kernels/OP_cases.hpp. For
-// each op one test, Ops/CudaCases.MatchTheHost/OP, and one on views that are not aligned,
-// MatchTheHostOffA16ByteBoundary/OP.
+// Compares every op that has CUDA kernels with the host, on the test cases of OP_device_cases() in
+// tests/kernels/OP_cases.hpp. Each op has two tests: Ops/CudaCases.MatchTheHost/OP, and
+// MatchTheHostOffA16ByteBoundary/OP on unaligned views.
 #include <ostream>
 #include <string>
 #include <vector>
@@ -30,7 +30,7 @@ TEST_P(CudaCases, MatchTheHost) {
   }
 }
 
-/// Tests the paths that take one element at a time where 16-byte accesses are not allowed.
+/// On views that begin off a 16-byte boundary, the kernels must take one element at a time.
 TEST_P(CudaCases, MatchTheHostOffA16ByteBoundary) {
   for (const DeviceCase& item : GetParam().cases()) {
     if (!item.device.prepare) {

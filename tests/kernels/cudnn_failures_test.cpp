@@ -1,4 +1,5 @@
-// If cuDNN fails at an engine or at a list of engines, only these are lost. Whatever the status, the others are used.
+// If cuDNN fails for one engine or for one list of engines, only these engines are lost. The other engines stay usable,
+// whatever status cuDNN returned.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -96,7 +97,7 @@ TEST_F(CudnnFailures, APlanThatFailsIsAskedForOnceUnlessMemoryRanOut) {
   failing_cudnn_fail(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, 1, CUDNN_STATUS_ALLOC_FAILED);
   EXPECT_TRUE(said(cache).starts_with("memory: "));
   EXPECT_EQ(said(cache), "planned");
-  // The same must hold for plans that threads make ahead.
+  // A lack of memory must not be cached either when prepare() makes the plans in threads.
   PlanCache ahead;
   failing_cudnn_fail(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, 1, CUDNN_STATUS_ALLOC_FAILED);
   const std::vector<Target> two{target(), target()};

@@ -1,5 +1,5 @@
-// Tests the graphs of convolutions and the engines that cuDNN offers for them, planned for a GPU that is described and
-// need not be present.
+// Tests the cuDNN graphs of convolutions and the engines that cuDNN offers for them. The plans are made for a GPU that
+// is only described, so no GPU is needed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -126,7 +126,7 @@ TEST(CudnnGraph, WhatASplitPassLeavesToDo) {
   EXPECT_TRUE(can_split(d, ConvPass::backward_data));
   EXPECT_TRUE(can_split(d, ConvPass::backward_weights));
   d.grad_mode = GradMode::overwrite;
-  d.dtype = DType::f16;  // the gradient of the weights is f32
+  d.dtype = DType::f16;  // the weights' gradient is f32
   EXPECT_TRUE(can_split(d, ConvPass::backward_weights));
   EXPECT_FALSE(can_split(d, ConvPass::backward_data));
 }
@@ -206,7 +206,7 @@ TEST(CudnnGraph, VersionsThatFit) {
   EXPECT_NE(version_problem(91900, 100000).find("10.0.0"), std::string::npos);
 }
 
-// ---- Asked of cuDNN, for the H100
+// ---- Engines that cuDNN offers for an H100
 
 class CudnnH100 : public ::testing::Test {
  protected:
@@ -218,7 +218,7 @@ class CudnnH100 : public ::testing::Test {
   }
   [[nodiscard]] Target target() const { return {nullptr, properties_.get()}; }
 
-  /// Returns the texts of the offered plans. Each text must make the same configuration again.
+  /// Returns the texts of the offered plans. Each text must parse to the same algorithm.
   std::vector<std::string> offered(const ConvDesc& d, ConvPass pass, const std::string& name) {
     std::vector<std::string> texts;
     std::size_t nondeterministic = 0;
@@ -231,7 +231,7 @@ class CudnnH100 : public ::testing::Test {
       const bool may_differ = config.has(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC);
       EXPECT_TRUE(may_differ || nondeterministic == 0) << name << ' ' << texts.back() << " is after one that is not";
       nondeterministic += may_differ ? 1 : 0;
-      if (texts.size() == 1) {  // a plan without a choice takes the first engine that can be made
+      if (texts.size() == 1) {  // the first plan is the default, so it must work
         Descriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
         plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config.descriptor());
         plan.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, *properties_);
@@ -247,7 +247,7 @@ class CudnnH100 : public ::testing::Test {
     return texts;
   }
 
-  std::size_t nondeterministic_ = 0;  ///< nondeterministic plans among all offered
+  std::size_t nondeterministic_ = 0;  ///< number of nondeterministic plans so far
 
  private:
   std::unique_ptr<Descriptor> properties_;
@@ -262,7 +262,7 @@ TEST_F(CudnnH100, HasEnginesForEveryPassOfResNet50InEveryType) {
         const std::vector<std::string> found = offered(with(item.desc, type), pass, name);
         ASSERT_FALSE(found.empty()) << name;
         if (type.dtype != DType::f32 && pass != ConvPass::backward_weights) {
-          EXPECT_GE(found.size(), 4U) << name;  // with tensor cores there are several engines to choose from
+          EXPECT_GE(found.size(), 4U) << name;  // tensor cores allow several engines
         }
       }
     }

@@ -1,5 +1,5 @@
-// Tests convolutions that serve a batch norm, planned by the real cuDNN for a GPU that is described and not present.
-// cuDNN must have engines for them, and these must compile. Nothing runs.
+// Tests convolutions that also compute sums for a batch norm. The real cuDNN plans them for a GPU that is only
+// described. cuDNN must offer engines for them, and the engines must compile. No kernel runs.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
@@ -21,8 +21,8 @@ using testing::ConvCase;
 class CudnnNorm : public ::testing::Test {
  protected:
   void SetUp() override {
-    // cuDNN looks for the driver by its name, which the stub has, too. It takes a library of this name that is already
-    // loaded.
+    // cuDNN opens the driver library by its name. The toolkit's stub has the same name, so loading the stub first makes
+    // cuDNN use it.
     if (dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL) == nullptr &&
         (*LOCKSTEP_DRIVER_STUB == 0 || dlopen(LOCKSTEP_DRIVER_STUB, RTLD_NOW | RTLD_GLOBAL) == nullptr)) {
       GTEST_SKIP() << "needs a CUDA driver, or the toolkit's stub of one";
@@ -33,7 +33,7 @@ class CudnnNorm : public ::testing::Test {
     properties_ = std::make_unique<Descriptor>(describe_device(testing::kH100));
   }
 
-  /// Returns the algorithms that serve a norm. They come after all others.
+  /// Returns the algorithms that compute sums for a norm. They must come last in the list.
   std::vector<Algorithm> serving(const ConvDesc& desc, ConvPass pass, const std::string& name) {
     std::vector<Algorithm> found;
     for (const Algorithm& algorithm : algorithms({nullptr, properties_.get()}, desc, pass)) {
@@ -45,7 +45,8 @@ class CudnnNorm : public ::testing::Test {
     return found;
   }
 
-  /// Returns cuDNN's text when it makes the plan. Compiled kernels fail at the driver, which cannot load them.
+  /// Returns cuDNN's error text for a plan. The stub driver cannot load kernels, so an engine that compiles fails with
+  /// the driver's error.
   std::string outcome(const ConvDesc& desc, ConvPass pass, const Algorithm& algorithm) {
     const Target target{nullptr, properties_.get()};
     const OperationGraph graph(describe(desc, pass, Form::norm), target);
@@ -100,7 +101,7 @@ TEST_F(CudnnNorm, HasEnginesForResNet50) {
   EXPECT_EQ(asked, 2 * (7 + 5 * 3));
 }
 
-/// The heuristics also recommend engines that do not compile; the first engine compiles.
+/// cuDNN's heuristics also recommend engines that do not compile. At least the first engine must compile.
 TEST_F(CudnnNorm, TheFirstOneCompiles) {
   for (const ConvCase& item : testing::resnet50_cases(256)) {
     if (const std::string which = item.name; which != "56x56_64_to_256_k1" && which != "14x14_256_to_256") {

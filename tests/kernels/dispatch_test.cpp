@@ -8,7 +8,7 @@
 #include "control.hpp"
 #endif
 
-// An op outside of the library. It sets none of the library's definitions.
+// An op that is defined outside of the library. The file defines none of the library's macros.
 namespace outside {
 namespace backend {
 

@@ -12,8 +12,8 @@ inline ops::DropoutDesc dropout_desc(double rate = 0.3) {
   return {.rate = rate, .seed = 0x123456789ABCDEF0, .layer = 7};
 }
 
-/// Makes a case. Inputs: sample ids, epoch, x; outputs: y. In place there is only y, which starts as x. x is whole
-/// numbers, which all types hold.
+/// Makes a test case. Inputs: sample ids, epoch, x; output: y. The in-place variant has no x, and y starts with the
+/// values of x. x holds small integers, which every type represents exactly.
 inline OpCase dropout_case(const Shape& shape, DType dtype, const ops::DropoutDesc& desc = dropout_desc(),
                            bool in_place = false) {
   OpCase item;
@@ -30,8 +30,8 @@ inline OpCase dropout_case(const Shape& shape, DType dtype, const ops::DropoutDe
   return item;  // tolerance 0: all backends give the same bits
 }
 
-/// Returns shapes: no sample, no element, one, samples that end inside of a block of random words, one element each,
-/// more samples than a grid has threads, samples of several grids.
+/// Returns shapes: no sample, no element, one element; samples that end within a block of random words; samples of one
+/// element; more samples than a grid has threads; samples larger than a grid.
 inline std::vector<Shape> dropout_shapes() {
   return {Shape{0, 5},    Shape{3, 0},   Shape{1},        Shape{37},      Shape{5, 7},
           Shape{3, 2, 8}, Shape{97, 33}, Shape{2, 13001}, Shape{2100, 8}, Shape{3, 6000}};
@@ -52,7 +52,7 @@ inline std::vector<OpCase> dropout_cases() {
   return items;
 }
 
-/// Returns the cases for a GPU. In f32 the GPU gives the same bits as the host.
+/// Returns the test cases for a GPU. In f32 the GPU must give the same bits as the host.
 inline std::vector<DeviceCase> dropout_device_cases() {
   std::vector<DeviceCase> items =
       device_cases(dropout_shapes(), [](const Shape& shape, DType dtype) { return dropout_case(shape, dtype); });

@@ -1,5 +1,5 @@
-// Tests dropout on a GPU beyond the cases that all ops share: all ids and epochs, the same decisions in every type, the
-// places of samples in the batch.
+// Tests dropout on a GPU in addition to the test cases that every op has: extreme ids and epochs, the same decisions in
+// every type, the order of samples in the batch.
 #include "tests/kernels/dropout_cases.hpp"
 #include "tests/support/cuda_test.hpp"
 #include "tests/support/op_checks.hpp"

@@ -14,7 +14,7 @@ namespace {
 
 using ops::DropoutDesc;
 
-/// Returns for each element of a sample whether it is kept. Draws the random words one after the other.
+/// Returns for each element of a sample whether dropout keeps it. Draws the random words in sequence.
 std::vector<bool> kept_elements(const DropoutDesc& desc, std::int64_t epoch, std::int64_t id, std::size_t extent) {
   const auto u32 = [](std::int64_t value, int shift) {
     return static_cast<std::uint32_t>(static_cast<std::uint64_t>(value) >> shift);
@@ -31,7 +31,7 @@ std::vector<bool> kept_elements(const DropoutDesc& desc, std::int64_t epoch, std
   return kept;
 }
 
-/// Returns which elements of y are not 0; x has no zero.
+/// Returns which elements of y are not 0. x has no zero, so these are the kept elements.
 std::vector<bool> not_zero(const GuardedTensor& y) {
   const std::vector<double> values = y.values();
   std::vector<bool> result(values.size());
@@ -51,7 +51,7 @@ GuardedTensor run_on_ones(const DropoutDesc& desc, const std::vector<double>& id
 
 TEST(Dropout, ByHand) {
   CpuContext context;
-  // Layer 0 draws the numbers that Random draws for the sample.
+  // Layer 0 must draw the same numbers as class Random draws for the sample.
   const DropoutDesc desc{.rate = 0.5, .seed = 5};
   const std::vector<double> x{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
   GuardedTensor ids(Shape{2}, DType::i64, {40, -1}), epoch(Shape{}, DType::i64, constant(9)),
@@ -109,7 +109,7 @@ TEST(Dropout, RateZeroCopiesAndDroppedElementsAreZeroWhateverTheyWere) {
   EXPECT_EQ(y.values(), std::vector<double>(100, 0.0)) << "the threshold is a 32-bit word";
 }
 
-/// Returns the distance of the share of true elements from p, in standard deviations of a binomial distribution.
+/// Returns how far the share of true elements is from p, in standard deviations of a binomial distribution.
 double deviations(const std::vector<bool>& hits, double p) {
   const auto n = static_cast<double>(hits.size());
   return std::abs(static_cast<double>(std::count(hits.begin(), hits.end(), true)) - n * p) / std::sqrt(n * p * (1 - p));
@@ -125,7 +125,7 @@ TEST(Dropout, KeepsTheShareThatItShould) {
 
 TEST(Dropout, SeedsEpochsLayersAndSamplesAreIndependent) {
   constexpr double kRate = 0.3;
-  // Expected agreement of two independent masks.
+  // Two independent masks agree in this share of the elements.
   constexpr double kAgreement = kRate * kRate + (1 - kRate) * (1 - kRate);
   const std::vector<bool> kept = not_zero(run_on_ones({.rate = kRate, .seed = 3, .layer = 1}, {5}, 1, 100003));
   const auto agreement = [&](const std::vector<bool>& other) {
@@ -143,7 +143,7 @@ TEST(Dropout, SeedsEpochsLayersAndSamplesAreIndependent) {
   for (const double other : {2.0, 1 + kFar, -1.0}) {
     EXPECT_LE(agreement(not_zero(run_on_ones({.rate = kRate, .seed = 3, .layer = 1}, {5}, other, 100003))), 4);
   }
-  // Neighbours within a sample agree as often as independent elements.
+  // Neighbouring elements of a sample must agree no more often than independent elements.
   std::vector<bool> shifted(kept.begin() + 1, kept.end());
   shifted.push_back(kept.front());
   EXPECT_LE(agreement(shifted), 4);

@@ -15,11 +15,11 @@ struct EmbeddingParams {
   std::int64_t vocabulary = 1;
   std::int64_t width = 1;
   Shape ids;
-  bool positions = false;   ///< forward: positions are added, and bad ids are counted
-  std::int64_t valid = -1;  ///< forward: number of valid sequences, in which bad ids are counted; -1: not given
+  bool positions = false;   ///< forward: adds positions and counts ids out of range
+  std::int64_t valid = -1;  ///< forward: number of sequences whose bad ids are counted; -1: not passed to the op
 };
 
-/// Returns the ids, from -1 to V, so that some are out of range.
+/// Returns ids from -1 to V. Ids -1 and V are out of range.
 inline TensorSpec embedding_ids(const EmbeddingParams& p) {
   return {"ids", p.ids, DType::i32, integers(3, -1, p.vocabulary)};
 }
@@ -30,8 +30,8 @@ inline Shape embedding_rows(const EmbeddingParams& p) {
   return shape;
 }
 
-/// Makes a case. Inputs: table, ids, positions and valid (if there are positions); outputs: y, bad_ids (started at 2,
-/// if there are positions).
+/// Makes a test case. Inputs: table, ids; outputs: y. With p.positions there are also the inputs positions and valid,
+/// and the output bad_ids, a counter that starts at 2.
 inline OpCase embedding_forward_case(const EmbeddingParams& p, DType dtype) {
   OpCase item;
   item.name = concat("embedding_forward ", dtype, ' ', p.ids, " of ", Shape{p.vocabulary, p.width},
@@ -48,14 +48,14 @@ inline OpCase embedding_forward_case(const EmbeddingParams& p, DType dtype) {
     ops::embedding_forward(context, in[0], in[1], p.positions ? in[2] : TensorView(),
                            p.valid >= 0 ? in[3] : TensorView(), out[0], p.positions ? out[1] : TensorView());
   };
-  // Each token reads a row of the table from memory, all tokens together at most the whole table.
+  // Each token reads its id and writes one row of y. The rows of the table are read from memory at most once each.
   const double row = static_cast<double>(p.width) * static_cast<double>(size_of(dtype));
   const auto tokens = static_cast<double>(p.ids.numel());
   item.bytes = tokens * (4 + row) + row * std::min(tokens, static_cast<double>(p.vocabulary));
-  return item;  // tolerance 0: one rounding, as in the oracle
+  return item;  // tolerance 0: op and reference round once
 }
 
-/// Makes a case. Inputs: dy, ids; outputs: dtable.
+/// Makes a test case. Inputs: dy, ids; output: dtable.
 inline OpCase embedding_backward_case(const EmbeddingParams& p, DType dtype, ops::GradMode mode) {
   const bool accumulate = mode == ops::GradMode::accumulate;
   const Shape table{p.vocabulary, p.width};
@@ -74,9 +74,9 @@ inline OpCase embedding_backward_case(const EmbeddingParams& p, DType dtype, ops
   return item;
 }
 
-/// Returns parameters of cases: no tokens, no ids, no width, one of each, odd and prime sizes, whole vectors, rows
-/// longer than a warp's or a block's share, a few ids in more tokens than a block looks at in one go, most ids in none;
-/// none, some, all sequences valid.
+/// Returns parameters of test cases: no tokens, an empty table, rows of width 0, one token, odd and prime sizes, widths
+/// that are multiples of 16 bytes, rows longer than a warp or a block processes at once; many tokens with few ids, few
+/// tokens with many ids; none, some or all sequences valid.
 inline std::vector<EmbeddingParams> embedding_params() {
   return {{5, 3, Shape{0}},
           {0, 4, Shape{3}},
@@ -101,7 +101,7 @@ inline std::vector<DeviceCase> embedding_device_cases() {
     append(items, device_cases([&](DType dtype) { return embedding_forward_case(p, dtype); }));
     for (const ops::GradMode mode : {ops::GradMode::overwrite, ops::GradMode::accumulate}) {
       const OpCase host = embedding_backward_case(p, DType::f32, mode);
-      // dtable is f32 with all types, so no rounding is added to the tolerance.
+      // dtable is f32 for every input type, so no rounding is added to the tolerance.
       for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
         items.push_back({embedding_backward_case(p, dtype, mode), host, host.tolerance});
       }

@@ -1,5 +1,5 @@
-// Tests embedding on a GPU beyond the cases that all ops share: values out of range on the device, the order of sums,
-// repeatability, errors.
+// Tests embedding on a GPU in addition to the test cases that every op has: values out of range in device memory, the
+// order of sums, repeatability, errors.
 #include <limits>
 
 #include "tests/kernels/embedding_cases.hpp"
@@ -32,7 +32,8 @@ TEST_F(CudaEmbedding, BadIdsCountInTheValidSequencesOnly) {
   }
 }
 
-/// Tokens of one id are near each other, or further apart than a block looks at once.
+/// Three tokens with the same id are `distance` apart. The sum must run in token order, also if they are further apart
+/// than the tokens that a block reads at once.
 TEST_F(CudaEmbedding, SumsRunInTheOrderOfTheTokens) {
   for (const std::int64_t distance : {1, 33, 128, 700}) {
     OpCase item = embedding_backward_case({2, 3, Shape{2 * distance + 1}}, DType::f32, GradMode::overwrite);

@@ -84,7 +84,7 @@ TEST(Embedding, IdsOutOfRangeReadAndWriteNothing) {
   });
 }
 
-/// The oracle finds for each row of the table the tokens that name it, instead of the row of each token.
+/// The reference searches all tokens for each row of the table. The op looks up the row of each token.
 TEST(Embedding, MatchesTheDefinition) {
   for (const DType dtype : {DType::f32, DType::f64}) {
     for (const EmbeddingParams& p : embedding_params()) {
@@ -138,7 +138,7 @@ TEST(Embedding, SumsRunInTheOrderOfTheTokens) {
   item.inputs[1].start = constant(0);
   for (const auto& [dy, sum] : {std::pair<std::vector<double>, double>{{1, 0x1p24, -0x1p24}, 0},
                                 {{0x1p24, -0x1p24, 1}, 1},
-                                {{-0x1p24, 1, 0x1p24}, 1}}) {  // -2^24 + 1 is exact, 2^24 + 1 is not
+                                {{-0x1p24, 1, 0x1p24}, 1}}) {  // 1 - 2^24 is exact in f32, 1 + 2^24 is rounded to 2^24
     item.inputs[0].start = values(dy);
     expect_matches(item, [&, sum = sum](Inputs, Outputs expected) { expected[0].constant(sum); });
   }
@@ -178,7 +178,7 @@ TEST(Embedding, TheSameBitsForAnyNumberOfThreads) {
       expect_same_bits_for_threads(embedding_backward_case({11, 67, Shape{2003}}, dtype, mode));
     }
   }
-  // A control: a sum that depends on the number of threads must not pass.
+  // Control: a sum whose order depends on the number of threads must fail this check.
   OpCase item = embedding_backward_case({1, 1, Shape{2003}}, DType::f32, GradMode::overwrite);
   item.run = [](Context& context, Views in, Views out, const TensorView&) {
     const int parts = static_cast<CpuContext&>(context).threads();
@@ -209,7 +209,7 @@ TEST(Embedding, RefusesWhatTheContractExcludes) {
   expect_views_checked({ids, positions, y}, [&](const std::vector<TensorView>& v) {
     ops::embedding_forward(context, table, v[0], v[1], {}, v[2], bad);
   });
-  // A table may have any number of rows.
+  // The table may have any number of rows, so only its other properties are checked.
   const auto spoil_table = [](const GuardedTensor& good, const std::function<void(const TensorView&)>& call) {
     EXPECT_NO_THROW(call(good));
     EXPECT_THROW(call({}), ShapeError);
@@ -265,7 +265,7 @@ TEST(Embedding, RefusesWhatTheContractExcludes) {
   for (const GuardedTensor* other : {&y, &ids}) {
     EXPECT_THROW(ops::embedding_backward(context, y, ids, GradMode::overwrite, at(dtable, *other), {}), ShapeError);
   }
-  const std::int64_t many = std::int64_t{1} << 31;  // number of rows; the memory is never read
+  const std::int64_t many = std::int64_t{1} << 31;  // number of rows and tokens; no memory is read
   EXPECT_THROW(ops::embedding_backward(context, TensorView(y.view().data, DType::f32, Device::cpu(), Shape{many, 3}),
                                        TensorView(ids.view().data, DType::i32, Device::cpu(), Shape{many}),
                                        GradMode::overwrite, dtable, {}),

@@ -14,13 +14,13 @@
 namespace lockstep::testing {
 
 struct EraseAndMixParams {
-  Shape images;           ///< shape of the images (N, P, H, W, 3)
-  std::int64_t gap = 0;   ///< numbers between two rows of a table
-  bool in_place = false;  ///< the output overwrites the images; needs P = 1
-  bool none = false;      ///< there are no rectangles, and mixtures take picture 0 alone
+  Shape images;           ///< shape (N, P, H, W, 3): N samples of P pictures
+  std::int64_t gap = 0;   ///< unused numbers after each row of a table
+  bool in_place = false;  ///< output overwrites the images; needs P = 1
+  bool none = false;      ///< every rectangle is empty, and mixtures show picture 0 only
 };
 
-/// Returns a rectangle that may be empty, whole, one pixel, or reach beyond the image.
+/// Returns a random rectangle. It may be empty, cover the image, cover one pixel, or extend beyond the image.
 inline std::array<double, 4> random_rectangle(Random& random, const Shape& images) {
   const auto height = static_cast<double>(images[2]);
   const auto width = static_cast<double>(images[3]);
@@ -45,7 +45,7 @@ inline std::array<double, 4> random_rectangle(Random& random, const Shape& image
   }
 }
 
-/// Returns the table of erasures: rows of `columns` numbers, each with a gap that holds NaN.
+/// Returns the table of erasures. Each row is followed by p.gap NaNs, which the op must not read.
 inline std::vector<double> erasure_table(const EraseAndMixParams& p) {
   Random random(1, RandomUse::test);
   std::vector<double> table;
@@ -73,7 +73,7 @@ inline std::vector<double> mixture_table(const EraseAndMixParams& p) {
 
 inline constexpr std::array<std::uint8_t, 3> kEraseFill{11, 222, 133};
 
-/// Makes a case. Inputs: erasures, mixtures (with P = 2), images (unless in place); output: out.
+/// Makes a test case. Inputs: erasures, mixtures (if P = 2), images (unless in place); output: out.
 inline OpCase erase_and_mix_case(const EraseAndMixParams& p) {
   const std::int64_t samples = p.images[0];
   const std::int64_t pictures = p.images[1];
@@ -96,9 +96,9 @@ inline OpCase erase_and_mix_case(const EraseAndMixParams& p) {
   return item;
 }
 
-/// Returns parameters of cases: one pixel; sizes that are and are no multiple of 16 pixels, so that pictures and output
-/// begin at equal or different distances from a 16-byte boundary; images of several tiles, also in rows of one pixel;
-/// more tiles than blocks of the emulation; no image; no pixel.
+/// Returns parameters of test cases: one pixel; sizes that are multiples of 16 pixels and others, so that pictures and
+/// output begin at equal or different distances from a 16-byte boundary; images of several tiles, also with rows of one
+/// pixel; more tiles than the emulated GPU has blocks; no image; no pixel.
 inline std::vector<EraseAndMixParams> erase_and_mix_params() {
   std::vector<EraseAndMixParams> all;
   for (const std::int64_t pictures : {1, 2}) {

@@ -1,5 +1,5 @@
-// Tests erasing and mixing on a GPU beyond the cases that all ops share: values out of range, all pairs of bytes,
-// output and pictures that begin at different distances from a 16-byte boundary.
+// Tests erasing and mixing on a GPU in addition to the test cases that every op has: values out of range, all pairs of
+// bytes, and output and pictures at different distances from a 16-byte boundary.
 #include <cmath>
 #include <limits>
 
@@ -30,7 +30,7 @@ TEST_F(CudaEraseAndMix, ValuesOutOfRangeAreThoseOfTheHost) {
   }
 }
 
-/// Combines each byte of picture 0 with every eighth byte of picture 1.
+/// Mixes each byte of picture 0 with every eighth byte of picture 1.
 TEST_F(CudaEraseAndMix, PairsOfBytesAreThoseOfTheHost) {
   for (const double share : {1e-8, 0.1, 1.0 / 3, 0.5, 0.7, 0.999999999}) {
     OpCase item = erase_and_mix_case({Shape{1, 2, 32, 256, 3}});

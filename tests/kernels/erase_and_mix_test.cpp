@@ -12,20 +12,21 @@ namespace {
 using Bytes = std::vector<std::uint8_t>;
 using Row = std::vector<double>;
 
-/// Returns the value, stored once. Products and sums are thus rounded one by one: a compiler may not contract across a
-/// store.
+/// Returns the value after a volatile store. Each product and sum is thus rounded on its own, because the compiler
+/// cannot contract a multiply-add across the store.
 float rounded(float value) {
   volatile float stored = value;
   return stored;
 }
 
-/// True for a pixel whose square from (x, y) to (x + 1, y + 1) lies within the edges, whose fractions are dropped.
+/// Returns true if the rectangle (left, top, right, bottom), with its edges truncated to integers, contains pixel (x,
+/// y).
 bool holds(const double* rectangle, std::int64_t x, std::int64_t y) {
   return static_cast<double>(x) >= std::trunc(rectangle[0]) && static_cast<double>(y) >= std::trunc(rectangle[1]) &&
          static_cast<double>(x) < std::trunc(rectangle[2]) && static_cast<double>(y) < std::trunc(rectangle[3]);
 }
 
-/// Computes the case one pixel at a time. images: the images of all samples.
+/// Computes the expected output one pixel at a time. images: the images of all samples.
 void oracle(const EraseAndMixParams& p, const Bytes& images, Outputs expected) {
   const Row erasures = erasure_table(p);
   const Row mixtures = mixture_table(p);
@@ -71,7 +72,7 @@ TEST(EraseAndMix, MatchesAPixelAtATime) {
   }
 }
 
-/// Runs the op on one sample with one row of `width` pixels. pictures: one or two, of 3 * width bytes.
+/// Runs the op on one sample that has a single row of pixels. pictures: one or two pictures of 3 bytes a pixel.
 Bytes result(const std::vector<Bytes>& pictures, const Row& erasures, const Row& mixture = {}) {
   CpuContext context;
   const auto count = static_cast<std::int64_t>(pictures.size());
@@ -97,7 +98,7 @@ TEST(EraseAndMix, ByHand) {
   EXPECT_EQ(result({a}, {0, 0, 0, 0}), a);
   EXPECT_EQ(result({a}, {1, 0, 2, 1}), (Bytes{1, 2, 3, 11, 222, 133, 7, 8, 9}));
   EXPECT_EQ(result({a}, {0, 0, 3, 1}), (Bytes{11, 222, 133, 11, 222, 133, 11, 222, 133}));
-  // A rectangle of picture 1 replaces picture 0, including the erased parts of both.
+  // A mixture of kind 1 shows a rectangle of picture 1 over picture 0. Both pictures are erased first.
   EXPECT_EQ(result({a, b}, none, {1, 0.3, 1, 0, 3, 1}), (Bytes{1, 2, 3, 104, 105, 106, 107, 108, 109}));
   EXPECT_EQ(result({a, b}, none, {1, 0.3, 0, 0, 0, 0}), a);
   EXPECT_EQ(result({a, b}, none, {1, 0.3, 0, 0, 3, 1}), b);
@@ -105,13 +106,14 @@ TEST(EraseAndMix, ByHand) {
             (Bytes{11, 222, 133, 104, 105, 106, 11, 222, 133}));
   EXPECT_EQ(result({a, b}, {2, 0, 3, 1, 0, 0, 1, 1}, {1, 0.3, 1, 0, 3, 1}),
             (Bytes{1, 2, 3, 104, 105, 106, 107, 108, 109}));
-  // The result is a quarter of a and three quarters of b; 0.5 is rounded up.
+  // A mixture of kind 0 blends: here a quarter of a and three quarters of b. 0.5 is rounded up.
   EXPECT_EQ(result({a, b}, none, {0, 0.25, 1, 0, 3, 1}), (Bytes{76, 77, 78, 79, 80, 81, 82, 83, 84}));
   EXPECT_EQ(result({a, b}, none, {0, 1, 1, 0, 3, 1}), a);
   EXPECT_EQ(result({a, b}, none, {0, 0, 1, 0, 3, 1}), b);
   EXPECT_EQ(result({{1, 1, 1}, {2, 4, 255}}, none, {0, 0.5, 0, 0, 0, 0}), (Bytes{2, 3, 128}));
   EXPECT_EQ(result({{255, 255, 255}, {255, 254, 0}}, none, {0, 0.1, 0, 0, 0, 0}), (Bytes{255, 254, 26}));
-  // The result is 0.5 * (1, 2, 3) + 0.5 * (11, 222, 133), in either order of the pictures.
+  // The erased picture has the colour (11, 222, 133), so the result is 0.5 * (1, 2, 3) + 0.5 * (11, 222, 133),
+  // whichever picture is erased.
   EXPECT_EQ(result({{1, 2, 3}, {9, 9, 9}}, {0, 0, 0, 0, 0, 0, 1, 1}, {0, 0.5, 0, 0, 0, 0}), (Bytes{6, 112, 68}));
   EXPECT_EQ(result({{9, 9, 9}, {1, 2, 3}}, {0, 0, 1, 1, 0, 0, 0, 0}, {0, 0.5, 0, 0, 0, 0}), (Bytes{6, 112, 68}));
 }
@@ -202,7 +204,7 @@ TEST(EraseAndMix, RefusesWhatTheContractExcludes) {
   EXPECT_THROW(call([](Arguments& a) { a.out.data = static_cast<std::uint8_t*>(a.images.data) + 72; }), ShapeError);
   GuardedTensor memory(Shape{64}, DType::f64, constant(0));
   auto* const at = memory.span<double>().data();
-  const TensorView within(at + 30, DType::u8, Device::cpu(), out.view().shape);  // takes the memory of 9 numbers
+  const TensorView within(at + 30, DType::u8, Device::cpu(), out.view().shape);  // occupies the memory of 9 f64 numbers
   const auto table = [&](std::int64_t from, std::int64_t stride) {
     return TensorView(at + from, DType::f64, Device::cpu(), Shape{2, 6}, Strides{stride, 1});
   };
@@ -214,7 +216,7 @@ TEST(EraseAndMix, RefusesWhatTheContractExcludes) {
                  a.erasures = TensorView(at + 19, DType::f64, Device::cpu(), Shape{2, 2, 4}, Strides{4, 4, 1});
                }),
                ShapeError);
-  // The batch has too many pixels. There are no images, so that no memory is needed.
+  // There are too many pixels. The batch is empty, so the tensors need no memory.
   const auto large = [&](std::int64_t width) {
     call([=](Arguments& a) {
       const std::int64_t height = std::int64_t{1} << 16;

@@ -2,14 +2,14 @@
 
 #include <cudnn.h>
 
-/// The real cuDNN under the name by which it is loaded. It fails when a test asks for it, and has only the calls of
-/// kernels/cudnn.
+/// A wrapper around the real cuDNN, loaded under cuDNN's name. It makes calls fail as a test requests. It has only the
+/// functions that kernels/cudnn calls.
 namespace lockstep::testing {
 
-/// From now on, makes the n-th cudnnBackendFinalize() of a descriptor of this type (1 is the next) answer with `status`
-/// and do nothing; 0: none fails.
+/// Makes the n-th next cudnnBackendFinalize() of a descriptor of this type return `status` without doing anything (n =
+/// 1: the next one). n = 0: no call fails.
 extern "C" void failing_cudnn_fail(cudnnBackendDescriptorType_t type, int n, cudnnStatus_t status);
-/// Returns how many descriptors of this type were to be finalised since failing_cudnn_fail().
+/// Returns how many cudnnBackendFinalize() calls for this type there were since failing_cudnn_fail().
 extern "C" int failing_cudnn_finalised(void);
 
 }  // namespace lockstep::testing

@@ -16,7 +16,8 @@ inline OpCase fill_case(double value, const Shape& shape, DType dtype) {
           .run = [=](Context& context, Views, Views out, const TensorView&) { ops::fill(context, value, out[0]); }};
 }
 
-/// Returns cases: every type; empty, one element, odd, prime, and more than one thread's share.
+/// Returns test cases: every type; no element, one element, odd and prime counts, and more elements than one CPU thread
+/// takes.
 inline std::vector<OpCase> fill_cases() {
   std::vector<OpCase> items;
   for (const DType dtype :

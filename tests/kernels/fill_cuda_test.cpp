@@ -1,5 +1,5 @@
-// Tests fill on a GPU beyond the cases that all ops share: off 16-byte boundaries, special values, beyond 2^31
-// elements.
+// Tests fill on a GPU in addition to the test cases that every op has: views off 16-byte boundaries, special values,
+// and more than 2^31 elements.
 #include <array>
 #include <cmath>
 
@@ -54,7 +54,7 @@ TEST_F(CudaFill, Beyond2To31Elements) {
 }
 
 TEST_F(CudaFill, LeavesTheCurrentDeviceAndRunsInStreamOrder) {
-  CudaContext last(Device::cuda(num_gpus() - 1));  // not the current device if there are several
+  CudaContext last(Device::cuda(num_gpus() - 1));  // last GPU, which is not the current device if there are several
   const Tensor out = Tensor::empty(last, Shape{1001}, DType::f32);
   for (int i = 0; i < 100; ++i) {
     ops::fill(last, i, out);

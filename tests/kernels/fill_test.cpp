@@ -8,7 +8,7 @@
 namespace lockstep::testing {
 namespace {
 
-/// Returns the bits of 3.75, written by hand: IEEE bit patterns of the floating types, 3 in the integers.
+/// Returns the bits of 3.75 as written by hand: the IEEE pattern for floating types, and 3 for integers.
 std::uint64_t bits_of_3_75(DType dtype) {
   switch (dtype) {
     case DType::f32:

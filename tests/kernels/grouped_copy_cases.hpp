@@ -9,14 +9,14 @@
 
 namespace lockstep::testing {
 
-/// The shape and type of a pair. Bytes of other types are numbers that u8 holds, so that every type keeps them.
+/// Shape and type of a source and its target.
 struct GroupedPair {
   Shape shape;
   DType dtype;
 };
 
-/// Makes a case. Inputs: the sources; outputs: the targets. The list is made anew by each call, and lives as long as
-/// the case.
+/// Makes a test case. Inputs: the sources; outputs: the targets. Each call fills the list of pairs again. The list must
+/// outlive the asynchronous call, so it lives as long as the test case.
 inline OpCase grouped_copy_case(const std::string& what, const std::vector<GroupedPair>& group) {
   OpCase item;
   item.name = concat("grouped_copy ", what, " of ", group.size());
@@ -37,8 +37,8 @@ inline OpCase grouped_copy_case(const std::string& what, const std::vector<Group
   return item;
 }
 
-/// Returns cases: no pair, empty ones between others, each size of an element, ends behind 16-byte pieces, chunks of 16
-/// KiB and one byte less or more, more than one table of 80.
+/// Returns test cases: no pair; an empty pair among others; every type; sizes that are no multiple of 16 bytes; chunks
+/// of 16 KiB, one byte less and one byte more; more pairs than a table of 80 holds.
 inline std::vector<OpCase> grouped_copy_cases() {
   std::vector<OpCase> items;
   items.push_back(grouped_copy_case("nothing", {}));
@@ -68,7 +68,7 @@ inline std::vector<OpCase> grouped_copy_cases() {
   return items;
 }
 
-/// Returns the cases for a GPU. The host copies every type, too, and gives the same bits.
+/// Returns the test cases for a GPU. The host copies every type, too, and must give the same bits.
 inline std::vector<DeviceCase> grouped_copy_device_cases() {
   return same_cases(grouped_copy_cases());
 }

@@ -1,5 +1,5 @@
-// Tests grouped copies on a GPU beyond the cases that all ops share: sources and targets that begin at different
-// distances from a 16-byte boundary, beyond 2^31 bytes.
+// Tests grouped copies on a GPU in addition to the test cases that every op has: sources and targets that begin at
+// different distances from a 16-byte boundary, and more than 2^31 bytes.
 #include <lockstep/kernels/fill.hpp>
 
 #include "tests/kernels/grouped_copy_cases.hpp"
@@ -25,7 +25,7 @@ TEST_F(CudaGroupedCopy, SidesAtAnyDistanceFromABoundary) {
   for (const std::int64_t from : {0, 1, 2, 4, 8, 6}) {
     for (const std::int64_t to : {0, 4, 8, 3}) {
       for (const std::int64_t bytes : {16, 7}) {
-        const std::int64_t end = at / 16 * 16 + 16 + to;  // end of all earlier pairs
+        const std::int64_t end = at / 16 * 16 + 16 + to;  // end of the previous pair, rounded up to 16 bytes
         pairs.push_back({src.view().slice(0, 32 + from, 32 + from + bytes), dst.view().slice(0, end, end + bytes)});
         for (std::int64_t i = 0; i < bytes; ++i) {
           expected[static_cast<std::size_t>(end + i)] = values[static_cast<std::size_t>(32 + from + i)];

@@ -34,7 +34,7 @@ TEST(GroupedCopy, MatchesTheNaiveLoop) {
 
 TEST(GroupedCopy, KeepsTheBits) {
   CpuContext context;
-  const GuardedTensor nan(Shape{5}, DType::f32);  // poison: all bits set
+  const GuardedTensor nan(Shape{5}, DType::f32);  // poisoned: all bits are 1
   GuardedTensor copy(Shape{5}, DType::f32, constant(0));
   ops::grouped_copy(context, std::vector<CopyPair>{{nan, copy}});
   expect_same_bits(copy, nan);

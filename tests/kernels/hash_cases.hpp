@@ -8,20 +8,20 @@
 
 namespace lockstep::testing {
 
-/// Makes a case. Inputs: x; outputs: result.
+/// Makes a test case. Input: x; output: result.
 inline OpCase hash_case(const Shape& shape, DType dtype) {
   OpCase item;
   item.name = concat("hash_range ", dtype, ' ', shape);
   item.dtype = dtype;
   item.inputs = {{"x", shape, dtype, integers(1, 0, 200)}};
-  item.outputs = {{"result", Shape{}, DType::u64, constant(5)}};  // the output starts at 5, which the op must replace
+  item.outputs = {{"result", Shape{}, DType::u64, constant(5)}};  // initial value, which the op must replace
   item.run = [=](Context& context, Views in, Views out, const TensorView&) { ops::hash_range(context, in[0], out[0]); };
   item.bytes = static_cast<double>(shape.numel()) * static_cast<double>(size_of(dtype));
   return item;
 }
 
-/// Returns cases: nothing, a scalar, less than a word, a word and 16 bytes and one off, odd, more than a grid takes at
-/// once.
+/// Returns test cases: no bytes, a scalar, less than a word, sizes around one word and 16 bytes, odd sizes, and more
+/// bytes than a grid processes at once.
 inline std::vector<OpCase> hash_cases() {
   std::vector<OpCase> items;
   for (const std::int64_t bytes : {0, 1, 7, 8, 9, 15, 16, 17, 31, 1000003}) {
@@ -35,7 +35,7 @@ inline std::vector<OpCase> hash_cases() {
   return items;
 }
 
-/// Returns the cases for a GPU, which must give the same result as the host. The cases have the same types on both.
+/// Returns the test cases for a GPU. The GPU must give the same result as the host, with the same types.
 inline std::vector<DeviceCase> hash_device_cases() {
   return same_cases(hash_cases());
 }

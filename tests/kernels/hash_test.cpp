@@ -19,7 +19,7 @@ std::uint64_t hash_of(std::vector<std::uint8_t> bytes) {
   return hash_of(TensorView(std::span(bytes), Shape{static_cast<std::int64_t>(bytes.size())}));
 }
 
-/// The generator SplitMix64 as its authors write it.
+/// The generator SplitMix64 as published by its authors.
 class SplitMix64 {
  public:
   explicit SplitMix64(std::uint64_t seed) : state_(seed) {}
@@ -35,7 +35,7 @@ class SplitMix64 {
 };
 
 TEST(Hash, ByHand) {
-  // Published numbers of SplitMix64 with the seeds 0 and 1234567.
+  // Published outputs of SplitMix64 for the seeds 0 and 1234567.
   constexpr std::uint64_t kFirstOf0 = 0xE220A8397B1DCDAF;
   constexpr std::uint64_t kFirstOf1234567 = 6457827717110365317U;
   constexpr std::uint64_t kSecondOf1234567 = 3203168211198807973U;
@@ -51,7 +51,7 @@ TEST(Hash, MatchesTheDefinition) {
       const TensorView& x = in[0].view();
       const auto* bytes = static_cast<const std::uint8_t*>(x.data);
       std::uint64_t hash = SplitMix64(x.bytes()).next();
-      std::uint64_t skipped = 0;  // a generator after i numbers is in the state that is i constants ahead
+      std::uint64_t skipped = 0;  // the generator's state after i outputs is i constants ahead
       for (std::size_t i = 0; i < x.bytes(); i += 8) {
         std::uint64_t word = 0;
         for (std::size_t b = i; b < std::min(i + 8, x.bytes()); ++b) {
@@ -82,7 +82,7 @@ TEST(Hash, SeesEveryBitTheOrderAndTheLength) {
     changed[bit / 8] ^= static_cast<std::uint8_t>(1U << bit % 8);
     add(changed);
   }
-  for (const std::ptrdiff_t word : {1, 2, 3, 4}) {  // this word is swapped with the first one
+  for (const std::ptrdiff_t word : {1, 2, 3, 4}) {  // index of the word that is swapped with the first word
     std::vector<std::uint8_t> changed = bytes;
     std::swap_ranges(changed.begin(), changed.begin() + 8, changed.begin() + 8 * word);
     add(changed);

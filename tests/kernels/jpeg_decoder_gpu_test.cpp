@@ -1,5 +1,4 @@
-// Tests of nvJPEG itself, which does not start without a GPU. All other tests use its stand-in
-// (tests/virtual_gpu/nvjpeg).
+// Tests of the real nvJPEG, which needs a GPU. All other tests use the stand-in in tests/virtual_gpu/nvjpeg.
 #include <lockstep/kernels/jpeg_decoder.hpp>
 
 #include <gtest/gtest.h>
@@ -44,8 +43,8 @@ class JpegDecoderGpu : public ::testing::Test {
   }
 };
 
-/// Decodes fewer files than nvJPEG decodes at once on the GPU, and more. The images are smooth: their pixels differ
-/// little.
+/// Decodes batches smaller and larger than those that nvJPEG decodes on the GPU at once. The images are smooth, so the
+/// decoders' roundings differ little.
 TEST_F(JpegDecoderGpu, PixelsAreThoseOfLibjpegButForRoundings) {
   CudaContext context(Device::cuda(0));
   CpuContext host;

@@ -1,6 +1,6 @@
-// Tests tensors beyond 2^31 elements on a GPU, for the ops whose last rows can be computed alone. The op runs over the
-// whole tensor, then over the last rows alone, and both must give the same bits. Ops whose rows depend on each other
-// (sums, pools, transposes, statistics) have a test in their own OP_cuda_test.cpp.
+// Tests ops on tensors of more than 2^31 elements on a GPU, for ops whose last rows can be computed separately. The op
+// runs over the complete tensor and then over the last rows only. Both runs must give the same bits. Ops whose rows
+// depend on each other (sums, pools, transposes, statistics) are tested in OP_cuda_test.cpp.
 #include <functional>
 #include <string>
 #include <vector>
@@ -37,7 +37,7 @@ using Views = std::vector<TensorView>;
 
 constexpr std::int64_t kColumns = 64;
 const std::int64_t kRows = kLarge / kColumns + 5;
-constexpr std::int64_t kLast = 3;  // number of the last rows, which are compared
+constexpr std::int64_t kLast = 3;  // number of compared rows at the end
 
 TensorView last(const TensorView& view, std::int64_t count = kLast) {
   return view.slice(0, view.shape[0] - count, view.shape[0]);
@@ -45,8 +45,7 @@ TensorView last(const TensorView& view, std::int64_t count = kLast) {
 
 class CudaLarge : public CudaTest {
  protected:
-  /// Returns zeros, with small integers in the last `count` entries of the first axis. below: the integers are in [0,
-  /// below).
+  /// Returns zeros, except for random integers in [0, below) in the last `count` entries of the first axis.
   Tensor ending(const Shape& shape, DType dtype, int below, std::int64_t count = kLast) {
     Tensor all = Tensor::zeros(cuda(), shape, dtype);
     const TensorView end = last(all, count);
@@ -68,8 +67,8 @@ class CudaLarge : public CudaTest {
     return vector;
   }
 
-  /// Calls run(in, out) over the whole tensors, then over the last entries of each. Expects the same bits. Outputs that
-  /// are read begin with the same values.
+  /// Calls run(in, out) on the complete tensors and on views of their last `count` entries. Expects the same bits. In
+  /// both runs the outputs start with the same values, because some ops also read them.
   void expect_last_alike(const std::string& what, const Views& in, const Views& out,
                          const std::function<void(const Views& in, const Views& out)>& run,
                          std::int64_t count = kLast) {
@@ -153,7 +152,7 @@ TEST_F(CudaLarge, Rows) {
 
 TEST_F(CudaLarge, SumsOverRows) {
   run_large([&] {
-    // Computes the gradients of a bias from dy that is zero except in the last rows.
+    // dy is zero except in the last rows, so the gradient of the bias is a sum over the last rows.
     const Tensor dy = rows();
     const Tensor dbias = Tensor::empty(cuda(), Shape{kColumns}, DType::f32);
     const auto bytes = static_cast<std::int64_t>(ops::linear_epilogue_workspace_bytes(cuda(), dy));
@@ -186,7 +185,7 @@ TEST_F(CudaLarge, SamplesAndTokens) {
 
 TEST_F(CudaLarge, EmbeddingBackward) {
   run_large([&] {
-    // Token 1 stands in all of the last rows and in no other row.
+    // Token 1 is the id of all the last rows and of no other row.
     const Tensor dy = rows();
     const Tensor tokens = Tensor::zeros(cuda(), Shape{kRows}, DType::i32);
     ops::fill(cuda(), 1, last(tokens));
@@ -209,7 +208,7 @@ TEST_F(CudaLarge, Losses) {
     const Tensor target = rows();
     const Tensor gradient = Tensor::zeros(cuda(), x.shape(), DType::bf16);
     const Tensor labels = Tensor::empty(cuda(), Shape{kRows}, DType::i32);
-    ops::fill(cuda(), -1, labels);  // such a row takes part in no result
+    ops::fill(cuda(), -1, labels);  // a row with label -1 does not count
     ops::fill(cuda(), kColumns - 1, last(labels));
     const auto workspace = [&](std::size_t bytes) {
       return Tensor::empty(cuda(), Shape{static_cast<std::int64_t>(bytes)}, DType::u8);
@@ -233,7 +232,7 @@ TEST_F(CudaLarge, Losses) {
                          workspace(ops::top_k_workspace_bytes(cuda(), logits)));
       return fetch(count)[0];
     };
-    for (const std::size_t i : {0, 2}) {  // the rows before the last ones add nothing
+    for (const std::size_t i : {0, 2}) {  // earlier rows add nothing to the sums
       EXPECT_GT(metrics[i][0], 0);
       EXPECT_NEAR(metrics[i + 1][0], metrics[i][0], 1e-6 * metrics[i][0]) << i;
     }
@@ -301,7 +300,7 @@ TEST_F(CudaLarge, Adam) {
 
 TEST_F(CudaLarge, Lars) {
   run_large([&] {
-    // The second of two tensors must get its own ratio.
+    // The arena has two segments. The second segment, at the end, must get its own ratio.
     const std::int64_t kCount = kLarge + 77;
     constexpr std::int64_t kEnd = 40;
     const Tensor p = ending(Shape{kCount}, DType::f32, 5, kEnd);
@@ -340,7 +339,7 @@ TEST_F(CudaLarge, Augment) {
   });
 }
 
-/// Both the bytes of the pictures and the images are beyond 2^31. Only the last rows of the table show a part of a
+/// The pictures have more than 2^31 bytes, and so have the images. Only the last rows of the table show part of a
 /// picture.
 TEST_F(CudaLarge, ResizedCrop) {
   run_large([&] {

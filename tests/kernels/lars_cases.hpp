@@ -9,7 +9,7 @@
 
 namespace lockstep::testing {
 
-/// Makes a case. States: velocity, absent without momentum.
+/// Makes a test case. The state is the velocity; without momentum there is no state.
 inline OpCase lars_case(const ArenaParams& p, const ops::LarsOptions& options) {
   std::vector<TensorSpec> states;
   if (options.momentum > 0) {
@@ -27,8 +27,8 @@ inline OpCase lars_case(const ArenaParams& p, const ops::LarsOptions& options) {
   return item;
 }
 
-/// Makes lars_case() from squares of ranges that are computed one after the other, as by ranks that divide the arena.
-/// p.cuts may cut segments.
+/// Makes lars_case() with the arena divided into ranges, as among ranks: the squares of each range are computed one
+/// after the other and added, and then each range is updated. p.cuts may divide segments.
 inline OpCase lars_divided_case(const ArenaParams& p, const ops::LarsOptions& options) {
   const std::int64_t rows = ops::lars_rows(p.segments);
   const std::size_t own = ops::lars_workspace_bytes(p.segments);
@@ -91,7 +91,7 @@ inline std::vector<ops::LarsOptions> lars_options() {
           {.momentum = 0.9, .nesterov = true, .trust_coefficient = 0.02}};
 }
 
-/// Returns parameters of cases like arena_params(), with whole segments only.
+/// Returns parameters of test cases like arena_params(), but only with ranges that do not cut segments.
 inline std::vector<ArenaParams> lars_params() {
   std::vector<ArenaParams> all;
   for (const DType dtype : {DType::f32, DType::f64}) {
@@ -99,7 +99,7 @@ inline std::vector<ArenaParams> lars_params() {
       all.push_back({count, dtype, {{0, count, 1, 0.0005, true}}, 0});
     }
     all.push_back({25021, dtype, mixed_segments(25021, 3), 0, 0.25, 0});
-    all.push_back({208, dtype, mixed_segments(260, 3), 52});  // the range begins with the second segment
+    all.push_back({208, dtype, mixed_segments(260, 3), 52});  // begins with the second segment
     all.push_back({101, dtype, {}, 5});
     all.push_back({101, dtype, mixed_segments(101, 3), 0, -0.5, 3});
     all.push_back({20011, dtype, many_segments(20011, 150), 0});

@@ -1,4 +1,5 @@
-// Tests LARS on a GPU beyond the cases that all ops share: tensor by tensor, elements that are not updated.
+// Tests LARS on a GPU in addition to the test cases that every op has: a ratio for each tensor, and elements that are
+// not updated.
 #include "tests/kernels/arena_checks.hpp"
 #include "tests/kernels/lars_cases.hpp"
 #include "tests/support/cuda_test.hpp"

@@ -15,8 +15,8 @@ MakeArenaCase make(const LarsOptions& options) {
   return [=](const ArenaParams& p) { return lars_case(p, options); };
 }
 
-/// Returns two parameters of one tensor, which start at (3, 4), after `steps` steps with the gradient g; learning rate
-/// 0.1.
+/// Returns a tensor of two parameters after `steps` updates with the gradient g. The parameters start at (3, 4), and
+/// the learning rate is 0.1.
 std::vector<double> after(int steps, const LarsOptions& options, const ArenaSegment& segment, std::vector<double> g,
                           double factor = 1) {
   CpuContext context;
@@ -41,27 +41,28 @@ TEST(Lars, StepsByHand) {
   const LarsOptions plain{.trust_coefficient = 0.1, .epsilon = 0};
   // ||p|| = 5, ||g|| = 1: ratio 0.5.
   expect_values(after(1, plain, {0, 2}, {0, 1}), {3, 3.95});
-  // A longer gradient does not make a longer step, and neither does a factor.
+  // The step does not depend on the length of the gradient or on the factor.
   expect_values(after(1, plain, {0, 2}, {0, 8}), {3, 3.95});
   expect_values(after(1, plain, {0, 2}, {0, 1}, 16), {3, 3.95});
   // Decay: ratio 0.1 * 5 / (1 + 0.2 * 5) = 0.25 of (0.6, 1.8).
   expect_values(after(1, plain, {0, 2, 1, 0.2}, {0, 1}), {2.985, 3.955});
   // epsilon 1: ratio 0.25.
   expect_values(after(1, {.trust_coefficient = 0.1, .epsilon = 1}, {0, 2}, {0, 1}), {3, 3.975});
-  // Momentum: velocity 0.5, then 0.5 * 0.5 + 0.1 * sqrt(9 + 3.95^2).
+  // Momentum: the velocity is 0.5 after the first step, and 0.5 * 0.5 + 0.1 * sqrt(9 + 3.95^2) after the second.
   const double ratio = 0.1 * std::sqrt(9 + 3.95 * 3.95);
   expect_values(after(2, {.momentum = 0.5, .trust_coefficient = 0.1, .epsilon = 0}, {0, 2}, {0, 1}),
                 {3, 3.95 - 0.1 * (0.25 + ratio)});
   // Nesterov: 0.5 + 0.5 * 0.5.
   expect_values(after(1, {.momentum = 0.5, .nesterov = true, .trust_coefficient = 0.1, .epsilon = 0}, {0, 2}, {0, 1}),
                 {3, 3.925});
-  // A segment that does not adapt, and a gradient of 0, have ratio 1.
+  // The ratio is 1 for a segment that does not adapt and for a gradient of 0.
   expect_values(after(1, plain, {0, 2, 1, 0, true, false}, {0, 1}), {3, 3.9});
   expect_values(after(1, plain, {0, 2, 1, 0.5}, {0, 0}), {2.85, 3.8});
   expect_values(after(1, plain, {0, 2, 1, 0.5, false}, {0, 1}), {3, 4});
 }
 
-/// Returns the norm of the elements of a segment that lie in the call.
+/// Returns the norm of those elements of a segment that are in the range of the call. begin: where the range begins in
+/// the arena.
 double norm_of(const GuardedTensor& tensor, const ArenaSegment& s, std::int64_t begin) {
   const std::vector<double> values = tensor.values();
   double sum = 0;
@@ -74,7 +75,8 @@ double norm_of(const GuardedTensor& tensor, const ArenaSegment& s, std::int64_t 
   return std::sqrt(sum);
 }
 
-/// Norms are taken over the elements of the call only, also if the call begins inside a segment.
+/// Compares lars_update() with the formula. The norms cover only the elements in the range of the call, even if the
+/// range begins inside a segment.
 void expect_the_naive_formula(const std::vector<ArenaParams>& params, bool divided) {
   for (const LarsOptions& o : lars_options()) {
     for (const ArenaParams& p : params) {
@@ -112,7 +114,8 @@ TEST(Lars, DividedOverRangesMatchesTheNaiveFormula) {
   expect_the_naive_formula(lars_divided_params(), true);
 }
 
-/// One range sums in the order of lars_update(); another cut gives other bits in f64.
+/// If the squares come from a single range, they are summed in the order of lars_update(), so the update has the same
+/// bits.
 TEST(Lars, SquaresOfOneRangeGiveTheBitsOfTheWhole) {
   CpuContext context({.threads = 2});
   for (const LarsOptions& o : lars_options()) {
@@ -130,7 +133,7 @@ TEST(Lars, RefusesSquaresOfOtherRows) {
   const GuardedTensor g(Shape{6}, DType::f32);
   std::vector<double> memory(32);
   const TensorView workspace(memory.data(), DType::u8, Device::cpu(), Shape{128});
-  // The second segment is frozen, the third is empty.
+  // The second segment is frozen and the third is empty, so lars_rows() counts two.
   const std::vector<ArenaSegment> segments{{0, 4}, {4, 4, 1, 0, false}, {8, 0}, {8, 6}};
   EXPECT_EQ(ops::lars_rows(segments), 2);
   const ops::ArenaUpdate update{

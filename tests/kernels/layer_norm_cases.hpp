@@ -17,7 +17,7 @@ inline Shape layer_norm_rows(const Shape& shape) {
   return Shape{shape.numel() / shape.back()};
 }
 
-/// Makes a case. Inputs: x, weight, bias; outputs: y, mean, inv_std (unless inference).
+/// Makes a test case. Inputs: x, weight, bias; outputs: y; mean and inv_std unless inference.
 inline OpCase layer_norm_forward_case(const Shape& shape, DType dtype, bool inference = false) {
   const DType statistics = ops::accumulation_dtype(dtype);
   OpCase item;
@@ -39,8 +39,9 @@ inline OpCase layer_norm_forward_case(const Shape& shape, DType dtype, bool infe
   return item;
 }
 
-/// Makes a case. Inputs: dy (unless in place), x, weight, mean, inv_std; outputs: dx, dweight, dbias. In place dx
-/// starts as dy. mean and inv_std are any numbers, not those of x.
+/// Makes a test case. Inputs: x, weight, mean, inv_std; dy unless in_place. Outputs: dx; dweight and dbias unless
+/// `mode` ignores them. With in_place, dx starts with the values of dy. mean and inv_std are random numbers, not
+/// statistics of x.
 inline OpCase layer_norm_backward_case(const Shape& shape, DType dtype, ops::GradMode mode, bool in_place = false) {
   const DType statistics = ops::accumulation_dtype(dtype);
   const bool parameters = mode != ops::GradMode::ignore;
@@ -68,8 +69,8 @@ inline OpCase layer_norm_backward_case(const Shape& shape, DType dtype, ops::Gra
   return item;
 }
 
-/// Returns shapes: one element, one channel, one row, no row, around a warp, rows that a block takes, and more than a
-/// chunk of rows.
+/// Returns shapes: one element, one channel, one row, no row, sizes near that of a warp, rows that need a whole block,
+/// and more rows than a chunk.
 inline std::vector<Shape> layer_norm_shapes() {
   return {Shape{1},     Shape{5, 1},    Shape{7},       Shape{0, 5},    Shape{3, 5, 31}, Shape{9, 33},
           Shape{4, 64}, Shape{70, 129}, Shape{3, 1025}, Shape{2, 2048}, Shape{259, 16},  Shape{200, 264}};

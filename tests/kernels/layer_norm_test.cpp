@@ -12,7 +12,7 @@ using ops::GradMode;
 
 TEST(LayerNorm, ByHand) {
   CpuContext context;
-  std::vector<double> x{1, 3, 5, 5};  // rows (1, 3) and (5, 5): mean 2 and 5, variance 1 and 0
+  std::vector<double> x{1, 3, 5, 5};  // rows (1, 3) and (5, 5): means 2 and 5, variances 1 and 0
   std::vector<double> weight{2, -4};
   std::vector<double> bias{10, 20};
   std::vector<double> y(4, NAN);
@@ -40,7 +40,7 @@ TEST(LayerNorm, ByHand) {
                            TensorView(std::span<double>(dx), rows), vector(dweight), vector(dbias), workspace);
   EXPECT_EQ(dbias, (std::vector<double>{305, 410}));
   EXPECT_EQ(dweight, (std::vector<double>{99.5, 201}));  // xhat is (-0.5, 0.5) and (0, 0)
-  // g = (2, -8): sum -6, sum of g * xhat -5: dx = 0.5 * (g - (-6 - 5 * xhat) / 2)
+  // In the first row g = (2, -8), sum(g) = -6 and sum(g xhat) = -5, so dx = 0.5 * (g - (-6 - 5 * xhat) / 2).
   EXPECT_DOUBLE_EQ(dx[0], 0.5 * (2 - (-6 + 2.5) / 2));
   EXPECT_DOUBLE_EQ(dx[1], 0.5 * (-8 - (-6 - 2.5) / 2));
   EXPECT_DOUBLE_EQ(dx[2], 20 / std::sqrt(3.0));  // g = (8, -32): sum -24
@@ -127,7 +127,7 @@ TEST(LayerNorm, BackwardMatchesTheJacobian) {
       for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate, GradMode::ignore}) {
         for (const bool in_place : {false, true}) {
           if (shape.back() > 1024 && (mode != GradMode::overwrite || in_place)) {
-            continue;  // the oracle is quadratic in C
+            continue;  // the reference takes quadratic time in C
           }
           expect_matches(layer_norm_backward_case(shape, dtype, mode, in_place),
                          [&](Inputs in, Outputs expected) { backward_oracle(in, mode, in_place, expected); });

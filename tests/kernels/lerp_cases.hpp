@@ -8,7 +8,7 @@
 
 namespace lockstep::testing {
 
-/// Makes a case. Inputs: x; outputs: y, which starts as an average.
+/// Makes a test case. Input: x; output: y, which starts as a random average and is updated in place.
 inline OpCase lerp_case(const Shape& shape, DType dtype, double weight = 0.25) {
   return {.name = concat("lerp ", dtype, ' ', shape, " weight ", weight),
           .dtype = dtype,
@@ -20,7 +20,8 @@ inline OpCase lerp_case(const Shape& shape, DType dtype, double weight = 0.25) {
           .tolerance = dtype == DType::f64 ? 1e-14 : 1e-6};
 }
 
-/// Returns shapes: nothing, one element, odd, around a warp, more than a thread's share and than a grid takes at once.
+/// Returns shapes: no element, one element, odd sizes, sizes near that of a warp, more elements than one CPU thread
+/// takes and than a grid processes at once.
 inline std::vector<Shape> lerp_shapes() {
   return {Shape{}, Shape{1}, Shape{0, 3}, Shape{7}, Shape{31}, Shape{33}, Shape{3, 5, 16}, Shape{2, 20011}};
 }

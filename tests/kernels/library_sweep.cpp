@@ -1,6 +1,6 @@
-// library_sweep: compares convolutions and products of random shapes by the libraries of this build, on the host, with
-// sums in f64. Every tensor and workspace lies between guard bytes. A chunk of cases runs in its own process, so that a
-// crash is one finding. Prints the smallest shape that still fails.
+// library_sweep: a fuzzer of the CPU libraries of this build. It compares convolutions and matrix products of random
+// shapes with sums in f64. Guard bytes surround every tensor and workspace. Each chunk of cases runs in a process of
+// its own, so that a crash is only one finding. Finally it prints the smallest shape that still fails.
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -60,7 +60,7 @@ std::string text_of(const Case& c) {
                 d.grad_mode == ops::GradMode::accumulate ? " accumulate" : "", " threads ", c.threads);
 }
 
-/// True if the shape is valid, and small enough for sums in f64.
+/// Returns true if the shape is valid and few enough operations for the f64 reference.
 bool usable(const Case& c) {
   constexpr double kMostFlops = 6e7;
   if (!c.conv) {
@@ -98,14 +98,14 @@ Case draw(std::uint64_t seed) {
       d.batch = one_of({1, 1, 2, 3, 8});
       d.groups = one_of({1, 1, 1, 1, 2, 3, 4});
       const bool depthwise = below(12) == 0;
-      const std::int64_t most = one_of({20, 70});  // faults are likely where channels do not fill a block
+      const std::int64_t most = one_of({20, 70});  // faults are likely if channels do not fill a block
       d.in_channels = (1 + below(most)) / (depthwise ? 1 : d.groups) * (depthwise ? 1 : d.groups);
       d.out_channels = d.groups * (1 + below(70) / d.groups);
       if (depthwise) {
         d.groups = d.out_channels = d.in_channels;
       }
       const bool alike = below(4) != 0;
-      const std::int64_t padded = below(4);  // padding: none, as much as keeps the size, or any number
+      const std::int64_t padded = below(4);  // 0: no padding; 1 or 2: keeps the size; 3: random
       for (std::size_t i = 0; i < static_cast<std::size_t>(d.spatial_rank); ++i) {
         d.in_size[i] = d.spatial_rank == 3 ? 1 + below(24) : 1 + below(130);
         const bool as_before = i > 0 && alike;
@@ -136,7 +136,7 @@ Case draw(std::uint64_t seed) {
   }
 }
 
-/// The operands of a case. They are the same numbers in every type: bf16 holds them exactly.
+/// The operands of a case. Every number is exact in bf16, so that each type gets the same numbers.
 struct Operands {
   std::vector<double> a, b, bias, before;
 };
@@ -174,7 +174,7 @@ class Trial {
     magnitude_ = run(one, DType::f64, "reference", absolute).value();
   }
 
-  /// Returns the fault of a choice; empty: none.
+  /// Returns a description of what is wrong with a choice's result; empty if nothing is wrong.
   std::string wrong_with(const std::string& choice) {
     CpuContext context({.threads = case_.threads});
     std::string damage;
@@ -182,8 +182,8 @@ class Trial {
     if (!damage.empty() || !got) {
       return damage;
     }
-    // The bound: sums of n terms in f32, in any order, and the rounding to bf16 of the result and of a gradient that is
-    // added to.
+    // The error bound covers a sum of n terms in f32 in any order. It also covers rounding to bf16, which an
+    // accumulated gradient undergoes twice.
     const double sum = (terms_ + 4) * std::ldexp(1.0, -24);
     const double stored = out_dtype_ == DType::bf16 ? std::ldexp(accumulates_ ? 2.0 : 1.0, -8) : std::ldexp(1.0, -23);
     for (std::size_t i = 0; i < expected_.size(); ++i) {
@@ -258,7 +258,7 @@ class Trial {
   std::vector<double> expected_, magnitude_;
 };
 
-/// Checks every choice of a case. Returns the first fault; `compared` counts the choices.
+/// Checks every choice of a case. Returns the first fault. Adds the number of checked choices to `compared`.
 std::string check_case(const Case& c, int& compared) {
   Trial trial(c);
   for (const std::string& choice : trial.choices()) {
@@ -270,23 +270,23 @@ std::string check_case(const Case& c, int& compared) {
   return {};
 }
 
-/// The progress of a child process, in memory that outlives a crash.
+/// The progress of a child process, in shared memory that survives a crash of the child.
 struct Report {
-  std::int64_t at = -1;  ///< number of the case under way
+  std::int64_t at = -1;  ///< index of the current case
   int compared = 0;
   bool failed = false;
   char wrong[400] = "";
 };
 
-/// Calls check_case() for cases [0, count) of case_at, in its own process, until a case fails. Returns true if one
-/// failed: its number is `report.at`.
+/// Calls check_case() for the cases case_at(0) .. case_at(count - 1) in a child process, until one fails. Returns true
+/// if a case failed; report.at is then its index.
 bool fails_apart(Report& report, std::int64_t count, const std::function<Case(std::int64_t)>& case_at) {
   report = {};
   std::fflush(stdout);
   const pid_t child = fork();
   require<Error>(child >= 0, "library_sweep: no further process");
   if (child == 0) {
-    constexpr unsigned kMostSeconds = 120;  // seconds after which SIGALRM ends a case
+    constexpr unsigned kMostSeconds = 120;  // time limit of a case, after which SIGALRM ends the process
     for (std::int64_t i = 0; i < count; ++i) {
       alarm(kMostSeconds);
       report.at = i;
@@ -309,17 +309,17 @@ bool fails_apart(Report& report, std::int64_t count, const std::function<Case(st
   if (WIFSIGNALED(status)) {
     report.failed = true;
     std::snprintf(report.wrong, sizeof report.wrong, "signal %d", WTERMSIG(status));
-  } else if (WEXITSTATUS(status) != 0) {  // the exit code of a sanitizer or a library
+  } else if (WEXITSTATUS(status) != 0) {  // exit code of a sanitizer or a library
     report.failed = true;
     std::snprintf(report.wrong, sizeof report.wrong, "exit status %d", WEXITSTATUS(status));
   }
   return report.failed;
 }
 
-/// Returns the smallest case that still fails. Reduces one number after the other.
+/// Returns the smallest case that still fails. Reduces one number of the shape at a time.
 Case minimised(Report& report, Case c) {
   const auto fails = [&](const Case& smaller) {
-    constexpr std::int64_t kTries = 3;  // number of tries: a fault that depends on threads does not appear each time
+    constexpr std::int64_t kTries = 3;  // tries, since faults that depend on timing are rare
     return usable(smaller) && fails_apart(report, kTries, [&](std::int64_t) { return smaller; });
   };
   const auto shrink = [&](const std::function<std::int64_t&(Case&)>& number, std::int64_t least) {
@@ -356,7 +356,7 @@ Case minimised(Report& report, Case c) {
       again = shrink([](Case& x) -> std::int64_t& { return x.product.k; }, 1) || again;
     }
   }
-  (void)fails(c);  // prints the message of the smallest case
+  (void)fails(c);  // fills in the report of the smallest case
   return c;
 }
 

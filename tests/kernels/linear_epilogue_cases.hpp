@@ -14,8 +14,8 @@ struct LinearEpilogueParams {
   Shape shape;
   DType dtype = DType::f32;
   bool bias = true;
-  bool residual = true;                           ///< forward: a residual is added
-  ops::GradMode mode = ops::GradMode::overwrite;  ///< backward: mode of the gradients of parameters
+  bool residual = true;                           ///< forward: adds a residual
+  ops::GradMode mode = ops::GradMode::overwrite;  ///< backward: overwrite, accumulate or ignore dbias
   bool in_place = false;                          ///< y overwrites x; dx overwrites dy
 };
 
@@ -24,7 +24,7 @@ inline std::string linear_epilogue_name(const char* direction, const LinearEpilo
                 p.bias ? "" : " without bias", p.in_place ? " in place" : "");
 }
 
-/// Makes a case. Inputs: x (unless in place), bias, residual, as given; outputs: y.
+/// Makes a test case. Inputs: x unless in_place, bias if p.bias, residual if p.residual; output: y.
 inline OpCase linear_epilogue_forward_case(const LinearEpilogueParams& p) {
   OpCase item;
   item.name = linear_epilogue_name("forward", p) + (p.residual ? " residual" : "");
@@ -44,7 +44,7 @@ inline OpCase linear_epilogue_forward_case(const LinearEpilogueParams& p) {
   return item;
 }
 
-/// Makes a case. Inputs: x, bias, as given, dy (unless in place); outputs: dx, dbias (unless the mode is ignore).
+/// Makes a test case. Inputs: x, bias if p.bias, dy unless in_place; outputs: dx, and dbias unless the mode is ignore.
 inline OpCase linear_epilogue_backward_case(const LinearEpilogueParams& p) {
   const bool sums = p.mode != ops::GradMode::ignore;
   const bool add = p.mode == ops::GradMode::accumulate;
@@ -70,14 +70,14 @@ inline OpCase linear_epilogue_backward_case(const LinearEpilogueParams& p) {
   return item;
 }
 
-/// Returns shapes: one element, one column, no rows, odd, more pieces than threads of a grid, around a warp of pieces,
-/// more than a chunk of rows.
+/// Returns shapes: one element, one column, no rows, odd sizes, more 16-byte pieces than a grid has threads, numbers of
+/// pieces near that of a warp, and more rows than a chunk.
 inline std::vector<Shape> linear_epilogue_shapes() {
   return {Shape{1},      Shape{5, 1},   Shape{0, 5},    Shape{7},      Shape{2, 3, 31},
           Shape{67, 33}, Shape{3, 264}, Shape{3, 1104}, Shape{201, 40}};
 }
 
-/// Returns parameters of cases: every kind, then every way to call one of them on every shape.
+/// Returns parameters of test cases: every activation, and for one activation every way to call the op on every shape.
 inline std::vector<LinearEpilogueParams> linear_epilogue_params(DType dtype) {
   using ops::Activation;
   std::vector<LinearEpilogueParams> all;

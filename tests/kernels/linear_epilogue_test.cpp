@@ -42,7 +42,8 @@ TEST(LinearEpilogue, ByHand) {
   EXPECT_EQ(dbias, (std::vector<double>{21, 42}));
 }
 
-/// Computes the op in steps: adds the bias, applies the activation (tested in activation_test), adds the residual.
+/// Computes the expected output in steps: adds the bias, applies the activation (which activation_test tests), and adds
+/// the residual.
 void forward_oracle(const LinearEpilogueParams& p, Inputs in, Outputs expected) {
   CpuContext context;
   std::size_t next = 0;

@@ -22,12 +22,12 @@ TEST(LossScale, ByHand) {
   const LossScaleOptions two{.interval = 2};
   for (const Case& item : {
            Case{{DType::f32, Skip::no, 65536, 0, two}, 65536, 1},   // one finite update
-           Case{{DType::f32, Skip::no, 65536, 1, two}, 131072, 0},  // the second: the scale grows, the count restarts
+           Case{{DType::f32, Skip::no, 65536, 1, two}, 131072, 0},  // the scale grows and the count restarts
            Case{{DType::f32, Skip::not_finite, 65536, 1, two}, 32768, 0},
-           Case{{DType::f32, Skip::not_finite, 1, 0, two}, 1, 0},        // the scale stops at the least
-           Case{{DType::f64, Skip::no, 12582912, 1, two}, 16777216, 0},  // the scale stops at the largest
+           Case{{DType::f32, Skip::not_finite, 1, 0, two}, 1, 0},        // the scale is at its minimum
+           Case{{DType::f64, Skip::no, 12582912, 1, two}, 16777216, 0},  // the scale stops at its maximum
            Case{{DType::f32, Skip::no, 65536, 1998}, 65536, 1999}, Case{{DType::f32, Skip::no, 65536, 1999}, 131072, 0},
-           Case{{DType::f32, Skip::no_weight, 65536, 1999}, 65536, 1999},  // the state stays as without an update
+           Case{{DType::f32, Skip::no_weight, 65536, 1999}, 65536, 1999},  // no update, so the state does not change
        }) {
     const CheckedRun instance(loss_scale_case(item.params), context);
     EXPECT_EQ(instance.output(0).values()[0], item.scale);

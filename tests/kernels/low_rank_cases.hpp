@@ -8,12 +8,13 @@
 
 namespace lockstep::testing {
 
-/// Returns the relative size below which tests drop a column.
+/// Returns the relative size of a column's residual below which the tests expect the column to be dropped.
 inline double column_epsilon(DType dtype) {
   return dtype == DType::f64 ? 1e-8 : 3e-4;
 }
 
-/// Makes a case. Outputs: x, in place, and columns. equal: all columns are the same, so only the first is kept.
+/// Makes a test case. Outputs: x, which is changed in place, and columns. equal: all columns of x are the same, so the
+/// op keeps only the first.
 inline OpCase orthonormalise_case(const Shape& shape, DType dtype, bool equal = false) {
   return {.name = concat("low_rank orthonormalise ", dtype, ' ', shape, equal ? " equal columns" : ""),
           .dtype = dtype,
@@ -24,7 +25,7 @@ inline OpCase orthonormalise_case(const Shape& shape, DType dtype, bool equal = 
           .tolerance = dtype == DType::f64 ? 1e-12 : 3e-6};
 }
 
-/// Makes a case. Inputs: x (m, n), p (m, r), q (n, r), columns; outputs: error.
+/// Makes a test case. Inputs: x (m, n), p (m, r), q (n, r), columns; output: error.
 inline OpCase low_rank_residual_case(std::int64_t m, std::int64_t n, std::int64_t r, DType dtype, bool finite = true) {
   const double column = static_cast<double>(finite ? ops::Column::kept : ops::Column::not_finite);
   return {.name = concat("low_rank residual ", dtype, ' ', m, 'x', n, " rank ", r, finite ? "" : " not finite"),
@@ -39,7 +40,7 @@ inline OpCase low_rank_residual_case(std::int64_t m, std::int64_t n, std::int64_
           .tolerance = dtype == DType::f64 ? 1e-14 : 2e-6};
 }
 
-/// Makes a case. Inputs: from (n, r), columns; outputs: to.
+/// Makes a test case. Inputs: from (n, r), columns; output: to.
 inline OpCase keep_columns_case(std::int64_t n, std::int64_t r, DType dtype, ops::Column column) {
   return {.name = concat("low_rank keep ", dtype, ' ', n, 'x', r, " column ", static_cast<int>(column)),
           .dtype = dtype,
@@ -51,8 +52,8 @@ inline OpCase keep_columns_case(std::int64_t n, std::int64_t r, DType dtype, ops
           }};
 }
 
-/// Returns cases: one element, fewer rows than a block has threads, and more; pieces of 16 bytes, and rows that have
-/// none.
+/// Returns test cases: one element; fewer rows than a block has threads, and more; rows that consist of 16-byte pieces,
+/// and other rows.
 inline std::vector<OpCase> low_rank_cases(DType dtype) {
   std::vector<OpCase> items;
   for (const Shape& shape : {Shape{1, 1}, Shape{5, 3}, Shape{33, 1}, Shape{255, 2}, Shape{700, 4}}) {
@@ -71,7 +72,7 @@ inline std::vector<OpCase> low_rank_cases(DType dtype) {
   return items;
 }
 
-/// Returns the cases for a GPU. A GPU takes f32 only, the type in which gradients are added.
+/// Returns the test cases for a GPU, in f32 only. PowerSGD adds gradients in f32, so the GPU has no other type.
 inline std::vector<DeviceCase> low_rank_device_cases() {
   return same_cases(low_rank_cases(DType::f32));
 }

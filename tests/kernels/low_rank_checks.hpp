@@ -10,8 +10,8 @@
 
 namespace lockstep::testing {
 
-/// Expects that one NaN or infinity makes all of x NaN and marks every column. The ops that read the columns then
-/// change nothing.
+/// Expects that one NaN or infinity makes all of x NaN and marks every column as not finite. The ops that read the
+/// columns must then leave their outputs unchanged.
 inline void expect_not_finite_is_told(Context& context, DType dtype) {
   for (const double strange :
        {std::nan(""), std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity()}) {

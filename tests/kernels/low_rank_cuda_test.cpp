@@ -1,4 +1,4 @@
-// Tests the ops of PowerSGD on a GPU beyond the cases that all ops share: gradients that are not finite.
+// Tests the ops of PowerSGD on a GPU in addition to the test cases that every op has: gradients that are not finite.
 #include "tests/kernels/low_rank_checks.hpp"
 #include "tests/support/cuda_test.hpp"
 

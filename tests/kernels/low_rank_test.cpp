@@ -37,7 +37,7 @@ double dot(const std::vector<double>& x, std::size_t r, std::size_t i, std::size
 }
 
 TEST(LowRank, OrthonormalByHand) {
-  // columns (3, 4) and (1, 1): the second loses 7/5 of (3/5, 4/5) and keeps (4, -3) / 25
+  // The columns are (3, 4) and (1, 1). The second column's component along (3/5, 4/5) is 7/5, so (4, -3) / 25 remains.
   const Orthonormal made = orthonormal({3, 1, 4, 1}, 2);
   const std::vector<double> expected{0.6, 0.8, 0.8, -0.6};
   for (std::size_t i = 0; i < 4; ++i) {
@@ -59,7 +59,7 @@ TEST(LowRank, DependentColumnsAndZerosAreDropped) {
   EXPECT_NEAR(dot(made.x, 4, 0, 3), 0, 1e-14);
 }
 
-/// The columns differ little from the first one: one pass of Gram-Schmidt leaves them far from orthogonal.
+/// All columns are nearly equal to the first. A single pass of Gram-Schmidt would leave them far from orthogonal.
 TEST(LowRank, ColumnsAreOrthogonalAlsoWhenTheyAreNearlyEqual) {
   constexpr std::size_t kColumns = 3;
   std::vector<double> x;
@@ -78,7 +78,7 @@ TEST(LowRank, ColumnsAreOrthogonalAlsoWhenTheyAreNearlyEqual) {
   }
 }
 
-/// The oracle computes for each column the least-squares residual, by Gram-Schmidt in long double.
+/// The reference is Gram-Schmidt with two passes in long double.
 TEST(LowRank, OrthonormaliseMatchesTheDefinition) {
   for (const DType dtype : {DType::f32, DType::f64}) {
     for (const Shape& shape : {Shape{1, 1}, Shape{5, 3}, Shape{255, 2}, Shape{700, 4}}) {
@@ -144,7 +144,7 @@ TEST(LowRank, ResidualMatchesTheDefinition) {
           expect_matches(low_rank_residual_case(shape[0], shape[1], r, dtype, finite),
                          [&](Inputs in, Outputs expected) {
                            if (!finite) {
-                             return;  // the output stays as before
+                             return;  // the op must leave the output unchanged
                            }
                            std::vector<double> error = in[0].values();
                            const std::vector<double> p = in[1].values();

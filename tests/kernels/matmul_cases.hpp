@@ -14,7 +14,7 @@
 
 namespace lockstep::testing {
 
-/// Makes a case of one product with one choice. Inputs: a, b, and bias if there is one.
+/// Makes a test case of one product with one choice. Inputs: a, b, and bias if d.bias; output: c.
 inline OpCase matmul_case(const ops::MatmulDesc& d, const std::string& choice) {
   const bool accumulate = d.grad_mode == ops::GradMode::accumulate;
   OpCase item;
@@ -41,8 +41,9 @@ inline OpCase matmul_case(const ops::MatmulDesc& d, const std::string& choice) {
   return item;
 }
 
-/// Returns products with every transposition, with bias or accumulation, for sizes of 1, odd and prime, below and above
-/// a block of the reference; with and without a batch.
+/// Returns matrix products of 9 sizes: sides of 1, odd and prime sides, sides smaller and larger than a block of the
+/// reference, with and without a batch. For each size there are all transpositions, plain, with a bias, and with
+/// accumulation.
 inline std::vector<ops::MatmulDesc> matmul_descs(DType dtype) {
   std::vector<ops::MatmulDesc> descs;
   const std::int64_t sizes[][4] = {{0, 1, 1, 1},     {0, 2, 3, 1}, {0, 128, 10, 64}, {0, 10, 64, 128}, {0, 5, 67, 31},
@@ -65,8 +66,8 @@ inline std::vector<ops::MatmulDesc> matmul_descs(DType dtype) {
   return descs;
 }
 
-/// Returns products with every activation, with and without a bias: on one tile, on more than a tile or block of the
-/// reference in each direction, and with a batch.
+/// Returns matrix products with every activation, with and without a bias. The sizes are one tile, more than one tile
+/// or block of the reference in each direction, and a batch.
 inline std::vector<ops::MatmulDesc> activated_matmul_descs(DType dtype) {
   std::vector<ops::MatmulDesc> descs;
   const std::int64_t sizes[][4] = {{0, 1, 1, 1}, {0, 67, 130, 17}, {3, 5, 67, 31}};
@@ -89,8 +90,8 @@ inline std::vector<ops::MatmulDesc> activated_matmul_descs(DType dtype) {
   return descs;
 }
 
-/// Returns products for GPUs: a third of matmul_descs(), so that every size and every variant occurs; products with an
-/// activation; and products with sums that are split.
+/// Returns matrix products for GPUs: a third of matmul_descs(), in which every size and every variant still occurs;
+/// products with an activation; and products with sums so long that the kernels split them.
 inline std::vector<ops::MatmulDesc> matmul_descs_for_devices() {
   std::vector<ops::MatmulDesc> descs;
   std::size_t i = 0;
@@ -122,7 +123,8 @@ inline std::vector<ops::MatmulDesc> matmul_descs_for_devices() {
   return descs;
 }
 
-/// Returns the cases for a GPU of matmul_descs_for_devices(), in each type, with each choice that choices(desc) names.
+/// Returns the test cases of matmul_descs_for_devices() for a GPU, in each type, with each choice that choices(desc)
+/// returns.
 inline std::vector<DeviceCase> matmul_device_cases(
     const std::function<std::vector<std::string>(const ops::MatmulDesc&)>& choices) {
   std::vector<DeviceCase> items;
@@ -133,7 +135,7 @@ inline std::vector<DeviceCase> matmul_device_cases(
       for (const std::string& choice : choices(d)) {
         items.push_back(device_case(matmul_case(d, choice), host));
         if (d.bias && choice.starts_with("cublaslt")) {
-          items.back().tolerance += rounding_of(d.c_dtype());  // the bias is rounded, too
+          items.back().tolerance += rounding_of(d.c_dtype());  // cuBLASLt rounds the bias, too
         }
       }
     }
@@ -141,7 +143,7 @@ inline std::vector<DeviceCase> matmul_device_cases(
   return items;
 }
 
-/// Returns the cases for a GPU with lockstep's own kernels.
+/// Returns the test cases for a GPU that use lockstep's own kernels.
 inline std::vector<DeviceCase> matmul_device_cases() {
   return matmul_device_cases([](const ops::MatmulDesc&) { return std::vector<std::string>{"cuda"}; });
 }

@@ -1,4 +1,4 @@
-// Tests matrix products on a GPU by the libraries. The cases that all ops share test lockstep's own kernels.
+// Tests the matrix products of the GPU libraries. CudaCases (cuda_cases_test.cpp) tests lockstep's own kernels.
 #include <gtest/gtest.h>
 
 #include "tests/kernels/matmul_cases.hpp"
@@ -15,7 +15,7 @@ using CudaMatmul = CudaTest;
 TEST_F(CudaMatmul, EveryChoiceOfALibraryMatchesTheHost) {
   const auto of_libraries = [&](const MatmulDesc& d) {
     std::vector<std::string> choices = ops::matmul_choices(cuda(), d);
-    EXPECT_EQ(choices.back(), "cuda");  // the last choice, after the choices of the libraries
+    EXPECT_EQ(choices.back(), "cuda");  // lockstep's own kernels come last, after the libraries
     choices.pop_back();
     return choices;
   };

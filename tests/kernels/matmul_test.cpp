@@ -40,7 +40,7 @@ double activated(ops::Activation kind, double x) {
   return x;
 }
 
-/// Computes the product by its definition, in double. expected[0] holds the contents of c before the call.
+/// Computes the product by its definition, in double. expected[0] holds c before the call and receives the result.
 void oracle(const MatmulDesc& d, Inputs inputs, Outputs expected) {
   const std::vector<double> a = inputs[0].values();
   const std::vector<double> b = inputs[1].values();
@@ -93,7 +93,7 @@ TEST(Matmul, EveryChoiceMatchesTheOracleInBf16) {
   CpuContext context({.threads = 2});
   std::vector<MatmulDesc> descs = activated_matmul_descs(DType::bf16);
   const std::vector<MatmulDesc> plain = matmul_descs(DType::bf16);
-  for (std::size_t i = 0; i < plain.size(); i += 5) {  // every fifth one: all twelve variants occur
+  for (std::size_t i = 0; i < plain.size(); i += 5) {  // every fifth product, so that all twelve variants occur
     descs.push_back(plain[i]);
   }
   for (MatmulDesc& d : descs) {
@@ -150,7 +150,8 @@ TEST(Matmul, ABatchHasALeadingAxis) {
   }
 }
 
-/// The whole numbers are so small that every sum is exact in any order. An element that is missed or taken twice shows.
+/// The integers are so small that every sum is exact in any order. So a missing element or one added twice always
+/// shows.
 TEST(Matmul, TheReferenceIsExactOnWholeNumbersForSizesAroundItsRegistersAndBlocks) {
   const auto whole = [](std::uint64_t seed) {
     return mapped(uniform(seed, -4, 4), [](double value) { return std::round(value) + 0.0; });  // no -0
@@ -187,7 +188,7 @@ TensorView first_rows(const TensorView& a, std::int64_t rows) {
   return a.slice(0, 0, rows);
 }
 
-/// A linear layer must compute the same bits for a sample whatever batch the sample is in.
+/// A linear layer must give a sample's row the same bits in every batch size.
 TEST(Matmul, TheBitsOfARowDoNotDependOnTheNumberOfRows) {
   CpuContext context;
   const std::int64_t rows[] = {1, 2, 3, 7, 8, 31, 32, 33, 1024};
@@ -244,8 +245,8 @@ TEST(Matmul, SameBitsInBf16) {
   }
 }
 
-/// The reference must give the bits of a product followed by a second pass that adds the bias and applies the
-/// activation.
+/// The reference with a bias and an activation must give the bits of two passes: a plain product, then
+/// linear_epilogue_forward().
 TEST(Matmul, AnActivationOfTheReferenceIsThatOfASecondPass) {
   CpuContext context({.threads = 2});
   for (const DType dtype : {DType::f32, DType::f64}) {
@@ -256,7 +257,7 @@ TEST(Matmul, AnActivationOfTheReferenceIsThatOfASecondPass) {
       alone.activation = ops::Activation::identity;
       const CheckedRun product(matmul_case(alone, "reference"), context, &fused.inputs());
       const TensorView y = product.output(0);
-      EXPECT_FALSE(has_same_bits(fused.output(0), y));  // the control: without bias and activation, the bits differ
+      EXPECT_FALSE(has_same_bits(fused.output(0), y));  // control: the second pass does change bits
       const TensorView bias = d.bias ? TensorView(fused.inputs()[2]) : TensorView();
       ops::linear_epilogue_forward(context, d.activation, y, bias, {}, y);
       expect_same_bits(fused.output(0), y, ops::name_of(d.activation));
@@ -288,7 +289,7 @@ TEST(Matmul, AnActivationIsFusedWhereTheBestGuessHasItAndKeepsNaN) {
   EXPECT_TRUE(ops::fuses_activation(context, d));
   d.activation = ops::Activation::relu;
   EXPECT_EQ(ops::fuses_activation(context, d), ops::matmul_choices(context, d).front() == "reference");
-  d.dtype = DType::f64;  // lockstep's own loops are the best guess
+  d.dtype = DType::f64;  // lockstep's own loops are the first choice
   EXPECT_TRUE(ops::fuses_activation(context, d));
   d.dtype = DType::f16;  // no host provider supports f16
   EXPECT_FALSE(ops::fuses_activation(context, d));
@@ -353,7 +354,8 @@ TEST(Matmul, PlanningRefusesWhatMakesNoSense) {
   }
 }
 
-/// A plan that computes nothing and needs a workspace. lockstep's own loops need none.
+/// A plan that needs a workspace and computes nothing. The plans of lockstep's own loops need no workspace, so they
+/// cannot be used here.
 class NeedsWorkspace final : public ops::MatmulPlan {
  public:
   explicit NeedsWorkspace(const MatmulDesc& desc) : MatmulPlan(Device::cpu(), desc) {}

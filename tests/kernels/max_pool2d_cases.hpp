@@ -9,7 +9,7 @@
 
 namespace lockstep::testing {
 
-/// Makes a case. Inputs: x, of small integers, so that there are ties; outputs: y, index (unless inference).
+/// Makes a test case. Input: x, of small integers, so that windows have ties; outputs: y, and index unless inference.
 inline OpCase max_pool2d_forward_case(const PoolParams& p, bool inference = false) {
   OpCase item;
   item.name = name_of_pool("max_pool2d_forward", p) + (inference ? " inference" : "");
@@ -23,7 +23,7 @@ inline OpCase max_pool2d_forward_case(const PoolParams& p, bool inference = fals
   return item;
 }
 
-/// Returns a start of the index: for each output some pixel of its window.
+/// Generates the index: for each output element a random pixel of its window.
 inline Generator winners(const PoolParams& p) {
   return [=](GuardedTensor& t) {
     t.integers(3, 0, 1 << 20);
@@ -46,7 +46,7 @@ inline Generator winners(const PoolParams& p) {
   };
 }
 
-/// Makes a case. Inputs: dy, index; outputs: dx.
+/// Makes a test case. Inputs: dy, index; output: dx.
 inline OpCase max_pool2d_backward_case(const PoolParams& p) {
   return {.name = name_of_pool("max_pool2d_backward", p),
           .dtype = p.dtype,

@@ -1,5 +1,5 @@
-// Tests maximum pooling on a GPU beyond the cases that all ops share: NaN and infinity, winners outside of their
-// windows, beyond 2^31 elements.
+// Tests maximum pooling on a GPU in addition to the test cases that every op has: NaN and infinity, indices of pixels
+// outside of their windows, and more than 2^31 elements.
 #include <array>
 #include <cmath>
 
@@ -37,7 +37,7 @@ TEST_F(CudaMaxPool2d, WinnersOutsideOfTheirWindows) {
   for (const std::int64_t channels : {7, 8}) {
     OpCase item = max_pool2d_backward_case({{2, 9, 8, channels}, kStem});
     item.inputs[1].start = [](GuardedTensor& tensor) {
-      tensor.integers(3, -20, 100);  // some winners lie beyond the 72 pixels
+      tensor.integers(3, -20, 100);  // some indices are beyond the 72 pixels
       tensor.span<std::int32_t>()[0] = std::numeric_limits<std::int32_t>::max();
       tensor.span<std::int32_t>()[1] = std::numeric_limits<std::int32_t>::min();
     };
@@ -59,7 +59,8 @@ TEST_F(CudaMaxPool2d, Beyond2To31Elements) {
     for (std::size_t i = 0; i < pooled.size(); ++i) {
       EXPECT_EQ(pooled[i], i < pooled.size() / 2 ? 0 : 1) << i;
     }
-    // All pixels of an image are equal, so the first pixel of each window has won. Pixel (0, 0) has won one window.
+    // All pixels of an image are equal, so the first pixel of each window is its maximum. Pixel (0, 0) is the maximum
+    // of one window.
     ops::max_pool2d_backward(cuda(), kStem, y, index, x);
     const std::vector<double> gradient = fetch(last);
     double sum = 0;

@@ -30,7 +30,7 @@ Pooled pool(std::vector<float> x, const Shape& shape, const PoolDesc& desc) {
 }
 
 TEST(MaxPool2d, OverlappingPaddedWindowsByHand) {
-  // 3 x 3 windows at stride 2, one pixel of padding around a 4 x 4 image
+  // The windows have 3 x 3 pixels and stride 2. The image has 4 x 4 pixels and one pixel of padding on each side.
   const PoolDesc desc{{3, 3}, {2, 2}, {1, 1}, {1, 1}};
   const Pooled p = pool({-1, -2, -3, -4,  //
                          -5, 10, -6, 7,   //
@@ -75,7 +75,7 @@ TEST(MaxPool2d, TheFirstOfEqualValuesAndTheFirstNaNWin) {
 
 TEST(MaxPool2d, PaddingNeverWins) {
   const Pooled p = pool({-5, -4, -kInf, -7}, {1, 2, 2, 1}, {{3, 3}, {1, 1}, {2, 2}, {2, 2}});
-  EXPECT_EQ(p.y[0], -5);  // the window covers only the corner pixel
+  EXPECT_EQ(p.y[0], -5);  // this window covers only one pixel of the image
   EXPECT_EQ(p.index[0], 0);
   EXPECT_EQ(p.y[12], -kInf);
   EXPECT_EQ(p.index[12], 2);
@@ -171,7 +171,8 @@ TEST(Pool2d, ShapesOfWindows) {
   }
 }
 
-/// Expects errors for each view that is invalid in each way, and for each pair of views that overlap.
+/// Expects errors for each view with a wrong device, type or shape, and for each pair of views that overlap. Two inputs
+/// may overlap.
 void expect_views_checked(std::vector<TensorView> views,
                           const std::function<void(const std::vector<TensorView>&)>& call) {
   testing::expect_views_checked(views, call);
@@ -201,7 +202,7 @@ TEST(MaxPool2d, RefusesWhatTheContractExcludes) {
   });
   EXPECT_THROW(ops::max_pool2d_backward(context, desc, y, {}, x), ShapeError) << "index not given";
   EXPECT_THROW(ops::max_pool2d_forward(context, desc, {}, y, index), ShapeError) << "x not given";
-  // 2^31 pixels do not fit the index; nothing is read before the check
+  // An i32 index cannot hold 2^31 pixels. The op must throw before it reads memory.
   const Shape huge{1, 1 << 16, 1 << 15, 1};
   const TensorView wide(x.view().data, DType::f32, Device::cpu(), huge);
   const TensorView pooled(y.view().data, DType::f32, Device::cpu(),

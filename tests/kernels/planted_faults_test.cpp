@@ -1,4 +1,5 @@
-// For every planted fault (tests/virtual_gpu/kernels/faults.cmake), the tests that look for it must fail.
+// Compiled with a planted fault (tests/virtual_gpu/kernels/faults.cmake), the emulated kernels must fail the tests that
+// look for this fault.
 #include <sys/wait.h>
 
 #include <cstdio>
@@ -17,13 +18,14 @@ void PrintTo(const PlantedFault& fault, std::ostream* out) {
 namespace {
 
 constexpr bool kRace = std::string_view(EMULATED_BUILD) == "race";
-constexpr int kSchedules = kRace ? 1 : 6;  // the race checker finds a race in any order
+constexpr int kSchedules = kRace ? 1 : 6;  // number of thread schedules; the race checker finds a race in any schedule
 
-/// Runs the emulated tests under the first schedules, up to the first failure. Returns the exit status; -1: could not
-/// be run.
+/// Runs the emulated tests under each of the first kSchedules thread schedules, until one fails. Returns the exit
+/// status, or -1 if no test could be run.
 int run_tests(int fault, const char* filter, std::string& output) {
   for (int first = 0; first < kSchedules; ++first) {
-    // Line coverage does not count these runs. Shards divide the faults, not the tests that look for one fault.
+    // GCOV_PREFIX keeps these runs out of the line coverage. The shards of this program divide the faults, so the shard
+    // variables are reset for the child.
     const std::string command = "GTEST_TOTAL_SHARDS=1 GTEST_SHARD_INDEX=0 GCOV_PREFIX=" + ::testing::TempDir() +
                                 "planted LOCKSTEP_PLANTED_FAULT=" + std::to_string(fault) +
                                 " LOCKSTEP_EMULATION_FIRST=" + std::to_string(first) +

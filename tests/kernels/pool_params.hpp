@@ -9,7 +9,7 @@
 
 namespace lockstep::testing {
 
-/// Parameters that the cases of max_pool2d and average_pool2d have in common.
+/// Parameters that max_pool2d and average_pool2d have in common.
 struct PoolParams {
   Shape x;  ///< shape of the input (N, H, W, C)
   ops::PoolDesc desc;
@@ -22,8 +22,8 @@ inline std::string name_of_pool(const char* op, const PoolParams& p) {
                 d.stride[1], " pad ", d.pad_before[0], ' ', d.pad_before[1], ' ', d.pad_after[0], ' ', d.pad_after[1]);
 }
 
-/// Returns parameters of cases: the pool of ResNet-50's stem, windows that overlap, leave gaps, are padded on one side,
-/// are the whole image, and odd numbers of channels below and above a block.
+/// Returns parameters of test cases: the pool of ResNet-50's stem; windows that overlap, that leave gaps, that are
+/// padded on one side, or that cover the image; odd numbers of channels, fewer and more than a block processes.
 inline std::vector<PoolParams> pool_params(DType dtype) {
   return {{{1, 1, 1, 1}, {}, dtype},
           {{2, 12, 12, 64}, {{3, 3}, {2, 2}, {1, 1}, {1, 1}}, dtype},
@@ -37,8 +37,8 @@ inline std::vector<PoolParams> pool_params(DType dtype) {
           {{4, 30, 31, 67}, {{3, 3}, {2, 2}, {0, 0}, {1, 1}}, dtype}};
 }
 
-/// Calls f(output, input, pixel) for each element of y (N, P, Q, C) and each element of x that its window covers, for
-/// oracles. output and input are indices of the elements in row-major order; pixel is h * W + w.
+/// Calls f(output, input, pixel) for each element of y (N, P, Q, C) and each element of x in its window. Reference
+/// implementations use it. output and input are row-major indices of the two elements; pixel is h * W + w.
 template <class F>
 void for_each_pair(const PoolParams& p, F f) {
   const Shape y = ops::pooled_shape(p.desc, p.x);

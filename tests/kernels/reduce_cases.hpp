@@ -29,7 +29,7 @@ inline OpCase reduce_rows_case(std::int64_t rows, std::int64_t columns, DType dt
           .tolerance = dtype == DType::f64 ? 1e-14 : 1e-7};
 }
 
-/// Makes a case of sum, or of squared_norm if `squares`.
+/// Makes a test case of sum(), or of squared_norm() if `squares`.
 inline OpCase sum_case(const Shape& shape, DType dtype, bool squares = false) {
   OpCase item;
   item.name = concat(squares ? "squared_norm " : "sum ", dtype, ' ', shape);
@@ -44,7 +44,7 @@ inline OpCase sum_case(const Shape& shape, DType dtype, bool squares = false) {
     return squares ? ops::squared_norm_workspace_bytes(context, x) : ops::sum_workspace_bytes(context, x);
   };
   item.flops = (squares ? 2 : 1) * static_cast<double>(shape.numel());
-  item.tolerance = squares ? 1e-14 : 1e-13;  // terms of both signs cancel
+  item.tolerance = squares ? 1e-14 : 1e-13;  // sum has more error, since terms of both signs cancel
   return item;
 }
 
@@ -52,7 +52,8 @@ inline OpCase squared_norm_case(const Shape& shape, DType dtype) {
   return sum_case(shape, dtype, true);
 }
 
-/// Makes a case. x is finite but for `bad` at index `place`; `found` starts at `before`. place -1: all of x is finite.
+/// Makes a test case. x is finite, except for `bad` at index `place` if that is not negative. The output found starts
+/// at `before`.
 inline OpCase all_finite_case(const Shape& shape, DType dtype, std::int64_t place = -1, double bad = 0,
                               int before = 0) {
   return {
@@ -72,8 +73,8 @@ inline OpCase all_finite_case(const Shape& shape, DType dtype, std::int64_t plac
       .run = [](Context& context, Views in, Views out, const TensorView&) { ops::all_finite(context, in[0], out[0]); }};
 }
 
-/// Returns shapes: no rows, one, odd and prime sizes, more rows than a split or chunk, more columns than a block and
-/// than a pass.
+/// Returns shapes: no rows, one row, odd and prime sizes, more rows than a split or a chunk, and more columns than a
+/// block or a pass handles.
 inline std::vector<Shape> reduce_rows_shapes() {
   return {Shape{0, 5},      Shape{1, 1},     Shape{4, 0},     Shape{7, 3},    Shape{13, 64},
           Shape{31, 67},    Shape{256, 9},   Shape{257, 32},  Shape{5, 4211}, Shape{1024, 1},
@@ -92,7 +93,7 @@ inline std::vector<OpCase> reduce_rows_cases() {
   return items;
 }
 
-/// Returns shapes: empty, below, at and beyond a chunk.
+/// Returns shapes: no element, and fewer, exactly and more elements than a chunk.
 inline std::vector<Shape> sum_shapes() {
   return {Shape{0}, Shape{}, Shape{1}, Shape{3, 5}, Shape{16384}, Shape{16385}, Shape{7, 7001}, Shape{300007}};
 }
@@ -107,8 +108,8 @@ inline std::vector<OpCase> sum_cases(bool squares) {
   return items;
 }
 
-/// Returns cases: nothing, one, a vector and its neighbours, more than a block's share of elements; infinity, its
-/// negative and NaN at the first, the last and other places; found as it was.
+/// Returns test cases: no element, one element, about as many as a vector holds, more than a block processes. Infinity,
+/// -infinity or NaN is the first, the last or another element. found must keep its value if all elements are finite.
 inline std::vector<OpCase> all_finite_cases(const std::vector<DType>& dtypes) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   std::vector<OpCase> items;
@@ -126,7 +127,8 @@ inline std::vector<OpCase> all_finite_cases(const std::vector<DType>& dtypes) {
   return items;
 }
 
-/// Returns the cases for a GPU. Outputs are f32 and f64 for all types, so no rounding is added to the tolerance.
+/// Returns the test cases for a GPU. The outputs are f32 or f64 for every input type, so no rounding is added to the
+/// tolerance.
 inline std::vector<DeviceCase> reduce_device_cases() {
   std::vector<DeviceCase> items;
   const auto add = [&](const auto& make) {
@@ -137,7 +139,7 @@ inline std::vector<DeviceCase> reduce_device_cases() {
   };
   for (const Shape& shape : reduce_rows_shapes()) {
     if (shape.numel() > 1000000) {
-      continue;  // smaller shapes already give a block several items
+      continue;  // smaller shapes already give each block several items
     }
     for (const ops::GradMode mode : {ops::GradMode::overwrite, ops::GradMode::accumulate}) {
       add([&](DType dtype) { return reduce_rows_case(shape[0], shape[1], dtype, mode); });

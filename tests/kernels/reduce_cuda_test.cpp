@@ -1,5 +1,5 @@
-// Tests sums on a GPU beyond the cases that all ops share: long sums, repeatability and views off 16-byte boundaries,
-// beyond 2^31 elements, errors.
+// Tests sums on a GPU in addition to the test cases that every op has: long sums, repeatability, views off 16-byte
+// boundaries, more than 2^31 elements, errors.
 #include <cmath>
 
 #include <lockstep/kernels/fill.hpp>
@@ -26,7 +26,7 @@ TEST_F(CudaReduce, LongSumsDoNotStallInF32) {
   };
   const CheckedRun instance(item, cuda());
   for (const double sum : instance.output(0).values()) {
-    EXPECT_NEAR(sum, 0x1p24 + 20010, 8);  // the seven ones that the thread adds to 2^24 may be lost
+    EXPECT_NEAR(sum, 0x1p24 + 20010, 8);  // one thread may lose the seven ones that it adds to 2^24
   }
 }
 
@@ -36,7 +36,7 @@ TEST_F(CudaReduce, TheSameBitsEveryTime) {
   expect_repeatable(sum_case(Shape{200003}, DType::bf16), cuda());
 }
 
-/// Sums the same values twice, aligned and not aligned: both paths must sum in the same order.
+/// Sums the same values twice, from aligned and from unaligned memory. Both code paths must sum in the same order.
 TEST_F(CudaReduce, TheSameBitsOffA16ByteBoundary) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     OpCase item = reduce_rows_case(1537, 64, dtype);
@@ -69,7 +69,7 @@ TEST_F(CudaReduce, TheSameBitsOffA16ByteBoundary) {
   }
 }
 
-/// All elements are NaN, so every warp has a finding.
+/// All elements are NaN, so many warps write `found` at the same time.
 TEST_F(CudaReduce, ManyFindWhatIsNotFinite) {
   OpCase item = all_finite_case(Shape{5003}, DType::bf16);
   item.inputs[0].start = constant(std::nan(""));
@@ -108,7 +108,7 @@ TEST_F(CudaReduce, Beyond2To31Elements) {
     ops::all_finite(cuda(), x, found);
     EXPECT_EQ(fetch(total)[0], static_cast<double>(kColumns * (kRows + 3)));
     EXPECT_EQ(fetch(found)[0], 1);
-    // Numbers such as 2^28 + 6 rows do not fit 24 bits: the sum rounds as the exact number does.
+    // A count such as 2^28 + 6 needs more than the 24 bits of an f32. The sum must be the exact number rounded once.
     EXPECT_EQ(fetch(sums), std::vector<double>(kColumns, static_cast<double>(static_cast<float>(kRows + 3))));
     EXPECT_EQ(fetch(norm)[0], static_cast<double>(kColumns * (kRows + 15)));
   });

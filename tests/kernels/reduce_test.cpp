@@ -42,12 +42,12 @@ TEST(ReduceRows, MatchesALongDoubleLoop) {
 
 TEST(ReduceRows, ManyEqualValuesDoNotStallInF32) {
   CpuContext context({.threads = 2});
-  constexpr std::int64_t kRows = (std::int64_t{1} << 24) + 5;  // an f32 sum of ones stops at 2^24
+  constexpr std::int64_t kRows = (std::int64_t{1} << 24) + 5;  // an f32 sum of ones would stop at 2^24
   GuardedTensor x(Shape{kRows, 1}, DType::f32);
   GuardedTensor sums(Shape{1}, DType::f32);
   std::fill_n(x.span<float>().begin(), kRows, 2.0F);
   ops::reduce_rows(context, x, GradMode::overwrite, sums, {});
-  // 2^25 + 10 is rounded to the nearest float, ties to even.
+  // 2^25 + 10 is halfway between two f32 numbers and rounds to the even one.
   EXPECT_EQ(sums.values()[0], 2.0 * static_cast<double>(kRows - 1));
 }
 
@@ -57,7 +57,7 @@ TEST(ReduceRows, TheSameBitsForAnyNumberOfThreads) {
       expect_same_bits_for_threads(reduce_rows_case(shape[0], shape[1], dtype));
     }
   }
-  // A control: a sum that depends on the number of threads must not pass.
+  // Control: a sum whose order depends on the number of threads must fail this check.
   OpCase item = reduce_rows_case(20011, 5, DType::f64);
   item.run = [](Context& context, Views in, Views out, const TensorView&) {
     const auto& cpu = static_cast<CpuContext&>(context);
@@ -107,7 +107,7 @@ TEST(SquaredNorm, ByHand) {
   ASSERT_EQ(ops::squared_norm_workspace_bytes(context, x), 8U);
   ops::squared_norm(context, x, result, workspace);
   EXPECT_EQ(result.values()[0], 14.25);
-  x.assign({1e30, 0, 0, -1e30});  // the squares are beyond the range of f32, but not of f64
+  x.assign({1e30, 0, 0, -1e30});  // the squares overflow f32, but not f64
   ops::squared_norm(context, x, result, workspace);
   EXPECT_NEAR(result.values()[0], 2e60, 1e54);
   x.span<float>()[2] = std::nanf("");
@@ -123,7 +123,7 @@ TEST(Sum, ByHand) {
   ASSERT_EQ(ops::sum_workspace_bytes(context, x), 8U);
   ops::sum(context, x, result, workspace);
   EXPECT_EQ(result.values()[0], 2.5);
-  x.assign({0x1p30, 1, -0x1p30, 0x1p-20});  // the sum needs 50 bits
+  x.assign({0x1p30, 1, -0x1p30, 0x1p-20});  // the exact sum needs 50 bits
   ops::sum(context, x, result, workspace);
   EXPECT_EQ(result.values()[0], 1 + 0x1p-20);
   ops::sum(context, x.view().slice(0, 1, 1), result, {});

@@ -16,15 +16,15 @@ enum class PredictionGradient : unsigned char { none, apart, in_place };
 struct RegressionLossParams {
   Shape shape;
   ops::RegressionLossOptions options;
-  std::int64_t valid = -1;  ///< number of valid samples; -1: not given
+  std::int64_t valid = -1;  ///< number of valid samples; -1: not passed to the op
   bool scaled = false;
   PredictionGradient gradient = PredictionGradient::apart;
   Weighting weighting = Weighting::none;
 };
 
-/// Makes a case. Inputs: target, valid, scale, prediction (absent when in place), weights (absent when there are none,
-/// from -1 to 4); outputs: metrics (started at 2, 3, 5), then dprediction. Values are multiples of 1/8, so that
-/// differences are exact in every type, and some are 0.
+/// Makes a test case. Inputs: target, valid, scale; prediction unless in place; weights from -1 to 4 if there are
+/// weights. Outputs: metrics, which start at 2, 3, 5, and dprediction if wanted. The values are multiples of 1/8, so
+/// that every type represents their differences exactly. Some differences are 0.
 inline OpCase regression_loss_case(const RegressionLossParams& p, DType dtype) {
   const bool in_place = p.gradient == PredictionGradient::in_place;
   const char* kind = p.options.kind == ops::RegressionLoss::mse  ? " mse"
@@ -62,8 +62,8 @@ inline OpCase regression_loss_case(const RegressionLossParams& p, DType dtype) {
   return item;
 }
 
-/// Returns parameters of cases: nothing, one, odd and prime sizes, whole vectors, more than a chunk; all kinds of
-/// losses, masks, scales and outputs.
+/// Returns parameters of test cases: no element, one element, odd and prime sizes, multiples of a vector, more than a
+/// chunk; every loss, number of valid samples, scale and kind of output.
 inline std::vector<RegressionLossParams> regression_loss_params() {
   std::vector<RegressionLossParams> all;
   for (const ops::RegressionLossOptions& options :

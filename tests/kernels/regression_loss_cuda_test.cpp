@@ -1,5 +1,5 @@
-// Tests regression losses on a GPU beyond the cases that all ops share: values out of range on the device, NaN, in
-// place and off 16-byte boundaries, repeatability.
+// Tests regression losses on a GPU in addition to the test cases that every op has: values out of range in device
+// memory, NaN, in place and off 16-byte boundaries, repeatability.
 #include <cmath>
 #include <limits>
 
@@ -17,7 +17,7 @@ constexpr RegressionLoss kKinds[] = {RegressionLoss::mse, RegressionLoss::l1, Re
 using CudaRegressionLoss = CudaTest;
 
 TEST_F(CudaRegressionLoss, ValidOutOfRangeIsClamped) {
-  for (const double valid : {-4.0, -3e18, 3e18}) {  // times 5 elements, the second and third are beyond 2^63
+  for (const double valid : {-4.0, -3e18, 3e18}) {  // -3e18 and 3e18 times 5 elements overflow 64 bits
     OpCase item = regression_loss_case({Shape{37, 5}, {}, 1, false}, DType::f32);
     item.inputs[1].start = constant(valid);
     compare(item, cuda(), item, cpu(), item.tolerance);

@@ -13,14 +13,14 @@ using ops::RegressionLossOptions;
 
 constexpr RegressionLoss kKinds[] = {RegressionLoss::mse, RegressionLoss::l1, RegressionLoss::huber};
 
-/// A call on three samples of two elements, whose differences are 1, -3, 0, 0.5, 2 and 100.
+/// A call on three samples of two elements. prediction - target is 1, -3, 0, 0.5, 2 and 100.
 struct Call {
   RegressionLossOptions options;
   std::vector<double> prediction{3, 1, 5, 1, 4, 101};
   std::vector<double> target{2, 4, 5, 0.5, 2, 1};
   std::int64_t valid = 2;
   double scale = 0.5;
-  std::vector<double> weights{};  // empty: not given; 3 numbers: one weight for each sample
+  std::vector<double> weights{};  // empty: no weights; 3 numbers: one weight for each sample
   std::vector<double> metrics{10, 20, 30};
   std::vector<double> gradient = std::vector<double>(6, std::nan(""));
 
@@ -61,14 +61,14 @@ TEST(RegressionLoss, ByHand) {
 
 TEST(RegressionLoss, WeightsByHand) {
   Call samples{{RegressionLoss::mse}};
-  samples.weights = {3, 0.5, std::nan("")};  // the third sample is not valid and does not count
+  samples.weights = {3, 0.5, std::nan("")};  // the third sample is not valid, so its NaN has no effect
   samples.run();
   EXPECT_EQ(samples.metrics, (std::vector<double>{10 + 3 * (1 + 9) / 2.0 + 0.5 * 0.25 / 2, 20, 30}));
   EXPECT_EQ(samples.gradient, (std::vector<double>{1.5, -4.5, 0, 0.125, 0, 0}));
 
   Call elements{{RegressionLoss::l1}};
   elements.weights = {2, 0, 5, 4, 1, 1};
-  elements.target[1] = std::nan("");  // a NaN with weight 0, such as a point on land
+  elements.target[1] = std::nan("");  // a NaN with weight 0 has no effect
   elements.run();
   EXPECT_EQ(elements.metrics, (std::vector<double>{10 + 2 / 2.0 + 4 * 0.5 / 2, 20, 30}));
   EXPECT_EQ(elements.gradient, (std::vector<double>{0.5, 0, 0, 1, 0, 0}));
@@ -100,7 +100,7 @@ TEST(RegressionLoss, NaNAndInfinitiesShow) {
   }
 }
 
-/// The oracle computes sample by sample, all in double, and the losses by cases on the sign.
+/// The reference computes sample by sample in double, and distinguishes the signs of the differences.
 TEST(RegressionLoss, MatchesTheDefinition) {
   for (const DType dtype : {DType::f32, DType::f64}) {
     for (const RegressionLossParams& p : regression_loss_params()) {

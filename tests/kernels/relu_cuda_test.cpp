@@ -1,4 +1,4 @@
-// Tests ReLU on a GPU beyond the cases that all ops share: NaN and infinity, which a case cannot hold.
+// Tests ReLU on a GPU with NaN and infinity, in addition to the test cases that every op has.
 #include <cmath>
 
 #include "tests/kernels/relu_cases.hpp"

@@ -13,7 +13,7 @@
 
 namespace lockstep::testing {
 
-/// A row of the table. black: by the contract the row shows no part of a picture.
+/// A row of the table `parts`. black: the row is invalid or shows nothing, so its image must be black.
 struct CropRow {
   std::int64_t width = 1;
   std::int64_t height = 1;
@@ -22,7 +22,7 @@ struct CropRow {
   bool transposed = false;
   std::int64_t left = 0;
   std::int64_t top = 0;
-  std::vector<std::pair<ops::PartColumn, double>> spoiled{};  ///< cells of the row that hold another number
+  std::vector<std::pair<ops::PartColumn, double>> spoiled{};  ///< cells of the row that are replaced by another number
   bool black = false;
 };
 
@@ -46,7 +46,7 @@ inline std::vector<double> cells_of(const CropRow& row) {
   return cells;
 }
 
-/// Returns an axis that maps pixels [low, high) to `size` outputs.
+/// Returns an axis that resizes pixels [low, high) to `size` pixels.
 inline ops::images::Axis crop_axis(std::int64_t low, std::int64_t high, std::int64_t size) {
   return {static_cast<double>(low), static_cast<double>(high - low) / static_cast<double>(size), low, high};
 }
@@ -57,7 +57,7 @@ struct ResizedCropParams {
   std::int64_t width = 1;
   std::vector<CropRow> rows;
   std::int64_t spare = 0;                   ///< number of unused bytes after the largest picture
-  std::int64_t stride = ops::kPartColumns;  ///< row stride of the table; NaN between rows
+  std::int64_t stride = ops::kPartColumns;  ///< row stride of the table; the gaps hold NaN
 };
 
 inline std::int64_t picture_bytes(const ResizedCropParams& p) {
@@ -68,7 +68,7 @@ inline std::int64_t picture_bytes(const ResizedCropParams& p) {
   return most + p.spare;
 }
 
-/// Makes a case. Inputs: pictures, parts; output: out.
+/// Makes a test case. Inputs: pictures, parts; output: out.
 inline OpCase resized_crop_case(const ResizedCropParams& p) {
   const auto samples = static_cast<std::int64_t>(p.rows.size());
   std::vector<double> table(static_cast<std::size_t>(samples * p.stride), std::numeric_limits<double>::quiet_NaN());
@@ -93,8 +93,8 @@ inline OpCase resized_crop_case(const ResizedCropParams& p) {
   return item;
 }
 
-/// Returns rows at the limits of the contract: some show a part of a picture, some are invalid in one cell. The
-/// pictures have 7 x 5 of the 8 x 5 pixels that there is room for.
+/// Returns table rows at the limits of the contract. Some are valid; others are invalid in one cell. The pictures have
+/// 7 x 5 pixels in memory for 8 x 5.
 inline std::vector<CropRow> doubtful_rows() {
   using enum ops::PartColumn;
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -144,9 +144,9 @@ inline std::vector<CropRow> doubtful_rows() {
   return rows;
 }
 
-/// Returns parameters of cases: smaller and larger, mirrored and transposed, windows of a larger whole, parts whose
-/// edges end them, one pixel, one column, no step; images of several tiles, steps of more weights than a kernel keeps;
-/// no sample, no pixel, no byte.
+/// Returns parameters of test cases: images smaller and larger than the part of the picture; mirrored and transposed
+/// parts; windows of a larger picture; parts at the picture's edges, of one pixel, of one column, and with step 0;
+/// images of several tiles; more weights for one output than a kernel keeps; no sample, no pixel, no byte.
 inline std::vector<ResizedCropParams> resized_crop_params() {
   constexpr std::int64_t kWidth = 37;
   constexpr std::int64_t kHeight = 23;
@@ -168,11 +168,11 @@ inline std::vector<ResizedCropParams> resized_crop_params() {
       add(whole_x, ops::images::mirrored(crop_axis(4, 11, down), kHeight));
       add(crop_axis(0, 1, across), whole_y);
       add(crop_axis(36, 37, across), crop_axis(22, 23, down));
-      // The first axis has no step; the second has middles outside, which are moved to the edge.
+      // x has step 0. Some outputs' positions in y are outside of the picture, and the op moves them to the edge.
       add({5.5, 0, 2, 9}, {-3, 0.75, 0, kHeight});
       p.rows.push_back({1, 1, crop_axis(0, 1, across), crop_axis(0, 1, down), transposed});
       p.rows.push_back({2, 9, crop_axis(0, 2, across), crop_axis(1, 8, down), transposed});
-      // Only the needed window of a larger picture is given.
+      // The pictures hold only a window of a larger picture.
       p.rows.push_back({6, 5, crop_axis(100, 106, across), crop_axis(40, 45, down), transposed, 100, 40});
       p.rows.push_back({6, 5, mirrored(crop_axis(3, 9, across), 20), crop_axis(40, 45, down), transposed, 11, 40});
       p.rows.push_back({});
@@ -181,13 +181,14 @@ inline std::vector<ResizedCropParams> resized_crop_params() {
     }
     all.push_back(std::move(p));
   }
-  // Many sums in 36ths lie in the middle between two bytes, so the result shows how sums are rounded.
+  // The sums are multiples of 1/36, and many are halfway between two bytes. So the result depends on the rounding of
+  // the sums.
   all.push_back({"middles between bytes",
                  20,
                  20,
                  {{120, 20, crop_axis(0, 120, 20), crop_axis(0, 20, 20)},
                   {20, 120, crop_axis(0, 20, 20), crop_axis(0, 120, 20)}}});
-  // These cases sum 64 and 65 weights, and more weights.
+  // These test cases sum 64, 65 and more weights for one output.
   all.push_back({"long sums",
                  2,
                  1,
@@ -207,7 +208,7 @@ inline std::vector<ResizedCropParams> resized_crop_params() {
   return all;
 }
 
-/// Returns the cases for a GPU, which must give the same bytes as the host.
+/// Returns the test cases for a GPU, which must give the same bytes as the host.
 inline std::vector<DeviceCase> resized_crop_device_cases() {
   return same_cases(resized_crop_params(), resized_crop_case);
 }

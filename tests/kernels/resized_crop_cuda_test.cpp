@@ -1,5 +1,5 @@
-// Tests resized crops on a GPU beyond the cases that all ops share: tables with rows in any places, pictures that are
-// larger than the memory after them.
+// Tests resized crops on a GPU in addition to the test cases that every op has: any row stride of the table, and
+// pictures that are declared larger than their memory.
 #include "tests/kernels/resized_crop_cases.hpp"
 #include "tests/support/cuda_test.hpp"
 #include "tests/support/op_checks.hpp"
@@ -30,7 +30,7 @@ TEST_F(CudaResizedCrop, RowsOfTheTableAnyDistanceApart) {
 }
 
 TEST_F(CudaResizedCrop, PicturesOf2To27Pixels) {
-  // The image, followed by the first pixels of the picture.
+  // The first 6 bytes are the output image. The next 6 bytes are the first pixels of the picture.
   const Tensor bytes = Tensor::empty(cuda(), Shape{12}, DType::u8);
   const Tensor parts = Tensor::empty(cuda(), Shape{1, ops::kPartColumns}, DType::f64);
   const TensorView out = bytes.view().slice(0, 0, 6).reshape(Shape{1, 1, 2, 3});

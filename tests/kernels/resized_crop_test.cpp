@@ -14,7 +14,7 @@ namespace {
 using ops::PartColumn;
 using ops::images::Axis;
 
-/// Returns the image of one row in double, of shape (height, width, 3). pixels: the pixels of the picture.
+/// Computes the expected image of one table row in double, of shape (height, width, 3). pixels: pixels of the picture.
 std::vector<double> plain_image(const ResizedCropParams& p, const CropRow& row, std::span<const std::uint8_t> pixels) {
   std::vector<double> image(static_cast<std::size_t>(p.height * p.width * 3), 0.0);
   if (row.black) {
@@ -34,11 +34,11 @@ std::vector<double> plain_image(const ResizedCropParams& p, const CropRow& row, 
   const bool transposed = cell(PartColumn::transposed) == 1;
   const std::int64_t across = transposed ? p.height : p.width;
   const std::int64_t down = transposed ? p.width : p.height;
-  std::vector<double> rows;  // all rows of the picture, resized along x, of shape (height, across, 3)
+  std::vector<double> rows;  // picture resized along x, of shape (height, across, 3)
   for (std::int64_t y = 0; y < whole(PartColumn::height); ++y) {
     for (std::int64_t i = 0; i < across * 3; ++i) {
       rows.push_back(mean(0, i / 3, [&](std::int64_t x) {
-        const std::int64_t given = x - whole(PartColumn::left);  // pixels that are not given have no weight
+        const std::int64_t given = x - whole(PartColumn::left);  // pixels outside of the window have no weight
         const bool there = given >= 0 && given < whole(PartColumn::width);
         const std::int64_t at = (y * whole(PartColumn::width) + given) * 3 + i % 3;
         return there ? static_cast<double>(pixels[static_cast<std::size_t>(at)]) : 0.0;
@@ -58,8 +58,8 @@ std::vector<double> plain_image(const ResizedCropParams& p, const CropRow& row, 
   return image;
 }
 
-/// Returns the mistake in the images, if any: a byte that is not the nearest to the plain loop's number. If this number
-/// lies within 1e-3 of the middle between two bytes, either byte is right.
+/// Returns a description of the first wrong byte of the images, or nothing. A byte is right if it is the nearest to the
+/// number of the plain loop. If that number is within 1e-3 of halfway between two bytes, both bytes are right.
 std::string mistake(const ResizedCropParams& p, const OpInstance& instance) {
   constexpr double kDoubt = 1e-3;
   const auto pictures = instance.inputs()[0].span<std::uint8_t>();
@@ -90,7 +90,7 @@ TEST(ResizedCrop, IsAPlainLoopInDouble) {
 }
 
 TEST(ResizedCrop, APartElsewhereShows) {
-  // The control of mistake(): it must find wrong bytes.
+  // Control of mistake(): after a change of the parameters it must find wrong bytes.
   CpuContext context;
   ResizedCropParams p{"one", 4, 4, {{9, 8, crop_axis(1, 9, 4), crop_axis(0, 7, 4)}}};
   const CheckedRun instance(resized_crop_case(p), context);
@@ -102,7 +102,8 @@ TEST(ResizedCrop, APartElsewhereShows) {
   EXPECT_NE(mistake(p, instance), "");
 }
 
-/// Returns the image of one row for a picture with these pixels. All three colours of a pixel are equal.
+/// Runs the op on a picture with these pixels. Returns the image's first colour. The picture's three colours are pixel,
+/// pixel + 1 and pixel + 2.
 std::vector<double> shown(const CropRow& row, std::int64_t height, std::int64_t width,
                           const std::vector<double>& pixels) {
   CpuContext context;
@@ -125,11 +126,11 @@ std::vector<double> shown(const CropRow& row, std::int64_t height, std::int64_t 
 
 TEST(ResizedCrop, PixelsByHand) {
   const Axis one{0, 1, 0, 1};
-  // The weights are 1; 3/4 and 1/4; 1/4 and 3/4; 1.
+  // The four outputs have the weights (1, 0), (3/4, 1/4), (1/4, 3/4) and (0, 1).
   EXPECT_EQ(shown({2, 1, {0, 0.5, 0, 2}, one}, 1, 4, {0, 100}), (std::vector<double>{0, 25, 75, 100}));
-  // The weights are 3, 3, 1 sevenths and 1, 3, 3 sevenths.
+  // The two outputs have the weights (3, 3, 1, 0) / 7 and (0, 1, 3, 3) / 7.
   EXPECT_EQ(shown({4, 1, {0, 2, 0, 4}, one}, 1, 2, {0, 70, 140, 210}), (std::vector<double>{50, 160}));
-  // The picture ends at the edges of a part.
+  // The part is pixels 1 and 2. The pixels outside of the part have no weight, and the part's edge pixels repeat.
   EXPECT_EQ(shown({4, 1, {1, 0.5, 1, 3}, one}, 1, 4, {0, 100, 200, 0}), (std::vector<double>{100, 125, 175, 200}));
   EXPECT_EQ(shown({1, 4, one, {1, 0.5, 1, 3}}, 4, 1, {0, 100, 200, 0}), (std::vector<double>{100, 125, 175, 200}));
   // A picture of one pixel fills the image.
@@ -154,10 +155,11 @@ TEST(ResizedCrop, TheSameBitsForAnyNumberOfThreads) {
   }
 }
 
-/// Pictures may be as large as the contract allows. Of a part at the beginning only the bytes of that part are read.
+/// A picture may have up to 2^27 pixels. The op must read only the bytes of the part that it shows.
 TEST(ResizedCrop, PicturesOf2To27Pixels) {
   CpuContext context;
-  // The image lies before the picture. The picture is declared far larger than its memory.
+  // The first 6 bytes are the output image, and the next 6 are the picture's pixels. The picture is declared far larger
+  // than its memory.
   std::vector<std::uint8_t> bytes{0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6};
   const TensorView pictures(bytes.data() + 6, DType::u8, Device::cpu(), Shape{1, std::int64_t{1} << 40});
   const GuardedTensor parts(Shape{1, ops::kPartColumns}, DType::f64);

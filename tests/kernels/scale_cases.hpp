@@ -8,8 +8,8 @@
 
 namespace lockstep::testing {
 
-/// Makes a case. Inputs: factor, x; outputs: y. In place there is only y, which starts as x. x is whole numbers, which
-/// all types hold.
+/// Makes a test case. Inputs: factor, x; output: y. The in-place variant has no x, and y starts with the values of x. x
+/// holds small integers, which every type represents exactly.
 inline OpCase scale_case(const Shape& shape, DType dtype, bool in_place = false) {
   OpCase item;
   item.name = concat("scale ", dtype, ' ', shape, in_place ? " in place" : "");
@@ -21,10 +21,11 @@ inline OpCase scale_case(const Shape& shape, DType dtype, bool in_place = false)
     ops::scale(context, in[0], in_place ? out[0] : in[1], out[0]);
   };
   item.bytes = 2 * static_cast<double>(shape.numel()) * static_cast<double>(size_of(dtype));
-  return item;  // tolerance 0: all products are exact
+  return item;  // tolerance 0: every backend rounds the exact product once
 }
 
-/// Returns shapes: nothing, one element, odd, around a warp, more than a thread's share and than a grid takes at once.
+/// Returns shapes: no element, one element, odd sizes, sizes near that of a warp, more elements than one CPU thread
+/// takes and than a grid processes at once.
 inline std::vector<Shape> scale_shapes() {
   return {Shape{}, Shape{1}, Shape{0, 3}, Shape{7}, Shape{31}, Shape{33}, Shape{3, 5, 16}, Shape{2, 20011}};
 }

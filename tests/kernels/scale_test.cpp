@@ -23,7 +23,7 @@ TEST(Scale, MatchesTheDefinition) {
   for (const OpCase& item : scale_cases()) {
     expect_matches(item, [&](Inputs in, Outputs expected) {
       std::vector<double> y = in.size() > 1 ? in[1].values() : expected[0].values();
-      for (double& value : y) {  // in double: products of f32 numbers are exact and are rounded by assign()
+      for (double& value : y) {  // products of f32 numbers are exact in double; assign() rounds them
         value *= in[0].values()[0];
       }
       expected[0].assign(y);

@@ -16,7 +16,8 @@ MakeArenaCase make(const SgdOptions& options) {
   return [=](const ArenaParams& p) { return sgd_case(p, options); };
 }
 
-/// Returns the values, after each of five steps, of one parameter with a constant gradient of 1, which starts at p.
+/// Returns the value of one parameter after each of five steps with a constant gradient of 1. The parameter starts at
+/// p.
 std::vector<double> trajectory(double p, const SgdOptions& options, double rate, const ArenaSegment& segment) {
   CpuContext context;
   double gradient = 1;
@@ -44,7 +45,7 @@ TEST(Sgd, FiveStepsByHand) {
   expect_values(trajectory(1, {0.9, true}, 0.1, {0, 1}), {0.81, 0.539, 0.1951, -0.21441, -0.682969});
   // g = 1 + 0.5 p = 2, 1.9, 1.755, 1.59475, 1.4348875; v = 2, 2.9, 3.205, 3.19725, 3.0335125
   expect_values(trajectory(2, {0.5, false}, 0.1, {0, 1, 1, 0.5}), {1.8, 1.51, 1.1895, 0.869775, 0.56642375});
-  // The scale multiplies the learning rate only.
+  // The segment's scale multiplies the learning rate and nothing else.
   expect_values(trajectory(2, {0.5, false}, 0.2, {0, 1, 0.5, 0.5}), {1.8, 1.51, 1.1895, 0.869775, 0.56642375});
   // g = 2, 1.85, 1.68625; v = 2, 2.85, 3.11125; steps g + v / 2 = 3, 3.275, 3.241875
   const auto nesterov = trajectory(2, {0.5, true}, 0.1, {0, 1, 1, 0.5});

@@ -11,10 +11,10 @@
 
 namespace lockstep::testing {
 
-inline constexpr double kSoftmaxScale = 0.375;  // like 1 / sqrt(d) of an attention head, but a number with few bits
+inline constexpr double kSoftmaxScale = 0.375;  // about 1 / sqrt(d) of an attention head, but with few bits
 
-/// Makes a case. Inputs: x; outputs: y. In place there is only y, which starts as x. x is whole numbers, which all
-/// types hold.
+/// Makes a test case. Input: x; output: y. The in-place variant has no x, and y starts with the values of x. x holds
+/// small integers, which every type represents exactly.
 inline OpCase softmax_forward_case(const Shape& shape, DType dtype, ops::SoftmaxMask mask, bool in_place = false) {
   OpCase item;
   item.name = concat("softmax_forward ", dtype, ' ', shape, mask == ops::SoftmaxMask::causal ? " causal" : "",
@@ -32,7 +32,7 @@ inline OpCase softmax_forward_case(const Shape& shape, DType dtype, ops::Softmax
   return item;
 }
 
-/// Returns a start in which every third element is `value`.
+/// Generates the numbers of `others`, but sets every third element to `value`.
 inline Generator every_third(Generator others, double value) {
   return [=](GuardedTensor& tensor) {
     others(tensor);
@@ -44,11 +44,11 @@ inline Generator every_third(Generator others, double value) {
   };
 }
 
-/// The tensor that dx overwrites, if any.
+/// Whether dx overwrites dy, y, or none of them (apart).
 enum class SoftmaxGradient : std::uint8_t { apart, over_dy, over_y };
 
-/// Makes a case. Inputs: y and dy, without the one that dx overwrites; outputs: dx. Every third y is 0, as if masked,
-/// its dy a NaN. The other y are any numbers, not those of a softmax.
+/// Makes a test case. Inputs: y and dy, unless dx overwrites them; output: dx. Every third y is 0, as for a masked key,
+/// and its dy is NaN, which must have no effect. The other y are random numbers, not outputs of a softmax.
 inline OpCase softmax_backward_case(const Shape& shape, DType dtype, SoftmaxGradient place = SoftmaxGradient::apart) {
   const Generator y = every_third(uniform(2, 0.25, 1), 0);
   const Generator dy = every_third(normal(3), std::numeric_limits<double>::quiet_NaN());
@@ -76,8 +76,8 @@ inline OpCase softmax_backward_case(const Shape& shape, DType dtype, SoftmaxGrad
   return item;
 }
 
-/// Makes a case of rows of four with infinities and a NaN. With a causal mask: rows of three in groups of two, in which
-/// the NaN of the first row is masked. softmax_special_values() are the expected outputs.
+/// Makes a test case whose rows contain infinities and a NaN; softmax_special_values() returns the expected outputs.
+/// Without a mask the shape is (5, 4). With the causal mask it is (2, 2, 3), and the NaN of the first row is masked.
 inline OpCase softmax_special_case(DType dtype, ops::SoftmaxMask mask) {
   constexpr double kInf = std::numeric_limits<double>::infinity();
   constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
@@ -97,8 +97,8 @@ inline std::vector<double> softmax_special_values(ops::SoftmaxMask mask) {
           kNaN, kNaN, kNaN, kNaN, kNaN, kNaN, 0.25, 0.25, 0.25, 0.25};
 }
 
-/// Makes a case of numbers whose products with the scale are rounded by far more than 1, and overflow in the second
-/// row.
+/// Makes a test case of large numbers. Their products with the scale have rounding errors far greater than 1, and
+/// overflow in the second row.
 inline OpCase softmax_large_case(double scale) {
   OpCase item = softmax_forward_case(Shape{2, 3}, DType::f32, ops::SoftmaxMask::none);
   item.inputs[0].start = values({1e30, -1e30, 1e30, 3e38, -3e38, -3e38});
@@ -108,7 +108,7 @@ inline OpCase softmax_large_case(double scale) {
   return item;
 }
 
-/// Returns the largest distance of y from softmax_special_values(); infinite where one is a NaN and the other is not.
+/// Returns the largest error of y against softmax_special_values(); infinity if only one of two values is NaN.
 inline double softmax_special_error(const std::vector<double>& y, ops::SoftmaxMask mask) {
   const std::vector<double> expected = softmax_special_values(mask);
   double worst = y.size() == expected.size() ? 0 : std::numeric_limits<double>::infinity();
@@ -121,14 +121,14 @@ inline double softmax_special_error(const std::vector<double>& y, ops::SoftmaxMa
   return worst;
 }
 
-/// Returns shapes: one element, one column, no row, no column, around a warp, and rows that a block takes, more of them
-/// than a grid.
+/// Returns shapes: one element, one column, no row, no column, sizes near that of a warp, rows that need a whole block,
+/// and more of these rows than a grid has blocks.
 inline std::vector<Shape> softmax_shapes() {
   return {Shape{1},     Shape{5, 1},   Shape{7},      Shape{0, 5},    Shape{3, 0},      Shape{3, 5, 31},
           Shape{9, 33}, Shape{59, 64}, Shape{3, 129}, Shape{7, 1025}, Shape{2, 2, 2048}};
 }
-/// Returns shapes (.., T, K): one query, as many queries as keys, fewer queries, groups of several rows, more rows than
-/// a grid takes at once, rows of blocks.
+/// Returns shapes (.., T, K) of T queries and K keys: one query, as many queries as keys, fewer queries than keys,
+/// groups of several rows, more rows than a grid handles at once, and rows that need a whole block.
 inline std::vector<Shape> softmax_causal_shapes() {
   return {Shape{1, 1},         Shape{1, 5},      Shape{2, 0, 3}, Shape{2, 5, 5},
           Shape{2, 2, 17, 17}, Shape{3, 19, 40}, Shape{3, 1040}, Shape{2, 1027}};

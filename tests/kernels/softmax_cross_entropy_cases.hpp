@@ -16,7 +16,7 @@ enum class LogitsGradient : unsigned char { none, apart, in_place };
 /// The weights of a loss: none, one for each sample, or one for each element.
 enum class Weighting : unsigned char { none, sample, element };
 
-/// Returns the text for weights of this kind in a case's name.
+/// Returns the weights' text in the name of a test case.
 inline const char* text_of(Weighting weighting) {
   return weighting == Weighting::none ? "" : weighting == Weighting::sample ? " a weight a sample" : " all weights";
 }
@@ -26,21 +26,21 @@ struct SoftmaxCrossEntropyParams {
   std::int64_t classes = 1;
   DType dtype = DType::f32;
   double smoothing = 0;
-  std::int64_t valid = -1;  ///< number of valid samples; -1: not given
+  std::int64_t valid = -1;  ///< number of valid samples; -1: not passed to the op
   bool scaled = false;
   LogitsGradient gradient = LogitsGradient::apart;
-  std::int64_t positions = 0;  ///< positions of a sample; 0: logits are (N, K)
+  std::int64_t positions = 0;  ///< number of positions of each sample; 0: logits have shape (N, K)
   Weighting weighting = Weighting::none;
 };
 
-/// Returns a start of multiples of 1/8, which every type holds exactly, with equal numbers in most rows.
+/// Generates multiples of 1/8, which every type represents exactly. Most rows contain equal numbers.
 inline Generator eighths(std::uint64_t seed) {
   return mapped(integers(seed, -40, 40), [](double value) { return value / 8; });
 }
 
-/// Makes a case. Inputs: labels, valid, scale, logits (absent when in place), weights (absent when there are none);
-/// outputs: metrics (started at 2, 3, 5), then dlogits. Labels run from -1 to K, so some are out of range; weights from
-/// -1 to 4.
+/// Makes a test case. Inputs: labels, valid, scale; logits unless in place; weights from -1 to 4 if there are weights.
+/// Outputs: metrics, which start at 2, 3, 5, and dlogits if wanted. The labels go from -1 to K, so some are out of
+/// range.
 inline OpCase softmax_cross_entropy_case(const SoftmaxCrossEntropyParams& p) {
   const bool in_place = p.gradient == LogitsGradient::in_place;
   const Shape shape = p.positions == 0 ? Shape{p.samples, p.classes} : Shape{p.samples, p.positions, p.classes};
@@ -74,12 +74,12 @@ inline OpCase softmax_cross_entropy_case(const SoftmaxCrossEntropyParams& p) {
   };
   item.workspace_bytes = workspace_for(ops::softmax_cross_entropy_workspace_bytes, p.dtype, shape);
   item.flops = 6.0 * static_cast<double>(p.samples * p.classes);
-  item.tolerance = p.dtype == DType::f64 ? 1e-13 : 1e-6;  // f64: thousands of terms are added in different orders
+  item.tolerance = p.dtype == DType::f64 ? 1e-13 : 1e-6;  // f64: thousands of terms are added in another order
   return item;
 }
 
-/// Returns parameters of cases: one sample, one class, odd and prime sizes, whole vectors, more samples than a block,
-/// several positions a sample; all kinds of masks, scales and outputs.
+/// Returns parameters of test cases: one sample, one class, odd and prime sizes, multiples of a vector, more samples
+/// than a block processes, several positions for each sample; every number of valid samples, scale and kind of output.
 inline std::vector<SoftmaxCrossEntropyParams> softmax_cross_entropy_params() {
   std::vector<SoftmaxCrossEntropyParams> all;
   for (const DType dtype : {DType::f32, DType::f64}) {

@@ -1,5 +1,5 @@
-// Tests softmax cross entropy on a GPU beyond the cases that all ops share: values out of range on the device,
-// infinities and NaN, in place, repeatability, errors.
+// Tests softmax cross entropy on a GPU in addition to the test cases that every op has: values out of range in device
+// memory, infinities and NaN, in place, repeatability, errors.
 #include <cmath>
 #include <limits>
 
@@ -21,7 +21,7 @@ TEST_F(CudaSoftmaxCrossEntropy, LabelsOutOfRangeAreCountedAndTakePartInNothing) 
     item.inputs[0].start = values({-1, 8, 3, kMin, kMax, 9, 0, 7, -1});
     compare(item, cuda(), item, cpu(), item.tolerance);
     const CheckedRun instance(item, cuda());
-    EXPECT_EQ(instance.output(0).values()[2], 5.0 + 5.0);  // the ninth sample is not valid and does not count
+    EXPECT_EQ(instance.output(0).values()[2], 5.0 + 5.0);  // the bad label of the ninth, invalid sample does not count
   }
 }
 
@@ -94,7 +94,7 @@ TEST_F(CudaSoftmaxCrossEntropy, InPlaceGivesTheBitsOfApart) {
 
 TEST_F(CudaSoftmaxCrossEntropy, TheSameBitsEveryTime) {
   OpCase item = softmax_cross_entropy_case({523, 100, DType::f32, 0.1, 500, true});
-  std::swap(item.inputs[0], item.inputs[3]);  // the check changes the first input
+  std::swap(item.inputs[0], item.inputs[3]);  // expect_repeatable() changes the first input, which should be the logits
   item.run = [run = item.run](Context& context, Views in, Views out, const TensorView& workspace) {
     const std::vector<TensorView> inputs{in[3], in[1], in[2], in[0]};
     run(context, inputs, out, workspace);

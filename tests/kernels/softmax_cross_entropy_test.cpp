@@ -8,12 +8,12 @@
 namespace lockstep::testing {
 namespace {
 
-/// A call on vectors, for numbers computed by hand.
+/// A call of the op on host vectors, whose results are compared with numbers computed by hand.
 template <class T>
 struct Call {
   std::vector<T> logits;
   std::vector<std::int32_t> labels;
-  std::int64_t valid = -1;  // number of valid samples; -1: not given
+  std::int64_t valid = -1;  // number of valid samples; -1: not passed to the op
   T scale = 1;
   double smoothing = 0;
   std::vector<T> weights{};  // empty: not given
@@ -43,7 +43,8 @@ TEST(SoftmaxCrossEntropy, TwoClassesByHand) {
   EXPECT_NEAR(call.gradient[0], -0.75, 1e-15);
   EXPECT_NEAR(call.gradient[1], 0.75, 1e-15);
 
-  // Smoothing 0.2 over two classes: targets 0.9 and 0.1. The loss is not scaled, the gradient is.
+  // With smoothing 0.2 over two classes the targets are 0.9 and 0.1. The scale applies to the gradient, not to the
+  // loss.
   Call<double> smooth{.logits = {0, std::log(3.0)}, .labels = {0}, .scale = 0.5, .smoothing = 0.2};
   smooth.run();
   EXPECT_NEAR(smooth.metrics[0], 0.9 * std::log(4.0) + 0.1 * std::log(4.0 / 3.0), 1e-15);
@@ -52,8 +53,8 @@ TEST(SoftmaxCrossEntropy, TwoClassesByHand) {
 }
 
 TEST(SoftmaxCrossEntropy, WeightsByHand) {
-  // The loss of the first sample is ln 4, of the second ln(4 / 3). The third sample does not count: its label is no
-  // class.
+  // The losses of the first two samples are ln 4 and ln(4 / 3). The third sample has weight 0, so neither its bad label
+  // nor its NaN has an effect.
   const double nan = std::nan("");
   Call<double> call{.logits = {0, std::log(3.0), 0, std::log(3.0), nan, 1},
                     .labels = {0, 1, -100},
@@ -121,14 +122,14 @@ TEST(SoftmaxCrossEntropy, BadLabelsAreCountedAndTakePartInNothing) {
   const double e = std::exp(1.0);
   EXPECT_NEAR(call.metrics[0], 10 + std::log(1 + 1 / e), 1e-14);
   EXPECT_EQ(call.metrics[1], 21);
-  EXPECT_EQ(call.metrics[2], 34);  // the sixth sample is not valid and does not count
+  EXPECT_EQ(call.metrics[2], 34);  // the sixth sample is not valid, so its bad label is not counted
   for (std::size_t i = 0; i < call.gradient.size(); ++i) {
     const double expected = i == 4 ? 1 / (1 + e) : (i == 5 ? -1 / (1 + e) : 0.0);
     EXPECT_NEAR(call.gradient[i], expected, 1e-15) << i;
   }
 }
 
-/// Computes the loss naively: subtracts no maximum (the logits are small), in double, target by target.
+/// Computes the expected outputs in double, without subtracting the maximum of a row, since the logits are small.
 void oracle(const SoftmaxCrossEntropyParams& p, Inputs in, Outputs expected) {
   const bool in_place = p.gradient == LogitsGradient::in_place;
   const GuardedTensor& logits = in_place ? expected[1] : in[3];

@@ -1,4 +1,4 @@
-// Tests softmax on a GPU beyond the cases that all ops share: infinities and NaN, repeatability.
+// Tests softmax on a GPU in addition to the test cases that every op has: infinities and NaN, repeatability.
 #include "tests/kernels/softmax_cases.hpp"
 #include "tests/support/cuda_test.hpp"
 #include "tests/support/op_checks.hpp"

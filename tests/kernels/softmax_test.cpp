@@ -12,7 +12,7 @@ using ops::SoftmaxMask;
 
 TEST(Softmax, ByHand) {
   CpuContext context;
-  // exp(2 x) is 1, 1, 2 and 1, 3, 4, up to a factor that cancels.
+  // The exponentials exp(2 x) are proportional to 1, 1, 2 in the first row and to 1, 3, 4 in the second.
   const std::vector<double> x{7, 7, 7 + std::log(2.0) / 2, 0, std::log(3.0) / 2, std::log(4.0) / 2};
   GuardedTensor in(Shape{2, 3}, DType::f64, x), y(Shape{2, 3}, DType::f64), dy(Shape{2, 3}, DType::f64),
       dx(Shape{2, 3}, DType::f64);
@@ -21,13 +21,13 @@ TEST(Softmax, ByHand) {
   for (std::size_t i = 0; i < all.size(); ++i) {
     EXPECT_DOUBLE_EQ(y.span<double>()[i], all[i]) << i;
   }
-  // The sums of dy * y are 4 * 1/4 + 8 * 1/2 = 5 and 8 * 1/8 = 1.
+  // The rows' sums of dy * y are 4 * 1/4 + 8 * 1/2 = 5 and 8 * 1/8 = 1.
   dy.assign({4, 0, 8, 8, 0, 0});
   y.assign(all);
   ops::softmax_backward(context, y, dy, 2, dx);
   EXPECT_EQ(dx.values(), (std::vector<double>{-0.5, -2.5, 3, 1.75, -0.75, -1}));
 
-  // Two queries and three keys: the last query sees all keys.
+  // There are two queries and three keys. The first query sees two keys, the last query all three.
   ops::softmax_forward(context, in, 2, SoftmaxMask::causal, y);
   const std::vector<double> causal{0.5, 0.5, 0, 0.125, 0.375, 0.5};
   for (std::size_t i = 0; i < causal.size(); ++i) {
@@ -35,7 +35,7 @@ TEST(Softmax, ByHand) {
   }
 }
 
-/// Computes softmax with the mask as numbers -inf that are added, and all exponentials over their sum without a shift.
+/// Computes softmax by its formula, without a shift by the maximum. A masked key adds -inf to its exponent.
 void forward_oracle(const OpCase& item, SoftmaxMask mask, Inputs in, Outputs expected) {
   const Shape& shape = item.outputs[0].shape;
   const std::vector<double> x = in.empty() ? expected[0].values() : in[0].values();

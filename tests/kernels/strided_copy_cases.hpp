@@ -11,7 +11,7 @@
 
 namespace lockstep::testing {
 
-/// Makes the view that takes part in a copy.
+/// Makes the source or target view of a copy from the complete tensor.
 using MakeView = std::function<TensorView(const TensorView& tensor)>;
 
 inline TensorView entire(const TensorView& tensor) {
@@ -20,7 +20,7 @@ inline TensorView entire(const TensorView& tensor) {
 
 struct StridedCopyParams {
   std::string what;
-  Shape src;  ///< shape of the memory that the views are made of
+  Shape src;  ///< shape of the tensor from which src_view makes the source
   MakeView src_view = entire;
   Shape dst;
   MakeView dst_view = entire;
@@ -28,7 +28,8 @@ struct StridedCopyParams {
   DType to = DType::f32;
 };
 
-/// Makes a case. Inputs: src; outputs: dst, which starts with other numbers because a view need not reach all of it.
+/// Makes a test case. Input: src; output: dst, which starts with random numbers, because the target view may cover only
+/// a part of dst.
 inline OpCase strided_copy_case(const StridedCopyParams& p) {
   const auto without_sign = [](DType t) { return t == DType::u8 || t == DType::u64; };
   const TensorView view = p.dst_view(TensorView(nullptr, p.to, Device::cpu(), p.dst));
@@ -63,7 +64,7 @@ inline StridedCopyParams cast_copy(const Shape& shape, DType from, DType to) {
   return {.what = "whole", .src = shape, .dst = shape, .from = from, .to = to};
 }
 
-/// Returns a view of this shape and these strides, which begins at element `first` of a tensor.
+/// Returns a maker of views with this shape and these strides, which begin at element `first` of a tensor.
 inline MakeView strided(std::int64_t first, const Shape& shape, const Strides& strides) {
   return [=](const TensorView& tensor) {
     auto* data = static_cast<std::byte*>(tensor.data);
@@ -78,9 +79,9 @@ inline MakeView sliced(int axis, std::int64_t begin, std::int64_t end) {
   return [=](const TensorView& tensor) { return tensor.slice(axis, begin, end); };
 }
 
-/// Returns parameters of cases: strides of every kind: nothing, one element, whole tensors, rows that end after their
-/// last 16-byte piece, transposed planes with full tiles and others, slices, padding, reversed, every second,
-/// broadcast, rank 8.
+/// Returns parameters of copies with every kind of strides: no element, one element, complete tensors, rows that are no
+/// multiple of 16 bytes, transposed planes with full and partial tiles, slices, padding, reversed axes, every second
+/// element, broadcasts, and rank 8.
 inline std::vector<StridedCopyParams> strided_copies(DType from, DType to) {
   std::vector<StridedCopyParams> all;
   for (const Shape& shape : {Shape{}, Shape{1}, Shape{0, 3}, Shape{37}, Shape{5, 7, 61}}) {
@@ -114,7 +115,7 @@ inline constexpr DType kFloatingTypes[] = {DType::f32, DType::f64, DType::bf16, 
 inline std::vector<StridedCopyParams> all_strided_copies() {
   std::vector<StridedCopyParams> all;
   const auto add = [&](std::vector<StridedCopyParams> more) { all.insert(all.end(), more.begin(), more.end()); };
-  for (const DType dtype : {DType::u8, DType::bf16, DType::f32, DType::i64}) {  // one type for each size of an element
+  for (const DType dtype : {DType::u8, DType::bf16, DType::f32, DType::i64}) {  // one type for each element size
     add(strided_copies(dtype, dtype));
   }
   add(strided_copies(DType::f32, DType::bf16));
@@ -130,7 +131,7 @@ inline std::vector<StridedCopyParams> all_strided_copies() {
   return all;
 }
 
-/// Returns the cases for a GPU. The host copies every type, too, and gives the same bits.
+/// Returns the test cases for a GPU. The host copies every type, too, and must give the same bits.
 inline std::vector<DeviceCase> strided_copy_device_cases() {
   return same_cases(all_strided_copies(), strided_copy_case);
 }

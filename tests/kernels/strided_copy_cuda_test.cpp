@@ -1,5 +1,5 @@
-// Tests copies on a GPU beyond the cases that all ops share: values that a type cannot hold, integers that double
-// cannot hold, NaN, beyond 2^31 elements, errors.
+// Tests copies on a GPU in addition to the test cases that every op has: values out of range of the target type,
+// integers that double cannot represent, NaN, more than 2^31 elements, errors.
 #include <cmath>
 #include <limits>
 
@@ -15,7 +15,8 @@ namespace {
 
 using CudaStridedCopy = CudaTest;
 
-/// Runs the case on both devices, without converting the input through double, and compares bits.
+/// Runs the test case on both devices with the same input bits, not converted through double, and compares the outputs'
+/// bits.
 void expect_host_bits(const OpCase& item, Context& host, Context& device) {
   expect_same_outputs(CheckedRun(item, device), CheckedRun(item, host), item.name);
 }
@@ -56,7 +57,7 @@ TEST_F(CudaStridedCopy, IntegersThatDoubleDoesNotHave) {
       -1,
       (std::int64_t{1} << 53) + 1,
       (std::int64_t{1} << 24) + 1,
-      (std::int64_t{1} << 60) + (std::int64_t{1} << 36) + 1,  // a conversion to f32 through f64 gives another number
+      (std::int64_t{1} << 60) + (std::int64_t{1} << 36) + 1,  // converting to f32 through f64 would round differently
       std::numeric_limits<std::int64_t>::max(),
       std::numeric_limits<std::int64_t>::min(),
       0x123456789abcdef0};
@@ -93,7 +94,7 @@ TEST_F(CudaStridedCopy, SpecialFloatingValues) {
 
 TEST_F(CudaStridedCopy, OneTypeKeepsTheBits) {
   OpCase item = strided_copy_case(permuted_copy({33, 40}, {1, 0}, DType::f32, DType::f32));
-  item.inputs[0].start = {};  // poison: NaN with all bits set
+  item.inputs[0].start = {};  // poisoned: NaN with all bits 1
   expect_host_bits(item, cpu(), cuda());
 }
 
@@ -104,7 +105,7 @@ TEST_F(CudaStridedCopy, Beyond2To31Elements) {
     const Tensor src = Tensor::empty(cuda(), Shape{kRows, kColumns}, DType::u8);
     const Tensor dst = Tensor::empty(cuda(), Shape{kColumns, kRows}, DType::u8);
     ops::fill(cuda(), 1, src);
-    ops::fill(cuda(), 9, src.view().slice(0, kRows - 1, kRows));  // this row becomes the last column
+    ops::fill(cuda(), 9, src.view().slice(0, kRows - 1, kRows));  // the transposition makes it the last column
     ops::strided_copy(cuda(), src.view().permute({1, 0}), dst);
     const auto expect_end = [&](const TensorView& view, double before_the_end, double end) {
       const TensorView line = view.reshape(Shape{view.numel()});

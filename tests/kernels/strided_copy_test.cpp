@@ -16,7 +16,7 @@ TEST(StridedCopy, ByHand) {
   const TensorView to(std::span<float>(turned), Shape{3, 2});
   ops::strided_copy(context, from.permute({1, 0}), to);
   EXPECT_EQ(turned, (std::vector<float>{1, 4, 2, 5, 3, 6}));
-  std::vector<std::int32_t> padded(12, -1);  // 3 x 4, the matrix in its middle columns
+  std::vector<std::int32_t> padded(12, -1);  // 3 x 4; the 2 x 3 matrix goes to rows 1 and 2, columns 1 to 3
   ops::strided_copy(context, from,
                     TensorView(std::span<std::int32_t>(padded), Shape{3, 4}).slice(0, 1, 3).slice(1, 1, 4));
   EXPECT_EQ(padded, (std::vector<std::int32_t>{-1, -1, -1, -1, -1, 1, 2, 3, -1, 4, 5, 6}));
@@ -38,7 +38,7 @@ TEST(StridedCopy, ConversionsAreThoseOfCopy) {
   EXPECT_EQ(low, (std::vector<std::uint8_t>{1, 255}));
 }
 
-/// The oracle copies through double, row by row of the views.
+/// The reference copies all elements of the views through double, in row-major order.
 TEST(StridedCopy, MatchesTheNaiveLoop) {
   for (const StridedCopyParams& p : all_strided_copies()) {
     expect_matches(strided_copy_case(p), [&](Inputs in, Outputs expected) {

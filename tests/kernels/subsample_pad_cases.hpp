@@ -19,7 +19,7 @@ inline Shape subsampled(const SubsamplePadParams& p) {
   return {p.x[0], (p.x[1] + p.stride - 1) / p.stride, (p.x[2] + p.stride - 1) / p.stride, p.out_channels};
 }
 
-/// Makes a case. Inputs: x; outputs: y.
+/// Makes a test case. Input: x; output: y.
 inline OpCase subsample_pad_forward_case(const SubsamplePadParams& p) {
   OpCase item;
   item.name = concat("subsample_pad_forward ", p.dtype, ' ', p.x, " to ", p.out_channels, " stride ", p.stride);
@@ -35,7 +35,7 @@ inline OpCase subsample_pad_forward_case(const SubsamplePadParams& p) {
   return item;
 }
 
-/// Makes a case. Inputs: dy; outputs: dx.
+/// Makes a test case. Input: dy; output: dx.
 inline OpCase subsample_pad_backward_case(const SubsamplePadParams& p, ops::GradMode mode) {
   const bool add = mode == ops::GradMode::accumulate;
   OpCase item;
@@ -55,8 +55,8 @@ inline OpCase subsample_pad_backward_case(const SubsamplePadParams& p, ops::Grad
   return item;
 }
 
-/// Returns parameters of cases: odd sizes, an odd number of new channels, none of them, strides that do not divide, one
-/// larger than the image, and 16-byte pieces that hold old and new channels.
+/// Returns parameters of test cases: odd sizes, an odd number of new channels, no new channels, strides that do not
+/// divide the size, a stride larger than the image, and 16-byte pieces that hold both old and new channels.
 inline std::vector<SubsamplePadParams> subsample_pad_params() {
   std::vector<SubsamplePadParams> all;
   for (const DType dtype : {DType::f32, DType::f64}) {

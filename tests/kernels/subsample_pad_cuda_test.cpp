@@ -1,4 +1,4 @@
-// Tests subsample_pad on a GPU beyond 2^31 elements.
+// Tests subsample_pad on a GPU with more than 2^31 elements.
 #include <lockstep/kernels/fill.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
 
@@ -24,7 +24,7 @@ TEST_F(CudaSubsamplePad, Beyond2To31Elements) {
     for (std::size_t i = 0; i < taken.size(); ++i) {
       EXPECT_EQ(taken[i], i % 64 >= 24 && i % 64 < 40 ? 2 : 0) << i;
     }
-    // The op took the pixels of even rows and columns.
+    // The forward pass takes the pixels with an even row and an even column, so only these get a gradient.
     const auto expect_gradient = [&](double where_taken, double elsewhere) {
       const std::vector<double> gradient = fetch(last_x);
       for (std::size_t i = 0; i < gradient.size(); ++i) {

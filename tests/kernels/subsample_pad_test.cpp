@@ -14,7 +14,7 @@ using ops::GradMode;
 TEST(SubsamplePad, ByHand) {
   CpuContext context;
   std::vector<float> x{1, 2, 3, 4, 5, 6, 7, 8, 9};  // 3 x 3, one channel
-  std::vector<float> y(16, NAN);                    // 2 x 2, four channels: (4 - 1) / 2 = 1 zero before
+  std::vector<float> y(16, NAN);  // 2 x 2, four channels: x's channel comes after (4 - 1) / 2 = 1 zero
   const TensorView vx(std::span<float>(x), Shape{1, 3, 3, 1});
   const TensorView vy(std::span<float>(y), Shape{1, 2, 2, 4});
   ops::subsample_pad_forward(context, 2, vx, vy);
@@ -31,7 +31,7 @@ TEST(SubsamplePad, ByHand) {
   EXPECT_EQ(x, (std::vector<float>{1, 0, 5, 0, 0, 0, 9, 0, 13}));
 }
 
-/// Calls f(index into x, index into y) for each element that is copied.
+/// Calls f(index into x, index into y) for each element that the forward pass copies.
 template <class F>
 void for_copied(const SubsamplePadParams& p, F&& f) {
   const Shape y = subsampled(p);

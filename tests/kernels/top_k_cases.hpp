@@ -15,12 +15,13 @@ struct TopKParams {
   std::int64_t samples = 1;
   std::int64_t classes = 1;
   int k = 1;
-  std::int64_t valid = -1;  ///< number of valid samples; -1: not given
+  std::int64_t valid = -1;  ///< number of valid samples; -1: not passed to the op
   bool weighted = false;
 };
 
-/// Makes a case. Inputs: logits, labels, valid, weights (from -1 to 4); outputs: result (started at 7). Logits are
-/// multiples of 1/8 with equals in most rows; labels run from -1 to K, so some are out of range.
+/// Makes a test case. Inputs: logits, labels, valid, weights from -1 to 4; output: result, which starts at 7. The
+/// logits are multiples of 1/8, so that most rows contain equal numbers. The labels go from -1 to K, so some are out of
+/// range.
 inline OpCase top_k_case(const TopKParams& p, DType dtype) {
   const Shape shape{p.samples, p.classes};
   return {.name = concat("top_k_correct ", dtype, ' ', shape, " k ", p.k,
@@ -40,15 +41,15 @@ inline OpCase top_k_case(const TopKParams& p, DType dtype) {
           .flops = static_cast<double>(p.samples * p.classes)};
 }
 
-/// Returns parameters of cases: one sample, one class, odd and prime sizes, rows that start at every place of a vector,
-/// whole vectors, rows longer than a block.
+/// Returns parameters of test cases: one sample, one class, odd and prime sizes, rows that begin at any offset from a
+/// vector's boundary, rows of complete vectors, and rows longer than a block.
 inline std::vector<TopKParams> top_k_params() {
   return {{0, 5, 2},    {1, 1, 1},       {3, 2, 2},       {33, 10, 5, 20},      {31, 101, 5, 31},
           {17, 64, 20}, {523, 7, 3, 0},  {61, 33, 5, 99}, {64, 24, 1},          {257, 3, 1},
           {6, 1031, 5}, {3, 4099, 1000}, {5, 1000, 400},  {37, 5, 2, -1, true}, {5003, 3, 1, 5000, true}};
 }
 
-/// Returns the cases for a GPU. The host counts the same elements, so results are exact in all types.
+/// Returns the test cases for a GPU. GPU and host compare the same numbers, so the results are equal in every type.
 inline std::vector<DeviceCase> top_k_device_cases() {
   std::vector<DeviceCase> items;
   for (const TopKParams& p : top_k_params()) {

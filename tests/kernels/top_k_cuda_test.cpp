@@ -1,4 +1,5 @@
-// Tests top-k accuracy on a GPU beyond the cases that all ops share: values out of range on the device, NaN, errors.
+// Tests top-k accuracy on a GPU in addition to the test cases that every op has: values out of range in device memory,
+// NaN, errors.
 #include <cmath>
 #include <limits>
 
@@ -24,8 +25,8 @@ TEST_F(CudaTopK, ValuesOutOfRangeOnTheDevice) {
   compare(item, cuda(), item, cpu(), 0);
 }
 
-/// Puts a NaN or an infinity at each place of a row. The 4 largest elements count; the label is at the fourth of the
-/// numbers.
+/// Puts NaN, infinity or -infinity at each index of a row. The label is the fourth largest class and k is 4, so the
+/// sample would count as correct. With NaN or infinity, from which no softmax can be computed, it must not count.
 TEST_F(CudaTopK, OutputsWithoutASoftmaxAreWrongWhateverTheLabel) {
   const double inf = std::numeric_limits<double>::infinity();
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {

@@ -10,7 +10,7 @@
 namespace lockstep::testing {
 namespace {
 
-/// Returns how many of the labels are among the k largest elements. All labels have the same row of logits.
+/// Runs the op with this row of logits for each of the labels. Returns how many labels are among the k largest logits.
 double found(const std::vector<double>& row, const std::vector<double>& labels, int k) {
   CpuContext context({.threads = 2});
   const auto n = static_cast<std::int64_t>(labels.size());

@@ -12,14 +12,14 @@ namespace lockstep::testing {
 
 struct WeightSumParams {
   Shape shape;
-  std::int64_t valid = -1;  ///< number of valid samples; -1: not given
+  std::int64_t valid = -1;  ///< number of valid samples; -1: not passed to the op
   bool scaled = false;
   ops::GradMode mode = ops::GradMode::overwrite;
   bool total = true;
 };
 
-/// Makes a case. Inputs: weights, valid, scale; outputs: sum (started at 0.5 where it is added to or stays), total
-/// (started at 7).
+/// Makes a test case. Inputs: weights, valid, scale; outputs: sum and total. sum starts at 0.5 unless the op overwrites
+/// it. total starts at 7, to which the op adds.
 inline OpCase weight_sum_case(const WeightSumParams& p, DType dtype) {
   const bool overwrites = p.mode == ops::GradMode::overwrite;
   return {.name = concat("weight_sum ", dtype, ' ', p.shape, p.valid >= 0 ? concat(" valid ", p.valid) : std::string(),
@@ -43,8 +43,8 @@ inline OpCase weight_sum_case(const WeightSumParams& p, DType dtype) {
           .tolerance = dtype == DType::f64 ? 1e-13 : 1e-6};
 }
 
-/// Returns parameters of cases: nothing, one, odd and prime sizes, whole vectors, more than a chunk; all masks, scales
-/// and outputs.
+/// Returns parameters of test cases: no element, one element, odd and prime sizes, multiples of a vector, more than a
+/// chunk; every number of valid samples, scale and kind of output.
 inline std::vector<WeightSumParams> weight_sum_params() {
   std::vector<WeightSumParams> all;
   for (const Shape& shape :
@@ -59,7 +59,7 @@ inline std::vector<WeightSumParams> weight_sum_params() {
   return all;
 }
 
-/// Returns the cases for a GPU. Weights are f32 whatever type the GPU computes in.
+/// Returns the test cases for a GPU. Weights are f32, even if the GPU computes in another type.
 inline std::vector<DeviceCase> weight_sum_device_cases() {
   return same_cases(weight_sum_params(), [](const WeightSumParams& p) { return weight_sum_case(p, DType::f32); });
 }

@@ -1,5 +1,5 @@
-// Tests sums of weights on a GPU beyond the cases that all ops share: values out of range on the device, off 16-byte
-// boundaries, NaN, repeatability.
+// Tests sums of weights on a GPU in addition to the test cases that every op has: values out of range in device memory,
+// views off 16-byte boundaries, NaN, repeatability.
 #include <cmath>
 
 #include "tests/kernels/weight_sum_cases.hpp"

@@ -22,7 +22,8 @@ TEST(WeightSum, ByHand) {
   EXPECT_TRUE(std::isnan(shows.output(1).values()[0]));
 }
 
-/// Weights of 1 give the number of samples. A sum of only small, or of only large weights is exact.
+/// If every weight is the same number, the sum is the number of valid samples times the weight. It must be exact for
+/// small and for large weights.
 TEST(WeightSum, OnesCountAndSizesDoNotMatter) {
   CpuContext context;
   for (const double size : {1.0, 1e-6, 1e6}) {

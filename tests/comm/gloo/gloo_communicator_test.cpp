@@ -1,4 +1,4 @@
-// Runs under start_ranks, as processes.
+// This program runs under start_ranks, with one process for each rank.
 
 #include <lockstep/comm/gloo/gloo_communicator.hpp>
 
@@ -51,7 +51,7 @@ TEST(GlooCommunicator, OperationsOnWorkers) {
   cases::check_everything(*comm, stream, kSizes);
 }
 
-// Uses the numbers of blocks and segments that tensors of gigabytes have.
+// Small limits give as many blocks and segments as tensors of gigabytes have by default.
 TEST(GlooCommunicator, OperationsInManyPieces) {
   struct Case {
     detail::GlooPieces pieces;
@@ -67,7 +67,7 @@ TEST(GlooCommunicator, OperationsInManyPieces) {
   EXPECT_THROW((void)detail::make_gloo_communicator(ranks, {.segment_bytes = 7}), UsageError);
 }
 
-/// Returns fractions of a rank whose sums depend on the order and are rounded in every type.
+/// Returns fractions whose sum depends on the order of ranks and is rounded in every type.
 double fraction(int rank, std::int64_t i) {
   return (i % 5 == 3 ? 1e4 : 1.0) / static_cast<double>(3 + rank * 7 + i % 101) * (rank % 2 == 0 ? 1 : -1);
 }
@@ -81,8 +81,8 @@ std::vector<T> fractions(int rank, std::int64_t n) {
   return values;
 }
 
-/// Returns the sum of one rank after the other, each sum rounded to T; for 16-bit types from a float, which holds the
-/// sums well enough to round once.
+/// Returns the sum in rank order, with each partial sum rounded to T. 16-bit types add in f32, which is exact enough
+/// for a single rounding.
 template <class T>
 std::vector<T> sum_in_rank_order(int size, std::int64_t n) {
   using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
@@ -212,7 +212,7 @@ TEST(GlooCommunicator, AMessageOfAnotherSizeFailsBothRanks) {
   comm->barrier(stream);
 }
 
-// A rank that ends early must not close connections that another rank is still making.
+// A rank that destroys its communicator early must not break connections that another rank is still making.
 TEST(GlooCommunicator, MayEndAtOnce) {
   for (int round = 0; round < 50; ++round) {
     const auto comm = world();
@@ -221,7 +221,7 @@ TEST(GlooCommunicator, MayEndAtOnce) {
   }
 }
 
-/// While a FewDescriptors lives, this process may open at most `more` further descriptors.
+/// While an object of this class exists, the process may open at most `more` further file descriptors.
 class FewDescriptors {
  public:
   explicit FewDescriptors(rlim_t more) {
@@ -240,7 +240,8 @@ class FewDescriptors {
   rlimit before_{};
 };
 
-// The failure comes before and after the exchange of addresses.
+// Depending on the number of descriptors, rank 1 fails before or after the exchange of addresses. In both cases all
+// ranks must fail with the same text.
 TEST(GlooCommunicator, WhereARankHasNoDescriptorsAllFailAlike) {
   if (ranks->size() == 1) {
     GTEST_SKIP() << "needs two ranks";

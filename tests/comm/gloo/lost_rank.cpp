@@ -1,8 +1,8 @@
-// A program of ranks of which one is lost: lost_rank MODE RANK.
-//   die           between two operations, while the others are in one
-//   die_sending   in the middle of large sums on the communication stream
-//   die_at_end    when the others have nothing left to do
-//   stop          is stopped; the watchdog of the others waits 2 s
+// A program of several ranks, one of which is lost: lost_rank MODE RANK. RANK: rank that is lost. MODE:
+// die           RANK is killed between two operations, while the other ranks wait in an operation
+// die_sending   RANK is killed in the middle of large sums on the communication stream
+// die_at_end    RANK is killed after the other ranks have ended their work
+// stop          RANK is stopped by SIGSTOP; the watchdog of the other ranks waits 2 s
 
 #include <chrono>
 #include <csignal>

@@ -1,5 +1,5 @@
-// Tests programs whose ranks meet over TCP and exchange by gloo: the tests of session_test.cpp and
-// train_resnet_test.cpp without MPI.
+// Tests programs whose ranks meet over TCP and communicate with gloo. They are the tests of session_test.cpp and
+// train_resnet_test.cpp, but without MPI.
 
 #include <algorithm>
 #include <chrono>
@@ -23,7 +23,7 @@ namespace {
 using lockstep::testing::Ended;
 using lockstep::testing::run_command;
 
-/// Runs start_ranks with `ranks` (a number and options: "3", "--without 1 3") and a program.
+/// Runs a program under start_ranks. ranks: number of ranks, with options before it ("3", "--without 1 3").
 Ended start(const std::string& ranks, const std::string& program, const std::string& environment = "") {
   return run_command("env " + environment + " " + START_RANKS + " " + ranks + " " + program);
 }
@@ -76,8 +76,8 @@ TEST(RanksWithoutMpi, Agree) {
   session("3", "agree_then_leave").has({"lockstep: error: rank 0: first", {"ended with 2", 3}});
 }
 
-/// A rank is killed between operations, in the middle of one, or when the others have done their work. The others must
-/// name it within seconds.
+/// A rank is killed between operations, in an operation, or after the other ranks have ended their work. The other
+/// ranks must name the killed rank within seconds.
 TEST(RanksWithoutMpi, AKilledRankIsNamed) {
   for (const char* mode : {"die 1", "die 0", "die_sending 1", "die_sending 0", "die_at_end 1", "die_at_end 0"}) {
     const Ended o = start("3", std::string(LOST_RANK) + " " + mode);
@@ -106,7 +106,8 @@ TEST(RanksWithoutMpi, RanksThatDoNotComeAreNamed) {
             "lockstep: error: rank 1: launch: rank 0 of 3 does not answer at localhost:"});
 }
 
-/// The variables of one host may be wrong; only that host finds the error.
+/// The variables of one host are invalid. The processes of this host must report the error themselves, because the
+/// other hosts cannot see it.
 TEST(RanksWithoutMpi, WhatIsWrongOnAnotherHostIsSaidThere) {
   for (const char* local_rank : {"0", "1"}) {
     run_command(std::string("env RANK=2 WORLD_SIZE=4 LOCAL_WORLD_SIZE=2 GROUP_RANK=1 MASTER_ADDR=127.0.0.1 "
@@ -133,7 +134,7 @@ TEST(RanksWithoutMpi, PlacesThatCannotBe) {
   EXPECT_EQ(nowhere.count("lockstep: error:"), 2) << nowhere.output;
 }
 
-/// A rank that is stopped sends nothing. The watchdog of the others names it and ends them.
+/// A stopped rank sends nothing. The watchdog of the other ranks must name it and end them.
 TEST(RanksWithoutMpi, AStoppedRankIsNamed) {
   const Ended o = start("--grace 2 3", std::string(LOST_RANK) + " stop 1");
   o.exits(76).has({"ended: 76 killed 76"});
@@ -141,7 +142,8 @@ TEST(RanksWithoutMpi, AStoppedRankIsNamed) {
   o.has({"no word from rank 1 (host ", "the process is stopped"});
 }
 
-/// Returns the status tables of jobs on this machine: of running jobs, for a moment, and of starts that left theirs.
+/// Returns the names of the status tables in /dev/shm. Running jobs have a table for a moment; a failed start must
+/// leave none.
 std::set<std::string> tables() {
   std::istringstream listing(run_command("ls /dev/shm | grep '^lockstep-' || true").output);
   std::set<std::string> names;
@@ -151,8 +153,8 @@ std::set<std::string> tables() {
   return names;
 }
 
-/// If not all ranks of a start came, files that it leaves would mislead the next start of the same name. Other jobs of
-/// this machine may start meanwhile; their status tables disappear.
+/// If some ranks never come, the start must delete its status table. Otherwise the table would mislead the next start
+/// with the same name. Tables of other jobs on this machine may appear meanwhile, but they disappear.
 TEST(RanksWithoutMpi, AStartThatFailedLeavesNoBoard) {
   const std::set<std::string> before = tables();
   const Ended o = session("--without 2 3", "ok", "LOCKSTEP_MEET_SECONDS=1 LOCKSTEP_TEST_WATCHDOG=600");
@@ -168,7 +170,7 @@ TEST(RanksWithoutMpi, AStartThatFailedLeavesNoBoard) {
   EXPECT_EQ(left, std::set<std::string>());
 }
 
-/// The watchdog's record of the ranks' operations does not depend on the library that carries them.
+/// The watchdog compares and records operations in the same way with gloo as with MPI.
 TEST(RanksWithoutMpi, OperationsAreComparedAndKept) {
   const testing::TemporaryFolder folder;
   const std::string file = folder / "operations.json";
@@ -179,7 +181,7 @@ TEST(RanksWithoutMpi, OperationsAreComparedAndKept) {
   const Ended differ = session("2", "differ " + file, "LOCKSTEP_TEST_WATCHDOG=600");
   EXPECT_EQ(differ.count("ended: 3 3"), 1) << differ.output;
   EXPECT_LT(differ.seconds, 30);
-  EXPECT_LE(differ.count("lockstep: error:"), 2) << differ.output;  // a rank may first hear of the other's end
+  EXPECT_LE(differ.count("lockstep: error:"), 2) << differ.output;  // both ranks may report an error
   EXPECT_EQ(differ.count("lockstep: error: ranks call different operations: operation 6 of grad is broadcast of 8 f32 "
                          "from rank 0 on rank 0 and broadcast of 8 f32 from rank 1 on rank 1"),
             1)
@@ -190,7 +192,7 @@ TEST(RanksWithoutMpi, OperationsAreComparedAndKept) {
   EXPECT_EQ(linger.count("ended: 76 76 76") + linger.count("ended: 76 76 3") + linger.count("ended: 76 3 76") +
                 linger.count("ended: 3 76 76"),
             1)
-      << linger.output;  // 3: a rank heard of another's end before its own watchdog checked
+      << linger.output;  // code 3: a rank noticed the end of another rank before its own watchdog acted
   EXPECT_LT(linger.seconds, 40);
   linger.has(
       {"rank 1 has not called operation 2 of inline_ops, all_reduce of 3 f32, as rank ", " has not called operation "});
@@ -232,7 +234,7 @@ TEST(RanksWithoutMpi, TheBackendIsAChoice) {
 #endif
 
 #ifdef TRAIN_RESNET
-/// A sum of two numbers has one order: the weights have the same bits whichever library carries the gradients.
+/// With two ranks a sum has only one order. So gloo and MPI must give weights with the same bits.
 TEST(RanksWithoutMpi, TrainingHasTheBitsOfMpi) {
   if (LOCKSTEP_HAS_MPI == 0) {
     GTEST_SKIP() << "needs MPI to compare with, this build has none";

@@ -50,7 +50,8 @@ RendezvousOptions options(int rank, int size, int port, double timeout_s = 20) {
           .timeout_s = timeout_s};
 }
 
-/// The result of a rank: "" or the text of its error, with "told: " in front if another rank prints it.
+/// The result of one rank: "" or the text of its error. The text begins with "told: " if the rank need not print it,
+/// because another rank does.
 struct Came {
   std::string text;
   double seconds = 0;
@@ -74,7 +75,7 @@ Came come(const RendezvousOptions& as, const Body& body) {
   return came;
 }
 
-/// Runs a thread for each of these ranks. Returns their results.
+/// Runs one thread for each of these ranks. Returns the ranks' results.
 std::vector<Came> come_all(const std::vector<RendezvousOptions>& all, const Body& body) {
   std::vector<Came> came(all.size());
   std::vector<std::thread> threads;
@@ -87,7 +88,7 @@ std::vector<Came> come_all(const std::vector<RendezvousOptions>& all, const Body
   return came;
 }
 
-/// Connects to the port, as any process can, once a process listens.
+/// Waits until a process listens at the port, and connects to it without being a rank.
 detail::Descriptor connect_soon(int port) {
   for (int i = 0; i < 200; ++i) {
     detail::Connected made = detail::connect_to(kHere, port, Clock::now() + milliseconds(1000));
@@ -100,7 +101,7 @@ detail::Descriptor connect_soon(int port) {
   return {};
 }
 
-/// The first message of a rank, which another process could send, too.
+/// The first message of a rank to rank 0. In these tests a socket that is no rank sends it.
 struct Hello {
   char magic[8] = {'l', 'o', 'c', 'k', 's', 't', 'e', 'p'};
   std::uint32_t version = 1;
@@ -114,7 +115,7 @@ void send_hello(const detail::Descriptor& socket, const Hello& hello) {
                                Clock::now() + std::chrono::seconds(1)));
 }
 
-/// Returns an address of this machine that other machines may reach, or "".
+/// Returns an address of this machine that is not a loopback address, or "" if there is none.
 std::string outer_address() {
   ifaddrs* all = nullptr;
   std::string found;
@@ -193,7 +194,8 @@ TEST(Rendezvous, NobodyAnswers) {
   EXPECT_LT(came.seconds, 5);
 }
 
-/// Expects one note before the time is over, from rank 0 and from the ranks that would report that it does not answer.
+/// If ranks are missing after word_after_s, rank 0 must print one note with their numbers. If rank 0 is missing, the
+/// ranks that would report its silence must print the note.
 TEST(Rendezvous, RanksSayForWhomTheyWait) {
   const int port = free_port();
   std::mutex mutex;
@@ -212,7 +214,7 @@ TEST(Rendezvous, RanksSayForWhomTheyWait) {
   EXPECT_EQ(notes, std::vector<std::string>{
                        concat("0: waiting for ranks 1, 3 of 4 at 127.0.0.1:", port, ", 1 s more (MASTER_ADDR=here)")});
   notes.clear();
-  (void)come_all({asked(1, 1, 0.3), asked(2, 2, 0.3)}, [](Rendezvous&) { FAIL(); });  // rank 2 is on the host of rank 1
+  (void)come_all({asked(1, 1, 0.3), asked(2, 2, 0.3)}, [](Rendezvous&) { FAIL(); });  // one host: only rank 1 prints
   EXPECT_EQ(notes, std::vector<std::string>{concat("1: waiting for rank 0 of 4 at 127.0.0.1:", port,
                                                    " (connection refused), 1 s more (MASTER_ADDR=here)")});
   notes.clear();
@@ -222,7 +224,7 @@ TEST(Rendezvous, RanksSayForWhomTheyWait) {
       come_all({asked(0, 0, 0), asked(1, 1, 1), asked(2, 2, 1), asked(3, 3, 1)}, [](Rendezvous& all) { all.finish(); });
   EXPECT_EQ(met[0].text, "");
   EXPECT_LE(notes.size(), 1U);
-  // A process that accepts connections and sends nothing.
+  // Here a process accepts connections at the port but sends nothing.
   notes.clear();
   const detail::Listening silent = detail::listen_at(kHere, port);
   (void)come(asked(1, 1, 0.3), [](Rendezvous&) { FAIL(); });
@@ -232,7 +234,7 @@ TEST(Rendezvous, RanksSayForWhomTheyWait) {
 
 TEST(Rendezvous, AHostWithoutAnAddress) {
   RendezvousOptions nowhere = options(1, 2, 4711, 1);
-  nowhere.host = "no-such-host.invalid";  // the name may get an address later, like the names of pods
+  nowhere.host = "no-such-host.invalid";  // no error yet: the name may get an address later, e.g. of a pod
   EXPECT_EQ(
       come(nowhere, [](Rendezvous&) { FAIL(); })
           .text.find("rank 0 of 2 does not answer at no-such-host.invalid:4711 within 1 s: the name has no address"),
@@ -246,13 +248,14 @@ TEST(Rendezvous, AHostWithoutAnAddress) {
   EXPECT_LT(came.seconds, 10);
 }
 
-/// Debian gives a host's own name the address 127.0.1.1, so rank 0's neighbour connects from there. Other hosts cannot.
+/// On Debian a host's own name has the address 127.0.1.1. So a rank on rank 0's host connects from a loopback address,
+/// which ranks on other hosts cannot use.
 TEST(Rendezvous, ALoopbackAddressIsNotThatOfRankZeroForOthers) {
   const std::string outer = outer_address();
   if (outer.empty()) {
     GTEST_SKIP() << "this machine has no address but loopback";
   }
-  for (const int last : {1, 2}) {  // tests both orders of arrival
+  for (const int last : {1, 2}) {  // both orders of arrival
     const int port = free_port();
     std::vector<RendezvousOptions> all{options(0, 3, port), options(1, 3, port), options(2, 3, port)};
     all[1].host = "127.0.1.1";
@@ -275,7 +278,8 @@ TEST(Rendezvous, ALoopbackAddressIsNotThatOfRankZeroForOthers) {
   }
 }
 
-/// The system may give a caller the very port that it calls, if no process listens there: the call then reaches itself.
+/// If no process listens at a port, the system may choose this same port as the caller's own port. Then the connection
+/// reaches its own socket. connect_to() must refuse such a connection.
 TEST(Rendezvous, NobodyAnswersItself) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -287,12 +291,12 @@ TEST(Rendezvous, NobodyAnswersItself) {
     detail::Descriptor made(::socket(AF_INET, SOCK_STREAM, 0));
     address.sin_port = htons(static_cast<std::uint16_t>(port));
     EXPECT_TRUE(port == 0 || ::bind(made.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
-    const linger at_once{.l_onoff = 1, .l_linger = 0};  // closes without a state that would block the next call
+    const linger at_once{.l_onoff = 1, .l_linger = 0};  // closes at once, without a TIME_WAIT state
     EXPECT_EQ(::setsockopt(made.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once), 0);
     return made;
   };
   int port = free_port();
-  while (port % 2 != 0) {  // connect() mostly chooses even ports
+  while (port % 2 != 0) {  // connect() chooses even ports in most cases
     port = detail::listen_at(kHere, port - 1).socket.is_open() ? port - 1 : free_port();
   }
   {
@@ -300,7 +304,7 @@ TEST(Rendezvous, NobodyAnswersItself) {
     ASSERT_TRUE(call(itself));
     EXPECT_TRUE(detail::is_self_connection(itself.get()));
   }
-  // The control: plain calls reach themselves by chance.
+  // Control: plain connect() calls do reach themselves, though rarely.
   constexpr int kMost = 100000;
   int calls = 0;
   for (bool reached = false; !reached && calls < kMost; ++calls) {
@@ -399,7 +403,7 @@ TEST(Rendezvous, ARankThatEndsBeforeAllCameIsNamedAtOnce) {
   std::string answer;
   EXPECT_TRUE(detail::wait_readable(ends.get(), Clock::now() + std::chrono::seconds(5)));
   EXPECT_TRUE(detail::receive_more(ends.get(), answer));
-  std::this_thread::sleep_for(milliseconds(500));  // until rank 2 has come, too
+  std::this_thread::sleep_for(milliseconds(500));  // time for rank 2 to come
   ends.reset();
   others.join();
   const std::string text = "rank 1 (host old, pid 7) has ended before all ranks came (MASTER_ADDR=here)";
@@ -432,7 +436,7 @@ TEST(Rendezvous, ARankThatEndsIsKnownToAll) {
       const auto key = m.when_lost([&] { ++calls; });
       const auto forgotten = m.when_lost([] { FAIL(); });
       m.forget(forgotten);
-      static_cast<void>(m.all_gather("all wait for it"));  // no rank leaves before this
+      static_cast<void>(m.all_gather("all wait for it"));  // no rank leaves before all ranks are here
       if (m.rank() == leaves) {
         m.forget(key);
         return;
@@ -521,7 +525,8 @@ TEST(Rendezvous, OverIpv6) {
       EXPECT_EQ(one.text, "");
     }
   }
-  // Listens at all addresses; IPv4 addresses are shown as IPv4.
+  // Without one_host, rank 0 listens at all addresses, with IPv6 sockets. The address of an IPv4 peer must still be
+  // shown as IPv4.
   all[0].host = kHere;
   all[1].host = kHere;
   for (const Came& one : come_all(all, [](Rendezvous& m) {

@@ -1,8 +1,9 @@
-// What torchrun does on one host, without its agent: starts N processes with its variables and waits for them.
-//   start_ranks [--without RANK]... [--lightning] [--grace SECONDS] N PROGRAM ARGUMENTS...
-// Kills no rank that still runs when another has failed, but all of them so many seconds (30) later. Prints "ended: 0 3
-// 137", each rank's exit code, 128 + n for signal n, "-" for one that was not started, "killed" for those. Its own exit
-// code is that of the first rank that ended with another than 0; 99 when all of those were killed.
+// Starts N processes with torchrun's variables on one host, as torchrun does, and waits for them:
+// start_ranks [--without RANK]... [--lightning] [--grace SECONDS] N PROGRAM ARGUMENTS...
+// --without: does not start this rank. --lightning: sets only the variables that Lightning sets. --grace: seconds (30)
+// after the first failure of a rank until the remaining ranks are killed. Prints a line like "ended: 0 3 137": the exit
+// code of each rank, 128 + n after signal n, "-" for a rank that was not started, "killed" for a rank that was killed
+// after the grace. The exit code is that of the first rank that failed, or 0; 98 for errors of start_ranks itself.
 
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -25,7 +26,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Returns a port at which no process listens now.
+/// Returns a port at which no process listens at this moment.
 int free_port() {
   const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
@@ -109,7 +110,7 @@ int main(int argc, char** argv) {
     int status = 0;
     const pid_t ended = ::waitpid(-1, &status, WNOHANG);
     if (ended < 0) {
-      break;  // no process is left
+      break;  // all processes have ended
     }
     for (std::size_t r = 0; ended > 0 && r < processes.size(); ++r) {
       if (processes[r] == ended) {

@@ -19,7 +19,7 @@ World& world() {
   return instance;
 }
 
-/// Returns the index of the word in which an algorithm keeps a setting; each has its own.
+/// Returns the index of the word in which an algorithm stores this setting. Every setting has a word of its own.
 int place_of(cublasLtMatmulAlgoConfigAttributes_t name) {
   switch (name) {
     case CUBLASLT_ALGO_CONFIG_ID:
@@ -37,7 +37,7 @@ int place_of(cublasLtMatmulAlgoConfigAttributes_t name) {
     case CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION:
       return 6;
     default:
-      return -1;  // an unknown setting reads as 0, and writing it has no effect
+      return -1;  // unknown settings read as 0 and ignore writes
   }
 }
 

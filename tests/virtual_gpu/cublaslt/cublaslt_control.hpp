@@ -7,22 +7,22 @@
 
 #include <cublasLt.h>
 
-/// A stand-in for libcublasLt: the real header, and a library of that name, which kernels/cublaslt loads. It plans as a
-/// test says and computes nothing. An algorithm is eight words: its settings (id, tile, ..), and one word that no
-/// setting reaches.
+/// A stand-in for libcublasLt: a library of that name, which kernels/cublaslt loads, behind the real header. It plans
+/// what a test specifies and computes nothing. Its algorithms consist of eight words: seven settings (id, tile, ..),
+/// and one word that belongs to no setting.
 namespace lockstep::cublaslt_standin {
 
 struct Guess {
   std::int32_t id = 0;
   cublasStatus_t described = CUBLAS_STATUS_SUCCESS;  ///< answer of cublasLtMatmulAlgoConfigGetAttribute()
   cublasStatus_t checked = CUBLAS_STATUS_SUCCESS;    ///< answer of cublasLtMatmulAlgoCheck()
-  std::uint64_t hidden = 0;                          ///< last word of the algorithm
+  std::uint64_t hidden = 0;                          ///< last word of the algorithm, which no setting changes
   std::uint32_t stages = 0;
 };
 
-/// Sets the answer of the heuristics from now on, best guess first.
+/// Sets the guesses that the heuristics return from now on, best guess first, and the status of the heuristics.
 void script(const std::vector<Guess>& guesses, cublasStatus_t heuristics = CUBLAS_STATUS_SUCCESS);
-/// Returns the algorithm that was checked last.
+/// Returns the words of the algorithm that was last passed to cublasLtMatmulAlgoCheck().
 [[nodiscard]] std::array<std::uint64_t, 8> checked();
 
 }  // namespace lockstep::cublaslt_standin

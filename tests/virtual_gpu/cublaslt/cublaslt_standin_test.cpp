@@ -1,4 +1,5 @@
-// Tests refusals by cuBLASLt, of its heuristics, guesses and settings: each costs a choice, not the run.
+// Tests refusals by cuBLASLt's heuristics, of its guesses and of settings. A refusal may only remove a choice; it must
+// not fail the run.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -17,8 +18,8 @@
 #include "cublaslt_control.hpp"
 #include "tests/support/error_of.hpp"
 
-// Only nvcc can compile the real kernels. This program therefore has only the two providers under test, and the ops
-// that cuBLASLt's provider needs.
+// Only nvcc can compile the real kernels. So this program contains only the two providers under test, and dummies of
+// the ops that cuBLASLt's provider calls.
 namespace lockstep::ops {
 namespace {
 
@@ -104,7 +105,7 @@ TEST_F(CublasLtStandin, AllGuessesRefusedLeaveOurKernels) {
 TEST_F(CublasLtStandin, HeuristicsThatFailAreSaidAndLeaveOurKernels) {
   cublaslt_standin::script({{.id = 1}}, CUBLAS_STATUS_NOT_SUPPORTED);
   EXPECT_EQ(choices(), Texts{"cuda"});
-  desc_.m *= 2;  // a new product: answers for known ones are kept
+  desc_.m *= 2;  // a new product, because the answers for known products are cached
   cublaslt_standin::script({{.id = 1}}, CUBLAS_STATUS_INTERNAL_ERROR);
   EXPECT_EQ(choices(), (Texts{"cublaslt", "cuda"})) << "the first one to say why it cannot be planned";
   EXPECT_EQ(planned(""), "cuda");

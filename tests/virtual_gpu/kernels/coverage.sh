@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Line coverage of the kernels after their emulated tests: coverage.sh FOLDER OBJECTS. FOLDER: the sources that count
-# (kernels/cuda; sm90/ in it does not); OBJECTS: the folder with gcov's .gcda files. Prints the lines that no test has run;
-# exit status 1 when there are any.
+# coverage.sh FOLDER OBJECTS: prints the line coverage of the kernels after their emulated tests. FOLDER: the counted
+# sources (kernels/cuda, of which sm90/ is not counted). OBJECTS: the folder with gcov's .gcda files. Prints the lines
+# that no test has run. The exit status is 1 if there are such lines.
 set -euo pipefail
 sources=$1
 objects=$2
@@ -9,8 +9,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 find "$objects" -name '*.gcda' > "$work/files"
 [ -s "$work/files" ] || { echo "coverage.sh: no .gcda files in $objects: the tests come first" >&2; exit 1; }
-# -t prints annotated sources. A line of a template stands there once for every instance and once for all together; it
-# counts as run if one instance ran it.
+# gcov -t prints annotated sources. It prints a template's line once for each instance, and once for all instances
+# together. A line counts as run if any instance ran it.
 (cd "$work" && xargs -n 1 gcov -t < files > report 2> /dev/null)
 awk -F: -v sources="$sources/" '
   $3 == "Source" { source = $4; wanted = index(source, sources) == 1 && index(source, sources "sm90/") != 1; next }

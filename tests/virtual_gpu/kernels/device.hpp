@@ -1,7 +1,8 @@
 #pragma once
 
-// The device side of CUDA for host compilers: kernel files see it instead of nvcc's built-in names. Part of it comes
-// from the toolkit's own headers. Missing here: __activemask and warpSize (README.md), textures, inline PTX, clusters.
+// The device side of CUDA for host compilers. Kernel files include it in place of nvcc's built-in names. Some
+// declarations come from the toolkit's own headers. Not provided: __activemask and warpSize (see README.md), textures,
+// inline PTX, clusters.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -19,21 +20,22 @@
 #include "emulator.hpp"
 #include "indices.hpp"
 
-// The toolkit makes __global__, __device__, __host__, __constant__, __grid_constant__ empty for host compilers.
-#undef __shared__  // replaced by LOCKSTEP_SHARED
+// For host compilers the toolkit defines __global__, __device__, __host__, __constant__ and __grid_constant__ as empty.
+#undef __shared__  // kernels use LOCKSTEP_SHARED instead
 #undef __launch_bounds__
 #define __launch_bounds__(...)
 #undef __forceinline__
 #define __forceinline__ inline
-#undef __noinline__  // libstdc++ has an attribute of this name
+#undef __noinline__  // libstdc++ uses an attribute of this name
 
-/// Defines a shared variable of one block: LOCKSTEP_SHARED(float, tile, [32][33]). A type with a comma needs an alias.
-/// The type of the lambda distinguishes the uses, and the instantiations of a template.
+/// Defines a shared variable of one block: LOCKSTEP_SHARED(float, tile, [32][33]). A type that contains a comma needs
+/// an alias. The lambda has a new type at each use and in each instantiation of a template, so each has its own
+/// variable.
 #define LOCKSTEP_SHARED(type, name, extents) \
   auto& name = ::lockstep::emulation::shared<type extents>([] {}, #name, {__builtin_FILE(), __builtin_LINE()})
 
-/// Defines a pointer to the launch's dynamic shared memory, aligned to 16 bytes: LOCKSTEP_DYNAMIC_SHARED(float,
-/// partial);
+/// Defines a pointer to the dynamic shared memory of the launch, aligned to 16 bytes. Example:
+/// LOCKSTEP_DYNAMIC_SHARED(float, partial);
 #define LOCKSTEP_DYNAMIC_SHARED(type, name) \
   type* const name =                        \
       static_cast<type*>(::lockstep::emulation::dynamic_shared(#name, {__builtin_FILE(), __builtin_LINE()}))
@@ -48,7 +50,7 @@ T& shared(Tag, const char* name, Place place) {
   return *static_cast<T*>(shared_variable(&kSharedKey<T, Tag>, sizeof(T), alignof(T), name, place));
 }
 
-/// Runs a warp's collective on one value of up to 16 bytes.
+/// Runs a collective operation of a warp on one value of up to 16 bytes for each lane.
 template <class T>
 T collective(Collective kind, unsigned mask, T value, int argument, int width, Place place) {
   warp_collective(kind, mask, argument, width, &value, sizeof(T), place);
@@ -57,7 +59,7 @@ T collective(Collective kind, unsigned mask, T value, int argument, int width, P
 
 }  // namespace lockstep::emulation
 
-// The last parameter of the functions below is the caller's line.
+// The last parameter of the functions below is the source line of the caller.
 #define LOCKSTEP_PLACE ::lockstep::emulation::Place place = {__builtin_FILE(), __builtin_LINE()}
 
 inline void __syncthreads(LOCKSTEP_PLACE) {
@@ -87,7 +89,7 @@ inline int __all_sync(unsigned mask, int predicate, LOCKSTEP_PLACE) {
   return __ballot_sync(mask, predicate != 0 ? 0 : 1, place) == 0 ? 1 : 0;
 }
 
-// Shuffles have overloads for the same types as in CUDA, so that an argument converts as it does there.
+// Shuffles have overloads for the same types as in CUDA, so that arguments are converted as in CUDA.
 #define LOCKSTEP_SHUFFLE(type, name, argument, kind)                                             \
   inline type name(unsigned mask, type value, argument source, int width = 32, LOCKSTEP_PLACE) { \
     return lockstep::emulation::collective(lockstep::emulation::Collective::kind, mask, value,   \

@@ -1,7 +1,8 @@
 #pragma once
 
-// Functions of half and bfloat16 that the toolkit's headers have for device code only. They compute in double and round
-// once. Except for ties of the double result, this equals a correctly rounded GPU instruction. Part of device.hpp.
+// Functions of half and bfloat16 that the toolkit's headers declare for device code only. They compute in double and
+// round once. The result equals that of a correctly rounded GPU instruction, unless the double result is a tie. Part of
+// device.hpp.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>

@@ -1,6 +1,6 @@
 #pragma once
 
-// Device functions on integers and on bits that host headers lack. Part of device.hpp.
+// Device functions on integers and bits that the toolkit's headers lack for host compilers. Part of device.hpp.
 
 #include <bit>
 #include <cstdint>
@@ -48,7 +48,8 @@ inline long long __mul64hi(long long a, long long b) {
   __extension__ using Wide = __int128;
   return static_cast<long long>(static_cast<Wide>(a) * b >> 64);
 }
-/// Returns bytes of y:x, chosen by the digits of selector; digit & 8 repeats the byte's sign.
+/// Returns four bytes of the 8-byte number y:x. Each hex digit of selector chooses one byte; digit & 8 repeats the
+/// byte's sign bit instead.
 inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
   const std::uint64_t bytes = static_cast<std::uint64_t>(y) << 32 | x;
   unsigned result = 0;
@@ -66,7 +67,7 @@ inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shift) {
   return static_cast<unsigned>((static_cast<std::uint64_t>(high) << 32 | low) >> (shift & 31u));
 }
 
-// ---- The same bits as another type ----
+// ---- Reinterpreting bits as another typ
 
 inline int __float_as_int(float x) {
   return std::bit_cast<int>(x);

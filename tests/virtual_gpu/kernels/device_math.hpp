@@ -1,7 +1,7 @@
 #pragma once
 
-// Device arithmetic that host headers lack. Functions that CUDA approximates (__expf, rsqrtf, ...) are as exact here as
-// the host's libm. Part of device.hpp.
+// Arithmetic of device code that the toolkit's headers lack for host compilers. Functions that CUDA approximates
+// (__expf, rsqrtf, ...) are as exact here as the host's libm. Part of device.hpp.
 
 #include <math.h>
 #include <stdlib.h>
@@ -35,7 +35,7 @@ inline float __exp10f(float x) {
 }
 inline float exp10f(float x) {
   return ::powf(10.0F, x);
-}  // hides the function of the C library
+}  // hides exp10f() of the C library
 inline float __logf(float x) {
   return ::logf(x);
 }
@@ -96,7 +96,8 @@ inline double __fma_rn(double a, double b, double c) {
 
 namespace lockstep::emulation {
 
-/// Converts x, which is already rounded, to the nearest value of an integer type; 0 for NaN, as cvt does for 32 bits.
+/// Converts x, which is already rounded, to the nearest value of an integer type. NaN gives 0, as with the 32-bit cvt
+/// instruction.
 template <class Integer, class Float>
 Integer saturated(Float x) {
   if (!(x == x)) {
@@ -145,7 +146,7 @@ inline float __double2float_rn(double x) {
   return static_cast<float>(x);
 }
 
-// ---- min and max of CUDA's global namespace: mixed signs give unsigned; a NaN gives the other argument ----
+// ---- min and max in the global namespace, as in CUDA: mixed signs give unsigned; NaN gives the other argume
 
 #define LOCKSTEP_MIN_MAX(a_type, b_type, type)                                                        \
   inline type min(a_type a, b_type b) {                                                               \

@@ -1,6 +1,6 @@
 #pragma once
 
-// Atomics, fences and loads and stores with cache hints. Part of device.hpp.
+// Atomics, fences, and loads and stores with cache hints. Part of device.hpp.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -28,9 +28,9 @@ struct BitsOf<8> {
   using Type = std::uint64_t;
 };
 
-/// Sets *address to change(*address) in one step; returns the old value. All threads of a kernel share one OS thread,
-/// so a load and a store are enough. They are __atomic, because the race checker takes plain ones for accesses of the
-/// kernel.
+/// Sets *address to change(*address) in one step and returns the old value. All threads of a kernel share one OS
+/// thread, so a load and a store are atomic enough. They use __atomic builtins, because the race checker would count
+/// plain accesses as the kernel's.
 template <class T, class Change>
 [[gnu::always_inline]] inline T update(T* address, Place place, Change change) {
   using Bits = typename BitsOf<sizeof(T)>::Type;
@@ -47,8 +47,8 @@ template <class T, class Change>
 
 }  // namespace lockstep::emulation
 
-// Atomics have overloads for the same types as in CUDA, so that code that does not compile there does not compile here.
-// Integers wrap around.
+// Atomics have overloads for exactly the types of CUDA, so that code that nvcc rejects is rejected here, too. Integers
+// wrap around.
 #define LOCKSTEP_PLACE ::lockstep::emulation::Place place = {__builtin_FILE(), __builtin_LINE()}
 #define LOCKSTEP_ATOMIC(name, type, result)                                                           \
   [[gnu::always_inline]] inline type name(type* address, type value, LOCKSTEP_PLACE) {                \

@@ -30,7 +30,7 @@ namespace lockstep::emulation {
 namespace {
 
 constexpr unsigned kWarp = 32;
-constexpr unsigned kMostThreads = 4096;  // limit of threads in flight at a time
+constexpr unsigned kMostThreads = 4096;  // limit of CUDA threads in flight
 constexpr std::size_t kArena = 288 * 1024;
 constexpr std::size_t kGap = 64;  // bytes of canaries between shared variables
 constexpr std::byte kCanary{0xC5};
@@ -73,7 +73,7 @@ std::uint64_t count(const dim3& extents) {
   return std::uint64_t{extents.x} * extents.y * extents.z;
 }
 
-/// Random numbers by splitmix64.
+/// A random number generator (splitmix64).
 class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed * 0x9E3779B97F4A7C15u + 1) {}
@@ -101,12 +101,12 @@ struct Slot;
 /// One CUDA thread in flight.
 struct Thread {
   Slot* slot = nullptr;
-  unsigned number = 0;  // number of the thread in its block
+  unsigned number = 0;  // index of the thread in its block
   uint3 index = {};
   State state = State::fresh;
-  Fiber* fiber = nullptr;  // fiber that the thread stopped on
+  Fiber* fiber = nullptr;  // fiber on which the thread is suspended
   std::uint64_t priority = 0;
-  Place place = {};  // code that called the barrier or collective
+  Place place = {};  // source line of the barrier or collective
 
   Barrier barrier = {};
   int predicate = 0;
@@ -126,15 +126,16 @@ struct Warp {
   std::uint64_t priority = 0;
 };
 
-/// The shared memory of a block. Canaries lie around each variable: [canaries | variable | canaries | variable | ...].
+/// The shared memory of a block, with canary bytes around each variable: [canaries | variable | canaries | variable |
+/// ...].
 struct Arena {
   std::byte* base = nullptr;
-  std::size_t used = 0;      // bytes used, canaries included
-  std::size_t occupied = 0;  // bytes used by variables alone
+  std::size_t used = 0;      // bytes used, with canaries
+  std::size_t occupied = 0;  // bytes used by variables
   std::vector<race::SharedVariable> variables;
 };
 
-/// A block in flight, or a free place for one.
+/// A block in flight, or a free slot for a block.
 struct Slot {
   std::uint64_t block = 0;
   uint3 index = {};
@@ -167,7 +168,8 @@ class Machine {
   [[nodiscard]] const FiberPool& fibers() const { return pool_; }
   [[nodiscard]] const Fiber* fiber() const { return fiber_; }
 
-  /// Ends the launch with an error, whose text make() returns. The caller does not return, so it must own no memory.
+  /// Ends the launch with the error text that make() returns. The call never returns and runs no destructors, so the
+  /// caller must own no memory.
   template <class Make>
   [[noreturn]] void fail(Make make) {
     error_ = make();
@@ -180,7 +182,7 @@ class Machine {
     wild_code_ = code;
   }
 
-  /// A lock that a kernel holds while it runs: memory is registered before or after.
+  /// Locked while a kernel runs. Memory can be registered only while it is unlocked.
   std::mutex running;
 
  private:
@@ -220,13 +222,13 @@ class Machine {
   std::uint64_t alive_ = 0;                // threads in flight that have not returned
   std::uint64_t at_grid_ = 0;              // threads in flight that are in grid_barrier()
 
-  std::deque<Thread*> line_;                             // queue of the orders ascending and descending
-  std::vector<std::pair<std::uint64_t, Thread*>> heap_;  // queue of the random order; the largest key goes first
+  std::deque<Thread*> line_;                             // queue of the ascending and descending orders
+  std::vector<std::pair<std::uint64_t, Thread*>> heap_;  // queue of the random order; the largest key runs first
 
   Fiber home_;
   Fiber* fiber_ = nullptr;  // fiber that runs
   Thread* current_ = nullptr;
-  std::vector<Fiber*> idle_;  // fibers in fiber_main that wait for a fresh thread
+  std::vector<Fiber*> idle_;  // fibers in fiber_main that wait for a new thread
   FiberPool pool_;
   std::vector<std::unique_ptr<Arena>> arenas_;
   std::string error_;
@@ -352,7 +354,7 @@ void Machine::fiber_main() {
       if (alive_ != 0) {
         deadlock();
       }
-      switch_fiber(*fiber_, home_);  // the fiber is done: this call does not return
+      switch_fiber(*fiber_, home_);  // this fiber has no more work; the call does not return
     }
     if (next->state == State::fresh) {
       enter(*next);
@@ -394,7 +396,7 @@ void Machine::finish(Thread& thread) {
     return;
   }
   check_barrier(slot);
-  // Completes the collectives that waited only for this lane.
+  // The lane has exited. Now collectives that waited only for this lane can complete.
   const unsigned first = thread.number / kWarp * kWarp;
   for (unsigned left = warp.waiting; left != 0;) {
     const unsigned lane = static_cast<unsigned>(__builtin_ctz(left));
@@ -490,8 +492,8 @@ void* Machine::shared(const void* key, std::size_t bytes, std::size_t alignment,
                   place, ", allowed are ", launch_->shared_limit);
     });
   }
-  // The address is a multiple of the type's alignment but not of twice as much, so that code that needs more does not
-  // work by chance.
+  // The address is an odd multiple of the type's alignment. So code that needs a larger alignment does not work by
+  // chance.
   const auto start = reinterpret_cast<std::uintptr_t>(arena.base);
   const std::uintptr_t odd = (start + std::max(arena.used, kGap) + alignment - 1) / alignment | 1;
   const std::size_t begin = odd * alignment - start;
@@ -592,8 +594,7 @@ void Machine::check_barrier(Slot& slot) {
   }
 }
 
-// A thread that arrives waits for all threads of the launch. If one has returned or waits elsewhere, that is a
-// deadlock.
+// Waits for all threads of the launch. It is a deadlock if a thread has returned or waits elsewhere.
 void Machine::grid_barrier(Place place) {
   if (!launch_->cooperative) {
     fail([&] {
@@ -605,7 +606,7 @@ void Machine::grid_barrier(Place place) {
   current_->place = place;
   if (++at_grid_ == blocks_ * count(launch_->block)) {
     at_grid_ = 0;
-    race::start_launch(blocks_);  // acts as a launch boundary: earlier accesses come before all later ones
+    race::start_launch(blocks_);  // orders accesses like a new launch, for the race checker
     for (Slot& slot : slots_) {
       race::start_block(slot.order, static_cast<std::uint32_t>(slot.block), static_cast<unsigned>(slot.threads.size()),
                         &slot.arena->variables);
@@ -707,7 +708,7 @@ void Machine::collective(Collective kind, unsigned mask, int argument, int width
   }
 }
 
-/// Returns the lane that a shuffle reads, in the segment of `width` lanes around `lane`.
+/// Returns the lane from which a shuffle reads. The lane is in the same segment of `width` lanes as `lane`.
 unsigned source_lane(Collective kind, unsigned lane, int argument, int width) {
   const auto segment = static_cast<unsigned>(width);
   const unsigned first = lane & ~(segment - 1);
@@ -721,7 +722,7 @@ unsigned source_lane(Collective kind, unsigned lane, int argument, int width) {
     case Collective::shuffle_down:
       return lane + amount <= last ? lane + amount : lane;
     case Collective::shuffle_xor:
-      return (lane ^ amount) <= last ? lane ^ amount : lane;  // may read lanes of lower segments
+      return (lane ^ amount) <= last ? lane ^ amount : lane;  // lanes of lower segments may be read, too
     default:
       return lane;
   }
@@ -854,22 +855,22 @@ void abandon_from_signal() {
   machine().abandon();
 }
 
-/// Turns a wild pointer in a kernel into an Error: the handler empties the stack and returns to abandon_from_signal()
-/// on it.
+/// Turns the access of a kernel through a bad pointer into an Error. The handler clears the stack, and returns to
+/// abandon_from_signal() instead of the kernel.
 void on_segv(int number, siginfo_t* info, void* raw) {
   if (!in_kernel || machine().fiber() == nullptr || machine().fiber()->low == nullptr) {
-    sigaction(number, &former_segv, nullptr);  // the access happens again on return, without this handler
+    sigaction(number, &former_segv, nullptr);  // the access is repeated after return and then hits the former handler
     return;
   }
   auto& registers = static_cast<ucontext_t*>(raw)->uc_mcontext.gregs;
-  // Adds 1, since places are return addresses, one instruction further.
+  // Places are return addresses, which point one instruction further, so 1 is added.
   machine().wild_access(info->si_addr, reinterpret_cast<const void*>(registers[REG_RIP] + 1));
   const auto top = reinterpret_cast<greg_t>(machine().fiber()->low + machine().fiber()->bytes);
   registers[REG_RSP] = top - 64 - 8;
   registers[REG_RIP] = reinterpret_cast<greg_t>(&abandon_from_signal);
 }
 
-/// Catches SIGSEGV on a stack of its own while a kernel runs.
+/// Handles SIGSEGV on a separate stack while a kernel runs.
 class CatchSegv {
  public:
   CatchSegv() : stack_(64 * 1024) {
@@ -898,11 +899,11 @@ class CatchSegv {
 #else
 class CatchSegv {
  public:
-  CatchSegv() {}  // user-provided: an object that does something, as above
+  CatchSegv() {}  // user-provided, to avoid warnings about unused objects
 };
 #endif
 
-/// Lets one launch run at a time: the first to set the flag.
+/// Ensures that only one launch runs at a time. first() is true for the launch that set the flag.
 class Busy {
  public:
   explicit Busy(std::atomic<bool>& flag) : flag_(flag), first_(!flag.exchange(true)) {}
@@ -921,7 +922,7 @@ class Busy {
 };
 
 #if defined(LOCKSTEP_EMULATION_ASAN)
-/// Names the running thread when a sanitizer ends the program.
+/// Prints the name of the running CUDA thread when a sanitizer ends the program.
 void name_thread() {
   const Machine& it = machine();
   if (it.current() != nullptr && it.launch() != nullptr) {
@@ -953,7 +954,7 @@ void Machine::run(const Launch& launch, const Schedule& schedule, void (*body)(v
   std::uint64_t resident = std::max(schedule.resident_blocks, 1u);
   const std::uint64_t most = std::max<std::uint64_t>(kMostThreads / count(launch.block), 1);
   if (!ordered) {
-    // The stride visits each block once.
+    // A stride that is coprime with the number of blocks visits each block once.
     offset_ = random_() % blocks_;
     do {
       stride_ = random_() % blocks_ + 1;

@@ -24,8 +24,8 @@
 #include <sanitizer/asan_interface.h>
 #endif
 
-// Both builds (kFindsRaces and kFindsBadAddresses) compile this program. A build skips the mistakes that it cannot
-// find.
+// This program is compiled in two builds: one finds races (kFindsRaces), one finds bad addresses (kFindsBadAddresses).
+// Each build skips the mistakes that it cannot find.
 
 namespace lockstep::emulation::test {
 namespace {
@@ -41,8 +41,8 @@ std::size_t page() {
   return size;
 }
 
-/// Device memory that ends where an inaccessible page begins. It is filled with 0xFF (NaN) and known to the race
-/// checker. The data starts `shift` elements behind a multiple of 16 bytes.
+/// Device memory that ends at an inaccessible page. It is filled with 0xFF bytes (NaN) and registered with the race
+/// checker. The data begins `shift` elements after a multiple of 16 bytes.
 template <class T>
 class Device {
  public:
@@ -99,20 +99,20 @@ std::vector<Schedule> schedules() {
 std::vector<float> numbers(int count) {
   std::vector<float> values(static_cast<std::size_t>(count));
   for (int i = 0; i < count; ++i) {
-    // Small whole numbers, whose sums are exact.
+    // The numbers are small integers, so that their sums are exact.
     values[static_cast<std::size_t>(i)] = static_cast<float>((i * 37 + 11) % 64 - 20);
   }
   return values;
 }
 
-/// Returns f(value) for each value.
+/// Returns the vector of f(value) for each value.
 template <class F>
 std::vector<float> mapped(std::vector<float> values, F&& f) {
   std::transform(values.begin(), values.end(), values.begin(), f);
   return values;
 }
 
-/// Returns the `count` numbers of out after kernel(out, in): out begins as NaN, in has the values.
+/// Runs kernel(out, in), where in holds `values` and out holds NaNs. Returns the `count` numbers of out.
 template <class Kernel>
 std::vector<float> result(std::size_t count, const std::vector<float>& values, Kernel&& kernel, std::size_t shift = 0) {
   const Device<float> out(count, shift);
@@ -123,7 +123,7 @@ std::vector<float> result(std::size_t count, const std::vector<float>& values, K
 
 // ---- Planted mistakes ----
 
-/// Runs a kernel on its data and returns true if the result is right.
+/// Runs a kernel with a planted mistake and returns true if its result is right.
 using Case = std::function<bool(const Schedule&, Bug)>;
 
 float doubled(float value) {
@@ -131,7 +131,7 @@ float doubled(float value) {
 }
 
 bool scale_case(const Schedule& schedule, Bug bug) {
-  const int n = 252;  // whole vectors, so that the data ends at the guard page
+  const int n = 252;  // a multiple of 4, so that the data ends at the guard page
   const auto run = [&](float* out, float* in) { scale({schedule, dim3(2), dim3(128)}, out, in, n, bug); };
   return result(n, numbers(n), run) == mapped(numbers(n), doubled);
 }
@@ -168,7 +168,7 @@ bool block_sums_case(const Schedule& schedule, Bug bug) {
 }
 
 bool strided_case(const Schedule& schedule, Bug bug) {
-  const int n = 69;  // the lane of element 68 does one more round than its neighbour
+  const int n = 69;  // the lane of element 68 makes one more iteration than its neighbour
   const std::vector<float> values = numbers(n);
   std::vector<float> expected(32);
   for (int i = 0; i < n; ++i) {
@@ -178,7 +178,7 @@ bool strided_case(const Schedule& schedule, Bug bug) {
   return result(32, values, run) == expected;
 }
 
-/// Returns true if kernel(out, in) copies number source(i) to place i, for all n.
+/// Returns true if kernel(out, in) sets out[i] to in[source(i)] for all i < n.
 template <class Source, class Kernel>
 bool moves(int n, Source&& source, Kernel&& kernel) {
   const std::vector<float> values = numbers(n);
@@ -215,7 +215,7 @@ bool reverse_case(const Schedule& schedule, Bug bug) {
 }
 
 bool pool_case(const Schedule& schedule, Bug bug) {
-  const int n = 1024 + 64;  // the data does not start where a page does
+  const int n = 1024 + 64;  // the data does not begin at a page boundary
   const std::vector<float> values = numbers(n);
   std::vector<float> expected(values);
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -258,7 +258,7 @@ bool pass_round_case(const Schedule& schedule, Bug bug) {
 }
 
 bool last_block_case(const Schedule& schedule, Bug bug) {
-  constexpr int kBlocks = 70;  // more blocks than a block has threads
+  constexpr int kBlocks = 70;  // more blocks than a block has threads, so the last block needs a loop
   const int n = kBlocks * 64 - 5;
   const std::vector<float> values = numbers(n);
   const float expected = std::accumulate(values.begin(), values.end(), 0.0F);
@@ -307,10 +307,10 @@ bool through_shared_case(const Schedule& schedule, Bug bug) {
       });
 }
 
-/// The way in which a build finds a mistake.
+/// How a build finds a mistake: by an Error, by a wrong result (value), by the death of the process, or never.
 struct Find {
   enum Way { error, value, death, never } way;
-  const char* what;  ///< error: a part of the message; death: a regular expression; never: the reason
+  const char* what;  ///< error: part of the message; death: regular expression; never: reason
 };
 Find error(const char* text) {
   return {Find::error, text};
@@ -326,12 +326,12 @@ Find never(const char* reason) {
 }
 
 struct Planted {
-  int number;  // number in the feasibility study's table; 0 if added later
+  int number;  // number of the mistake; 0: added later
   const char* name;
   Case run;
   Bug bug;
-  Find race;  // how the race build finds it, in one ascending run
-  Find asan;  // how the address build finds it, in six random runs
+  Find race;  // how the race build finds it in one run in ascending order
+  Find asan;  // how the address build finds it in six runs in random order
 };
 
 void PrintTo(const Planted& planted, std::ostream* out) {
@@ -550,7 +550,7 @@ TEST(Misuse, WildPointer) {
   const std::string message = misuse_message(Misuse::wild_pointer);
   EXPECT_HAS(message, "bad address: thread (3,0,0) of block (0,0,0) uses 0x14 at ");
   EXPECT_HAS(message, "test_kernels.cu:");
-  EXPECT_TRUE(swap_case(Schedule::ascending(), Bug::none));  // the next launch works
+  EXPECT_TRUE(swap_case(Schedule::ascending(), Bug::none));  // another launch works afterwards
 }
 
 TEST(Misuse, StackOverflow) {
@@ -564,8 +564,7 @@ TEST(Misuse, StackOverflow) {
 
 TEST(Misuse, SharedMemoryBeforeItsStart) {
   const std::string message = misuse_message(Misuse::shared_before_start);
-  if (kFindsBadAddresses) {  // ASan misses the 4 bytes, as their granule of 8 holds the variable, too; canaries find
-                             // them
+  if (kFindsBadAddresses) {  // ASan checks 8-byte granules, and misses these 4 bytes, but canaries find them
     EXPECT_HAS(message, "shared memory overrun: block (0,0,0) wrote 4 bytes before the start of 'values'");
     return;
   }
@@ -691,7 +690,7 @@ TEST(Race, LaunchesAreOrdered) {
   }
 }
 
-// ---- Collectives against their definition ----
+// ---- Collectives compared with their definitio
 
 struct Shape {
   dim3 grid, block;
@@ -731,7 +730,7 @@ void check_shuffles(const Schedule& schedule, const Shape& shape, unsigned mask)
             source = lane ^ argument;
           }
           T expected;
-          // The value is untouched, or comes from a missing lane.
+          // The output stays at 0xFF bytes if the lane takes no part or reads from a lane outside of the mask.
           std::memset(static_cast<void*>(&expected), 0xFF, sizeof(T));
           const bool takes_part = (mask >> lane & 1u) != 0;
           if (takes_part && source < lanes && (mask >> source & 1u) != 0) {

@@ -1,6 +1,6 @@
-// Prepares and checks every test of a program that runs kernels on the emulation: each test has a new machine and, for
-// each --gtest_repeat, another schedule. A test fails when the stand-in or the emulation has seen something that CUDA
-// forbids.
+// A main() for programs that run kernels in the emulation. Each test gets a new machine. Each repetition
+// (--gtest_repeat) uses another schedule. A test fails if the stand-in for CUDA or the emulation has found something
+// that CUDA forbids.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -16,7 +16,7 @@
 namespace lockstep::emulation {
 namespace {
 
-/// Returns the schedule of a repetition: ascending for 0, then random(1), random(2), ..
+/// Returns the schedule of a repetition: ascending for 0, random(1) for 1, random(2) for 2, and so on.
 Schedule schedule_of(std::uint64_t repetition) {
   return repetition == 0 ? Schedule::ascending() : Schedule::random(repetition);
 }
@@ -49,7 +49,7 @@ class Machine final : public ::testing::EmptyTestEventListener {
 }  // namespace
 }  // namespace lockstep::emulation
 
-constinit const std::int64_t lockstep::testing::kLarge = std::int64_t{1} << 14;  // tests/support/cuda_test.hpp
+constinit const std::int64_t lockstep::testing::kLarge = std::int64_t{1} << 14;  // see tests/support/cuda_test.hpp
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);

@@ -15,8 +15,8 @@
 
 #if !defined(LOCKSTEP_EMULATION_UCONTEXT)
 extern "C" void lockstep_emulation_switch(void** save, void* restore);
-// Switches stacks by the System V x86-64 convention: saves the registers that a call must preserve, and the stack
-// pointer.
+// Switches stacks by the System V x86-64 convention. Saves the stack pointer and the registers that a called function
+// must preserve.
 asm(R"(
 .text
 .p2align 4
@@ -47,7 +47,7 @@ namespace lockstep::emulation {
 namespace {
 
 #if defined(LOCKSTEP_EMULATION_ASAN)
-constexpr std::size_t kStack = 256 * 1024;  // large, as redzones enlarge the frames
+constexpr std::size_t kStack = 256 * 1024;  // larger, since ASan's redzones enlarge the frames
 #else
 constexpr std::size_t kStack = 64 * 1024;
 #endif
@@ -57,7 +57,7 @@ std::size_t page() {
   return size;
 }
 
-// The two fibers of the switch in progress. One variable each is enough: all fibers of a process belong to one launch.
+// The two fibers of the current switch. Global variables are enough, because only one launch at a time has fibers.
 Fiber* leaving = nullptr;
 Fiber* entering = nullptr;
 void (*first_call)() = nullptr;
@@ -91,7 +91,7 @@ void prepare(Fiber& fiber, void (*entry)()) {
   fiber.registers.uc_link = nullptr;
   makecontext(&fiber.registers, &start, 0);
 #else
-  // From the top, the stack holds null (where unwinders stop), the address that the switch returns to, and six
+  // The stack holds, from its top: null, at which unwinders stop; the address to which the first switch returns; six
   // registers. A function expects the stack pointer 8 bytes below a multiple of 16.
   auto** top = reinterpret_cast<void**>(fiber.low + fiber.bytes);
   *--top = nullptr;
@@ -145,8 +145,8 @@ Fiber* FiberPool::take(void (*entry)()) {
 
 void FiberPool::take_back_all([[maybe_unused]] bool abandoned) {
 #if defined(LOCKSTEP_EMULATION_ASAN)
-  // Frames that never return leave their redzones behind. A fiber that finished its work stopped near the top of its
-  // stack, so the top is enough there.
+  // Frames that never returned leave poisoned redzones on their stack. After a normal launch, only the top of the stack
+  // can be poisoned, because the fiber ended there.
   for (std::size_t i = 0; i < used_; ++i) {
     const std::size_t part = abandoned ? fibers_[i]->bytes : 8192;
     __asan_unpoison_memory_region(fibers_[i]->low + fibers_[i]->bytes - part, part);

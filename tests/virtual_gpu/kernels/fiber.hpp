@@ -13,10 +13,10 @@
 
 namespace lockstep::emulation {
 
-/// A stack on which code runs. A switch saves the registers that a call preserves, on the stack that is left. It does
-/// not save signal masks and floating-point modes. AddressSanitizer is told of each switch.
+/// A stack on which code runs. A switch stores the registers that a call preserves on the stack of the fiber that it
+/// leaves. Signal masks and floating-point modes are not saved. AddressSanitizer is notified of each switch.
 struct Fiber {
-  /// The lowest byte of the stack; nullptr for the OS thread's own stack until a switch back to it.
+  /// Lowest byte of the stack. For the OS thread's own stack it is nullptr until a fiber switches back to that stack.
   std::byte* low = nullptr;
   std::size_t bytes = 0;
   void* fake_stack = nullptr;  ///< AddressSanitizer's handle of the stack
@@ -27,14 +27,14 @@ struct Fiber {
 #endif
 };
 
-/// Prepares the fiber: the next switch to it calls `entry` on an empty stack. `entry` must not return.
+/// Prepares the fiber so that the next switch to it calls `entry` on an empty stack. `entry` must not return.
 void prepare(Fiber& fiber, void (*entry)());
 
-/// Leaves `from`, the running fiber, and goes on in `to`. Returns when another switch comes back to `from`.
+/// Suspends `from`, the running fiber, and continues `to`. Returns when a later switch continues `from`.
 void switch_fiber(Fiber& from, Fiber& to);
 
-/// Stacks with a guard page below, kept for later launches. Objects on a stack that is abandoned are not destroyed, so
-/// the code on it must own nothing.
+/// A pool of fibers with stacks above a guard page, kept for later launches. The stack of an abandoned fiber is reused
+/// without running destructors, so code on it must own nothing.
 class FiberPool {
  public:
   FiberPool() = default;
@@ -42,12 +42,12 @@ class FiberPool {
   FiberPool& operator=(const FiberPool&) = delete;
   ~FiberPool();
 
-  /// Returns a fiber that is not in use, prepared to call `entry`.
+  /// Returns an unused fiber, prepared to call `entry`.
   Fiber* take(void (*entry)());
-  /// Takes all fibers back. abandoned: some fibers stopped in the middle of a kernel.
+  /// Marks all fibers as unused. abandoned: some fibers stopped in the middle of a kernel.
   void take_back_all(bool abandoned);
   [[nodiscard]] std::size_t size() const { return fibers_.size(); }
-  /// True if the address is in the guard page of a stack.
+  /// Returns true if the address is in the guard page of a stack.
   [[nodiscard]] bool in_guard(const void* address) const;
 
  private:

@@ -9,7 +9,7 @@
 namespace lockstep::emulation {
 namespace {
 
-/// The schedule that the test program has set. One is enough: kernels run one at a time.
+/// The schedule that the test program has set. A single variable is enough, because kernels run one at a time.
 Schedule& current_schedule() {
   static Schedule schedule;
   return schedule;
@@ -53,7 +53,8 @@ cudaError_t queue_kernel(const Launch& launch, cudaStream_t stream, std::span<co
     }
   }
   return standin::launch(stream, [=](std::span<const standin::DeviceMemory> memory) {
-    // Registers the memory anew, as launches follow one another: a write of one is no race for the next.
+    // Registers the memory again for each launch. Launches are ordered, so an access of one launch does not race with
+    // the next launch.
     for (const auto& block : memory) {
       register_memory(block.data, block.bytes);
     }

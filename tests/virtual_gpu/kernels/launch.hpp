@@ -1,6 +1,6 @@
 #pragma once
 
-// kernels/cuda/port.hpp includes this file instead of CUDA's headers when a kernel file is compiled for the emulation.
+// kernels/cuda/port.hpp includes this file in place of CUDA's headers if a kernel file is compiled for the emulation.
 
 #include <array>
 #include <cstddef>
@@ -17,18 +17,18 @@
 
 namespace lockstep::emulation {
 
-/// Sets the schedule of the launches to come.
+/// Sets the schedule of all later launches.
 void set_schedule(const Schedule& schedule);
 
-/// Returns how many kernels were put on streams so far.
+/// Returns the number of kernels that were enqueued so far.
 [[nodiscard]] std::int64_t launches();
-/// Returns how many of these kernels may begin before the kernels before them have ended
-/// (Stream::launch_dependently()). In the emulation none begins early.
+/// Returns the number of kernels that were enqueued with Stream::launch_dependently(). On a GPU such a kernel may begin
+/// before earlier kernels have ended. In the emulation it does not.
 [[nodiscard]] std::int64_t dependent_launches();
 void note_dependent(bool dependent);
 
-/// Puts a launch on a stream of the stand-in for the CUDA runtime, which runs it in stream order. `pointers` has the
-/// kernel arguments that are pointers: cudaErrorInvalidValue, and a violation, unless each is null or in device memory.
+/// Enqueues a launch on a stream of the stand-in for the CUDA runtime. pointers: the kernel's pointer arguments. Unless
+/// each is null or in device memory, returns cudaErrorInvalidValue and records a violation.
 cudaError_t queue_kernel(const Launch& launch, cudaStream_t stream, std::span<const void* const> pointers,
                          std::function<void()> thread);
 
@@ -36,7 +36,7 @@ cudaError_t queue_kernel(const Launch& launch, cudaStream_t stream, std::span<co
 
 namespace lockstep::gpu::detail {
 
-/// Enqueues a kernel. Every CUDA thread gets its own copies of the arguments.
+/// Enqueues a kernel. Each CUDA thread gets a copy of the arguments.
 template <class... Parameters>
 cudaError_t enqueue(void (*kernel)(Parameters...), const emulation::Launch& launch, cudaStream_t stream,
                     const std::tuple<Parameters...>& values) {

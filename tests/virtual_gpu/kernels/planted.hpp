@@ -2,8 +2,8 @@
 
 namespace lockstep::emulation {
 
-/// The number of the fault that this run plants; 0: none. The build plants the faults of tests/kernels/OP_faults.json
-/// into the emulated copies of kernels. Their numbers run from 1, through all ops.
+/// Number of the fault that is active in this run; 0: none. The build inserts the faults of
+/// tests/kernels/OP_faults.json into copies of the kernels. The faults of all ops are numbered from 1.
 inline int planted_fault = 0;
 
 inline bool planted(int fault) {

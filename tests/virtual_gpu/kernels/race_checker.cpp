@@ -14,7 +14,8 @@
 
 namespace lockstep::emulation::race {
 
-/// The accesses that threads have made visible by a fence and then an atomic operation on this location.
+/// An address of atomic operations, and the accesses that they publish: a thread publishes its earlier accesses if it
+/// calls a fence and then an atomic operation on this address.
 struct Location {
   struct Release {
     std::uint64_t tick;
@@ -28,22 +29,22 @@ namespace {
 
 enum class Kind : unsigned char { read, write, atomic };
 
-/// One access, or several of one kind by the lanes of a warp, the warps of a block or several blocks. `thread` and
-/// `code` are those of the latest.
+/// One access, or several accesses of one kind by lanes of a warp, by warps of a block, or by blocks. `thread` and
+/// `code` belong to the latest access.
 struct Access {
   const void* code = nullptr;
-  std::uint32_t block = 0;  // id of the block; 0 if there is no access
+  std::uint32_t block = 0;  // Block::id; 0: no access
   std::uint32_t phase = 0;
-  std::uint32_t stamp = 0;  // largest warp time of the accesses
+  std::uint32_t stamp = 0;  // largest Warp::time of the accesses
   std::uint32_t lanes = 0;
   std::uint16_t thread = 0;
-  std::uint16_t fences = 0;  // largest number of fences that the threads had made
+  std::uint16_t fences = 0;  // largest number of fences that the threads had called
   bool atomic = false;
-  bool warps = false;   // true if several warps made them
-  bool blocks = false;  // true if several blocks made them
+  bool warps = false;   // true if several warps made the accesses
+  bool blocks = false;  // true if several blocks made the accesses
 };
 
-/// The accesses to some bytes: the last write or the atomic operations since, and the reads since.
+/// The latest accesses to some bytes: the last write or the atomic operations after it, and the reads since then.
 struct Cell {
   Access write;
   Access read;
@@ -51,10 +52,10 @@ struct Cell {
 
 constexpr std::uintptr_t kPage = 4096;
 
-/// The cells of one page of memory, each for `grain` bytes.
+/// The cells of one page of memory. A cell covers `grain` bytes.
 struct Page {
   std::uintptr_t first = 0;  // address of the page
-  std::uintptr_t begin = 0;  // first watched byte of the page
+  std::uintptr_t begin = 0;  // first byte of the page that is watched
   std::uintptr_t end = 0;
   bool shared = false;
   std::uintptr_t grain = 4;
@@ -78,7 +79,7 @@ struct Range {
 
 struct Found {
   bool any = false;
-  bool outside = false;  // true outside of shared variables
+  bool outside = false;  // true if the address is in no shared variable
   Access now;
   Kind kind = Kind::read;
   std::size_t bytes = 0;
@@ -89,10 +90,10 @@ struct Found {
 };
 
 struct State {
-  Block* block = nullptr;  // block of the thread that runs
+  Block* block = nullptr;  // block of the running thread
   unsigned thread = 0;
-  std::uint32_t first_id = 1;  // first id of this launch
-  std::uint32_t next_id = 1;   // first id of the next launch
+  std::uint32_t first_id = 1;  // first block id of this launch
+  std::uint32_t next_id = 1;   // first block id of the next launch
   std::uint64_t tick = 0;
   std::uintptr_t lowest = ~std::uintptr_t{0};
   std::uintptr_t highest = 0;
@@ -104,7 +105,7 @@ struct State {
   };
   std::array<Cached, 1024> cache;
   std::unordered_map<std::uintptr_t, Location> locations;
-  // The accesses of each block, for cells that several blocks use atomically.
+  // The accesses of each single block, for cells on which several blocks do atomic operations.
   std::unordered_map<const Cell*, std::unordered_map<std::uint32_t, Access>> by_block;
   Found found;
 };
@@ -114,15 +115,15 @@ State& state() {
   return it;
 }
 
-// The state while this thread runs a kernel, otherwise nullptr: host code in the kernels' files calls the functions
-// below, too.
+// The state while this OS thread runs a kernel; otherwise nullptr. Host code in the kernels' files calls the functions
+// below, too, and must not be checked.
 constinit thread_local State* active = nullptr;
 
 unsigned lane_of(unsigned thread) {
   return thread % 32;
 }
 
-/// Returns true if the release's fence comes after all accesses of a.
+/// Returns true if the fence of `release` comes after all accesses of a.
 bool fenced(const Access& a, const Location::Release& release) {
   const Block::Fence& fence = release.fence;
   if (a.phase < fence.phase) {
@@ -141,7 +142,7 @@ bool fenced(const Access& a, const Location::Release& release) {
   return true;
 }
 
-/// Returns true if a fence and atomic operations order a before what the running thread does now.
+/// Returns true if fences and atomic operations order a before the running thread's next access.
 bool released(const State& s, const Access& a) {
   const Block& block = *s.block;
   for (const Block::Acquired& event : block.acquired) {
@@ -152,7 +153,7 @@ bool released(const State& s, const Access& a) {
     if (!mine && !through_barrier && !through_warp) {
       continue;
     }
-    if (a.blocks) {  // reads by unknown blocks: all other blocks must have released
+    if (a.blocks) {  // the blocks that read are not recorded, so all other blocks must have released
       std::size_t others = 0;
       for (const auto& [id, releases] : event.location->blocks) {
         others += id != block.id ? 1 : 0;
@@ -175,7 +176,7 @@ bool released(const State& s, const Access& a) {
   return false;
 }
 
-/// Returns true if all accesses of a come before what the running thread does now.
+/// Returns true if all accesses of a are ordered before the running thread's next access.
 bool ordered(const State& s, const Access& a) {
   if (a.block < s.first_id) {
     return true;
@@ -217,7 +218,7 @@ Access access_now(const State& s, Kind kind, const void* code) {
   return now;
 }
 
-/// Returns the accesses of `set` and `now` as one. Nothing orders all of `set` before `now`.
+/// Merges `set` and the access `now` into one record. The caller must know that `set` is not ordered before `now`.
 Access joined(const Access& set, const Access& now) {
   Access all = now;
   all.blocks = set.blocks || set.block != now.block;
@@ -265,7 +266,7 @@ bool ordered_atomics(State& s, const Cell& cell) {
 }
 
 void touch(State& s, Cell& cell, bool shared, const Access& now, Kind kind, std::uintptr_t address, std::size_t bytes) {
-  if (shared) {  // shared memory: accesses of an earlier block do not count
+  if (shared) {  // accesses of an earlier block do not count in shared memory
     if (cell.write.block != now.block) {
       cell.write = Access();
     }
@@ -296,7 +297,7 @@ void touch(State& s, Cell& cell, bool shared, const Access& now, Kind kind, std:
     write = now;
     return;
   }
-  // From here on: an atomic operation after others that nothing orders before it.
+  // Now kind is atomic, and the earlier atomic operations are not ordered before it. This is no race, so both are kept.
   const Access all = joined(write, now);
   if (all.blocks) {
     auto& each = s.by_block[&cell];
@@ -384,8 +385,8 @@ bool in_variable(const State& s, std::uintptr_t address, std::size_t bytes) {
   return false;
 }
 
-/// Turns the checker off while it calls other functions: the linker may have chosen instrumented library functions for
-/// it.
+/// Turns the checker off during its own calls of library functions. The linker may have chosen instrumented instances
+/// of these functions.
 class Quiet {
  public:
   Quiet() : was_(active) { active = nullptr; }
@@ -444,7 +445,7 @@ void access(const void* where, std::size_t bytes, Kind kind, const void* code) {
 
 void start_launch(std::uint64_t blocks) {
   State& s = state();
-  if (s.next_id > 0xFFFFFFFFu - blocks) {  // all ids are used: forget everything and start again
+  if (s.next_id > 0xFFFFFFFFu - blocks) {  // no ids left: drops all records and begins again at 1
     s.pages.clear();
     s.cache = {};
     s.next_id = 1;
@@ -550,7 +551,7 @@ void watch(const void* begin, std::size_t bytes, bool shared) {
   }
   s.ranges[first] = {first + bytes, shared};
   for (const std::uintptr_t edge : {first / kPage, (first + bytes - 1) / kPage}) {
-    s.pages.erase(edge);  // may exist for a neighbour that shares the page
+    s.pages.erase(edge);  // a neighbour on the same page may have created it
   }
   s.cache = {};
   s.lowest = std::min(s.lowest, first);
@@ -575,7 +576,7 @@ void forget(const void* begin, std::size_t bytes) {
 }
 
 std::string source_line(const void* code) {
-  // -1: finds the line of the call, not of the code after it.
+  // code is a return address. The address before it belongs to the line of the call.
   const auto address = reinterpret_cast<std::uintptr_t>(code) - 1;
   Dl_info info = {};
   if (dladdr(reinterpret_cast<const void*>(address), &info) == 0 || info.dli_fname == nullptr) {
@@ -583,8 +584,8 @@ std::string source_line(const void* code) {
   }
   std::ostringstream offset;
   offset << std::hex << "0x" << address - reinterpret_cast<std::uintptr_t>(info.dli_fbase);
-  // -i lists what was inlined there, innermost first. The kernel's line is the first that is not in a header of the
-  // emulation or of CUDA.
+  // addr2line -i lists the inlined functions at the address, innermost first. The kernel's line is the first line
+  // outside of the headers of the emulation and of CUDA.
   const std::string command = "addr2line -i -e '" + std::string(info.dli_fname) + "' " + offset.str() + " 2>/dev/null";
   std::string first;
   if (FILE* pipe = popen(command.c_str(), "r"); pipe != nullptr) {
@@ -651,7 +652,7 @@ std::string report(std::string (*thread_name)(std::uint64_t, unsigned)) {
 
 }  // namespace lockstep::emulation::race
 
-// ---- What the compiler calls ----
+// ---- Functions that instrumented
 
 namespace {
 using lockstep::emulation::race::access;
@@ -674,8 +675,8 @@ using lockstep::emulation::race::Kind;
   LOCKSTEP_ACCESS(read_write##bytes, bytes, write)               \
   LOCKSTEP_ACCESS(unaligned_read_write##bytes, bytes, write)
 
-// before_atomic() checks atomic operations where the kernel calls them. These functions only have to work, also for the
-// file's host code.
+// before_atomic() already checks the kernel's atomic operations. These functions only have to work, also for host code
+// in the kernels' files.
 #define LOCKSTEP_UPDATE(bits, type, name, operation)                           \
   type __tsan_atomic##bits##_##name(volatile type* address, type value, int) { \
     return operation;                                                          \

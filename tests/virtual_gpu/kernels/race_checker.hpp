@@ -9,18 +9,19 @@
 
 #include "device_calls.hpp"
 
-/// Finds pairs of accesses to device or shared memory, one of them a write, that nothing orders, whether or not they
-/// met in this run. Kernels are compiled with -fsanitize=thread and linked without that runtime: the functions that the
-/// compiler calls at each access (__tsan_*) are ours. What orders two accesses A and B:
-///   - A belongs to an earlier launch, or to the same thread, or both are atomic;
-///   - same block: a barrier of the block came between;
-///   - same warp: __syncwarp came between, with masks that name both lanes, directly or through others. Shuffles and
-///     votes give no order, as in CUDA;
-///   - A's thread, or one that A is ordered before as above, called __threadfence after A and then did an atomic
-///     operation on some address, and B's thread, or one ordered before B as above, did one on the same address later
-///     (the "last block" pattern).
-/// Besides: a plain write after the same thread's atomic on that address, when no other thread came between (resetting
-/// a counter).
+/// Finds data races: two accesses to device or shared memory, one of them a write, that nothing orders. A race is found
+/// even if the accesses did not collide in this run. Kernels are compiled with -fsanitize=thread but not linked with
+/// its runtime. This checker defines the functions that the compiler calls at each access (__tsan_*). An access A is
+/// ordered before an access B if one of these holds:
+/// - A belongs to an earlier launch or to the same thread, or both accesses are atomic.
+/// - A and B belong to one block, and a barrier of the block came between them.
+/// - A and B belong to one warp, and __syncwarp came between them, with masks that connect both lanes directly or
+/// through other lanes. As in CUDA, shuffles and votes order nothing.
+/// - Fence and atomic: A's thread (or a thread that the rules above order after A) called __threadfence after A, and
+/// then did an atomic operation. B's thread (or a thread that the rules above order before B) later did an atomic
+/// operation on the same address. This is the "last block" pattern.
+/// - B is a plain write after the same thread's atomic operation on the address, with no other thread in between. This
+/// allows to reset a counter.
 namespace lockstep::emulation::race {
 
 /// A variable in the shared memory of a block.
@@ -32,21 +33,21 @@ struct SharedVariable {
   Place place;
 };
 
-struct Location;  ///< an address of atomic operations
+struct Location;  ///< address of atomic operations
 
-/// The events that have ordered the accesses of a block in flight. The emulator has one Block for each, and calls the
-/// functions below.
+/// The events that order the accesses of one block in flight. The emulator holds one Block for each block and passes it
+/// to the functions below.
 struct Block {
   struct Warp {
-    std::uint32_t time = 0;                              ///< number of completed __syncwarp
-    std::array<std::array<std::uint32_t, 32>, 32> seen;  ///< [lane][other]: the other's accesses before this time
+    std::uint32_t time = 0;                              ///< number of completed __syncwarp calls
+    std::array<std::array<std::uint32_t, 32>, 32> seen;  ///< [lane][other]: lane has seen other up to this time
   };
   struct Fence {
     std::uint16_t count = 0;
     std::uint32_t phase = 0;
     std::array<std::uint32_t, 32> seen = {};
   };
-  struct Acquired {  ///< an atomic operation that may have read what others released
+  struct Acquired {  ///< atomic operation that may have read a value after another thread's release
     const Location* location;
     std::uint64_t tick;
     std::uint32_t phase, stamp;
@@ -54,7 +55,7 @@ struct Block {
   };
 
   std::uint32_t number = 0;  ///< linear index in the grid
-  std::uint32_t id = 0;      ///< number of the block, unique over all launches
+  std::uint32_t id = 0;      ///< unique id over all launches
   std::uint32_t phase = 0;   ///< number of barriers that the block has passed
   std::vector<Warp> warps;
   std::map<unsigned, Fence> fences;  ///< last fence of each thread
@@ -71,15 +72,15 @@ void block_barrier(Block& block);
 void sync_warp(Block& block, unsigned warp, unsigned lanes);
 void fence(Block& block, unsigned thread);
 void atomic(const void* address, std::size_t bytes, const void* code);
-/// Attributes the accesses from now on to this thread; nullptr: to no kernel.
+/// Attributes accesses from now on to this thread. block = nullptr: the accesses belong to no kernel.
 void resume(Block* block, unsigned thread);
 void watch(const void* begin, std::size_t bytes, bool shared);
 void forget(const void* begin, std::size_t bytes);
 
-/// Returns the finding, after the checker has called give_up(); empty when there is none. thread_name(block number,
-/// thread) names a thread.
+/// Returns the text of the race after the checker has called give_up(); empty if there was none. thread_name(block
+/// number, thread) returns the name of a thread.
 [[nodiscard]] std::string report(std::string (*thread_name)(std::uint64_t, unsigned));
-/// Returns "file:line" of a code address, through addr2line if it is installed.
+/// Returns "file:line" of a code address. Without the program addr2line, returns "symbol + offset" instead.
 [[nodiscard]] std::string source_line(const void* code);
 
 #else
@@ -103,7 +104,7 @@ inline std::string source_line(const void*) {
 
 #endif
 
-/// Leaves the kernel for good and makes run() throw. The emulator defines this function.
+/// Leaves the kernel without returning, and makes run() throw. The emulator defines this function.
 [[noreturn]] void give_up();
 
 }  // namespace lockstep::emulation::race

@@ -579,7 +579,7 @@ __global__ void math_kernel(double* out) {
 
 // ---- Misuse ----
 
-/// x, of which the compiler knows nothing.
+/// Returns x, but hides its value from the compiler's optimisation.
 template <class T>
 __device__ T opaque(T x) {
   asm volatile("" : "+r"(x));

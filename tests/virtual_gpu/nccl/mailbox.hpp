@@ -8,16 +8,16 @@
 
 namespace lockstep::nccl_standin {
 
-/// Letters that processes leave for each other: files of a folder, complete or absent. A letter has a name, is put once
-/// and stays. A std::runtime_error names the file when it cannot be written or read.
+/// Files in a folder through which processes exchange data. A file ("letter") has a name, is written once, appears
+/// complete, and is never deleted. Throws std::runtime_error with the file's name if it cannot be written or read.
 class Mailbox {
  public:
-  explicit Mailbox(std::string folder);  ///< makes the folder and its parents if they are missing
+  explicit Mailbox(std::string folder);  ///< creates the folder and its parents if they do not exist
 
-  /// Puts a letter. head: one line with its line end, or nothing.
+  /// Writes a letter. head: one line with its newline, or empty.
   void put(const std::string& name, std::string_view head = {}, const std::vector<std::byte>& bytes = {}) const;
   [[nodiscard]] bool has(const std::string& name) const;
-  /// Returns the head and the bytes of a letter that exists.
+  /// Returns the head and the bytes of an existing letter.
   [[nodiscard]] std::pair<std::string, std::vector<std::byte>> get(const std::string& name) const;
 
  private:

@@ -1,4 +1,4 @@
-// Defines the NCCL functions that comm/nccl uses, over the streams of the stand-in for CUDA.
+// Defines the NCCL functions that comm/nccl uses. They enqueue work on streams of the stand-in for CUDA.
 #include <unistd.h>
 
 #include <algorithm>
@@ -61,8 +61,9 @@ std::size_t bytes_of(ncclDataType_t type) {
   }
 }
 
-/// The meetings of an operation in which streams of several ranks take part: one, or one for every launch of the graphs
-/// that captured it. The n-th time is the n-th for each of them.
+/// The meetings (Meeting) of one operation of several ranks. An operation that was captured in graphs has one meeting
+/// for each launch of the graphs; any other operation has one. The n-th execution on each rank belongs to the n-th
+/// meeting.
 class Rounds {
  public:
   using Make = std::function<Meeting(std::size_t round)>;
@@ -95,7 +96,7 @@ struct Collective {
   ncclDataType_t type = ncclInt8;
   std::size_t count = 0;
   int root = 0;
-  bool broken = false;  ///< true if the ranks' calls differ
+  bool broken = false;  ///< true if the ranks' calls do not match
   std::vector<Part> parts;
   std::unique_ptr<Rounds> rounds;
 };
@@ -112,7 +113,7 @@ struct Message {
   std::unique_ptr<Rounds> rounds;
 };
 
-/// Makes the work of one round.
+/// Makes the work of one execution, also for an operation that was captured in a graph.
 using Make = std::function<Work()>;
 
 struct Group {
@@ -121,8 +122,8 @@ struct Group {
   int arrived = 0;
   int finalised = 0;
   std::vector<ncclComm*> members;
-  std::map<std::int64_t, std::shared_ptr<Collective>> collectives;  ///< key: place in the sequence of calls
-  std::map<std::pair<int, int>, std::deque<std::shared_ptr<Message>>> messages;  ///< messages that lack one side
+  std::map<std::int64_t, std::shared_ptr<Collective>> collectives;  ///< key: index in the sequence of calls
+  std::map<std::pair<int, int>, std::deque<std::shared_ptr<Message>>> messages;  ///< messages called by one side
   struct Split {
     bool called = false;
     int color = 0;
@@ -132,7 +133,7 @@ struct Group {
     const char* name = nullptr;
   };
   std::vector<Split> splits;
-  std::unique_ptr<Mailbox> mailbox{};  ///< mailbox, if the ranks are processes
+  std::unique_ptr<Mailbox> mailbox{};  ///< only if ranks are processes
 };
 
 }  // namespace
@@ -140,25 +141,25 @@ struct Group {
 /// One rank's communicator.
 struct ncclComm {
   explicit ncclComm(const char* n) : name(n), name_text(n == nullptr ? "" : n) {}
-  const char* name;  ///< pointer of the caller, read again at the end, as NCCL does with profilers
+  const char* name;  ///< the caller's pointer, read again at the end, as by NCCL's profilers
   std::string name_text;
   std::shared_ptr<Group> group{};
   int rank = 0;
   int device = 0;
   bool blocking = false;  ///< true if calls are complete when they return
   std::int64_t sequence = 0;
-  std::int64_t polls = 0;          ///< polls until the call in progress takes effect
+  std::int64_t polls = 0;          ///< polls left until the call in progress takes effect
   std::function<void()> effect{};  ///< effect of the call in progress
-  std::function<bool()> over{};    ///< true once the call's condition holds; empty if it has none
+  std::function<bool()> over{};    ///< condition for the call to take effect; empty: none
   ncclResult_t error = ncclSuccess;
   bool in_progress = false;
   bool finalised = false;
   std::shared_ptr<bool> aborted = std::make_shared<bool>(false);
-  /// A count of the captured operations: each, in a graph that still exists, holds a copy of this pointer.
+  /// Counts the captured operations: each captured operation in an existing graph holds a copy of this pointer.
   std::shared_ptr<const bool> captured = std::make_shared<const bool>(true);
   [[nodiscard]] bool in_graphs() const { return captured.use_count() > 1; }
   std::shared_ptr<int> queued = std::make_shared<int>(0);  ///< number of operations that have not run yet
-  std::map<const void*, Range> registered{};               ///< key: NCCL's handle, which is the address
+  std::map<const void*, Range> registered{};               ///< key: NCCL's handle, which here is the address
 };
 
 namespace {
@@ -168,7 +169,7 @@ struct RankError {
   std::int64_t countdown = 0;
 };
 
-/// The state of the stand-in. Whoever reads or writes it holds the machine's lock.
+/// The state of the stand-in. The machine's lock protects it.
 struct World {
   lockstep::nccl_standin::Options options;
   std::int64_t ids = 0;
@@ -179,7 +180,7 @@ struct World {
   std::string fail_name;
   std::map<int, RankError> rank_errors;
   std::int64_t aborts = 0;
-  std::set<const void*> memory{};  ///< blocks that ncclMemAlloc() gave
+  std::set<const void*> memory{};  ///< blocks that ncclMemAlloc() returned
   std::int64_t in_registered = 0;
   std::string last_error;
 };
@@ -189,19 +190,20 @@ World& world() {
   return instance;
 }
 
-/// The messages between ncclGroupStart() and ncclGroupEnd(), which are one piece of work.
+/// The messages of one communicator and stream between ncclGroupStart() and ncclGroupEnd(). They become one piece of
+/// work.
 struct Open {
   ncclComm* comm;
   cudaStream_t stream;
   const char* name;
-  /// The messages, and the side of each that this rank is.
+  /// Each message, and this rank's side in it: 0 sends, 1 receives.
   std::vector<std::pair<std::shared_ptr<Message>, std::size_t>> messages{};
   std::vector<Range> uses{};
 };
 Work work_of(const Open& open) {
   Work work{.name = open.name, .uses = open.uses};
   for (const auto& [message, side] : open.messages) {
-    work.meetings.emplace_back(message, message->rounds->next(side));  // keeps the message alive, too
+    work.meetings.emplace_back(message, message->rounds->next(side));  // also keeps the message alive
   }
   return work;
 }
@@ -209,7 +211,7 @@ struct Call;
 /// A collective that was called between ncclGroupStart() and ncclGroupEnd().
 struct Pending {
   ncclComm* comm;
-  std::size_t bytes;  ///< bytes of the larger tensor
+  std::size_t bytes;  ///< bytes of the larger of the two tensors
   std::function<ncclResult_t(const Call&)> run;
 };
 struct ThreadGroup {
@@ -240,7 +242,8 @@ struct Call {
     return result;
   }
 
-  /// Begins every call on a communicator: checks that it exists, has not failed and may be called now.
+  /// Checks at the beginning of every call that the communicator exists, has no error, and has no other call in
+  /// progress.
   ncclResult_t check(const char* name, ncclComm* comm) const {
     if (world().living.count(comm) == 0) {
       return violate(text(name, ": not a communicator that is alive"), ncclInvalidArgument);
@@ -262,7 +265,7 @@ struct Call {
   }
 };
 
-/// Begins a call on a communicator. It takes effect at once, or after some polls and when over() holds.
+/// Begins a call on a communicator. `effect` runs at once, or after Options::polls polls and as soon as over() is true.
 ncclResult_t begin(ncclComm* comm, std::function<void()> effect, std::function<bool()> over = {}) {
   comm->polls = comm->blocking ? 0 : world().options.polls;
   comm->effect = std::move(effect);
@@ -322,7 +325,7 @@ void add_to(ncclDataType_t type, std::vector<std::byte>& total, const std::vecto
   }
 }
 
-/// Returns the numbers of elements that a rank reads and writes.
+/// Returns how many elements a rank reads and how many it writes.
 std::pair<std::size_t, std::size_t> counts_of(const Collective& c) {
   const std::size_t size = c.parts.size();
   const std::string_view name = c.name;
@@ -334,7 +337,7 @@ std::pair<std::size_t, std::size_t> counts_of(const Collective& c) {
 
 using Bytes = std::vector<std::byte>;
 
-/// Returns the bytes that `rank` receives, from those that each rank has brought.
+/// Returns the bytes that `rank` receives. in: the bytes that each rank contributes.
 Bytes outcome(const Collective& c, const std::vector<Bytes>& in, std::size_t rank) {
   const std::string_view name = c.name;
   const std::size_t part = c.count * bytes_of(c.type);
@@ -382,14 +385,14 @@ void exchange(Machine& machine, const Collective& c) {
   });
 }
 
-/// Returns the meeting of one round of a collective whose other ranks are other processes. What must be equal on all
-/// ranks stands before what each rank brings.
+/// Returns the meeting for one round of a collective among processes. Each rank writes a letter. Its head describes the
+/// call and must be equal on all ranks; after it comes the rank's data.
 Meeting meeting_of_processes(Machine& machine, const Mailbox& mailbox, const Collective& of, std::size_t rank,
                              std::int64_t place, std::size_t round) {
   const std::string letter = text("collective ", place, " round ", round, " of rank ");
   const std::string head = text(of.name, " of ", of.count, ", type ", of.type, ", root ", of.root, '\n');
   Meeting meeting{.size = 1};
-  const Collective* c = &of;  // the collective holds the meeting
+  const Collective* c = &of;  // valid, as the collective owns the meeting
   meeting.elsewhere = [&machine, &mailbox, c, rank, letter, head, posted = false]() mutable {
     if (!std::exchange(posted, true)) {
       machine.with_memory({c->parts[rank].in}, [&] { mailbox.put(text(letter, rank), head, brought(*c, rank)); });
@@ -460,7 +463,7 @@ bool is_registered(const ncclComm& comm, const Range& range) {
   });
 }
 
-/// Enqueues one rank's part of a collective, checked as far as that rank knows.
+/// Enqueues one rank's part of a collective, after the checks that are possible on this rank.
 ncclResult_t enqueue(const Call& call, const char* name, ncclComm* comm, const void* in, void* out, std::size_t count,
                      ncclDataType_t type, int root, cudaStream_t stream) {
   ncclResult_t result = ncclSuccess;
@@ -578,7 +581,7 @@ ncclResult_t message(const char* name, bool sends, ncclComm* comm, const void* i
     if (open == group.open.end()) {
       open = group.open.insert(group.open.end(), {comm, stream, name});
     }
-    if (!m->to_itself || sends) {  // otherwise, this one piece of work is both sides
+    if (!m->to_itself || sends) {  // a message to itself: only the sending call adds the work
       open->messages.emplace_back(m, side);
     }
     open->uses.push_back(uses);
@@ -588,7 +591,7 @@ ncclResult_t message(const char* name, bool sends, ncclComm* comm, const void* i
   return begin(comm, [&machine = call.machine, comm, stream, name, make] { put(machine, comm, stream, name, make); });
 }
 
-/// Makes the new communicators once all ranks of a group have called ncclCommSplit().
+/// Creates the new communicators once all ranks of a group have called ncclCommSplit().
 void split(Group& group) {
   std::map<int, std::vector<int>> colors;
   for (int r = 0; r < group.size; ++r) {
@@ -615,7 +618,7 @@ void split(Group& group) {
   group.splits.assign(group.splits.size(), {});
 }
 
-/// Returns true if every rank (each is a process) has left word of `what`.
+/// Returns true if every rank has written the letter "`what` of rank r". Each rank is a process.
 bool all_have(const Group& group, const char* what) {
   for (int r = 0; r < group.size; ++r) {
     if (!group.mailbox->has(text(what, " of rank ", r))) {
@@ -633,7 +636,7 @@ bool all_have_finalised(const Group& group) {
   return group.mailbox != nullptr ? all_have(group, "end") : group.finalised == group.size;
 }
 
-/// Returns true if another rank (a process) has aborted and left word of it.
+/// Returns true if another rank, which is another process, has written its letter about ncclCommAbort().
 bool peer_has_aborted(const ncclComm& comm) {
   for (int r = 0; comm.group->mailbox != nullptr && r < comm.group->size; ++r) {
     if (r != comm.rank && comm.group->mailbox->has(text("abort of rank ", r))) {
@@ -713,7 +716,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   *id = {};
   std::snprintf(id->internal, sizeof id->internal, "%lld of process %lld", static_cast<long long>(++world().ids),
                 static_cast<long long>(getpid()));
-  id->internal[sizeof id->internal - 1] = '\x7f';  // sets the last byte, too: all bytes count
+  id->internal[sizeof id->internal - 1] = '\x7f';  // also sets the last byte, because all bytes of an id count
   return call.injected;
 }
 
@@ -891,10 +894,10 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
     comm->group->mailbox->put(text("abort of rank ", comm->rank));
   }
   call.machine.changed.notify_all();
-  while (world().living.count(comm) != 0 && comm->in_graphs()) {  // waits for ever, as NCCL does
+  while (world().living.count(comm) != 0 && comm->in_graphs()) {  // blocks forever, as NCCL does
     call.machine.changed.wait_for(call.lock, std::chrono::milliseconds(1));
   }
-  if (world().living.count(comm) != 0) {  // reset() was not called meanwhile
+  if (world().living.count(comm) != 0) {  // false if reset() was called meanwhile
     forget(comm);
   }
   return ncclSuccess;
@@ -930,7 +933,7 @@ ncclResult_t ncclMemFree(void* pointer) {
 
 ncclResult_t ncclCommRegister(const ncclComm_t comm, void* pointer, size_t bytes, void** handle) {
   const Call call("ncclCommRegister");
-  if (call.injected != ncclSuccess) {  // only this call fails: the communicator goes on
+  if (call.injected != ncclSuccess) {  // only this call fails; the communicator stays usable
     return call.injected;
   }
   const ncclResult_t status = call.check("ncclCommRegister", comm);

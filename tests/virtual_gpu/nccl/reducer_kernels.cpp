@@ -1,5 +1,5 @@
-// Defines the kernels that the gradient reducer needs, as work of the stand-in's streams: only nvcc can compile the
-// real ones. These have tests of their own.
+// Defines the kernels that the gradient reducer calls, as host functions on the stand-in's streams, because only nvcc
+// can compile the real kernels. The real kernels have tests of their own.
 #include <lockstep/kernels/add.hpp>
 #include <lockstep/kernels/fill.hpp>
 #include <lockstep/kernels/low_rank.hpp>
@@ -70,8 +70,9 @@ void reduce_rows(Context& context, const TensorView& x, GradMode mode, const Ten
   });
 }
 
-// Defines the kernels of low-rank sums. No test on the stand-ins calls them, but the table of sums names them. A
-// program that has its own products links those.
+// Defines the kernels of low-rank sums as functions that throw. No test on the stand-ins calls them, but the table of
+// sums refers to them. plan_matmul() and matmul() are weak symbols, so that a program with real matrix products links
+// those instead.
 namespace {
 
 [[noreturn]] void refuse(const char* name) {

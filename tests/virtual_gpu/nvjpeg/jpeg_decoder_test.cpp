@@ -1,4 +1,4 @@
-// Tests the JPEG decoder on nvJPEG's stand-in: pixels, order on the stream, memory, and who is to blame for a failure.
+// Tests the JPEG decoder with nvJPEG's stand-in: pixels, order on the stream, memory, and which file an error names.
 #include <lockstep/kernels/jpeg_decoder.hpp>
 
 #include <gtest/gtest.h>
@@ -43,13 +43,13 @@ Bytes file_of(std::int64_t width, std::int64_t height, int channels, const testi
       options));
 }
 
-/// Returns files of odd sizes, in grey, with half the colours, and progressive.
+/// Returns files of odd sizes: a grey file, files with subsampled colours, a progressive file.
 std::vector<Bytes> some_files() {
   return {file_of(17, 13, 3, {.half_colours = true}), file_of(1, 1, 3), file_of(33, 50, 1),
           file_of(64, 64, 3, {.quality = 50}), file_of(31, 8, 3, {.half_colours = true, .progressive = true})};
 }
 
-/// Files, and device memory for their pixels, one file behind the other without a gap.
+/// Files, and one block of device memory for their pixels, without gaps between the files.
 class Batch {
  public:
   Batch(CudaContext& context, std::vector<Bytes> contents) : context_(context), contents_(std::move(contents)) {
@@ -68,7 +68,7 @@ class Batch {
   }
 
   [[nodiscard]] std::vector<JpegDecoder::File>& files() { return files_; }
-  /// Enqueues work that overwrites all pixels with another value.
+  /// Enqueues work that overwrites all pixels with 0xA5.
   void spoil() {
     const Tensor other = Tensor::empty(host_, pixels_.view().shape, DType::u8);
     std::fill_n(static_cast<std::uint8_t*>(other.view().data), other.view().shape[0], std::uint8_t{0xA5});
@@ -126,7 +126,7 @@ TEST_F(JpegDecoderTest, DecodesInTheOrderOfTheStream) {
       JpegDecoder decoder(context, {.most = 5});
       EXPECT_EQ(decoder.most(), 5);
       Batch batch(context, some_files());
-      batch.spoil();  // decode() must write after this
+      batch.spoil();  // decode() must write after this overwrite
       decoder.decode(batch.files());
       EXPECT_EQ(batch.pixels(), batch.expected()) << seed;
     }

@@ -20,7 +20,7 @@ using lockstep::standin::violate;
 
 struct Order {
   nvjpegStatus_t status;
-  int before;  // number of calls that succeed first
+  int before;  // number of calls that succeed before the failing call
   int times;
 };
 
@@ -42,7 +42,7 @@ World& world() {
   return instance;
 }
 
-/// Records the call, and returns the status that the test has ordered for it.
+/// Records the call, and returns the status that the test has set with fail().
 nvjpegStatus_t enter(const std::string& function, const std::string& details = {}) {
   world().calls.push_back(function + details);
   const auto found = world().orders.find(function);
@@ -56,7 +56,7 @@ nvjpegStatus_t enter(const std::string& function, const std::string& details = {
   return status;
 }
 
-/// Memory that came from one pair of the caller's functions.
+/// Memory that the caller's allocator functions returned.
 struct Block {
   void* data = nullptr;
   std::size_t bytes = 0;
@@ -69,7 +69,7 @@ struct nvjpegHandle {
   nvjpegPinnedAllocatorV2_t pinned;
   Block tables;
 
-  /// Uses the tables on a stream that the caller does not know.
+  /// Uses the tables on the legacy default stream, which the caller of nvJPEG does not know.
   void use_tables() const {
     if (cudaMemsetAsync(tables.data, 0, tables.bytes, cudaStreamLegacy) != cudaSuccess) {
       violate("nvJPEG cannot use the memory that it was given without a stream");
@@ -108,7 +108,7 @@ struct nvjpegJpegState {
   nvjpegHandle_t handle = nullptr;
   int prepared = 0;
   Block scratch, staged;
-  /// True while the last batch is not done.
+  /// True until the last batch has completed.
   std::shared_ptr<std::atomic<bool>> busy = std::make_shared<std::atomic<bool>>(false);
 
   void need_rest(const std::string& call) const {
@@ -254,7 +254,7 @@ nvjpegStatus_t nvjpegDecodeBatched(nvjpegHandle_t handle, nvjpegJpegState_t stat
   if (count == 0) {
     violate("nvjpegDecodeBatched: the state is not prepared, or its last batch has failed");
   }
-  state->prepared = 0;  // stays 0 unless the call succeeds
+  state->prepared = 0;  // 0 unless the call succeeds
   world().streams.push_back(stream);
   if (const nvjpegStatus_t status = enter("nvjpegDecodeBatched", ' ' + std::to_string(count));
       status != NVJPEG_STATUS_SUCCESS) {

@@ -7,26 +7,26 @@
 
 #include <nvjpeg.h>
 
-/// A stand-in for libnvjpeg: the real header, and a library of that name, which kernels/nvjpeg loads. It decodes with
-/// libjpeg when it is called and writes the pixels later, in the order of the stream. It allocates memory at once, by
-/// the functions that it is given, for batches and with or without a stream, as the real library does. Uses that nvJPEG
-/// leaves undefined (a batch of another size than prepared for, a state whose last batch is not done, memory that is
-/// not the device's) are violations of the stand-in for CUDA.
+/// A stand-in for libnvjpeg: a library of that name, which kernels/nvjpeg loads, behind the real header. It decodes
+/// with libjpeg during the call, and writes the pixels later, in stream order. Like the real library, it allocates
+/// memory during calls, with the functions that the caller gave it, with or without a stream. Uses that nvJPEG leaves
+/// undefined are recorded as violations of the stand-in for CUDA. Examples are a batch of another size than prepared
+/// for, a state whose last batch has not completed, and memory of another device.
 namespace lockstep::nvjpeg_standin {
 
-/// Forgets all calls and injected failures. No handle may exist.
+/// Forgets all calls and injected failures. No handle may exist at this time.
 void reset();
 
-/// Makes the n-th call of a function from now, and the `times` - 1 calls after it, answer with this status.
+/// Makes the n-th call of this function from now, and the `times` - 1 calls after it, return this status.
 void fail(const std::string& function, nvjpegStatus_t status, int n = 1, int times = 1);
 
-/// Returns the calls: "nvjpegDecodeBatched 3" with the number of files; for other functions the name alone.
+/// Returns the names of all calls. For nvjpegDecodeBatched the number of files follows: "nvjpegDecodeBatched 3".
 [[nodiscard]] std::vector<std::string> calls();
-[[nodiscard]] std::vector<cudaStream_t> streams();          ///< streams of all calls that decode
+[[nodiscard]] std::vector<cudaStream_t> streams();          ///< streams of all decoding calls
 [[nodiscard]] std::vector<nvjpegBackend_t> backends();      ///< backends of all handles
 [[nodiscard]] std::vector<int> threads();                   ///< threads of all nvjpegDecodeBatchedInitialize()
 [[nodiscard]] std::vector<nvjpegOutputFormat_t> formats();  ///< formats of all nvjpegDecodeBatchedInitialize()
-/// Returns the handles, states and memory that were taken and not given back.
+/// Returns the handles, states and memory that exist.
 [[nodiscard]] std::vector<std::string> leaks();
 [[nodiscard]] int allocations();  ///< number of allocations since reset()
 

@@ -10,7 +10,7 @@
 
 #include <jpeglib.h>
 
-/// Calls of libjpeg in the plainest way.
+/// Plain calls of libjpeg, which the tests compare with.
 namespace lockstep::testing {
 
 struct PlainHeader {
@@ -22,12 +22,12 @@ struct PlainHeader {
 namespace detail {
 
 struct JpegFailure {
-  jpeg_error_mgr manager;  // the first member, so that libjpeg's pointer to it is a pointer to the struct
+  jpeg_error_mgr manager;  // must be first, so that libjpeg's pointer to it points to the struct
   std::jmp_buf back;
 };
 
-/// Reads the header, then runs body(info). True if libjpeg had neither an error nor a warning. No object in body may
-/// have a destructor.
+/// Reads the header, then calls body(info). Returns true if libjpeg reported neither an error nor a warning. An error
+/// leaves body by longjmp, so no object in body may have a destructor.
 template <class Body>
 bool with_jpeg(std::span<const std::uint8_t> file, Body body) {
   jpeg_decompress_struct info;
@@ -63,7 +63,7 @@ inline std::optional<PlainHeader> read_header(std::span<const std::uint8_t> file
   return good ? std::optional(header) : std::nullopt;
 }
 
-/// Returns the pixels of a file, RGB of shape (height, width, 3); nothing for a damaged file.
+/// Returns the pixels of a file as RGB, of shape (height, width, 3); nothing if the file is damaged.
 inline std::optional<std::vector<std::uint8_t>> decode(std::span<const std::uint8_t> file) {
   const std::optional<PlainHeader> header = read_header(file);
   if (!header) {

@@ -1,7 +1,7 @@
-// Adds a machine to one of our programs, which links this file and keeps its main(). The machine exists before main().
-// After main(), one line on standard error says what it has seen. The exit code is 99 if that is something that CUDA
-// forbids, or something was not given back. The environment sets the machine's options (LOCKSTEP_VIRTUAL_GPUS, _SEED,
-// _FOLDER; README.md).
+// Adds a machine of the stand-in for CUDA to one of lockstep's programs, which links this file and keeps its own
+// main(). The machine exists before main(). After main(), a line on standard error lists the machine's counts. The exit
+// code is 99 if the program did something that CUDA forbids, or released not everything. Environment variables set the
+// machine's options (LOCKSTEP_VIRTUAL_GPUS, LOCKSTEP_VIRTUAL_SEED, LOCKSTEP_VIRTUAL_FOLDER; see README.md).
 #include <unistd.h>
 
 #include <cstdint>
@@ -43,7 +43,7 @@ class MachineOfProgram {
   MachineOfProgram& operator=(const MachineOfProgram&) = delete;
 
   ~MachineOfProgram() {
-    if (standin::devices_in_use().empty()) {  // the program only started ranks or printed its help
+    if (standin::devices_in_use().empty()) {  // no device was used: the program started ranks or printed its help
       return;
     }
     std::ostringstream line;
@@ -72,7 +72,7 @@ class MachineOfProgram {
   }
 };
 
-// The constructor makes the objects that the destructor reads, so they live longer.
+// The constructor creates the static objects that the destructor reads. So they are destroyed after this object.
 const MachineOfProgram machine;
 
 }  // namespace

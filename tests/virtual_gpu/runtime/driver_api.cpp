@@ -1,4 +1,4 @@
-// Defines the functions of the CUDA driver that runtime/ asks for by name (cudaGetDriverEntryPointByVersion).
+// Defines the functions of the CUDA driver that runtime/ looks up by name (cudaGetDriverEntryPointByVersion).
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
@@ -16,11 +16,12 @@ using lockstep::standin::thread_state;
 
 namespace {
 
-/// Begins every call. Injected errors are numbers of the runtime, which the driver uses, too.
+/// One call of the driver: locks the machine, counts the call, and gets an injected error. Runtime and driver use the
+/// same error numbers.
 struct Call {
   explicit Call(const char* name)
       : machine(Machine::instance()), lock(machine.mutex), status(static_cast<CUresult>(machine.enter(name, false))) {
-    thread_state().last_error = before;  // last_error belongs to the runtime, which the driver does not know
+    thread_state().last_error = before;  // last_error belongs to the runtime API; driver calls must not change it
   }
   cudaError_t before = thread_state().last_error;
   Machine& machine;
@@ -34,7 +35,7 @@ struct Call {
   }
 };
 
-// Returns a device's context: the device's number plus one.
+// Returns the handle of a device's context, which is the device's index plus one.
 CUcontext context_of(int device) {
   return reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(device) + 1);
 }

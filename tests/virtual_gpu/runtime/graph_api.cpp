@@ -1,4 +1,4 @@
-// Captures and launches graphs: the symbols of the CUDA runtime, and the part of the machine behind them.
+// Captures and launches graphs: the symbols of the CUDA runtime, and the functions of Machine that implement them.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -13,13 +13,13 @@
 namespace lockstep::standin {
 namespace {
 
-/// The calls that CUDA calls unsafe in a thread that captures, as they wait, ask whether something is complete, or take
-/// or give back memory at once. cudaMemGetInfo is one of them, because CUDA does not say that it is safe.
+/// The calls that CUDA forbids in a thread that captures. They wait, query completion, or allocate or free memory
+/// without a stream. cudaMemGetInfo is included because CUDA does not document it as safe.
 constexpr std::array<std::string_view, 8> kUnsafe{
     "cudaMalloc",           "cudaMallocHost",        "cudaFree",      "cudaFreeHost", "cudaEventQuery",
     "cudaEventSynchronize", "cudaStreamSynchronize", "cudaMemGetInfo"};
 
-/// Returns the given nodes and all that come before them.
+/// Returns the nodes `ends` and all nodes on which they depend.
 std::set<std::size_t> with_ancestors(const std::vector<Node>& nodes, const std::set<std::size_t>& ends) {
   std::set<std::size_t> found = ends;
   std::vector<std::size_t> open(ends.begin(), ends.end());
@@ -66,13 +66,13 @@ cudaError_t Machine::capture(Queue& queue, Work work) {
   return cudaSuccess;
 }
 
-// Makes a stream wait for an event where the stream, the event or both belong to a capture.
+// Makes a stream wait for an event, if the stream, the event or both belong to a capture.
 cudaError_t Machine::wait_in_capture(Queue& queue, const EventObject& event) {
   if (event.capture == nullptr) {
     if (event.ticket == nullptr) {
-      return cudaSuccess;  // the event was never recorded
+      return cudaSuccess;  // an event that was never recorded needs no wait
     }
-    return spoil(queue, cudaErrorStreamCaptureIsolation);  // the event is outside the capture, complete or not
+    return spoil(queue, cudaErrorStreamCaptureIsolation);  // the event is not part of the capture, even if complete
   }
   if (!event.capture->active) {
     if (queue.capture != nullptr) {
@@ -83,7 +83,7 @@ cudaError_t Machine::wait_in_capture(Queue& queue, const EventObject& event) {
   if (event.capture->spoilt || (queue.capture != nullptr && queue.capture->spoilt)) {
     return fail(cudaErrorStreamCaptureInvalidated);
   }
-  if (queue.capture == nullptr) {  // the stream joins the capture
+  if (queue.capture == nullptr) {  // the wait makes the stream part of the capture
     queue.capture = event.capture;
     queue.tail = event.after;
     return cudaSuccess;
@@ -96,7 +96,7 @@ cudaError_t Machine::wait_in_capture(Queue& queue, const EventObject& event) {
   return cudaSuccess;
 }
 
-// Every node has its own queue, so that the seed chooses among all orders that the graph allows.
+// Each node runs on a queue of its own. So the seed chooses among all orders that the graph allows.
 void Machine::launch_graph(ExecutableObject& graph, Queue& queue) {
   const auto ticket = [] { return std::make_shared<Ticket>(); };
   if (graph.last != nullptr) {
@@ -128,7 +128,7 @@ void Machine::launch_graph(ExecutableObject& graph, Queue& queue) {
     done.push_back(ticket());
     done.back()->queue = places.back();
   }
-  // All work is queued before any of it can run.
+  // Queues the work of all nodes before any node can run.
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     std::deque<Work>& work = places[i]->work;
     work.push_back({.name = "start of a graph", .awaits = start});
@@ -291,7 +291,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   return call.status;
 }
 
-// Launches that have begun go on.
+// Launches that have begun still complete.
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
   Call call("cudaGraphExecDestroy");
   if (call.machine.executables.erase(executable) == 0) {

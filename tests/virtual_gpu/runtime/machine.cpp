@@ -13,7 +13,7 @@ namespace lockstep::standin {
 namespace {
 
 constexpr std::size_t kAlignment = 256;  // alignment of cudaMalloc
-constexpr std::byte kCanary{0xC5};       // between the end of a block and its guard page
+constexpr std::byte kCanary{0xC5};       // bytes between the end of a block and its guard page
 
 std::size_t page() {
   static const auto size = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
@@ -24,16 +24,17 @@ std::size_t round_up(std::size_t value, std::size_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-/// How long a caller waits for other threads and processes. A longer wait is reported as one without end.
+/// How long a caller waits for other threads and processes. After this time the wait is reported as endless.
 constexpr std::chrono::seconds kPatience{30};
-/// How often a waiting thread looks at what other processes have done: nobody tells it.
+/// How often a waiting thread checks for changes by other processes, which cannot notify it.
 constexpr std::chrono::milliseconds kPause{1};
 
 bool is_given_up(const Work& work) {
   return work.given_up != nullptr && *work.given_up;
 }
 
-/// Returns a stream of the meeting that has not arrived or never will; nullptr if all that have it queued have arrived.
+/// Returns a stream of the meeting that has not arrived at it, or will never arrive. Returns nullptr if all streams
+/// that have the meeting in their queue have arrived.
 Queue* absent(const Meeting& meeting) {
   for (Queue* queue : meeting.queues) {
     if (queue->work.empty() || is_given_up(queue->work.front())) {
@@ -56,7 +57,7 @@ bool is_ready(const Work& work) {
   return !work.ready || work.ready();
 }
 
-/// Returns the first of the work's meetings that cannot start, or nullptr.
+/// Returns the first meeting of this work that cannot start yet, or nullptr.
 const Meeting* waits_for(const Work& work) {
   if (is_given_up(work)) {
     return nullptr;
@@ -218,7 +219,8 @@ cudaError_t Machine::allocate(void** pointer, std::size_t bytes, bool pinned, in
   if (!pinned && more > free_bytes(device)) {
     return fail(cudaErrorMemoryAllocation);
   }
-  // The layout is [guard page | data, at the end but for its alignment, canaries | guard page].
+  // The layout is [guard page | padding, then data | canaries | guard page]. The data ends as close to the upper guard
+  // page as its alignment allows.
   const std::size_t body = round_up(bytes, page());
   const std::size_t total = body + 2 * page();
   void* map = mmap(nullptr, total, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -233,7 +235,7 @@ cudaError_t Machine::allocate(void** pointer, std::size_t bytes, bool pinned, in
   block.device = device;
   block.pinned = pinned;
   mprotect(block.map + page(), body, PROT_READ | PROT_WRITE);
-  // Uninitialised memory is NaN for odd seeds. In large blocks, only both ends are filled.
+  // New memory holds NaN for odd seeds and other bytes for even seeds. In large blocks only both ends are filled.
   constexpr std::size_t kPoison = std::size_t{1} << 20;
   const int poison = options.seed % 2 == 1 ? 0xFF : 0xA7;
   std::memset(block.data, poison, std::min(bytes, kPoison));
@@ -466,7 +468,7 @@ cudaError_t Machine::enqueue(Queue& queue, Work work) {
     meeting->queues.push_back(&queue);
   }
   queue.work.push_back(std::move(work));
-  changed.notify_all();  // another thread may wait for this work
+  changed.notify_all();  // wakes threads that may wait for this work
   if (style_of(options.seed) == Style::eager) {
     while (step_once(nullptr)) {
     }
@@ -499,7 +501,7 @@ Queue* Machine::choose(Queue* needed) {
   if (ready.empty()) {
     return nullptr;
   }
-  // The map's order depends on addresses, but only the seed must decide.
+  // The map is sorted by address. Sorts by number, so that the choice depends only on the seed.
   std::sort(ready.begin(), ready.end(), [](const Queue* a, const Queue* b) { return a->number < b->number; });
   const Style style = style_of(options.seed);
   if (style == Style::lazy && needed != nullptr) {
@@ -508,15 +510,15 @@ Queue* Machine::choose(Queue* needed) {
     while (!can_run(*needed)) {
       const bool waits = !needed->busy && !needed->work.empty();
       if (!waits) {
-        return nullptr;  // the queue's host function runs now
+        return nullptr;  // a host function of this queue is running
       }
       const Work& front = needed->work.front();
       if (!is_ready(front)) {
-        return nullptr;  // the work waits for a value that the host has not written
+        return nullptr;  // the host has not yet written the value that the work waits for
       }
       needed = front.awaits != nullptr ? front.awaits->queue : absent(*waits_for(front));
       if (needed == nullptr || ++turns > kMostTurns) {
-        return nullptr;  // another thread has not enqueued its part, or streams wait for each other
+        return nullptr;  // another thread has not enqueued its part, or streams wait for each other in a cycle
       }
     }
     return needed;
@@ -602,7 +604,7 @@ void Machine::execute(Queue& queue) {
   changed.notify_all();
 }
 
-// Runs the host functions of all streams on one thread, one after the other, as CUDA may do.
+// Runs the host functions of all streams on one thread, one after another, as CUDA may do.
 void Machine::host_thread() {
   std::unique_lock lock(mutex);
   while (true) {
@@ -662,8 +664,8 @@ cudaError_t Machine::run_until(std::unique_lock<std::mutex>& lock, Queue* needed
       deadline = Clock::now() + kPatience;
       continue;
     }
-    // Now only others can end the wait: a host function, which has its own thread, or another thread or process whose
-    // streams meet ours.
+    // No queued work can run. Only a host function (on its own thread), or another thread or process whose streams take
+    // part in a meeting, can end the wait now.
     if (!host_running_ && host_queue_.empty()) {
       if (!may_go_on() || Clock::now() > deadline) {
         return violate("a wait that nothing queued can end", cudaErrorLaunchFailure);

@@ -31,8 +31,8 @@ const std::byte* bytes_of(const void* pointer) {
   return static_cast<const std::byte*>(pointer);
 }
 
-/// Returns the status of a call that gives back or waits: such a call does its work even if it reports an error of
-/// earlier work.
+/// Combines the errors of a call that releases something or waits. Such a call does its work even if it returns the
+/// error of earlier work.
 cudaError_t first_error(cudaError_t injected, cudaError_t own) {
   return injected != cudaSuccess ? injected : own;
 }
@@ -56,8 +56,8 @@ cudaError_t copy_host_to_device(Call& call, const char* name, void* dst, const v
   if (queue.capture != nullptr) {
     return machine.spoil(queue, cudaErrorStreamCaptureUnsupported);
   }
-  // The source is pageable memory, so the call copies the data at once, whatever the stream has still to do (CUDA may
-  // wait for it or not). Only the transfer comes later.
+  // The source is pageable memory, so the call reads the source at once, whatever work the stream still has. (CUDA may
+  // or may not wait for that work.) The transfer comes later in stream order.
   std::vector<std::byte> staged(bytes_of(src), bytes_of(src) + rows.src_bytes());
   machine.enqueue(queue,
                   {.name = name,
@@ -83,7 +83,7 @@ cudaError_t copy_device_to_host(Call& call, const char* name, void* dst, const v
   status = machine.enqueue(queue, {.name = name,
                                    .run = [&machine, dst, src, rows] { machine.move(dst, src, rows); },
                                    .uses = {{bytes_of(dst), rows.dst_bytes()}, {bytes_of(src), rows.src_bytes()}}});
-  // If the target is pageable memory, returns when the copy is complete.
+  // If the target is pageable memory, the call returns after the copy has completed.
   return pinned || status != cudaSuccess ? status
                                          : machine.run_until(call.lock, &queue, [&] { return queue.work.empty(); });
 }
@@ -102,7 +102,7 @@ cudaError_t copy_device_to_device(Machine& machine, const char* name, void* dst,
   return status;
 }
 
-/// Returns true if forget_wait() meant this wait.
+/// Returns true if this is the wait that forget_wait() chose.
 bool is_forgotten(Machine& machine, std::string_view name) {
   if (machine.forget_countdown == 0 || machine.forget_thread != std::this_thread::get_id() ||
       (!machine.forget_name.empty() && machine.forget_name != name) || --machine.forget_countdown > 0) {
@@ -112,7 +112,7 @@ bool is_forgotten(Machine& machine, std::string_view name) {
   return true;
 }
 
-/// Does the copy of cudaMemcpyAsync and of its 2-D and 3-D forms.
+/// Implements cudaMemcpyAsync and its 2-D and 3-D forms.
 cudaError_t copy_rows(Call& call, const char* name, void* dst, const void* src, const Rows& rows, cudaMemcpyKind kind,
                       cudaStream_t stream) {
   Queue* queue = call.machine.queue_of(stream);
@@ -138,7 +138,7 @@ cudaError_t copy_between(Call& call, const char* name, void* dst, int dst_device
     return call.machine.violate(std::string(name) + ": not a stream of one of the two devices",
                                 cudaErrorInvalidResourceHandle);
   }
-  for (const void* pointer : {static_cast<const void*>(dst), src}) {  // CUDA copies such memory through the host
+  for (const void* pointer : {static_cast<const void*>(dst), src}) {
     const Block* block = call.machine.find(pointer);
     if (block != nullptr && block->pool != nullptr && block->device != queue->device &&
         !block->pool->readers.contains(queue->device)) {
@@ -149,7 +149,7 @@ cudaError_t copy_between(Call& call, const char* name, void* dst, int dst_device
   return copy_device_to_device(call.machine, name, dst, dst_device, src, src_device, rows, *queue);
 }
 
-/// Checks CUDA's limits: rows do not overlap, and slices are whole rows apart.
+/// Checks CUDA's limits: rows must not overlap, and slices must be whole rows apart.
 cudaError_t check_pitches(Machine& machine, const char* name, const Rows& rows) {
   constexpr std::size_t kMostPitch = (std::size_t{1} << 31) - 1;
   for (const std::size_t pitch : {rows.src_pitch, rows.dst_pitch}) {
@@ -189,7 +189,7 @@ cudaError_t cudaGetDeviceCount(int* count) {
   return call.status;
 }
 
-// The UUID is the device's index in 16 bytes; the PCI id has the index as its bus.
+// Each of the UUID's 16 bytes is the device's index.
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   LOCKSTEP_CALL("cudaGetDeviceProperties", false);
   if (device < 0 || device >= call.machine.options.devices) {
@@ -224,7 +224,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
   }
 }
 
-// Gives an answer without a driver, too.
+// Works without a driver, too.
 cudaError_t cudaDriverGetVersion(int* version) {
   const std::lock_guard lock(Machine::instance().mutex);
   *version = Machine::instance().driver_version;
@@ -264,7 +264,7 @@ cudaError_t cudaSetDevice(int device) {
   return status;
 }
 
-// Makes the device's context but does not make it current.
+// Creates the device's context, but does not make it current.
 cudaError_t cudaInitDevice(int device, unsigned int /*device_flags*/, unsigned int flags) {
   LOCKSTEP_CALL("cudaInitDevice", false);
   if (device < 0 || device >= call.machine.options.devices || flags != 0) {
@@ -515,7 +515,7 @@ cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
   return cudaSuccess;
 }
 
-// Makes the peer's context, as CUDA does.
+// Creates the peer's context, as CUDA does.
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned int /*flags*/) {
   LOCKSTEP_CALL("cudaDeviceEnablePeerAccess");
   Machine& machine = call.machine;
@@ -652,7 +652,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   }
   object->capture = queue->capture;
   object->after = queue->tail;
-  if (queue->capture != nullptr) {  // the event is a place in the graph, not in time
+  if (queue->capture != nullptr) {  // the event now stands for a node of the graph
     object->ticket = nullptr;
     return queue->capture->spoilt ? call.machine.fail(cudaErrorStreamCaptureInvalidated) : cudaSuccess;
   }
@@ -673,7 +673,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (ticket == nullptr || ticket->done) {
     return cudaSuccess;
   }
-  call.machine.step_once(ticket->queue);  // makes progress, so that a caller that polls comes to an end
+  call.machine.step_once(ticket->queue);  // makes progress, so that a caller that polls does not poll forever
   return ticket->done ? cudaSuccess : call.machine.fail(cudaErrorNotReady);
 }
 

@@ -1,4 +1,4 @@
-// Tests the stand-in itself: a stand-in that cannot fail proves nothing.
+// Tests the stand-in itself. If the stand-in could not find mistakes, the tests that use it would prove nothing.
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ class Standin : public testing::Test {
   static cudaError_t copy(void* dst, const void* src, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
     return cudaMemcpyAsync(dst, src, bytes, kind, stream);
   }
-  /// Expects one violation so far, whose text contains `part`.
+  /// Expects exactly one violation so far, whose text contains `part`.
   static void expect_violation(const char* part) {
     const auto found = standin::violations();
     ASSERT_EQ(found.size(), 1U);
@@ -75,7 +75,7 @@ TEST_F(Standin, WorkFromPinnedMemoryIsDeferred) {
   int* pinned = make_pinned(2);
   pinned[0] = 7;
   copy(device, pinned, 4, cudaMemcpyHostToDevice, stream);
-  pinned[0] = 8;  // too early: the copy has not run, as a lazy machine shows
+  pinned[0] = 8;  // written too early: the copy is deferred and reads this value
   copy(pinned + 1, device, 4, cudaMemcpyDeviceToHost, stream);
   EXPECT_EQ(standin::queued_work(), 2U);
   cudaStreamSynchronize(stream);
@@ -154,8 +154,8 @@ TEST_F(Standin, FreeWhileQueuedWorkUsesIt) {
   cudaMemsetAsync(device, 0, 16, stream);
   cudaFree(device);
   expect_violation("is used by a cudaMemsetAsync queued");
-  EXPECT_EQ(cudaStreamSynchronize(stream), cudaErrorIllegalAddress);         // the work runs now, and fails
-  EXPECT_EQ(cudaEventCreateWithFlags(nullptr, 0), cudaErrorIllegalAddress);  // nothing works after the failure
+  EXPECT_EQ(cudaStreamSynchronize(stream), cudaErrorIllegalAddress);         // the work runs now and fails
+  EXPECT_EQ(cudaEventCreateWithFlags(nullptr, 0), cudaErrorIllegalAddress);  // every call fails from now on
 }
 
 TEST_F(Standin, WrongDevice) {
@@ -258,7 +258,7 @@ TEST_F(Standin, CallsFailOnRequest) {
   EXPECT_EQ(cudaGetLastError(), cudaErrorUnknown);
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);
   standin::fail_call(1, cudaErrorUnknown);
-  EXPECT_EQ(cudaFree(a), cudaErrorUnknown);  // reports an error, but gives the memory back
+  EXPECT_EQ(cudaFree(a), cudaErrorUnknown);  // returns the error, but frees the memory
   EXPECT_TRUE(standin::leaks().empty());
   EXPECT_EQ(standin::calls("cudaMalloc"), 2);
   EXPECT_EQ(standin::calls(), 3);
@@ -339,8 +339,7 @@ TEST_F(Standin, APollingCallerComesToAnEnd) {
   }
 }
 
-/// Stream a writes a number into memory, and stream b reads it, with a wait in between or without. Returns the number
-/// that b reads.
+/// Stream a writes a number to memory, and stream b reads it. wait: b waits for a. Returns the number that b read.
 int fetched(std::uint64_t seed, bool wait) {
   standin::reset({.seed = seed});
   cudaStream_t a = nullptr;
@@ -377,7 +376,7 @@ TEST_F(Standin, AMissingWaitIsFoundAndHiddenDependingOnTheSeed) {
     wrong[seed % 4] += fetched(seed, false) != 42 ? 1 : 0;
   }
   EXPECT_EQ(wrong[static_cast<int>(standin::Style::lazy)], 50);
-  EXPECT_EQ(wrong[static_cast<int>(standin::Style::eager)], 0);  // eager: the device was faster than the host
+  EXPECT_EQ(wrong[static_cast<int>(standin::Style::eager)], 0);  // eager: a's copy runs before b's is queued
   EXPECT_GT(wrong[static_cast<int>(standin::Style::uniform)], 5);
   EXPECT_LT(wrong[static_cast<int>(standin::Style::uniform)], 45);
   EXPECT_GT(wrong[static_cast<int>(standin::Style::priority)], 0);
@@ -396,13 +395,13 @@ TEST_F(Standin, AWaitRefersToTheRecordBeforeIt) {
   cudaStream_t b = make_stream();
   cudaEvent_t event = make_event();
   int* device = make_device(1);
-  cudaStreamWaitEvent(b, event, 0);  // the event was never recorded: no wait
+  cudaStreamWaitEvent(b, event, 0);  // the event was not recorded yet, so there is no wait
   cudaEventRecord(event, a);
   cudaStreamWaitEvent(b, event, 0);
   cudaMemsetAsync(device, 0, 4, a);
   cudaEventRecord(event, a);
   cudaStreamSynchronize(b);
-  EXPECT_EQ(standin::queued_work(), 2U);  // the work of stream a after the first record
+  EXPECT_EQ(standin::queued_work(), 2U);  // stream a's work after the first record
 }
 
 TEST_F(Standin, HostFunctionsRunInStreamOrderOnAnotherThread) {
@@ -485,7 +484,7 @@ TEST_F(Standin, AStreamWaitsForMemory) {
     auto* value = ::new (static_cast<void*>(pinned)) std::atomic<std::uint64_t>(4);
     pinned[2] = 1;
     const auto address = reinterpret_cast<CUdeviceptr>(value);
-    // The memory has this value already.
+    // The first wait is for a value that the memory already has.
     EXPECT_EQ(wait_value(stream, address, 4, CU_STREAM_WAIT_VALUE_GEQ), CUDA_SUCCESS);
     EXPECT_EQ(wait_value(stream, address, 5, CU_STREAM_WAIT_VALUE_GEQ), CUDA_SUCCESS);
     copy(device, pinned + 2, 4, cudaMemcpyHostToDevice, stream);
@@ -529,7 +528,7 @@ TEST_F(Standin, OtherProcessesTakeMemory) {
   EXPECT_EQ(cudaFree(pointer), cudaSuccess);
 }
 
-/// Captures the work of f on `stream`, drops the graph, and returns what cudaStreamEndCapture() answered.
+/// Captures the work of f on `stream` and destroys the graph. Returns the result of cudaStreamEndCapture().
 template <class F>
 cudaError_t capture_on(cudaStream_t stream, F&& f) {
   EXPECT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
@@ -559,7 +558,7 @@ TEST_F(Standin, CapturesAreSpoiltByWhatCudaForbids) {
   const cudaError_t unsafe = cudaErrorStreamCaptureUnsupported;
   void* memory = nullptr;
   spoils(unsafe, [&] { return cudaMalloc(&memory, 4); });
-  spoils(unsafe, [&] { return cudaFree(device); });  // the call does not give the memory back
+  spoils(unsafe, [&] { return cudaFree(device); });  // the memory is not freed
   spoils(unsafe, [&] { return cudaStreamSynchronize(b); });
   spoils(unsafe, [&] { return cudaEventQuery(event); });
   spoils(unsafe, [&] { return copy(device, pageable.data(), 16, cudaMemcpyHostToDevice, a); });
@@ -573,7 +572,7 @@ TEST_F(Standin, CapturesAreSpoiltByWhatCudaForbids) {
                                    cudaErrorStreamCaptureInvalidated);
                        }),
             cudaErrorStreamCaptureInvalidated);
-  // Other threads may wait.
+  // Another thread may wait while this thread captures.
   EXPECT_EQ(capture_on(a, [&] { std::thread([&] { EXPECT_EQ(cudaStreamSynchronize(b), cudaSuccess); }).join(); }),
             cudaSuccess);
   EXPECT_EQ(copy(device, pinned, 16, cudaMemcpyHostToDevice, a), cudaSuccess);
