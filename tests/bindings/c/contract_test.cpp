@@ -154,6 +154,7 @@ TEST(Structs, HaveTheLayoutOfThisSoname) {
   EXPECT_EQ(sizeof(lockstep_tape_options), 48U);  // 32 before pass was added
   EXPECT_EQ(offsetof(lockstep_tape_options, slots), 24U);
   EXPECT_EQ(offsetof(lockstep_tape_options, pass), 32U);
+  EXPECT_EQ(sizeof(lockstep_schedule), 48U);
   EXPECT_EQ(sizeof(lockstep_report), 48U);
   EXPECT_EQ(sizeof(lockstep_parameter), 80U);
 }

@@ -227,6 +227,75 @@ TEST_F(TrainingTest, FrozenParametersStayAndHaveNoGradient) {
   EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_model_initialise(none, 1), {"all parameters are frozen"}));
 }
 
+/// Returns the rate of a step; NaN after an error.
+double rate_at(const lockstep_schedule& schedule, std::int64_t step) {
+  double rate = std::nan("");
+  EXPECT_TRUE(ok(lockstep_schedule_rate(&schedule, step, &rate)));
+  return rate;
+}
+
+TEST(Schedule, GivesTheRatesOfItsFormulas) {
+  lockstep_schedule schedule;
+  ASSERT_TRUE(ok(lockstep_schedule_init(&schedule, sizeof schedule)));
+  schedule.base = 0.5;
+  EXPECT_EQ(rate_at(schedule, 0), 0.5);
+  EXPECT_EQ(rate_at(schedule, std::int64_t{1} << 40), 0.5);
+  schedule.warmup_steps = 4;
+  EXPECT_EQ(rate_at(schedule, 0), 0.125);
+  EXPECT_EQ(rate_at(schedule, 3), 0.5);
+  schedule.kind = LOCKSTEP_SCHEDULE_COSINE;
+  schedule.total_steps = 24;
+  schedule.end = 0.1;
+  EXPECT_EQ(rate_at(schedule, 1), 0.25);
+  EXPECT_DOUBLE_EQ(rate_at(schedule, 4), 0.5);
+  EXPECT_NEAR(rate_at(schedule, 14), 0.3, 1e-15);
+  EXPECT_NEAR(rate_at(schedule, 9), 0.1 + 0.4 * (1 + std::sqrt(0.5)) / 2, 1e-15);
+  EXPECT_EQ(rate_at(schedule, 1000), 0.1);
+  schedule.kind = LOCKSTEP_SCHEDULE_POLYNOMIAL;
+  schedule.power = 3;
+  EXPECT_NEAR(rate_at(schedule, 14), 0.1 + 0.4 / 8, 1e-15);
+}
+
+TEST(Schedule, BadInput) {
+  lockstep_schedule schedule;
+  ASSERT_TRUE(ok(lockstep_schedule_init(&schedule, sizeof schedule)));
+  double rate = 7;
+  const auto refuses = [&](const char* text, const std::function<void(lockstep_schedule&)>& change,
+                           std::int64_t step = 0) {
+    lockstep_schedule wrong = schedule;
+    change(wrong);
+    EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_schedule_rate(&wrong, step, &rate), {text}));
+    EXPECT_EQ(rate, 7);
+  };
+  const auto cosine = [](lockstep_schedule& s) {
+    s.kind = LOCKSTEP_SCHEDULE_COSINE;
+    s.total_steps = 10;
+  };
+  refuses("kind is 3", [](auto& s) { s.kind = 3; });
+  refuses("kind is -1", [](auto& s) { s.kind = -1; });
+  refuses("base is nan", [](auto& s) { s.base = std::nan(""); });
+  refuses("base is -1", [](auto& s) { s.base = -1; });
+  refuses("total_steps is 0", [](auto& s) { s.kind = LOCKSTEP_SCHEDULE_COSINE; });
+  refuses("warmup_steps is -2", [](auto& s) { s.warmup_steps = -2; });
+  refuses("warmup_steps is 11", [&](auto& s) {
+    cosine(s);
+    s.warmup_steps = 11;
+  });
+  refuses("end is -0.5", [&](auto& s) {
+    cosine(s);
+    s.end = -0.5;
+  });
+  refuses("power is 0", [&](auto& s) {
+    cosine(s);
+    s.power = 0;
+  });
+  refuses(
+      "step is -1", [](auto&) {}, -1);
+  refuses("struct_size is 8", [](auto& s) { s.struct_size = 8; });
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_schedule_rate(nullptr, 0, &rate), {"schedule is NULL"}));
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_schedule_rate(&schedule, 0, nullptr), {"rate is NULL"}));
+}
+
 TEST_F(TrainingTest, GradientsAreClippedByValue) {
   PlainLine plain = line_of(model);
   lockstep_trainer_options options = descent(1);

@@ -126,6 +126,7 @@ program calls_test
   call train()
   call vectors()
   call tapes()
+  call schedules()
   call lent_memory()
   call statuses()
   call finish()
@@ -482,6 +483,20 @@ contains
     call lockstep_destroy(model)
     call lockstep_destroy(other)
     call lockstep_destroy(self)
+  end subroutine
+
+  subroutine schedules()
+    type(lockstep_schedule) :: schedule
+    real(c_double) :: rate
+    integer :: stat
+    character(200) :: text
+    schedule = lockstep_schedule(kind=LOCKSTEP_SCHEDULE_POLYNOMIAL, base=0.5d0, warmup_steps=2, total_steps=12, power=1d0)
+    call lockstep_schedule_rate(schedule, 0, rate)
+    call check(abs(rate - 0.25d0) < 1d-15, 'a rate of a warm-up')
+    call lockstep_schedule_rate(schedule, 7_c_int64_t, rate)
+    call check(abs(rate - 0.25d0) < 1d-15, 'a rate of a polynomial')
+    call lockstep_schedule_rate(schedule, -1, rate, stat, text)
+    call check_error(stat, LOCKSTEP_ERR_INVALID, text, 'step is -1')
   end subroutine
 
   ! A linear layer y = w^T x + b, with two passes on the tape. Expected gradients: dL/dx = w dL/dy, and dL/dw = x dL/dy^T.

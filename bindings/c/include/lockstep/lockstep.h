@@ -243,6 +243,21 @@ typedef struct lockstep_tape_options {
   int32_t jvp;                 /* 0; 1: lockstep_tape_jvp may be called */
 } lockstep_tape_options;
 
+#define LOCKSTEP_SCHEDULE_CONSTANT 0
+#define LOCKSTEP_SCHEDULE_COSINE 1 /* end + (base - end) (1 + cos(pi d)) / 2 with the fraction d of the steps done */
+#define LOCKSTEP_SCHEDULE_POLYNOMIAL 2 /* end + (base - end) (1 - d)^power */
+
+/* A learning rate for each step. Call lockstep_schedule_init first. */
+typedef struct lockstep_schedule {
+  uint32_t struct_size;
+  int32_t kind;         /* LOCKSTEP_SCHEDULE_CONSTANT */
+  double base;          /* learning rate after the warm-up; the caller must set it */
+  double end;           /* 0; rate at total_steps */
+  double power;         /* 2 */
+  int64_t warmup_steps; /* 0; in step s below warmup_steps the rate is base (s + 1) / warmup_steps */
+  int64_t total_steps;  /* number of steps, warm-up included; not for LOCKSTEP_SCHEDULE_CONSTANT */
+} lockstep_schedule;
+
 /* A parameter, as lockstep_parameter_info describes it; the caller sets struct_size. */
 typedef struct lockstep_parameter {
   uint32_t struct_size;
@@ -278,6 +293,11 @@ LOCKSTEP_API lockstep_status lockstep_context_options_init(lockstep_context_opti
 LOCKSTEP_API lockstep_status lockstep_layer_options_init(lockstep_layer_options*, size_t size) LOCKSTEP_NOEXCEPT;
 LOCKSTEP_API lockstep_status lockstep_trainer_options_init(lockstep_trainer_options*, size_t size) LOCKSTEP_NOEXCEPT;
 LOCKSTEP_API lockstep_status lockstep_tape_options_init(lockstep_tape_options*, size_t size) LOCKSTEP_NOEXCEPT;
+LOCKSTEP_API lockstep_status lockstep_schedule_init(lockstep_schedule*, size_t size) LOCKSTEP_NOEXCEPT;
+/* Computes the learning rate of step `step`, counted from 0, for lockstep_trainer_update. Checkpoints do not keep the
+ * schedule: after lockstep_trainer_load lockstep_trainer_report gives the step. */
+LOCKSTEP_API lockstep_status lockstep_schedule_rate(const lockstep_schedule*, int64_t step,
+                                                    double* rate) LOCKSTEP_NOEXCEPT;
 
 /* ---- Context: a device, a stream, memory. options NULL: the host. When a create function fails, the new handle is
  * NULL. LOCKSTEP_ERR_UNSUPPORTED on a processor that the library was not built for; the text says what it lacks. */
