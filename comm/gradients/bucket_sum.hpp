@@ -66,9 +66,11 @@ struct Misfit {
 struct SumState {
   std::string name;           ///< name of the tensor in a checkpoint: "error"
   std::int64_t elements = 0;  ///< number of elements; ignored if of_gradients is true
-  /// If true, the tensor has the layout of the gradients and differs between ranks; only its sum over the ranks has a
-  /// meaning. So a run that continues with another number of ranks may divide this sum in any way. A run whose
-  /// checkpoint lacks the tensor begins with 0. If false, the tensor is equal on all ranks.
+  /// If true, the tensor has the layout of the gradients of parameters. The last range of a reducer may lie behind the
+  /// tensor's end: the weights of the samples, a divisor of the step, which a BucketSum must add without rounding. The
+  /// tensor differs between ranks; only its sum over the ranks has a meaning. So a run that continues with another
+  /// number of ranks may divide this sum in any way. A run whose checkpoint lacks the tensor begins with 0. If false,
+  /// the tensor is equal on all ranks.
   bool of_gradients = false;
 };
 
@@ -142,10 +144,11 @@ class BucketSum {
   virtual void release() noexcept {}
   /// Enqueues on place.stream the work that replaces `gradients` by the gradients for the update. `gradients` are this
   /// rank's gradients of bucket `bucket` (1-D, contiguous, in the arena's type). The result is the sum over the ranks,
-  /// or an approximation of this sum with the same bits on every rank. The ranks' calls of the communicator must match;
-  /// nothing may allocate or wait. An exception ends the step on this rank; the reducer puts name() and the bucket
-  /// before the exception's text. Then the other ranks wait for this rank, as after any rank that fails. An error in
-  /// enqueued work is thrown at the stream's next use.
+  /// or an approximation of this sum with the same bits on every rank. If a gradient of any rank is not finite, the
+  /// result must not be finite, and the tensors of state() must not change: the update is then skipped. The ranks'
+  /// calls of the communicator must match; nothing may allocate or wait. An exception ends the step on this rank; the
+  /// reducer puts name() and the bucket before the exception's text. Then the other ranks wait for this rank, as after
+  /// any rank that fails. An error in enqueued work is thrown at the stream's next use.
   virtual void reduce(SumPlace& place, int bucket, const TensorView& gradients) = 0;
   /// Returns the bytes that reduce() passes to the communicator for a bucket; negative if unknown.
   [[nodiscard]] virtual std::int64_t sent_bytes(int /*bucket*/) const { return -1; }
