@@ -51,7 +51,7 @@ void remove_abandoned_copies(const std::string& root = kCopiesRoot);
 /// Keeps the state of a run in memory for the next start of a job (comm::RestartPolicy). The newest checkpoint is
 /// CopiesFolder::path()/last. If a process is killed during a copy, perhaps only the earlier copy remains, as last.1.
 /// Rank 0 writes each copy on its node and sends it to the lowest rank of the second node. This rank stores the copy,
-/// too, so the copy survives the loss of a rank or of a node. Further nodes hold no copies. All functions are
+/// too, so the copy survives the loss of a rank or of a node. All other nodes hold no copies. All functions are
 /// collective over `control`, which must outlive this object.
 class MemoryCheckpoints {
  public:

@@ -75,7 +75,7 @@ struct StandardOutput::Shared {
       if (ready == 0) {
         return;
       }
-      const std::string text = waiting.substr(0, std::min(ready, kPiece));  // further text stays in `waiting`
+      const std::string text = waiting.substr(0, std::min(ready, kPiece));  // at most one piece; the other text waits
       waiting.erase(0, text.size());
       ready -= text.size();
       writing = true;

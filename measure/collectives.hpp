@@ -36,8 +36,8 @@ inline constexpr Collective kCollectives[] = {Collective::all_reduce, Collective
 struct CollectiveCase {
   Collective collective = Collective::all_reduce;
   DType dtype = DType::f32;
-  /// True if the result overwrites the input. Is true for all_reduce, broadcast and send_recv, false for reduce_scatter
-  /// and all_to_all, either for all_gather.
+  /// True if the result overwrites the input. Must be true for all_reduce, broadcast and send_recv, and false for
+  /// reduce_scatter and all_to_all. all_gather allows both values.
   bool in_place = true;
   /// For send_recv: `from` and `to` take turns to send, while all other ranks wait. If `from` is -1, all pairs of ranks
   /// 2k and 2k + 1 take turns at the same time.

@@ -50,7 +50,7 @@ struct RanksRequest {
   bool prints_result = true;
 };
 
-/// Facts about this machine and process on which the plan depends.
+/// Facts about this machine and process on which the result of plan_self_start() depends.
 struct StartSite {
   std::function<int()> count_gpus = [] { return 0; };  ///< counts the GPUs; called at most once, and only if needed
   int cores = 1;                                       ///< number of cores of this machine that this process may use

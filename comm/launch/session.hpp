@@ -87,8 +87,8 @@ class Session {
   [[nodiscard]] Stream& communication_stream();
 
   /// Sets the path of a JSON file that is written if an error of a rank or a watchdog ends the job. The file has the
-  /// last 1,024 collectives that each rank of this node has called on the communicators above, and on the communicator
-  /// of noted(). Nothing is written if watchdog_s was 0, or if this rank is alone on its node.
+  /// last 1,024 collectives that each rank of this node has called on grad(), inline_ops(), control() and the
+  /// communicator of noted(). Nothing is written if watchdog_s was 0, or if this rank is alone on its node.
   void keep_operations(const std::string& path);
   /// Wraps `communicator`, which must have all ranks, so that the file of keep_operations() has its collectives, too.
   /// Returns `communicator` unchanged from the second call on, and if nothing is recorded.

@@ -21,9 +21,9 @@ program closure
   ! A run of the solver from one observation to the next.
   type :: window
     logical :: is_truth = .true.                 ! c(x) = -x + 8, as in the true system
-    type(lockstep_tape) :: tape                  ! of c, otherwise
+    type(lockstep_tape) :: tape                  ! tape of the network for c; not used if is_truth
     real(real64), allocatable :: x(:, :, :, :)   ! (cells, members, stage, step): states at which c was evaluated
-    integer(int64) :: pass(4, steps)             ! of the tape
+    integer(int64) :: pass(4, steps)             ! number of the tape's pass for each evaluation of c
   end type
   integer :: rank, ranks
   logical :: good
@@ -112,7 +112,8 @@ contains
     end associate
   end subroutine
 
-  ! Each cell of each member is a sample of one number.
+  ! Sets slope to c(x) at the states of a stage, by the tape's model. Each cell of each member is a sample of one
+  ! number.
   subroutine evaluate(w, stage, step, slope)
     type(window), intent(inout) :: w
     integer, intent(in) :: stage, step
@@ -128,7 +129,7 @@ contains
     type(window), intent(inout) :: w
     real(real64), intent(inout) :: a(:, :)
     real(real64) :: next(size(a, 1), size(a, 2)), g(size(a, 1), size(a, 2)), total(size(a, 1), size(a, 2))
-    real(real64), parameter :: following(4) = [0.5_real64, 0.5_real64, 1.0_real64, 0.0_real64]  ! ahead of the stage after it
+    real(real64), parameter :: following(4) = [0.5_real64, 0.5_real64, 1.0_real64, 0.0_real64]  ! ahead for the next stage
     integer :: step, stage
     do step = steps, 1, -1
       next = 0
