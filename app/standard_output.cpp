@@ -35,7 +35,7 @@ struct StandardOutput::Shared {
   /// Number of bytes of `waiting` that may be written now: whole lines or flushed text, so that no error cuts a line.
   std::size_t ready = 0;
   bool writing = false;  ///< true while the thread writes
-  bool full = false;     ///< true: later text was dropped, and a line must say so
+  bool full = false;     ///< true: text was dropped, and a line must say so
   bool over = false;
   int reason = 0;  ///< errno of a failed write; 0: no write failed
 

@@ -29,9 +29,9 @@ struct TrainingInputs {
   bool two_labels = false;                 ///< true: each training batch mixes samples (PlanOptions::two_labels)
   std::string samples = "samples";         ///< word for samples in printed lines
   std::vector<std::string> class_names{};  ///< name of the class of each label; empty: printed classes have numbers
-  std::string model_text{};                ///< program's own entries of RunIdentity::options; they affect the results
+  std::string model_text{};                ///< description of the model in the header; empty: name of the model
   std::vector<std::pair<std::string, std::string>> about{};  ///< label and text of each header line about the data
-  std::map<std::string, std::string> options{};  ///< further entries of RunIdentity::options that affect the results
+  std::map<std::string, std::string> options{};  ///< program's entries of RunIdentity::options, which affect results
   Json::Object config{};                         ///< additional fields for config.json
   std::vector<RunMetric> metrics{};
   BestBy best{};

@@ -87,7 +87,7 @@ struct TrainingOptions {
   std::string evaluate;
   bool dry_run = false;
   bool fused_norms = false;  ///< with describe_gpu: value of PlanOptions::norms_in_convolutions
-  std::string describe_gpu;  ///< name of a GPU; dry_run plans and predicts the time for it (nn/plan/gpu_prediction.hpp)
+  std::string describe_gpu;  ///< name of a GPU for which dry_run predicts the time (nn/plan/gpu_prediction.hpp)
 };
 
 /// The meaning of a name that --strategy takes: ddp, zero1, single (ddp on one rank), or a name that another tool has

@@ -126,7 +126,7 @@ class BucketSum {
   /// Returns true if this BucketSum supports SumPlace::divided == true.
   [[nodiscard]] virtual bool divides() const { return false; }
 
-  /// Returns the tensors that this BucketSum keeps from step to step. A checkpoint holds no other data of it.
+  /// Returns the tensors that this BucketSum keeps from step to step. A checkpoint holds no other data of this object.
   [[nodiscard]] virtual std::vector<SumState> state(std::span<const GradientRange> /*ranges*/) const { return {}; }
   /// Receives the memory of the tensors of state(), in the same order, before prepare(). The memory outlives this
   /// object.

@@ -12,8 +12,8 @@
 #include <lockstep/runtime/machine/device_selection.hpp>
 
 /// Lets a program of this project start its own ranks if the user has started it without a launcher. For example,
-/// `train_resnet --devices cpu:4` runs itself again under mpirun with 4 ranks (docs/launch.md). The library never does
-/// this for programs of others.
+/// `train_resnet --devices cpu:4` runs itself again under mpirun with 4 ranks (docs/launch.md). The library never
+/// starts ranks for programs of other projects.
 namespace lockstep::comm {
 
 enum class Launcher : unsigned char { automatic, mpirun, srun, none };

@@ -365,7 +365,8 @@ bench_copies_and_kernels() {
   fi
 }
 
-# counters NAME PROGRAM OPTION...: records names, times and bytes of the kernels of a few later steps; each kernel runs once.
+# counters NAME PROGRAM OPTION...: records name, time and bytes of the kernel launches 1101 to 1600 of a run. The first
+# launches are left out, because they prepare the run. No launch is repeated.
 counters() {
   local reason=${reason:-$([ -n "$ncu" ] || echo "no ncu on this machine")}
   check "$1" 90 read_status "$ncu" --metrics gpu__time_duration.sum,dram__bytes_read.sum,dram__bytes_write.sum \

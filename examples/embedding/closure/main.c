@@ -4,8 +4,8 @@
  *
  * A priori, c is fitted to the differences of observations that are 0.2 time units apart. A posteriori, the solver runs
  * from one observation to the next, and its adjoint gives the gradient of the misfit: lockstep's tapes differentiate c,
- * the host program differentiates the rest. The last part, a variational assimilation (4D-Var), keeps the parameters
- * constant and searches the state from which the solver meets observations of every second cell.
+ * the host program differentiates the other terms. The last part is a variational assimilation (4D-Var). It keeps the
+ * parameters constant and searches the state from which the solver meets observations of every second cell.
  *
  *   mpirun -np P closure      has the same members of the ensemble for any P up to 8; status 0: all three answers are
  * right
