@@ -68,7 +68,8 @@ class TrainingProgram {
   [[nodiscard]] bool takes_parameters() const;
 
   /// Shows the plan, evaluates or trains, as the options say, and returns the exit code. Call run() once. The inputs
-  /// are kept as long as the trainer. `observer`, if not nullptr, follows the run on every rank, after the console.
+  /// are kept as long as the trainer. `observer`, if not nullptr, gets the events of the run on every rank, each event
+  /// after the console.
   int run(TrainingInputs inputs, RunObserver* observer = nullptr);
 
   [[nodiscard]] Trainer& trainer();  ///< throws StateError before the call of run()

@@ -26,10 +26,10 @@ inline constexpr Collective kCollectives[] = {Collective::all_reduce, Collective
 [[nodiscard]] Collective parse_collective(std::string_view text);  ///< throws a UsageError that lists all names
 [[nodiscard]] bool is_sum(Collective collective);  ///< true if the ranks' values are added, so that u8 is not allowed
 
-/// Returns the bytes that a rank's link carries for each byte of the size. This is busbw / algbw of nccl-tests
-/// (doc/PERFORMANCE.md there): busbw is comparable between collectives, numbers of ranks and hardware. For n ranks, the
-/// factor is 2 (n - 1) / n for all_reduce, (n - 1) / n for reduce_scatter, all_gather and all_to_all, and 1 for
-/// broadcast and send_recv. Returns no factor for one rank, which has no link.
+/// Returns the bytes that a rank's link carries for each byte of the collective's size. This is busbw / algbw of
+/// nccl-tests (doc/PERFORMANCE.md there): busbw is comparable between collectives, numbers of ranks and hardware. For n
+/// ranks, the factor is 2 (n - 1) / n for all_reduce, (n - 1) / n for reduce_scatter, all_gather and all_to_all, and 1
+/// for broadcast and send_recv. Returns no factor for one rank, which has no link.
 [[nodiscard]] std::optional<double> bus_factor(Collective collective, int ranks);
 
 /// One collective to measure.

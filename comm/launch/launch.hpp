@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-/// Finds out from environment variables how this process was started, its rank and the number of ranks
+/// Functions that find out from environment variables how this process was started, its rank and the number of ranks
 /// (docs/launch.md). The functions have no side effects. Session calls them before and after it starts MPI.
 namespace lockstep::comm {
 

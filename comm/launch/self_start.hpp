@@ -11,9 +11,9 @@
 #include <lockstep/comm/launch/session.hpp>
 #include <lockstep/runtime/machine/device_selection.hpp>
 
-/// Lets a program of this project start its own ranks if the user has started it without a launcher. For example,
-/// `train_resnet --devices cpu:4` runs itself again under mpirun with 4 ranks (docs/launch.md). The library never
-/// starts ranks for programs of other projects.
+/// Functions with which a program of this project starts its own ranks if the user has started it without a launcher.
+/// For example, `train_resnet --devices cpu:4` runs itself again under mpirun with 4 ranks (docs/launch.md). The
+/// library never starts ranks for programs of other projects.
 namespace lockstep::comm {
 
 enum class Launcher : unsigned char { automatic, mpirun, srun, none };

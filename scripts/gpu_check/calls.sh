@@ -163,8 +163,9 @@ differ() {
   check "$1 != $2" 30 read_status bash -c 'if cmp "$1" "$2"; then echo "error: they are the same"; exit 1; fi' differ \
     "$work/runs/$1/last/model.safetensors" "$work/runs/$2/last/model.safetensors" || true
 }
-# distance SIGN RUN OTHER BOUND...: checks the distance of the momenta of two runs. After one step of SGD with momentum
-# and without weight decay, the momenta are the gradients.
+# distance SIGN RUN OTHER BOUND...: compares the momenta of two runs; compare_checkpoints.py gets the options BOUND.
+# SIGN is only for the row's name. After one step of SGD with momentum and without weight decay, the momenta are the
+# gradients.
 distance() {
   local reason file=last/optimizer.safetensors
   reason=$(runs_there "$2" "$3")

@@ -22,7 +22,7 @@ struct TablePlace {
 };
 
 /// Reads a rank's place from the launcher's variables. Returns nullopt if the rank is alone on its node, or if the
-/// launcher does not set these variables.
+/// launcher sets no such variables.
 [[nodiscard]] std::optional<TablePlace> table_place(const Launch& launch, const Environment& environment);
 
 /// Communicators whose operations other ranks of the node can read: the three of a Session, and `gpu`, with which ranks

@@ -221,8 +221,8 @@ static double dot(const double* a, const double* b) {
   return sum;
 }
 
-/* Searches the state x (CELLS) from which the solver meets the observations `seen`: incremental 4D-Var, Gauss-Newton
- * steps whose linear systems conjugate gradients solve (Courtier, Thepaut and Hollingsworth 1994). */
+/* Searches the state x (CELLS) from which the solver meets the observations `seen`. Uses incremental 4D-Var (Courtier,
+ * Thepaut and Hollingsworth 1994): Gauss-Newton steps, whose linear systems are solved by conjugate gradients. */
 static void assimilate(lockstep_model model, window windows[WINDOWS], double seen[WINDOWS][CELLS], double* x) {
   lockstep_tape_options tape;
   check(lockstep_tape_options_init(&tape, sizeof tape));
