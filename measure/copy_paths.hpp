@@ -37,7 +37,7 @@ struct CopyEnd {
 /// A source, a destination and a way to copy. If both_ways is true, a second copy runs from `to` to `from` at the same
 /// time, between two other buffers.
 struct CopyPath {
-  std::string name;  ///< such as "host_to_host/pageable/one_way/memcpy" or "peer/0_to_1/both_ways/copy_engine"
+  std::string name;  ///< name such as "host_to_host/pageable/one_way/memcpy" or "peer/0_to_1/both_ways/copy_engine"
   CopyEnd from;
   CopyEnd to;
   bool both_ways = false;

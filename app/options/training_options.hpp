@@ -86,7 +86,7 @@ struct TrainingOptions {
   bool overwrite = false;  ///< true: checkpoints of an earlier run in `out` are deleted
   std::string evaluate;
   bool dry_run = false;
-  bool fused_norms = false;  ///< with describe_gpu: value of PlanOptions::norms_in_convolutions
+  bool fused_norms = false;  ///< value of PlanOptions::norms_in_convolutions if describe_gpu is set
   std::string describe_gpu;  ///< name of a GPU for which dry_run predicts the time (nn/plan/gpu_prediction.hpp)
 };
 

@@ -20,7 +20,7 @@ struct SurveyOptions {
   std::int64_t max_bytes = std::int64_t{64} << 20;  ///< largest size of a copy or message; the smallest size is 8 bytes
   int threads = 1;                                  ///< threads of a rank for copies on the host
   Device device;                                    ///< device of this rank
-  bool shares_device = false;    ///< another rank uses `device`, too (only in tests: times mean nothing)
+  bool shares_device = false;    ///< true: another rank uses `device`, too (only in tests: times mean nothing)
   KnownLimit host_link{};        ///< limit between `device` and the host
   std::optional<Device> peer{};  ///< GPU to which this rank's GPU copies
   KnownLimit peer_link{};

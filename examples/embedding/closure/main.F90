@@ -22,7 +22,7 @@ program closure
   type :: window
     logical :: is_truth = .true.                 ! c(x) = -x + 8, as in the true system
     type(lockstep_tape) :: tape                  ! tape of the network for c; not used if is_truth
-    real(real64), allocatable :: x(:, :, :, :)   ! (cells, members, stage, step): states at which c was evaluated
+    real(real64), allocatable :: x(:, :, :, :)   ! shape (cells, members, stage, step): states at which c was evaluated
     integer(int64) :: pass(4, steps)             ! number of the tape's pass for each evaluation of c
   end type
   integer :: rank, ranks
@@ -47,7 +47,7 @@ contains
     type(lockstep_comm) :: comm
     type(lockstep_model) :: model
     type(window) :: truth, modelled
-    real(real64), allocatable :: x(:, :), y(:, :)  ! (cells, members of this rank): observations, 0.2 apart
+    real(real64), allocatable :: x(:, :), y(:, :)  ! shape (cells, members of this rank): observations, 0.2 time units apart
     real(real64) :: before(2), after(2)
     integer :: first, mine, k, m
 
