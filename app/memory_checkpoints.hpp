@@ -19,11 +19,11 @@ inline constexpr const char* kCopiesRoot = "/dev/shm";
 class CopiesFolder {
  public:
   enum class Use : unsigned char {
-    /// For the process that starts the ranks. The constructor makes the folder PATH, and the destructor removes the
-    /// folder.
+    /// The process that starts the ranks uses this value. The constructor makes the folder PATH, and the destructor
+    /// removes the folder.
     job,
-    /// For a rank. Uses the folder PATH if it exists. On nodes without the process that starts the ranks, PATH does not
-    /// exist; there the constructor makes the folder PATH.away.
+    /// A rank uses this value. The constructor takes the folder PATH if it exists. On nodes without the process that
+    /// starts the ranks, PATH does not exist; there the constructor makes the folder PATH.away.
     start
   };
   /// Throws FileError if the folder cannot be made, or if it belongs to another user.
@@ -51,7 +51,7 @@ void remove_abandoned_copies(const std::string& root = kCopiesRoot);
 /// Keeps the state of a run in memory for the next start of a job (comm::RestartPolicy). The newest checkpoint is
 /// CopiesFolder::path()/last. If a process is killed during a copy, perhaps only the earlier copy remains, as last.1.
 /// Rank 0 writes each copy on its node and sends it to the lowest rank of the second node. This rank stores the copy,
-/// too, so the copy survives the loss of a rank or of a node. Further nodes hold no copies. All functions are
+/// too, so the copy survives the loss of a rank or of a node. All other nodes hold no copies. All functions are
 /// collective over `control`, which must outlive this object.
 class MemoryCheckpoints {
  public:
@@ -75,8 +75,8 @@ class MemoryCheckpoints {
   /// Returns no value if this fails or no copy is valid. Deletes copies with wrong checksums, and prints a line about
   /// them.
   [[nodiscard]] std::optional<std::int64_t> find();
-  /// Deletes copies that are not needed any more; call settle() after the state was loaded. With `last_start`, no
-  /// further start follows: all copies are deleted, and no more are made.
+  /// Deletes copies that are not needed any more; call settle() after the state was loaded. `last_start` says that the
+  /// job will not be started again: then all copies are deleted, and no more are made.
   void settle(bool last_start);
   /// Makes no more copies if a node lacks memory for them; `bytes` is the size of one copy. A node that keeps copies
   /// needs memory for three copies, including the copy that is being written. Any other node needs memory for one copy,

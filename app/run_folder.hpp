@@ -39,9 +39,9 @@ class RunFolder final : public RunObserver {
   /// Locks `folder` if a run has written to it, then deletes the checkpoints, metrics and evaluation of that run.
   void remove_results(const std::string& folder);
   ~RunFolder() override;
-  /// Makes and locks `folder`, removes files that killed writers of lockstep left, and writes a new config.json. With
-  /// `append` continues the metrics of an earlier run, otherwise begins new metrics. DataError names the file that
-  /// failed.
+  /// Makes and locks `folder`, removes unfinished files that killed processes of lockstep left, and writes a new
+  /// config.json. With `append` continues the metrics of an earlier run, otherwise begins new metrics. DataError names
+  /// the file that failed.
   void open(const std::string& folder, const Json& config, bool append, std::ostream& out,
             const Console::Options& console);
   /// Says how a run continues.

@@ -35,7 +35,7 @@ struct StandardOutput::Shared {
   /// Number of bytes of `waiting` that may be written now: whole lines or flushed text, so that no error cuts a line.
   std::size_t ready = 0;
   bool writing = false;  ///< true while the thread writes
-  bool full = false;     ///< true: later text was dropped, and a line must say so
+  bool full = false;     ///< true: text was dropped, and a line must say so
   bool over = false;
   int reason = 0;  ///< errno of a failed write; 0: no write failed
 
@@ -75,7 +75,7 @@ struct StandardOutput::Shared {
       if (ready == 0) {
         return;
       }
-      const std::string text = waiting.substr(0, std::min(ready, kPiece));  // further text stays in `waiting`
+      const std::string text = waiting.substr(0, std::min(ready, kPiece));  // at most one piece; the other text waits
       waiting.erase(0, text.size());
       ready -= text.size();
       writing = true;

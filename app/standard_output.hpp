@@ -9,7 +9,7 @@ namespace lockstep::nn {
 /// Keeps std::cout from blocking the program while this object exists: a thread writes the printed text to standard
 /// output. So a run continues if nobody reads its output (a stopped pager, Ctrl-S). A run also continues if a write
 /// fails, because the reader has gone or the disk is full; then one line is printed on standard error. Text that waits
-/// for the thread takes at most 4 MiB. Further text is dropped, and a line in its place says so.
+/// for the thread takes at most 4 MiB. Text beyond this limit is dropped, and a line in its place says so.
 class StandardOutput {
  public:
   StandardOutput();

@@ -31,7 +31,7 @@ struct TrainingInputs {
   std::vector<std::string> class_names{};  ///< name of the class of each label; empty: printed classes have numbers
   std::string model_text{};                ///< description of the model in the header; empty: name of the model
   std::vector<std::pair<std::string, std::string>> about{};  ///< label and text of each header line about the data
-  std::map<std::string, std::string> options{};  ///< further entries of RunIdentity::options that affect the results
+  std::map<std::string, std::string> options{};  ///< program's entries of RunIdentity::options, which affect results
   Json::Object config{};                         ///< additional fields for config.json
   std::vector<RunMetric> metrics{};
   BestBy best{};
@@ -68,7 +68,8 @@ class TrainingProgram {
   [[nodiscard]] bool takes_parameters() const;
 
   /// Shows the plan, evaluates or trains, as the options say, and returns the exit code. Call run() once. The inputs
-  /// are kept as long as the trainer. `observer`, if not nullptr, follows the run on every rank, after the console.
+  /// are kept as long as the trainer. `observer`, if not nullptr, gets the events of the run on every rank, each event
+  /// after the console.
   int run(TrainingInputs inputs, RunObserver* observer = nullptr);
 
   [[nodiscard]] Trainer& trainer();  ///< throws StateError before the call of run()

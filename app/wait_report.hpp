@@ -20,11 +20,11 @@
 namespace lockstep::nn {
 
 /// The part of a run in which a call waited. Waits in the first steps include waits that libraries and graphs need only
-/// once. A wait in later steps slows every step. Waits between epochs are intended: evaluations read metrics, and
-/// checkpoints read parameters.
+/// once. Waits after the first steps slow down every step. Waits between epochs are intended: evaluations read metrics,
+/// and checkpoints read parameters.
 enum class WaitTime : unsigned char {
   first_steps,     ///< the first N steps of this process (--report-waits N)
-  later_steps,     ///< further steps, including metrics of --log-every and checkpoints within an epoch
+  later_steps,     ///< steps after the first steps, including metrics of --log-every and checkpoints within an epoch
   between_epochs,  ///< evaluations, checkpoints, and the first step of the next epoch
 };
 [[nodiscard]] const char* name_of(WaitTime time);  ///< returns "first steps", "later steps" or "between epochs"
@@ -36,10 +36,11 @@ enum class WaitTime : unsigned char {
 class WaitCounts {
  public:
   void add(WaitTime time, const Synchronisation& wait);
-  /// Returns lines to print in the style of the header. Each WaitTime has a line ("first 10 steps: 2 calls, 1.20 ms",
-  /// or "none"), followed by a line for each call and reason of its waits, with the longest total time first.
+  /// Returns lines to print in the style of the program's header. Each WaitTime has a line ("first 10 steps: 2 calls,
+  /// 1.20 ms", or "none"). A line for each call and reason of its waits follows; the longest total time comes first.
   [[nodiscard]] std::string text(std::int64_t first_steps) const;
-  /// Returns an array of objects, one for each call and reason, with when, call, reason, count, bytes and seconds.
+  /// Returns an array of objects, one for each call and reason, with the keys "when", "call", "reason", "count",
+  /// "bytes" and "seconds".
   [[nodiscard]] Json json() const;
 
  private:

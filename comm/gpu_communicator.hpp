@@ -36,10 +36,10 @@ struct NcclOptions {
 /// DeviceError if a rank has no GPU. While NCCL starts: NcclError if set-up fails or does not end in time on some rank;
 /// the text has that rank, the seconds and NCCL's message. In a build without NCCL: UsageError.
 ///
-/// A later failure belongs to one rank. The operation or check() throws NcclError and aborts the communicator, so that
-/// nothing on this GPU waits any more; every later call throws. The destructor ends NCCL together with the other ranks.
-/// If an exception unwinds the stack, or if ending NCCL takes more than timeout_s, the destructor aborts instead. The
-/// destructor waits at most 2 s for an abort; then the abort continues on its own thread.
+/// A failure after the set-up belongs to one rank. The operation or check() throws NcclError and aborts the
+/// communicator, so that nothing on this GPU waits any more; every later call throws. The destructor ends NCCL together
+/// with the other ranks. If an exception unwinds the stack, or if ending NCCL takes more than timeout_s, the destructor
+/// aborts instead. The destructor waits at most 2 s for an abort; then the abort continues on its own thread.
 [[nodiscard]] std::unique_ptr<Communicator> make_nccl_communicator(Communicator& control, Device device,
                                                                    const NcclOptions& options = {});
 

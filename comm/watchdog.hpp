@@ -23,8 +23,8 @@ struct Progress;
 /// computing step 42". If all ranks of a node print nothing, the next node names the node: "no word from host b (ranks
 /// 4 to 7) for 600 s: the host, its network or all its ranks hang".
 ///
-/// Earlier, after report_after() without progress, the first rank of each node that notices prints once what all ranks
-/// of the node are doing. This report does not end the job.
+/// Before that, after the time of report_after() without progress, the first rank of each node that notices prints once
+/// what all ranks of the node are doing. This report does not end the job.
 ///
 /// A thread checks ten times in `seconds`, and at least once a second. Only the time between checks that found no
 /// change counts, so a job that was suspended for a while does not count as hanging. No time counts before the first

@@ -26,18 +26,18 @@ inline constexpr Collective kCollectives[] = {Collective::all_reduce, Collective
 [[nodiscard]] Collective parse_collective(std::string_view text);  ///< throws a UsageError that lists all names
 [[nodiscard]] bool is_sum(Collective collective);  ///< true if the ranks' values are added, so that u8 is not allowed
 
-/// Returns the bytes that a rank's link carries for each byte of the size. This is busbw / algbw of nccl-tests
-/// (doc/PERFORMANCE.md there): busbw is comparable between collectives, numbers of ranks and hardware. For n ranks, the
-/// factor is 2 (n - 1) / n for all_reduce, (n - 1) / n for reduce_scatter, all_gather and all_to_all, and 1 for
-/// broadcast and send_recv. Returns no factor for one rank, which has no link.
+/// Returns the bytes that a rank's link carries for each byte of the collective's size. This is busbw / algbw of
+/// nccl-tests (doc/PERFORMANCE.md there): busbw is comparable between collectives, numbers of ranks and hardware. For n
+/// ranks, the factor is 2 (n - 1) / n for all_reduce, (n - 1) / n for reduce_scatter, all_gather and all_to_all, and 1
+/// for broadcast and send_recv. Returns no factor for one rank, which has no link.
 [[nodiscard]] std::optional<double> bus_factor(Collective collective, int ranks);
 
 /// One collective to measure.
 struct CollectiveCase {
   Collective collective = Collective::all_reduce;
   DType dtype = DType::f32;
-  /// True if the result overwrites the input. Is true for all_reduce, broadcast and send_recv, false for reduce_scatter
-  /// and all_to_all, either for all_gather.
+  /// True if the result overwrites the input. Must be true for all_reduce, broadcast and send_recv, and false for
+  /// reduce_scatter and all_to_all. all_gather allows both values.
   bool in_place = true;
   /// For send_recv: `from` and `to` take turns to send, while all other ranks wait. If `from` is -1, all pairs of ranks
   /// 2k and 2k + 1 take turns at the same time.

@@ -37,7 +37,7 @@ struct CopyEnd {
 /// A source, a destination and a way to copy. If both_ways is true, a second copy runs from `to` to `from` at the same
 /// time, between two other buffers.
 struct CopyPath {
-  std::string name;  ///< such as "host_to_host/pageable/one_way/memcpy" or "peer/0_to_1/both_ways/copy_engine"
+  std::string name;  ///< name such as "host_to_host/pageable/one_way/memcpy" or "peer/0_to_1/both_ways/copy_engine"
   CopyEnd from;
   CopyEnd to;
   bool both_ways = false;
@@ -80,9 +80,9 @@ struct CopySize {
 /// Returns PATH/BYTES. For several pieces, appends their number and "grouped", "wait:each" or "wait:once".
 [[nodiscard]] std::string copy_name(const CopyPath& path, const CopySize& size);
 
-/// Measures and checks copies on one path, with memory and contexts of its own. Not thread-safe. The pools are larger
-/// than a cache, and each timed call uses the next part of its pool. So the cache holds no bytes of a small copy before
-/// the copy, except bytes that the hardware prefetched.
+/// Measures and checks copies on one path, with memory and contexts of its own. Not thread-safe. Its buffers are parts
+/// of pools, which are larger than a cache. Each timed call uses the next part of its pool. So the cache holds no bytes
+/// of a small copy before the copy, except bytes that the hardware prefetched.
 class CopyBench {
  public:
   /// `threads` is the number of threads that copy on the host, in both directions together; 0 means OpenMP's default.

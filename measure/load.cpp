@@ -88,7 +88,8 @@ Beside measure_beside(comm::Communicator& ranks, Load& load, const std::function
   load.start();
   const Samples samples = take();
   const double rate = load.stop();
-  constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();  // the load finished no piece of work
+  // NaN means that the load finished no piece of work.
+  constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
   const std::vector<double> slowdowns = comm::all_gather_value(ranks, rate > 0 ? rate_alone / rate : kUnknown);
   return {.samples = samples,
           .alone_seconds = alone,

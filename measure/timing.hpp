@@ -6,8 +6,9 @@
 
 namespace lockstep::measure {
 
-/// Returns the median seconds of one call, which enqueues work on the context's stream. Measures for at least
-/// min_seconds, or 5000 values. Short calls are timed in groups, so that reading the clock adds little to the result.
+/// Returns the median seconds of one call, which enqueues work on the context's stream. Measures until min_seconds have
+/// passed or 5000 values are taken. Short calls are timed in groups, so that reading the clock adds little to the
+/// result.
 [[nodiscard]] double median_seconds(Context& context, double min_seconds, const std::function<void()>& call);
 
 /// Returns the bytes per second, read plus written, of a copy in the context's memory that is too large for any cache.

@@ -3,8 +3,8 @@
 # no Open MPI. That machine needs x86-64, glibc 2.36 and libstdc++ of GCC 12, or newer ones; libgomp may be missing.
 # The folder works at any path there: a shell only has to source the file `environment` in the folder.
 #   scripts/bundle-deps.sh [--into FOLDER] [PROGRAM...]     default folder: .bundle/deps (ignored by git)
-# Also takes the libraries of each PROGRAM, except those of NVIDIA, the driver, glibc and libstdc++.
-# Calls apt-get only if openmpi-bin is not installed. Prints what it took with its size; at most 24 MiB.
+# Also takes the libraries of each PROGRAM, except those of NVIDIA, the driver, glibc and libstdc++. Calls apt-get only
+# if openmpi-bin is not installed. Prints the folder's files with their sizes. The folder may have at most 24 MiB.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 folder=$repository/.bundle/deps

@@ -90,8 +90,8 @@ embedding_apps() {
     cmake --preset "$preset" -ULOCKSTEP_APPS_RANKS > /dev/null || return
   done
 }
-# Runs the tests that call MPI under MPICH, whose waiting ranks spin; see .ci/run. Leaves out programs that start their
-# ranks themselves, because they would use mpirun, which is Open MPI's.
+# Runs under MPICH the tests that call MPI. They take too long for .ci/run, because a waiting rank of MPICH spins.
+# Leaves out programs that start their ranks themselves, because they would use mpirun, which is Open MPI's.
 under_mpich() {
   scripts/test.sh --preset ci-mpich \
     -R '^(comm\.(session|hello_ranks|mpi_)|bindings\.(c\.mpi|fortran\.mpi|heat2d)|examples\.(heat2d|column_physics|lorenz96))' \

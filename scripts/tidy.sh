@@ -2,10 +2,11 @@
 # Runs clang-tidy (.clang-tidy, every warning is an error) on the library: one process per core, without a build.
 # The last line is "N passed, N failed, N skipped", counted in files.
 #   scripts/tidy.sh [--no-analyzer] [REGEX of paths, e.g. 'runtime/.*']
-# The static analyzer (clang-analyzer-*) takes three quarters of the time; the check for reserved names, which also searches
-# every header of the system, takes a sixth of the rest. .ci/run leaves both to scripts/nightly.sh. Without them, sixteen files
-# with equal options are checked as one file that includes them, since most of the time goes into their common headers. If that finds
-# something, each file is checked alone, and only these results count.
+# The static analyzer (clang-analyzer-*) takes three quarters of the time; the check for reserved names, which also
+# searches every header of the system, takes a sixth of the remaining time. .ci/run leaves both to scripts/nightly.sh.
+# Without them, sixteen files with equal options are checked as one file that includes them, since most of the time goes
+# into their common headers. If clang-tidy finds something in the combined file, each file is checked alone, and only
+# these results count.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 export TIDY_CHECKS=''

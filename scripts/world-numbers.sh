@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Trains ResNet-20 and a small transformer for 50 steps with --reproducible world --virtual-ranks 8, on each of the given
-# numbers of ranks, and compares model.safetensors: exit status 1 when a number of ranks gives other bytes. Then trains the
-# control, --reproducible run, whose models must differ.
+# Trains ResNet-20 and a small transformer for 50 steps with --reproducible world --virtual-ranks 8, on each of the
+# given numbers of ranks, and compares model.safetensors: exit status 1 when the bytes differ between numbers of ranks.
+# Then trains with --reproducible run as a control: these models must differ.
 #   scripts/world-numbers.sh BUILD            on 1, 2, 4 and 8 ranks
-#   scripts/world-numbers.sh BUILD RANKS...   compares the other numbers of ranks with the first
+#   scripts/world-numbers.sh BUILD RANKS...   compares the models of all RANKS with those of the first
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 [ $# -ge 1 ] || die "world-numbers.sh: expected a build folder"

@@ -61,7 +61,7 @@ Json config_of(const RunSite& site, const PreparedTraining& made, const Training
   if (const std::string& job = site.session.launch().attempt.job; !job.empty()) {
     config["job"] = job;
   }
-  Json::Object chosen;  // options that the user gave, for a later --config; key: name with hyphens
+  Json::Object chosen;  // options that the user gave, for --config of another run; key: name with hyphens
   for (const auto& [name, text] : options.chosen) {
     std::string key = name;
     std::ranges::replace(key, '_', '-');

@@ -29,8 +29,8 @@ StartingPoint::StartingPoint(RunSite& site, RestartCopies& copies) : site_(site)
 }
 
 void StartingPoint::look_for_earlier_start() {
-  // Locks the folder before anything else, because only one run may write to a folder, and the code below reads the
-  // files of an earlier run in it. The folder may be missing if there was no run yet.
+  // Locks the folder before anything else. Only one run may write to a folder, and the code below reads files that an
+  // earlier run has left in the folder. The folder may be missing if there was no run yet.
   const comm::Attempt& attempt = site_.session.launch().attempt;
   double found = 0;  // 1: an earlier start of this job has written to the folder; 2: it has written a checkpoint, too
   site_.session.agree([&] {

@@ -21,8 +21,8 @@ namespace lockstep::nn {
 /// is `on` for a GPU without virtual ranks, or if TrainingOptions::choices names a file; otherwise it is `off`.
 enum class Tune : unsigned char { off, fast, on, automatic };
 
-/// The options that training programs share, as the user gives them. A program sets its own defaults first. `automatic`
-/// and negative values are resolved later, when data and ranks are known. describe() explains each option and its
+/// The options that training programs share, as the user gives them. A program sets its own defaults first. When data
+/// and ranks are known, resolve() replaces `automatic` and negative values. describe() explains each option and its
 /// allowed values.
 struct TrainingOptions {
   /// The options that the user gave to this run (Schema::given()), including options of this program only. config.json
@@ -78,7 +78,7 @@ struct TrainingOptions {
   std::string out = "out";
   bool tensorboard = false;       ///< true: the run also writes OUT/tensorboard
   int restarts = 0;               ///< number of times that the job may be started again; copy_every needs at least 1
-  std::int64_t report_waits = 0;  ///< number of steps that --report-waits counts as first steps; 0: no report
+  std::int64_t report_waits = 0;  ///< number of first steps whose waits --report-waits counts separately; 0: no report
   std::string trace;              ///< file for the timeline of --trace; empty: no timeline
   std::string trace_steps;        ///< steps to record, "A:B" (nn/run/observers/run_trace.hpp); empty: default steps
   std::string init;
@@ -86,8 +86,8 @@ struct TrainingOptions {
   bool overwrite = false;  ///< true: checkpoints of an earlier run in `out` are deleted
   std::string evaluate;
   bool dry_run = false;
-  bool fused_norms = false;  ///< with describe_gpu: value of PlanOptions::norms_in_convolutions
-  std::string describe_gpu;  ///< name of a GPU; dry_run plans and predicts the time for it (nn/plan/gpu_prediction.hpp)
+  bool fused_norms = false;  ///< value of PlanOptions::norms_in_convolutions if describe_gpu is set
+  std::string describe_gpu;  ///< name of a GPU for which dry_run predicts the time (nn/plan/gpu_prediction.hpp)
 };
 
 /// The meaning of a name that --strategy takes: ddp, zero1, single (ddp on one rank), or a name that another tool has

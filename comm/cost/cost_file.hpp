@@ -84,10 +84,10 @@ struct CostFile {
 };
 
 [[nodiscard]] std::string cost_text(const CostFile& file);  ///< formats the file as JSON
-/// Parses the JSON of cost_text(). Throws DataError if the text is not the JSON of a CostFile, has another version,
-/// or is damaged.
-/// The error names `source`, the place and what was expected. Text counts as damaged if times are not above 0 or do not
-/// ascend from least to most, sizes do not ascend, a path occurs twice, or comm::check() refuses a model.
+/// Parses the JSON of cost_text(). Throws DataError if the text is not the JSON of a CostFile, has another version, or
+/// is damaged. The error names `source`, the part of the text, and what was expected there. Text counts as damaged in
+/// these cases: times are not above 0; the minimum, median, percentiles and maximum of a size do not ascend; the sizes
+/// do not ascend; a path occurs twice; comm::check() refuses a model.
 [[nodiscard]] CostFile parse_cost(const std::string& text, const std::string& source);
 [[nodiscard]] CostFile read_cost(const std::string& path);
 /// Returns the text of the file at `path`. One rank reads and sends the text, and then all ranks call parse_cost().

@@ -33,10 +33,10 @@ struct CostFitOptions {
 /// (Kielmann, Bal, Verstoep 2000), and LogGP, which has two (Alexandrov et al. 1995). The largest size alone may be a
 /// regime, with a line through the origin, because no larger size shows whether a regime begins there.
 ///
-/// The model is continuous: a straight piece joins the last size of each regime to the first size of the next regime.
-/// A library's time jumps between these two sizes, but the size of the jump's place is unknown. A straight piece errs
-/// less than a jump at the wrong size. The predicted time may fall with the size only in a joining piece, where the
-/// library begins to use a faster algorithm. Lines of regimes have beta >= 0; the first line also has alpha >= 0. A
+/// The model is continuous: a straight piece joins the last size of each regime to the first size of the next regime. A
+/// library's time jumps somewhere between these two sizes, but the size at which it jumps is unknown. A straight piece
+/// errs less than a jump at the wrong size. The predicted time may fall with the size only in a joining piece, where
+/// the library begins to use a faster algorithm. Lines of regimes have beta >= 0; the first line also has alpha >= 0. A
 /// line that would begin below half of its regime's smallest time is fitted again, with alpha >= 0.
 ///
 /// Throws UsageError unless the points ascend in bytes (>= 0) and have times above 0. The model is constant

@@ -7,7 +7,7 @@
 namespace lockstep::comm {
 
 /// One piece of a cost model: an operation on b bytes takes alpha_s + beta_s * b seconds. The piece holds for b >=
-/// first_bytes, up to the beginning of the next piece. In the first piece, alpha_s is a latency (>= 0). In later
+/// first_bytes, up to the beginning of the next piece. In the first piece, alpha_s is a latency (>= 0). In all other
 /// pieces, alpha_s is only the intercept of the line and may be negative.
 struct CostPiece {
   double first_bytes = 0;

@@ -15,11 +15,12 @@ namespace lockstep::comm::detail {
 void check_stream(std::string_view op, const Stream& stream);
 /// Throws DeviceError unless `stream` and `view` are on the host, and ShapeError unless `view` is contiguous.
 void check_host(std::string_view op, const Stream& stream, const TensorView& view);
-/// These two check as check_stream() and check_host() do, but with `device` in place of the host.
+/// The following two functions check like check_stream() and check_host(), but with `device` in place of the host.
 void check_stream(Device device, std::string_view op, const Stream& stream);
 void check_on(Device device, std::string_view op, const Stream& stream, const TensorView& view);
-/// These three check all arguments of the operations that they name (DeviceError, DTypeError, ShapeError). The first
-/// two return true if the operation is in place: the smaller tensor is part number `rank` of the larger tensor.
+/// Each of the following three functions checks all arguments of the operation in its name. They throw DeviceError,
+/// DTypeError or ShapeError. The first two functions return true if the operation is in place: the smaller tensor is
+/// part number `rank` of the larger tensor.
 bool check_reduce_scatter(Device device, const Stream& stream, const TensorView& in, const TensorView& out, int rank,
                           int size);
 bool check_all_gather(Device device, const Stream& stream, const TensorView& in, const TensorView& out, int rank,

@@ -13,10 +13,10 @@
 
 namespace lockstep::comm {
 
-/// Shows how far a GPU has come with the buckets of a step. Any host thread may call text() while the device works
-/// or hangs. The host's calls do not show this progress: the host is up to two steps ahead, and enqueues a captured
-/// step with one call. So the communication stream itself copies a number into page-locked memory before and after the
-/// sum of each bucket, also in a captured step. Each copy has 4 bytes, on a stream that computes nothing.
+/// Shows how far a GPU has come with the buckets of a step. Any host thread may call text() while the device works or
+/// hangs. The host's calls do not show this progress: the host is up to two steps ahead, and enqueues a captured step
+/// with one call. So the communication stream itself copies a number into page-locked memory before and after the sum
+/// of each bucket, also in a captured step. A copy costs little: it has 4 bytes, and its stream computes nothing.
 ///
 /// Each step that is under way has a place: one number in that memory. The copies of a captured graph always go to the
 /// same place. The host gives a place to a new step with begin(), after the device has finished the place's old step.

@@ -38,7 +38,8 @@ Bucket make_bucket(std::span<const GradientRange> gradients, int first, int last
           gradients[static_cast<std::size_t>(last) - 1].end};
 }
 
-/// Appends buckets of at most `cap` elements that cover gradients [0, last). A larger gradient is a bucket alone.
+/// Appends buckets of at most `cap` elements that cover gradients [0, last). A gradient of more than `cap` elements is
+/// a bucket alone.
 void fill_from_front(std::span<const GradientRange> gradients, int last, std::int64_t cap,
                      std::vector<Bucket>& buckets) {
   int first = 0;

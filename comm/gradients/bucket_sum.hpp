@@ -23,8 +23,8 @@ class BucketSum;
 enum class SumOrder : unsigned char {
   library,  ///< order of the communicator's all-reduce or reduce-scatter, which depends on ranks, sizes and library
   /// Order 0, 1, 2, ... of the ranks for every element, so that the result does not depend on the buckets. In place of
-  /// an all-reduce: an all-to-all, a sum in f64 (on a GPU in f32, in runs of 8 ranks; kernels/reduce.hpp) and an
-  /// all-gather. Takes memory for the largest bucket.
+  /// an all-reduce, the ranks run an all-to-all, a sum in f64 (on a GPU in f32, in runs of 8 ranks; kernels/reduce.hpp)
+  /// and an all-gather. This takes memory for the largest bucket.
   ranks,
   /// Like `ranks`, but adds in the type of the arena and in a binary tree: neighbouring ranks in pairs, then pairs of
   /// pairs, and so on. This tree continues the tree of GradientTree. A rank without a partner waits for the next round.
@@ -128,7 +128,7 @@ class BucketSum {
   /// Returns true if this BucketSum supports SumPlace::divided == true.
   [[nodiscard]] virtual bool divides() const { return false; }
 
-  /// Returns the tensors that this BucketSum keeps from step to step. A checkpoint holds no other data of it.
+  /// Returns the tensors that this BucketSum keeps from step to step. A checkpoint holds no other data of this object.
   [[nodiscard]] virtual std::vector<SumState> state(std::span<const GradientRange> /*ranges*/) const { return {}; }
   /// Receives the memory of the tensors of state(), in the same order, before prepare(). The memory outlives this
   /// object.
@@ -145,10 +145,10 @@ class BucketSum {
   /// Enqueues on place.stream the work that replaces `gradients` by the gradients for the update. `gradients` are this
   /// rank's gradients of bucket `bucket` (1-D, contiguous, in the arena's type). The result is the sum over the ranks,
   /// or an approximation of this sum with the same bits on every rank. If a gradient of any rank is not finite, the
-  /// result must not be finite, and the tensors of state() must not change: the update is then skipped. The ranks'
-  /// calls of the communicator must match; nothing may allocate or wait. An exception ends the step on this rank; the
-  /// reducer puts name() and the bucket before the exception's text. Then the other ranks wait for this rank, as after
-  /// any rank that fails. An error in enqueued work is thrown at the stream's next use.
+  /// result must not be finite, and the tensors of state() must not change: the update is then skipped. All ranks must
+  /// make the same calls of the communicator. reduce() must not allocate or wait. An exception ends the step on this
+  /// rank; the reducer puts name() and the bucket before the exception's text. Then the other ranks wait for this rank,
+  /// as after any rank that fails. An error in enqueued work is thrown at the stream's next use.
   virtual void reduce(SumPlace& place, int bucket, const TensorView& gradients) = 0;
   /// Returns the bytes that reduce() passes to the communicator for a bucket; negative if unknown.
   [[nodiscard]] virtual std::int64_t sent_bytes(int /*bucket*/) const { return -1; }

@@ -97,8 +97,8 @@ class GradientReducer {
   void sum(const TensorView& values);
   /// Ends a step after an error in the middle of the step, so that the next step can begin. Does nothing outside a
   /// step. Enqueued work stays enqueued: buckets that have started are reduced, all other buckets are not. The ranks'
-  /// calls must still match afterwards, so all ranks must abandon the step with the same buckets started. One case is a
-  /// failed capture: none of its work runs on any rank.
+  /// calls must still match afterwards, so all ranks must abandon the step with the same buckets started. A failed
+  /// capture fulfils this condition, because none of its work runs on any rank.
   void abandon_step();
 
   /// Starts to record into `recorder` the times at which each bucket is ready, reduced and gathered, and at which the

@@ -29,7 +29,7 @@ GpuRanks::~GpuRanks() {
     } catch (...) {  // wait() has then aborted the communicator, so no work on the stream waits for another rank
     }
   }
-  grad_.reset();  // first, because the destructor of stream_ waits for queued work
+  grad_.reset();  // ends NCCL before the destructor of stream_, which waits for queued work
 }
 
 }  // namespace lockstep::comm

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-/// Finds out from environment variables how this process was started, its rank and the number of ranks
+/// Functions that find out from environment variables how this process was started, its rank and the number of ranks
 /// (docs/launch.md). The functions have no side effects. Session calls them before and after it starts MPI.
 namespace lockstep::comm {
 
@@ -102,7 +102,7 @@ struct Backends {
 [[nodiscard]] bool meet_by_gloo(const Launch& launch, const Environment& environment, Backend backend,
                                 const Backends& have);
 
-/// Address at which ranks meet that use no MPI, and the time for which they wait for each other.
+/// Address at which ranks without MPI meet, and the time for which they wait for each other.
 struct MeetingPlace {
   std::string host{};  ///< host name or address of rank 0
   int port = 0;

@@ -11,9 +11,9 @@
 #include <lockstep/comm/launch/session.hpp>
 #include <lockstep/runtime/machine/device_selection.hpp>
 
-/// Lets a program of this project start its own ranks if the user has started it without a launcher. For example,
-/// `train_resnet --devices cpu:4` runs itself again under mpirun with 4 ranks (docs/launch.md). The library never does
-/// this for programs of others.
+/// Functions with which a program of this project starts its own ranks if the user has started it without a launcher.
+/// For example, `train_resnet --devices cpu:4` runs itself again under mpirun with 4 ranks (docs/launch.md). The
+/// library never starts ranks for programs of other projects.
 namespace lockstep::comm {
 
 enum class Launcher : unsigned char { automatic, mpirun, srun, none };
@@ -50,7 +50,7 @@ struct RanksRequest {
   bool prints_result = true;
 };
 
-/// Facts about this machine and process on which the plan depends.
+/// Facts about this machine and process on which the result of plan_self_start() depends.
 struct StartSite {
   std::function<int()> count_gpus = [] { return 0; };  ///< counts the GPUs; called at most once, and only if needed
   int cores = 1;                                       ///< number of cores of this machine that this process may use

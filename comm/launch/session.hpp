@@ -53,8 +53,8 @@ class Session {
   /// With watchdog_s above 0, a Watchdog begins before MPI starts, so a rank that hangs while the ranks find each other
   /// also ends the job. If ranks of one node call different collectives, the watchdog ends the job, too, with code 3:
   /// "ranks call different operations: operation 57 of grad is all_reduce of 1000 f32 on rank 0 and all_gather of 20
-  /// f32 on rank 1". It does so at its next check (at least once a second). On several nodes, each node sends about one
-  /// UDP datagram a second to the next node until close() returns, so that a silent node is named
+  /// f32 on rank 1". The watchdog ends the job at its next check (at least once a second). On several nodes, each node
+  /// sends about one UDP datagram a second to the next node until close() returns, so that a silent node is named
   /// (comm/launch/detail/node_heartbeat.hpp).
   Session(int& argc, char**& argv, double watchdog_s = 0, Backend backend = Backend::automatic);
   /// Calls close(), unless an exception on this rank alone ends the process. Errors of close() are only printed.
@@ -87,8 +87,8 @@ class Session {
   [[nodiscard]] Stream& communication_stream();
 
   /// Sets the path of a JSON file that is written if an error of a rank or a watchdog ends the job. The file has the
-  /// last 1,024 collectives that each rank of this node has called on the communicators above, and on the communicator
-  /// of noted(). Nothing is written if watchdog_s was 0, or if this rank is alone on its node.
+  /// last 1,024 collectives that each rank of this node has called on grad(), inline_ops(), control() and the
+  /// communicator of noted(). Nothing is written if watchdog_s was 0, or if this rank is alone on its node.
   void keep_operations(const std::string& path);
   /// Wraps `communicator`, which must have all ranks, so that the file of keep_operations() has its collectives, too.
   /// Returns `communicator` unchanged from the second call on, and if nothing is recorded.
@@ -124,10 +124,10 @@ class Session {
 /// Runs the main() of a program: makes the session, calls `body` and turns exceptions into exit codes. AgreedFailure,
 /// and an error that every rank throws (comm/error.hpp; rank 0 prints it), end the program with the code of the
 /// exception. Any other exception is this rank's alone: Session::abort() ends the job with the exception's code, or 3
-/// if the exception is not an Error. Before that, objects in `body` are destroyed, so memory that the communication
-/// stream uses must not be freed there until that stream is idle (GradientReducer ensures this for the arena). Output
-/// that cannot be written is an error, too (code 3). Sets CUDA_DEVICE_MAX_CONNECTIONS to 32 unless it is set, so no
-/// other thread may read the environment meanwhile.
+/// if the exception is not an Error. Before that, objects in `body` are destroyed. They must not free memory that the
+/// communication stream uses before this stream is idle (GradientReducer ensures this for the arena). Output that
+/// cannot be written is an error, too (code 3). Sets CUDA_DEVICE_MAX_CONNECTIONS to 32 unless it is set, so no other
+/// thread may read the environment meanwhile.
 int run_program(int argc, char** argv, const std::function<int(Session&, int argc, char** argv)>& body,
                 double watchdog_s = 0, Backend backend = Backend::automatic) noexcept;
 

@@ -106,8 +106,8 @@ void WatchdogHandler::end_heartbeat() noexcept {
 }
 
 /// Sends and receives heartbeats. Usually one rank sends for its whole node. A rank sends its own heartbeat if it has
-/// no StatusTable, or if the table does not have exactly this node's ranks, because no other rank can see that it is
-/// alive.
+/// no StatusTable, or if the table does not have exactly this node's ranks, because then no other rank can see that it
+/// is alive.
 void WatchdogHandler::exchange_heartbeats(const Watchdog::Look& found) {
   const std::lock_guard lock(heartbeat_mutex_);
   if (!heartbeat_) {

@@ -60,7 +60,8 @@ struct AllReducePath {
 /// set. If the ranks are on several nodes, all_reduce() uses MPI, too; HierarchicalCommunicator divides such an
 /// all-reduce into sums within and between nodes.
 ///
-/// The communicator's destructor is collective and frees the duplicate. If it was not called, MPI_Finalize does this.
+/// The communicator's destructor is collective and frees the duplicate. If the destructor was not called, MPI_Finalize
+/// frees the duplicate.
 [[nodiscard]] std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm parent, const MpiOptions& options = {});
 
 /// Returns how `communicator` runs its all-reduces; an empty AllReducePath for a communicator without MPI.

@@ -52,8 +52,9 @@ class SharedSum {
   /// on the CPU, and of a type that can be summed. If ranks pass different types or sizes, all of them throw PeerError,
   /// and so does every later call on the window. A tensor without elements is neither exchanged nor compared.
   void all_reduce(const TensorView& data);
-  /// These three work like the functions of Communicator, with the errors of all_reduce(). reduce_scatter() adds in
-  /// rank order. all_gather() and broadcast() copy elements of any type through the staging areas.
+  /// The following three functions work like those of Communicator, but throw the errors of all_reduce().
+  /// reduce_scatter() adds in rank order. all_gather() and broadcast() copy elements of any type through the staging
+  /// areas.
   void reduce_scatter(const TensorView& in, const TensorView& out);
   void all_gather(const TensorView& in, const TensorView& out);
   void broadcast(const TensorView& data, int root);

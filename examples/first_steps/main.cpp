@@ -61,7 +61,8 @@ void show_tensors(Context& first, Context& second) {
   title("Tensors of two devices are refused: nothing is copied behind your back");
   TensorView other = X;
   if (X.device() == Y.device()) {
-    // `other` only claims to be on another device. add() checks the devices first, so it never reads that memory.
+    // `other` only claims to be on another device. add() checks the devices first, so it never reads the memory of
+    // `other`.
     other.device = Device::gpu(num_gpus());
     say(concat("(there is one device: X only says that it is on ", other.device, ")"));
   }

@@ -38,7 +38,8 @@ std::size_t token_at(std::span<const float> logits, double temperature, double p
       return token;
     }
   }
-  // Because of rounding, the sum of all weights does not exceed `point`. Returns the likeliest token then.
+  // The loop above finds no token if, because of rounding, the sum of all weights does not exceed `point`. In this
+  // case, returns the likeliest token.
   return static_cast<std::size_t>(std::max_element(weights.begin(), weights.end()) - weights.begin());
 }
 

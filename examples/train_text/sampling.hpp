@@ -19,9 +19,9 @@ struct SamplingOptions {
   lockstep::nn::PlanOptions plan{};
 };
 
-/// Draws tokens that follow options.prompt, and returns the drawn tokens without the prompt. Each is drawn from the
-/// softmax of the model's outputs for the last T tokens, the number that the model reads. The model must be causal and
-/// map T tokens to logits of shape (T, V).
+/// Draws tokens that follow options.prompt, and returns the drawn tokens without the prompt. Each token is drawn from
+/// the softmax of the model's outputs for the last T tokens, where T is the number of tokens that the model reads. The
+/// model must be causal and map T tokens to logits of shape (T, V).
 [[nodiscard]] std::vector<std::int32_t> sample_tokens(lockstep::Context& context, const lockstep::nn::Model& model,
                                                       const lockstep::nn::ParameterSet& parameters,
                                                       const SamplingOptions& options);

@@ -163,8 +163,9 @@ differ() {
   check "$1 != $2" 30 read_status bash -c 'if cmp "$1" "$2"; then echo "error: they are the same"; exit 1; fi' differ \
     "$work/runs/$1/last/model.safetensors" "$work/runs/$2/last/model.safetensors" || true
 }
-# distance SIGN RUN OTHER BOUND...: checks the distance of the momenta of two runs. After one step of SGD with momentum
-# and without weight decay, the momenta are the gradients.
+# distance SIGN RUN OTHER BOUND...: compares the momenta of two runs; compare_checkpoints.py gets the options BOUND.
+# SIGN is only for the row's name. After one step of SGD with momentum and without weight decay, the momenta are the
+# gradients.
 distance() {
   local reason file=last/optimizer.safetensors
   reason=$(runs_there "$2" "$3")
@@ -365,7 +366,8 @@ bench_copies_and_kernels() {
   fi
 }
 
-# counters NAME PROGRAM OPTION...: records names, times and bytes of the kernels of a few later steps; each kernel runs once.
+# counters NAME PROGRAM OPTION...: records name, time and bytes of the kernel launches 1101 to 1600 of a run. The first
+# launches are left out, because they prepare the run. No launch is repeated.
 counters() {
   local reason=${reason:-$([ -n "$ncu" ] || echo "no ncu on this machine")}
   check "$1" 90 read_status "$ncu" --metrics gpu__time_duration.sum,dram__bytes_read.sum,dram__bytes_write.sum \

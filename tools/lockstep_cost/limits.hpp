@@ -17,8 +17,8 @@ struct KnownLimit {
 [[nodiscard]] KnownLimit pcie_limit(std::optional<int> generation, std::optional<int> lanes);
 
 /// Returns the limit of the NVLinks between two GPUs of compute capability `major`: 25 GB/s per link and direction up
-/// to Hopper (generations 2 to 4), 50 GB/s from Blackwell on (NVIDIA's architecture white papers). Empty without links,
-/// and before Volta.
+/// to Hopper (generations 2 to 4), 50 GB/s from Blackwell on (NVIDIA's architecture white papers). The result is empty
+/// without links, and for GPUs before Volta.
 [[nodiscard]] KnownLimit nvlink_limit(int major, std::optional<int> links);
 
 /// Returns the limit of a copy between two GPUs of compute capability `major`: their NVLinks (nvlink_limit) or, without
@@ -33,9 +33,9 @@ struct KnownLimit {
 /// place of the additions: if switches add, each GPU sends less than busbw says.
 [[nodiscard]] KnownLimit all_reduce_limit(int ranks, int nodes, const KnownLimit& peer);
 
-/// Returns the limit of a copy inside the memory of a GPU: half of (2 transfers per clock cycle * bus width),
-/// because a copy reads and writes. The formula holds for HBM and GDDR, with the clock that drivers report. Empty when
-/// clock or width is not known.
+/// Returns the limit of a copy inside the memory of a GPU: half of (clock * 2 transfers per cycle * bus width), because
+/// a copy reads and writes. The formula holds for HBM and GDDR, with the clock that drivers report. Empty when clock or
+/// width is not known.
 [[nodiscard]] KnownLimit device_memory_limit(std::optional<int> clock_mhz, std::optional<int> bus_bits);
 
 }  // namespace lockstep::tools

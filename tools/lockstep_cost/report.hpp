@@ -9,8 +9,8 @@
 
 namespace lockstep::tools {
 
-/// Returns the figures to remember as sentences: the times of a small all-reduce, a large all-reduce and a copy;
-/// for one rank, the copy alone.
+/// Returns the most important figures of the file as sentences: the times of a small all-reduce, a large all-reduce and
+/// a copy; for one rank, only the time of the copy.
 [[nodiscard]] std::vector<std::string> remember(const comm::CostFile& file);
 
 inline constexpr std::array<const char*, 3> kPlotNames{"copies.svg", "all_reduce.svg", "pairs.svg"};
@@ -18,8 +18,8 @@ inline constexpr std::array<const char*, 3> kPlotNames{"copies.svg", "all_reduce
 /// data for it.
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> plots(const comm::CostFile& file);
 
-/// Returns the text of cost.md: the machine, the figures to remember, the plots (by the names above), a table for each
-/// path with its model, its distance to the limit and the errors of the fit, and the list of paths that were not
+/// Returns the text of cost.md: the machine, the sentences of remember(), links to the files of plots(), a table for
+/// each path with its model, its distance to the limit and the errors of the fit, and the list of paths that were not
 /// measured. Pure, as all functions of this header.
 [[nodiscard]] std::string report(const comm::CostFile& file);
 

@@ -21,7 +21,8 @@ void require_writable(const std::string& folder);
 /// make.
 void write(const std::string& folder, const comm::CostFile& file);
 
-/// Returns the lines to print at the end: the figures to remember, the paths left out, the place of the results.
+/// Returns the lines to print at the end: the sentences of remember(), the paths that were not measured, and the folder
+/// of the results.
 [[nodiscard]] std::string summary(const std::string& folder, const comm::CostFile& file, double seconds);
 
 }  // namespace lockstep::tools

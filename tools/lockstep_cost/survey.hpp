@@ -20,7 +20,7 @@ struct SurveyOptions {
   std::int64_t max_bytes = std::int64_t{64} << 20;  ///< largest size of a copy or message; the smallest size is 8 bytes
   int threads = 1;                                  ///< threads of a rank for copies on the host
   Device device;                                    ///< device of this rank
-  bool shares_device = false;    ///< another rank uses `device`, too (only in tests: times mean nothing)
+  bool shares_device = false;    ///< true: another rank uses `device`, too (only in tests: times mean nothing)
   KnownLimit host_link{};        ///< limit between `device` and the host
   std::optional<Device> peer{};  ///< GPU to which this rank's GPU copies
   KnownLimit peer_link{};
@@ -48,9 +48,10 @@ struct Progress {
 /// sizes.
 [[nodiscard]] std::vector<std::int64_t> survey_sizes(std::int64_t max_bytes);
 
-/// Returns the seconds left after `elapsed` seconds, when `done` of `paths` paths are finished. Each path was planned
-/// to get an equal part of `planned` seconds. Counts each unfinished path with its planned time, or with the average
-/// time of a path so far if that is longer. Pure.
+/// Estimates the seconds left after `elapsed` seconds, when `done` of `paths` paths are finished: `paths` times the
+/// time of a path, minus `elapsed`. The time of a path is its share, `planned` / `paths`, or `elapsed` / (done + 1) if
+/// this is longer, because one more path is under way. Before the first path is finished, only the share counts. The
+/// result is at least a quarter of a share, or 0 after the last path. Pure.
 [[nodiscard]] double seconds_left(int done, int paths, double elapsed, double planned);
 
 /// Makes the point of a cost file for `bytes` from `samples`. The point has percentiles only if every call was timed by

@@ -31,7 +31,7 @@ struct HostFacts {
   std::optional<int> cores{};
   std::optional<int> sockets{};
   std::vector<NumaNode> numa{};
-  std::vector<Cache> caches{};  ///< ordered by level
+  std::vector<Cache> caches{};  ///< caches of the machine, ordered by level
   std::optional<std::uint64_t> memory_bytes{};
 };
 

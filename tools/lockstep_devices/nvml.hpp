@@ -31,7 +31,7 @@ struct GpuLink {
   std::optional<int> nvlinks{};
   /// The nearest common point on PCIe, as nvidia-smi writes it: PIX, PXB, PHB, NODE, SYS.
   std::optional<std::string> nearest{};
-  std::optional<bool> peer_read{};  ///< the first GPU can read the second GPU's memory
+  std::optional<bool> peer_read{};  ///< true: the first GPU can read the second GPU's memory
 };
 
 /// NVIDIA's management library (NVML). It is loaded at run time, because it comes with the driver and may be missing.

@@ -28,7 +28,7 @@ struct FileFacts {
   std::string path;
   std::string format;  ///< "safetensors", "torch" or "run"
   std::map<std::string, std::string> metadata{};
-  std::vector<TensorFacts> tensors{};  ///< ordered by name, with numbers in names ordered by value
+  std::vector<TensorFacts> tensors{};  ///< tensors of the file, ordered by name; numbers in names are compared by value
 };
 
 /// Reads the tensors of a file, a checkpoint or a run. From a checkpoint's folder, reads model.safetensors and, if it

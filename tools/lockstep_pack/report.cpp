@@ -30,7 +30,7 @@ const char* unit_of(nn::PackedIds ids) {
   return ids == nn::PackedIds::text ? "bytes of text" : "tokens";
 }
 
-/// Returns a line for each damaged sample or block that `check` names, and a line with the number of further damaged
+/// Returns a line for each damaged sample or block that `check` names, and a line with the number of all other damaged
 /// samples or blocks.
 std::string damage_text(const nn::PackedCheck& check) {
   std::string text;

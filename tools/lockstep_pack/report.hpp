@@ -26,12 +26,12 @@ namespace lockstep::tools {
 /// Largest number of damaged samples that check_report() names.
 inline constexpr std::size_t kNamedDamage = 20;
 /// Returns "27 samples, 3 classes, 5204 bytes: all checksums right". If samples are damaged, returns a line for each of
-/// the first kNamedDamage damaged samples, and the number of further damaged samples.
+/// the first kNamedDamage damaged samples, and the number of all other damaged samples.
 [[nodiscard]] std::string check_report(const nn::PackedFile& file, const nn::PackedCheck& check);
 /// Returns the result of a check as JSON, with the texts of all damaged samples that `check` has.
 [[nodiscard]] Json check_json(const nn::PackedFile& file, const nn::PackedCheck& check);
-/// Returns "90 and 10 tokens of a vocabulary of 40, in 2 parts of 1 byte an id, 274 bytes: all checksums right". If
-/// blocks are damaged, returns a line for each damaged block.
+/// Returns "90 and 10 tokens of a vocabulary of 40, in 2 parts of 1 byte an id, 274 bytes: all checksums right" for 90
+/// training tokens and 10 validation tokens. If blocks are damaged, returns a line for each damaged block.
 [[nodiscard]] std::string check_report(const nn::PackedTokens& file, const nn::PackedCheck& check);
 [[nodiscard]] Json check_json(const nn::PackedTokens& file, const nn::PackedCheck& check);
 /// Returns the number and kind of the parts of a file that may be damaged: "27 samples", "3 blocks of ids".

@@ -21,7 +21,7 @@ inline constexpr std::string_view kTest = "test_";             ///< prefix of va
 [[nodiscard]] Quantity quantity_of(const std::string& field);
 
 /// Returns the fields in the order of charts and columns: loss, accuracy, learning rate, samples per second, exposed
-/// communication, then the others by name.
+/// communication, then all other fields by name.
 [[nodiscard]] std::vector<std::string> in_order(std::set<std::string> fields);
 
 }  // namespace lockstep::tools

@@ -46,7 +46,7 @@ struct RunLog {
   std::vector<std::int64_t> resumed_after;  ///< steps after which the run was resumed
   std::int64_t steps = 0;                   ///< last step of the log
   double seconds = 0;                       ///< time of all epochs of the log
-  std::optional<std::int64_t> exit_code{};  ///< exit code; empty if the run goes on or was killed
+  std::optional<std::int64_t> exit_code{};  ///< exit code; empty if the run has not ended or was killed
   std::string best_by{};                    ///< field whose best value is `best`: "test_accuracy"
   std::optional<double> best{};             ///< best value of the field `best_by`; empty if the log has none
   std::optional<Evaluation> evaluation{};   ///< contents of evaluation.json; empty without this file

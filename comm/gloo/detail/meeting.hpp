@@ -90,7 +90,8 @@ struct Meeting {
   }
 };
 
-/// These two make the Meeting of rank 0, to which all other ranks connect, and the Meeting of any other rank.
+/// make_first_rank() makes the Meeting of rank 0, to which all other ranks connect. make_other_rank() makes the Meeting
+/// of any other rank.
 [[nodiscard]] std::unique_ptr<Meeting> make_first_rank(const RendezvousOptions& options);
 [[nodiscard]] std::unique_ptr<Meeting> make_other_rank(const RendezvousOptions& options);
 

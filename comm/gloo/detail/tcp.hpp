@@ -50,8 +50,8 @@ struct Listening {
 /// Accepts a connection that waits at `listener`; its socket does not block. Returns an empty Descriptor if none waits.
 [[nodiscard]] Descriptor accept_from(int listener);
 
-/// These two return the numeric address of this end and of the other end of a connection ("10.0.0.1", "fd00::1"). An
-/// IPv4 address that is mapped into IPv6 is returned as IPv4.
+/// own_address() returns the numeric address of this end of a connection ("10.0.0.1", "fd00::1"), and peer_address()
+/// that of the other end. An IPv4 address that is mapped into IPv6 is returned as IPv4.
 [[nodiscard]] std::string own_address(int socket);
 [[nodiscard]] std::string peer_address(int socket);
 /// Returns true if only processes of the same host can reach this numeric address.

@@ -48,8 +48,8 @@ class PowerSgd final : public BucketSum {
   ~PowerSgd() override;
 
   [[nodiscard]] std::string name() const override;  ///< text such as "powersgd rank 2"
-  /// Returns the first field that the sum does not support, as BucketSum::misfit() does. A loss scale is not supported
-  /// either, because E_r is kept in the units of the sent gradients.
+  /// Returns the first field that the sum does not support, as BucketSum::misfit() does. A loss scale is not supported,
+  /// because E_r is kept in the units of the sent gradients.
   [[nodiscard]] std::optional<Misfit> misfit(const SumOptions& options, const SumUse& use) const override;
   /// Returns two tensors: "error" is E_r in the layout of the gradient arena; "factors" is the Q of all matrices.
   [[nodiscard]] std::vector<SumState> state(std::span<const GradientRange> ranges) const override;

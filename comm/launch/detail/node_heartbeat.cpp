@@ -236,8 +236,8 @@ void NodeHeartbeat::set_addresses(const std::vector<std::string>& address_texts)
       next = one;
     }
   }
-  // An address that both this host and the next node have (a bridge of containers) leads back to this host, so it is
-  // left out. But if the next node is on this machine, all its addresses are kept.
+  // Leaves out addresses of the next node that this host has, too (those of a bridge for containers), because they lead
+  // back to this host. But if the next node is on this machine, keeps all its addresses.
   const std::vector<std::string> own = own_addresses();
   const auto is_own = [&](const std::string& address) {
     return std::find(own.begin(), own.end(), address) != own.end();

@@ -12,7 +12,8 @@
 
 namespace lockstep::comm::detail {
 
-/// Prints the reason before a bus error (an unreadable page of a mapped file) ends the process.
+/// Installs a signal handler that prints the reason before a bus error ends the process. Such an error means that a
+/// page of a mapped file cannot be read.
 inline void say_why_of_bus_errors() noexcept {
   struct sigaction action {};
   if (::sigaction(SIGBUS, nullptr, &action) != 0) {

@@ -14,7 +14,7 @@
 namespace lockstep::comm::detail {
 
 /// Ends a job that hangs. The exit code is 76. Before that, prints what this rank and the silent ranks were doing, and
-/// which rank has called fewer operations than the others, and gives other ranks time to report. Also ends a job whose
+/// which rank has called fewer operations than the others. Then gives other ranks time to report. Also ends a job whose
 /// ranks call different operations, because such a job would hang; then the exit code is 3, and one rank of the node
 /// names the difference. If a job only stalls, prints the activity of each rank once. A rank that listens to heartbeats
 /// also names the previous node if that node sends no heartbeats.

@@ -22,7 +22,7 @@ struct TablePlace {
 };
 
 /// Reads a rank's place from the launcher's variables. Returns nullopt if the rank is alone on its node, or if the
-/// launcher does not set these variables.
+/// launcher sets no such variables.
 [[nodiscard]] std::optional<TablePlace> table_place(const Launch& launch, const Environment& environment);
 
 /// Communicators whose operations other ranks of the node can read: the three of a Session, and `gpu`, with which ranks
@@ -34,8 +34,8 @@ enum class LoggedCommunicator : unsigned char { grad, inline_ops, control, gpu }
 /// memory by the job's name.
 ///
 /// The memory is a file in /dev/shm, with 100 kB for each rank. The file is unlinked after all ranks of the node have
-/// opened it, so a job that is killed later leaves no file. If a job is killed earlier, a job of the same user that
-/// starts more than an hour later removes the file.
+/// opened it, so a job that is killed after this leaves no file. If a job is killed before this, a job of the same user
+/// that starts more than an hour later removes the file.
 class StatusTable {
  public:
   /// Opens the file, or makes it. Throws FileError, with the path, if the file cannot be opened or mapped.

@@ -24,7 +24,7 @@ namespace {
 constexpr double kReportAfter = 5;
 
 /// Returns a text that is equal in all processes of this host, and different on other hosts. The boot's number does not
-/// suffice, because the containers of a machine have the same one; their host names differ.
+/// suffice, because the containers of a machine have the same boot number; their host names differ.
 std::string this_host() {
   std::array<char, 256> name{};
   std::string boot;

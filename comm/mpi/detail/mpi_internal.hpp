@@ -25,7 +25,8 @@ void check_mpi(int rc, std::string_view op, const Parts&... parts) {
 
 [[nodiscard]] std::string_view name_of_level(int level);  ///< name of MPI's thread level: "serialized" or the like
 
-/// Most elements of one MPI call. MPI counts elements as int, and some libraries multiply the count by the ranks.
+/// Most elements of one MPI call. MPI counts elements as int, and some libraries multiply the count by the number of
+/// ranks.
 inline constexpr std::int64_t kMostPerCall = std::int64_t{1} << 30;
 
 /// Makes a communicator like the public make_mpi_communicator(), but with at most `most_per_call` elements in one MPI

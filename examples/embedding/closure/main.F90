@@ -2,9 +2,9 @@
 ! dx_k/dt = x_(k-1) (x_(k+1) - x_(k-2)) + c(x_k), but not its closure. The observations come from c(x) = -x + 8, so both
 ! coefficients are known.
 !
-! A priori, c is fitted to the differences of observations that are 0.2 time units apart. A posteriori, the solver runs from
-! one observation to the next, and its adjoint gives the gradient of the misfit: lockstep's tapes differentiate c, this
-! program differentiates the rest. main.c has the same program in C, and an assimilation.
+! A priori, c is fitted to the differences of observations that are 0.2 time units apart. A posteriori, the solver runs
+! from one observation to the next, and its adjoint gives the gradient of the misfit: lockstep's tapes differentiate c,
+! this program differentiates the other terms. main.c has the same program in C, and an assimilation.
 !
 !   mpirun -np P closure_fortran      has the same members of the ensemble for any P up to 8; status 0: the answer is right
 program closure
@@ -21,9 +21,9 @@ program closure
   ! A run of the solver from one observation to the next.
   type :: window
     logical :: is_truth = .true.                 ! c(x) = -x + 8, as in the true system
-    type(lockstep_tape) :: tape                  ! of c, otherwise
-    real(real64), allocatable :: x(:, :, :, :)   ! (cells, members, stage, step): states at which c was evaluated
-    integer(int64) :: pass(4, steps)             ! of the tape
+    type(lockstep_tape) :: tape                  ! tape of the network for c; not used if is_truth
+    real(real64), allocatable :: x(:, :, :, :)   ! shape (cells, members, stage, step): states at which c was evaluated
+    integer(int64) :: pass(4, steps)             ! number of the tape's pass for each evaluation of c
   end type
   integer :: rank, ranks
   logical :: good
@@ -47,7 +47,7 @@ contains
     type(lockstep_comm) :: comm
     type(lockstep_model) :: model
     type(window) :: truth, modelled
-    real(real64), allocatable :: x(:, :), y(:, :)  ! (cells, members of this rank): observations, 0.2 apart
+    real(real64), allocatable :: x(:, :), y(:, :)  ! shape (cells, members of this rank): observations, 0.2 time units apart
     real(real64) :: before(2), after(2)
     integer :: first, mine, k, m
 
@@ -112,7 +112,8 @@ contains
     end associate
   end subroutine
 
-  ! Each cell of each member is a sample of one number.
+  ! Sets slope to c(x) at the states of a stage, by the tape's model. Each cell of each member is a sample of one
+  ! number.
   subroutine evaluate(w, stage, step, slope)
     type(window), intent(inout) :: w
     integer, intent(in) :: stage, step
@@ -128,7 +129,7 @@ contains
     type(window), intent(inout) :: w
     real(real64), intent(inout) :: a(:, :)
     real(real64) :: next(size(a, 1), size(a, 2)), g(size(a, 1), size(a, 2)), total(size(a, 1), size(a, 2))
-    real(real64), parameter :: following(4) = [0.5_real64, 0.5_real64, 1.0_real64, 0.0_real64]  ! ahead of the stage after it
+    real(real64), parameter :: following(4) = [0.5_real64, 0.5_real64, 1.0_real64, 0.0_real64]  ! ahead for the next stage
     integer :: step, stage
     do step = steps, 1, -1
       next = 0

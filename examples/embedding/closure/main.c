@@ -4,8 +4,8 @@
  *
  * A priori, c is fitted to the differences of observations that are 0.2 time units apart. A posteriori, the solver runs
  * from one observation to the next, and its adjoint gives the gradient of the misfit: lockstep's tapes differentiate c,
- * the host program differentiates the rest. The last part, a variational assimilation (4D-Var), keeps the parameters
- * constant and searches the state from which the solver meets observations of every second cell.
+ * the host program differentiates the other terms. The last part is a variational assimilation (4D-Var). It keeps the
+ * parameters constant and searches the state from which the solver meets observations of every second cell.
  *
  *   mpirun -np P closure      has the same members of the ensemble for any P up to 8; status 0: all three answers are
  * right
@@ -18,10 +18,10 @@
 
 #define CELLS 36
 #define MEMBERS 8
-#define STEPS 20 /* of the solver from one observation to the next */
+#define STEPS 20 /* number of the solver's steps from one observation to the next */
 #define DT 0.01
 #define UPDATES 600
-#define WINDOWS 4          /* of the assimilation */
+#define WINDOWS 4          /* number of windows in the assimilation */
 #define STAGES (4 * STEPS) /* evaluations of c in one window, each of which takes a slot of the tape */
 
 /* Ends the program after an error of lockstep, which has told all ranks. */
@@ -63,7 +63,7 @@ static void tendency(window* w, int stage, const double* x, double* out) {
   }
 }
 
-/* The stages of the Runge-Kutta method of order 4. */
+/* Coefficients of the stages of the Runge-Kutta method of order 4. */
 static const double kAhead[4] = {0, 0.5, 0.5, 1}, kWeight[4] = {1 / 6.0, 1 / 3.0, 1 / 3.0, 1 / 6.0};
 
 /* Advances x by one window. */
@@ -99,7 +99,7 @@ static void adjoint_of_tendency(window* w, int stage, double* g, double* out) {
 
 /* Turns a = dL/d(last state of the window) into dL/d(first state). */
 static void adjoint(window* w, double* a) {
-  static const double following[4] = {0.5, 0.5, 1, 0}; /* kAhead of the stage after it */
+  static const double following[4] = {0.5, 0.5, 1, 0}; /* kAhead of the next stage; 0 after the last one */
   for (int step = STEPS; step-- > 0;) {
     double next[MEMBERS * CELLS] = {0}, g[MEMBERS * CELLS], sum[MEMBERS * CELLS];
     memcpy(sum, a, (size_t)w->n * sizeof *a);
@@ -140,7 +140,7 @@ static void tangent(window* w, double* v) {
 
 /* Fits c(x) = w x + b by least squares to (y - x) / 0.2 minus the advection at x, over all ranks. */
 static void fit_a_priori(const double* x, const double* y, int64_t n, double coefficients[2]) {
-  double sums[5] = {0}; /* of 1, x, x^2, t, x t with the tendency t of the closure */
+  double sums[5] = {0}; /* sums of 1, x, x^2, t and x t, where t is the tendency of the closure */
   for (int64_t i = 0; i < n; ++i) {
     const double t = (y[i] - x[i]) / (STEPS * DT) - x[cell(i, -1)] * (x[cell(i, 1)] - x[cell(i, -2)]);
     const double terms[5] = {1, x[i], x[i] * x[i], t, x[i] * t};
@@ -221,8 +221,8 @@ static double dot(const double* a, const double* b) {
   return sum;
 }
 
-/* Searches the state x (CELLS) from which the solver meets the observations `seen`: incremental 4D-Var, Gauss-Newton
- * steps whose linear systems conjugate gradients solve (Courtier, Thepaut and Hollingsworth 1994). */
+/* Searches the state x (CELLS) from which the solver meets the observations `seen`. Uses incremental 4D-Var (Courtier,
+ * Thepaut and Hollingsworth 1994): Gauss-Newton steps, whose linear systems are solved by conjugate gradients. */
 static void assimilate(lockstep_model model, window windows[WINDOWS], double seen[WINDOWS][CELLS], double* x) {
   lockstep_tape_options tape;
   check(lockstep_tape_options_init(&tape, sizeof tape));

@@ -39,9 +39,9 @@ contains
 
   subroutine run(good)
     logical, intent(out) :: good
-    real(real64), allocatable :: x(:, :), y(:, :)                  ! (variables, members of this rank)
-    real(real64), allocatable :: seen_x(:, :, :), seen_u(:, :, :)  ! (slow, steps, members), values X/5 and U/5
-    real(real64), allocatable :: batch_x(:, :), batch_u(:, :)      ! (slow, samples)
+    real(real64), allocatable :: x(:, :), y(:, :)                  ! shape (variables, members of this rank)
+    real(real64), allocatable :: seen_x(:, :, :), seen_u(:, :, :)  ! shape (slow, steps, members); X/5 and U/5
+    real(real64), allocatable :: batch_x(:, :), batch_u(:, :)      ! shape (slow, samples)
     real(real64) :: loss, r2_network, r2_quartic
     type(lockstep_context) :: context
     type(lockstep_comm) :: comm
@@ -157,7 +157,7 @@ contains
     type(lockstep_model), intent(in) :: model
     real(real64), intent(in) :: x(:, :, :), u(:, :, :)
     real(real64), intent(out) :: r2_network, r2_quartic
-    real(real64) :: fit(5, 6), found(slow, steps), sums(5)  ! sums: count, U, U*U, squares of the two errors
+    real(real64) :: fit(5, 6), found(slow, steps), sums(5)  ! sums: sums of 1, U, U*U and the two squared errors
     real(real64) :: powers(5)
     integer :: m, i, k
     fit = 0
