@@ -44,7 +44,8 @@ template <class T>
   return result;
 }
 
-/// Copies `defaults` to `options`, the struct of a caller whose header gives it `size` bytes. Sets further bytes to 0.
+/// Copies `defaults` to `options`, the struct of a caller whose header gives it `size` bytes. Sets the bytes after the
+/// fields that this library knows to 0.
 template <class T>
 void write_options(T* options, std::size_t size, T defaults, std::size_t oldest, const char* name) {
   static_cast<void>(given(options, name));

@@ -38,7 +38,7 @@ struct ContextObject {
   /// Resource that allocates the context's memory: the host program's allocator, or a resource that counts bytes. If
   /// null, the context uses its own resource.
   std::unique_ptr<MemoryResource> host_memory;
-  /// Resource from which `host_memory` allocates if it counts bytes; null: none.
+  /// Resource that gives `host_memory` its bytes if `host_memory` counts bytes; otherwise null.
   std::unique_ptr<MemoryResource> limited;
   std::unique_ptr<Context> context;
 

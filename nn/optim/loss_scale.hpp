@@ -12,8 +12,8 @@ class Schema;
 
 namespace lockstep::nn {
 
-/// Whether and how the training loss is scaled (Micikevicius et al. 2018, "Mixed Precision Training", section 3.2).
-/// Without a scale, f16 gradients of activations below 6e-8 would become 0. The scale lies in the ParameterSet on the
+/// Options for scaling the training loss (Micikevicius et al. 2018, "Mixed Precision Training", section 3.2). Without a
+/// scale, f16 gradients of activations below 6e-8 would become 0. The scale is a tensor of the ParameterSet on the
 /// device. A plan with PlanOptions::scaled_loss reads the scale. The optimizer divides the gradients by the scale, and
 /// changes a dynamic scale. f32 and bf16 need no scale; in these types a scale of a power of two changes no bit unless
 /// a number overflows.

@@ -45,9 +45,9 @@ class MicrobatchPipeline {
   [[nodiscard]] int states() const { return static_cast<int>(states_.size()); }
   [[nodiscard]] StepState& state(int index) { return states_[static_cast<std::size_t>(index)]; }
 
-  /// Begins the next micro-batch: copies the scalars and the fields of `batch` to a state (Scalars::valid, not
-  /// batch.valid, says how many samples count). Samples without ids get ids from first_id on. The caller must not
-  /// change the fields' memory until the begin() two steps later. Returns the index of the state. Work that is enqueued
+  /// Begins the next micro-batch: copies `scalars` and the fields of `batch` to a StepState. Scalars::valid, not
+  /// batch.valid, says how many samples count. Samples without ids get ids from first_id on. The caller must not change
+  /// the fields' memory until the begin() two steps later. Returns the index of the StepState. Work that is enqueued
   /// later on the context's stream reads the fields in state(index). Throws DataError if a label of the micro-batch
   /// begun `slots` micro-batches earlier was out of range. Throws ShapeError as ingest() does.
   int begin(const Batch& batch, const StepState::Scalars& scalars, std::int64_t first_id = 0);
@@ -60,7 +60,8 @@ class MicrobatchPipeline {
   /// Completes the step of the last ended micro-batch, for a weight sum that was enqueued after this micro-batch.
   void end_step(const TensorView& weight_sum);
   [[nodiscard]] int last_state() const { return static_cast<int>((next_ - 1) % states_.size()); }
-  /// Adds metrics that have arrived on the host to the `sums` of their end(). Does not wait.
+  /// Adds metrics that have arrived on the host to the `sums` that end() was given for their micro-batch. Does not
+  /// wait.
   void poll();
   /// The newest step whose metrics have arrived, and the sums of the metrics over this rank's samples.
   struct Finished {

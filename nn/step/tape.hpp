@@ -21,35 +21,36 @@ struct TapeOptions {
   /// gradients.
   TensorView gradients{};
   /// true: the derivatives are those of Inference::run(): batch norm reads the running statistics of evaluation, and
-  /// dropout passes its input on. `out` of forward() then has the bits of Inference::run(), for a second forward pass.
+  /// dropout passes its input on. The output of forward() then has the same bits as that of Inference::run(), but the
+  /// activations are kept for backward.
   bool inference_pass = false;
   bool parameter_gradients = true;  ///< false: parameters are constants, and backward() computes dL/d(input) only
-  bool vjp = false;                 ///< true: vjp() may be called; without parameter_gradients it always may
-  /// true: jvp() may be called. UnsupportedError with the layer's name if the model has a layer without a rule for
-  /// tangents: attention, embedding and max pools.
+  bool vjp = false;                 ///< true: vjp() may be called; not needed if parameter_gradients is false
+  /// true: jvp() may be called. The constructor throws UnsupportedError with the layer's name if the model has a layer
+  /// without a rule for tangents: attention, embedding and max pools.
   bool jvp = false;
-  /// Number of the tape's random numbers, for dropout: tapes and ranks with different numbers draw differently. From 0
-  /// to 2^31 - 1.
+  /// Number of the tape's stream of random numbers for dropout, 0 to 2^31 - 1. Tapes with different stream numbers draw
+  /// different masks, also on different ranks.
   std::int64_t stream = 0;
 };
 
 /// Differentiates a model inside a program that computes the loss itself, for example after the time steps of a solver.
-/// forward() keeps what backward() needs in a slot, and backward() turns dL/d(output) into dL/d(parameters) and
-/// dL/d(input):
+/// forward() keeps the activations that backward() needs in a slot, which is memory for one pass. backward() turns
+/// dL/d(output) into dL/d(parameters) and dL/d(input):
 ///
-///   nn::Tape tape(context, model, parameters, {.max_batch = n, .slots = steps});
-///   for (k = 0; k < steps; ++k) { pass[k] = tape.forward(x, y);  x = solver(x, y); }
-///   for (k = steps; k-- > 0;)   { dx = adjoint(dx, dy);          tape.backward(pass[k], dy, dx); }
+/// nn::Tape tape(context, model, parameters, {.max_batch = n, .slots = steps}); for (k = 0; k < steps; ++k) { pass[k] =
+/// tape.forward(x, y); x = solver(x, y); } for (k = steps; k-- > 0;) { dx = adjoint(dx, dy); tape.backward(pass[k], dy,
+/// dx); }
 ///
-/// Passes are those of training: batch norm takes the statistics of the samples of one forward(), and dropout draws.
-/// TapeOptions::inference_pass makes them those of inference. The gradients are sums over samples and slots, and
+/// A pass is a training pass: batch norm uses the statistics of the samples of one forward(), and dropout is active.
+/// With TapeOptions::inference_pass, it is an inference pass. The gradients are sums over samples and slots, and
 /// nothing divides them. They are added in the order of the calls of backward(). The passes may end in any order.
 ///
 /// All work is enqueued on the context's stream; no call waits, except for copies from and to pageable host memory.
-/// After the constructor nothing is allocated. A slot takes the activations that backward reads; all slots share one
-/// further workspace. One thread at a time may use a tape. Tapes with gradients and contexts of their own may compute
-/// at once with the same parameters, if nobody writes the parameters meanwhile and the model has no batch norm: the
-/// passes of batch norm write its running statistics.
+/// After the constructor nothing is allocated. All slots share one workspace for all other tensors. One thread at a
+/// time may use a tape. Tapes with gradients and contexts of their own may compute at once with the same parameters, if
+/// nobody writes the parameters meanwhile and the model has no batch norm: the passes of batch norm write its running
+/// statistics.
 class Tape {
  public:
   /// Context and parameters must outlive the tape. Throws UsageError for options out of range, for parameters whose
@@ -85,7 +86,8 @@ class Tape {
   /// Throws the errors of backward() for these arguments, and does nothing else.
   void check(std::int64_t pass, const TensorView& out_gradient, const TensorView& in_gradient = {},
              std::string_view out_axes = {}, std::string_view in_axes = {});
-  /// Frees the slot of a pass without a backward; kAllPasses: those of all passes. UsageError as in backward().
+  /// Frees the slot of a pass without a backward; kAllPasses frees the slots of all passes. Throws UsageError as
+  /// backward() does.
   static constexpr std::int64_t kAllPasses = -1;
   void release(std::int64_t pass);
 
