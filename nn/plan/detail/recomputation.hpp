@@ -17,12 +17,13 @@ namespace lockstep::nn {
 /// memory is free. Repeated calls form a group if one reads what another writes. A group comes before the first
 /// backward call that reads one of its tensors. No call is repeated twice.
 ///
-/// All results stay the same to the bit, because a repeated call runs the same code on the same input: - A call is not
-/// repeated if it touches memory outside the workspace that the plan changes (running statistics, metrics, gradients).
-/// Calls of PlanBuilder::call_once(), such as an all-gather, are not repeated either. - A repeated call reads only
-/// tensors of A that its group has already written, and kept tensors. No call after the original call may write into
-/// such a kept tensor, in place or through an alias. - Backward writes to no tensor of A. Random masks depend only on
-/// seed, epoch and sample, so a repeated call draws the same masks.
+/// All results stay the same to the bit, because a repeated call runs the same code on the same input:
+/// - A call is not repeated if it touches memory outside the workspace that the plan changes (running statistics,
+///   metrics, gradients). Calls of PlanBuilder::call_once(), such as an all-gather, are not repeated either.
+/// - A repeated call reads only tensors of A that its group has already written, and kept tensors. No call after the
+///   original call may write into such a kept tensor, in place or through an alias.
+/// - Backward writes to no tensor of A.
+/// Random masks depend only on seed, epoch and sample, so a repeated call draws the same masks.
 ///
 /// With `cheap`, A holds the tensors that calls of at most one operation per byte compute from tensors that backward
 /// reads anyway. In a chain of residual blocks, these are the outputs of every second block. With `blocks`, forward is
