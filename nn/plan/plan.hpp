@@ -112,8 +112,8 @@ struct PlanContents {
   /// One Join per call on the side stream, in order of calls; `before` never decreases from one Join to the next.
   std::vector<Join> joins;
   int backward_begin = 0;  ///< index of the first backward call
-  int vjp_begin = 0;       ///< index of the first call of Plan::vjp(); without these calls, that of the next section
-  int jvp_begin = 0;       ///< index of the first call of Plan::jvp(); without these calls, the number of calls
+  int vjp_begin = 0;       ///< index of the first call of Plan::vjp(); equal to jvp_begin if there are no such calls
+  int jvp_begin = 0;       ///< index of the first call of Plan::jvp(); equal to the number of calls if there are none
   SlotId output;
   SlotId input_gradient;  ///< dL/d(input), (batch, stored input shape); invalid without PlanOptions::input_gradient
   SlotId vjp_result;      ///< result of Plan::vjp(), of the shape of input_gradient; invalid without PlanOptions::vjp

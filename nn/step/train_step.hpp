@@ -98,10 +98,10 @@ class TrainStep {
   [[nodiscard]] bool reduced() const;  ///< true between reduce() and apply()
   /// Copy the gradients to or from a flat vector (nn/model/flat_vector.hpp, FlatPart::gradients). Between add() and
   /// reduce(), these are the gradients of sum(w l) over this rank's samples, with weights w and losses l. If batches
-  /// give global_valid, the sum is divided by it. After reduce(), they are the gradients of the mean over all ranks. A
-  /// write after reduce() must write the same numbers on every rank. If the weights of a step have no positive sum, all
-  /// gradients read as 0. With zero1, only this rank's part is defined after reduce(). Throws StateError without an
-  /// earlier add() in this step.
+  /// give global_valid, the sum is divided by global_valid. After reduce(), they are the gradients of the mean over all
+  /// ranks. A write after reduce() must write the same numbers on every rank. If the weights of a step have no positive
+  /// sum, all gradients read as 0. With zero1, only this rank's part is defined after reduce(). Throws StateError
+  /// without an earlier add() in this step.
   void read_gradients(const TensorView& vector);
   void write_gradients(const TensorView& vector);
   /// Only for Loss::given: begins a step unless one has begun, and returns the arena of the gradients, to which the

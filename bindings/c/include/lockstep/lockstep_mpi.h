@@ -1,4 +1,4 @@
-/* Communicators from MPI: liblockstep_mpi, the only part of the C interface that knows an MPI library. */
+/* Communicators from MPI: liblockstep_mpi, the only part of the C interface that uses an MPI library. */
 #ifndef LOCKSTEP_LOCKSTEP_MPI_H
 #define LOCKSTEP_LOCKSTEP_MPI_H
 
