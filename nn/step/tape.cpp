@@ -37,14 +37,12 @@ PlanOptions plan_of(const TapeOptions& options) {
   plan.inference_pass = options.inference_pass;
   plan.vjp = options.vjp || (!options.parameter_gradients && plan.recompute == Recompute::off);  // no further calls
   plan.jvp = options.jvp;
-  plan.cooperative =
-      false;  // tapes on several streams may compute at once, and their cooperative launches could block each other
+  plan.cooperative = false;  // cooperative launches of tapes on different streams could block each other
   return plan;
 }
 
 constexpr std::int64_t kStreams = std::int64_t{1} << 31;
-constexpr std::int64_t kIdsOfStream =
-    std::int64_t{1} << 32;  ///< distance between the first sample ids of two streams of random numbers
+constexpr std::int64_t kIdsOfStream = std::int64_t{1} << 32;  ///< distance between the first sample ids of two streams
 
 const TapeOptions& checked(const TapeOptions& options, const ParameterSet& parameters) {
   require<UsageError>(options.max_batch >= 1, "tape: max_batch is ", options.max_batch, ", expected at least 1");
