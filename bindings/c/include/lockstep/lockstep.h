@@ -211,7 +211,7 @@ typedef struct lockstep_trainer_options {
   int32_t nesterov;        /* 0 */
   int32_t skip_non_finite; /* default 0; 1: gradients with NaN or infinity cause no update */
   int32_t check_input;     /* default 0; 1: host inputs, targets and weights with NaN or infinity are refused */
-  int32_t weights;         /* LOCKSTEP_WEIGHTS_NONE; ranks may differ: a sample of a rank without weights weighs 1 */
+  int32_t weights;         /* default LOCKSTEP_WEIGHTS_NONE; ranks may differ; without weights, each sample weighs 1 */
   int32_t sync_batch_norm; /* default 0; 1: batch norms take the samples of all ranks as one batch */
   double beta1;            /* 0.9 */
   double beta2;            /* 0.999 */
@@ -222,7 +222,7 @@ typedef struct lockstep_trainer_options {
   double huber_delta;      /* 1 */
   int64_t max_batch;       /* most samples of one lockstep_trainer_add on any rank; the caller must set it */
   int64_t bucket_bytes;    /* default 0: lockstep's choice; else bytes of gradients that one all-reduce sums */
-  double clip_value;       /* 0: no clipping; else the largest size of one gradient, after clip_norm; not for lars */
+  double clip_value;       /* default 0: no clipping; else largest size of one gradient, after clip_norm; not for lars */
 } lockstep_trainer_options;
 
 #define LOCKSTEP_PASS_TRAIN 0 /* training pass: batch norm uses the statistics of the samples, dropout is active */
@@ -231,17 +231,18 @@ typedef struct lockstep_trainer_options {
 /* Call lockstep_tape_options_init first. */
 typedef struct lockstep_tape_options {
   uint32_t struct_size;
-  int32_t own_gradients; /* 0: the model's trainer, of LOCKSTEP_LOSS_GIVEN, gets the gradients of parameters. 1: the
-                          * tape keeps them until lockstep_trainer_collect; for another thread, with a
-                          * lockstep_model_share of a model without batch norm */
-  int32_t recompute;     /* 0; 1: backward computes activations again where blocks of layers allow it; a slot takes less
-                            memory */
+  int32_t own_gradients; /* default 0: backward adds the gradients of parameters to those of the model's trainer, whose
+                          * loss is LOCKSTEP_LOSS_GIVEN. 1: the tape keeps the gradients until
+                          * lockstep_trainer_collect. Use 1 for a tape of another thread, with a model of
+                          * lockstep_model_share that has no batch norm. */
+  int32_t recompute;     /* default 0; 1: backward computes some activations again, so a slot takes less memory */
   int32_t reserved;      /* ignored */
   int64_t max_batch;     /* most samples of one lockstep_tape_forward; the caller must set it */
   int64_t slots;         /* default 1; largest number of passes whose backward is still to come */
   int32_t pass;          /* LOCKSTEP_PASS_TRAIN */
   int32_t parameter_gradients; /* default 1; 0: constant parameters, only dL/d(in) is computed; needs no trainer */
-  int32_t vjp;                 /* default 0; 1: lockstep_tape_vjp may be called; 1 with parameter_gradients 0 */
+  int32_t vjp;                 /* default 0; 1: lockstep_tape_vjp may be called. Not needed if parameter_gradients and
+                                * recompute are both 0. */
   int32_t jvp;                 /* default 0; 1: lockstep_tape_jvp may be called */
 } lockstep_tape_options;
 

@@ -44,11 +44,14 @@ typedef struct lockstep_dlpack {
  * view's axes (lockstep.h), or NULL. `written` is 1 when a call will write through the view, else 0. On failure the
  * view does not change.
  *
- * Returns LOCKSTEP_ERR_ followed by: FORMAT: the major version of DLPack is another one; nothing else is read then.
- * DTYPE: elements are not f16, f32, f64, bf16, i32, i64 or u8, or have several lanes. DEVICE: the memory is not the
- * host's (page-locked or not) or CUDA's. SHAPE: more than 8 axes; extents or strides that no address can hold; data is
- * NULL; the address is no multiple of the element's size (256 bytes are not required); with `written`, elements share
- * memory. INVALID: written is 1 and the tensor is read-only. */
+ * Returns these errors:
+ * LOCKSTEP_ERR_FORMAT if the major version of DLPack is another one; nothing else is read then.
+ * LOCKSTEP_ERR_DTYPE if the elements are not f16, f32, f64, bf16, i32, i64 or u8, or have several lanes.
+ * LOCKSTEP_ERR_DEVICE if the memory is neither the host's (page-locked or not) nor CUDA's.
+ * LOCKSTEP_ERR_SHAPE for more than 8 axes, for extents or strides that no address can hold, if data is NULL, if the
+ * address is no multiple of the element's size (256 bytes are not required), or if elements share memory although
+ * `written` is 1.
+ * LOCKSTEP_ERR_INVALID if `written` is 1 and the tensor is read-only. */
 LOCKSTEP_API lockstep_status lockstep_view_from_dlpack(const struct DLManagedTensorVersioned* tensor, const char* axes,
                                                        int32_t written, lockstep_view* view) LOCKSTEP_NOEXCEPT;
 
