@@ -25,7 +25,7 @@ struct TapeOptions {
   /// activations are kept for backward.
   bool inference_pass = false;
   bool parameter_gradients = true;  ///< false: parameters are constants, and backward() computes dL/d(input) only
-  bool vjp = false;  ///< true: vjp() may be called; true if neither parameter_gradients nor recompute is on
+  bool vjp = false;  ///< true: vjp() may be called; not needed without parameter_gradients and recompute
   /// true: jvp() may be called. The constructor throws UnsupportedError with the layer's name if the model has a layer
   /// without a rule for tangents: attention, embedding and max pools.
   bool jvp = false;

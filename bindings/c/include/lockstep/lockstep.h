@@ -222,7 +222,7 @@ typedef struct lockstep_trainer_options {
   double huber_delta;      /* 1 */
   int64_t max_batch;       /* most samples of one lockstep_trainer_add on any rank; the caller must set it */
   int64_t bucket_bytes;    /* default 0: lockstep's choice; else bytes of gradients that one all-reduce sums */
-  double clip_value;       /* default 0: no clipping; else largest size of one gradient, after clip_norm; not for lars */
+  double clip_value;       /* default 0: no clipping; else largest size of a gradient, after clip_norm; not for lars */
 } lockstep_trainer_options;
 
 #define LOCKSTEP_PASS_TRAIN 0 /* training pass: batch norm uses the statistics of the samples, dropout is active */
