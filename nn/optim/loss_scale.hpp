@@ -28,7 +28,8 @@ struct LossScale {
   [[nodiscard]] bool dynamic() const { return kind == Kind::dynamic; }
 };
 
-/// Parses "auto", "dynamic", "off" or a positive number; a number gives a fixed scale. UsageError for other texts.
+/// Parses "auto", "dynamic", "off" or a positive number; a number gives a fixed scale. Throws UsageError for other
+/// texts.
 [[nodiscard]] LossScale parse_loss_scale(std::string_view text);
 /// Replaces the kind `automatic` by its meaning for plans of `dtype`. Returns other kinds unchanged.
 [[nodiscard]] LossScale resolved(LossScale scale, DType dtype);

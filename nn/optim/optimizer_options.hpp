@@ -53,8 +53,9 @@ struct RuleTraits {
 /// "sgd, lars or muon".
 [[nodiscard]] std::string rules_with(bool RuleTraits::*trait, std::string_view last);
 
-[[nodiscard]] std::string_view name_of(OptimizerKind kind);          ///< "sgd", ...
-[[nodiscard]] OptimizerKind parse_optimizer(std::string_view name);  ///< inverse of name_of(); UsageError if none fits
+[[nodiscard]] std::string_view name_of(OptimizerKind kind);  ///< "sgd", ...
+[[nodiscard]] OptimizerKind parse_optimizer(
+    std::string_view name);  ///< inverse of name_of(); throws UsageError for other names
 
 [[nodiscard]] bool is_hidden_matrix(const ParameterSpec& spec);  ///< true if muon orthogonalises its updates
 

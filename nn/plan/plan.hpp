@@ -193,7 +193,7 @@ class Plan {
                 const CallRecord& record = {});
   /// Enqueues J^T u with the Jacobian J = d(output)/d(input) at the kept activations of a forward(), and u in
   /// StateField::targets. The result is vjp_result(). Gradients of parameters and kept activations do not change, so a
-  /// backward() may follow. StateError without PlanOptions::vjp.
+  /// backward() may follow. Throws StateError without PlanOptions::vjp.
   void vjp(Context& context);
   /// Enqueues J t, with t in input_tangent(). The result is output_tangent(). Otherwise as vjp(), with
   /// PlanOptions::jvp.
@@ -217,7 +217,8 @@ class Plan {
   /// without PlanOptions::input_gradient.
   [[nodiscard]] const TensorView& input_gradient() const;
   /// These functions return the views that vjp() and jvp() read and write: (batch, stored input shape) and (batch,
-  /// output shape). Later calls of the plan overwrite them. StateError as in vjp() and jvp(), and before bind().
+  /// output shape). Later calls of the plan overwrite them. They throw StateError as vjp() and jvp() do, and before
+  /// bind().
   [[nodiscard]] const TensorView& vjp_result() const;
   [[nodiscard]] const TensorView& input_tangent() const;
   [[nodiscard]] const TensorView& output_tangent() const;

@@ -92,7 +92,7 @@ class MicrobatchPipeline {
   /// A micro-batch in progress. Its host memory is used again two steps later.
   struct Slot {
     explicit Slot(Device device) : done(device) {}
-    std::byte* block = nullptr;  ///< host memory that is copied to the state's packed fields
+    std::byte* block = nullptr;  ///< host memory that is copied to the StepState's packed fields
     double* metrics = nullptr;
     double samples = 0;
     double sample_weight = 1;

@@ -152,7 +152,7 @@ struct Tape::Impl {
   Buffer workspace;
   std::deque<StepState> states;        ///< input and gradient of the output of each slot
   std::deque<Buffer> kept;             ///< kept activations of all slots except slot 0, which uses the workspace
-  std::optional<Inference> inference;  ///< computes outputs with TapeOptions::inference_pass
+  std::optional<Inference> inference;  ///< used only with TapeOptions::inference_pass, to compute outputs
   std::optional<StepState> tangents;   ///< tangent of the input for jvp()
   std::vector<Slot> slots;
   std::int64_t passes = 0;  ///< number of forward passes

@@ -25,7 +25,7 @@ struct TapeOptions {
   /// activations are kept for backward.
   bool inference_pass = false;
   bool parameter_gradients = true;  ///< false: parameters are constants, and backward() computes dL/d(input) only
-  bool vjp = false;  ///< true: vjp() may be called; not needed without parameter_gradients and recompute
+  bool vjp = false;                 ///< true: vjp() may be called; not needed without parameter_gradients and recompute
   /// true: jvp() may be called. The constructor throws UnsupportedError with the layer's name if the model has a layer
   /// without a rule for tangents: attention, embedding and max pools.
   bool jvp = false;
@@ -62,21 +62,21 @@ class Tape {
   Tape& operator=(const Tape&) = delete;
 
   /// Enqueues out = model(in) for up to max_batch samples, keeps the activations, and returns the number of the pass,
-  /// which no other pass has. Views and axes are those of Inference::run(); `out` may be not given. StateError if no
-  /// slot is free. ShapeError if the views do not fit the model, DTypeError if `out` has integers, DeviceError for
+  /// which no other pass has. Views and axes are those of Inference::run(); `out` is optional. Throws StateError if no
+  /// slot is free, ShapeError if the views do not fit the model, DTypeError if `out` has integers, DeviceError for
   /// memory of another device, UsageError for too many samples. After an error nothing is kept.
   std::int64_t forward(const TensorView& in, const TensorView& out, std::string_view in_axes = {},
                        std::string_view out_axes = {});
   /// Enqueues the backward of a pass, whose slot is then free. `out_gradient` is dL/d(output) in the output's shape.
   /// Adds dL/d(parameters) to the gradients. Writes dL/d(input) to `in_gradient`, in the input's shape, unless it is
-  /// not given. UsageError for a number that is no pass with a slot; StateError if the parameters may have changed
-  /// since the pass (ParameterSet::version()); ShapeError for other shapes. After such an error the slot is still in
-  /// use.
+  /// not given. Throws UsageError for a number that is no pass with a slot, StateError if the parameters may have
+  /// changed since the pass (ParameterSet::version()), and ShapeError for other shapes. After such an error the slot is
+  /// still in use.
   void backward(std::int64_t pass, const TensorView& out_gradient, const TensorView& in_gradient = {},
                 std::string_view out_axes = {}, std::string_view in_axes = {});
   /// Enqueues in_gradient = J^T out_gradient with J = d(output)/d(input) of a pass, in the shapes of backward(). The
   /// slot stays in use and the gradients of parameters stay as they are, so vjp() may be called any number of times.
-  /// StateError without TapeOptions::vjp; otherwise the errors of backward().
+  /// Throws StateError without TapeOptions::vjp, and the errors of backward().
   void vjp(std::int64_t pass, const TensorView& out_gradient, const TensorView& in_gradient,
            std::string_view out_axes = {}, std::string_view in_axes = {});
   /// Enqueues out_tangent = J in_tangent, in the shapes of output and input. Otherwise as vjp(), with TapeOptions::jvp.
