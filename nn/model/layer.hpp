@@ -104,9 +104,10 @@ class Layer {
     (void)relu;
     return false;
   }
-  /// Returns a non-empty text if this layer wants channel sums of its input from the layer that computes the input
-  /// (ConvNorm in kernels/conv2d.hpp). The text names the buffer of this layer that estimates each channel's mean; the
-  /// sums are of the deviations from this estimate. `input` has type and shape, but no memory.
+  /// Returns a name if this layer can use channel sums of its input that the layer before it computes (ConvNorm in
+  /// kernels/conv2d.hpp); otherwise an empty text. The name is that of this layer's buffer with an estimate of each
+  /// channel's mean. The sums are those of the deviations from this estimate. `input` has type and shape, but no
+  /// memory.
   [[nodiscard]] virtual std::string sums_wanted_near(PlanBuilder& builder, const TensorView& input) const {
     (void)builder;
     (void)input;

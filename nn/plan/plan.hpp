@@ -177,8 +177,8 @@ class Plan {
   /// Binds a plan that only reads the parameters. Throws StateError for a plan of Mode::train.
   void bind(const ParameterSet& parameters, StepState& state, const Buffer& workspace);
   void bind(const ParameterSet& parameters, StepState& state, const TensorView& workspace);
-  /// Makes later runs use `state`, from its sample number `first` on, in place of the state given to bind(). Both
-  /// states must have the same layout.
+  /// Makes later runs use the StepState `state`, from its sample number `first` on, in place of the StepState given to
+  /// bind(). Both StepStates must have the same layout.
   void use(const StepState& state, std::int64_t first = 0);
 
   /// Enqueues all calls in order. For each parameter gradient that a call writes, calls written(parameter), unless
@@ -201,8 +201,8 @@ class Plan {
   /// Adds a set of kept activations in another workspace, for which the requirements of bind() apply. With
   /// PlanOptions::kept_apart, this workspace needs only kept_bytes() bytes. With two sets, the forward() of one set may
   /// run between forward() and backward() of the other set. Returns the number of the new set. bind() makes set 0 and
-  /// removes all other sets. The new set uses the parameters of bind(), and the state of the set that is now in use.
-  /// use() changes only the state of the set that is in use. Throws StateError before bind().
+  /// removes all other sets. The new set uses the parameters of bind(), and the StepState of the set that is now in
+  /// use. use() changes only the StepState of the set that is in use. Throws StateError before bind().
   int add_kept(const TensorView& workspace);
   /// Makes later runs use set `set` of kept activations. Throws UsageError if there is no set of this number.
   void keep_in(int set);

@@ -113,7 +113,7 @@ class PlanBuilder {
 
   /// A batch norm can get the sums over its input from the layer that computes this input. The sums are of the
   /// deviations of each channel from a buffer of the norm (Layer::sums_wanted_near()). Returns the slot of this buffer
-  /// if the only layer that reads `output` wants such sums; otherwise an invalid slot. `output` must be the current
+  /// if the only layer that reads `output` uses such sums; otherwise an invalid slot. `output` must be the current
   /// node's output. If the slot is valid, the node may call leave_sums() with sums of shape (2, C).
   [[nodiscard]] SlotId sums_wanted_near(SlotId output);
   void leave_sums(SlotId sums) { here().sums = sums; }

@@ -82,7 +82,7 @@ struct PlanOptions {
   Context* beside = nullptr;
   /// For training. true: the plan adds parameter gradients to their arena instead of overwriting them. In a step of
   /// several micro-batches, `accumulate` is false in the plan of the first micro-batch, and true in the plan of all
-  /// later ones.
+  /// later micro-batches.
   bool accumulate = false;
   /// For training. true: the plan also computes dL/d(input), Plan::input_gradient(). Throws UsageError unless the
   /// model's input is numbers (InputKind::values).

@@ -20,7 +20,7 @@
 namespace lockstep::nn {
 
 /// Copies micro-batches to the device, and their metrics back, while other micro-batches are computed. A plan reads a
-/// micro-batch from a StepState. L is the number of a micro-batch:
+/// micro-batch from a StepState (`state` below). L is the number of a micro-batch:
 ///
 ///   copy stream     wait done(L - 2) | block of scalars, ids and labels, the other fields -> state | record loaded
 ///   compute stream                                            wait loaded | compute | metrics -> host | record done(L)
@@ -53,9 +53,9 @@ class MicrobatchPipeline {
   int begin(const Batch& batch, const StepState::Scalars& scalars, std::int64_t first_id = 0);
   /// Ends a micro-batch of `samples` samples, after all its work is enqueued. When its metrics arrive, they are added
   /// to `sums`. For finished(), all metrics of one step with the same `sums` are added up, and sum_in_tree() then adds
-  /// these results. `weight_sum` must be given for the last micro-batch of a step. It is a scalar on the device (the
-  /// sum over all ranks, times the sample_weight of begin()), or a view without memory. A later call throws DataError
-  /// if the scalar is not a positive, finite number.
+  /// these results. `weight_sum` must be given for the last micro-batch of a step. `weight_sum` is a scalar on the
+  /// device (the sum over all ranks, times the sample_weight of begin()), or a view without memory. A later call throws
+  /// DataError if the scalar is not a positive, finite number.
   void end(double samples, Metrics& sums, std::int64_t step = 0, const std::optional<TensorView>& weight_sum = {});
   /// Completes the step of the last ended micro-batch, for a weight sum that was enqueued after this micro-batch.
   void end_step(const TensorView& weight_sum);
