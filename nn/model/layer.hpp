@@ -29,7 +29,7 @@ struct Initialiser {
 ///
 /// `dims` is the logical shape with every axis separate: a linear layer on an image has dims (K, C, H, W) and shape (K,
 /// C * H * W). Stored axis i is dims[axes[i]]; zeros pad the last stored axis to `stored_last`. A convolution has dims
-/// (K, C, R, S) and axes (0, 2, 3, 1). It is stored as (K, R, S, C); 3 input channels are stored as 4.
+/// (K, C, R, S) and axes (0, 2, 3, 1). Such a weight is stored as (K, R, S, C); 3 input channels are stored as 4.
 struct ParameterSpec {
   std::string name;  ///< name like "layer1.0.conv1.weight"; layers that use one name share the parameter
   Shape shape;

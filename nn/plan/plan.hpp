@@ -184,7 +184,7 @@ class Plan {
   /// Enqueues all calls in order. For each parameter gradient that a call writes, calls written(parameter), unless
   /// `written` is empty. `parameter` is the parameter's index in ready order. written() is called when the call has
   /// been enqueued. For a call on the side stream, written() is called when the plan's stream has enqueued the wait for
-  /// it. Work that is enqueued later on the stream of `context` runs after all calls.
+  /// this call. Work that is enqueued later on the stream of `context` runs after all calls.
   void run(Context& context, const std::function<void(int parameter)>& written = {}, const CallRecord& record = {});
   /// Run the two halves of run(): the forward calls and the backward calls. Work that runs between the halves must not
   /// touch this plan's workspace. One backward() must follow each forward(), on the same set of kept activations.

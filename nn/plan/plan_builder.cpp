@@ -139,7 +139,7 @@ void PlanBuilder::plan_vjp() {
   if (!options_.vjp) {
     return;
   }
-  if (constants_) {  // the calls of backward are those of vjp
+  if (constants_) {  // backward computes the same as vjp
     contents_.vjp_result = contents_.input_gradient;
     return;
   }

@@ -24,7 +24,7 @@ class ChoiceVerifier;
 
 /// Choices of library and algorithm for a plan's calls. A call's key consists of its layer and pass ("layer1.0.conv1
 /// backward_data", "layer1.0.conv1 forward beside a norm"). Checkpoints store the choices, so that a resumed run uses
-/// the same ones.
+/// the same choices.
 using Choices = std::map<std::string, std::string>;
 
 /// Loss of a sample. cross_entropy applies softmax to the last axis of the output, compares the result with

@@ -44,7 +44,8 @@ class TimelineFile {
   /// Replaces the file by a timeline without events, so that the file is valid JSON even if the run fails. Throws
   /// UsageError if the file at `path` is not a timeline. Throws FileError if the file cannot be written.
   static void start(const std::string& path);
-  /// Opens a temporary file next to `path`. finish() renames it to `path`. origin_ns is time 0 of the file.
+  /// Opens a temporary file next to `path`. finish() renames the temporary file to `path`. origin_ns is time 0 of the
+  /// file.
   TimelineFile(std::string path, std::int64_t origin_ns);
   void add(const RankTimeline& part);
   void finish();

@@ -111,8 +111,8 @@ class Trainer {
   /// Returns the position at which this trainer continues a run that reached `saved` with batches of `global_batch`
   /// samples: the position after the same number of samples. If global_batch is this trainer's batch size, the result
   /// is `saved`. A global_batch of 0 means unknown, and counts as this trainer's size. If the epoch has fewer samples
-  /// left than a batch, these are skipped, as at the end of every epoch (TrainerOptions::keep_last). Throws DataError
-  /// for a position that such a run cannot have.
+  /// left than a batch, the remaining samples are skipped, as at the end of every epoch (TrainerOptions::keep_last).
+  /// Throws DataError for a position that such a run cannot have.
   [[nodiscard]] Position continued(const Position& saved, std::int64_t global_batch) const;
   /// Returns the learning rate of the next step. If the schedule counts epochs, the rate follows from the number of
   /// samples, also after a change of the batch size.

@@ -86,7 +86,8 @@ class MicrobatchPipeline {
 
   /// Memory from which batches are copied fast: page-locked memory on a GPU.
   [[nodiscard]] MemoryResource& host_memory() { return *host_memory_; }
-  [[nodiscard]] std::size_t bytes() const;  ///< bytes of the states, and of the host memory from which they are copied
+  [[nodiscard]] std::size_t bytes()
+      const;  ///< bytes of the StepStates, and of the host memory from which batches are copied
 
  private:
   /// A micro-batch in progress. Its host memory is used again two steps later.

@@ -43,7 +43,7 @@ struct TapeOptions {
 ///   for (k = steps; k-- > 0;)   { dx = adjoint(dx, dy);          tape.backward(pass[k], dy, dx); }
 ///
 /// A pass is a training pass: batch norm uses the statistics of the samples of one forward(), and dropout is active.
-/// With TapeOptions::inference_pass, it is an inference pass. The gradients are sums over samples and slots, and
+/// With TapeOptions::inference_pass, a pass is an inference pass. The gradients are sums over samples and slots, and
 /// nothing divides them. They are added in the order of the calls of backward(). The passes may end in any order.
 ///
 /// All work is enqueued on the context's stream; no call waits, except for copies from and to pageable host memory.

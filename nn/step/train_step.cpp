@@ -511,7 +511,7 @@ struct TrainStep::Impl {
   double weight;  ///< weight of a sample if the step counts samples
   /// Memory that is registered with NCCL; nullptr: the gradients use the context's memory.
   std::unique_ptr<MemoryResource> gradient_memory;
-  Buffer gradient_arena;  ///< gradients in gradient_memory; empty if that is nullptr
+  Buffer gradient_arena;  ///< gradients in gradient_memory; empty if gradient_memory is nullptr
   ParameterSet parameters;
   SyncGuard idle_parameters;  ///< waits for queued work on the parameters if the constructor of a later member throws
   GradientBuckets buckets;

@@ -89,10 +89,10 @@ class TrainStep {
   void update(std::initializer_list<FieldView> fields, double rate);
   /// The two halves of update(rate), so that a program can run its own optimizer or penalty between them. reduce() sums
   /// the gradients over the ranks and ends the computation of the step; loss() and metrics_of(steps() + 1) are then
-  /// available as after update(). apply() updates the parameters. Together they compute the same bits as update(rate).
-  /// abandon() in place of apply() ends the step without an update. With several ranks reduce() is collective, and with
-  /// zero1 apply(), too. Throws StateError for a second reduce(), for apply() without reduce(), and for add() between
-  /// them.
+  /// available as after update(). apply() updates the parameters. reduce() and apply() together compute the same bits
+  /// as update(rate). abandon() in place of apply() ends the step without an update. With several ranks reduce() is
+  /// collective, and with zero1 apply(), too. Throws StateError for a second reduce(), for apply() without reduce(),
+  /// and for add() between reduce() and apply().
   void reduce();
   void apply(double rate);
   [[nodiscard]] bool reduced() const;  ///< true between reduce() and apply()
@@ -167,7 +167,7 @@ class TrainStep {
   void broadcast(int root = 0);
   /// Compares parameters, optimizer state (not with zero1) and averaged statistics over the ranks of `control`, a
   /// communicator for host tensors. `more` holds more lines that must be equal. If anything differs, throws UsageError
-  /// on every rank, which names it.
+  /// on every rank, with a text that names the difference.
   void require_same_state(comm::Communicator& control, const std::string& more = {});
   /// Compares the bits of the parameters over the ranks of `control`. First waits for the device. Each rank sends 8
   /// bytes. If a parameter differs, throws comm::ReplicaError on every rank, which names the first such parameter and

@@ -165,8 +165,9 @@ typedef struct lockstep_comm_ops {
  *
  * kernel, stride, pad, dilation and output_pad have one number per axis of space, slowest first, as in PyTorch:
  * (positions), (rows, columns) or (planes, rows, columns). A 0 in the second or third place means the number in the
- * first place, or the default if that is 0 too. Places after the layer's last axis hold 0 or the number of the first
- * place. In the second or third place of pad and output_pad -1 means none: pad {1, -1, -1} is a plane at both ends. */
+ * first place, or the default if the first place is 0, too. Places after the layer's last axis hold 0 or the number of
+ * the first place. In the second or third place of pad and output_pad -1 means none: pad {1, -1, -1} is a plane at both
+ * ends. */
 typedef struct lockstep_layer_options {
   uint32_t struct_size;
   int32_t activation; /* for linear, activation, batch_norm (none or relu) */
