@@ -93,8 +93,8 @@ class Layer {
   }
   /// Returns true for a layer whose input is token ids (T) instead of numbers.
   [[nodiscard]] virtual bool reads_tokens() const { return false; }
-  /// Returns how many separate gradients of its output the layer's backward accepts. If there are more, the plan adds
-  /// the further gradients to the last accepted one.
+  /// Returns how many separate gradients of its output the layer's backward accepts. If the output has more gradients,
+  /// the plan adds the surplus gradients to the last accepted one.
   [[nodiscard]] virtual int gradients_taken() const { return 1; }
   /// Returns true if the layer can itself apply a batch norm to its i-th input, from the norm's input and coefficients.
   /// The plan may then leave out the norm's output (PlanBuilder::may_leave_norm_unapplied()). `relu` tells whether a

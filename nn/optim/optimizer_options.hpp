@@ -64,7 +64,7 @@ struct RuleTraits {
 /// muon updates hidden matrices by kernels/muon.hpp and nn/optim/orthogonalizer.hpp, and adamw updates all other
 /// parameters. A hidden matrix is a weight of at least two axes, taken as (first axis, all others). Embeddings and the
 /// weight of the last layer, whose gradients are ready first, are not hidden. A hidden matrix (rows, columns) is
-/// updated with 0.2 sqrt(max(rows, columns)) times the learning rate, so that one learning rate serves muon and adamw
+/// updated with 0.2 sqrt(max(rows, columns)) times the learning rate, so that one learning rate suits muon and adamw
 /// (Liu et al. 2025, arXiv:2502.16982, equation 4; torch.optim.Muon's "match_rms_adamw"). Decay is decoupled in both
 /// rules and uses the unscaled rate. Matrix products are computed in the type of the plan (f32 for tf32).
 /// torch.optim.Muon has momentum 0.95 with nesterov; the defaults here differ. Each rank computes the same update by

@@ -354,7 +354,7 @@ void Plan::run_calls(Context& context, int begin, int end, const std::function<v
       }
     }
   };
-  std::size_t begun = 0;   // number of calls enqueued on the side stream so far; forward has no such call
+  std::size_t begun = 0;   // number of calls enqueued on the side stream so far; forward has no call on the side stream
   std::size_t joined = 0;  // number of these calls for which the plan's stream has enqueued a wait
   const auto join = [&](int before) {
     std::size_t last = joined;

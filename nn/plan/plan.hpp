@@ -89,7 +89,7 @@ struct Call {
   /// Number of kernel launches on a GPU. A library call counts as one launch. For layers that ResNets do not use, the
   /// number is a lower bound.
   int launches = 1;
-  std::vector<int> gradients;  ///< parameters whose gradients this call writes, as indices in ready order
+  std::vector<int> gradients;  ///< parameters whose gradients this call writes, as indices in ParameterSet::trainable()
   std::function<void(Context&, const Frame&)> run;
 };
 
@@ -182,9 +182,9 @@ class Plan {
   void use(const StepState& state, std::int64_t first = 0);
 
   /// Enqueues all calls in order. For each parameter gradient that a call writes, calls written(parameter), unless
-  /// `written` is empty. `parameter` is the parameter's index in ready order. written() is called when the call has
-  /// been enqueued. For a call on the side stream, written() is called when the plan's stream has enqueued the wait for
-  /// this call. Work that is enqueued later on the stream of `context` runs after all calls.
+  /// `written` is empty. `parameter` is the parameter's index in ParameterSet::trainable(). written() is called when
+  /// the call has been enqueued. For a call on the side stream, written() is called when the plan's stream has enqueued
+  /// the wait for this call. Work that is enqueued later on the stream of `context` runs after all calls.
   void run(Context& context, const std::function<void(int parameter)>& written = {}, const CallRecord& record = {});
   /// Run the two halves of run(): the forward calls and the backward calls. Work that runs between the halves must not
   /// touch this plan's workspace. One backward() must follow each forward(), on the same set of kept activations.

@@ -349,8 +349,9 @@ LOCKSTEP_API lockstep_status lockstep_model_initialise(lockstep_model, uint64_t 
 /* Plans and allocates for up to max_batch samples; lockstep_infer with no more samples then allocates nothing. */
 LOCKSTEP_API lockstep_status lockstep_model_prepare(lockstep_model, int64_t max_batch) LOCKSTEP_NOEXCEPT;
 /* Makes a model that uses the same parameters, not a copy, on another context of the same device, for use in another
- * thread. Any number of such models may infer at once. Meanwhile the caller must not train, load or write any of these
- * models. On a GPU a write has ended when lockstep_context_synchronize has returned for the context that wrote. */
+ * thread. Any number of such models may infer at the same time. Meanwhile the caller must not train, load or write any
+ * of these models. On a GPU a write has ended when lockstep_context_synchronize has returned for the context that
+ * wrote. */
 LOCKSTEP_API lockstep_status lockstep_model_share(lockstep_model, lockstep_context,
                                                   lockstep_model* shared) LOCKSTEP_NOEXCEPT;
 /* Makes a model with the same layers and the same parameters, not a copy, for samples of other extents: blocks of
