@@ -44,7 +44,8 @@ template <class T>
   return result;
 }
 
-/// Copies `defaults` to `options`, the struct of a caller whose header gives it `size` bytes. Sets further bytes to 0.
+/// Copies `defaults` to `options`, the struct of a caller whose header gives it `size` bytes. Sets the bytes after the
+/// fields that this library knows to 0.
 template <class T>
 void write_options(T* options, std::size_t size, T defaults, std::size_t oldest, const char* name) {
   static_cast<void>(given(options, name));
@@ -64,7 +65,7 @@ void write_options(T* options, std::size_t size, T defaults, std::size_t oldest,
 /// Returns the number that lockstep.h has for `dtype`. Throws DTypeError if there is none.
 [[nodiscard]] lockstep_dtype to_c(DType dtype);
 
-/// Returns values[number]. `first` is lockstep.h's name for the number 0, and `last` the end of its name for the last
+/// Returns values[number]. `first` is the name of the number 0 in lockstep.h. `last` is the end of the name of the last
 /// number. Throws UsageError, with both names, if `number` is not an index of `values`.
 template <class T, std::size_t count>
 [[nodiscard]] T value_of(std::int32_t number, const T (&values)[count], const char* what, const char* first,

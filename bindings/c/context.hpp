@@ -11,7 +11,8 @@
 
 namespace lockstep::c {
 
-/// A memory resource that uses the host program's allocator. Only one thread at a time may use it, like its context.
+/// A memory resource that uses the host program's allocator. Only one thread at a time may use this object and its
+/// context.
 class HostAllocator final : public MemoryResource {
  public:
   HostAllocator(const lockstep_allocator& functions, Device device) : functions_(functions), device_(device) {}
@@ -38,11 +39,12 @@ struct ContextObject {
   /// Resource that allocates the context's memory: the host program's allocator, or a resource that counts bytes. If
   /// null, the context uses its own resource.
   std::unique_ptr<MemoryResource> host_memory;
-  /// Resource from which `host_memory` allocates if it counts bytes; null: none.
+  /// Resource that gives `host_memory` its bytes if `host_memory` counts bytes; otherwise null.
   std::unique_ptr<MemoryResource> limited;
   std::unique_ptr<Context> context;
 
-  /// Marks the context as used while this object exists. The constructor throws StateError if another call uses it.
+  /// Marks the context as used while this object exists. The constructor throws StateError if another call uses the
+  /// context.
   class Use {
    public:
     explicit Use(ContextObject& owner);
@@ -54,8 +56,8 @@ struct ContextObject {
     ContextObject& owner_;
   };
 
-  /// Makes the context's stream wait for `stream`, the stream of a call. Does nothing on the host, or if both streams
-  /// are one.
+  /// Makes the context's stream wait for `stream`, the stream of a call. Does nothing on the host, or if both are the
+  /// same stream.
   class Call {
    public:
     Call(ContextObject& owner, lockstep_stream stream);

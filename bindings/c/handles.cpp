@@ -20,13 +20,13 @@ constexpr std::uint64_t kSlotsAChunk = 1024;
 constexpr std::uint64_t kChunks = (std::uint64_t{1} << kIndexBits) / kSlotsAChunk;
 
 struct HandleEntry {
-  std::atomic<std::uint64_t> handle = 0;  ///< the valid handle of this slot; 0: there is none
-  std::uint64_t generation = 0;           ///< generation of the latest handle of this slot; guarded by Table::mutex
+  std::atomic<std::uint64_t> handle = 0;  ///< valid handle of this entry; 0: no handle is valid
+  std::uint64_t generation = 0;           ///< generation of the latest handle of this entry; guarded by Table::mutex
   std::shared_ptr<void> object;           ///< set before `handle` is set, and moved away after `handle` is reset to 0
 };
 using Chunk = std::array<HandleEntry, kSlotsAChunk>;
 
-/// The slots of all handles of the process, in chunks. No chunk is moved or freed, so a lookup needs no lock.
+/// The entries of all handles of the process, in chunks. No chunk is moved or freed, so a lookup needs no lock.
 struct Table {
   std::mutex mutex;
   std::array<std::atomic<Chunk*>, kChunks> chunks{};
@@ -74,7 +74,7 @@ void* add_handle(HandleKind kind, std::shared_ptr<void> object) {
   if (all.unused.empty()) {
     const std::uint64_t chunk = all.slots / kSlotsAChunk;
     require<OutOfMemory>(chunk < kChunks, "more than ", all.slots, " handles");
-    all.unused.reserve(all.slots + kSlotsAChunk);  // room for all slots, so that take_handle() allocates nothing
+    all.unused.reserve(all.slots + kSlotsAChunk);  // room for all entries, so that take_handle() allocates nothing
     all.chunks[chunk].store(new Chunk, std::memory_order_release);
     all.slots += kSlotsAChunk;
     for (std::uint64_t i = all.slots; i-- > chunk * kSlotsAChunk;) {

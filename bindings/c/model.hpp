@@ -26,7 +26,7 @@ struct Learned {
   nn::Model model;
   nn::ParameterSet parameters;
   std::weak_ptr<TrainerObject> trainer;
-  std::atomic<std::int64_t> tapes = 0;  ///< number of tapes made so far; each tape draws other random numbers
+  std::atomic<std::int64_t> tapes = 0;  ///< number of tapes made so far; each tape has its own random numbers
   std::atomic<bool> stale = false;      ///< true: ranks have trained since statistics were averaged over ranks
 
   /// Returns a text of the properties that must be equal on ranks that train or share parameters, one on each line:
@@ -38,7 +38,7 @@ struct Learned {
 
 /// One call by which the host program built a model: a layer that was added, or a name that was frozen.
 struct BuildStep {
-  LayerRequest layer{};                ///< without inputs; its kind is empty for a freeze
+  LayerRequest layer{};                ///< layer without its inputs; `kind` is empty if the call froze a name
   std::vector<std::int32_t> inputs{};  ///< the caller's numbers of the layer's inputs
   std::string frozen{};
 };

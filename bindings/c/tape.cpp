@@ -51,7 +51,7 @@ nn::TapeOptions tape_options(const lockstep_tape_options& o, DType dtype) {
           .jvp = jvp};
 }
 
-/// A view of the caller, and the letters of its axes; nothing for NULL.
+/// A view of the caller, and the letters of its axes; both are empty if the caller passed NULL.
 struct Given {
   TensorView view{};
   std::string_view axes{};

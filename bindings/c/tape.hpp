@@ -16,7 +16,7 @@ struct TapeObject {
   Buffer own{};                              ///< memory of the tape's own gradients, or empty
   TensorView gradients{};                    ///< arena of the tape's own gradients, in `own`
   std::unique_ptr<nn::Tape> tape{};
-  bool infers = false;  ///< true: passes are those of inference
+  bool infers = false;  ///< true: the tape computes inference passes, not training passes
 };
 
 }  // namespace lockstep::c

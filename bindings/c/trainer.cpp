@@ -221,7 +221,7 @@ void take_statistics(TrainerObject& t) {
   t.learned->stale = false;
 }
 
-/// Copies the running statistics of rank 0 to all ranks, if batch norm is over all ranks (t.syncs).
+/// Copies the running statistics of rank 0 to all ranks, if batch norm uses the statistics of all ranks (t.syncs).
 void share_statistics(TrainerObject& t) {
   if (t.syncs) {
     t.gradients().broadcast(t.step->context().stream(), t.learned->parameters.buffer_arena(), 0);
@@ -441,7 +441,7 @@ lockstep_status lockstep_trainer_update(lockstep_trainer trainer, double learnin
       require_not_reduced(t);
     });
     t.step->update(learning_rate);
-    t.learned->parameters.changed();  // the step has written the same memory
+    t.learned->parameters.changed();  // the step has written the memory of these parameters
     end_sum(t);
   });
 }
@@ -474,7 +474,7 @@ lockstep_status lockstep_trainer_apply(lockstep_trainer trainer, double learning
       require<StateError>(t.step->reduced(), "the gradients are not reduced, expected lockstep_trainer_reduce before");
     });
     t.step->apply(learning_rate);
-    t.learned->parameters.changed();  // the step has written the same memory
+    t.learned->parameters.changed();  // the step has written the memory of these parameters
   });
 }
 
@@ -573,7 +573,7 @@ lockstep_status lockstep_trainer_broadcast(lockstep_trainer trainer, int32_t roo
     begin(
         t, use, [&] { return root_of(root, t.control()); }, "root");
     t.step->broadcast(root);
-    t.learned->parameters.changed();  // the step has written the same memory
+    t.learned->parameters.changed();  // the step has written the memory of these parameters
     take_statistics(t);
   });
 }
@@ -621,7 +621,7 @@ lockstep_status lockstep_trainer_load(lockstep_trainer trainer, const char* fold
     });
     t.has_gradients = false;
     agree_on(t.control(), [&] { nn::load_state(path, *t.step, t.control()); });
-    t.learned->parameters.changed();  // the step has written the same memory
+    t.learned->parameters.changed();  // the step has written the memory of these parameters
     t.learned->stale = false;
     share_statistics(t);
   });

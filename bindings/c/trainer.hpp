@@ -19,7 +19,7 @@ struct TrainerObject {
   nn::Batch batch{};  ///< batch of the present call; kept between calls for its memory
   std::unique_ptr<nn::TrainStep> step{};
   bool has_gradients = false;  ///< true: the gradients of the last update are still in memory
-  bool syncs = false;          ///< true: batch norm is over all ranks, so add() is collective
+  bool syncs = false;          ///< true: batch norm uses the statistics of all ranks, so add() is collective
 
   /// Returns the communicator that exchanges host memory between the ranks that train together.
   [[nodiscard]] comm::Communicator& control() const { return alone != nullptr ? *alone : *comm->communicator; }

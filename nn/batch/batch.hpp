@@ -28,7 +28,7 @@ struct Batch {
   std::vector<FieldView> fields;
   std::int64_t valid = kAllRows;  ///< number of samples from the first that count in losses and metrics; kAllRows: all
   /// Number of valid samples of the step over all ranks and micro-batches. 0 means that the caller does not know the
-  /// number; the step then sums `valid` over the ranks (StepOptions::count_samples).
+  /// number; the step then sums `valid` over the ranks (TrainStepOptions::count_samples).
   std::int64_t global_valid = 0;
   std::int64_t epoch = 0;
   std::int64_t index = 0;  ///< number of this batch in the epoch, from 0

@@ -12,7 +12,7 @@ namespace lockstep::nn {
   return sum / (weight != 0 ? weight : std::numeric_limits<double>::quiet_NaN());
 }
 
-/// Sums over samples. If batches bring weights (PlanOptions::weights), losses and correct predictions are weighted.
+/// Sums over samples. If batches contain weights (PlanOptions::weights), losses and correct predictions are weighted.
 struct Metrics {
   double loss_sum = 0;
   double correct = 0;

@@ -46,7 +46,7 @@ inline constexpr int kStateFields = 18;
 enum class InputKind : unsigned char { images, values, tokens };
 [[nodiscard]] StateField input_field(InputKind kind);
 
-/// Number of loss weights that a batch brings: none, one per sample, or one per element. For a loss over classes, an
+/// Number of loss weights that a batch contains: none, one per sample, or one per element. For a loss over classes, an
 /// element is a position of the output. For a regression, an element is one number of the output.
 enum class LossWeights : unsigned char { none, sample, element };
 [[nodiscard]] std::string_view name_of(LossWeights weights);
@@ -60,7 +60,7 @@ struct StepLayout {
   Shape output;             ///< shape of a sample's output: (K) or (positions, K), with K classes or numbers
   bool regression = false;  ///< true: the loss needs targets of the output's shape; false: one label for each position
   LossWeights weights = LossWeights::none;
-  bool two_labels = false;  ///< true: training batches bring other_labels, shares and other_shares
+  bool two_labels = false;  ///< true: training batches contain other_labels, shares and other_shares
 };
 
 /// Type and stored shape of a field of a batch. A field that the layout does not use has no elements.

@@ -35,8 +35,8 @@ struct SampleField {
   [[nodiscard]] std::size_t bytes() const { return static_cast<std::size_t>(shape.numel()) * size_of(dtype); }
 };
 
-/// A set of samples, read by index. The set is immutable, so any number of threads may read at once. Derive from
-/// Dataset to bring your own data, or give existing tensors to a MemoryDataset.
+/// A set of samples, read by index. The set is immutable, so any number of threads may read at the same time. Derive
+/// from Dataset to bring your own data, or give existing tensors to a MemoryDataset.
 class Dataset {
  public:
   /// Throws UsageError unless there is at least one sample and one field, each field occurs once, and no field is

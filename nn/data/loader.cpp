@@ -107,7 +107,7 @@ struct Loader::Impl {
   /// later.
   void prepare(std::int64_t number, Slot& slot) const {
     Batch& batch = slot.batch;
-    // The first epoch has fewer batches than the others if positions are skipped.
+    // The first epoch has fewer batches than later epochs if positions are skipped.
     const std::int64_t after_first = options.batch + number - sampler.batches(options.skipped);
     const bool first = after_first < 0;
     const std::int64_t skipped = first ? options.skipped : 0;

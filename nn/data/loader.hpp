@@ -25,9 +25,10 @@ struct LoaderOptions {
 /// never on the number of workers. The constructor allocates all memory; next() allocates nothing, except in a data set
 /// that allocates. Only one thread may use a Loader.
 ///
-/// If SamplerOptions::chunk is set, the loader announces samples to the data set (Dataset::ahead()). With the first
-/// batch of a window of the sampler's order, the loader announces the samples that this rank will read in the next
-/// window. The samples are announced in the data set's order, with one call for each run of consecutive samples.
+/// If SamplerOptions::chunk is set, the sampler's order consists of windows, and the loader announces samples to the
+/// data set (Dataset::ahead()). When the loader prepares the first batch of a window, it announces the samples that
+/// this rank will read in the next window. The samples are announced in the data set's order, with one call for each
+/// run of consecutive samples.
 class Loader {
  public:
   /// `dataset` and `memory` must outlive the loader. `memory` is on the host, page-locked (pinned) for copies to a GPU.
@@ -46,8 +47,8 @@ class Loader {
   /// Returns the next batch; waits if the workers have not read it yet. This batch and the two before it do not change
   /// until the next call; older batches are overwritten. So a caller that has waited for the copy of batch k - 2 may
   /// take batch k + 1 while the copies of k - 1 and k are still queued. If Dataset::read_sample_in() throws an
-  /// exception for a batch, next() throws the exception instead of returning the batch; every later call throws it
-  /// again.
+  /// exception for a batch, next() throws the exception instead of returning the batch; every later call throws the
+  /// same exception.
   const Batch& next();
 
  private:

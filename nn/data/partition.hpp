@@ -14,8 +14,8 @@ struct Partition {
 };
 
 /// Returns part `index` of [0, total), which is divided in order into `parts` parts. The first (total mod parts) parts
-/// have one element more than the others. The function divides a batch over ranks or devices, and a rank's share over
-/// micro-batches. Throws UsageError unless total >= 0 and 0 <= index < parts.
+/// have one element more than all other parts. Callers use this function to divide a batch over ranks or devices, and a
+/// rank's share over micro-batches. Throws UsageError unless total >= 0 and 0 <= index < parts.
 [[nodiscard]] inline Partition partition_of(std::int64_t total, std::int64_t parts, std::int64_t index) {
   require<UsageError>(total >= 0 && index >= 0 && index < parts, "part ", index, " of ", total, " in ", parts,
                       " parts, expected nothing negative and an index below the number of parts");

@@ -46,8 +46,8 @@ struct SamplerOptions {
 ///
 /// The order of an epoch is a permutation of all samples (or the identity). Global batch g holds positions [g *
 /// batch_size, min((g + 1) * batch_size, size)) of the order, and each rank has a contiguous share of the batch. With n
-/// samples in the batch, the first n mod parts parts have one sample more than the others (partition_of()). No sample
-/// is drawn twice in an epoch, and the global batches do not depend on the number of ranks.
+/// samples in the batch, the first n mod parts parts have one sample more than all other parts (partition_of()). No
+/// sample is drawn twice in an epoch, and the global batches do not depend on the number of ranks.
 ///
 /// If `chunk` is set, samples [c * chunk, (c + 1) * chunk) are chunk c; the last chunk may be smaller. Two permutations
 /// make the order. First, Permutation(seed, epoch, chunks) permutes the chunks of the data set. The permuted row of
@@ -72,7 +72,7 @@ class Sampler {
   /// may be 0.
   [[nodiscard]] std::int64_t batches(std::int64_t skipped) const;
   /// Returns the number of samples of the largest share of any rank, which is the number of rows that a batch buffer
-  /// needs. If `parts` equals `ranks`, it is ceil(batch_size / ranks).
+  /// needs. If `parts` equals `ranks`, the result is ceil(batch_size / ranks).
   [[nodiscard]] std::int64_t capacity() const;
 
   /// Returns the number of samples, over all ranks, of batch `batch` of an epoch. `batch` is in [0, batches(skipped)).
@@ -117,7 +117,7 @@ class Sampler {
     std::int64_t windows_;
     Permutation permutation_;      ///< permutes the chunks; without chunks, all samples
     std::int64_t last_place_ = 0;  ///< place of the data set's last chunk in the permuted row
-    std::int64_t missing_ = 0;     ///< number of samples that the last chunk lacks to be as large as the others
+    std::int64_t missing_ = 0;     ///< number of samples that the data set's last chunk has less than `chunk`
   };
   [[nodiscard]] Order order(std::int64_t epoch) const { return {options_, epoch}; }
 

@@ -1,9 +1,9 @@
 // Draws images from random numbers. An image shows the figure of its class at a random place, size, tilt and stretch.
-// It has a random colour on a random gradient, with specks and noise. The figure is brighter than its surroundings as
-// often as darker. So the mean image is the same for every class, and a linear classifier cannot learn the classes; a
-// small convolutional network learns them from a few thousand images. Mirroring an image left to right keeps its class.
-// The pixels are the same on every machine: the code uses only + - * / and sqrt, and is compiled without fused
-// multiply-add.
+// The figure has a random colour on a random gradient, with specks and noise. The figure is brighter than its
+// surroundings as often as darker. So the mean image is the same for every class, and a linear classifier cannot learn
+// the classes; a small convolutional network learns them from a few thousand images. Mirroring an image left to right
+// keeps its class. The pixels are the same on every machine: the code uses only + - * / and sqrt, and is compiled
+// without fused multiply-add.
 
 #include <algorithm>
 #include <array>

@@ -15,7 +15,7 @@ namespace lockstep::nn {
 
 /// Builds a model layer by layer. Each call checks the shapes and returns the new node.
 ///
-/// A sample is an image (H, W, C), a field (D, H, W, C), features (C), a sequence (T, C) or tokens (T).
+/// A sample is an image (H, W, C), a volume (D, H, W, C), features (C), a sequence (T, C) or tokens (T).
 ///
 /// Each built-in layer has a file KIND/NAME.cpp next to this file, with the methods that append the layer. For example,
 /// dropout() is in pointwise/dropout.cpp. The layer's class is private to its file.
@@ -77,7 +77,7 @@ class ModelBuilder {
   /// Returns the mean of each channel over all spatial axes, a vector (C).
   NodeId global_average_pool(const std::string& name, NodeId x);
   NodeId subsample_pad(const std::string& name, NodeId x, std::int64_t channels, std::int64_t stride);
-  /// Appends a fully connected layer. It flattens an image in the order C, H, W, and a field in the order C, D, H, W.
+  /// Appends a fully connected layer. It flattens an image in the order C, H, W, and a volume in the order C, D, H, W.
   /// For a sequence, it maps each position separately.
   NodeId linear(const std::string& name, NodeId x, std::int64_t features, const LinearOptions& options = {});
   /// Maps tokens (T) to vectors (T, width). A vector is the sum of the token's learned vector (NAME.weight) and the

@@ -23,7 +23,8 @@ enum class FlatPart : unsigned char { values, values_and_statistics, gradients }
 /// type of the set. read_flat() reads the running statistics of evaluation; write_flat() sets these and the running
 /// statistics that training updates. write_flat() of values also rounds the 16-bit weights.
 ///
-/// `factor` multiplies each gradient that is copied: read_flat() gives factor * gradient. It must be 1 for values.
+/// `factor` multiplies each gradient that is copied: read_flat() gives factor * gradient. `factor` must be 1 for
+/// values.
 ///
 /// The copies are enqueued on the context's stream. The functions wait for the stream if `vector` is in host memory.
 /// They throw ShapeError for another shape or stride, DTypeError for another type, and DeviceError for memory of

@@ -29,7 +29,7 @@ struct Initialiser {
 ///
 /// `dims` is the logical shape with every axis separate: a linear layer on an image has dims (K, C, H, W) and shape (K,
 /// C * H * W). Stored axis i is dims[axes[i]]; zeros pad the last stored axis to `stored_last`. A convolution has dims
-/// (K, C, R, S) and axes (0, 2, 3, 1). It is stored as (K, R, S, C); 3 input channels are stored as 4.
+/// (K, C, R, S) and axes (0, 2, 3, 1). Such a weight is stored as (K, R, S, C); 3 input channels are stored as 4.
 struct ParameterSpec {
   std::string name;  ///< name like "layer1.0.conv1.weight"; layers that use one name share the parameter
   Shape shape;
@@ -93,8 +93,8 @@ class Layer {
   }
   /// Returns true for a layer whose input is token ids (T) instead of numbers.
   [[nodiscard]] virtual bool reads_tokens() const { return false; }
-  /// Returns how many separate gradients of its output the layer's backward accepts. If there are more, the plan adds
-  /// the further gradients to the last accepted one.
+  /// Returns how many separate gradients of its output the layer's backward accepts. If the output has more gradients,
+  /// the plan adds the surplus gradients to the last accepted one.
   [[nodiscard]] virtual int gradients_taken() const { return 1; }
   /// Returns true if the layer can itself apply a batch norm to its i-th input, from the norm's input and coefficients.
   /// The plan may then leave out the norm's output (PlanBuilder::may_leave_norm_unapplied()). `relu` tells whether a
@@ -104,9 +104,10 @@ class Layer {
     (void)relu;
     return false;
   }
-  /// Returns a non-empty text if this layer wants channel sums of its input from the layer that computes the input
-  /// (ConvNorm in kernels/conv2d.hpp). The text names the buffer of this layer that estimates each channel's mean; the
-  /// sums are of the deviations from this estimate. `input` has type and shape, but no memory.
+  /// Returns a name if this layer can use channel sums of its input that the layer before it computes (ConvNorm in
+  /// kernels/conv2d.hpp); otherwise an empty text. The name is that of this layer's buffer with an estimate of each
+  /// channel's mean. The sums are those of the deviations from this estimate. `input` has type and shape, but no
+  /// memory.
   [[nodiscard]] virtual std::string sums_wanted_near(PlanBuilder& builder, const TensorView& input) const {
     (void)builder;
     (void)input;

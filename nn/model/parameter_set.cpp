@@ -32,8 +32,8 @@ TensorView part(const TensorView& arena, std::int64_t offset, const Shape& shape
           arena.device, shape};
 }
 
-/// `view` has the shape of a parameter in model files. Returns `view` in the parameter's logical shape: a linear layer
-/// over an image (out, C H W) becomes (out, C, H, W). Other views are returned unchanged.
+/// Returns `view` in the logical shape of the parameter, if `view` has the parameter's shape in model files: a linear
+/// layer over an image (out, C H W) becomes (out, C, H, W). Other views are returned unchanged.
 TensorView in_dims(const ParameterSpec& spec, const TensorView& view) {
   if (view.shape != spec.shape || spec.shape == spec.dims) {
     return view;

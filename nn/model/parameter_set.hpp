@@ -40,8 +40,8 @@ struct ParameterArenaBytes {
 
 /// Memory that the host program lends for the arenas of a ParameterSet. A view may have any type and shape, but no
 /// gaps. The memory lies on the context's device, is aligned to kAlignment, and has at least the bytes of
-/// parameter_arena_bytes(). It must outlive the set. A new set fills the memory with zeros. If a view is not given, the
-/// set allocates memory.
+/// parameter_arena_bytes(). The memory must outlive the set. A new set fills the memory with zeros. If a view is not
+/// given, the set allocates memory.
 struct ParameterArenas {
   TensorView values{};
   TensorView gradients{};

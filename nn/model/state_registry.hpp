@@ -18,8 +18,7 @@ enum class Sharing : unsigned char {
   /// The state is equal on all ranks. A broadcast sends the state, and ranks compare their values.
   same,
   /// The state differs between ranks. A broadcast gives all ranks the root's value. A file has all ranks' values in
-  /// rank
-  /// order. A run on another number of ranks starts from the initial value or the mean.
+  /// rank order. A run on another number of ranks starts from the initial value or the mean.
   of_rank,
   /// The state differs between ranks; only the sum over ranks matters. A broadcast does not send the state. A file has
   /// the values of all ranks. In a run on another number of ranks, each rank gets an equal part of the sum.

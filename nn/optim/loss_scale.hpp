@@ -12,8 +12,8 @@ class Schema;
 
 namespace lockstep::nn {
 
-/// Whether and how the training loss is scaled (Micikevicius et al. 2018, "Mixed Precision Training", section 3.2).
-/// Without a scale, f16 gradients of activations below 6e-8 would become 0. The scale lies in the ParameterSet on the
+/// Options for scaling the training loss (Micikevicius et al. 2018, "Mixed Precision Training", section 3.2). Without a
+/// scale, f16 gradients of activations below 6e-8 would become 0. The scale is a tensor of the ParameterSet on the
 /// device. A plan with PlanOptions::scaled_loss reads the scale. The optimizer divides the gradients by the scale, and
 /// changes a dynamic scale. f32 and bf16 need no scale; in these types a scale of a power of two changes no bit unless
 /// a number overflows.
@@ -28,7 +28,8 @@ struct LossScale {
   [[nodiscard]] bool dynamic() const { return kind == Kind::dynamic; }
 };
 
-/// Parses "auto", "dynamic", "off" or a positive number; a number gives a fixed scale. UsageError for other texts.
+/// Parses "auto", "dynamic", "off" or a positive number; a number gives a fixed scale. Throws UsageError for other
+/// texts.
 [[nodiscard]] LossScale parse_loss_scale(std::string_view text);
 /// Replaces the kind `automatic` by its meaning for plans of `dtype`. Returns other kinds unchanged.
 [[nodiscard]] LossScale resolved(LossScale scale, DType dtype);

@@ -93,7 +93,8 @@ class Optimizer {
   Buffer memory_;  ///< holds the scalars and the workspace below
   TensorView factor_;
   TensorView skip_;
-  /// An f64 scalar. With divided states: two numbers per range, for this rank's part and for undivided elements.
+  /// Squared norm of the gradients, an f64 scalar. If the states are divided over ranks, two numbers per range instead:
+  /// one for this rank's part, and one for the undivided elements.
   TensorView squared_norm_;
   TensorView sums_;        ///< the rule's sums over whole tensors, if states are divided
   bool has_sums_ = false;  ///< true if sums_ holds the sums of the current update

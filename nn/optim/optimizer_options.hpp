@@ -53,8 +53,9 @@ struct RuleTraits {
 /// "sgd, lars or muon".
 [[nodiscard]] std::string rules_with(bool RuleTraits::*trait, std::string_view last);
 
-[[nodiscard]] std::string_view name_of(OptimizerKind kind);          ///< "sgd", ...
-[[nodiscard]] OptimizerKind parse_optimizer(std::string_view name);  ///< inverse of name_of(); UsageError if none fits
+[[nodiscard]] std::string_view name_of(OptimizerKind kind);  ///< "sgd", ...
+[[nodiscard]] OptimizerKind parse_optimizer(
+    std::string_view name);  ///< inverse of name_of(); throws UsageError for other names
 
 [[nodiscard]] bool is_hidden_matrix(const ParameterSpec& spec);  ///< true if muon orthogonalises its updates
 
@@ -63,9 +64,9 @@ struct RuleTraits {
 /// muon updates hidden matrices by kernels/muon.hpp and nn/optim/orthogonalizer.hpp, and adamw updates all other
 /// parameters. A hidden matrix is a weight of at least two axes, taken as (first axis, all others). Embeddings and the
 /// weight of the last layer, whose gradients are ready first, are not hidden. A hidden matrix (rows, columns) is
-/// updated with 0.2 sqrt(max(rows, columns)) times the learning rate, so that one learning rate serves muon and adamw
+/// updated with 0.2 sqrt(max(rows, columns)) times the learning rate, so that one learning rate suits muon and adamw
 /// (Liu et al. 2025, arXiv:2502.16982, equation 4; torch.optim.Muon's "match_rms_adamw"). Decay is decoupled in both
-/// rules and uses the unscaled rate. Matrix products are computed in the type of the plan (f32 if that is tf32).
+/// rules and uses the unscaled rate. Matrix products are computed in the type of the plan (f32 for tf32).
 /// torch.optim.Muon has momentum 0.95 with nesterov; the defaults here differ. Each rank computes the same update by
 /// itself, so all GPUs must be of one kind.
 struct OptimizerOptions {

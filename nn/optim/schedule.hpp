@@ -27,8 +27,8 @@ struct Schedule {
   double power = 2;
   /// Form of the warm-up, which decides the rate at warm-up step s, counted from 0. Below, f is warmup_factor.
   enum class WarmUp : unsigned char {
-    linear,      ///< base (f + (1 - f) s / warmup_steps); without f: base (s + 1) / warmup_steps (Goyal et al. 2017)
-    constant,    ///< base f
+    linear,    ///< from f * base at step 0 linearly to base; without f: base (s + 1) / warmup_steps (Goyal et al. 2017)
+    constant,  ///< base f
     exponential  ///< base f^(1 - s / warmup_steps)
   } warmup = WarmUp::linear;
   std::optional<double> warmup_factor{};  ///< factor f on `base` at the first step; above 0 unless linear

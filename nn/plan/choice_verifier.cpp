@@ -128,7 +128,7 @@ double terms(const ops::MatmulPlan& plan, const TensorView& /*out*/) {
   return static_cast<double>(plan.desc().k);
 }
 
-/// Makes a plan that runs the pass of `plan` with the sizes of `desc`. `desc` is the desc of `plan` or of a smaller
+/// Makes a plan that runs the pass of `plan` with the sizes of `desc`, the description of `plan` itself or of a smaller
 /// call.
 std::unique_ptr<ops::ConvPlan> plan_like(Context& context, const ops::ConvPlan& plan, const ops::ConvDesc& desc,
                                          const std::string& choice) {
@@ -139,8 +139,8 @@ std::unique_ptr<ops::MatmulPlan> plan_like(Context& context, const ops::MatmulPl
   return ops::plan_matmul(context, desc, choice);
 }
 
-/// Returns the descs of smaller calls, smallest first. The verifier may check one of these instead of the call of
-/// `desc`, to save time.
+/// Returns the descriptions of smaller calls than `desc`, smallest first. To save time, the verifier may check one of
+/// these calls instead of the call of `desc`.
 std::vector<ops::ConvDesc> smaller(ops::ConvDesc desc) {
   const std::int64_t batch = std::exchange(desc.batch, 1);
   std::vector<ops::ConvDesc> all;

@@ -23,9 +23,9 @@ namespace lockstep::nn {
 /// (ConvPlan::serves_norm()).
 ///
 /// A difference is an error if it exceeds the sum of two bounds. The first is four times the largest possible rounding
-/// error of an f32 sum with the call's number of terms, in any order. The second is the rounding of the result: twice
-/// its last place. TF32 adds 2^-9 of the sum of the terms' absolute values to these bounds. A 16-bit type on a GPU adds
-/// 2^-8 of the same sum, because a library may round intermediate sums.
+/// error of an f32 sum with the call's number of terms, in any order. The second is the rounding of the result: two
+/// units in its last place. TF32 adds 2^-9 of the sum of the terms' absolute values to these bounds. A 16-bit type on a
+/// GPU adds 2^-8 of the same sum, because a library may round intermediate sums.
 ///
 /// One verifier serves all plans of a process, and compares each pair of call and choice once. Only one thread at a
 /// time may use the verifier.

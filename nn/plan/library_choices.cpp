@@ -111,8 +111,8 @@ struct Candidate {
   std::size_t workspace_bytes = 0;
   bool deterministic = false;
   std::function<void(const Operands&, const TensorView& workspace)> run;
-  /// Compares the convolution's results with those of a bare convolution (NormTrial::check()). Empty unless a batch
-  /// norm follows or precedes the convolution.
+  /// Compares the convolution's results with those of a convolution that does not compute the norm's sums
+  /// (NormTrial::check()). Empty unless a batch norm follows or precedes the convolution.
   std::function<void(const Operands&, const TensorView& workspace)> check{};
 };
 

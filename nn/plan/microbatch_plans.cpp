@@ -13,7 +13,7 @@ PlanOptions like(const Plan& train, const PlanOptions& options, std::string_view
   PlanOptions later = options;
   later.choices = train.choices();
   later.choices_required = false;
-  // A key with an ending is for a call of `accumulate` or `evaluate`.
+  // A key that ends with `ending` is for a call of `accumulate` or `evaluate`; the ending is removed here.
   for (const auto& [call, choice] : options.choices) {
     if (call.ends_with(ending)) {
       later.choices[call.substr(0, call.size() - ending.size())] = choice;

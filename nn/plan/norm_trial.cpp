@@ -149,7 +149,7 @@ std::vector<double> NormTrial::results(const TensorView& out, bool serves) {
     all.insert(all.end(), from, from + view.numel());
   };
   // In forward, the results are sums of deviations from the channel means of the first checked plan. For this plan
-  // itself, the sums are 0. check() passes its means as `shift` to plans that serve the norm.
+  // itself, the sums are 0. check() passes its means as `shift` to plans that also compute the norm's sums.
   if (pass_ == ops::ConvPass::forward) {
     if (serves) {
       take(given_.view().slice(0, 0, 2));

@@ -27,8 +27,8 @@ class NormTrial {
 
   /// Enqueues the convolution and the norm's work, for timing.
   void run(const ops::ConvPlan& plan, const Operands& operands);
-  /// Runs a plan, waits, and compares its results with those of the first checked plan. The first checked plan must be
-  /// a bare one, that is, not ConvPlan::serves_norm(). In forward, compares the sums; in backward, the sums and the
+  /// Runs a plan, waits, and compares its results with those of the first checked plan. The first checked plan must not
+  /// compute the norm's sums (ConvPlan::serves_norm()). In forward, compares the sums; in backward, the sums and the
   /// first 2^20 elements of the masked gradient g. The operands should be positive numbers. Throws UnsupportedError if
   /// the results differ by more than 16-bit rounding explains.
   void check(const ops::ConvPlan& plan, const Operands& operands);

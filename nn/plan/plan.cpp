@@ -332,7 +332,7 @@ void Plan::backward(Context& context, const std::function<void(int)>& written, c
 
 void Plan::vjp(Context& context) {
   static_cast<void>(vjp_result());
-  if (contents_.vjp_begin == contents_.jvp_begin) {  // constant parameters: backward writes nothing else
+  if (contents_.vjp_begin == contents_.jvp_begin) {  // with constant parameters, backward computes just this product
     backward(context);
     return;
   }
@@ -354,7 +354,7 @@ void Plan::run_calls(Context& context, int begin, int end, const std::function<v
       }
     }
   };
-  std::size_t begun = 0;   // number of calls enqueued on the side stream so far; forward has no such call
+  std::size_t begun = 0;   // number of calls enqueued on the side stream so far; forward has no call on the side stream
   std::size_t joined = 0;  // number of these calls for which the plan's stream has enqueued a wait
   const auto join = [&](int before) {
     std::size_t last = joined;

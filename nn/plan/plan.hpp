@@ -89,7 +89,7 @@ struct Call {
   /// Number of kernel launches on a GPU. A library call counts as one launch. For layers that ResNets do not use, the
   /// number is a lower bound.
   int launches = 1;
-  std::vector<int> gradients;  ///< parameters whose gradients this call writes, as indices in ready order
+  std::vector<int> gradients;  ///< parameters whose gradients this call writes, as indices in ParameterSet::trainable()
   std::function<void(Context&, const Frame&)> run;
 };
 
@@ -112,8 +112,8 @@ struct PlanContents {
   /// One Join per call on the side stream, in order of calls; `before` never decreases from one Join to the next.
   std::vector<Join> joins;
   int backward_begin = 0;  ///< index of the first backward call
-  int vjp_begin = 0;       ///< index of the first call of Plan::vjp(); without these calls, that of the next section
-  int jvp_begin = 0;       ///< index of the first call of Plan::jvp(); without these calls, the number of calls
+  int vjp_begin = 0;       ///< index of the first call of Plan::vjp(); equal to jvp_begin if there are no such calls
+  int jvp_begin = 0;       ///< index of the first call of Plan::jvp(); equal to the number of calls if there are none
   SlotId output;
   SlotId input_gradient;  ///< dL/d(input), (batch, stored input shape); invalid without PlanOptions::input_gradient
   SlotId vjp_result;      ///< result of Plan::vjp(), of the shape of input_gradient; invalid without PlanOptions::vjp
@@ -177,14 +177,14 @@ class Plan {
   /// Binds a plan that only reads the parameters. Throws StateError for a plan of Mode::train.
   void bind(const ParameterSet& parameters, StepState& state, const Buffer& workspace);
   void bind(const ParameterSet& parameters, StepState& state, const TensorView& workspace);
-  /// Makes later runs use `state`, from its sample number `first` on, in place of the state given to bind(). Both
-  /// states must have the same layout.
+  /// Makes later runs use the StepState `state`, from its sample number `first` on, in place of the StepState given to
+  /// bind(). Both StepStates must have the same layout.
   void use(const StepState& state, std::int64_t first = 0);
 
   /// Enqueues all calls in order. For each parameter gradient that a call writes, calls written(parameter), unless
-  /// `written` is empty. `parameter` is the parameter's index in ready order. written() is called when the call has
-  /// been enqueued. For a call on the side stream, written() is called when the plan's stream has enqueued the wait for
-  /// it. Work that is enqueued later on the stream of `context` runs after all calls.
+  /// `written` is empty. `parameter` is the parameter's index in ParameterSet::trainable(). written() is called when
+  /// the call has been enqueued. For a call on the side stream, written() is called when the plan's stream has enqueued
+  /// the wait for this call. Work that is enqueued later on the stream of `context` runs after all calls.
   void run(Context& context, const std::function<void(int parameter)>& written = {}, const CallRecord& record = {});
   /// Run the two halves of run(): the forward calls and the backward calls. Work that runs between the halves must not
   /// touch this plan's workspace. One backward() must follow each forward(), on the same set of kept activations.
@@ -193,7 +193,7 @@ class Plan {
                 const CallRecord& record = {});
   /// Enqueues J^T u with the Jacobian J = d(output)/d(input) at the kept activations of a forward(), and u in
   /// StateField::targets. The result is vjp_result(). Gradients of parameters and kept activations do not change, so a
-  /// backward() may follow. StateError without PlanOptions::vjp.
+  /// backward() may follow. Throws StateError without PlanOptions::vjp.
   void vjp(Context& context);
   /// Enqueues J t, with t in input_tangent(). The result is output_tangent(). Otherwise as vjp(), with
   /// PlanOptions::jvp.
@@ -201,8 +201,8 @@ class Plan {
   /// Adds a set of kept activations in another workspace, for which the requirements of bind() apply. With
   /// PlanOptions::kept_apart, this workspace needs only kept_bytes() bytes. With two sets, the forward() of one set may
   /// run between forward() and backward() of the other set. Returns the number of the new set. bind() makes set 0 and
-  /// removes all other sets. The new set uses the parameters of bind(), and the state of the set that is now in use.
-  /// use() changes only the state of the set that is in use. Throws StateError before bind().
+  /// removes all other sets. The new set uses the parameters of bind(), and the StepState of the set that is now in
+  /// use. use() changes only the StepState of the set that is in use. Throws StateError before bind().
   int add_kept(const TensorView& workspace);
   /// Makes later runs use set `set` of kept activations. Throws UsageError if there is no set of this number.
   void keep_in(int set);
@@ -217,7 +217,8 @@ class Plan {
   /// without PlanOptions::input_gradient.
   [[nodiscard]] const TensorView& input_gradient() const;
   /// These functions return the views that vjp() and jvp() read and write: (batch, stored input shape) and (batch,
-  /// output shape). Later calls of the plan overwrite them. StateError as in vjp() and jvp(), and before bind().
+  /// output shape). Later calls of the plan overwrite them. They throw StateError as vjp() and jvp() do, and before
+  /// bind().
   [[nodiscard]] const TensorView& vjp_result() const;
   [[nodiscard]] const TensorView& input_tangent() const;
   [[nodiscard]] const TensorView& output_tangent() const;

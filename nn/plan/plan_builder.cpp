@@ -139,7 +139,7 @@ void PlanBuilder::plan_vjp() {
   if (!options_.vjp) {
     return;
   }
-  if (constants_) {  // the calls of backward are those of vjp
+  if (constants_) {  // backward computes the same as vjp
     contents_.vjp_result = contents_.input_gradient;
     return;
   }
@@ -187,8 +187,8 @@ SlotId PlanBuilder::plan_input_gradient() {
   } else {
     gradient = nodes_[0].gradients.back();
   }
-  // This no-op call reads the gradient, so that its memory is kept until the end of the plan. The caller reads it
-  // there.
+  // This no-op call reads the gradient, so that the gradient's memory is kept until the end of the plan. The caller
+  // reads the gradient after the run.
   call_once(
       "input gradient", {gradient}, {}, 0, [](Context&, const Frame&) {}, 0);
   return gradient;
@@ -429,7 +429,7 @@ void PlanBuilder::merge_pending() {
 }
 
 void PlanBuilder::add_gradients(SlotId a, SlotId b, SlotId out) {
-  // This "add" must not take the gradients that the layer's next call writes.
+  // Hides pending_writes_ from this call: the pending gradient writes belong to the layer's next call, not to the add.
   std::vector<int> writes = std::exchange(pending_writes_, {});
   call("add", {a, b}, {out}, 0,
        [=](Context& context, const Frame& frame) { ops::add(context, frame[a], frame[b], frame[out]); });

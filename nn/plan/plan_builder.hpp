@@ -66,8 +66,9 @@ class PlanBuilder {
   /// Context for the calls being planned: the plan's own, or PlanOptions::beside within beside().
   [[nodiscard]] Context& context() { return *context_; }
   [[nodiscard]] Mode mode() const { return mode_; }
-  /// Returns true if PlanOptions::fusions is on for this device. Fused calls have no rules for tangents, and take the
-  /// statistics of the batch.
+  /// Returns true if PlanOptions::fusions is on for this device. Returns false with PlanOptions::jvp, because fused
+  /// calls have no rules for tangents, and with inference_pass, because fused batch norms use the statistics of the
+  /// batch.
   [[nodiscard]] bool fuses() const {
     return !options_.jvp && !options_.inference_pass &&
            (options_.fusions == Fusions::on ||
@@ -102,8 +103,8 @@ class PlanBuilder {
   [[nodiscard]] bool may_overwrite_input(int i = 0) const;
   void set_output(SlotId slot);  ///< sets the current node's output; Layer::plan() must call this exactly once
   /// Returns true if the current node, a batch norm, may skip its output: only one layer reads the output, and can
-  /// compute it itself (Layer::takes_norm()). The node may then call leave_norm_unapplied(). Its output slot must then
-  /// be its input.
+  /// compute it itself (Layer::takes_norm()). The node may then call leave_norm_unapplied(). The node's output slot
+  /// must then be its input slot.
   [[nodiscard]] bool may_leave_norm_unapplied(bool relu) const;
   void leave_norm_unapplied(UnappliedNorm norm) { here().unapplied = std::move(norm); }
   /// Returns the UnappliedNorm of the node that makes the i-th input. If the coefficients in the UnappliedNorm are
@@ -112,7 +113,7 @@ class PlanBuilder {
 
   /// A batch norm can get the sums over its input from the layer that computes this input. The sums are of the
   /// deviations of each channel from a buffer of the norm (Layer::sums_wanted_near()). Returns the slot of this buffer
-  /// if the only layer that reads `output` wants such sums; otherwise an invalid slot. `output` must be the current
+  /// if the only layer that reads `output` uses such sums; otherwise an invalid slot. `output` must be the current
   /// node's output. If the slot is valid, the node may call leave_sums() with sums of shape (2, C).
   [[nodiscard]] SlotId sums_wanted_near(SlotId output);
   void leave_sums(SlotId sums) { here().sums = sums; }

@@ -24,7 +24,7 @@ class ChoiceVerifier;
 
 /// Choices of library and algorithm for a plan's calls. A call's key consists of its layer and pass ("layer1.0.conv1
 /// backward_data", "layer1.0.conv1 forward beside a norm"). Checkpoints store the choices, so that a resumed run uses
-/// the same ones.
+/// the same choices.
 using Choices = std::map<std::string, std::string>;
 
 /// Loss of a sample. cross_entropy applies softmax to the last axis of the output, compares the result with
@@ -82,7 +82,7 @@ struct PlanOptions {
   Context* beside = nullptr;
   /// For training. true: the plan adds parameter gradients to their arena instead of overwriting them. In a step of
   /// several micro-batches, `accumulate` is false in the plan of the first micro-batch, and true in the plan of all
-  /// later ones.
+  /// later micro-batches.
   bool accumulate = false;
   /// For training. true: the plan also computes dL/d(input), Plan::input_gradient(). Throws UsageError unless the
   /// model's input is numbers (InputKind::values).

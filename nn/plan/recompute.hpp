@@ -12,10 +12,10 @@ namespace lockstep::nn {
 /// copies) that can be computed from tensors that are kept anyway. Convolutions and products are not repeated.
 /// `blocks`: forward is cut into blocks between calls where few bytes pass from one block to the next. The tensors that
 /// pass between blocks are kept. All other tensors of a block are computed again before the block's backward (Chen et
-/// al. 2016, arXiv:1604.06174). `blocks` chooses the cuts by the planned bytes, and uses the result of `cheap` or `off`
-/// if it is as good. `cheap` and `blocks` do not need more workspace than `off`, with one exception. With
-/// PlanOptions::beside, calls on the side stream make tensors live longer, and this choice does not count these longer
-/// lifetimes.
+/// al. 2016, arXiv:1604.06174). `blocks` chooses the cuts by the planned bytes, and uses the plan of `cheap` or `off`
+/// if that plan needs at most 2 % more workspace and fewer operations. `cheap` and `blocks` do not need more workspace
+/// than `off`, with one exception. With PlanOptions::beside, calls on the side stream make tensors live longer, and
+/// this choice does not count these longer lifetimes.
 enum class Recompute : unsigned char { off, cheap, blocks };
 [[nodiscard]] std::string_view name_of(Recompute recompute);
 

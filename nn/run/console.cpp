@@ -110,7 +110,8 @@ void Console::on_report(const ReportEvent& event) {
   const std::string rest = concat(' ', done, text_of(event.metrics), format("  %.0f ", event.samples_per_second),
                                   options_.samples, "/s  ", time_left);
   std::string line = concat(where, " [", bar, ']', rest);
-  // Some terminals wrap a line that fills all columns; leaves out the progress bar and cuts the end.
+  // Some terminals wrap a line that fills all columns. So a line that is too long loses its progress bar, and its end
+  // is cut off.
   if (line.size() >= columns) {
     line = (where + rest).substr(0, columns - 1);
   }

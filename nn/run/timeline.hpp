@@ -44,7 +44,8 @@ class TimelineFile {
   /// Replaces the file by a timeline without events, so that the file is valid JSON even if the run fails. Throws
   /// UsageError if the file at `path` is not a timeline. Throws FileError if the file cannot be written.
   static void start(const std::string& path);
-  /// Opens a temporary file next to `path`. finish() renames it to `path`. origin_ns is time 0 of the file.
+  /// Opens a temporary file next to `path`. finish() renames the temporary file to `path`. origin_ns is time 0 of the
+  /// file.
   TimelineFile(std::string path, std::int64_t origin_ns);
   void add(const RankTimeline& part);
   void finish();
@@ -69,8 +70,8 @@ class TimelineSummary {
     double hidden_s = 0;   ///< part of total_s in which the rank also computed a layer or the update
     double exposed_s = 0;  ///< part of total_s in which the rank did not compute
   };
-  /// How often this rank was the last one whose bucket was ready. `seconds` is the time that the first rank waited in
-  /// the sum of the bucket for this rank.
+  /// How often this rank was the last one whose bucket was ready. `seconds` is the total time from the arrival of the
+  /// first rank at the bucket's sum to the arrival of this rank.
   struct WaitedFor {
     std::int64_t times = 0;
     double seconds = 0;

@@ -91,13 +91,14 @@ class Trainer {
   /// choices. If an item differs, throws UsageError on every rank, which names the item and the ranks. Otherwise sends
   /// rank 0's parameters to all ranks, and makes the loader.
   void start();
-  /// Compares position, parameters, optimizer state and averaged running statistics of all ranks. If one differs,
-  /// throws UsageError on every rank, which names it. Must be called after each rank has read its state from files.
+  /// Compares position, parameters, optimizer state and averaged running statistics of all ranks. If one of these
+  /// differs, throws UsageError on every rank, with a text that names it. Must be called after each rank has read its
+  /// state from files.
   void require_same_state();
 
   /// Makes one training step: reads a batch, runs forward and backward of each micro-batch, sums the gradients over the
-  /// ranks during the last one, and updates the parameters. Throws StateError before start(). Throws DataError if a
-  /// label of two steps before was out of range. Waits for the device only until the step before the last one is done.
+  /// ranks during the last micro-batch, and updates the parameters. Throws StateError before start(). Waits for the
+  /// device only until the step two steps earlier is done. Throws DataError if a label of that step was out of range.
   ///
   /// If all ranks have failed in the same way (for example because steps cannot be captured), the next call uses the
   /// batch of the failed step again. The running statistics may then count this batch twice. After an error of the
@@ -110,8 +111,8 @@ class Trainer {
   /// Returns the position at which this trainer continues a run that reached `saved` with batches of `global_batch`
   /// samples: the position after the same number of samples. If global_batch is this trainer's batch size, the result
   /// is `saved`. A global_batch of 0 means unknown, and counts as this trainer's size. If the epoch has fewer samples
-  /// left than a batch, these are skipped, as at the end of every epoch (TrainerOptions::keep_last). Throws DataError
-  /// for a position that such a run cannot have.
+  /// left than a batch, the remaining samples are skipped, as at the end of every epoch (TrainerOptions::keep_last).
+  /// Throws DataError for a position that such a run cannot have.
   [[nodiscard]] Position continued(const Position& saved, std::int64_t global_batch) const;
   /// Returns the learning rate of the next step. If the schedule counts epochs, the rate follows from the number of
   /// samples, also after a change of the batch size.

@@ -9,14 +9,13 @@
 
 namespace lockstep::nn {
 
-/// Enqueues on the context's stream the copy of one field of a batch to samples [first, first + n) of the step state. n
-/// is the number of samples in the view `from`. All batches enter a step through this function. The copy permutes axes
-/// into the model's order and converts numbers to the field's type, as copy() does. The padding of the last axis keeps
-/// its contents. The caller must not change the memory of `from` until the copy has read it (see copy()).
+/// Enqueues on the context's stream the copy of one field of a batch to samples [first, first + n) of `state`. n is the
+/// number of samples in the view `from`. All batches enter a step through this function. The copy permutes axes into
+/// the model's order and converts numbers to the field's type, as copy() does. The padding of the last axis keeps its
+/// contents. The caller must not change the memory of `from` until the copy has read it (see copy()).
 ///
 /// Throws ShapeError if axes or extents do not fit the model (text: "the input has 3 features, model mlp takes 4"), if
-/// the state has too few samples left, or if the model lacks the field. Throws DeviceError for memory on another
-/// device.
+/// `state` has too few samples left, or if the model lacks the field. Throws DeviceError for memory on another device.
 void ingest(Context& context, const StepState& state, const FieldView& from, std::int64_t first = 0);
 
 /// Returns the number of samples in the view `from`. Throws the errors of ingest().

@@ -54,7 +54,7 @@ MicrobatchPipeline::MicrobatchPipeline(Context& context, comm::Communicator& com
     made.block = host_.data() + i * block_bytes;
     made.metrics = reinterpret_cast<double*>(host_.data() + count * block_bytes + i * kAlignment);
   }
-  if (copies_) {  // copies must wait until the context's stream has filled the states
+  if (copies_) {  // copies must wait until the context's stream has filled the StepStates
     for (Event& event : loaded_) {
       context.stream().record(event);
       copies_->stream().wait(event);
@@ -126,8 +126,8 @@ int MicrobatchPipeline::begin(const Batch& batch, const StepState::Scalars& scal
   now.sample_weight = scalars.sample_weight;
   const auto index = static_cast<std::size_t>(next_ % states_.size());
   const StepState& state = states_[index];
-  // Host fields that already have the type and layout of the state are copied together with the scalars, in one block.
-  // Returns such a field; returns nullptr if the field needs a copy of its own.
+  // Host fields that already have the type and layout of the StepState's field are copied together with the scalars, in
+  // one block. Returns such a field; returns nullptr if the field needs a copy of its own.
   const auto in_block = [&](StateField field) -> const FieldView* {
     const FieldView* from = batch.find(field);
     const TensorView& to = state.view(field);

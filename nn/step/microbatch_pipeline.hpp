@@ -20,7 +20,7 @@
 namespace lockstep::nn {
 
 /// Copies micro-batches to the device, and their metrics back, while other micro-batches are computed. A plan reads a
-/// micro-batch from a StepState. L is the number of a micro-batch:
+/// micro-batch from a StepState (`state` below). L is the number of a micro-batch:
 ///
 ///   copy stream     wait done(L - 2) | block of scalars, ids and labels, the other fields -> state | record loaded
 ///   compute stream                                            wait loaded | compute | metrics -> host | record done(L)
@@ -45,22 +45,23 @@ class MicrobatchPipeline {
   [[nodiscard]] int states() const { return static_cast<int>(states_.size()); }
   [[nodiscard]] StepState& state(int index) { return states_[static_cast<std::size_t>(index)]; }
 
-  /// Begins the next micro-batch: copies the scalars and the fields of `batch` to a state (Scalars::valid, not
-  /// batch.valid, says how many samples count). Samples without ids get ids from first_id on. The caller must not
-  /// change the fields' memory until the begin() two steps later. Returns the index of the state. Work that is enqueued
+  /// Begins the next micro-batch: copies `scalars` and the fields of `batch` to a StepState. Scalars::valid, not
+  /// batch.valid, says how many samples count. Samples without ids get ids from first_id on. The caller must not change
+  /// the fields' memory until the begin() two steps later. Returns the index of the StepState. Work that is enqueued
   /// later on the context's stream reads the fields in state(index). Throws DataError if a label of the micro-batch
   /// begun `slots` micro-batches earlier was out of range. Throws ShapeError as ingest() does.
   int begin(const Batch& batch, const StepState::Scalars& scalars, std::int64_t first_id = 0);
   /// Ends a micro-batch of `samples` samples, after all its work is enqueued. When its metrics arrive, they are added
   /// to `sums`. For finished(), all metrics of one step with the same `sums` are added up, and sum_in_tree() then adds
-  /// these results. `weight_sum` must be given for the last micro-batch of a step. It is a scalar on the device (the
-  /// sum over all ranks, times the sample_weight of begin()), or a view without memory. A later call throws DataError
-  /// if the scalar is not a positive, finite number.
+  /// these results. `weight_sum` must be given for the last micro-batch of a step. `weight_sum` is a scalar on the
+  /// device (the sum over all ranks, times the sample_weight of begin()), or a view without memory. A later call throws
+  /// DataError if the scalar is not a positive, finite number.
   void end(double samples, Metrics& sums, std::int64_t step = 0, const std::optional<TensorView>& weight_sum = {});
   /// Completes the step of the last ended micro-batch, for a weight sum that was enqueued after this micro-batch.
   void end_step(const TensorView& weight_sum);
   [[nodiscard]] int last_state() const { return static_cast<int>((next_ - 1) % states_.size()); }
-  /// Adds metrics that have arrived on the host to the `sums` of their end(). Does not wait.
+  /// Adds metrics that have arrived on the host to the `sums` that end() was given for their micro-batch. Does not
+  /// wait.
   void poll();
   /// The newest step whose metrics have arrived, and the sums of the metrics over this rank's samples.
   struct Finished {
@@ -85,13 +86,14 @@ class MicrobatchPipeline {
 
   /// Memory from which batches are copied fast: page-locked memory on a GPU.
   [[nodiscard]] MemoryResource& host_memory() { return *host_memory_; }
-  [[nodiscard]] std::size_t bytes() const;  ///< bytes of the states, and of the host memory from which they are copied
+  [[nodiscard]] std::size_t bytes()
+      const;  ///< bytes of the StepStates, and of the host memory from which batches are copied
 
  private:
   /// A micro-batch in progress. Its host memory is used again two steps later.
   struct Slot {
     explicit Slot(Device device) : done(device) {}
-    std::byte* block = nullptr;  ///< host memory that is copied to the state's packed fields
+    std::byte* block = nullptr;  ///< host memory that is copied to the StepState's packed fields
     double* metrics = nullptr;
     double samples = 0;
     double sample_weight = 1;

@@ -270,7 +270,7 @@ void write_optimizer(const std::string& path, Context& context, const ParameterS
                      std::int64_t ranks, RankStates& of_ranks) {
   std::vector<Piece> pieces = arena_pieces(parameters, states, StateFile::optimizer);
   std::vector<SafetensorsTensor> tensors;
-  std::deque<HostTensor> values;  // a deque, because the tensors point to its elements
+  std::deque<HostTensor> values;  // a deque, because it never moves its elements, to which the tensors point
   for (const State& state : parameters.states().all()) {
     if (state.layout == StateLayout::tensor && of_each_rank(state)) {
       tensors.push_back({.name = state.saved_as,
@@ -471,8 +471,8 @@ class StateFolder {
     copy_now(context, TensorView(std::span(sum), arena.shape), arena);
   }
   /// Reads this rank's rows of a state, if `ranks` ranks wrote the file. For another number of ranks, the rows depend
-  /// on the state. With a mean (State::mean), they are this mean. For a sum over ranks, they are an equal part of the
-  /// sum. For any other state, they are the initial value.
+  /// on the state. With a mean (State::mean), each row is this mean. For a sum over ranks, each rank gets an equal part
+  /// of the sum. For any other state, the numbers are the initial value.
   void read_rows(Context& context, const ParameterSet& parameters, const State& state, int rank, int ranks) {
     const TensorEntry* const entry = has(state) ? optimizer_.find(state.saved_as) : nullptr;
     const std::int64_t numel = state.view.numel();

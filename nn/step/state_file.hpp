@@ -43,7 +43,7 @@ void save_state(const std::string& folder, TrainStep& step, comm::Communicator& 
 /// Results of load_state() in addition to the tensors.
 struct LoadedState {
   Metadata metadata;  ///< metadata that was passed to save_state()
-  /// Number of ranks that wrote the folder. For a run with virtual ranks, their number
+  /// Number of ranks that wrote the folder. For a run with virtual ranks, the number of virtual ranks
   /// (TrainStepOptions::virtual_ranks).
   int ranks = 1;
 };

@@ -55,7 +55,7 @@ enum class CudaGraph : unsigned char { automatic, on, off };
 struct TrainStepOptions {
   std::int64_t max_batch = 0;  ///< largest number of samples in one micro-batch; memory is planned for this number
   /// Number of micro-batches per step; 0 allows any number. Unless it is 1, the step has two training plans: one
-  /// overwrites the gradients, for the first micro-batch, and one adds to them, for all later ones.
+  /// overwrites the gradients, for the first micro-batch, and one adds to them, for all later micro-batches.
   std::int64_t microbatches = 0;
   /// true: the step counts its samples over all ranks, by summing the counts together with the gradients. false: each
   /// batch gives the count (Batch::global_valid), and the loss must have no weights (PlanOptions::weights).
@@ -94,8 +94,8 @@ struct TrainStepOptions {
   /// How the ranks' gradients are summed (comm/gradients/bucket_sum.hpp). A 16-bit dtype requires count_samples =
   /// false. With SumOrder::ranks and a fixed number of ranks, the bits depend neither on buckets nor on the strategy
   /// (except for the norm of clipping). With `compress`, gradients that a rank has not sent yet are kept, and are saved
-  /// in checkpoints. With a hook, the program computes the sum itself. Throws UsageError if the sum excludes another
-  /// option (comm::misfit()).
+  /// in checkpoints. With a hook, the program computes the sum itself. Throws UsageError if this sum cannot be combined
+  /// with another option (comm::misfit()).
   comm::SumOptions sums{};
   Strategy strategy = Strategy::ddp;
   CudaGraph cuda_graph = CudaGraph::automatic;  ///< automatic: steps are captured if possible

@@ -37,12 +37,12 @@ PlanOptions plan_of(const TapeOptions& options) {
   plan.inference_pass = options.inference_pass;
   plan.vjp = options.vjp || (!options.parameter_gradients && plan.recompute == Recompute::off);  // no further calls
   plan.jvp = options.jvp;
-  plan.cooperative = false;  // the tapes of several streams may compute at once
+  plan.cooperative = false;  // cooperative launches of tapes on different streams could block each other
   return plan;
 }
 
 constexpr std::int64_t kStreams = std::int64_t{1} << 31;
-constexpr std::int64_t kIdsOfStream = std::int64_t{1} << 32;  ///< ids of samples between those of two streams
+constexpr std::int64_t kIdsOfStream = std::int64_t{1} << 32;  ///< distance between the first sample ids of two streams
 
 const TapeOptions& checked(const TapeOptions& options, const ParameterSet& parameters) {
   require<UsageError>(options.max_batch >= 1, "tape: max_batch is ", options.max_batch, ", expected at least 1");
@@ -54,7 +54,8 @@ const TapeOptions& checked(const TapeOptions& options, const ParameterSet& param
   return options;
 }
 
-/// Throws unless the tape can read (or, with `written`, write) the caller's memory: before anything is enqueued.
+/// Throws unless the tape can read the caller's memory `view` (with `written`: write to it). Called before anything is
+/// enqueued.
 void require_usable(const Context& context, const char* what, const TensorView& view, bool written) {
   const Device device = view.device == Device::cpu() ? view.device : context.device();
   require_on(device, what, {&view});
@@ -103,7 +104,7 @@ struct Tape::Impl {
     }
   }
 
-  /// Copies `from` to a field of the slot's state, and sets the samples after it to 0.
+  /// Copies `samples` samples from `from` to a field of the slot's state, and sets all later samples of the field to 0.
   void take(StepState& state, const FieldView& from, std::int64_t samples) {
     ingest(context, state, from);
     const TensorView& rows = state.view(from.field);
@@ -127,7 +128,7 @@ struct Tape::Impl {
     return static_cast<std::size_t>(found - slots.begin());
   }
 
-  /// Returns slot_of() for a pass since which nobody has written the parameters.
+  /// Returns slot_of(pass). Throws StateError if the parameters may have changed since the pass.
   [[nodiscard]] std::size_t slot_in_use(std::int64_t pass) const {
     const std::size_t slot = slot_of(pass);
     require<StateError>(slots[slot].version == parameters.version(), "tape: the parameters were written since pass ",
@@ -150,8 +151,8 @@ struct Tape::Impl {
   Plan plan;
   Buffer workspace;
   std::deque<StepState> states;        ///< input and gradient of the output of each slot
-  std::deque<Buffer> kept;             ///< kept activations of each slot but the first, whose are in the workspace
-  std::optional<Inference> inference;  ///< computes outputs with TapeOptions::inference_pass
+  std::deque<Buffer> kept;             ///< kept activations of all slots except slot 0, which uses the workspace
+  std::optional<Inference> inference;  ///< used only with TapeOptions::inference_pass, to compute outputs
   std::optional<StepState> tangents;   ///< tangent of the input for jvp()
   std::vector<Slot> slots;
   std::int64_t passes = 0;  ///< number of forward passes

@@ -21,35 +21,36 @@ struct TapeOptions {
   /// gradients.
   TensorView gradients{};
   /// true: the derivatives are those of Inference::run(): batch norm reads the running statistics of evaluation, and
-  /// dropout passes its input on. `out` of forward() then has the bits of Inference::run(), for a second forward pass.
+  /// dropout passes its input on. The output of forward() then has the same bits as that of Inference::run(), but the
+  /// activations are kept for backward.
   bool inference_pass = false;
   bool parameter_gradients = true;  ///< false: parameters are constants, and backward() computes dL/d(input) only
-  bool vjp = false;                 ///< true: vjp() may be called; without parameter_gradients it always may
-  /// true: jvp() may be called. UnsupportedError with the layer's name if the model has a layer without a rule for
-  /// tangents: attention, embedding and max pools.
+  bool vjp = false;                 ///< true: vjp() may be called; not needed without parameter_gradients and recompute
+  /// true: jvp() may be called. The constructor throws UnsupportedError with the layer's name if the model has a layer
+  /// without a rule for tangents: attention, embedding and max pools.
   bool jvp = false;
-  /// Number of the tape's random numbers, for dropout: tapes and ranks with different numbers draw differently. From 0
-  /// to 2^31 - 1.
+  /// Number of the tape's stream of random numbers for dropout, 0 to 2^31 - 1. Tapes with different stream numbers draw
+  /// different masks, also on different ranks.
   std::int64_t stream = 0;
 };
 
 /// Differentiates a model inside a program that computes the loss itself, for example after the time steps of a solver.
-/// forward() keeps what backward() needs in a slot, and backward() turns dL/d(output) into dL/d(parameters) and
-/// dL/d(input):
+/// forward() keeps the activations that backward() needs in a slot, which is memory for one pass. backward() turns
+/// dL/d(output) into dL/d(parameters) and dL/d(input):
 ///
 ///   nn::Tape tape(context, model, parameters, {.max_batch = n, .slots = steps});
 ///   for (k = 0; k < steps; ++k) { pass[k] = tape.forward(x, y);  x = solver(x, y); }
 ///   for (k = steps; k-- > 0;)   { dx = adjoint(dx, dy);          tape.backward(pass[k], dy, dx); }
 ///
-/// Passes are those of training: batch norm takes the statistics of the samples of one forward(), and dropout draws.
-/// TapeOptions::inference_pass makes them those of inference. The gradients are sums over samples and slots, and
+/// A pass is a training pass: batch norm uses the statistics of the samples of one forward(), and dropout is active.
+/// With TapeOptions::inference_pass, a pass is an inference pass. The gradients are sums over samples and slots, and
 /// nothing divides them. They are added in the order of the calls of backward(). The passes may end in any order.
 ///
 /// All work is enqueued on the context's stream; no call waits, except for copies from and to pageable host memory.
-/// After the constructor nothing is allocated. A slot takes the activations that backward reads; all slots share one
-/// further workspace. One thread at a time may use a tape. Tapes with gradients and contexts of their own may compute
-/// at once with the same parameters, if nobody writes the parameters meanwhile and the model has no batch norm: the
-/// passes of batch norm write its running statistics.
+/// After the constructor nothing is allocated. All slots share one workspace for all other tensors. One thread at a
+/// time may use a tape. Tapes with gradients and contexts of their own may compute at once with the same parameters, if
+/// nobody writes the parameters meanwhile and the model has no batch norm: the passes of batch norm write its running
+/// statistics.
 class Tape {
  public:
   /// Context and parameters must outlive the tape. Throws UsageError for options out of range, for parameters whose
@@ -61,21 +62,21 @@ class Tape {
   Tape& operator=(const Tape&) = delete;
 
   /// Enqueues out = model(in) for up to max_batch samples, keeps the activations, and returns the number of the pass,
-  /// which no other pass has. Views and axes are those of Inference::run(); `out` may be not given. StateError if no
-  /// slot is free. ShapeError if the views do not fit the model, DTypeError if `out` has integers, DeviceError for
+  /// which no other pass has. Views and axes are those of Inference::run(); `out` is optional. Throws StateError if no
+  /// slot is free, ShapeError if the views do not fit the model, DTypeError if `out` has integers, DeviceError for
   /// memory of another device, UsageError for too many samples. After an error nothing is kept.
   std::int64_t forward(const TensorView& in, const TensorView& out, std::string_view in_axes = {},
                        std::string_view out_axes = {});
   /// Enqueues the backward of a pass, whose slot is then free. `out_gradient` is dL/d(output) in the output's shape.
   /// Adds dL/d(parameters) to the gradients. Writes dL/d(input) to `in_gradient`, in the input's shape, unless it is
-  /// not given. UsageError for a number that is no pass with a slot; StateError if the parameters may have changed
-  /// since the pass (ParameterSet::version()); ShapeError for other shapes. After such an error the slot is still in
-  /// use.
+  /// not given. Throws UsageError for a number that is no pass with a slot, StateError if the parameters may have
+  /// changed since the pass (ParameterSet::version()), and ShapeError for other shapes. After such an error the slot is
+  /// still in use.
   void backward(std::int64_t pass, const TensorView& out_gradient, const TensorView& in_gradient = {},
                 std::string_view out_axes = {}, std::string_view in_axes = {});
   /// Enqueues in_gradient = J^T out_gradient with J = d(output)/d(input) of a pass, in the shapes of backward(). The
   /// slot stays in use and the gradients of parameters stay as they are, so vjp() may be called any number of times.
-  /// StateError without TapeOptions::vjp; otherwise the errors of backward().
+  /// Throws StateError without TapeOptions::vjp, and the errors of backward().
   void vjp(std::int64_t pass, const TensorView& out_gradient, const TensorView& in_gradient,
            std::string_view out_axes = {}, std::string_view in_axes = {});
   /// Enqueues out_tangent = J in_tangent, in the shapes of output and input. Otherwise as vjp(), with TapeOptions::jvp.
@@ -85,7 +86,8 @@ class Tape {
   /// Throws the errors of backward() for these arguments, and does nothing else.
   void check(std::int64_t pass, const TensorView& out_gradient, const TensorView& in_gradient = {},
              std::string_view out_axes = {}, std::string_view in_axes = {});
-  /// Frees the slot of a pass without a backward; kAllPasses: those of all passes. UsageError as in backward().
+  /// Frees the slot of a pass without a backward; kAllPasses frees the slots of all passes. Throws UsageError as
+  /// backward() does.
   static constexpr std::int64_t kAllPasses = -1;
   void release(std::int64_t pass);
 

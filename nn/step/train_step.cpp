@@ -255,8 +255,8 @@ struct TrainStep::Impl {
     return batch.valid == Batch::kAllRows ? rows : batch.valid;
   }
 
-  /// Enqueues the training work for the micro-batch in state number `state`. The calls are the same in every step, so
-  /// that a graph can repeat them. All numbers that change are in the state, where the device reads them.
+  /// Enqueues the training work for the micro-batch in StepState number `state`. The calls are the same in every step,
+  /// so that a graph can repeat them. All numbers that change are in the StepState, where the device reads them.
   void enqueue(int state, bool first, bool last) {
     Plan& plan = first ? plans.train : *plans.accumulate;
     plan.use(pipeline.state(state));
@@ -280,7 +280,7 @@ struct TrainStep::Impl {
   }
 
   /// Calls write(), which enqueues the computation of the gradients, and enqueues the sums of the gradients over the
-  /// ranks. `state` is the state number of the step's last micro-batch.
+  /// ranks. `state` is the number of the StepState of the step's last micro-batch.
   template <class Write>
   void sum_gradients(int state, Write&& write) {
     if (check) {
@@ -464,7 +464,8 @@ struct TrainStep::Impl {
     if (applied_rate.bytes() == 0) {
       applied_rate = Buffer(sizeof(double), context);
     }
-    // Uses memory of its own for the rate, because a later micro-batch may already overwrite this step's last state.
+    // Uses memory of its own for the rate, because a later micro-batch may already overwrite this step's last
+    // StepState.
     const TensorView learning_rate(applied_rate.data(), DType::f64, context.device(), Shape{});
     try {
       ops::fill(context, rate, learning_rate);
@@ -510,7 +511,7 @@ struct TrainStep::Impl {
   double weight;  ///< weight of a sample if the step counts samples
   /// Memory that is registered with NCCL; nullptr: the gradients use the context's memory.
   std::unique_ptr<MemoryResource> gradient_memory;
-  Buffer gradient_arena;  ///< gradients in gradient_memory; empty if that is nullptr
+  Buffer gradient_arena;  ///< gradients in gradient_memory; empty if gradient_memory is nullptr
   ParameterSet parameters;
   SyncGuard idle_parameters;  ///< waits for queued work on the parameters if the constructor of a later member throws
   GradientBuckets buckets;

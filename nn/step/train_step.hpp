@@ -89,19 +89,19 @@ class TrainStep {
   void update(std::initializer_list<FieldView> fields, double rate);
   /// The two halves of update(rate), so that a program can run its own optimizer or penalty between them. reduce() sums
   /// the gradients over the ranks and ends the computation of the step; loss() and metrics_of(steps() + 1) are then
-  /// available as after update(). apply() updates the parameters. Together they compute the same bits as update(rate).
-  /// abandon() in place of apply() ends the step without an update. With several ranks reduce() is collective, and with
-  /// zero1 apply(), too. Throws StateError for a second reduce(), for apply() without reduce(), and for add() between
-  /// them.
+  /// available as after update(). apply() updates the parameters. reduce() and apply() together compute the same bits
+  /// as update(rate). abandon() in place of apply() ends the step without an update. With several ranks reduce() is
+  /// collective, and with zero1 apply(), too. Throws StateError for a second reduce(), for apply() without reduce(),
+  /// and for add() between reduce() and apply().
   void reduce();
   void apply(double rate);
   [[nodiscard]] bool reduced() const;  ///< true between reduce() and apply()
   /// Copy the gradients to or from a flat vector (nn/model/flat_vector.hpp, FlatPart::gradients). Between add() and
   /// reduce(), these are the gradients of sum(w l) over this rank's samples, with weights w and losses l. If batches
-  /// give global_valid, the sum is divided by it. After reduce(), they are the gradients of the mean over all ranks. A
-  /// write after reduce() must write the same numbers on every rank. If the weights of a step have no positive sum, all
-  /// gradients read as 0. With zero1, only this rank's part is defined after reduce(). Throws StateError without an
-  /// earlier add() in this step.
+  /// give global_valid, the sum is divided by global_valid. After reduce(), they are the gradients of the mean over all
+  /// ranks. A write after reduce() must write the same numbers on every rank. If the weights of a step have no positive
+  /// sum, all gradients read as 0. With zero1, only this rank's part is defined after reduce(). Throws StateError
+  /// without an earlier add() in this step.
   void read_gradients(const TensorView& vector);
   void write_gradients(const TensorView& vector);
   /// Only for Loss::given: begins a step unless one has begun, and returns the arena of the gradients, to which the
@@ -167,7 +167,7 @@ class TrainStep {
   void broadcast(int root = 0);
   /// Compares parameters, optimizer state (not with zero1) and averaged statistics over the ranks of `control`, a
   /// communicator for host tensors. `more` holds more lines that must be equal. If anything differs, throws UsageError
-  /// on every rank, which names it.
+  /// on every rank, with a text that names the difference.
   void require_same_state(comm::Communicator& control, const std::string& more = {});
   /// Compares the bits of the parameters over the ranks of `control`. First waits for the device. Each rank sends 8
   /// bytes. If a parameter differs, throws comm::ReplicaError on every rank, which names the first such parameter and

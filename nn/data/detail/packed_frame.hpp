@@ -8,14 +8,14 @@
 
 #include <lockstep/runtime/files/file.hpp>
 
-/// Parts that all packed files have, whatever their content: begin, end, and the checksums of begin, end and index.
-/// packed/packed_file.hpp describes the format.
+/// Parts that all packed files have, whatever their content: header, footer, and the checksums of header, footer and
+/// index. packed/packed_file.hpp describes the format.
 namespace lockstep::nn::detail {
 
-/// Kind of content of a packed file. The value is stored in the first part of the file, the begin.
+/// Kind of content of a packed file. The value is stored in the header of the file.
 enum class PackedContent : std::uint32_t { pictures = 0, tokens = 1 };
 
-/// Lengths and magic words of the format.
+/// Lengths and magic words of the header (begin) and the footer (end).
 struct PackedFormat {
   static constexpr std::string_view kBegin{"LSPACK\r\n"};
   static constexpr std::string_view kEnd{"LSPACKED"};
@@ -24,7 +24,7 @@ struct PackedFormat {
   static constexpr std::size_t kEndBytes = 64;
 };
 
-/// Numbers at bytes 16 to 43 of the end of a packed file: the numbers of training and test samples (or parts), and
+/// Numbers at bytes 16 to 43 of the footer of a packed file: the numbers of training and test samples (or parts), and
 /// three more numbers whose meaning depends on the content.
 struct PackedNumbers {
   std::uint64_t train = 0;
@@ -34,14 +34,14 @@ struct PackedNumbers {
   std::uint32_t at_40 = 0;
 };
 
-/// Index and end of a packed file whose checksums are correct.
+/// Index and footer of a packed file whose checksums are correct.
 struct PackedFrame {
   std::span<const std::byte> index;  ///< bytes of the index, valid as long as the file is open
   std::uint64_t at = 0;              ///< offset in the file at which the samples end and the index begins
   PackedNumbers numbers{};
 };
 
-/// Reads and checks begin, index and end of a packed file. If the file is cut off, damaged, of another version or
+/// Reads and checks header, index and footer of a packed file. If the file is cut off, damaged, of another version or
 /// content, or not a packed file, throws a DataError of one line with the path.
 [[nodiscard]] PackedFrame read_packed_frame(const MappedFile& file, PackedContent expected);
 
@@ -49,10 +49,11 @@ struct PackedFrame {
 /// appears. Throws FileError if the file cannot be made, and WriteError if the disk is full.
 class PackedOutput {
  public:
-  PackedOutput(std::string path, PackedContent content);  ///< writes the begin of the file
+  PackedOutput(std::string path, PackedContent content);  ///< writes the header of the file
   void write(std::string_view bytes);
-  void commit(std::string_view index, const PackedNumbers& numbers);  ///< writes index and end; the file then appears
-  [[nodiscard]] std::uint64_t at() const { return at_; }              ///< bytes written so far
+  void commit(std::string_view index,
+              const PackedNumbers& numbers);              ///< writes index and footer; the file then appears
+  [[nodiscard]] std::uint64_t at() const { return at_; }  ///< bytes written so far
 
  private:
   AtomicFile file_;

@@ -20,7 +20,7 @@ struct PackedSample;  // defined in nn/data/packed/packed_file.hpp
 namespace lockstep::nn::detail {
 
 /// A set of image files of any size, read by index. The files lie in a folder, or in a packed file, which may also hold
-/// decoded pixels. The set is immutable; any number of threads may read at once.
+/// decoded pixels. The set is immutable; any number of threads may read at the same time.
 class Pictures {
  public:
   virtual ~Pictures() = default;

@@ -16,8 +16,9 @@ struct Chosen {
 };
 
 inline constexpr int kMagnitudes = 31;
-/// Returns torchvision's magnitude of the operation `op` at `bin`, 0 to 30, with the precision of a float. Returns 0
-/// for an operation without a magnitude. `size` is the size of the image; RandAugment's translations depend on it.
+/// Returns the magnitude that torchvision uses for the operation `op` at the strength `bin` (0 to 30), rounded to a
+/// float. Returns 0 for an operation without a magnitude. `size` is the size of the image; RandAugment's translations
+/// depend on it.
 [[nodiscard]] double magnitude_of(AutoAugment policy, PictureOp op, int bin, const Extent& size);
 /// Returns true for operations whose magnitude may be negative: shears, translations, turns and blends.
 [[nodiscard]] bool has_sign(PictureOp op);

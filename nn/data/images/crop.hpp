@@ -9,7 +9,8 @@
 
 namespace lockstep::nn::images {
 
-/// Part of a picture that becomes an image. `x` goes to the right and `y` down, in the picture as a person sees it.
+/// Part of a picture that becomes an image. `x` goes to the right and `y` down, in the picture after its EXIF
+/// orientation is applied.
 struct View {
   Axis x;
   Axis y;

@@ -157,7 +157,7 @@ PackSummary FolderPack::write(const std::function<void(const PackProgress&)>& re
   for (const DamagedImage& image : summary.damaged) {
     names.push_back(image.file);
   }
-  detail::leave_out(packed, names, source_);  // throws if a class or the test has no images left
+  detail::leave_out(packed, names, source_);  // throws if a class or the test set has no images left
   writer.commit();
   summary.train = static_cast<std::int64_t>(packed.train.size());
   summary.test = static_cast<std::int64_t>(packed.test.size());

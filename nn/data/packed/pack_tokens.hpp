@@ -9,7 +9,7 @@
 #include <lockstep/nn/data/packed/packed_tokens.hpp>
 #include <lockstep/nn/data/text/text_files.hpp>
 
-/// Packs text or tokens for train_text into one file (packed_tokens.hpp).
+/// Packs text or tokens for the program train_text into one file (packed_tokens.hpp).
 namespace lockstep::nn {
 
 struct TokenPackOptions {

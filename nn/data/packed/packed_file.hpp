@@ -13,7 +13,7 @@
 /// Format of a file of pictures (JPEG and PNG files, or their pixels), which lockstep-pack writes. Training then opens
 /// one file instead of thousands of small ones. Numbers are little endian, and there is no padding between the parts:
 ///
-///   begin    16   0 "LSPACK\r\n"   8 u32 version, 1   12 u32 content: 0 pictures, described here; 1 text or tokens,
+///   header   16   0 "LSPACK\r\n"   8 u32 version, 1   12 u32 content: 0 pictures, described here; 1 text or tokens,
 ///                 described in packed_tokens.hpp
 ///   samples       the training samples, then the test samples: JPEG or PNG files, or pixels, u8 (height, width, 3)
 ///   index         the names of the classes, by label: u32 length, bytes
@@ -24,13 +24,13 @@
 ///                   34 u16 length of the name                  36 u32 0
 ///                 the names of the files, one after the other, relative to the folder; a file without a name has
 ///                 length 0
-///   end      64   0 u64 offset of the index    8 u64 its bytes   16 u64 training samples   24 u64 test samples
+///   footer   64   0 u64 offset of the index    8 u64 its bytes   16 u64 training samples   24 u64 test samples
 ///                32 u32 classes   36 u32 kind of the samples: 0 files, 1 pixels
 ///                40 u32 shorter side to which larger pictures were resized, for pixels; 0: none were resized
-///                44 u32 CRC-32 of the index   48 "LSPACKED"   56 u32 0   60 u32 CRC-32 of begin and these 60 bytes
+///                44 u32 CRC-32 of the index   48 "LSPACKED"   56 u32 0   60 u32 CRC-32 of header and these 60 bytes
 ///
-/// A flipped bit is always detected: when the file is opened if the bit is in begin, index or end, otherwise when the
-/// sample that has the bit is read.
+/// A flipped bit is always detected: when the file is opened if the bit is in header, index or footer, otherwise when
+/// the sample that has the bit is read.
 namespace lockstep::nn {
 namespace detail {
 class PackedOutput;  // defined in nn/data/detail/packed_frame.hpp

@@ -12,11 +12,11 @@
 #include <lockstep/nn/data/token_files.hpp>
 #include <lockstep/runtime/files/file.hpp>
 
-/// Format of a file of text or token ids, which lockstep-pack writes for train_text. Begin and end have the layout and
-/// checksums of packed files of pictures (packed_file.hpp). Only the fields whose meaning differs are listed here.
+/// Format of a file of text or token ids, which lockstep-pack writes for train_text. Header and footer have the layout
+/// and checksums of packed files of pictures (packed_file.hpp). Only the fields whose meaning differs are listed here.
 /// Numbers are little endian, and there is no padding between the parts:
 ///
-///   begin    16   12 u32 content: 1
+///   header   16   12 u32 content: 1
 ///   ids           the ids of the parts for training, then of the parts for validation: 1, 2 or 4 bytes each. A window
 ///                 of TokenWindows lies in one part
 ///   index         a record of 32 bytes for each part, in the same order:
@@ -24,11 +24,11 @@
 ///                   16 u64 first place of the largest id in the part   24 u32 that id   28 u32 length of the name
 ///                 the names, one after the other: names of the source files; "train" and "val" for a text
 ///                 the CRC-32, u32, of each block of 65536 bytes of ids (the last block may be shorter)
-///   end      64   16 u64 parts for training   24 u64 parts for validation   32 u32 vocabulary: the largest id + 1
+///   footer   64   16 u64 parts for training   24 u64 parts for validation   32 u32 vocabulary: the largest id + 1
 ///                 36 u32 kind of the ids: 2 bytes of a text, 3 tokens (0 and 1: pictures)   40 u32 bytes of an id
 ///
-/// A flipped bit is always detected: when the file is opened if the bit is in begin, index or end, otherwise when the
-/// block of ids that has the bit is read for the first time.
+/// A flipped bit is always detected: when the file is opened if the bit is in header, index or footer, otherwise when
+/// the block of ids that has the bit is read for the first time.
 namespace lockstep::nn {
 namespace detail {
 class PackedOutput;  // defined in nn/data/detail/packed_frame.hpp
@@ -127,8 +127,8 @@ class PackedTokensWriter {
   void begin_part(bool validation, std::string name, std::uint64_t fingerprint);
   /// Appends ids to the last part. Throws UsageError if an id is below 0 or needs more bytes than `width`.
   void add(std::span<const std::int32_t> ids);
-  /// Writes index and end; the file then appears. Throws UsageError if a part has no ids, if training or validation has
-  /// no part, or if training or validation of a text has more than one part.
+  /// Writes index and footer; the file then appears. Throws UsageError if a part has no ids, if training or validation
+  /// has no part, or if training or validation of a text has more than one part.
   void commit();
   [[nodiscard]] std::uint64_t bytes() const;      ///< bytes written so far
   [[nodiscard]] std::int64_t vocabulary() const;  ///< largest id so far + 1

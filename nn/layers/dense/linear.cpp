@@ -69,7 +69,7 @@ std::vector<ParameterSpec> LinearLayer::parameters(std::span<const Shape> inputs
   const Initialiser init = deviation > 0 ? Initialiser{Initialiser::Kind::normal, deviation} : uniform;
   const Shape matrix{features_, fan_in};
   ParameterSpec weight{weight_name(), matrix, matrix, {0, 1}, inputs[0].back(), ParameterRole::weight, init};
-  if (logical_.rank() >= 3) {  // image: (K, C, H, W), stored as (K, H, W, C); a field has D before H
+  if (logical_.rank() >= 3) {  // image: (K, C, H, W), stored as (K, H, W, C); a volume has D before H
     weight.dims = {features_, logical_.back()};
     weight.axes = {0};
     for (int i = 0; i + 1 < logical_.rank(); ++i) {

@@ -30,8 +30,9 @@ void on_input_gradient(PlanBuilder& builder, bool in_place, Append append) {
   });
 }
 
-/// Calls append(builder, t, to) where tangents are planned, for a layer that computes the tangent `to` of its output
-/// from the tangent `t` of its input. A linear layer without bias appends its forward calls.
+/// If the plan computes tangents (forward-mode derivatives), calls append(builder, t, to). This function must append
+/// the calls that compute the tangent `to` of the layer's output from the tangent `t` of its input. For a linear layer
+/// without bias, these are its forward calls.
 template <class Append>
 void on_input_tangent(PlanBuilder& builder, Append append) {
   builder.on_tangent([=](PlanBuilder& b) {
@@ -40,8 +41,9 @@ void on_input_tangent(PlanBuilder& builder, Append append) {
   });
 }
 
-/// For a layer whose Jacobian is diagonal, or symmetric: append(builder, g, to) computes both dx from dy and the
-/// tangent of the output from the tangent of the input. dx may take the memory of dy.
+/// Plans the input's gradient and the output's tangent with one function, for a layer whose Jacobian is symmetric (for
+/// example diagonal). append(builder, g, to) appends the calls that compute dx from dy, or the tangent of the output
+/// from the tangent of the input. dx may take the memory of dy.
 template <class Append>
 void on_symmetric_gradient(PlanBuilder& builder, Append append) {
   on_input_gradient(builder, /*in_place=*/true, append);

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kUnderWay = 2;
 
-/// Identity of a slot's memory. Two slots with equal values share memory.
+/// Identity of a slot's memory. Two slots with equal identities share memory.
 using Memory = std::pair<SlotKind, int>;
 Memory memory_of(const std::vector<SlotInfo>& slots, SlotId slot) {
   const SlotInfo& info = slots[static_cast<std::size_t>(slot.index)];

@@ -98,7 +98,7 @@ class Recomputation {
   std::vector<int> tensor_of_;
   std::vector<Tensor> tensors_;
   std::vector<Use> uses_;
-  /// [i]: bytes of the tensors that calls before i write and forward calls from i on read.
+  /// Element i: bytes of the tensors that calls before i write and forward calls from i on read.
   std::vector<double> crossing_;
 };
 

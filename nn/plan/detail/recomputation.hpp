@@ -11,11 +11,11 @@ namespace lockstep::nn {
 /// Here, a tensor is the memory of a slot and its aliases. The function chooses a set A of tensors that forward writes.
 /// All forward calls that write a tensor of A are repeated, in their order, as backward calls ("again conv2d forward
 /// ..."). So A contains all tensors that the repeated calls write, scratch memory included. The repeated calls and all
-/// backward calls use a second slot (SlotInfo::again) for each slot of A. A call finds its memory by slot in a Frame.
-/// So backward has its own Frame, and the calls themselves do not change. A tensor of A then has two lifetimes: one
-/// ends in forward, and one begins in backward. Between these lifetimes its memory is free. Repeated calls form a group
-/// if one reads what another writes. A group comes before the first backward call that reads one of its tensors. No
-/// call is repeated twice.
+/// backward calls use a second slot (SlotInfo::again) for each slot of A. A Frame maps slots to memory, and every call
+/// looks up its tensors in a Frame. Backward gets a Frame of its own, so the code of the calls does not change. A
+/// tensor of A then has two lifetimes: one ends in forward, and one begins in backward. Between these lifetimes its
+/// memory is free. Repeated calls form a group if one reads what another writes. A group comes before the first
+/// backward call that reads one of its tensors. No call is repeated twice.
 ///
 /// All results stay the same to the bit, because a repeated call runs the same code on the same input:
 /// - A call is not repeated if it touches memory outside the workspace that the plan changes (running statistics,

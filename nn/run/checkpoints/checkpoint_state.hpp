@@ -11,8 +11,8 @@
 #include <lockstep/nn/plan/plan.hpp>
 
 /// Functions for one checkpoint, which is a folder `dir` with the files of nn/model/checkpoint_files.hpp. While a
-/// writer replaces the folder, it has another name for a moment. All functions here find it under this name, too
-/// (find_folder()).
+/// writer replaces the folder, the folder has another name for a moment. All functions here also find the folder under
+/// that name (find_folder()).
 namespace lockstep::nn {
 
 /// Identity of a run: runs of equal identity compute equal bits. Every checkpoint holds the run's identity. A resumed

@@ -38,8 +38,8 @@ class RankShare {
   [[nodiscard]] std::int64_t capacity() const { return capacity_; }  ///< number of samples of the largest micro-batch
   /// Returns the range of rows of a batch that form micro-batch `number`.
   [[nodiscard]] Partition rows_of(const Batch& batch, std::int64_t number) const;
-  /// Returns micro-batch `number` of a batch, with the valid rows of each field. If there is only one micro-batch, it
-  /// also has the rows after the valid ones, which the plan masks. The result is valid until the next call.
+  /// Returns micro-batch `number` of a batch, with the valid rows of each field. If there is only one micro-batch, the
+  /// result also has the rows after the valid ones, which the plan masks. The result is valid until the next call.
   [[nodiscard]] const Batch& microbatch_of(const Batch& batch, std::int64_t number);
 
   [[nodiscard]] const Position& position() const { return position_; }

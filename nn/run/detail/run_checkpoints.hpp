@@ -17,7 +17,7 @@ class RunCheckpoints {
 
   void before_first_step();
   /// Returns true if a checkpoint or a copy for restarts (RunOptions::copy) is due after this step. The caller then
-  /// calls take_due(), which makes it.
+  /// calls take_due(), which makes the checkpoint or the copy.
   [[nodiscard]] bool due() const { return checkpoint_due() || copy_due(); }
   void take_due();
   void save_last();

@@ -15,7 +15,7 @@ namespace lockstep::nn::detail {
 class RunStop {
  public:
   explicit RunStop(const RunArguments& run) : run_(run), looked_at_(run.trainer.position().step) {}
-  /// Exchanges messages with the other ranks if this is due. Must be called after every step. Collective.
+  /// Exchanges messages with all other ranks if an exchange is due. Must be called after every step. Collective.
   void look();
   /// Returns why the run stops, or no value while the run continues. The result is the same on every rank.
   [[nodiscard]] const std::optional<RunEnd>& end() const { return end_; }

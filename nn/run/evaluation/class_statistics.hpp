@@ -16,8 +16,8 @@
 namespace lockstep::nn {
 
 /// Makes the ClassReport of each evaluation of a classifier. After each micro-batch, the outputs are copied to the
-/// host. The host counts them while the device computes the next micro-batches. The host waits for a copy only if it is
-/// kBehind micro-batches old. After an evaluation, report() adds up the counts of all ranks.
+/// host. The host updates the counts while the device computes the next micro-batches. The host waits for a copy only
+/// if the copy is kBehind micro-batches old. After an evaluation, report() adds up the counts of all ranks.
 ///
 /// The object must be an observer on every rank. The first evaluation allocates the memory for the copies, which is
 /// page-locked for a GPU. `trainer` and `ranks` must outlive this object.

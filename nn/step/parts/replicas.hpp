@@ -19,8 +19,8 @@ class Replicas {
  public:
   Replicas(Context& context, const ParameterSet& parameters) : context_(context), parameters_(parameters) {}
 
-  /// Implements TrainStep::require_same_state(): throws UsageError on every rank if a state or a line of `more`
-  /// differs.
+  /// Implements TrainStep::require_same_state(): throws UsageError on every rank if a state of the parameter set or a
+  /// line of `more` differs between the ranks.
   void require_same_state(comm::Communicator& control, const std::string& more) const {
     std::ostringstream text;
     text.imbue(std::locale::classic());

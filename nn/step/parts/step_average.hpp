@@ -82,7 +82,7 @@ class StepAverage {
     } catch (...) {
       try {
         end();
-      } catch (...) {  // the caller gets the first error instead
+      } catch (...) {  // an error of end() is ignored; the caller gets the first error
       }
       throw;
     }

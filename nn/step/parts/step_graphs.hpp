@@ -13,17 +13,18 @@
 namespace lockstep::nn {
 
 /// Runs training micro-batches. If possible, each micro-batch is captured into a CUDA graph and runs as one launch.
-/// There is one graph for each combination of micro-batch state and place in the step. The place says whether the
-/// micro-batch is the first of the step, and whether it is the last. The first run at a place is not captured, so that
-/// libraries can initialise. The second run captures the graphs of this place for all states. Only these two runs
-/// allocate memory. No run waits.
+/// There is one graph for each combination of a StepState (inputs of a micro-batch on the device) and a place in the
+/// step. The place says whether the micro-batch is the first of the step, and whether it is the last. The first run at
+/// a place is not captured, so that libraries can initialise. The second run captures the graphs of this place for all
+/// StepStates. Only these two runs allocate memory. No run waits.
 class StepGraphs {
  public:
-  /// Function that enqueues the micro-batch in state number `state`. The function must make the same calls in every
-  /// step. All numbers that change between steps must be in the state, where the device reads them.
+  /// Function that enqueues the micro-batch whose inputs are in StepState number `state`. The function must make the
+  /// same calls in every step. All numbers that change between steps must be in the StepState, where the device reads
+  /// them.
   using Enqueue = std::function<void(int state, bool first, bool last)>;
-  /// `obstacle` says why nothing is captured. If it is empty, runs are captured on `compute`. The stream, the trace and
-  /// everything that captured work uses must outlive this object.
+  /// The text `obstacle` is the reason why graphs cannot be used. If the text is empty, runs are captured on `compute`.
+  /// The stream, the trace and everything that captured work uses must outlive this object.
   StepGraphs(Stream& compute, const StepTrace& trace, std::string obstacle, int states, Enqueue enqueue)
       : compute_(compute),
         trace_(trace),

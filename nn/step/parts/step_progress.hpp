@@ -25,8 +25,8 @@ class StepProgress {
   }
 
   /// From now on, the reducer writes marks for its buckets on `comm`. The watchdog reads these marks to find how far
-  /// the GPU has come. `places` is the number of micro-batch states; each step in progress uses one. Does nothing on a
-  /// host.
+  /// the GPU has come. `places` is the number of StepStates of the pipeline; each step in progress uses one of them.
+  /// Does nothing on a host.
   void watch_device(Context& compute, Stream& comm, comm::GradientReducer& reducer, int places) {
     if (watchdog_ != nullptr && comm.device().kind == DeviceKind::cuda) {
       marks_.emplace(compute, comm, reducer.gradients(), reducer.buckets(), places);
@@ -51,15 +51,15 @@ class StepProgress {
     }
   }
 
-  /// Reports that the host begins to enqueue the sums of step `step`. `place` is the number of the micro-batch state
-  /// that the step's last micro-batch uses.
+  /// Reports that the host begins to enqueue the sums of step `step`. `place` is the index of the StepState that the
+  /// step's last micro-batch uses.
   void begin_sums(int place, std::int64_t step) noexcept {
     if (marks_) {
       marks_->begin(place, step);
       place_ = place;
     }
   }
-  /// From now on, work that is enqueued or captured belongs to the step whose begin_sums() had this `place`.
+  /// From now on, work that is enqueued or captured belongs to the step whose begin_sums() was given this `place`.
   void use(int place) noexcept {
     if (marks_) {
       marks_->use(place);

@@ -4,11 +4,11 @@
  *
  * Handles (contexts, communicators, models, trainers) are numbers stored in pointer types; no handle is 0 (NULL). A
  * call with a handle that was destroyed, or that is of another kind, returns LOCKSTEP_ERR_INVALID. A handle keeps the
- * objects that it was made from alive, so handles may be destroyed in any order. Destroying NULL is LOCKSTEP_OK.
+ * objects that it was made from alive, so handles may be destroyed in any order. Destroying NULL returns LOCKSTEP_OK.
  *
  * Threads: one thread at a time uses a context and the handles made with it. The thread may change between calls; a
- * call while another thread is in one returns LOCKSTEP_ERR_STATE. Different contexts are independent. Any thread may
- * call lockstep_version, _build_info, _status_name and _last_error.
+ * call returns LOCKSTEP_ERR_STATE while another thread is in a call with the same context. Different contexts are
+ * independent. Any thread may call lockstep_version, _build_info, _status_name and _last_error.
  *
  * No function prints, exits, installs a signal handler, or changes the floating-point environment, the locale, the
  * current device or the caller's memory outside of the views that the function writes. */
@@ -79,12 +79,13 @@ typedef struct lockstep_trainer_s* lockstep_trainer;
 typedef struct lockstep_tape_s* lockstep_tape;
 typedef void* lockstep_stream; /* a cudaStream_t; contexts on the host ignore the argument */
 
-/* ---- A window on the caller's memory. The memory is in use for the duration of the call (host memory), or until the
+/* ---- A view of the caller's memory. The memory is in use for the duration of the call (host memory), or until the
  * stream has completed the work of the call (device memory). lockstep keeps no pointer to the struct.
  *
- * axes: a letter for each axis of shape, slowest first: n samples, c channels or features, d h w space, t positions.
- * Several axes n form one batch, in row-major order. A letter that is missing has extent 1: a 2-D section "hw" is one
- * sample with one channel. NULL: the model's order, samples first and channels last ("nhwc", "ntc", "nc"). */
+ * `axes` has a letter for each axis of `shape`, slowest first: n samples, c channels or features, d h w space, t
+ * positions. Several axes n form one batch, in row-major order. A letter that is missing has extent 1: a 2-D section
+ * "hw" is one sample with one channel. If `axes` is NULL, the axes have the model's order, samples first and channels
+ * last ("nhwc", "ntc", "nc"). */
 typedef struct lockstep_view {
   void* data;
   lockstep_dtype dtype;
@@ -96,12 +97,13 @@ typedef struct lockstep_view {
   const char* axes;
 } lockstep_view;
 
-/* ---- Structs of options begin with their size, which the functions *_init set, or the caller (sizeof). A struct from
+/* ---- Structs of options begin with their size (sizeof), which the functions *_init or the caller set. A struct from
  * an older header is shorter: the fields that it lacks have their defaults. A struct from a newer header is accepted
  * while the bytes that this library does not know are zero (else LOCKSTEP_ERR_UNSUPPORTED). */
 
-/* An allocator of the host program. It serves one context; the thread that uses the context calls it. A callback must
- * not call lockstep (LOCKSTEP_ERR_STATE) and must not throw (lockstep returns LOCKSTEP_ERR_INVALID). */
+/* An allocator of the host program. The allocator serves one context, and is called by the thread that uses the
+ * context. A callback must not call lockstep (LOCKSTEP_ERR_STATE) and must not throw (lockstep returns
+ * LOCKSTEP_ERR_INVALID). */
 typedef struct lockstep_allocator {
   uint32_t struct_size;
   uint32_t flags; /* 0 */
@@ -113,7 +115,7 @@ typedef struct lockstep_allocator {
 } lockstep_allocator;
 
 #define LOCKSTEP_STREAM_OWN 0   /* lockstep makes a stream */
-#define LOCKSTEP_STREAM_GIVEN 1 /* `stream` is used; NULL is CUDA's legacy stream */
+#define LOCKSTEP_STREAM_GIVEN 1 /* the context uses `stream`; NULL is CUDA's legacy stream */
 typedef struct lockstep_context_options {
   uint32_t struct_size;
   int32_t device_type; /* default LOCKSTEP_CPU */
@@ -163,8 +165,9 @@ typedef struct lockstep_comm_ops {
  *
  * kernel, stride, pad, dilation and output_pad have one number per axis of space, slowest first, as in PyTorch:
  * (positions), (rows, columns) or (planes, rows, columns). A 0 in the second or third place means the number in the
- * first place, or the default if that is 0 too. Places after the layer's last axis hold 0 or the number of the first
- * place. In the second or third place of pad and output_pad -1 means none: pad {1, -1, -1} is a plane at both ends. */
+ * first place, or the default if the first place is 0, too. Places after the layer's last axis hold 0 or the number of
+ * the first place. In the second or third place of pad and output_pad -1 means none: pad {1, -1, -1} is a plane at both
+ * ends. */
 typedef struct lockstep_layer_options {
   uint32_t struct_size;
   int32_t activation; /* for linear, activation, batch_norm (none or relu) */
@@ -192,7 +195,7 @@ typedef struct lockstep_layer_options {
 #define LOCKSTEP_LOSS_L1 1
 #define LOCKSTEP_LOSS_HUBER 2
 #define LOCKSTEP_LOSS_CROSS_ENTROPY 3 /* the target is a class (i32, i64, u8) for each sample and position */
-#define LOCKSTEP_LOSS_GIVEN 4 /* the host program's own: tapes bring its gradients, lockstep_trainer_add is STATE */
+#define LOCKSTEP_LOSS_GIVEN 4 /* loss of the host program: tapes add its gradients, lockstep_trainer_add fails */
 
 #define LOCKSTEP_WITHOUT_STATISTICS 0 /* a vector of the parameters */
 #define LOCKSTEP_WITH_STATISTICS 1    /* a vector of the parameters and the running statistics of batch norms */
@@ -207,40 +210,41 @@ typedef struct lockstep_trainer_options {
   int32_t optimizer;       /* LOCKSTEP_OPTIMIZER_ADAM */
   int32_t loss;            /* LOCKSTEP_LOSS_MSE */
   int32_t nesterov;        /* 0 */
-  int32_t skip_non_finite; /* 0; 1: gradients with NaN or infinity cause no update */
-  int32_t check_input;     /* 0; 1: host inputs, targets and weights with NaN or infinity are refused */
-  int32_t weights;         /* LOCKSTEP_WEIGHTS_NONE; ranks may differ: a sample of a rank without weights weighs 1 */
-  int32_t sync_batch_norm; /* 0; 1: batch norms take the samples of all ranks as one batch */
+  int32_t skip_non_finite; /* default 0; 1: gradients with NaN or infinity cause no update */
+  int32_t check_input;     /* default 0; 1: host inputs, targets and weights with NaN or infinity are refused */
+  int32_t weights;         /* default LOCKSTEP_WEIGHTS_NONE; ranks may differ; without weights, each sample weighs 1 */
+  int32_t sync_batch_norm; /* default 0; 1: batch norms take the samples of all ranks as one batch */
   double beta1;            /* 0.9 */
   double beta2;            /* 0.999 */
   double epsilon;          /* 1e-8 */
-  double momentum;         /* 0.9; for sgd and lars */
+  double momentum;         /* default 0.9; for sgd and lars */
   double weight_decay;     /* 0 */
-  double clip_norm;        /* 0: no clipping; else the largest norm of all gradients together */
+  double clip_norm;        /* default 0: no clipping; else the largest norm of all gradients together */
   double huber_delta;      /* 1 */
   int64_t max_batch;       /* most samples of one lockstep_trainer_add on any rank; the caller must set it */
-  int64_t bucket_bytes;    /* 0: lockstep's choice; else bytes of gradients that one all-reduce sums */
-  double clip_value;       /* 0: no clipping; else the largest size of one gradient, after clip_norm; not for lars */
+  int64_t bucket_bytes;    /* default 0: lockstep's choice; else bytes of gradients that one all-reduce sums */
+  double clip_value;       /* default 0: no clipping; else largest size of a gradient, after clip_norm; not for lars */
 } lockstep_trainer_options;
 
-#define LOCKSTEP_PASS_TRAIN 0 /* as a training step: batch norm takes the statistics of the samples, dropout draws */
-#define LOCKSTEP_PASS_INFER 1 /* as lockstep_infer, with its bits: running statistics, no dropout */
+#define LOCKSTEP_PASS_TRAIN 0 /* training pass: batch norm uses the statistics of the samples, dropout is active */
+#define LOCKSTEP_PASS_INFER 1 /* inference pass, with the bits of lockstep_infer: running statistics, no dropout */
 
 /* Call lockstep_tape_options_init first. */
 typedef struct lockstep_tape_options {
   uint32_t struct_size;
-  int32_t own_gradients; /* 0: the model's trainer, of LOCKSTEP_LOSS_GIVEN, gets the gradients of parameters. 1: the
-                          * tape keeps them until lockstep_trainer_collect; for another thread, with a
-                          * lockstep_model_share of a model without batch norm */
-  int32_t recompute;     /* 0; 1: backward computes activations again where blocks of layers allow it; a slot takes less
-                            memory */
+  int32_t own_gradients; /* default 0: backward adds the gradients of parameters to those of the model's trainer, whose
+                          * loss is LOCKSTEP_LOSS_GIVEN. 1: the tape keeps the gradients until
+                          * lockstep_trainer_collect. Use 1 for a tape of another thread, with a model of
+                          * lockstep_model_share that has no batch norm. */
+  int32_t recompute;     /* default 0; 1: backward computes some activations again, so a slot takes less memory */
   int32_t reserved;      /* ignored */
   int64_t max_batch;     /* most samples of one lockstep_tape_forward; the caller must set it */
-  int64_t slots;         /* 1; most passes whose backward is still to come */
+  int64_t slots;         /* default 1; largest number of passes whose backward is still to come */
   int32_t pass;          /* LOCKSTEP_PASS_TRAIN */
-  int32_t parameter_gradients; /* 1; 0: parameters are constants, and backward writes dL/d(in) only; needs no trainer */
-  int32_t vjp;                 /* 0; 1: lockstep_tape_vjp may be called; it always may with parameter_gradients 0 */
-  int32_t jvp;                 /* 0; 1: lockstep_tape_jvp may be called */
+  int32_t parameter_gradients; /* default 1; 0: constant parameters, only dL/d(in) is computed; needs no trainer */
+  int32_t vjp;                 /* default 0; 1: lockstep_tape_vjp may be called. Not needed if parameter_gradients and
+                                * recompute are both 0. */
+  int32_t jvp;                 /* default 0; 1: lockstep_tape_jvp may be called */
 } lockstep_tape_options;
 
 #define LOCKSTEP_SCHEDULE_CONSTANT 0
@@ -279,7 +283,7 @@ typedef struct lockstep_report {
 
 /* ---- The library. */
 LOCKSTEP_API uint32_t lockstep_version(void) LOCKSTEP_NOEXCEPT; /* LOCKSTEP_VERSION of the library that runs */
-/* Returns a JSON text that is never freed. */
+/* Returns a JSON text that describes the build. The text is never freed. */
 LOCKSTEP_API const char* lockstep_build_info(void) LOCKSTEP_NOEXCEPT;
 /* Returns the name of a status, e.g. "SHAPE", or "UNKNOWN". */
 LOCKSTEP_API const char* lockstep_status_name(lockstep_status) LOCKSTEP_NOEXCEPT;
@@ -299,31 +303,32 @@ LOCKSTEP_API lockstep_status lockstep_schedule_init(lockstep_schedule*, size_t s
 LOCKSTEP_API lockstep_status lockstep_schedule_rate(const lockstep_schedule*, int64_t step,
                                                     double* rate) LOCKSTEP_NOEXCEPT;
 
-/* ---- Context: a device, a stream, memory. options NULL: the host. When a create function fails, the new handle is
- * NULL. LOCKSTEP_ERR_UNSUPPORTED on a processor that the library was not built for; the text says what it lacks. */
+/* ---- Context: a device, a stream, memory. If `options` is NULL, the device is the host. When a create function fails,
+ * the new handle is NULL. Returns LOCKSTEP_ERR_UNSUPPORTED on a processor that the library was not built for; the text
+ * of lockstep_last_error says what the processor lacks. */
 LOCKSTEP_API lockstep_status lockstep_context_create(const lockstep_context_options* options,
                                                      lockstep_context* context) LOCKSTEP_NOEXCEPT;
 LOCKSTEP_API lockstep_status lockstep_context_destroy(lockstep_context) LOCKSTEP_NOEXCEPT;
 /* Waits for the context's stream. */
 LOCKSTEP_API lockstep_status lockstep_context_synchronize(lockstep_context) LOCKSTEP_NOEXCEPT;
-/* Returns the bytes of the context's memory in use, now and at most so far; -1 where they are not counted. */
+/* Returns the bytes of the context's memory that are in use now, and the peak so far. Both numbers are -1 if the
+ * context does not count bytes. */
 LOCKSTEP_API lockstep_status lockstep_context_memory(lockstep_context, int64_t* in_use,
                                                      int64_t* peak) LOCKSTEP_NOEXCEPT;
 
-/* ---- Communicator: the ranks that train together. <lockstep/lockstep_mpi.h> makes one from an MPI_Comm. */
+/* ---- Communicator: the ranks that train together. <lockstep/lockstep_mpi.h> makes a communicator from an MPI_Comm. */
 /* Makes a communicator of one rank. */
 LOCKSTEP_API lockstep_status lockstep_comm_self(lockstep_context, lockstep_comm*) LOCKSTEP_NOEXCEPT;
-/* Makes a communicator of the host program's functions. Collective: the ranks compare their rank and size
- * (LOCKSTEP_ERR_INVALID on all of them when these do not fit). The struct is copied. After a failure `destroy` is not
- * called. */
+/* Makes a communicator from functions of the host program. Collective: the ranks compare their rank and size, and all
+ * return LOCKSTEP_ERR_INVALID when these do not fit. The struct is copied. After a failure `destroy` is not called. */
 LOCKSTEP_API lockstep_status lockstep_comm_from_ops(lockstep_context, const lockstep_comm_ops* ops,
                                                     lockstep_comm*) LOCKSTEP_NOEXCEPT;
 /* Makes a communicator of ranks on GPUs. nccl_comm is the host program's ncclComm_t, on the GPU of the context, with
  * the ranks of `control`; `control` still exchanges host memory. lockstep does not configure, destroy or abort
  * nccl_comm. The host program destroys it after every trainer and communicator made with it, and aborts it when one of
  * these has failed (LOCKSTEP_ERR_NCCL). Calls go to the NCCL that the process has loaded, in the order of the context's
- * stream; NCCL requires one thread for all communicators of a GPU. Collective, with one small all-reduce; UNSUPPORTED
- * when the process has no NCCL. */
+ * stream; NCCL requires one thread for all communicators of a GPU. Collective, with one small all-reduce. Returns
+ * LOCKSTEP_ERR_UNSUPPORTED when the process has no NCCL. */
 LOCKSTEP_API lockstep_status lockstep_comm_from_nccl(lockstep_context, void* nccl_comm, lockstep_comm control,
                                                      lockstep_comm*) LOCKSTEP_NOEXCEPT;
 /* Returns the rank, which counts from 0, and the number of ranks. */
@@ -332,14 +337,14 @@ LOCKSTEP_API lockstep_status lockstep_comm_rank(lockstep_comm, int32_t* rank, in
 LOCKSTEP_API lockstep_status lockstep_comm_agree(lockstep_comm, int32_t mine, int32_t* largest) LOCKSTEP_NOEXCEPT;
 LOCKSTEP_API lockstep_status lockstep_comm_destroy(lockstep_comm) LOCKSTEP_NOEXCEPT;
 
-/* ---- Model. Strings are a pointer and a length; length 0: ended by a zero. */
-/* Makes a model without layers. dtype: the type of computation and parameters, f32 or f64; bf16 computes in bf16 with
- * f32 parameters. sample_shape: (features), (positions, channels), (rows, columns, channels) or (planes, rows, columns,
- * channels). */
+/* ---- Model. A string is given by a pointer and a length. If the length is 0, a zero byte ends the string. */
+/* Makes a model without layers. The dtype is the type of computation and parameters, f32 or f64; bf16 computes in bf16
+ * with f32 parameters. sample_shape is (features), (positions, channels), (rows, columns, channels) or (planes, rows,
+ * columns, channels). */
 LOCKSTEP_API lockstep_status lockstep_model_create(lockstep_context, lockstep_dtype, const int64_t* sample_shape,
                                                    int32_t ndim, lockstep_model*) LOCKSTEP_NOEXCEPT;
-/* Makes linear layers "1", "2", ... of widths[1], ..., with an activation after each but the last. widths[0]: features
- * of the input. */
+/* Makes a model of linear layers "1", "2", ... with widths[1], widths[2], ... outputs, and an activation after each
+ * layer except the last. widths[0] is the number of features of the input. */
 LOCKSTEP_API lockstep_status lockstep_model_mlp(lockstep_context, lockstep_dtype, const int64_t* widths, int32_t n,
                                                 int32_t activation, lockstep_model*) LOCKSTEP_NOEXCEPT;
 /* Adds a layer; the output of the layer added last is the model's output. kind: linear, conv2d, batch_norm, layer_norm,
@@ -349,33 +354,35 @@ LOCKSTEP_API lockstep_status lockstep_model_mlp(lockstep_context, lockstep_dtype
  * has it (LOCKSTEP_ERR_INVALID) unless options->share is 1. inputs (ninputs): nodes; 0 is the model's input. linear and
  * batch_norm take an optional second input, which is added to the result; add takes two. size: features of linear,
  * channels of convolutions, 0 otherwise. options NULL: defaults. node receives the layer's output; it may be NULL.
- * STATE once the model has parameters. */
+ * Returns LOCKSTEP_ERR_STATE once the model has parameters. */
 LOCKSTEP_API lockstep_status lockstep_model_add(lockstep_model, const char* kind, size_t kind_n, const char* name,
                                                 size_t name_n, const int32_t* inputs, int32_t ninputs, int64_t size,
                                                 const lockstep_layer_options* options, int32_t* node) LOCKSTEP_NOEXCEPT;
 /* Freezes the parameter `name`, or all parameters whose name begins with `name` and a dot ("conv1": "conv1.weight"), of
- * the layers added so far. A trainer leaves frozen parameters unchanged and computes no gradients for them. INVALID if
- * there is no such parameter, and when the parameters are made if all are frozen. STATE once the model has parameters.
- */
+ * the layers added so far. A trainer leaves frozen parameters unchanged and computes no gradients for them. Returns
+ * LOCKSTEP_ERR_INVALID if there is no such parameter, and LOCKSTEP_ERR_STATE once the model has parameters. If all
+ * parameters are frozen, the call that makes the parameters returns LOCKSTEP_ERR_INVALID. */
 LOCKSTEP_API lockstep_status lockstep_model_freeze(lockstep_model, const char* name, size_t name_n) LOCKSTEP_NOEXCEPT;
 /* Makes the model's parameters and sets their first values from the seed. The values depend neither on the rank nor on
  * the number of ranks. */
 LOCKSTEP_API lockstep_status lockstep_model_initialise(lockstep_model, uint64_t seed) LOCKSTEP_NOEXCEPT;
 /* Plans and allocates for up to max_batch samples; lockstep_infer with no more samples then allocates nothing. */
 LOCKSTEP_API lockstep_status lockstep_model_prepare(lockstep_model, int64_t max_batch) LOCKSTEP_NOEXCEPT;
-/* Makes a model that uses the same parameters, not a copy, on another context of the same device: for another thread.
- * Any number of such models may infer at once. The caller makes sure that none trains, loads or writes meanwhile; on a
- * GPU lockstep_context_synchronize, of the context that wrote, ends a write. */
+/* Makes a model that uses the same parameters, not a copy, on another context of the same device, for use in another
+ * thread. Any number of such models may infer at the same time. Meanwhile the caller must not train, load or write any
+ * of these models. On a GPU a write has ended when lockstep_context_synchronize has returned for the context that
+ * wrote. */
 LOCKSTEP_API lockstep_status lockstep_model_share(lockstep_model, lockstep_context,
                                                   lockstep_model* shared) LOCKSTEP_NOEXCEPT;
 /* Makes a model with the same layers and the same parameters, not a copy, for samples of other extents: blocks of
  * another size, for example. It infers as a model of lockstep_model_share does, on a context of the same device, and
- * has no trainer. SHAPE, with the parameter, if a layer would need a parameter of another shape. */
+ * has no trainer. Returns LOCKSTEP_ERR_SHAPE, with the parameter in the text, if a layer would need a parameter of
+ * another shape. */
 LOCKSTEP_API lockstep_status lockstep_model_reshape(lockstep_model, const int64_t* sample_shape, int32_t ndim,
                                                     lockstep_context, lockstep_model* reshaped) LOCKSTEP_NOEXCEPT;
 /* Sends the root's parameters and running statistics to all ranks of the communicator, also to ranks that do not train;
- * their models have the same layers. STATE when the root has trained with other ranks and has not averaged since
- * (lockstep_trainer_average). A trainer goes on from its own running statistics. Collective. */
+ * their models have the same layers. Returns LOCKSTEP_ERR_STATE when the root has trained with other ranks and has not
+ * averaged since (lockstep_trainer_average). A trainer goes on from its own running statistics. Collective. */
 LOCKSTEP_API lockstep_status lockstep_model_broadcast(lockstep_model, lockstep_comm, int32_t root) LOCKSTEP_NOEXCEPT;
 /* Writes a safetensors file with PyTorch's names. At any moment the path names the old file or the new one. */
 LOCKSTEP_API lockstep_status lockstep_model_save(lockstep_model, const char* path, size_t path_n) LOCKSTEP_NOEXCEPT;
@@ -388,8 +395,8 @@ LOCKSTEP_API lockstep_status lockstep_model_destroy(lockstep_model) LOCKSTEP_NOE
 LOCKSTEP_API lockstep_status lockstep_parameter_count(lockstep_model, int32_t* count) LOCKSTEP_NOEXCEPT;
 LOCKSTEP_API lockstep_status lockstep_parameter_info(lockstep_model, int32_t index,
                                                      lockstep_parameter*) LOCKSTEP_NOEXCEPT;
-/* lockstep_parameter_read and _write copy a parameter to and from host memory of its logical shape, with any type and
- * strides; the view's axes are NULL. Both wait for the stream. */
+/* lockstep_parameter_read copies a parameter to host memory, lockstep_parameter_write from host memory. The memory has
+ * the parameter's logical shape, with any type and strides; `axes` of the view is NULL. Both wait for the stream. */
 LOCKSTEP_API lockstep_status lockstep_parameter_read(lockstep_model, const char* name, size_t name_n,
                                                      const lockstep_view*) LOCKSTEP_NOEXCEPT;
 LOCKSTEP_API lockstep_status lockstep_parameter_write(lockstep_model, const char* name, size_t name_n,
@@ -400,27 +407,30 @@ LOCKSTEP_API lockstep_status lockstep_parameter_write(lockstep_model, const char
  * LOCKSTEP_WITH_STATISTICS the running statistics of batch norms follow. The view has one axis of n, its type is f32 or
  * f64, and its axes are NULL. In host memory it may have any stride, and the call waits for the stream. On the model's
  * GPU it is f32 without gaps, and the copy is in the order of the context's stream. */
-/* Returns n; n with LOCKSTEP_WITHOUT_STATISTICS is also that of gradients. */
+/* Returns n, the number of elements of a vector. A vector of gradients has the n of LOCKSTEP_WITHOUT_STATISTICS. */
 LOCKSTEP_API lockstep_status lockstep_parameters_size(lockstep_model, int32_t statistics, int64_t* n) LOCKSTEP_NOEXCEPT;
-/* The statistics are those for inference. STATE where lockstep_infer would return STATE. */
+/* Copies the parameters to `values`. Running statistics are those for inference. Returns LOCKSTEP_ERR_STATE where
+ * lockstep_infer would. */
 LOCKSTEP_API lockstep_status lockstep_parameters_read(lockstep_model, int32_t statistics,
                                                       const lockstep_view* values) LOCKSTEP_NOEXCEPT;
-/* Writes also the statistics from which training goes on. Ranks that train together write equal parameters. */
+/* Copies `values` to the parameters. Running statistics are set both for inference and for training. Ranks that train
+ * together must write equal parameters. */
 LOCKSTEP_API lockstep_status lockstep_parameters_write(lockstep_model, int32_t statistics,
                                                        const lockstep_view* values) LOCKSTEP_NOEXCEPT;
-/* Before lockstep_trainer_reduce: the gradients of the sum of weight times loss over the samples that this rank has
- * added since the last update. After it: the gradients of the loss that the step minimises, equal on all ranks. STATE
- * without samples added since the last update. Local. */
+/* Copies the gradients of the current step to a vector. Before lockstep_trainer_reduce, these are the gradients of the
+ * sum of weight times loss over the samples that this rank has added since the last update. After
+ * lockstep_trainer_reduce, they are the gradients of the loss that the step minimises, equal on all ranks. Returns
+ * LOCKSTEP_ERR_STATE without samples added since the last update. Local. */
 LOCKSTEP_API lockstep_status lockstep_gradients_read(lockstep_trainer, const lockstep_view* values) LOCKSTEP_NOEXCEPT;
-/* Replaces these gradients, for example by their sum with the gradients of a penalty. After lockstep_trainer_reduce all
- * ranks write equal numbers. Local. */
+/* Replaces the gradients that lockstep_gradients_read reads, for example by their sum with the gradients of a penalty.
+ * After lockstep_trainer_reduce all ranks write equal numbers. Local. */
 LOCKSTEP_API lockstep_status lockstep_gradients_write(lockstep_trainer, const lockstep_view* values) LOCKSTEP_NOEXCEPT;
 
 /* ---- Inference: out = model(in) for any number of samples. A call with more samples than prepared for first prepares
  * for them, and for at least half as many again as before. Batch norm takes the running statistics of the last update.
- * With several ranks and without sync_batch_norm each rank has its own: STATE from the update until
- * lockstep_trainer_average. On a GPU the call runs after the work in `stream`, and later work in `stream` runs after
- * the call. Host memory is read and written before the call returns. Local. */
+ * With several ranks and without sync_batch_norm, each rank has its own statistics after an update. The call then
+ * returns LOCKSTEP_ERR_STATE until lockstep_trainer_average. On a GPU the call runs after the work in `stream`, and
+ * later work in `stream` runs after the call. Host memory is read and written before the call returns. Local. */
 LOCKSTEP_API lockstep_status lockstep_infer(lockstep_model, const lockstep_view* in, const lockstep_view* out,
                                             lockstep_stream stream) LOCKSTEP_NOEXCEPT;
 /* Computes many views together: out[i] from in[i]. Checks all views before it writes the first. */
@@ -429,52 +439,56 @@ LOCKSTEP_API lockstep_status lockstep_infer_many(lockstep_model, const lockstep_
 
 /* ---- Training. One step is lockstep_trainer_add, once or several times, then lockstep_trainer_update. A step
  * minimises the weighted mean of the loss over all samples of all ranks; each rank may have any number of samples. A
- * step whose weights have no positive sum changes nothing; after a negative sum later calls return FORMAT.
+ * step whose weights have no positive sum changes nothing; after a negative sum, later calls return
+ * LOCKSTEP_ERR_FORMAT.
  *
  * A batch with NaN or infinity in a channel leaves the running statistics of batch norms for that channel unchanged.
  *
  * Collective entries: model_broadcast, comm_agree, trainer_create, update, reduce, apply, report, check, broadcast,
  * average, save, load; with sync_batch_norm also add. They check their arguments, then the ranks agree. A rank that
  * cannot go on returns its own error, the others return LOCKSTEP_ERR_PEER, and no rank is left waiting. When the ranks
- * call different entries, all return STATE. */
-/* Makes the one trainer of a model with parameters, which it updates in place. The ranks compare options, layers with
- * their options, and parameters with their values. The values must be equal (lockstep_model_broadcast); the extents of
- * samples may differ. The largest max_batch of all ranks counts. Several ranks on GPUs need a communicator of
- * lockstep_comm_from_nccl. */
+ * call different entries, all return LOCKSTEP_ERR_STATE. */
+/* Makes the only trainer of a model that has parameters. The trainer updates the parameters in place. The ranks compare
+ * options, layers with their options, and parameters with their values. The values must be equal
+ * (lockstep_model_broadcast); the extents of samples may differ. The largest max_batch of all ranks counts. Several
+ * ranks on GPUs need a communicator of lockstep_comm_from_nccl. */
 LOCKSTEP_API lockstep_status lockstep_trainer_create(lockstep_model, lockstep_comm,
                                                      const lockstep_trainer_options* options,
                                                      lockstep_trainer*) LOCKSTEP_NOEXCEPT;
-/* Adds the gradients of any number of samples, also of none. weight: NULL with LOCKSTEP_WEIGHTS_NONE. An error that an
- * earlier step left (FORMAT) discards the samples added since the last update. A label that is no class is FORMAT, too.
- * Without weights, this call finds it in host memory and adds nothing; else a later call returns the error. With a
- * weight of 0 a label may be any i32. Local; with sync_batch_norm and several ranks collective: all ranks add equally
- * often. */
+/* Adds the gradients of any number of samples, also of none. `weight` is NULL with LOCKSTEP_WEIGHTS_NONE. If an earlier
+ * step has failed, returns LOCKSTEP_ERR_FORMAT and discards the samples added since the last update. A label that is no
+ * class also causes LOCKSTEP_ERR_FORMAT. Without weights, this call finds such a label in host memory and adds nothing;
+ * otherwise a later call returns the error. With a weight of 0 a label may be any i32. Local. With sync_batch_norm and
+ * several ranks, the call is collective, and all ranks add equally often. */
 LOCKSTEP_API lockstep_status lockstep_trainer_add(lockstep_trainer, const lockstep_view* in,
                                                   const lockstep_view* target, const lockstep_view* weight,
                                                   lockstep_stream stream) LOCKSTEP_NOEXCEPT;
-/* Sums the gradients over the ranks and updates the parameters. STATE without an add before: a rank without samples
- * adds a view of none. Collective. */
+/* Sums the gradients over the ranks and updates the parameters. Returns LOCKSTEP_ERR_STATE without an earlier add in
+ * this step, so a rank without samples must add a view of 0 samples. Collective. */
 LOCKSTEP_API lockstep_status lockstep_trainer_update(lockstep_trainer, double learning_rate) LOCKSTEP_NOEXCEPT;
-/* The two halves of lockstep_trainer_update, with the same bits. Between them the host program may read and write the
- * gradients; lockstep_trainer_report describes the step already. lockstep_trainer_abandon in place of apply ends the
- * step without an update, for example where the host program has written new parameters itself. */
-/* Sums the gradients over the ranks. norm: receives the norm of the summed gradients before clipping, for which the
- * call waits; NULL: not computed. STATE without an add before, and after another reduce. Collective. */
+/* The two halves of lockstep_trainer_update, with the same bits. Between these two calls the host program may read and
+ * write the gradients; lockstep_trainer_report already describes the step after lockstep_trainer_reduce.
+ * lockstep_trainer_abandon in place of apply ends the step without an update, for example where the host program has
+ * written new parameters itself. */
+/* Sums the gradients over the ranks. `norm` receives the norm of the summed gradients before clipping, and the call
+ * then waits for the norm. If `norm` is NULL, the norm is not computed. Returns LOCKSTEP_ERR_STATE without an earlier
+ * add in this step, and after another reduce. Collective. */
 LOCKSTEP_API lockstep_status lockstep_trainer_reduce(lockstep_trainer, double* norm) LOCKSTEP_NOEXCEPT;
-/* Updates the parameters from the summed gradients, clipped as the options say. STATE without a reduce before.
- * Collective: the ranks compare learning_rate. */
+/* Updates the parameters from the summed gradients, clipped as the options say. Returns LOCKSTEP_ERR_STATE without an
+ * earlier reduce in this step. Collective: the ranks compare learning_rate. */
 LOCKSTEP_API lockstep_status lockstep_trainer_apply(lockstep_trainer, double learning_rate) LOCKSTEP_NOEXCEPT;
 /* Discards the samples added since the last update. Local; the host program calls it on all ranks or on none. */
 LOCKSTEP_API lockstep_status lockstep_trainer_abandon(lockstep_trainer) LOCKSTEP_NOEXCEPT;
-/* Returns the mean loss over this rank's samples (NaN without samples) and the number of that step, 0 before the first.
- * wait 0: the newest step whose loss has arrived, without a wait; 1: waits for the last step. Either pointer may be
- * NULL. Local. */
+/* Returns the mean loss over this rank's samples (NaN without samples) and the number of the step, 0 before the first
+ * step. If `wait` is 0, the step is the newest step whose loss has arrived, and the call does not wait. If `wait` is 1,
+ * the call waits for the last step. Either pointer may be NULL. Local. */
 LOCKSTEP_API lockstep_status lockstep_trainer_loss(lockstep_trainer, int32_t wait, double* loss,
                                                    int64_t* step) LOCKSTEP_NOEXCEPT;
-/* Describes the last step of all ranks together. Waits for it. STATE between add and update. Collective. */
+/* Describes the last step of all ranks together. Waits for the last step. Returns LOCKSTEP_ERR_STATE between add and
+ * update. Collective. */
 LOCKSTEP_API lockstep_status lockstep_trainer_report(lockstep_trainer, lockstep_report*) LOCKSTEP_NOEXCEPT;
-/* Compares the bits of the parameters over the ranks. LOCKSTEP_ERR_INVALID on all ranks names a parameter that differs
- * and the ranks. Collective. */
+/* Compares the bits of the parameters over the ranks. If a parameter differs, returns LOCKSTEP_ERR_INVALID on all
+ * ranks, with a text that names the parameter and the ranks. Collective. */
 LOCKSTEP_API lockstep_status lockstep_trainer_check(lockstep_trainer) LOCKSTEP_NOEXCEPT;
 /* Sends the root's parameters, optimizer state and running statistics to all ranks. Collective. */
 LOCKSTEP_API lockstep_status lockstep_trainer_broadcast(lockstep_trainer, int32_t root) LOCKSTEP_NOEXCEPT;
@@ -485,43 +499,46 @@ LOCKSTEP_API lockstep_status lockstep_trainer_average(lockstep_trainer) LOCKSTEP
  * one. All ranks name the same folder; rank 0 writes it. Averages as lockstep_trainer_average does. Collective. */
 LOCKSTEP_API lockstep_status lockstep_trainer_save(lockstep_trainer, const char* folder,
                                                    size_t folder_n) LOCKSTEP_NOEXCEPT;
-/* Reads a folder of lockstep_trainer_save, written by any number of ranks. Every rank reads it. Collective. */
+/* Reads a folder of lockstep_trainer_save, written by any number of ranks. Every rank reads the folder. Collective. */
 LOCKSTEP_API lockstep_status lockstep_trainer_load(lockstep_trainer, const char* folder,
                                                    size_t folder_n) LOCKSTEP_NOEXCEPT;
 LOCKSTEP_API lockstep_status lockstep_trainer_destroy(lockstep_trainer) LOCKSTEP_NOEXCEPT;
 
 /* ---- Tapes: differentiation inside the host program, whose loss L lockstep does not know. A pass is one
- * lockstep_tape_forward, whose activations stay in a slot, and later one lockstep_tape_backward. Between them the host
- * program computes: its solver's steps, L, and the derivatives. Gradients are sums over samples and passes, which
- * nothing divides; lockstep_trainer_update sums them over the ranks. A rank without a backward adds zero. All calls are
- * local; on a GPU they run in the order of `stream`, without a wait for device memory. */
+ * lockstep_tape_forward, whose activations stay in a slot, and later one lockstep_tape_backward. Between these two
+ * calls the host program computes: its solver's steps, L, and the derivatives. Gradients are sums over samples and
+ * passes, which nothing divides; lockstep_trainer_update sums them over the ranks. A rank that calls no
+ * lockstep_tape_backward adds zero. All calls are local; on a GPU they run in the order of `stream`, without a wait for
+ * device memory. */
 LOCKSTEP_API lockstep_status lockstep_tape_create(lockstep_model, const lockstep_tape_options* options,
                                                   lockstep_tape* tape) LOCKSTEP_NOEXCEPT;
 /* Computes out = model(in); out may be NULL. pass receives the number of the pass, which no other pass of the tape has.
- * STATE when all slots are taken. */
+ * Returns LOCKSTEP_ERR_STATE when all slots are taken. */
 LOCKSTEP_API lockstep_status lockstep_tape_forward(lockstep_tape, const lockstep_view* in, const lockstep_view* out,
                                                    int64_t* pass, lockstep_stream stream) LOCKSTEP_NOEXCEPT;
 /* Adds dL/d(parameters) to the gradients, writes dL/d(in) to in_gradient unless it is NULL, and frees the slot of the
- * pass. out_gradient: dL/d(out) in the shape of out. Passes may come in any order. INVALID: no such pass; STATE: the
- * parameters may have changed since the pass. After an error the pass still has its slot. */
+ * pass. `out_gradient` is dL/d(out) in the shape of out. Passes may end in any order. Returns LOCKSTEP_ERR_INVALID if
+ * there is no such pass, and LOCKSTEP_ERR_STATE if the parameters may have changed since the pass. After an error the
+ * pass still has its slot. */
 LOCKSTEP_API lockstep_status lockstep_tape_backward(lockstep_tape, int64_t pass, const lockstep_view* out_gradient,
                                                     const lockstep_view* in_gradient,
                                                     lockstep_stream stream) LOCKSTEP_NOEXCEPT;
 /* Products with the Jacobian J = d(out)/d(in) of a pass: lockstep_tape_vjp computes in_gradient = J^T out_gradient,
- * lockstep_tape_jvp computes out_tangent = J in_tangent. Both leave slot and gradients as they are, and may be called
- * any number of times. Errors are those of lockstep_tape_backward; STATE: the tape was made without the option. No jvp:
- * lockstep_tape_create is UNSUPPORTED with the layer's name for attention, embedding and max pools, and INVALID with
- * recompute. */
+ * lockstep_tape_jvp computes out_tangent = J in_tangent. Neither changes the slot or the gradients, and both may be
+ * called any number of times. Errors are those of lockstep_tape_backward, and LOCKSTEP_ERR_STATE if the tape was made
+ * without the option. With the option vjp or jvp, lockstep_tape_create returns LOCKSTEP_ERR_INVALID with recompute.
+ * With jvp, it also returns LOCKSTEP_ERR_UNSUPPORTED, with the layer's name, for attention, embedding and max pools. */
 LOCKSTEP_API lockstep_status lockstep_tape_vjp(lockstep_tape, int64_t pass, const lockstep_view* out_gradient,
                                                const lockstep_view* in_gradient,
                                                lockstep_stream stream) LOCKSTEP_NOEXCEPT;
 LOCKSTEP_API lockstep_status lockstep_tape_jvp(lockstep_tape, int64_t pass, const lockstep_view* in_tangent,
                                                const lockstep_view* out_tangent,
                                                lockstep_stream stream) LOCKSTEP_NOEXCEPT;
-/* Frees the slot of a pass without a backward; pass -1: the slots of all passes. */
+/* Frees the slot of a pass without a backward. Pass -1 frees the slots of all passes. */
 LOCKSTEP_API lockstep_status lockstep_tape_release(lockstep_tape, int64_t pass) LOCKSTEP_NOEXCEPT;
-/* Adds the gradients of a tape with own_gradients to the trainer's, and sets them to zero. Sums have the order of these
- * calls. No other thread may use the tape meanwhile. */
+/* Adds the gradients of a tape with own_gradients to the gradients of the model's trainer, and sets the tape's
+ * gradients to zero. The gradients of several tapes are added in the order of the calls. No other thread may use the
+ * tape meanwhile. */
 LOCKSTEP_API lockstep_status lockstep_trainer_collect(lockstep_trainer, lockstep_tape) LOCKSTEP_NOEXCEPT;
 LOCKSTEP_API lockstep_status lockstep_tape_destroy(lockstep_tape) LOCKSTEP_NOEXCEPT;
 

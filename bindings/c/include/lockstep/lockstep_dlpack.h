@@ -1,10 +1,10 @@
-/* DLPack 1.x: makes views of other libraries' arrays (NumPy, PyTorch, CuPy, JAX, ..), and their arrays of parameters.
- * Takes the versioned struct alone, DLManagedTensorVersioned, not the older DLManagedTensor.
+/* DLPack 1.x: makes views of other libraries' arrays (NumPy, PyTorch, CuPy, JAX, ..), and DLPack arrays of parameters.
+ * Takes only the versioned struct DLManagedTensorVersioned, not the older DLManagedTensor.
  *
  * In Python a capsule "dltensor_versioned" holds the pointer: array.__dlpack__(stream=.., max_version=(1, 1)). On a GPU
- * the producer makes the data ready in that `stream`; give the same one to lockstep_infer and lockstep_trainer_add. 1
- * is CUDA's legacy stream (in lockstep NULL), 2 the stream of the thread, another number a cudaStream_t, -1 none: the
- * caller has waited. The functions of this header do not use streams. */
+ * the producer makes the data ready in that `stream`. Give the same stream to lockstep_infer and lockstep_trainer_add.
+ * In DLPack, stream 1 is CUDA's legacy stream (NULL in lockstep), 2 is the stream of the thread, another number is a
+ * cudaStream_t, and -1 means that the caller has waited. The functions of this header do not use streams. */
 #ifndef LOCKSTEP_LOCKSTEP_DLPACK_H
 #define LOCKSTEP_LOCKSTEP_DLPACK_H
 
@@ -40,15 +40,18 @@ typedef struct lockstep_dlpack {
 #define LOCKSTEP_DLPACK_READ_ONLY 1 /* a bit of lockstep_dlpack.flags */
 
 /* Makes a view of the tensor. The view borrows data, shape, strides and axes: the tensor must outlive every call that
- * takes the view. The caller still calls the tensor's deleter once, whatever this function returns. axes: the view's
- * axes (lockstep.h), or NULL. written: 1 when a call will write through the view, else 0. On failure the view is left
- * as it is.
+ * takes the view. The caller still calls the tensor's deleter once, whatever this function returns. `axes` is the
+ * view's axes (lockstep.h), or NULL. `written` is 1 when a call will write through the view, else 0. On failure the
+ * view does not change.
  *
- * FORMAT: another major version; nothing else is read then. DTYPE: elements are not f16, f32, f64, bf16, i32, i64 or
- * u8, or have several lanes. DEVICE: the memory is not the host's (page-locked or not) or CUDA's. SHAPE: more than 8
- * axes; extents or strides that no address can hold; data is NULL; the address is no multiple of the element's size
- * (256 bytes are not required); with `written`, elements share memory. INVALID: written is 1 and the tensor is
- * read-only. */
+ * Returns these errors:
+ * LOCKSTEP_ERR_FORMAT if the major version of DLPack is another one; nothing else is read then.
+ * LOCKSTEP_ERR_DTYPE if the elements are not f16, f32, f64, bf16, i32, i64 or u8, or have several lanes.
+ * LOCKSTEP_ERR_DEVICE if the memory is neither the host's (page-locked or not) nor CUDA's.
+ * LOCKSTEP_ERR_SHAPE for more than 8 axes, for extents or strides that no address can hold, if data is NULL, if the
+ * address is no multiple of the element's size (256 bytes are not required), or if elements share memory although
+ * `written` is 1.
+ * LOCKSTEP_ERR_INVALID if `written` is 1 and the tensor is read-only. */
 LOCKSTEP_API lockstep_status lockstep_view_from_dlpack(const struct DLManagedTensorVersioned* tensor, const char* axes,
                                                        int32_t written, lockstep_view* view) LOCKSTEP_NOEXCEPT;
 

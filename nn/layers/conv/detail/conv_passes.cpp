@@ -32,8 +32,8 @@ std::string conv_settings(const ConvOptions& options, const AxisSizes& output_pa
 std::shared_ptr<const ops::ConvPlan> plan_conv_pass(PlanBuilder& builder, const std::string& key,
                                                     const ops::ConvDesc& desc, ops::ConvPass pass) {
   const bool for_norm = builder.options().norms_in_convolutions && ops::conv_may_serve_norm(desc, pass);
-  // A pass with a norm stores its choice under its own key, because evaluation and inference plan the pass of this
-  // layer without a norm.
+  // A pass that also computes the sums of a batch norm stores its choice under its own key, because evaluation and
+  // inference plan the pass of this layer without a norm.
   return builder.planned(desc.norm.wanted ? key + " beside a norm" : key, [&](const std::string& choice) {
     return ops::plan_conv2d(builder.context(), desc, pass, for_norm ? "reference:norm" : choice);
   });
