@@ -11,7 +11,7 @@ namespace lockstep::ops {
 // The stem of a residual network: batch norm, ReLU and a max pool with 3 x 3 windows at stride 2 in one pass. The pass
 // stores neither the normalised image nor the gradient of the normalised image.
 //
-//   x, dx:  (N, H, W, C), y, dy: (N, P, Q, C), contiguous; types and other arguments are those of batch_norm.hpp
+//   x, dx:  (N, H, W, C), y, dy: (N, P, Q, C), contiguous; batch_norm.hpp states the types and the other arguments
 //   desc:   kernel {3, 3} and stride {2, 2} with any padding; ShapeError for another kernel or stride
 //   index:  u8, shape of y: 3 * r + s if the largest element is in row r, column s of the window; kNoWinner if y is not
 //           positive, so that no gradient passes

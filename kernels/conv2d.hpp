@@ -95,10 +95,11 @@ class ConvPlan {
   [[nodiscard]] virtual std::size_t workspace_bytes() const = 0;
   /// Returns true if every run of the plan gives the same bits (with the planned thread count).
   [[nodiscard]] virtual bool deterministic() const = 0;
-  /// Names the plan's provider and algorithm. plan_conv2d() with this choice makes the same plan again.
+  /// Returns the choice: a text with the plan's provider and algorithm. plan_conv2d() with this choice makes the same
+  /// plan again.
   [[nodiscard]] virtual std::string choice() const = 0;
-  /// Names what the library runs, for example "brgconv:avx512_core", if the library decides more than the choice says.
-  /// Otherwise returns the choice.
+  /// Returns the name of the code that runs, for example "brgconv:avx512_core", if the plan's library selects this code
+  /// itself. Otherwise returns choice().
   [[nodiscard]] virtual std::string implementation() const { return choice(); }
   /// Returns true if the plan does the extra work of desc().norm. Otherwise the plan computes only the convolution, for
   /// example because no norm is wanted.

@@ -11,12 +11,12 @@
 namespace lockstep::ops {
 
 /// Returns why JpegDecoder cannot be used on this device: the device is no GPU, the build has no nvJPEG
-/// (LOCKSTEP_NVJPEG), or the library cannot be loaded or has another major version. Returns an empty string if no
-/// obstacle is known. Loads the library, but makes no call to a GPU and no CUDA context.
+/// (LOCKSTEP_NVJPEG), or libnvjpeg cannot be loaded or has another major version than the build expects. Returns an
+/// empty string if no obstacle is known. Loads libnvjpeg, but does not call a GPU and makes no CUDA context.
 [[nodiscard]] std::string jpeg_decoder_problem(Device device);
 
-/// Returns the version of the loaded library, such as "nvJPEG 13.3.2", on which the pixels depend. Returns an empty
-/// string if no library can be loaded.
+/// Returns the version of the loaded libnvjpeg, such as "nvJPEG 13.3.2", on which the decoded pixels depend. Returns an
+/// empty string if libnvjpeg cannot be loaded.
 [[nodiscard]] std::string jpeg_decoder_version();
 
 struct JpegDecoderOptions {

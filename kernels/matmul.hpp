@@ -49,7 +49,8 @@ struct MatmulDesc {
   }
 };
 
-/// A matrix product planned for one device. The plan owns the library's descriptors, but no tensor memory.
+/// A matrix product planned for one device. A plan that calls cuBLASLt or oneDNN owns the descriptors for these calls;
+/// no plan owns tensor memory.
 class MatmulPlan {
  public:
   virtual ~MatmulPlan() = default;
@@ -59,8 +60,8 @@ class MatmulPlan {
   /// Returns true if every run with the planned number of threads gives the same bits.
   [[nodiscard]] virtual bool deterministic() const = 0;
   [[nodiscard]] virtual std::string choice() const = 0;  ///< name with which plan_matmul() makes this plan again
-  /// Returns the name of the code that the library has selected, for example "brg:avx512_core", if the choice leaves
-  /// the selection to the library. Otherwise returns choice().
+  /// Returns the name of the code that runs, for example "brg:avx512_core", if the plan's choice names only a library,
+  /// and this library selects the code. Otherwise returns choice().
   [[nodiscard]] virtual std::string implementation() const { return choice(); }
   /// Enqueues the product. The arguments are those of matmul(), which has checked them.
   virtual void run(Context& context, const TensorView& a, const TensorView& b, const TensorView& bias,

@@ -33,7 +33,8 @@ template <class At>
   return best;
 }
 
-/// Returns how many classes are ahead of class `label`, or `classes` if the label is wrong for every k.
+/// Returns how many classes have a larger output than class `label`, or an equal output and a lower index. Returns
+/// `classes` if no softmax is defined or the output of `label` is not finite: then the label is wrong for every k.
 template <class At>
 [[nodiscard]] std::int64_t rank_of(std::int64_t classes, std::int64_t label, At at) {
   const auto own = at(label);

@@ -75,8 +75,8 @@ std::vector<testing::OpCase> reduce_bench() {
 }
 
 /// Returns cases for the arenas of ResNet-20 and ResNet-50 and for one bucket of 25 MiB. Each arena has two parameter
-/// groups, as when biases have no weight decay. Further cases are the arena of ResNet-50 without momentum, and with
-/// bf16 gradients and a bf16 copy of the parameters.
+/// groups, as when biases have no weight decay. Two more cases use the arena of ResNet-50: one without momentum, one
+/// with bf16 gradients and a bf16 copy of the parameters.
 std::vector<testing::OpCase> sgd_bench() {
   std::vector<testing::OpCase> items;
   const auto arena = [](std::int64_t n) {

@@ -206,7 +206,7 @@ __device__ void sum_moments(const Tiling& tiling, const Batch& batch, const T* x
 
 // ---- gradients ------------------------------------------------------------------------------------------------------
 
-/// A norm whose gradients are summed, and the destination of the sums.
+/// A batch norm whose gradients are summed, and the destination of the sums.
 template <class T>
 struct Summed {
   const T* x;                 // shape (rows, C)

@@ -53,7 +53,8 @@ __device__ void add_to(Pack<float, kCount>& a, const Pack<float, kCount>& b) {
   }
 }
 
-/// Returns the number of blocks of a launch whose blocks take all items of `tiling` in a grid-stride loop.
+/// Returns the number of blocks for a launch in which a block takes one item of `tiling` after the other, in a
+/// grid-stride loop. An item is a chunk of rows of a tile of columns.
 inline unsigned blocks_of(const Tiling& tiling) {
   return gpu::blocks_for(tiling.items(), 1);
 }

@@ -19,7 +19,7 @@ constexpr int kKept = 64;                // number of weights of a column or row
 constexpr double kMostPixels = 1 << 27;  // largest number of pixels of a source image: byte offsets fit in 32 bits
 constexpr double kFurthest = 2147483648.0;
 
-/// Has the members of images::Axis, with `low` and `high` in 32 bits.
+/// The axis of a resampling, like images::Axis, but with `low` and `high` in 32 bits.
 struct Axis {
   double begin;
   double step;
@@ -28,7 +28,7 @@ struct Axis {
 };
 
 struct Part {
-  bool shown;  // true if the row of the table is valid; otherwise the other members must not be used
+  bool shown;  // true if the row of the table is valid; if false, all other members are unset
   bool transposed;
   int width;  // number of columns of the source image that are in memory
   int left;   // first column of the source image that is in memory

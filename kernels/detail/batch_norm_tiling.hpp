@@ -14,7 +14,7 @@ inline constexpr int kTile = 8;                // largest number of columns of a
 inline constexpr int kNarrowTile = 32;         // largest number of columns of a tile if a column is one element
 inline constexpr std::int64_t kLeastRows = 8;  // least number of rows that a thread takes in a chunk
 inline constexpr std::int64_t kMostRows = 64;  // largest number of rows of a thread in a chunk: limits rounding errors
-inline constexpr std::int64_t kWantedTiles = 1024;  // number of items that fill a large GPU
+inline constexpr std::int64_t kWantedTiles = 1024;  // number of items (see Tiling) that fill a large GPU
 
 /// Divides a tensor (rows, channels) into items, for sums over rows. An item is a chunk of rows of a tile of columns. A
 /// column is per_column channels, which one thread takes. The division depends only on the shape and on per_column.
@@ -63,7 +63,8 @@ Residence residence_of(const Tiling& tiling, std::size_t item_bytes, Resident re
 }
 
 /// Returns residence_of() for the kernels of batch_norm_fused.cu, which keep `tensors` tensors, divided by `tiling`, in
-/// columns of 16 bytes. Returns 0 blocks if the part of a row in a tile does not take whole bytes of the mask.
+/// columns of 16 bytes. Returns 0 blocks if the number of channels of a tensor or of a tile is not a multiple of 8,
+/// because the ReLU mask has one bit per channel of a row, and a tile must take whole bytes of the mask.
 template <class Resident>
 Residence fused_residence(const Tiling& tiling, int per_column, int tensors, Resident resident) {
   if (tiling.channels % 8 != 0 || tiling.tile * per_column % 8 != 0) {

@@ -111,9 +111,10 @@ struct Convolution {
   dnnl::memory::dims pad_after;
 };
 
-// The functions make primitives whose scratchpads the caller provides, and throw dnnl::error for unimplemented cases. A
-// convolution takes oneDNN's first implementation for which `refusal` returns an empty text. If there is no such
-// implementation, UnsupportedError with the last text is thrown.
+// The make_ functions below make primitives whose scratchpads the caller provides, and throw dnnl::error for cases that
+// oneDNN does not implement. The functions for convolutions take oneDNN's first implementation for which `refusal`
+// returns an empty text. If `refusal` refuses all implementations, these functions throw UnsupportedError with the last
+// text of `refusal`.
 using Refusal = std::function<std::string(std::string_view implementation)>;
 /// Makes a forward convolution: in Made, a is x, b is the weights, and out is y.
 [[nodiscard]] Made make_forward(const Library& lib, const Convolution& c, const Refusal& refusal);

@@ -52,7 +52,9 @@ struct EventState {
   [[nodiscard]] virtual EventPoint point() const = 0;
   [[nodiscard]] virtual bool complete() const { return point().complete(); }
   virtual void synchronize() const { point().wait(); }
-  /// Requires that both events are on one device, have timing and are complete. StateError if one was never recorded.
+  /// Returns the seconds from the completion of `earlier` to the completion of this event. The caller has checked that
+  /// the two events are on one device, have timing and are complete. Throws StateError if one of the events was never
+  /// recorded.
   [[nodiscard]] virtual double seconds_since(const EventState& earlier) const = 0;
 
   const Device device;

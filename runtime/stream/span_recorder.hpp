@@ -25,7 +25,7 @@ enum class SpanKind : unsigned char {
   graph,       ///< a captured step as a whole
   ready,       ///< point at which the gradients of a bucket are ready; has no duration
   reduce,      ///< sum of a bucket over the ranks
-  gather,      ///< exchange of a bucket's parameters
+  gather,      ///< all-gather of a bucket's parameters
   wait,        ///< the compute stream waits for a bucket
   batch,       ///< the host waits for the loader
   evaluation,  ///< evaluation, on the host from begin to end
