@@ -137,9 +137,9 @@ struct ConvListing {
 };
 
 /// Returns the choices that support this pass on the context's device, best guess first: "onednn:nhwc", "reference",
-/// ... The part before the colon names the provider; a provider's name alone means its first choice. The choices that
-/// do the work of desc.norm, "cudnn:norm:.." and "cuda:norm", come last in the list of their provider. Only a
-/// measurement shows whether such a choice is faster than the plain convolution followed by the norm's own pass.
+/// ... The part before the colon names the provider; a provider's name alone means the provider's first choice. The
+/// choices that do the work of desc.norm, "cudnn:norm:.." and "cuda:norm", come last in the list of their provider.
+/// Only a measurement shows whether such a choice is faster than the plain convolution followed by the norm's own pass.
 [[nodiscard]] std::vector<std::string> conv2d_choices(Context& context, const ConvDesc& desc, ConvPass pass,
                                                       const ConvListing& listing = {});
 /// Prepares the lists of conv2d_choices() for `calls`, and the plan of each choice (or of ConvCall::choice alone).

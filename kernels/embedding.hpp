@@ -17,8 +17,9 @@ namespace lockstep::ops {
 
 /// Computes y = table[id] + positions[t] for token t of a sequence, rounded once. Without positions y = table[id]. For
 /// an id outside [0, V), sets the row of y to zeros and reads no table row. Adds to bad_ids (f64 scalar, optional) the
-/// number of such ids in the first `valid` entries of the first axis of ids. valid (i64 scalar, optional) is clamped to
-/// [0, number of entries]; without valid, all entries count. y does not depend on valid: it has a row for every id.
+/// number of ids outside [0, V) among the first `valid` entries of the first axis of ids. valid (i64 scalar, optional)
+/// is clamped to [0, number of entries]; without valid, all entries count. y does not depend on valid, and has a row
+/// for every id.
 void embedding_forward(Context& context, const TensorView& table, const TensorView& ids, const TensorView& positions,
                        const TensorView& valid, const TensorView& y, const TensorView& bad_ids);
 

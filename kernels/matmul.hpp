@@ -18,8 +18,8 @@ namespace lockstep::ops {
 /// If batch is above 0, a, b and c have a leading axis of extent batch, and each index of this axis has a separate
 /// product. Sums run in accumulation_dtype(dtype), which is also the type of the bias; bias and activation are applied
 /// before c is rounded. (cuBLASLt rounds the bias to c's type first.) On the host, the choice "reference" adds the
-/// products of a sum in the order of k, so a row of c has the same bits for any m and any number of threads. With
-/// AVX-512, tests find that with "onednn" m does not change the bits of a row either. relu of NaN gives NaN in
+/// products of a sum in the order of k, so a row of c has the same bits for any m and any number of threads. In tests
+/// on processors with AVX-512, the bits of a row do not depend on m with "onednn" either. relu of NaN gives NaN in
 /// lockstep's own loops and kernels, but 0 in oneDNN (observed) and cuBLASLt (as reported).
 struct MatmulDesc {
   DType dtype = DType::f32;

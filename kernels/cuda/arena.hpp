@@ -95,7 +95,7 @@ struct ArenaBlock {
 /// false. A Rule has
 ///   kStates                           number of state arenas
 ///   Shared share() const              called once per block, by one thread
-///   Part part(shared, learning_rate, ArenaPart, number) const     coefficients of part `number` of the call
+///   Part part(shared, learning_rate, ArenaPart, number) const     coefficients of part `number` of the update
 ///   static void update(part, float& p, float g, float* states)    updates one element; states: one number per arena
 template <class Rule, class G, class H>
 __global__ void __launch_bounds__(kArenaBlock)

@@ -52,8 +52,8 @@ std::int64_t resident_blocks(void (*kernel)(Parameters...), int block, std::size
   if (most_dynamic < 0 || dynamic_bytes > static_cast<std::size_t>(most_dynamic)) {
     return 0;
   }
-  // The limit is always set to the largest size. A captured launch may run after later calls of this function, and
-  // needs the limit of its own size then.
+  // The limit is always set to the largest size that any launch may have. A captured launch runs later, and must not
+  // find a smaller limit that a call of this function has set in the meantime.
   LOCKSTEP_CUDA_CHECK(device,
                       cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, most_dynamic));
   // Shared memory gets the largest part of the first-level cache. With a smaller part, a launch that needs more would
@@ -100,8 +100,8 @@ template <class... Parameters>
 /// Launches a kernel whose blocks call grid_barrier(), with at most resident_blocks() blocks. The launch begins when
 /// the device has room for all of its blocks at once. So the launch waits for kernels of other streams that occupy the
 /// device, such as a collective on more than a few multiprocessors. On a device only one stream may have such launches
-/// at a time: CUDA does not promise that two of them on two streams begin one after the other, and each could hold
-/// resources that the other waits for. In a plan, PlanBuilder::call_together() keeps this rule.
+/// at a time. Otherwise the blocks of two launches could start mixed, and each launch could hold resources that the
+/// other launch waits for. In a plan, PlanBuilder::call_together() keeps this rule.
 template <class... Parameters, class... Arguments>
 void launch_together(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
                      const Stream& stream, Arguments&&... arguments) {

@@ -39,8 +39,8 @@ struct Tiling {
   [[nodiscard]] std::int64_t items() const { return tiles * chunks; }
 };
 
-/// Describes how the blocks of a kernel keep a tensor in shared memory, after its sums are computed, until the sums are
-/// used. `blocks` is 0 if the tensor does not fit into the shared memory of all multiprocessors.
+/// Describes how the blocks of a kernel keep a tensor in shared memory, from the computation of the tensor's sums until
+/// the sums are used. `blocks` is 0 if the tensor does not fit into the shared memory of all multiprocessors.
 struct Residence {
   std::int64_t blocks = 0;  ///< number of blocks of the launch; all run at once
   std::int64_t items = 0;   ///< largest number of items of a block; the block has room for them

@@ -4,10 +4,10 @@
 // files, while the phases need four calls per file, and the host decodes the next file in the meantime.
 //
 // The decoder uses NVJPEG_BACKEND_GPU_HYBRID, and not the JPEG engines of A100, H100 and others
-// (NVJPEG_BACKEND_HARDWARE), because the engines' writes do not wait for the stream. With work on the stream,
-// nvjpegDecodeBatched() was seen to overwrite its outputs before that work had run, on an H100 with nvJPEG 12.3 to 13.2
-// (github.com/meta-pytorch/torchcodec, pull request 1634). Only a host that waits for the stream first is safe. The
-// engines take no progressive files, either.
+// (NVJPEG_BACKEND_HARDWARE), because the engines' writes do not wait for the stream. On an H100 with nvJPEG 12.3 to
+// 13.2, nvjpegDecodeBatched() was seen to write its outputs before earlier work on the stream had run
+// (github.com/meta-pytorch/torchcodec, pull request 1634). With these engines, the host would have to wait for the
+// stream before each call. The engines also take no progressive files.
 #include <lockstep/kernels/jpeg_decoder.hpp>
 
 #include <array>
@@ -233,7 +233,7 @@ class JpegDecoder::State {
   ~State() {
     try {
       context_.synchronize();
-    } catch (...) {  // other work on the stream has failed: its callers get the error from the stream
+    } catch (...) {  // other work on the stream has failed; whoever enqueued that work gets the error
     }
     const cuda::DeviceGuard guard(context_.device(), std::nothrow);
     close();

@@ -53,8 +53,7 @@ class Graph {
   void upload(Stream& stream);
 
   [[nodiscard]] bool given() const noexcept { return state_ != nullptr; }
-  [[nodiscard]] std::size_t nodes()
-      const;  ///< number of kernels, copies, memsets and other nodes; 0 for an empty graph
+  [[nodiscard]] std::size_t nodes() const;  ///< number of nodes (kernels, copies, memsets, ..); 0 for an empty graph
 
  private:
   explicit Graph(std::unique_ptr<detail::GraphState> state) noexcept;

@@ -20,9 +20,10 @@ namespace lockstep {
 /// view's address is not a multiple of its element size.
 ///
 /// A copy between host and CUDA device does not block if three conditions hold: the host memory is page-locked
-/// (PinnedMemoryResource), both sides have the same type, and the rows are contiguous in at most 64 blocks
-/// (docs/copies.md). Then the memory must stay alive and unchanged until the stream has completed the copy. Otherwise
-/// the call blocks: when it returns, src may be changed or freed, and dst is complete.
+/// (PinnedMemoryResource), src and dst have the same type, and the rows are contiguous in at most 64 blocks
+/// (docs/copies.md). If the copy does not block, the memory must stay alive and unchanged until the stream has
+/// completed the copy. If one of the conditions does not hold, the call blocks: when it returns, src may be changed or
+/// freed, and dst is complete.
 void copy(Context& context, const TensorView& src, const TensorView& dst);
 
 /// Copies like copy(), then waits for the copy and for the earlier work of the context's stream, but for no other
