@@ -221,8 +221,8 @@ std::vector<testing::OpCase> softmax_cross_entropy_bench() {
           testing::softmax_cross_entropy_case({256, 1000, DType::f32, 0.1, -1, true})};
 }
 
-/// Returns cases for transposed matrices, for attention heads moved before positions (GPT-2 small, 8 sequences of
-/// 1024), for channels of a ResNet-50 activation moved last, for casts, and for a part of every row.
+/// Returns cases for strided copies: transposed matrices, attention heads moved before positions (GPT-2 small, 8
+/// sequences of 1024), channels of a ResNet-50 activation moved last, casts, and a part of every row.
 std::vector<testing::OpCase> strided_copy_bench() {
   using testing::permuted_copy;
   using testing::strided_copy_case;

@@ -31,8 +31,8 @@ inline constexpr std::int64_t kMaxChunkRows = 256;  // largest number of rows of
 inline constexpr std::int64_t kGrain = 16384;       // number of elements that justify another thread
 inline constexpr std::size_t kSlotAlignment = 64;
 
-/// Describes how a tensor is divided into periods (one or more rows), tiles (elements that a thread takes at a time)
-/// and chunks (elements that are summed together). The division depends on the shape and the pass only.
+/// Describes how a tensor is divided. A period is one or more rows, a tile the elements that a thread takes at a time,
+/// and a chunk the elements that are summed together. The division depends on the shape and the pass only.
 struct Layout {
   std::int64_t channels;
   std::int64_t rows_per_sample = 1;

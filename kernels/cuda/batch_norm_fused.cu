@@ -39,8 +39,8 @@ __device__ int64_t when_summed(const Batch& batch, const int64_t* valid) {
   return valid_rows(batch, valid);
 }
 
-/// The place of one item (a chunk of rows of a tile of channels) in the tensor and in shared memory, for the part of a
-/// pass after the barrier. `turn` is the item's number among the items of the block. A thread takes pieces of 8
+/// The place of one item (a chunk of rows of a tile of channels) in the tensor and in shared memory. The kernels use it
+/// after the barrier of the grid. `turn` is the item's number among the items of the block. A thread takes pieces of 8
 /// channels of the item, always the same channels, in every `step`-th row from row `first` on.
 template <class T>
 struct Kept {
@@ -207,8 +207,8 @@ __global__ void __launch_bounds__(kBlock, 2)
   }
 }
 
-/// Returns how many blocks of `kernel`, with kBlock threads each, fit on the GPU at once, and how many items of the
-/// tensors of `pass` each block keeps in shared memory.
+/// Returns the number of blocks with which to launch `kernel`, so that all blocks run at once, and the largest number
+/// of items that a block keeps in shared memory. A forward pass keeps one tensor, a backward pass two.
 template <class Kernel>
 Residence residence_on(CudaContext& context, Kernel* kernel, const Tiling& tiling, int per_column, NormPass pass) {
   return fused_residence(tiling, per_column, pass == NormPass::forward ? 1 : 2,
@@ -234,9 +234,9 @@ std::size_t shared_bytes(const Tiling& tiling, const Residence& room, int tensor
 
 }  // namespace
 
-/// Returns true if x fits into shared memory for every kernel of `pass`, because the caller does not know yet which of
-/// the kernels it will launch. This function loads the kernels, so call it when a step is planned, not while the step
-/// is captured.
+/// Returns true if x fits into shared memory for every kernel of `pass`. All kernels are checked, because the caller
+/// does not know yet which kernel it will launch. This function loads the kernels, so call it when a step is planned,
+/// not while the step is captured.
 bool batch_norm_fits(const CudaContext& context, const TensorView& x, NormPass pass) {
   return gpu::visit_element(x.dtype, "batch_norm_fits", [&]<class T>(std::type_identity<T>) {
     constexpr int kCount = gpu::kPerVector<T>;

@@ -114,11 +114,11 @@ __device__ void join_lanes(Part<Real, kValues>& mine, int tile, int lanes, Join 
   __syncthreads();  // after this barrier `parked` may be written again
 }
 
-/// Joins the sums of the first `live` chunks of a tile (the chunks with valid rows), in double, so that hundreds of
-/// chunks cost no precision. kBlock / width lanes share the chunks of a channel; each lane takes a run of neighbouring
-/// chunks. join_chunks(c, first, last, part) adds the sums of the lane's chunks [first, last) of channel c to `part`,
-/// which is zero. Then the parts of the lanes are added up, and one thread per channel calls finish(c, part). All
-/// threads of the block call merge_tile().
+/// Joins the sums of the first `live` chunks of a tile, which are the chunks with valid rows. The sums are joined in
+/// double, so that hundreds of chunks cost no precision. kBlock / width lanes share the chunks of a channel; each lane
+/// takes a run of neighbouring chunks. join_chunks(c, first, last, part) adds the sums of the lane's chunks [first,
+/// last) of channel c to `part`, which is zero. Then the parts of the lanes are added up, and one thread per channel
+/// calls finish(c, part). All threads of the block call merge_tile().
 template <int kValues, class JoinChunks, class Finish>
 __device__ void merge_tile(const Tiling& tiling, int64_t tile, int kCount, int64_t live, JoinChunks join_chunks,
                            Finish finish) {

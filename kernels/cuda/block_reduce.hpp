@@ -33,8 +33,9 @@ __device__ T warp_max(T value) {
   return value;
 }
 
-/// Joins the values of all warps of a block of kThreads threads by join(a, b), in the order of the warps, and returns
-/// the result in every thread. All threads call join_warps(), and may call it again at once, as it ends with a barrier.
+/// Joins one value of each warp of a block by join(a, b), in the order of the warps. Returns the result in every
+/// thread. All kThreads threads of the block call join_warps(). It ends with a barrier, so that the threads may call it
+/// again at once.
 template <int kThreads, class T, class Join>
 __device__ T join_warps(T value, Join join) {
   constexpr int kWarps = kThreads / kWarp;

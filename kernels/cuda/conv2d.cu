@@ -8,8 +8,9 @@
 // Any spatial rank is handled as three axes; missing outer axes have extent 1. tile_product.hpp has the tiling: 256
 // threads, 64 x 64 outputs, 16 terms at a time in shared memory. f32 arithmetic and the integer divisions of
 // coordinates bound the product. The choice "cuda:norm" also computes the sums for the batch norm next to the
-// convolution (ConvNorm), in a second pass over the output (column_sums.hpp), which memory bandwidth bounds. Tests that
-// emulate CUDA on the CPU run "cuda:norm" in place of cuDNN's engines, which compute these sums in the same pass.
+// convolution (ConvNorm). For this it makes a second pass over the output (column_sums.hpp), which memory bandwidth
+// bounds. Tests that emulate CUDA on the CPU run "cuda:norm" in place of cuDNN's engines, which compute these sums in
+// the same pass.
 
 #include <algorithm>
 #include <cstddef>
@@ -171,8 +172,8 @@ struct RowsOfWeights {
 };
 
 /// Operand a of backward_data: line() takes an input pixel; term() takes (copy, tap, output channel), an index of the
-/// sum. The element is dy at the output pixel that reads this copy of the input pixel through this tap, or 0 if no
-/// output pixel does.
+/// sum. The element is dy at the output pixel that reads this copy of the input pixel through this tap. The element is
+/// 0 if there is no such output pixel.
 template <class T>
 struct PixelsOfDy {
   Geometry g;

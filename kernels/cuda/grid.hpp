@@ -71,9 +71,9 @@ std::int64_t resident_blocks(void (*kernel)(Parameters...), int block, std::size
 
 }  // namespace detail
 
-/// Returns how many blocks of `kernel`, each of `block` threads and with `dynamic_bytes` of shared memory, run at once
-/// on a device that does nothing else. Returns 0 if such a block does not fit. The function makes several slow calls of
-/// the CUDA runtime. Launchers should call the overload with a context, which caches the result.
+/// Returns how many blocks of `kernel` run at once on a device that does nothing else. A block has `block` threads and
+/// `dynamic_bytes` bytes of dynamic shared memory. Returns 0 if not even one block fits. The function makes several
+/// slow calls of the CUDA runtime. Launchers should call the overload with a context, which caches the result.
 template <class... Parameters>
 [[nodiscard]] std::int64_t resident_blocks(void (*kernel)(Parameters...), int block, std::size_t dynamic_bytes,
                                            Device device) {

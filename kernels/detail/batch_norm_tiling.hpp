@@ -48,7 +48,7 @@ struct Residence {
 
 /// Finds the smallest number of items per block with which all items of `tiling` fit into shared memory. A block keeps
 /// `item_bytes` bytes of each item. resident(bytes) returns how many blocks with `bytes` bytes of dynamic shared memory
-/// run at once on the GPU, or 0 when a block cannot have so many bytes.
+/// run at once on the GPU. It returns 0 when a block cannot have so many bytes.
 template <class Resident>
 Residence residence_of(const Tiling& tiling, std::size_t item_bytes, Resident resident) {
   for (std::int64_t items = 1;; ++items) {
@@ -63,8 +63,8 @@ Residence residence_of(const Tiling& tiling, std::size_t item_bytes, Resident re
 }
 
 /// Returns residence_of() for the kernels of batch_norm_fused.cu, which keep `tensors` tensors, divided by `tiling`, in
-/// columns of 16 bytes. Returns 0 blocks if the number of channels of a tensor or of a tile is not a multiple of 8,
-/// because the ReLU mask has one bit per channel of a row, and a tile must take whole bytes of the mask.
+/// columns of 16 bytes. Returns 0 blocks if the number of channels of a tensor or of a tile is not a multiple of 8. The
+/// reason is the ReLU mask: it has one bit per element, and a tile's part of a row must take whole bytes of the mask.
 template <class Resident>
 Residence fused_residence(const Tiling& tiling, int per_column, int tensors, Resident resident) {
   if (tiling.channels % 8 != 0 || tiling.tile * per_column % 8 != 0) {

@@ -1,7 +1,7 @@
-// This decoder calls nvjpegDecodeBatched(), and not the phases of the decoupled interface, for two reasons. For more
-// than 50 baseline files nvjpegDecodeBatched() decodes the entropy code on the GPU as well (nvjpeg.h,
-// NVJPEG_BACKEND_GPU_HYBRID), so that the host only reads headers. And nvjpegDecodeBatched() needs one call for all
-// files, while the phases need four calls per file, and the host decodes the next file in the meantime.
+// This decoder calls nvjpegDecodeBatched(), and not the phases of the decoupled interface, for two reasons. The first
+// reason is that for more than 50 baseline files nvjpegDecodeBatched() decodes the entropy code on the GPU as well
+// (nvjpeg.h, NVJPEG_BACKEND_GPU_HYBRID), so that the host only reads headers. The second reason is that
+// nvjpegDecodeBatched() needs one call for all files, while the phases need four calls per file.
 //
 // The decoder uses NVJPEG_BACKEND_GPU_HYBRID, and not the JPEG engines of A100, H100 and others
 // (NVJPEG_BACKEND_HARDWARE), because the engines' writes do not wait for the stream. On an H100 with nvJPEG 12.3 to

@@ -28,8 +28,8 @@ struct CopyLoops {
 /// extent 1.
 void join_axes(CopyLoops& loops);
 
-/// Throws ShapeError if the shapes differ, if memory is missing, if dst has stride 0 on an axis of more than one
-/// element, or if both views are contiguous and overlap. Accepts all views without elements.
+/// Throws ShapeError in four cases: the shapes differ; memory is missing; dst has stride 0 on an axis of more than one
+/// element; both views are contiguous and overlap. Accepts all views without elements.
 void require_copyable(std::string_view op, const TensorView& src, const TensorView& dst);
 
 /// Copies in the calling thread, before the call returns. The views must have passed require_copyable().
