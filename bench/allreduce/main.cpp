@@ -4,11 +4,11 @@
 //   bench_allreduce --devices gpu --benchmark_filter='^all_reduce/.*/stream/'
 //   mpirun -np 4 bench_allreduce
 //
-// Host tensors are sent over MPI, tensors on GPUs over NCCL, on a stream of high priority. There are four kinds of
-// rows: one collective of one size; one collective that is captured in a CUDA graph (NCCL); the all-reduces of a
-// model's gradient buckets, one after the other; and an all-reduce at the same time as matrix products. algbw and busbw
-// are defined as in nccl-tests (measure/collectives.hpp). percent_of_copy is busbw in per cent of the rank's copy
-// bandwidth (bytes read + bytes written per second), measured while all ranks copy at once.
+// Host tensors are sent over MPI, tensors on GPUs over NCCL, on a stream of high priority.
+// There are four kinds of rows: one collective of one size; one collective that is captured in a CUDA graph (NCCL); the
+// all-reduces of a model's gradient buckets, one after the other; and an all-reduce at the same time as matrix
+// products. algbw and busbw are defined as in nccl-tests (measure/collectives.hpp). percent_of_copy is busbw in per
+// cent of the rank's copy bandwidth (bytes read + bytes written per second), measured while all ranks copy at once.
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,8 @@
 // Computes y = x * factor where an element is kept, and y = 0 where it is dropped. x, y: (N, extent) in f32, bf16 or
-// f16; the sample ids (N) and the epoch decide which elements are kept. Blocks of 256 threads in a grid-stride loop. A
-// thread takes 16 bytes of one sample, 4 or 8 elements, which need one or two blocks of four random words. So no word
-// is drawn twice. No mask is stored or read: backward draws the same words again. Registers only, no shared memory.
+// f16; the sample ids (N) and the epoch decide which elements are kept.
+// Blocks of 256 threads in a grid-stride loop. A thread takes 16 bytes of one sample, 4 or 8 elements, which need one
+// or two blocks of four random words. So no word is drawn twice. No mask is stored or read: backward draws the same
+// words again. Registers only, no shared memory.
 // Memory bandwidth bounds the kernel: per element it moves 8 bytes in f32 and 4 in 16 bits. For 16-bit tensors, the ten
 // Philox rounds per four elements take about as long as the memory accesses. So a thread computes its Philox key only
 // once.

@@ -178,8 +178,9 @@ __device__ void mix_piece(const Mixture& mixture, const Fill& fill, int width, i
 /// three 16-byte loads. The single pixels at both ends of an image (pixels.hpp) belong to the image's first tile. An
 /// image and its output may begin at different distances from a 16-byte boundary, for example if images have an odd
 /// number of pixels. Then all pixels are single pixels, and neighbouring lanes take neighbouring pixels. If out is the
-/// memory of images, an image without an erasure is not touched. images: (samples, P, pixels, 3), erasures: (samples,
-/// P, 4), mixtures: (samples, 6) or null, out: (samples, pixels, 3).
+/// memory of images, an image without an erasure is not touched.
+/// images: (samples, P, pixels, 3), erasures: (samples, P, 4), mixtures: (samples, 6) or null, out: (samples, pixels,
+/// 3).
 template <bool kTwo>
 __global__ void __launch_bounds__(kBlock)
     mix_kernel(Sizes sizes, Fill fill, Strides3 strides, int64_t tiles, const uint8_t* images, const double* erasures,

@@ -1,8 +1,9 @@
-// Max pool of x (N, H, W, C) to y and index (N, P, Q, C), and its gradient. Blocks of 256 threads in a grid-stride
-// loop. A thread takes a piece: 16 bytes of channels of one output pixel. It reads all elements of the pixel's window.
-// Neighbouring threads access neighbouring channels. Elements that several windows share are read again from the
-// caches. In backward a thread sums over the windows that cover an element of dx, instead of adding to dx from each
-// window. So no two threads write one element, and the order of the sum is fixed. Registers only, no shared memory.
+// Max pool of x (N, H, W, C) to y and index (N, P, Q, C), and its gradient.
+// Blocks of 256 threads in a grid-stride loop. A thread takes a piece: 16 bytes of channels of one output pixel. It
+// reads all elements of the pixel's window. Neighbouring threads access neighbouring channels. Elements that several
+// windows share are read again from the caches. In backward a thread sums over the windows that cover an element of dx,
+// instead of adding to dx from each window. So no two threads write one element, and the order of the sum is fixed.
+// Registers only, no shared memory.
 // Memory bandwidth bounds the kernels. Forward reads x once and writes y and a 4-byte index: 8 bytes per element of y
 // in f32, 6 in 16 bits. Backward reads as many bytes of dy and index, and writes dx once.
 

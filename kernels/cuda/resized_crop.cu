@@ -2,10 +2,11 @@
 // parts. A block of 256 threads takes tiles of 32 x 32 pixels of out. The weights of a tile's columns and rows are
 // computed once, in f64, and kept in shared memory (18 KB: the first 64 weights of 32 columns and of 32 rows). Then a
 // warp takes a row of the tile, and a thread a pixel. Neighbouring lanes read neighbouring pixels of the source image;
-// pixels that the output pixels of a tile share stay in the first-level cache. An output pixel is a sum over about (2
-// s)^2 pixels of the source image, where s is the larger of the step and 1. Each of these pixels takes one
-// multiplication and one addition per colour. So cache accesses (of single bytes) and arithmetic bound the kernel.
-// Memory bandwidth does not: memory transfers only about 3 bytes per pixel of the part and 3 per pixel of out.
+// pixels that the output pixels of a tile share stay in the first-level cache.
+// An output pixel is a sum over about (2 s)^2 pixels of the source image, where s is the larger of the step and 1. Each
+// of these pixels takes one multiplication and one addition per colour. So cache accesses (of single bytes) and
+// arithmetic bound the kernel. Memory bandwidth does not: memory transfers only about 3 bytes per pixel of the part and
+// 3 per pixel of out.
 
 #include <lockstep/kernels/cuda/port.hpp>
 #include <lockstep/kernels/resized_crop.hpp>
@@ -186,8 +187,9 @@ __host__ __device__ int tiles_of(int extent) {
 /// a row once for all pixels that share it; here each pixel computes the sum again, and nothing is stored between two
 /// passes. Neighbouring lanes read neighbouring pixels of the source image, and all lanes use the same weight of a row.
 /// The eight warps read the same rows of the source image soon after each other, from the cache. Weights after the
-/// first kKept are computed again for each pixel, so that any step works. pictures: (samples, bytes), parts: (samples,
-/// kPartColumns) with rows `stride` apart, out: (samples, height, width, 3).
+/// first kKept are computed again for each pixel, so that any step works.
+/// pictures: (samples, bytes), parts: (samples, kPartColumns) with rows `stride` apart, out: (samples, height, width,
+/// 3).
 __global__ void __launch_bounds__(kBlock)
     crop_kernel(std::int64_t samples, std::int64_t bytes, int height, int width, const std::uint8_t* pictures,
                 std::int64_t stride, const double* parts, std::uint8_t* out) {

@@ -4,9 +4,10 @@
 // axis in src and along the other axis in dst. The planes go through tiles in shared memory (32 x 32 elements, or 64 x
 // 64 of 1 or 2 bytes; 4 to 9 KB), so that both views are accessed at 64 or more neighbouring bytes. rows_kernel and
 // tiles_kernel are compiled for each element size and each pair of floating types. mixed_kernel chooses the types at
-// run time, and does all other copies: between two types of which at least one is an integer type. Bound by memory
-// bandwidth: each element is read once and written once, in the sizes of its two types. In copies element by element
-// with large strides, each element costs a whole sector of 32 bytes, and place_of() costs a division per axis.
+// run time, and does all other copies: between two types of which at least one is an integer type.
+// Bound by memory bandwidth: each element is read once and written once, in the sizes of its two types. In copies
+// element by element with large strides, each element costs a whole sector of 32 bytes, and place_of() costs a division
+// per axis.
 
 #include <limits>
 
