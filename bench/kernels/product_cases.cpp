@@ -12,8 +12,8 @@
 namespace lockstep::bench {
 
 /// Returns cases for each pass of the convolutions of ResNet-20 (batch 128) and ResNet-50 (batch 8), in f32 and bf16.
-/// On the host there is a case for every choice, and for the reorders of weights. With a GPU there is a case for each
-/// provider (a library or lockstep's own kernels), with the choice that the provider guesses to be best.
+/// On the host there is a case for every choice. With a GPU there is a case for each provider (a library or lockstep's
+/// own kernels), with the choice that the provider guesses to be best.
 std::vector<testing::OpCase> conv2d_bench() {
   CpuContext context;
   std::vector<testing::OpCase> items;

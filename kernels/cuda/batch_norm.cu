@@ -379,7 +379,7 @@ __global__ void __launch_bounds__(kBlock, kResidentBackward)
   }
 }
 
-/// One norm of a pair: its inputs and its output dx.
+/// The inputs and the output dx of one batch norm of a pair.
 template <class T>
 struct Given {
   const T* x;                 // shape (rows, C)

@@ -61,7 +61,8 @@ __device__ T block_sum(T value) {
   return join_warps<kThreads>(warp_sum(value), [](T a, T b) { return a + b; });
 }
 
-/// Returns the largest `value` of a block, in every thread, or NaN if any thread has NaN. Call it like block_sum().
+/// Returns the largest `value` of a block, in every thread, or NaN if any thread has NaN. All threads of the block call
+/// block_max(), and may call it again at once.
 template <int kThreads, class T>
 __device__ T block_max(T value) {
   return join_warps<kThreads>(warp_max(value), [](T a, T b) { return larger(a, b); });

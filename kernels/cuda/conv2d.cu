@@ -275,7 +275,7 @@ struct NormInput {
   const float* coefficients;
 };
 
-/// A function for gpu::column_sums that changes g to (g [+ addend]), masked, and sums g, and for each norm g * xhat. g,
+/// A function for gpu::column_sums. It changes g to g [+ addend], masked. It sums g, and g * xhat for each norm. g,
 /// addend (or null): (rows, channels), mask: a bit for each element of g.
 template <class T, int kNorms>
 struct MaskedSums {

@@ -28,8 +28,8 @@ enum class SpanKind : unsigned char {
   gather,      ///< all-gather of a bucket's parameters
   wait,        ///< the compute stream waits for a bucket
   batch,       ///< the host waits for the loader
-  evaluation,  ///< evaluation, on the host from begin to end
-  checkpoint,  ///< checkpoint, on the host from begin to end
+  evaluation,  ///< an evaluation, timed on the host from begin to end
+  checkpoint,  ///< a checkpoint, timed on the host from begin to end
   step,        ///< the host enqueues a step
 };
 [[nodiscard]] const char* name_of(SpanKind kind);
