@@ -79,7 +79,7 @@ struct ConvNormOperands {
   TensorView mask{};          ///< u8, relu_mask_bytes(numel of x) bytes, in the form that batch_norm_apply() writes
   TensorView x{};             ///< the norm's input: shape of x, desc.dtype
   TensorView coefficients{};  ///< (4, C), in the form that batch_norm_coefficients() writes
-  TensorView x2{};            ///< with pair: the input of the second norm; coefficients2 are its coefficients
+  TensorView x2{};            ///< input of the second norm, with pair; coefficients2 are its coefficients
   TensorView coefficients2{};
 };
 

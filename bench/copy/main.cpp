@@ -48,7 +48,7 @@ class CopyBenchmarks {
         options_(options),
         gpus_(std::move(gpus)),
         threads_(options.threads > 0 ? options.threads : comm::cpu_share(session).threads()) {
-    if (session.size() == 1) {  // with several ranks no NUMA cases: the ranks' nodes may differ, their cases must not
+    if (session.size() == 1) {  // ranks must have the same cases, but their NUMA nodes may differ
       nodes_ = measure::usable_nodes(numa_nodes(), ProcessorSet::of_this_thread());
     }
     session.agree([&] {

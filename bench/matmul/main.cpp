@@ -118,7 +118,8 @@ class StagedProduct {
     product_.enqueue();
     copy(product_.context(), product_.result(), host(c_));
   }
-  /// Computes and copies once. Throws StateError unless every element is n.
+  /// Copies the operands, computes the product and copies the result, once. Throws StateError unless every element is
+  /// n.
   void check() {
     enqueue();
     product_.context().synchronize();

@@ -88,9 +88,9 @@ struct Kept {
 };
 
 /// Computes stats, coefficients, y and the mask. x, residual (null unless kResidual), y: (rows, C), y may be x or
-/// residual; valid: scalar or null; means, squares: (chunks, C); tickets: zeros before and after the launch; stats: (2C
-/// + 1); mask: a bit per element, or null. Reads x and residual once, writes y once, and writes one bit of the mask per
-/// element. Padding rows of x are not in shared memory: they are read from x after the barrier.
+/// residual; valid: scalar or null; means, squares: (chunks, C); tickets: counters that are 0 before and after the
+/// launch; stats: (2C + 1); mask: a bit per element, or null. Reads x and residual once, writes y once, and writes one
+/// bit of the mask per element. Padding rows of x are not in shared memory: they are read from x after the barrier.
 template <class T, bool kResidual>
 __global__ void __launch_bounds__(kBlock, 2)
     forward_kernel(Tiling tiling, Batch batch, const T* x, const int64_t* valid, double* means, float* squares,
@@ -159,9 +159,9 @@ __global__ void __launch_bounds__(kBlock, 2)
 
 /// Computes the sums and dx. dy, dy2 (null unless kSecond), masked (null unless kStore), dx: (rows, C), dx and masked
 /// may each be dy or dy2; mask: a bit per element; stats: (2C + 1); valid: scalar or null; partial: (2, chunks, C);
-/// tickets: zeros before and after the launch; items: the largest number of items of a block. Reads the valid rows of
-/// dy, dy2, x and the mask once; writes dx and, with kStore, masked once. kSecond needs kStore: shared memory keeps g
-/// in the type of x, so the sum of dy and dy2 must be rounded to this type before it is used.
+/// tickets: counters that are 0 before and after the launch; items: the largest number of items of a block. Reads the
+/// valid rows of dy, dy2, x and the mask once; writes dx and, with kStore, masked once. kSecond needs kStore: shared
+/// memory keeps g in the type of x, so the sum of dy and dy2 must be rounded to this type before it is used.
 template <class T, bool kSecond, bool kMask, bool kStore>
 __global__ void __launch_bounds__(kBlock, 2)
     backward_kernel(Tiling tiling, Batch batch, const T* dy, const T* dy2, const std::uint8_t* mask, Summed<T> norm,

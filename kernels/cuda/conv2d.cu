@@ -184,7 +184,7 @@ struct PixelsOfDy {
     Point padded;  ///< coordinates of the pixel, counted from the beginning of the padding
   };
   struct Tap {
-    Point back;  ///< distance from the coordinates at which a window begins to `padded`
+    Point back;  ///< distance between the beginning of a window and `padded`
     int64_t channel;
   };
 

@@ -32,9 +32,9 @@ struct Fill {
 
 /// Strides of the tables of erasures and of mixtures, counted in numbers (f64).
 struct Strides3 {
-  int64_t sample;   ///< from one sample to the next in the table of erasures
-  int64_t picture;  ///< from one image of a sample to the next in the table of erasures
-  int64_t mixture;  ///< from one sample to the next in the table of mixtures
+  int64_t sample;   ///< stride from one sample to the next in the table of erasures
+  int64_t picture;  ///< stride from one image of a sample to the next in the table of erasures
+  int64_t mixture;  ///< stride from one sample to the next in the table of mixtures
 };
 
 struct Rectangle {

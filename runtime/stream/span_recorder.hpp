@@ -137,7 +137,7 @@ class SpanRecorder {
     int name = 0;
     Lane lane = Lane::compute;
     bool on_device = false;
-    bool ended = false;  ///< for a GPU: true after end() has recorded the span's second event
+    bool ended = false;  ///< true after end() has recorded the span's second event; used for a GPU
     std::int64_t step = 0;
     /// Time at which the span began; 0 if it has not begun. The thread that runs the stream's work writes it.
     std::atomic<std::int64_t> begin_ns{0};
