@@ -15,10 +15,9 @@ namespace lockstep::detail {
 /// A sequence of work that completes in order. A position is a number of completed tasks. Thread-safe.
 struct Timeline {
   virtual ~Timeline() = default;
-  /// Returns true if the first `position` tasks are complete; never blocks.
+  /// Returns true if the work up to this position is complete; never blocks.
   [[nodiscard]] virtual bool reached(std::uint64_t position) const = 0;
-  /// Blocks the caller until the first `position` tasks are complete. If one of these tasks failed, rethrows its
-  /// exception.
+  /// Blocks the caller until the work up to this position is complete. Rethrows the exception if this work failed.
   virtual void wait(std::uint64_t position) const = 0;
 
   /// A counter in memory that a device can read. Its last owner frees it.
