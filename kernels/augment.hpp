@@ -34,9 +34,9 @@ struct AugmentDesc {
 /// again below(2 * pad + 1) for the column offset, below(2) for the flip. Random numbers that are not needed are not
 /// drawn. An alternating flip is below(2) of Random(seed, augment, -1, sample id), inverted in odd epochs; no epoch has
 /// number -1. So crop and flip depend on no thread, rank or position in the batch. Padding pixels are 0 before
-/// normalisation, or reflected. In f32 the bits are the same on every device. Throws UsageError if pad is below 0 or
-/// above 2^30, if `reflect` is on and pad is not below height and width, if a mean or std is not finite, or if a std is
-/// not above 0. No workspace.
+/// normalisation, or reflected. In f32 the bits are the same on every device. Throws UsageError in three cases: pad is
+/// below 0 or above 2^30; `reflect` is on and pad is not below height and width; a mean or std is not finite, or a std
+/// is not above 0. No workspace.
 void augment(Context& context, const AugmentDesc& desc, const TensorView& images, const TensorView& sample_ids,
              const TensorView& epoch, const TensorView& valid, const TensorView& out);
 

@@ -10,12 +10,12 @@ namespace lockstep::ops {
 // Batch norm of a training step as one op per pass. On a GPU the op is one launch if the shared memory of all
 // multiprocessors can hold everything that the pass reads (batch_norm_fits). This launch reads x, and in backward dy,
 // only once. Otherwise, and for tensors that do not allow 16-byte accesses, the op is two launches. On the host each op
-// runs two ops of batch_norm.hpp, which its comment names. The bits are those of these two ops in every case. To get
-// equal bits on a GPU, the compiler must fuse multiplications and additions in the same way in all of these kernels; a
-// test checks this.
+// calls two ops of batch_norm.hpp; the op's comment names them. The op gives the same bits as these two ops in every
+// case. To get equal bits on a GPU, the compiler must fuse multiplications and additions in the same way in all of
+// these kernels. A test checks that the bits are equal.
 //
-// Views are those of batch_norm.hpp. Its notes on bits, and on the memory that the first op of a context allocates,
-// hold for these ops, too.
+// The views have the shapes and types that batch_norm.hpp states for views of the same names. As stated there, results
+// are reproducible bit for bit, and on a GPU the first call in a context allocates memory.
 
 enum class NormPass : unsigned char { forward, backward };
 

@@ -5,9 +5,9 @@
 
 namespace lockstep::ops {
 
-// Batch norm whose sums a convolution has already computed in its own pass (ConvNorm in conv2d.hpp). Views are those of
-// batch_norm.hpp. Its notes on bits, and on the memory that the first op of a context allocates, hold for these ops,
-// too.
+// Batch norm whose sums a convolution has already computed in its own pass (ConvNorm in conv2d.hpp). The views have the
+// shapes and types that batch_norm.hpp states for views of the same names. As stated there, results are reproducible
+// bit for bit, and on a GPU the first call in a context allocates memory.
 
 /// Limit for the loss of precision in the variance: sum (x - shift)^2 minus the part of the mean, (sum (x - shift))^2 /
 /// N, must be at least this share of sum (x - shift)^2. Otherwise the sums are not used.

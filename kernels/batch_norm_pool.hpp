@@ -11,7 +11,7 @@ namespace lockstep::ops {
 // The stem of a residual network: batch norm, ReLU and a max pool with 3 x 3 windows at stride 2 in one pass. The pass
 // stores neither the normalised image nor the gradient of the normalised image.
 //
-//   x, dx:  (N, H, W, C), y, dy: (N, P, Q, C), contiguous; types and other arguments are those of batch_norm.hpp
+//   x, dx:  (N, H, W, C), y, dy: (N, P, Q, C), contiguous; batch_norm.hpp states the types and the other arguments
 //   desc:   kernel {3, 3} and stride {2, 2} with any padding; ShapeError for another kernel or stride
 //   index:  u8, shape of y: 3 * r + s if the largest element is in row r, column s of the window; kNoWinner if y is not
 //           positive, so that no gradient passes
@@ -28,9 +28,9 @@ inline constexpr std::uint8_t kNoWinner = 255;
 void batch_norm_pool_forward(Context& context, const PoolDesc& desc, const TensorView& x,
                              const TensorView& coefficients, const TensorView& y, const TensorView& index);
 
-/// Does batch_norm_backward_reduce for the gradient g that reaches the batch norm through pool and ReLU. g of an
-/// element is the sum of dy over the windows of which this element is the largest (index), in row-major order, not
-/// rounded. workspace has batch_norm_workspace_bytes(x) bytes.
+/// Does batch_norm_backward_reduce for the gradient g that reaches the batch norm through pool and ReLU. The g of an
+/// element is the unrounded sum of dy over all windows whose largest element (index) is this element. The windows are
+/// added in row-major order. workspace has batch_norm_workspace_bytes(x) bytes.
 void batch_norm_pool_backward_reduce(Context& context, const PoolDesc& desc, const TensorView& dy,
                                      const TensorView& index, const TensorView& x, const TensorView& coefficients,
                                      const TensorView& valid, GradMode mode, const TensorView& sums,

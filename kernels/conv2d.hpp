@@ -75,11 +75,11 @@ struct ConvCall {
 struct ConvNormOperands {
   TensorView sums{};          ///< out: (2, C), as in ConvNorm; with pair (3, C), row 2: g * xhat of the second norm
   TensorView shift{};         ///< forward: (C), any numbers; numbers near the means preserve the precision of the sums
-  TensorView addend{};        ///< backward_data, like all members below: the gradient to add, shape of x, desc.dtype
+  TensorView addend{};        ///< only in backward_data, like the members below: gradient to add, with the shape of x
   TensorView mask{};          ///< u8, relu_mask_bytes(numel of x) bytes, in the form that batch_norm_apply() writes
   TensorView x{};             ///< the norm's input: shape of x, desc.dtype
   TensorView coefficients{};  ///< (4, C), in the form that batch_norm_coefficients() writes
-  TensorView x2{};            ///< with pair: the input of the second norm; coefficients2 are its coefficients
+  TensorView x2{};            ///< input of the second norm, with pair; coefficients2 are its coefficients
   TensorView coefficients2{};
 };
 
@@ -95,10 +95,11 @@ class ConvPlan {
   [[nodiscard]] virtual std::size_t workspace_bytes() const = 0;
   /// Returns true if every run of the plan gives the same bits (with the planned thread count).
   [[nodiscard]] virtual bool deterministic() const = 0;
-  /// Names the plan's provider and algorithm. plan_conv2d() with this choice makes the same plan again.
+  /// Returns the choice: a text with the plan's provider and algorithm. plan_conv2d() with this choice makes the same
+  /// plan again.
   [[nodiscard]] virtual std::string choice() const = 0;
-  /// Names what the library runs, for example "brgconv:avx512_core", if the library decides more than the choice says.
-  /// Otherwise returns the choice.
+  /// Returns the name of the code that runs, for example "brgconv:avx512_core", if the plan's library selects this code
+  /// itself. Otherwise returns choice().
   [[nodiscard]] virtual std::string implementation() const { return choice(); }
   /// Returns true if the plan does the extra work of desc().norm. Otherwise the plan computes only the convolution, for
   /// example because no norm is wanted.
@@ -136,9 +137,9 @@ struct ConvListing {
 };
 
 /// Returns the choices that support this pass on the context's device, best guess first: "onednn:nhwc", "reference",
-/// ... The part before the colon names the provider; a provider's name alone means its first choice. The choices that
-/// do the work of desc.norm, "cudnn:norm:.." and "cuda:norm", come last in the list of their provider. Only a
-/// measurement shows whether such a choice is faster than the plain convolution followed by the norm's own pass.
+/// ... The part before the colon names the provider; a provider's name alone means the provider's first choice. The
+/// choices that do the work of desc.norm, "cudnn:norm:.." and "cuda:norm", come last in the list of their provider.
+/// Only a measurement shows whether such a choice is faster than the plain convolution followed by the norm's own pass.
 [[nodiscard]] std::vector<std::string> conv2d_choices(Context& context, const ConvDesc& desc, ConvPass pass,
                                                       const ConvListing& listing = {});
 /// Prepares the lists of conv2d_choices() for `calls`, and the plan of each choice (or of ConvCall::choice alone).

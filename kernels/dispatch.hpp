@@ -74,9 +74,9 @@ using OnContext = typename detail::OnContext<Concrete, Function>::Type;
 // NOLINTEND(bugprone-macro-parentheses)
 
 namespace detail {
-// Every build declares the CUDA overloads of the library's ops. A build without CUDA does not define these overloads,
-// and compiles its ops with LOCKSTEP_HAS_CUDA=0. Code outside of the library does not set LOCKSTEP_HAS_CUDA: ops of
-// such code have the overloads that the code itself declares.
+// Every build declares the CUDA overloads of lockstep's ops. A build without CUDA does not define these overloads, and
+// compiles the ops with LOCKSTEP_HAS_CUDA=0. Programs that define ops of their own do not set LOCKSTEP_HAS_CUDA: their
+// ops have exactly the overloads that the program declares.
 #if defined(LOCKSTEP_HAS_CUDA) && !LOCKSTEP_HAS_CUDA
 constexpr bool kCudaOverloads = false;
 #else

@@ -20,10 +20,10 @@ struct CopyPair {
 /// pairs of 16-byte aligned tensors are copied faster. The order of the pairs is not defined: no dst may share memory
 /// with another tensor of the call. On the host `pairs` must live until the op has run. Deterministic, no workspace.
 ///
-/// Throws DeviceError for a tensor on another device. Throws ShapeError when shapes differ, a tensor is not contiguous
-/// or has no memory, the two tensors of a pair overlap (other overlaps are not checked), or an address is not a
-/// multiple of the element size. Throws DTypeError when types differ (strided_copy converts). Nothing is copied when a
-/// pair is refused.
+/// Throws DeviceError for a tensor on another device than the context's. Throws ShapeError in four cases: the shapes of
+/// a pair differ; a tensor is not contiguous or has no memory; the two tensors of a pair overlap (overlaps between
+/// pairs are not checked); an address is not a multiple of the element size. Throws DTypeError when the types of a pair
+/// differ (strided_copy converts). Nothing is copied when a pair is refused.
 void grouped_copy(Context& context, std::span<const CopyPair> pairs);
 
 /// Throws the ShapeErrors and the DTypeError of grouped_copy() for one pair. Does not check devices. `op` names the

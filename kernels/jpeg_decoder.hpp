@@ -11,12 +11,12 @@
 namespace lockstep::ops {
 
 /// Returns why JpegDecoder cannot be used on this device: the device is no GPU, the build has no nvJPEG
-/// (LOCKSTEP_NVJPEG), or the library cannot be loaded or has another major version. Returns an empty string if no
-/// obstacle is known. Loads the library, but makes no call to a GPU and no CUDA context.
+/// (LOCKSTEP_NVJPEG), or libnvjpeg cannot be loaded or has another major version than the build expects. Returns an
+/// empty string if no obstacle is known. Loads libnvjpeg, but does not call a GPU and makes no CUDA context.
 [[nodiscard]] std::string jpeg_decoder_problem(Device device);
 
-/// Returns the version of the loaded library, such as "nvJPEG 13.3.2", on which the pixels depend. Returns an empty
-/// string if no library can be loaded.
+/// Returns the version of the loaded libnvjpeg, such as "nvJPEG 13.3.2", on which the decoded pixels depend. Returns an
+/// empty string if libnvjpeg cannot be loaded.
 [[nodiscard]] std::string jpeg_decoder_version();
 
 struct JpegDecoderOptions {
@@ -58,12 +58,12 @@ class JpegDecoder {
   /// the headers and may decode entropy code. The host waits until the files of the previous call are decoded; if
   /// nvJPEG needs more memory than before, the host waits for the whole stream. `files` may be empty.
   ///
-  /// Throws UsageError for more files than `most`, an extent below 1, or an address that is null. Throws DataError,
-  /// which begins with "file INDEX of COUNT: " and has nvJPEG's status, for a file that nvJPEG refuses, that has
-  /// neither 1 nor 3 channels, or whose header has other extents than given. If a header is wrong, nothing is decoded;
-  /// if the data after the headers are damaged, `pixels` of all files may hold anything. Damage that nvJPEG sees only
-  /// on the GPU, or not at all, is no error: then some pixels are wrong. If the failure is not caused by a file, throws
-  /// OutOfMemory or another Error. After an error the decoder can be used again.
+  /// Throws UsageError for more files than `most`, an extent below 1, or an address that is null. Throws DataError for
+  /// a file that nvJPEG refuses, that has neither 1 nor 3 channels, or whose header has other extents than width and
+  /// height. The text of the DataError begins with "file INDEX of COUNT: " and has nvJPEG's status. If a header is
+  /// wrong, nothing is decoded; if the data after the headers are damaged, `pixels` of all files may hold anything.
+  /// Damage that nvJPEG sees only on the GPU, or not at all, is no error: then some pixels are wrong. If the failure is
+  /// not caused by a file, throws OutOfMemory or another Error. After an error the decoder can be used again.
   void decode(std::span<const File> files);
 
   [[nodiscard]] std::int64_t most() const;

@@ -24,10 +24,10 @@ void require_lars_options(std::string_view op, const LarsOptions& options);
 /// with lr = learning_rate * learning_rate_scale. ratio is 1 for segments that do not adapt, and for segments with a
 /// norm of 0. As in sgd, lr is a factor of v only when p is updated; in the paper's algorithm 1, v contains lr. Norms
 /// are computed in f64: the sums of fixed chunks of a tensor are added in order. Reads p and g twice, v once; writes p,
-/// v and the copy once. `workspace` is u8, aligned to 8, and has lars_workspace_bytes(update.segments) bytes. The range
-/// of `update` must hold whole segments; the bits of an element then do not depend on how the arena is cut into ranges.
-/// Throws ShapeError if begin or begin + n lies inside a segment; UsageError for options out of range, momentum without
-/// velocity, and a clip_value other than 0; and the errors of ArenaUpdate.
+/// v and update.copy once. `workspace` is u8, aligned to 8, and has lars_workspace_bytes(update.segments) bytes. The
+/// range of `update` must hold whole segments; the bits of an element then do not depend on how the arena is cut into
+/// ranges. Throws ShapeError if begin or begin + n lies inside a segment; UsageError for options out of range, momentum
+/// without velocity, and a clip_value other than 0; and the errors of ArenaUpdate.
 ///
 /// If `squares` is given, the norms are computed from `squares` and not from the range, so the range may cut segments.
 /// `squares` is f64, contiguous, of shape (rows, 2), and is only read. Row r belongs to the r-th of the segments that

@@ -7,7 +7,8 @@
 namespace lockstep::ops {
 
 /// Returns the providers of convolutions and matrix products on devices of this kind, with their versions, sorted:
-/// "lockstep 0.1.0, onednn 3.1.1". Choices of plans, and times measured for the choices, hold for these versions only.
+/// "lockstep 0.1.0, onednn 3.1.1". Stored choices of plans, and stored times of the choices, are valid for these
+/// versions only.
 [[nodiscard]] std::string library_versions(DeviceKind kind);
 
 }  // namespace lockstep::ops

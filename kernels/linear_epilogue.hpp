@@ -27,7 +27,7 @@ void linear_epilogue_forward(Context& context, Activation kind, const TensorView
 
 /// Computes the gradients; x and bias are the inputs of forward:
 ///   dx    = dy * kind'(x + bias); may be missing
-///   dbias = sum over the rows of dx before rounding to its type; set or added as mode says; may be missing with mode
+///   dbias = sum over the rows of the unrounded dx; set or added as mode says; may be missing with mode
 ///           ignore
 /// The gradient of the residual is dy itself. With kind identity, x and bias are not read, and x may be missing. `dx`
 /// may be the tensor `dy` or `x`.

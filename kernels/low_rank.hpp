@@ -13,16 +13,17 @@ namespace lockstep::ops {
 
 /// What orthonormalise() did with a column.
 enum class Column : std::int32_t {
-  dropped = 0,  ///< now all zeros: up to rounding, the column was a linear combination of earlier columns
+  dropped = 0,  ///< now all zeros: up to rounding, the column was a linear combination of the columns before it
   kept = 1,
-  not_finite = 2,  ///< some element of x was NaN or infinite: now all elements are NaN, all columns not_finite
+  not_finite = 2,  ///< an element of x was NaN or infinite: now all elements of x are NaN, and all columns not_finite
 };
 
-/// Makes the columns of x (rows, r) orthogonal and of length 1, in place; rows and r are at least 1. From each column,
-/// its components along earlier columns are subtracted twice (Gram-Schmidt); then the column is divided by its length.
-/// A column is dropped if at most `epsilon` times its old length remains, because such a remainder is rounding error.
-/// `epsilon` is between 0 and 1 (else UsageError), for example the square root of the type's precision. `columns` (i32,
-/// r) receives one Column value per column. Sums are in f64.
+/// Makes the columns of x (rows, r) orthogonal and of length 1, in place; rows and r are at least 1. The columns are
+/// taken from the first to the last (Gram-Schmidt): from each column its components along the columns before it are
+/// subtracted, twice because of rounding; then the column is divided by its length. A column is dropped if at most
+/// `epsilon` times its old length remains, because such a remainder is rounding error. `epsilon` is between 0 and 1
+/// (else UsageError), for example the square root of the type's precision. `columns` (i32, r) receives one Column value
+/// per column. Sums are in f64.
 void orthonormalise(Context& context, double epsilon, const TensorView& x, const TensorView& columns);
 
 /// Computes error (m, n) = x (m, n) - p (m, r) q (n, r)^T, where the r terms are subtracted in order from x. If the

@@ -18,8 +18,8 @@ namespace lockstep::ops {
 /// If batch is above 0, a, b and c have a leading axis of extent batch, and each index of this axis has a separate
 /// product. Sums run in accumulation_dtype(dtype), which is also the type of the bias; bias and activation are applied
 /// before c is rounded. (cuBLASLt rounds the bias to c's type first.) On the host, the choice "reference" adds the
-/// products of a sum in the order of k, so a row of c has the same bits for any m and any number of threads. With
-/// AVX-512, tests find that with "onednn" m does not change the bits of a row either. relu of NaN gives NaN in
+/// products of a sum in the order of k, so a row of c has the same bits for any m and any number of threads. In tests
+/// on processors with AVX-512, the bits of a row do not depend on m with "onednn" either. relu of NaN gives NaN in
 /// lockstep's own loops and kernels, but 0 in oneDNN (observed) and cuBLASLt (as reported).
 struct MatmulDesc {
   DType dtype = DType::f32;
@@ -49,7 +49,8 @@ struct MatmulDesc {
   }
 };
 
-/// A matrix product planned for one device. The plan owns the library's descriptors, but no tensor memory.
+/// A matrix product planned for one device. A plan that calls cuBLASLt or oneDNN owns the descriptors for these calls;
+/// no plan owns tensor memory.
 class MatmulPlan {
  public:
   virtual ~MatmulPlan() = default;
@@ -59,8 +60,8 @@ class MatmulPlan {
   /// Returns true if every run with the planned number of threads gives the same bits.
   [[nodiscard]] virtual bool deterministic() const = 0;
   [[nodiscard]] virtual std::string choice() const = 0;  ///< name with which plan_matmul() makes this plan again
-  /// Returns the name of the code that the library has selected, for example "brg:avx512_core", if the choice leaves
-  /// the selection to the library. Otherwise returns choice().
+  /// Returns the name of the code that runs, for example "brg:avx512_core", if the plan's choice names only a library,
+  /// and this library selects the code. Otherwise returns choice().
   [[nodiscard]] virtual std::string implementation() const { return choice(); }
   /// Enqueues the product. The arguments are those of matmul(), which has checked them.
   virtual void run(Context& context, const TensorView& a, const TensorView& b, const TensorView& bias,

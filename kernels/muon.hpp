@@ -25,10 +25,10 @@ void require_muon_options(std::string_view op, const MuonOptions& options);
 void muon_direction(Context& context, const MuonOptions& options, const ArenaUpdate& update, const TensorView& velocity,
                     const TensorView& direction);
 
-/// Computes factors[i] = 1 / max(sqrt(squares[i]), epsilon). If squares[i] is the sum of the squares of the elements of
-/// a matrix, the matrix times factors[i] has the Frobenius norm 1, or less if its own norm is below epsilon. squares
-/// (n) is f64; factors (n) f32, on the host also f64; both are contiguous, n may be 0. Throws UsageError if epsilon is
-/// not above 0.
+/// Computes factors[i] = 1 / max(sqrt(squares[i]), epsilon). If squares[i] is the sum of the squares of a matrix's
+/// elements, the matrix times factors[i] has the Frobenius norm 1. If the matrix's norm is below epsilon, the result's
+/// norm is below 1. squares (n) is f64; factors (n) f32, on the host also f64; both are contiguous, n may be 0. Throws
+/// UsageError if epsilon is not above 0.
 void muon_factor(Context& context, double epsilon, const TensorView& squares, const TensorView& factors);
 
 /// The coefficients of the polynomial a I + b x + c y, where x is a matrix, y = x x, and I is the identity. The

@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <limits>
 
-/// Definition of a correct label, for accuracy, top-k, confusion and calibration of a classifier, on host and GPU. If
-/// an output is NaN or +infinity, the outputs have no softmax, and no label is correct. Otherwise a label is correct
-/// among the first k if its output is finite and fewer than k outputs are ahead of it. Outputs that are larger, and
-/// equal outputs of lower index, are ahead. `at(k)` returns the output of class k.
+/// Defines when a label counts as correct, for the accuracy, top-k accuracy, confusion and calibration of a classifier,
+/// on host and GPU. If an output is NaN or +infinity, the outputs have no softmax, and no label is correct. An output
+/// is ahead of another output if it is larger, or equal and of lower index. A label is correct among the first k if its
+/// output is finite and fewer than k outputs are ahead of its output. `at(k)` returns the output of class k.
 namespace lockstep::ops {
 
 template <class V>
@@ -33,7 +33,9 @@ template <class At>
   return best;
 }
 
-/// Returns how many classes are ahead of class `label`, or `classes` if the label is wrong for every k.
+/// Returns how many classes have a larger output than class `label`, or an equal output and a lower index. Returns
+/// `classes`, so that the label is wrong for every k, if an output is NaN or +infinity, or the label's own output is
+/// -infinity.
 template <class At>
 [[nodiscard]] std::int64_t rank_of(std::int64_t classes, std::int64_t label, At at) {
   const auto own = at(label);

@@ -12,9 +12,9 @@ namespace lockstep::ops {
 // order: the bits do not depend on the number of threads or multiprocessors. Workspaces are u8, aligned to 8. For an op
 // X with a workspace, X_workspace_bytes() returns the size in bytes; a workspace of 0 bytes may be missing.
 
-/// Sets `sums` (C) to the sum of the rows of x (M, C), or adds the sum to `sums`, as `mode` says: the gradient of a
-/// bias. x and sums are contiguous. sums has the type of x, f32 for 16-bit x. Accumulates in f64 (on a GPU in f32
-/// within runs of 8 rows). Throws UsageError for mode ignore.
+/// Sets `sums` (C) to the sum of the rows of x (M, C), or adds the sum to `sums`, as `mode` says. One use is the
+/// gradient of a bias. x and sums are contiguous. sums has the type of x, f32 for 16-bit x. Accumulates in f64 (on a
+/// GPU in f32 within runs of 8 rows). Throws UsageError for mode ignore.
 [[nodiscard]] std::size_t reduce_rows_workspace_bytes(const Context& context, const TensorView& x);
 void reduce_rows(Context& context, const TensorView& x, GradMode mode, const TensorView& sums,
                  const TensorView& workspace);

@@ -8,9 +8,9 @@
 namespace lockstep::ops {
 
 /// Says which columns a row of x sees. With `none`, a row sees all columns. With `causal`, x is (..., T, K) with K at
-/// least T, and row t of the T rows sees columns 0 .. t + (K - T). If the rows are queries at the last T of K
-/// positions, a query thus sees its own position and all earlier ones (the mask of decoders, Vaswani et al. 2017,
-/// section 3.2.3).
+/// least T, and row t of the T rows sees columns 0 .. t + (K - T). So if the rows are queries at the last T of K
+/// positions, a query sees its own position and all positions before it. This is the mask of decoders (Vaswani et al.
+/// 2017, section 3.2.3).
 enum class SoftmaxMask : std::uint8_t { none, causal };
 
 // Softmax over the last axis, row by row. x, y, dy, dx: (..., K) contiguous, rank at least 1 (2 with causal), of one

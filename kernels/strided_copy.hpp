@@ -12,9 +12,9 @@ namespace lockstep::ops {
 /// type, NaN gives 0; integer to a smaller integer keeps the low bits; conversion to a floating type rounds to nearest
 /// even (to bf16 and f16 by way of f32), NaN stays a NaN, of any bits. If src and dst have one type, all bits are kept.
 ///
-/// Throws ShapeError when the shapes differ, dst has stride 0 on an axis of more than one element, memory is missing,
-/// both views are contiguous and overlap, or an address is not a multiple of the element size. If only one view or none
-/// is contiguous, the views must not overlap either, but this is not checked. Deterministic, no workspace.
+/// Throws ShapeError in five cases: the shapes differ; dst has stride 0 on an axis of more than one element; memory is
+/// missing; both views are contiguous and overlap; an address is not a multiple of the element size. The views must not
+/// overlap in any case, but an overlap is only checked if both are contiguous. Deterministic, no workspace.
 void strided_copy(Context& context, const TensorView& src, const TensorView& dst);
 
 namespace backend {  // the functions that strided_copy.cpp calls after its checks

@@ -17,9 +17,10 @@ namespace lockstep::ops {
 ///   result:    f64 scalar
 ///   workspace: u8, top_k_workspace_bytes(context, logits); may be missing if 0 bytes
 ///
-/// kernels/prediction.hpp says which logits are ahead of a label's logit, and which logits make every label wrong. A
-/// label outside [0, K) is never correct. Nothing is sorted: the logits ahead of the label's logit are counted. Counts
-/// are exact below 2^53. Weights are added up in f64 in a fixed order. Deterministic.
+/// A logit is ahead of the label's logit if it is larger, or equal and of a lower index. A row with a NaN or +infinity
+/// makes every label wrong (kernels/prediction.hpp). A label outside [0, K) is never correct. Nothing is sorted: the op
+/// counts the logits that are ahead of the label's logit. Without weights, `result` is exact below 2^53. Weights are
+/// added up in f64 in a fixed order. Deterministic.
 void top_k_correct(Context& context, const TensorView& logits, const TensorView& labels, const TensorView& weights,
                    const TensorView& valid, int k, const TensorView& result, const TensorView& workspace);
 

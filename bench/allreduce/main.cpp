@@ -5,10 +5,10 @@
 //   mpirun -np 4 bench_allreduce
 //
 // Host tensors are sent over MPI, tensors on GPUs over NCCL, on a stream of high priority.
-// There are four kinds of rows: one collective of one size; the same captured in a CUDA graph (NCCL); the all-reduces
-// of a model's gradient buckets, one after the other; and an all-reduce at the same time as matrix products. algbw and
-// busbw are defined as in nccl-tests (measure/collectives.hpp). percent_of_copy is busbw in per cent of the rank's copy
-// bandwidth (bytes read + bytes written per second), measured while all ranks copy at once.
+// There are four kinds of rows: one collective of one size; one collective that is captured in a CUDA graph (NCCL); the
+// all-reduces of a model's gradient buckets, one after the other; and an all-reduce at the same time as matrix
+// products. algbw and busbw are defined as in nccl-tests (measure/collectives.hpp). percent_of_copy is busbw in per
+// cent of the rank's copy bandwidth (bytes read + bytes written per second), measured while all ranks copy at once.
 
 #include <algorithm>
 #include <cmath>
@@ -237,7 +237,8 @@ class CollectiveBenchmarks {
     return gradients_;
   }
 
-  /// Opens a case. One call makes all all-reduces of a step, in the order in which they start in a step.
+  /// Makes a case in which one call runs the all-reduces of all `buckets`, in the order in which a training step starts
+  /// them.
   Timed open_buckets(const std::vector<comm::Bucket>& buckets, Stream& stream) {
     const std::int64_t elements = buckets.back().end;
     const auto arena = std::make_shared<Tensor>(Tensor::zeros(context(), Shape{elements}, DType::f32));

@@ -48,7 +48,7 @@ class CopyBenchmarks {
         options_(options),
         gpus_(std::move(gpus)),
         threads_(options.threads > 0 ? options.threads : comm::cpu_share(session).threads()) {
-    if (session.size() == 1) {  // all ranks must have the same rows, but NUMA nodes may differ between ranks
+    if (session.size() == 1) {  // ranks must have the same cases, but their NUMA nodes may differ
       nodes_ = measure::usable_nodes(numa_nodes(), ProcessorSet::of_this_thread());
     }
     session.agree([&] {
@@ -60,7 +60,8 @@ class CopyBenchmarks {
 
   [[nodiscard]] int threads() const { return threads_; }
 
-  /// Returns the kinds of rows that are missing on this machine or with this number of ranks, each with the reason.
+  /// Returns a text with the kinds of cases that cannot run on this machine or with this number of ranks, each with the
+  /// reason.
   [[nodiscard]] std::string left_out() const {
     std::string text;
     const auto add = [&](const char* what) { text += concat(text.empty() ? "" : "; ", what); };

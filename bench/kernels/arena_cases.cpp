@@ -11,8 +11,8 @@
 
 namespace lockstep::bench {
 
-/// Returns cases for Adam on the arenas of ResNet-20 and ResNet-50 and on one bucket of 25 MiB, and for AdamW with bf16
-/// gradients and a bf16 copy of the parameters.
+/// Returns cases for Adam on the arenas of ResNet-20 and ResNet-50 and on one bucket of 25 MiB. Also returns a case for
+/// AdamW with bf16 gradients and a bf16 copy of the parameters.
 std::vector<testing::OpCase> adam_bench() {
   std::vector<testing::OpCase> items;
   const auto arena = [](std::int64_t n) {
@@ -66,8 +66,8 @@ std::vector<testing::OpCase> loss_scale_bench() {
   return {testing::loss_scale_case({.good = 7})};
 }
 
-/// Returns cases for the bias gradients of two classifiers, for a reduction of many rows, and for the gradient norm,
-/// the sum and the search for infinities over the parameters of ResNet-50.
+/// Returns cases for reduce_rows: the bias gradients of two classifiers, and a reduction of many rows. Also returns
+/// cases for squared_norm, sum and all_finite over the parameters of ResNet-50.
 std::vector<testing::OpCase> reduce_bench() {
   return {testing::reduce_rows_case(128, 10, DType::f32),    testing::reduce_rows_case(256, 1000, DType::f32),
           testing::reduce_rows_case(131072, 64, DType::f32), testing::squared_norm_case(Shape{25557032}, DType::f32),
@@ -75,8 +75,8 @@ std::vector<testing::OpCase> reduce_bench() {
 }
 
 /// Returns cases for the arenas of ResNet-20 and ResNet-50 and for one bucket of 25 MiB. Each arena has two parameter
-/// groups, as when biases have no weight decay. Further cases are the arena of ResNet-50 without momentum, and with
-/// bf16 gradients and a bf16 copy of the parameters.
+/// groups, as when biases have no weight decay. Two more cases use the arena of ResNet-50: one without momentum, one
+/// with bf16 gradients and a bf16 copy of the parameters.
 std::vector<testing::OpCase> sgd_bench() {
   std::vector<testing::OpCase> items;
   const auto arena = [](std::int64_t n) {

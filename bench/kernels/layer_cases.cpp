@@ -56,7 +56,7 @@ std::vector<testing::OpCase> average_pool2d_bench() {
 
 /// Returns cases for the batch norms of ResNet-20 (batch 128) and of the first and last stage of ResNet-50 (batch 32),
 /// in f32 and bf16. The cases are the statistics, the forward pass (plain, with ReLU, with ReLU and residual), and the
-/// two calls of the backward pass. Further cases merge the statistics of 8 ranks.
+/// two calls of the backward pass. Also returns cases that merge the statistics of 8 ranks.
 std::vector<testing::OpCase> batch_norm_bench() {
   using testing::BatchNormParams;
   std::vector<testing::OpCase> items;
@@ -146,7 +146,7 @@ std::vector<testing::OpCase> grouped_copy_bench() {
         norms.insert(norms.end(), 2, {Shape{channels}, DType::f32});
       }
     }
-    norms.insert(norms.end(), 2, {Shape{4 * width}, DType::f32});  // norm of the skip connection
+    norms.insert(norms.end(), 2, {Shape{4 * width}, DType::f32});  // batch norm of the skip connection
   };
   norms.insert(norms.end(), 2, {Shape{64}, DType::f32});
   stage(3, 64);
@@ -221,8 +221,8 @@ std::vector<testing::OpCase> softmax_cross_entropy_bench() {
           testing::softmax_cross_entropy_case({256, 1000, DType::f32, 0.1, -1, true})};
 }
 
-/// Returns cases for transposed matrices, for attention heads moved before positions (GPT-2 small, 8 sequences of
-/// 1024), for channels of a ResNet-50 activation moved last, for casts, and for a part of every row.
+/// Returns cases for strided copies: transposed matrices, attention heads moved before positions (GPT-2 small, 8
+/// sequences of 1024), channels of a ResNet-50 activation moved last, casts, and a part of every row.
 std::vector<testing::OpCase> strided_copy_bench() {
   using testing::permuted_copy;
   using testing::strided_copy_case;

@@ -12,8 +12,8 @@
 namespace lockstep::bench {
 
 /// Returns cases for each pass of the convolutions of ResNet-20 (batch 128) and ResNet-50 (batch 8), in f32 and bf16.
-/// On the host there is a case for every choice, and for the reorders of weights. With a GPU there is a case for each
-/// provider (a library or lockstep's own kernels), with the choice that the provider guesses to be best.
+/// On the host there is a case for every choice. With a GPU there is a case for each provider (a library or lockstep's
+/// own kernels), with the choice that the provider guesses to be best.
 std::vector<testing::OpCase> conv2d_bench() {
   CpuContext context;
   std::vector<testing::OpCase> items;
@@ -63,9 +63,10 @@ testing::OpCase in_two_passes(const ops::MatmulDesc& desc, const std::string& ch
 }  // namespace
 
 /// Returns cases for the three matrix products (forward, backward_data, backward_weights) of the last layers of
-/// ResNet-20 and ResNet-50, and for one large square product. Further cases are hidden layers of a perceptron and of a
-/// transformer, with the activation in the same pass and in a second pass. All cases are in f32 and bf16, with every
-/// choice of the host and, with a GPU, the best guess of each provider (a library or lockstep's own kernels).
+/// ResNet-20 and ResNet-50, and for one large square product. Also returns cases for hidden layers of a perceptron and
+/// of a transformer, with the activation in the same pass as the product and in a second pass. All cases are in f32 and
+/// bf16, with every choice of the host and, with a GPU, the best guess of each provider (a library or lockstep's own
+/// kernels).
 std::vector<testing::OpCase> matmul_bench() {
   CpuContext context;
   std::vector<testing::OpCase> items;

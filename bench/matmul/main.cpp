@@ -118,7 +118,8 @@ class StagedProduct {
     product_.enqueue();
     copy(product_.context(), product_.result(), host(c_));
   }
-  /// Computes and copies once. Throws StateError unless every element is n.
+  /// Copies the operands, computes the product and copies the result, once. Throws StateError unless every element is
+  /// n.
   void check() {
     enqueue();
     product_.context().synchronize();
@@ -225,7 +226,8 @@ class MatmulBenchmarks {
  private:
   static constexpr const char* kStaged = "/with_copies";
 
-  /// A product with its memory. staged: operands and result are in host memory.
+  /// A product with its memory. If `staged` is true, operands and result are in host memory, and are copied to and from
+  /// the GPU.
   struct Sized {
     Sized(Context& context, std::int64_t n, const std::string& choice, bool staged) : product(context, n, choice) {
       product.check();
@@ -260,7 +262,7 @@ class MatmulBenchmarks {
     all.push_back({concat("matmul/", place.name, "/f32/", choice, "/n:", n, staged ? kStaged : ""), open});
   }
 
-  /// Matrix products, and the host memory for their norms, which a program would log.
+  /// Matrix products on a device, and host memory for the norms of the products, as in a program that logs norms.
   struct Norms {
     static constexpr std::int64_t kSize = 100;
     Norms(Context& on, std::int64_t products)
@@ -272,8 +274,8 @@ class MatmulBenchmarks {
               DType::u8)),
           logged(static_cast<std::size_t>(products)) {}
 
-    /// Enqueues all products. each: copies every norm to the host and waits for it; otherwise copies all norms once at
-    /// the end.
+    /// Enqueues all products. If `each` is true, copies the norm of each product to the host and waits for the copy.
+    /// Otherwise copies all norms once, after the last product.
     void enqueue(bool each) {
       for (std::size_t i = 0; i < logged.size(); ++i) {
         const auto at = static_cast<std::int64_t>(i);
@@ -347,7 +349,7 @@ class MatmulBenchmarks {
   int threads_;
   std::vector<Place> places_;
   Place half_[2];
-  Place second_stream_;  ///< another stream of the first GPU
+  Place second_stream_;  ///< the first GPU again, with a second stream
   std::string left_out_;
   std::map<std::int64_t, std::map<std::string, double>> cpu_seconds_;  ///< time of a product: size -> provider -> s
 };

@@ -12,7 +12,7 @@ namespace lockstep::bench {
 
 struct ProcessGpus {
   std::vector<Device> devices{};
-  std::shared_ptr<const UsableGpus> claims{};  ///< keeps the GPUs of usable:N claimed as long as this object lives
+  std::shared_ptr<const UsableGpus> claims{};  ///< claims to the GPUs of --devices usable:N, until this object ends
 };
 
 /// Returns the GPUs that this process measures; none on the host. A single rank gets all GPUs of --devices

@@ -12,7 +12,8 @@
 #include "app/cli/command_line.hpp"
 #include "app/cli/config_file.hpp"
 
-// The suffix that this version of the library expects after a number of seconds: "s" or nothing (bench/CMakeLists.txt).
+// The suffix that this version of Google Benchmark expects after a number of seconds: "s" or nothing.
+// bench/CMakeLists.txt defines the suffix.
 #ifndef LOCKSTEP_BENCHMARK_SECONDS
 #define LOCKSTEP_BENCHMARK_SECONDS ""
 #endif
@@ -20,7 +21,8 @@
 namespace lockstep::bench {
 namespace {
 
-/// Returns a validator that accepts "0.5" and "0.5s", and rewrites both to the library's form: the number and `unit`.
+/// Returns a validator for a number of seconds. It accepts "0.5" and "0.5s", and rewrites the text to the form of
+/// Google Benchmark: the number, then `unit`.
 CLI::Validator seconds(const std::string& unit = "") {
   const auto check = [unit](std::string& text) -> std::string {
     const std::string number = text.ends_with('s') ? text.substr(0, text.size() - 1) : text;
@@ -35,9 +37,10 @@ CLI::Validator seconds(const std::string& unit = "") {
   return {check, "SECONDS"};
 }
 
-/// The library's options. Each option is passed to the library, even if the user did not give the option. Otherwise the
-/// library would read the option from the environment (BENCHMARK_FILTER and so on), which may differ between ranks.
-/// --benchmark_enable_random_interleaving is not offered: each rank would have its own order.
+/// The options of Google Benchmark. Each option is passed to Google Benchmark, even if the user did not give the
+/// option. Otherwise Google Benchmark would read the option from an environment variable such as BENCHMARK_FILTER,
+/// which may differ between ranks. --benchmark_enable_random_interleaving is not offered, because each rank would run
+/// the cases in another order.
 class LibraryOptions {
  public:
   explicit LibraryOptions(CLI::App& app) {

@@ -20,15 +20,15 @@ namespace lockstep::bench {
 
 /// The options that all benchmark programs have.
 struct RunOptions {
-  const char* executable = "";         ///< argv[0]; the library keeps this pointer
-  std::vector<std::string> library{};  ///< "--benchmark_...=value": all options passed to the library
-  std::string filter{};         ///< value of --benchmark_filter, also in `library`; the runner reads this member itself
-  std::string out{};            ///< --benchmark_out
-  std::string out_format{};     ///< value of --benchmark_out_format
-  bool list_tests = false;      ///< true with --benchmark_list_tests
-  bool console = true;          ///< true if --benchmark_format is console, a text for people
-  std::int64_t iterations = 0;  ///< value of --iterations
-  double max_seconds = 0;       ///< value of --max-seconds
+  const char* executable = "";         ///< argv[0]; Google Benchmark keeps this pointer
+  std::vector<std::string> library{};  ///< "--benchmark_...=value": all options for Google Benchmark
+  std::string filter{};                ///< value of --benchmark_filter, which is also in `library`
+  std::string out{};                   ///< --benchmark_out
+  std::string out_format{};            ///< value of --benchmark_out_format
+  bool list_tests = false;             ///< true with --benchmark_list_tests
+  bool console = true;                 ///< true if --benchmark_format is console, a text for people
+  std::int64_t iterations = 0;         ///< value of --iterations
+  double max_seconds = 0;              ///< value of --max-seconds
 };
 
 /// A program of benchmarks.
@@ -49,8 +49,8 @@ struct Program {
 /// invalid or differ between ranks are a UsageError on all ranks, which is printed once.
 int run_program(int argc, char** argv, const Program& program) noexcept;
 
-/// Returns the N ranks of cpu:N, otherwise nullopt, since one process measures all GPUs. This function is a value for
-/// Program::ranks.
+/// Returns the N ranks of cpu:N, otherwise nullopt, since one process measures all GPUs. A program that uses this
+/// function assigns it to Program::ranks.
 [[nodiscard]] std::optional<comm::RanksRequest> host_ranks(const DeviceRequest& devices);
 
 /// Adds --threads, the number of threads of a rank; 0: the rank's share of the processors.

@@ -20,7 +20,7 @@ class NullReporter final : public benchmark::BenchmarkReporter {
   void ReportRuns(const std::vector<Run>& /*runs*/) override {}
 };
 
-/// Passes options to the library. Throws UsageError for an option that the library does not take.
+/// Passes options to Google Benchmark. Throws UsageError for an option that Google Benchmark does not take.
 void initialize(const char* executable, std::vector<std::string> options) {
   std::string name = executable;
   std::vector<char*> words{name.data()};
@@ -83,7 +83,7 @@ class Runner {
     return names.str();
   }
 
-  /// Passes the options of run_chosen() to the library. Only rank 0 writes the output file.
+  /// Passes the options of the command line to Google Benchmark. Only rank 0 writes the output file.
   void initialize_chosen() const {
     std::vector<std::string> arguments = options_.library;
     if (session_.rank() != 0) {
@@ -104,8 +104,8 @@ class Runner {
   }
 
  private:
-  /// Times a case. The library calls run() again with a larger number of iterations until the iterations take long
-  /// enough.
+  /// Times a case. Google Benchmark calls run() again with a larger number of iterations, until the iterations take
+  /// long enough.
   void run(std::size_t index, benchmark::State& state) {
     open(index);
     if (!timed_) {
@@ -131,7 +131,8 @@ class Runner {
     count(state, samples);
   }
 
-  /// Destroys the previous case and opens the case number `index`. Does nothing if that case is open.
+  /// Opens the case number `index`. Destroys the case that was open before. Does nothing if case `index` is already
+  /// open.
   void open(std::size_t index) {
     if (index_ == index) {
       return;
@@ -197,8 +198,8 @@ class Runner {
   std::string skipped_;
 };
 
-/// Throws DataError when the file of --benchmark_out is incomplete: the library does not check that its output was
-/// written.
+/// Throws DataError when the file of --benchmark_out is incomplete. This check is needed, because Google Benchmark does
+/// not check that its output was written.
 void require_written(const RunOptions& options) {
   if (!std::filesystem::is_regular_file(options.out)) {  // a pipe, for example
     return;

@@ -27,12 +27,12 @@ struct PerCall {
 struct Timed {
   measure::Work work{};
   double sample_seconds = 0;              ///< shorter calls are timed together, as in measure::MeasureOptions
-  std::shared_ptr<measure::Load> load{};  ///< runs at the same time as the work, if given
+  std::shared_ptr<measure::Load> load{};  ///< load that runs at the same time as the work; may be null
   std::vector<PerCall> per_call{};
   std::vector<std::pair<std::string, double>> counters{};  ///< (name, value); NaN values are not reported
   std::string label{};
   std::string skipped{};  ///< reason why this case cannot be timed here; empty: it can be timed
-  /// Called after each run of the library to add counters.
+  /// Google Benchmark runs a case several times. This function is called after each run, and adds counters.
   std::function<void(const measure::Samples& samples, benchmark::UserCounters& counters)> after{};
 };
 
@@ -43,7 +43,7 @@ struct Neighbour {
 };
 
 struct Case {
-  std::string name;  ///< "copy/host_to_host/pageable/one_way/memcpy/1048576"; the library adds "/manual_time"
+  std::string name;  ///< "copy/host_to_host/pageable/one_way/memcpy/1048576"; Google Benchmark adds "/manual_time"
   /// Makes memory and checks results. All ranks call open() together when the turn of the case comes. The returned
   /// object is destroyed before the next case is opened.
   std::function<Timed()> open;
@@ -52,9 +52,9 @@ struct Case {
 /// Names and values that rank 0 prints above the results and writes to the context of the JSON file.
 using RunContext = std::vector<std::pair<std::string, std::string>>;
 
-/// Registers the cases with Google Benchmark and runs the selected cases; rank 0 reports. In each process the library
-/// chooses the number of iterations from the time that the case reports. All ranks report the time of the slowest rank,
-/// so all choose the same number.
+/// Registers the cases with Google Benchmark and runs the selected cases; rank 0 reports. In each process Google
+/// Benchmark chooses the number of iterations from the time that the case reports. All ranks report the time of the
+/// slowest rank, so Google Benchmark chooses the same number on all ranks.
 ///
 /// Throws, on all ranks, UsageError for a filter that selects nothing and DataError for a file that cannot be written
 /// (Session::agree()). Returns the exit code.

@@ -4,9 +4,9 @@
 
 #include <lockstep/kernels/activation.hpp>
 
-/// The functions of enum Activation and their derivatives on the host, for every op that uses them. They are compiled
-/// once, in activation.cpp, so that a number gets the same bits in each op, whatever its position and the number of
-/// elements.
+/// The functions of enum Activation and their derivatives on the host, for every op that uses them. The functions are
+/// compiled only once, in activation.cpp. So a number gets the same bits in each op, at every position, for any number
+/// of elements.
 namespace lockstep::ops::activations {
 
 inline constexpr std::int64_t kGrain = 2048;  // elements that justify another thread: each element needs an exponential

@@ -40,7 +40,8 @@ void average_pool2d_forward(CpuContext& context, const PoolDesc& desc, AverageOv
   });
 }
 
-// Each element of dx is the sum over the windows that cover this element, as in max_pool2d_backward.
+// Each element of dx is a sum over the windows that cover this element. One thread computes the sum, so no two threads
+// write one element.
 void average_pool2d_backward(CpuContext& context, const PoolDesc& desc, AverageOver over, const TensorView& dy,
                              const TensorView& dx) {
   visit_element(dx.dtype, "average_pool2d_backward", [&]<class T>(std::type_identity<T>) {

@@ -27,12 +27,12 @@ inline constexpr std::int64_t kMaxLocal = 2048;   // largest number of elements 
 inline constexpr std::int64_t kTile = 4096;       // least number of elements that a thread takes at a time
 inline constexpr std::int64_t kMinChunk = 16384;  // least number of elements of a chunk; a chunk is summed in Value<T>
 inline constexpr std::int64_t kMinChunkRows = 32;
-inline constexpr std::int64_t kMaxChunkRows = 256;  // largest number of rows of a chunk, unless kMinChunk is more
+inline constexpr std::int64_t kMaxChunkRows = 256;  // largest number of rows of a chunk, or more for kMinChunk elements
 inline constexpr std::int64_t kGrain = 16384;       // number of elements that justify another thread
 inline constexpr std::size_t kSlotAlignment = 64;
 
-/// Describes how a tensor is divided into periods (one or more rows), tiles (elements that a thread takes at a time)
-/// and chunks (elements that are summed together). The division depends on the shape and the pass only.
+/// Describes how a tensor is divided. A period is one or more rows, a tile the elements that a thread takes at a time,
+/// and a chunk the elements that are summed together. The division depends on the shape and the pass only.
 struct Layout {
   std::int64_t channels;
   std::int64_t rows_per_sample = 1;

@@ -9,8 +9,9 @@
 
 namespace lockstep::ops::batch_norm {
 
-/// Adds up the sums of all chunks in order; the slot of each chunk holds (2, C) doubles. Writes sums (2, C), and
-/// updates dweight (C) and dbias (C) as `mode` says.
+/// Adds up the sums of all chunks, in the order of the chunks. `slots` holds (2, C) doubles for each chunk. Writes the
+/// totals to sums (2, C). Sets dweight (C) and dbias (C) to the totals, adds the totals to them, or leaves them alone,
+/// as `mode` says.
 template <class V>
 void join_sums(CpuContext& context, std::int64_t chunks, std::int64_t channels, const Slots& slots, GradMode mode,
                V* sums, V* dweight, V* dbias) {

@@ -22,8 +22,8 @@ constexpr std::int64_t kOutside = -1;   // coordinate of a tap that reads zero p
 constexpr std::size_t kAlignment = 64;  // alignment of the workspace in bytes
 constexpr std::int64_t kWork = 131072;  // number of multiply-adds or copies that justify another thread
 
-/// One spatial axis. A table holds the input coordinate that each output coordinate reads through each tap; a second
-/// table is the inverse.
+/// One spatial axis. `source` holds the input coordinate that each output coordinate reads through each tap. `links`
+/// and `first` are the inverse table: for each input coordinate, the taps and output coordinates that read it.
 struct Axis {
   struct Link {
     std::int64_t tap;

@@ -11,7 +11,8 @@
 /// forgets to convert does not compile. Compilers vectorise value_of() and element_of() (shifts, adds and a selection).
 namespace lockstep::ops {
 
-/// float for BFloat16, otherwise T: the C++ type of accumulation_dtype().
+/// The type in which loops compute with elements of type T: float for BFloat16, otherwise T. This is the C++ type of
+/// accumulation_dtype().
 template <class T>
 using Value = std::conditional_t<std::is_same_v<T, BFloat16>, float, T>;
 

@@ -72,7 +72,7 @@ void run(const CpuContext& context, const TensorView& logits, const TensorView& 
   const T* x = logits.as<T>();                                    // shape (N * P, K)
   T* d = dlogits.given() ? dlogits.as<T>() : nullptr;             // shape (N * P, K)
   const std::int32_t* label = labels.as<std::int32_t>();
-  const auto* weight = weights.given() ? weights.as<Value<T>>() : nullptr;  // one for every `alike` positions
+  const auto* weight = weights.given() ? weights.as<Value<T>>() : nullptr;  // one number for every `alike` positions
   const std::int64_t alike = weights.shape == labels.shape ? 1 : positions;
   const std::int64_t counting =
       positions * (valid.given() ? std::clamp(*valid.as<std::int64_t>(), std::int64_t{0}, samples) : samples);

@@ -40,7 +40,7 @@ void check(const Api& api, cublasStatus_t status, const char* call) {
   }
   const std::string text = concat("cuBLASLt ", api.get_version(), ": ", call, ": ", api.get_status_string(status));
   if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_ARCH_MISMATCH ||
-      status == CUBLAS_STATUS_INVALID_VALUE) {  // INVALID_VALUE: a heuristic may propose a value that the check refuses
+      status == CUBLAS_STATUS_INVALID_VALUE) {  // INVALID_VALUE: cuBLASLt may refuse what its own heuristics proposed
     throw UnsupportedError(text);
   }
   if (status == CUBLAS_STATUS_ALLOC_FAILED) {

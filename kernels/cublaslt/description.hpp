@@ -8,8 +8,8 @@
 
 #include <lockstep/kernels/matmul.hpp>
 
-/// The decisions of the cuBLASLt provider that do not need the library: how cuBLASLt sees the matrices, and the text of
-/// a choice. The functions are pure and exist in every build.
+/// The part of the cuBLASLt provider that does not call cuBLASLt: the layouts of the matrices for cuBLASLt, and the
+/// text of a choice. The functions are pure and exist in every build.
 namespace lockstep::ops::cublaslt {
 
 /// A column-major matrix: element (i, j) of product p lies at p * stride + j * leading + i.
@@ -17,9 +17,10 @@ struct ColumnMajor {
   std::int64_t rows, columns, leading, stride;
 };
 
-/// The product out = op(first) op(second), column-major. A row-major matrix is its transpose in column-major order. So
-/// out is c transposed, first is b, second is a, and no memory is moved. A bias of n entries runs along the rows of
-/// out.
+/// The column-major product out = op(first) op(second) that computes the row-major product c = op(a) op(b) of a
+/// MatmulDesc. Memory that holds a matrix in row-major order holds the transposed matrix in column-major order. So out
+/// is the memory of c, first is the memory of b, second is the memory of a, and nothing is copied. A bias has n
+/// entries, one for each row of out.
 struct Description {
   std::int64_t products;
   bool transpose_first, transpose_second;
@@ -27,11 +28,11 @@ struct Description {
 };
 [[nodiscard]] Description describe(const MatmulDesc& desc);
 
-/// The work that the pass does after the sums. cuBLASLt adds only a bias of the result's type. So an f32 bias for a
-/// 16-bit c is first rounded to c's type, in the workspace.
+/// The work on c after the sums of a product: adding a bias and applying a function. cuBLASLt adds only a bias of c's
+/// type. So an f32 bias for a 16-bit c is first rounded to c's type; the rounded bias is in the workspace.
 struct Epilogue {
-  bool bias = false;         ///< the pass adds a bias before the function
-  bool rounds_bias = false;  ///< the pass first rounds the bias to the 16-bit type of c
+  bool bias = false;         ///< true: a bias is added before the function
+  bool rounds_bias = false;  ///< true: the bias is first rounded to the 16-bit type of c
   enum class Function : unsigned char { none, relu, gelu } function = Function::none;
 
   bool operator==(const Epilogue&) const = default;

@@ -110,7 +110,7 @@ class Problem {
           all.push_back(algorithm);
         } catch (const OutOfMemory&) {
           throw;
-        } catch (const Error&) {  // the check refused this guess; its status does not matter
+        } catch (const Error&) {  // cuBLASLt refuses this algorithm, so it is left out
         }
       }
     }
@@ -321,7 +321,7 @@ std::unique_ptr<MatmulPlan> plan(Context& context, const MatmulDesc& desc, const
     return std::make_unique<Plan>(context, desc, algorithm);
   } catch (const OutOfMemory&) {
     throw;
-  } catch (const Error& error) {  // another choice may work, whatever this error's status is
+  } catch (const Error& error) {  // UnsupportedError, so that the caller tries another choice
     throw UnsupportedError(error.what());
   }
 }

@@ -10,7 +10,8 @@
 /// threads and moves the data. A block of 256 threads takes chunks of 4096 elements, each inside one segment, so that
 /// the block computes the segment's coefficients once per chunk. A thread takes 4 elements at a time, or 8 if a tensor
 /// has 16 bits per element: 16 bytes of the narrowest tensor. Memory bandwidth bounds the kernel: each tensor is read
-/// and written once, with few operations per element (the files of the rules count bytes).
+/// and written once, with few operations per element. The file of each rule, such as sgd.cu, states the number of bytes
+/// per element.
 namespace lockstep::gpu {
 
 /// The scalars of an update in device memory, of which factor and skip may be null, and the update's clip value.
@@ -94,7 +95,7 @@ struct ArenaBlock {
 /// false. A Rule has
 ///   kStates                           number of state arenas
 ///   Shared share() const              called once per block, by one thread
-///   Part part(shared, learning_rate, ArenaPart, number) const     coefficients of part `number` of the call
+///   Part part(shared, learning_rate, ArenaPart, number) const     coefficients of part `number` of the update
 ///   static void update(part, float& p, float g, float* states)    updates one element; states: one number per arena
 template <class Rule, class G, class H>
 __global__ void __launch_bounds__(kArenaBlock)

@@ -9,7 +9,7 @@ inline constexpr int kArenaBlock = 256;
 inline constexpr int kArenaChunk = 4096;  // number of elements that a block takes at a time
 inline constexpr int kMostArenaParts = 64;
 
-/// The part of a segment that lies in the range of a call: elements [begin, end) of the call's views, divided into
+/// The part of a segment that lies in the range of an update: elements [begin, end) of the update's views, divided into
 /// chunks.
 struct ArenaPart {
   std::int64_t begin;
@@ -25,7 +25,7 @@ struct ArenaPart {
 struct ArenaTable {
   ArenaPart parts[kMostArenaParts];
   std::int64_t chunks;
-  std::int64_t chunks_before;  ///< number of chunks in the earlier tables of the call
+  std::int64_t chunks_before;  ///< number of chunks in the update's tables before this table
   std::int64_t parts_before;
   int count;
 
@@ -40,9 +40,9 @@ struct ArenaTable {
 };
 static_assert(sizeof(ArenaTable) <= 3600, "kernel parameters of 4096 bytes in all are allowed everywhere");
 
-/// Puts the parts of trainable segments in the call's range into as few tables as possible, and calls f(table) for
-/// each. Chunks begin at multiples of `step` elements of the views, so a part's first chunk begins at or before the
-/// part.
+/// Puts the parts of trainable segments in the update's range into as few tables as possible, and calls f(table) for
+/// each table. Chunks begin at multiples of `step` elements of the views, so a part's first chunk begins at or before
+/// the part.
 template <class F>
 void for_each_table(const ops::ArenaUpdate& update, int step, F&& f) {
   const std::int64_t n = update.parameters.numel();

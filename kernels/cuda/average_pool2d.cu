@@ -1,8 +1,8 @@
 // Average pools of x (N, H, W, C), and their gradients. Pools over windows give y (N, P, Q, C); pools over whole images
 // give y (N, C).
-// Windows: blocks of 256 threads. A thread takes 16 bytes of channels of one output pixel (a piece), so that
-// neighbouring threads read neighbouring channels, and sums all elements of the pixel's window. Elements that several
-// windows share are read again from the caches.
+// Windows: blocks of 256 threads. A thread takes a piece: 16 bytes of channels of one output pixel. It sums all
+// elements of the pixel's window. Neighbouring threads read neighbouring channels. Elements that several windows share
+// are read again from the caches.
 // Whole images: a block of 32 x 8 threads takes 32 pieces of channels of one image. The 8 lanes of a block share the
 // pixels of a piece, and join their sums in 4 or 8 KB of shared memory. With one thread per piece, N * C / kCount
 // threads would leave a GPU idle.

@@ -8,10 +8,10 @@
 //   elementwise: a thread takes pieces of 8 elements, one byte of the mask, at a stride that is a multiple of C. So the
 //                thread's 8 channels stay the same, coefficients stay in registers, and each byte of the mask has one
 //                writer.
-// Memory bandwidth bounds these kernels. Tensors of the size of x that a kernel reads + writes: stats 1 + 0; apply 1 +
-// 1, with a residual 2 + 1; backward sums 2 + 0; backward apply 2 + 1. dy2 adds 1 read; masked and dresidual add 1
-// write each; the mask takes 1 bit per element. The other kernels move a few numbers per channel, so their time is the
-// latency of the launch.
+// Memory bandwidth bounds these kernels. Number of tensors of the size of x that a kernel reads + writes: stats 1 + 0;
+// apply 1 + 1, with a residual 2 + 1; backward sums 2 + 0; backward apply 2 + 1. dy2 adds 1 read; masked and dresidual
+// add 1 write each; the mask takes 1 bit per element. The other kernels move a few numbers per channel, so their time
+// is the latency of the launch.
 
 #include <lockstep/kernels/batch_norm.hpp>
 
@@ -32,8 +32,8 @@ using namespace batch_norm;
 // ---- sums ----------------------------------------------------------------------------------------------------------
 
 /// Computes the statistics of x, and the coefficients unless to.coefficients is null. x: (rows, C); valid: scalar or
-/// null; means, squares: (chunks, C); tickets: zeros before and after the launch; stats: (2C + 1). Reads the valid rows
-/// of x once. Writes and reads 12 bytes per chunk and channel; a chunk has at least 64 rows.
+/// null; means, squares: (chunks, C); tickets: counters that are 0 before and after the launch; stats: (2C + 1). Reads
+/// the valid rows of x once. Writes and reads 12 bytes per chunk and channel; a chunk has at least 64 rows.
 template <class T, int kCount>
 __global__ void __launch_bounds__(kBlock, 2)
     stats_kernel(Tiling tiling, Batch batch, const T* x, const int64_t* valid, double* means, float* squares,
@@ -69,11 +69,11 @@ __global__ void __launch_bounds__(kBlock)
 
 /// Sums the gradient g and g * (x - mean) per channel. g is dy, with kSecond dy + dy2; with kMask g is 0 where the
 /// mask's bit is 0. dy, dy2 (null unless kSecond): (rows, C); mask: a bit per element; valid: scalar or null; masked
-/// (null unless kStore): (rows, C), may be dy or dy2; partial: (2, chunks, C) for the two sums; tickets: zeros before
-/// and after the launch. With kPair partial is (3, chunks, C): the third sum is g * (x - mean) of `other`, a norm that
-/// gets the same g. Reads the valid rows of dy, dy2 and x once, and one bit of the mask per element. With kStore writes
-/// the rounded g to masked, and 0 to its padding rows; then the sums are sums of the rounded g. Writes and reads 4
-/// bytes per sum, chunk and channel.
+/// (null unless kStore): (rows, C), may be dy or dy2; partial: (2, chunks, C) for the two sums; tickets: counters that
+/// are 0 before and after the launch. With kPair partial is (3, chunks, C): the third sum is g * (x - mean) of `other`,
+/// a norm that gets the same g. Reads the valid rows of dy, dy2 and x once, and one bit of the mask per element. With
+/// kStore writes the rounded g to masked, and 0 to its padding rows; then the sums are sums of the rounded g. Writes
+/// and reads 4 bytes per sum, chunk and channel.
 template <class T, bool kSecond, bool kMask, bool kStore, bool kPair, int kCount>
 __global__ void __launch_bounds__(kBlock, 2)
     backward_sums_kernel(Tiling tiling, Batch batch, const T* dy, const T* dy2, const std::uint8_t* mask,
@@ -379,7 +379,7 @@ __global__ void __launch_bounds__(kBlock, kResidentBackward)
   }
 }
 
-/// One norm of a pair: its inputs and its output dx.
+/// The inputs and the output dx of one batch norm of a pair.
 template <class T>
 struct Given {
   const T* x;                 // shape (rows, C)

@@ -39,8 +39,8 @@ __device__ int64_t when_summed(const Batch& batch, const int64_t* valid) {
   return valid_rows(batch, valid);
 }
 
-/// The place of one item (a chunk of rows of a tile of channels) in the tensor and in shared memory, for the part of a
-/// pass after the barrier. `turn` is the item's number among the items of the block. A thread takes pieces of 8
+/// The place of one item (a chunk of rows of a tile of channels) in the tensor and in shared memory. The kernels use it
+/// after the barrier of the grid. `turn` is the item's number among the items of the block. A thread takes pieces of 8
 /// channels of the item, always the same channels, in every `step`-th row from row `first` on.
 template <class T>
 struct Kept {
@@ -88,9 +88,9 @@ struct Kept {
 };
 
 /// Computes stats, coefficients, y and the mask. x, residual (null unless kResidual), y: (rows, C), y may be x or
-/// residual; valid: scalar or null; means, squares: (chunks, C); tickets: zeros before and after the launch; stats: (2C
-/// + 1); mask: a bit per element, or null. Reads x and residual once, writes y once, and writes one bit of the mask per
-/// element. Padding rows of x are not in shared memory: they are read from x after the barrier.
+/// residual; valid: scalar or null; means, squares: (chunks, C); tickets: counters that are 0 before and after the
+/// launch; stats: (2C + 1); mask: a bit per element, or null. Reads x and residual once, writes y once, and writes one
+/// bit of the mask per element. Padding rows of x are not in shared memory: they are read from x after the barrier.
 template <class T, bool kResidual>
 __global__ void __launch_bounds__(kBlock, 2)
     forward_kernel(Tiling tiling, Batch batch, const T* x, const int64_t* valid, double* means, float* squares,
@@ -159,9 +159,9 @@ __global__ void __launch_bounds__(kBlock, 2)
 
 /// Computes the sums and dx. dy, dy2 (null unless kSecond), masked (null unless kStore), dx: (rows, C), dx and masked
 /// may each be dy or dy2; mask: a bit per element; stats: (2C + 1); valid: scalar or null; partial: (2, chunks, C);
-/// tickets: zeros before and after the launch; items: the largest number of items of a block. Reads the valid rows of
-/// dy, dy2, x and the mask once; writes dx and, with kStore, masked once. kSecond needs kStore: shared memory keeps g
-/// in the type of x, so the sum of dy and dy2 must be rounded to this type before it is used.
+/// tickets: counters that are 0 before and after the launch; items: the largest number of items of a block. Reads the
+/// valid rows of dy, dy2, x and the mask once; writes dx and, with kStore, masked once. kSecond needs kStore: shared
+/// memory keeps g in the type of x, so the sum of dy and dy2 must be rounded to this type before it is used.
 template <class T, bool kSecond, bool kMask, bool kStore>
 __global__ void __launch_bounds__(kBlock, 2)
     backward_kernel(Tiling tiling, Batch batch, const T* dy, const T* dy2, const std::uint8_t* mask, Summed<T> norm,
@@ -207,8 +207,8 @@ __global__ void __launch_bounds__(kBlock, 2)
   }
 }
 
-/// Returns how many blocks of `kernel`, with kBlock threads each, fit on the GPU at once, and how many items of the
-/// tensors of `pass` each block keeps in shared memory.
+/// Returns the number of blocks with which to launch `kernel`, so that all blocks run at once, and the largest number
+/// of items that a block keeps in shared memory. A forward pass keeps one tensor, a backward pass two.
 template <class Kernel>
 Residence residence_on(CudaContext& context, Kernel* kernel, const Tiling& tiling, int per_column, NormPass pass) {
   return fused_residence(tiling, per_column, pass == NormPass::forward ? 1 : 2,
@@ -234,9 +234,9 @@ std::size_t shared_bytes(const Tiling& tiling, const Residence& room, int tensor
 
 }  // namespace
 
-/// Returns true if x fits into shared memory for every kernel of `pass`, because the caller does not know yet which of
-/// the kernels it will launch. This function loads the kernels, so call it when a step is planned, not while the step
-/// is captured.
+/// Returns true if x fits into shared memory for every kernel of `pass`. All kernels are checked, because the caller
+/// does not know yet which kernel it will launch. This function loads the kernels, so call it when a step is planned,
+/// not while the step is captured.
 bool batch_norm_fits(const CudaContext& context, const TensorView& x, NormPass pass) {
   return gpu::visit_element(x.dtype, "batch_norm_fits", [&]<class T>(std::type_identity<T>) {
     constexpr int kCount = gpu::kPerVector<T>;

@@ -36,10 +36,10 @@ __device__ bool sum_holds(const float* sums, int64_t channels, int64_t c, double
 }
 
 /// Computes stats, coefficients and running statistics. x: (rows, C); valid: scalar or null; given: GivenSums; means,
-/// squares: (chunks, C); tickets: zeros before and after the launch; stats: (2C + 1). Each block checks the given sums
-/// of all channels, so that all blocks make the same decision. If the sums can be used, x is not read: a thread takes a
-/// channel, reads 20 bytes and writes 24 (with running statistics 28 and 32). Otherwise the blocks together read the
-/// valid rows of x once.
+/// squares: (chunks, C); tickets: counters that are 0 before and after the launch; stats: (2C + 1). Each block checks
+/// the given sums of all channels, so that all blocks make the same decision. If the sums can be used, x is not read: a
+/// thread takes a channel, reads 20 bytes and writes 24 (with running statistics 28 and 32). Otherwise the blocks
+/// together read the valid rows of x once.
 template <class T, int kCount>
 __global__ void __launch_bounds__(kBlock, 2)
     coefficients_given_kernel(Tiling tiling, Batch batch, const T* x, const int64_t* valid, GivenSums given,

@@ -217,8 +217,8 @@ __global__ void __launch_bounds__(kBlock, kResidentForward)
 
 /// Sums the gradient g (see gather()) and g * (x - mean) per channel, over the valid samples only. dy, index: (N, P, Q,
 /// C); x: (N, H, W, C); coefficients: (4, C); valid: scalar or null; partial: (2, chunks, C) for the two sums; tickets:
-/// zeros before and after the launch. A thread takes every tiling.lanes-th pixel; this distance is `rows` lines and
-/// `along` pixels. Writes and reads 8 bytes per chunk and channel.
+/// counters that are 0 before and after the launch. A thread takes every tiling.lanes-th pixel; this distance is `rows`
+/// lines and `along` pixels. Writes and reads 8 bytes per chunk and channel.
 template <class T, int kCount>
 __global__ void __launch_bounds__(kBlock, kResidentBackward)
     backward_sums_kernel(Stem stem, Tiling tiling, Batch batch, int rows, int along, const T* dy,

@@ -137,9 +137,10 @@ __device__ inline void finalize(const Finalize& to, float stored_mean, float sto
 
 /// Computes the moments of the items that this block takes. An item is one chunk of rows of one tile of channels. The
 /// block that finishes the last item of a tile joins the tile's chunks and writes stats, and with to.coefficients all
-/// that finalize() writes. x: (rows, C); means, squares: (chunks, C); tickets: zeros before and after the launch;
-/// stats: (2C + 1). Each thread calls keep_row(turn, row, raw) for each of its valid rows: `turn` is the item's number
-/// among the block's items, `row` is the row's number in the chunk. All threads of all blocks call sum_moments().
+/// that finalize() writes. x: (rows, C); means, squares: (chunks, C); tickets: counters that are 0 before and after the
+/// launch; stats: (2C + 1). Each thread calls keep_row(turn, row, raw) for each of its valid rows: `turn` is the item's
+/// number among the block's items, `row` is the row's number in the chunk. All threads of all blocks call
+/// sum_moments().
 template <int kCount, class T, class KeepRow>
 __device__ void sum_moments(const Tiling& tiling, const Batch& batch, const T* x, const int64_t* valid, double* means,
                             float* squares, unsigned* tickets, float* stats, const Finalize& to, KeepRow keep_row) {
@@ -206,7 +207,7 @@ __device__ void sum_moments(const Tiling& tiling, const Batch& batch, const T* x
 
 // ---- gradients ------------------------------------------------------------------------------------------------------
 
-/// A norm whose gradients are summed, and the destination of the sums.
+/// A batch norm whose gradients are summed, and the destination of the sums.
 template <class T>
 struct Summed {
   const T* x;                 // shape (rows, C)
@@ -217,8 +218,8 @@ struct Summed {
 /// Sums the masked gradients g of the items that this block takes. Items, tickets and the order of the sums are those
 /// of sum_moments(). dy, dy2: (rows, C); masked (null unless kStore): (rows, C), may be dy or dy2; partial: (2, chunks,
 /// C) for sum g and sum g * (x - mean). With kPair partial is (3, chunks, C): the third sum is g * (x - mean) of
-/// `other`, a norm that gets the same g. tickets: zeros before and after the launch. keep_row(turn, row, raw x, g) is
-/// called for each valid row.
+/// `other`, a norm that gets the same g. tickets: counters that are 0 before and after the launch. keep_row(turn, row,
+/// raw x, g) is called for each valid row.
 template <bool kSecond, bool kMask, bool kStore, bool kPair, int kCount, class T, class KeepRow>
 __device__ void sum_gradients(const Tiling& tiling, const Batch& batch, const T* dy, const T* dy2,
                               const std::uint8_t* mask, const Summed<T>& norm, const Summed<T>& other,

@@ -53,7 +53,8 @@ __device__ void add_to(Pack<float, kCount>& a, const Pack<float, kCount>& b) {
   }
 }
 
-/// Returns the number of blocks of a launch whose blocks take all items of `tiling` in a grid-stride loop.
+/// Returns the number of blocks for a launch in which a block takes one item of `tiling` after the other, in a
+/// grid-stride loop. An item is a chunk of rows of a tile of columns.
 inline unsigned blocks_of(const Tiling& tiling) {
   return gpu::blocks_for(tiling.items(), 1);
 }
@@ -113,11 +114,11 @@ __device__ void join_lanes(Part<Real, kValues>& mine, int tile, int lanes, Join 
   __syncthreads();  // after this barrier `parked` may be written again
 }
 
-/// Joins the sums of the first `live` chunks of a tile (the chunks with valid rows), in double, so that hundreds of
-/// chunks cost no precision. kBlock / width lanes share the chunks of a channel; each lane takes a run of neighbouring
-/// chunks. join_chunks(c, first, last, part) adds the sums of the lane's chunks [first, last) of channel c to `part`,
-/// which is zero. Then the parts of the lanes are added up, and one thread per channel calls finish(c, part). All
-/// threads of the block call merge_tile().
+/// Joins the sums of the first `live` chunks of a tile, which are the chunks with valid rows. The sums are joined in
+/// double, so that hundreds of chunks cost no precision. kBlock / width lanes share the chunks of a channel; each lane
+/// takes a run of neighbouring chunks. join_chunks(c, first, last, part) adds the sums of the lane's chunks [first,
+/// last) of channel c to `part`, which is zero. Then the parts of the lanes are added up, and one thread per channel
+/// calls finish(c, part). All threads of the block call merge_tile().
 template <int kValues, class JoinChunks, class Finish>
 __device__ void merge_tile(const Tiling& tiling, int64_t tile, int kCount, int64_t live, JoinChunks join_chunks,
                            Finish finish) {

@@ -33,8 +33,9 @@ __device__ T warp_max(T value) {
   return value;
 }
 
-/// Joins the values of all warps of a block of kThreads threads by join(a, b), in the order of the warps, and returns
-/// the result in every thread. All threads call join_warps(), and may call it again at once, as it ends with a barrier.
+/// Joins one value of each warp of a block by join(a, b), in the order of the warps. Returns the result in every
+/// thread. All kThreads threads of the block call join_warps(). It ends with a barrier, so that the threads may call it
+/// again at once.
 template <int kThreads, class T, class Join>
 __device__ T join_warps(T value, Join join) {
   constexpr int kWarps = kThreads / kWarp;
@@ -60,7 +61,8 @@ __device__ T block_sum(T value) {
   return join_warps<kThreads>(warp_sum(value), [](T a, T b) { return a + b; });
 }
 
-/// Returns the largest `value` of a block, in every thread, or NaN if any thread has NaN. Call it like block_sum().
+/// Returns the largest `value` of a block, in every thread, or NaN if any thread has NaN. All threads of the block call
+/// block_max(), and may call it again at once.
 template <int kThreads, class T>
 __device__ T block_max(T value) {
   return join_warps<kThreads>(warp_max(value), [](T a, T b) { return larger(a, b); });

@@ -8,8 +8,9 @@
 /// Sums each column of values (rows, columns), which a function f computes row by row, such as gradients of parameters
 /// that all rows share. Rows are cut into fixed chunks, whose sums are joined in order, without atomic additions. A
 /// block has 32 x 8 threads: 32 neighbouring pieces of columns, so that a warp reads neighbouring memory of one row,
-/// and 8 lanes that share the rows of the chunk. Shared memory joins the lanes. Memory bandwidth bounds the sums: per
-/// element the bytes that f reads and writes, and 4 bytes written and read per sum, column and chunk.
+/// and 8 lanes that share the rows of the chunk. Shared memory joins the lanes. Memory bandwidth bounds the kernels:
+/// they move the bytes that f reads and writes for each element, and they write and read 4 bytes per sum, column and
+/// chunk.
 namespace lockstep::gpu {
 
 inline constexpr int kSumLanes = 8;  // number of threads that share the rows of one column

@@ -8,8 +8,9 @@
 // Any spatial rank is handled as three axes; missing outer axes have extent 1. tile_product.hpp has the tiling: 256
 // threads, 64 x 64 outputs, 16 terms at a time in shared memory. f32 arithmetic and the integer divisions of
 // coordinates bound the product. The choice "cuda:norm" also computes the sums for the batch norm next to the
-// convolution (ConvNorm), in a second pass over the output (column_sums.hpp), which memory bandwidth bounds. Tests that
-// emulate CUDA on the CPU run "cuda:norm" in place of cuDNN's engines, which compute these sums in the same pass.
+// convolution (ConvNorm). For this it makes a second pass over the output (column_sums.hpp), which memory bandwidth
+// bounds. Tests that emulate CUDA on the CPU run "cuda:norm" in place of cuDNN's engines, which compute these sums in
+// the same pass.
 
 #include <algorithm>
 #include <cstddef>
@@ -171,8 +172,8 @@ struct RowsOfWeights {
 };
 
 /// Operand a of backward_data: line() takes an input pixel; term() takes (copy, tap, output channel), an index of the
-/// sum. The element is dy at the output pixel that reads this copy of the input pixel through this tap, or 0 if no
-/// output pixel does.
+/// sum. The element is dy at the output pixel that reads this copy of the input pixel through this tap. The element is
+/// 0 if there is no such output pixel.
 template <class T>
 struct PixelsOfDy {
   Geometry g;
@@ -183,7 +184,7 @@ struct PixelsOfDy {
     Point padded;  ///< coordinates of the pixel, counted from the beginning of the padding
   };
   struct Tap {
-    Point back;  ///< distance from the coordinates at which a window begins to `padded`
+    Point back;  ///< distance between the beginning of a window and `padded`
     int64_t channel;
   };
 
@@ -274,7 +275,7 @@ struct NormInput {
   const float* coefficients;
 };
 
-/// A function for gpu::column_sums that changes g to (g [+ addend]), masked, and sums g, and for each norm g * xhat. g,
+/// A function for gpu::column_sums. It changes g to g [+ addend], masked. It sums g, and g * xhat for each norm. g,
 /// addend (or null): (rows, channels), mask: a bit for each element of g.
 template <class T, int kNorms>
 struct MaskedSums {

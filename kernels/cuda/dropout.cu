@@ -3,9 +3,9 @@
 // Blocks of 256 threads in a grid-stride loop. A thread takes 16 bytes of one sample, 4 or 8 elements, which need one
 // or two blocks of four random words. So no word is drawn twice. No mask is stored or read: backward draws the same
 // words again. Registers only, no shared memory.
-// Memory bandwidth bounds the kernel: per element it moves 8 bytes in f32 and 4 in 16 bits. For 16-bit tensors the ten
-// rounds of Philox per four elements are about as many instructions as the accesses leave time for, so a thread
-// computes its key only once.
+// Memory bandwidth bounds the kernel: per element it moves 8 bytes in f32 and 4 in 16 bits. For 16-bit tensors, the ten
+// Philox rounds per four elements take about as long as the memory accesses. So a thread computes its Philox key only
+// once.
 
 #include <lockstep/kernels/cuda/element.hpp>
 #include <lockstep/kernels/cuda/philox.hpp>

@@ -1,13 +1,13 @@
-// Forward writes to y (M, D) the rows of table (V, D) that ids (M) name, plus positions (T, D). Backward adds the
-// row of dy (M, D) of each token to the row of dtable (V, D) that the token's id names.
-// Forward, 256 threads a block: a warp takes 128 pieces of 16 bytes of one row, neighbouring lanes neighbouring pieces.
-// Backward adds the rows of dy of an id in the order of the id's tokens, without atomic additions. mark_kernel finds
-// the first and last token of each id. Then sum_kernel gives 128 pieces of a row of dtable to a block of 128 threads,
-// which lists the tokens of that row's id in shared memory (2 KB) and keeps the sums in registers.
-// Memory bandwidth bounds the kernels. Bytes in f32: forward 8 per element of y, with positions 12. Backward reads dy
-// once, 4 per element, and writes all of dtable, 4 per element. With accumulate, Backward reads and writes only rows
-// whose ids occur. Marks take 16 bytes per id. A frequent id makes its block scan ids from the id's first to its last
-// token.
+// Forward writes to y (M, D) the rows of table (V, D) that ids (M) name, plus positions (T, D). Backward adds the row
+// of dy (M, D) of each token to the row of dtable (V, D) that the token's id names.
+// Forward has blocks of 256 threads. A warp takes 128 pieces of 16 bytes of one row; neighbouring lanes take
+// neighbouring pieces. Backward adds the rows of dy of an id in the order of the id's tokens, without atomic additions.
+// mark_kernel finds the first and last token of each id. Then sum_kernel gives 128 pieces of a row of dtable to a block
+// of 128 threads. The block lists the tokens of the row's id in shared memory (2 KB), and keeps the sums in registers.
+// Memory bandwidth bounds the kernels. In f32, forward moves 8 bytes per element of y, or 12 with positions. Backward
+// reads dy once and writes all of dtable, each 4 bytes per element. With accumulate, backward reads and writes only the
+// rows of dtable whose ids occur. The first and last tokens of the ids take 16 bytes per id. A frequent id makes its
+// block scan ids from the id's first to its last token.
 
 #include <lockstep/kernels/cuda/block_reduce.hpp>
 #include <lockstep/kernels/cuda/element.hpp>
@@ -68,8 +68,8 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-/// Adds to bad_ids the number of ids of valid samples that lie outside the table. Only one block runs, so there are no
-/// partial results to join. ids: (samples, each); valid, bad_ids: scalars, valid may be null.
+/// Adds to bad_ids the number of ids of valid samples that lie outside the table. Only one block runs, so no results of
+/// several blocks need to be joined. ids: (samples, each); valid, bad_ids: scalars; valid may be null.
 __global__ void __launch_bounds__(kCountBlock) count_kernel(const std::int32_t* ids, int64_t samples, int64_t each,
                                                             const int64_t* valid, int64_t vocabulary, double* bad_ids) {
   gpu::wait_for_earlier();
@@ -107,8 +107,8 @@ constexpr int kSumWarps = kSumBlock / gpu::kWarp;
 constexpr int kScan = 4;  // number of ids that a thread checks between two barriers
 
 /// Writes to `list`, in ascending order, the tokens whose id is `wanted`. Searches the kScan * kSumBlock tokens from
-/// `first` on, as far as `last`. Returns how many tokens it has found. ids: (M). All threads call list_tokens(). The
-/// first of its two barriers lets readers of the previous list finish.
+/// `first` on, as far as `last`. Returns how many tokens it has found. ids: (M). All threads of the block call
+/// list_tokens(). The function has two barriers; the first one waits until all threads have read the previous list.
 __device__ int list_tokens(const std::int32_t* ids, int64_t first, int64_t last, int64_t wanted,
                            int (&counts)[kScan * kSumWarps], std::int32_t (&list)[kScan * kSumBlock]) {
   const int thread = static_cast<int>(threadIdx.x);

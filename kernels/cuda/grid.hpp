@@ -52,8 +52,8 @@ std::int64_t resident_blocks(void (*kernel)(Parameters...), int block, std::size
   if (most_dynamic < 0 || dynamic_bytes > static_cast<std::size_t>(most_dynamic)) {
     return 0;
   }
-  // The limit is always set to the largest size. A captured launch may run after later calls of this function, and
-  // needs the limit of its own size then.
+  // The limit is always set to the largest size that any launch may have. A captured launch runs later, and must not
+  // find a smaller limit that a call of this function has set in the meantime.
   LOCKSTEP_CUDA_CHECK(device,
                       cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, most_dynamic));
   // Shared memory gets the largest part of the first-level cache. With a smaller part, a launch that needs more would
@@ -71,9 +71,9 @@ std::int64_t resident_blocks(void (*kernel)(Parameters...), int block, std::size
 
 }  // namespace detail
 
-/// Returns how many blocks of `kernel`, each of `block` threads and with `dynamic_bytes` of shared memory, run at once
-/// on a device that does nothing else. Returns 0 if such a block does not fit. The function makes several slow calls of
-/// the CUDA runtime. Launchers should call the overload with a context, which caches the result.
+/// Returns how many blocks of `kernel` run at once on a device that does nothing else. A block has `block` threads and
+/// `dynamic_bytes` bytes of dynamic shared memory. Returns 0 if not even one block fits. The function makes several
+/// slow calls of the CUDA runtime. Launchers should call the overload with a context, which caches the result.
 template <class... Parameters>
 [[nodiscard]] std::int64_t resident_blocks(void (*kernel)(Parameters...), int block, std::size_t dynamic_bytes,
                                            Device device) {
@@ -100,8 +100,8 @@ template <class... Parameters>
 /// Launches a kernel whose blocks call grid_barrier(), with at most resident_blocks() blocks. The launch begins when
 /// the device has room for all of its blocks at once. So the launch waits for kernels of other streams that occupy the
 /// device, such as a collective on more than a few multiprocessors. On a device only one stream may have such launches
-/// at a time: CUDA does not promise that two of them on two streams begin one after the other, and each could hold
-/// resources that the other waits for. In a plan, PlanBuilder::call_together() keeps this rule.
+/// at a time. Otherwise the blocks of two launches could start mixed, and each launch could hold resources that the
+/// other launch waits for. In a plan, PlanBuilder::call_together() keeps this rule.
 template <class... Parameters, class... Arguments>
 void launch_together(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
                      const Stream& stream, Arguments&&... arguments) {

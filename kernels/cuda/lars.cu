@@ -18,8 +18,8 @@ namespace {
 static_assert(kLarsChunk == gpu::kArenaChunk && gpu::kSumBlock == gpu::kArenaBlock);
 constexpr int kBlock = gpu::kArenaBlock;
 
-/// Writes two sums of squares per chunk to partial (chunks of the call, 2): of the chunk's parameters and of its
-/// gradients. parameters, gradients: (n). A block takes one chunk at a time.
+/// Writes two sums of squares for each chunk to partial (chunks of the update, 2): the sum over the chunk's parameters,
+/// and the sum over the chunk's gradients. parameters, gradients: (n). A block takes one chunk at a time.
 template <class G>
 __global__ void __launch_bounds__(kBlock) norms_kernel(const __grid_constant__ gpu::ArenaTable table, bool vectors,
                                                        const float* parameters, const G* gradients, double* partial) {
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kBlock) norms_kernel(const __grid_constant__ g
   }
 }
 
-/// Sets joined[0] and joined[1] to the sums of partial (chunks of the call, 2) over the chunks of `part`, in every
+/// Sets joined[0] and joined[1] to the sums of partial (chunks of the update, 2) over the chunks of `part`, in every
 /// thread of the block.
 __device__ void join(const gpu::ArenaTable& table, const gpu::ArenaPart& part, const double* partial,
                      double (&joined)[2]) {
@@ -55,8 +55,9 @@ __device__ void join(const gpu::ArenaTable& table, const gpu::ArenaPart& part, c
   joined[1] = gpu::block_sum<kBlock>(sums[1]);
 }
 
-/// Writes the trust ratio of each part to ratios (parts of the call). A block takes one part. factor: scalar or null;
-/// partial: (chunks of the call, 2). If squares (parts of the call, 2) is not null, it is read instead of partial.
+/// Writes the trust ratio of each part to ratios (parts of the update). A block takes one part. factor: scalar or null;
+/// partial: (chunks of the update, 2). If squares (parts of the update, 2) is not null, the kernel reads squares
+/// instead of partial.
 __global__ void __launch_bounds__(kBlock)
     ratios_kernel(const __grid_constant__ gpu::ArenaTable table, double trust_coefficient, double epsilon,
                   const float* factor, const double* partial, const double* squares, double* ratios) {
@@ -81,8 +82,8 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-/// Adds each part's sums over partial (chunks of the call, 2) to squares (parts of the call, 2). A block takes one
-/// part.
+/// Adds up partial (chunks of the update, 2) over the chunks of each part, and adds these sums to squares (parts of the
+/// update, 2). A block takes one part.
 __global__ void __launch_bounds__(kBlock)
     squares_kernel(const __grid_constant__ gpu::ArenaTable table, const double* partial, double* squares) {
   gpu::wait_for_earlier();
@@ -97,7 +98,8 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-/// Enqueues norms_kernel, which writes the sums of squares of the chunks in `table` to partial (chunks of the call, 2).
+/// Enqueues norms_kernel, which writes the sums of squares of the chunks in `table` to partial (chunks of the update,
+/// 2).
 void find_squares(CudaContext& context, const ArenaUpdate& update, double* partial, const gpu::ArenaTable& table) {
   const auto* parameters = gpu::data<const float>(update.parameters);
   gpu::visit_element(update.gradients.dtype, "lars", [&]<class G>(std::type_identity<G>) {

@@ -1,6 +1,6 @@
 // Max pool of x (N, H, W, C) to y and index (N, P, Q, C), and its gradient.
-// Blocks of 256 threads in a grid-stride loop. A thread takes one piece of 16 bytes of channels of one output pixel, so
-// that neighbouring threads access neighbouring channels, and reads the pixel's whole window. Elements that several
+// Blocks of 256 threads in a grid-stride loop. A thread takes a piece: 16 bytes of channels of one output pixel. It
+// reads all elements of the pixel's window. Neighbouring threads access neighbouring channels. Elements that several
 // windows share are read again from the caches. In backward a thread sums over the windows that cover an element of dx,
 // instead of adding to dx from each window. So no two threads write one element, and the order of the sum is fixed.
 // Registers only, no shared memory.

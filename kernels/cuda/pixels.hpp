@@ -15,8 +15,8 @@ using Piece = Pack<std::uint32_t, kPieceWords>;
 /// pieces.
 struct PixelParts {
   /// `begin` is the address of the image's first byte. As 3 and 16 have no common divisor, one of the image's first 16
-  /// pixels begins at a 16-byte boundary. If the image begins a bytes after a boundary, this is pixel 5 * a (modulo
-  /// 16), because a + 3 * 5 * a = 16 * a.
+  /// pixels begins at a 16-byte boundary. If the image begins `a` bytes after a boundary, this pixel is number 5 * a
+  /// (modulo 16), because a + 3 * 5 * a = 16 * a.
   __device__ PixelParts(const std::uint8_t* begin, std::int64_t pixels) {
     const auto to_boundary = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(begin) % 16 * 5 % 16);
     head = to_boundary < pixels ? to_boundary : pixels;

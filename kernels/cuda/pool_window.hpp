@@ -52,8 +52,8 @@ __device__ inline PoolRange covering(const PoolAxis& axis, std::int64_t in) {
 /// The pixel of a piece of x (or y), and the range of pixels of y (or x) that the pooling connects with this pixel.
 struct PoolPlace {
   std::int64_t row, column;
-  PoolRange rows, columns;  ///< range of rows and range of columns of the other tensor
-  std::int64_t image;       ///< index in the other tensor: the piece's first channel at pixel (0, 0) of the same image
+  PoolRange rows, columns;  ///< pixels connected with this pixel: their rows and columns
+  std::int64_t image;       ///< index of the piece's first channel at pixel (0, 0) of the image of the connected pixels
 };
 
 /// Returns the pixel of piece `i` of y, and the range of pixels of x in the window of this pixel.

@@ -90,9 +90,9 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t sh
 
 inline constexpr int kWarp = 32;
 
-/// If this kernel may overlap the previous kernel of its stream (Stream::launch_dependently()), waits until the
-/// previous kernel has ended and its writes are visible. Otherwise does nothing. Since every kernel calls this
-/// function, all earlier kernels of the stream have ended after the call.
+/// Waits until the previous kernel of the stream has ended and its writes are visible. Does nothing unless kernels of
+/// the stream may overlap (Stream::launch_dependently()). Since every kernel calls this function, all earlier kernels
+/// of the stream have ended after the call.
 __device__ inline void wait_for_earlier() {
 #if !defined(LOCKSTEP_EMULATE_CUDA) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   cudaGridDependencySynchronize();

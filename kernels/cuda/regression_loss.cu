@@ -1,11 +1,11 @@
-// Sums a loss between prediction and target (N, F), weighted or not, and computes its gradient in the same pass, so
+// Sums a loss between prediction and target (N, F), with or without weights. The same pass computes the gradient, so
 // that prediction and target are read only once. chunk_sum.hpp divides the elements: a block of 256 threads takes
 // chunks of 16384 elements, a thread takes pieces of 16 bytes. A thread adds up the losses of its pieces in f64 and
 // writes their gradient. A second launch joins the sums of the chunks in order. The kind of loss, and whether there are
 // weights, are template arguments.
-// To read prediction and target and to write the gradient moves 12 bytes per element in f32 and 6 in 16 bits; weights
-// of elements add 4. Bound by memory bandwidth if f64 arithmetic keeps up: one or two f64 operations per element for
-// mse, a few more for huber.
+// The kernel reads prediction and target and writes the gradient: 12 bytes per element in f32 and 6 in 16 bits. One
+// weight per element adds 4 bytes. Bound by memory bandwidth if f64 arithmetic keeps up: one or two f64 operations per
+// element for mse, a few more for huber.
 
 #include <lockstep/kernels/cuda/chunk_sum.hpp>
 #include <lockstep/kernels/reduce.hpp>

@@ -5,7 +5,8 @@
 // pixels that the output pixels of a tile share stay in the first-level cache.
 // An output pixel is a sum over about (2 s)^2 pixels of the source image, where s is the larger of the step and 1. Each
 // of these pixels takes one multiplication and one addition per colour. So cache accesses (of single bytes) and
-// arithmetic bound the kernel, not memory, which transfers about 3 bytes per pixel of the part and 3 per pixel of out.
+// arithmetic bound the kernel. Memory bandwidth does not: memory transfers only about 3 bytes per pixel of the part and
+// 3 per pixel of out.
 
 #include <lockstep/kernels/cuda/port.hpp>
 #include <lockstep/kernels/resized_crop.hpp>
@@ -19,7 +20,7 @@ constexpr int kKept = 64;                // number of weights of a column or row
 constexpr double kMostPixels = 1 << 27;  // largest number of pixels of a source image: byte offsets fit in 32 bits
 constexpr double kFurthest = 2147483648.0;
 
-/// Has the members of images::Axis, with `low` and `high` in 32 bits.
+/// The axis of a resampling, like images::Axis, but with `low` and `high` in 32 bits.
 struct Axis {
   double begin;
   double step;
@@ -28,7 +29,7 @@ struct Axis {
 };
 
 struct Part {
-  bool shown;  // true if the row of the table is valid; otherwise the other members must not be used
+  bool shown;  // true if the row of the table is valid; if false, all other members are unset
   bool transposed;
   int width;  // number of columns of the source image that are in memory
   int left;   // first column of the source image that is in memory
@@ -180,13 +181,13 @@ __host__ __device__ int tiles_of(int extent) {
 }
 
 /// Computes out in tiles of kTile x kTile pixels, along x and y of the source image. A block takes one tile after the
-/// other. One thread reads the row of the table. 64 threads compute which pixels, with which weights, give the tile's
-/// columns and rows, in f64 like the host. Then a warp takes a row of the tile, and a thread a pixel: a sum over rows
-/// of the source image, in which the term of a row is a sum over pixels of this row. The host computes the sum of a row
-/// once for all pixels that share it; here each pixel computes the sum again, and nothing is stored between two passes.
-/// Neighbouring lanes read neighbouring pixels of the source image, and all lanes use the same weight of a row. The
-/// eight warps read the same rows of the source image soon after each other, from the cache. Weights after the first
-/// kKept are computed again for each pixel, so that any step works.
+/// other. One thread reads the row of the table. 64 threads compute, in f64 like the host, the pixels and weights from
+/// which the tile's columns and rows are summed. Then a warp takes a row of the tile, and a thread a pixel: a sum over
+/// rows of the source image, in which the term of a row is a sum over pixels of this row. The host computes the sum of
+/// a row once for all pixels that share it; here each pixel computes the sum again, and nothing is stored between two
+/// passes. Neighbouring lanes read neighbouring pixels of the source image, and all lanes use the same weight of a row.
+/// The eight warps read the same rows of the source image soon after each other, from the cache. Weights after the
+/// first kKept are computed again for each pixel, so that any step works.
 /// pictures: (samples, bytes), parts: (samples, kPartColumns) with rows `stride` apart, out: (samples, height, width,
 /// 3).
 __global__ void __launch_bounds__(kBlock)

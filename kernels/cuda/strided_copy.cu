@@ -1,10 +1,10 @@
 // Copies src to dst for views of one shape with any strides and types, as loops over up to 8 axes (CopyLoops). There
 // are three kernels, with 256 threads a block. rows_kernel goes along the inner axis: in 16-byte pieces if the axis is
 // contiguous in both views, otherwise element by element. tiles_kernel transposes planes that are contiguous along one
-// axis in src and along the other axis in dst, through tiles in shared memory (32 x 32 elements, or 64 x 64 of 1 or 2
-// bytes; 4 to 9 KB), so that both views are accessed at 64 or more neighbouring bytes. rows_kernel and tiles_kernel are
-// compiled for each element size and each pair of floating types. mixed_kernel chooses the types at run time, and does
-// all other copies: between two types of which at least one is an integer type.
+// axis in src and along the other axis in dst. The planes go through tiles in shared memory (32 x 32 elements, or 64 x
+// 64 of 1 or 2 bytes; 4 to 9 KB), so that both views are accessed at 64 or more neighbouring bytes. rows_kernel and
+// tiles_kernel are compiled for each element size and each pair of floating types. mixed_kernel chooses the types at
+// run time, and does all other copies: between two types of which at least one is an integer type.
 // Bound by memory bandwidth: each element is read once and written once, in the sizes of its two types. In copies
 // element by element with large strides, each element costs a whole sector of 32 bytes, and place_of() costs a division
 // per axis.
@@ -23,8 +23,8 @@ constexpr int kBlock = 256;
 template <class T>
 inline constexpr bool kIsHalf = std::is_same_v<T, __nv_bfloat16> || std::is_same_v<T, __half>;
 
-/// Converts `value` between floating types, or returns it unchanged if To and From are one type. (Copies without
-/// conversion use the unsigned integer of the element's size.)
+/// Converts `value` between floating types. Returns `value` unchanged if To and From are one type: a copy without
+/// conversion uses the unsigned integer type of the element's size.
 template <class To, class From>
 __device__ To convert(From value) {
   if constexpr (std::is_same_v<To, From>) {

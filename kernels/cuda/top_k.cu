@@ -17,8 +17,9 @@ constexpr int kBlock = 128;  // number of threads for a row: 1000 classes of 16 
 constexpr int kJoinBlock = 256;
 
 /// Sets found[n] to 1 if fewer than `k` logits of row n rank above the label's logit, otherwise to 0. A block takes a
-/// row. A row may start anywhere (some language models have odd numbers of classes), so the block takes elements up to
-/// a 16-byte boundary, whole 16-byte pieces, then elements. logits: (N, K), labels, found: (N), valid: scalar or null.
+/// row. A row may start at any address, because some language models have odd numbers of classes. So the block takes
+/// single elements up to a 16-byte boundary, then whole 16-byte pieces, then single elements again. logits: (N, K),
+/// labels, found: (N), valid: scalar or null.
 template <class T>
 __global__ void __launch_bounds__(kBlock)
     rank_kernel(const T* logits, const std::int32_t* labels, const std::int64_t* valid, std::int64_t samples,

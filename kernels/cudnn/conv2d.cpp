@@ -18,10 +18,11 @@
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/cuda/device_guard.hpp>
 
-// The choices of this provider. "cudnn:eng35:k2=1,k13=0" does the whole pass in one graph. In "cudnn:split:eng35:.."
-// cuDNN does only the convolution, and our kernels add the bias, add to the gradient, or store a 16-bit gradient of the
-// weights as f32. For some shapes and types cuDNN has no engine that does the whole pass, for example for a 16-bit
-// convolution that adds to an f32 gradient. "cudnn:norm:eng7" also does the work of ConvDesc::norm, in the same graph.
+// The choices of this provider. "cudnn:eng35:k2=1,k13=0" does the whole pass in one graph. With "cudnn:split:eng35:.."
+// cuDNN does only the convolution. Our kernels then add the bias, add to the gradient, or store a 16-bit gradient of
+// the weights as f32. Some passes need this choice, because cuDNN has no engine for the whole pass: for example a
+// 16-bit convolution that adds to an f32 gradient. "cudnn:norm:eng7" also does the work of ConvDesc::norm, in the same
+// graph.
 
 namespace lockstep::ops::cudnn {
 namespace {

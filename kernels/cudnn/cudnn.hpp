@@ -20,8 +20,8 @@
 namespace lockstep::ops::cudnn {
 
 /// The functions of libcudnn that the provider uses. The library is loaded when a convolution is first planned, so that
-/// programs start on machines without the library. libcudnn loads its own parts (engines, heuristics: 350 MB) when it
-/// needs them.
+/// programs start on machines without the library. libcudnn itself loads its other libraries (engines and heuristics,
+/// 350 MB) when they are needed.
 struct Api {
   const SharedLibrary* from = nullptr;
   LOCKSTEP_FUNCTION(get_version, cudnnGetVersion);
@@ -116,7 +116,8 @@ struct Target {
 /// Returns finalised properties of the device that `json` describes; the device need not be in this machine.
 [[nodiscard]] Descriptor describe_device(const std::string& json);
 
-/// Holds the plans of a context, and a cuDNN handle on the context's device and stream or the reason why there is none.
+/// Holds the plans of a context, and a cuDNN handle on the context's device and stream. If no handle can be made, holds
+/// the reason instead.
 class Library {
  public:
   explicit Library(Context& context);
@@ -126,8 +127,9 @@ class Library {
   /// Returns the handle. handle() and targets() throw UnsupportedError when libcudnn cannot be used or finds no driver.
   [[nodiscard]] cudnnHandle_t handle() const;
   [[nodiscard]] bool usable() const { return problem_.empty(); }
-  /// Returns targets for up to `count` threads, but at least one target. The first has handle(); all others have
-  /// handles that only make plans. Returns fewer targets if cuDNN cannot create more handles.
+  /// Returns at most `count` targets, one for each thread that makes plans, and at least one target. The first target
+  /// has handle(); each other target has a handle of its own, which only makes plans. Returns fewer targets if cuDNN
+  /// cannot create more handles.
   [[nodiscard]] std::vector<Target> targets(int count);
   [[nodiscard]] PlanCache& plans() { return *plans_; }
 

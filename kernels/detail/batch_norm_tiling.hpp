@@ -14,7 +14,7 @@ inline constexpr int kTile = 8;                // largest number of columns of a
 inline constexpr int kNarrowTile = 32;         // largest number of columns of a tile if a column is one element
 inline constexpr std::int64_t kLeastRows = 8;  // least number of rows that a thread takes in a chunk
 inline constexpr std::int64_t kMostRows = 64;  // largest number of rows of a thread in a chunk: limits rounding errors
-inline constexpr std::int64_t kWantedTiles = 1024;  // number of items that fill a large GPU
+inline constexpr std::int64_t kWantedTiles = 1024;  // number of items (see Tiling) that fill a large GPU
 
 /// Divides a tensor (rows, channels) into items, for sums over rows. An item is a chunk of rows of a tile of columns. A
 /// column is per_column channels, which one thread takes. The division depends only on the shape and on per_column.
@@ -39,8 +39,8 @@ struct Tiling {
   [[nodiscard]] std::int64_t items() const { return tiles * chunks; }
 };
 
-/// Describes how the blocks of a kernel keep a tensor in shared memory, after its sums are computed, until the sums are
-/// used. `blocks` is 0 if the tensor does not fit into the shared memory of all multiprocessors.
+/// Describes how the blocks of a kernel keep a tensor in shared memory, from the computation of the tensor's sums until
+/// the sums are used. `blocks` is 0 if the tensor does not fit into the shared memory of all multiprocessors.
 struct Residence {
   std::int64_t blocks = 0;  ///< number of blocks of the launch; all run at once
   std::int64_t items = 0;   ///< largest number of items of a block; the block has room for them
@@ -48,7 +48,7 @@ struct Residence {
 
 /// Finds the smallest number of items per block with which all items of `tiling` fit into shared memory. A block keeps
 /// `item_bytes` bytes of each item. resident(bytes) returns how many blocks with `bytes` bytes of dynamic shared memory
-/// run at once on the GPU, or 0 when a block cannot have so many bytes.
+/// run at once on the GPU. It returns 0 when a block cannot have so many bytes.
 template <class Resident>
 Residence residence_of(const Tiling& tiling, std::size_t item_bytes, Resident resident) {
   for (std::int64_t items = 1;; ++items) {
@@ -63,7 +63,8 @@ Residence residence_of(const Tiling& tiling, std::size_t item_bytes, Resident re
 }
 
 /// Returns residence_of() for the kernels of batch_norm_fused.cu, which keep `tensors` tensors, divided by `tiling`, in
-/// columns of 16 bytes. Returns 0 blocks if the part of a row in a tile does not take whole bytes of the mask.
+/// columns of 16 bytes. Returns 0 blocks if the number of channels of a tensor or of a tile is not a multiple of 8. The
+/// reason is the ReLU mask: it has one bit per element, and a tile's part of a row must take whole bytes of the mask.
 template <class Resident>
 Residence fused_residence(const Tiling& tiling, int per_column, int tensors, Resident resident) {
   if (tiling.channels % 8 != 0 || tiling.tile * per_column % 8 != 0) {

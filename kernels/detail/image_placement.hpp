@@ -16,8 +16,8 @@ namespace lockstep::ops::placement {
 /// epochs.
 inline constexpr std::int64_t kNoEpoch = -1;
 
-/// Returns true if an alternating flip mirrors a sample: its random bit `own` in even epochs, the inverse in odd
-/// epochs.
+/// Returns true if an alternating flip mirrors a sample in this epoch. `own` is the sample's random bit: the result is
+/// `own` in even epochs and the inverse of `own` in odd epochs.
 LOCKSTEP_HOST_AND_DEVICE inline bool alternating(bool own, std::int64_t epoch) {
   return own != ((epoch & 1) == 1);
 }

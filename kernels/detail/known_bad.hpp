@@ -25,8 +25,8 @@ struct KnownBad {
 };
 
 /// Returns the known fault that concerns `call`, or nullptr if there is none. A provider calls known_bad() before it
-/// uses an implementation, and if there is a fault it uses another implementation. Only oneDNN's convolutions do this;
-/// no fault of another library is listed yet.
+/// uses an implementation. If the implementation has a fault, the provider uses another implementation. Only oneDNN's
+/// convolutions call known_bad(), because only faults of oneDNN are listed.
 [[nodiscard]] const KnownBad* known_bad(const LibraryCall& call);
 
 }  // namespace lockstep::ops

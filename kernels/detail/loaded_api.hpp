@@ -18,8 +18,8 @@ template <class Function>
   }
   return function;
 }
-/// Declares a member of a struct Api: a pointer to a function of the library. The struct must begin with `const
-/// SharedLibrary* from = nullptr;`.
+/// Declares a member of a struct Api: a pointer to a function of a library that is loaded at run time. The struct must
+/// begin with `const SharedLibrary* from = nullptr;`.
 // NOLINTBEGIN(bugprone-macro-parentheses): a name that is declared
 #define LOCKSTEP_FUNCTION(member, function) \
   decltype(&::function) member = ::lockstep::ops::detail::function_of<decltype(&::function)>(from, #function)

@@ -26,24 +26,25 @@ struct ConvProvider {
   /// Returns the plan of `choice`, which begins with this provider's name. Throws UsageError if the choice is unknown,
   /// and UnsupportedError if the choice does not support the pass.
   std::unique_ptr<ConvPlan> (*plan)(Context& context, const ConvDesc& desc, ConvPass pass, const std::string& choice);
-  /// Returns the library's version at run time ("3.1.1"), for which choices and times are valid. Null for our own code.
+  /// Returns the version of the provider's library at run time ("3.1.1"). Stored choices and times are valid for this
+  /// version only. Null if the provider is lockstep's own code.
   std::string (*version)() = nullptr;
-  /// Does prepare_conv2d() for this library. nullptr if the library needs no preparation.
+  /// Does the work of prepare_conv2d() for this provider; nullptr if the provider needs no preparation.
   void (*prepare)(Context& context, std::span<const ConvCall> calls, Engines engines, int threads) = nullptr;
 };
 
-/// A library, or our own loops, that plan_matmul() can use. Its members are those of ConvProvider.
+/// A library, or our own loops, that plan_matmul() can use. The members mean the same as in ConvProvider.
 struct MatmulProvider {
   std::string_view name;
   DeviceKind device;
   std::vector<std::string> (*choices)(Context& context, const MatmulDesc& desc);
   std::unique_ptr<MatmulPlan> (*plan)(Context& context, const MatmulDesc& desc, const std::string& choice);
   std::string (*version)() = nullptr;
-  bool relu_keeps_nan = true;  ///< false if a relu that the library fuses with a product turns NaN into 0
+  bool relu_keeps_nan = true;  ///< false if a relu that is fused with a product turns NaN into 0
 };
 
-/// Runs f(). Rethrows CudaError (the device failed) and OutOfMemory (the device has no room). Any other Error, with any
-/// status, means that the library refused the work of f(): then calls refused(error).
+/// Runs f(), which calls a library. If f() throws CudaError (the device failed) or OutOfMemory (the device has no
+/// room), rethrows the exception. Any other Error means that the library refused the work; then calls refused(error).
 template <class F, class Refused>
 void unless_refused(const F& f, const Refused& refused) {
   try {

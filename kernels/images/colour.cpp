@@ -20,8 +20,8 @@ constexpr Four k2 = {2, 2, 2, 2};
 constexpr Four k4 = {4, 4, 4, 4};
 
 /// The number of pixels of a block. A block is a part of an image, with a plane for each channel, and stays in the
-/// first-level cache during all changes. If the image ends within a block, the rest of the block is black, and changes
-/// treat this rest as pixels.
+/// first-level cache during all changes. If the image ends within a block, black pixels fill the block up; changes are
+/// applied to the black pixels, too.
 constexpr std::size_t kPixels = 256;
 using Plane = std::array<float, kPixels>;
 using Block = std::array<Plane, 3>;
@@ -132,8 +132,8 @@ void apply(Block& block, const ColourChange& change, float mean) {
   }
 }
 
-/// Adds the greys of the first `pixels` pixels to `sum`, as whole multiples of 1 / kGreyParts, so that the sum does not
-/// depend on the order of the pixels.
+/// Adds the greys of the first `pixels` pixels to `sum`. A grey is counted in whole multiples of 1 / kGreyParts, so
+/// that the sum does not depend on the order of the pixels.
 void add_greys(const Block& block, std::size_t pixels, std::int64_t& sum) {
   std::array<std::int32_t, kPixels> greys;
   for (std::size_t i = 0; i < kPixels; i += 4) {
@@ -201,8 +201,8 @@ void store(const Block& block, std::size_t pixels, std::uint8_t* to) {
   std::memcpy(to + 3 * (pixels - 1), &words[pixels - 1], 3);
 }
 
-/// Applies all changes in one pass over the image, and in one more pass for each change of contrast. This change needs
-/// the mean of the greys first; `memory` keeps the pixels until the mean is known.
+/// Applies all changes in one pass over the image, and one more pass for each change of contrast. A change of contrast
+/// needs the mean of all greys first; `memory` keeps the pixels until the mean is known.
 template <class T>
 void adjust(std::span<const ColourChange> changes, std::span<T> image, std::vector<float>& memory) {
   const std::size_t all = image.size() / 3;

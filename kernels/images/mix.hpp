@@ -16,7 +16,7 @@ struct Rectangle {
   [[nodiscard]] bool empty() const { return right <= left || bottom <= top; }
 };
 
-// In the functions below an image has shape (H, width, 3) and contains the rectangle.
+// The images of fill_rectangle() and copy_rectangle() have shape (H, width, 3) and contain the whole rectangle.
 
 /// Sets the pixels of the rectangle to `fill`.
 void fill_rectangle(const Rectangle& rectangle, std::int64_t width, const std::array<std::uint8_t, 3>& fill,

@@ -60,10 +60,10 @@ struct ResampleMemory {
 };
 
 /// Resamples a source image, bilinear with antialiasing, as Pillow and torchvision (antialias=True) do: the triangle of
-/// weights extends by the step to each side, and by at least one pixel. out: (size.height, size.width, 3); its first
-/// index runs along y, or with `transposed` along x. Each output is rounded once, to the nearest byte. The bits are the
-/// same on every machine. `picture` must contain pixels_of() of both axes. The axes count pixels from the first pixel
-/// of the whole source image.
+/// weights extends by the step to each side, and by at least one pixel. out: (size.height, size.width, 3). The first
+/// index of out runs along y of the source image, or along x if `transposed` is true. Each output is rounded once, to
+/// the nearest byte. The bits are the same on every machine. `picture` must contain pixels_of() of both axes. The axes
+/// count pixels from the first pixel of the whole source image.
 void resample(const PixelView& picture, const Axis& x, const Axis& y, const Extent& size, bool transposed,
               ResampleMemory& memory, std::span<std::uint8_t> out);
 

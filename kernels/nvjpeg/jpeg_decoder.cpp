@@ -1,13 +1,13 @@
-// This decoder calls nvjpegDecodeBatched(), and not the phases of the decoupled interface, for two reasons. For more
-// than 50 baseline files nvjpegDecodeBatched() decodes the entropy code on the GPU as well (nvjpeg.h,
-// NVJPEG_BACKEND_GPU_HYBRID), so that the host only reads headers. And nvjpegDecodeBatched() needs one call for all
-// files, while the phases need four calls per file, and the host decodes the next file in the meantime.
+// This decoder calls nvjpegDecodeBatched(), and not the phases of the decoupled interface, for two reasons. The first
+// reason is that for more than 50 baseline files nvjpegDecodeBatched() decodes the entropy code on the GPU as well
+// (nvjpeg.h, NVJPEG_BACKEND_GPU_HYBRID), so that the host only reads headers. The second reason is that
+// nvjpegDecodeBatched() needs one call for all files, while the phases need four calls per file.
 //
 // The decoder uses NVJPEG_BACKEND_GPU_HYBRID, and not the JPEG engines of A100, H100 and others
-// (NVJPEG_BACKEND_HARDWARE), because the engines' writes do not wait for the stream. With work on the stream,
-// nvjpegDecodeBatched() was seen to overwrite its outputs before that work had run, on an H100 with nvJPEG 12.3 to 13.2
-// (github.com/meta-pytorch/torchcodec, pull request 1634). Only a host that waits for the stream first is safe. The
-// engines take no progressive files, either.
+// (NVJPEG_BACKEND_HARDWARE), because the engines' writes do not wait for the stream. On an H100 with nvJPEG 12.3 to
+// 13.2, nvjpegDecodeBatched() was seen to write its outputs before earlier work on the stream had run
+// (github.com/meta-pytorch/torchcodec, pull request 1634). With these engines, the host would have to wait for the
+// stream before each call. The engines also take no progressive files.
 #include <lockstep/kernels/jpeg_decoder.hpp>
 
 #include <array>
@@ -97,9 +97,9 @@ bool is_of_file(nvjpegStatus_t status) {
 }
 
 /// Gives nvJPEG memory of the context, and pinned memory. nvJPEG's second allocator interface fits MemoryResource: a
-/// call names the stream that uses the memory first, or used the memory last. If that is not the context's stream, the
-/// host waits, as cudaFree() would: for the context's stream at an allocation, for the named stream at a deallocation.
-/// Memory that nvJPEG allocates stays until the decoder is destroyed, or until a larger batch needs more.
+/// call names the stream that uses the memory first, or used the memory last. If the named stream is not the context's
+/// stream, the host waits, as cudaFree() would: at an allocation for the context's stream, at a deallocation for the
+/// named stream. Memory that nvJPEG allocates stays until the decoder is destroyed, or until a larger batch needs more.
 class Memory {
  public:
   explicit Memory(Context& context) : context_(context), pinned_(context.device()) {}
@@ -233,7 +233,7 @@ class JpegDecoder::State {
   ~State() {
     try {
       context_.synchronize();
-    } catch (...) {  // other work on the stream has failed: its callers get the error from the stream
+    } catch (...) {  // other work on the stream has failed; whoever enqueued that work gets the error
     }
     const cuda::DeviceGuard guard(context_.device(), std::nothrow);
     close();

@@ -111,9 +111,10 @@ struct Convolution {
   dnnl::memory::dims pad_after;
 };
 
-// The functions make primitives whose scratchpads the caller provides, and throw dnnl::error for unimplemented cases. A
-// convolution takes oneDNN's first implementation for which `refusal` returns an empty text. If there is no such
-// implementation, UnsupportedError with the last text is thrown.
+// The make_ functions below make primitives whose scratchpads the caller provides, and throw dnnl::error for cases that
+// oneDNN does not implement. The functions for convolutions take oneDNN's first implementation for which `refusal`
+// returns an empty text. If `refusal` refuses all implementations, these functions throw UnsupportedError with the last
+// text of `refusal`.
 using Refusal = std::function<std::string(std::string_view implementation)>;
 /// Makes a forward convolution: in Made, a is x, b is the weights, and out is y.
 [[nodiscard]] Made make_forward(const Library& lib, const Convolution& c, const Refusal& refusal);
@@ -160,17 +161,17 @@ class Step {
   std::vector<dnnl_exec_arg_t> list_;
 };
 
-/// A convolution or a matrix product on the caller's memory. The program runs a primitive, and before and after it
-/// reorders for operands that the primitive needs in another layout or type. Copies of operands, and scratchpads, lie
-/// in one workspace.
+/// A convolution or a matrix product on the caller's memory. The program runs a primitive. If the primitive needs an
+/// operand in another layout or type than the caller's, a reorder copies the operand before or after the primitive.
+/// Copies of operands, and scratchpads, are in one workspace.
 class Program {
  public:
   explicit Program(const Library& library) : library_(library) {}
 
-  /// Builds the list of steps: the primitive of `made` and the reorders around it. Call build() only once. `outer`
-  /// describes the caller's a, b and out; `names` are oneDNN's numbers for these three arguments (DNNL_ARG_SRC, ...);
-  /// `bias` describes the caller's bias, or is empty. If `add_copy` is true, the primitive writes its result to the
-  /// workspace, and a reorder then adds the result to out.
+  /// Builds the list of steps: the primitive of `made`, and the reorders before and after the primitive. Call build()
+  /// only once. `outer` describes the caller's a, b and out; `names` are oneDNN's numbers for these three arguments
+  /// (DNNL_ARG_SRC, ...); `bias` describes the caller's bias, or is empty. If `add_copy` is true, the primitive writes
+  /// its result to the workspace, and a reorder then adds the result to out.
   void build(const Made& made, const std::array<dnnl::memory::desc, 3>& outer, const std::array<int, 3>& names,
              const dnnl::memory::desc& bias, bool add_copy);
   [[nodiscard]] std::size_t workspace_bytes() const { return layout_.bytes(); }
@@ -187,7 +188,7 @@ class Program {
   void add_reorder(const dnnl::memory& from, const dnnl::memory& to, bool accumulate);
   void add_step(const Made& made, std::vector<std::pair<int, dnnl::memory>> arguments);
 
-  Library library_;  // a copy of the context's Library, which shares its engine and stream
+  Library library_;  // handles of the engine and stream of the context's Library
   std::array<Operand, 3> operands_;
   dnnl::memory bias_;
   std::vector<std::pair<dnnl::memory, std::size_t>> scratchpads_;

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-/// Wraps all uses of OpenMP by the library. A build without OpenMP (LOCKSTEP_OPENMP=OFF) has one thread.
+/// Wraps all uses of OpenMP in lockstep. A build without OpenMP (LOCKSTEP_OPENMP=OFF) has one thread.
 namespace lockstep {
 
 /// Returns how many of `asked` threads OpenMP gives the calling thread: at most OMP_THREAD_LIMIT. Returns 1 inside a

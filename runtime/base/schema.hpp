@@ -24,7 +24,7 @@ class Option {
   /// Form of a value, for example "INT" or "on|off|auto". Empty for a flag, which takes no value.
   std::string type;
   std::string first;    ///< default value: text() at the time of add(); empty if the option had no value
-  bool common = false;  ///< true if most runs need this option
+  bool common = false;  ///< true if most users need this option
   bool list = false;    ///< true if the option takes several values, separated by commas
   bool kept = true;     ///< true if resumed runs keep the option; false if only the current start uses the option
   bool given = false;   ///< true if read() set the value; false for a default
@@ -33,7 +33,7 @@ class Option {
   bool numbers = false;
   /// True if the option must be equal on all ranks. An option with `numbers` must be equal even if `shared` is false.
   bool shared = false;
-  std::string negation{};  ///< name that switches the flag off: "decay_norm"; empty if none
+  std::string negation{};  ///< option name that switches a flag off: "decay_norm"; empty if there is none
   /// Names of other options. If any of these is on a command line, a file's value for this option is ignored.
   std::vector<std::string> not_with{};
 

@@ -16,8 +16,8 @@ namespace lockstep {
 [[nodiscard]] std::string rate_text(double bytes_per_second);                  ///< returns "10.4 GB/s"
 [[nodiscard]] std::string percent_text(double share);                          ///< 0.123 gives "12.3 %"
 [[nodiscard]] std::string counted(std::int64_t count, std::string_view what);  ///< returns "1 step", "3 steps"
-[[nodiscard]] std::string digits(double value, int decimals);                  ///< returns fixed point; "-" for NaN
-[[nodiscard]] std::string exact_text(double value);  ///< returns the fewest digits that give back `value`
+[[nodiscard]] std::string digits(double value, int decimals);  ///< returns `value` in fixed point; "-" for NaN
+[[nodiscard]] std::string exact_text(double value);            ///< returns the shortest text that reads back as `value`
 
 /// Parses the whole text as a number. Returns nullopt if the text is not a number or out of the type's range.
 template <class Number>

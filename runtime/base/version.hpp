@@ -4,7 +4,7 @@
 
 namespace lockstep {
 
-/// Returns the version of the library, for example "0.1.0".
+/// Returns the version of lockstep, for example "0.1.0".
 [[nodiscard]] std::string version();
 /// Returns one line with the version, the compiler and the parts of the build:
 /// "lockstep 0.1.0 (g++ 12.2.0; cuda off, nccl off, cudnn off, mpi on, gloo off, onednn on)".

@@ -8,7 +8,8 @@
 namespace lockstep::detail {
 namespace {
 
-/// Owns a captured graph, and destroys it after its use by capture_cuda_graph().
+/// Owns the cudaGraph_t of a capture. capture_cuda_graph() makes the executable graph from it; then the destructor
+/// destroys the cudaGraph_t.
 class Captured {
  public:
   explicit Captured(Device device) : device_(device) {}

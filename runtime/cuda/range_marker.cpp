@@ -84,7 +84,7 @@ class NvtxMarker final : public RangeMarker {
   }
 
   nvtxDomainHandle_t domain_;
-  std::vector<nvtxEventAttributes_t> events_;  ///< for each name, by its number, the attributes of its ranges
+  std::vector<nvtxEventAttributes_t> events_;  ///< attributes of ranges, indexed by the number of the name
 };
 
 }  // namespace

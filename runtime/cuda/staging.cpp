@@ -29,8 +29,8 @@ TensorView part_of(const TensorView& view, std::int64_t offset, const CopyLoops&
           Strides(std::span(strides, rank))};
 }
 
-/// Returns loops that copy from packed memory (as src) to the box's place in dst. Leaves out each axis on which dst has
-/// stride 0, because all its indices mean one element.
+/// Returns loops that copy a box from packed memory (as src) to its place in dst. Leaves out each axis on which dst has
+/// stride 0, because all indices of such an axis mean one element of dst.
 CopyLoops packed_to_dst(const CopyLoops& box) {
   std::int64_t strides[Dims::kMaxRank];
   detail::pack_strides(box, strides);
@@ -189,7 +189,7 @@ void Staging::to_host(const TensorView& device, const TensorView& host) {
   const Rest rest(stream, nullptr);
   const std::size_t size = size_of(device.dtype);
   const auto [loops, to, from] = detail::order_loops(host, device);
-  TensorView waiting[2];  // for each half, the part of `host` that gets the half's elements; null data: an empty half
+  TensorView waiting[2];  // part of `host` that gets the elements of each half; null data: an empty half
   CopyLoops boxes[2];
   const auto empty = [&](int half) {
     halves_[half].last->synchronize();
@@ -267,7 +267,7 @@ void Staging::across(const TensorView& src, const TensorView& dst) {
                        packed_to_dst(box), size);
         target.record(emptied);
       });
-  if (!fetches) {  // the last box is complete after all others, because they are on the same stream
+  if (!fetches) {  // all boxes are on one stream, so the last box completes last
     stream.wait(*other.events[(box_number - 1) % 2]);
   }
   before_next_use(0);

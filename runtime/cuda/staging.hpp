@@ -35,7 +35,7 @@ class Staging {
   [[nodiscard]] bool reaches(const TensorView& other);
 
   // These three functions copy through the halves. Between host and device, types and strides may differ. Between
-  // devices, the innermost axis must have stride 1 on both sides.
+  // devices, the innermost axis must have stride 1 in both views.
   void from_host(const TensorView& host, const TensorView& device);  ///< returns after the host memory was read
   void to_host(const TensorView& device, const TensorView& host);    ///< returns after the copy is complete
   void across(const TensorView& src, const TensorView& dst);         ///< copies between two GPUs; does not block
@@ -68,7 +68,7 @@ class Staging {
   Half halves_[2];
   std::optional<Event> begin_;
   Buffer memory_;            ///< memory of both halves, freed after the stream is idle
-  std::vector<Peer> peers_;  ///< destroyed before memory_, because their streams use memory_
+  std::vector<Peer> peers_;  ///< destroyed before memory_, because the peers' streams use memory_
 };
 
 /// Enqueues dst = src on the copy engine, in as few calls as plan_blocks() finds. `size` is the size of an element in

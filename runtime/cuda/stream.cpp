@@ -17,15 +17,15 @@
 // memory reaches the event's position. The worker thread of the host stream increments the counter after each task.
 // Some devices cannot wait for a value in memory. There the stream waits in a CUDA host function. CUDA may run the host
 // functions of all streams on one thread, one after the other. If a task of the host stream has failed, the work on the
-// device still runs, because it cannot be removed from the CUDA stream. Then synchronize() rethrows the failure. Events
-// that the CUDA stream records after the wait rethrow it, too.
+// device still runs, because CUDA cannot remove work from a stream. Then synchronize() of the CUDA stream rethrows the
+// failure. Waits for events that the CUDA stream records after its wait rethrow the failure, too.
 
 namespace lockstep::detail {
 namespace {
 
 /// The waits of one CUDA stream for host work, numbered from 1. The stream's recorded events share this object. A wait
-/// is over when its host work has ended. Then it is known whether the host work failed. Only the stream's thread adds
-/// waits; any thread may read them.
+/// is over when its host work has ended; only then is it known whether the host work failed. Only the thread that uses
+/// the stream adds waits; any thread may read the waits.
 class HostWaits {
  public:
   /// Adds a wait for work of a host stream.
@@ -101,9 +101,9 @@ class HostWaits {
     }
   }
 
-  /// If one of the first `waits` waits has failed, returns its failure. Otherwise returns those of the first `waits`
-  /// waits that may not be over. The caller must check these waits without holding mutex_. Otherwise two streams that
-  /// wait for each other could deadlock.
+  /// If one of the first `waits` waits has failed, returns its failure. Otherwise returns the waits, among the first
+  /// `waits`, that may not be over. The caller must check these waits without holding mutex_. Otherwise two streams
+  /// that wait for each other could deadlock.
   [[nodiscard]] std::pair<std::exception_ptr, std::vector<Cause>> known(std::uint64_t waits) const {
     std::pair<std::exception_ptr, std::vector<Cause>> result;
     const std::lock_guard lock(mutex_);
@@ -208,7 +208,8 @@ class CudaEventState final : public EventState {
     if (unheld == points_.end()) {
       points_.push_back(std::make_shared<CudaPoint>(device, timing));
     }
-    // The fence orders this record after the last use by the event's former holder.
+    // A use count of 1 means that nobody else uses this CUDA event any more. The fence orders the record after the last
+    // use of the event by another thread.
     std::atomic_thread_fence(std::memory_order_acquire);
     points_[next]->record(stream, waits, host_waits);
     latest_ = static_cast<std::ptrdiff_t>(next);

@@ -6,7 +6,7 @@
 
 #include <lockstep/runtime/detail/copy_loops.hpp>
 
-/// Functions that plan a copy before copy() calls CUDA. They depend only on the loops, not on the kind of memory.
+/// Functions that plan a copy before copy() calls CUDA. The plan depends only on the loops, not on the kind of memory.
 namespace lockstep::detail {
 
 /// Result of order_loops(): loops of a copy that go forwards through dst. The offsets are the distances, in elements,
@@ -17,10 +17,10 @@ struct OrderedLoops {
   std::int64_t dst_offset = 0;
 };
 
-/// Makes loops like make_copy_loops(), but reverses, on both sides, every axis on which dst has a negative stride.
+/// Makes loops like make_copy_loops(), but reverses every axis on which dst has a negative stride, in src and in dst.
 [[nodiscard]] OrderedLoops order_loops(const TensorView& src, const TensorView& dst);
 
-/// Returns true if the innermost axis has stride 1 on both sides.
+/// Returns true if the innermost axis has stride 1 in src and in dst.
 [[nodiscard]] bool has_rows(const CopyLoops& loops);
 
 /// Data of one copy call: `depth` slices of `height` rows of `width` bytes. A pitch is the distance from one row to the
@@ -71,9 +71,9 @@ void for_each_index(const CopyLoops& loops, F&& f) {
   }
 }
 
-/// Cuts the loops along outer axes into boxes of at most `most` (>= 1) elements of dst. Calls f(box, src_offset,
-/// dst_offset) for each box. Axes on which dst has stride 0 are innermost (order_loops) and never cut. All indices of
-/// such an axis write the same element of dst, so this element counts once.
+/// Cuts the loops along outer axes into boxes, each with at most `most` (>= 1) elements of dst. Calls f(box,
+/// src_offset, dst_offset) for each box. Axes on which dst has stride 0 are innermost (order_loops) and never cut. All
+/// indices of such an axis write the same element of dst, so this element counts once.
 template <class F>
 void for_each_box(const CopyLoops& loops, std::int64_t most, F&& f) {
   int cut = loops.rank - 1;

@@ -8,7 +8,8 @@
 namespace lockstep::detail {
 
 /// Tells a tool that is attached to the process, such as Nsight Systems, where named ranges of the calling thread begin
-/// and end. Ranges are nested. No call fails. Of lockstep's code, only add() allocates memory.
+/// and end. Ranges are nested. No function reports an error. Only add() allocates memory, except for memory that the
+/// tool itself allocates.
 class RangeMarker {
  public:
   RangeMarker() = default;

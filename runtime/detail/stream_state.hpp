@@ -15,9 +15,9 @@ namespace lockstep::detail {
 /// A sequence of work that completes in order. A position is a number of completed tasks. Thread-safe.
 struct Timeline {
   virtual ~Timeline() = default;
-  /// True if the work up to this position is complete; never blocks.
+  /// Returns true if the work up to this position is complete; never blocks.
   [[nodiscard]] virtual bool reached(std::uint64_t position) const = 0;
-  /// Blocks the caller until the position is reached. Rethrows if work up to the position failed.
+  /// Blocks the caller until the work up to this position is complete. Rethrows the exception if this work failed.
   virtual void wait(std::uint64_t position) const = 0;
 
   /// A counter in memory that a device can read. Its last owner frees it.
@@ -28,8 +28,8 @@ struct Timeline {
   [[nodiscard]] virtual Counter published(const std::function<Counter()>& /*make*/) const { return nullptr; }
 };
 
-/// The result of one record() call of an event. Later record() calls of the event do not change this point. Copying a
-/// point allocates nothing. A point stays valid after the event and the stream are gone.
+/// The result of one record() call of an event. The event's next record() makes a new point and does not change this
+/// one. Copying a point allocates nothing. A point stays valid after the event and the stream are gone.
 struct EventPoint {
   std::shared_ptr<const Timeline> timeline;  ///< work before the record; nullptr: that work is complete
   std::uint64_t position = 0;
@@ -52,7 +52,9 @@ struct EventState {
   [[nodiscard]] virtual EventPoint point() const = 0;
   [[nodiscard]] virtual bool complete() const { return point().complete(); }
   virtual void synchronize() const { point().wait(); }
-  /// Requires that both events are on one device, have timing and are complete. StateError if one was never recorded.
+  /// Returns the seconds from the completion of `earlier` to the completion of this event. The caller has checked that
+  /// the two events are on one device, have timing and are complete. Throws StateError if one of the events was never
+  /// recorded.
   [[nodiscard]] virtual double seconds_since(const EventState& earlier) const = 0;
 
   const Device device;
@@ -72,8 +74,8 @@ struct StreamState {
   [[nodiscard]] virtual CUstream_st* cuda_handle() const;  ///< StateError unless overridden
   /// Records the event. Stream::record() has checked that the event is of this stream's device.
   virtual void record(const std::shared_ptr<EventState>& event) = 0;
-  /// Makes later work wait for event->point() of this moment; later record() calls have no effect on this wait. `event`
-  /// may be of any device.
+  /// Makes work that is enqueued from now on wait for the latest record() of `event` so far. A record() after this call
+  /// has no effect on the wait. `event` may be of any device.
   virtual void wait(const std::shared_ptr<EventState>& event) = 0;
   virtual void synchronize() = 0;
   virtual void launch_dependently(bool on);  ///< StateError unless overridden

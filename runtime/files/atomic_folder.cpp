@@ -53,7 +53,7 @@ std::vector<std::string> siblings(const std::string& path, std::string_view infi
   return found;
 }
 
-// Deletes a leftover of a killed writer. If it cannot be deleted, for example because it is read-only, it stays.
+// Deletes a leftover of a killed writer. A leftover that cannot be deleted, for example because it is read-only, stays.
 void remove_leftover(const std::string& path) {
   std::error_code ignored;
   fs::remove_all(path, ignored);

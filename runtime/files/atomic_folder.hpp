@@ -34,8 +34,8 @@ class AtomicFolder {
   [[nodiscard]] std::string file(const std::string& name) const;
   /// Puts the folder in place; the change is durable when the call returns. The replaced folders stay as PATH.1 (the
   /// newest) to PATH.`keep`; older folders are deleted. If the process is killed during the call, one of the replaced
-  /// folders may be lost, or two if the file system cannot swap names. All other folders stay complete. A folder that
-  /// cannot be deleted stays as PATH.tmp-HOST-PID-rRANDOM. Throws StateError for a second call.
+  /// folders may be lost; two may be lost if the file system cannot swap names. All other folders stay complete. A
+  /// folder that cannot be deleted stays as PATH.tmp-HOST-PID-rRANDOM. Throws StateError for a second call.
   void commit(int keep = 0);
 
  private:

@@ -16,7 +16,8 @@ class FileError : public DataError {
   using DataError::DataError;
 };
 
-/// Results cannot be written, because the disk is full or a limit is reached. The input was correct; the run failed.
+/// Results cannot be written, because the disk is full or a limit is reached. The exit code says that the program
+/// failed, not that its input was wrong.
 class WriteError : public FileError {
  public:
   using FileError::FileError;
@@ -100,9 +101,9 @@ class OutputFile {
 /// A file to which text is appended, for logs in a folder where others may write. Opens no link.
 class LogFile {
  public:
-  /// With `append`, continues an existing file after its last complete line; throws FileError if the file is a link,
-  /// has a second name or is no regular file. Without `append`, makes a new file in place of anything that is at
-  /// `path`; throws FileError on failure.
+  /// With `append`, continues an existing file after its last complete line; throws FileError if the file is a symbolic
+  /// link, has a second name (a hard link) or is no regular file. Without `append`, makes a new file in place of
+  /// anything that is at `path`; throws FileError on failure.
   LogFile(std::string path, bool append);
   ~LogFile();
   LogFile(const LogFile&) = delete;

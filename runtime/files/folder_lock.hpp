@@ -17,8 +17,8 @@ class FolderLock {
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
 
-  /// Writes this process into the lock file as the holder, for error texts of other processes. Call name_holder()
-  /// after all checks that could refuse the run.
+  /// Writes this process into the lock file as the holder, for error texts of other processes. Call name_holder() only
+  /// after all checks that could still end this program with an error.
   void name_holder() noexcept;
 
   /// Returns true if a run has ever locked this folder. Changes nothing.

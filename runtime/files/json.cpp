@@ -33,8 +33,7 @@ namespace {
 
 constexpr std::uint64_t kMaxFileBytes = std::uint64_t{64} << 20;
 
-// Builds a Json from the parser's events, because the library's own type would silently keep the last of two equal
-// keys.
+// Builds a Json from the parser's events, because nlohmann::json would silently keep the last of two equal keys.
 class Builder final : public nlohmann::json_sax<nlohmann::json> {
  public:
   Builder(const std::string& source, const JsonLimits& limits) : source_(source), limits_(limits) {}
@@ -222,7 +221,7 @@ std::string Json::text(int indent) const {
 }
 
 Json parse_json(std::string_view text, const std::string& source, const JsonLimits& limits) {
-  // These checks are needed, because the library would skip a byte order mark and would treat a zero byte as the end.
+  // These checks are needed, because nlohmann/json would skip a byte order mark and would treat a zero byte as the end.
   require<DataError>(text.find('\0') == std::string_view::npos, source, ": holds a zero byte, expected JSON");
   require<DataError>(text.substr(0, 3) != "\xEF\xBB\xBF", source, ": begins with a byte order mark, expected JSON");
   Builder builder(source, limits);

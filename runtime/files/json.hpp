@@ -82,7 +82,7 @@ struct JsonLimits {
 /// outside double's range is an error.
 [[nodiscard]] Json parse_json(std::string_view text, const std::string& source, const JsonLimits& limits = {});
 
-/// Reads a whole file of at most 64 MiB. Error texts name the path.
+/// Reads a file of at most 64 MiB and parses it with parse_json(). Error texts name the path.
 [[nodiscard]] Json read_json(const std::string& path);
 
 }  // namespace lockstep

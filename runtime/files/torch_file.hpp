@@ -12,8 +12,9 @@ namespace lockstep {
 
 /// A file of torch.save (.pth, .pt, .bin) that holds a dict of plain tensors: the result of state_dict(). The dict may
 /// be the whole file, or the member "state_dict", "model_state_dict" or "model" of a checkpoint. The checkpoint may
-/// also hold numbers, texts, lists and further tensors. If all names begin with "module." (DistributedDataParallel) or
-/// "_orig_mod." (torch.compile), the names lose this prefix. Tensors may share a storage and have strides.
+/// also hold numbers, texts, lists and tensors outside of this dict. If all names begin with "module."
+/// (DistributedDataParallel) or "_orig_mod." (torch.compile), the names lose this prefix. Tensors may share a storage
+/// and have strides.
 ///
 /// Nothing in the file is executed: TorchPickle (detail/torch_pickle.hpp) reads the pickle and accepts only the names
 /// that plain tensors need. The constructor checks everything and reads the file once. The pickle (at most 16 MiB) and

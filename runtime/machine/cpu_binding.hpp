@@ -20,8 +20,8 @@ struct CpuBinding {
 };
 
 /// Plans a binding. `allowed` are the processors that the thread may use now, `online` all processors of the machine,
-/// `near` those next to the GPU. The result is the intersection of `near` and `allowed`, so the thread gets no new
-/// processors. The result is empty, and the thread keeps its processors, in three cases. First, `allowed` has fewer
+/// `near` the processors next to the GPU. The result is the intersection of `near` and `allowed`, so the thread gets no
+/// new processors. The result is empty, and the thread keeps its processors, in three cases. First, `allowed` has fewer
 /// processors than `online`, because a launcher, a batch system or a container chose them. Second, `near` is empty,
 /// because the processors next to the GPU are unknown. Third, all or none of `allowed` are near.
 [[nodiscard]] CpuBinding plan_binding(const ProcessorSet& allowed, const ProcessorSet& online,

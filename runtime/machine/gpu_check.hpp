@@ -18,7 +18,7 @@ struct GpuState {
   Device device{};
   int toolkit = 0;           ///< CUDA version of this build
   int driver = 0;            ///< newest CUDA version that the driver supports; 0 if there is no driver
-  bool stub = false;         ///< true if the library is the toolkit's stub for linking, not the driver
+  bool stub = false;         ///< true if libcuda is the toolkit's stub for linking, not the driver
   int devices = 0;           ///< number of devices that this process can use
   std::string name{};        ///< model: "NVIDIA H200"
   int major = 0, minor = 0;  ///< compute capability
@@ -38,8 +38,8 @@ enum class GpuMemory : bool { held, needed };
 
 /// Returns true if code for one of `architectures` (GpuState::built_for) runs on a GPU of this compute capability. A
 /// binary runs on its major version, from its minor version on. PTX runs on all GPUs from its version on. "90a" runs on
-/// no newer GPU; "100f" runs on later members of its family (the same major version). Lists that name no architecture
-/// ("native", "all") give true. Pure.
+/// 9.0 alone; "100f" runs on all GPUs of major version 10. Lists that name no architecture ("native", "all") give true.
+/// Pure.
 [[nodiscard]] bool runs_on(std::string_view architectures, int major, int minor);
 
 /// Returns the oldest of `architectures`: 90 for "90,100-real". Lists that name none ("native", "all") give 0. Pure.

@@ -14,7 +14,8 @@ inline constexpr std::size_t kGuardBandBytes = 256;
 
 /// Writes a guard band's pattern into the kGuardBandBytes bytes at `band`.
 void write_guard_band(std::byte* band);
-/// Describes a changed band: "wrote over 12 bytes, the first 3 bytes behind the end". Empty for an unchanged band.
+/// Returns a description of the changes in a band: "wrote over 12 bytes, the first 3 bytes behind the end". Returns an
+/// empty text if the band is unchanged.
 [[nodiscard]] std::string damage_of_guard_band(const std::byte* band);
 
 }  // namespace lockstep

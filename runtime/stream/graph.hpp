@@ -21,9 +21,9 @@ struct GraphState;
 /// (join). A launch uses the addresses and values of the capture. So memory must not move, and a value that changes
 /// from launch to launch must be read from memory.
 ///
-/// During a capture nothing runs. CUDA refuses every call that waits for the device, that queries whether work is
-/// complete, or that allocates or frees memory outside of a stream's order. Such a call invalidates the capture. Rules
-/// for the captured streams:
+/// During a capture nothing runs. CUDA refuses three kinds of calls and invalidates the capture: calls that wait for
+/// the device, calls that query whether work is complete, and calls that allocate or free memory outside of a stream's
+/// order. Rules for the captured streams:
 ///   Stream::record, wait      only between streams of the capture; complete() of such an event throws StateError
 ///   events with timing        StateError: work of a graph does not run at the time of the capture
 ///   waits for host events     StateError, unless they are complete
@@ -53,7 +53,7 @@ class Graph {
   void upload(Stream& stream);
 
   [[nodiscard]] bool given() const noexcept { return state_ != nullptr; }
-  [[nodiscard]] std::size_t nodes() const;  ///< number of kernels, copies, memsets and the like; 0 for an empty graph
+  [[nodiscard]] std::size_t nodes() const;  ///< number of nodes (kernels, copies, memsets, ..); 0 for an empty graph
 
  private:
   explicit Graph(std::unique_ptr<detail::GraphState> state) noexcept;

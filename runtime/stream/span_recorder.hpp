@@ -25,11 +25,11 @@ enum class SpanKind : unsigned char {
   graph,       ///< a captured step as a whole
   ready,       ///< point at which the gradients of a bucket are ready; has no duration
   reduce,      ///< sum of a bucket over the ranks
-  gather,      ///< exchange of a bucket's parameters
+  gather,      ///< all-gather of a bucket's parameters
   wait,        ///< the compute stream waits for a bucket
   batch,       ///< the host waits for the loader
-  evaluation,  ///< evaluation, on the host from begin to end
-  checkpoint,  ///< checkpoint, on the host from begin to end
+  evaluation,  ///< an evaluation, timed on the host from begin to end
+  checkpoint,  ///< a checkpoint, timed on the host from begin to end
   step,        ///< the host enqueues a step
 };
 [[nodiscard]] const char* name_of(SpanKind kind);
@@ -137,7 +137,7 @@ class SpanRecorder {
     int name = 0;
     Lane lane = Lane::compute;
     bool on_device = false;
-    bool ended = false;  ///< for a GPU: true after end() has recorded the span's second event
+    bool ended = false;  ///< true after end() has recorded the span's second event; used for a GPU
     std::int64_t step = 0;
     /// Time at which the span began; 0 if it has not begun. The thread that runs the stream's work writes it.
     std::atomic<std::int64_t> begin_ns{0};

@@ -46,11 +46,11 @@ class Stream {
   /// Makes a non-blocking CUDA stream. Priority 0 is normal, -1 is high. Throws DeviceError in a build without CUDA.
   [[nodiscard]] static Stream cuda(Device device, int priority = 0);
   /// Borrows a stream that the host program owns and keeps alive. nullptr (CUDA's stream 0) is the legacy default
-  /// stream of `device`, which programs use when they name no stream. By CUDA's rules, its work waits for all earlier
-  /// work of the device's blocking streams, and their work waits for its work. Streams that lockstep makes are
-  /// non-blocking, so only events order them with the default stream. The default stream cannot be captured
-  /// (Graph::capture). For it, cuda_handle() returns cudaStreamLegacy, which means the same stream in every program,
-  /// however the program was compiled.
+  /// stream of `device`, which programs use when they name no stream. By CUDA's rules, work of the default stream waits
+  /// for all earlier work of the device's blocking streams, and work of these streams waits for earlier work of the
+  /// default stream. Streams that lockstep makes are non-blocking, so only events order them with the default stream.
+  /// The default stream cannot be captured (Graph::capture). For the default stream, cuda_handle() returns
+  /// cudaStreamLegacy, which means the same stream in every program, however the program was compiled.
   [[nodiscard]] static Stream borrow_cuda(Device device, CUstream_st* stream);
 
   Stream(Stream&&) noexcept;
@@ -79,12 +79,12 @@ class Stream {
     publish_slot(kVTable);
   }
 
-  /// Lets kernels that lockstep launches on this CUDA stream from now on begin when the blocks of the previous kernel
-  /// have ended. Such a kernel itself waits until the previous kernel's writes are visible ("Programmatic Dependent
-  /// Launch and Synchronization" in the CUDA C++ Programming Guide). This shortens the time from kernel to kernel. The
-  /// default is off. On a borrowed stream, kernels of other code must wait for previous kernels, too. Throws StateError
-  /// on a host stream; UnsupportedError on a GPU below compute capability 9.0, and in a build that also has code for
-  /// older GPUs.
+  /// After launch_dependently(true), kernels that lockstep launches on this CUDA stream may begin when the blocks of
+  /// the previous kernel have ended. Such a kernel itself waits until the previous kernel's writes are visible
+  /// ("Programmatic Dependent Launch and Synchronization" in the CUDA C++ Programming Guide). This shortens the time
+  /// from kernel to kernel. The default is off. On a borrowed stream, the host program's own kernels must wait for the
+  /// previous kernel in the same way. Throws StateError on a host stream; UnsupportedError on a GPU below compute
+  /// capability 9.0, and in a build that also has code for older GPUs.
   void launch_dependently(bool on);
   [[nodiscard]] bool launches_dependently() const;
 

@@ -17,7 +17,7 @@ class Stream;
 /// Reasons why a call made its caller wait.
 enum class SyncReason : std::uint8_t {
   requested,    ///< the caller called Stream::synchronize() or Context::synchronize()
-  host_copy,    ///< copy between a GPU and host memory that is pageable, converted or gathered
+  host_copy,    ///< copy between GPU and host: of pageable memory, with conversion, or of scattered elements
   host_data,    ///< the call returns or reads data on the host: printing, reading, factories on a GPU
   event,        ///< an inline stream waits for an event by blocking
   queue_full,   ///< the queue of a host worker is full

@@ -19,10 +19,11 @@ struct PrintOptions {
 /// Formats a tensor for people, with its element type, shape and device:
 ///   [[0.0000, 0.5000, 1.0000],
 ///    [   nan,    inf, 1.5000]] f32 (2, 3) on cuda:0
-/// Takes any type, rank and strides. All floating-point numbers of a tensor have one form, chosen as in numpy. If all
-/// are whole, the form is "2.". Exponents are used if a number is 1e8 or more. With fractions, they are also used if a
-/// number is below 1e-4, or if the largest is more than 1000 times the smallest. The choice ignores zeros, NaN and
-/// infinities. Elements that are not shown are neither read nor copied.
+/// Takes any type, rank and strides. All floating-point numbers of a tensor are printed in one form, chosen as in
+/// numpy. If all numbers are whole, the form is "2.". The form has exponents if a number is 1e8 or more. If some
+/// numbers have fractions, the form also has exponents if a number is below 1e-4, or if the largest number is more than
+/// 1000 times the smallest. The choice ignores zeros, NaN and infinities. Elements that are not shown are neither read
+/// nor copied.
 ///
 /// `context` must be on the view's device; otherwise DeviceError with both devices. The call waits for the context's
 /// stream, so the text shows the results of work that was enqueued before. A GPU's tensor is copied to pageable host

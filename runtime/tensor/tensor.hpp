@@ -35,8 +35,8 @@ class Tensor {
   [[nodiscard]] static Tensor arange(Context& context, double begin, double end, double step, DType dtype);
   [[nodiscard]] static Tensor eye(Context& context, std::int64_t rows, std::int64_t columns, DType dtype);
   /// Makes a tensor of uniform numbers in [0, 1). Element i is the i-th uniform() of Random(seed, RandomUse::tensor,
-  /// sequence, 0), truncated to the type's bits (53 in f64, 24 in f32, 11 in f16, 8 in bf16), because rounding could
-  /// give 1. `sequence` tells the tensors of one seed apart. DTypeError for integers.
+  /// sequence, 0). It is truncated to the type's bits (53 in f64, 24 in f32, 11 in f16, 8 in bf16), because rounding
+  /// could give 1. `sequence` tells the tensors of one seed apart. DTypeError for integers.
   [[nodiscard]] static Tensor rand(Context& context, const Shape& shape, DType dtype, std::uint64_t seed,
                                    std::uint64_t sequence = 0);
   /// Makes a tensor of normal numbers with mean 0 and variance 1. Element i is the i-th normal() of Random(seed,

@@ -10,11 +10,12 @@
 namespace lockstep {
 
 /// Reads the pickle of a file of torch.save (protocol 2), as far as dicts of plain tensors need it. A pickle is a
-/// program for a small stack machine, and may call any Python function by name. This machine accepts only thirteen
-/// names and executes no Python code. Three names (OrderedDict, torch._utils._rebuild_tensor_v2 and _rebuild_parameter)
-/// make values of this class. The other ten are classes of storages and only give an element type. Any other name, any
-/// other operation and any wrong argument is a DataError with its name. Values refer to each other by number, so cyclic
-/// or deeply nested values cause no endless recursion. The limits are 4,000,000 values and 100,000 tensors.
+/// program for a small stack machine, and may call any Python function by name. This class accepts only thirteen names
+/// and executes no Python code. Three of the names (OrderedDict, torch._utils._rebuild_tensor_v2 and
+/// _rebuild_parameter) stand for functions that this class computes itself. The other ten names are classes of
+/// storages, and only give an element type. Any other name, any other operation and any wrong argument is a DataError
+/// with its name. Values refer to each other by number, so cyclic or deeply nested values cause no endless recursion.
+/// The limits are 4,000,000 values and 100,000 tensors.
 class TorchPickle {
  public:
   using Id = std::uint32_t;
