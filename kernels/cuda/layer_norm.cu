@@ -1,11 +1,12 @@
 // Layer norm of the rows of x (M, C), with weight and bias (C) and statistics mean, inv_std (M).
-// A warp takes a row of up to 1024 elements, 8 rows a block of 256 threads; a block takes a longer row (rows.hpp). So
-// the sums of a row need shuffles and at most two barriers. Forward goes over its row three times (mean, deviations,
-// y), so that the variance is computed from deviations without more registers. The second and third time the row comes
-// from the first-level cache. Backward takes two kernels: dx row by row; dweight and dbias column by column
-// (column_sums.hpp). Memory bandwidth bounds the kernels. Forward reads x and writes y: 8 bytes per element in f32, 4
-// in 16 bits. Backward reads dy and x and writes dx, 12 and 6 bytes; for dweight and dbias it reads dy and x again, 8
-// and 4 bytes.
+// A row of up to 1024 elements is taken by one warp, and a block of 256 threads takes 8 such rows at a time. A longer
+// row is taken by a whole block (rows.hpp). So the sums of a row need shuffles and at most two barriers. Forward goes
+// over its row three times (mean, deviations, y), so that the variance is computed from deviations without holding the
+// row in registers. The second and third time the row comes from the first-level cache. Backward takes two kernels: one
+// computes dx row by row, the other computes dweight and dbias column by column (column_sums.hpp).
+// Memory bandwidth bounds the kernels. Bytes per element in f32 and, in parentheses, in 16 bits: forward reads x and
+// writes y, 8 (4); the kernel of dx reads dy and x and writes dx, 12 (6); the kernel of dweight and dbias reads dy and
+// x, 8 (4).
 
 #include <lockstep/kernels/cuda/column_sums.hpp>
 #include <lockstep/kernels/cuda/rows.hpp>

@@ -106,7 +106,8 @@ class EngineConfig {
 /// the results.
 [[nodiscard]] bool allowed(const EngineConfig& config, const ConvDesc& desc);
 
-/// One way to do a whole pass. Its text is "eng35:k2=1", "split:eng35:k2=1" or "norm:eng35:k2=1".
+/// One way to do a whole pass: an engine, used in a form. The text is the engine's text, with the prefix "split:" or
+/// "norm:" for these forms, for example "eng35:k2=1" (fused) or "split:eng35:k2=1".
 struct Algorithm {
   Form form = Form::fused;
   Engine engine;

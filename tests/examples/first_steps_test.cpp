@@ -1,4 +1,4 @@
-// Tests the output of first_steps against the chapter that shows it: exit code and the informative lines.
+// Tests that first_steps exits with 0 and prints the expected lines about devices, tensors, copies and the network.
 #include <string>
 
 #include <gtest/gtest.h>

@@ -28,7 +28,8 @@ using testing::expect_refused;
 
 class Recipes : public testing::ProgramTest {
  protected:
-  /// Runs the program in this process. The recipes are in a folder next to it (tests/examples/CMakeLists.txt).
+  /// Runs train_resnet's main() in this process. --recipe NAME finds the recipes in ../share, relative to the folder of
+  /// the test program (tests/examples/CMakeLists.txt makes the link).
   [[nodiscard]] static Ended run(const std::string& options) {
     return testing::run_here(train_resnet_main,
                              "train_resnet --train-images 64 --test-images 30 --threads 1 " + options);

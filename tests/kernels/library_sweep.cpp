@@ -98,7 +98,8 @@ Case draw(std::uint64_t seed) {
       d.batch = one_of({1, 1, 2, 3, 8});
       d.groups = one_of({1, 1, 1, 1, 2, 3, 4});
       const bool depthwise = below(12) == 0;
-      const std::int64_t most = one_of({20, 70});  // faults are likely if channels do not fill a block
+      const std::int64_t most =
+          one_of({20, 70});  // libraries take channels in blocks; faults are likely where the last block is not full
       d.in_channels = (1 + below(most)) / (depthwise ? 1 : d.groups) * (depthwise ? 1 : d.groups);
       d.out_channels = d.groups * (1 + below(70) / d.groups);
       if (depthwise) {

@@ -47,7 +47,8 @@ struct Listening {
 };
 [[nodiscard]] Listening listen_at(const std::string& host, int port);
 
-/// Accepts a connection that waits at `listener`; its socket does not block. Returns an empty Descriptor if none waits.
+/// Accepts a connection that waits at `listener`, and returns its socket, which does not block. Returns an empty
+/// Descriptor if no connection waits.
 [[nodiscard]] Descriptor accept_from(int listener);
 
 /// own_address() returns the numeric address of this end of a connection ("10.0.0.1", "fd00::1"), and peer_address()

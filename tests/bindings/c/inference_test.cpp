@@ -425,9 +425,9 @@ TEST(Convolution, ANumberForEachAxis) {
   const std::vector<double> pooled = times(one_layer(context, {3, 4, 5, 2}, "max_pool3d", 0, pool, {2, 3, 3, 5}), 4);
   EXPECT_EQ(std::vector<double>(pooled.begin(), pooled.begin() + 10),
             (std::vector<double>{2, 2, 5, 5, 5, 4, 4, 4, 5, 5}));
-  // In options, 0 stands for a default. For pools and conv_transpose, the default stride of an axis is its kernel. A 0
-  // in a later axis means the number of the first axis. -1 means a true 0. The output shapes show the effect, because
-  // infer refuses other shapes.
+  // In options, 0 stands for a default. The default stride of pools and conv_transpose is the kernel. After the first
+  // axis, 0 means the same value as for the first axis, and -1 in pad means a true 0. infer fails if the output does
+  // not have the shape `result`, so each call below checks the effect of its options.
   const auto shape = [&](const char* kind, const std::vector<std::int64_t>& sample,
                          const std::function<void(lockstep_layer_options&)>& set,
                          const std::vector<std::int64_t>& result) {
