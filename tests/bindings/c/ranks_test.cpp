@@ -95,11 +95,26 @@ TEST(RunningStatistics, OfSeveralRanksWantAnAverage) {
     const std::vector<std::vector<double>> batches{{3, 5}, {-1, 8}};
     std::vector<Running> own(2);
     double y = 0;
+    lockstep_tape_options options;
+    ASSERT_TRUE(ok(lockstep_tape_options_init(&options, sizeof options)));
+    options.max_batch = 1;
+    options.pass = LOCKSTEP_PASS_INFER;
+    options.parameter_gradients = 0;
+    Owned<lockstep_tape, lockstep_tape_destroy> tape;
+    ASSERT_TRUE(ok(lockstep_tape_create(model, &options, &tape)));
+    const auto on_tape = [&] {
+      const double x = 2;
+      View in(&x, {1, 1}), out(&y, {1, 1});
+      std::int64_t pass = 0;
+      static_cast<void>(lockstep_tape_release(tape, -1));
+      return lockstep_tape_forward(tape, &in, &out, &pass, nullptr);
+    };
     const auto train = [&] {
       step(trainer, batches[static_cast<std::size_t>(me.rank)], {1, 2});
       own[0].see(batches[0]);
       own[1].see(batches[1]);
       EXPECT_TRUE(fails(LOCKSTEP_ERR_STATE, infer(model, 2, y), {"lockstep_infer", "lockstep_trainer_average"}));
+      EXPECT_TRUE(fails(LOCKSTEP_ERR_STATE, on_tape(), {"lockstep_tape_forward", "lockstep_trainer_average"}));
       const std::string mine = file + std::to_string(me.rank);
       EXPECT_TRUE(fails(LOCKSTEP_ERR_STATE, lockstep_model_save(model, mine.c_str(), 0), {"lockstep_trainer_average"}));
       EXPECT_TRUE(fails(me.rank == 0 ? LOCKSTEP_ERR_STATE : LOCKSTEP_ERR_PEER,
@@ -110,6 +125,8 @@ TEST(RunningStatistics, OfSeveralRanksWantAnAverage) {
     train();
     ASSERT_TRUE(ok(lockstep_trainer_average(trainer)));
     EXPECT_NEAR(inferred(model, 2), mean().of(model, 2), 1e-12);
+    ASSERT_TRUE(ok(on_tape()));
+    EXPECT_EQ(y, inferred(model, 2));
     train();
     ASSERT_TRUE(ok(lockstep_trainer_save(trainer, folder.c_str(), 0)));
     EXPECT_NEAR(inferred(model, 2), mean().of(model, 2), 1e-12);
