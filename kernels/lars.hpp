@@ -39,13 +39,13 @@ void lars_update(Context& context, const LarsOptions& options, const ArenaUpdate
 
 /// Returns the number of rows that `squares` must have: the number of trainable segments that have elements.
 [[nodiscard]] std::int64_t lars_rows(std::span<const ArenaSegment> segments);
-/// Adds to each row of `squares` the sums of squares of those elements of the row's segment that lie in the range of
-/// `update`. Reads only segments, begin, parameters and gradients of `update`. So ranks that divide an arena can
-/// compute the norms of whole tensors: each rank starts from zeros and calls lars_squares() for each of its ranges;
-/// then the ranks add their `squares`. Chunks and order are those of lars_update(): a range of whole segments, added to
-/// zeros, gives the bits of lars_update(); several ranges are summed in another order, so the bits may differ.
-/// `workspace` is that of lars_update(). Throws the errors of ArenaUpdate, and ShapeError as lars_update() does for
-/// `squares`.
+/// For each row of `squares`, takes the elements of the row's segment that lie in the range of `update`, and adds the
+/// sum of the squares of their parameters to column 0 and that of their gradients to column 1. Reads only segments,
+/// begin, parameters and gradients of `update`. So ranks that divide an arena can compute the norms of whole tensors:
+/// each rank starts from zeros and calls lars_squares() for each of its ranges; then the ranks add their `squares`.
+/// Chunks and order are those of lars_update(): a range of whole segments, added to zeros, gives the bits of
+/// lars_update(); several ranges are summed in another order, so the bits may differ. `workspace` is that of
+/// lars_update(). Throws the errors of ArenaUpdate, and ShapeError as lars_update() does for `squares`.
 void lars_squares(Context& context, const ArenaUpdate& update, const TensorView& squares, const TensorView& workspace);
 
 namespace backend {                               // the functions that lars.cpp calls after its checks

@@ -175,7 +175,8 @@ class Lane {
   /// progress. On the host, a list must not change until the copy that reads the list is done. So each position in the
   /// pool has its own list.
   void prepare(const CopySize& size) {
-    constexpr std::int64_t kMostPairs = 1 << 15;  // most pairs in all lists together; limits the number of lists
+    // Largest number of pairs (source, destination) in all lists together, unless a single list is longer.
+    constexpr std::int64_t kMostPairs = 1 << 15;
     groups_.clear();
     place_ = 0;
     const std::int64_t step = align_up(size.bytes, kAlignment);

@@ -14,8 +14,8 @@ namespace lockstep::nn::detail {
 /// earlier start of the job decide which state that is. Collective. Throws the errors of Session::agree().
 class StartingPoint {
  public:
-  /// Locks the folder of results, if a run has written to it, and finds the state. Replaces the options `resume`,
-  /// `init`, `evaluate` and `overwrite` in `site` by the values that follow from the state.
+  /// Locks the folder of results, if a run has written to it. Finds the checkpoint or copy with which the run begins,
+  /// if there is one, and sets the options `resume`, `init`, `evaluate` and `overwrite` in `site` accordingly.
   StartingPoint(RunSite& site, RestartCopies& copies);
   /// Returns the path of the checkpoint from which the run continues, or an empty text if the run begins anew.
   [[nodiscard]] const std::string& resumed() const { return resumed_; }

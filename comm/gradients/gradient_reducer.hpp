@@ -71,7 +71,7 @@ class GradientReducer {
   [[nodiscard]] std::int64_t gradient_bytes() const;  ///< number of bytes of all buckets on this rank
   /// Returns the number of bytes of gradients that this rank sends in a step; negative if unknown.
   [[nodiscard]] std::int64_t sent_bytes() const;
-  [[nodiscard]] std::size_t bytes() const;  ///< size of the memory of ReducerOptions::sum, without the arena
+  [[nodiscard]] std::size_t bytes() const;  ///< BucketSum::bytes() of the bucket sum; excludes the gradient arena
   /// Starts a step in which no gradient is written yet. Throws StateError if the previous step is still open.
   void begin_step();
   /// Records that a write of gradient `index` (in ready order) was enqueued on the compute stream. Throws StateError,

@@ -45,10 +45,10 @@ class Session {
   /// several ranks, rank 0 prints such an error, and all ranks throw AgreedFailure; the same happens if ranks run
   /// different versions or builds of lockstep.
   ///
-  /// Without MPI, throws RendezvousError if the ranks cannot meet within the time of meeting_place()
-  /// (comm/gloo/rendezvous.hpp), but AgreedFailure on the ranks for which rank 0 prints that error. If a rank is lost
-  /// later, operations throw PeerError. If a rank ends the job with abort(), the processes of all ranks end with its
-  /// code.
+  /// Without MPI, throws RendezvousError if the ranks cannot meet within MeetingPlace::timeout_s. If rank 0, or another
+  /// rank of the same host, prints the same error, this rank throws AgreedFailure instead, so that the error is not
+  /// printed twice. If a rank is lost later, operations throw PeerError. If a rank ends the job with abort(), the
+  /// processes of all ranks end with its code.
   ///
   /// With watchdog_s above 0, a Watchdog begins before MPI starts, so a rank that hangs while the ranks find each other
   /// also ends the job. If ranks of one node call different collectives, the watchdog ends the job, too, with code 3:

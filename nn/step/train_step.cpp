@@ -89,7 +89,8 @@ struct GradientBuckets {
     }
     sum->keep_in(kept);
   }
-  /// Ranges of gradients; the last one is the weight sum, if the step counts samples.
+  /// Range of each trainable parameter's gradient in the arena. With TrainStepOptions::count_samples, one more range at
+  /// the end holds the sum of the samples' weights (ParameterSet::weight_sum()).
   std::vector<comm::GradientRange> gradients;
   std::vector<comm::Bucket> buckets;
   std::vector<comm::Shards> shards;      ///< division of each bucket over the ranks; empty without zero1

@@ -75,8 +75,9 @@ class DeviceRequest {
   Form form_ = Automatic{};
 };
 
-/// Parses a program's command line like DeviceRequest::parse(), but the error also lists the GPUs of the machine. Calls
-/// `list` only on an error. If `list` fails, the UsageError says why there is no list.
+/// Parses the value of a program's option for devices with DeviceRequest::parse(). If parse() refuses the value, calls
+/// `list` and throws a UsageError that also lists the GPUs of the machine. If `list` fails, the UsageError says why the
+/// GPUs are not known.
 [[nodiscard]] DeviceRequest parse_devices(std::string_view text,
                                           const std::function<std::vector<GpuInfo>()>& list = list_gpus);
 

@@ -50,9 +50,9 @@ inline OpCase augment_case(const AugmentParams& p) {
   return item;
 }
 
-/// Returns parameters of test cases: one pixel, odd and prime sizes, images of several tiles, padding beyond the image,
-/// partial batches, three and four channels; alternating flips in even and odd epochs; reflections of up to the image's
-/// size less one pixel.
+/// Returns parameters of test cases: images of one pixel, with odd and prime sizes, and of several tiles; padding wider
+/// than the image; partial batches; three and four channels; flips that alternate, in an even and in an odd epoch;
+/// padding by reflection, up to the largest pad that the op allows (the image's size less one pixel).
 inline std::vector<AugmentParams> augment_params() {
   std::vector<AugmentParams> all;
   for (const DType dtype : {DType::f32, DType::f64}) {

@@ -268,8 +268,8 @@ TEST_F(InferenceTest, SavedModelsLoadWithTheirBits) {
   EXPECT_EQ(parameter(other, "1.weight", {8, 4}), before);
 }
 
-// A 3 x 3 convolution without padding, on a field with a halo, computes the stencil at each inner point. A 2-D section
-// is a batch of one sample with one channel.
+// The input is a grid with a halo of one point on each side. A 3 x 3 convolution without padding computes the stencil
+// at each point that is not in the halo. A 2-D array is passed as a batch of one sample with one channel.
 TEST(Convolution, OfAHaloFieldIsItsStencil) {
   const HostContext context;
   constexpr std::int64_t kRows = 6, kColumns = 7;

@@ -81,8 +81,8 @@ std::vector<T> fractions(int rank, std::int64_t n) {
   return values;
 }
 
-/// Returns the sum in rank order, with each partial sum rounded to T. 16-bit types add in f32, which is exact enough
-/// for a single rounding.
+/// Returns the sum over ranks of their fractions(), added in rank order and rounded to T after each addition. 16-bit
+/// types are added in f32. This gives the same bits as rounding the exact sum of two numbers to T directly.
 template <class T>
 std::vector<T> sum_in_rank_order(int size, std::int64_t n) {
   using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;

@@ -26,7 +26,7 @@ double number(const Json::Object& json, const std::string& key) {
   return json.at(key).as<double>(key);
 }
 
-/// Numbers of the spans in by_hand(), in the order of its names.
+/// Indices of the names in by_hand(), in the same order.
 enum Number : int { kForward, kReady, kReduce, kWait, kUpdate, kGather };
 
 RankTimeline by_hand(int rank, const std::vector<SpanRecorder::Span>& spans) {
