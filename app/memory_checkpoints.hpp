@@ -11,7 +11,7 @@
 
 namespace lockstep::nn {
 
-/// Folder of the copies of all jobs, except in tests: shared memory, which outlives the ranks.
+/// Folder for the copies of all jobs. Files in /dev/shm are in memory and outlive the ranks. Tests use another folder.
 inline constexpr const char* kCopiesRoot = "/dev/shm";
 
 /// A job's folder of copies on this node, ROOT/lockstep-copies-UID-JOB (PATH below). A lock on the folder (flock) keeps

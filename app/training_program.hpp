@@ -17,7 +17,7 @@
 
 namespace lockstep::nn {
 
-/// Model and data that a program gives to a run, and names for them. All ranks must give the same inputs.
+/// Model and data that a program gives to a run, and texts that describe them. All ranks must give the same inputs.
 struct TrainingInputs {
   Model model;
   std::shared_ptr<const Dataset> train;

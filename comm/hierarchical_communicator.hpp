@@ -8,7 +8,7 @@
 
 namespace lockstep::comm {
 
-/// A communicator of ranks on several nodes whose all_reduce() adds within each node first. Then every byte is sent
+/// A communicator of ranks on several nodes. Its all_reduce() adds within each node first. Then every byte is sent
 /// between nodes once for each node instead of once for each rank. P is the number of ranks of the smallest node.
 ///
 ///   nodes of equal size, large data   reduce_scatter() within the node; the ranks at place p of their nodes all-reduce
@@ -23,7 +23,8 @@ namespace lockstep::comm {
 class HierarchicalCommunicator final : public Communicator {
  public:
   /// Splits `whole` by node and by place in the node. Collective. `node_of_rank` has the number of the node of each
-  /// rank, and must be equal on all ranks. Throws UsageError unless it has one number for each rank of `whole`.
+  /// rank, and must be equal on all ranks. Throws UsageError unless `node_of_rank` has one number for each rank of
+  /// `whole`.
   HierarchicalCommunicator(std::unique_ptr<Communicator> whole, const std::vector<int>& node_of_rank);
 
   [[nodiscard]] Communicator& within_node() { return *within_; }

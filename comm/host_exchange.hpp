@@ -17,8 +17,8 @@ namespace lockstep::comm {
 /// Returns the texts of all ranks, in rank order, on every rank.
 [[nodiscard]] std::vector<std::string> all_gather_text(Communicator& communicator, const std::string& text);
 /// Throws UsageError on every rank (comm/error.hpp) if `text`, which has one item on each line, differs between ranks.
-/// The error has the first line that differs, and two ranks. Use this function for values that must be equal before the
-/// first step.
+/// The error has the first line that differs and the two ranks whose lines differ. Programs call this function before
+/// the first step, for options that must be equal.
 void require_same_on_all_ranks(Communicator& communicator, const std::string& text);
 /// Formats a command line for require_same_on_all_ranks(): each argument on its own line, without the program's name.
 [[nodiscard]] std::string arguments_text(int argc, const char* const* argv);

@@ -17,14 +17,14 @@ struct Progress;
 /// Ends a job that hangs. A rank calls begin() to record what it is doing. If a rank has begun nothing new for
 /// `seconds`, its watchdog prints one line ("lockstep: error: rank 1: no progress for 600 s while reading the batch of
 /// step 42"). After another seconds / 10 (at least 2 s, at most 30 s), the watchdog ends the job with exit code 76.
-/// Most ranks of a hanging job wait for one rank, so look for the rank whose line differs or came first. A rank whose
-/// process is stopped or was never started prints nothing. The first rank of the same node that prints its own line
-/// also names the silent rank: "no word from rank 1 (host a, pid 12) for 600 s: the process is stopped; it was
-/// computing step 42". If all ranks of a node print nothing, the next node names the node: "no word from host b (ranks
-/// 4 to 7) for 600 s: the host, its network or all its ranks hang".
+/// Most ranks of a hanging job wait for one rank, so the cause is usually on the rank whose line differs from the
+/// others or came first. A rank whose process is stopped or was never started prints nothing. The first rank of the
+/// same node that prints its own line also names the silent rank: "no word from rank 1 (host a, pid 12) for 600 s: the
+/// process is stopped; it was computing step 42". If all ranks of a node print nothing, the next node names the node:
+/// "no word from host b (ranks 4 to 7) for 600 s: the host, its network or all its ranks hang".
 ///
-/// Before that, after the time of report_after() without progress, the first rank of each node that notices prints once
-/// what all ranks of the node are doing. This report does not end the job.
+/// Earlier, when the seconds set by report_after() have passed without progress, one rank of each node prints what all
+/// ranks of the node are doing. This report does not end the job.
 ///
 /// A thread checks ten times in `seconds`, and at least once a second. Only the time between checks that found no
 /// change counts, so a job that was suspended for a while does not count as hanging. No time counts before the first
@@ -32,8 +32,8 @@ struct Progress;
 class Watchdog {
  public:
   /// Makes a watchdog that ends the job through session.abort(). If abort() takes longer than 10 s, the watchdog ends
-  /// this process alone. Unlike the session's own watchdog, it gets no heartbeats of other nodes. `session` must
-  /// outlive it. Throws UsageError unless `seconds` is finite and at least 0.001.
+  /// this process alone. Unlike the session's own watchdog, this watchdog gets no heartbeats of other nodes. `session`
+  /// must outlive the watchdog. Throws UsageError unless `seconds` is finite and at least 0.001.
   Watchdog(Session& session, double seconds);
   /// Result of one check.
   struct Look {
@@ -54,7 +54,8 @@ class Watchdog {
   /// of `doing`, and takes no lock. Only one thread at a time may call begin().
   void begin(const char* doing, std::int64_t number) noexcept;
   void begin(const char* doing) noexcept;
-  /// Like begin(), for an activity that may take any time, such as waiting for a person: no time counts as hanging.
+  /// Records an activity as begin() does, but lets it take any time, such as waiting for a person: the time does not
+  /// count as hanging.
   void pause(const char* doing) noexcept;
   /// Tells the watchdog how far the activity of the last begin() has come: "1 of 3 buckets enqueued". Only one thread
   /// at a time may call where().

@@ -78,8 +78,8 @@ class CollectiveBench {
   CollectiveBench& operator=(const CollectiveBench&) = delete;
 
   /// Times the case; the result's name is collective_name(). `ranks` has the same ranks as the communicator; only the
-  /// barriers and the exchange of times use it. payload_bytes is the size; traffic_bytes are the bytes that a rank's
-  /// link carries: payload * bus_factor(), 0 for one rank.
+  /// barriers and the exchange of times use it. In the result, payload_bytes is the size of the larger tensor.
+  /// traffic_bytes is payload_bytes * bus_factor(), the bytes that a rank's link carries, or 0 for one rank.
   [[nodiscard]] Measurement measure(comm::Communicator& ranks, const CollectiveCase& item, std::int64_t bytes,
                                     const MeasureOptions& options);
   [[nodiscard]] Work work(const CollectiveCase& item, std::int64_t bytes);

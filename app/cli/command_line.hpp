@@ -13,8 +13,8 @@ class Schema;
 
 namespace lockstep::cli {
 
-/// Sets how `app` prints --help, with `footer` at the end. If an option is given twice, its last value is used. Call
-/// prepare() before options are added.
+/// Sets how `app` prints --help, with `footer` at the end. Also lets the last value count if an option is given twice.
+/// Call prepare() before options are added.
 void prepare(CLI::App& app, const std::string& footer);
 
 /// Adds the options that `schema` describes to `app`. Parsing then writes their values to the schema's variables, but
@@ -26,9 +26,9 @@ void add_options(CLI::App& app, Schema& schema);
 void wrap_descriptions(CLI::App& app);
 
 /// Parses a command line into the variables of the options of `app`, and adds --config and --version to `app`. All
-/// programs of this project use this function. It prints nothing and never exits, so it can run before there are ranks,
-/// and on each rank inside Session::agree(). `config` is the result of read_config_file(). The command line takes
-/// precedence over an option in this file.
+/// programs of this project use this function. parse_command_line() prints nothing and never exits, so programs can
+/// call it before there are ranks, and on each rank inside Session::agree(). `config` is the result of
+/// read_config_file(). The command line takes precedence over `config`.
 ///
 /// Returns the text to print instead of a run (--help or --version), or an empty text for a run. Throws UsageError for
 /// arguments that `app` does not take. The error text names the option and what was expected, or lists the unknown

@@ -42,8 +42,8 @@ enum class Recipes : unsigned char { no, yes };
 /// lists the known recipes.
 [[nodiscard]] ConfigFile read_config_file(int argc, const char* const* argv, Recipes recipes = Recipes::no);
 
-/// Calls read_config_file() without a session on rank 0, and returns its result on all ranks. Collective. An error is
-/// printed once.
+/// Calls the overload without `Session` on rank 0, and returns its result on all ranks. Collective. An error is printed
+/// once.
 [[nodiscard]] ConfigFile read_config_file(lockstep::comm::Session& session, int argc, const char* const* argv,
                                           Recipes recipes = Recipes::no);
 

@@ -30,7 +30,8 @@ enum class Restarts : unsigned char { no, yes };
 /// Adds the group Launch, whose options set `options`, to `schema`. With Restarts::yes adds --max-restarts, too.
 void describe(Schema& schema, LaunchOptions& options, Restarts restarts = Restarts::no);
 
-/// Returns what `options` request, without RestartPolicy::progress. UsageError names the option and what was expected.
+/// Converts `options` to a RanksRequest. Does not set RestartPolicy::progress. UsageError names the option and what was
+/// expected.
 [[nodiscard]] lockstep::comm::RanksRequest ranks_request(const LaunchOptions& options);
 
 /// Binds the calling thread, and the threads that it starts later, to the processors next to the GPU `device`, as

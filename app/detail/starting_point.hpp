@@ -10,8 +10,8 @@
 
 namespace lockstep::nn::detail {
 
-/// Finds and reads the state with which a run begins. --resume, --init, --evaluate, the folder of results and an
-/// earlier start of the job decide which state that is. Collective. Throws the errors of Session::agree().
+/// Finds and reads the checkpoint or parameters with which a run begins. The choice depends on --resume, --init,
+/// --evaluate, the folder of results and earlier starts of the job. Collective. Throws the errors of Session::agree().
 class StartingPoint {
  public:
   /// Locks the folder of results, if a run has written to it. Finds the checkpoint or copy with which the run begins,
@@ -37,7 +37,7 @@ class StartingPoint {
   [[nodiscard]] std::string best_in(const std::string& path);
   void read_saved();
   /// Sets rolls_back_. Finds the best of the run's checkpoints up to the step at which the run continues, and sets
-  /// progress.best to its metric.
+  /// progress.best to the metric of this checkpoint.
   void settle_best(const BestBy& best, RunProgress& progress);
 
   RunSite& site_;

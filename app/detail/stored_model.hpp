@@ -9,15 +9,17 @@
 
 namespace lockstep::nn::detail {
 
-/// Implements --evaluate: evaluates a stored model on the test set, then the moving average of the model's weights if
-/// its file is next to the model. Prints the results on rank 0. Collective. Throws the errors of Session::agree().
+/// Implements --evaluate: evaluates a stored model on the test set, then the moving average of the model's weights, if
+/// the average's file is next to the model's file. Prints the results on rank 0. Collective. Throws the errors of
+/// Session::agree().
 struct StoredModel {
   const RunSite& site;
   const TrainingInputs& inputs;
   Trainer& trainer;
   ClassStatistics* classes;  ///< statistics of the classes; nullptr if the model is no classifier
 
-  /// Evaluates and prints. `observer`, if not nullptr, follows the evaluation of the model, not of the moving average.
+  /// Evaluates both and prints the results. `observer`, if not nullptr, gets the events of the model's evaluation, but
+  /// not those of the moving average's evaluation.
   void evaluate(const std::vector<RunMetric>& metrics, RunObserver* observer);
 
  private:

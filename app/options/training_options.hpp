@@ -25,8 +25,8 @@ enum class Tune : unsigned char { off, fast, on, automatic };
 /// and ranks are known, resolve() replaces `automatic` and negative values. describe() explains each option and its
 /// allowed values.
 struct TrainingOptions {
-  /// The options that the user gave to this run (Schema::given()), including options of this program only. config.json
-  /// keeps these options, so that --config OUT/config.json repeats the run.
+  /// The options that the user gave to this run (Schema::given()), including the options that only this program has.
+  /// config.json keeps these options, so that --config OUT/config.json repeats the run.
   std::map<std::string, std::string> chosen{};
   std::string recipe;  ///< name or file of the recipe, for the header; other options take precedence
 

@@ -8,9 +8,10 @@
 
 namespace lockstep::comm {
 
-/// Collective operations that a host program provides for its own ranks, which may use another MPI, threads or sockets.
-/// All ranks must call the same functions in the same order. Each function returns when its operation is complete, and
-/// throws an exception on failure; the communicator passes the exception on unchanged.
+/// Collective operations that a host program provides for its own ranks. The host program may implement them with
+/// another MPI, with threads or with sockets. All ranks must call the same functions in the same order. Each function
+/// returns when its operation is complete, and throws an exception on failure; the communicator passes the exception on
+/// unchanged.
 struct HostCollectives {
   int rank = 0;
   int size = 1;
@@ -22,10 +23,10 @@ struct HostCollectives {
   std::function<void()> barrier;
 };
 
-/// Makes a communicator that calls the functions in `collectives`, in the thread that calls the communicator. It takes
-/// only tensors on the CPU and inline streams (which run work in the calling thread); other streams are a StateError.
-/// reduce_scatter and all_to_all allocate memory and use all_reduce and all_gather; send, recv and split throw
-/// UnsupportedError. Throws UsageError if a function is missing or if `rank` is not in 0 .. size - 1.
+/// Makes a communicator that calls the functions in `collectives`, in the thread that calls the communicator. The
+/// communicator takes only tensors on the CPU and inline streams (which run work in the calling thread); other streams
+/// are a StateError. reduce_scatter and all_to_all allocate memory and use all_reduce and all_gather; send, recv and
+/// split throw UnsupportedError. Throws UsageError if a function is missing or if `rank` is not in 0 .. size - 1.
 [[nodiscard]] std::unique_ptr<Communicator> make_callback_communicator(HostCollectives collectives);
 
 }  // namespace lockstep::comm

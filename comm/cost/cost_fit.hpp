@@ -29,9 +29,9 @@ struct CostFitOptions {
 /// cuts chooses which sizes form regimes (Bellman, "On the approximation of curves by line segments using dynamic
 /// programming", CACM 1961). A penalty limits the number of regimes: ln(n) for each of a regime's three parameters
 /// (alpha, beta, cut), Schwarz's criterion for known noise (Schwarz 1978). The loss of a single size is capped, so that
-/// one size alone never pays for two more regimes. Such a model lies between PLogP, which has parameters for every size
-/// (Kielmann, Bal, Verstoep 2000), and LogGP, which has two (Alexandrov et al. 1995). The largest size alone may be a
-/// regime, with a line through the origin, because no larger size shows whether a regime begins there.
+/// one outlier alone never justifies two more regimes. Such a model lies between PLogP, which has parameters for every
+/// size (Kielmann, Bal, Verstoep 2000), and LogGP, which has two (Alexandrov et al. 1995). The largest size alone may
+/// be a regime, with a line through the origin, because no larger size shows whether a regime begins there.
 ///
 /// The model is continuous: a straight piece joins the last size of each regime to the first size of the next regime. A
 /// library's time jumps somewhere between these two sizes, but the size at which it jumps is unknown. A straight piece

@@ -46,8 +46,8 @@ struct RendezvousOptions {
   std::function<void(int rank, int code)> on_abort{};
 };
 
-/// Lets the ranks of a job meet over TCP, without MPI, and tells all ranks if one of them ends. Rank 0 listens; the
-/// other ranks connect to rank 0 and keep the connection. Each rank has a watching thread. Nothing is encrypted, and no
+/// Lets the ranks of a job meet over TCP, without MPI, and tells all ranks if a rank ends. Rank 0 listens; the other
+/// ranks connect to rank 0 and keep the connection. Each rank has a watching thread. Nothing is encrypted, and no
 /// sender is authenticated, so the network must be trusted, as with MPI.
 ///
 /// A rank whose process ends without finish() is lost, and the whole job has failed. All other ranks learn this within
@@ -55,11 +55,11 @@ struct RendezvousOptions {
 class Rendezvous {
  public:
   /// Lets the ranks meet. Collective; returns after all ranks have connected. If ranks are missing after timeout_s,
-  /// throws RendezvousError with host, port and the missing ranks, at most a few seconds later. As soon as rank
-  /// 0 has answered a rank, rank 0's timeout_s replaces that rank's own. Throws RendezvousError at once if the port is
-  /// in use, if `host` is neither a name nor an address, if ranks differ in `size` or in the version of this protocol,
-  /// if two processes have the same rank, or if a rank has connected and then ended. Throws UsageError for invalid
-  /// options.
+  /// throws RendezvousError with host, port and the missing ranks, at most a few seconds later. As soon as rank 0 has
+  /// answered a rank, that rank uses rank 0's timeout_s in place of its own value. Throws RendezvousError at once if
+  /// the port is in use, if `host` is neither a name nor an address, if ranks differ in `size` or in the version of
+  /// this protocol, if two processes have the same rank, or if a rank has connected and then ended. Throws UsageError
+  /// for invalid options.
   explicit Rendezvous(const RendezvousOptions& options);
   ~Rendezvous();
   Rendezvous(const Rendezvous&) = delete;
@@ -85,8 +85,8 @@ class Rendezvous {
   [[nodiscard]] std::uint64_t when_lost(std::function<void()> lost);
   void forget(std::uint64_t key) noexcept;
 
-  /// Waits until all ranks have called finish(). No other call may follow it. Collective. Throws PeerError if a rank is
-  /// lost.
+  /// Waits until all ranks have called finish(). No other function may be called afterwards. Collective. Throws
+  /// PeerError if a rank is lost.
   void finish();
   /// Tells all ranks that this rank ends the job with `code`. Waits until rank 0 has received the message (usually no
   /// time; up to 10 s if rank 0's process is stopped), and then up to 2 s until the other ranks are told. Afterwards

@@ -43,8 +43,9 @@ struct BucketOptions {
   /// Duration of backward for `all_reduce`: gradients are assumed to become ready evenly over these seconds. If 0,
   /// backward is assumed to take as long as one all-reduce of all gradients, because then the plan matters most.
   double backward_s = 0;
-  /// A plan that is already known: one past the last gradient of each bucket, ascending to the number of gradients. If
-  /// not empty, this plan is made, and the other options are only checked.
+  /// Ends of the buckets, if the plan is already known: for each bucket, one past the index of its last gradient. The
+  /// ends ascend, and the last end is the number of gradients. If `ends` is not empty, plan_buckets() makes these
+  /// buckets and only checks the other options.
   std::vector<int> ends{};
 };
 

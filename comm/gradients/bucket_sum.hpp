@@ -66,11 +66,11 @@ struct Misfit {
 struct SumState {
   std::string name;           ///< name of the tensor in a checkpoint: "error"
   std::int64_t elements = 0;  ///< number of elements; ignored if of_gradients is true
-  /// If true, the tensor has the layout of the gradients of parameters. The last range of a reducer may lie behind the
-  /// tensor's end: the weights of the samples, a divisor of the step, which a BucketSum must add without rounding. The
-  /// tensor differs between ranks; only its sum over the ranks has a meaning. So a run that continues with another
-  /// number of ranks may divide this sum in any way. A run whose checkpoint lacks the tensor begins with 0. If false,
-  /// the tensor is equal on all ranks.
+  /// If true, the tensor has the layout of the gradients of parameters. A reducer may have one more range, after the
+  /// tensor's end: the sum of the samples' weights, by which a step divides its gradients. A BucketSum must add this
+  /// range without rounding. The tensor differs between ranks; only its sum over the ranks has a meaning. So a run that
+  /// continues with another number of ranks may divide this sum in any way. A run whose checkpoint lacks the tensor
+  /// begins with 0. If false, the tensor is equal on all ranks.
   bool of_gradients = false;
 };
 
@@ -140,7 +140,7 @@ class BucketSum {
   /// Allocates memory and plans the work. The reducer's constructor calls this once; it may fail on one rank alone.
   virtual void prepare(SumPlace& place);
   /// Frees the objects that this BucketSum has made with SumPlace::context(), because the context is destroyed
-  /// afterwards. The reducer's destructor calls this once, after the stream has passed all work.
+  /// afterwards. The reducer's destructor calls release() once, after all work on the stream is complete.
   virtual void release() noexcept {}
   /// Enqueues on place.stream the work that replaces `gradients` by the gradients for the update. `gradients` are this
   /// rank's gradients of bucket `bucket` (1-D, contiguous, in the arena's type). The result is the sum over the ranks,

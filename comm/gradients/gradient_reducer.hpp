@@ -19,7 +19,7 @@ class BucketBreadcrumbs;  // declared in bucket_breadcrumbs.hpp
 /// Seconds of gradient communication, summed over the steps. Steps captured into a Graph are neither timed nor counted.
 struct ReducerStatistics {
   std::int64_t steps = 0;
-  /// Time of all sums, from start to end (with the conversions of 16-bit buckets), and of all gathers.
+  /// Time of all bucket sums and all gathers. The time of a sum includes conversions to and from a 16-bit type.
   double total_s = 0;
   /// Time for which the compute stream waited in finish(), wait_for_started() and finish_gather(). Equal to total_s if
   /// communication cannot overlap with computation.
@@ -77,7 +77,7 @@ class GradientReducer {
   /// Records that a write of gradient `index` (in ready order) was enqueued on the compute stream. Throws StateError,
   /// with the tensor's name, outside a step and if the tensor was written more often than declared.
   void gradient_written(int index);
-  [[nodiscard]] int started() const;  ///< number of buckets started in the open step; without one, in the last step
+  [[nodiscard]] int started() const;  ///< number of buckets started in the open step, else in the last step
   /// Makes the compute stream wait for the started buckets of this step or of an abandoned step, and for gathers. So
   /// later work on the compute stream may use this reducer's communicator without running two operations at once. All
   /// ranks must enqueue that work between the same two buckets.

@@ -7,10 +7,10 @@
 
 namespace lockstep::comm {
 
-/// Processors that this rank may use after its launcher has bound the process. If OMP_PROC_BIND is `primary`, these are
-/// only the processors of one OpenMP place. cpu_share() changes no binding.
+/// Processors that this rank may use after its launcher has bound the process. If OMP_PROC_BIND is `primary`, the rank
+/// may use only the processors of one OpenMP place. cpu_share() changes no binding.
 struct CpuShare {
-  int processors = 1;  ///< number of processors for the ranks with this mask together; lower with a quota
+  int processors = 1;  ///< number of processors in `mask`, shared by `sharers` ranks; `quota` may lower it
   int sharers = 1;     ///< number of ranks of this node with the same mask, including this rank
   std::string mask;    ///< affinity mask of this rank: "0-3,8"
   /// Processor time that the control groups allow all ranks of the node together, in processors; nullopt for no limit.
@@ -28,10 +28,9 @@ struct CpuShare {
 
 constexpr int kMostComputeThreads = 1024;  ///< limit for a rank; libgomp ends a program with too many threads
 
-/// Number of a rank's compute threads, and where the number comes from. compute_threads() takes `asked` if `asked` is
-/// above 0, otherwise OpenMP's setting if OMP_NUM_THREADS begins with a number, otherwise share.threads(). The number
-/// is at most the limit that OpenMP sets. compute_threads() throws UsageError if the number is above
-/// kMostComputeThreads.
+/// Number of a rank's compute threads, and the number's origin. compute_threads() takes `asked` if `asked` is above 0,
+/// otherwise OpenMP's setting if OMP_NUM_THREADS begins with a number, otherwise share.threads(). The number is at most
+/// the limit that OpenMP sets. compute_threads() throws UsageError if the number is above kMostComputeThreads.
 struct ComputeThreads {
   int count = 1;
   std::string from;  ///< origin of the number, for messages: "OMP_NUM_THREADS"

@@ -12,7 +12,7 @@ namespace lockstep::comm {
 
 using Environment = std::map<std::string, std::string, std::less<>>;
 [[nodiscard]] Environment process_environment();
-/// Returns the value of the variable `name`; an empty text if it is not set.
+/// Returns the value of the environment variable `name`; an empty text if the variable is not set.
 [[nodiscard]] std::string_view value_of(const Environment& environment, std::string_view name);
 
 enum class LaunchSource : unsigned char { single, slurm, lightning, torchrun, mpi };
@@ -31,7 +31,8 @@ struct Launch {
   int rank = 0;
   int size = 1;
   std::optional<int> local_rank{}, local_size{}, node{}, nodes{};  ///< set if `source` provides the number
-  /// Variables from which rank and size were read: "OMPI_COMM_WORLD_RANK=1, OMPI_COMM_WORLD_SIZE=4". Empty without any.
+  /// Variables from which rank and size were read: "OMPI_COMM_WORLD_RANK=1, OMPI_COMM_WORLD_SIZE=4". Empty if rank and
+  /// size were not read from variables.
   std::string origin{};
   std::string note{};  ///< remark that is printed for the user; may be empty
   /// Command line of the launcher, if the program has started its own ranks; otherwise empty.
@@ -76,9 +77,10 @@ inline constexpr const char* kAttempt = "LOCKSTEP_ATTEMPT";
 ///   single    none of these variables: one rank
 ///
 /// A variable with an empty value counts as not set. Throws UsageError for an invalid LOCKSTEP_ATTEMPT. Throws
-/// UsageError, with the variables and their values, if a source violates 0 <= rank < size, is incomplete, or disagrees
-/// with a second source: two MPI launchers must agree, and RANK and WORLD_SIZE must agree with MPI or a step. With MPI
-/// or a step, torchrun's variables may be incomplete, because scripts set them for other programs.
+/// UsageError, with the variables and their values, if a source gives numbers without 0 <= rank < size, is incomplete,
+/// or disagrees with a second source: two MPI launchers must agree, and RANK and WORLD_SIZE must agree with MPI or a
+/// SLURM step. With MPI or a SLURM step, torchrun's variables may be incomplete, because scripts set them for other
+/// programs.
 [[nodiscard]] Launch detect_launch(const Environment& environment);
 
 /// Returns true if the environment has Lightning's form (detect_launch()) without LOCAL_WORLD_SIZE.

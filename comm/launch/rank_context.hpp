@@ -17,7 +17,8 @@ struct RankContextOptions {
   enum class Overlap : unsigned char { off, on, automatic };
   /// Number of compute threads of a rank on the host; 0 means the number that comm::compute_threads() chooses.
   int threads = 0;
-  /// Whether gradients are reduced while backward computes. `automatic`: yes on GPUs, on hosts if a processor is free.
+  /// Says whether gradients are reduced while backward computes. With `automatic`, they are on GPUs, and on hosts if a
+  /// processor is free.
   Overlap overlap = Overlap::automatic;
   bool dependent_launches = false;  ///< CudaContextOptions::dependent_launches; on a host, true is a UsageError
   bool bind_near_gpu = true;        ///< true: the calling thread, and threads that it starts later, run near the GPU
@@ -26,7 +27,7 @@ struct RankContextOptions {
 /// Makes the objects that a program of several ranks needs: the device of this rank, a context on it, and a
 /// communicator for gradients. By default, the job has one rank for each GPU, or computes on the CPU if there is no
 /// GPU. Owns these objects. The session must outlive this object. Graphs with operations of grad() must be destroyed
-/// before it.
+/// before this object.
 class RankContext {
  public:
   /// Makes the objects. Collective. An error of place_rank() or make_nccl_communicator() is thrown on all ranks, and

@@ -94,19 +94,19 @@ class Session {
   /// Returns `communicator` unchanged from the second call on, and if nothing is recorded.
   [[nodiscard]] std::unique_ptr<Communicator> noted(std::unique_ptr<Communicator> communicator);
 
-  /// Runs `phase`, which may fail on some ranks, and waits until all ranks have run theirs. If it fails on any rank,
+  /// Runs `phase`, which may fail on some ranks, and waits until all ranks have run it. If `phase` fails on any rank,
   /// rank 0 prints the error text of the lowest failing rank as one line, and every rank throws AgreedFailure. The line
-  /// is "lockstep: error: rank 3: text", without the rank if all ranks failed with one text. Use agree() for failures
-  /// after which a rank can still communicate. `phase` must not communicate after it has failed.
+  /// is "lockstep: error: rank 3: text", or "lockstep: error: text" if all ranks failed with the same text. Use agree()
+  /// for failures after which a rank can still communicate. `phase` must not communicate after it has failed.
   void agree(const std::function<void()>& phase);
 
   /// Finalises MPI; without MPI, waits until all ranks end. Collective. Afterwards only the destructor and abort() may
   /// be called. Throws PeerError if a rank is lost before it ends.
   void close();
 
-  /// Prints "lockstep: error: [rank R: ]text" and ends the job with `code`, after a failure that the other ranks do not
-  /// know of. With MPI, this function calls MPI_Abort; with gloo, it tells all ranks to end; a single rank ends its
-  /// process. No destructor runs.
+  /// Prints "lockstep: error: [rank R: ]text" and ends the job with `code`, after a failure that happened on this rank
+  /// alone. With MPI, this function calls MPI_Abort; with gloo, it tells all ranks to end; with a single rank, it ends
+  /// the process. No destructor runs.
   [[noreturn]] void abort(std::string_view text, int code) noexcept;
   /// Ends the job with `code` after a failure whose text was already printed. No destructor runs.
   [[noreturn]] void abort(int code) noexcept;
@@ -123,9 +123,9 @@ class Session {
 
 /// Runs the main() of a program: makes the session, calls `body` and turns exceptions into exit codes. AgreedFailure,
 /// and an error that every rank throws (comm/error.hpp; rank 0 prints it), end the program with the code of the
-/// exception. Any other exception is this rank's alone: Session::abort() ends the job with the exception's code, or 3
-/// if the exception is not an Error. Before that, objects in `body` are destroyed. They must not free memory that the
-/// communication stream uses before this stream is idle (GradientReducer ensures this for the arena). Output that
+/// exception. Any other exception belongs to this rank alone: Session::abort() ends the job with the exception's code,
+/// or 3 if the exception is not an Error. Before that, objects in `body` are destroyed. They must not free memory that
+/// the communication stream uses before this stream is idle (GradientReducer ensures this for the arena). Output that
 /// cannot be written is an error, too (code 3). Sets CUDA_DEVICE_MAX_CONNECTIONS to 32 unless it is set, so no other
 /// thread may read the environment meanwhile.
 int run_program(int argc, char** argv, const std::function<int(Session&, int argc, char** argv)>& body,

@@ -17,11 +17,11 @@ enum class HostAllReduce {
 };
 
 struct MpiOptions {
-  /// The only worker that makes MPI calls at thread level SERIALIZED; the other levels do not use it. Must be a host
-  /// worker (otherwise StateError), must not move, and must outlive the communicator. A program that passes a worker
-  /// must make no MPI call of its own while an operation is under way on a stream that is not inline. An operation is
-  /// under way from its call until the program has waited for it with Stream::synchronize(), Event::synchronize(), or
-  /// GradientReducer::finish() with an inline compute stream.
+  /// The only worker that makes MPI calls at thread level SERIALIZED; at other levels the worker is not used. Must be a
+  /// host worker (otherwise StateError), must not move, and must outlive the communicator. A program that passes a
+  /// worker must make no MPI call of its own while an operation is under way on a stream that is not inline. An
+  /// operation is under way from its call until the program has waited for it with Stream::synchronize(),
+  /// Event::synchronize(), or GradientReducer::finish() with an inline compute stream.
   Stream* sole_mpi_worker = nullptr;
   /// If the ranks give different values, all ranks use `mpi`. Communicators that split() makes inherit the value.
   HostAllReduce all_reduce = HostAllReduce::automatic;
@@ -53,7 +53,7 @@ struct AllReducePath {
 ///
 /// At SERIALIZED, an inline operation of any communicator of lockstep first waits until the sole worker is idle, and
 /// rethrows the worker's failure. So one thread may mix inline and worker operations freely. A process has one sole
-/// worker: StateError for a second worker while a communicator made with the first exists.
+/// worker: a second worker is a StateError while a communicator made with the first worker exists.
 ///
 /// If all ranks are on one node, they share memory (a window), which this function and split() make. all_reduce() adds
 /// in the window, in rank order, without MPI calls. All other operations use MPI unless MpiOptions::all_in_memory is

@@ -16,9 +16,10 @@
 
 namespace lockstep::comm {
 
-/// Options that every owner of an ncclComm_t keeps until the communicator ends. NCCL copies the pointer to the
-/// communicator's name, not the name (2.28.9, src/init.cc, parseCommConfig), and profilers may print the name when the
-/// communicator ends. If no thread can start for an abort, the communicator never ends, and its options may be freed.
+/// Options that every owner of an ncclComm_t keeps until the communicator ends. NCCL copies only the pointer to the
+/// communicator's name (2.28.9, src/init.cc, parseCommConfig), so the name must live as long: profilers may print it
+/// when the communicator ends. If no thread can start for an abort, the communicator never ends, and its options may be
+/// freed.
 using SharedNcclOptions = std::shared_ptr<const NcclOptions>;
 
 /// Runs ncclCommAbort() on its own thread, which may outlive this object. NCCL first ends the kernels that wait for
@@ -37,7 +38,8 @@ class NcclAbort {
   std::thread thread_;
 };
 
-/// Says whether a communicator's calls block until NCCL has done its part, or return at once.
+/// Says whether NCCL calls on a communicator block until NCCL's work on the host is complete, or return at once
+/// (ncclConfig_t::blocking).
 enum class Calls : bool { return_at_once, block };
 
 /// One rank of an NCCL communicator that lockstep made. Its calls block only if the communicator is for estimates

@@ -15,8 +15,8 @@
 
 namespace lockstep::comm {
 
-/// Functions for exchanges of one NCCL library: the library that lockstep links, or the one that made a host program's
-/// communicator. Each communicator is used only with the library that made it.
+/// Functions of one NCCL library that exchange tensors. The library is NCCL as linked to lockstep, or the NCCL that
+/// made a host program's communicator. Each communicator is used only with the library that made it.
 struct NcclFunctions {
   decltype(&ncclAllReduce) all_reduce = nullptr;
   decltype(&ncclReduceScatter) reduce_scatter = nullptr;
@@ -33,8 +33,9 @@ struct NcclFunctions {
   /// Returns NCCL's text for `result`, and NCCL's last message. The message may be about an older error, because
   /// NCCL has one last message for the whole process and never clears it.
   [[nodiscard]] std::string words(ncclResult_t result) const;
-  /// Waits until no call on `comm` is in progress and returns the state; returns ncclInProgress after `seconds`.
-  /// Polling also advances calls in progress, so the thread that uses the communicator must call poll().
+  /// Waits until no call on `comm` is in progress, and returns the result of ncclCommGetAsyncError(). Returns
+  /// ncclInProgress if a call is still in progress after `seconds`. Polling also advances calls in progress, so the
+  /// thread that uses the communicator must call poll().
   [[nodiscard]] ncclResult_t poll(ncclComm_t comm, double seconds) const;
   [[nodiscard]] std::string state_text(ncclResult_t result, double timeout_s) const {
     return result == ncclInProgress ? concat("not over after ", timeout_s, " s") : words(result);
@@ -69,7 +70,7 @@ class NcclExchange : public Communicator {
   void first_operation();
 
  protected:
-  /// No call may be in progress on `comm`.
+  /// Takes `comm`, on which no NCCL call may be in progress.
   NcclExchange(const NcclFunctions& functions, ncclComm_t comm, int rank, int size, Device device, double timeout_s);
 
   /// Called once after an error, with the communicator; comm() is already null then.

@@ -9,7 +9,7 @@
 namespace lockstep::comm {
 
 struct SharedSumOptions {
-  bool each_has_a_core = false;  ///< true: each rank has a core, so a rank that spins takes no other rank's core
+  bool each_has_a_core = false;  ///< true: each rank has its own core, so ranks may spin while they wait
   /// Work of a waiting rank. After 100 us of waiting, the rank calls `idle` at least every millisecond. Must not throw.
   std::function<void()> idle{};
 };
@@ -32,8 +32,8 @@ struct SharedSumOptions {
 ///                                 the caches, so the data is read from main memory once and written to it once. Data
 ///                                 that is larger than the caches is written with stores that bypass them.
 /// A chunk's memory in an area is used again three chunks later, and a sum's memory two chunks later. By then the
-/// counters prove that no rank reads it any more. So an operation needs no step at its end: a rank's first count of the
-/// next operation shows that it has read the results of this operation.
+/// counters show that all ranks have read the old contents. So an operation needs no synchronisation at its end: a rank
+/// that counts in the next operation has read the results of this operation.
 ///
 /// If each rank of the window has a core, a waiting rank first spins for about a microsecond. Then it yields its core
 /// for up to 100 us. Then it sleeps in the kernel until the rank for which it waits wakes it. If a rank dies, the other
@@ -65,9 +65,9 @@ class SharedSum {
 
   [[nodiscard]] Line& line(int rank) const;
   template <class T>
-  [[nodiscard]] T* staged(int rank, std::uint64_t step) const;  ///< place for a chunk's data, which other ranks add
+  [[nodiscard]] T* staged(int rank, std::uint64_t step) const;  ///< memory of `rank` for a chunk's data, to be added
   template <class T>
-  /// Returns the place where `rank` puts the sums of its part of a chunk for the other ranks.
+  /// Returns the memory in which `rank` leaves the sums of its part of a chunk for the other ranks.
   [[nodiscard]] T* summed(int rank, std::uint64_t step) const;
   /// Returns true if there are several ranks and elements to exchange. Throws PeerError if the window is broken.
   [[nodiscard]] bool is_shared(const char* operation, std::int64_t elements) const;

@@ -31,7 +31,7 @@ struct Options {
   Flip flip = Flip::automatic;
   AugmentationFlags augmentation;
   lockstep::nn::TestTimeAugmentation test_time_augmentation = lockstep::nn::TestTimeAugmentation::none;
-  std::vector<float> mean;  ///< mean of value / 255 per channel; empty: that of the training images or checkpoint
+  std::vector<float> mean;  ///< mean of value / 255 per channel; empty: the training images' or checkpoint's mean
   std::vector<float> std;
   lockstep::cli::LaunchOptions launch;
   lockstep::nn::TrainingOptions training;
@@ -49,7 +49,7 @@ struct Options {
 
 /// Returns the model's learning rate for "auto", and the batch size for which the rate holds: 0.1 at 128 for small
 /// images (He et al. 2015), 0.1 at 256 for large ones (Goyal et al. 2017), 0.02 at 128 for mlp, 1.5 at 1024 for
-/// airbench94 (Jordan 2024). LARS, whose trust ratios are small, takes 100 times that rate. Adam, AdamW and Muon take
+/// airbench94 (Jordan 2024). LARS, whose trust ratios are small, takes 100 times these rates. Adam, AdamW and Muon take
 /// 0.001 at any batch size.
 [[nodiscard]] lockstep::nn::BaseRate base_rate(const std::string& model, lockstep::nn::OptimizerKind optimizer);
 

@@ -34,8 +34,8 @@ struct SamplingOptions {
 [[nodiscard]] std::string ids_text(const std::vector<std::int32_t>& tokens);
 [[nodiscard]] std::vector<std::int32_t> parse_ids(const std::string& text, std::int64_t vocabulary);
 
-/// Returns `bytes` as a text for a terminal: printable ASCII, line ends and tabs are unchanged, and another byte is
-/// written as \x1b or the like.
+/// Returns `bytes` as a text for a terminal: printable ASCII, line ends and tabs are unchanged, and every other byte is
+/// written as \xNN.
 [[nodiscard]] std::string printable(const std::string& bytes);
 
 }  // namespace train_text

@@ -8,7 +8,7 @@ namespace lockstep::tools {
 /// The physical limit of a path in one direction.
 struct KnownLimit {
   std::string text{};      ///< text such as "PCIe 5.0 x16"; empty if the limit is not known
-  double bytes_per_s = 0;  ///< limit in bytes per second; headers of packets count as bytes
+  double bytes_per_s = 0;  ///< limit in bytes per second, packet headers included
 };
 
 /// Returns the limit of a PCI Express link: rate * lanes * the share of bits that are data (8b/10b in generations 1 and

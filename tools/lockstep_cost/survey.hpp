@@ -38,9 +38,9 @@ struct Progress {
 };
 
 /// Returns the GPU to which this rank copies: the GPU after `mine` in `given`. `mine` is the UUID of this rank's GPU.
-/// `given` has the UUIDs of the GPUs of the node's ranks, in the order of the local ranks. `gpus` are the GPUs that
-/// this rank sees; the result's index counts in this list. The result is empty if `given` has a single GPU, or if this
-/// rank does not see the next GPU. Pure.
+/// `given` has the UUIDs of the GPUs on which the node's ranks compute, in the order of the local ranks. `gpus` are the
+/// GPUs that this rank sees; the result is an index in `gpus`. The result is empty if `given` has a single GPU, or if
+/// this rank does not see the next GPU. Pure.
 [[nodiscard]] std::optional<Device> peer_gpu(const std::vector<GpuInfo>& gpus, const std::string& mine,
                                              const std::vector<std::string>& given);
 

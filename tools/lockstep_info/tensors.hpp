@@ -34,7 +34,7 @@ struct FileFacts {
 /// Reads the tensors of a file, a checkpoint or a run. From a checkpoint's folder, reads model.safetensors and, if it
 /// exists, optimizer.safetensors, after checking their checksums. From a run's folder, reads the library choices in
 /// config.json, as metadata. Host memory holds one tensor at a time. Throws the DataErrors of TensorFile, and DataError
-/// for wrong checksums and for a folder of neither kind.
+/// for wrong checksums and for a folder that is neither a checkpoint nor a run.
 [[nodiscard]] std::vector<FileFacts> read_tensors(const std::string& path);
 
 /// Returns a table for each file, for people.

@@ -15,7 +15,8 @@ struct Evaluation {
     std::int64_t samples = 0;
     std::int64_t correct = 0;
     std::int64_t not_finite = 0;
-    /// Pairs of a predicted class and the number of this class's samples with this prediction, for numbers above 0.
+    /// Pairs (predicted class, number of this class's samples that got this prediction). Pairs with the number 0 are
+    /// left out.
     std::vector<std::pair<std::int64_t, std::int64_t>> predicted;
     [[nodiscard]] double accuracy() const {
       return samples == 0 ? 0 : static_cast<double>(correct) / static_cast<double>(samples);

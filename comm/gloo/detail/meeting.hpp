@@ -60,7 +60,7 @@ struct Meeting {
   [[nodiscard]] std::string with_origin() const;
   [[nodiscard]] std::uint64_t job() const { return std::hash<std::string>()(options.job); }
   [[nodiscard]] Clock::time_point deadline() const { return after(options.timeout_s); }
-  /// Returns the time at which this rank calls on_wait(), or the deadline if this rank does not call it any more.
+  /// Returns the time at which this rank will call on_wait(). Returns the deadline if on_wait() will not be called.
   [[nodiscard]] Clock::time_point report_time() const;
   /// Calls on_wait() if word_after_s has passed and on_wait() was not called before. whom() names the missing ranks.
   template <class Text>

@@ -31,8 +31,8 @@ inline std::string shown(std::string_view text) {
   return result;
 }
 
-/// First message of a rank, in its machine's byte order. A rank 0 with another byte order refuses the rank, because it
-/// reads another value of `job`.
+/// First message of a rank, in its machine's byte order. If rank 0 has another byte order, rank 0 reads another value
+/// of `job` and refuses the rank.
 struct Hello {
   std::array<char, 8> magic{};
   std::uint32_t version = 0;

@@ -52,7 +52,7 @@ struct Listening {
 [[nodiscard]] Descriptor accept_from(int listener);
 
 /// own_address() returns the numeric address of this end of a connection ("10.0.0.1", "fd00::1"), and peer_address()
-/// that of the other end. An IPv4 address that is mapped into IPv6 is returned as IPv4.
+/// returns the address of the other end. An IPv4 address that is mapped into IPv6 is returned as IPv4.
 [[nodiscard]] std::string own_address(int socket);
 [[nodiscard]] std::string peer_address(int socket);
 /// Returns true if only processes of the same host can reach this numeric address.
@@ -70,7 +70,7 @@ struct Listening {
 /// Waits until the socket can be read. Returns false if the deadline has passed.
 [[nodiscard]] bool wait_readable(int socket, Clock::time_point deadline);
 
-/// A signal from one thread to another that waits in poll(): give() makes the descriptor readable.
+/// A signal that wakes a thread from poll(): give(), called by another thread, makes the descriptor readable.
 class Wake {
  public:
   Wake();  ///< throws StateError if the process can open no more descriptors

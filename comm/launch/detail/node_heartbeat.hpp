@@ -13,7 +13,7 @@ struct HeartbeatPlace {
   int rank = 0;
   int node = 0;
   int nodes = 1;
-  bool listens = false;  ///< true for one rank of each node: it receives the heartbeats of the previous node
+  bool listens = false;  ///< true for the rank of each node that receives the previous node's heartbeats
   std::string host{};    ///< name of the node
 };
 
@@ -51,7 +51,7 @@ class NodeHeartbeat {
   /// Sends a heartbeat to the next node. `lines` has a line for each rank of this node. If not all lines fit, the last
   /// line of the text says how many ranks are left out.
   void send_heartbeat(const std::vector<std::string>& lines);
-  /// Tells the next node that this node's ranks end normally, so that it does not wait for more heartbeats.
+  /// Tells the next node that this node's ranks end normally, so that the next node expects no more heartbeats.
   void send_shutdown();
 
   /// Reads the datagrams that have arrived until `now_ns`, a time of Progress::now_ns(). A listening rank must call
@@ -61,8 +61,8 @@ class NodeHeartbeat {
   static constexpr double kLongestLook = 2;  ///< most seconds that count between two calls of listen()
   /// Returns a text if the previous node has sent no heartbeat for at least `seconds`: "no word from host b (ranks 4 to
   /// 7) for 61 s: the host, its network or all its ranks hang; its last word: rank 4: computing step 17, for 0 s; rank
-  /// 5: ..". Otherwise the text is empty. It is also empty if that node has shut down, or if no heartbeat has ever
-  /// arrived: then the network may drop heartbeats, and silence means nothing.
+  /// 5: ..". Otherwise the text is empty. The text is also empty if that node has shut down, or if no heartbeat has
+  /// ever arrived, because the network may drop all heartbeats.
   [[nodiscard]] std::string silent(double seconds) const;
 
  private:

@@ -42,8 +42,9 @@ inline void say_why_of_bus_errors() noexcept {
 }
 
 /// Sets up a process before it has another thread, MPI or CUDA. Sets the environment variable
-/// CUDA_DEVICE_MAX_CONNECTIONS to 32 unless it is already set: a GPU has that many hardware queues for a process. With
-/// CUDA's default of 8, two streams may share a queue, and a stream that waits then holds up the other stream.
+/// CUDA_DEVICE_MAX_CONNECTIONS to 32 unless it is already set: a GPU has 32 hardware queues for a process, but CUDA
+/// uses 8 by default. With 8 queues, two streams may share a queue, and a stream that waits then holds up the other
+/// stream.
 inline void start_process() noexcept {
   open_standard_files();
   say_why_of_bus_errors();

@@ -9,8 +9,8 @@
 
 namespace lockstep::comm::detail {
 
-/// State of a process as in /proc/PID/stat (T: stopped, Z: dead), and the time when the process started. This time
-/// distinguishes the process from a later process with the same number.
+/// State of a process as in /proc/PID/stat (T: stopped, Z: dead), and the time when the process started. The start time
+/// distinguishes the process from a later process with the same PID.
 struct ProcessState {
   char state = 'X';  ///< X means that there is no such process, or that its state is unknown
   std::int64_t started = 0;

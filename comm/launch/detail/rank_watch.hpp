@@ -13,18 +13,19 @@
 
 namespace lockstep::comm::detail {
 
-/// Ends a job that hangs. The exit code is 76. Before that, prints what this rank and the silent ranks were doing, and
-/// which rank has called fewer operations than the others. Then gives other ranks time to report. Also ends a job whose
-/// ranks call different operations, because such a job would hang; then the exit code is 3, and one rank of the node
-/// names the difference. If a job only stalls, prints the activity of each rank once. A rank that listens to heartbeats
-/// also names the previous node if that node sends no heartbeats.
+/// Ends a job that hangs, with exit code 76. First prints what this rank and the silent ranks were doing, and which
+/// rank has called the fewest operations. Then gives other ranks time to report before the job ends. Also ends a job
+/// whose ranks call different operations, because such a job would hang. In this case the exit code is 3, and one rank
+/// of the node names the difference. If a job only stalls, prints the activity of each rank once. A rank that listens
+/// to heartbeats also names the previous node if that node sends no heartbeats.
 class WatchdogHandler {
  public:
   /// Makes the handler. If `place` is not set, or if no StatusTable can be made, the handler works without a
   /// StatusTable.
   WatchdogHandler(double seconds, int rank, const std::optional<TablePlace>& place);
 
-  /// Sets the session that ends the job. While none is set, only this process ends, and the launcher then ends the job.
+  /// Sets the session that ends the job. Without a session, the handler ends only this process, and the launcher then
+  /// ends the job.
   void set_session(Session* session) noexcept { session_ = session; }
   /// Handles the result of one check of the watchdog. The watchdog's thread calls it.
   void look(const Watchdog::Look& found) noexcept;
@@ -58,7 +59,7 @@ class WatchdogHandler {
   int rank_;
   std::atomic<Session*> session_ = nullptr;
   std::unique_ptr<StatusTable> table_;
-  bool asked_ = false;  ///< true after this rank has handled this stall, whether or not it printed the report
+  bool asked_ = false;  ///< true after report() has run in this stall, on this rank, with or without output
   bool told_ = false;   ///< true if this rank has printed the report on this stall
   bool named_ = false;  ///< true after this rank has named the previous node in this stall
   std::int64_t sent_ns_ = 0;

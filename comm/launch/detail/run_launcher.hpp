@@ -15,7 +15,8 @@ struct LauncherEnd {
   bool silent = false;       ///< true if the launcher failed on its own, and nothing was written to standard error
 };
 
-/// Limits for a launcher. A launcher that exceeds them gets SIGTERM, and 2 s later, with its children, SIGKILL.
+/// Limits for a launcher. A launcher that exceeds a limit gets SIGTERM. After 2 s more, the launcher and its children
+/// get SIGKILL.
 struct LauncherLimit {
   /// Longest time for the launcher to be stopped or, if `children` is true, to have no living child; 0 means no limit.
   double seconds = 0;
@@ -31,17 +32,18 @@ struct LauncherLimit {
 /// relayed output closes the pipe, the command continues, and a line on standard error gives the reason. If the reader
 /// stops reading, run_launcher() waits until this process is asked to stop.
 ///
-/// Ends a command that exceeds `limit`, and prints a line on standard error. The code is then that of a watchdog (76).
-/// If signal n has asked this process to stop, the limit is 10 s instead of limit.seconds, and the code is 128 + n.
+/// Ends a command that exceeds `limit`, and prints a line on standard error. LauncherEnd::code is then 76, the exit
+/// code of a watchdog. If signal n has asked this process to stop, the limit is 10 s instead of limit.seconds, and the
+/// code is 128 + n.
 [[nodiscard]] LauncherEnd run_launcher(const std::vector<std::string>& command, const Environment& variables,
                                        const LauncherLimit& limit = {});
 
 /// Returns the path of the command `name`; empty if PATH has no such command.
 [[nodiscard]] std::string find_on_path(const std::string& name);
 
-/// Calls `number` in a child process, so that this process keeps nothing that the call starts (CUDA). Returns the
-/// result, or 0 if `number` throws; a later call of `number` in this process would then throw the error. Throws
-/// StateError if the child does not answer within `seconds`.
+/// Calls `number` in a child process, so that this process does not keep what `number` initialises, such as CUDA.
+/// Returns the result, or 0 if `number` throws; a later call of `number` in this process would then throw the error.
+/// Throws StateError if the child does not answer within `seconds`.
 [[nodiscard]] int ask_in_a_child(const std::function<int()>& number, int seconds = 300);
 
 }  // namespace lockstep::comm::detail

@@ -2,8 +2,9 @@
 
 namespace lockstep::comm::detail {
 
-/// Opens each of standard input, output and error that is closed. Otherwise another file or pipe could get descriptor
-/// 0, 1 or 2, and the process would use it as a standard file. Reading and writing still fail, as with a closed file.
+/// Opens each of standard input, output and error that is closed. Otherwise a file or pipe that the process opens could
+/// get descriptor 0, 1 or 2 and be used as a standard file. Reading and writing the standard file still fail, as if it
+/// were closed.
 void open_standard_files() noexcept;
 
 /// Opens /dev/null in place of each file that open_standard_files() opened. Call this function in a child process that

@@ -25,8 +25,8 @@ struct TablePlace {
 /// launcher sets no such variables.
 [[nodiscard]] std::optional<TablePlace> table_place(const Launch& launch, const Environment& environment);
 
-/// Communicators whose operations other ranks of the node can read: the three of a Session, and `gpu`, with which ranks
-/// on GPUs exchange gradients.
+/// Communicators whose operations other ranks of the node can read: the three communicators of a Session, and `gpu`,
+/// the communicator by which ranks on GPUs exchange gradients.
 enum class LoggedCommunicator : unsigned char { grad, inline_ops, control, gpu };
 
 /// Activity of each rank of a node, in memory that the ranks share. Each rank writes its own entry, and can read the
@@ -34,8 +34,8 @@ enum class LoggedCommunicator : unsigned char { grad, inline_ops, control, gpu }
 /// memory by the job's name.
 ///
 /// The memory is a file in /dev/shm, with 100 kB for each rank. The file is unlinked after all ranks of the node have
-/// opened it, so a job that is killed after this leaves no file. If a job is killed before this, a job of the same user
-/// that starts more than an hour later removes the file.
+/// opened it, so a job that is killed afterwards leaves no file. If a job is killed before the file is unlinked, the
+/// file stays. Another job of the same user removes the file if it starts more than an hour later.
 class StatusTable {
  public:
   /// Opens the file, or makes it. Throws FileError, with the path, if the file cannot be opened or mapped.
@@ -48,7 +48,7 @@ class StatusTable {
   [[nodiscard]] Progress& progress() noexcept;
   /// Records that this rank is alive now.
   void alive() noexcept;
-  /// Returns true for a single call on this node: the first one that any of the node's ranks makes.
+  /// Returns true once on each node: for the first call by any of the node's ranks.
   [[nodiscard]] bool first_to_tell() noexcept;
   /// Returns a line for each other rank that has not written for `seconds`: "no word from rank 1 (host a, pid 12) for 3
   /// s: the process is stopped; it was computing step 7" or "no word from rank 1 (host a): it has not begun".

@@ -9,7 +9,7 @@
 
 namespace lockstep::comm::detail {
 
-/// All ranks of a Session, and the way they communicate: MPI, gloo, or no other rank. For use by Session only.
+/// All ranks of a Session, which communicate through MPI or gloo, or a single rank. For use by Session only.
 class World : public RankPlace {
  public:
   World() = default;
@@ -33,8 +33,9 @@ class World : public RankPlace {
 
 /// Makes the world of the ranks of an MPI program. Defined in comm/launch/mpi/mpi_world.cpp.
 [[nodiscard]] std::unique_ptr<World> make_mpi_world(int& argc, char**& argv);
-/// Makes the world of ranks that meet over TCP, without MPI. Throws RendezvousError (comm/gloo/rendezvous.hpp), or
-/// AgreedFailure if rank 0 prints the error for all ranks. Defined in comm/launch/gloo/gloo_world.cpp.
+/// Makes the world of ranks that meet over TCP, without MPI. Throws RendezvousError (comm/gloo/rendezvous.hpp) if the
+/// ranks cannot meet. If rank 0 prints this error for all ranks, throws AgreedFailure instead. Defined in
+/// comm/launch/gloo/gloo_world.cpp.
 [[nodiscard]] std::unique_ptr<World> make_gloo_world(const Launch& launch, const MeetingPlace& place);
 [[nodiscard]] std::unique_ptr<World> make_world_of_one();
 

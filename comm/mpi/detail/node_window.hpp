@@ -11,8 +11,8 @@ namespace lockstep::comm::detail {
 ///
 /// Rank 0 makes a file without a name (memfd_create), which the other ranks open through /proc/PID/fd. So a killed rank
 /// leaves no file, and the memory does not count against the size of /dev/shm. The constructor allocates all pages, so
-/// why_not() reports too little memory. Otherwise a signal would end the process when it first uses a page. The last
-/// process that maps the memory frees it.
+/// that why_not() can report a lack of memory. If pages were allocated at their first use, a lack of memory would end
+/// the process by a signal. The last process that maps the memory frees it.
 class NodeWindow {
  public:
   /// Makes the memory. Collective over the communicator. If any rank cannot have the memory, memory() is nullptr on all

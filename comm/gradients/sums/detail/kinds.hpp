@@ -23,10 +23,10 @@ struct NamedSum {
   std::string_view argument;
   std::string expected;   ///< text for errors: the sum's name and the range of its argument
   std::string_view help;  ///< help text; may be empty if the help of the previous sum explains both sums
-  /// Returns the options for which the sum's name and this argument stand; nullopt for a wrong argument.
+  /// Function that returns the SumOptions for the sum's name with this argument; nullopt for a wrong argument.
   std::optional<SumOptions> (*options)(std::string_view argument);
-  /// Makes the sum; `argument` must be valid. The pointer is nullptr if SumOptions::dtype and order describe the sum
-  /// completely.
+  /// Function that makes the sum; `argument` must be valid. The member `make` is nullptr if SumOptions::dtype and order
+  /// describe the sum completely.
   std::shared_ptr<BucketSum> (*make)(std::string_view argument, std::uint64_t seed) = nullptr;
 };
 

@@ -30,7 +30,8 @@ class RoundedSum : public BucketSum {
   /// SumPlace::divided, only this rank's part of the bucket and the undivided rest (Shards::rest) get sums.
   virtual void sum(SumPlace& place, int bucket, const TensorView& gradients, const TensorView& sent) = 0;
   [[nodiscard]] bool rounds() const { return rounded_.view().given(); }
-  /// Copies the elements of a bucket whose sums this rank gets in a divided sum: its part and the undivided rest.
+  /// Copies this rank's part of a bucket and the undivided rest from `from` to `to`. With SumPlace::divided, this rank
+  /// gets only the sums of these elements.
   static void copy_own(SumPlace& place, int bucket, const TensorView& from, const TensorView& to);
   static std::size_t bytes_of(const Tensor& tensor) { return tensor.view().given() ? tensor.view().bytes() : 0; }
 
