@@ -61,13 +61,13 @@ struct RankLog {
   const FlightRecorder* log = nullptr;
 };
 
-/// Returns the first place at which ranks called different operations of one communicator: "ranks call different
+/// Returns a text about the first operation of a communicator that differs between ranks: "ranks call different
 /// operations: operation 57 of grad is all_reduce of 1000 f32 on rank 0 and all_gather of 20 f32 on rank 1". Returns ""
 /// if all ranks called the same operations, even if some ranks have not called all of them yet.
 [[nodiscard]] std::string first_difference(std::string_view communicator, std::span<const RankLog> ranks);
 
-/// Names the rank that has called the fewest operations: "rank 1 has not called operation 57 of grad, all_reduce of
-/// 1000 f32, as rank 0 has". Returns "" if all ranks have called the same number of operations.
+/// Returns a text that names the rank with the fewest operations: "rank 1 has not called operation 57 of grad,
+/// all_reduce of 1000 f32, as rank 0 has". Returns "" if all ranks have called the same number of operations.
 [[nodiscard]] std::string furthest_behind(std::string_view communicator, std::span<const RankLog> ranks);
 
 }  // namespace lockstep::comm

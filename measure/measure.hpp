@@ -21,8 +21,8 @@ struct MeasureOptions {
   /// Least seconds over which one value is measured. Shorter calls are repeated and timed together, so that reading the
   /// clock adds little to the value. If 0, every call is timed by itself, which shows the tail of the distribution.
   double sample_seconds = 0;
-  /// If not 0, the number of timed calls in all; the number of values follows from it. If 0, target_seconds,
-  /// min_iterations and max_iterations determine the number of values.
+  /// Total number of timed calls; the number of values then follows from `calls`. If 0, target_seconds, min_iterations
+  /// and max_iterations determine the number of values.
   std::int64_t calls = 0;
 };
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes .bundle/deps: Open MPI of Debian 12 with the libraries that it needs, for a machine with a GPU but no network and
-# no Open MPI. That machine needs x86-64, glibc 2.36 and libstdc++ of GCC 12, or newer ones; libgomp may be missing.
-# The folder works at any path there: a shell only has to source the file `environment` in the folder.
+# no Open MPI. That machine needs x86-64, glibc 2.36 and libstdc++ of GCC 12, or newer ones; libgomp may be missing. On
+# that machine, the folder may have any path: a shell only has to source the file `environment` in the folder.
 #   scripts/bundle-deps.sh [--into FOLDER] [PROGRAM...]     default folder: .bundle/deps (ignored by git)
 # Also takes the libraries of each PROGRAM, except those of NVIDIA, the driver, glibc and libstdc++. Calls apt-get only
 # if openmpi-bin is not installed. Prints the folder's files with their sizes. The folder may have at most 24 MiB.
@@ -44,9 +44,9 @@ folder=$(cd "$folder" && pwd -P)
 inside=$folder/${plugins#"$prefix"/}
 mkdir -p "$inside" "$folder/${help#"$prefix"/}"
 
-# These libraries are not copied, because the target machine has its own: its glibc must fit its kernel and loader. An
-# older libstdc++ from here would break its cmake and Python. NVIDIA's libraries come from the target machine's toolkit
-# or Python, because libcublasLt alone is larger than the bundle may be.
+# These libraries are not copied, because the target machine must use its own: its glibc fits its kernel and loader, and
+# an older libstdc++ from the bundle would break its cmake and Python. NVIDIA's libraries come from the target machine's
+# toolkit or Python, because libcublasLt alone is larger than the bundle may be.
 elsewhere='^(linux-vdso|ld-linux-x86-64|lib(c|m|dl|rt|pthread|util|resolv|anl|stdc\+\+|gcc_s)|lib(cuda|cudart|cublas|cublasLt|cudnn.*|nccl|nvjpeg|nvrtc.*|nvidia.*))\.so'
 # take_libraries FILE...: copies the libraries that the files need, except those that were copied before. Each copy has
 # the name by which the files load the library.

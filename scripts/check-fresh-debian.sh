@@ -66,7 +66,7 @@ folder=${FOLDER:-$(mktemp -d)}
 mkdir -p "$folder"
 if [ -z "${FOLDER:-}" ]; then trap 'rm -rf --one-file-system "$folder"' EXIT; fi
 
-# The base system has git, and sudo for the second run.
+# The base system has git, and sudo for the run as a user.
 debian_base "$folder" "$suite"
 
 failures=0

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the checks that take too long for .ci/run, which should run first: all tests of the builds of which .ci/run runs
+# Runs the checks that take too long for .ci/run, which should run first: all tests in the builds in which .ci/run runs
 # only some tests (clang, sanitizers with the outside project, builds without a library); clang-tidy with the static
 # analyzer; the CUDA code compiled for three generations of GPUs; the C interface's threads under ThreadSanitizer;
 # limits on the cost of the C interface's calls (bench_embedding --gates; needs a quiet machine); new inputs for every

@@ -45,7 +45,8 @@ struct ProgramText {
 };
 
 /// Parses the command line of a program that has the options in `schema`, and checks the ranges of the values. --help
-/// lists the common options, each with the first part of its help; --help GROUP lists a group; --help all lists all.
+/// lists the common options, each with its help up to the first ';'. --help GROUP lists the options of a group, and
+/// --help all lists all options.
 [[nodiscard]] std::string parse_command_line(const ProgramText& program, Schema& schema, int argc,
                                              const char* const* argv, const ConfigFile& config);
 

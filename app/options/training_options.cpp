@@ -87,7 +87,7 @@ void require_recipe(const TrainingOptions& o) {
 
 constexpr std::int64_t kMaxVirtualRanks = 65536;
 
-/// Throws UsageError for --virtual-ranks and other options that do not fit --reproducible (`world` or another value).
+/// Throws UsageError for options, such as --virtual-ranks, that do not fit the value of --reproducible.
 void require_world(const TrainingOptions& o, const NamedStrategy& strategy) {
   const TrainStepOptions& step = o.trainer.step;
   const bool world = o.reproducible == "world";

@@ -25,13 +25,13 @@ struct CostPoint {
 
 /// Errors of a model's predictions, relative to the measured times: |predicted - measured| / measured.
 struct CostErrors {
-  std::int64_t count = 0;  ///< number of sizes that were predicted and compared; 0 if there are too few
+  std::int64_t count = 0;  ///< number of sizes that were predicted and compared; 0 if too few were measured
   double median = 0;
   double p90 = 0;  ///< 90th percentile by nearest rank: of 10 sizes, the 9th smallest error
   double worst = 0;
 
-  /// Returns true if the errors are so large that bucket plans should not use the model. The cause is a busy machine,
-  /// or a time that jumps between two sizes (docs/cost.md).
+  /// Returns true if the errors are so large that bucket plans should not use the model. Usual causes are a busy
+  /// machine and a library whose time jumps between two sizes (docs/cost.md).
   [[nodiscard]] bool high() const {
     constexpr double kMedian = 0.15;
     constexpr double kP90 = 0.35;
@@ -53,7 +53,7 @@ struct CostPath {
   double limit_bytes_per_s = 0;  ///< physical limit of the link's bandwidth (busbw); 0 if unknown
   std::vector<CostPoint> points{};
   CostModel model{};
-  CostErrors held_out{};  ///< errors at every second size, of a model that was fitted to the other sizes
+  CostErrors held_out{};  ///< held_out_errors() of the points: prediction errors at sizes left out of the fit
 
   friend bool operator==(const CostPath&, const CostPath&) = default;
 };

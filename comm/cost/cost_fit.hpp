@@ -36,8 +36,9 @@ struct CostFitOptions {
 /// The model is continuous: a straight piece joins the last size of each regime to the first size of the next regime. A
 /// library's time jumps somewhere between these two sizes, but the size at which it jumps is unknown. A straight piece
 /// errs less than a jump at the wrong size. The predicted time may fall with the size only in a joining piece, where
-/// the library begins to use a faster algorithm. Lines of regimes have beta >= 0; the first line also has alpha >= 0. A
-/// line that would begin below half of its regime's smallest time is fitted again, with alpha >= 0.
+/// the library begins to use a faster algorithm. Lines of regimes have beta >= 0; the first line also has alpha >= 0.
+/// If a line's value at the regime's first size is below half of the regime's smallest measured time, the line is
+/// fitted again, with alpha >= 0.
 ///
 /// Throws UsageError unless the points ascend in bytes (>= 0) and have times above 0. The model is constant
 /// for one point, and for times that are equal or fall with the size. Without points, the model has no pieces.

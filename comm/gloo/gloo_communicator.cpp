@@ -231,7 +231,7 @@ class Link {
 };
 
 /// Memory whose parts are sent to other ranks or received from them. Counts the sends and receives under way. The
-/// destructor does not wait until they are complete; after the destructor, gloo does not touch the memory.
+/// destructor does not wait for their completion; afterwards, gloo does not touch the memory.
 class Transfer {
  public:
   Transfer(Link& link, void* data, std::size_t bytes) : link_(link), buffer_(link.open(data, bytes)) {}
@@ -292,9 +292,9 @@ void for_blocks(const Range& range, std::int64_t block, F&& f) {
   }
 }
 
-/// Sums part number link.rank of `elements` over the ranks, and sends every other part to the rank of its number.
-/// `parts` are the ranges of all parts, and `data` is the memory of `elements`. Passes the sums in blocks to
-/// store(begin, sums, count), where `begin` counts from the part's start. `store` may write to part number link.rank.
+/// Sums part number link.rank of `elements` over the ranks, and sends part r to each other rank r. `parts` are the
+/// ranges of all parts, and `data` is the memory of `elements`. Passes the sums in blocks to store(begin, sums, count),
+/// where `begin` counts from the part's start. `store` may write to part number link.rank.
 template <class T, class Store>
 void reduce_parts(Link& link, Transfer& data, T* elements, const std::vector<Range>& parts, std::uint64_t slot,
                   Store&& store) {

@@ -42,7 +42,7 @@ struct SumOptions {
   DType dtype = DType::f32;
   SumOrder order = SumOrder::library;
   std::string compress{};  ///< name of a sum that compresses, with its argument ("NAME:4"); empty: no compression
-  /// The program's own sum; each rank has its own object, for one reducer at a time.
+  /// A BucketSum that the program itself implements. Each rank has its own object, which serves one reducer at a time.
   std::shared_ptr<BucketSum> hook{};
 };
 

@@ -105,7 +105,7 @@ struct BucketState {
   Stopwatch waited;    ///< time that the compute stream waits for `done`
   int writes = 0;      ///< number of writes of the bucket's gradients in a step
   int pending = 0;     ///< number of writes that are still missing in this step
-  int ready_name = 0;  ///< numbers that SpanRecorder::add_name() gave to this and the next two names
+  int ready_name = 0;  ///< number from SpanRecorder::add_name(), as are the next two members
   int reduce_name = 0;
   int gather_name = 0;
 };

@@ -395,8 +395,8 @@ MeetingPlace meeting_place(const Environment& environment) {
 int likely_rank(const Environment& environment) noexcept {
   constexpr const char* kRanks[] = {"OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK",
                                     kTorchrun.rank,         "SLURM_PROCID"};
-  // RANK without torchrun's other variables is left over from another program. If it counted here, a process could take
-  // itself for a rank other than 0 and not print its errors.
+  // RANK without torchrun's other variables is left over from another program. If RANK alone counted here, a process
+  // could take itself for a rank other than 0 and not print its errors.
   const bool torchrun = has_all(environment, kTorchrunSet);
   for (const char* name : kRanks) {
     const bool left_over = name == kTorchrun.rank && !torchrun;

@@ -32,7 +32,7 @@ void require_for(const DeviceRequest& request, bool ok, const Args&... message) 
 }
 
 /// Requires one GPU for each rank of the node; auto may leave GPUs unused. `wanted` is the number of GPUs that the
-/// request names, `there` the number on the node, `ranks` the number of the node's ranks.
+/// request names, `there` is the number of GPUs on the node, and `ranks` is the number of ranks on the node.
 void require_one_each(const DeviceRequest& request, std::size_t wanted, std::size_t there, std::size_t ranks) {
   const bool automatic = std::holds_alternative<DeviceRequest::Automatic>(request.form());
   const std::string instead = ranks <= there ? concat("name ", amount(ranks, "GPU")) : std::string("take cpu");

@@ -251,7 +251,8 @@ std::optional<SelfStart> plan_self_start(const RanksRequest& request, const Envi
   const int ranks = std::max(1, wanted);
   const bool counted = std::holds_alternative<DeviceRequest::Automatic>(request.devices.form()) ||
                        std::holds_alternative<DeviceRequest::AllGpus>(request.devices.form());
-  // In other cases, ranks_of_node() has counted the GPUs of this machine, or ranks may run on other machines.
+  // No check is needed if ranks_of_node() has counted this machine's GPUs (auto, gpu), or if ranks may run on other
+  // machines.
   if (gpus && !counted && !nodes_wanted && !managed) {
     require_start(
         site.count_gpus() > 0, "devices '", request.devices.text(), "' asks for ", ranks,

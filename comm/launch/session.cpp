@@ -241,7 +241,8 @@ Session::Session(int& argc, char**& argv, double watchdog_s, Backend backend, bo
   }
 }
 
-/// From now on, a watchdog that finds a hang ends only this process, without Session::abort(), because MPI may end now.
+/// From now on, a watchdog that finds a hang ends only this process. It does not call Session::abort(), because the
+/// session may already be finalising MPI.
 void Session::end_watch() noexcept {
   if (impl_->watch) {
     impl_->watch->end().set_session(nullptr);

@@ -196,7 +196,7 @@ struct Shared {
   int broken_by = -1;  ///< rank whose absence ended all collectives; -1 if none
   std::uint64_t generation = 0;
   std::vector<Member> members;
-  std::vector<Mail> mail;  // one place for a message from each rank to each rank
+  std::vector<Mail> mail;  // one message for each pair (sender, receiver)
 };
 
 void copy_bytes(void* to, const void* from, std::size_t bytes) {

@@ -33,7 +33,7 @@ struct MpiOptions {
 /// Describes how all_reduce() works on a communicator of make_mpi_communicator(), or on a wrapper around one.
 struct AllReducePath {
   bool shared = false;
-  std::string problem;  ///< reason why the node's ranks cannot share memory; empty if they share it or need none
+  std::string problem;  ///< reason why the node's ranks cannot share memory; empty if there is no problem
 };
 
 /// Makes a communicator over the ranks of `parent`. Collective. The communicator uses a duplicate of `parent`

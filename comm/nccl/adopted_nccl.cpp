@@ -37,7 +37,7 @@ LoadedNccl loaded_nccl() {
     library.reset(::dlopen(kLibrary, RTLD_NOW | RTLD_NOLOAD));
     require<UnsupportedError>(library != nullptr, "this process has loaded no NCCL (", kLibrary,
                               "), expected the one that made the communicator");
-    where = library.get();  // stays valid, because the library's owner keeps it loaded while it has a communicator
+    where = library.get();  // stays valid: the host program keeps NCCL loaded while it has a communicator
   }
   const auto get = [where](auto& function, const char* name) {
     function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(where, name));

@@ -50,7 +50,7 @@ std::size_t chunk_bytes_for(int ranks) {
 }
 
 /// Returns the number of elements in each rank's part of a chunk of `count` elements. Rank r's part begins at r times
-/// this number. Where the chunk ends, a part is shorter or empty.
+/// this number. The last parts of the chunk may be shorter or empty.
 template <class T>
 std::int64_t part_of(std::int64_t count, int ranks) {
   const auto each = static_cast<std::size_t>((count + ranks - 1) / ranks);

@@ -1,8 +1,8 @@
 # Builds lockstep with this machine's compiler and toolkit. Sourced by gpu-check.sh.
 
 # build_here: builds runtime and kernels on this machine, and then a program that uses them to fill a tensor on the GPU.
-# Libraries of other parts may be missing on this machine. So the folder nn is configured but never built, nlohmann-json
-# is an empty replacement, and the replacement of zlib has only the one function that runtime links.
+# Libraries that the other folders need may be missing on this machine. So the folder nn is configured but never built,
+# nlohmann-json is replaced by an empty library, and zlib by the one function that runtime links.
 build_here() {
   local tool reason='' build=$work/build
   for tool in cmake ninja nvcc c++ ar; do

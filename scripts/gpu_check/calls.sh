@@ -174,8 +174,8 @@ distance() {
     "$work/runs/$2/$file" "$work/runs/$3/$file" || true
 }
 
-# ---- a: does it work? The whole trainer, its speed compared with PyTorch, every op compared with the host, memory
-# errors
+# ---- Call a: does it work? Checks the whole trainer, its speed compared with PyTorch, every op compared with the host,
+# and memory errors.
 
 call_a() {
   if check "the machine" 60 read_status "$programs/lockstep-devices"; then
@@ -197,8 +197,8 @@ call_a() {
   all_over
 }
 
-# ---- b: are its results right? Norms in engines, convergence, races, the ways to run a step, several ranks, sizes;
-# also the run with tuned choices
+# ---- Call b: are its results right? Checks batch norms inside cuDNN's engines, convergence, races, the ways to run a
+# step, several ranks and large sizes. Also measures the run with tuned choices.
 
 call_b() {
   local type way
@@ -295,8 +295,8 @@ read_accuracy() {
   fi
 }
 
-# ---- c: is it fast? Whole steps compared with PyTorch, one run at a time while nothing else uses the GPU; launch-bound
-# and transformer steps; copies, kernels, hardware counters of a step
+# ---- Call c: is it fast? Measures whole steps compared with PyTorch, one run at a time while nothing else uses the
+# GPU; then launch-bound and transformer steps, copies, kernels, and hardware counters of a step.
 
 call_c() {
   local batch known=no
@@ -304,7 +304,8 @@ call_c() {
   figure quiet-graph 90 "${options[@]}" --tune off
   peer quiet-torch-graph 90 bf16 --graph
   ratio "ResNet-50 bf16 256, untuned and quiet, over PyTorch" quiet-graph quiet-torch-graph
-  # With known choices the tuned run takes seconds. Without them it takes minutes, so it comes last.
+  # With library choices from an earlier call, the tuned run takes seconds. Without them, the tuned run takes minutes
+  # and therefore comes last.
   if [ -s "$kept/$choices" ]; then known=yes; fi
   if [ "$known" = yes ]; then tuned quiet-tuned 150; fi
   resnet50 bf16 40
@@ -375,8 +376,8 @@ counters() {
     "$programs/$2" "${@:3}" --out "$work/runs/$1" || true
 }
 
-# ---- d: the other checks: the cost of moving data, all-reduces of several ranks, several rounds of the comparison with
-# PyTorch, fp16, the other sanitizers, a build on this machine
+# ---- Call d: checks the cost of moving data, all-reduces of several ranks, several rounds of the comparison with
+# PyTorch, fp16, sanitizers on more kernels, and a build on this machine.
 
 call_d() {
   local round

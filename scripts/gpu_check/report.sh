@@ -145,7 +145,8 @@ write_files() {
   mv "$files.md.new" "$files.md"
 }
 
-# pack: writes all logs into one archive, small enough to be fetched (16 MiB), and the choices of the libraries next to it.
+# pack: writes all logs into one archive, small enough to be fetched (16 MiB). Copies the files of library choices to
+# the archive's folder.
 pack() {
   local file most
   {

@@ -98,8 +98,8 @@ class Survey {
 
   using MeasureSize = std::function<measure::Measurement(std::int64_t, const measure::MeasureOptions&)>;
 
-  /// Measures one curve. Goes through all sizes several times, so that a busy second of the machine does not hit one
-  /// size alone.
+  /// Measures one curve: the times of one path at all sizes. Goes through the sizes several times, so that a busy
+  /// second of the machine does not affect a single size only.
   void curve(comm::CostPath path, const MeasureSize& measure) {
     const Clock::time_point begin = Clock::now();
     measure::MeasureOptions options;
@@ -151,7 +151,7 @@ class Survey {
     const comm::CostPath described = description(path);
     const auto make = [&] { bench.emplace(path, sizes_.back(), options_.threads); };
     if (described.name == "copy/peer") {
-      // The other GPU may have no free memory. In this case the survey goes on without copies between GPUs.
+      // The peer GPU may have no free memory. In this case the survey leaves out the copies between GPUs.
       if (!works("Copies between GPUs", make)) {
         return;
       }

@@ -39,9 +39,9 @@ struct Machine {
   std::string nvml_missing{};    ///< reason why NVML does not answer; empty if NVML answers
 };
 
-/// Adds the GPUs with their facts. nvml may be null. Reads the claims in claim_folder, if the folder exists, while no
-/// search for usable GPUs runs: such a search would take the reading for a claim. If a claim
-/// cannot be read, the GPU counts as not claimed.
+/// Adds the GPUs with their facts. nvml may be null. Reads the claims in claim_folder, if the folder exists. First
+/// waits up to a second until no search for usable GPUs runs, because such a search would mistake the reading for a
+/// claim. If a claim cannot be read, the GPU counts as not claimed.
 void add_gpus(Machine& machine, const std::vector<GpuInfo>& gpus, const Nvml* nvml, const std::string& claim_folder,
               const std::string& root = "");
 

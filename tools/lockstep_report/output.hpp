@@ -10,8 +10,8 @@
 
 namespace lockstep::tools {
 
-/// A file to write, or standard output. The file appears whole and replaces an older one. "-", /dev/stdout and other
-/// paths of the same device mean standard output.
+/// Writes a text to a file or to standard output. A file is written completely under a temporary name, then replaces an
+/// older file. "-", /dev/stdout and other paths of the same device mean standard output.
 class Output {
  public:
   explicit Output(std::string path);

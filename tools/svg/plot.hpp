@@ -20,7 +20,7 @@ struct Curve {
   std::optional<int> colour{};  ///< index of the colour; if empty, the curve's index in the panel
 };
 
-/// A line across the whole panel: a limit on the y axis, or a place on the x axis.
+/// A straight line across the whole panel: horizontal at a limit (Panel::limits), or vertical (Panel::marks).
 struct Mark {
   std::string label;
   double value = 0;
@@ -40,8 +40,8 @@ struct Panel {
   Axis x{};
   Axis y{};
   std::vector<Curve> curves{};
-  std::vector<Mark> limits{};  ///< limits on the y axis, dashed, each with its label
-  std::vector<Mark> marks{};   ///< places on the x axis, dotted
+  std::vector<Mark> limits{};  ///< horizontal dashed lines at values of the y axis, with labels
+  std::vector<Mark> marks{};   ///< vertical dotted lines at values of the x axis
 };
 
 /// Returns one panel for a page with kSvgStyle, without its title and without labels of curves (a mouse over a curve

@@ -2,7 +2,8 @@
 
 #include <string>
 
-/// Pieces of SVG and HTML as text. Coordinates are pixels from the upper left corner, written to a tenth.
+/// Functions that return parts of SVG and HTML documents as text. Coordinates are in pixels from the upper left corner
+/// and are written with one decimal.
 namespace lockstep::tools {
 
 /// Rules for <style>: lines, curves, texts, and the classes c0 to c7, which set `color` to colours that people with any

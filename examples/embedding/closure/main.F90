@@ -129,7 +129,7 @@ contains
     type(window), intent(inout) :: w
     real(real64), intent(inout) :: a(:, :)
     real(real64) :: next(size(a, 1), size(a, 2)), g(size(a, 1), size(a, 2)), total(size(a, 1), size(a, 2))
-    real(real64), parameter :: following(4) = [0.5_real64, 0.5_real64, 1.0_real64, 0.0_real64]  ! ahead for the next stage
+    real(real64), parameter :: following(4) = [0.5_real64, 0.5_real64, 1.0_real64, 0.0_real64]  ! ahead(stage + 1); 0 after the last stage
     integer :: step, stage
     do step = steps, 1, -1
       next = 0
@@ -186,7 +186,7 @@ contains
     do update = 1, updates
       state = x
       call solve(w, state)
-      state = (state - y)/(members*cells)  ! dL/d(state); L: mean over all ranks of the squares, halved
+      state = (state - y)/(members*cells)  ! dL/d(state); L: half the mean square misfit over all ranks
       call adjoint(w, state)
       call lockstep_trainer_update(trainer, rate)  ! sums the gradients over the ranks
       rate = 0.99_real64*rate

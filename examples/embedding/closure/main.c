@@ -24,7 +24,7 @@
 #define WINDOWS 4          /* number of windows in the assimilation */
 #define STAGES (4 * STEPS) /* evaluations of c in one window, each of which takes a slot of the tape */
 
-/* Ends the program after an error of lockstep, which has told all ranks. */
+/* Ends the program after an error of a lockstep call. lockstep has already told all ranks of the error. */
 static void check(lockstep_status status) {
   if (status != LOCKSTEP_OK) {
     fprintf(stderr, "closure: %s\n", lockstep_last_error());
@@ -179,7 +179,7 @@ static void train_a_posteriori(lockstep_comm comm, lockstep_model model, window*
     memcpy(state, x, (size_t)w->n * sizeof *x);
     solve(w, state);
     for (int64_t i = 0; i < w->n; ++i) {
-      state[i] = (state[i] - y[i]) / (MEMBERS * CELLS); /* dL/d(state); L: mean over all ranks of the squares, halved */
+      state[i] = (state[i] - y[i]) / (MEMBERS * CELLS); /* dL/d(state); L: half the mean square misfit over all ranks */
     }
     adjoint(w, state);
     check(lockstep_trainer_update(trainer, rate)); /* sums the gradients over the ranks */

@@ -1,5 +1,5 @@
-! heat2d in Fortran; main.c describes the program and its options. lockstep receives sections of the solver's arrays without
-! a copy: u(0:nx + 1, 0:rows + 1) is a field with its halo, next(1:nx, 1:rows) is the next field without its halo.
+! heat2d in Fortran; main.c describes the program and its options. The program passes array sections to lockstep without a copy:
+! u(0:nx + 1, 0:rows + 1) is the temperature with its halo, next(1:nx, 1:rows) is the next step's temperature without the halo.
 program heat2d
   use, intrinsic :: ieee_arithmetic, only: ieee_is_finite
   use, intrinsic :: iso_fortran_env, only: error_unit, int64, real64

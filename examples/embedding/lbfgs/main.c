@@ -74,7 +74,7 @@ static double* zeros(int64_t n) {
   return memory;
 }
 
-/* Minimises the loss. x (n) has the first parameters, and gets the last ones. Returns the last loss. */
+/* Minimises the loss. x (n) holds the initial parameters and receives the final ones. Returns the final loss. */
 static double minimise(problem* p, double* x) {
   const int64_t n = p->parameters;
   double *g = zeros(n), *direction = zeros(n), *next = zeros(n), *next_g = zeros(n), *s = zeros(PAIRS * n),

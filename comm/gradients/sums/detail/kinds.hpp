@@ -34,7 +34,7 @@ struct NamedSum {
 [[nodiscard]] NamedSum fp16_sum();
 [[nodiscard]] NamedSum low_rank_sum();
 
-/// Functions that return the named sums, in the order of the help.
+/// Functions that return the named sums, in the order in which help texts list the sums.
 inline constexpr std::array kNamedSums{&bf16_sum, &fp16_sum, &low_rank_sum};
 
 }  // namespace lockstep::comm
