@@ -18,7 +18,7 @@ namespace lockstep::nn {
 
 /// Writes OUT/evaluation.json on rank 0 after each evaluation: step, loss, accuracy and samples, with the fields of
 /// json_of(ClassReport) and pictures of the worst samples. Add the object as an observer on every rank, after the
-/// observer `watch`. All arguments of the constructor must outlive the object.
+/// observer that the constructor gets as `watch`. All arguments of the constructor must outlive the object.
 class EvaluationFile final : public RunObserver {
  public:
   EvaluationFile(RunFolder& files, ClassStatistics& watch, const Dataset& test,

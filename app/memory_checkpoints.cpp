@@ -285,7 +285,7 @@ void MemoryCheckpoints::require_room(std::size_t bytes) {
   struct statvfs room {};
   if (folder_ && ::statvfs(path_.c_str(), &room) == 0) {
     const std::size_t there = static_cast<std::size_t>(room.f_bavail) * room.f_frsize +
-                              static_cast<std::size_t>(bytes_below(path_));  // counts old copies, which get replaced
+                              static_cast<std::size_t>(bytes_below(path_));  // old copies, which new copies replace
     // Leaves room in shared memory for MPI and NCCL. If shared memory were full, SIGBUS would kill their processes.
     const std::size_t left = std::min(kLeft, static_cast<std::size_t>(room.f_blocks) * room.f_frsize / 10);
     const std::size_t needed = copies * (bytes + kBeside) + left;

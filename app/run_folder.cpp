@@ -282,7 +282,7 @@ void RunFolder::write_evaluation(const Json& evaluation) {
     if (now == before) {
       throw;
     }
-    remove_cut_files(now, kEvaluation);  // deletes what the first attempt wrote before the folder was moved
+    remove_cut_files(now, kEvaluation);  // deletes the unfinished file that the attempt above has left
     replace_text(concat(now, '/', kEvaluation), text);
   }
 }

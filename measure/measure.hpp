@@ -30,7 +30,7 @@ struct MeasureOptions {
 struct Work {
   std::function<void()> start;  ///< runs or enqueues one call
   std::function<void()> wait;  ///< returns when all started calls are complete; empty when start() does the work itself
-  std::function<void()> prepare;  ///< called before each value, not timed; may be empty
+  std::function<void()> prepare;  ///< function called before each value, outside the timed period; may be empty
 };
 
 /// Times `work` on all ranks together. For each value the ranks pass a barrier, then each times start() and wait(). The

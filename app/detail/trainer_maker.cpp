@@ -169,7 +169,7 @@ std::string TrainerMaker::nodes_text() {
 void TrainerMaker::choose_calls(const Model& model) {
   const bool hold = saved_ && o_.evaluate.empty() && choices_hold(saved_->identity, made_.identity);
   const std::vector<double> holds = comm::all_gather_value(site_.session.control(), hold ? 1 : 0);
-  if (saved_ && *std::min_element(holds.begin(), holds.end()) == 1) {  // valid for the checkpoint of every rank
+  if (saved_ && *std::min_element(holds.begin(), holds.end()) == 1) {  // `hold` is true on every rank
     made_.resolved.trainer.step.plan.choices = saved_->identity.choices;
     // If a library cannot run a stored choice here, this is no error. It is reported as a difference to the earlier
     // run.

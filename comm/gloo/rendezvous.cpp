@@ -106,7 +106,7 @@ void Rendezvous::abort(int code) noexcept {
     std::unique_lock lock(meeting_->mutex);
     // If rank 0 has ended, nothing ends this wait before kTold. The other ranks have then noticed the end of rank 0.
     meeting_->changed.wait_for(lock, kTold, [&] { return meeting_->aborted || meeting_->ended; });
-  } catch (...) {  // an error is ignored, because the process ends and the other ranks notice that
+  } catch (...) {  // ignores an error: the process ends, and the other ranks notice its end
   }
 }
 

@@ -41,7 +41,8 @@ struct BucketOptions {
   /// plan (comm/gradients/bucket_cost.hpp), and bucket_bytes must be 0.
   CostModel all_reduce{};
   /// Duration of backward for `all_reduce`: gradients are assumed to become ready evenly over these seconds. If 0,
-  /// backward is assumed to take as long as one all-reduce of all gradients, because then the plan matters most.
+  /// backward is assumed to take as long as one all-reduce of all gradients: the choice of buckets matters most if both
+  /// times are equal.
   double backward_s = 0;
   /// Ends of the buckets, if the plan is already known: for each bucket, one past the index of its last gradient. The
   /// ends ascend, and the last end is the number of gradients. If `ends` is not empty, plan_buckets() makes these

@@ -151,7 +151,7 @@ struct GradientReducer::Impl {
   bool timed = true;  ///< true if this step is timed; a captured step is not
   std::int64_t steps = 0;
   SpanRecorder* recorder = nullptr;
-  int wait_name = 0;  ///< number that SpanRecorder::add_name() gave to the name of waits
+  int wait_name = 0;  ///< number from SpanRecorder::add_name() for the spans of waits
   BucketBreadcrumbs* marks = nullptr;
 
   void check_buckets(const TensorView& arena) const {
@@ -206,7 +206,7 @@ struct GradientReducer::Impl {
       given->prepare(*place);
     } catch (...) {
       try {
-        comm.synchronize();  // the stream must be idle before release() frees memory that its work uses
+        comm.synchronize();  // waits, because release() frees memory that enqueued work uses
       } catch (...) {        // dropped, because the first failure is the one to report
       }
       given->release();

@@ -212,8 +212,8 @@ void require_agree_with_torchrun(const Launch& launch, const Environment& enviro
 Launch place(const Environment& environment) {
   std::optional<Launch> mpi;
   for (const Names& names : kMpi) {
-    // On other nodes, mpirun starts its own helpers through srun. A rank there inherits the helper's PMI variables, so
-    // these variables are not read.
+    // On nodes other than its own, mpirun starts helper processes through srun. A rank on such a node inherits the PMI
+    // variables of its helper, so these variables are not read.
     const bool of_helpers = mpi && in_step(environment);
     if (const std::optional<Launch> found = of_helpers ? std::nullopt : read(environment, names, LaunchSource::mpi)) {
       if (mpi) {

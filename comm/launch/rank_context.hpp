@@ -17,8 +17,8 @@ struct RankContextOptions {
   enum class Overlap : unsigned char { off, on, automatic };
   /// Number of compute threads of a rank on the host; 0 means the number that comm::compute_threads() chooses.
   int threads = 0;
-  /// Says whether gradients are reduced while backward computes. With `automatic`, they are on GPUs, and on hosts if a
-  /// processor is free.
+  /// Says whether gradients are reduced while backward computes. `automatic` means yes on GPUs; on hosts, yes if each
+  /// rank has a free processor.
   Overlap overlap = Overlap::automatic;
   bool dependent_launches = false;  ///< CudaContextOptions::dependent_launches; on a host, true is a UsageError
   bool bind_near_gpu = true;        ///< true: the calling thread, and threads that it starts later, run near the GPU

@@ -28,9 +28,9 @@ constexpr Seconds kForAbort(10);
 constexpr double kHeartbeatEvery = 0.75;
 
 /// A node counts as silent if no heartbeat of the node has come for kSilent seconds (the time of five heartbeats), and
-/// for at least kSilentPart of the time without progress. So a network that drops heartbeats for a while is not blamed
-/// for a longer stall. Both times are longer than for_others(), because a rank that ends the job sends
-/// nothing during that time.
+/// for at least kSilentPart of the time without progress. So a network that drops heartbeats for a while is not
+/// reported as the cause of a longer stall. The longer of these two times exceeds for_others(), during which a rank
+/// that ends the job sends nothing.
 constexpr double kSilent = 5;
 constexpr double kSilentPart = 1.0 / 3;
 

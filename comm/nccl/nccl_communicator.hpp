@@ -17,9 +17,9 @@
 namespace lockstep::comm {
 
 /// Options that every owner of an ncclComm_t keeps until the communicator ends. NCCL copies only the pointer to the
-/// communicator's name (2.28.9, src/init.cc, parseCommConfig), so the name must live as long: profilers may print it
-/// when the communicator ends. If no thread can start for an abort, the communicator never ends, and its options may be
-/// freed.
+/// communicator's name (2.28.9, src/init.cc, parseCommConfig), and profilers may print the name when the communicator
+/// ends. So the name must live until the communicator has ended. If no thread can start for an abort, the communicator
+/// never ends, and its options may be freed.
 using SharedNcclOptions = std::shared_ptr<const NcclOptions>;
 
 /// Runs ncclCommAbort() on its own thread, which may outlive this object. NCCL first ends the kernels that wait for

@@ -210,7 +210,7 @@ void SharedSum::count() {
   Line& own = line(rank_);
   // This rank stores `counted`, then loads `sleepers`; a sleeper adds to `sleepers`, then loads `counted`. All four are
   // sequentially consistent, so this rank sees the sleeper, or the sleeper sees the count. This rank must not reset
-  // `sleepers`, because it might remove a later sleeper.
+  // `sleepers` to 0, because the reset might drop a rank that has just added itself.
   own.counted.store(static_cast<std::uint32_t>(++step_), std::memory_order_seq_cst);
   if (own.sleepers.load(std::memory_order_seq_cst) != 0) {
     wake_all(own.counted);
@@ -278,7 +278,7 @@ void SharedSum::check_same(std::uint64_t what) {
 /// Division of an operation's `n` elements into chunks.
 struct SharedSum::Chunks {
   std::int64_t n;
-  std::int64_t most;  ///< number of elements of each chunk; the last may have fewer
+  std::int64_t most;  ///< number of elements of each chunk; the last chunk may have fewer
 
   [[nodiscard]] std::int64_t count() const { return (n + most - 1) / most; }
   [[nodiscard]] std::int64_t begin(std::int64_t chunk) const { return chunk * most; }

@@ -185,8 +185,8 @@ ask("driver", "libcuda.so.1", lambda l: "{}.{}".format(*divmod(by_address((l, "c
 END_PYTHON
 }
 
-# find_versions: adds rows that compare the libraries with those that the programs were built with, and the driver with the
-# toolkit.
+# find_versions: adds rows that compare the versions of this machine's libraries with the versions at the programs'
+# build, and the driver's version with the toolkit's version.
 find_versions() {
   local name built loaded differ='' driver toolkit
   loaded_versions > "$work/versions"

@@ -34,7 +34,8 @@ built_with() {
       /^(cudnn|cublaslt|nccl) / { name = $1; gsub(/^[a-z]+| /, ""); print name, $0 }'
 }
 
-# bytes_together FOLDER: sets `bytes` to the bytes of FOLDER, the future bundle, and `tree` to those of the files in git.
+# bytes_together FOLDER: sets `bytes` to the size of FOLDER, the future bundle, and `tree` to the size of the files that
+# git tracks.
 bytes_together() {
   bytes=$(du -sb "$1" | cut -f 1)
   tree=$(cd "$repository" && git ls-files -z | xargs -0 du -cb 2> /dev/null | awk '$2 == "total" {sum += $1} END {print sum + 0}')

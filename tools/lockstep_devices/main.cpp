@@ -17,7 +17,7 @@ namespace {
 
 using namespace lockstep;
 
-/// Returns the exit code.
+/// Finds and prints the facts about the machine. Returns the exit code.
 int run(bool json, bool measure) {
   tools::Machine machine{.build = build_description(), .host = tools::read_host()};
   const bool found = tools::find_gpus(machine, list_gpus, default_claim_folder());

@@ -36,10 +36,10 @@ struct PciInfo {  // nvmlPciInfo_t
 enum ComputeMode : int { kDefault = 0, kExclusiveThread = 1, kProhibited = 2, kExclusiveProcess = 3 };
 enum TopologyLevel : int {
   kInternal = 0,     // two GPUs of one board
-  kSingle = 10,      // one PCIe switch between them
-  kMultiple = 20,    // several PCIe switches between them
-  kHostBridge = 30,  // one host bridge for both
-  kNode = 40,        // one NUMA node for both
+  kSingle = 10,      // GPUs at one PCIe switch
+  kMultiple = 20,    // several PCIe switches between the GPUs
+  kHostBridge = 30,  // GPUs at one PCIe host bridge
+  kNode = 40,        // GPUs at one NUMA node
   kSystem = 50,
 };
 enum LinkDevice : int { kGpu = 0, kSwitch = 2 };

@@ -42,7 +42,7 @@ std::vector<std::string> fields_of(const std::vector<RunLog>& runs) {
   return in_order(std::move(all));
 }
 
-/// Adds a curve of a field's values; does nothing if there are none. Curves of training are thin.
+/// Adds a curve of the values of `field`; does nothing if the field has no values. Curves of training are thin.
 void add_curve(Panel& chart, const std::map<std::string, Points>& values, const std::string& field, double factor,
                const std::string& run, int colour, bool evaluation) {
   const auto found = values.find(field);

@@ -17,7 +17,7 @@ struct Quantity {
 inline constexpr std::string_view kPerSecond = "_per_second";  ///< suffix of rates: "images_per_second"
 inline constexpr std::string_view kTest = "test_";             ///< prefix of values that an evaluation measured
 
-/// Returns the quantity of a field. The title of an unknown field is its name.
+/// Returns the Quantity of `field`, a field of metrics.jsonl. An unknown field has its own name as title.
 [[nodiscard]] Quantity quantity_of(const std::string& field);
 
 /// Returns the fields in the order of charts and columns: loss, accuracy, learning rate, samples per second, exposed

@@ -37,7 +37,7 @@ struct RunLog {
   std::string name;                       ///< name of the folder; unique among the runs of a page
   std::string path;                       ///< path that the user gave
   std::vector<std::string> files;         ///< files that were read: the log, settings, the evaluation
-  std::vector<std::string> fields;        ///< fields of all rows, each once
+  std::vector<std::string> fields;        ///< names of the fields of all rows, without duplicates
   std::vector<Row> rows;                  ///< rows in the order of the file
   std::map<std::string, Points> reports;  ///< values of the rows "step", by field; steps increase
   std::map<std::string, Points> epochs;   ///< values of the rows "epoch", by field

@@ -236,8 +236,9 @@ void NodeHeartbeat::set_addresses(const std::vector<std::string>& address_texts)
       next = one;
     }
   }
-  // Leaves out addresses of the next node that this host has, too (those of a bridge for containers), because they lead
-  // back to this host. But if the next node is on this machine, keeps all its addresses.
+  // Leaves out addresses of the next node that this host has, too (such as the address of a container bridge), because
+  // datagrams to such an address come back to this host. But if the next node is on this machine, keeps all its
+  // addresses.
   const std::vector<std::string> own = own_addresses();
   const auto is_own = [&](const std::string& address) {
     return std::find(own.begin(), own.end(), address) != own.end();

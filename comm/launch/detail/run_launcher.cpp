@@ -103,8 +103,8 @@ sigset_t awaited() {
   pointers.push_back(nullptr);
   sigdelset(&mask, SIGPIPE);
   ::sigprocmask(SIG_SETMASK, &mask, nullptr);
-  // Restores the default, because this process may ignore SIGXFSZ. If mpirun inherited this, it would not end after a
-  // write beyond the limit of file sizes (ulimit -f).
+  // Restores the default, because this process may ignore SIGXFSZ. If mpirun ignored SIGXFSZ, too, mpirun would not end
+  // after a write beyond the limit of file sizes (ulimit -f).
   ::signal(SIGXFSZ, SIG_DFL);
   ::execvp(pointers[0], pointers.data());
   std::fprintf(stderr, "lockstep: error: %s cannot be run: %s\n", pointers[0], std::strerror(errno));

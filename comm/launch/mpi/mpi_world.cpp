@@ -77,7 +77,7 @@ class EnvironmentFor {
 /// Makes an empty folder with a new name in the folder that Open MPI uses for temporary files, and returns its path.
 std::string make_temporary_folder() {
   std::string folder = "/tmp";
-  for (const char* name : {"TMP", "TEMP", "TMPDIR"}) {  // the last of these that is set counts
+  for (const char* name : {"TMP", "TEMP", "TMPDIR"}) {  // the last variable that is set counts
     const char* value = std::getenv(name);
     folder = value != nullptr && *value != '\0' ? value : folder;
   }
@@ -117,14 +117,14 @@ int initialise(int& argc, char**& argv, std::string& folder) {
     environment.set("OMPI_MCA_orte_jobfam_session_dir", folder.c_str());
     environment.set("TMPDIR", folder.c_str());
   }
-  // In a step that srun started without --mpi, Open MPI 4 ends the process with a page of text. Without SLURM's two
-  // variables, it makes a world of one rank. This is correct for a step of one task; for other steps, Session prints
-  // one line that says what is missing.
+  // In a SLURM step that srun started without --mpi, Open MPI 4 ends the process with a page of text. If two variables
+  // of SLURM are removed, Open MPI makes a world of one rank. This is correct for a step of one task; for other steps,
+  // Session prints one line that says what is missing.
   if (none_of({"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_FD"})) {
     environment.set("SLURM_STEPID", nullptr);
     environment.set("SLURM_STEP_ID", nullptr);
   }
-  // The ranks of one node need no routes to each other. Open MPI 5 asks the kernel for routes all the same, finds none
+  // The ranks of one node need no routes to each other. Open MPI 5 nevertheless asks the kernel for routes, finds none
   // from an IPv6 address to itself, and prints a warning ("Unable to find reachable pairing").
   const char* const ranks = std::getenv("OMPI_COMM_WORLD_SIZE");
   const char* const here = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");

@@ -129,7 +129,7 @@ contains
     type(window), intent(inout) :: w
     real(real64), intent(inout) :: a(:, :)
     real(real64) :: next(size(a, 1), size(a, 2)), g(size(a, 1), size(a, 2)), total(size(a, 1), size(a, 2))
-    real(real64), parameter :: following(4) = [0.5_real64, 0.5_real64, 1.0_real64, 0.0_real64]  ! ahead(stage + 1); 0 after the last stage
+    real(real64), parameter :: following(4) = [0.5_real64, 0.5_real64, 1.0_real64, 0.0_real64]  ! ahead(stage + 1), or 0
     integer :: step, stage
     do step = steps, 1, -1
       next = 0

@@ -1,5 +1,5 @@
 /* A solver of the heat equation u_t = r (u_xx + u_yy) that learns its own update while it runs. main.F90 is
- * the same program in Fortran, main.cpp the same in C++ without its checks; all print the same numbers.
+ * the same program in Fortran, and main.cpp in C++ but without the checks. All three print the same numbers.
  *
  *   mpirun -np P heat2d        finds the stencil [0 r 0; r 1-4r r; 0 r 0] to the last digits, with any P; status 0
  *     --type f32               the network computes in f32
