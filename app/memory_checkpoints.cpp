@@ -33,7 +33,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kAway = ".away";
-constexpr std::time_t kAwayFor = 3600;  // seconds after which other jobs may delete an unused folder PATH.away
+constexpr std::time_t kAwayFor = 3600;  // seconds after which other jobs may delete an unused folder "*.away"
 constexpr std::int64_t kPieceBytes = 16 << 20;
 
 std::string user_prefix() {

@@ -14,16 +14,17 @@ namespace lockstep::nn {
 /// Folder for the copies of all jobs. Files in /dev/shm are in memory and outlive the ranks. Tests use another folder.
 inline constexpr const char* kCopiesRoot = "/dev/shm";
 
-/// A job's folder of copies on this node, ROOT/lockstep-copies-UID-JOB (PATH below). A lock on the folder (flock) keeps
-/// other jobs from removing it while this object, or another object for the same job, exists.
+/// A job's folder of copies on this node, ROOT/lockstep-copies-UID-JOB. A lock on the folder (flock) keeps other jobs
+/// from removing it while this object, or another object for the same job, exists.
 class CopiesFolder {
  public:
   enum class Use : unsigned char {
-    /// The process that starts the ranks uses this value. The constructor makes the folder PATH, and the destructor
-    /// removes the folder.
+    /// The process that starts the ranks uses this value. The constructor makes the job's folder of copies, and the
+    /// destructor removes the folder.
     job,
-    /// A rank uses this value. The constructor takes the folder PATH if it exists. On nodes without the process that
-    /// starts the ranks, PATH does not exist; there the constructor makes the folder PATH.away.
+    /// A rank uses this value. The constructor takes the job's folder of copies if the folder exists. On nodes without
+    /// the process that starts the ranks, the folder does not exist. There the constructor makes a folder whose name
+    /// ends with ".away".
     start
   };
   /// Throws FileError if the folder cannot be made, or if it belongs to another user.
@@ -34,7 +35,7 @@ class CopiesFolder {
 
   [[nodiscard]] const std::string& path() const { return path_; }
   void clear() noexcept;   ///< deletes the folder's contents
-  void remove() noexcept;  ///< calls clear(), and deletes the folder if it is PATH.away
+  void remove() noexcept;  ///< calls clear(), and deletes the folder if its name ends with ".away"
 
  private:
   [[nodiscard]] bool is_away() const;
@@ -43,9 +44,9 @@ class CopiesFolder {
   int descriptor_ = -1;
 };
 
-/// Deletes the folders of this user's jobs on which no process holds a lock. Between two starts of a job, no process
-/// holds a lock on a folder PATH.away, which a rank has made. So a folder PATH.away is deleted only an hour after the
-/// last start or copy.
+/// Deletes the folders of this user's jobs on which no process holds a lock. A folder whose name ends with ".away"
+/// belongs to ranks, so no process holds a lock on the folder between two starts of its job. Such a folder is deleted
+/// only an hour after the last start or copy.
 void remove_abandoned_copies(const std::string& root = kCopiesRoot);
 
 /// Keeps the state of a run in memory for the next start of a job (comm::RestartPolicy). The newest checkpoint is

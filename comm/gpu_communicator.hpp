@@ -26,9 +26,10 @@ struct NcclOptions {
 ///
 /// Operations are enqueued on CUDA streams of `device`, without waiting for the device. The host waits only while NCCL
 /// reports a call as in progress (NCCL connects at first use). All operations of a communicator must go to one stream,
-/// or to streams whose work events put in order. All types but u8 can be summed. bf16 and f16 sums are rounded at every
-/// addition, and NCCL decides the order of additions. A graph may capture an operation only after the operation has run
-/// once. Destroy graphs before the communicator: NCCL neither ends nor aborts while a graph of its operations lives.
+/// or to several streams that the caller orders by events. All types but u8 can be summed. bf16 and f16 sums are
+/// rounded at every addition, and NCCL decides the order of additions. A graph may capture an operation only after the
+/// operation has run once. Destroy graphs before the communicator: NCCL neither ends nor aborts while a graph of its
+/// operations lives.
 ///
 /// Errors of the set-up are thrown on all ranks (CollectiveError). Before NCCL starts: UsageError if two ranks have the
 /// same GPU (the text names both), if ranks share a GPU but are not all on one host, if ranks have different versions

@@ -46,10 +46,11 @@ class Load {
 [[nodiscard]] std::unique_ptr<Load> matmul_load(Context& context);
 /// Returns false if this build has no matrix product for the device of `context`.
 [[nodiscard]] bool can_load_matmul(Context& context);
-/// Makes a load of all-reduces of `bytes` bytes, on the stream and in the memory of `context`: with MPI the host and an
-/// inline stream, with NCCL the rank's GPU. While the load runs, nothing else may use the communicator, and the process
-/// may use no other NCCL communicator. The ranks agree inside each all-reduce whether to stop, so the host waits for
-/// every all-reduce. Throws StateError on the host unless communicator.any_thread(), and UsageError for one rank.
+/// Makes a load of all-reduces of `bytes` bytes, on the stream and in the memory of `context`. With MPI, `context` must
+/// be on the host and have an inline stream; with NCCL, `context` must be on the rank's GPU. While the load runs,
+/// nothing else may use the communicator, and the process may use no other NCCL communicator. The ranks agree inside
+/// each all-reduce whether to stop, so the host waits for every all-reduce. Throws StateError on the host unless
+/// communicator.any_thread(), and UsageError for one rank.
 [[nodiscard]] std::unique_ptr<Load> all_reduce_load(comm::Communicator& communicator, Context& context,
                                                     std::int64_t bytes);
 

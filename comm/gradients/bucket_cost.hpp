@@ -24,8 +24,8 @@ namespace lockstep::comm {
 /// Pure: the same arguments give the same plan on every rank. The latency alpha, which every bucket pays, favours few
 /// large buckets; the exposed communication favours several buckets with a small last one.
 ///
-/// The problem is that of MG-WFBP (Shi, Chu, Li, "MG-WFBP: Efficient data communication for distributed synchronous SGD
-/// algorithms", INFOCOM 2019), which merges gradients by a rule for one alpha and one beta. This function searches all
+/// MG-WFBP solves the same problem (Shi, Chu, Li, "MG-WFBP: Efficient data communication for distributed synchronous
+/// SGD algorithms", INFOCOM 2019): it merges gradients by a rule for one alpha and one beta. This function searches all
 /// plans by dynamic programming, for any cost model. Let f(j) be the earliest time at which gradients 0 .. j - 1 are
 /// reduced. Then f(j) is the minimum over i < j of the end of a bucket of gradients i .. j - 1 that starts at
 /// max(ready(j - 1), f(i)), because an earlier end of the first buckets never delays the later buckets. The same

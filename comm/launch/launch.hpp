@@ -77,7 +77,7 @@ inline constexpr const char* kAttempt = "LOCKSTEP_ATTEMPT";
 ///   single    none of these variables: one rank
 ///
 /// A variable with an empty value counts as not set. Throws UsageError for an invalid LOCKSTEP_ATTEMPT. Throws
-/// UsageError, with the variables and their values, if a source gives numbers without 0 <= rank < size, is incomplete,
+/// UsageError, with the variables and their values, if a source gives a rank outside of 0 to size - 1, is incomplete,
 /// or disagrees with a second source: two MPI launchers must agree, and RANK and WORLD_SIZE must agree with MPI or a
 /// SLURM step. With MPI or a SLURM step, torchrun's variables may be incomplete, because scripts set them for other
 /// programs.

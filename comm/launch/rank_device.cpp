@@ -94,7 +94,8 @@ struct Node {
   std::vector<Uuids> visible{};
   std::size_t local_rank = 0;
 
-  /// Returns true if each rank sees one GPU, and not all see the same one: the launcher has then assigned the GPUs.
+  /// Returns true if each rank sees one GPU, and these GPUs are not all the same: then the launcher has assigned the
+  /// GPUs.
   [[nodiscard]] bool handed_out() const {
     return std::all_of(visible.begin(), visible.end(), [](const Uuids& u) { return u.size() == 1; }) &&
            !std::all_of(visible.begin(), visible.end(), [&](const Uuids& u) { return u == visible[0]; });

@@ -41,9 +41,10 @@ struct RankView {
 ///
 /// Throws UsageError, with both numbers, if a request other than auto wants more GPUs than the node has ranks, if there
 /// are more ranks than GPUs, and for cpu:RANKS if the node has another number of ranks. Throws UsageError also if only
-/// some ranks have GPUs, if two ranks were assigned one GPU, if ranks of a node see different GPUs in any other way,
-/// and if `rank` or `gpus` does not match `ranks`. With auto, GPUs may stay unused; RankDevice::note then names the
-/// unused GPUs. With Sharing::allowed, more ranks than GPUs are no error: the ranks share the GPUs in turn.
+/// some ranks have GPUs, if the launcher has assigned one GPU to two ranks, or if ranks of a node see different GPUs
+/// and some rank of the node sees several GPUs. `rank` and `gpus` that do not match `ranks` are a UsageError, too. With
+/// auto, GPUs may stay unused; RankDevice::note then names the unused GPUs. With Sharing::allowed, more ranks than GPUs
+/// are no error: the ranks share the GPUs in turn.
 [[nodiscard]] RankDevice device_of_rank(const DeviceRequest& request, const std::vector<GpuInfo>& gpus, int rank,
                                         const std::vector<RankView>& ranks, Sharing sharing = Sharing::forbidden);
 

@@ -28,9 +28,10 @@ struct SharedSumOptions {
 ///   more                          in chunks: (1) each rank copies the other ranks' parts into its area; (2) each rank
 ///                                 adds its own part over all ranks and puts the sum into its area; (3) each rank
 ///                                 copies the sums from the other areas. A rank does (1) for chunk c, (2) for chunk
-///                                 c - 1 and (3) for chunk c - 2, then counts: it waits once a chunk. Areas fit into
-///                                 the caches, so the data is read from main memory once and written to it once. Data
-///                                 that is larger than the caches is written with stores that bypass them.
+///                                 c - 1 and (3) for chunk c - 2, then counts. So a rank waits for the other ranks
+///                                 once in each chunk. Areas fit into the caches, so the data is read from main memory
+///                                 once and written to it once. Data that is larger than the caches is written with
+///                                 stores that bypass them.
 /// A chunk's memory in an area is used again three chunks later, and a sum's memory two chunks later. By then the
 /// counters show that all ranks have read the old contents. So an operation needs no synchronisation at its end: a rank
 /// that counts in the next operation has read the results of this operation.

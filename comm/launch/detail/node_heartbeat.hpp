@@ -18,10 +18,10 @@ struct HeartbeatPlace {
 };
 
 /// Heartbeats between nodes, with the activity of each node's ranks. If no rank of a node can report any more, because
-/// the processes are stopped or the host is gone, the next node can name that node. The nodes are a ring, in the order
-/// of their numbers. About once a second, a node sends one datagram (UDP, at most kMostBytes) to each address of the
-/// next node, and the listening rank there keeps the last datagram. If several neighbouring nodes are silent, only the
-/// last of them is named, because only its next node still runs.
+/// the processes are stopped or the host is gone, the next node can report that node. The nodes are a ring, in the
+/// order of their numbers. About once a second, a node sends one datagram (UDP, at most kMostBytes) to each address of
+/// the next node, and the listening rank there keeps the last datagram. If several neighbouring nodes are silent, only
+/// the last silent node is reported, because only its next node still runs.
 ///
 /// The ranks exchange their nodes' addresses once, over MPI or gloo: address_text(), an all-gather, set_addresses().
 /// Heartbeats themselves need no MPI, gloo, connection or answer, so they continue while MPI hangs.
@@ -30,8 +30,9 @@ struct HeartbeatPlace {
 /// encrypted, and whoever reads the network can forge heartbeats. The network must be trusted, as with MPI and gloo. A
 /// forged heartbeat can hide a silent node or show another text, but it ends no job.
 ///
-/// No call waits, and none throws because of the network. Without sockets, addresses or a way through a firewall there
-/// are no heartbeats, and no node is named. The class has no thread; only one thread at a time may call it.
+/// No call waits, and none throws because of the network. Without sockets or addresses, or if a firewall drops the
+/// datagrams, there are no heartbeats, and no silent node is reported. The class has no thread; only one thread at a
+/// time may call it.
 class NodeHeartbeat {
  public:
   /// Largest size of a datagram: every network passes a datagram of this many bytes in one piece.
