@@ -1,6 +1,9 @@
 #include <lockstep/kernels/mlp.hpp>
 
+#include <algorithm>
+
 #include <lockstep/kernels/operands.hpp>
+#include <lockstep/runtime/base/align.hpp>
 
 namespace lockstep::ops {
 namespace {
@@ -27,7 +30,7 @@ void require_samples(const char* name, const TensorView& view, std::int64_t widt
 }  // namespace
 
 bool Mlp::supports(DType dtype, std::span<const MlpLayer> layers) {
-  if (layers.empty() || (dtype != DType::f32 && dtype != DType::f64)) {
+  if (layers.empty() || layers.size() > kMostLayers || (dtype != DType::f32 && dtype != DType::f64)) {
     return false;
   }
   for (std::size_t i = 0; i < layers.size(); ++i) {
@@ -39,10 +42,14 @@ bool Mlp::supports(DType dtype, std::span<const MlpLayer> layers) {
   return bytes_of(dtype, layers) <= kMostBytes;
 }
 
-Mlp::Mlp(DType dtype, std::span<const MlpLayer> layers)
-    : dtype_(dtype), layers_(layers.begin(), layers.end()), packed_bytes_(0) {
+Mlp::Mlp(DType dtype, std::span<const MlpLayer> layers) : dtype_(dtype), count_(layers.size()), packed_bytes_(0) {
   require<UsageError>(supports(dtype, layers), "mlp: ", layers.size(), " layers in ", dtype,
                       ", expected a chain of f32 or f64 within the limits of Mlp");
+  std::copy(layers.begin(), layers.end(), layers_.begin());
+  constexpr std::int64_t kLine = 64;  // a register's bytes, at most
+  for (const MlpLayer& layer : layers) {
+    widest_ = std::max({widest_, align_up(layer.inputs, kLine), align_up(layer.outputs, kLine)});
+  }
   packed_bytes_ = bytes_of(dtype, layers);
   costs_ = backend::mlp_costs(dtype, layers);
 }
@@ -64,17 +71,37 @@ void mlp_pack(Context& context, const Mlp& mlp, int layer, const TensorView& wei
   dispatch(context, "mlp_pack", LOCKSTEP_BACKEND(mlp_pack, *all, layer, weight, bias, packed));
 }
 
+MlpSamples::MlpSamples(const TensorView& view)
+    : dtype(view.dtype), count(1), features(view.shape.back()), step(view.strides.back()) {
+  for (int a = view.shape.rank() - 1; a-- > 0;) {
+    const std::int64_t extent = view.shape[a];
+    count *= extent;
+    Axis* const last = axes > 0 ? &axis[static_cast<std::size_t>(axes - 1)] : nullptr;
+    if (last != nullptr && view.strides[a] == last->stride * last->extent) {
+      last->extent *= extent;
+    } else if (extent != 1) {
+      axis[static_cast<std::size_t>(axes++)] = {extent, view.strides[a]};
+    }
+  }
+}
+
+MlpCall::MlpCall(const Mlp& of, const TensorView& packed, const TensorView& x, const TensorView& y)
+    : mlp(&of),
+      parameters(packed.data),
+      from((require_samples("x", x, of.layers().front().inputs), x)),
+      to((require_samples("y", y, of.layers().back().outputs), y)) {
+  require_packed("mlp_forward", of, packed);
+  require<ShapeError>(from.count == to.count, "mlp_forward: x is ", x.shape, ", y is ", y.shape,
+                      ", expected as many samples in both");
+}
+
+void mlp_run(Context& context, const MlpCall& call, const void* x, void* y) {
+  dispatch(context, "mlp_forward", LOCKSTEP_BACKEND(mlp_run, call, x, y));
+}
+
 void mlp_forward(Context& context, const Mlp& mlp, const TensorView& packed, const TensorView& x, const TensorView& y) {
   require_on(context.device(), "mlp_forward", {&packed, &x, &y});
-  require_packed("mlp_forward", mlp, packed);
-  const std::int64_t inputs = mlp.layers().front().inputs;
-  const std::int64_t outputs = mlp.layers().back().outputs;
-  require_samples("x", x, inputs);
-  require_samples("y", y, outputs);
-  require<ShapeError>(x.numel() / inputs == y.numel() / outputs, "mlp_forward: x is ", x.shape, ", y is ", y.shape,
-                      ", expected as many samples in both");
-  const Mlp* const all = &mlp;
-  dispatch(context, "mlp_forward", LOCKSTEP_BACKEND(mlp_forward, *all, packed, x, y));
+  mlp_run(context, MlpCall(mlp, packed, x, y), x.data, y.data);
 }
 
 }  // namespace lockstep::ops

@@ -1,9 +1,9 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include <lockstep/kernels/activation.hpp>
 #include <lockstep/kernels/dispatch.hpp>
@@ -28,27 +28,56 @@ struct MlpCosts {
 /// layers stay in registers and in the first cache. The host computes mlp ops in f32 or f64; a GPU does not.
 class Mlp {
  public:
+  static constexpr std::size_t kMostLayers = 16;
   static constexpr std::int64_t kMostWidth = 256;                  ///< most inputs or outputs of a layer
   static constexpr std::size_t kMostBytes = std::size_t{1} << 18;  ///< most bytes of packed parameters
   static constexpr std::size_t kAlignment = 64;                    ///< alignment of the packed parameters
 
-  /// Returns true if there is a layer, each layer takes the outputs of the layer before, widths and packed_bytes() are
-  /// within the limits above, and the type is f32 or f64.
+  /// Returns true if there is a layer, each layer takes the outputs of the layer before, layers, widths and
+  /// packed_bytes() are within the limits above, and the type is f32 or f64.
   [[nodiscard]] static bool supports(DType dtype, std::span<const MlpLayer> layers);
   /// Throws UsageError unless supports() is true.
   Mlp(DType dtype, std::span<const MlpLayer> layers);
 
   [[nodiscard]] DType dtype() const { return dtype_; }
-  [[nodiscard]] const std::vector<MlpLayer>& layers() const { return layers_; }
+  [[nodiscard]] std::span<const MlpLayer> layers() const { return std::span(layers_).first(count_); }
+  [[nodiscard]] std::int64_t widest() const { return widest_; }  ///< most numbers between two layers, padding included
   [[nodiscard]] std::size_t packed_bytes() const { return packed_bytes_; }  ///< of all layers' packed parameters
   [[nodiscard]] std::int64_t least_by_columns() const { return costs_.least_by_columns; }
   [[nodiscard]] std::int64_t grain() const { return costs_.grain; }
 
  private:
   DType dtype_;
-  std::vector<MlpLayer> layers_;
+  std::array<MlpLayer, kMostLayers> layers_{};  ///< in place: a cold call touches fewer pages
+  std::size_t count_;
+  std::int64_t widest_ = 0;
   std::size_t packed_bytes_;
   MlpCosts costs_;
+};
+
+/// The samples of a view (.., features), of any strides, in row-major order.
+struct MlpSamples {
+  struct Axis {
+    std::int64_t extent, stride;
+  };
+  explicit MlpSamples(const TensorView& view);
+
+  DType dtype;
+  int axes = 0;        ///< axes of samples; those that lie one in the other are joined
+  std::int64_t count;  ///< number of samples
+  std::int64_t features;
+  std::int64_t step;                         ///< stride of the features
+  std::array<Axis, Shape::kMaxRank> axis{};  ///< innermost first
+};
+
+/// A checked call of mlp_forward() without addresses of x and y, to be run with any addresses.
+struct MlpCall {
+  /// Throws the errors of mlp_forward() for these views, but those of the addresses of x and y.
+  MlpCall(const Mlp& of, const TensorView& packed, const TensorView& x, const TensorView& y);
+
+  const Mlp* mlp;
+  const void* parameters;
+  MlpSamples from, to;
 };
 
 /// Packs the parameters of layer `layer` into `packed`, in the order in which mlp_forward() reads them. weight:
@@ -72,9 +101,12 @@ void mlp_pack(Context& context, const Mlp& mlp, int layer, const TensorView& wei
 /// floating-point exception of their own.
 void mlp_forward(Context& context, const Mlp& mlp, const TensorView& packed, const TensorView& x, const TensorView& y);
 
+/// Does mlp_forward() with a checked call. x and y must be multiples of the size of an element.
+void mlp_run(Context& context, const MlpCall& call, const void* x, void* y);
+
 namespace backend {  // the functions that mlp.cpp calls after its checks
 OnContext<CpuContext, decltype(ops::mlp_pack)> mlp_pack;
-OnContext<CpuContext, decltype(ops::mlp_forward)> mlp_forward;
+OnContext<CpuContext, decltype(ops::mlp_run)> mlp_run;
 /// Returns the elements that the packed parameters of a layer take.
 [[nodiscard]] std::int64_t mlp_packed_elements(DType dtype, const MlpLayer& layer);
 [[nodiscard]] MlpCosts mlp_costs(DType dtype, std::span<const MlpLayer> layers);

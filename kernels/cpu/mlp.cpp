@@ -180,33 +180,23 @@ template <int kRegisters, class T>
   }
 }
 
-/// The samples of a view (.., features) in row-major order. Axes that lie one in the other are joined.
-class Samples {
+/// A place in the samples of a view.
+class Cursor {
  public:
-  explicit Samples(const TensorView& view) {
-    for (int axis = view.shape.rank() - 1; axis-- > 0;) {
-      const int64_t extent = view.shape[axis];
-      const int64_t stride = view.strides[axis];
-      if (axes_ > 0 && (extent == 1 || stride == axes(axes_ - 1).stride * axes(axes_ - 1).extent)) {
-        axes(axes_ - 1).extent *= extent;
-      } else if (extent != 1) {
-        axes(axes_++) = {extent, stride, 0};
-      }
-    }
-  }
+  explicit Cursor(const MlpSamples& of) : of_(of) {}
   void seek(int64_t sample) {
     offset_ = 0;
-    for (int a = 0; a < axes_; ++a) {
-      Axis& here = axes(a);
-      here.at = a + 1 < axes_ ? sample % here.extent : sample;
-      sample = a + 1 < axes_ ? sample / here.extent : 0;
-      offset_ += here.at * here.stride;
+    for (int a = 0; a < of_.axes; ++a) {
+      const bool last = a + 1 == of_.axes;
+      at(a) = last ? sample : sample % axis(a).extent;
+      sample = last ? 0 : sample / axis(a).extent;
+      offset_ += at(a) * axis(a).stride;
     }
   }
   /// Sets offsets to those of the next `count` samples.
   void next(int64_t count, int64_t* offsets) {
-    if (axes_ <= 1) {
-      const int64_t stride = axes(0).stride;
+    if (of_.axes <= 1) {
+      const int64_t stride = axis(0).stride;
       for (int64_t s = 0; s < count; ++s) {
         offsets[s] = offset_ + s * stride;
       }
@@ -215,40 +205,40 @@ class Samples {
     }
     for (int64_t s = 0; s < count; ++s) {
       offsets[s] = offset_;
-      for (int a = 0; a < axes_; ++a) {
-        Axis& here = axes(a);
-        offset_ += here.stride;
-        if (++here.at < here.extent || a + 1 == axes_) {
+      for (int a = 0; a < of_.axes; ++a) {
+        offset_ += axis(a).stride;
+        if (++at(a) < axis(a).extent || a + 1 == of_.axes) {
           break;
         }
-        offset_ -= here.at * here.stride;
-        here.at = 0;
+        offset_ -= at(a) * axis(a).stride;
+        at(a) = 0;
       }
     }
   }
 
  private:
-  struct Axis {
-    int64_t extent, stride, at;
-  };
-  Axis& axes(int a) { return axes_of_[static_cast<std::size_t>(a)]; }
-  std::array<Axis, Shape::kMaxRank> axes_of_{};  ///< innermost first
-  int axes_ = 0;
+  [[nodiscard]] const MlpSamples::Axis& axis(int a) const { return of_.axis[static_cast<std::size_t>(a)]; }
+  int64_t& at(int a) { return at_[static_cast<std::size_t>(a)]; }
+  const MlpSamples& of_;
+  std::array<int64_t, Shape::kMaxRank> at_{};  ///< position on each axis
   int64_t offset_ = 0;
 };
 
-/// Calls f(pointer) with the view's memory as float* or double*.
+/// Calls f(pointer) with `memory`, a pointer to void, as a pointer to float or double.
 template <class F>
-void with_memory(const TensorView& view, F&& f) {
-  view.dtype == DType::f32 ? f(static_cast<float*>(view.data)) : f(static_cast<double*>(view.data));
+void with_memory(DType dtype, const void* memory, F&& f) {
+  dtype == DType::f32 ? f(static_cast<const float*>(memory)) : f(static_cast<const double*>(memory));
+}
+template <class F>
+void with_memory(DType dtype, void* memory, F&& f) {
+  dtype == DType::f32 ? f(static_cast<float*>(memory)) : f(static_cast<double*>(memory));
 }
 
-/// One call: an mlp, its packed parameters, the samples and memory for the numbers between two layers.
+/// One call, with memory for the numbers between two layers.
 template <class T>
 class Pass {
  public:
-  Pass(const Mlp& mlp, const T* packed, const TensorView& x, const TensorView& y)
-      : mlp_(mlp), packed_(packed), x_(x), y_(y), from_(x), to_(y) {}
+  Pass(const MlpCall& call, const void* x, void* y) : call_(call), x_(x), y_(y), from_(call.from), to_(call.to) {}
 
   /// Computes samples [begin, end).
   void run(int64_t begin, int64_t end) {
@@ -256,9 +246,9 @@ class Pass {
     to_.seek(begin);
     while (begin < end) {
       const int64_t left = end - begin;
-      if (left - kLanes<T> >= mlp_.least_by_columns()) {
+      if (left - kLanes<T> >= call_.mlp->least_by_columns()) {
         begin += by_columns<2>(left);
-      } else if (left >= mlp_.least_by_columns()) {
+      } else if (left >= call_.mlp->least_by_columns()) {
         begin += by_columns<1>(left);
       } else {
         begin += by_rows(left);
@@ -268,29 +258,29 @@ class Pass {
 
  private:
   int64_t by_rows(int64_t count) {
-    const int64_t inputs = x_.shape.back();
-    const int64_t outputs = y_.shape.back();
+    const int64_t inputs = call_.from.features;
+    const int64_t outputs = call_.to.features;
     from_.next(count, offsets_.data());
-    with_memory(x_, [&, step = x_.strides.back()](const auto* memory) {
+    with_memory(call_.from.dtype, x_, [&, step = call_.from.step](const auto* memory) {
       for (int64_t s = 0; s < count; ++s) {
         const auto* sample = memory + offset(s);
         for (int64_t i = 0; i < inputs; ++i) {
-          one_[s * inputs + i] = static_cast<T>(sample[i * step]);
+          memory_[s * inputs + i] = static_cast<T>(sample[i * step]);
         }
       }
     });
-    T* in = one_;
-    T* out = two_;
+    T* in = memory_;
+    T* out = memory_ + count * call_.mlp->widest();
     int64_t stride = inputs;
-    const T* at = packed_;
-    for (const MlpLayer& each : mlp_.layers()) {
+    const T* at = static_cast<const T*>(call_.parameters);
+    for (const MlpLayer& each : call_.mlp->layers()) {
       const Layer<T> layer = next_layer(each, at);
       layer_by_rows(layer, in, stride, count, out);
       stride = layer.row;
       std::swap(in, out);
     }
     to_.next(count, offsets_.data());
-    with_memory(y_, [&, step = y_.strides.back()]<class To>(To* memory) {
+    with_memory(call_.to.dtype, y_, [&, step = call_.to.step]<class To>(To* memory) {
       for (int64_t s = 0; s < count; ++s) {
         To* sample = memory + offset(s);
         for (int64_t o = 0; o < outputs; ++o) {
@@ -307,23 +297,23 @@ class Pass {
     const int64_t count = std::min(left, kSamples);
     from_.next(count, offsets_.data());
     std::fill(offsets_.begin() + count, offsets_.end(), offset(count - 1));  // the last sample fills the registers
-    with_memory(x_, [&, step = x_.strides.back()](const auto* memory) {
-      for (int64_t i = 0; i < x_.shape.back(); ++i) {
+    with_memory(call_.from.dtype, x_, [&, step = call_.from.step](const auto* memory) {
+      for (int64_t i = 0; i < call_.from.features; ++i) {
         for (int64_t s = 0; s < kSamples; ++s) {
-          one_[i * kSamples + s] = static_cast<T>(memory[offset(s) + i * step]);
+          memory_[i * kSamples + s] = static_cast<T>(memory[offset(s) + i * step]);
         }
       }
     });
-    T* in = one_;
-    T* out = two_;
-    const T* at = packed_;
-    for (const MlpLayer& each : mlp_.layers()) {
+    T* in = memory_;
+    T* out = memory_ + kSamples * call_.mlp->widest();
+    const T* at = static_cast<const T*>(call_.parameters);
+    for (const MlpLayer& each : call_.mlp->layers()) {
       layer_by_columns<kRegisters>(next_layer(each, at), in, out);
       std::swap(in, out);
     }
     to_.next(count, offsets_.data());
-    with_memory(y_, [&, step = y_.strides.back()]<class To>(To* memory) {
-      for (int64_t o = 0; o < y_.shape.back(); ++o) {
+    with_memory(call_.to.dtype, y_, [&, step = call_.to.step]<class To>(To* memory) {
+      for (int64_t o = 0; o < call_.to.features; ++o) {
         for (int64_t s = 0; s < count; ++s) {
           memory[offset(s) + o * step] = static_cast<To>(in[o * kSamples + s]);
         }
@@ -334,14 +324,12 @@ class Pass {
 
   [[nodiscard]] int64_t offset(int64_t sample) const { return offsets_[static_cast<std::size_t>(sample)]; }
 
-  const Mlp& mlp_;
-  const T* packed_;
-  const TensorView& x_;
-  const TensorView& y_;
-  Samples from_, to_;
+  const MlpCall& call_;
+  const void* x_;
+  void* y_;
+  Cursor from_, to_;
   std::array<int64_t, kBlock<T>> offsets_;
-  alignas(64) T one_[Mlp::kMostWidth * kBlock<T>];
-  alignas(64) T two_[Mlp::kMostWidth * kBlock<T>];
+  alignas(64) T memory_[2 * Mlp::kMostWidth * kBlock<T>];
 };
 
 }  // namespace
@@ -383,13 +371,12 @@ void mlp_pack(CpuContext& /*context*/, const Mlp& mlp, int layer, const TensorVi
   });
 }
 
-void mlp_forward(CpuContext& context, const Mlp& mlp, const TensorView& packed, const TensorView& x,
-                 const TensorView& y) {
-  visit_compute(mlp.dtype(), "mlp_forward", [&]<class T>(std::type_identity<T>) {
-    const int64_t count = x.numel() / x.shape.back();
+void mlp_run(CpuContext& context, const MlpCall& call, const void* x, void* y) {
+  const int64_t count = call.from.count;
+  visit_compute(call.mlp->dtype(), "mlp_forward", [&]<class T>(std::type_identity<T>) {
     const int64_t blocks = (count + kBlock<T> - 1) / kBlock<T>;
-    parallel_ranges(context, blocks, mlp.grain(), [&](int64_t begin, int64_t end) {
-      Pass<T>(mlp, static_cast<const T*>(packed.data), x, y).run(begin * kBlock<T>, std::min(count, end * kBlock<T>));
+    parallel_ranges(context, blocks, call.mlp->grain(), [&](int64_t begin, int64_t end) {
+      Pass<T>(call, x, y).run(begin * kBlock<T>, std::min(count, end * kBlock<T>));
     });
   });
 }

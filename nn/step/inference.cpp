@@ -5,7 +5,6 @@
 #include <deque>
 #include <limits>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include <lockstep/kernels/strided_copy.hpp>
@@ -64,8 +63,24 @@ PlanOptions without_weights(PlanOptions options) {
   return options;
 }
 
-/// Returns the bytes [first, second) of memory between the first and the last element of `view`.
-std::pair<std::uintptr_t, std::uintptr_t> range_of(const TensorView& view) {
+/// The bytes [low, high) of memory; at first none.
+struct Range {
+  std::uintptr_t low = std::numeric_limits<std::uintptr_t>::max();
+  std::uintptr_t high = 0;
+
+  void add(const Range& other) {
+    low = std::min(low, other.low);
+    high = std::max(high, other.high);
+  }
+  [[nodiscard]] bool meets(const Range& other) const { return low < other.high && other.low < high; }
+  /// Return the range relative to an address, and such a range at an address.
+  [[nodiscard]] Range from(const void* start) const { return {low - address(start), high - address(start)}; }
+  [[nodiscard]] Range at(const void* start) const { return {low + address(start), high + address(start)}; }
+  static std::uintptr_t address(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); }
+};
+
+/// Returns the bytes between the first and the last element of `view`.
+Range range_of(const TensorView& view) {
   const auto size = static_cast<std::int64_t>(size_of(view.dtype));
   std::int64_t low = 0;
   std::int64_t high = size;
@@ -73,8 +88,7 @@ std::pair<std::uintptr_t, std::uintptr_t> range_of(const TensorView& view) {
     const std::int64_t reach = (view.shape[axis] - 1) * view.strides[axis] * size;
     (reach < 0 ? low : high) += reach;
   }
-  const auto at = reinterpret_cast<std::uintptr_t>(view.data);
-  return {at + static_cast<std::uintptr_t>(low), at + static_cast<std::uintptr_t>(high)};
+  return Range{static_cast<std::uintptr_t>(low), static_cast<std::uintptr_t>(high)}.at(view.data);
 }
 
 }  // namespace
@@ -157,24 +171,19 @@ struct Inference::Impl {
   /// Computes out = mlp(in) between the views of run(), which have been checked. Returns false, and does nothing, if a
   /// view has a type that the pass cannot read or write, or if inputs and outputs may share memory.
   bool compute_in_place(std::span<const SampleView> in, std::span<const SampleView> out_views) {
-    constexpr std::uintptr_t kMost = std::numeric_limits<std::uintptr_t>::max();
-    std::pair<std::uintptr_t, std::uintptr_t> read{kMost, 0};
-    std::pair<std::uintptr_t, std::uintptr_t> written{kMost, 0};
-    const auto fits = [&](std::size_t i, const SampleView& view, bool is_written) {
-      if (samples[i] == 0) {
-        return true;
-      }
-      auto& range = is_written ? written : read;
-      const auto [low, high] = range_of(view.view);
-      range = {std::min(range.first, low), std::max(range.second, high)};
-      return MlpPass::samples_of(view.view, view.axes, is_written).given();
-    };
+    Range read{};
+    Range written{};
     for (std::size_t i = 0; i < in.size(); ++i) {
-      if (!fits(i, in[i], false) || !fits(i, out_views[i], true)) {
-        return false;
+      if (samples[i] > 0) {
+        read.add(range_of(in[i].view));
+        written.add(range_of(out_views[i].view));
+        if (!MlpPass::samples_of(in[i].view, in[i].axes, false).given() ||
+            !MlpPass::samples_of(out_views[i].view, out_views[i].axes, true).given()) {
+          return false;
+        }
       }
     }
-    if (read.first < written.second && written.first < read.second) {
+    if (read.meets(written)) {
       return false;
     }
     for (std::size_t i = 0; i < in.size(); ++i) {
@@ -182,6 +191,13 @@ struct Inference::Impl {
         mlp->run(context, MlpPass::samples_of(in[i].view, in[i].axes, false),
                  MlpPass::samples_of(out_views[i].view, out_views[i].axes, true));
       }
+    }
+    if (in.size() == 1 && samples[0] > 0) {
+      again = {.known = true,
+               .read = read.from(in[0].view.data),
+               .written = written.from(out_views[0].view.data),
+               .read_size = size_of(in[0].view.dtype),
+               .written_size = size_of(out_views[0].view.dtype)};
     }
     return true;
   }
@@ -208,7 +224,13 @@ struct Inference::Impl {
   std::int64_t max_batch;
   StepState state;
   std::optional<MlpPass> mlp;  ///< computes in place of plans, if the model is a chain of small linear layers
-  std::deque<Plan> plans;      ///< one plan per batch size, in ascending order of the batch sizes; empty with an mlp
+  /// What run_again() needs of the last run(); not known unless it had one view and was computed in place.
+  struct {
+    bool known = false;
+    Range read{}, written{};  ///< relative to the first element
+    std::size_t read_size = 1, written_size = 1;
+  } again;
+  std::deque<Plan> plans;  ///< one plan per batch size, in ascending order of the batch sizes; empty with an mlp
   Buffer workspace;
   Buffer out;
   TensorView output;  ///< view of `out` with shape (max_batch, output shape)
@@ -233,6 +255,7 @@ void Inference::run(const TensorView& in, const TensorView& out, std::string_vie
 
 void Inference::run(std::span<const SampleView> in, std::span<const SampleView> out) {
   Impl& s = *impl_;
+  s.again.known = false;
   require<UsageError>(in.size() == out.size(), "inference: ", in.size(), " inputs and ", out.size(),
                       " outputs, expected as many");
   s.samples.resize(std::max(s.samples.size(), in.size()));
@@ -269,6 +292,21 @@ void Inference::run(std::span<const SampleView> in, std::span<const SampleView> 
       }
     }
   }
+}
+
+bool Inference::run_again(const void* in, void* out) {
+  Impl& s = *impl_;
+  const auto& again = s.again;
+  if (!again.known || Range::address(in) % again.read_size != 0 || Range::address(out) % again.written_size != 0 ||
+      again.read.at(in).meets(again.written.at(out))) {
+    return false;
+  }
+  s.mlp->run_again(s.context, in, out);
+  return true;
+}
+
+bool Inference::runs_again() const {
+  return impl_->again.known;
 }
 
 std::int64_t Inference::max_batch() const {

@@ -229,6 +229,7 @@ TEST(Mlp, RefusesWhatTheContractExcludes) {
   EXPECT_FALSE(ops::Mlp::supports(DType::f32, Layers{{4, 32}, {31, 1}}));
   EXPECT_FALSE(ops::Mlp::supports(DType::f32, Layers{{4, 257}}));
   EXPECT_FALSE(ops::Mlp::supports(DType::f64, Layers{{256, 256}}));
+  EXPECT_FALSE(ops::Mlp::supports(DType::f32, Layers(17, {4, 4})));
   EXPECT_THROW(ops::Mlp(DType::f32, Layers{{0, 1}}), UsageError);
 
   Packed packed({.widths = {4, 32, 1}});

@@ -25,6 +25,8 @@ class MlpPass {
 
   /// Enqueues y = model(x). x (.., inputs) and y (.., outputs) are views as in ops::mlp_forward().
   void run(Context& context, const TensorView& x, const TensorView& y);
+  /// Does the last run() again with other memory, whose addresses are multiples of the elements' sizes.
+  void run_again(Context& context, const void* x, void* y);
 
   /// Returns the caller's view of samples with the axis of features last, if mlp_forward() can read it, or write it
   /// where `written`: host memory of f32 or f64. Otherwise a view that is not given. `axes` must fit the view.
@@ -45,6 +47,7 @@ class MlpPass {
   Buffer packed_;
   TensorView packed_view_;
   std::optional<std::uint64_t> version_;  ///< version of the parameters that are packed
+  std::optional<ops::MlpCall> last_;      ///< last call of run()
 };
 
 }  // namespace lockstep::nn
