@@ -1,6 +1,9 @@
 #pragma once
 
+#include <cmath>
+#include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <lockstep/kernels/mlp.hpp>

@@ -289,8 +289,9 @@ void chain_matches_and_keeps_bits(ops::Activation kind) {
   std::vector<T> all(5 * kMost);
   inference.run(TensorView(std::span(in), {kMost, 3}), TensorView(std::span(all), {kMost, 5}));
   const std::vector<double> expected = chain_oracle(seeded, kind, in);
+  constexpr double kTolerance = std::is_same_v<T, float> ? 3e-6 : 3e-14;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    ASSERT_NEAR(all[i], expected[i], std::is_same_v<T, float> ? 3e-6 : 3e-14) << ops::name_of(kind) << ' ' << i;
+    ASSERT_NEAR(all[i], expected[i], kTolerance) << ops::name_of(kind) << ' ' << i;
   }
   CpuContext three({.threads = 3});
   Inference threads(three, seeded.model, seeded.set, {.max_batch = kMost, .plan = {.dtype = dtype_of<T>}});
