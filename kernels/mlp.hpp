@@ -61,6 +61,9 @@ struct MlpSamples {
     std::int64_t extent, stride;
   };
   explicit MlpSamples(const TensorView& view);
+  [[nodiscard]] bool samples_beside() const {
+    return axes == 1 && axis[0].stride == 1;
+  }  ///< they lie beside each other
 
   DType dtype;
   int axes = 0;        ///< axes of samples; those that lie one in the other are joined

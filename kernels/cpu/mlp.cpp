@@ -298,9 +298,14 @@ class Pass {
     from_.next(count, offsets_.data());
     std::fill(offsets_.begin() + count, offsets_.end(), offset(count - 1));  // the last sample fills the registers
     with_memory(call_.from.dtype, x_, [&, step = call_.from.step](const auto* memory) {
-      for (int64_t i = 0; i < call_.from.features; ++i) {
-        for (int64_t s = 0; s < kSamples; ++s) {
-          memory_[i * kSamples + s] = static_cast<T>(memory[offset(s) + i * step]);
+      const bool beside = count == kSamples && call_.from.samples_beside();  // then whole registers are read
+      for (int64_t i = 0; i < call_.from.features; ++i, memory += step) {
+        const auto* first = memory + offset(0);
+        for (int64_t s = 0; beside && s < kSamples; ++s) {
+          memory_[i * kSamples + s] = static_cast<T>(first[s]);
+        }
+        for (int64_t s = 0; !beside && s < kSamples; ++s) {
+          memory_[i * kSamples + s] = static_cast<T>(memory[offset(s)]);
         }
       }
     });
