@@ -61,9 +61,8 @@ struct MlpSamples {
     std::int64_t extent, stride;
   };
   explicit MlpSamples(const TensorView& view);
-  [[nodiscard]] bool samples_beside() const {
-    return axes == 1 && axis[0].stride == 1;
-  }  ///< they lie beside each other
+  /// Returns true if the numbers of one feature lie without gaps, sample after sample.
+  [[nodiscard]] bool samples_beside() const { return axes == 1 && axis[0].stride == 1; }
 
   DType dtype;
   int axes = 0;        ///< axes of samples; those that lie one in the other are joined
