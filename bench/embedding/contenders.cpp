@@ -43,10 +43,10 @@ constexpr lockstep_dtype kType = std::is_same_v<T, float> ? LOCKSTEP_F32 : LOCKS
 template <class T>
 class Host {
  public:
-  explicit Host(std::int64_t max_batch) {
+  explicit Host(std::int64_t max_batch, const Widths& widths = kSmall) {
     make_context();
-    const std::int64_t widths[] = {kInputs, kHidden, kHidden, 1};
-    ok(lockstep_model_mlp(context_, kType<T>, widths, 4, LOCKSTEP_ACTIVATION_TANH, &model_));
+    ok(lockstep_model_mlp(context_, kType<T>, widths.data(), static_cast<std::int32_t>(widths.size()),
+                          LOCKSTEP_ACTIVATION_TANH, &model_));
     ok(lockstep_model_initialise(model_, 1));
     ok(lockstep_model_prepare(model_, max_batch));
   }
@@ -63,6 +63,7 @@ class Host {
     lockstep_context_destroy(context_);
   }
   [[nodiscard]] const lockstep_model& model() const { return model_; }
+  [[nodiscard]] lockstep_context context() const { return context_; }
 
  private:
   void make_context() {
@@ -103,12 +104,12 @@ class Rows {
 /// A host program with n samples; its model is prepared for max_batch samples.
 template <class T>
 struct Embedded {
-  Embedded(std::int64_t n, std::int64_t max_batch)
-      : host(max_batch),
-        x(samples<T>(n)),
-        y(static_cast<std::size_t>(n)),
-        in(x.data(), n, kInputs),
-        out(y.data(), n, 1) {}
+  Embedded(std::int64_t n, std::int64_t max_batch, const Widths& widths = kSmall)
+      : host(max_batch, widths),
+        x(samples<T>(n, widths.front())),
+        y(static_cast<std::size_t>(n * widths.back())),
+        in(x.data(), n, widths.front()),
+        out(y.data(), n, widths.back()) {}
 
   Host<T> host;
   std::vector<T> x;
@@ -165,26 +166,33 @@ void require_close(const std::vector<T>& found, const std::vector<T>& expected, 
 
 /// Returns the outputs for samples<T>(n), computed by plain loops.
 template <class T>
-std::vector<T> expected(std::int64_t n) {
-  Network<T> network(n);
-  network.plain()();
+std::vector<T> expected(std::int64_t n, const Widths& widths = kSmall) {
+  Network<T> network(n, widths);
+  network.plain();
   return network.result();
 }
 
 /// Makes a contender of a call that writes `result`, one number per sample. Runs the call once and compares `result`
 /// with plain loops.
 template <class T>
-Contender checked(std::function<void()> call, const std::vector<T>& result, const std::string& what) {
+Contender checked(std::function<void()> call, const std::vector<T>& result, const std::string& what,
+                  const Widths& widths = kSmall) {
   call();
-  require_close(result, expected<T>(static_cast<std::int64_t>(result.size())), what);
-  return {.call = std::move(call), .missing = {}, .samples = static_cast<double>(result.size())};
+  const std::int64_t n = static_cast<std::int64_t>(result.size()) / widths.back();
+  require_close(result, expected<T>(n, widths), what);
+  return {.call = std::move(call), .missing = {}, .samples = static_cast<double>(n)};
 }
 
 template <class T>
-Contender in_cpp(const std::string& way, std::int64_t n) {
-  const auto network = std::make_shared<Network<T>>(n);
-  std::function<void()> call = way == "cpp" ? network->run() : way == "exact" ? network->exact() : network->plain();
-  return checked<T>([network, call = std::move(call)] { call(); }, network->result(), way);
+Contender in_cpp(const std::string& way, std::int64_t n, const Widths& widths) {
+  const auto network = std::make_shared<Network<T>>(n, widths);
+  std::function<void()> call = way == "cpp"       ? network->run()
+                               : way == "exact"   ? network->exact()
+                               : way == "outputs" ? network->outputs_innermost()
+                                                  : network->samples_innermost();
+  call();
+  require_close(network->result(), expected<T>(n, widths), way);
+  return {.call = [network, call = std::move(call)] { call(); }, .missing = {}, .samples = static_cast<double>(n)};
 }
 
 /// Returns a function that calls lockstep_infer for all samples of the program.
@@ -194,9 +202,9 @@ std::function<void()> infer(const std::shared_ptr<Embedded<T>>& program) {
 }
 
 template <class T>
-Contender in_c(std::int64_t n) {
-  const auto program = std::make_shared<Embedded<T>>(n, kMaxBatch);
-  return checked<T>(infer(program), program->y, "c");
+Contender in_c(std::int64_t n, const Widths& widths) {
+  const auto program = std::make_shared<Embedded<T>>(n, kMaxBatch, widths);
+  return checked<T>(infer(program), program->y, "c", widths);
 }
 
 template <class T>
@@ -311,18 +319,104 @@ class Team {
 }  // namespace
 
 const std::vector<std::string>& ways() {
-  static const std::vector<std::string> kWays{"c", "cpp", "plain", "exact", "fortran", "torch"};
+  static const std::vector<std::string> kWays{"c", "cpp", "outputs", "samples", "exact", "fortran", "torch"};
   return kWays;
 }
 
 template <class T>
-Contender make_contender(const std::string& way, std::int64_t n) {
+Contender make_contender(const std::string& way, std::int64_t n, bool wide) {
   require<UsageError>(std::find(ways().begin(), ways().end(), way) != ways().end(), "'", way,
                       "' is no way to compute the network");
-  return way == "c"         ? in_c<T>(n)
+  const Widths& widths = wide ? kWide : kSmall;
+  return way == "c"         ? in_c<T>(n, widths)
          : way == "fortran" ? in_fortran<T>(n)
          : way == "torch"   ? in_torch<T>(n)
-                            : in_cpp<T>(way, n);
+                            : in_cpp<T>(way, n, widths);
+}
+
+Contender make_strided(std::int64_t n) {
+  struct Program : Embedded<float> {
+    explicit Program(std::int64_t samples) : Embedded(samples, kMaxBatch), fields(x.size()), results(y.size()) {
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        fields[i % kInputs * y.size() + i / kInputs] = double{x[i]};
+      }
+      from.shape = in_shape;
+      to.shape = out_shape;
+    }
+    std::vector<double> fields, results;  // shapes (inputs, n) and (1, n)
+    std::int64_t in_shape[2] = {kInputs, static_cast<std::int64_t>(y.size())};
+    std::int64_t out_shape[2] = {1, static_cast<std::int64_t>(y.size())};
+    lockstep_view from{fields.data(), LOCKSTEP_F64, LOCKSTEP_CPU, 0, 2, nullptr, nullptr, "cn"};
+    lockstep_view to{results.data(), LOCKSTEP_F64, LOCKSTEP_CPU, 0, 2, nullptr, nullptr, "cn"};
+  };
+  const auto program = std::make_shared<Program>(n);
+  const auto call = [program] { ok(lockstep_infer(program->host.model(), &program->from, &program->to, nullptr)); };
+  call();
+  require_close({program->results.begin(), program->results.end()}, expected<float>(n), "strided");
+  return {.call = call, .missing = {}, .samples = static_cast<double>(n)};
+}
+
+Contender make_training(std::int64_t n) {
+  struct Program : Embedded<float> {
+    explicit Program(std::int64_t samples) : Embedded(samples, samples) {
+      lockstep_trainer_options options;
+      ok(lockstep_trainer_options_init(&options, sizeof options));
+      options.max_batch = samples;
+      ok(lockstep_comm_self(host.context(), &comm));
+      ok(lockstep_trainer_create(host.model(), comm, &options, &trainer));
+    }
+    Program(const Program&) = delete;
+    Program& operator=(const Program&) = delete;
+    ~Program() {
+      lockstep_trainer_destroy(trainer);
+      lockstep_comm_destroy(comm);
+    }
+    lockstep_comm comm = nullptr;
+    lockstep_trainer trainer = nullptr;
+  };
+  const auto program = std::make_shared<Program>(n);
+  const auto call = [program] {
+    ok(lockstep_trainer_add(program->trainer, program->in.view(), program->out.view(), nullptr, nullptr));
+    ok(lockstep_trainer_update(program->trainer, 1e-6));
+  };
+  return {.call = call, .missing = {}, .samples = static_cast<double>(n)};
+}
+
+Contender make_convolution(std::int64_t n) {
+  struct Program {
+    explicit Program(std::int64_t samples)
+        : shape{samples, 16, 16, 2}, x(static_cast<std::size_t>(samples * 512)), y(x) {
+      const std::int64_t sample[] = {16, 16, 2};
+      lockstep_layer_options layer;
+      ok(lockstep_layer_options_init(&layer, sizeof layer));
+      layer.pad[0] = layer.pad[1] = 1;
+      ok(lockstep_context_create(nullptr, &context));
+      ok(lockstep_model_create(context, LOCKSTEP_F32, sample, 3, &model));
+      std::int32_t node = 0;
+      for (const auto& [name, channels] : {std::pair{"1", 8}, {"2", 8}, {"3", 2}}) {
+        const std::int32_t input = node;
+        ok(lockstep_model_add(model, "conv2d", 0, name, 0, &input, 1, channels, &layer, &node));
+      }
+      ok(lockstep_model_initialise(model, 1));
+      ok(lockstep_model_prepare(model, samples));
+      in.shape = out.shape = shape;
+    }
+    Program(const Program&) = delete;
+    Program& operator=(const Program&) = delete;
+    ~Program() {
+      lockstep_model_destroy(model);
+      lockstep_context_destroy(context);
+    }
+    lockstep_context context = nullptr;
+    lockstep_model model = nullptr;
+    std::int64_t shape[4];
+    std::vector<float> x, y;
+    lockstep_view in{x.data(), LOCKSTEP_F32, LOCKSTEP_CPU, 0, 4, nullptr, nullptr, "nhwc"};
+    lockstep_view out{y.data(), LOCKSTEP_F32, LOCKSTEP_CPU, 0, 4, nullptr, nullptr, "nhwc"};
+  };
+  const auto program = std::make_shared<Program>(n);
+  const auto call = [program] { ok(lockstep_infer(program->model, &program->in, &program->out, nullptr)); };
+  return {.call = call, .missing = {}, .samples = static_cast<double>(n)};
 }
 
 template <class T>
@@ -386,8 +480,8 @@ std::string torch_version() {
   return torch.missing.empty() ? torch.version() : torch.missing;
 }
 
-template Contender make_contender<float>(const std::string&, std::int64_t);
-template Contender make_contender<double>(const std::string&, std::int64_t);
+template Contender make_contender<float>(const std::string&, std::int64_t, bool);
+template Contender make_contender<double>(const std::string&, std::int64_t, bool);
 template Contender make_boxes<float>(bool);
 template Contender make_boxes<double>(bool);
 template Contender make_threads<float>(int);

@@ -18,12 +18,19 @@ struct Contender {
   double samples = 0;            ///< samples per call
 };
 
-/// Returns the names of the contenders: "c", "cpp", "plain", "exact", "fortran", "torch".
+/// Returns the names of the contenders: "c", "cpp", "outputs", "samples", "exact", "fortran", "torch".
 [[nodiscard]] const std::vector<std::string>& ways();
-/// Makes the contender `way` for n samples on one thread. Throws UsageError for an unknown way; Error when a result
-/// differs from the result of plain loops.
+/// Makes the contender `way` for n samples on one thread. wide: with the wide network, not in Fortran or libtorch.
+/// Throws UsageError for an unknown way; Error when a result differs from the result of plain loops.
 template <class T>
-[[nodiscard]] Contender make_contender(const std::string& way, std::int64_t n);
+[[nodiscard]] Contender make_contender(const std::string& way, std::int64_t n, bool wide = false);
+
+/// Makes a contender of lockstep_infer with an f32 model on fields (inputs, n) and (1, n) of f64.
+[[nodiscard]] Contender make_strided(std::int64_t n);
+/// Makes a contender of one training step in C, in f32.
+[[nodiscard]] Contender make_training(std::int64_t n);
+/// Makes a contender of lockstep_infer with three convolutions 3 x 3 of 8, 8 and 2 channels over 16 x 16 cells, in f32.
+[[nodiscard]] Contender make_convolution(std::int64_t n);
 
 /// Makes a contender for 64 boxes of 8 x 8 x 8 cells. many: by lockstep_infer_many; otherwise by one view of all cells.
 template <class T>

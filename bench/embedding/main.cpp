@@ -1,11 +1,17 @@
-// bench_embedding: compares calls of the C interface on the host with C++, Fortran, libtorch and plain loops.
+// bench_embedding: compares calls of the C interface on the host with C++, Fortran, libtorch and
+// loops that a host would write.
 //
 //   embedding/f32/n:32/c              lockstep_infer of a model prepared for 1024 samples
 //   embedding/f32/n:32/cpp            Inference::run
 //   embedding/f32/n:32/exact          a plan of exactly 32 samples, with the same copies in and out
-//   embedding/f32/n:32/plain          loops over samples, outputs and inputs, with std::tanh
+//   embedding/f32/n:32/outputs        loops that a host would write, the inner one over outputs (loops.hpp)
+//   embedding/f32/n:32/samples        loops that a host would write, the inner one over samples
 //   embedding/f32/n:32/fortran        lockstep_infer in Fortran
 //   embedding/f32/n:32/torch          the same network in libtorch
+//   embedding/f32/wide/n:32/c         500-500-500-500-500-200 in place of the small network (also outputs, samples)
+//   embedding/f32/strided/n:32        lockstep_infer of fields of f64, features outermost, with an f32 model
+//   embedding/f32/train/n:32          lockstep_trainer_add and _update
+//   embedding/f32/convolution/n:32    lockstep_infer of three small convolutions
 //   embedding/f32/boxes:64/many|one   64 boxes of 8 x 8 x 8: lockstep_infer_many, or one view of all
 //   embedding/f32/threads:2           20 times 1024 samples on each thread, with a shared model each
 //
@@ -44,7 +50,7 @@ void add(std::vector<Case>& all, const std::string& name, const std::function<Co
 
 template <class T>
 void add_cases(std::vector<Case>& all, const std::string& type) {
-  for (const std::int64_t n : {1, 2, 7, 32, 33, 200, 257, 1000, 1024}) {
+  for (const std::int64_t n : {1, 8, 32, 33, 128, 257, 1000, 1024}) {
     for (const std::string& way : bench::ways()) {
       add(all, concat("embedding/", type, "/n:", n, "/", way), [way, n] { return bench::make_contender<T>(way, n); });
     }
@@ -72,6 +78,15 @@ int run(const Options& own, comm::Session& session, const DeviceRequest&, const 
   std::vector<Case> all;
   add_cases<float>(all, "f32");
   add_cases<double>(all, "f64");
+  for (const std::int64_t n : {1, 32, 1024}) {
+    for (const char* way : {"c", "outputs", "samples"}) {
+      add(all, concat("embedding/f32/wide/n:", n, "/", way),
+          [way, n] { return bench::make_contender<float>(way, n, true); });
+    }
+    add(all, concat("embedding/f32/strided/n:", n), [n] { return bench::make_strided(n); });
+    add(all, concat("embedding/f32/train/n:", n), [n] { return bench::make_training(n); });
+    add(all, concat("embedding/f32/convolution/n:", n), [n] { return bench::make_convolution(n); });
+  }
   return bench::run_cases(session, options, {{"threads", "1"}, {"libtorch", bench::torch_version()}}, all);
 }
 

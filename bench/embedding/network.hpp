@@ -15,19 +15,27 @@
 #include <lockstep/runtime/tensor/buffer.hpp>
 #include <lockstep/runtime/tensor/tensor.hpp>
 
-// The network that bench_embedding times: an MLP 4-32-32-1 with tanh, as in the column physics of a climate code.
+#include "bench/embedding/loops.hpp"
+
+// The networks that bench_embedding times: an MLP 4-32-32-1 with tanh, as in the column physics of a climate code, and
+// a wide one.
 
 namespace lockstep::bench {
 
 inline constexpr std::int64_t kInputs = 4;
-inline constexpr std::int64_t kHidden = 32;
 inline constexpr std::int64_t kMaxBatch = 1024;
+using Widths = std::vector<std::int64_t>;  ///< inputs, then the outputs of each layer
+inline const Widths kSmall{kInputs, 32, 32, 1};
+inline const Widths kWide{500, 500, 500, 500, 500, 200};
 
-inline nn::Model mlp() {
-  nn::ModelBuilder b("mlp", {kInputs});
-  nn::NodeId x = b.linear("1", b.input(), kHidden, {.activation = ops::Activation::tanh});
-  x = b.linear("2", x, kHidden, {.activation = ops::Activation::tanh});
-  b.linear("3", x, 1);
+inline nn::Model mlp(const Widths& widths) {
+  nn::ModelBuilder b("mlp", {widths.front()});
+  nn::NodeId x = b.input();
+  for (std::size_t i = 1; i < widths.size(); ++i) {
+    const bool last = i + 1 == widths.size();
+    x = b.linear(std::to_string(i), x, widths[i],
+                 {.activation = last ? ops::Activation::identity : ops::Activation::tanh});
+  }
   return b.build();
 }
 
@@ -46,10 +54,10 @@ template <class T>
   }
 }
 
-/// Returns n different samples, of shape (n, kInputs).
+/// Returns n different samples, of shape (n, features).
 template <class T>
-std::vector<T> samples(std::int64_t n) {
-  std::vector<T> x(static_cast<std::size_t>(n * kInputs));
+std::vector<T> samples(std::int64_t n, std::int64_t features = kInputs) {
+  std::vector<T> x(static_cast<std::size_t>(n * features));
   for (std::size_t i = 0; i < x.size(); ++i) {
     x[i] = static_cast<T>(2 * std::sin(0.7 * static_cast<double>(i)));
   }
@@ -61,20 +69,19 @@ std::vector<T> samples(std::int64_t n) {
 template <class T>
 class Network {
  public:
-  explicit Network(std::int64_t n)
+  explicit Network(std::int64_t n, const Widths& widths = kSmall)
       : context_({.threads = 1}),
         n_(n),
-        model_(mlp()),
+        widths_(widths),
+        model_(mlp(widths)),
         parameters_(context_, model_, dtype_of<T>),
-        in_(samples<T>(n)),
-        out_(values(n)),
-        hidden1_(values(n * kHidden)),
-        hidden2_(values(n * kHidden)) {
+        in_(samples<T>(n, widths.front())),
+        out_(values(n * widths.back())) {
     parameters_.initialise(context_, 1);
-    for (const char* name : {"1", "2", "3"}) {
+    for (std::size_t i = 1; i < widths.size(); ++i) {
       for (const char* part : {".weight", ".bias"}) {
         const nn::ParameterInfo& info =
-            parameters_.parameters()[static_cast<std::size_t>(parameters_.find(name + std::string(part)))];
+            parameters_.parameters()[static_cast<std::size_t>(parameters_.find(std::to_string(i) + part))];
         weights_.push_back(values(info.numel));
         parameters_.read(context_, info.spec.name, TensorView(std::span(weights_.back()), info.spec.dims));
       }
@@ -103,33 +110,62 @@ class Network {
     };
   }
 
-  /// Returns a function of plain loops over samples, outputs and inputs, with std::tanh.
-  [[nodiscard]] std::function<void()> plain() {
+  /// Return a function of one of the loops that a host program would write (loops.hpp).
+  [[nodiscard]] std::function<void()> outputs_innermost() {
+    loops_ = std::make_unique<Loops<T>>(widths_, weights_);
+    return [this] { loops_->outputs_innermost(in_.data(), out_.data(), n_); };
+  }
+  [[nodiscard]] std::function<void()> samples_innermost() {
+    loops_ = std::make_unique<Loops<T>>(widths_, weights_);
+    turned_ = turned(in_, n_);
     return [this] {
-      layer(in_, weights_[0], weights_[1], hidden1_, n_, kInputs, kHidden, true);
-      layer(hidden1_, weights_[2], weights_[3], hidden2_, n_, kHidden, kHidden, true);
-      layer(hidden2_, weights_[4], weights_[5], out_, n_, kHidden, 1, false);
+      loops_->samples_innermost(turned_.data(), out_.data(), n_);
+      turned_outputs_ = true;
     };
+  }
+
+  /// Computes the outputs by plain loops over samples, outputs and inputs, with std::tanh: the oracle of the
+  /// contenders.
+  void plain() {
+    std::vector<T> x = in_;
+    for (std::size_t i = 1; i < widths_.size(); ++i) {
+      std::vector<T> y = values(n_ * widths_[i]);
+      layer(x, weights_[2 * i - 2], weights_[2 * i - 1], y, n_, widths_[i - 1], widths_[i], i + 1 < widths_.size());
+      x = std::move(y);
+    }
+    out_ = std::move(x);
   }
 
   /// Returns the weight (out, in) and the bias (out) of each layer in turn.
   [[nodiscard]] const std::vector<std::vector<T>>& weights() const { return weights_; }
-  [[nodiscard]] const std::vector<T>& result() const { return out_; }  ///< outputs of the last run, shape (n, 1)
+  /// Returns the outputs of the last run, shape (n, outputs).
+  [[nodiscard]] std::vector<T> result() const { return turned_outputs_ ? turned(out_, widths_.back()) : out_; }
 
  private:
   static std::vector<T> values(std::int64_t count) { return std::vector<T>(static_cast<std::size_t>(count)); }
-  TensorView in() { return TensorView(std::span(in_), {n_, kInputs}); }
-  TensorView out() { return TensorView(std::span(out_), {n_, 1}); }
+  /// Returns the transpose of a matrix with `rows` rows.
+  static std::vector<T> turned(const std::vector<T>& matrix, std::int64_t rows) {
+    std::vector<T> to = matrix;
+    const auto columns = static_cast<std::int64_t>(matrix.size()) / rows;
+    for (std::int64_t i = 0; i < rows * columns; ++i) {
+      to[static_cast<std::size_t>(i % columns * rows + i / columns)] = matrix[static_cast<std::size_t>(i)];
+    }
+    return to;
+  }
+  TensorView in() { return TensorView(std::span(in_), {n_, widths_.front()}); }
+  TensorView out() { return TensorView(std::span(out_), {n_, widths_.back()}); }
 
   CpuContext context_;
   std::int64_t n_;
+  Widths widths_;
   nn::Model model_;
   nn::ParameterSet parameters_;
-  std::vector<T> in_;       // inputs, shape (n, kInputs)
-  std::vector<T> out_;      // outputs, shape (n, 1)
-  std::vector<T> hidden1_;  // first hidden layer, shape (n, kHidden)
-  std::vector<T> hidden2_;
+  std::vector<T> in_;            // inputs, shape (n, inputs)
+  std::vector<T> out_;           // outputs, shape (n, outputs)
+  std::vector<T> turned_;        // inputs, shape (inputs, n)
+  bool turned_outputs_ = false;  // out_ has shape (outputs, n)
   std::vector<std::vector<T>> weights_;
+  std::unique_ptr<Loops<T>> loops_;
   std::unique_ptr<nn::Inference> inference_;
   std::unique_ptr<nn::StepState> state_;
   std::unique_ptr<nn::Plan> plan_;

@@ -7,6 +7,7 @@
 #include "tests/kernels/linear_epilogue_cases.hpp"
 #include "tests/kernels/low_rank_cases.hpp"
 #include "tests/kernels/matmul_cases.hpp"
+#include "tests/kernels/mlp_cases.hpp"
 #include "tests/kernels/muon_cases.hpp"
 
 namespace lockstep::bench {
@@ -139,6 +140,18 @@ std::vector<testing::OpCase> low_rank_bench() {
     items.push_back(testing::orthonormalise_case(Shape{shape[0], 2}, DType::f32));
     items.push_back(testing::low_rank_residual_case(shape[0], shape[1], 2, DType::f32));
     items.push_back(testing::keep_columns_case(shape[1], 2, DType::f32, ops::Column::kept));
+  }
+  return items;
+}
+
+/// Returns cases for the MLP of bench_embedding, and for wider layers, with few and with many samples.
+std::vector<testing::OpCase> mlp_bench() {
+  std::vector<testing::OpCase> items;
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    for (const std::int64_t samples : {1, 8, 32, 1024}) {
+      items.push_back(testing::mlp_case({.widths = {4, 32, 32, 1}, .samples = samples, .dtype = dtype}));
+      items.push_back(testing::mlp_case({.widths = {64, 128, 64}, .samples = samples, .dtype = dtype}));
+    }
   }
   return items;
 }

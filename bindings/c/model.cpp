@@ -181,6 +181,11 @@ void infer(ModelObject& model, const lockstep_view* in, const lockstep_view* out
   if (views == 0) {
     return;
   }
+  if (views == 1 && model.last && model.last->first.fits(*in) && model.last->second.fits(*out) && in->data != nullptr &&
+      out->data != nullptr && model.inference->run_again(in->data, out->data)) {
+    return;
+  }
+  model.last.reset();
   const Device device = model.context->device();
   const auto n = static_cast<std::size_t>(views);
   model.inputs.resize(n);
@@ -205,6 +210,9 @@ void infer(ModelObject& model, const lockstep_view* in, const lockstep_view* out
   ContextObject::Call call(*model.context, stream);
   model.inference->run(model.inputs, model.outputs);
   call.end();
+  if (views == 1 && model.inference->runs_again()) {
+    model.last.emplace(ViewForm(*in), ViewForm(*out));
+  }
   if (on_host && device.kind == DeviceKind::cuda) {
     model.context->context->synchronize();  // waits for copies from or to page-locked memory
   }
@@ -239,6 +247,37 @@ void require_no_axes(const lockstep_view& view) {
 }
 
 }  // namespace
+
+ViewForm::ViewForm(const lockstep_view& view)
+    : dtype(view.dtype),
+      device_type(view.device_type),
+      device_id(view.device_id),
+      ndim(view.ndim),
+      strided(view.strides != nullptr),
+      lettered(view.axes != nullptr) {
+  const auto n = static_cast<std::size_t>(ndim);
+  std::copy_n(view.shape, n, shape.begin());
+  if (strided) {
+    std::copy_n(view.strides, n, strides.begin());
+  }
+  if (lettered) {
+    std::copy_n(view.axes, n, axes.begin());
+  }
+}
+
+bool ViewForm::fits(const lockstep_view& view) const {
+  if (view.dtype != dtype || view.device_type != device_type || view.device_id != device_id || view.ndim != ndim ||
+      (view.strides != nullptr) != strided || (view.axes != nullptr) != lettered || view.shape == nullptr) {
+    return false;
+  }
+  for (std::size_t i = 0; i < static_cast<std::size_t>(ndim); ++i) {
+    if (view.shape[i] != shape[i] || (strided && view.strides[i] != strides[i]) ||
+        (lettered && view.axes[i] != axes[i])) {
+      return false;
+    }
+  }
+  return !lettered || view.axes[ndim] == '\0';
+}
 
 Learned::Learned(std::shared_ptr<ContextObject> owner, nn::Model finished, DType dtype)
     : context(std::move(owner)), model(std::move(finished)), parameters(*context->context, model, dtype) {}

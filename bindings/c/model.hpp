@@ -1,10 +1,12 @@
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <lockstep/c/context.hpp>
@@ -43,6 +45,19 @@ struct BuildStep {
   std::string frozen{};
 };
 
+/// All of a lockstep_view but its address.
+struct ViewForm {
+  explicit ViewForm(const lockstep_view& view);
+  /// Returns true if `view`, which may be invalid, has this form.
+  [[nodiscard]] bool fits(const lockstep_view& view) const;
+
+  lockstep_dtype dtype;
+  std::int32_t device_type, device_id, ndim;
+  bool strided, lettered;
+  std::array<char, Shape::kMaxRank + 1> axes{};
+  std::array<std::int64_t, Shape::kMaxRank> shape{}, strides{};
+};
+
 /// The object of a handle of type lockstep_model. The model is being built (`builder`) or finished (`learned`).
 struct ModelObject {
   std::shared_ptr<ContextObject> context;
@@ -56,6 +71,7 @@ struct ModelObject {
   std::unique_ptr<nn::Inference> inference{};  ///< uses `learned`, so it is declared later and destroyed earlier
   std::vector<nn::SampleView> inputs{};        ///< views of the present call; kept between calls for their memory
   std::vector<nn::SampleView> outputs{};
+  std::optional<std::pair<ViewForm, ViewForm>> last{};  ///< forms of the views that `inference` can run again
 
   /// Returns `learned`. Throws StateError before lockstep_model_initialise() or lockstep_model_load().
   [[nodiscard]] Learned& finished() const;

@@ -440,8 +440,8 @@ lockstep_status lockstep_trainer_update(lockstep_trainer trainer, double learnin
       require_added(t);
       require_not_reduced(t);
     });
+    t.learned->parameters.changed();  // the step writes the same memory, perhaps also if it fails
     t.step->update(learning_rate);
-    t.learned->parameters.changed();  // the step has written the memory of these parameters
     end_sum(t);
   });
 }
@@ -473,8 +473,8 @@ lockstep_status lockstep_trainer_apply(lockstep_trainer trainer, double learning
     begin_at(t, use, learning_rate, [&] {
       require<StateError>(t.step->reduced(), "the gradients are not reduced, expected lockstep_trainer_reduce before");
     });
+    t.learned->parameters.changed();  // the step writes the same memory, perhaps also if it fails
     t.step->apply(learning_rate);
-    t.learned->parameters.changed();  // the step has written the memory of these parameters
   });
 }
 

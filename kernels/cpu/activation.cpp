@@ -126,7 +126,7 @@ template <class T>
 [[gnu::always_inline]] inline Lanes<T> tanh_of(const Lanes<T>& x) {
   using F = Format<T>;
   const Lanes<T> size = absolute<T>(x);
-  const Split<T> s = split<T>(T(2) * (size > F::kTanhIsOne ? all(F::kTanhIsOne) : size));
+  const Split<T> s = split<T>(T(2) * lanes::least(all(T(F::kTanhIsOne)), size));
   const Lanes<T> power = power_of_two<T>(s.shifted);
   const Lanes<T> numerator = multiply_add(power, s.less, power - T(1));
   return with_sign<T>(numerator / (numerator + T(2)), sign_of<T>(x));
@@ -223,10 +223,25 @@ struct Gelu {
   }
 };
 
-/// Applies f to `registers` full registers. Only this loop applies f, so that all numbers get the same instructions.
+/// Applies f to `registers` full registers, four at a time: their chains of operations are computed beside each other.
+/// Only this function applies f, and f uses no operation that a compiler may join, so all numbers get the same
+/// instructions.
 template <class T, class F>
 [[gnu::noinline]] void map_registers(F f, const T* from, std::int64_t registers, T* to) {
-  for (std::int64_t i = 0; i < registers; ++i) {
+  constexpr int kTogether = 4;
+  std::int64_t i = 0;
+  for (; i + kTogether <= registers; i += kTogether) {
+    Lanes<T> values[kTogether];
+#pragma GCC unroll 8
+    for (int k = 0; k < kTogether; ++k) {
+      values[k] = f(lanes::load(from + (i + k) * lanes::kCount<T>));
+    }
+#pragma GCC unroll 8
+    for (int k = 0; k < kTogether; ++k) {
+      lanes::store<T>(values[k], to + (i + k) * lanes::kCount<T>);
+    }
+  }
+  for (; i < registers; ++i) {
     lanes::store<T>(f(lanes::load(from + i * lanes::kCount<T>)), to + i * lanes::kCount<T>);
   }
 }

@@ -80,6 +80,22 @@ template <class T>
 #endif
 }
 
+/// Returns the smaller number of each lane; b where one of them is NaN.
+[[nodiscard, gnu::always_inline]] inline Lanes<float> least(const Lanes<float>& a, const Lanes<float>& b) {
+#if defined(__AVX512F__)
+  return _mm512_maskz_min_ps(0xFFFF, a, b);  // gcc 12 warns about _mm512_min_ps
+#else
+  return a < b ? a : b;
+#endif
+}
+[[nodiscard, gnu::always_inline]] inline Lanes<double> least(const Lanes<double>& a, const Lanes<double>& b) {
+#if defined(__AVX512F__)
+  return _mm512_maskz_min_pd(0xFF, a, b);
+#else
+  return a < b ? a : b;
+#endif
+}
+
 namespace detail {
 
 /// One step of a transposition, for two rows a and b that are `half` rows apart. In every group of 2 * half lanes,

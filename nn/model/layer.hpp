@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <lockstep/kernels/activation.hpp>
 #include <lockstep/runtime/base/dtype.hpp>
 #include <lockstep/runtime/tensor/shape.hpp>
 #include <lockstep/runtime/tensor/tensor_view.hpp>
@@ -64,6 +66,14 @@ struct BufferSpec {
   [[nodiscard]] Shape stored_shape() const;
 };
 
+/// What inference of a layer with one input computes: activation(weight x + bias) for a vector x, or, without a weight,
+/// activation(x) for each element.
+struct DenseForm {
+  std::string weight{};  ///< name of the parameter (outputs, inputs); empty: none
+  std::string bias{};    ///< name of the parameter (outputs); empty: none
+  ops::Activation activation = ops::Activation::identity;
+};
+
 /// Immutable description of one operation of a model: its shapes, its parameters, and the calls that it adds to a plan.
 /// A layer owns no tensor, so any number of plans may use one Layer. Shapes in this class have no batch dimension;
 /// tensors of a plan have one.
@@ -115,6 +125,9 @@ class Layer {
   }
   /// Returns false if backward never reads the layer's output; the next layer may then overwrite the output.
   [[nodiscard]] virtual bool backward_reads_output() const { return true; }
+  /// Returns the layer's inference as a DenseForm, if it has one: Inference computes a chain of such layers in one
+  /// pass.
+  [[nodiscard]] virtual std::optional<DenseForm> dense_form() const { return std::nullopt; }
   /// Appends the forward calls to the plan, and registers a function that appends the backward calls
   /// (PlanBuilder::on_backward()). Each plan calls plan() once per layer, in the order of the model.
   virtual void plan(PlanBuilder& builder) const = 0;

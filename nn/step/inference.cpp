@@ -1,12 +1,15 @@
 #include <lockstep/nn/step/inference.hpp>
 
 #include <algorithm>
+#include <cstdint>
 #include <deque>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include <lockstep/kernels/strided_copy.hpp>
 #include <lockstep/nn/step/ingest.hpp>
+#include <lockstep/nn/step/parts/mlp_pass.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/stream/sync_guard.hpp>
 #include <lockstep/runtime/tensor/buffer.hpp>
@@ -60,6 +63,34 @@ PlanOptions without_weights(PlanOptions options) {
   return options;
 }
 
+/// The bytes [low, high) of memory; at first none.
+struct Range {
+  std::uintptr_t low = std::numeric_limits<std::uintptr_t>::max();
+  std::uintptr_t high = 0;
+
+  void add(const Range& other) {
+    low = std::min(low, other.low);
+    high = std::max(high, other.high);
+  }
+  [[nodiscard]] bool meets(const Range& other) const { return low < other.high && other.low < high; }
+  /// Return the range relative to an address, and such a range at an address.
+  [[nodiscard]] Range from(const void* start) const { return {low - address(start), high - address(start)}; }
+  [[nodiscard]] Range at(const void* start) const { return {low + address(start), high + address(start)}; }
+  static std::uintptr_t address(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); }
+};
+
+/// Returns the bytes between the first and the last element of `view`.
+Range range_of(const TensorView& view) {
+  const auto size = static_cast<std::int64_t>(size_of(view.dtype));
+  std::int64_t low = 0;
+  std::int64_t high = size;
+  for (int axis = 0; axis < view.shape.rank(); ++axis) {
+    const std::int64_t reach = (view.shape[axis] - 1) * view.strides[axis] * size;
+    (reach < 0 ? low : high) += reach;
+  }
+  return Range{static_cast<std::uintptr_t>(low), static_cast<std::uintptr_t>(high)}.at(view.data);
+}
+
 }  // namespace
 
 struct Inference::Impl {
@@ -68,20 +99,30 @@ struct Inference::Impl {
         max_batch((checked(parameters, model, options), options.max_batch)),
         state(ctx, options.max_batch, step_layout(model, without_weights(options.plan))),
         idle(ctx.stream()) {
-    const PlanOptions plan_options = without_weights(options.plan);
+    state.set(ctx, {.learning_rate = 0, .sample_weight = 1, .valid = max_batch, .epoch = 0});
+    mlp = MlpPass::of(ctx, model, parameters);
+    if (!mlp) {
+      make_plans(model, parameters, without_weights(options.plan));
+    }
+    Shape rows{max_batch};
+    for (const std::int64_t extent : state.layout().output) {
+      rows.push_back(extent);
+    }
+    const DType dtype = mlp ? parameters.weight_dtype() : plans.back().output().dtype;
+    out = Buffer(static_cast<std::size_t>(rows.numel()) * size_of(dtype), ctx);
+    output = TensorView(out.data(), dtype, ctx.device(), rows);
+  }
+
+  void make_plans(const Model& model, const ParameterSet& parameters, const PlanOptions& plan_options) {
     std::size_t workspace_bytes = 0;
     for (const std::int64_t size : plan_sizes(max_batch)) {
-      const Plan& plan = plans.emplace_back(ctx, model, Mode::infer, size, plan_options);
+      const Plan& plan = plans.emplace_back(context, model, Mode::infer, size, plan_options);
       workspace_bytes = std::max(workspace_bytes, plan.workspace_bytes());
     }
-    workspace = Buffer(workspace_bytes, ctx);
+    workspace = Buffer(workspace_bytes, context);
     for (Plan& plan : plans) {
       plan.bind(parameters, state, workspace);
     }
-    Shape rows = plans.back().output().shape;
-    out = Buffer(static_cast<std::size_t>(rows.numel()) * size_of(plans.back().output().dtype), ctx);
-    output = TensorView(out.data(), plans.back().output().dtype, ctx.device(), rows);
-    state.set(ctx, {.learning_rate = 0, .sample_weight = 1, .valid = max_batch, .epoch = 0});
     choose_sizes();
   }
 
@@ -108,6 +149,10 @@ struct Inference::Impl {
 
   /// Computes the outputs of the first n samples of the state and writes them to `output`.
   void compute(std::int64_t n) {
+    if (mlp) {
+      const TensorView in = state.view(input_field(state.layout().input_kind)).slice(0, 0, n);
+      return mlp->run(context, in.slice(1, 0, state.layout().input[0]), output.slice(0, 0, n));
+    }
     for (std::int64_t begin = 0; begin < n;) {
       Plan& plan = plans[static_cast<std::size_t>(first[static_cast<std::size_t>(n - begin)])];
       const std::int64_t size = plan.batch();
@@ -121,6 +166,40 @@ struct Inference::Impl {
       ops::strided_copy(context, rows, output.slice(0, begin, begin + count));
       begin += count;
     }
+  }
+
+  /// Computes out = mlp(in) between the views of run(), which have been checked. Returns false, and does nothing, if a
+  /// view has a type that the pass cannot read or write, or if inputs and outputs may share memory.
+  bool compute_in_place(std::span<const SampleView> in, std::span<const SampleView> out_views) {
+    Range read{};
+    Range written{};
+    for (std::size_t i = 0; i < in.size(); ++i) {
+      if (samples[i] > 0) {
+        read.add(range_of(in[i].view));
+        written.add(range_of(out_views[i].view));
+        if (!MlpPass::samples_of(in[i].view, in[i].axes, false).given() ||
+            !MlpPass::samples_of(out_views[i].view, out_views[i].axes, true).given()) {
+          return false;
+        }
+      }
+    }
+    if (read.meets(written)) {
+      return false;
+    }
+    for (std::size_t i = 0; i < in.size(); ++i) {
+      if (samples[i] > 0) {
+        mlp->run(context, MlpPass::samples_of(in[i].view, in[i].axes, false),
+                 MlpPass::samples_of(out_views[i].view, out_views[i].axes, true));
+      }
+    }
+    if (in.size() == 1 && samples[0] > 0) {
+      again = {.known = true,
+               .read = read.from(in[0].view.data),
+               .written = written.from(out_views[0].view.data),
+               .read_size = size_of(in[0].view.dtype),
+               .written_size = size_of(out_views[0].view.dtype)};
+    }
+    return true;
   }
 
   void take(const SampleView& from, const SampleView& to) {
@@ -144,7 +223,14 @@ struct Inference::Impl {
   Context& context;
   std::int64_t max_batch;
   StepState state;
-  std::deque<Plan> plans;  ///< one plan per batch size, in ascending order of the batch sizes
+  std::optional<MlpPass> mlp;  ///< computes in place of plans, if the model is a chain of small linear layers
+  /// What run_again() needs of the last run(); not known unless it had one view and was computed in place.
+  struct {
+    bool known = false;
+    Range read{}, written{};  ///< relative to the first element
+    std::size_t read_size = 1, written_size = 1;
+  } again;
+  std::deque<Plan> plans;  ///< one plan per batch size, in ascending order of the batch sizes; empty with an mlp
   Buffer workspace;
   Buffer out;
   TensorView output;  ///< view of `out` with shape (max_batch, output shape)
@@ -169,6 +255,7 @@ void Inference::run(const TensorView& in, const TensorView& out, std::string_vie
 
 void Inference::run(std::span<const SampleView> in, std::span<const SampleView> out) {
   Impl& s = *impl_;
+  s.again.known = false;
   require<UsageError>(in.size() == out.size(), "inference: ", in.size(), " inputs and ", out.size(),
                       " outputs, expected as many");
   s.samples.resize(std::max(s.samples.size(), in.size()));
@@ -181,6 +268,9 @@ void Inference::run(std::span<const SampleView> in, std::span<const SampleView> 
       }
       throw;
     }
+  }
+  if (s.mlp && s.compute_in_place(in, out)) {
+    return;
   }
   for (std::size_t begin = 0; begin < in.size();) {
     std::size_t end = begin;
@@ -202,6 +292,21 @@ void Inference::run(std::span<const SampleView> in, std::span<const SampleView> 
       }
     }
   }
+}
+
+bool Inference::run_again(const void* in, void* out) {
+  Impl& s = *impl_;
+  const auto& again = s.again;
+  if (!again.known || Range::address(in) % again.read_size != 0 || Range::address(out) % again.written_size != 0 ||
+      again.read.at(in).meets(again.written.at(out))) {
+    return false;
+  }
+  s.mlp->run_again(s.context, in, out);
+  return true;
+}
+
+bool Inference::runs_again() const {
+  return impl_->again.known;
 }
 
 std::int64_t Inference::max_batch() const {

@@ -25,9 +25,10 @@ struct SampleView {
   std::string_view axes{};
 };
 
-/// Computes a model's outputs for any number of samples up to a maximum. Plans for a few batch sizes share one
-/// workspace. run() splits its samples into these sizes; the last plan of a run can have unused room. The constructor
-/// does all planning and allocation.
+/// Computes a model's outputs for any number of samples up to a maximum. On the host, a chain of linear layers with
+/// activations is computed in one pass if ops::Mlp supports its layers (kernels/mlp.hpp): on views of f32 and f64 in
+/// place. For other models, plans for a few batch sizes share one workspace. run() splits its samples into these sizes;
+/// the last plan of a run can have unused room. The constructor does all planning and allocation.
 ///
 /// The object only reads the parameters. Several objects, each with its own context and thread, may share one
 /// ParameterSet as long as nobody writes the parameters. Batch norm uses the evaluation statistics.
@@ -55,6 +56,12 @@ class Inference {
   /// anything is enqueued. With several views, an error names the wrong view. UsageError also if the numbers of outputs
   /// and inputs differ. Allocates only if there are more views than in any earlier call.
   void run(std::span<const SampleView> in, std::span<const SampleView> out);
+
+  /// Enqueues the last run() again with views of other memory, and of the same types, shapes, strides and axes: a short
+  /// way for a small model on the host. Returns false, and does nothing, if the last run() had several views or copied
+  /// one of them, or if the new memory cannot be read and written in place. Then call run().
+  [[nodiscard]] bool run_again(const void* in, void* out);
+  [[nodiscard]] bool runs_again() const;  ///< returns false if run_again() would return false for any memory
 
   [[nodiscard]] std::int64_t max_batch() const;
   [[nodiscard]] std::size_t bytes() const;  ///< bytes of workspace, input and output, without the plans' own memory

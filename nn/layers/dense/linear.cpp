@@ -1,5 +1,6 @@
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include <lockstep/kernels/add.hpp>
@@ -36,6 +37,12 @@ class LinearLayer final : public Layer {
   }
   [[nodiscard]] std::vector<ParameterSpec> parameters(std::span<const Shape> inputs) const override;
   [[nodiscard]] bool backward_reads_output() const override { return slope_of_output(); }
+  [[nodiscard]] std::optional<DenseForm> dense_form() const override {
+    if (logical_.rank() != 1 || options_.residual.index >= 0) {
+      return std::nullopt;
+    }
+    return DenseForm{weight_name(), options_.bias ? name() + ".bias" : std::string(), options_.activation};
+  }
   void plan(PlanBuilder& builder) const override;
 
  private:

@@ -14,6 +14,7 @@ class ActivationLayer final : public Layer {
   [[nodiscard]] std::string kind() const override { return std::string(ops::name_of(function_)); }
   [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override { return inputs[0]; }
   [[nodiscard]] bool backward_reads_output() const override { return false; }
+  [[nodiscard]] std::optional<DenseForm> dense_form() const override { return DenseForm{.activation = function_}; }
   void plan(PlanBuilder& builder) const override {
     const SlotId x = builder.input();
     const ops::Activation function = function_;

@@ -22,6 +22,7 @@ class DropoutLayer final : public Layer {
   }
   [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override { return inputs[0]; }
   [[nodiscard]] bool backward_reads_output() const override { return false; }
+  [[nodiscard]] std::optional<DenseForm> dense_form() const override { return DenseForm{}; }
   void plan(PlanBuilder& builder) const override;
 
  private:

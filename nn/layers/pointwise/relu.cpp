@@ -10,6 +10,9 @@ class ReluLayer final : public Layer {
   using Layer::Layer;
   [[nodiscard]] std::string kind() const override { return "relu"; }
   [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override { return inputs[0]; }
+  [[nodiscard]] std::optional<DenseForm> dense_form() const override {
+    return DenseForm{.activation = ops::Activation::relu};
+  }
   void plan(PlanBuilder& builder) const override;
 };
 

@@ -86,6 +86,52 @@ TEST_F(InferenceTest, AnyNumberOfSamplesIsWhatALoopGives) {
   EXPECT_TRUE(ok(infer(model, View(none, {0, 3}), View(none, {0, 2}))));
 }
 
+// A call with views like those of the call before takes a short way. Each of these calls differs from the one before.
+TEST_F(InferenceTest, CallsLikeTheOneBefore) {
+  const auto plain = [this](const std::vector<double>& x) { return PlainMlp(model, 3, 8, 2)(x); };
+  std::vector<double> memory = drawn(64), y(64, kNan);
+  const auto expect = [&](std::size_t sample, std::vector<double> x, std::size_t at, std::size_t step) {
+    const std::vector<double> expected = plain(x);
+    EXPECT_NEAR(y[at], expected[0], 1e-14) << sample;
+    EXPECT_NEAR(y[at + step], expected[1], 1e-14) << sample;
+  };
+  const auto rows = [&](std::size_t first) {  // two samples from `first` on
+    y.assign(64, kNan);
+    ASSERT_TRUE(ok(infer(model, View(&memory[first], {2, 3}), View(&y[first], {2, 2}))));
+    expect(0, {memory[first], memory[first + 1], memory[first + 2]}, first, 1);
+    expect(1, {memory[first + 3], memory[first + 4], memory[first + 5]}, first + 2, 1);
+    EXPECT_TRUE(std::isnan(y[first + 4]));
+  };
+  rows(0);
+  rows(0);
+  rows(30);
+  ASSERT_TRUE(ok(infer(model, View(memory.data(), {3, 2}, "cn"), View(y.data(), {2, 2}, "cn"))));
+  expect(0, {memory[0], memory[2], memory[4]}, 0, 2);
+  ASSERT_TRUE(ok(infer(model, View(memory.data(), {3, 2}, "cn", {7, 1}), View(y.data(), {2, 2}, "cn"))));
+  expect(0, {memory[0], memory[7], memory[14]}, 0, 2);
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, infer(model, View(memory.data(), {3, 2}, "ch", {7, 1}), View(y.data(), {2, 2})),
+                    {"axis 'h'"}));
+  rows(10);
+  double* const none = nullptr;
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, infer(model, View(none, {2, 3}), View(y.data(), {2, 2})), {"data is NULL"}));
+  rows(10);
+  auto* const odd = reinterpret_cast<double*>(reinterpret_cast<char*>(memory.data()) + 4);
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, infer(model, View(odd, {2, 3}), View(y.data(), {2, 2})), {"multiple of 8"}));
+  rows(10);
+  y = memory;  // the outputs overwrite the inputs
+  ASSERT_TRUE(ok(infer(model, View(&y[2], {2, 3}), View(&y[0], {2, 2}))));
+  expect(0, {memory[2], memory[3], memory[4]}, 0, 1);
+  expect(1, {memory[5], memory[6], memory[7]}, 2, 1);
+  rows(10);
+  const std::vector<double> bias{5, -5};
+  const std::int64_t two[] = {2};
+  const lockstep_view value{const_cast<double*>(bias.data()), LOCKSTEP_F64, LOCKSTEP_CPU, 0, 1, two, nullptr, nullptr};
+  ASSERT_TRUE(ok(lockstep_parameter_write(model, "2.bias", 0, &value)));
+  rows(10);
+  ASSERT_TRUE(ok(lockstep_model_prepare(model, 5)));
+  rows(10);
+}
+
 TEST_F(InferenceTest, AfterPreparingNothingIsAllocated) {
   ASSERT_TRUE(ok(lockstep_model_prepare(model, 64)));
   std::int64_t before = 0;

@@ -1,6 +1,10 @@
 // Tests inference: any number of samples, however it is split, must give the results of a plan of exactly that size.
+#include <algorithm>
+#include <cmath>
+#include <string>
 #include <thread>
 #include <type_traits>
+#include <utility>
 
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/models/resnet.hpp>
@@ -17,13 +21,15 @@ namespace {
 
 using testing::error_of;
 
-Model mlp4() {
+/// A network that Inference computes in one pass if `width` is small enough (ops::Mlp), else by plans.
+Model mlp4(std::int64_t width = 32) {
   ModelBuilder b("mlp4", {4});
-  NodeId x = b.linear("1", b.input(), 32, {.activation = ops::Activation::tanh});
+  NodeId x = b.linear("1", b.input(), width, {.activation = ops::Activation::tanh});
   x = b.linear("2", x, 32, {.activation = ops::Activation::tanh});
   b.linear("3", x, 1);
   return b.build();
 }
+constexpr std::int64_t kWide = 300;
 
 /// A model with parameters drawn from a seed.
 struct Seeded {
@@ -72,7 +78,7 @@ void expect_same(const std::vector<T>& out, const std::vector<T>& expected, std:
 
 template <class T>
 void same_bits_for_any_number() {
-  Seeded seeded(mlp4(), dtype_of<T>, 1);
+  Seeded seeded(mlp4(kWide), dtype_of<T>, 1);
   auto& [context, model, set] = seeded;
   Inference inference(context, model, set, {.max_batch = 300, .plan = {.dtype = dtype_of<T>}});
   for (const std::int64_t n : {1, 2, 3, 4, 5, 7, 8, 9, 13, 17, 31, 33, 50, 64, 65, 100, 129, 257, 299, 300}) {
@@ -127,7 +133,7 @@ TEST(Inference, WritesInsideTheOutputOnly) {
 }
 
 TEST(Inference, ManyViewsHaveTheBitsOfEachAlone) {
-  Seeded seeded;
+  Seeded seeded(mlp4(kWide));
   auto& [context, model, set] = seeded;
   Inference inference(context, model, set, {.max_batch = 12});
   const std::vector<std::int64_t> sizes{5, 0, 12, 1, 6, 6, 7, 3};
@@ -160,7 +166,7 @@ TEST(Inference, ManyViewsHaveTheBitsOfEachAlone) {
 
 TEST(Inference, ThreadsShareOneSetOfParameters) {
   CpuContext context;
-  const Model model = mlp4();
+  const Model model = mlp4(kWide);
   ParameterSet writable(context, model, DType::f32);
   writable.initialise(context, 5);
   const ParameterSet& set = writable;
@@ -207,6 +213,182 @@ TEST(Inference, BadInput) {
   EXPECT_THROW(Inference(context, cifar_resnet(8, 10, 8, 8), set), UsageError) << "another model";
   EXPECT_THROW(Inference(context, model, set, {.max_batch = 0}), UsageError);
   EXPECT_THROW(Inference(context, model, set, {.plan = {.dtype = DType::f64}}), UsageError);
+}
+
+long double applied(ops::Activation kind, long double x) {
+  const auto sigmoid = [](long double v) { return 1 / (1 + std::exp(-v)); };
+  switch (kind) {
+    case ops::Activation::gelu:
+      return x / 2 * std::erfc(-x / std::sqrt(2.0L));
+    case ops::Activation::gelu_tanh:
+      return x / 2 * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0L)) * (x + 0.044715L * x * x * x)));
+    case ops::Activation::silu:
+      return x * sigmoid(x);
+    case ops::Activation::tanh:
+      return std::tanh(x);
+    case ops::Activation::sigmoid:
+      return sigmoid(x);
+    case ops::Activation::relu:
+      return x <= 0 ? 0 : x;
+    case ops::Activation::identity:
+      break;
+  }
+  return x;
+}
+
+/// A chain with odd widths: activations in layers and as layers, a dropout, a layer without bias.
+Model chain(ops::Activation kind) {
+  ModelBuilder b("chain", {3});
+  NodeId x = b.linear("1", b.input(), 17, {.activation = kind});
+  x = b.dropout("drop", x, 0.5);
+  x = b.linear("2", x, 33, {.bias = false});
+  x = kind == ops::Activation::relu ? b.relu("act", x) : b.activation("act", x, kind);
+  x = b.linear("3", x, 1, {.activation = kind});
+  b.linear("4", x, 5);
+  return b.build();
+}
+
+/// Returns the outputs of chain(kind) for in (n, 3), computed in long double from the parameters.
+std::vector<double> chain_oracle(Seeded& seeded, ops::Activation kind, const std::vector<double>& in) {
+  std::vector<long double> now(in.begin(), in.end());
+  for (const std::string name : {"1", "2", "3", "4"}) {
+    const auto read = [&](const std::string& parameter) {
+      const auto& info = seeded.set.parameters()[static_cast<std::size_t>(seeded.set.find(parameter))];
+      std::vector<double> values(static_cast<std::size_t>(info.spec.dims.numel()));
+      seeded.set.read(seeded.context, parameter, TensorView(std::span(values), info.spec.dims));
+      return std::pair(values, info.spec.dims);
+    };
+    const auto [weight, dims] = read(name + ".weight");
+    const std::vector<double> bias = name == "2" ? std::vector<double>(33) : read(name + ".bias").first;
+    const auto outputs = static_cast<std::size_t>(dims[0]), inputs = static_cast<std::size_t>(dims[1]);
+    std::vector<long double> next;
+    for (std::size_t s = 0; s < now.size() / inputs; ++s) {
+      for (std::size_t o = 0; o < outputs; ++o) {
+        long double sum = bias[o];
+        for (std::size_t i = 0; i < inputs; ++i) {
+          sum += static_cast<long double>(weight[o * inputs + i]) * now[s * inputs + i];
+        }
+        next.push_back(name == "4" ? sum : applied(kind, sum));
+      }
+    }
+    now = std::move(next);
+  }
+  return {now.begin(), now.end()};
+}
+
+constexpr ops::Activation kKinds[] = {ops::Activation::gelu,    ops::Activation::gelu_tanh, ops::Activation::silu,
+                                      ops::Activation::tanh,    ops::Activation::sigmoid,   ops::Activation::relu,
+                                      ops::Activation::identity};
+
+template <class T>
+void chain_matches_and_keeps_bits(ops::Activation kind) {
+  constexpr std::int64_t kMost = 820;  // 1 + .. + 40
+  Seeded seeded(chain(kind), dtype_of<T>, 1);
+  Inference inference(seeded.context, seeded.model, seeded.set, {.max_batch = kMost, .plan = {.dtype = dtype_of<T>}});
+  std::vector<double> in = normal_numbers(3 * kMost, 3);
+  std::vector<T> all(5 * kMost);
+  inference.run(TensorView(std::span(in), {kMost, 3}), TensorView(std::span(all), {kMost, 5}));
+  const std::vector<double> expected = chain_oracle(seeded, kind, in);
+  constexpr double kTolerance = std::is_same_v<T, float> ? 3e-6 : 3e-14;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    ASSERT_NEAR(all[i], expected[i], kTolerance) << ops::name_of(kind) << ' ' << i;
+  }
+  CpuContext three({.threads = 3});
+  Inference threads(three, seeded.model, seeded.set, {.max_batch = kMost, .plan = {.dtype = dtype_of<T>}});
+  for (std::int64_t n = 1, first = 0; n <= 40; first += n, ++n) {
+    for (Inference* each : {&inference, &threads}) {
+      std::vector<T> out(static_cast<std::size_t>(5 * n));
+      each->run(TensorView(std::span(in).subspan(static_cast<std::size_t>(3 * first), static_cast<std::size_t>(3 * n)),
+                           {n, 3}),
+                TensorView(std::span(out), {n, 5}));
+      EXPECT_TRUE(std::equal(out.begin(), out.end(), all.begin() + 5 * first)) << n << ' ' << ops::name_of(kind);
+    }
+  }
+}
+
+TEST(Inference, ChainsMatchLongDoubleAndASampleKeepsItsBits) {
+  for (const ops::Activation kind : kKinds) {
+    chain_matches_and_keeps_bits<float>(kind);
+    chain_matches_and_keeps_bits<double>(kind);
+  }
+}
+
+TEST(Inference, ChainsTakeAnyTypesStridesAndSharedMemory) {
+  Seeded seeded(chain(ops::Activation::tanh));
+  auto& [context, model, set] = seeded;
+  Inference inference(context, model, set, {.max_batch = 64});
+  std::vector<std::int32_t> whole;
+  for (std::int32_t i = 0; i < 3 * 40; ++i) {
+    whole.push_back(i * 7 % 11 - 5);
+  }
+  std::vector<float> in(whole.begin(), whole.end());
+  std::vector<float> expected(5 * 40);
+  inference.run(TensorView(std::span(in), {40, 3}), TensorView(std::span(expected), {40, 5}));
+  std::vector<float> out(5 * 40);
+  inference.run(TensorView(std::span(whole), {40, 3}), TensorView(std::span(out), {40, 5}));
+  EXPECT_EQ(out, expected) << "integers";
+  std::vector<double> wide(5 * 40);  // shape (5, 40)
+  inference.run(TensorView(std::span(in), {4, 10, 3}), TensorView(std::span(wide), {5, 40}), "nnc", "cn");
+  for (std::size_t s = 0; s < 40; ++s) {
+    for (std::size_t o = 0; o < 5; ++o) {
+      EXPECT_EQ(wide[o * 40 + s], expected[s * 5 + o]);
+    }
+  }
+  std::vector<BFloat16> rounded(5 * 40);
+  inference.run(TensorView(std::span(in), {40, 3}), TensorView(std::span(rounded), {40, 5}));
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(static_cast<float>(rounded[i]), static_cast<float>(BFloat16(expected[i])));
+  }
+  std::vector<float> memory(5 * 40);  // the outputs overwrite the inputs, which lie at the end
+  std::copy(in.begin(), in.end(), memory.end() - 3 * 40);
+  inference.run(TensorView(std::span(memory).last(3 * 40), {40, 3}), TensorView(std::span(memory), {40, 5}));
+  EXPECT_EQ(memory, expected) << "shared memory";
+  const SampleView from[] = {{TensorView(std::span(in).first(3 * 30), {30, 3}), ""},
+                             {TensorView(std::span(in).first(0), {0, 3}), ""},
+                             {TensorView(std::span(in).last(3 * 10), {10, 3}), "nc"}};
+  std::fill(out.begin(), out.end(), 0.0F);
+  const SampleView to[] = {{TensorView(std::span(out).first(5 * 30), {30, 5}), ""},
+                           {TensorView(std::span(out).first(0), {0, 5}), ""},
+                           {TensorView(std::span(out).last(5 * 10), {10, 5}), ""}};
+  inference.run(from, to);
+  EXPECT_EQ(out, expected) << "many views";
+}
+
+// Packed parameters follow the parameters.
+TEST(Inference, ChainsComputeWithThePresentParameters) {
+  Seeded seeded(chain(ops::Activation::silu), DType::f64);
+  auto& [context, model, set] = seeded;
+  Inference inference(context, model, set, {.max_batch = 4, .plan = {.dtype = DType::f64}});
+  std::vector<double> in = normal_numbers(12, 4);
+  std::vector<double> out(20);
+  const auto run = [&] {
+    inference.run(TensorView(std::span(in), {4, 3}), TensorView(std::span(out), {4, 5}));
+    const std::vector<double> expected = chain_oracle(seeded, ops::Activation::silu, in);
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      EXPECT_NEAR(out[i], expected[i], 3e-14);
+    }
+  };
+  run();
+  std::vector<double> bias{1, 2, 3, 4, 5};
+  set.write(context, "4.bias", TensorView(std::span(bias), {5}));
+  run();
+  set.initialise(context, 6);
+  run();
+}
+
+// A model that is no chain has plans, and the same function.
+TEST(Inference, OtherModelsHavePlans) {
+  ModelBuilder b("residual", {6});
+  NodeId x = b.linear("1", b.input(), 6, {.activation = ops::Activation::tanh, .residual = b.input()});
+  x = b.activation("act", x, ops::Activation::silu);
+  b.activation("again", x, ops::Activation::silu);
+  Seeded seeded(b.build(), DType::f64, 1);
+  auto& [context, model, set] = seeded;
+  Inference inference(context, model, set, {.max_batch = 9, .plan = {.dtype = DType::f64}});
+  const std::vector<double> in = normal_numbers(6 * 9, 4);
+  std::vector<double> copy = in, out(6 * 9);
+  inference.run(TensorView(std::span(copy), {9, 6}), TensorView(std::span(out), {9, 6}));
+  EXPECT_EQ(out, exactly<double>(model, set, in, 9, {6}));
 }
 
 }  // namespace

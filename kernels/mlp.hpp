@@ -1,0 +1,117 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <lockstep/kernels/activation.hpp>
+#include <lockstep/kernels/dispatch.hpp>
+#include <lockstep/runtime/tensor/tensor_view.hpp>
+
+namespace lockstep::ops {
+
+/// One layer of an Mlp: y = activation(weight x + bias).
+struct MlpLayer {
+  std::int64_t inputs = 0;
+  std::int64_t outputs = 0;
+  Activation activation = Activation::identity;
+};
+
+/// What an Mlp knows about its computation on the host.
+struct MlpCosts {
+  std::int64_t least_by_columns = 1;  ///< samples from which on the lanes of registers are samples
+  std::int64_t grain = 1;             ///< blocks of samples that justify another thread
+};
+
+/// Description of a chain of small linear layers, which mlp_forward() computes in one pass: the numbers between two
+/// layers stay in registers and in the first cache. The host computes mlp ops in f32 or f64; a GPU does not.
+class Mlp {
+ public:
+  static constexpr std::size_t kMostLayers = 16;
+  static constexpr std::int64_t kMostWidth = 256;                  ///< most inputs or outputs of a layer
+  static constexpr std::size_t kMostBytes = std::size_t{1} << 18;  ///< most bytes of packed parameters
+  static constexpr std::size_t kAlignment = 64;                    ///< alignment of the packed parameters
+
+  /// Returns true if there is a layer, each layer takes the outputs of the layer before, layers, widths and
+  /// packed_bytes() are within the limits above, and the type is f32 or f64.
+  [[nodiscard]] static bool supports(DType dtype, std::span<const MlpLayer> layers);
+  /// Throws UsageError unless supports() is true.
+  Mlp(DType dtype, std::span<const MlpLayer> layers);
+
+  [[nodiscard]] DType dtype() const { return dtype_; }
+  [[nodiscard]] std::span<const MlpLayer> layers() const { return std::span(layers_).first(count_); }
+  [[nodiscard]] std::int64_t widest() const { return widest_; }  ///< most numbers between two layers, padding included
+  [[nodiscard]] std::size_t packed_bytes() const { return packed_bytes_; }  ///< of all layers' packed parameters
+  [[nodiscard]] std::int64_t least_by_columns() const { return costs_.least_by_columns; }
+  [[nodiscard]] std::int64_t grain() const { return costs_.grain; }
+
+ private:
+  DType dtype_;
+  std::array<MlpLayer, kMostLayers> layers_{};  ///< in place: a cold call touches fewer pages
+  std::size_t count_;
+  std::int64_t widest_ = 0;
+  std::size_t packed_bytes_;
+  MlpCosts costs_;
+};
+
+/// The samples of a view (.., features), of any strides, in row-major order.
+struct MlpSamples {
+  struct Axis {
+    std::int64_t extent, stride;
+  };
+  explicit MlpSamples(const TensorView& view);
+  /// Returns true if the numbers of one feature lie without gaps, sample after sample.
+  [[nodiscard]] bool samples_beside() const { return axes == 1 && axis[0].stride == 1; }
+
+  DType dtype;
+  int axes = 0;        ///< axes of samples; those that lie one in the other are joined
+  std::int64_t count;  ///< number of samples
+  std::int64_t features;
+  std::int64_t step;                         ///< stride of the features
+  std::array<Axis, Shape::kMaxRank> axis{};  ///< innermost first
+};
+
+/// A checked call of mlp_forward() without addresses of x and y, to be run with any addresses.
+struct MlpCall {
+  /// Throws the errors of mlp_forward() for these views, but those of the addresses of x and y.
+  MlpCall(const Mlp& of, const TensorView& packed, const TensorView& x, const TensorView& y);
+
+  const Mlp* mlp;
+  const void* parameters;
+  MlpSamples from, to;
+};
+
+/// Packs the parameters of layer `layer` into `packed`, in the order in which mlp_forward() reads them. weight:
+/// (outputs, inputs) of any strides; bias: (outputs) of any stride, or not given: zeros; both of the mlp's type.
+/// packed: u8, (mlp.packed_bytes()), aligned to Mlp::kAlignment. `mlp` must outlive the work.
+void mlp_pack(Context& context, const Mlp& mlp, int layer, const TensorView& weight, const TensorView& bias,
+              const TensorView& packed);
+
+/// Computes the outputs of any number of samples. `packed` holds the parameters of all layers.
+///
+///   x: (.., inputs of the first layer); all axes but the last one count the samples, in row-major order
+///   y: (.., outputs of the last layer); it may divide its samples into other axes than x
+///
+/// x and y are f32 or f64, whatever the mlp's type, with any strides, and share no memory. The op writes y only inside
+/// its extents. `mlp` must outlive the work.
+///
+/// A sum begins at 0, adds its products one by one in the order of the inputs, each rounded once on processors with
+/// fused multiply-add, and is then added to the bias. matmul ("reference") does the same: the bits are those of its
+/// products with the same activations. So the bits of a sample depend neither on the number of samples, nor on the
+/// strides, nor on the number of threads. Unused lanes of registers repeat a number, so that they raise no
+/// floating-point exception of their own.
+void mlp_forward(Context& context, const Mlp& mlp, const TensorView& packed, const TensorView& x, const TensorView& y);
+
+/// Does mlp_forward() with a checked call. x and y must be multiples of the size of an element.
+void mlp_run(Context& context, const MlpCall& call, const void* x, void* y);
+
+namespace backend {  // the functions that mlp.cpp calls after its checks
+OnContext<CpuContext, decltype(ops::mlp_pack)> mlp_pack;
+OnContext<CpuContext, decltype(ops::mlp_run)> mlp_run;
+/// Returns the elements that the packed parameters of a layer take.
+[[nodiscard]] std::int64_t mlp_packed_elements(DType dtype, const MlpLayer& layer);
+[[nodiscard]] MlpCosts mlp_costs(DType dtype, std::span<const MlpLayer> layers);
+}  // namespace backend
+
+}  // namespace lockstep::ops
