@@ -10,8 +10,8 @@ class Schema;
 
 namespace lockstep::nn {
 
-/// Settings for groups of parameters that the optimizer treats differently: weight decay by role, learning rate by
-/// name. Each group is a set of segments of the arena (ops::ArenaSegment), so an update is still one pass.
+/// Settings for groups of parameters: weight decay by ParameterRole, learning rate by name. Each group is a set of
+/// segments of the arena (ops::ArenaSegment), so an update is one pass over the arena with any number of groups.
 struct ParameterGroups {
   std::optional<double> norm_weight_decay{};  ///< weight decay of norms' scales and shifts, instead of the common decay
   std::optional<double> bias_weight_decay{};  ///< weight decay of biases outside of norms, instead of the common decay

@@ -30,7 +30,7 @@ using RuleMaker = Rule(Context& context, const ParameterSet& parameters, const O
 struct RuleTraits {
   std::string_view name;
   RuleMaker* make;
-  std::string_view help{};  ///< a few words for --help; empty: the name needs no explanation
+  std::string_view help{};  ///< explanation for --help; empty: the name suffices
   // Numbers of OptimizerOptions that the rule reads:
   bool momentum = false;  ///< reads momentum and nesterov
   bool betas = false;     ///< reads beta1 and beta2
@@ -41,7 +41,7 @@ struct RuleTraits {
   bool layer_norms = false;  ///< true: updates depend on norms of whole tensors; with zero1, the ranks sum these norms
   /// True: updates whole hidden matrices, with momentum; zero1 cannot divide their states.
   bool whole_matrices = false;
-  bool normalised = false;  ///< true: the size of an update does not depend on the size of the gradients
+  bool normalised = false;  ///< true: gradients multiplied by any factor give the same update
   double rate = 1;          ///< usual learning rate relative to sgd's, or to adam's if `normalised`
 };
 /// Returns the traits of the built-in rules, in the order of OptimizerKind.
@@ -77,8 +77,8 @@ struct OptimizerOptions {
   double beta2 = 0.999;              ///< read by adam, adamw, muon
   double epsilon = 1e-8;             ///< read by adam, adamw, lars, muon
   double trust_coefficient = 0.001;  ///< read by lars
-  double clip_norm = 0;              ///< largest norm of all gradients together; 0: no clipping
-  double clip_value = 0;  ///< largest size of one gradient, applied after clip_norm; 0: no clipping; not for lars
+  double clip_norm = 0;              ///< largest allowed norm over all gradients; 0: no clipping
+  double clip_value = 0;         ///< limit of |gradient element|, applied after clip_norm; 0: no clipping; not for lars
   bool skip_non_finite = false;  ///< skips an update whose gradients have NaN or infinity, also without clip_norm
   LossScale loss_scale{};  ///< loss scale of the plan; any kind except `off` also skips updates that are not finite
   std::shared_ptr<const UpdateRule> rule{};  ///< a user's rule, used instead of the rule `kind`
