@@ -234,8 +234,8 @@ class Plan {
   };
   void run_one(Context& context, const Call& call, const CallRecord& record, int index);
   void run_beside(Context& context, const Call& call, Meeting& meeting, const CallRecord& record, int index);
-  /// Used after an error. Makes the context's stream wait for the first `begun` calls on the side stream, because these
-  /// may still run.
+  /// Makes the context's stream wait for the first `begun` calls on the side stream. Used after an error, when these
+  /// calls may still run.
   void wait_for_beside(Context& context, std::size_t begun) noexcept;
   /// Enqueues work on the guard bands after the slots that `call` writes. The work checks the bands if `check` is true,
   /// and writes the bands otherwise.
@@ -264,7 +264,7 @@ class Plan {
     Frame frame, again;
     std::byte* kept;
   };
-  /// All sets; frame_, again_ and in_use_ hold the members of the set in use, whose entry here is stale.
+  /// All sets of kept activations. frame_, again_ and in_use_ belong to the set in use, whose entry in kept_ is stale.
   std::vector<Kept> kept_;
   std::size_t set_ = 0;
   Device device_ = Device::cpu();

@@ -111,13 +111,13 @@ class PlanBuilder {
   /// invalid, the i-th input is an ordinary output.
   [[nodiscard]] const UnappliedNorm& unapplied_norm(int i) const { return producer(i).unapplied; }
 
-  /// A batch norm can get the sums over its input from the layer that computes this input. The sums are of the
-  /// deviations of each channel from a buffer of the norm (Layer::sums_wanted_near()). Returns the slot of this buffer
-  /// if the only layer that reads `output` uses such sums; otherwise an invalid slot. `output` must be the current
-  /// node's output. If the slot is valid, the node may call leave_sums() with sums of shape (2, C).
+  /// Returns the slot of the next batch norm's buffer that estimates the channel means (Layer::sums_wanted_near()), if
+  /// the norm can use channel sums that the current node computes. The sums are of deviations from this buffer. Returns
+  /// an invalid slot if no layer or several layers read `output`, or if the only reader uses no sums. `output` must be
+  /// the current node's output. If the slot is valid, the node may call leave_sums() with sums of shape (2, C).
   [[nodiscard]] SlotId sums_wanted_near(SlotId output);
   void leave_sums(SlotId sums) { here().sums = sums; }
-  /// Slot of leave_sums() for the first input, or an invalid slot.
+  /// Returns the slot that the node of the first input passed to leave_sums(), or an invalid slot.
   [[nodiscard]] SlotId input_sums() const { return producer(0).sums; }
 
   // --- slots
@@ -125,8 +125,9 @@ class PlanBuilder {
   [[nodiscard]] SlotId statistics(const std::string& name, const Shape& shape);  ///< new slot in statistics_dtype()
   [[nodiscard]] SlotId tensor(const std::string& name, const Shape& shape, DType dtype);
   [[nodiscard]] SlotId scratch(std::size_t bytes);  ///< new slot of u8 for use in one call; an invalid slot for 0 bytes
-  [[nodiscard]] SlotId alias(SlotId of, const std::string& name,
-                             const Shape& shape);  ///< new slot in the memory of `of`, which later calls must not use
+  [[nodiscard]] SlotId alias(
+      SlotId of, const std::string& name,
+      const Shape& shape);  ///< new slot in the memory of slot `of`; later calls must not use `of`
   [[nodiscard]] TensorView prototype(SlotId slot) const;  ///< view with the shape and dtype of a slot, without memory
 
   // --- calls
@@ -247,7 +248,7 @@ class PlanBuilder {
   void plan_backward(SlotId gradient);
   /// Returns dL/d(input) after the backward calls of all layers are planned.
   [[nodiscard]] SlotId plan_input_gradient();
-  void plan_vjp();  ///< appends the calls of Plan::vjp(): those of backward with constant parameters
+  void plan_vjp();  ///< appends the calls of Plan::vjp(): backward with constant parameters
   void plan_jvp();  ///< appends the calls of Plan::jvp()
   /// Restores, in its destructor, the context that the builder had before beside().
   struct Beside {

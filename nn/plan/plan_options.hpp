@@ -88,7 +88,7 @@ struct PlanOptions {
   /// model's input is numbers (InputKind::values).
   bool input_gradient = false;
   /// For training. true: tensors that live from forward to backward use the first kept_bytes() bytes of the workspace.
-  /// Each further set of kept activations (Plan::add_kept()) then needs only kept_bytes() bytes, because all sets share
+  /// Each set that Plan::add_kept() adds then needs only kept_bytes() bytes, because all sets of kept activations share
   /// the remaining bytes of the workspace.
   bool kept_apart = false;
   /// In training, true: backward computes no gradients of parameters, as if all parameters were frozen.

@@ -32,8 +32,7 @@ struct EpochBegin {
   std::int64_t step = 0;   ///< number of steps done
 };
 
-/// A step that will be enqueued next, or that was just enqueued. In the second case, the device may still be computing
-/// it.
+/// A step that will be enqueued next, or that was just enqueued. The device may still be computing an enqueued step.
 struct StepEvent {
   std::int64_t epoch = 0;  ///< number of epochs done before this step
   std::int64_t step = 0;   ///< number of the step, 1 for the first of the run

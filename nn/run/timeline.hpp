@@ -70,8 +70,8 @@ class TimelineSummary {
     double hidden_s = 0;   ///< part of total_s in which the rank also computed a layer or the update
     double exposed_s = 0;  ///< part of total_s in which the rank did not compute
   };
-  /// How often this rank was the last one whose bucket was ready. `seconds` is the total time from the arrival of the
-  /// first rank at the bucket's sum to the arrival of this rank.
+  /// How often all ranks waited for this rank, because its bucket was ready last. `seconds` is the total time from the
+  /// first rank's arrival at the bucket's sum to this rank's arrival.
   struct WaitedFor {
     std::int64_t times = 0;
     double seconds = 0;

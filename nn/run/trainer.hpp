@@ -92,13 +92,13 @@ class Trainer {
   /// rank 0's parameters to all ranks, and makes the loader.
   void start();
   /// Compares position, parameters, optimizer state and averaged running statistics of all ranks. If one of these
-  /// differs, throws UsageError on every rank, with a text that names it. Must be called after each rank has read its
-  /// state from files.
+  /// differs, throws UsageError on every rank, with a text that names the difference. Must be called after each rank
+  /// has read its state from files.
   void require_same_state();
 
   /// Makes one training step: reads a batch, runs forward and backward of each micro-batch, sums the gradients over the
-  /// ranks during the last micro-batch, and updates the parameters. Throws StateError before start(). Waits for the
-  /// device only until the step two steps earlier is done. Throws DataError if a label of that step was out of range.
+  /// ranks during the last micro-batch, and updates the parameters. Throws StateError before start(). Waits only until
+  /// the device has done the step two steps earlier. Throws DataError if a label of that earlier step was out of range.
   ///
   /// If all ranks have failed in the same way (for example because steps cannot be captured), the next call uses the
   /// batch of the failed step again. The running statistics may then count this batch twice. After an error of the
@@ -121,8 +121,8 @@ class Trainer {
   /// optimizer does not check gradients. The number is the same on every rank. Waits for the last step.
   [[nodiscard]] std::int64_t skipped_updates();
 
-  /// Returns TrainStep::non_finite_gradients() over Ranks::control. metrics_of() must have the metrics of `step`; step
-  /// 1 is the first step of the run.
+  /// Returns TrainStep::non_finite_gradients() over Ranks::control. May be called only after metrics_of(step) has
+  /// returned the metrics. Step 1 is the first step of the run.
   [[nodiscard]] std::string non_finite_gradients(std::int64_t step);
 
   /// Returns the training metrics since the last call, summed over all ranks. Waits for the last step.
@@ -162,7 +162,7 @@ class Trainer {
   /// Calls TrainStep::record_into(). From then on, the recorder also gets host spans: steps, waits for the loader,
   /// evaluations and checkpoints.
   void record_into(SpanRecorder* recorder);
-  [[nodiscard]] SpanRecorder::Scope checkpoint_span();  ///< begins a span; the writer of a checkpoint ends it
+  [[nodiscard]] SpanRecorder::Scope checkpoint_span();  ///< begins a span, which ends with the returned Scope
   [[nodiscard]] ParameterSet& parameters() { return train_step().parameters(); }
   [[nodiscard]] const Plan& train_plan() const { return train_step().train_plan(); }
   [[nodiscard]] const Plan& evaluation_plan() const { return train_step().evaluation_plan(); }
@@ -175,7 +175,7 @@ class Trainer {
   [[nodiscard]] const std::string& graph_obstacle() const { return train_step().graph_obstacle(); }
   [[nodiscard]] Context& context() { return train_step().context(); }
   /// Reports to the ranks' watchdog, if there is one, what the caller will do next between steps, such as "writing a
-  /// checkpoint after step"; the step's number is added. `what` must be a string literal.
+  /// checkpoint after step". The function adds the step's number. `what` must be a string literal.
   void doing(const char* what) const noexcept;
 
  private:

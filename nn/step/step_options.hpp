@@ -45,8 +45,8 @@ enum class Strategy : unsigned char {
 /// Inverse of name_of(); throws UsageError for an unknown name.
 [[nodiscard]] Strategy parse_strategy(std::string_view name);
 
-/// Selects whether a step is captured into a CUDA graph, which later steps launch. Captured steps give the same numbers
-/// as other steps. `automatic` captures steps if possible.
+/// Selects whether the second step is captured into a CUDA graph, which all following steps launch. Captured steps give
+/// the same numbers as steps without a graph. `automatic` captures steps if possible.
 enum class CudaGraph : unsigned char { automatic, on, off };
 /// Returns why steps with this device and communicator are not captured, or an empty text if they are. With
 /// CudaGraph::on, throws a UsageError with the reason instead of returning it.
@@ -108,7 +108,7 @@ struct TrainStepOptions {
   /// non_finite_gradients() can name gradients that are not finite. The optimizer then skips updates with such
   /// gradients (OptimizerOptions::skip_non_finite): parameters and optimizer states do not change. The running
   /// statistics of batch norm still change in channels with finite values, because forward computes them. The check
-  /// reads each gradient once or twice more, and does not change the results of other steps.
+  /// reads each gradient once or twice more, and does not change the results of steps with finite gradients.
   bool check_gradients = false;
 };
 /// Adds to `schema` the options that a program may offer its users. The program itself must add options for `sums`,

@@ -26,7 +26,7 @@ class GradientError : public Error {
   using Error::Error;
 };
 
-/// Loss of a step: the mean over this rank's samples, weighted if the loss has weights. NaN if the rank had no samples.
+/// Loss of a step: the mean over this rank's samples, weighted if the loss has weights, or NaN without samples.
 struct StepLoss {
   double value = 0;
   std::int64_t step = 0;  ///< number of the step, from 1 on; 0: no loss has arrived yet
@@ -50,9 +50,9 @@ struct StepLoss {
 /// update(batch, rate) reduces gradients while backward still computes. update(rate) after add() starts to reduce only
 /// when it is called. After the first step, no memory is allocated (if steps are captured, after the second step, which
 /// captures). From then on, a call waits only for the micro-batch two steps earlier (with microbatches 0: two
-/// micro-batches earlier). So loss() returns the loss of an earlier step. ingest() describes which memory a batch may
-/// have and how long this memory must not change. On a GPU, page-locked memory is read until the step after the next
-/// begins.
+/// micro-batches earlier). So loss() may return the loss of an earlier step. ingest() describes which memory a batch
+/// may have and how long this memory must not change. On a GPU, page-locked memory is read until the step after the
+/// next begins.
 ///
 /// With several ranks, update, broadcast, check_replicas and require_same_state are collective. With sync_batch_norm,
 /// add is collective, too. All other calls are local unless their comment says otherwise. For a bad batch, only the
@@ -121,7 +121,7 @@ class TrainStep {
   /// without ids get ids that depend on this number.
   [[nodiscard]] std::int64_t microbatches() const;
   [[nodiscard]] int ranks() const;  ///< number of ranks that train together
-  /// Number and bytes of the additional gradient arenas for the tree of virtual ranks.
+  /// Return the number and the bytes of the additional gradient arenas for the tree of virtual ranks.
   [[nodiscard]] std::int64_t tree_arenas() const;
   [[nodiscard]] std::size_t tree_bytes() const;
   /// Sets the numbers of steps and micro-batches to those of a saved state (nn/step/state_file.hpp). Throws StateError
@@ -158,7 +158,7 @@ class TrainStep {
 
   /// Adds a state of the program's own. From then on, the step broadcasts, compares, saves and loads this state
   /// (ParameterSet::register_state()). All ranks must register the same states. save_state() checks this. A broadcast
-  /// cannot check it, because it has no communicator for texts: if a rank lacks a state, the other ranks wait forever.
+  /// cannot compare them, because it has no communicator for texts: if a rank lacks a state, all other ranks hang.
   /// So compare parameters().states().text() on all ranks before the first broadcast
   /// (comm::require_same_on_all_ranks()), as Trainer::start() does.
   TensorView register_state(const StateSpec& spec);
@@ -188,7 +188,7 @@ class TrainStep {
   /// step. A recorder of nullptr ends the recording; an attached profiling tool still gets its ranges
   /// (runtime/stream/span_recorder.hpp).
   void record_into(SpanRecorder* recorder);
-  /// Recorder of record_into() or of an attached tool; nullptr if there is none.
+  /// Returns the recorder of record_into() or of an attached profiling tool, or nullptr if there is none.
   [[nodiscard]] SpanRecorder* recorder() const;
   [[nodiscard]] std::size_t spans_of_a_step() const;  ///< returns an upper bound of the number of spans per step
 
@@ -204,7 +204,7 @@ class TrainStep {
   [[nodiscard]] std::size_t planned_bytes() const;  ///< bytes that the constructor has allocated
   /// Returns why steps are not captured as a CUDA graph, or an empty text if they are.
   [[nodiscard]] const std::string& graph_obstacle() const;
-  /// Memory from which batches are copied fast: page-locked memory on a GPU.
+  /// Returns a resource of host memory from which copies to the device are fast: page-locked memory for a GPU.
   [[nodiscard]] MemoryResource& host_memory();
   /// Waits for the copies of batches. The caller may then free or change the memory of batches.
   void wait_for_copies();

@@ -41,7 +41,7 @@ class StepResults {
     double learning_rate = 0;
     std::int64_t steps = 0;       ///< number of steps that the report covers
     bool there = false;           ///< true: the metrics of the report's last step have arrived on this rank
-    std::vector<Metrics> sums{};  ///< sums of this rank's metrics over the steps, in the form of Trainer::metrics_of()
+    std::vector<Metrics> sums{};  ///< this rank's metrics (Trainer::metrics_of()), summed over the steps
     double seconds = -1;          ///< training time that the report covers, in seconds; negative: not known yet
     double exposed_s = 0;
   };

@@ -82,10 +82,10 @@ typedef void* lockstep_stream; /* a cudaStream_t; contexts on the host ignore th
 /* ---- A view of the caller's memory. The memory is in use for the duration of the call (host memory), or until the
  * stream has completed the work of the call (device memory). lockstep keeps no pointer to the struct.
  *
-  * `axes` has a letter for each axis of `shape`, slowest first: n samples, c channels or features, d planes, h rows,
-  * w columns, t positions. If several axes have the letter n, they count the samples together, in row-major order. An
-  * axis whose letter is missing has extent 1: a view with the axes "hw" is one sample with one channel. If `axes` is
-  * NULL, the axes have the model's order, samples first and channels last ("nhwc", "ntc", "nc"). */
+ * `axes` has a letter for each axis of `shape`, slowest first: n samples, c channels or features, d planes, h rows,
+ * w columns, t positions. If several axes have the letter n, they count the samples together, in row-major order. An
+ * axis whose letter is missing has extent 1: a view with the axes "hw" is one sample with one channel. If `axes` is
+ * NULL, the axes have the model's order, samples first and channels last ("nhwc", "ntc", "nc"). */
 typedef struct lockstep_view {
   void* data;
   lockstep_dtype dtype;
@@ -129,9 +129,9 @@ typedef struct lockstep_context_options {
 } lockstep_context_options;
 
 /* A communicator of the host program: another MPI, threads, sockets. All ranks call these functions in the same order.
-  * Each function works on host (CPU) memory and blocks until it is complete. It returns 0 for success. After a failure
-  * lockstep returns the function's number if this is LOCKSTEP_ERR_CUDA to LOCKSTEP_ERR_PEER or LOCKSTEP_ERR_STATE, and
-  * LOCKSTEP_ERR_PEER for any other number. */
+ * Each function works on host (CPU) memory and blocks until it is complete. It returns 0 for success. After a failure
+ * lockstep returns the function's number if this is LOCKSTEP_ERR_CUDA to LOCKSTEP_ERR_PEER or LOCKSTEP_ERR_STATE, and
+ * LOCKSTEP_ERR_PEER for any other number. */
 typedef struct lockstep_comm_ops {
   uint32_t struct_size;
   uint32_t flags; /* 0 */
@@ -300,7 +300,7 @@ LOCKSTEP_API lockstep_status lockstep_trainer_options_init(lockstep_trainer_opti
 LOCKSTEP_API lockstep_status lockstep_tape_options_init(lockstep_tape_options*, size_t size) LOCKSTEP_NOEXCEPT;
 LOCKSTEP_API lockstep_status lockstep_schedule_init(lockstep_schedule*, size_t size) LOCKSTEP_NOEXCEPT;
 /* Computes the learning rate of step `step`, counted from 0, for lockstep_trainer_update. Checkpoints do not keep the
-  * schedule. After lockstep_trainer_load, lockstep_trainer_report gives the number of the last step. */
+ * schedule. After lockstep_trainer_load, lockstep_trainer_report gives the number of the last step. */
 LOCKSTEP_API lockstep_status lockstep_schedule_rate(const lockstep_schedule*, int64_t step,
                                                     double* rate) LOCKSTEP_NOEXCEPT;
 
@@ -349,13 +349,13 @@ LOCKSTEP_API lockstep_status lockstep_model_create(lockstep_context, lockstep_dt
 LOCKSTEP_API lockstep_status lockstep_model_mlp(lockstep_context, lockstep_dtype, const int64_t* widths, int32_t n,
                                                 int32_t activation, lockstep_model*) LOCKSTEP_NOEXCEPT;
 /* Adds a layer; the output of the layer added last is the model's output. kind: linear, conv2d, batch_norm, layer_norm,
-  * activation, max_pool, average_pool, global_average_pool, add, dropout; for samples (positions, channels) conv1d,
-  * max_pool1d, average_pool1d; for samples with planes conv3d, max_pool3d, average_pool3d; and conv_transpose1d,
-  * conv_transpose2d, conv_transpose3d. name: the name of the layer and its parameters. A second layer of the same name
-  * returns LOCKSTEP_ERR_INVALID unless options->share is 1. inputs (ninputs): numbers of nodes; 0 is the model's input.
-  * linear and batch_norm take an optional second input, which is added to the result. The kind add takes two inputs.
-  * size: features of linear, channels of convolutions, 0 otherwise. options: NULL for the defaults. node: receives the
-  * number of the layer's output; may be NULL. Returns LOCKSTEP_ERR_STATE once the model has parameters. */
+ * activation, max_pool, average_pool, global_average_pool, add, dropout; for samples (positions, channels) conv1d,
+ * max_pool1d, average_pool1d; for samples with planes conv3d, max_pool3d, average_pool3d; and conv_transpose1d,
+ * conv_transpose2d, conv_transpose3d. name: the name of the layer and its parameters. A second layer of the same name
+ * returns LOCKSTEP_ERR_INVALID unless options->share is 1. inputs (ninputs): numbers of nodes; 0 is the model's input.
+ * linear and batch_norm take an optional second input, which is added to the result. The kind add takes two inputs.
+ * size: features of linear, channels of convolutions, 0 otherwise. options: NULL for the defaults. node: receives the
+ * number of the layer's output; may be NULL. Returns LOCKSTEP_ERR_STATE once the model has parameters. */
 LOCKSTEP_API lockstep_status lockstep_model_add(lockstep_model, const char* kind, size_t kind_n, const char* name,
                                                 size_t name_n, const int32_t* inputs, int32_t ninputs, int64_t size,
                                                 const lockstep_layer_options* options, int32_t* node) LOCKSTEP_NOEXCEPT;
@@ -397,8 +397,8 @@ LOCKSTEP_API lockstep_status lockstep_parameter_count(lockstep_model, int32_t* c
 LOCKSTEP_API lockstep_status lockstep_parameter_info(lockstep_model, int32_t index,
                                                      lockstep_parameter*) LOCKSTEP_NOEXCEPT;
 /* lockstep_parameter_read copies a parameter to host memory, lockstep_parameter_write from host memory. The memory has
-  * the parameter's logical shape, with any type and strides; `axes` of the view is NULL. Both functions wait for the
-  * context's stream. */
+ * the parameter's logical shape, with any type and strides; `axes` of the view is NULL. Both functions wait for the
+ * context's stream. */
 LOCKSTEP_API lockstep_status lockstep_parameter_read(lockstep_model, const char* name, size_t name_n,
                                                      const lockstep_view*) LOCKSTEP_NOEXCEPT;
 LOCKSTEP_API lockstep_status lockstep_parameter_write(lockstep_model, const char* name, size_t name_n,
@@ -508,8 +508,8 @@ LOCKSTEP_API lockstep_status lockstep_trainer_destroy(lockstep_trainer) LOCKSTEP
 
 /* ---- Tapes: differentiation inside the host program, whose loss L lockstep does not know. A pass is one
  * lockstep_tape_forward, whose activations stay in a slot, and later one lockstep_tape_backward. Between these two
-  * calls the host program computes: its solver's steps, L, and the derivatives. Gradients are sums over samples and
-  * passes, not means; lockstep_trainer_update sums the gradients over the ranks. A rank that calls no
+ * calls the host program computes: its solver's steps, L, and the derivatives. Gradients are sums over samples and
+ * passes, not means; lockstep_trainer_update sums the gradients over the ranks. A rank that calls no
  * lockstep_tape_backward adds zero. All calls are local; on a GPU they run in the order of `stream`, without a wait for
  * device memory. */
 LOCKSTEP_API lockstep_status lockstep_tape_create(lockstep_model, const lockstep_tape_options* options,
@@ -528,8 +528,8 @@ LOCKSTEP_API lockstep_status lockstep_tape_backward(lockstep_tape, int64_t pass,
 /* Products with the Jacobian J = d(out)/d(in) of a pass: lockstep_tape_vjp computes in_gradient = J^T out_gradient,
  * lockstep_tape_jvp computes out_tangent = J in_tangent. Neither changes the slot or the gradients, and both may be
  * called any number of times. Errors are those of lockstep_tape_backward, and LOCKSTEP_ERR_STATE if the tape was made
-  * without the option vjp or jvp. With vjp or jvp, lockstep_tape_create returns LOCKSTEP_ERR_INVALID if recompute is 1.
-  * With jvp, it also returns LOCKSTEP_ERR_UNSUPPORTED, with the layer's name, for attention, embedding and max pools. */
+   * without the option vjp or jvp. With vjp or jvp, lockstep_tape_create returns LOCKSTEP_ERR_INVALID for recompute 1.
+ * With jvp, it also returns LOCKSTEP_ERR_UNSUPPORTED, with the layer's name, for attention, embedding and max pools. */
 LOCKSTEP_API lockstep_status lockstep_tape_vjp(lockstep_tape, int64_t pass, const lockstep_view* out_gradient,
                                                const lockstep_view* in_gradient,
                                                lockstep_stream stream) LOCKSTEP_NOEXCEPT;
