@@ -165,9 +165,9 @@ typedef struct lockstep_comm_ops {
 /* Options of every kind of layer. A field that is 0 has its default; fields that a kind does not use are 0.
  *
  * kernel, stride, pad, dilation and output_pad have one number per axis of space, slowest first, as in PyTorch:
-   * (positions), (rows, columns) or (planes, rows, columns). If element [1] or [2] is 0, it takes the number of element
-   * [0], or the default if element [0] is 0, too. Elements after the layer's last axis must be 0 or equal element [0].
-   * In pad and output_pad, -1 in element [1] or [2] means no padding: pad {1, -1, -1} adds one plane at both ends. */
+ * (positions), (rows, columns) or (planes, rows, columns). If element [1] or [2] is 0, it takes the number of element
+ * [0], or the default if element [0] is 0, too. Elements after the layer's last axis must be 0 or equal element [0].
+ * In pad and output_pad, -1 in element [1] or [2] means no padding: pad {1, -1, -1} adds one plane at both ends. */
 typedef struct lockstep_layer_options {
   uint32_t struct_size;
   int32_t activation; /* for linear, activation, batch_norm (none or relu) */
@@ -528,7 +528,7 @@ LOCKSTEP_API lockstep_status lockstep_tape_backward(lockstep_tape, int64_t pass,
 /* Products with the Jacobian J = d(out)/d(in) of a pass: lockstep_tape_vjp computes in_gradient = J^T out_gradient,
  * lockstep_tape_jvp computes out_tangent = J in_tangent. Neither changes the slot or the gradients, and both may be
  * called any number of times. Errors are those of lockstep_tape_backward, and LOCKSTEP_ERR_STATE if the tape was made
-   * without the option vjp or jvp. With vjp or jvp, lockstep_tape_create returns LOCKSTEP_ERR_INVALID for recompute 1.
+ * without the option vjp or jvp. With vjp or jvp, lockstep_tape_create returns LOCKSTEP_ERR_INVALID for recompute 1.
  * With jvp, it also returns LOCKSTEP_ERR_UNSUPPORTED, with the layer's name, for attention, embedding and max pools. */
 LOCKSTEP_API lockstep_status lockstep_tape_vjp(lockstep_tape, int64_t pass, const lockstep_view* out_gradient,
                                                const lockstep_view* in_gradient,
