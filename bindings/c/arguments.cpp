@@ -46,8 +46,7 @@ void require_addressable(const TensorView& view, const char* name) {
 /// Returns true if each stride is longer than the distance that all smaller strides together can reach. Then no two
 /// elements share memory. This holds for all arrays of C and Fortran, and for regular sections of these arrays.
 bool elements_are_apart(const TensorView& view) {
-  std::array<std::pair<std::int64_t, std::int64_t>, Shape::kMaxRank>
-      axes{};  // pairs of |stride| and extent, in ascending order
+  std::array<std::pair<std::int64_t, std::int64_t>, Shape::kMaxRank> axes{};  // (|stride|, extent), ascending
   std::size_t n = 0;
   for (int axis = 0; axis < view.shape.rank(); ++axis) {
     if (view.shape[axis] > 1) {

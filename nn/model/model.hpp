@@ -59,7 +59,7 @@ class Model {
     InitialValue beginning{};
   };
   /// Returns the parameters in the order in which their gradients become ready: layers from last to first, and the
-  /// parameters of a layer in the layer's order. For a parameter that layers share, the last gradient write counts.
+  /// parameters of a layer in the layer's order. The last gradient write of a shared parameter decides its position.
   /// Frozen parameters come after all trainable ones, in the same order. Throws ShapeError if a shared parameter has
   /// two shapes, or if the model has more than 2^56 values. ModelBuilder::build() calls this function, too.
   [[nodiscard]] std::vector<Parameter> parameters() const;

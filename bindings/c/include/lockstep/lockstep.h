@@ -174,7 +174,7 @@ typedef struct lockstep_layer_options {
   int32_t bias;
   int32_t pad_mode;      /* 0: zeros */
   int32_t kernel[3];     /* default 3 for convolutions, 2 for conv_transpose and pools */
-  int32_t stride[3];     /* default 1; for pools and conv_transpose the kernel */
+  int32_t stride[3];     /* default: the kernel for pools and conv_transpose, otherwise 1 */
   int32_t pad[3];        /* default 0; added on both sides */
   int32_t dilation[3];   /* default 1; for convolutions and conv_transpose */
   int32_t groups;        /* default 1; channels of different groups are not combined (convolutions, conv_transpose) */

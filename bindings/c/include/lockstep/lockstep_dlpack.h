@@ -21,7 +21,7 @@ struct DLManagedTensorVersioned; /* defined in <dlpack/dlpack.h> of DLPack 1.0 a
 typedef struct lockstep_dlpack {
   uint32_t version_major; /* 1; with another version no field after `deleter` may be read */
   uint32_t version_minor;
-  void* owner; /* data of the producer */
+  void* owner; /* the producer's own data, which only `deleter` uses */
   /* Ends the producer's share in the tensor and frees the struct; may be NULL. The receiver calls it once. */
   void (*deleter)(struct DLManagedTensorVersioned* self);
   uint64_t flags; /* bits: LOCKSTEP_DLPACK_READ_ONLY */

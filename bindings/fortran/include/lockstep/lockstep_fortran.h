@@ -1,7 +1,7 @@
-/* The C functions that lockstep.F90 calls for Fortran arrays, texts and optional arguments. Each function of lockstep.h
- * has one counterpart here with the same contract. descriptor.c defines these functions. The C compiler that belongs to
- * the Fortran compiler compiles descriptor.c, because every compiler has its own ISO_Fortran_binding.h. No library of
- * lockstep exports these functions.
+/* The C functions that lockstep.F90 calls for Fortran arrays, texts and optional arguments. A function that wraps a
+ * function of lockstep.h has the contract that is documented there. descriptor.c defines these functions. The C compiler
+ * that belongs to the Fortran compiler compiles descriptor.c together with the Fortran module, because every compiler
+ * has its own ISO_Fortran_binding.h. No library of lockstep exports these functions.
  *
  * If stat is NULL, a failure ends the program by an `error stop` with the text of the failure. Otherwise *stat is the
  * status, and errmsg, if not NULL, receives the text of a failure, cut or filled up with blanks. */
