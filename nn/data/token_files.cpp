@@ -113,8 +113,7 @@ std::uint64_t TokenFile::fingerprint() const {
   std::uint64_t hash = mixed(mixed(kFnvBegin, bytes), width_);
   const std::uint64_t pages = std::min(kPages, (bytes + kPage - 1) / kPage);
   for (std::uint64_t page = 0; page < pages; ++page) {
-    const std::uint64_t begin =
-        pages == 1 ? 0 : (bytes - kPage) * page / (pages - 1);  // the last page ends where the file ends
+    const std::uint64_t begin = pages == 1 ? 0 : (bytes - kPage) * page / (pages - 1);  // the last page ends the file
     hash = fnv1a(file_->bytes(begin, std::min(kPage, bytes - begin)), hash);
   }
   return hash;

@@ -8,8 +8,7 @@
 namespace lockstep::nn {
 
 inline constexpr const char* kModelFile = "model.safetensors";  ///< parameters, and running statistics for evaluation
-inline constexpr const char* kOptimizerFile =
-    "optimizer.safetensors";  ///< optimizer states and other tensors of training
+inline constexpr const char* kOptimizerFile = "optimizer.safetensors";  ///< states of optimizer and training
 /// Moving average (EMA) of the weights, if there is one. load_model() and other programs can read this file as a model.
 inline constexpr const char* kAverageFile = "ema.safetensors";
 inline constexpr const char* kStateFile = "state.json";  ///< identity and progress of a run

@@ -80,8 +80,8 @@ class Layer {
   /// parameters are not included. The text is empty if there are no such settings. Checkpoints keep the text, and a
   /// resume names the layers whose settings have changed.
   [[nodiscard]] virtual std::string settings() const { return {}; }
-  /// Returns the shape of an output sample, channels last. Throws ShapeError with the layer's name if the shapes
-  /// `inputs` do not fit.
+  /// Returns the shape of an output sample, channels last. Throws ShapeError with the layer's name if the layer does
+  /// not accept inputs of the shapes `inputs`.
   [[nodiscard]] virtual Shape output_shape(std::span<const Shape> inputs) const = 0;
   [[nodiscard]] virtual std::vector<ParameterSpec> parameters(std::span<const Shape> inputs) const {
     (void)inputs;

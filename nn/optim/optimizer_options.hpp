@@ -85,7 +85,7 @@ struct OptimizerOptions {
 };
 /// Returns the name of the user's rule, if there is one, otherwise the name of `kind`.
 [[nodiscard]] std::string name_of(const OptimizerOptions& options);
-/// Returns the options that the rule reads, by name, as texts in the form of checkpoints: {"momentum", "0.9"}.
+/// Returns the options that the rule reads, by name, as texts for checkpoints, such as {"momentum", "0.9"}.
 [[nodiscard]] std::map<std::string, std::string> rule_texts(const OptimizerOptions& options);
 /// Returns a one-line text of all chosen settings: "momentum 0.9 (Nesterov), clip norm 1".
 [[nodiscard]] std::string text_of(const OptimizerOptions& options, const ParameterSet& parameters);

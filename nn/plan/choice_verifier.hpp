@@ -32,8 +32,7 @@ namespace lockstep::nn {
 class ChoiceVerifier {
  public:
   using Tell = std::function<void(const std::string& refused)>;
-  explicit ChoiceVerifier(Tell tell = {})
-      : tell_(std::move(tell)) {}  ///< the verifier passes each new line of refused() to `tell`
+  explicit ChoiceVerifier(Tell tell = {}) : tell_(std::move(tell)) {}  ///< tell(line) is called for each new error
 
   /// Returns `plan` if its results agree with our own kernel. Otherwise returns a plan with the first choice of
   /// conv2d_choices() or matmul_choices() whose results are right. Our own kernel is the last of these choices. Waits

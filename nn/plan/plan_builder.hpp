@@ -125,9 +125,8 @@ class PlanBuilder {
   [[nodiscard]] SlotId statistics(const std::string& name, const Shape& shape);  ///< new slot in statistics_dtype()
   [[nodiscard]] SlotId tensor(const std::string& name, const Shape& shape, DType dtype);
   [[nodiscard]] SlotId scratch(std::size_t bytes);  ///< new slot of u8 for use in one call; an invalid slot for 0 bytes
-  [[nodiscard]] SlotId alias(
-      SlotId of, const std::string& name,
-      const Shape& shape);  ///< new slot in the memory of slot `of`; later calls must not use `of`
+  [[nodiscard]] SlotId alias(SlotId of, const std::string& name,
+                             const Shape& shape);         ///< new slot in `of`'s memory; later calls must not use `of`
   [[nodiscard]] TensorView prototype(SlotId slot) const;  ///< view with the shape and dtype of a slot, without memory
 
   // --- calls
@@ -135,8 +134,8 @@ class PlanBuilder {
   /// reading must not be in `reads`. `launches` becomes Call::launches.
   void call(const std::string& op, std::vector<SlotId> reads, std::vector<SlotId> writes, double flops,
             std::function<void(Context&, const Frame&)> run, int launches = 1);
-  /// Appends a call that is never computed again (PlanOptions::recompute). This is needed if the call communicates,
-  /// counts, or has an effect other than computing `writes` from `reads`.
+  /// Appends a call that is never computed again (PlanOptions::recompute). Use this for a call that communicates,
+  /// increments a counter, or has another effect than to compute `writes` from `reads`.
   void call_once(const std::string& op, std::vector<SlotId> reads, std::vector<SlotId> writes, double flops,
                  std::function<void(Context&, const Frame&)> run, int launches = 1);
   /// Appends a call that is a cooperative launch on a GPU (kernels/cuda/grid.hpp). All such calls of a plan must run on

@@ -93,8 +93,8 @@ struct PlanOptions {
   bool kept_apart = false;
   /// In training, true: backward computes no gradients of parameters, as if all parameters were frozen.
   bool constant_parameters = false;
-  /// In training, true: the forward pass computes the numbers of inference, whose derivatives backward then computes.
-  /// Batch norms read their running statistics, which stay as they are, and dropout passes its input on.
+  /// In training, true: the forward pass computes the outputs of inference, and backward their derivatives. Batch norms
+  /// read their running statistics without an update, and dropout returns its input unchanged.
   bool inference_pass = false;
   /// In training, true: the plan can also compute products with the Jacobian J = d(output)/d(input) after a forward(),
   /// any number of times: Plan::vjp() and Plan::jvp(). Both need kept_apart, input_gradient, Loss::given and no

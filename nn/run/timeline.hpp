@@ -14,7 +14,7 @@
 #include <lockstep/runtime/files/json.hpp>
 #include <lockstep/runtime/stream/span_recorder.hpp>
 
-/// A timeline of some steps on all ranks: a file for viewers, and a summary of a few numbers.
+/// Makes a timeline of some steps on all ranks: a file for trace viewers, and a summary of a few numbers.
 namespace lockstep::nn {
 
 /// One rank's part of a timeline. Times are in nanoseconds, on the clock of rank 0.

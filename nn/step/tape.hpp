@@ -21,8 +21,8 @@ struct TapeOptions {
   /// gradients.
   TensorView gradients{};
   /// true: the derivatives are those of Inference::run(): batch norm reads the running statistics of evaluation, and
-  /// dropout passes its input on. The output of forward() then has the same bits as that of Inference::run(), but the
-  /// activations are kept for backward.
+  /// dropout returns its input unchanged. The output of forward() has the same bits as the output of Inference::run(),
+  /// but forward() keeps the activations for backward.
   bool inference_pass = false;
   bool parameter_gradients = true;  ///< false: parameters are constants, and backward() computes dL/d(input) only
   bool vjp = false;  ///< true: vjp() may be called; always allowed without parameter_gradients and recompute

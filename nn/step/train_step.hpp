@@ -133,8 +133,8 @@ class TrainStep {
 
   /// Computes loss and accuracy of a batch. take_evaluated() returns their sums. Batch norm uses the evaluation
   /// statistics, so average_statistics() or save_state() (nn/step/state_file.hpp) must have written these before. With
-  /// virtual ranks, the calls after take_evaluated() belong to this rank's virtual ranks in turn, beginning with the
-  /// first.
+  /// virtual ranks, the calls belong to this rank's virtual ranks in turn; the first call after take_evaluated()
+  /// belongs to the first of these virtual ranks.
   void evaluate(const Batch& batch);
   /// Until end_average(), evaluate() computes with the moving average of the weights and of the running statistics.
   /// During this time, the parameters are saved in the memory of the gradients, and the evaluation statistics on the
@@ -145,8 +145,8 @@ class TrainStep {
   void begin_average();
   void end_average();
   void require_not_averaged(const char* call) const;  ///< before end_average(), throws StateError, which names `call`
-  [[nodiscard]] Metrics take_evaluated();  ///< returns this rank's sums since the last call; waits for the device
-  /// Returns this rank's training sums since the last call; waits for the device.
+  [[nodiscard]] Metrics take_evaluated();  ///< returns the sums of evaluate() since the last call; waits for the device
+  /// Returns the sums of this rank's training metrics since the last call. Waits for the device.
   [[nodiscard]] Metrics take_trained();
   /// Returns the sums of this rank's metrics over step `step`, one of the last eight steps: one element, or one for
   /// each virtual rank. Returns an empty span if the sums have not arrived. Does not wait. The span is valid until the

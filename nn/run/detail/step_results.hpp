@@ -63,7 +63,7 @@ class StepResults {
   std::size_t first_due_ = 0;
   std::size_t waiting_ = 0;
   std::int64_t reported_ = 0;   ///< last step of the newest report
-  std::int64_t next_step_ = 0;  ///< next step whose metrics arrive
+  std::int64_t next_step_ = 0;  ///< step whose metrics arrive next
   std::int64_t checked_;        ///< last step whose gradients were checked
   std::vector<Metrics> lap_sums_;
   double lap_begin_ = 0;

@@ -249,7 +249,7 @@ typedef struct lockstep_tape_options {
 } lockstep_tape_options;
 
 #define LOCKSTEP_SCHEDULE_CONSTANT 0
-#define LOCKSTEP_SCHEDULE_COSINE 1 /* end + (base - end) (1 + cos(pi d)) / 2 with the fraction d of the steps done */
+#define LOCKSTEP_SCHEDULE_COSINE 1 /* end + (base - end) (1 + cos(pi d)) / 2; d: fraction done after the warm-up */
 #define LOCKSTEP_SCHEDULE_POLYNOMIAL 2 /* end + (base - end) (1 - d)^power */
 
 /* A learning rate for each step. Call lockstep_schedule_init first. */
@@ -376,8 +376,8 @@ LOCKSTEP_API lockstep_status lockstep_model_prepare(lockstep_model, int64_t max_
 LOCKSTEP_API lockstep_status lockstep_model_share(lockstep_model, lockstep_context,
                                                   lockstep_model* shared) LOCKSTEP_NOEXCEPT;
 /* Makes a model with the same layers and the same parameters, not a copy, for samples of other extents: blocks of
- * another size, for example. It infers as a model of lockstep_model_share does, on a context of the same device, and
- * has no trainer. Returns LOCKSTEP_ERR_SHAPE, with the parameter in the text, if a layer would need a parameter of
+ * another size, for example. The new model infers like a model of lockstep_model_share, on a context of the same device,
+ * and has no trainer. Returns LOCKSTEP_ERR_SHAPE, with the parameter in the text, if a layer would need a parameter of
  * another shape. */
 LOCKSTEP_API lockstep_status lockstep_model_reshape(lockstep_model, const int64_t* sample_shape, int32_t ndim,
                                                     lockstep_context, lockstep_model* reshaped) LOCKSTEP_NOEXCEPT;

@@ -1,5 +1,5 @@
 /* The C functions that lockstep.F90 calls for Fortran arrays, texts and optional arguments. A function that wraps a
- * function of lockstep.h has the contract that is documented there. descriptor.c defines these functions. The C compiler
+ * function of lockstep.h has the contract documented there. descriptor.c defines these functions. The C compiler
  * that belongs to the Fortran compiler compiles descriptor.c together with the Fortran module, because every compiler
  * has its own ISO_Fortran_binding.h. No library of lockstep exports these functions.
  *

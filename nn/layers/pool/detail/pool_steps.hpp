@@ -45,7 +45,7 @@ class PoolLayer : public Layer {
   std::string kind_;
 };
 
-/// Returns the window over the two axes whose numbers are `rows` and `columns`.
+/// Returns the window over the two axes with the indices `rows` and `columns`.
 [[nodiscard]] ops::PoolDesc plane_window(const PoolWindow& window, int rows, int columns);
 
 /// One run of a kernel for images, which reads x (N, H, W, C) and makes y (N, P, Q, C).
