@@ -29,7 +29,7 @@ struct FolderOptions {
   bool random_crops = true;  ///< true: training crops random parts, new in every epoch; false: the centre
   CropOptions crop{};
   bool flip = true;  ///< true: random crops are mirrored with probability 1/2
-  /// Fraction of each class that becomes the test set, if neither DIR nor the list has a test set; 0: no such split.
+  /// Fraction of each class that becomes the test set, if neither DIR nor the list has a test set; 0: no split.
   double val_fraction = 0;
   std::vector<std::string> left_out{};  ///< files to leave out: absolute paths, or relative to the data's folder
 };

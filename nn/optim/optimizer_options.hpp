@@ -25,8 +25,8 @@ struct Rule;
 /// Function that makes a rule (detail/rule.hpp) for a parameter set. Throws UsageError for options out of range.
 using RuleMaker = Rule(Context& context, const ParameterSet& parameters, const OptimizerOptions& options);
 
-/// Properties of a rule that other code reads: for help texts, a run's header and identity, combinations of options
-/// that are refused, and the usual learning rate.
+/// Properties of a rule: its name and help text, the options that it reads, how it updates, and its usual learning
+/// rate. Other code uses these properties for a run's header and identity, and to refuse combinations of options.
 struct RuleTraits {
   std::string_view name;
   RuleMaker* make;

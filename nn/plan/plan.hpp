@@ -51,7 +51,8 @@ struct SlotInfo {
   int source = -1;    ///< index of the parameter, buffer or StateField; -1 for kind workspace
   int alias_of = -1;  ///< index of the slot whose memory this slot reuses; -1: none
   int first = -1;     ///< index of the first call that touches the slot; -1: none
-  /// Index of the last call that touches the slot. plan_joins() raises it for slots of calls on the side stream.
+  /// Index of the last call that touches the slot. plan_joins() increases the index for slots of calls on the side
+  /// stream.
   int last = -1;
   bool saved = false;  ///< true: the slot lives from a forward call to a backward call
   int again = -1;      ///< index of the slot that backward calls use instead, with the recomputed value; -1: none

@@ -226,8 +226,9 @@ class PlanBuilder {
   /// Returns the destination of a parameter's gradient. The next call() is recorded as a write of this gradient.
   /// GradientTarget::wanted() is false if the parameter is frozen.
   [[nodiscard]] GradientTarget parameter_gradient(const std::string& name);
-  /// Returns the destinations of two parameters' gradients, for an op that computes both in one mode. Either both
-  /// destinations are wanted or none. If only one parameter is frozen, its gradient goes to memory that nobody reads.
+  /// Returns the destinations of two parameters' gradients, for an op that either overwrites both or adds to both.
+  /// Either both destinations are wanted or none. If only one parameter is frozen, the gradient of the frozen parameter
+  /// goes to memory that nobody reads.
   [[nodiscard]] std::pair<GradientTarget, GradientTarget> parameter_gradients(const std::string& first,
                                                                               const std::string& second);
 

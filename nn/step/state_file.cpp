@@ -326,7 +326,7 @@ std::optional<std::int64_t> take_count(Metadata& metadata, const std::string& na
   return count;
 }
 
-/// Reads a folder of saved state. The constructor checks all contents before anything is read into memory.
+/// Reads a folder of saved state. The constructor checks all contents before a state in memory changes.
 class StateFolder {
  public:
   StateFolder(const std::string& folder, Context& context, const ParameterSet& parameters, int ranks)

@@ -54,8 +54,9 @@ enum class CudaGraph : unsigned char { automatic, on, off };
 
 struct TrainStepOptions {
   std::int64_t max_batch = 0;  ///< largest number of samples in one micro-batch; memory is planned for this number
-  /// Number of micro-batches per step; 0 allows any number. Unless it is 1, the step has two training plans: one
-  /// overwrites the gradients, for the first micro-batch, and one adds to them, for all later micro-batches.
+  /// Number of micro-batches per step; 0 allows any number. Unless the number is 1, the step has two training plans.
+  /// The plan of the first micro-batch overwrites the gradients, and the plan of all following ones adds to the
+  /// gradients.
   std::int64_t microbatches = 0;
   /// true: the step counts its samples over all ranks, by summing the counts together with the gradients. false: each
   /// batch gives the count (Batch::global_valid), and the loss must have no weights (PlanOptions::weights).

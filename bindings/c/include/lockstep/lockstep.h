@@ -376,9 +376,9 @@ LOCKSTEP_API lockstep_status lockstep_model_prepare(lockstep_model, int64_t max_
 LOCKSTEP_API lockstep_status lockstep_model_share(lockstep_model, lockstep_context,
                                                   lockstep_model* shared) LOCKSTEP_NOEXCEPT;
 /* Makes a model with the same layers and the same parameters, not a copy, for samples of other extents: blocks of
- * another size, for example. The new model infers like a model of lockstep_model_share, on a context of the same device,
- * and has no trainer. Returns LOCKSTEP_ERR_SHAPE, with the parameter in the text, if a layer would need a parameter of
- * another shape. */
+ * another size, for example. The new model infers like a model of lockstep_model_share, on a context of the same
+ * device, and has no trainer. Returns LOCKSTEP_ERR_SHAPE, with the parameter in the text, if a layer would need a
+ * parameter of another shape. */
 LOCKSTEP_API lockstep_status lockstep_model_reshape(lockstep_model, const int64_t* sample_shape, int32_t ndim,
                                                     lockstep_context, lockstep_model* reshaped) LOCKSTEP_NOEXCEPT;
 /* Sends the root's parameters and running statistics to all ranks of the communicator, also to ranks that do not train.
