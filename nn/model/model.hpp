@@ -19,7 +19,7 @@ struct NodeId {
 
 struct Node {
   std::shared_ptr<const Layer> layer;  ///< layer of the node; null for the input of the model
-  std::vector<NodeId> inputs;          ///< inputs of the layer, all of them earlier nodes
+  std::vector<NodeId> inputs;          ///< inputs of the layer; each precedes this node in Model::nodes()
   Shape shape;                         ///< stored shape of one sample, channels last
   std::int64_t channels = 0;           ///< logical channels of the last axis; all other stored channels are zero
 };

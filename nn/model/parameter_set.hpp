@@ -200,7 +200,7 @@ class ParameterSet {
   /// invalid.
   TensorView register_state(Context& context, const StateSpec& spec);
 
-  /// Sets parameters to the initial values that follow from (seed, parameter name) or Model::with_initial_value(),
+  /// Sets parameters to initial values, which (seed, parameter name) or Model::with_initial_value() determine,
   /// buffers to their initial values, and gradients to zero. Sets all other states with states().initialise() and
   /// states().follow().
   void initialise(Context& context, std::uint64_t seed);

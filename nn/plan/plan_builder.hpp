@@ -91,8 +91,8 @@ class PlanBuilder {
   /// Returns the slot of a parameter in the optimizer's type, accumulation_dtype(dtype()). Used for biases and
   /// parameters of norms.
   [[nodiscard]] SlotId parameter(const std::string& name);
-  /// Returns the slot of a parameter in dtype(). Used for weights of convolutions and products, and for tables. The
-  /// slot is that of parameter(name) unless dtype() has 16 bits.
+  /// Returns the slot of a parameter in dtype(). Used for weights of convolutions and products, and for embedding
+  /// tables. Unless dtype() has 16 bits, the result equals parameter(name).
   [[nodiscard]] SlotId weight(const std::string& name);
   [[nodiscard]] SlotId buffer(const std::string& name);
   [[nodiscard]] SlotId state(StateField field);
@@ -259,7 +259,7 @@ class PlanBuilder {
   struct NodeState {
     SlotId output;
     UnappliedNorm unapplied;  ///< if its coefficients are valid, the node's output is batch_norm_apply() of `output`
-    PooledGradient pooled;    ///< if its `dy` is valid, it replaces `gradients`
+    PooledGradient pooled;    ///< replaces `gradients` if `pooled.dy` is valid
     SlotId sums;              ///< sums over the channels of `output`, or an invalid slot
     FusibleNorm fusible;      ///< if its `x` is valid, the node accepts a MaskedGradient
     MaskedGradient masked;    ///< if its `g` is valid, it is the sum of all gradients of the output

@@ -48,7 +48,7 @@ struct TrainerOptions {
   std::int64_t global_batch = 128;  ///< number of samples per update, over all ranks and micro-batches
   /// Number of micro-batches into which a step divides a rank's share of the batch. The gradients of the micro-batches
   /// are added. Memory is planned for one micro-batch. Batch norm computes its statistics over one micro-batch. Without
-  /// batch norm, the gradient equals that of the undivided share, up to rounding.
+  /// batch norm, the gradient equals the gradient of the undivided share, up to rounding.
   std::int64_t accumulate = 1;
   /// Options of the step. max_batch, microbatches and count_samples must keep their defaults, because the trainer sets
   /// them; otherwise throws UsageError.
@@ -82,7 +82,7 @@ struct TrainerOptions {
 class Trainer {
  public:
   /// Plans, allocates and initialises everything that a run needs. Is local, so it may fail on one rank alone. Throws
-  /// UsageError, before anything is allocated, if the batch does not fit the ranks or the data.
+  /// UsageError, before anything is allocated, if global_batch is too small for the ranks or too large for the data.
   Trainer(Context& context, const Ranks& ranks, const Model& model, const TrainingData& data,
           const TrainerOptions& options);
   ~Trainer();  ///< waits for the streams, because queued work uses memory of this object
@@ -141,7 +141,7 @@ class Trainer {
   using EvaluationHook = std::function<void(const Batch& batch, const TensorView& output)>;
   [[nodiscard]] Metrics evaluate(const EvaluationHook& each = {});
   /// Runs evaluate() with the moving average of the weights (TrainStepOptions::average) and of the running statistics.
-  /// Afterwards the parameters are as before. Throws StateError without a moving average.
+  /// Restores the parameters afterwards. Throws StateError without a moving average.
   [[nodiscard]] Metrics evaluate_average(const EvaluationHook& each = {});
   /// Averages the running statistics over the ranks in rank order, weighted by the number of samples that each rank has
   /// trained on. Writes the averages to the evaluation buffers. Each rank's own running statistics do not change.

@@ -62,7 +62,7 @@ class Tape {
   Tape& operator=(const Tape&) = delete;
 
   /// Enqueues out = model(in) for up to max_batch samples, keeps the activations, and returns the number of the pass,
-  /// which no other pass has. Views and axes are those of Inference::run(); `out` is optional. Throws StateError if no
+  /// which no other pass has. Views and axes are as in Inference::run(); `out` is optional. Throws StateError if no
   /// slot is free, ShapeError if the views do not fit the model, DTypeError if `out` has integers, DeviceError for
   /// memory of another device, UsageError for too many samples. After an error nothing is kept.
   std::int64_t forward(const TensorView& in, const TensorView& out, std::string_view in_axes = {},

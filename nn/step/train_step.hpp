@@ -69,7 +69,7 @@ class TrainStep {
   TrainStep(const TrainStep&) = delete;
   TrainStep& operator=(const TrainStep&) = delete;
 
-  /// Computes the gradients of a micro-batch and adds them to those of the step. Checks the batch before anything is
+  /// Computes the gradients of a micro-batch and adds them to the step's gradients. Checks the batch before anything is
   /// enqueued. Throws ShapeError or UsageError if the batch does not fit the model (nn/step/ingest.hpp) or has more
   /// than max_batch samples. Throws UsageError if the batch has a global_valid with count_samples, or has none without
   /// count_samples. Throws DataError if a label of an earlier step was out of range. Also throws DataError if an
@@ -140,7 +140,7 @@ class TrainStep {
   /// During this time, the parameters are saved in the memory of the gradients, and the evaluation statistics on the
   /// host. Both calls wait for the device. With zero1, begin_average() is collective. begin_average() throws StateError
   /// without a moving average, and between add() and update(). Before end_average(), a step, a broadcast(), a save and
-  /// a load throw StateError. If begin_average() throws, the state is as before, except after an error of the
+  /// a load throw StateError. If begin_average() throws, the step is unchanged, except after an error of the
   /// communicator.
   void begin_average();
   void end_average();

@@ -346,7 +346,8 @@ void plan_backward(PlanBuilder& b, const std::string& name, const NormForward& n
          });
   const SlotId sums = sums_of_all_ranks(b, own, name);
   plan_constant_statistics(b, sums);
-  // The call below reads dy and dy2 last. So dx takes the memory of dy, and the residual's gradient that of dy2.
+  // The next call is the last reader of dy and dy2. So dx takes the memory of dy, and dresidual takes the memory of
+  // dy2.
   const GradientTarget dx = b.input_gradient(0, dy, false);
   if (stores) {
     if (dx.wanted()) {

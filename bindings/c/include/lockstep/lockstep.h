@@ -448,8 +448,8 @@ LOCKSTEP_API lockstep_status lockstep_infer_many(lockstep_model, const lockstep_
  *
  * Collective entries: model_broadcast, comm_agree, trainer_create, update, reduce, apply, report, check, broadcast,
  * average, save, load; with sync_batch_norm also add. They check their arguments, then the ranks agree. A rank that
- * cannot go on returns its own error, the others return LOCKSTEP_ERR_PEER, and no rank is left waiting. When the ranks
- * call different entries, all return LOCKSTEP_ERR_STATE. */
+ * cannot go on returns its own error, and the other ranks return LOCKSTEP_ERR_PEER instead of waiting. When the ranks
+ * call different entries, all ranks return LOCKSTEP_ERR_STATE. */
 /* Makes the only trainer of a model that has parameters. The trainer updates the parameters in place. The ranks compare
  * options, layers with their options, and parameters with their values. The values must be equal
  * (lockstep_model_broadcast); the extents of samples may differ. The largest max_batch of all ranks counts. Several
