@@ -102,9 +102,9 @@ class PlanBuilder {
   /// not need its value.
   [[nodiscard]] bool may_overwrite_input(int i = 0) const;
   void set_output(SlotId slot);  ///< sets the current node's output; Layer::plan() must call this exactly once
-  /// Returns true if the current node, a batch norm, may skip its output: only one layer reads the output, and can
-  /// compute it itself (Layer::takes_norm()). The node may then call leave_norm_unapplied(). The node's output slot
-  /// must then be its input slot.
+  /// Returns true if the current node, a batch norm, may skip its output: only one layer reads the output, and this
+  /// layer can compute the output itself (Layer::takes_norm()). The node may then call leave_norm_unapplied(). In this
+  /// case, the node's output slot must be its input slot.
   [[nodiscard]] bool may_leave_norm_unapplied(bool relu) const;
   void leave_norm_unapplied(UnappliedNorm norm) { here().unapplied = std::move(norm); }
   /// Returns the UnappliedNorm of the node that makes the i-th input. If the coefficients in the UnappliedNorm are

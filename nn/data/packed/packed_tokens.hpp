@@ -127,8 +127,8 @@ class PackedTokensWriter {
   void begin_part(bool validation, std::string name, std::uint64_t fingerprint);
   /// Appends ids to the last part. Throws UsageError if an id is below 0 or needs more bytes than `width`.
   void add(std::span<const std::int32_t> ids);
-  /// Writes index and footer; the file then appears. Throws UsageError if a part has no ids, if training or validation
-  /// has no part, or if training or validation of a text has more than one part.
+  /// Writes index and footer, and makes the complete file appear at its path. Throws UsageError if a part has no ids,
+  /// if training or validation has no part, or if training or validation of a text has more than one part.
   void commit();
   [[nodiscard]] std::uint64_t bytes() const;      ///< bytes written so far
   [[nodiscard]] std::int64_t vocabulary() const;  ///< largest id so far + 1

@@ -129,9 +129,9 @@ typedef struct lockstep_context_options {
 } lockstep_context_options;
 
 /* A communicator of the host program: another MPI, threads, sockets. All ranks call these functions in the same order.
- * Each function works on host (CPU) memory and blocks until it is complete. It returns 0 for success. After a failure
- * lockstep returns the function's number if this is LOCKSTEP_ERR_CUDA to LOCKSTEP_ERR_PEER or LOCKSTEP_ERR_STATE, and
- * LOCKSTEP_ERR_PEER for any other number. */
+ * Each function works on host (CPU) memory and blocks until it is complete. A function returns 0 for success. Any other
+ * number is a failure: lockstep passes on LOCKSTEP_ERR_CUDA to LOCKSTEP_ERR_PEER and LOCKSTEP_ERR_STATE, and turns all
+ * other numbers into LOCKSTEP_ERR_PEER. */
 typedef struct lockstep_comm_ops {
   uint32_t struct_size;
   uint32_t flags; /* 0 */
