@@ -44,8 +44,8 @@ enum class StateFile : unsigned char {
   average
 };
 
-/// What loading does if a file lacks a state. A missing state with Sharing::sum_of_ranks and StateLayout::parameters
-/// becomes 0 with every value.
+/// What loading does if a file lacks a state. In all cases, a missing state with Sharing::sum_of_ranks and
+/// StateLayout::parameters becomes 0.
 enum class Missing : unsigned char {
   refused,     ///< loading throws DataError
   kept,        ///< leaves the state unchanged

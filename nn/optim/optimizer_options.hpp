@@ -41,7 +41,7 @@ struct RuleTraits {
   bool layer_norms = false;  ///< true: updates depend on norms of whole tensors; with zero1, the ranks sum these norms
   /// True: updates whole hidden matrices, with momentum; zero1 cannot divide their states.
   bool whole_matrices = false;
-  bool normalised = false;  ///< true: gradients multiplied by any factor give the same update
+  bool normalised = false;  ///< true: a positive factor of all gradients hardly changes an update
   double rate = 1;          ///< usual learning rate relative to sgd's, or to adam's if `normalised`
 };
 /// Returns the traits of the built-in rules, in the order of OptimizerKind.

@@ -59,8 +59,8 @@ class PictureImages final : public ImageDataset {
 
   [[nodiscard]] PicturePart read_part(std::optional<std::int64_t> epoch, std::int64_t index, bool keep_jpeg,
                                       std::span<std::uint8_t> row) const override;
-  /// Returns four times image_bytes(). Most decoded pictures of ImageNet need no more bytes, because shrunk decoding
-  /// leaves their sides below twice the image's side.
+  /// Returns four times image_bytes(). Most decoded pictures of ImageNet need no more bytes, because their sides are
+  /// less than twice the image's side.
   [[nodiscard]] std::int64_t part_bytes() const override { return 4 * image_bytes(); }
   [[nodiscard]] std::string text_of(std::int64_t index) const override;
   /// Reads the sizes of a few pictures. If most of these pictures are smaller than the image, returns a text like ";
