@@ -44,9 +44,9 @@ void require_addressable(const TensorView& view, const char* name) {
 }
 
 /// Returns true if each stride is longer than the distance that all smaller strides together can reach. Then no two
-/// elements share memory. Arrays and sections of arrays satisfy this.
+/// elements share memory. This holds for all arrays of C and Fortran, and for regular sections of these arrays.
 bool elements_are_apart(const TensorView& view) {
-  std::array<std::pair<std::int64_t, std::int64_t>, Shape::kMaxRank> axes{};  // |stride| and extent, ascending
+  std::array<std::pair<std::int64_t, std::int64_t>, Shape::kMaxRank> axes{};  // (|stride|, extent), ascending
   std::size_t n = 0;
   for (int axis = 0; axis < view.shape.rank(); ++axis) {
     if (view.shape[axis] > 1) {
@@ -101,7 +101,7 @@ void each_element(const TensorView& view, Check&& check) {
 }  // namespace
 
 std::string text_of(const char* text, std::size_t length, const char* name) {
-  constexpr std::size_t kLongest = std::size_t{1} << 30;  // a larger length is probably a -1 that was converted
+  constexpr std::size_t kLongest = std::size_t{1} << 30;  // a larger length is probably -1, converted to size_t
   static_cast<void>(given(text, name));
   require<UsageError>(length <= kLongest, name, " has ", length, " bytes, expected at most ", kLongest);
   std::string result = length == 0 ? std::string(text) : std::string(text, length);

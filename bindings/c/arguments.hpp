@@ -22,10 +22,10 @@ T& given(T* pointer, const char* name) {
   return *pointer;
 }
 
-/// Returns the caller's `options` in the layout of this library; fields that a shorter struct lacks come from
-/// `defaults`. `oldest` is the size of the struct in the first version of this soname. Throws UsageError for a smaller
-/// struct. Throws UnsupportedError for a longer struct (of a newer header) if a byte after the fields that this library
-/// knows is not 0.
+/// Returns the caller's `options` as the struct of this library's header. A caller with an older header passes a
+/// shorter struct; the missing fields come from `defaults`. `oldest` is the size in bytes of the struct in the first
+/// version of this soname. Throws UsageError for a smaller struct. Throws UnsupportedError for a longer struct (of a
+/// newer header) if a byte after the fields that this library knows is not 0.
 template <class T>
 [[nodiscard]] T read_options(const T* options, const T& defaults, std::size_t oldest, const char* name) {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -81,8 +81,8 @@ template <class T, std::size_t count>
 /// Returns `view` as a TensorView. Throws UsageError for NULL; ShapeError for an invalid number of axes, extent or
 /// address; DTypeError for an unknown type; DeviceError unless the memory is on `device` or on the host.
 [[nodiscard]] TensorView view_of(const lockstep_view* view, Device device, const char* name);
-/// Returns `vector`, the TensorView of `view`, if `view` has no letters for axes. Throws ShapeError if `view` has
-/// letters, because a vector's elements have a fixed order.
+/// Returns `vector`, which is `view` as a TensorView. Throws ShapeError if `view.axes` names axes, because a vector's
+/// elements have a fixed order.
 [[nodiscard]] TensorView vector_of(const TensorView& vector, const lockstep_view& view);
 /// Returns view_of() for memory that the library writes. Also throws ShapeError if two elements may share memory.
 [[nodiscard]] TensorView output_of(const lockstep_view* view, Device device, const char* name);

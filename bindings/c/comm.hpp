@@ -45,7 +45,7 @@ void agree_on(comm::Communicator& communicator, Check&& check, const char* what 
 /// Returns a hash of `text` (FNV-1a) that is the same in every process.
 [[nodiscard]] std::uint64_t number_of(std::string_view text);
 
-/// Returns `root`, the root of a broadcast, as a number for agree_on(). Throws UsageError unless there is such a rank.
+/// Returns `root`, the root of a broadcast, as a number for agree_on(). Throws UsageError if no rank has this number.
 [[nodiscard]] std::uint64_t root_of(std::int32_t root, const comm::Communicator& communicator);
 
 /// Returns on every rank the largest `value` of all ranks. Collective.

@@ -56,8 +56,8 @@ struct ContextObject {
     ContextObject& owner_;
   };
 
-  /// Makes the context's stream wait for `stream`, the stream of a call. Does nothing on the host, or if both are the
-  /// same stream.
+  /// Orders the GPU work of one call of the C interface. The constructor makes the context's stream wait for `stream`,
+  /// the stream argument of the call. Nothing happens on the host, or if the two streams are the same.
   class Call {
    public:
     Call(ContextObject& owner, lockstep_stream stream);

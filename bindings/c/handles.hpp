@@ -17,9 +17,9 @@ struct TapeObject;
 enum class HandleKind : std::uint8_t { context = 1, comm, model, trainer, tape };
 
 namespace detail {
-/// Returns a new handle of `object`. A handle consists of an index in the table of handles, the generation of that
-/// entry, and the kind. So a destroyed handle, one of another kind, or a pointer that is no handle is found invalid.
-/// Lookups take no lock.
+/// Returns a new handle of `object`. A handle holds an index in the table of handles, the generation of the table's
+/// entry, and the kind of the object. So a lookup detects a destroyed handle, a handle of another kind, and a pointer
+/// that is no handle. Lookups take no lock.
 [[nodiscard]] void* add_handle(HandleKind kind, std::shared_ptr<void> object);
 /// Returns the object of `handle`. Throws a UsageError that names `kind` if `handle` is no valid handle of this kind.
 [[nodiscard]] const std::shared_ptr<void>& find_handle(HandleKind kind, const void* handle);

@@ -41,7 +41,7 @@ struct Learned {
 /// One call by which the host program built a model: a layer that was added, or a name that was frozen.
 struct BuildStep {
   LayerRequest layer{};                ///< layer without its inputs; `kind` is empty if the call froze a name
-  std::vector<std::int32_t> inputs{};  ///< the caller's numbers of the layer's inputs
+  std::vector<std::int32_t> inputs{};  ///< node numbers of the layer's inputs, as in lockstep_model_add()
   std::string frozen{};
 };
 
@@ -63,7 +63,7 @@ struct ModelObject {
   std::shared_ptr<ContextObject> context;
   DType dtype = DType::f32;
   std::optional<nn::ModelBuilder> builder{};
-  std::vector<nn::NodeId> nodes{};  ///< index: the caller's number of the node (0: the input)
+  std::vector<nn::NodeId> nodes{};  ///< nodes by their numbers in the C interface (0: the model's input)
   std::vector<BuildStep> steps{};   ///< calls that built the model, in order; lockstep_model_reshape() repeats them
   std::shared_ptr<Learned> learned{};
   std::optional<nn::Model>

@@ -65,7 +65,8 @@ Given output_or_none(const lockstep_view* view, Device device, const char* name)
   return view == nullptr ? Given{} : Given{output_of(view, device, name), axes_of(*view)};
 }
 
-/// Waits for copies from and to host memory, which belongs to the caller again after the call, also after an error.
+/// The destructor waits for copies from and to host memory, also after an error, because the caller may free the memory
+/// after the call.
 class HostCopies {
  public:
   HostCopies(const ContextObject& context, const Given& first, const Given& second) : context_(*context.context) {

@@ -12,9 +12,10 @@ namespace lockstep::nn {
 /// One field of a batch: the name of the field and a view of its numbers. The view has the logical shape of the field
 /// (without padding), any strides and any element type of lockstep, and lies on the host or on the computing device.
 ///
-/// `axes` has one letter for each axis of the view, outermost first: n samples, c channels or features, d h w space, t
-/// positions. Several axes n together count the samples, in row-major order. A letter left out means extent 1. If
-/// `axes` is empty, the view has the model's order: samples first, channels last ("nhwc", "ntc", "nc", "nt", "n").
+/// `axes` has one letter for each axis of the view, outermost first: n samples, c channels or features, d planes,
+/// h rows, w columns, t positions. If several axes have the letter n, they count the samples together, in row-major
+/// order. An axis whose letter is missing has extent 1. If `axes` is empty, the view has the model's order: samples
+/// first, channels last ("nhwc", "ntc", "nc", "nt", "n").
 struct FieldView {
   StateField field = StateField::values;
   TensorView view{};

@@ -30,10 +30,10 @@
 /// test image and takes the middle part.
 namespace lockstep::nn {
 
-/// Strengths of torchvision's ColorJitter, which applies the four changes below in random order. Each of brightness,
-/// contrast and saturation is multiplied by a random factor from max(0, 1 - value) to 1 + value, where value is the
-/// field. The hue is turned by a random part of the colour circle, from -hue to hue; `hue` is at most 0.5, half of the
-/// circle.
+/// Strengths of torchvision's ColorJitter, which changes brightness, contrast, saturation and hue in random order.
+/// Brightness, contrast and saturation are each multiplied by a random factor from max(0, 1 - v) to 1 + v, where v is
+/// the field of the same name. The hue is turned by a random fraction of the colour circle, from -hue to hue; `hue` is
+/// at most 0.5, half of the circle.
 struct JitterOptions {
   double brightness = 0;
   double contrast = 0;

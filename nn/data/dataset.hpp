@@ -176,12 +176,12 @@ struct ChannelStatistics {
 /// deviation 1.
 [[nodiscard]] ChannelStatistics channel_statistics(const ImageDataset& dataset, std::int64_t samples);
 
-/// Returns true if samples of one class lie side by side: from sample to sample, the label changes less than half as
-/// often as in a random order.
+/// Returns true if most neighbouring samples have the same class: from sample to sample, the label changes less than
+/// half as often as in a random order.
 [[nodiscard]] bool lies_by_class(const ImageDataset& dataset);
 /// Returns true if batches of a shuffle in chunks of `chunk` samples (SamplerOptions::chunk) have less than half as
-/// many classes as batches in random order. This is an estimate: the result is true if the samples lie by class, and if
-/// a window of the sampler (16 or more chunks) has few classes.
+/// many classes as batches in random order. The result is an estimate: it is true if lies_by_class() is true and a
+/// window of the sampler (16 or more chunks) has few classes.
 [[nodiscard]] bool chunks_separate_classes(const ImageDataset& dataset, std::int64_t chunk);
 
 }  // namespace lockstep::nn

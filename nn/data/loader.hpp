@@ -44,11 +44,11 @@ class Loader {
   Loader& operator=(Loader&&) noexcept;
   ~Loader();  ///< stops each worker after the sample that the worker is reading
 
-  /// Returns the next batch; waits if the workers have not read it yet. This batch and the two before it do not change
-  /// until the next call; older batches are overwritten. So a caller that has waited for the copy of batch k - 2 may
-  /// take batch k + 1 while the copies of k - 1 and k are still queued. If Dataset::read_sample_in() throws an
-  /// exception for a batch, next() throws the exception instead of returning the batch; every later call throws the
-  /// same exception.
+  /// Returns the next batch; waits if the workers have not read the batch yet. The returned batch and the two batches
+  /// before it do not change until the next call of next(); older batches are overwritten. So a caller that has waited
+  /// for the copy of batch k - 2 to the GPU may take batch k + 1 while the copies of k - 1 and k are still queued. If
+  /// Dataset::read_sample_in() throws an exception for a batch, next() throws the exception instead of returning the
+  /// batch; every later call throws the same exception.
   const Batch& next();
 
  private:

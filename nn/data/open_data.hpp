@@ -26,10 +26,10 @@ struct FolderOptions {
   std::int64_t image_size = 224;  ///< side of the images, 1 to 4096
   /// Shorter side to which test images are resized before the crop in the centre; 0: image_size * 256 / 224, rounded.
   std::int64_t resize = 0;
-  bool random_crops = true;  ///< true: training takes random parts, new in every epoch; false: the centre
+  bool random_crops = true;  ///< true: training crops random parts, new in every epoch; false: the centre
   CropOptions crop{};
   bool flip = true;  ///< true: random crops are mirrored with probability 1/2
-  /// Fraction of each class that becomes the test set, if neither DIR nor the list has a test set; 0: no such split.
+  /// Fraction of each class that becomes the test set, if neither DIR nor the list has a test set; 0: no split.
   double val_fraction = 0;
   std::vector<std::string> left_out{};  ///< files to leave out: absolute paths, or relative to the data's folder
 };

@@ -86,8 +86,8 @@ std::int64_t Sampler::Order::begin_of(std::int64_t place) const {
 
 std::int64_t Sampler::Order::place_of(std::int64_t position) const {
   const std::int64_t place = position / chunk_;
-  // After the data set's last chunk, which is smaller, every chunk of the permuted row begins missing_ positions
-  // earlier.
+  // The data set's last chunk has only chunk_ - missing_ positions. So each chunk that follows this chunk in the
+  // permuted row begins at place * chunk_ - missing_.
   return position < begin_of(last_place_ + 1) ? place : (position + missing_) / chunk_;
 }
 

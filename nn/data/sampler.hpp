@@ -37,8 +37,8 @@ struct SamplerOptions {
   /// Number of parts into which a batch is divided, a multiple of `ranks`. Each rank has parts / ranks consecutive
   /// parts. 0: one part for each rank.
   std::int64_t parts = 0;
-  /// Number of samples that lie side by side in the data set and stay near each other in the order, so that a disk
-  /// reads many samples at once. 0: no chunks, any sample may follow any other.
+  /// Number of samples of a chunk: neighbours in the data set that stay near each other in the shuffled order, so that
+  /// a disk reads many samples at once. 0: no chunks, so any sample may follow any other sample.
   std::int64_t chunk = 0;
 };
 
@@ -53,9 +53,8 @@ struct SamplerOptions {
 /// make the order. First, Permutation(seed, epoch, chunks) permutes the chunks of the data set. The permuted row of
 /// chunks is then cut into max(1, chunks / 16) windows, rounded down, of 16 or more chunks. Window w has the chunks of
 /// partition_of(chunks, windows, w). Second, a Permutation with part w + 2 mixes the samples within window w. So the
-/// samples of a batch come from 16 chunks in different places of the data set, and a reader of window after window
-/// reads whole chunks. If samples lie class by class, a batch may have few classes, and training suffers
-/// (chunks_separate_classes()).
+/// samples of a batch come from about 16 chunks all over the data set, and the samples of a window are whole chunks. If
+/// the data set is sorted by class, a batch may have few classes, which slows training (chunks_separate_classes()).
 ///
 /// `skipped` is the number of positions left out at the beginning of the order; batch 0 begins after them. So a run can
 /// continue within an epoch that it began with batches of another size.
@@ -103,8 +102,8 @@ class Sampler {
     friend class Sampler;
     Order(const SamplerOptions& options, std::int64_t epoch);
     [[nodiscard]] std::int64_t in_chunks(std::int64_t position) const;
-    /// Returns the first position of the chunk at place `place` of the permuted row of chunks, before the samples
-    /// within windows are mixed.
+    /// Returns the first position of chunk number `place` in the permuted row of chunks, before the samples within
+    /// windows are mixed.
     [[nodiscard]] std::int64_t begin_of(std::int64_t place) const;
     [[nodiscard]] std::int64_t place_of(std::int64_t position) const;
 
@@ -116,8 +115,8 @@ class Sampler {
     std::int64_t chunks_;  ///< number of chunks; 1 if there are no chunks
     std::int64_t windows_;
     Permutation permutation_;      ///< permutes the chunks; without chunks, all samples
-    std::int64_t last_place_ = 0;  ///< place of the data set's last chunk in the permuted row
-    std::int64_t missing_ = 0;     ///< number of samples that the data set's last chunk has less than `chunk`
+    std::int64_t last_place_ = 0;  ///< index of the data set's last chunk in the permuted row
+    std::int64_t missing_ = 0;     ///< `chunk` minus the number of samples in the data set's last chunk
   };
   [[nodiscard]] Order order(std::int64_t epoch) const { return {options_, epoch}; }
 

@@ -18,7 +18,7 @@ class TokenIds {
   virtual ~TokenIds() = default;
   [[nodiscard]] virtual std::int64_t size() const = 0;  ///< number of tokens, 1 or more
   /// Reads the out.size() ids from `begin` on into `out`, for 0 <= begin and begin + out.size() <= size(). Throws
-  /// DataError for an id that is not below `vocabulary`, which is at most 2^31 - 1. The error names the file, the place
+  /// DataError for an id that is not below `vocabulary`, which is at most 2^31 - 1. The error names the file, the index
   /// and the id.
   virtual void read(std::int64_t begin, std::int64_t vocabulary, std::span<std::int32_t> out) const = 0;
   /// Hints that tokens [begin, begin + count) will be read soon (MappedFile::ahead()).
@@ -29,8 +29,8 @@ class TokenIds {
 
 /// Token ids in a file, mapped into memory. The first four bytes decide whether the file is of llm.c or of nanoGPT:
 ///
-///   llm.c    a header of 256 i32 (little-endian) that begins with 20240520, 1, count or with 20240801, 7, count; then
-///            count ids, which are u16 after the first header and u32 after the second
+///   llm.c    a header of 256 i32 (little-endian), then ids. The header begins with 20240520, 1, number of ids, if the
+///            ids are u16, and with 20240801, 7, number of ids, if the ids are u32
 ///   nanoGPT  ids of u16 from the first byte on. With GPT-2's vocabulary no such file begins like a header of llm.c.
 class TokenFile final : public TokenIds {
  public:

@@ -21,9 +21,9 @@ struct BatchNormOptions {
 };
 
 struct LinearOptions {
-  /// If `he_init` is true or `deviation` is above 0, the initial weight is normal and the initial bias 0. The standard
-  /// deviation is that of He et al. 2015 for ReLU nets if `he_init` is true, otherwise `deviation`. In all other cases
-  /// weight and bias are uniform in [-b, b), b = 1 / sqrt(fan in), as in PyTorch.
+  /// If `he_init` is true or `deviation` is above 0, the initial weight is normal and the initial bias 0. If `he_init`
+  /// is true, the standard deviation follows He et al. 2015 for ReLU nets, otherwise it is `deviation`. If neither is
+  /// set, weight and bias are uniform in [-b, b), b = 1 / sqrt(fan in), as in PyTorch.
   bool he_init = false;
   double deviation = 0;
   bool bias = true;

@@ -112,7 +112,7 @@ class ModelBuilder {
   ModelBuilder(std::string name, const Shape& input, InputKind kind);
   /// Appends a layer that accepts inputs with padded channels.
   NodeId add_stored(std::shared_ptr<const Layer> layer, std::vector<NodeId> inputs);
-  /// Appends a layer that maps zero channels to zero channels. The output has as many logical channels as the inputs.
+  /// Appends a layer whose output is zero in padded channels. The output has as many logical channels as the inputs.
   NodeId add_channelwise(std::shared_ptr<const Layer> layer, std::vector<NodeId> inputs);
   NodeId add_conv(int axes, const std::string& name, NodeId x, std::int64_t channels, const ConvOptions& options);
   NodeId add_conv_transpose(int axes, const std::string& name, NodeId x, std::int64_t channels,

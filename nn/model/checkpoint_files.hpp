@@ -7,13 +7,13 @@
 /// together. Names and formats of the files do not change between versions.
 namespace lockstep::nn {
 
-inline constexpr const char* kModelFile = "model.safetensors";  ///< parameters, and evaluation's running statistics
-inline constexpr const char* kOptimizerFile = "optimizer.safetensors";  ///< all states that the other files do not hold
+inline constexpr const char* kModelFile = "model.safetensors";  ///< parameters, and running statistics for evaluation
+inline constexpr const char* kOptimizerFile = "optimizer.safetensors";  ///< states of optimizer and training
 /// Moving average (EMA) of the weights, if there is one. load_model() and other programs can read this file as a model.
 inline constexpr const char* kAverageFile = "ema.safetensors";
 inline constexpr const char* kStateFile = "state.json";  ///< identity and progress of a run
-/// Size and CRC-32 (that of zlib, gzip and PNG) of each other file of the checkpoint. A check detects changed bits, and
-/// files of different checkpoints in one folder.
+/// Sizes and CRC-32 (with the polynomial of zlib, gzip and PNG) of all other files of the checkpoint. So
+/// require_checksums() detects changed bits, and a folder that holds files of different checkpoints.
 inline constexpr const char* kChecksumsFile = "checksums.json";
 
 struct CheckpointFile {

@@ -97,7 +97,8 @@ void multiply(Context& context, const TensorView& values, double factor) {
   ops::scale(context, scalar, values, values);
 }
 
-/// The destructor waits for the stream at the end of the function `call`, if the caller's vector is in host memory.
+/// The destructor waits for the stream if the caller's vector is in host memory. `call` is the name of the function
+/// that waits, for reports of waits.
 class WaitForHost {
  public:
   WaitForHost(Context& context, const TensorView& vector, const char* call) {

@@ -54,7 +54,7 @@ struct ParameterSpec {
   }
 };
 
-/// A tensor of a layer that is not learned, such as running statistics. Its type is that of the parameters' gradients.
+/// A tensor of a layer that is not learned, such as running statistics. The type equals the type of gradients.
 /// The tensor is stored contiguously, with the last axis padded to `stored_last`.
 struct BufferSpec {
   std::string name;
@@ -90,8 +90,8 @@ class Layer {
   /// parameters are not included. The text is empty if there are no such settings. Checkpoints keep the text, and a
   /// resume names the layers whose settings have changed.
   [[nodiscard]] virtual std::string settings() const { return {}; }
-  /// Returns the shape of an output sample, channels last. Throws ShapeError with the layer's name if the shapes
-  /// `inputs` do not fit.
+  /// Returns the shape of an output sample, channels last. Throws ShapeError with the layer's name if the layer does
+  /// not accept inputs of the shapes `inputs`.
   [[nodiscard]] virtual Shape output_shape(std::span<const Shape> inputs) const = 0;
   [[nodiscard]] virtual std::vector<ParameterSpec> parameters(std::span<const Shape> inputs) const {
     (void)inputs;
@@ -103,8 +103,8 @@ class Layer {
   }
   /// Returns true for a layer whose input is token ids (T) instead of numbers.
   [[nodiscard]] virtual bool reads_tokens() const { return false; }
-  /// Returns how many separate gradients of its output the layer's backward accepts. If the output has more gradients,
-  /// the plan adds the surplus gradients to the last accepted one.
+  /// Returns how many separate gradients of the layer's output the layer's backward accepts as inputs. If more layers
+  /// read the output, the plan adds the surplus gradients to the last accepted gradient.
   [[nodiscard]] virtual int gradients_taken() const { return 1; }
   /// Returns true if the layer can itself apply a batch norm to its i-th input, from the norm's input and coefficients.
   /// The plan may then leave out the norm's output (PlanBuilder::may_leave_norm_unapplied()). `relu` tells whether a
@@ -114,10 +114,9 @@ class Layer {
     (void)relu;
     return false;
   }
-  /// Returns a name if this layer can use channel sums of its input that the layer before it computes (ConvNorm in
-  /// kernels/conv2d.hpp); otherwise an empty text. The name is that of this layer's buffer with an estimate of each
-  /// channel's mean. The sums are those of the deviations from this estimate. `input` has type and shape, but no
-  /// memory.
+  /// Returns the name of this layer's buffer that estimates the mean of each channel of the input, if the layer can use
+  /// channel sums that the previous layer computes (ConvNorm in kernels/conv2d.hpp). Otherwise returns an empty text.
+  /// The previous layer sums deviations from the estimate. `input` has type and shape, but no memory.
   [[nodiscard]] virtual std::string sums_wanted_near(PlanBuilder& builder, const TensorView& input) const {
     (void)builder;
     (void)input;

@@ -19,7 +19,7 @@ struct NodeId {
 
 struct Node {
   std::shared_ptr<const Layer> layer;  ///< layer of the node; null for the input of the model
-  std::vector<NodeId> inputs;          ///< inputs of the layer, all of them earlier nodes
+  std::vector<NodeId> inputs;          ///< inputs of the layer; each precedes this node in Model::nodes()
   Shape shape;                         ///< stored shape of one sample, channels last
   std::int64_t channels = 0;           ///< logical channels of the last axis; all other stored channels are zero
 };
@@ -51,16 +51,17 @@ class Model {
   /// Returns the number of learned values, counted by logical shape. A parameter that layers share counts once.
   [[nodiscard]] std::int64_t parameter_count() const;
 
-  /// A parameter of the model, and how often its gradient is written per step: more than once if layers share it.
+  /// A parameter of the model, and how often its gradient is written per step: more than once if layers share the
+  /// parameter.
   struct Parameter {
     ParameterSpec spec;
     int writes = 1;
     InitialValue beginning{};
   };
   /// Returns the parameters in the order in which their gradients become ready: layers from last to first, and the
-  /// parameters of a layer in the layer's order. A parameter that layers share stands at the place of its last gradient
-  /// write. Frozen parameters come after all others, in the same order. Throws ShapeError if a shared parameter has two
-  /// shapes, or if the model has more than 2^56 values. ModelBuilder::build() calls this function, too.
+  /// parameters of a layer in the layer's order. The last gradient write of a shared parameter decides its position.
+  /// Frozen parameters come after all trainable ones, in the same order. Throws ShapeError if a shared parameter has
+  /// two shapes, or if the model has more than 2^56 values. ModelBuilder::build() calls this function, too.
   [[nodiscard]] std::vector<Parameter> parameters() const;
   /// Returns the same model with more frozen parameters (ParameterSpec::trainable is false): those whose name is
   /// `prefix` or begins with `prefix` and a dot ("layer1", "conv1.weight"). The gradient of a frozen parameter is not

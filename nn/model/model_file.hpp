@@ -41,7 +41,7 @@ void load_model(const std::string& path, Context& context, ParameterSet& paramet
 /// Reads a file as load_model() does, into a model that may have another number of classes. The head is the last layer
 /// with parameters. If the head's tensors in the file differ from the model's only in the first extent (the number of
 /// classes), the model's head keeps its present values, and the function returns the names of the head's tensors. If
-/// the whole file fits, the function returns an empty list.
+/// the head has the file's shapes, too, the function reads the head and returns an empty list.
 [[nodiscard]] std::vector<std::string> load_pretrained(const std::string& path, Context& context, const Model& model,
                                                        ParameterSet& parameters);
 

@@ -10,8 +10,8 @@ class Schema;
 
 namespace lockstep::nn {
 
-/// Settings for groups of parameters that the optimizer treats differently: weight decay by role, learning rate by
-/// name. Each group is a set of segments of the arena (ops::ArenaSegment), so an update is still one pass.
+/// Settings for groups of parameters: weight decay by ParameterRole, learning rate by name. Each group is a set of
+/// segments of the arena (ops::ArenaSegment), so an update is one pass over the arena with any number of groups.
 struct ParameterGroups {
   std::optional<double> norm_weight_decay{};  ///< weight decay of norms' scales and shifts, instead of the common decay
   std::optional<double> bias_weight_decay{};  ///< weight decay of biases outside of norms, instead of the common decay
@@ -19,14 +19,14 @@ struct ParameterGroups {
     std::string pattern;  ///< pattern of names, like "layer4.*"; * stands for any characters and ? for one
     double factor = 1;    ///< factor of the learning rate; 0: the parameters never change
   };
-  std::vector<Rate> rates{};  ///< factors by name; if several patterns fit a name, the last one counts
+  std::vector<Rate> rates{};  ///< factors by name; if several patterns match a name, the last one counts
 };
 
 /// Parses "PATTERN=FACTOR". Throws UsageError if `text` has another form, or if the factor is negative or not finite.
 [[nodiscard]] ParameterGroups::Rate parse_rate(const std::string& text);
-/// Returns the factor of the learning rate of parameter `name`, which is 1 if no pattern fits the name.
+/// Returns the factor of the learning rate of parameter `name`. The factor is 1 if no pattern matches the name.
 [[nodiscard]] double rate_of(const ParameterGroups& groups, const std::string& name);
-/// Throws UsageError if a decay is negative or not finite, or if a pattern fits none of `names`.
+/// Throws UsageError if a decay is negative or not finite, or if a pattern matches none of `names`.
 void require_groups(const ParameterGroups& groups, const std::vector<std::string>& names);
 /// Formats all settings, like "norm decay 0, bias decay 0.1, rates layer4.*=0.1 fc.*=10". The text is empty if all
 /// settings are the default.

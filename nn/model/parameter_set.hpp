@@ -15,7 +15,7 @@
 
 namespace lockstep::nn {
 
-/// Place of a parameter in the arenas.
+/// A parameter and its position in the arenas.
 struct ParameterInfo {
   ParameterSpec spec;
   std::int64_t offset = 0;  ///< index of the first element in the arena, a multiple of kArenaStep for every type
@@ -24,8 +24,8 @@ struct ParameterInfo {
   InitialValue beginning{};
 };
 
-/// Parameters begin at multiples of this number of elements. So do the parts of ranges that are divided over ranks
-/// (comm::Shards).
+/// Every parameter begins at a multiple of this number of elements. So does every rank's share of a range of the arena
+/// that comm::Shards divides over the ranks.
 inline constexpr std::int64_t kArenaStep = comm::kShardStep;
 
 /// Bytes of the arenas of a ParameterSet. `weights` is 0 unless the set rounds().
@@ -68,14 +68,15 @@ struct ParameterSetOptions {
 /// Frozen parameters (Model::freezing()) come after all others. The arenas of gradients and states end before the
 /// frozen parameters, and so do buckets, updates and norms.
 ///
-/// For a plan in 16 bits all arenas above are f32, and values() are the master weights (Micikevicius et al. 2018,
-/// "Mixed Precision Training", section 3.1). One more arena holds the values rounded to the plan's type; convolutions
-/// and products read this arena. A caller that writes values() must call round_weights(); the optimizer writes both.
+/// For a plan in 16 bits all these arenas are f32, and values() are the master weights (Micikevicius et al. 2018,
+/// "Mixed Precision Training", section 3.1). One more arena, weights(), holds the values rounded to the plan's type;
+/// convolutions and products read weights(). A caller that writes values() must call round_weights(). The optimizer
+/// writes both arenas.
 class ParameterSet {
  public:
-  /// `dtype` is the type of the plans, PlanOptions::dtype. Throws ShapeError if lent memory does not fit, or if two
-  /// arenas overlap. The error text names the arena, the bytes or the address, and the expected value. Throws
-  /// DeviceError for memory of another device.
+  /// `dtype` is the type of the plans, PlanOptions::dtype. Throws ShapeError if lent memory is too small or not
+  /// aligned, or if two arenas overlap. The error text names the arena, the bytes or the address, and the expected
+  /// value. Throws DeviceError for memory of another device.
   ParameterSet(Context& context, const Model& model, DType dtype, const ParameterSetOptions& options = {});
 
   /// Returns the type of values, gradients, states and buffers, which is accumulation_dtype() of the plans' type.
@@ -99,17 +100,18 @@ class ParameterSet {
   /// over ranks.
   [[nodiscard]] TensorView gradients_and_weight_sum() const;
   [[nodiscard]] TensorView weight_sum() const;  ///< sum of samples' weights, a scalar in gradients_and_weight_sum()
-  /// Values in the plans' type; the memory of values() unless rounds().
+  /// Returns the arena of the values in the plans' type. Unless rounds(), this arena is values() itself.
   [[nodiscard]] TensorView weights() const;
   [[nodiscard]] TensorView value(int index) const;     ///< view of a parameter in its stored shape
   [[nodiscard]] TensorView gradient(int index) const;  ///< throws UsageError if the parameter is frozen
   /// Returns gradient(index) as a view of `arena`, another arena like gradients().
   [[nodiscard]] TensorView gradient_in(int index, const TensorView& arena) const;
   [[nodiscard]] TensorView weight(int index) const;
-  /// Enqueues the rounding of values() to the nearest numbers of weights(), ties to even. Does nothing unless rounds().
+  /// Enqueues a kernel that writes values(), rounded to nearest (ties to even), to weights(). Does nothing unless
+  /// rounds().
   void round_weights(Context& context) const;
-  /// Returns a number that grows whenever values() may have changed: with initialise(), write(), round_weights() and
-  /// changed(), which an owner of an optimizer calls after each update.
+  /// Returns a number that grows whenever values() may have changed. initialise(), write(), round_weights() and
+  /// changed() increase the number. The owner of an optimizer calls changed() after each update.
   [[nodiscard]] std::uint64_t version() const { return version_; }
   void changed() const { ++version_; }
   /// Returns a parameter with its logical axes `dims`, as a strided view of `arena` (values(), gradients() or a state).
@@ -125,14 +127,14 @@ class ParameterSet {
   /// (ops::ArenaSegment::adapts).
   [[nodiscard]] std::span<const ops::ArenaSegment> tensor_segments() const { return tensor_segments_; }
 
-  /// Divides the optimizer states over ranks. For each range of the arena, this rank keeps the states of its own part,
-  /// and of the last elements of the range if these are too few to be divided. Throws ShapeError unless the ranges are
-  /// consecutive and end at trainable_numel(), and StateError after add_state().
+  /// Divides the optimizer states over ranks. For each range of the arena, this rank keeps the states of its own shard.
+  /// The last elements of a range may be too few to be divided; every rank keeps their states. Throws ShapeError unless
+  /// the ranges are consecutive and end at trainable_numel(), and StateError after add_state().
   void shard_states(std::vector<comm::Shards> ranges, int rank, int ranks);
   /// Returns the ranges of the arena that shard_states() has divided. If there are none, this rank has the states of
   /// all parameters.
   [[nodiscard]] std::span<const comm::Shards> state_shards() const { return state_shards_; }
-  [[nodiscard]] int shard() const { return shard_; }              ///< number of this rank's part of each range
+  [[nodiscard]] int shard() const { return shard_; }              ///< index of this rank's shard in each range
   [[nodiscard]] int shard_ranks() const { return shard_ranks_; }  ///< 1 unless the states are divided
   /// Returns the elements of the state `state` for elements [begin, end) of the arena. If states are divided, throws
   /// ShapeError unless [begin, end) lies in this rank's part of one range, or in the undivided elements at the end of
@@ -153,7 +155,8 @@ class ParameterSet {
   [[nodiscard]] TensorView loss_scale() const { return states_.view(kLossScale); }
   [[nodiscard]] TensorView loss_scale_good() const { return states_.view(kGoodUpdates); }
 
-  /// Returns the parts of the arena for which this rank has optimizer states: the whole arena, or this rank's share.
+  /// Returns the ranges of the arena for which this rank has optimizer states: the whole arena if states are not
+  /// divided, otherwise this rank's shards and the undivided elements.
   [[nodiscard]] std::vector<ops::ArenaPiece> state_pieces() const;
   /// Returns the buffers that training updates: this rank's own running statistics.
   [[nodiscard]] std::span<const BufferSpec> buffers() const { return buffer_specs_; }
@@ -179,8 +182,8 @@ class ParameterSet {
   [[nodiscard]] TensorView buffer_in(int index, const TensorView& arena) const;
   /// Returns the logical part, without padding, of `stored`, the stored view of buffer `index`.
   [[nodiscard]] TensorView logical_buffer(int index, const TensorView& stored) const;
-  /// Read and write a buffer as read() and write() do a parameter. read_buffer() gives the value for evaluation.
-  /// write_buffer() sets both the value for evaluation and the value that training updates.
+  /// Read and write a buffer in the way that read() and write() do for a parameter. read_buffer() gives the value for
+  /// evaluation. write_buffer() sets both the value for evaluation and the value that training updates.
   void read_buffer(Context& context, const std::string& name, const TensorView& out) const;
   void write_buffer(Context& context, const std::string& name, const TensorView& value);
 
@@ -197,7 +200,7 @@ class ParameterSet {
   /// invalid.
   TensorView register_state(Context& context, const StateSpec& spec);
 
-  /// Sets parameters to the initial values that follow from (seed, parameter name) or Model::with_initial_value(),
+  /// Sets parameters to initial values, which (seed, parameter name) or Model::with_initial_value() determine,
   /// buffers to their initial values, and gradients to zero. Sets all other states with states().initialise() and
   /// states().follow().
   void initialise(Context& context, std::uint64_t seed);
@@ -226,7 +229,7 @@ class ParameterSet {
   Buffer statistics_;  ///< empty if statistics() has one row
   Buffer evaluation_buffers_;
   [[nodiscard]] std::int64_t state_numel() const;
-  mutable std::uint64_t version_ = 0;  ///< version(); mutable, because a const set's memory may change
+  mutable std::uint64_t version_ = 0;  ///< result of version(); mutable, because const functions change the arenas
   std::vector<comm::Shards> state_shards_;
   int shard_ = 0;
   int shard_ranks_ = 1;

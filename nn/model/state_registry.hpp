@@ -28,7 +28,7 @@ enum class Sharing : unsigned char {
   shard
 };
 
-/// Form of a state in a file.
+/// Number and shape of the tensors that a file has for a state.
 enum class StateLayout : unsigned char {
   tensor,      ///< the file has one tensor, f64 or i64; a scalar has shape (1)
   parameters,  ///< the state is an arena like values() or gradients(); the file has one tensor per parameter
@@ -44,8 +44,8 @@ enum class StateFile : unsigned char {
   average
 };
 
-/// What loading does if a file lacks a state. A missing state with Sharing::sum_of_ranks in the parameters' layout
-/// becomes 0.
+/// What loading does if a file lacks a state. In all cases, a missing state with Sharing::sum_of_ranks and
+/// StateLayout::parameters becomes 0.
 enum class Missing : unsigned char {
   refused,     ///< loading throws DataError
   kept,        ///< leaves the state unchanged
@@ -67,7 +67,7 @@ struct State {
   /// suffix that follows each parameter's name in the file.
   std::string saved_as{};
   Missing missing = Missing::refused;
-  std::string beside{};  ///< Missing::refused applies only to files that have this tensor; if empty, to all files
+  std::string beside{};  ///< tensor name; Missing::refused applies only to files with this tensor; empty: to all files
   Numbers numbers = Numbers::any;
   std::string mean{};  ///< for Sharing::of_rank, name of the state that holds the mean over the ranks
   double initial = 0;
@@ -98,7 +98,7 @@ class StateRegistry {
   TensorView make(Context& context, MemoryResource& memory, State state);
   [[nodiscard]] std::span<const State> all() const { return states_; }
   [[nodiscard]] const State* find(std::string_view name) const;  ///< returns nullptr if no state has the name
-  [[nodiscard]] TensorView view(std::string_view name) const;    ///< returns no memory if no state has the name
+  [[nodiscard]] TensorView view(std::string_view name) const;    ///< returns an empty view if no state has the name
   [[nodiscard]] const State& of(std::string_view name) const;    ///< throws StateError if no state has the name
   [[nodiscard]] std::size_t bytes() const;                       ///< number of bytes that make() has allocated
   [[nodiscard]] std::string text() const;  ///< returns a line per state: name, type, shape, sharing; equal on all ranks

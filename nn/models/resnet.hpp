@@ -8,8 +8,9 @@
 
 namespace lockstep::nn {
 
-/// Width of the 3x3 convolutions in a ResNet's bottlenecks. The first stage has `groups` groups of `group_width`
-/// channels each; each later stage has twice as many channels. The width does not change the shape of a block's output.
+/// Width of the 3x3 convolutions in a ResNet's bottlenecks. In the first stage, they have `groups` groups of
+/// `group_width` channels each. Each next stage doubles the channels. The width does not change the shape of a block's
+/// output.
 struct BottleneckWidth {
   std::int64_t groups = 1;
   std::int64_t group_width = 64;

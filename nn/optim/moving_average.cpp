@@ -22,8 +22,8 @@ double MovingAverageOptions::weight(std::int64_t update, std::int64_t scheduled)
   if (!on() || update < 1 || (update - 1) % every != 0) {
     return 0;
   }
-  // Number of averagings after the last averaging that copies the weights. If the number is 0 or less, this averaging
-  // copies the weights.
+  // Number of averagings after the last averaging that copies the weights. If the number is 0 or less, the present
+  // averaging copies the weights.
   const std::int64_t behind = (scheduled - 1 - copied_updates) / every;
   if (behind <= 0) {
     return 1;

@@ -25,8 +25,8 @@ struct MovingAverageOptions {
   /// Number of updates from one averaging to the next, counted over the whole run. The first update of the run
   /// averages. (torchvision starts to count again in each epoch.)
   std::int64_t every = 1;
-  /// In the first `copied_updates` updates, and in the first averaging after these updates, an averaging copies the
-  /// weights. torchvision does this while its learning rate warms up; timm's name is update_after_step.
+  /// An averaging copies the weights during the first `copied_updates` updates. So does the first averaging after these
+  /// updates. torchvision copies while the learning rate warms up. timm's name is update_after_step.
   std::int64_t copied_updates = 0;
   bool ramp = false;  ///< true: the n-th averaging after the copies has a decay of at most 1 - (1 + n)^(-2/3) (timm)
 
@@ -52,7 +52,7 @@ struct MovingAverage {
 void add_average(Context& context, ParameterSet& parameters);
 [[nodiscard]] MovingAverage average_of(const ParameterSet& parameters);
 
-/// Throws UsageError for values out of range.
+/// Throws UsageError for a field of the options that is out of range.
 void require_moving_average(const MovingAverageOptions& options);
 /// Returns a text of all settings that affect numbers: "0.999", "0.999 every 32, copied for 100, ramp".
 [[nodiscard]] std::string text_of(const MovingAverageOptions& options);

@@ -17,16 +17,16 @@ struct Rule;  // defined in detail/rule.hpp
 /// Updates a ParameterSet's arena and, in the same pass, the set's 16-bit weights. The optimizer's states are arenas of
 /// the set with PyTorch's names: "momentum_buffer" (sgd and lars with momentum), "exp_avg" and "exp_avg_sq" (adam,
 /// adamw, muon; muon's velocity is an "exp_avg", too). adam, adamw and muon also have the counter "step" of updates
-/// made. A user's rule has the states that the rule names, and also the counter "step".
+/// made. A user's rule has the states that UpdateRule::states() names, and also the counter "step".
 ///
 /// With a loss scale (nn/optim/loss_scale.hpp), the pass that updates also divides the gradients by the scale, and the
 /// device decides the scale of the next step.
 ///
 /// With clip_norm, skip_non_finite or a loss scale, an additional pass over the gradients computes the norm of the
-/// whole arena. The device then decides: it scales gradients down if their norm is too large; if the norm is not
-/// finite, it skips the whole update, including the step count. A skipped update does not undo the forward pass:
-/// running statistics of batch norms have moved if the batch's statistics were finite (kernels/batch_norm.hpp). The
-/// optimizer never waits for the device, and allocates only in the constructor.
+/// whole arena. A kernel then scales gradients down if their norm is too large. If the norm is not finite, the kernel
+/// skips the whole update, including the step count. A skipped update does not undo the forward pass: running
+/// statistics of batch norms have changed if the batch's statistics were finite (kernels/batch_norm.hpp). The optimizer
+/// never waits for the device, and allocates only in the constructor.
 ///
 /// If the states are divided over ranks (ParameterSet::shard_states()), each rank updates its own part of every range.
 /// Each rank also updates the few elements at the end of a range that are too few to be divided
@@ -71,7 +71,7 @@ class Optimizer {
 
  private:
   [[nodiscard]] bool counts() const { return step_.given(); }
-  /// True if the update needs the norm of the gradients.
+  /// Returns true if the update needs the norm of the gradients.
   [[nodiscard]] bool measures() const {
     return options_.clip_norm > 0 || options_.skip_non_finite || options_.loss_scale.scales();
   }

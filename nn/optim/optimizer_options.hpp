@@ -25,12 +25,12 @@ struct Rule;
 /// Function that makes a rule (detail/rule.hpp) for a parameter set. Throws UsageError for options out of range.
 using RuleMaker = Rule(Context& context, const ParameterSet& parameters, const OptimizerOptions& options);
 
-/// Properties of a rule that other code reads: for help texts, a run's header and identity, combinations of options
-/// that are refused, and the usual learning rate.
+/// Properties of a rule: its name and help text, the options that it reads, how it updates, and its usual learning
+/// rate. Other code uses these properties for a run's header and identity, and to refuse combinations of options.
 struct RuleTraits {
   std::string_view name;
   RuleMaker* make;
-  std::string_view help{};  ///< a few words for --help; empty: the name needs no explanation
+  std::string_view help{};  ///< explanation for --help; empty: the name suffices
   // Numbers of OptimizerOptions that the rule reads:
   bool momentum = false;  ///< reads momentum and nesterov
   bool betas = false;     ///< reads beta1 and beta2
@@ -41,7 +41,7 @@ struct RuleTraits {
   bool layer_norms = false;  ///< true: updates depend on norms of whole tensors; with zero1, the ranks sum these norms
   /// True: updates whole hidden matrices, with momentum; zero1 cannot divide their states.
   bool whole_matrices = false;
-  bool normalised = false;  ///< true: the size of an update does not depend on the size of the gradients
+  bool normalised = false;  ///< true: a positive factor of all gradients hardly changes an update
   double rate = 1;          ///< usual learning rate relative to sgd's, or to adam's if `normalised`
 };
 /// Returns the traits of the built-in rules, in the order of OptimizerKind.
@@ -77,15 +77,15 @@ struct OptimizerOptions {
   double beta2 = 0.999;              ///< read by adam, adamw, muon
   double epsilon = 1e-8;             ///< read by adam, adamw, lars, muon
   double trust_coefficient = 0.001;  ///< read by lars
-  double clip_norm = 0;              ///< largest norm of all gradients together; 0: no clipping
-  double clip_value = 0;  ///< largest size of one gradient, applied after clip_norm; 0: no clipping; not for lars
+  double clip_norm = 0;              ///< largest allowed norm over all gradients; 0: no clipping
+  double clip_value = 0;         ///< limit of |gradient element|, applied after clip_norm; 0: no clipping; not for lars
   bool skip_non_finite = false;  ///< skips an update whose gradients have NaN or infinity, also without clip_norm
   LossScale loss_scale{};  ///< loss scale of the plan; any kind except `off` also skips updates that are not finite
   std::shared_ptr<const UpdateRule> rule{};  ///< a user's rule, used instead of the rule `kind`
 };
 /// Returns the name of the user's rule, if there is one, otherwise the name of `kind`.
 [[nodiscard]] std::string name_of(const OptimizerOptions& options);
-/// Returns the options that the rule reads, by name, as texts in the form of checkpoints: {"momentum", "0.9"}.
+/// Returns the options that the rule reads, by name, as texts for checkpoints, such as {"momentum", "0.9"}.
 [[nodiscard]] std::map<std::string, std::string> rule_texts(const OptimizerOptions& options);
 /// Returns a one-line text of all chosen settings: "momentum 0.9 (Nesterov), clip norm 1".
 [[nodiscard]] std::string text_of(const OptimizerOptions& options, const ParameterSet& parameters);

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kIterations = 5;
 constexpr double kEpsilon = 1e-37;  // smallest norm that is scaled to 1; 1 / kEpsilon is finite in f32
-// Most elements of matrices that are computed as one batch.
+// Largest number of elements of the matrices that are computed as one batch.
 constexpr std::int64_t kMostElements = std::int64_t{1} << 24;
 
 /// Plans a product that gives the same bits in every run, because each rank computes the same update alone. On the host

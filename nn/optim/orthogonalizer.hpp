@@ -25,7 +25,7 @@ class Orthogonalizer {
   };
 
   /// Plans the products and allocates their memory. `arena` is the matrices' type: f32, on the host also f64. `compute`
-  /// is the products' type: that of `arena`, bf16 or f16. Throws UnsupportedError if no deterministic product is
+  /// is the products' type: equal to `arena`, bf16 or f16. Throws UnsupportedError if no deterministic product is
   /// available.
   Orthogonalizer(Context& context, const std::vector<Matrix>& matrices, DType arena, DType compute);
   Orthogonalizer(Orthogonalizer&&) noexcept;

@@ -25,7 +25,7 @@ struct Schedule {
   double end = 0;
   /// For `polynomial`: end + (base - end) (1 - d)^power, with d as for cosine (You et al. 2017, LARS).
   double power = 2;
-  /// Form of the warm-up, which decides the rate at warm-up step s, counted from 0. Below, f is warmup_factor.
+  /// Formula of the learning rate at warm-up step s, counted from 0. In the formulas, f is warmup_factor.
   enum class WarmUp : unsigned char {
     linear,    ///< from f * base at step 0 linearly to base; without f: base (s + 1) / warmup_steps (Goyal et al. 2017)
     constant,  ///< base f
@@ -44,10 +44,10 @@ struct Schedule {
 [[nodiscard]] Schedule::Kind parse_schedule(const std::string& text);  ///< throws UsageError that lists all names
 [[nodiscard]] std::string_view name_of(Schedule::WarmUp form);         ///< "linear", "constant", "exponential"
 [[nodiscard]] Schedule::WarmUp parse_warmup(const std::string& text);  ///< throws UsageError that lists all names
-/// Throws UsageError for numbers out of range.
+/// Throws UsageError for fields of `schedule` that are out of range.
 void require_schedule(const Schedule& schedule);
-/// Adds options for a schedule's form and factors to the schema. The owner of the schedule sets the numbers that depend
-/// on the length of the run.
+/// Adds options for a schedule's kinds and factors to the schema. The owner of the schedule sets the numbers of steps,
+/// which depend on the length of the run.
 void describe(Schema& schema, Schedule& schedule);
 
 }  // namespace lockstep::nn

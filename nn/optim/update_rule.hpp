@@ -34,9 +34,9 @@ class UpdateRule {
   [[nodiscard]] virtual std::string name() const = 0;
   /// Returns the numbers that decide what the rule does, as text: "beta 0.9". A resumed run reports changed numbers.
   [[nodiscard]] virtual std::string settings() const { return {}; }
-  /// Returns the names of the rule's states. Each state is an arena like that of the parameters, zero before the first
-  /// update, and kept in checkpoints. The Optimizer throws StateError if the ParameterSet already has a state of this
-  /// name ("statistics", ...).
+  /// Returns the names of the rule's states. Each state is an arena with the layout of the parameters' arena. States
+  /// are zero before the first update, and are kept in checkpoints. The Optimizer throws StateError if the ParameterSet
+  /// already has a state of one of these names, such as "statistics".
   [[nodiscard]] virtual std::vector<std::string> states() const { return {}; }
 
   struct States {

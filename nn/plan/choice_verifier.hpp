@@ -16,10 +16,10 @@ namespace lockstep::nn {
 /// Compares the library calls of a plan (PlanOptions::verifier) with our own kernels before the first step. A library's
 /// implementation is wrong for a shape if a result differs by more than rounding, or if a call overwrites a guard byte.
 ///
-/// Each call runs on random operands, and guard bytes surround each operand. On the host, the call also runs with one
-/// thread. To save time, the verifier reduces the call's batch, and for a product also m and k. The verifier takes the
-/// smallest size for which the library chooses the same implementation (ConvPlan::implementation()). A fault that only
-/// a larger size shows is not found. NormTrial compares the convolutions that also compute a norm's sums
+/// Each call runs on random operands, and guard bytes surround each operand. On the host, the call runs a second time
+/// with one thread. To save time, the verifier reduces the call's batch, and for a product also m and k. The verifier
+/// takes the smallest sizes for which the library chooses the same implementation (ConvPlan::implementation()). So it
+/// misses faults that only larger sizes show. NormTrial compares the convolutions that also compute a norm's sums
 /// (ConvPlan::serves_norm()).
 ///
 /// A difference is an error if it exceeds the sum of two bounds. The first is four times the largest possible rounding
@@ -32,7 +32,7 @@ namespace lockstep::nn {
 class ChoiceVerifier {
  public:
   using Tell = std::function<void(const std::string& refused)>;
-  explicit ChoiceVerifier(Tell tell = {}) : tell_(std::move(tell)) {}  ///< `tell` gets each new line of refused()
+  explicit ChoiceVerifier(Tell tell = {}) : tell_(std::move(tell)) {}  ///< tell(line) is called for each new error
 
   /// Returns `plan` if its results agree with our own kernel. Otherwise returns a plan with the first choice of
   /// conv2d_choices() or matmul_choices() whose results are right. Our own kernel is the last of these choices. Waits

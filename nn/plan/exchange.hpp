@@ -11,8 +11,8 @@ namespace lockstep::nn {
 /// same model, equally often, so that their collective operations match.
 struct Exchange {
   comm::Communicator* ranks = nullptr;  ///< communicator of the ranks; must outlive the plan; nullptr: no exchange
-  /// Plan::run() calls before() just before, and after() just after, it enqueues a collective operation. The caller may
-  /// use them to wait for the stream or to notify a watchdog. Both functions may throw.
+  /// Functions that Plan::run() calls just before and just after it enqueues a collective operation. They may wait for
+  /// the stream or notify a watchdog. Both functions may throw.
   std::function<void()> before{};
   std::function<void()> after{};
   [[nodiscard]] bool given() const { return ranks != nullptr; }

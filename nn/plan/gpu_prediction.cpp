@@ -61,8 +61,8 @@ constexpr Efficiency kEfficiencies[] = {
 };
 
 /// Factor on the arithmetic rate of a cuDNN engine that also computes a batch norm's sums. cuDNN compiles this engine
-/// at run time for the instructions of an A100. On a newer GPU, these reach about 0.65 of the rate of the GPU's own
-/// instructions.
+/// at run time for the instructions of an A100. On a newer GPU, A100 instructions reach about 0.65 of the rate of the
+/// newer instructions.
 constexpr double kServingRate = 0.65;
 
 constexpr std::string_view kAgain = "again ";  // prefix of Call::op for a forward call that is repeated in backward

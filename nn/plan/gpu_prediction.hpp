@@ -29,8 +29,8 @@ struct GpuDescription {
 [[nodiscard]] const GpuDescription& known_gpu(std::string_view name);
 [[nodiscard]] std::string known_gpu_names();  ///< names of all described GPUs: "a100, h100, ..."
 
-/// Predicted seconds under three assumptions about the shares of the data sheet's bandwidth and rate that kernels
-/// reach.
+/// Predicted time in seconds under three assumptions about kernels: what share they reach of the data sheet's bandwidth
+/// and of its rate of operations.
 struct PredictedTime {
   double limit_s = 0;     ///< seconds if kernels reach the full values and launches take no time
   double expected_s = 0;  ///< seconds if kernels reach the shares that well-tuned kernels reach
@@ -67,7 +67,7 @@ class GpuPrediction {
   const GpuDescription* gpu_;
   GpuPredictionOptions options_;
   std::vector<PredictedTime> calls_;
-  /// For each call: true if the arithmetic rate decides limit_s, false if the bandwidth decides it.
+  /// For each call: true if the arithmetic rate decides limit_s, false if the bandwidth decides limit_s.
   std::vector<bool> arithmetic_;
   PredictedTime update_;
 };

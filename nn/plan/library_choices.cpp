@@ -347,7 +347,7 @@ std::string describe(const LibraryCall& call) {
 
 CallTimer call_timer(Context& context) {
   if (context.device().kind == DeviceKind::cuda) {
-    // Larger than the L2 cache of an H200 (50 MB), which copies kHalf bytes in 60 us.
+    // Number of bytes that are copied: more than the L2 cache of an H200 (50 MB) holds. An H200 copies them in 60 us.
     constexpr std::int64_t kHalf = std::int64_t{128} << 20;
     const auto halves = std::make_shared<const Tensor>(Tensor::zeros(context, Shape{2, kHalf}, DType::u8));
     return [halves](Context& on, const std::string& /*choice*/, const std::function<void()>& run) {

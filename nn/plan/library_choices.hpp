@@ -41,7 +41,7 @@ struct ChoiceOptions {
   std::size_t workspace_limit = std::size_t{1} << 30;  ///< largest workspace of a candidate, in bytes
   bool deterministic = false;                          ///< true: use only candidates that always give the same bits
   ops::Engines engines = ops::Engines::all;            ///< engines of convolutions to try
-  int runs = 5;  ///< number of timed runs after one warm-up; their median is the candidate's time
+  int runs = 5;  ///< number of timed runs after one warm-up; the median is the candidate's time
   /// A candidate is not timed if its warm-up takes more than give_up times the best time so far.
   double give_up = 8;
   CallTimer timer = {};  ///< function that times a run; if empty, call_timer() is used
@@ -82,8 +82,8 @@ struct ChoiceReport {
 [[nodiscard]] std::vector<LibraryPlan> library_calls(Context& context, const Model& model, std::int64_t batch,
                                                      std::int64_t microbatches, PlanOptions options);
 
-/// Prepares the plans of those `calls` for which `choices` has a choice, on several threads (ops::prepare_conv2d()).
-/// The model's plans are then made quickly.
+/// Prepares, on several threads (ops::prepare_conv2d()), the library's plans of all calls for which `choices` has a
+/// choice. So the constructors of the model's plans later take little time.
 void prepare_choices(Context& context, const std::vector<LibraryPlan>& calls, const Choices& choices);
 
 /// Returns a choice for every call of library_calls() or Plan::library_plans(). A stored choice of `table`, under

@@ -24,7 +24,7 @@ struct MicrobatchPlans {
                   const PlanOptions& options);
 
   Plan train;                      ///< plan of the first micro-batch of a step
-  std::optional<Plan> accumulate;  ///< plan of all later micro-batches; empty if a step has only one
+  std::optional<Plan> accumulate;  ///< plan of all micro-batches but the first; empty if there is only one
   Plan evaluate;
 
   /// Return the library calls and the choices of all three plans. Keys end with kAccumulating or kEvaluating for calls

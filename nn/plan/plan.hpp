@@ -51,7 +51,8 @@ struct SlotInfo {
   int source = -1;    ///< index of the parameter, buffer or StateField; -1 for kind workspace
   int alias_of = -1;  ///< index of the slot whose memory this slot reuses; -1: none
   int first = -1;     ///< index of the first call that touches the slot; -1: none
-  /// Index of the last call that touches the slot. plan_joins() raises it for slots of calls on the side stream.
+  /// Index of the last call that touches the slot. plan_joins() increases the index for slots of calls on the side
+  /// stream.
   int last = -1;
   bool saved = false;  ///< true: the slot lives from a forward call to a backward call
   int again = -1;      ///< index of the slot that backward calls use instead, with the recomputed value; -1: none
@@ -234,8 +235,8 @@ class Plan {
   };
   void run_one(Context& context, const Call& call, const CallRecord& record, int index);
   void run_beside(Context& context, const Call& call, Meeting& meeting, const CallRecord& record, int index);
-  /// Used after an error. Makes the context's stream wait for the first `begun` calls on the side stream, because these
-  /// may still run.
+  /// Makes the context's stream wait for the first `begun` calls on the side stream. Used after an error, when these
+  /// calls may still run.
   void wait_for_beside(Context& context, std::size_t begun) noexcept;
   /// Enqueues work on the guard bands after the slots that `call` writes. The work checks the bands if `check` is true,
   /// and writes the bands otherwise.
@@ -264,7 +265,7 @@ class Plan {
     Frame frame, again;
     std::byte* kept;
   };
-  /// All sets; frame_, again_ and in_use_ hold the members of the set in use, whose entry here is stale.
+  /// All sets of kept activations. frame_, again_ and in_use_ belong to the set in use, whose entry in kept_ is stale.
   std::vector<Kept> kept_;
   std::size_t set_ = 0;
   Device device_ = Device::cpu();

@@ -86,7 +86,7 @@ PlanContents PlanBuilder::build() {
   }
   contents_.output = nodes_.back().output;
   const bool given = training() && options_.loss == Loss::given;
-  if (given) {  // no-op call that reads the output, so that its memory is kept while the caller reads it
+  if (given) {  // no-op call that reads the output, so that no later call reuses the output's memory
     call_once(
         "output", {contents_.output}, {}, 0, [](Context&, const Frame&) {}, 0);
     contents_.backward_begin = static_cast<int>(contents_.calls.size());

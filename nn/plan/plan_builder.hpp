@@ -91,8 +91,8 @@ class PlanBuilder {
   /// Returns the slot of a parameter in the optimizer's type, accumulation_dtype(dtype()). Used for biases and
   /// parameters of norms.
   [[nodiscard]] SlotId parameter(const std::string& name);
-  /// Returns the slot of a parameter in dtype(). Used for weights of convolutions and products, and for tables. The
-  /// slot is that of parameter(name) unless dtype() has 16 bits.
+  /// Returns the slot of a parameter in dtype(). Used for weights of convolutions and products, and for embedding
+  /// tables. Unless dtype() has 16 bits, the result equals parameter(name).
   [[nodiscard]] SlotId weight(const std::string& name);
   [[nodiscard]] SlotId buffer(const std::string& name);
   [[nodiscard]] SlotId state(StateField field);
@@ -102,22 +102,22 @@ class PlanBuilder {
   /// not need its value.
   [[nodiscard]] bool may_overwrite_input(int i = 0) const;
   void set_output(SlotId slot);  ///< sets the current node's output; Layer::plan() must call this exactly once
-  /// Returns true if the current node, a batch norm, may skip its output: only one layer reads the output, and can
-  /// compute it itself (Layer::takes_norm()). The node may then call leave_norm_unapplied(). The node's output slot
-  /// must then be its input slot.
+  /// Returns true if the current node, a batch norm, may skip its output: only one layer reads the output, and this
+  /// layer can compute the output itself (Layer::takes_norm()). The node may then call leave_norm_unapplied(). In this
+  /// case, the node's output slot must be its input slot.
   [[nodiscard]] bool may_leave_norm_unapplied(bool relu) const;
   void leave_norm_unapplied(UnappliedNorm norm) { here().unapplied = std::move(norm); }
   /// Returns the UnappliedNorm of the node that makes the i-th input. If the coefficients in the UnappliedNorm are
   /// invalid, the i-th input is an ordinary output.
   [[nodiscard]] const UnappliedNorm& unapplied_norm(int i) const { return producer(i).unapplied; }
 
-  /// A batch norm can get the sums over its input from the layer that computes this input. The sums are of the
-  /// deviations of each channel from a buffer of the norm (Layer::sums_wanted_near()). Returns the slot of this buffer
-  /// if the only layer that reads `output` uses such sums; otherwise an invalid slot. `output` must be the current
-  /// node's output. If the slot is valid, the node may call leave_sums() with sums of shape (2, C).
+  /// Returns the slot of the next batch norm's buffer that estimates the channel means (Layer::sums_wanted_near()), if
+  /// the norm can use channel sums that the current node computes. The sums are of deviations from this buffer. Returns
+  /// an invalid slot if no layer or several layers read `output`, or if the only reader uses no sums. `output` must be
+  /// the current node's output. If the slot is valid, the node may call leave_sums() with sums of shape (2, C).
   [[nodiscard]] SlotId sums_wanted_near(SlotId output);
   void leave_sums(SlotId sums) { here().sums = sums; }
-  /// Slot of leave_sums() for the first input, or an invalid slot.
+  /// Returns the slot that the node of the first input passed to leave_sums(), or an invalid slot.
   [[nodiscard]] SlotId input_sums() const { return producer(0).sums; }
 
   // --- slots
@@ -126,7 +126,7 @@ class PlanBuilder {
   [[nodiscard]] SlotId tensor(const std::string& name, const Shape& shape, DType dtype);
   [[nodiscard]] SlotId scratch(std::size_t bytes);  ///< new slot of u8 for use in one call; an invalid slot for 0 bytes
   [[nodiscard]] SlotId alias(SlotId of, const std::string& name,
-                             const Shape& shape);  ///< new slot in the memory of `of`, which later calls must not use
+                             const Shape& shape);         ///< new slot in `of`'s memory; later calls must not use `of`
   [[nodiscard]] TensorView prototype(SlotId slot) const;  ///< view with the shape and dtype of a slot, without memory
 
   // --- calls
@@ -134,8 +134,8 @@ class PlanBuilder {
   /// reading must not be in `reads`. `launches` becomes Call::launches.
   void call(const std::string& op, std::vector<SlotId> reads, std::vector<SlotId> writes, double flops,
             std::function<void(Context&, const Frame&)> run, int launches = 1);
-  /// Appends a call that is never computed again (PlanOptions::recompute). This is needed if the call communicates,
-  /// counts, or has an effect other than computing `writes` from `reads`.
+  /// Appends a call that is never computed again (PlanOptions::recompute). Use this for a call that communicates,
+  /// increments a counter, or has another effect than to compute `writes` from `reads`.
   void call_once(const std::string& op, std::vector<SlotId> reads, std::vector<SlotId> writes, double flops,
                  std::function<void(Context&, const Frame&)> run, int launches = 1);
   /// Appends a call that is a cooperative launch on a GPU (kernels/cuda/grid.hpp). All such calls of a plan must run on
@@ -226,8 +226,9 @@ class PlanBuilder {
   /// Returns the destination of a parameter's gradient. The next call() is recorded as a write of this gradient.
   /// GradientTarget::wanted() is false if the parameter is frozen.
   [[nodiscard]] GradientTarget parameter_gradient(const std::string& name);
-  /// Returns the destinations of two parameters' gradients, for an op that computes both in one mode. Either both
-  /// destinations are wanted or none. If only one parameter is frozen, its gradient goes to memory that nobody reads.
+  /// Returns the destinations of two parameters' gradients, for an op that either overwrites both or adds to both.
+  /// Either both destinations are wanted or none. If only one parameter is frozen, the gradient of the frozen parameter
+  /// goes to memory that nobody reads.
   [[nodiscard]] std::pair<GradientTarget, GradientTarget> parameter_gradients(const std::string& first,
                                                                               const std::string& second);
 
@@ -247,7 +248,7 @@ class PlanBuilder {
   void plan_backward(SlotId gradient);
   /// Returns dL/d(input) after the backward calls of all layers are planned.
   [[nodiscard]] SlotId plan_input_gradient();
-  void plan_vjp();  ///< appends the calls of Plan::vjp(): those of backward with constant parameters
+  void plan_vjp();  ///< appends the calls of Plan::vjp(): backward with constant parameters
   void plan_jvp();  ///< appends the calls of Plan::jvp()
   /// Restores, in its destructor, the context that the builder had before beside().
   struct Beside {
@@ -258,7 +259,7 @@ class PlanBuilder {
   struct NodeState {
     SlotId output;
     UnappliedNorm unapplied;  ///< if its coefficients are valid, the node's output is batch_norm_apply() of `output`
-    PooledGradient pooled;    ///< if its `dy` is valid, it replaces `gradients`
+    PooledGradient pooled;    ///< replaces `gradients` if `pooled.dy` is valid
     SlotId sums;              ///< sums over the channels of `output`, or an invalid slot
     FusibleNorm fusible;      ///< if its `x` is valid, the node accepts a MaskedGradient
     MaskedGradient masked;    ///< if its `g` is valid, it is the sum of all gradients of the output

@@ -88,13 +88,13 @@ struct PlanOptions {
   /// model's input is numbers (InputKind::values).
   bool input_gradient = false;
   /// For training. true: tensors that live from forward to backward use the first kept_bytes() bytes of the workspace.
-  /// Each further set of kept activations (Plan::add_kept()) then needs only kept_bytes() bytes, because all sets share
+  /// Each set that Plan::add_kept() adds then needs only kept_bytes() bytes, because all sets of kept activations share
   /// the remaining bytes of the workspace.
   bool kept_apart = false;
   /// In training, true: backward computes no gradients of parameters, as if all parameters were frozen.
   bool constant_parameters = false;
-  /// In training, true: the forward pass computes the numbers of inference, whose derivatives backward then computes.
-  /// Batch norms read their running statistics, which stay as they are, and dropout passes its input on.
+  /// In training, true: the forward pass computes the outputs of inference, and backward their derivatives. Batch norms
+  /// read their running statistics without an update, and dropout returns its input unchanged.
   bool inference_pass = false;
   /// In training, true: the plan can also compute products with the Jacobian J = d(output)/d(input) after a forward(),
   /// any number of times: Plan::vjp() and Plan::jvp(). Both need kept_apart, input_gradient, Loss::given and no

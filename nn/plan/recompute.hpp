@@ -15,7 +15,7 @@ namespace lockstep::nn {
 /// al. 2016, arXiv:1604.06174). `blocks` chooses the cuts by the planned bytes, and uses the plan of `cheap` or `off`
 /// if that plan needs at most 2 % more workspace and fewer operations. `cheap` and `blocks` do not need more workspace
 /// than `off`, with one exception. With PlanOptions::beside, calls on the side stream make tensors live longer, and
-/// this choice does not count these longer lifetimes.
+/// the comparison of workspaces ignores these longer lifetimes.
 enum class Recompute : unsigned char { off, cheap, blocks };
 [[nodiscard]] std::string_view name_of(Recompute recompute);
 

@@ -19,9 +19,9 @@ namespace lockstep::nn {
 void save_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicator& control, const RunIdentity& identity,
                      const RunProgress& progress, int keep = 0);
 
-/// Reads a checkpoint, so that the run continues bit for bit. Every rank reads the files itself. Returns the
-/// differences between the checkpoint's identity and `identity`, one per line. An empty text means that the run
-/// continues exactly.
+/// Reads a checkpoint, so that the run continues with the same bits as an uninterrupted run. Every rank reads the files
+/// itself. Returns the differences between the checkpoint's identity and `identity`, one per line. If the text is
+/// empty, the run continues exactly.
 ///
 /// With virtual ranks, the run continues exactly on any number of ranks. Another number of virtual ranks is a
 /// DataError. Without virtual ranks, the number of ranks may differ; every rank then begins with the averaged running

@@ -21,7 +21,7 @@ enum class RunEnd : unsigned char {
 
 struct RunBegin {
   Position position;  ///< position at which the run begins or continues
-  /// Number of epochs of the whole run; counts the last epoch even if RunOptions::steps cuts it short.
+  /// Number of epochs of the whole run, including a last epoch that RunOptions::steps ends early.
   std::int64_t epochs = 0;
   std::int64_t total_steps = 0;        ///< number of steps of the whole run
   std::int64_t batches_per_epoch = 0;  ///< number of steps of a full epoch
@@ -32,8 +32,7 @@ struct EpochBegin {
   std::int64_t step = 0;   ///< number of steps done
 };
 
-/// A step that will be enqueued next, or that was just enqueued. In the second case, the device may still be computing
-/// it.
+/// A step that will be enqueued next, or that was just enqueued. The device may still be computing an enqueued step.
 struct StepEvent {
   std::int64_t epoch = 0;  ///< number of epochs done before this step
   std::int64_t step = 0;   ///< number of the step, 1 for the first of the run

@@ -18,7 +18,7 @@ struct RunRequest {
 
   std::optional<double> learning_rate{};  ///< learning rate that the user has set; empty: the rule decides
   double base_learning_rate = 0.1;        ///< learning rate for a global batch of reference_batch samples
-  std::int64_t reference_batch = 256;     ///< global batch for which base_learning_rate holds; 0: any batch
+  std::int64_t reference_batch = 256;     ///< global batch of base_learning_rate; 0: any batch
 
   std::optional<int> workers{};  ///< number of reading threads per rank that the user has set; empty: the rule decides
   int processors = 1;            ///< number of processors to which this rank is bound
@@ -47,8 +47,8 @@ struct RunRules {
 
   /// Describes the batch, for example "7 x 8 x 10 = 560 (a micro-batch x micro-batches x ranks)" or "64 x 2 = 128 (a
   /// rank x ranks)". Uneven shares become "13 over 3 ranks: 1 of 5, 2 of 4" or "13 over 2 ranks: 1 of 7, 1 of 6; in 2
-  /// micro-batches of 3 to 4". `rank` is the word for a rank, for programs that use another word. With virtual ranks,
-  /// the text describes their shares.
+  /// micro-batches of 3 to 4". `rank` is the word that the text uses for a rank. With virtual ranks, the text describes
+  /// the shares of virtual ranks.
   [[nodiscard]] std::string batch_text(std::string_view rank = "rank") const;
 };
 

@@ -40,7 +40,7 @@ struct TestTimeView {
 /// larger than the largest shift of a view. Accepts any shape with TestTimeAugmentation::none.
 void require_views_fit(TestTimeAugmentation views, const Shape& image);
 
-/// Writes the view `view` of each of the `images` to `out`. Both tensors are contiguous u8 tensors (N, H, W, C) on the
+/// Writes the view `view` of each image to `out`. `images` and `out` must be contiguous u8 tensors (N, H, W, C) on the
 /// host that do not overlap; otherwise throws ShapeError, DTypeError or DeviceError. Throws UsageError unless H and W
 /// are above view.shift.
 void show_view(const TestTimeView& view, const TensorView& images, const TensorView& out);

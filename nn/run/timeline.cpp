@@ -229,7 +229,7 @@ void TimelineFile::add(const RankTimeline& part) {
   for (std::size_t lane = 0; lane < kThreads.size() - (beside ? 0 : 1); ++lane) {
     name("thread_name", part.rank, static_cast<int>(lane) + 1, kThreads[lane]);
   }
-  std::vector<std::string> heads;  // for each name, the first part of its events' JSON text
+  std::vector<std::string> heads;  // for each span name, the beginning of its events' JSON text
   for (const SpanRecorder::Name& name : part.names) {
     heads.push_back(
         concat(R"({"name":)", Json(name.text).text(), R"(,"cat":")", name_of(name.kind), R"(","pid":)", part.rank));

@@ -14,7 +14,7 @@
 #include <lockstep/runtime/files/json.hpp>
 #include <lockstep/runtime/stream/span_recorder.hpp>
 
-/// A timeline of some steps on all ranks: a file for viewers, and a summary of a few numbers.
+/// Makes a timeline of some steps on all ranks: a file for trace viewers, and a summary of a few numbers.
 namespace lockstep::nn {
 
 /// One rank's part of a timeline. Times are in nanoseconds, on the clock of rank 0.
@@ -70,8 +70,8 @@ class TimelineSummary {
     double hidden_s = 0;   ///< part of total_s in which the rank also computed a layer or the update
     double exposed_s = 0;  ///< part of total_s in which the rank did not compute
   };
-  /// How often this rank was the last one whose bucket was ready. `seconds` is the total time from the arrival of the
-  /// first rank at the bucket's sum to the arrival of this rank.
+  /// How often all ranks waited for this rank, because its bucket was ready last. `seconds` is the total time from the
+  /// first rank's arrival at the bucket's sum to this rank's arrival.
   struct WaitedFor {
     std::int64_t times = 0;
     double seconds = 0;

@@ -83,7 +83,7 @@ class TrainingFeed {
   TrainStep& step_;
   const detail::RankShare& share_;
   std::unique_ptr<Loader> loader_;
-  /// Declared after the loader, so that it is destroyed first: it reads the loader's memory.
+  /// Reads the loader's memory. So it is declared after the loader, and destroyed before the loader.
   std::unique_ptr<BatchPreprocessor> finisher_;
 };
 

@@ -48,7 +48,7 @@ struct TrainerOptions {
   std::int64_t global_batch = 128;  ///< number of samples per update, over all ranks and micro-batches
   /// Number of micro-batches into which a step divides a rank's share of the batch. The gradients of the micro-batches
   /// are added. Memory is planned for one micro-batch. Batch norm computes its statistics over one micro-batch. Without
-  /// batch norm, the gradient equals that of the undivided share, up to rounding.
+  /// batch norm, the gradient equals the gradient of the undivided share, up to rounding.
   std::int64_t accumulate = 1;
   /// Options of the step. max_batch, microbatches and count_samples must keep their defaults, because the trainer sets
   /// them; otherwise throws UsageError.
@@ -82,7 +82,7 @@ struct TrainerOptions {
 class Trainer {
  public:
   /// Plans, allocates and initialises everything that a run needs. Is local, so it may fail on one rank alone. Throws
-  /// UsageError, before anything is allocated, if the batch does not fit the ranks or the data.
+  /// UsageError, before anything is allocated, if global_batch is too small for the ranks or too large for the data.
   Trainer(Context& context, const Ranks& ranks, const Model& model, const TrainingData& data,
           const TrainerOptions& options);
   ~Trainer();  ///< waits for the streams, because queued work uses memory of this object
@@ -92,13 +92,13 @@ class Trainer {
   /// rank 0's parameters to all ranks, and makes the loader.
   void start();
   /// Compares position, parameters, optimizer state and averaged running statistics of all ranks. If one of these
-  /// differs, throws UsageError on every rank, with a text that names it. Must be called after each rank has read its
-  /// state from files.
+  /// differs, throws UsageError on every rank, with a text that names the difference. Must be called after each rank
+  /// has read its state from files.
   void require_same_state();
 
   /// Makes one training step: reads a batch, runs forward and backward of each micro-batch, sums the gradients over the
-  /// ranks during the last micro-batch, and updates the parameters. Throws StateError before start(). Waits for the
-  /// device only until the step two steps earlier is done. Throws DataError if a label of that step was out of range.
+  /// ranks during the last micro-batch, and updates the parameters. Throws StateError before start(). Waits only until
+  /// the device has done the step two steps earlier. Throws DataError if a label of that earlier step was out of range.
   ///
   /// If all ranks have failed in the same way (for example because steps cannot be captured), the next call uses the
   /// batch of the failed step again. The running statistics may then count this batch twice. After an error of the
@@ -121,8 +121,8 @@ class Trainer {
   /// optimizer does not check gradients. The number is the same on every rank. Waits for the last step.
   [[nodiscard]] std::int64_t skipped_updates();
 
-  /// Returns TrainStep::non_finite_gradients() over Ranks::control. metrics_of() must have the metrics of `step`; step
-  /// 1 is the first step of the run.
+  /// Returns TrainStep::non_finite_gradients() over Ranks::control. May be called only after metrics_of(step) has
+  /// returned the metrics. Step 1 is the first step of the run.
   [[nodiscard]] std::string non_finite_gradients(std::int64_t step);
 
   /// Returns the training metrics since the last call, summed over all ranks. Waits for the last step.
@@ -141,7 +141,7 @@ class Trainer {
   using EvaluationHook = std::function<void(const Batch& batch, const TensorView& output)>;
   [[nodiscard]] Metrics evaluate(const EvaluationHook& each = {});
   /// Runs evaluate() with the moving average of the weights (TrainStepOptions::average) and of the running statistics.
-  /// Afterwards the parameters are as before. Throws StateError without a moving average.
+  /// Restores the parameters afterwards. Throws StateError without a moving average.
   [[nodiscard]] Metrics evaluate_average(const EvaluationHook& each = {});
   /// Averages the running statistics over the ranks in rank order, weighted by the number of samples that each rank has
   /// trained on. Writes the averages to the evaluation buffers. Each rank's own running statistics do not change.
@@ -162,7 +162,7 @@ class Trainer {
   /// Calls TrainStep::record_into(). From then on, the recorder also gets host spans: steps, waits for the loader,
   /// evaluations and checkpoints.
   void record_into(SpanRecorder* recorder);
-  [[nodiscard]] SpanRecorder::Scope checkpoint_span();  ///< begins a span; the writer of a checkpoint ends it
+  [[nodiscard]] SpanRecorder::Scope checkpoint_span();  ///< begins a span, which ends with the returned Scope
   [[nodiscard]] ParameterSet& parameters() { return train_step().parameters(); }
   [[nodiscard]] const Plan& train_plan() const { return train_step().train_plan(); }
   [[nodiscard]] const Plan& evaluation_plan() const { return train_step().evaluation_plan(); }
@@ -175,7 +175,7 @@ class Trainer {
   [[nodiscard]] const std::string& graph_obstacle() const { return train_step().graph_obstacle(); }
   [[nodiscard]] Context& context() { return train_step().context(); }
   /// Reports to the ranks' watchdog, if there is one, what the caller will do next between steps, such as "writing a
-  /// checkpoint after step"; the step's number is added. `what` must be a string literal.
+  /// checkpoint after step". The function adds the step's number. `what` must be a string literal.
   void doing(const char* what) const noexcept;
 
  private:

@@ -31,8 +31,8 @@ struct RunOptions {
   };
   std::function<Place()> checkpoint_place{};
   std::int64_t checkpoint_every = 0;  ///< number of steps between checkpoints within an epoch; 0: none
-  /// true: the run begins with a checkpoint other than "last" of checkpoint_dir. The run then writes "last" before the
-  /// first step, so that "last" belongs to this run even if the run fails early.
+  /// Must be true if the run continues from a checkpoint other than "last" of checkpoint_dir. The run then writes
+  /// "last" before the first step, so that "last" belongs to this run even if the run fails early.
   bool checkpoint_first = false;
   std::int64_t copy_every = 0;  ///< number of steps between calls of `copy` within an epoch; 0: no calls
   /// Function that copies the run's state, so that the run can restart without a checkpoint

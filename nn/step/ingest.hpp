@@ -32,8 +32,8 @@ void require_output(const StepLayout& layout, const FieldView& to, std::int64_t 
 /// Throws the errors of emit_input() if the view `to` does not fit an input of `samples` samples.
 void require_input(const StepLayout& layout, const FieldView& to, std::int64_t samples);
 
-/// Copies `rows` of shape (samples, stored input shape) to the caller's view `to`, as emit() does. Each number of
-/// `rows` belongs to an element of the input, for example its gradient. `to` has the input's logical shape.
+/// Copies `rows` of shape (samples, stored input shape) to the caller's view `to`, as emit() does. `rows` has one
+/// number for each element of the input, for example the element's gradient. `to` has the input's logical shape.
 void emit_input(Context& context, const StepLayout& layout, const TensorView& rows, const FieldView& to);
 
 /// Copies the outputs `rows` of shape (samples, output shape) to the caller's view `to`. All outputs leave a step

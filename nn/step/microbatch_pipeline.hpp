@@ -19,8 +19,8 @@
 
 namespace lockstep::nn {
 
-/// Copies micro-batches to the device, and their metrics back, while other micro-batches are computed. A plan reads a
-/// micro-batch from a StepState (`state` below). L is the number of a micro-batch:
+/// Copies micro-batches to the device, and their metrics back, while the device computes other micro-batches. A plan
+/// reads a micro-batch from a StepState (`state` in the diagram). L is the number of a micro-batch:
 ///
 ///   copy stream     wait done(L - 2) | block of scalars, ids and labels, the other fields -> state | record loaded
 ///   compute stream                                            wait loaded | compute | metrics -> host | record done(L)
@@ -51,11 +51,11 @@ class MicrobatchPipeline {
   /// later on the context's stream reads the fields in state(index). Throws DataError if a label of the micro-batch
   /// begun `slots` micro-batches earlier was out of range. Throws ShapeError as ingest() does.
   int begin(const Batch& batch, const StepState::Scalars& scalars, std::int64_t first_id = 0);
-  /// Ends a micro-batch of `samples` samples, after all its work is enqueued. When its metrics arrive, they are added
-  /// to `sums`. For finished(), all metrics of one step with the same `sums` are added up, and sum_in_tree() then adds
-  /// these results. `weight_sum` must be given for the last micro-batch of a step. `weight_sum` is a scalar on the
-  /// device (the sum over all ranks, times the sample_weight of begin()), or a view without memory. A later call throws
-  /// DataError if the scalar is not a positive, finite number.
+  /// Ends a micro-batch of `samples` samples, after all its work is enqueued. When the micro-batch's metrics arrive,
+  /// they are added to `sums`. finished() uses sum_in_tree() to add a step's metrics that went to different `sums`.
+  /// `weight_sum` must be given for the last micro-batch of a step. `weight_sum` is a scalar on the device (the sum
+  /// over all ranks, times the sample_weight of begin()), or a view without memory. A later call throws DataError if
+  /// the scalar is not a positive, finite number.
   void end(double samples, Metrics& sums, std::int64_t step = 0, const std::optional<TensorView>& weight_sum = {});
   /// Completes the step of the last ended micro-batch, for a weight sum that was enqueued after this micro-batch.
   void end_step(const TensorView& weight_sum);
@@ -84,13 +84,13 @@ class MicrobatchPipeline {
   /// Waits for the copy stream. The caller may then free or change the memory of batches.
   void wait_for_copies();
 
-  /// Memory from which batches are copied fast: page-locked memory on a GPU.
+  /// Returns a resource of host memory from which copies to the device are fast: page-locked memory for a GPU.
   [[nodiscard]] MemoryResource& host_memory() { return *host_memory_; }
   [[nodiscard]] std::size_t bytes()
       const;  ///< bytes of the StepStates, and of the host memory from which batches are copied
 
  private:
-  /// A micro-batch in progress. Its host memory is used again two steps later.
+  /// A micro-batch in progress. A micro-batch two steps later uses the same host memory.
   struct Slot {
     explicit Slot(Device device) : done(device) {}
     std::byte* block = nullptr;  ///< host memory that is copied to the StepState's packed fields
@@ -98,7 +98,7 @@ class MicrobatchPipeline {
     double samples = 0;
     double sample_weight = 1;
     Metrics* sums = nullptr;  ///< destination of the metrics; nullptr: forget() discarded the micro-batch
-    bool pending = false;     ///< true: the host memory may be in use, because nothing has waited for `done` yet
+    bool pending = false;     ///< true: `block` may be in use, because nothing has waited for `done` yet
     bool counted = false;     ///< true: the metrics were already added
     std::int64_t step = 0;
     bool ends_step = false;

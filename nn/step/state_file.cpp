@@ -110,7 +110,8 @@ class WholeStates {
   std::map<std::string, std::vector<std::byte>> copies_;
 };
 
-/// Numbers of a state on the host in the form of a file: f64 or i64, from one rank or from all ranks in rank order.
+/// Numbers of a state in host memory, with the type that they have in a file (f64 or i64). The numbers come from one
+/// rank, or from all ranks in rank order.
 struct HostTensor {
   std::vector<double> reals;
   std::vector<std::int64_t> counts;
@@ -325,7 +326,7 @@ std::optional<std::int64_t> take_count(Metadata& metadata, const std::string& na
   return count;
 }
 
-/// Reads a folder of saved state. The constructor checks all contents before anything is read into memory.
+/// Reads a folder of saved state. The constructor checks all contents before a state in memory changes.
 class StateFolder {
  public:
   StateFolder(const std::string& folder, Context& context, const ParameterSet& parameters, int ranks)
@@ -448,8 +449,8 @@ class StateFolder {
     }
   }
   /// Reads this rank's arena of a state, if `ranks` ranks wrote the file. For another number of ranks, each rank gets
-  /// an equal part of the sum of all arenas. An arena holds gradients that are not sent yet, so the sum that later
-  /// steps send is still correct.
+  /// an equal part of the sum of all arenas. The arenas hold gradients that ranks have not sent yet. So the ranks
+  /// together still send the same sum in the following steps.
   void read_rank_arena(Context& context, const ParameterSet& parameters, const State& state, int rank, int ranks) {
     const TensorView& arena = state.view;
     const int wrote = arena_ranks_.at(state.name);

@@ -45,8 +45,8 @@ enum class Strategy : unsigned char {
 /// Inverse of name_of(); throws UsageError for an unknown name.
 [[nodiscard]] Strategy parse_strategy(std::string_view name);
 
-/// Selects whether a step is captured into a CUDA graph, which later steps launch. Captured steps give the same numbers
-/// as other steps. `automatic` captures steps if possible.
+/// Selects whether the second step is captured into a CUDA graph, which all following steps launch. Captured steps give
+/// the same numbers as steps without a graph. `automatic` captures steps if possible.
 enum class CudaGraph : unsigned char { automatic, on, off };
 /// Returns why steps with this device and communicator are not captured, or an empty text if they are. With
 /// CudaGraph::on, throws a UsageError with the reason instead of returning it.
@@ -54,8 +54,9 @@ enum class CudaGraph : unsigned char { automatic, on, off };
 
 struct TrainStepOptions {
   std::int64_t max_batch = 0;  ///< largest number of samples in one micro-batch; memory is planned for this number
-  /// Number of micro-batches per step; 0 allows any number. Unless it is 1, the step has two training plans: one
-  /// overwrites the gradients, for the first micro-batch, and one adds to them, for all later micro-batches.
+  /// Number of micro-batches per step; 0 allows any number. Unless the number is 1, the step has two training plans.
+  /// The plan of the first micro-batch overwrites the gradients, and the plan of all following ones adds to the
+  /// gradients.
   std::int64_t microbatches = 0;
   /// true: the step counts its samples over all ranks, by summing the counts together with the gradients. false: each
   /// batch gives the count (Batch::global_valid), and the loss must have no weights (PlanOptions::weights).
@@ -108,7 +109,7 @@ struct TrainStepOptions {
   /// non_finite_gradients() can name gradients that are not finite. The optimizer then skips updates with such
   /// gradients (OptimizerOptions::skip_non_finite): parameters and optimizer states do not change. The running
   /// statistics of batch norm still change in channels with finite values, because forward computes them. The check
-  /// reads each gradient once or twice more, and does not change the results of other steps.
+  /// reads each gradient once or twice more, and does not change the results of steps with finite gradients.
   bool check_gradients = false;
 };
 /// Adds to `schema` the options that a program may offer its users. The program itself must add options for `sums`,

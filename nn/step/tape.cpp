@@ -42,7 +42,7 @@ PlanOptions plan_of(const TapeOptions& options) {
 }
 
 constexpr std::int64_t kStreams = std::int64_t{1} << 31;
-constexpr std::int64_t kIdsOfStream = std::int64_t{1} << 32;  ///< distance between the first sample ids of two streams
+constexpr std::int64_t kIdsOfStream = std::int64_t{1} << 32;  ///< number of sample ids for each `stream`
 
 const TapeOptions& checked(const TapeOptions& options, const ParameterSet& parameters) {
   require<UsageError>(options.max_batch >= 1, "tape: max_batch is ", options.max_batch, ", expected at least 1");

@@ -15,17 +15,17 @@ namespace lockstep::nn {
 
 struct TapeOptions {
   std::int64_t max_batch = 1024;  ///< largest number of samples in one forward()
-  std::int64_t slots = 1;         ///< largest number of forward passes whose backward is still to come
+  std::int64_t slots = 1;         ///< largest number of forward passes that wait for their backward
   PlanOptions plan{};             ///< plan.dtype must be weight_dtype() of the parameters; loss, weights are ignored
   /// Arena like ParameterSet::gradients(), kAlignment-aligned, to which backward() adds; not given: the parameters' own
   /// gradients.
   TensorView gradients{};
   /// true: the derivatives are those of Inference::run(): batch norm reads the running statistics of evaluation, and
-  /// dropout passes its input on. The output of forward() then has the same bits as that of Inference::run(), but the
-  /// activations are kept for backward.
+  /// dropout returns its input unchanged. The output of forward() has the same bits as the output of Inference::run(),
+  /// but forward() keeps the activations for backward.
   bool inference_pass = false;
   bool parameter_gradients = true;  ///< false: parameters are constants, and backward() computes dL/d(input) only
-  bool vjp = false;                 ///< true: vjp() may be called; not needed without parameter_gradients and recompute
+  bool vjp = false;  ///< true: vjp() may be called; always allowed without parameter_gradients and recompute
   /// true: jvp() may be called. The constructor throws UnsupportedError with the layer's name if the model has a layer
   /// without a rule for tangents: attention, embedding and max pools.
   bool jvp = false;
@@ -43,8 +43,8 @@ struct TapeOptions {
 ///   for (k = steps; k-- > 0;)   { dx = adjoint(dx, dy);          tape.backward(pass[k], dy, dx); }
 ///
 /// A pass is a training pass: batch norm uses the statistics of the samples of one forward(), and dropout is active.
-/// With TapeOptions::inference_pass, a pass is an inference pass. The gradients are sums over samples and slots, and
-/// nothing divides them. They are added in the order of the calls of backward(). The passes may end in any order.
+/// With TapeOptions::inference_pass, a pass is an inference pass. The gradients are sums over samples and passes, not
+/// means. They are added in the order of the calls of backward(). The passes may end in any order.
 ///
 /// All work is enqueued on the context's stream; no call waits, except for copies from and to pageable host memory.
 /// After the constructor nothing is allocated. All slots share one workspace for all other tensors. One thread at a
@@ -62,7 +62,7 @@ class Tape {
   Tape& operator=(const Tape&) = delete;
 
   /// Enqueues out = model(in) for up to max_batch samples, keeps the activations, and returns the number of the pass,
-  /// which no other pass has. Views and axes are those of Inference::run(); `out` is optional. Throws StateError if no
+  /// which no other pass has. Views and axes are as in Inference::run(); `out` is optional. Throws StateError if no
   /// slot is free, ShapeError if the views do not fit the model, DTypeError if `out` has integers, DeviceError for
   /// memory of another device, UsageError for too many samples. After an error nothing is kept.
   std::int64_t forward(const TensorView& in, const TensorView& out, std::string_view in_axes = {},

@@ -105,8 +105,8 @@ OptimizerOptions optimizer_options(const TrainStepOptions& o) {
   return options;
 }
 
-/// Returns 1 / (max_batch * ranks), rounded down to a power of two. Sums of such weights have no rounding error. The
-/// gradients then have about the size of a mean's gradients.
+/// Returns the weight of a sample: 1 / (max_batch * ranks), rounded down to a power of two. Sums of such weights have
+/// no rounding error, and weighted sums of gradients have about the magnitude of mean gradients.
 double power_of_two_weight(std::int64_t max_batch, std::int64_t ranks) {
   return std::exp2(-std::ceil(std::log2(static_cast<double>(max_batch) * static_cast<double>(ranks))));
 }

@@ -26,7 +26,7 @@ class GradientError : public Error {
   using Error::Error;
 };
 
-/// Loss of a step: the mean over this rank's samples, weighted if the loss has weights. NaN if the rank had no samples.
+/// Loss of a step: the mean over this rank's samples, weighted if the loss has weights, or NaN without samples.
 struct StepLoss {
   double value = 0;
   std::int64_t step = 0;  ///< number of the step, from 1 on; 0: no loss has arrived yet
@@ -50,9 +50,9 @@ struct StepLoss {
 /// update(batch, rate) reduces gradients while backward still computes. update(rate) after add() starts to reduce only
 /// when it is called. After the first step, no memory is allocated (if steps are captured, after the second step, which
 /// captures). From then on, a call waits only for the micro-batch two steps earlier (with microbatches 0: two
-/// micro-batches earlier). So loss() returns the loss of an earlier step. ingest() describes which memory a batch may
-/// have and how long this memory must not change. On a GPU, page-locked memory is read until the step after the next
-/// begins.
+/// micro-batches earlier). So loss() may return the loss of an earlier step. ingest() describes which memory a batch
+/// may have and how long this memory must not change. On a GPU, page-locked memory is read until the step after the
+/// next begins.
 ///
 /// With several ranks, update, broadcast, check_replicas and require_same_state are collective. With sync_batch_norm,
 /// add is collective, too. All other calls are local unless their comment says otherwise. For a bad batch, only the
@@ -69,7 +69,7 @@ class TrainStep {
   TrainStep(const TrainStep&) = delete;
   TrainStep& operator=(const TrainStep&) = delete;
 
-  /// Computes the gradients of a micro-batch and adds them to those of the step. Checks the batch before anything is
+  /// Computes the gradients of a micro-batch and adds them to the step's gradients. Checks the batch before anything is
   /// enqueued. Throws ShapeError or UsageError if the batch does not fit the model (nn/step/ingest.hpp) or has more
   /// than max_batch samples. Throws UsageError if the batch has a global_valid with count_samples, or has none without
   /// count_samples. Throws DataError if a label of an earlier step was out of range. Also throws DataError if an
@@ -121,7 +121,7 @@ class TrainStep {
   /// without ids get ids that depend on this number.
   [[nodiscard]] std::int64_t microbatches() const;
   [[nodiscard]] int ranks() const;  ///< number of ranks that train together
-  /// Number and bytes of the additional gradient arenas for the tree of virtual ranks.
+  /// Return the number and the bytes of the additional gradient arenas for the tree of virtual ranks.
   [[nodiscard]] std::int64_t tree_arenas() const;
   [[nodiscard]] std::size_t tree_bytes() const;
   /// Sets the numbers of steps and micro-batches to those of a saved state (nn/step/state_file.hpp). Throws StateError
@@ -133,20 +133,20 @@ class TrainStep {
 
   /// Computes loss and accuracy of a batch. take_evaluated() returns their sums. Batch norm uses the evaluation
   /// statistics, so average_statistics() or save_state() (nn/step/state_file.hpp) must have written these before. With
-  /// virtual ranks, the calls after take_evaluated() belong to this rank's virtual ranks in turn, beginning with the
-  /// first.
+  /// virtual ranks, the calls belong to this rank's virtual ranks in turn; the first call after take_evaluated()
+  /// belongs to the first of these virtual ranks.
   void evaluate(const Batch& batch);
   /// Until end_average(), evaluate() computes with the moving average of the weights and of the running statistics.
   /// During this time, the parameters are saved in the memory of the gradients, and the evaluation statistics on the
   /// host. Both calls wait for the device. With zero1, begin_average() is collective. begin_average() throws StateError
   /// without a moving average, and between add() and update(). Before end_average(), a step, a broadcast(), a save and
-  /// a load throw StateError. If begin_average() throws, the state is as before, except after an error of the
+  /// a load throw StateError. If begin_average() throws, the step is unchanged, except after an error of the
   /// communicator.
   void begin_average();
   void end_average();
   void require_not_averaged(const char* call) const;  ///< before end_average(), throws StateError, which names `call`
-  [[nodiscard]] Metrics take_evaluated();  ///< returns this rank's sums since the last call; waits for the device
-  /// Returns this rank's training sums since the last call; waits for the device.
+  [[nodiscard]] Metrics take_evaluated();  ///< returns the sums of evaluate() since the last call; waits for the device
+  /// Returns the sums of this rank's training metrics since the last call. Waits for the device.
   [[nodiscard]] Metrics take_trained();
   /// Returns the sums of this rank's metrics over step `step`, one of the last eight steps: one element, or one for
   /// each virtual rank. Returns an empty span if the sums have not arrived. Does not wait. The span is valid until the
@@ -158,7 +158,7 @@ class TrainStep {
 
   /// Adds a state of the program's own. From then on, the step broadcasts, compares, saves and loads this state
   /// (ParameterSet::register_state()). All ranks must register the same states. save_state() checks this. A broadcast
-  /// cannot check it, because it has no communicator for texts: if a rank lacks a state, the other ranks wait forever.
+  /// cannot compare them, because it has no communicator for texts: if a rank lacks a state, all other ranks hang.
   /// So compare parameters().states().text() on all ranks before the first broadcast
   /// (comm::require_same_on_all_ranks()), as Trainer::start() does.
   TensorView register_state(const StateSpec& spec);
@@ -188,7 +188,7 @@ class TrainStep {
   /// step. A recorder of nullptr ends the recording; an attached profiling tool still gets its ranges
   /// (runtime/stream/span_recorder.hpp).
   void record_into(SpanRecorder* recorder);
-  /// Recorder of record_into() or of an attached tool; nullptr if there is none.
+  /// Returns the recorder of record_into() or of an attached profiling tool, or nullptr if there is none.
   [[nodiscard]] SpanRecorder* recorder() const;
   [[nodiscard]] std::size_t spans_of_a_step() const;  ///< returns an upper bound of the number of spans per step
 
@@ -204,7 +204,7 @@ class TrainStep {
   [[nodiscard]] std::size_t planned_bytes() const;  ///< bytes that the constructor has allocated
   /// Returns why steps are not captured as a CUDA graph, or an empty text if they are.
   [[nodiscard]] const std::string& graph_obstacle() const;
-  /// Memory from which batches are copied fast: page-locked memory on a GPU.
+  /// Returns a resource of host memory from which copies to the device are fast: page-locked memory for a GPU.
   [[nodiscard]] MemoryResource& host_memory();
   /// Waits for the copies of batches. The caller may then free or change the memory of batches.
   void wait_for_copies();

@@ -52,7 +52,7 @@ class Ahead {
       try {
         threads_.push_back(helper_thread([this] { work(); }));
       } catch (const std::system_error&) {
-        break;  // the system gave no further thread; without any thread, take() makes the items
+        break;  // the system could not start another thread; without any thread, take() makes the items
       }
     }
   }

@@ -28,8 +28,8 @@ struct FolderList {
 /// Lists the image files that `spec` names: "folder:DIR", "list:TRAIN" or "list:TRAIN,VAL". Opens no image. If
 /// `val_fraction` is above 0, this fraction of the images of each class becomes the test set. A class with two or more
 /// images has at least one image in the test set and one in the training set. The choice depends on `seed`, the class
-/// and its number of images. If `val_fraction` is 0, the test set is the images below DIR/val or DIR/test, or those of
-/// VAL.
+/// and the class's number of images. If `val_fraction` is 0, the test set consists of the images below DIR/val or
+/// DIR/test, or of the images in the list VAL.
 ///
 /// Throws UsageError if `val_fraction` is out of range, if `val_fraction` and a test set are both given, if neither is
 /// given, and if `spec` has more than one comma. Throws DataError for a folder that does not exist or has no classes,

@@ -8,8 +8,8 @@
 
 #include <lockstep/runtime/files/file.hpp>
 
-/// Parts that all packed files have, whatever their content: header, footer, and the checksums of header, footer and
-/// index. packed/packed_file.hpp describes the format.
+/// Reads and writes the parts that all packed files have, whatever their content: header, footer, and the checksums of
+/// header, footer and index. packed/packed_file.hpp describes the format.
 namespace lockstep::nn::detail {
 
 /// Kind of content of a packed file. The value is stored in the header of the file.
@@ -45,14 +45,14 @@ struct PackedFrame {
 /// content, or not a packed file, throws a DataError of one line with the path.
 [[nodiscard]] PackedFrame read_packed_frame(const MappedFile& file, PackedContent expected);
 
-/// Writes a packed file front to back. commit() makes the whole file appear, durably; without commit(), no file
-/// appears. Throws FileError if the file cannot be made, and WriteError if the disk is full.
+/// Writes a packed file front to back. commit() makes the complete file appear at its path, also after a power failure;
+/// without commit(), no file appears. Throws FileError if the file cannot be made, and WriteError if the disk is full.
 class PackedOutput {
  public:
   PackedOutput(std::string path, PackedContent content);  ///< writes the header of the file
   void write(std::string_view bytes);
   void commit(std::string_view index,
-              const PackedNumbers& numbers);              ///< writes index and footer; the file then appears
+              const PackedNumbers& numbers);  ///< writes index and footer, then makes the file appear at its path
   [[nodiscard]] std::uint64_t at() const { return at_; }  ///< bytes written so far
 
  private:

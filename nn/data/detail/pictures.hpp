@@ -45,7 +45,7 @@ class Pictures {
 class PictureImages final : public ImageDataset {
  public:
   /// If `random` is true, each epoch's images are random parts of the pictures. `kind` becomes a part of the
-  /// fingerprint. Pass 0 if the pixels equal those of a folder of the same pictures, otherwise another number.
+  /// fingerprint: pass 0 if the pixels equal the pixels that a folder of the same pictures gives, otherwise not 0.
   PictureImages(const std::string& name, std::unique_ptr<const Pictures> pictures, int classes,
                 const FolderOptions& options, std::uint64_t seed, bool random, std::uint64_t kind = 0);
 
@@ -59,8 +59,8 @@ class PictureImages final : public ImageDataset {
 
   [[nodiscard]] PicturePart read_part(std::optional<std::int64_t> epoch, std::int64_t index, bool keep_jpeg,
                                       std::span<std::uint8_t> row) const override;
-  /// Returns four times image_bytes(). Most decoded pictures of ImageNet fit into so many bytes, because their sides
-  /// are less than twice the image's side.
+  /// Returns four times image_bytes(). Most decoded pictures of ImageNet need no more bytes, because their sides are
+  /// less than twice the image's side.
   [[nodiscard]] std::int64_t part_bytes() const override { return 4 * image_bytes(); }
   [[nodiscard]] std::string text_of(std::int64_t index) const override;
   /// Reads the sizes of a few pictures. If most of these pictures are smaller than the image, returns a text like ";
@@ -113,7 +113,7 @@ void require_decoders(const std::string& data);
 [[nodiscard]] FolderOptions resolved(FolderOptions options);
 /// Describes for a user how images are made, like "resized to 256 and cropped; random crops to train on".
 [[nodiscard]] std::string text_of(const FolderOptions& resolved);
-/// Returns the mean and the standard deviation of ImageNet's training set that torchvision's models use.
+/// Returns the mean and the standard deviation of ImageNet's training set, with the numbers of torchvision's models.
 [[nodiscard]] ChannelStatistics imagenet_statistics();
 
 /// Returns the path of the file `name` of a FolderList whose root is `root`.

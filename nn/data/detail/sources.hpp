@@ -10,7 +10,8 @@
 
 namespace lockstep::nn::detail {
 
-/// Functions of open_data(), one for each source. Only open_pictures() and open_packed() set DataSplit::statistics.
+/// Functions that open_data() calls, one for each kind of source. Only open_pictures() and open_packed() set
+/// DataSplit::statistics.
 [[nodiscard]] DataSplit open_cifar10(const std::string& folder);
 [[nodiscard]] DataSplit open_idx(const std::string& folder);
 [[nodiscard]] DataSplit open_pictures(const std::string& spec, const FolderOptions& options, std::uint64_t seed);

@@ -9,7 +9,7 @@
 /// Code that readers and writers of token ids share.
 namespace lockstep::nn::detail {
 
-/// Does the work of the widen_ids() below for ids of the unsigned integer type T.
+/// Implements the widen_ids() below for ids of the unsigned integer type T.
 template <class T>
 std::size_t widen_ids(const std::byte* from, std::int64_t vocabulary, std::span<std::int32_t> out) {
   static_assert(sizeof(T) <= 4);

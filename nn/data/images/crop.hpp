@@ -22,7 +22,7 @@ struct View {
 
 /// Draws the part of a picture that torchvision's RandomResizedCrop takes. Tries ten parts with a random area and a
 /// random ratio of the sides. If none of the ten fits into the picture, returns the middle of the picture, with the
-/// allowed ratio that is nearest to the picture's own.
+/// allowed ratio that is nearest to the picture's ratio.
 [[nodiscard]] View random_crop(const Extent& picture, const Extent& image, const CropOptions& options, Random& random);
 
 /// Throws UsageError if a field of `options` is out of range. The error text names the field.

@@ -109,7 +109,7 @@ void change_contrast(const Blend& blend, Image image) {
   look_up(table_of([&](std::uint8_t value) { return blend(value, mean); }), image);
 }
 
-/// Blends `image` with its 3 x 3 blur, whose weight is 5 in the middle and 1 elsewhere. Border pixels do not change.
+/// Blends `image` with a 3 x 3 blur of weight 5 in the middle and 1 elsewhere. Border pixels do not change.
 void change_sharpness(const Blend& blend, const Extent& size, Image image, std::vector<std::uint8_t>& copy) {
   if (size.width <= 2 || size.height <= 2) {
     return;

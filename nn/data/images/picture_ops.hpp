@@ -36,7 +36,7 @@ inline constexpr int kPictureOps = 14;
 ///   rotate      by `magnitude` degrees around the middle, counterclockwise
 ///   brightness, color, contrast, sharpness   blends by 1 + magnitude with black, greys, the mean of the greys, a blur
 ///   posterize   keeps the upper `magnitude` bits; solarize: inverts values that are not below `magnitude`
-///   autocontrast, equalize   changes each channel by itself
+///   autocontrast, equalize   change each channel independently
 ///
 /// Pillow, which torchvision calls for images that are not tensors, gives equal bytes, with two exceptions. Some bytes
 /// of color, contrast and sharpness differ by 1, and single pixels of a rotation differ. A position midway between two

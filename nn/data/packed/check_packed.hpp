@@ -13,15 +13,14 @@ namespace lockstep::nn {
 /// Result of check_packed().
 struct PackedCheck {
   std::int64_t damaged = 0;          ///< number of damaged samples, or of damaged blocks of ids
-  std::vector<std::string> texts{};  ///< errors of the first damaged samples or blocks: place, found and expected value
+  std::vector<std::string> texts{};  ///< errors of the first damaged samples or blocks, one line each
   bool decoded = false;              ///< true: samples are JPEG and PNG files, and all undamaged ones were decoded
 };
 
 /// Reads all samples of a packed file and compares the checksum of every sample. The constructor of PackedFile has
-/// already checked header, index and footer of the file. Also decodes every stored JPEG and PNG file, which has to be
-/// whole and to have the size that the index states; a build without the JPEG and PNG libraries compares only
-/// checksums. Counts the damaged samples, and returns the error texts of the first `most` damaged samples, always in
-/// the order of the file.
+/// already checked header, index and footer of the file. Also decodes every stored JPEG and PNG file and compares its
+/// size with the index; a build without the JPEG and PNG libraries compares only checksums. Counts the damaged samples,
+/// and returns the error texts of the first `most` damaged samples in the order of the file.
 ///
 /// `threads` threads read and decode. The caller's thread calls `report` after every few samples. Throws UsageError
 /// unless `threads` is from 1 to 1024, and the DataError of PackedFile if the file can no longer be read.

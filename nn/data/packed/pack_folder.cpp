@@ -83,7 +83,7 @@ void detail::require_pack_output(const std::string& file, const std::string& sou
                       ": is a folder, expected a file to write");
   require<UsageError>(overwrite || !fs::exists(out, error), printable(file),
                       ": exists, expected no such file, or that it may be replaced (--overwrite)");
-  if (is_list(source)) {  // the output may even lie next to a list's pictures, so here only the lists are compared
+  if (is_list(source)) {  // the output may be in the folder of a list, so this check compares only paths of lists
     for (const std::string& list : paths_of_lists(source.substr(source.find(':') + 1))) {
       require<UsageError>(!fs::equivalent(out, list, error), printable(file),
                           ": is a list of pictures, expected another file to write");

@@ -52,10 +52,10 @@ class FolderPack {
   [[nodiscard]] const std::string& about() const { return about_; }  ///< origin of the test images, for users
 
   /// Decodes every picture, and writes all pictures, training samples first. Equal folders and options give equal bytes
-  /// for any number of threads. The whole file appears at the end, durably; after an error no new file appears. Calls
-  /// `report` in this thread after each image. A damaged image is left out if skip_damaged is true; otherwise write()
-  /// throws DataError with the file's name. Also throws DataError if a class or the test has no images left. Holds a
-  /// few pictures per thread in memory.
+  /// for any number of threads. The complete file appears at the end; after an error no new file appears. Calls
+  /// `report` in the calling thread after each image. A damaged image is left out if skip_damaged is true; otherwise
+  /// write() throws DataError with the file's name. Also throws DataError if a class or the test set has no images
+  /// left. Holds a few pictures per thread in memory.
   PackSummary write(const std::function<void(const PackProgress&)>& report) const;
 
  private:

@@ -44,8 +44,8 @@ class TokenPack {
   [[nodiscard]] std::int64_t validation_tokens() const { return validation_tokens_; }
 
   /// Reads tokens twice: first to find the largest id, then to write them in the order of the files. Equal sources give
-  /// equal bytes. The whole file appears at the end, durably; after an error no new file appears. Calls `report` in
-  /// this thread after each 2^16 ids. Throws DataError, which names file and place, if an id is not below the
+  /// equal bytes. The complete file appears at the end; after an error no new file appears. Calls `report` in the
+  /// calling thread after each 2^16 ids. Throws DataError, with the file and the id's index, if an id is not below the
   /// vocabulary, or if the second read finds an id above the largest id of the first read.
   [[nodiscard]] TokenPackSummary write(const std::function<void(const PackProgress&)>& report) const;
 

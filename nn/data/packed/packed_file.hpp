@@ -29,8 +29,8 @@
 ///                40 u32 shorter side to which larger pictures were resized, for pixels; 0: none were resized
 ///                44 u32 CRC-32 of the index   48 "LSPACKED"   56 u32 0   60 u32 CRC-32 of header and these 60 bytes
 ///
-/// A flipped bit is always detected: when the file is opened if the bit is in header, index or footer, otherwise when
-/// the sample that has the bit is read.
+/// A flipped bit is always detected. Opening the file detects a bit in header, index or footer. Reading a sample
+/// detects a bit in the sample.
 namespace lockstep::nn {
 namespace detail {
 class PackedOutput;  // defined in nn/data/detail/packed_frame.hpp
@@ -104,8 +104,8 @@ struct PackProgress {
   const char* what = "images";  ///< name of the unit that `done` and `all` count
 };
 
-/// Writes a packed file of pictures. commit() makes the file appear, durably, and replaces an older file. Throws
-/// FileError if the file cannot be made, and WriteError if the disk is full.
+/// Writes a packed file of pictures. commit() makes the complete file appear at its path, where it replaces an older
+/// file. Throws FileError if the file cannot be made, and WriteError if the disk is full.
 class PackedWriter {
  public:
   PackedWriter(std::string path, PackedStore store, std::vector<std::string> class_names, std::int64_t resized = 0);

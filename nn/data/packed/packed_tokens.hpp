@@ -27,8 +27,8 @@
 ///   footer   64   16 u64 parts for training   24 u64 parts for validation   32 u32 vocabulary: the largest id + 1
 ///                 36 u32 kind of the ids: 2 bytes of a text, 3 tokens (0 and 1: pictures)   40 u32 bytes of an id
 ///
-/// A flipped bit is always detected: when the file is opened if the bit is in header, index or footer, otherwise when
-/// the block of ids that has the bit is read for the first time.
+/// A flipped bit is always detected. Opening the file detects a bit in header, index or footer. The first read of a
+/// block of ids detects a bit in the block.
 namespace lockstep::nn {
 namespace detail {
 class PackedOutput;  // defined in nn/data/detail/packed_frame.hpp
@@ -63,8 +63,8 @@ class PackedTokens {
   /// exactly one of each kind.
   [[nodiscard]] std::span<const PackedPart> parts() const { return parts_; }
   [[nodiscard]] std::size_t train_parts() const { return train_; }
-  /// Throws DataError, which names part and place, if the index states a largest id that is not below `vocabulary`. The
-  /// id may lie outside of all windows; a run on the source files would never read such an id.
+  /// Throws DataError, with the part and the id's index, if the file's index states a largest id that is not below
+  /// `vocabulary`. The id may be outside of all windows, so a run on the source files may never read that id.
   void require_below(std::int64_t vocabulary) const;
 
   /// Reads ids of part `part` as TokenIds::read() does. The first call in this process that reads from a block of ids
@@ -107,13 +107,13 @@ class PackedTokens {
 /// Returns true if the file begins like a packed file of text or tokens. Throws the errors of InputFile.
 [[nodiscard]] bool is_packed_tokens(const std::string& path);
 
-/// Returns the token ids for a TokenWindows: one element for each part for validation if `validation` is true,
-/// otherwise one for each part for training.
+/// Returns the token ids for a TokenWindows, with one element for each part of the file. The parts are those for
+/// validation if `validation` is true, otherwise those for training.
 [[nodiscard]] std::vector<std::unique_ptr<const TokenIds>> token_ids_of(const std::shared_ptr<const PackedTokens>& file,
                                                                         bool validation);
 
-/// Writes a packed file of ids. commit() makes the file appear, durably, and replaces an older file. Throws FileError
-/// if the file cannot be made, and WriteError if the disk is full.
+/// Writes a packed file of ids. commit() makes the complete file appear at its path, where it replaces an older file.
+/// Throws FileError if the file cannot be made, and WriteError if the disk is full.
 class PackedTokensWriter {
  public:
   /// `width` is the number of bytes of an id: 1 for a text; 1, 2 or 4 for tokens. Throws UsageError for another width.
@@ -127,8 +127,8 @@ class PackedTokensWriter {
   void begin_part(bool validation, std::string name, std::uint64_t fingerprint);
   /// Appends ids to the last part. Throws UsageError if an id is below 0 or needs more bytes than `width`.
   void add(std::span<const std::int32_t> ids);
-  /// Writes index and footer; the file then appears. Throws UsageError if a part has no ids, if training or validation
-  /// has no part, or if training or validation of a text has more than one part.
+  /// Writes index and footer, and makes the complete file appear at its path. Throws UsageError if a part has no ids,
+  /// if training or validation has no part, or if training or validation of a text has more than one part.
   void commit();
   [[nodiscard]] std::uint64_t bytes() const;      ///< bytes written so far
   [[nodiscard]] std::int64_t vocabulary() const;  ///< largest id so far + 1
@@ -147,8 +147,8 @@ class PackedTokensWriter {
 
 namespace detail {
 
-/// Returns the reason why a file with these numbers of parts is refused. Returns an empty text if the numbers are
-/// valid.
+/// Returns the reason why PackedTokens refuses a file with `train` and `validation` parts. Returns an empty text if
+/// both numbers are valid.
 [[nodiscard]] std::string packed_parts_problem(PackedIds ids, std::uint64_t train, std::uint64_t validation);
 /// Largest id that is allowed, because a vocabulary has at most 2^31 - 1 ids.
 inline constexpr std::int64_t kLargestId = (std::int64_t{1} << 31) - 2;

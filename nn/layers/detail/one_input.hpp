@@ -7,7 +7,7 @@
 
 namespace lockstep::nn {
 
-// Code that layers with one input share.
+// Functions for all layers that have one input.
 
 /// Returns a slot for an output of the input's shape. The output takes the input's memory if nothing reads the input
 /// later. If `reads_input` is true, backward reads the input, so a training plan keeps the input's memory.

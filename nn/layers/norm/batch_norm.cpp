@@ -11,9 +11,9 @@ namespace lockstep::nn {
 
 namespace {
 
-/// If ranks share statistics, appends calls that add up the sums `own` of all ranks, and returns the result. Otherwise
-/// returns `own`. Call this function before input_gradient(), because only a call after these calls writes the
-/// gradient. `name` is the layer's name.
+/// If ranks share statistics, appends calls that add up the sums `own` of all ranks, and returns the slot of the
+/// result. Otherwise returns `own`. Call this function before input_gradient(): the call after input_gradient() must
+/// write the gradient, and the calls appended here do not. `name` is the layer's name.
 SlotId sums_of_all_ranks(PlanBuilder& b, SlotId own, const std::string& name) {
   if (!b.options().shares_statistics()) {
     return own;
@@ -203,7 +203,7 @@ void plan_coefficients(PlanBuilder& b, const std::string& name, NormForward& n, 
   const std::int64_t channels = b.input_shape().back();
   n.valid = b.state(StateField::valid);
   const SlotId own = b.statistics(name + ".stats", {2 * channels + 1});
-  if (b.infers()) {  // a count of 1: backward divides sums that are 0 by the count
+  if (b.infers()) {  // writes the count 1, because backward divides by the count
     n.stats = own;
     b.call("fill", {}, {own}, 0, [=](Context& context, const Frame& frame) { ops::fill(context, 1, frame[own]); });
     return;
@@ -346,7 +346,8 @@ void plan_backward(PlanBuilder& b, const std::string& name, const NormForward& n
          });
   const SlotId sums = sums_of_all_ranks(b, own, name);
   plan_constant_statistics(b, sums);
-  // The call below reads dy and dy2 last. So dx takes the memory of dy, and the residual's gradient that of dy2.
+  // The next call is the last reader of dy and dy2. So dx takes the memory of dy, and dresidual takes the memory of
+  // dy2.
   const GradientTarget dx = b.input_gradient(0, dy, false);
   if (stores) {
     if (dx.wanted()) {

@@ -53,7 +53,7 @@ void add_parameter_pieces(std::vector<Piece>& pieces, const ParameterSet& parame
   for (std::size_t i = 0; i < parameters.parameters().size(); ++i) {
     const ParameterInfo& info = parameters.parameters()[i];
     if (info.offset >= arena.numel()) {
-      break;  // all further parameters are frozen and have no states
+      break;  // this parameter and all after it are frozen, so they have no states
     }
     pieces.push_back({.name = info.spec.name + suffix,
                       .shape = info.spec.shape,

@@ -9,7 +9,8 @@
 
 namespace lockstep::nn {
 
-/// A tensor of a ParameterSet and its form in a file. model_file.cpp and step/state_file.cpp read and write pieces.
+/// A tensor of a ParameterSet, with its name and shape in a file. model_file.cpp and step/state_file.cpp read and write
+/// pieces.
 struct Piece {
   std::string name;
   Shape shape;         ///< shape in the file
@@ -33,7 +34,7 @@ void add_state_pieces(std::vector<Piece>& pieces, const ParameterSet& parameters
 void write_pieces(const std::string& path, Context& context, const std::vector<Piece>& pieces,
                   std::vector<SafetensorsTensor> more = {}, const std::map<std::string, std::string>& metadata = {});
 
-/// The word that error texts use for the owner of a file's tensors ("the file is of another model").
+/// Word that error texts use for the owner of a file's tensors, like "model" in "the file is of another model".
 using FileOf = const char*;
 inline constexpr FileOf kModel = "model";
 inline constexpr FileOf kModelOrOptimizer = "model or optimizer";

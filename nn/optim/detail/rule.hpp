@@ -42,7 +42,7 @@ struct Rule {
 
 /// Returns the names of the states of sgd and lars: "momentum_buffer" if `momentum` is above 0, otherwise none.
 [[nodiscard]] std::vector<std::string> momentum_states(double momentum);
-/// Returns the options by which adam and adamw update all parameters, and muon all parameters except hidden matrices.
+/// Returns the options of the Adam kernel. adam and adamw use it for all parameters, muon for all but hidden matrices.
 /// Throws UsageError for options out of range.
 [[nodiscard]] ops::AdamOptions adam_options(const OptimizerOptions& options, DType dtype);
 

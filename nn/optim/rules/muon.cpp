@@ -65,7 +65,7 @@ struct Muon {
   ops::MuonOptions momentum;
   ops::AdamOptions adam;
   std::vector<ops::ArenaSegment> matrices;  ///< tensor_segments() in which only hidden matrices are trainable
-  std::vector<ops::ArenaSegment> others;    ///< tensor_segments() in which only the other parameters are trainable
+  std::vector<ops::ArenaSegment> others;    ///< tensor_segments() in which hidden matrices are not trainable
   std::optional<Orthogonalizer> orthogonalizer;
   Buffer memory;         ///< memory of `direction`
   TensorView direction;  ///< arena of the directions to orthogonalise

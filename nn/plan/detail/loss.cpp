@@ -27,7 +27,7 @@ TensorView loss_metrics(const TensorView& metrics) {
 }
 
 /// Returns the slot of the loss weights, or an invalid slot if the plan uses no weights. Also appends the call that
-/// sums the weights. The metrics use this sum; in training, the gradient is later divided by it.
+/// sums the weights. The metrics use this sum. In training, TrainStep divides the gradient by the sum.
 SlotId plan_weights(PlanBuilder& builder) {
   if (builder.options().weights == LossWeights::none) {
     return {};

@@ -26,8 +26,8 @@ struct BestBy {
 inline constexpr const char* kAverageLoss = "ema_test_loss";
 inline constexpr const char* kAverageAccuracy = "ema_test_accuracy";
 
-/// Returns `best` with an empty metric replaced by the default one, and with the direction of the metric. `average` is
-/// true if the run has a moving average of the weights, `regression` if the model is a regression.
+/// Returns `best` with the default in place of an empty `metric`, and with `lowest` as this metric requires. `average`
+/// is true if the run has a moving average of the weights, `regression` if the model is a regression.
 [[nodiscard]] BestBy resolved(BestBy best, bool average, bool regression);
 
 /// Returns the value of `metric` at the last evaluation, or no value if it is not finite. For an accuracy, also returns

@@ -57,8 +57,8 @@ class CheckpointStore {
   std::string folder_;
 };
 
-/// Returns the path of the checkpoint that `path` means. The folder of a run means its CheckpointStore::newest(). A
-/// slash, "." or ".." at the end of `path` is resolved first.
+/// Returns the path of a checkpoint for a path that the user gave. If `path` is the folder of a run, the result is the
+/// run's CheckpointStore::newest(). A slash, "." or ".." at the end of `path` is resolved first.
 [[nodiscard]] std::string meant_checkpoint(const std::string& path);
 
 /// Calls read(), which reads the checkpoint `source`. If read() throws because `source` is damaged, the error text also

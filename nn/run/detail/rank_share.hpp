@@ -26,7 +26,8 @@ class RankShare {
   /// Returns the data set for the training loader. If a device does the last part of preprocessing, this data set does
   /// only the host's part.
   [[nodiscard]] const Dataset& read_set() const { return preprocessing_ != nullptr ? *preprocessing_ : set_; }
-  /// Returns the preprocessing that completes the loaded batches on a device, or nullptr if the host does all of it.
+  /// Returns the preprocessing that completes the loaded batches on a device, or nullptr if the host does all
+  /// preprocessing.
   [[nodiscard]] const DevicePreprocessing* device_preprocessing() const { return preprocessing_.get(); }
   /// Returns the options of a loader that starts at the first batch.
   [[nodiscard]] LoaderOptions loader_options() const;

@@ -41,7 +41,7 @@ class StepResults {
     double learning_rate = 0;
     std::int64_t steps = 0;       ///< number of steps that the report covers
     bool there = false;           ///< true: the metrics of the report's last step have arrived on this rank
-    std::vector<Metrics> sums{};  ///< sums of this rank's metrics over the steps, in the form of Trainer::metrics_of()
+    std::vector<Metrics> sums{};  ///< this rank's metrics (Trainer::metrics_of()), summed over the steps
     double seconds = -1;          ///< training time that the report covers, in seconds; negative: not known yet
     double exposed_s = 0;
   };
@@ -63,7 +63,7 @@ class StepResults {
   std::size_t first_due_ = 0;
   std::size_t waiting_ = 0;
   std::int64_t reported_ = 0;   ///< last step of the newest report
-  std::int64_t next_step_ = 0;  ///< next step whose metrics arrive
+  std::int64_t next_step_ = 0;  ///< step whose metrics arrive next
   std::int64_t checked_;        ///< last step whose gradients were checked
   std::vector<Metrics> lap_sums_;
   double lap_begin_ = 0;

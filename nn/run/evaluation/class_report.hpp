@@ -22,7 +22,7 @@ namespace lockstep::nn {
 struct ClassReport {
   /// Number of bins of confidence, as in Guo et al. 2017, "On Calibration of Modern Networks".
   static constexpr int kBins = 15;
-  /// Largest number of classes; limits the memory for the counts, classes^2 * 8 bytes.
+  /// Largest number of classes. At this limit, `confusion` takes 128 MiB (classes^2 * 8 bytes).
   static constexpr int kMostClasses = 4096;
 
   struct Bin {  ///< bin b holds samples with b / kBins < confidence <= (b + 1) / kBins
@@ -82,7 +82,7 @@ struct ClassReport {
 /// error and the number of samples that are not finite follow.
 [[nodiscard]] std::string text_of(const ClassReport& report, const std::vector<std::string>& names);
 
-/// Returns the report in the form of evaluation.json:
+/// Returns the report as the JSON object of evaluation.json, with these keys:
 /// - "classes": name, samples, correct, not_finite, and predicted: pairs of class and count, for counts above 0
 /// - "bins": samples, accuracy, confidence
 /// - "calibration_error"

@@ -29,7 +29,7 @@ class MetricsLog final : public RunObserver {
   MetricsLog(const std::string& path, bool append, const std::string& samples = "samples");
   void on_report(const ReportEvent& event) override;
   void on_epoch_end(const EpochEvent& event) override;
-  /// The program itself must call this function, because only the program knows its exit code.
+  /// Writes the "end" event. The program itself must call this function, because only the program knows its exit code.
   void on_end(int exit_code, const RunResult& result);
   void write_event(const std::string& name, Json::Object fields);
 

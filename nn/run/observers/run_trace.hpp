@@ -13,7 +13,7 @@
 
 namespace lockstep::nn {
 
-/// Numbers of the first and the last step that a timeline records. Step 1 is the first step of this process.
+/// The first and the last step that a timeline records, both by number. Step 1 is the first step of this process.
 struct TraceSteps {
   static constexpr std::int64_t kMost = 1000;
   std::int64_t first = 10;
@@ -21,8 +21,8 @@ struct TraceSteps {
 };
 /// Returns the steps of the text "A:B". Throws UsageError, which names --trace-steps, unless 1 <= A <= B < A + kMost.
 [[nodiscard]] TraceSteps parse_trace_steps(const std::string& text);
-/// Returns steps 10 to 20. If the run has fewer than 20 steps, returns its last 11 steps, or all if it has fewer than
-/// 11.
+/// Returns steps 10 to 20. If the run has fewer than 20 steps, returns the run's last 11 steps, or all steps if there
+/// are fewer than 11.
 [[nodiscard]] TraceSteps default_trace_steps(std::int64_t steps);
 
 /// Records the timeline of some steps of a run and writes it to a file (nn/run/timeline.hpp). Make one object on every

@@ -16,8 +16,8 @@ namespace lockstep::nn {
 ///   end of epoch    epoch/loss, epoch/accuracy, epoch/samples_per_second, test/loss, test/accuracy,
 ///                   test/top_k_accuracy, metrics of your own as test/NAME
 /// Values that do not exist, such as accuracies of a regression, are not written. Every process writes a new file.
-/// TensorBoard joins the files of a folder. If a newer file begins at step s, TensorBoard ignores the values of older
-/// files from step s on.
+/// TensorBoard shows the files of a folder as one run. If a newer file begins at step s, TensorBoard ignores the values
+/// of older files from step s on.
 ///
 /// The file is a sequence of records (length, CRC-32C of the length, bytes, CRC-32C of the bytes;
 /// tensorflow/core/lib/io/record_writer.h), and each record holds an Event message (tensorflow/core/util/event.proto).

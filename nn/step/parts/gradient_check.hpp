@@ -15,14 +15,14 @@
 namespace lockstep::nn {
 
 /// Finds gradients of this rank that contain NaN or infinity, before the ranks sum the gradients. During backward, the
-/// device sets a flag for each such gradient tensor. The host keeps the flags of the last kStepsKept steps, and the
-/// norm of the summed gradients of each. No function waits, and only the constructor allocates. begin() and written()
+/// device sets a flag for each such gradient tensor. For each of the last kStepsKept steps, the host keeps the flags
+/// and the norm of the summed gradients. No function waits, and only the constructor allocates. begin() and written()
 /// may be captured into a Graph.
 class GradientCheck {
  public:
   static constexpr std::int64_t kStepsKept = 8;
-  /// `norm` is an f64 scalar on the device, which holds the norm of a step's summed gradients. `host` is the memory for
-  /// results; on a GPU it is page-locked. Parameters, norm and host must outlive this object.
+  /// `norm` is an f64 scalar on the device, which holds the norm of a step's summed gradients. `host` is the resource
+  /// of host memory for results, page-locked for a GPU. `parameters`, `norm` and `host` must outlive this object.
   GradientCheck(Context& context, const ParameterSet& parameters, const TensorView& norm, MemoryResource& host);
 
   /// Begins a step. Enqueues a kernel that clears all flags.
@@ -38,9 +38,9 @@ class GradientCheck {
   /// Returns true if the norm of the summed gradients of step `step` is finite. The result is the same on every rank.
   /// The step must be complete, and must be one of the last kStepsKept.
   [[nodiscard]] bool finite(std::int64_t step) const;
-  /// Describes a step whose norm is not finite: "rank 3: conv2.weight and 12 written after it". Names up to four ranks
-  /// whose gradients contain NaN or infinity. `control` must accept host tensors. Collective, with the same result on
-  /// all ranks.
+  /// Describes a step whose norm is not finite, for example "rank 3: conv2.weight and 12 written after it". Names up to
+  /// four ranks whose gradients contain NaN or infinity. `control` must accept host tensors. Collective, with the same
+  /// result on all ranks.
   [[nodiscard]] std::string text(std::int64_t step, comm::Communicator& control) const;
   [[nodiscard]] std::size_t bytes() const { return flags_.bytes() + host_.bytes(); }
 

@@ -49,7 +49,7 @@ typedef int32_t lockstep_status;
 #define LOCKSTEP_ERR_OUT_OF_MEMORY 20
 #define LOCKSTEP_ERR_IO 21     /* the system cannot open, read or write a file */
 #define LOCKSTEP_ERR_FORMAT 22 /* the contents of a file, a label or a sum of weights is invalid */
-/* 40 to 59: the device or the communicator has failed. Destroy the handles made with it and go on without them. */
+/* 40 to 59: a device or a communicator has failed. Destroy the handles made with the failed device or communicator. */
 #define LOCKSTEP_ERR_CUDA 40
 #define LOCKSTEP_ERR_NCCL 41
 #define LOCKSTEP_ERR_MPI 42
@@ -82,10 +82,10 @@ typedef void* lockstep_stream; /* a cudaStream_t; contexts on the host ignore th
 /* ---- A view of the caller's memory. The memory is in use for the duration of the call (host memory), or until the
  * stream has completed the work of the call (device memory). lockstep keeps no pointer to the struct.
  *
- * `axes` has a letter for each axis of `shape`, slowest first: n samples, c channels or features, d h w space, t
- * positions. Several axes n form one batch, in row-major order. A letter that is missing has extent 1: a 2-D section
- * "hw" is one sample with one channel. If `axes` is NULL, the axes have the model's order, samples first and channels
- * last ("nhwc", "ntc", "nc"). */
+ * `axes` has a letter for each axis of `shape`, slowest first: n samples, c channels or features, d planes, h rows,
+ * w columns, t positions. If several axes have the letter n, they count the samples together, in row-major order. An
+ * axis whose letter is missing has extent 1: a view with the axes "hw" is one sample with one channel. If `axes` is
+ * NULL, the axes have the model's order, samples first and channels last ("nhwc", "ntc", "nc"). */
 typedef struct lockstep_view {
   void* data;
   lockstep_dtype dtype;
@@ -108,8 +108,8 @@ typedef struct lockstep_allocator {
   uint32_t struct_size;
   uint32_t flags; /* 0 */
   void* user;
-  /* Returns `bytes` bytes at a multiple of alignment, which is a power of two; NULL when none are left. The memory is
-   * used, and freed, in the order of `stream`. */
+  /* Returns `bytes` bytes at a multiple of alignment, which is a power of two, or NULL when no memory is left.
+   * lockstep uses and frees the memory in the order of `stream`. */
   void* (*allocate)(void* user, size_t bytes, size_t alignment, lockstep_stream stream);
   void (*deallocate)(void* user, void* memory, size_t bytes, lockstep_stream stream);
 } lockstep_allocator;
@@ -129,23 +129,24 @@ typedef struct lockstep_context_options {
 } lockstep_context_options;
 
 /* A communicator of the host program: another MPI, threads, sockets. All ranks call these functions in the same order.
- * Each function blocks until it is complete, on host (CPU) memory. It returns 0, or a failure: LOCKSTEP_ERR_CUDA to
- * LOCKSTEP_ERR_PEER, and LOCKSTEP_ERR_STATE, are passed on; any other number becomes LOCKSTEP_ERR_PEER. */
+ * Each function works on host (CPU) memory and blocks until it is complete. A function returns 0 for success. Any other
+ * number is a failure: lockstep passes on LOCKSTEP_ERR_CUDA to LOCKSTEP_ERR_PEER and LOCKSTEP_ERR_STATE, and turns all
+ * other numbers into LOCKSTEP_ERR_PEER. */
 typedef struct lockstep_comm_ops {
   uint32_t struct_size;
   uint32_t flags; /* 0 */
   void* user;
   int32_t rank;
   int32_t size;
-  /* Replaces data (count) by the sum over the ranks, with the same bits on every rank. */
+  /* Replaces the `count` elements of `data` by their sums over the ranks, with the same bits on every rank. */
   int32_t (*all_reduce_sum)(void* user, void* data, int64_t count, lockstep_dtype dtype);
   int32_t (*broadcast)(void* user, void* data, int64_t bytes, int32_t root);
-  /* Writes to out (size * bytes) the `in` (bytes) of every rank, in rank order. */
+  /* Gathers the `bytes` bytes at `in` of every rank into `out`, in rank order. `out` holds size * bytes bytes. */
   int32_t (*all_gather)(void* user, const void* in, void* out, int64_t bytes);
   int32_t (*barrier)(void* user);
-  /* Returns the text of the last failure, ended by a zero, or NULL for no text. The pointer itself may be NULL. */
+  /* Returns the text of the last failure, ended by a zero byte, or NULL for no text. error_text itself may be NULL. */
   const char* (*error_text)(void* user);
-  /* Is called once, when nothing uses the communicator any more. May be NULL. */
+  /* lockstep calls destroy once, when no handle uses the communicator any more. destroy may be NULL. */
   void (*destroy)(void* user);
 } lockstep_comm_ops;
 
@@ -164,17 +165,16 @@ typedef struct lockstep_comm_ops {
 /* Options of every kind of layer. A field that is 0 has its default; fields that a kind does not use are 0.
  *
  * kernel, stride, pad, dilation and output_pad have one number per axis of space, slowest first, as in PyTorch:
- * (positions), (rows, columns) or (planes, rows, columns). A 0 in the second or third place means the number in the
- * first place, or the default if the first place is 0, too. Places after the layer's last axis hold 0 or the number of
- * the first place. In the second or third place of pad and output_pad -1 means none: pad {1, -1, -1} is a plane at both
- * ends. */
+ * (positions), (rows, columns) or (planes, rows, columns). If element [1] or [2] is 0, it takes the number of element
+ * [0], or the default if element [0] is 0, too. Elements after the layer's last axis must be 0 or equal element [0].
+ * In pad and output_pad, -1 in element [1] or [2] means no padding: pad {1, -1, -1} adds one plane at both ends. */
 typedef struct lockstep_layer_options {
   uint32_t struct_size;
   int32_t activation; /* for linear, activation, batch_norm (none or relu) */
   int32_t bias;
   int32_t pad_mode;      /* 0: zeros */
   int32_t kernel[3];     /* default 3 for convolutions, 2 for conv_transpose and pools */
-  int32_t stride[3];     /* default 1; for pools and conv_transpose the kernel */
+  int32_t stride[3];     /* default: the kernel for pools and conv_transpose, otherwise 1 */
   int32_t pad[3];        /* default 0; added on both sides */
   int32_t dilation[3];   /* default 1; for convolutions and conv_transpose */
   int32_t groups;        /* default 1; channels of different groups are not combined (convolutions, conv_transpose) */
@@ -195,16 +195,17 @@ typedef struct lockstep_layer_options {
 #define LOCKSTEP_LOSS_L1 1
 #define LOCKSTEP_LOSS_HUBER 2
 #define LOCKSTEP_LOSS_CROSS_ENTROPY 3 /* the target is a class (i32, i64, u8) for each sample and position */
-#define LOCKSTEP_LOSS_GIVEN 4 /* loss of the host program: tapes add its gradients, lockstep_trainer_add fails */
+#define LOCKSTEP_LOSS_GIVEN 4 /* the host program computes the loss; tapes add gradients, lockstep_trainer_add fails */
 
 #define LOCKSTEP_WITHOUT_STATISTICS 0 /* a vector of the parameters */
 #define LOCKSTEP_WITH_STATISTICS 1    /* a vector of the parameters and the running statistics of batch norms */
 
 #define LOCKSTEP_WEIGHTS_NONE 0    /* every sample counts once */
 #define LOCKSTEP_WEIGHTS_SAMPLE 1  /* lockstep_trainer_add takes a weight for each sample */
-#define LOCKSTEP_WEIGHTS_ELEMENT 2 /* a weight for each element of the target; with classes for each position */
+#define LOCKSTEP_WEIGHTS_ELEMENT 2 /* a weight per target element; with classes, per position */
 
-/* Call lockstep_trainer_options_init first: 0 does not mean the default in this struct. The comments name defaults. */
+/* Call lockstep_trainer_options_init first: 0 does not mean the default in this struct. The fields' comments give the
+ * defaults. */
 typedef struct lockstep_trainer_options {
   uint32_t struct_size;
   int32_t optimizer;       /* LOCKSTEP_OPTIMIZER_ADAM */
@@ -219,36 +220,36 @@ typedef struct lockstep_trainer_options {
   double epsilon;          /* 1e-8 */
   double momentum;         /* default 0.9; for sgd and lars */
   double weight_decay;     /* 0 */
-  double clip_norm;        /* default 0: no clipping; else the largest norm of all gradients together */
+  double clip_norm;        /* default 0: no clipping; else the largest allowed norm over all gradients */
   double huber_delta;      /* 1 */
   int64_t max_batch;       /* most samples of one lockstep_trainer_add on any rank; the caller must set it */
   int64_t bucket_bytes;    /* default 0: lockstep's choice; else bytes of gradients that one all-reduce sums */
-  double clip_value;       /* default 0: no clipping; else largest size of a gradient, after clip_norm; not for lars */
+  double clip_value;       /* default 0: no clipping; else limit of |gradient element|, after clip_norm; not for lars */
 } lockstep_trainer_options;
 
 #define LOCKSTEP_PASS_TRAIN 0 /* training pass: batch norm uses the statistics of the samples, dropout is active */
 #define LOCKSTEP_PASS_INFER 1 /* inference pass, with the bits of lockstep_infer: running statistics, no dropout */
 
-/* Call lockstep_tape_options_init first. */
+/* Options of a tape. Call lockstep_tape_options_init first: 0 does not mean the default in this struct. */
 typedef struct lockstep_tape_options {
   uint32_t struct_size;
   int32_t own_gradients; /* default 0: backward adds the gradients of parameters to those of the model's trainer, whose
                           * loss is LOCKSTEP_LOSS_GIVEN. 1: the tape keeps the gradients until
                           * lockstep_trainer_collect. Use 1 for a tape of another thread, with a model of
                           * lockstep_model_share that has no batch norm. */
-  int32_t recompute;     /* default 0; 1: backward computes some activations again, so a slot takes less memory */
+  int32_t recompute;     /* default 0; 1: backward computes some activations again, so a pass keeps less memory */
   int32_t reserved;      /* ignored */
   int64_t max_batch;     /* most samples of one lockstep_tape_forward; the caller must set it */
   int64_t slots;         /* default 1; largest number of passes whose backward is still to come */
   int32_t pass;          /* LOCKSTEP_PASS_TRAIN */
-  int32_t parameter_gradients; /* default 1; 0: constant parameters, only dL/d(in) is computed; needs no trainer */
+  int32_t parameter_gradients; /* default 1; 0: backward computes only dL/d(in), so the tape needs no trainer */
   int32_t vjp;                 /* default 0; 1: lockstep_tape_vjp may be called. Not needed if parameter_gradients and
                                 * recompute are both 0. */
   int32_t jvp;                 /* default 0; 1: lockstep_tape_jvp may be called */
 } lockstep_tape_options;
 
 #define LOCKSTEP_SCHEDULE_CONSTANT 0
-#define LOCKSTEP_SCHEDULE_COSINE 1 /* end + (base - end) (1 + cos(pi d)) / 2 with the fraction d of the steps done */
+#define LOCKSTEP_SCHEDULE_COSINE 1 /* end + (base - end) (1 + cos(pi d)) / 2; d: fraction done after the warm-up */
 #define LOCKSTEP_SCHEDULE_POLYNOMIAL 2 /* end + (base - end) (1 - d)^power */
 
 /* A learning rate for each step. Call lockstep_schedule_init first. */
@@ -256,9 +257,9 @@ typedef struct lockstep_schedule {
   uint32_t struct_size;
   int32_t kind;         /* LOCKSTEP_SCHEDULE_CONSTANT */
   double base;          /* learning rate after the warm-up; the caller must set it */
-  double end;           /* 0; rate at total_steps */
+  double end;           /* default 0; learning rate at step total_steps */
   double power;         /* 2 */
-  int64_t warmup_steps; /* 0; in step s below warmup_steps the rate is base (s + 1) / warmup_steps */
+  int64_t warmup_steps; /* default 0; in step s below warmup_steps the rate is base (s + 1) / warmup_steps */
   int64_t total_steps;  /* number of steps, warm-up included; not for LOCKSTEP_SCHEDULE_CONSTANT */
 } lockstep_schedule;
 
@@ -278,7 +279,7 @@ typedef struct lockstep_report {
   int64_t skipped;      /* updates left out since create: gradients not finite (with skip_non_finite or clip_norm) */
   int64_t samples;      /* samples that all ranks added to this step; 0 before the first update after create or load */
   double loss;          /* weighted mean of the loss over these samples; NaN without samples */
-  double gradient_norm; /* norm of the gradients of `loss` before clip_norm; NaN as `loss`, and after another add */
+  double gradient_norm; /* norm of the gradients of `loss` before clip_norm; NaN if `loss` is, and after another add */
 } lockstep_report;
 
 /* ---- The library. */
@@ -287,19 +288,19 @@ LOCKSTEP_API uint32_t lockstep_version(void) LOCKSTEP_NOEXCEPT; /* LOCKSTEP_VERS
 LOCKSTEP_API const char* lockstep_build_info(void) LOCKSTEP_NOEXCEPT;
 /* Returns the name of a status, e.g. "SHAPE", or "UNKNOWN". */
 LOCKSTEP_API const char* lockstep_status_name(lockstep_status) LOCKSTEP_NOEXCEPT;
-/* Returns why this thread's last call failed: entry, argument, value, expected value; an empty text after a success.
- * The text is valid until the next call of this thread. */
+/* Returns why this thread's last call failed: the function, the argument, its value and the expected value. The text
+ * is empty if the call succeeded. It is valid until the next call of this thread. */
 LOCKSTEP_API const char* lockstep_last_error(void) LOCKSTEP_NOEXCEPT;
-/* Sets the text of lockstep_last_error and returns the status; for layers above this interface. */
+/* Sets the text of lockstep_last_error and returns the status; for wrappers of this interface. */
 LOCKSTEP_API lockstep_status lockstep_error_set(lockstep_status, const char* text, size_t text_n) LOCKSTEP_NOEXCEPT;
-/* The functions *_options_init set the defaults; size: sizeof of the caller's struct. */
+/* The functions *_options_init set the defaults. `size` is the sizeof of the caller's struct. */
 LOCKSTEP_API lockstep_status lockstep_context_options_init(lockstep_context_options*, size_t size) LOCKSTEP_NOEXCEPT;
 LOCKSTEP_API lockstep_status lockstep_layer_options_init(lockstep_layer_options*, size_t size) LOCKSTEP_NOEXCEPT;
 LOCKSTEP_API lockstep_status lockstep_trainer_options_init(lockstep_trainer_options*, size_t size) LOCKSTEP_NOEXCEPT;
 LOCKSTEP_API lockstep_status lockstep_tape_options_init(lockstep_tape_options*, size_t size) LOCKSTEP_NOEXCEPT;
 LOCKSTEP_API lockstep_status lockstep_schedule_init(lockstep_schedule*, size_t size) LOCKSTEP_NOEXCEPT;
 /* Computes the learning rate of step `step`, counted from 0, for lockstep_trainer_update. Checkpoints do not keep the
- * schedule: after lockstep_trainer_load lockstep_trainer_report gives the step. */
+ * schedule. After lockstep_trainer_load, lockstep_trainer_report gives the number of the last step. */
 LOCKSTEP_API lockstep_status lockstep_schedule_rate(const lockstep_schedule*, int64_t step,
                                                     double* rate) LOCKSTEP_NOEXCEPT;
 
@@ -320,7 +321,7 @@ LOCKSTEP_API lockstep_status lockstep_context_memory(lockstep_context, int64_t* 
 /* Makes a communicator of one rank. */
 LOCKSTEP_API lockstep_status lockstep_comm_self(lockstep_context, lockstep_comm*) LOCKSTEP_NOEXCEPT;
 /* Makes a communicator from functions of the host program. Collective: the ranks compare their rank and size, and all
- * return LOCKSTEP_ERR_INVALID when these do not fit. The struct is copied. After a failure `destroy` is not called. */
+ * return LOCKSTEP_ERR_INVALID if these contradict. The struct is copied. After a failure `destroy` is not called. */
 LOCKSTEP_API lockstep_status lockstep_comm_from_ops(lockstep_context, const lockstep_comm_ops* ops,
                                                     lockstep_comm*) LOCKSTEP_NOEXCEPT;
 /* Makes a communicator of ranks on GPUs. nccl_comm is the host program's ncclComm_t, on the GPU of the context, with
@@ -349,12 +350,12 @@ LOCKSTEP_API lockstep_status lockstep_model_mlp(lockstep_context, lockstep_dtype
                                                 int32_t activation, lockstep_model*) LOCKSTEP_NOEXCEPT;
 /* Adds a layer; the output of the layer added last is the model's output. kind: linear, conv2d, batch_norm, layer_norm,
  * activation, max_pool, average_pool, global_average_pool, add, dropout; for samples (positions, channels) conv1d,
- * max_pool1d, average_pool1d; for samples with planes conv3d, max_pool3d, average_pool3d; for a finer grid
- * conv_transpose1d, conv_transpose2d, conv_transpose3d. name: the name of the layer and its parameters; no other layer
- * has it (LOCKSTEP_ERR_INVALID) unless options->share is 1. inputs (ninputs): nodes; 0 is the model's input. linear and
- * batch_norm take an optional second input, which is added to the result; add takes two. size: features of linear,
- * channels of convolutions, 0 otherwise. options NULL: defaults. node receives the layer's output; it may be NULL.
- * Returns LOCKSTEP_ERR_STATE once the model has parameters. */
+ * max_pool1d, average_pool1d; for samples with planes conv3d, max_pool3d, average_pool3d; and conv_transpose1d,
+ * conv_transpose2d, conv_transpose3d. name: the name of the layer and its parameters. A second layer of the same name
+ * returns LOCKSTEP_ERR_INVALID unless options->share is 1. inputs (ninputs): numbers of nodes; 0 is the model's input.
+ * linear and batch_norm take an optional second input, which is added to the result. The kind add takes two inputs.
+ * size: features of linear, channels of convolutions, 0 otherwise. options: NULL for the defaults. node: receives the
+ * number of the layer's output; may be NULL. Returns LOCKSTEP_ERR_STATE once the model has parameters. */
 LOCKSTEP_API lockstep_status lockstep_model_add(lockstep_model, const char* kind, size_t kind_n, const char* name,
                                                 size_t name_n, const int32_t* inputs, int32_t ninputs, int64_t size,
                                                 const lockstep_layer_options* options, int32_t* node) LOCKSTEP_NOEXCEPT;
@@ -366,7 +367,7 @@ LOCKSTEP_API lockstep_status lockstep_model_freeze(lockstep_model, const char* n
 /* Makes the model's parameters and sets their first values from the seed. The values depend neither on the rank nor on
  * the number of ranks. */
 LOCKSTEP_API lockstep_status lockstep_model_initialise(lockstep_model, uint64_t seed) LOCKSTEP_NOEXCEPT;
-/* Plans and allocates for up to max_batch samples; lockstep_infer with no more samples then allocates nothing. */
+/* Plans and allocates for up to max_batch samples; lockstep_infer with at most max_batch then allocates nothing. */
 LOCKSTEP_API lockstep_status lockstep_model_prepare(lockstep_model, int64_t max_batch) LOCKSTEP_NOEXCEPT;
 /* Makes a model that uses the same parameters, not a copy, on another context of the same device, for use in another
  * thread. Any number of such models may infer at the same time. Meanwhile the caller must not train, load or write any
@@ -375,19 +376,19 @@ LOCKSTEP_API lockstep_status lockstep_model_prepare(lockstep_model, int64_t max_
 LOCKSTEP_API lockstep_status lockstep_model_share(lockstep_model, lockstep_context,
                                                   lockstep_model* shared) LOCKSTEP_NOEXCEPT;
 /* Makes a model with the same layers and the same parameters, not a copy, for samples of other extents: blocks of
- * another size, for example. It infers as a model of lockstep_model_share does, on a context of the same device, and
- * has no trainer. Returns LOCKSTEP_ERR_SHAPE, with the parameter in the text, if a layer would need a parameter of
- * another shape. */
+ * another size, for example. The new model infers like a model of lockstep_model_share, on a context of the same
+ * device, and has no trainer. Returns LOCKSTEP_ERR_SHAPE, with the parameter in the text, if a layer would need a
+ * parameter of another shape. */
 LOCKSTEP_API lockstep_status lockstep_model_reshape(lockstep_model, const int64_t* sample_shape, int32_t ndim,
                                                     lockstep_context, lockstep_model* reshaped) LOCKSTEP_NOEXCEPT;
-/* Sends the root's parameters and running statistics to all ranks of the communicator, also to ranks that do not train;
- * their models have the same layers. Returns LOCKSTEP_ERR_STATE when the root has trained with other ranks and has not
- * averaged since (lockstep_trainer_average). A trainer goes on from its own running statistics. Collective. */
+/* Sends the root's parameters and running statistics to all ranks of the communicator, also to ranks that do not train.
+ * The models of all ranks must have equal layers. Returns LOCKSTEP_ERR_STATE when the root has trained with other ranks
+ * and has not called lockstep_trainer_average since. A trainer goes on from its own running statistics. Collective. */
 LOCKSTEP_API lockstep_status lockstep_model_broadcast(lockstep_model, lockstep_comm, int32_t root) LOCKSTEP_NOEXCEPT;
-/* Writes a safetensors file with PyTorch's names. At any moment the path names the old file or the new one. */
+/* Writes a safetensors file with PyTorch's names. At any moment the path names the complete old or new file. */
 LOCKSTEP_API lockstep_status lockstep_model_save(lockstep_model, const char* path, size_t path_n) LOCKSTEP_NOEXCEPT;
-/* Reads a file of lockstep_model_save or of PyTorch, or a folder of lockstep_trainer_save. A tensor that does not fit
- * is an error, and nothing is changed. A model without parameters receives them. */
+/* Reads a file of lockstep_model_save or of PyTorch, or a folder of lockstep_trainer_save. If a tensor does not fit the
+ * model, returns an error and changes nothing. If the model has no parameters yet, makes them. */
 LOCKSTEP_API lockstep_status lockstep_model_load(lockstep_model, const char* path, size_t path_n) LOCKSTEP_NOEXCEPT;
 LOCKSTEP_API lockstep_status lockstep_model_destroy(lockstep_model) LOCKSTEP_NOEXCEPT;
 
@@ -396,7 +397,8 @@ LOCKSTEP_API lockstep_status lockstep_parameter_count(lockstep_model, int32_t* c
 LOCKSTEP_API lockstep_status lockstep_parameter_info(lockstep_model, int32_t index,
                                                      lockstep_parameter*) LOCKSTEP_NOEXCEPT;
 /* lockstep_parameter_read copies a parameter to host memory, lockstep_parameter_write from host memory. The memory has
- * the parameter's logical shape, with any type and strides; `axes` of the view is NULL. Both wait for the stream. */
+ * the parameter's logical shape, with any type and strides; `axes` of the view is NULL. Both functions wait for the
+ * context's stream. */
 LOCKSTEP_API lockstep_status lockstep_parameter_read(lockstep_model, const char* name, size_t name_n,
                                                      const lockstep_view*) LOCKSTEP_NOEXCEPT;
 LOCKSTEP_API lockstep_status lockstep_parameter_write(lockstep_model, const char* name, size_t name_n,
@@ -409,7 +411,7 @@ LOCKSTEP_API lockstep_status lockstep_parameter_write(lockstep_model, const char
  * GPU it is f32 without gaps, and the copy is in the order of the context's stream. */
 /* Returns n, the number of elements of a vector. A vector of gradients has the n of LOCKSTEP_WITHOUT_STATISTICS. */
 LOCKSTEP_API lockstep_status lockstep_parameters_size(lockstep_model, int32_t statistics, int64_t* n) LOCKSTEP_NOEXCEPT;
-/* Copies the parameters to `values`. Running statistics are those for inference. Returns LOCKSTEP_ERR_STATE where
+/* Copies the parameters to `values`. Running statistics are those for inference. Returns LOCKSTEP_ERR_STATE when
  * lockstep_infer would. */
 LOCKSTEP_API lockstep_status lockstep_parameters_read(lockstep_model, int32_t statistics,
                                                       const lockstep_view* values) LOCKSTEP_NOEXCEPT;
@@ -426,8 +428,8 @@ LOCKSTEP_API lockstep_status lockstep_gradients_read(lockstep_trainer, const loc
  * After lockstep_trainer_reduce all ranks write equal numbers. Local. */
 LOCKSTEP_API lockstep_status lockstep_gradients_write(lockstep_trainer, const lockstep_view* values) LOCKSTEP_NOEXCEPT;
 
-/* ---- Inference: out = model(in) for any number of samples. A call with more samples than prepared for first prepares
- * for them, and for at least half as many again as before. Batch norm takes the running statistics of the last update.
+/* ---- Inference: out = model(in) for any number of samples. A call with more samples than the model is prepared for
+ * prepares the model for at least 1.5 times the old number. Batch norm takes the running statistics of the last update.
  * With several ranks and without sync_batch_norm, each rank has its own statistics after an update. The call then
  * returns LOCKSTEP_ERR_STATE until lockstep_trainer_average. On a GPU the call runs after the work in `stream`, and
  * later work in `stream` runs after the call. Host memory is read and written before the call returns. Local. */
@@ -446,8 +448,8 @@ LOCKSTEP_API lockstep_status lockstep_infer_many(lockstep_model, const lockstep_
  *
  * Collective entries: model_broadcast, comm_agree, trainer_create, update, reduce, apply, report, check, broadcast,
  * average, save, load; with sync_batch_norm also add. They check their arguments, then the ranks agree. A rank that
- * cannot go on returns its own error, the others return LOCKSTEP_ERR_PEER, and no rank is left waiting. When the ranks
- * call different entries, all return LOCKSTEP_ERR_STATE. */
+ * cannot go on returns its own error, and the other ranks return LOCKSTEP_ERR_PEER instead of waiting. When the ranks
+ * call different entries, all ranks return LOCKSTEP_ERR_STATE. */
 /* Makes the only trainer of a model that has parameters. The trainer updates the parameters in place. The ranks compare
  * options, layers with their options, and parameters with their values. The values must be equal
  * (lockstep_model_broadcast); the extents of samples may differ. The largest max_batch of all ranks counts. Several
@@ -466,10 +468,10 @@ LOCKSTEP_API lockstep_status lockstep_trainer_add(lockstep_trainer, const lockst
 /* Sums the gradients over the ranks and updates the parameters. Returns LOCKSTEP_ERR_STATE without an earlier add in
  * this step, so a rank without samples must add a view of 0 samples. Collective. */
 LOCKSTEP_API lockstep_status lockstep_trainer_update(lockstep_trainer, double learning_rate) LOCKSTEP_NOEXCEPT;
-/* The two halves of lockstep_trainer_update, with the same bits. Between these two calls the host program may read and
- * write the gradients; lockstep_trainer_report already describes the step after lockstep_trainer_reduce.
- * lockstep_trainer_abandon in place of apply ends the step without an update, for example where the host program has
- * written new parameters itself. */
+/* lockstep_trainer_reduce and lockstep_trainer_apply are the two halves of lockstep_trainer_update and compute the same
+ * bits. Between the two calls the host program may read and write the gradients, and lockstep_trainer_report already
+ * describes the step. lockstep_trainer_abandon in place of lockstep_trainer_apply ends the step without an update, for
+ * example if the host program has written new parameters itself. */
 /* Sums the gradients over the ranks. `norm` receives the norm of the summed gradients before clipping, and the call
  * then waits for the norm. If `norm` is NULL, the norm is not computed. Returns LOCKSTEP_ERR_STATE without an earlier
  * add in this step, and after another reduce. Collective. */
@@ -507,7 +509,7 @@ LOCKSTEP_API lockstep_status lockstep_trainer_destroy(lockstep_trainer) LOCKSTEP
 /* ---- Tapes: differentiation inside the host program, whose loss L lockstep does not know. A pass is one
  * lockstep_tape_forward, whose activations stay in a slot, and later one lockstep_tape_backward. Between these two
  * calls the host program computes: its solver's steps, L, and the derivatives. Gradients are sums over samples and
- * passes, which nothing divides; lockstep_trainer_update sums them over the ranks. A rank that calls no
+ * passes, not means; lockstep_trainer_update sums the gradients over the ranks. A rank that calls no
  * lockstep_tape_backward adds zero. All calls are local; on a GPU they run in the order of `stream`, without a wait for
  * device memory. */
 LOCKSTEP_API lockstep_status lockstep_tape_create(lockstep_model, const lockstep_tape_options* options,
@@ -526,7 +528,7 @@ LOCKSTEP_API lockstep_status lockstep_tape_backward(lockstep_tape, int64_t pass,
 /* Products with the Jacobian J = d(out)/d(in) of a pass: lockstep_tape_vjp computes in_gradient = J^T out_gradient,
  * lockstep_tape_jvp computes out_tangent = J in_tangent. Neither changes the slot or the gradients, and both may be
  * called any number of times. Errors are those of lockstep_tape_backward, and LOCKSTEP_ERR_STATE if the tape was made
- * without the option. With the option vjp or jvp, lockstep_tape_create returns LOCKSTEP_ERR_INVALID with recompute.
+ * without the option vjp or jvp. With vjp or jvp, lockstep_tape_create returns LOCKSTEP_ERR_INVALID for recompute 1.
  * With jvp, it also returns LOCKSTEP_ERR_UNSUPPORTED, with the layer's name, for attention, embedding and max pools. */
 LOCKSTEP_API lockstep_status lockstep_tape_vjp(lockstep_tape, int64_t pass, const lockstep_view* out_gradient,
                                                const lockstep_view* in_gradient,

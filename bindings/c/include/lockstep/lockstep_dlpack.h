@@ -21,7 +21,7 @@ struct DLManagedTensorVersioned; /* defined in <dlpack/dlpack.h> of DLPack 1.0 a
 typedef struct lockstep_dlpack {
   uint32_t version_major; /* 1; with another version no field after `deleter` may be read */
   uint32_t version_minor;
-  void* owner; /* data of the producer */
+  void* owner; /* the producer's own data, which only `deleter` uses */
   /* Ends the producer's share in the tensor and frees the struct; may be NULL. The receiver calls it once. */
   void (*deleter)(struct DLManagedTensorVersioned* self);
   uint64_t flags; /* bits: LOCKSTEP_DLPACK_READ_ONLY */
@@ -45,7 +45,7 @@ typedef struct lockstep_dlpack {
  * view does not change.
  *
  * Returns these errors:
- * LOCKSTEP_ERR_FORMAT if the major version of DLPack is another one; nothing else is read then.
+ * LOCKSTEP_ERR_FORMAT if the tensor's version_major is not 1; no other field is read then.
  * LOCKSTEP_ERR_DTYPE if the elements are not f16, f32, f64, bf16, i32, i64 or u8, or have several lanes.
  * LOCKSTEP_ERR_DEVICE if the memory is neither the host's (page-locked or not) nor CUDA's.
  * LOCKSTEP_ERR_SHAPE for more than 8 axes, for extents or strides that no address can hold, if data is NULL, if the
@@ -58,9 +58,9 @@ LOCKSTEP_API lockstep_status lockstep_view_from_dlpack(const struct DLManagedTen
 /* Makes a tensor of a parameter's own memory, not a copy: training and loading change it. The tensor has the logical
  * shape (lockstep_parameter_info), strides that are never NULL, and type f32 or f64. It is read-only;
  * lockstep_parameter_write writes. The tensor holds a share in the parameters and their context, so their handles may
- * be destroyed first. The receiver calls the deleter once, which gives the share back. Giving back the last share
- * counts as a call of the context: the thread that uses the context at that time does it. On a GPU the caller reads
- * after the context's stream (lockstep_context_synchronize, or an event). On failure *tensor is NULL. */
+ * be destroyed first. The receiver calls the deleter once, which gives the share back. The call that gives back the
+ * last share counts as a use of the context: only the thread that uses the context may make it. On a GPU the caller
+ * reads after the context's stream (lockstep_context_synchronize, or an event). On failure *tensor is NULL. */
 LOCKSTEP_API lockstep_status lockstep_parameter_to_dlpack(lockstep_model model, const char* name, size_t name_n,
                                                           struct DLManagedTensorVersioned** tensor) LOCKSTEP_NOEXCEPT;
 

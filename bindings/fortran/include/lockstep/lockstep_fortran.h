@@ -1,7 +1,7 @@
-/* The C functions that lockstep.F90 calls for Fortran arrays, texts and optional arguments: one for each call of
- * lockstep.h, which has the contracts. descriptor.c defines these functions. It is compiled with the Fortran module, by
- * the C compiler that belongs to the Fortran compiler, because every compiler has its own ISO_Fortran_binding.h. No
- * library of lockstep exports these functions.
+/* The C functions that lockstep.F90 calls for Fortran arrays, texts and optional arguments. A function that wraps a
+ * function of lockstep.h has the contract documented there. descriptor.c defines these functions. The C compiler
+ * that belongs to the Fortran compiler compiles descriptor.c together with the Fortran module, because every compiler
+ * has its own ISO_Fortran_binding.h. No library of lockstep exports these functions.
  *
  * If stat is NULL, a failure ends the program by an `error stop` with the text of the failure. Otherwise *stat is the
  * status, and errmsg, if not NULL, receives the text of a failure, cut or filled up with blanks. */
@@ -31,7 +31,7 @@ typedef struct lockstep_f_view {
 
 /* Makes a view of a host array, with dimensions and letters reversed. If axes is NULL or blank, the axes have the
  * model's order. Returns LOCKSTEP_ERR_SHAPE for scalars, assumed-size and unallocated arrays, too many dimensions,
- * steps that are not whole elements, and a number of letters other than the number of dimensions. Returns
+ * strides that are not whole elements, and a number of letters other than the number of dimensions. Returns
  * LOCKSTEP_ERR_DTYPE for other types than real(4), real(8), integer(4) and integer(8). The text of a failure begins
  * with `entry` and `name`. */
 lockstep_status lockstep_f_view_of_array(const char* entry, const char* name, const CFI_cdesc_t* array,

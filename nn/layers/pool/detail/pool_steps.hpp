@@ -17,9 +17,9 @@
 // Two steps give the same result as one window over three axes. The maximum of the planes' maxima is the maximum. Of
 // equal values, the first in row-major order wins: the two steps also choose the first plane, and the first pixel in a
 // plane. A mean of means is the mean, because windows along one axis have the same extents at all positions of the
-// other axes, also if padding does not count. Kernels for three axes would move fewer bytes (with a stride of two, 9 /
-// 8 of x's bytes; the two steps move 13 / 8), but would double the number of kernels. In 16 bits, the result of the
-// first step is rounded, too.
+// other axes, also if padding does not count. Kernels for three axes would move fewer bytes, but would double the
+// number of kernels: with a stride of two they would move 9 / 8 of x's bytes, while the two steps move 13 / 8. In
+// 16-bit types, the result of the first step is rounded, too.
 
 namespace lockstep::nn {
 
@@ -45,7 +45,7 @@ class PoolLayer : public Layer {
   std::string kind_;
 };
 
-/// Returns the window over the two axes whose numbers are `rows` and `columns`.
+/// Returns the window over the two axes with the indices `rows` and `columns`.
 [[nodiscard]] ops::PoolDesc plane_window(const PoolWindow& window, int rows, int columns);
 
 /// One run of a kernel for images, which reads x (N, H, W, C) and makes y (N, P, Q, C).
