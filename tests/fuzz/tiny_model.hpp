@@ -5,7 +5,7 @@
 
 namespace lockstep::fuzz {
 
-/// Returns a model that maps two numbers to two classes.
+/// Returns a linear model from two numbers to two classes.
 inline nn::Model tiny_model() {
   nn::ModelBuilder builder("tiny", {2});
   builder.linear("1", builder.input(), 2);

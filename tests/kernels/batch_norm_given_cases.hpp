@@ -11,8 +11,8 @@
 
 namespace lockstep::testing {
 
-/// Faults of the given sums in the last channel. good: none; cancel: the sum of squares cancels in the variance;
-/// infinite, nan: a sum is infinite or NaN.
+/// Fault in the last channel of the sums that the test gives to the op. good: no fault; cancel: the variance is a small
+/// difference of large numbers; infinite, nan: a sum is infinite or NaN.
 enum class GivenSums : unsigned char { good, cancel, infinite, nan };
 
 /// Generates sums of shape (2, C): the sum of `rows` deviations and the sum of their squares. The sums are not the sums
@@ -141,8 +141,8 @@ inline std::vector<DeviceCase> batch_norm_given_device_cases() {
   std::vector<DeviceCase> items = device_cases(
       batch_norm_given_params(), [](const BatchNormParams& p) { return batch_norm_coefficients_given_case(p); });
   for (const GivenSums kind : {GivenSums::cancel, GivenSums::infinite, GivenSums::nan}) {
-    // With 56 channels the bad last channel is in the first round of a block's threads. With 300 channels it is in the
-    // second.
+    // Each thread of a block handles one channel per round. With 56 channels the faulty last channel is in the first
+    // round. With 300 channels it is in the second round.
     for (const std::int64_t channels : {56, 300}) {
       append(items, device_cases([&](DType dtype) {
                return batch_norm_coefficients_given_case({{9, 40, channels}, dtype, 9, true}, kind);

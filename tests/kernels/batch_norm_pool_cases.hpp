@@ -68,7 +68,7 @@ inline std::vector<double> pooled_gradient(const PoolParams& p, const TensorView
 
 }  // namespace plain
 
-/// Generates multiples of 1/8 from -2 to 2. If x holds small integers, every product and sum is exact in f32.
+/// Generates multiples of 1/8 from -2 to 2. Products with small integers, and sums of these products, are exact in f32.
 inline Generator small_eighths(std::uint64_t seed) {
   return mapped(integers(seed, -16, 16), [](double value) { return value / 8; });
 }

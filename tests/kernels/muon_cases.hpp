@@ -11,8 +11,8 @@
 
 namespace lockstep::testing {
 
-/// Makes a test case. The states are the velocity, as in the middle of a run, and the output direction, which starts at
-/// random.
+/// Makes a test case. The states are the velocity, with values as after several steps, and the output direction, which
+/// starts with random values.
 inline OpCase muon_direction_case(const ArenaParams& p, const ops::MuonOptions& options) {
   OpCase item = arena_case(concat("muon_direction", options.nesterov ? " nesterov" : ""), p,
                            {{"velocity", {}, {}, normal(3, 0.5)}, {"direction", {}, {}, normal(4)}}, {},

@@ -64,7 +64,7 @@ inline StridedCopyParams cast_copy(const Shape& shape, DType from, DType to) {
   return {.what = "whole", .src = shape, .dst = shape, .from = from, .to = to};
 }
 
-/// Returns a maker of views with this shape and these strides, which begin at element `first` of a tensor.
+/// Returns a MakeView. Its views have this shape and these strides, and begin at element `first` of the tensor.
 inline MakeView strided(std::int64_t first, const Shape& shape, const Strides& strides) {
   return [=](const TensorView& tensor) {
     auto* data = static_cast<std::byte*>(tensor.data);

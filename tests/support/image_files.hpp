@@ -27,7 +27,7 @@ struct JpegOptions {
   int rows_of_luma = 1;       ///< without half_colours: rows of luma for each row of chroma, 1 to 4
   bool arithmetic = false;    ///< true: arithmetic codes; false: Huffman codes
   bool progressive = false;
-  bool scan_a_channel = false;  ///< three scans that are not progressive
+  bool scan_a_channel = false;  ///< each channel in a scan of its own, without progressive coding
   std::string exif{};           ///< TIFF data; empty: none
 };
 /// Returns a JPEG file. One channel: grey. Three: RGB, stored as YCbCr. Four: CMYK as given, with Adobe's marker.

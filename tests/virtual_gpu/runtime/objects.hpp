@@ -121,11 +121,12 @@ struct Queue {
   bool alive = true;                      ///< false after cudaStreamDestroy; queued work is still executed
   bool busy = false;                      ///< true while a host function of the queue runs or is ready to run
   int priority = 0;                       ///< priority given at creation
-  int turn = 0;                           ///< Style::priority: the largest runs first
+  int turn = 0;                           ///< used in Style::priority: the stream with the largest turn runs first
   std::deque<Work> work;
 };
 
-/// A memory pool. reserved: bytes that it holds on its device; used: those of them that are allocated.
+/// A memory pool. reserved: bytes that the pool holds on its device; used: bytes of `reserved` that callers have
+/// allocated.
 struct Pool {
   int device = 0;
   std::size_t reserved = 0;
