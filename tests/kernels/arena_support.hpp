@@ -22,8 +22,7 @@ struct ArenaParams {
   std::optional<DType> gradients{};  ///< type of the gradients; empty: the type of the parameters
   std::optional<DType> copy{};
   double clip_value = 0;
-  std::vector<std::int64_t>
-      cuts{};  ///< ends of the ranges, each updated by its own call; empty: one call for the arena
+  std::vector<std::int64_t> cuts{};  ///< ends of ranges, each updated by its own call; empty: one call
 };
 
 inline std::string to_text(const ArenaParams& p) {
