@@ -88,7 +88,7 @@ TEST(CostFit, FewOrOddTimesAreTakenAsTheyAre) {
   EXPECT_TRUE(std::isinf(falling.bandwidth()));
   EXPECT_NEAR(falling.latency_s(), 5.05e-6, 0.1e-6);
 
-  // From large sizes alone, the fit must not conclude that the latency is negative.
+  // If all sizes are large, the fitted latency must not be negative.
   const CostModel large = fit_cost({{1e6, 1e-4}, {2e6, 2.2e-4}, {4e6, 4.8e-4}, {8e6, 1e-3}});
   EXPECT_GE(large.latency_s(), 0);
   for (const CostModel& model : {two, equal, falling, large}) {

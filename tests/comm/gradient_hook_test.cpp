@@ -193,7 +193,7 @@ TEST(GradientHook, IsRefusedBesideWhatDecidesTheSumToo) {
 }
 
 TEST(GradientHook, IsRefusedBesideShards) {
-  LocalGroup group(2);  // no communicator of rank 1 is made
+  LocalGroup group(2);  // only rank 0 gets a communicator: the constructor must throw without communication
   const auto communicator = group.communicator(0);
   Stream stream = Stream::host_inline();
   const auto gradients = ranges({300, 400});

@@ -272,7 +272,8 @@ TEST(Launch, MpiConfirmsIt) {
               1)
           .source,
       LaunchSource::torchrun);
-  // One launcher sets no variables. In the other case MPI has more ranks than the variables say.
+  // First test: the launcher sets no variables, so the rank and size of MPI count. Second test: MPI has more ranks (6)
+  // than Slurm's variables say, which is valid.
   const Launch silent = confirm({}, 1, 2);
   EXPECT_EQ(silent.source, LaunchSource::mpi);
   EXPECT_EQ(silent.rank, 1);

@@ -87,7 +87,7 @@ int port_of(const std::string& address_text) {
   return port;
 }
 
-/// A socket of another process on this machine, as seen by the nodes.
+/// A UDP socket that belongs to no node, like that of another process on this machine.
 class OtherSocket {
  public:
   OtherSocket() {

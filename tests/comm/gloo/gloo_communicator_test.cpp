@@ -81,7 +81,7 @@ std::vector<T> fractions(int rank, std::int64_t n) {
   return values;
 }
 
-/// Returns the sum over ranks of their fractions(), added in rank order and rounded to T after each addition. 16-bit
+/// Returns the sums of fraction() over all ranks, added in rank order and rounded to T after each addition. 16-bit
 /// types are added in f32. This gives the same bits as rounding the exact sum of two numbers to T directly.
 template <class T>
 std::vector<T> sum_in_rank_order(int size, std::int64_t n) {

@@ -1,5 +1,6 @@
 // The input has a byte of flags, a byte (the length of a window less 1) and then a file. Flag 1 makes this reader
-// correct the checksums of index, begin and end. Flag 2 makes it correct the checksums of the blocks, too.
+// correct the checksums of the file's beginning, index and end. Flag 2 makes it correct the checksums of the blocks,
+// too.
 #include <algorithm>
 #include <cstddef>
 #include <memory>
