@@ -12,10 +12,9 @@ namespace lockstep::fuzz {
 using Input = std::span<const std::uint8_t>;
 
 void cifar10(Input input);  ///< reads CIFAR-10 files; property: samples equal the files' bytes
-void choices(
-    Input input);  ///< reads files of choices; property: times are finite and >= 0; a rewritten file reads alike
-void config(Input input);  ///< reads TOML of --config; property: line numbers exist; values have no zero byte
-void cost(Input input);    ///< reads cost.json; property: sizes ascend, times are ordered, a rewritten file reads alike
+void choices(Input input);  ///< reads files of choices; property: times are >= 0; a rewritten file reads alike
+void config(Input input);   ///< reads TOML of --config; property: line numbers exist; values have no zero byte
+void cost(Input input);  ///< reads cost.json; property: sizes ascend, times are ordered, a rewritten file reads alike
 void devices(Input input);  ///< parses --devices for made-up GPUs; property: no device is selected twice
 void idx(Input input);      ///< reads IDX files, plain or gzip; property: samples equal the files' bytes
 void image(Input input);    ///< decodes JPEG, PNG; property: sizes match the header, and all scales fail or none does

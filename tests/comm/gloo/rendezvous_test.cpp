@@ -214,8 +214,7 @@ TEST(Rendezvous, RanksSayForWhomTheyWait) {
   EXPECT_EQ(notes, std::vector<std::string>{
                        concat("0: waiting for ranks 1, 3 of 4 at 127.0.0.1:", port, ", 1 s more (MASTER_ADDR=here)")});
   notes.clear();
-  (void)come_all({asked(1, 1, 0.3), asked(2, 2, 0.3)},
-                 [](Rendezvous&) { FAIL(); });  // both ranks are on one host, so only rank 1 prints
+  (void)come_all({asked(1, 1, 0.3), asked(2, 2, 0.3)}, [](Rendezvous&) { FAIL(); });  // same host: only rank 1 prints
   EXPECT_EQ(notes, std::vector<std::string>{concat("1: waiting for rank 0 of 4 at 127.0.0.1:", port,
                                                    " (connection refused), 1 s more (MASTER_ADDR=here)")});
   notes.clear();

@@ -69,8 +69,7 @@ struct nvjpegHandle {
   nvjpegPinnedAllocatorV2_t pinned;
   Block tables;
 
-  /// Enqueues work on the legacy default stream that uses `tables`. The caller's streams are not ordered with this
-  /// work.
+  /// Enqueues work that uses `tables` on the legacy default stream. The caller of nvJPEG does not know of this work.
   void use_tables() const {
     if (cudaMemsetAsync(tables.data, 0, tables.bytes, cudaStreamLegacy) != cudaSuccess) {
       violate("nvJPEG cannot use the memory that it was given without a stream");
