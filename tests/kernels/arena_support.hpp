@@ -115,7 +115,7 @@ inline OpCase arena_case(const std::string& op, const ArenaParams& p, const std:
 }
 
 /// Returns parameters of test cases: no element, one element, odd and prime counts, more elements than one CPU thread
-/// takes; whole arenas and ranges that cut segments; a factor, a skip, 16-bit gradients.
+/// processes; whole arenas and ranges that cut segments; a factor, a skip, 16-bit gradients.
 inline std::vector<ArenaParams> arena_params() {
   std::vector<ArenaParams> all;
   for (const DType dtype : {DType::f32, DType::f64}) {

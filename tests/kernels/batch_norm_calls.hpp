@@ -74,8 +74,8 @@ inline std::int64_t valid_rows_of(const BatchNormParams& p) {
   return p.valid < 0 || p.shape[0] == 0 ? rows_of(p.shape) : rows_of(p.shape) / p.shape[0] * p.valid;
 }
 
-/// Sets item.run to the op and item.plain to the same computation in plain loops. `call(op, in, out)` calls either of
-/// the two with the arguments that they share. The op also needs the context and the workspace.
+/// Sets item.run to the op and item.plain to the same computation in plain loops. `call(f, in, out)` must call f with
+/// the arguments that `op` and `plain_loops` share. Calls of `op` also get the context and the workspace.
 template <class Op, class Plain, class Call>
 void set_runs(OpCase& item, Op op, Plain plain_loops, Call call) {
   item.run = [=](Context& context, Views in, Views out, const TensorView& workspace) {

@@ -61,8 +61,8 @@ TEST(Lars, StepsByHand) {
   expect_values(after(1, plain, {0, 2, 1, 0.5, false}, {0, 1}), {3, 4});
 }
 
-/// Returns the norm of those elements of a segment that are in the range of the call. begin: where the range begins in
-/// the arena.
+/// Returns the norm of those elements of a segment that are in the range of the call. begin: arena index of the first
+/// element of the range.
 double norm_of(const GuardedTensor& tensor, const ArenaSegment& s, std::int64_t begin) {
   const std::vector<double> values = tensor.values();
   double sum = 0;

@@ -66,7 +66,7 @@ inline OpCase muon_polynomial_case(std::int64_t batch, std::int64_t k, DType dty
 }
 
 /// Returns (batch, side) of square matrices: no matrix, no row, one element, odd sides, sides of whole 16-byte pieces,
-/// and more elements than one CPU thread takes.
+/// and more elements than one CPU thread processes.
 inline std::vector<std::pair<std::int64_t, std::int64_t>> muon_matrices() {
   return {{0, 3}, {2, 0}, {1, 1}, {3, 1}, {1, 7}, {5, 3}, {2, 16}, {3, 33}, {1, 200}};
 }

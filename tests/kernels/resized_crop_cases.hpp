@@ -13,7 +13,8 @@
 
 namespace lockstep::testing {
 
-/// A row of the table `parts`. black: the row is invalid or shows nothing, so its image must be black.
+/// A row of the op's table `parts`: the part of a picture that one image shows. black: the row is invalid or shows
+/// nothing, so its image must be black.
 struct CropRow {
   std::int64_t width = 1;
   std::int64_t height = 1;

@@ -30,7 +30,8 @@ struct JpegOptions {
   bool scan_a_channel = false;  ///< each channel in a scan of its own, without progressive coding
   std::string exif{};           ///< TIFF data; empty: none
 };
-/// Returns a JPEG file. One channel: grey. Three: RGB, stored as YCbCr. Four: CMYK as given, with Adobe's marker.
+/// Returns a JPEG file. One channel: grey. Three: RGB, stored as YCbCr. Four: CMYK without conversion, with Adobe's
+/// marker.
 [[nodiscard]] std::string jpeg(const Pixels& pixels, const JpegOptions& options = {});
 
 struct PngOptions {

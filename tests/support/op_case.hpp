@@ -89,8 +89,9 @@ void append(std::vector<DeviceCase>& cases, std::vector<DeviceCase> more);
 [[nodiscard]] DeviceCase device_case(const OpCase& device, const OpCase& host);
 /// Returns DeviceCases of make(dtype), in each type that GPUs compute in, with the twin make(f32).
 [[nodiscard]] std::vector<DeviceCase> device_cases(const std::function<OpCase(DType)>& make);
-/// Returns device_cases() of each element of the list with each of the makers. A maker is make(element, dtype). If the
-/// element has its own type, a maker is make(element), and only elements of type f32 get cases.
+/// Returns DeviceCases of all elements of the list, made by each of the makers `first`, `more`. A maker is a function
+/// make(element, dtype). If the element has its own type, a maker is make(element), and only elements of type f32 get
+/// cases.
 template <class List, class First, class... More>
 [[nodiscard]] std::vector<DeviceCase> device_cases(const List& list, const First& first, const More&... more) {
   std::vector<DeviceCase> cases;

@@ -130,8 +130,8 @@ inline Ended run_command(const std::string& command) {
   return ended;
 }
 
-/// Runs a job of `mpirun` with one rank for each of the shell's commands, which have no single quotes. Does not use
-/// mpirun's "-np 1 A : -np 1 B", at which mpirun of Debian 13 (Open MPI 5.0.7) crashes.
+/// Runs a job of `mpirun` in which each rank runs one of the shell commands. The commands must not contain single
+/// quotes. Does not use mpirun's "-np 1 A : -np 1 B", at which mpirun of Debian 13 (Open MPI 5.0.7) crashes.
 inline Ended run_as_ranks(const std::string& mpirun, const std::vector<std::string>& commands) {
   std::string cases;
   for (std::size_t rank = 0; rank < commands.size(); ++rank) {

@@ -326,7 +326,7 @@ Find never(const char* reason) {
 }
 
 struct Planted {
-  int number;  // number of the mistake; 0: added later
+  int number;  // number of the mistake in the test's name; 0: none
   const char* name;
   Case run;
   Bug bug;

@@ -39,8 +39,9 @@ struct Location;  ///< address of atomic operations
 /// to the functions below.
 struct Block {
   struct Warp {
-    std::uint32_t time = 0;                              ///< number of completed __syncwarp calls
-    std::array<std::array<std::uint32_t, 32>, 32> seen;  ///< [lane][other]: lane has seen other up to this time
+    std::uint32_t time = 0;  ///< number of completed __syncwarp calls
+    std::array<std::array<std::uint32_t, 32>, 32>
+        seen;  ///< [lane][other]: `lane` sees accesses of `other` before this time
   };
   struct Fence {
     std::uint16_t count = 0;
