@@ -54,8 +54,8 @@ std::vector<std::unique_ptr<NodeHeartbeat>> nodes(int count) {
   return made;
 }
 
-/// Receives heartbeats, without letting the node's clock advance, until `node` has heard its predecessor. Returns the
-/// text of node.silent().
+/// Receives heartbeats, without letting the node's clock advance, until `node` has received a heartbeat of its
+/// predecessor in the ring. Returns the text of node.silent().
 std::string named(NodeHeartbeat& node, std::int64_t now_ns) {
   for (int i = 0; i < 500; ++i) {
     node.listen(now_ns);

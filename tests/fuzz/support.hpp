@@ -14,7 +14,7 @@
 
 namespace lockstep::fuzz {
 
-/// Prints the text and aborts. libFuzzer and ctest take that for a failure.
+/// Prints the text and aborts. libFuzzer and ctest report the abort as a failure.
 [[noreturn]] void finding(const std::string& what);
 
 template <class... Parts>

@@ -52,7 +52,7 @@ TEST(AveragePool2d, PixelsInNoWindowHaveNoGradient) {
   EXPECT_EQ(dx, (std::vector<float>{5, 0, 0, 0}));
 }
 
-/// Returns the divisor of each element of y.
+/// Returns for each element of y the number by which the sum over its window is divided.
 std::vector<double> divisors(const PoolParams& p, AverageOver over) {
   const auto elements = static_cast<std::size_t>(ops::pooled_shape(p.desc, p.x).numel());
   if (over == AverageOver::window) {

@@ -30,9 +30,9 @@ TEST(BatchNormFused, TheSameBitsForAnyNumberOfThreads) {
   }
 }
 
-/// The limits follow from an H100's memory: 132 multiprocessors with 228 KB of shared memory each. A work item of 256
-/// threads keeps 8 rows of 16 bytes for each thread, which is 32 KB for x. The backward pass keeps the gradient, too,
-/// so its item has 64 KB.
+/// The op can do a pass in one launch if all work items fit into shared memory. An H100 has 132 multiprocessors with
+/// 228 KB of shared memory each. A work item of 256 threads keeps 8 rows of 16 bytes for each thread, which is 32 KB
+/// for x. The backward pass keeps the gradient, too, so its item has 64 KB.
 TEST(BatchNormFused, WhatFitsOnAnH100) {
   CpuContext context;
   const auto fits = [&](const Shape& shape, NormPass pass, DType dtype = DType::bf16) {

@@ -84,7 +84,7 @@ inline OpCase batch_norm_coefficients_given_case(const BatchNormParams& p, Given
   return item;
 }
 
-/// Makes a test case. Inputs: sum_g, sum_gx; outputs: sums; dweight and dbias unless they are ignored.
+/// Makes a test case. Inputs: sum_g, sum_gx; outputs: sums; dweight and dbias unless `mode` ignores them.
 inline OpCase batch_norm_gradients_given_case(std::int64_t channels, DType dtype, ops::GradMode mode) {
   const Shape shape{channels};
   const bool wanted = mode != ops::GradMode::ignore;

@@ -37,7 +37,7 @@ using Views = std::vector<TensorView>;
 
 constexpr std::int64_t kColumns = 64;
 const std::int64_t kRows = kLarge / kColumns + 5;
-constexpr std::int64_t kLast = 3;  // number of compared rows at the end
+constexpr std::int64_t kLast = 3;  // number of last rows that are compared
 
 TensorView last(const TensorView& view, std::int64_t count = kLast) {
   return view.slice(0, view.shape[0] - count, view.shape[0]);

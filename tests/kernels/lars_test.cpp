@@ -55,7 +55,7 @@ TEST(Lars, StepsByHand) {
   // Nesterov: 0.5 + 0.5 * 0.5.
   expect_values(after(1, {.momentum = 0.5, .nesterov = true, .trust_coefficient = 0.1, .epsilon = 0}, {0, 2}, {0, 1}),
                 {3, 3.925});
-  // The ratio is 1 for a segment that does not adapt and for a gradient of 0.
+  // The trust ratio is 1 for a segment that does not adapt and for a gradient of 0.
   expect_values(after(1, plain, {0, 2, 1, 0, true, false}, {0, 1}), {3, 3.9});
   expect_values(after(1, plain, {0, 2, 1, 0.5}, {0, 0}), {2.85, 3.8});
   expect_values(after(1, plain, {0, 2, 1, 0.5, false}, {0, 1}), {3, 4});

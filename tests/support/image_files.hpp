@@ -37,7 +37,7 @@ struct JpegOptions {
 struct PngOptions {
   int bits = 8;  ///< bits of a value; fewer than 8: the values, one per byte, are packed
   bool interlaced = false;
-  std::vector<std::uint8_t> palette{};  ///< RGB colours of the one channel's numbers; empty: no palette
+  std::vector<std::uint8_t> palette{};  ///< RGB colours; the only channel holds indices into them; empty: no palette
   std::string exif{};
 };
 /// Returns a PNG file. One channel: grey. Two or four channels: the last is alpha.

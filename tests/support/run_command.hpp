@@ -162,7 +162,8 @@ struct Refusal {
   std::string options;
   std::vector<std::string> words;
 };
-/// Expects that `run`, a call of a program with options, refuses each of the options with its words.
+/// run(options) runs a program. Expects for each Refusal that the program fails with an error line that has all its
+/// words.
 template <class Run>
 void expect_refusals(const Run& run, const std::vector<Refusal>& refusals, const char* file = __builtin_FILE(),
                      int line = __builtin_LINE()) {

@@ -72,7 +72,9 @@ cudaError_t Machine::wait_in_capture(Queue& queue, const EventObject& event) {
     if (event.ticket == nullptr) {
       return cudaSuccess;  // an event that was never recorded needs no wait
     }
-    return spoil(queue, cudaErrorStreamCaptureIsolation);  // the event is not part of the capture, even if complete
+    return spoil(
+        queue,
+        cudaErrorStreamCaptureIsolation);  // an event from outside of the capture is an error, even if it is complete
   }
   if (!event.capture->active) {
     if (queue.capture != nullptr) {

@@ -166,8 +166,8 @@ struct Call {
 
 }  // namespace lockstep::standin
 
-/// Begins the call of this name as the variable `call`. Returns its error from the enclosing function if the call is
-/// refused.
+/// Declares the variable `call`, which begins a CUDA call of this name. If the call is refused, makes the enclosing
+/// function return the call's error.
 #define LOCKSTEP_CALL(...) \
   Call call(__VA_ARGS__);  \
   if (call.refused()) {    \

@@ -79,7 +79,7 @@ struct Work {
   std::shared_ptr<Ticket> completes = {};  ///< ticket that cudaEventRecord completes
   cudaHostFn_t function = nullptr;         ///< function of cudaLaunchHostFunc
   void* data = nullptr;
-  std::vector<std::shared_ptr<Meeting>> meetings = {};  ///< all meetings of this work
+  std::vector<std::shared_ptr<Meeting>> meetings = {};  ///< meetings that the work must wait for and take part in
   std::shared_ptr<const bool> given_up = {};            ///< true: the work does nothing and waits for nothing
   std::function<Work()> again = {};  ///< makes the work of one launch of a graph; empty: a launch copies this work
 };
