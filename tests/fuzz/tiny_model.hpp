@@ -12,8 +12,8 @@ inline nn::Model tiny_model() {
   return builder.build();
 }
 
-/// Returns a model that maps four numbers to four and then, after a norm with running statistics, to two classes. Its
-/// matrices can be compressed.
+/// Returns a model of a linear layer from four numbers to four, a batch norm with running statistics, and a linear
+/// layer to two classes. A test can compress the gradients of its matrices.
 inline nn::Model tiny_norm_model() {
   nn::ModelBuilder builder("tiny", {4});
   const nn::NodeId hidden = builder.linear("1", builder.input(), 4);

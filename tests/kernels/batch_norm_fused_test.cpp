@@ -49,7 +49,7 @@ TEST(BatchNormFused, WhatFitsOnAnH100) {
   // The shapes are those of ResNet-50 with 256 images.
   EXPECT_TRUE(fits({256, 7, 7, 512}, NormPass::backward));
   EXPECT_FALSE(fits({256, 7, 7, 2048}, NormPass::forward)) << "51 MB";
-  // The op needs columns of 16 bytes and whole bytes of the mask.
+  // A tile of the op must consist of whole 16-byte pieces and end at a whole byte of the mask.
   EXPECT_FALSE(fits({4, 17}, NormPass::forward));
   EXPECT_FALSE(fits({4, 12}, NormPass::forward));
   EXPECT_TRUE(fits({4, 56}, NormPass::forward));

@@ -78,7 +78,7 @@ inline OpCase batch_norm_coefficients_given_case(const BatchNormParams& p, Given
     plain::batch_norm_finalize(out[0], in[2], in[3], 1e-1, 0.1, keeps ? out[2] : TensorView(),
                                keeps ? out[3] : TensorView(), out[1]);
   };
-  // With a full batch the op does not read x, so x is not counted.
+  // With a full batch the op does not read x, so the bytes of x are not counted.
   item.bytes = tensor_bytes(item) - static_cast<double>(p.shape.numel()) * static_cast<double>(size_of(p.dtype));
   item.flops = 20.0 * static_cast<double>(channels);
   return item;

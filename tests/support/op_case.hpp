@@ -21,7 +21,7 @@ struct TensorSpec {
   std::string name;
   Shape shape;
   DType dtype = DType::f32;
-  Generator start;  ///< generator of the initial values; empty: poison. an output that the op reads needs a generator
+  Generator start;  ///< generator of the initial values; outputs that the op reads need one; empty: poison
 };
 
 using Views = std::span<const TensorView>;

@@ -859,12 +859,12 @@ void abandon_from_signal() {
 /// abandon_from_signal() instead of the kernel.
 void on_segv(int number, siginfo_t* info, void* raw) {
   if (!in_kernel || machine().fiber() == nullptr || machine().fiber()->low == nullptr) {
-    sigaction(number, &former_segv,
-              nullptr);  // the access is repeated after the return and then calls the former handler
+    sigaction(number, &former_segv, nullptr);  // the repeated access will call the former handler
     return;
   }
   auto& registers = static_cast<ucontext_t*>(raw)->uc_mcontext.gregs;
-  // Places are return addresses, which point one instruction further, so 1 is added.
+  // wild_access() expects a return address, which lies after the call instruction. So 1 is added to the address of the
+  // failed instruction.
   machine().wild_access(info->si_addr, reinterpret_cast<const void*>(registers[REG_RIP] + 1));
   const auto top = reinterpret_cast<greg_t>(machine().fiber()->low + machine().fiber()->bytes);
   registers[REG_RSP] = top - 64 - 8;

@@ -551,7 +551,7 @@ void watch(const void* begin, std::size_t bytes, bool shared) {
   }
   s.ranges[first] = {first + bytes, shared};
   for (const std::uintptr_t edge : {first / kPage, (first + bytes - 1) / kPage}) {
-    s.pages.erase(edge);  // a neighbour on the same page may have created it
+    s.pages.erase(edge);  // another block on the same page may have created the record
   }
   s.cache = {};
   s.lowest = std::min(s.lowest, first);

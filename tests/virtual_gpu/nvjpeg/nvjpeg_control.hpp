@@ -26,7 +26,7 @@ void fail(const std::string& function, nvjpegStatus_t status, int n = 1, int tim
 [[nodiscard]] std::vector<nvjpegBackend_t> backends();  ///< backends of all handles
 [[nodiscard]] std::vector<int> threads();  ///< numbers of threads passed to nvjpegDecodeBatchedInitialize()
 [[nodiscard]] std::vector<nvjpegOutputFormat_t> formats();  ///< formats passed to nvjpegDecodeBatchedInitialize()
-/// Returns the names of all handles, states and memory blocks that were not released.
+/// Returns the numbers of handles, states and memory blocks that were not released, as texts. Empty if there are none.
 [[nodiscard]] std::vector<std::string> leaks();
 [[nodiscard]] int allocations();  ///< number of allocations since reset()
 

@@ -72,9 +72,7 @@ cudaError_t Machine::wait_in_capture(Queue& queue, const EventObject& event) {
     if (event.ticket == nullptr) {
       return cudaSuccess;  // an event that was never recorded needs no wait
     }
-    return spoil(
-        queue,
-        cudaErrorStreamCaptureIsolation);  // an event from outside of the capture is an error, even if it is complete
+    return spoil(queue, cudaErrorStreamCaptureIsolation);  // the event, even if complete, is not of the capture
   }
   if (!event.capture->active) {
     if (queue.capture != nullptr) {
@@ -219,7 +217,8 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
     return machine.spoil(*queue, cudaErrorStreamCaptureWrongThread);
   }
   const bool joined = with_ancestors(capture->nodes, queue->tail).size() == capture->nodes.size();
-  std::vector<Node> nodes = std::exchange(capture->nodes, {});  // events keep the capture alive
+  std::vector<Node> nodes =
+      std::exchange(capture->nodes, {});  // moves the nodes out, because events may keep the capture alive
   capture->active = false;
   std::erase(machine.captures, capture);
   for (const auto& [handle, other] : machine.queues) {

@@ -110,7 +110,7 @@ class Machine {
   cudaError_t fail_error = cudaSuccess;
   std::string fail_name;
   std::string failed_call;
-  std::int64_t forget_countdown = 0;  ///< number of event waits until one is skipped; 0: none is
+  std::int64_t forget_countdown = 0;  ///< number of event waits until one is skipped; 0: none is skipped
   std::string forget_name;
   std::thread::id forget_thread;
   bool wait_forgotten = false;
