@@ -108,7 +108,7 @@ class PowerSgdOracle {
       error.assign(n_ * k_, 0);
     }
   }
-  /// Returns the gradient for the update. m: each rank's gradient, of shape (rows, columns).
+  /// Returns the decompressed gradient, which all ranks get. m: each rank's gradient, of shape (rows, columns).
   std::vector<double> step(std::vector<std::vector<double>> m) {
     std::vector<double> p(n_ * r_);
     for (std::size_t w = 0; w < m.size(); ++w) {

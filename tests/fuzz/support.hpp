@@ -75,7 +75,7 @@ class Folder {
   std::string path_;
 };
 
-/// Returns the folder of this process.
+/// Returns the temporary folder of this process, which all readers use.
 [[nodiscard]] const Folder& folder();
 
 }  // namespace lockstep::fuzz

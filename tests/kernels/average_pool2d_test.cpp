@@ -29,7 +29,7 @@ TEST(AveragePool2d, OverlappingPaddedWindowsByHand) {
   ops::average_pool2d_forward(context, desc, AverageOver::window, vx, vy);
   EXPECT_EQ(y, (std::vector<float>{12.0F / 9, 16.0F / 9, 24.0F / 9, 28.0F / 9}));
 
-  // The middle pixel is in all four windows. The middle of an edge is in two.
+  // The middle pixel is in all four windows. The middle pixel of an edge is in two windows.
   y = {4, 8, 12, 16};
   ops::average_pool2d_backward(context, desc, AverageOver::inside, vy, vx);
   EXPECT_EQ(x, (std::vector<float>{1, 3, 2,   //

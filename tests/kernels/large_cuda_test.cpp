@@ -300,7 +300,7 @@ TEST_F(CudaLarge, Adam) {
 
 TEST_F(CudaLarge, Lars) {
   run_large([&] {
-    // The arena has two segments. The second segment, at the end, must get its own ratio.
+    // The arena has two segments. The second segment, at the end, must get its own trust ratio.
     const std::int64_t kCount = kLarge + 77;
     constexpr std::int64_t kEnd = 40;
     const Tensor p = ending(Shape{kCount}, DType::f32, 5, kEnd);

@@ -52,8 +52,8 @@ inline OpCase keep_columns_case(std::int64_t n, std::int64_t r, DType dtype, ops
           }};
 }
 
-/// Returns test cases: one element; fewer rows than a block has threads, and more; rows that consist of 16-byte pieces,
-/// and other rows.
+/// Returns test cases: one element; fewer rows than a block has threads, and more; rows that consist of whole 16-byte
+/// pieces, and rows that do not.
 inline std::vector<OpCase> low_rank_cases(DType dtype) {
   std::vector<OpCase> items;
   for (const Shape& shape : {Shape{1, 1}, Shape{5, 3}, Shape{33, 1}, Shape{255, 2}, Shape{700, 4}}) {

@@ -12,7 +12,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/// Functions that ask which pages of a file the system holds in memory. A memory file system always holds all pages.
+/// Functions that find out which pages of a file the system holds in memory. A memory file system always holds all
+/// pages.
 namespace lockstep::testing {
 
 inline std::size_t page_bytes() {

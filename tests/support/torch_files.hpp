@@ -195,8 +195,8 @@ inline Bytes file_of(const std::vector<Plain>& tensors) {
   return file_of(tensors, [](const Bytes& dict) { return dict; });
 }
 
-/// Makes the file that torch.save({"epoch": 3, "state_dict": ...}) writes for the f32 tensors of a file. Their names
-/// get a prefix.
+/// Makes the file that torch.save({"epoch": 3, "state_dict": ...}) writes for the f32 tensors of the file at `path`.
+/// `prefix` is put before the tensors' names.
 inline Bytes copy_of(const std::string& path, const std::string& prefix = "") {
   const TensorFile file = open_tensor_file(path);
   std::vector<Plain> tensors;

@@ -38,7 +38,7 @@ void repair(std::string& bytes, bool blocks) {
   put(bytes, end + 60, crc_of(bytes, end, 60, crc_of(bytes, 0, kBegin)));
 }
 
-/// Reads all parts. Compares each id with the bytes of the file.
+/// Reads the tokens of all parts of the file. Compares each id with the file's bytes.
 bool check_ids(const nn::PackedTokens& file, const std::string& bytes) {
   const auto width = static_cast<std::size_t>(file.width());
   std::size_t at = kBegin;

@@ -55,7 +55,7 @@ constexpr std::uintptr_t kPage = 4096;
 /// The cells of one page of memory. A cell covers `grain` bytes.
 struct Page {
   std::uintptr_t first = 0;  // address of the page
-  std::uintptr_t begin = 0;  // first byte of the page that is watched
+  std::uintptr_t begin = 0;  // address of the page's first watched byte
   std::uintptr_t end = 0;
   bool shared = false;
   std::uintptr_t grain = 4;

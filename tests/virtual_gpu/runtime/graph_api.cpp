@@ -217,8 +217,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
     return machine.spoil(*queue, cudaErrorStreamCaptureWrongThread);
   }
   const bool joined = with_ancestors(capture->nodes, queue->tail).size() == capture->nodes.size();
-  std::vector<Node> nodes =
-      std::exchange(capture->nodes, {});  // moves the nodes out, because events may keep the capture alive
+  std::vector<Node> nodes = std::exchange(capture->nodes, {});  // events may keep the capture alive
   capture->active = false;
   std::erase(machine.captures, capture);
   for (const auto& [handle, other] : machine.queues) {

@@ -68,7 +68,7 @@ class Machine {
   /// Enqueues the work. If the queue is being captured, adds the work to the graph instead.
   cudaError_t enqueue(Queue& queue, Work work);
   /// The following functions are defined in graph_api.cpp. refuse_during_capture() returns an error and invalidates the
-  /// capture if this thread captures and the call is not allowed meanwhile.
+  /// capture if this thread captures and CUDA forbids the call during a capture.
   cudaError_t refuse_during_capture(std::string_view name);
   cudaError_t spoil(Queue& queue, cudaError_t error);
   cudaError_t capture(Queue& queue, Work work);
