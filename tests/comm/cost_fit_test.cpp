@@ -54,7 +54,7 @@ TEST(CostFit, ChangesOfProtocolAreFoundAndOneLineIsNotEnough) {
     EXPECT_EQ(all.count, 12);
     EXPECT_LT(all.median, 0.10);
     EXPECT_LT(all.p90, 0.20);
-    // Control: a single line must have a large error.
+    // Control: a model with a single latency and bandwidth must have a large error.
     const CostErrors line = held_out_errors(points, {.most_regimes = 1});
     EXPECT_GT(line.p90, 0.30);
   }

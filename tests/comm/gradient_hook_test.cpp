@@ -1,4 +1,4 @@
-// Tests a hook of the program that replaces the all-reduce of a bucket.
+// Tests gradient hooks. A program passes a hook to the reducer to replace the all-reduce of each bucket.
 #include <lockstep/comm/gradients/bucket_sum.hpp>
 
 #include <atomic>

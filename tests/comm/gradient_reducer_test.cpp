@@ -401,7 +401,8 @@ TEST(GradientReducer, WithShardsARankHasItsSumsAndGathersTheRest) {
                   ASSERT_EQ(r.arena[static_cast<std::size_t>(i)], expected_sum(order, dtype, ranks, step, i)) << i;
                 });
                 EXPECT_LT(own, r.gradients.back().end / ranks + 6 * ranks * kShardStep);
-                // Each rank updates its own part. After gather() every rank has all parameters.
+                // Each rank updates only the parameters whose gradient sums it holds. After gather() every rank must
+                // have all updated parameters.
                 r.streams.compute().enqueue([&] {
                   r.for_own([&](std::int64_t i) {
                     parameters[static_cast<std::size_t>(i)] = static_cast<float>(i * (step + 1));

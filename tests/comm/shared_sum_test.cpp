@@ -63,7 +63,7 @@ void run(const Window& window, int ranks, const std::function<void(int, SharedSu
   }
 }
 
-/// Returns values of a rank. Their magnitudes vary, so that the sum depends on the order of ranks.
+/// Returns element i of a rank's data. Its magnitude varies, so that the sum over ranks depends on their order.
 template <class T>
 T value(int rank, std::int64_t i, int round) {
   std::uint64_t bits =

@@ -155,7 +155,7 @@ inline std::vector<ConvCase> conv_cases() {
   add("depthwise", square(2, 7, 16, 16, 3, 2, 1), [](auto& d) { d.groups = 16; });
   const auto circular = [](auto& d) { d.pad_mode = ops::PadMode::circular; };
   add("circular", square(2, 5, 3, 4, 3, 1, 1), circular);
-  add("circular_twice_round", square(1, 3, 2, 2, 5, 2, 4), circular);  // the padding is longer than the image
+  add("circular_twice_round", square(1, 3, 2, 2, 5, 2, 4), circular);  // the padding is wider than the image
   const auto of_axes = [](int rank) {
     return ops::ConvDesc{.spatial_rank = rank, .batch = 2, .in_channels = 5, .out_channels = 7};
   };

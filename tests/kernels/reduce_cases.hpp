@@ -93,7 +93,7 @@ inline std::vector<OpCase> reduce_rows_cases() {
   return items;
 }
 
-/// Returns shapes: no element, and fewer, exactly and more elements than a chunk.
+/// Returns shapes: no element, fewer elements than a chunk, as many elements as a chunk, and more.
 inline std::vector<Shape> sum_shapes() {
   return {Shape{0}, Shape{}, Shape{1}, Shape{3, 5}, Shape{16384}, Shape{16385}, Shape{7, 7001}, Shape{300007}};
 }

@@ -18,7 +18,7 @@ namespace lockstep::testing {
 /// Calls run() and check(). Fails the test when a guard or an input changed.
 void run_checked(OpInstance& instance, const char* file = __builtin_FILE(), int line = __builtin_LINE());
 
-/// An OpInstance after run_checked().
+/// An OpInstance on which the constructor has called run_checked().
 class CheckedRun : public OpInstance {
  public:
   CheckedRun(const OpCase& item, Context& context, const std::vector<GuardedTensor>* inputs = nullptr,

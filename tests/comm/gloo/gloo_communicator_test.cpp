@@ -67,7 +67,8 @@ TEST(GlooCommunicator, OperationsInManyPieces) {
   EXPECT_THROW((void)detail::make_gloo_communicator(ranks, {.segment_bytes = 7}), UsageError);
 }
 
-/// Returns fractions whose sum depends on the order of ranks and is rounded in every type.
+/// Returns element i of a rank's data, a fraction. In every type the sum over ranks is rounded and depends on the order
+/// of the ranks.
 double fraction(int rank, std::int64_t i) {
   return (i % 5 == 3 ? 1e4 : 1.0) / static_cast<double>(3 + rank * 7 + i % 101) * (rank % 2 == 0 ? 1 : -1);
 }

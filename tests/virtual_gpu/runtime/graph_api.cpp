@@ -1,4 +1,4 @@
-// Captures and launches graphs: the symbols of the CUDA runtime, and the functions of Machine that implement them.
+// Captures and launches graphs: the functions of the CUDA runtime, and the functions of Machine that implement them.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
