@@ -43,7 +43,7 @@ inline std::vector<double> colour_table(const AdjustColoursParams& p) {
   return table;
 }
 
-/// Makes a test case. Input: changes; output: images, which are changed in place.
+/// Makes a test case of adjust_colours(). Input: changes; output: images, which are changed in place.
 inline OpCase adjust_colours_case(const AdjustColoursParams& p) {
   const std::int64_t samples = p.images[0];
   return {.name = concat("adjust_colours ", p.images, ' ', p.name),

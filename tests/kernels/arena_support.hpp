@@ -64,8 +64,8 @@ inline std::vector<ops::ArenaSegment> many_segments(std::int64_t count, std::int
 using RunUpdate = std::function<void(Context& context, const ops::ArenaUpdate& update, Views states, Views more,
                                      const TensorView& workspace)>;
 
-/// Makes a test case. Inputs: learning rate, gradients, factor, skip, `more`; outputs: parameters, states, and the copy
-/// if p.copy is set. All outputs have random initial values.
+/// Makes a test case of the optimizer update `op`. Inputs: learning rate, gradients, factor, skip, `more`; outputs:
+/// parameters, states, and the copy if p.copy is set. All outputs have random initial values.
 inline OpCase arena_case(const std::string& op, const ArenaParams& p, const std::vector<TensorSpec>& states,
                          std::vector<TensorSpec> more, const RunUpdate& run) {
   OpCase item;

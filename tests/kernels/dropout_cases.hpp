@@ -12,8 +12,8 @@ inline ops::DropoutDesc dropout_desc(double rate = 0.3) {
   return {.rate = rate, .seed = 0x123456789ABCDEF0, .layer = 7};
 }
 
-/// Makes a test case. Inputs: sample ids, epoch, x; output: y. The in-place variant has no x, and y starts with the
-/// values of x. x holds small integers, which every type represents exactly.
+/// Makes a test case of dropout(). Inputs: sample ids, epoch, x; output: y. The in-place variant has no x, and y starts
+/// with the values of x. x holds small integers, which every type represents exactly.
 inline OpCase dropout_case(const Shape& shape, DType dtype, const ops::DropoutDesc& desc = dropout_desc(),
                            bool in_place = false) {
   OpCase item;

@@ -30,8 +30,8 @@ inline Shape embedding_rows(const EmbeddingParams& p) {
   return shape;
 }
 
-/// Makes a test case. Inputs: table, ids; outputs: y. With p.positions there are also the inputs positions and valid,
-/// and the output bad_ids, a counter that starts at 2.
+/// Makes a test case of embedding_forward(). Inputs: table, ids; outputs: y. With p.positions there are also the inputs
+/// positions and valid, and the output bad_ids, a counter that starts at 2.
 inline OpCase embedding_forward_case(const EmbeddingParams& p, DType dtype) {
   OpCase item;
   item.name = concat("embedding_forward ", dtype, ' ', p.ids, " of ", Shape{p.vocabulary, p.width},
@@ -55,7 +55,7 @@ inline OpCase embedding_forward_case(const EmbeddingParams& p, DType dtype) {
   return item;  // tolerance 0: op and reference round once
 }
 
-/// Makes a test case. Inputs: dy, ids; output: dtable.
+/// Makes a test case of embedding_backward(). Inputs: dy, ids; output: dtable.
 inline OpCase embedding_backward_case(const EmbeddingParams& p, DType dtype, ops::GradMode mode) {
   const bool accumulate = mode == ops::GradMode::accumulate;
   const Shape table{p.vocabulary, p.width};

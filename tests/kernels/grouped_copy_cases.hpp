@@ -15,8 +15,8 @@ struct GroupedPair {
   DType dtype;
 };
 
-/// Makes a test case. Inputs: the sources; outputs: the targets. Each call fills the list of pairs again. The list must
-/// outlive the asynchronous call, so it lives as long as the test case.
+/// Makes a test case of grouped_copy(). Inputs: the sources; outputs: the targets. Each call fills the list of pairs
+/// again. The list must outlive the asynchronous call, so it lives as long as the test case.
 inline OpCase grouped_copy_case(const std::string& what, const std::vector<GroupedPair>& group) {
   OpCase item;
   item.name = concat("grouped_copy ", what, " of ", group.size());

@@ -9,7 +9,7 @@
 
 namespace lockstep::testing {
 
-/// Makes a test case. The state is the velocity; without momentum there is no state.
+/// Makes a test case of lars_update(). The state is the velocity; without momentum there is no state.
 inline OpCase lars_case(const ArenaParams& p, const ops::LarsOptions& options) {
   std::vector<TensorSpec> states;
   if (options.momentum > 0) {

@@ -8,7 +8,7 @@
 
 namespace lockstep::testing {
 
-/// Makes a test case. Input: x; output: y, which starts as a random average and is updated in place.
+/// Makes a test case of lerp(). Input: x; output: y, which starts as a random average and is updated in place.
 inline OpCase lerp_case(const Shape& shape, DType dtype, double weight = 0.25) {
   return {.name = concat("lerp ", dtype, ' ', shape, " weight ", weight),
           .dtype = dtype,

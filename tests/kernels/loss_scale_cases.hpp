@@ -16,7 +16,7 @@ struct LossScaleParams {
   ops::LossScaleOptions options{};
 };
 
-/// Makes a test case. Input: skip; outputs: scale and the counter good.
+/// Makes a test case of loss_scale_update(). Input: skip; outputs: scale and the counter good.
 inline OpCase loss_scale_case(const LossScaleParams& p) {
   OpCase item;
   item.name = concat("loss_scale_update ", p.dtype,

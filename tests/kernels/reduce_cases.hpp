@@ -52,8 +52,8 @@ inline OpCase squared_norm_case(const Shape& shape, DType dtype) {
   return sum_case(shape, dtype, true);
 }
 
-/// Makes a test case. x is finite, except for `bad` at index `place` if place >= 0. The output `found` starts with the
-/// value `before`.
+/// Makes a test case of all_finite(). x is finite, except for `bad` at index `place` if place >= 0. The output `found`
+/// starts with the value `before`.
 inline OpCase all_finite_case(const Shape& shape, DType dtype, std::int64_t place = -1, double bad = 0,
                               int before = 0) {
   return {

@@ -69,7 +69,7 @@ inline std::int64_t picture_bytes(const ResizedCropParams& p) {
   return most + p.spare;
 }
 
-/// Makes a test case. Inputs: pictures, parts; output: out.
+/// Makes a test case of resized_crop(). Inputs: pictures, parts; output: out.
 inline OpCase resized_crop_case(const ResizedCropParams& p) {
   const auto samples = static_cast<std::int64_t>(p.rows.size());
   std::vector<double> table(static_cast<std::size_t>(samples * p.stride), std::numeric_limits<double>::quiet_NaN());

@@ -8,8 +8,8 @@
 
 namespace lockstep::testing {
 
-/// Makes a test case. Inputs: factor, x; output: y. The in-place variant has no x, and y starts with the values of x. x
-/// holds small integers, which every type represents exactly.
+/// Makes a test case of scale(). Inputs: factor, x; output: y. The in-place variant has no x, and y starts with the
+/// values of x. x holds small integers, which every type represents exactly.
 inline OpCase scale_case(const Shape& shape, DType dtype, bool in_place = false) {
   OpCase item;
   item.name = concat("scale ", dtype, ' ', shape, in_place ? " in place" : "");

@@ -28,8 +28,8 @@ struct StridedCopyParams {
   DType to = DType::f32;
 };
 
-/// Makes a test case. Input: src; output: dst, which starts with random numbers, because the target view may cover only
-/// a part of dst.
+/// Makes a test case of strided_copy(). Input: src; output: dst, which starts with random numbers, because the target
+/// view may cover only a part of dst.
 inline OpCase strided_copy_case(const StridedCopyParams& p) {
   const auto without_sign = [](DType t) { return t == DType::u8 || t == DType::u64; };
   const TensorView view = p.dst_view(TensorView(nullptr, p.to, Device::cpu(), p.dst));
