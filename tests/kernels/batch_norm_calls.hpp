@@ -370,7 +370,7 @@ inline OpCase batch_norm_backward_reduce_pair_case(const BatchNormParams& p, ops
   return item;
 }
 
-/// Which dx of the two norms overwrites the incoming gradient g. apart: none does.
+/// The norm whose dx overwrites the incoming gradient g. apart: neither dx overwrites g.
 enum class PairPlace : unsigned char { apart, first_in_g, second_in_g };
 
 /// Makes a test case of batch_norm_backward_apply_pair(). Inputs: stats, valid, and for each of the two norms x,

@@ -52,7 +52,7 @@ inline OpCase embedding_forward_case(const EmbeddingParams& p, DType dtype) {
   const double row = static_cast<double>(p.width) * static_cast<double>(size_of(dtype));
   const auto tokens = static_cast<double>(p.ids.numel());
   item.bytes = tokens * (4 + row) + row * std::min(tokens, static_cast<double>(p.vocabulary));
-  return item;  // tolerance 0: op and reference round once
+  return item;  // tolerance 0: the op and the reference round each value once
 }
 
 /// Makes a test case of embedding_backward(). Inputs: dy, ids; output: dtable.

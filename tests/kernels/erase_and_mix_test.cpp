@@ -190,7 +190,7 @@ TEST(EraseAndMix, RefusesWhatTheContractExcludes) {
   EXPECT_THROW(call([](Arguments& a) { a.erasures.strides = Strides{1, 2, 4}; }), ShapeError);
   EXPECT_THROW(call([](Arguments& a) { a.mixtures.strides = Strides{1, 2}; }), ShapeError);
   EXPECT_THROW(call([](Arguments& a) { a.mixtures.shape = Shape{2, 5}; }), ShapeError);
-  // Mixtures need two pictures.
+  // Expects an error for mixtures if there is one picture only.
   Arguments mixed = one;
   mixed.mixtures = mixtures;
   EXPECT_THROW(run(mixed), ShapeError);

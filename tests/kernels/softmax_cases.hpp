@@ -44,7 +44,7 @@ inline Generator every_third(Generator others, double value) {
   };
 }
 
-/// Whether dx overwrites dy, y, or none of them (apart).
+/// The tensor that dx overwrites: dy or y. apart: dx overwrites neither.
 enum class SoftmaxGradient : std::uint8_t { apart, over_dy, over_y };
 
 /// Makes a test case of softmax_backward(). Inputs: y and dy, unless dx overwrites them; output: dx. Every third y is
