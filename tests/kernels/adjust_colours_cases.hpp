@@ -86,9 +86,9 @@ inline std::vector<ColourList> random_colour_lists(std::uint64_t seed, std::size
   return lists;
 }
 
-/// Returns parameters of test cases: images of one pixel; images of 4, 16 or 256 pixels or a multiple; images of other
-/// sizes, so that images begin at any distance from a 16-byte boundary; images of several tiles; more tiles than the
-/// emulated GPU has blocks; no image; no pixel; no change.
+/// Returns parameters of test cases: images of one pixel; images whose number of pixels is a multiple of 4, 16 or 256;
+/// images of other sizes, so that images begin at any distance from a 16-byte boundary; images of several tiles; more
+/// tiles than the emulated GPU has blocks; no image; no pixel; no change.
 inline std::vector<AdjustColoursParams> adjust_colours_params() {
   std::vector<AdjustColoursParams> all;
   all.push_back({Shape{24, 5, 7, 3}, colour_orders(0.7), 0, "all orders"});

@@ -208,7 +208,7 @@ TEST(AdjustColours, RefusesWhatTheContractExcludes) {
   const auto table = [&](double* from, const Strides& strides) {
     return TensorView(from, DType::f64, Device::cpu(), Shape{2, 8}, strides);
   };
-  const TensorView image(at + 30, DType::u8, Device::cpu(), images.view().shape);  // occupies 9 f64 numbers
+  const TensorView image(at + 30, DType::u8, Device::cpu(), images.view().shape);  // as large as 9 f64 numbers
   const TensorView words(at + 30, DType::i64, Device::cpu(), Shape{2});
   EXPECT_NO_THROW(call([&](Arguments& a) { a.images = image, a.changes = table(at + 14, {8, 1}); }));
   EXPECT_NO_THROW(call([&](Arguments& a) { a.images = image, a.changes = table(at + 39, {30, 1}); }));

@@ -8,7 +8,7 @@
 #include "control.hpp"
 #endif
 
-// Ops that are defined outside of the library, as in a host program. dispatch() must work in files that define none of
+// These ops are defined outside of the library, as in a host program. dispatch() must work in files that define none of
 // the library's macros.
 namespace outside {
 namespace backend {
