@@ -22,7 +22,7 @@ class Error : public std::runtime_error {
 
 inline constexpr std::size_t kDefaultShared =
     48 * 1024;  ///< limit of a block's static and dynamic shared memory, in bytes, unless the kernel opted in to more
-inline constexpr std::size_t kMostShared = 227 * 1024;  ///< limit of a block's shared memory on sm_90 after opting in
+inline constexpr std::size_t kMostShared = 227 * 1024;  ///< limit of a block's shared bytes on sm_90 after opting in
 
 struct Launch {
   dim3 grid;
