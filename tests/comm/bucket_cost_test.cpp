@@ -21,10 +21,10 @@ const CostModel kLine{{{0, 1e-4, 1e-9}}};  // latency 0.1 ms, bandwidth 1 GB/s
 // such a cost.
 const CostModel kPieces{{{0, 2e-5, 4e-9}, {1e5, 3.6e-4, 6e-10}, {1e6, 0, 1.1e-9}}};
 
-constexpr std::int64_t kBegin = 128;  // first gradient is not at the beginning of the arena
+constexpr std::int64_t kBegin = 128;  // arena offset of the first gradient
 
-/// Returns the plan in which a bucket ends after gradient i if bit i of `cuts` is set. No bucket ends after the 64th or
-/// later gradients, except the last bucket.
+/// Returns the plan in which a bucket ends after gradient i if bit i of `cuts` is set. `cuts` has 64 bits, so the last
+/// bucket holds all gradients from number 64 on.
 std::vector<Bucket> plan_of(std::span<const GradientRange> gradients, std::uint64_t cuts) {
   std::vector<Bucket> plan;
   int first = 0;
@@ -98,13 +98,15 @@ TEST(BucketCost, WhatLatencyAndBandwidthAskFor) {
   const std::vector<double> at_once(100, 0.0);
   EXPECT_EQ(plan_buckets_by_cost(gradients, at_once, kLine, 4).size(), 1U);
 
-  // A long backward pass hides all buckets but the last. So the last bucket has a single gradient.
+  // The backward pass is so long that the sums of all buckets but the last overlap with it. So the cheapest last bucket
+  // has a single gradient.
   const std::vector<Bucket> hidden = plan_buckets_by_cost(gradients, even_ready_times(gradients, 10), kLine, 4);
   EXPECT_EQ(hidden.back().last - hidden.back().first, 1);
   EXPECT_LE(hidden.size(), 3U);
 
-  // With equal buckets of b bytes the sums would end at b / S * T + alpha * S / b + beta * S. The minimum is at b = S *
-  // sqrt(alpha / T). A search that may choose unequal buckets must not give a later end.
+  // S is `bytes`, T is `backward_s`, and kLine has latency alpha and beta seconds per byte. With equal buckets of b
+  // bytes the sums would end at b / S * T + alpha * S / b + beta * S. The minimum is at b = S * sqrt(alpha / T). A
+  // search that may choose unequal buckets must not give a later end.
   const double backward_s = 0.04;
   const double bytes = 4e7;
   const std::vector<double> ready = even_ready_times(gradients, backward_s);

@@ -80,11 +80,11 @@ TEST(BucketPlan, DefaultFillsTheTailFromTheEnd) {
   options.tail_bytes = 10;
   options.head_bytes = 100;
   EXPECT_EQ(counts(plan_buckets(ranges({60, 40, 7, 3, 4, 3}), options)), (std::vector<int>{2, 1, 3}));
-  // The last tensor is larger than the limit of the tail, so it is a bucket by itself.
+  // The last tensor is larger than tail_bytes, so it is a bucket by itself.
   EXPECT_EQ(counts(plan_buckets(ranges({60, 40, 7, 3, 4, 11}), options)), (std::vector<int>{2, 3, 1}));
   // All tensors fit into the tail bucket.
   EXPECT_EQ(counts(plan_buckets(ranges({1, 2, 3, 4}), options)), (std::vector<int>{4}));
-  // One tensor is larger than the limit of the other buckets.
+  // One tensor is larger than head_bytes, so it is a bucket by itself.
   EXPECT_EQ(counts(plan_buckets(ranges({5, 500, 5, 10}), options)), (std::vector<int>{1, 1, 1, 1}));
   options.tail_bytes = 0;
   EXPECT_EQ(counts(plan_buckets(ranges({1, 2, 3, 4}), options)), (std::vector<int>{3, 1}));

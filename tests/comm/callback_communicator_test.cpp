@@ -16,7 +16,7 @@
 namespace lockstep::comm {
 namespace {
 
-/// Returns the callbacks that a host program would define. They call another communicator.
+/// Returns callbacks such as a host program would define. They call the communicator `host`.
 HostCollectives functions_of(Communicator& host) {
   const auto bytes_at = [](void* data, std::size_t bytes) {
     return TensorView(data, DType::u8, Device::cpu(), {static_cast<std::int64_t>(bytes)});

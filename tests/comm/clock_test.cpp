@@ -14,8 +14,8 @@
 namespace lockstep::comm {
 namespace {
 
-/// Returns the time of a rank's clock. Clock of rank r is r hours ahead, and runs too fast by r * `too_fast` parts in a
-/// thousand.
+/// Returns the time of a rank's simulated clock, in ns. The clock of rank r is r hours ahead, and runs too fast by r *
+/// `too_fast` parts in a thousand.
 std::int64_t planted(int rank, double too_fast) {
   const std::int64_t hour = std::int64_t{3600} * 1'000'000'000;
   static const std::int64_t kBegin = SpanRecorder::now_ns();

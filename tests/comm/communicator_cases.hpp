@@ -95,7 +95,7 @@ inline void check_moves(Communicator& comm, Stream& stream, DType dtype, std::in
   }
 }
 
-/// Checks every operation with every type and each of the sizes.
+/// Checks the results of every operation of `comm`, for every type and each number of elements in `sizes`.
 inline void check_operations(Communicator& comm, Stream& stream, const std::vector<std::int64_t>& sizes,
                              const Place& place = host()) {
   for (const std::int64_t n : sizes) {
@@ -109,7 +109,8 @@ inline void check_operations(Communicator& comm, Stream& stream, const std::vect
   }
 }
 
-/// Checks a split into odd and even ranks. Each group has its ranks in reverse order.
+/// Checks split() with one group of the even ranks and one of the odd ranks. The keys reverse the order of the ranks in
+/// each group.
 inline void check_split(Communicator& comm, Stream& stream, const Place& place = host()) {
   const int me = comm.rank();
   const std::unique_ptr<Communicator> half = comm.split(me % 2, -me);
@@ -126,7 +127,7 @@ inline void check_split(Communicator& comm, Stream& stream, const Place& place =
   all.expect("all_gather of a split", me, [&](std::int64_t i) { return (members - 1 - i) * 2 + me % 2; });
 }
 
-/// Checks that operations run in the order of the calls if they are enqueued without waiting.
+/// Checks that operations run in the order of their calls if the host does not wait between the calls.
 inline void check_order(Communicator& comm, Stream& stream, const Place& place = host()) {
   constexpr int kRounds = 10;
   const Data data(place, DType::i64, 5, [&](std::int64_t i) { return i + 1; });
@@ -197,8 +198,8 @@ inline void check_counts(Communicator& comm, Stream& stream, const Place& place 
   EXPECT_EQ(after.bytes - before.bytes, 40);
 }
 
-/// Checks that operations on two communicators do not mix. One does sums of n elements on a worker stream, while the
-/// other does small sums on this thread.
+/// Checks that operations on two communicators do not mix. `grad` sums n elements on a worker stream, while
+/// `inline_ops` does small sums on this thread.
 inline void check_two_at_once(Communicator& grad, Communicator& inline_ops, std::int64_t n) {
   Stream worker = Stream::host_worker("grad");
   Stream stream = Stream::host_inline();

@@ -17,13 +17,14 @@
 
 namespace lockstep::comm::cases {
 
-/// Returns small integers. Every type represents the integers and their sums over five ranks exactly.
+/// Returns element i of a rank's test data, a small integer. Every type represents these integers and their sums over
+/// five ranks exactly.
 inline double number(DType dtype, int rank, std::int64_t i) {
   const auto value = static_cast<double>((rank * 37 + i * 11 + 5) % 97);
   return dtype == DType::u8 || dtype == DType::u64 ? value : value - 48;
 }
 
-/// The memory of the test's tensors: host memory here. Derived classes use the memory of a GPU.
+/// The memory in which a test has its tensors. This class uses host memory. Derived classes use the memory of a GPU.
 class Place {
  public:
   Place() = default;
@@ -33,7 +34,7 @@ class Place {
   [[nodiscard]] virtual Device device() const { return Device::cpu(); }
   [[nodiscard]] virtual Device elsewhere() const { return Device::cuda(0); }
   /// upload() returns a tensor in this memory with the bytes of `image`. download() copies a tensor's bytes to `image`.
-  /// Both wait.
+  /// Both functions wait until the copy is done.
   [[nodiscard]] virtual Tensor upload(std::span<const std::byte> /*image*/) const { return {}; }
   virtual void download(const Tensor& /*there*/, std::span<std::byte> /*image*/) const {}
   /// Enqueues an operation that adds 1 to an i64 tensor.
@@ -84,7 +85,7 @@ class Data {
   void expect(const char* what, int rank, Expected&& expected) const {
     expect_in(what, rank, 0, view().numel(), expected);
   }
-  /// Expects these values in elements [begin, end). All other elements may have any value.
+  /// Expects that each element i in [begin, end) is expected(i). All other elements may have any value.
   template <class Expected>
   void expect_in(const char* what, int rank, std::int64_t begin, std::int64_t end, Expected&& expected) const {
     place_.download(there_, tensor_.image());

@@ -54,7 +54,7 @@ TEST(CostFit, ChangesOfProtocolAreFoundAndOneLineIsNotEnough) {
     EXPECT_EQ(all.count, 12);
     EXPECT_LT(all.median, 0.10);
     EXPECT_LT(all.p90, 0.20);
-    // Control: a single line must have a large error.
+    // Control: a model with a single latency and bandwidth must have a large error.
     const CostErrors line = held_out_errors(points, {.most_regimes = 1});
     EXPECT_GT(line.p90, 0.30);
   }
@@ -88,7 +88,7 @@ TEST(CostFit, FewOrOddTimesAreTakenAsTheyAre) {
   EXPECT_TRUE(std::isinf(falling.bandwidth()));
   EXPECT_NEAR(falling.latency_s(), 5.05e-6, 0.1e-6);
 
-  // From large sizes alone, the fit must not conclude that the latency is negative.
+  // If all sizes are large, the fitted latency must not be negative.
   const CostModel large = fit_cost({{1e6, 1e-4}, {2e6, 2.2e-4}, {4e6, 4.8e-4}, {8e6, 1e-3}});
   EXPECT_GE(large.latency_s(), 0);
   for (const CostModel& model : {two, equal, falling, large}) {

@@ -11,5 +11,5 @@ inline thread_local bool counting = false;
 inline thread_local bool ignored = false;
 inline std::atomic<bool> everywhere{false};
 inline std::atomic<std::int64_t> allocations{0};
-inline std::atomic<std::int64_t> bracketed{0};  ///< calls of a library during which allocations were ignored
+inline std::atomic<std::int64_t> bracketed{0};  ///< number of library calls in which `ignored` was set
 }  // namespace count_allocations

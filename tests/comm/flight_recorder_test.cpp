@@ -134,8 +134,8 @@ TEST(FlightRecorder, ARankFarBehindIsNotTakenForADifferentOne) {
   EXPECT_EQ(furthest_behind("grad", ranks), "") << "what it has not called is no longer kept";
 }
 
-// Every field of an operation follows from its number. So a reader that sees fields of two different operations notices
-// it.
+// Every field of an operation follows from its number. So the reader can tell whether it has read fields of two
+// different operations.
 TEST(FlightRecorder, AReaderSeesWholeOperationsWhileTheyAreAdded) {
   FlightRecorder log;
   std::atomic<bool> over{false};

@@ -22,7 +22,8 @@ std::vector<NcclRank> two_ranks() {
   return {{.host = "a", .gpu = "GPU-1", .version = kBuilt}, {.host = "b", .gpu = "GPU-2", .version = kBuilt}};
 }
 
-/// Returns the text of the error of type E that check_nccl_ranks() throws on every rank, or "nothing".
+/// Returns the text of the error of type E that check_nccl_ranks() throws on every rank. Returns "nothing" if there is
+/// no error.
 template <class E>
 std::string refused(const std::vector<NcclRank>& ranks) {
   try {

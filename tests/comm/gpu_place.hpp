@@ -9,8 +9,8 @@
 
 namespace lockstep::comm::cases {
 
-/// The memory of one rank's GPU, or of the stand-in for a GPU. Each test defines add_one(), because the tests of comm
-/// have no kernels.
+/// The memory of one rank's GPU, or of a simulated GPU. Each test defines add_one(), because the tests of comm have no
+/// kernels.
 class GpuPlace : public Place {
  public:
   explicit GpuPlace(Device device) : context_(std::make_unique<CudaContext>(device)) {}

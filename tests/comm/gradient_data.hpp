@@ -29,12 +29,13 @@ inline std::vector<Bucket> small_buckets(const std::vector<GradientRange>& gradi
   return plan_buckets(gradients, options);
 }
 
-/// Returns fractions whose sum depends on the order of ranks and on every bit of every rank.
+/// Returns element i of a rank's gradient. It is a fraction, so the rounded sum over ranks depends on the order of the
+/// ranks and on every bit of every fraction.
 inline float gradient(int rank, int step, std::int64_t i) {
   return 1.0f / static_cast<float>(3 + (rank * 7 + step * 13 + static_cast<int>(i) * 5) % 101);
 }
 
-/// Returns the sum in rank order in f32, as the local communicator computes it.
+/// Returns the sum of element i over all ranks, added in rank order in f32, as the local communicator computes it.
 inline float reduced(int size, int step, std::int64_t i) {
   float sum = gradient(0, step, i);
   for (int r = 1; r < size; ++r) {
@@ -53,7 +54,8 @@ inline float sum_in_tree(int first, int count, int size, int step, std::int64_t 
   return first + count / 2 < size ? left + sum_in_tree(first + count / 2, count / 2, size, step, i) : left;
 }
 
-/// Returns the sum in rank order. Every gradient and every partial sum is rounded to T.
+/// Returns the sum of element i over all ranks, added in rank order. Every gradient and every partial sum is rounded to
+/// T.
 template <class T>
 float rounded_sum(int size, int step, std::int64_t i) {
   T sum(gradient(0, step, i));
@@ -74,7 +76,7 @@ float sum_in_rank_order(int size, int step, std::int64_t i) {
   return static_cast<float>(T(static_cast<float>(sum)));
 }
 
-/// Returns the sum of an element whose bucket is exchanged as `dtype` and added in this order.
+/// Returns the sum of an element whose bucket is exchanged as `dtype` and whose ranks are added in the order `order`.
 inline float expected_sum(SumOrder order, DType dtype, int size, int step, std::int64_t i) {
   if (order == SumOrder::tree) {
     return sum_in_tree(0, 8, size, step, i);

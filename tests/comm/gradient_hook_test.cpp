@@ -1,4 +1,4 @@
-// Tests a hook of the program that replaces the all-reduce of a bucket.
+// Tests gradient hooks. A program passes a hook to the reducer to replace the all-reduce of each bucket.
 #include <lockstep/comm/gradients/bucket_sum.hpp>
 
 #include <atomic>
@@ -193,7 +193,7 @@ TEST(GradientHook, IsRefusedBesideWhatDecidesTheSumToo) {
 }
 
 TEST(GradientHook, IsRefusedBesideShards) {
-  LocalGroup group(2);  // no communicator of rank 1 is made
+  LocalGroup group(2);  // only rank 0 gets a communicator: the constructor must throw without communication
   const auto communicator = group.communicator(0);
   Stream stream = Stream::host_inline();
   const auto gradients = ranges({300, 400});

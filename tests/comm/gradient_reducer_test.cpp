@@ -30,7 +30,7 @@ using lockstep::testing::expect_error;
 
 constexpr float kPoison = -777.0f;
 
-/// Takes some time without sleeping.
+/// Keeps the calling thread busy for `turns` turns of a loop, without sleeping.
 void busy(std::uint32_t turns) {
   volatile std::uint32_t x = 1;
   for (std::uint32_t i = 0; i < turns; ++i) {
@@ -197,7 +197,7 @@ TEST_P(GradientReducerTest, SameBitsWithRandomDelays) {
         }
       }
       reducer.finish();
-      // Like the optimizer, this reads all gradients on the compute stream.
+      // Like an optimizer, this task reads all gradients on the compute stream.
       r.streams.compute().enqueue([&] { seen = r.arena; });
       r.streams.compute().synchronize();
       const std::int64_t end = r.gradients.back().end;
@@ -287,7 +287,7 @@ TEST(GradientReducer, WithoutTheEventTheResultIsWrong) {
     Stream comm = Stream::host_worker("comm");
     std::vector<float> arena(100, kPoison);
     compute.enqueue([&] {
-      reduced_early.wait();  // plays the part of a slow backward kernel
+      reduced_early.wait();  // simulates a backward kernel that is still running
       for (std::size_t i = 0; i < arena.size(); ++i) {
         arena[i] = gradient(communicator.rank(), 0, static_cast<std::int64_t>(i));
       }
@@ -401,7 +401,8 @@ TEST(GradientReducer, WithShardsARankHasItsSumsAndGathersTheRest) {
                   ASSERT_EQ(r.arena[static_cast<std::size_t>(i)], expected_sum(order, dtype, ranks, step, i)) << i;
                 });
                 EXPECT_LT(own, r.gradients.back().end / ranks + 6 * ranks * kShardStep);
-                // Each rank updates its own part. After gather() every rank has all parameters.
+                // Each rank updates only the parameters whose gradient sums it holds. After gather() every rank must
+                // have all updated parameters.
                 r.streams.compute().enqueue([&] {
                   r.for_own([&](std::int64_t i) {
                     parameters[static_cast<std::size_t>(i)] = static_cast<float>(i * (step + 1));

@@ -24,7 +24,7 @@ inline const std::vector<std::vector<int>> kNodesOfFour{{0, 0, 1, 1}, {0, 0, 0, 
 /// the shared window.
 inline const std::vector<std::int64_t> kSumSizes{0, 7, 4097, 33333};
 
-/// Returns values whose sum depends on the order of ranks.
+/// Returns element i of a rank's data. The rounded sum over ranks depends on the order of the ranks.
 inline float uneven(int rank, std::int64_t i) {
   return 1.0f / static_cast<float>(3 + rank * 7 + static_cast<int>(i % 101)) * (rank % 2 == 0 ? 1.0f : 1e3f);
 }
@@ -55,7 +55,7 @@ inline float by_nodes(const std::vector<int>& nodes, std::int64_t i) {
 }
 
 /// Checks a HierarchicalCommunicator over the communicator that make() returns; all ranks call make() together.
-/// in_rank_order: that communicator adds in rank order.
+/// in_rank_order: true if the communicator of make() adds in rank order.
 template <class Make>
 void check_hierarchy(const Make& make, Stream& stream, bool in_rank_order) {
   for (const std::vector<int>& nodes : kNodesOfFour) {

@@ -1,4 +1,4 @@
-// Tests hierarchical sums with ranks as threads. A number for each rank plays the part of its node.
+// Tests hierarchical sums with ranks as threads. A list of numbers assigns each rank to a simulated node.
 #include <lockstep/comm/hierarchical_communicator.hpp>
 
 #include <atomic>

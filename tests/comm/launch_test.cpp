@@ -272,7 +272,8 @@ TEST(Launch, MpiConfirmsIt) {
               1)
           .source,
       LaunchSource::torchrun);
-  // One launcher sets no variables. In the other case MPI has more ranks than the variables say.
+  // First test: the launcher sets no variables, so the rank and size of MPI count. Second test: MPI has more ranks (6)
+  // than Slurm's variables say, which is valid.
   const Launch silent = confirm({}, 1, 2);
   EXPECT_EQ(silent.source, LaunchSource::mpi);
   EXPECT_EQ(silent.rank, 1);
@@ -286,7 +287,7 @@ TEST(Launch, MpiConfirmsIt) {
   expect_error<UsageError>([&] { (void)confirm(kTorchrun, 0, 1); },
                            {"WORLD_SIZE=8", "torchrun", "1 rank", "mpirun -np 8", "srun --mpi=pmix"});
   expect_error<UsageError>([&] { (void)confirm(kTorchrun, 0, 16); }, {"WORLD_SIZE=8", "16 ranks"});
-  // The launcher sets no variables of its own, but variables of another launcher exist.
+  // The launcher sets no variables of its own, but a variable of another launcher contradicts MPI. This is an error.
   expect_error<UsageError>(
       [&] {
         (void)confirm_launch({}, {{"WORLD_SIZE", "4"}}, 0, 2, "Some MPI 4");

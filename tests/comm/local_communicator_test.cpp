@@ -38,7 +38,8 @@ TEST_P(LocalCommunicatorTest, WhatAllRanksMustHave) {
     const bool last = comm.rank() == comm.size() - 1;
     require_same_on_all_ranks(comm, concat("program 1.0\nimages ", last ? 59999 : 60000));
   });
-  for (const std::string& failure : failures) {  // all ranks get the same text; a single rank has no other rank
+  // All ranks must get the same error. A group of one rank cannot disagree, so it gets no error.
+  for (const std::string& failure : failures) {
     const std::string expected =
         concat("the ranks do not agree: rank 0 has 'images 60000', rank ", GetParam() - 1, " has 'images 59999'");
     EXPECT_EQ(failure.starts_with(expected), GetParam() > 1) << failure;

@@ -283,7 +283,7 @@ TEST_F(MpiThreadLevel, InlineOperationsWaitForTheSoleWorker) {
       with->broadcast(worker, large.view(), i % with->size());
       half->barrier(worker);
     }
-    switch (round % 4) {  // lockstep must wait for the worker here, as the test does not
+    switch (round % 4) {  // the test does not wait for the worker, so lockstep must
       case 0:
         cases::check_sums(*without, stream, DType::f64, 10 + round);
         break;

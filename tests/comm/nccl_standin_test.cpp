@@ -242,8 +242,9 @@ TEST_P(NcclStandin, AStepOfTheReducerIsCapturedInAGraph) {
   }
 }
 
-/// The eager stand-in executes work as soon as possible. Rank 0 stops at the first collective, because the other ranks
-/// launch nothing yet. So the test can read its breadcrumbs.
+/// Tests BucketBreadcrumbs, which record how far a captured step has come. The eager stand-in executes work as soon as
+/// possible. Rank 0 launches first, and its work stops at the first collective. At this point the test reads rank 0's
+/// breadcrumbs.
 TEST_P(NcclStandin, MarksSayHowFarACapturedStepHasCome) {
   std::uint64_t eager = 0;
   while (standin::style_of(eager) != standin::Style::eager) {

@@ -54,8 +54,8 @@ std::vector<std::unique_ptr<NodeHeartbeat>> nodes(int count) {
   return made;
 }
 
-/// Receives heartbeats, without letting the node's clock advance, until `node` has heard its predecessor. Returns the
-/// text of node.silent().
+/// Receives heartbeats, without letting the node's clock advance, until `node` has received a heartbeat of its
+/// predecessor in the ring. Returns the text of node.silent().
 std::string named(NodeHeartbeat& node, std::int64_t now_ns) {
   for (int i = 0; i < 500; ++i) {
     node.listen(now_ns);
@@ -87,7 +87,7 @@ int port_of(const std::string& address_text) {
   return port;
 }
 
-/// A socket of another process on this machine, as seen by the nodes.
+/// A UDP socket that belongs to no node, like that of another process on this machine.
 class OtherSocket {
  public:
   OtherSocket() {

@@ -39,7 +39,7 @@ inline std::vector<GradientRange> ranges_of(const Matrices& shapes) {
   return all;
 }
 
-/// Returns a gradient of normal random numbers, which depends on rank and step.
+/// Returns a gradient of normal random numbers. Each rank and step has its own numbers.
 inline std::vector<double> random_gradient(std::int64_t elements, int rank, int step) {
   Random random(17, RandomUse::test, static_cast<std::uint64_t>(rank), static_cast<std::uint64_t>(step));
   std::vector<double> values(static_cast<std::size_t>(elements));
@@ -98,7 +98,8 @@ struct PowerSgdRank {
   GradientReducer reducer;
 };
 
-/// PowerSGD of one matrix over several ranks, as in the paper. Plain loops in f64. q: the first Q.
+/// Reference for PowerSGD of one matrix: computes all ranks with plain loops in f64, as in the paper. q: initial value
+/// of the paper's matrix Q.
 class PowerSgdOracle {
  public:
   PowerSgdOracle(int ranks, std::size_t rows, std::size_t columns, std::size_t rank, std::vector<double> q)
@@ -107,7 +108,7 @@ class PowerSgdOracle {
       error.assign(n_ * k_, 0);
     }
   }
-  /// Returns the gradient for the update. m: each rank's gradient, of shape (rows, columns).
+  /// Returns the decompressed gradient, which all ranks get. m: each rank's gradient, of shape (rows, columns).
   std::vector<double> step(std::vector<std::vector<double>> m) {
     std::vector<double> p(n_ * r_);
     for (std::size_t w = 0; w < m.size(); ++w) {
@@ -189,7 +190,8 @@ inline double worse(double most, double next) {
   return std::isnan(most) || next <= most ? most : next;
 }
 
-/// Returns the largest absolute difference, divided by the largest absolute value of `expected`.
+/// Returns the largest absolute difference between `values` and `expected`, divided by the largest absolute value of
+/// `expected`.
 template <class T>
 double difference(std::span<const T> values, const std::vector<double>& expected) {
   double most = 0;
@@ -202,8 +204,8 @@ double difference(std::span<const T> values, const std::vector<double>& expected
 }
 
 /// Compares steps on this rank with PowerSgdOracle. The gradients are vectors, a matrix too small to be compressed, and
-/// two larger matrices, in buckets of this size. Returns the largest difference of gradients and of kept errors.
-/// Vectors and the small matrix are compared with plain sums.
+/// two larger matrices. Returns the largest difference between the reducer and the oracle, over gradients and kept
+/// errors. Vectors and the small matrix are compared with plain sums.
 template <class T>
 double power_sgd_against_oracle(Communicator& communicator, Stream& comm, int rank, std::int64_t bucket_bytes,
                                 int steps = 4) {

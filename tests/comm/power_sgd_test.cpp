@@ -224,8 +224,8 @@ TEST(PowerSgd, AStepThatIsNotFiniteLeavesTheStateAlone) {
   }
 }
 
-/// The gradients have rank 0, then 1, then 2, which is the rank of PowerSGD. A column that had nothing to send must
-/// work again when it is needed.
+/// The gradients have rank 0, then 1, then 2, which is the rank of PowerSGD. A column of P and Q that was zero in one
+/// step must be usable in later steps, when the gradients have a higher rank.
 TEST(PowerSgd, ZerosDoNotEndAColumn) {
   const Matrix shape{50, 40};
   on_ranks(2, [&](Communicator& communicator) {
@@ -299,7 +299,8 @@ TEST(PowerSgd, RefusesWhatTheContractExcludes) {
                         "gradient g0 has 723 elements, expected those of 24 x 31");
 }
 
-/// An option's text "powersgd:3" names this sum. Every SumOptions field that conflicts with PowerSGD is refused.
+/// The text "powersgd:3" of an option must select PowerSGD of rank 3. Every SumOptions field that conflicts with
+/// PowerSGD is refused.
 TEST(PowerSgd, IsMadeByItsName) {
   const SumOptions options = sums_named("powersgd:3").value();
   EXPECT_EQ(make_bucket_sum(options)->name(), "powersgd rank 3");

@@ -83,7 +83,7 @@ TEST(SelfStart, RanksOfEveryFormOfDevices) {
 TEST(SelfStart, GpusThatAreNotThereAreRefusedBeforeRanksAreStarted) {
   testing::expect_error<UsageError>([] { (void)plan_self_start(ask("3"), {}, kNoGpu); },
                                     {"'3'", "3 GPUs", "has none", "cpu:3"});
-  // With a hostfile or under Slurm, other nodes may have GPUs.
+  // With a hostfile or under Slurm, other nodes may have GPUs. So a node without GPUs must not refuse the request.
   RanksRequest elsewhere = ask("3");
   elsewhere.hostfile = "hosts";
   EXPECT_TRUE(plan_self_start(elsewhere, {}, kNoGpu));

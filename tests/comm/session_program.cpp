@@ -1,5 +1,5 @@
 // A program of several ranks that session_test.cpp starts: session_program MODE. Each rank prints "rank R ended with
-// C".
+// C", where C is its exit code.
 
 #include <algorithm>
 #include <chrono>

@@ -61,8 +61,8 @@ TEST(Session, AloneItSharesNoFolderWithOthers) {
   char host[256] = "";
   ASSERT_EQ(::gethostname(host, sizeof host - 1), 0);
   const std::string name(host);
-  // Open MPI 4 uses this folder for every program that is started alone. The file jf.0 in it makes that impossible
-  // here.
+  // A program without a launcher makes Open MPI 4 use a folder of this name, in which jf.0 is a subfolder. Here jf.0 is
+  // a file, so Open MPI 4 cannot use the folder.
   const std::string sessions = folder / ("ompi." + name.substr(0, name.find('.')) + "." + std::to_string(::getuid()));
   std::filesystem::create_directory(sessions);
   testing::put_file(sessions + "/jf.0", "");

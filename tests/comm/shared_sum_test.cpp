@@ -1,4 +1,4 @@
-// Ranks are threads here. Like processes, they share only the window.
+// Ranks are threads here. Like ranks that are processes, they communicate only through the window (shared memory).
 
 #include <lockstep/comm/shared/shared_sum.hpp>
 
@@ -63,7 +63,7 @@ void run(const Window& window, int ranks, const std::function<void(int, SharedSu
   }
 }
 
-/// Returns values of a rank. Their magnitudes vary, so that the sum depends on the order of ranks.
+/// Returns element i of a rank's data. Its magnitude varies, so that the sum over ranks depends on their order.
 template <class T>
 T value(int rank, std::int64_t i, int round) {
   std::uint64_t bits =
@@ -100,8 +100,8 @@ bool same_bits(const T& a, const T& b) {
   return std::memcmp(&a, &b, sizeof a) == 0;
 }
 
-/// Returns how many elements, on all ranks, differ from the sum in rank order. Elements beyond the ends of the result
-/// that changed count, too. reversed: compares with the sum in reverse order instead.
+/// Returns how many elements, on all ranks, differ from the sum in rank order. Also counts elements before and after
+/// the result that changed. reversed: compares with the sum in reverse order instead.
 template <class T>
 std::int64_t wrong_elements(int ranks, const std::vector<std::int64_t>& sizes, DType dtype, bool reversed = false) {
   constexpr std::int64_t kMargin = 3;

@@ -359,7 +359,7 @@ TEST(StatusTable, ItsPlaceIsTheLaunchers) {
   EXPECT_FALSE(detail::table_place({.rank = 1, .size = 2}, {})) << "the launcher does not tell";
 }
 
-// A batch system may stop a complete job for a while.
+// A batch system may stop a complete job for a while. The watchdog must not count this time as a stall.
 TEST(Watchdog, TimeInWhichTheProcessIsStoppedDoesNotCount) {
   const pid_t child = testing::start_child([] {
     Watchdog watchdog(1, [](const std::string&) { std::_Exit(exit_code::kWatchdog); });

@@ -361,8 +361,8 @@ def tensors_seeds():
     for at in range(3, 72, 4):
         put("tensors", "optimizer_byte_%02d" % at, edits((3, at, 0xFF)))
     put("tensors", "nan", edits((3, 71, 0x7F), (3, 70, 0xFF)))
-    # Changes the checkpoint with all optional parts: which % 3 selects the file; if which / 3 is odd, the offset counts
-    # from the data.
+    # Changes the checkpoint with all optional parts. `which` is the first byte of a change: which % 3 selects the file;
+    # if which / 3 is odd, the offset counts from the beginning of the data.
     put("tensors", "whole_unchanged", edits((66, 65535, 0)))
     for file, name in enumerate(["model", "optimizer", "average"]):
         put("tensors", f"whole_{name}_length", edits((66 + file, 0, 0xFF)))

@@ -1,6 +1,6 @@
 // fuzz_replay [--seconds S] [--megabytes M] READER PATH...: gives the reader each file once, and each file in each
-// folder. A finding or a crash ends the program; the line before names the file. An input that takes longer than S
-// seconds, or a process that needs more than M MiB, is a finding, too.
+// folder. A finding or a crash ends the program; the line printed before it names the file. An input that takes longer
+// than S seconds, or a process that needs more than M MiB, is a finding, too.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

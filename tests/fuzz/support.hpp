@@ -14,7 +14,7 @@
 
 namespace lockstep::fuzz {
 
-/// Prints the text and aborts. libFuzzer and ctest take that for a failure.
+/// Prints the text and aborts. libFuzzer and ctest report the abort as a failure.
 [[noreturn]] void finding(const std::string& what);
 
 template <class... Parts>
@@ -44,7 +44,7 @@ bool accepts(Read&& read) {
 /// Returns the lines of a text; the last line needs no line end.
 [[nodiscard]] std::vector<std::string> lines_of(Input input);
 
-/// Reads an input from front to back. After its end every value is zero or empty.
+/// Reads an input from front to back. After the end of the input every value read is zero or empty.
 class Cursor {
  public:
   explicit Cursor(Input input) : rest_(input) {}
@@ -52,14 +52,14 @@ class Cursor {
   std::uint8_t byte();
   std::uint16_t word();  ///< two bytes, little-endian
   Input bytes(std::size_t count);
-  Input piece() { return bytes(word()); }  ///< reads a word, then as many bytes as it says
+  Input piece() { return bytes(word()); }  ///< reads a word, the length, and then that number of bytes
   Input rest() { return bytes(rest_.size()); }
 
  private:
   Input rest_;
 };
 
-/// Makes an empty folder, in memory if /dev/shm exists, and deletes it at the end.
+/// Makes an empty folder, in memory if /dev/shm exists, and deletes it in the destructor.
 class Folder {
  public:
   Folder();
@@ -75,7 +75,7 @@ class Folder {
   std::string path_;
 };
 
-/// Returns the folder of this process.
+/// Returns the temporary folder of this process, which all readers use.
 [[nodiscard]] const Folder& folder();
 
 }  // namespace lockstep::fuzz

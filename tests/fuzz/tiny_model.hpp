@@ -5,15 +5,15 @@
 
 namespace lockstep::fuzz {
 
-/// Returns a model that maps two numbers to two classes.
+/// Returns a linear model from two numbers to two classes.
 inline nn::Model tiny_model() {
   nn::ModelBuilder builder("tiny", {2});
   builder.linear("1", builder.input(), 2);
   return builder.build();
 }
 
-/// Returns a model that maps four numbers to four and then, after a norm with running statistics, to two classes. Its
-/// matrices can be compressed.
+/// Returns a model of a linear layer from four numbers to four, a batch norm with running statistics, and a linear
+/// layer to two classes. A test can compress the gradients of its matrices.
 inline nn::Model tiny_norm_model() {
   nn::ModelBuilder builder("tiny", {4});
   const nn::NodeId hidden = builder.linear("1", builder.input(), 4);

@@ -48,7 +48,7 @@ inline OpCase activation_backward_case(ops::Activation kind, const Shape& shape,
 }
 
 /// Returns shapes: no element, one element, odd sizes, sizes near that of a warp, and more elements than one CPU thread
-/// takes.
+/// processes.
 inline std::vector<Shape> activation_shapes() {
   return {Shape{}, Shape{1}, Shape{0, 3}, Shape{7}, Shape{31}, Shape{33}, Shape{3, 5, 17}, Shape{2, 10007}};
 }

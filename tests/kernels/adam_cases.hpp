@@ -8,7 +8,8 @@
 
 namespace lockstep::testing {
 
-/// Makes a test case. The states are the two moments as in the middle of a run. The fifth input is the step.
+/// Makes a test case of adam_update(). The states are the two moments, with values as after several steps. The fifth
+/// input is the step number.
 inline OpCase adam_case(const ArenaParams& p, const ops::AdamOptions& options, std::int64_t step = 3) {
   OpCase item =
       arena_case(concat("adam_update", options.decoupled ? " decoupled" : "", " step ", step), p,

@@ -17,7 +17,7 @@ inline OpCase add_case(const Shape& shape, DType dtype) {
       .run = [](Context& context, Views in, Views out, const TensorView&) { ops::add(context, in[0], in[1], out[0]); }};
 }
 
-/// Returns shapes: no element, one element, odd and prime sizes, and more elements than one CPU thread takes.
+/// Returns shapes: no element, one element, odd and prime sizes, and more elements than one CPU thread processes.
 inline std::vector<Shape> add_shapes() {
   return {Shape{}, Shape{0}, Shape{1}, Shape{7, 3}, Shape{101}, Shape{131101}};
 }

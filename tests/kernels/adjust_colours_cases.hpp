@@ -43,7 +43,7 @@ inline std::vector<double> colour_table(const AdjustColoursParams& p) {
   return table;
 }
 
-/// Makes a test case. Input: changes; output: images, which are changed in place.
+/// Makes a test case of adjust_colours(). Input: changes; output: images, which are changed in place.
 inline OpCase adjust_colours_case(const AdjustColoursParams& p) {
   const std::int64_t samples = p.images[0];
   return {.name = concat("adjust_colours ", p.images, ' ', p.name),
@@ -86,9 +86,9 @@ inline std::vector<ColourList> random_colour_lists(std::uint64_t seed, std::size
   return lists;
 }
 
-/// Returns parameters of test cases: sizes of one pixel, of multiples of 4, 16 and 256 pixels, and of other sizes, so
-/// that images begin at any distance from a 16-byte boundary; images of several tiles; more tiles than the emulated GPU
-/// has blocks; no image; no pixel; no change.
+/// Returns parameters of test cases: images of one pixel; images whose number of pixels is a multiple of 4, 16 or 256;
+/// images of other sizes, so that images begin at any distance from a 16-byte boundary; images of several tiles; more
+/// tiles than the emulated GPU has blocks; no image; no pixel; no change.
 inline std::vector<AdjustColoursParams> adjust_colours_params() {
   std::vector<AdjustColoursParams> all;
   all.push_back({Shape{24, 5, 7, 3}, colour_orders(0.7), 0, "all orders"});

@@ -36,7 +36,7 @@ TEST_F(CudaAdjustColours, AGridOfColoursIsThatOfTheHost) {
 }
 
 /// Compares GPU and host on all bytes, as greys and in one channel. The factors are very small, large, and multiples of
-/// a half. The latter give products halfway between two bytes.
+/// a half. With multiples of a half, products are halfway between two bytes.
 TEST_F(CudaAdjustColours, AllBytesAreThoseOfTheHost) {
   std::vector<double> bytes;
   for (int byte = 0; byte < 256; ++byte) {

@@ -208,7 +208,7 @@ TEST(AdjustColours, RefusesWhatTheContractExcludes) {
   const auto table = [&](double* from, const Strides& strides) {
     return TensorView(from, DType::f64, Device::cpu(), Shape{2, 8}, strides);
   };
-  const TensorView image(at + 30, DType::u8, Device::cpu(), images.view().shape);  // takes the memory of 9 numbers
+  const TensorView image(at + 30, DType::u8, Device::cpu(), images.view().shape);  // as large as 9 f64 numbers
   const TensorView words(at + 30, DType::i64, Device::cpu(), Shape{2});
   EXPECT_NO_THROW(call([&](Arguments& a) { a.images = image, a.changes = table(at + 14, {8, 1}); }));
   EXPECT_NO_THROW(call([&](Arguments& a) { a.images = image, a.changes = table(at + 39, {30, 1}); }));
@@ -217,7 +217,7 @@ TEST(AdjustColours, RefusesWhatTheContractExcludes) {
   EXPECT_THROW(call([&](Arguments& a) { a.images = image, a.changes = table(at + 39, {-1, 1}); }), ShapeError);
   EXPECT_THROW(call([&](Arguments& a) { a.sums = words, a.changes = table(at + 15, {8, 1}); }), ShapeError);
   EXPECT_THROW(call([&](Arguments& a) { a.images = image, a.sums = words; }), ShapeError);
-  // There are too many pixels. The batch is empty, so the tensor needs no memory.
+  // Expects an error for too many pixels. The batch is empty, so the tensor needs no memory.
   const auto large = [&](std::int64_t width) {
     call([=](Arguments& a) {
       a.images = TensorView(a.images.data, DType::u8, Device::cpu(), Shape{0, std::int64_t{1} << 16, width, 3});

@@ -17,7 +17,7 @@ using ArenaRule = std::function<void(const ops::ArenaSegment& segment, double ra
                                      std::vector<double>& states)>;
 
 /// Computes the expected outputs: applies the rule to each element with the options of its segment. Only for test cases
-/// without a copy.
+/// without ArenaParams::copy.
 inline void arena_oracle(const ArenaParams& p, Inputs in, Outputs expected, const ArenaRule& rule) {
   if (p.skip.value_or(0) != 0) {
     return;
@@ -163,7 +163,8 @@ struct ArenaArguments {
   std::vector<TensorView> states;
 };
 
-/// Expects that call() throws every error of require_arena_update(). states: number of the op's states.
+/// Expects that call() throws the errors that require_arena_update() specifies for invalid arguments. states: number of
+/// the op's states.
 inline void expect_arena_update_checked(std::size_t states, const std::function<void(const ArenaArguments&)>& call) {
   const GuardedTensor rate(Shape{}, DType::f64);
   const GuardedTensor factor(Shape{}, DType::f32);

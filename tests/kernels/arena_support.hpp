@@ -22,7 +22,7 @@ struct ArenaParams {
   std::optional<DType> gradients{};  ///< type of the gradients; empty: the type of the parameters
   std::optional<DType> copy{};
   double clip_value = 0;
-  std::vector<std::int64_t> cuts{};  ///< ends of ranges that are updated in turn; empty: the whole arena at once
+  std::vector<std::int64_t> cuts{};  ///< ends of ranges, each updated by its own call; empty: one call
 };
 
 inline std::string to_text(const ArenaParams& p) {
@@ -64,8 +64,8 @@ inline std::vector<ops::ArenaSegment> many_segments(std::int64_t count, std::int
 using RunUpdate = std::function<void(Context& context, const ops::ArenaUpdate& update, Views states, Views more,
                                      const TensorView& workspace)>;
 
-/// Makes a test case. Inputs: learning rate, gradients, factor, skip, `more`; outputs: parameters, states, and the copy
-/// if p.copy is set. All outputs have random initial values.
+/// Makes a test case of the optimizer update `op`. Inputs: learning rate, gradients, factor, skip, `more`; outputs:
+/// parameters, states, and the copy if p.copy is set. All outputs have random initial values.
 inline OpCase arena_case(const std::string& op, const ArenaParams& p, const std::vector<TensorSpec>& states,
                          std::vector<TensorSpec> more, const RunUpdate& run) {
   OpCase item;
@@ -115,7 +115,7 @@ inline OpCase arena_case(const std::string& op, const ArenaParams& p, const std:
 }
 
 /// Returns parameters of test cases: no element, one element, odd and prime counts, more elements than one CPU thread
-/// takes; whole arenas and ranges that cut segments; a factor, a skip, 16-bit gradients.
+/// processes; whole arenas and ranges that cut segments; a factor, a skip, 16-bit gradients.
 inline std::vector<ArenaParams> arena_params() {
   std::vector<ArenaParams> all;
   for (const DType dtype : {DType::f32, DType::f64}) {

@@ -30,7 +30,7 @@ inline ops::AugmentDesc augment_desc(const AugmentParams& p) {
           .seed = 42};
 }
 
-/// Makes a test case. Inputs: images, sample ids, epoch, valid; output: out.
+/// Makes a test case of augment(). Inputs: images, sample ids, epoch, valid; output: out.
 inline OpCase augment_case(const AugmentParams& p) {
   OpCase item;
   item.name =

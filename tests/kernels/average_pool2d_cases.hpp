@@ -12,7 +12,7 @@ inline std::string name_of_average(const char* op, const PoolParams& p, ops::Ave
   return name_of_pool(op, p) + (over == ops::AverageOver::window ? " over the window" : " inside");
 }
 
-/// Makes a test case. Input: x; output: y.
+/// Makes a test case of average_pool2d_forward(). Input: x; output: y.
 inline OpCase average_pool2d_forward_case(const PoolParams& p, ops::AverageOver over) {
   return {.name = name_of_average("average_pool2d_forward", p, over),
           .dtype = p.dtype,
@@ -23,7 +23,7 @@ inline OpCase average_pool2d_forward_case(const PoolParams& p, ops::AverageOver 
           .tolerance = p.dtype == DType::f64 ? 1e-14 : 1e-6};
 }
 
-/// Makes a test case. Input: dy; output: dx.
+/// Makes a test case of average_pool2d_backward(). Input: dy; output: dx.
 inline OpCase average_pool2d_backward_case(const PoolParams& p, ops::AverageOver over) {
   return {.name = name_of_average("average_pool2d_backward", p, over),
           .dtype = p.dtype,
@@ -34,7 +34,7 @@ inline OpCase average_pool2d_backward_case(const PoolParams& p, ops::AverageOver
           .tolerance = p.dtype == DType::f64 ? 1e-14 : 1e-6};
 }
 
-/// Makes a test case. Input: x; output: y.
+/// Makes a test case of global_average_pool_forward(). Input: x; output: y.
 inline OpCase global_average_pool_forward_case(const Shape& x, DType dtype) {
   return {.name = concat("global_average_pool_forward ", dtype, ' ', x),
           .dtype = dtype,
@@ -45,7 +45,7 @@ inline OpCase global_average_pool_forward_case(const Shape& x, DType dtype) {
           .tolerance = dtype == DType::f64 ? 1e-14 : 1e-6};
 }
 
-/// Makes a test case. Input: dy; output: dx.
+/// Makes a test case of global_average_pool_backward(). Input: dy; output: dx.
 inline OpCase global_average_pool_backward_case(const Shape& x, DType dtype) {
   return {.name = concat("global_average_pool_backward ", dtype, ' ', x),
           .dtype = dtype,

@@ -29,7 +29,7 @@ TEST(AveragePool2d, OverlappingPaddedWindowsByHand) {
   ops::average_pool2d_forward(context, desc, AverageOver::window, vx, vy);
   EXPECT_EQ(y, (std::vector<float>{12.0F / 9, 16.0F / 9, 24.0F / 9, 28.0F / 9}));
 
-  // The middle pixel is in all four windows. The middle of an edge is in two.
+  // The middle pixel is in all four windows. The middle pixel of an edge is in two windows.
   y = {4, 8, 12, 16};
   ops::average_pool2d_backward(context, desc, AverageOver::inside, vy, vx);
   EXPECT_EQ(x, (std::vector<float>{1, 3, 2,   //
@@ -52,7 +52,7 @@ TEST(AveragePool2d, PixelsInNoWindowHaveNoGradient) {
   EXPECT_EQ(dx, (std::vector<float>{5, 0, 0, 0}));
 }
 
-/// Returns the divisor of each element of y.
+/// Returns for each element of y the number by which the sum over its window is divided.
 std::vector<double> divisors(const PoolParams& p, AverageOver over) {
   const auto elements = static_cast<std::size_t>(ops::pooled_shape(p.desc, p.x).numel());
   if (over == AverageOver::window) {

@@ -74,8 +74,8 @@ inline std::int64_t valid_rows_of(const BatchNormParams& p) {
   return p.valid < 0 || p.shape[0] == 0 ? rows_of(p.shape) : rows_of(p.shape) / p.shape[0] * p.valid;
 }
 
-/// Sets item.run to the op and item.plain to the same computation in plain loops. `call(op, in, out)` calls either of
-/// the two with the arguments that they share. The op also needs the context and the workspace.
+/// Sets item.run to the op and item.plain to the same computation in plain loops. `call(f, in, out)` must call f with
+/// the arguments that `op` and `plain_loops` share. Calls of `op` also get the context and the workspace.
 template <class Op, class Plain, class Call>
 void set_runs(OpCase& item, Op op, Plain plain_loops, Call call) {
   item.run = [=](Context& context, Views in, Views out, const TensorView& workspace) {
@@ -91,7 +91,7 @@ void set_runs(OpCase& item, Op op, Plain plain_loops, Call call) {
   item.plain = [=](Context&, Views in, Views out, const TensorView&) { call(plain_loops, in, out); };
 }
 
-/// Makes a test case. Inputs: x, valid; output: stats.
+/// Makes a test case of batch_norm_stats(). Inputs: x, valid; output: stats.
 inline OpCase batch_norm_stats_case(const BatchNormParams& p, double mean = 0.5, double deviation = 2) {
   OpCase item;
   item.name = name_of_case("stats", p);
@@ -107,8 +107,8 @@ inline OpCase batch_norm_stats_case(const BatchNormParams& p, double mean = 0.5,
   return item;
 }
 
-/// Makes a test case. Input: parts; output: stats. rows: number of rows of each part. A part without rows holds zeros,
-/// as batch_norm_stats() would write.
+/// Makes a test case of batch_norm_merge_stats(). Input: parts; output: stats. rows: number of rows of each part. A
+/// part without rows holds zeros, as batch_norm_stats() would write.
 inline OpCase batch_norm_merge_stats_case(std::int64_t channels, DType dtype, const std::vector<std::int64_t>& rows) {
   OpCase item;
   item.name = concat("batch_norm_merge_stats ", dtype, " (", channels, ") of");
@@ -136,7 +136,8 @@ inline OpCase batch_norm_merge_stats_case(std::int64_t channels, DType dtype, co
   return item;
 }
 
-/// Makes a test case. Inputs: x, valid, weight, bias; outputs: stats, coefficients, running_mean, running_var.
+/// Makes a test case of batch_norm_coefficients(). Inputs: x, valid, weight, bias; outputs: stats, coefficients,
+/// running_mean, running_var.
 inline OpCase batch_norm_coefficients_case(const BatchNormParams& p) {
   OpCase item = batch_norm_stats_case(p);
   item.name = name_of_case("coefficients", p);
@@ -159,7 +160,8 @@ inline OpCase batch_norm_coefficients_case(const BatchNormParams& p) {
   return item;
 }
 
-/// Makes a test case. Inputs: stats, weight, bias; outputs: running_mean, running_var, coefficients.
+/// Makes a test case of batch_norm_finalize(). Inputs: stats, weight, bias; outputs: running_mean, running_var,
+/// coefficients.
 inline OpCase batch_norm_finalize_case(std::int64_t channels, DType dtype, std::int64_t rows, bool running) {
   OpCase item;
   item.name = concat("batch_norm_finalize ", dtype, " (", channels, ") count ", rows, running ? "" : " stateless");
@@ -178,7 +180,8 @@ inline OpCase batch_norm_finalize_case(std::int64_t channels, DType dtype, std::
   return item;
 }
 
-/// Makes a test case. Inputs: running_mean, running_var, weight, bias; output: coefficients.
+/// Makes a test case of batch_norm_finalize_inference(). Inputs: running_mean, running_var, weight, bias; output:
+/// coefficients.
 inline OpCase batch_norm_finalize_inference_case(std::int64_t channels, DType dtype) {
   OpCase item;
   item.name = concat("batch_norm_finalize_inference ", dtype, " (", channels, ')');
@@ -195,7 +198,8 @@ inline OpCase batch_norm_finalize_inference_case(std::int64_t channels, DType dt
   return item;
 }
 
-/// Makes a test case. Inputs: x, coefficients, and residual if p.residual; outputs: y, and mask if p.relu.
+/// Makes a test case of batch_norm_apply(). Inputs: x, coefficients, and residual if p.residual; outputs: y, and mask
+/// if p.relu.
 inline OpCase batch_norm_apply_case(const BatchNormParams& p) {
   OpCase item;
   item.name = name_of_case("apply", p);
@@ -212,7 +216,8 @@ inline OpCase batch_norm_apply_case(const BatchNormParams& p) {
   return item;
 }
 
-/// Makes a test case. Inputs: x, coefficients, residual, residual coefficients; outputs: y, and mask if p.relu.
+/// Makes a test case of batch_norm_apply_pair(). Inputs: x, coefficients, residual, residual coefficients; outputs: y,
+/// and mask if p.relu.
 inline OpCase batch_norm_apply_pair_case(const BatchNormParams& p) {
   BatchNormParams with_residual = p;
   with_residual.residual = true;
@@ -228,9 +233,9 @@ inline OpCase batch_norm_apply_pair_case(const BatchNormParams& p) {
 /// Whether a backward op writes each result to memory of its own, or overwrites dy with dx or with dresidual.
 enum class GradientPlace : unsigned char { apart, dx_in_dy, dresidual_in_dy };
 
-/// Makes a test case. Inputs: dy, x, coefficients, valid; mask if p.relu; dy2 if p.second. Outputs: sums; dweight and
-/// dbias unless they are ignored; masked if p.residual. With dresidual_in_dy, the output masked starts with the values
-/// of dy and the op reads dy there.
+/// Makes a test case of batch_norm_backward_reduce(). Inputs: dy, x, coefficients, valid; mask if p.relu; dy2 if
+/// p.second. Outputs: sums; dweight and dbias unless they are ignored; masked if p.residual. With dresidual_in_dy, the
+/// output masked starts with the values of dy and the op reads dy there.
 inline OpCase batch_norm_backward_reduce_case(const BatchNormParams& p, ops::GradMode mode,
                                               GradientPlace place = GradientPlace::apart) {
   const std::int64_t channels = p.shape.back();
@@ -267,8 +272,9 @@ inline OpCase batch_norm_backward_reduce_case(const BatchNormParams& p, ops::Gra
   return item;
 }
 
-/// Makes a test case. Inputs: x, coefficients, sums, stats, valid; mask if p.relu; dy2 if p.second; dy unless an output
-/// overwrites it. Outputs: dx; dresidual if p.residual. The output that overwrites dy starts with the values of dy.
+/// Makes a test case of batch_norm_backward_apply(). Inputs: x, coefficients, sums, stats, valid; mask if p.relu; dy2
+/// if p.second; dy unless an output overwrites it. Outputs: dx; dresidual if p.residual. The output that overwrites dy
+/// starts with the values of dy.
 inline OpCase batch_norm_backward_apply_case(const BatchNormParams& p, GradientPlace place = GradientPlace::apart) {
   const std::int64_t channels = p.shape.back();
   OpCase item;
@@ -297,9 +303,9 @@ inline OpCase batch_norm_backward_apply_case(const BatchNormParams& p, GradientP
   return item;
 }
 
-/// Makes a test case. Inputs: dy, mask, valid, dy2, and for each of the two norms x and coefficients. Outputs: masked,
-/// and for each norm sums, and dweight and dbias unless its mode ignores them. With in_place, masked starts with the
-/// values of dy and the op reads dy there.
+/// Makes a test case of batch_norm_backward_reduce_pair(). Inputs: dy, mask, valid, dy2, and for each of the two norms
+/// x and coefficients. Outputs: masked, and for each norm sums, and dweight and dbias unless its mode ignores them.
+/// With in_place, masked starts with the values of dy and the op reads dy there.
 inline OpCase batch_norm_backward_reduce_pair_case(const BatchNormParams& p, ops::GradMode mode, ops::GradMode mode2,
                                                    bool in_place = false) {
   const std::int64_t channels = p.shape.back();
@@ -364,11 +370,11 @@ inline OpCase batch_norm_backward_reduce_pair_case(const BatchNormParams& p, ops
   return item;
 }
 
-/// Which dx of the two norms overwrites the incoming gradient g. apart: none does.
+/// The norm whose dx overwrites the incoming gradient g. apart: neither dx overwrites g.
 enum class PairPlace : unsigned char { apart, first_in_g, second_in_g };
 
-/// Makes a test case. Inputs: stats, valid, and for each of the two norms x, coefficients and sums; g unless an output
-/// overwrites it. Outputs: dx of the first norm and dx of the second.
+/// Makes a test case of batch_norm_backward_apply_pair(). Inputs: stats, valid, and for each of the two norms x,
+/// coefficients and sums; g unless an output overwrites it. Outputs: dx of the first norm and dx of the second.
 inline OpCase batch_norm_backward_apply_pair_case(const BatchNormParams& p, PairPlace place = PairPlace::apart) {
   const std::int64_t channels = p.shape.back();
   OpCase item;

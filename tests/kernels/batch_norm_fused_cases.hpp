@@ -13,9 +13,9 @@ namespace lockstep::testing {
 /// overwrites the residual, dx overwrites dy, and masked overwrites dy2.
 enum class FusedPlace : unsigned char { apart, in_place };
 
-/// Makes a test case. Inputs: x, valid, weight, bias; residual if p.residual, unless y overwrites it. Outputs: y,
-/// stats, coefficients, running_mean, running_var; mask if p.relu. y never overwrites the residual if there is a mask:
-/// each type would round the residual differently, and bits of the mask would differ.
+/// Makes a test case of batch_norm_fused_forward(). Inputs: x, valid, weight, bias; residual if p.residual, unless y
+/// overwrites it. Outputs: y, stats, coefficients, running_mean, running_var; mask if p.relu. y never overwrites the
+/// residual if there is a mask: each type would round the residual differently, and bits of the mask would differ.
 inline OpCase batch_norm_fused_forward_case(const BatchNormParams& p, FusedPlace place = FusedPlace::apart) {
   const Shape channels{p.shape.back()};
   const bool in_residual = p.residual && !p.relu && place == FusedPlace::in_place;
@@ -50,9 +50,9 @@ inline OpCase batch_norm_fused_forward_case(const BatchNormParams& p, FusedPlace
   return item;
 }
 
-/// Makes a test case. Inputs: x, coefficients, stats, valid; mask if p.relu; dy, and dy2 if p.second and p.residual,
-/// unless an output overwrites them. Outputs: dx, sums; dweight and dbias unless `mode` ignores them; masked if
-/// p.residual.
+/// Makes a test case of batch_norm_fused_backward(). Inputs: x, coefficients, stats, valid; mask if p.relu; dy, and dy2
+/// if p.second and p.residual, unless an output overwrites them. Outputs: dx, sums; dweight and dbias unless `mode`
+/// ignores them; masked if p.residual.
 inline OpCase batch_norm_fused_backward_case(const BatchNormParams& p, ops::GradMode mode,
                                              FusedPlace place = FusedPlace::apart) {
   const std::int64_t channels = p.shape.back();

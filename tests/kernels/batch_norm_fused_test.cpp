@@ -30,9 +30,9 @@ TEST(BatchNormFused, TheSameBitsForAnyNumberOfThreads) {
   }
 }
 
-/// The limits follow from an H100's memory: 132 multiprocessors with 228 KB of shared memory each. A work item of 256
-/// threads keeps 8 rows of 16 bytes for each thread, which is 32 KB for x. The backward pass keeps the gradient, too,
-/// so its item has 64 KB.
+/// The op can do a pass in one launch if all work items fit into shared memory. An H100 has 132 multiprocessors with
+/// 228 KB of shared memory each. A work item of 256 threads keeps 8 rows of 16 bytes for each thread, which is 32 KB
+/// for x. The backward pass keeps the gradient, too, so its item has 64 KB.
 TEST(BatchNormFused, WhatFitsOnAnH100) {
   CpuContext context;
   const auto fits = [&](const Shape& shape, NormPass pass, DType dtype = DType::bf16) {
@@ -49,7 +49,7 @@ TEST(BatchNormFused, WhatFitsOnAnH100) {
   // The shapes are those of ResNet-50 with 256 images.
   EXPECT_TRUE(fits({256, 7, 7, 512}, NormPass::backward));
   EXPECT_FALSE(fits({256, 7, 7, 2048}, NormPass::forward)) << "51 MB";
-  // The op needs columns of 16 bytes and whole bytes of the mask.
+  // A tile of the op must consist of whole 16-byte pieces and end at a whole byte of the mask.
   EXPECT_FALSE(fits({4, 17}, NormPass::forward));
   EXPECT_FALSE(fits({4, 12}, NormPass::forward));
   EXPECT_TRUE(fits({4, 56}, NormPass::forward));

@@ -11,8 +11,8 @@
 
 namespace lockstep::testing {
 
-/// Faults of the given sums in the last channel. good: none; cancel: the sum of squares cancels in the variance;
-/// infinite, nan: a sum is infinite or NaN.
+/// Fault in the last channel of the sums that the test gives to the op. good: no fault; cancel: the variance is a small
+/// difference of large numbers; infinite, nan: a sum is infinite or NaN.
 enum class GivenSums : unsigned char { good, cancel, infinite, nan };
 
 /// Generates sums of shape (2, C): the sum of `rows` deviations and the sum of their squares. The sums are not the sums
@@ -41,9 +41,9 @@ inline Generator given_sums(std::int64_t channels, std::int64_t rows, GivenSums 
   };
 }
 
-/// Makes a test case. Inputs: x, valid, weight, bias, sums; shift unless p.relu, where the op takes running_mean as
-/// shift. Outputs: stats, coefficients, running_mean, running_var. The op updates the running statistics if p.residual
-/// or p.relu.
+/// Makes a test case of batch_norm_coefficients_given(). Inputs: x, valid, weight, bias, sums; shift unless p.relu,
+/// where the op takes running_mean as shift. Outputs: stats, coefficients, running_mean, running_var. The op updates
+/// the running statistics if p.residual or p.relu.
 inline OpCase batch_norm_coefficients_given_case(const BatchNormParams& p, GivenSums kind = GivenSums::good) {
   OpCase item = batch_norm_coefficients_case(p);
   item.name = name_of_case("coefficients_given", p) + (kind == GivenSums::good       ? ""
@@ -78,13 +78,14 @@ inline OpCase batch_norm_coefficients_given_case(const BatchNormParams& p, Given
     plain::batch_norm_finalize(out[0], in[2], in[3], 1e-1, 0.1, keeps ? out[2] : TensorView(),
                                keeps ? out[3] : TensorView(), out[1]);
   };
-  // With a full batch the op does not read x, so x is not counted.
+  // With a full batch the op does not read x, so the bytes of x are not counted.
   item.bytes = tensor_bytes(item) - static_cast<double>(p.shape.numel()) * static_cast<double>(size_of(p.dtype));
   item.flops = 20.0 * static_cast<double>(channels);
   return item;
 }
 
-/// Makes a test case. Inputs: sum_g, sum_gx; outputs: sums; dweight and dbias unless they are ignored.
+/// Makes a test case of batch_norm_gradients_given(). Inputs: sum_g, sum_gx; outputs: sums; dweight and dbias unless
+/// `mode` ignores them.
 inline OpCase batch_norm_gradients_given_case(std::int64_t channels, DType dtype, ops::GradMode mode) {
   const Shape shape{channels};
   const bool wanted = mode != ops::GradMode::ignore;
@@ -141,8 +142,8 @@ inline std::vector<DeviceCase> batch_norm_given_device_cases() {
   std::vector<DeviceCase> items = device_cases(
       batch_norm_given_params(), [](const BatchNormParams& p) { return batch_norm_coefficients_given_case(p); });
   for (const GivenSums kind : {GivenSums::cancel, GivenSums::infinite, GivenSums::nan}) {
-    // With 56 channels the bad last channel is in the first round of a block's threads. With 300 channels it is in the
-    // second.
+    // Each thread of a block handles one channel per round. With 56 channels the faulty last channel is in the first
+    // round. With 300 channels it is in the second round.
     for (const std::int64_t channels : {56, 300}) {
       append(items, device_cases([&](DType dtype) {
                return batch_norm_coefficients_given_case({{9, 40, channels}, dtype, 9, true}, kind);

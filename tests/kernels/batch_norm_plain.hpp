@@ -32,7 +32,7 @@ inline std::vector<double> or_zeros(const TensorView& view, std::size_t count) {
   return view.given() ? to_doubles(view) : std::vector<double>(count, 0.0);
 }
 
-/// Computes in two passes: first the mean, then the sum of the squared deviations from the mean.
+/// Computes the statistics in two passes: first the mean, then the sum of the squared deviations from the mean.
 inline void batch_norm_stats(const TensorView& x, const TensorView& valid, const TensorView& stats) {
   const Rows in(x, valid);
   const std::size_t rows = in.valid / in.channels;
@@ -54,8 +54,9 @@ inline void batch_norm_stats(const TensorView& x, const TensorView& valid, const
   from_doubles(out, stats);
 }
 
-/// Computes in two passes over the parts: first the mean of all rows, then the total M2. Each part adds its own M2 and
-/// its number of rows times the squared distance of its mean from the total mean.
+/// Merges the statistics of parts in two passes: first the mean of all rows, then the total M2 (sum of squared
+/// deviations). Each part adds its own M2 and its number of rows times the squared distance of its mean from the total
+/// mean.
 inline void batch_norm_merge_stats(const TensorView& parts, const TensorView& stats) {
   const std::vector<double> in = to_doubles(parts);
   const auto width = static_cast<std::size_t>(parts.shape[1]);

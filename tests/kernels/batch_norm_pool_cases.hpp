@@ -68,13 +68,13 @@ inline std::vector<double> pooled_gradient(const PoolParams& p, const TensorView
 
 }  // namespace plain
 
-/// Generates multiples of 1/8 from -2 to 2. If x holds small integers, every product and sum is exact in f32.
+/// Generates multiples of 1/8 from -2 to 2. Products with small integers, and sums of these products, are exact in f32.
 inline Generator small_eighths(std::uint64_t seed) {
   return mapped(integers(seed, -16, 16), [](double value) { return value / 8; });
 }
 
-/// Makes a test case. Inputs: x, coefficients; outputs: y, index. The numbers are small integers and eighths, so
-/// windows have ties. Rounding to bf16 makes more ties.
+/// Makes a test case of batch_norm_pool_forward(). Inputs: x, coefficients; outputs: y, index. The numbers are small
+/// integers and eighths, so windows have ties. Rounding to bf16 makes more ties.
 inline OpCase batch_norm_pool_forward_case(const StemParams& p) {
   const Shape pooled = ops::pooled_shape(p.pool.desc, p.pool.x);
   return {.name = name_of_stem("forward", p),
@@ -96,8 +96,8 @@ inline Generator stem_winners() {
   return mapped(integers(3, 0, 9), [](double value) { return value > 8 ? ops::kNoWinner : value; });
 }
 
-/// Makes a test case. Inputs: dy, index, x, coefficients, valid; outputs: sums; dweight and dbias unless `mode` ignores
-/// them.
+/// Makes a test case of batch_norm_pool_backward_reduce(). Inputs: dy, index, x, coefficients, valid; outputs: sums;
+/// dweight and dbias unless `mode` ignores them.
 inline OpCase batch_norm_pool_backward_reduce_case(const StemParams& p, ops::GradMode mode) {
   const Shape pooled = ops::pooled_shape(p.pool.desc, p.pool.x);
   const std::int64_t channels = p.pool.x[3];
@@ -133,7 +133,8 @@ inline OpCase batch_norm_pool_backward_reduce_case(const StemParams& p, ops::Gra
   return item;
 }
 
-/// Makes a test case. Inputs: dy, index, x, coefficients, sums, stats, valid; output: dx.
+/// Makes a test case of batch_norm_pool_backward_apply(). Inputs: dy, index, x, coefficients, sums, stats, valid;
+/// output: dx.
 inline OpCase batch_norm_pool_backward_apply_case(const StemParams& p) {
   const Shape pooled = ops::pooled_shape(p.pool.desc, p.pool.x);
   const std::int64_t channels = p.pool.x[3];

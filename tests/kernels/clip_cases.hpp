@@ -19,7 +19,8 @@ struct ClipParams {
   int squares = 1;  ///< number of elements of the squared_norm tensor, which the op adds up; a power of two
 };
 
-/// Makes a test case. Inputs: squared_norm, loss_scale, divisor; outputs: factor, skip, step, norm, skipped.
+/// Makes a test case of clip_factor(). Inputs: squared_norm, loss_scale, divisor; outputs: factor, skip, step, norm,
+/// skipped.
 inline OpCase clip_case(const ClipParams& p) {
   OpCase item;
   item.name =

@@ -155,7 +155,7 @@ inline std::vector<ConvCase> conv_cases() {
   add("depthwise", square(2, 7, 16, 16, 3, 2, 1), [](auto& d) { d.groups = 16; });
   const auto circular = [](auto& d) { d.pad_mode = ops::PadMode::circular; };
   add("circular", square(2, 5, 3, 4, 3, 1, 1), circular);
-  add("circular_twice_round", square(1, 3, 2, 2, 5, 2, 4), circular);  // the padding is longer than the image
+  add("circular_twice_round", square(1, 3, 2, 2, 5, 2, 4), circular);  // the padding is wider than the image
   const auto of_axes = [](int rank) {
     return ops::ConvDesc{.spatial_rank = rank, .batch = 2, .in_channels = 5, .out_channels = 7};
   };
@@ -206,7 +206,7 @@ inline std::vector<DeviceCase> conv2d_device_cases(
   std::vector<DeviceCase> items;
   const ConvCase item = conv_cases_for_devices().at(index / std::size(kConvPasses));
   const ops::ConvPass pass = kConvPasses[index % std::size(kConvPasses)];
-  const bool variant = index % 2 == 0;  // three passes, so each pass gets both variants
+  const bool variant = index % 2 == 0;  // the number of passes is odd, so each pass gets both variants
   ops::ConvDesc d = item.desc;
   d.bias = variant;
   d.grad_mode = variant ? ops::GradMode::accumulate : ops::GradMode::overwrite;
@@ -216,7 +216,7 @@ inline std::vector<DeviceCase> conv2d_device_cases(
     for (const std::string& choice : choices(d, pass)) {
       DeviceCase made = device_case(conv2d_case(item.name, d, pass, choice), host);
       if (made.device.outputs.front().dtype == DType::f32 && !choice.starts_with("cudnn:split")) {
-        made.tolerance = host.tolerance;  // no intermediate value is rounded to 16 bits
+        made.tolerance = host.tolerance;  // f32 outputs are never rounded to 16 bits
       }
       items.push_back(std::move(made));
     }

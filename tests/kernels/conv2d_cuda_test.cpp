@@ -17,11 +17,13 @@ using ops::ConvPass;
 
 using CudaConv2d = CudaTest;
 
-/// Tests with one instance for each pair of convolution and pass, so that they can be divided into shards.
+/// Fixture of tests with one instance for each pair of convolution and pass, so that GoogleTest's shards can divide the
+/// instances.
 class CudaConv2dPasses : public CudaTest, public ::testing::WithParamInterface<std::size_t> {};
 
-/// Returns at most `most` evenly spaced choices, including the first and the last. split: takes choices whose
-/// convolution is split from its other operations (cudnn:split); otherwise takes all others.
+/// Returns at most `most` evenly spaced choices, including the first and the last. split = true: takes only the choices
+/// that begin with cudnn:split, whose convolution runs apart from its other operations. split = false: takes only the
+/// other choices.
 std::vector<std::string> a_few(const std::vector<std::string>& choices, bool split, std::size_t most) {
   std::vector<std::string> all;
   for (const std::string& choice : choices) {

@@ -561,7 +561,8 @@ TEST(Conv2d, OneDnnLeavesTheThreadCountOfTheCallerAlone) {
   EXPECT_EQ(default_threads(), before);
 }
 
-/// The op runs inside an OpenMP parallel region, as of a host program that calls lockstep from one of its own threads.
+/// The op runs inside an OpenMP parallel region, as if a host program called lockstep from one of its own threads. The
+/// results must have the same bits as outside of the region.
 TEST(Conv2d, HasTheSameBitsInsideAParallelRegionOfTheHost) {
   if (!has_onednn()) {
     GTEST_SKIP() << "built without oneDNN";

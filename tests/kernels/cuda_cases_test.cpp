@@ -30,7 +30,8 @@ TEST_P(CudaCases, MatchTheHost) {
   }
 }
 
-/// On views that begin off a 16-byte boundary, the kernels must take one element at a time.
+/// On views that begin off a 16-byte boundary, the kernels must access one element at a time, and must still match the
+/// host.
 TEST_P(CudaCases, MatchTheHostOffA16ByteBoundary) {
   for (const DeviceCase& item : GetParam().cases()) {
     if (!item.device.prepare) {

@@ -1,5 +1,5 @@
-// If cuDNN fails for one engine or for one list of engines, only these engines are lost. The other engines stay usable,
-// whatever status cuDNN returned.
+// If cuDNN fails for one engine or for one list of engines, lockstep must drop only these engines. The other engines
+// must stay usable, whatever status cuDNN returned.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -218,7 +218,8 @@ class CudnnH100 : public ::testing::Test {
   }
   [[nodiscard]] Target target() const { return {nullptr, properties_.get()}; }
 
-  /// Returns the texts of the offered plans. Each text must parse to the same algorithm.
+  /// Returns the texts of the plans that cuDNN offers. Expects that each text parses to the algorithm that it
+  /// describes.
   std::vector<std::string> offered(const ConvDesc& d, ConvPass pass, const std::string& name) {
     std::vector<std::string> texts;
     std::size_t nondeterministic = 0;

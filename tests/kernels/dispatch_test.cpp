@@ -8,7 +8,8 @@
 #include "control.hpp"
 #endif
 
-// An op that is defined outside of the library. The file defines none of the library's macros.
+// These ops are defined outside of the library, as in a host program. dispatch() must work in files that define none of
+// the library's macros.
 namespace outside {
 namespace backend {
 

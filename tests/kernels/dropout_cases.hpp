@@ -12,8 +12,8 @@ inline ops::DropoutDesc dropout_desc(double rate = 0.3) {
   return {.rate = rate, .seed = 0x123456789ABCDEF0, .layer = 7};
 }
 
-/// Makes a test case. Inputs: sample ids, epoch, x; output: y. The in-place variant has no x, and y starts with the
-/// values of x. x holds small integers, which every type represents exactly.
+/// Makes a test case of dropout(). Inputs: sample ids, epoch, x; output: y. The in-place variant has no x, and y starts
+/// with the values of x. x holds small integers, which every type represents exactly.
 inline OpCase dropout_case(const Shape& shape, DType dtype, const ops::DropoutDesc& desc = dropout_desc(),
                            bool in_place = false) {
   OpCase item;
@@ -31,7 +31,7 @@ inline OpCase dropout_case(const Shape& shape, DType dtype, const ops::DropoutDe
 }
 
 /// Returns shapes: no sample, no element, one element; samples that end within a block of random words; samples of one
-/// element; more samples than a grid has threads; samples larger than a grid.
+/// element; more samples than a grid has threads; samples with more elements than a grid has threads.
 inline std::vector<Shape> dropout_shapes() {
   return {Shape{0, 5},    Shape{3, 0},   Shape{1},        Shape{37},      Shape{5, 7},
           Shape{3, 2, 8}, Shape{97, 33}, Shape{2, 13001}, Shape{2100, 8}, Shape{3, 6000}};

@@ -30,8 +30,8 @@ inline Shape embedding_rows(const EmbeddingParams& p) {
   return shape;
 }
 
-/// Makes a test case. Inputs: table, ids; outputs: y. With p.positions there are also the inputs positions and valid,
-/// and the output bad_ids, a counter that starts at 2.
+/// Makes a test case of embedding_forward(). Inputs: table, ids; outputs: y. With p.positions there are also the inputs
+/// positions and valid, and the output bad_ids, a counter that starts at 2.
 inline OpCase embedding_forward_case(const EmbeddingParams& p, DType dtype) {
   OpCase item;
   item.name = concat("embedding_forward ", dtype, ' ', p.ids, " of ", Shape{p.vocabulary, p.width},
@@ -52,10 +52,10 @@ inline OpCase embedding_forward_case(const EmbeddingParams& p, DType dtype) {
   const double row = static_cast<double>(p.width) * static_cast<double>(size_of(dtype));
   const auto tokens = static_cast<double>(p.ids.numel());
   item.bytes = tokens * (4 + row) + row * std::min(tokens, static_cast<double>(p.vocabulary));
-  return item;  // tolerance 0: op and reference round once
+  return item;  // tolerance 0: the op and the reference round each value once
 }
 
-/// Makes a test case. Inputs: dy, ids; output: dtable.
+/// Makes a test case of embedding_backward(). Inputs: dy, ids; output: dtable.
 inline OpCase embedding_backward_case(const EmbeddingParams& p, DType dtype, ops::GradMode mode) {
   const bool accumulate = mode == ops::GradMode::accumulate;
   const Shape table{p.vocabulary, p.width};

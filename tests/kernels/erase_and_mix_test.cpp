@@ -190,7 +190,7 @@ TEST(EraseAndMix, RefusesWhatTheContractExcludes) {
   EXPECT_THROW(call([](Arguments& a) { a.erasures.strides = Strides{1, 2, 4}; }), ShapeError);
   EXPECT_THROW(call([](Arguments& a) { a.mixtures.strides = Strides{1, 2}; }), ShapeError);
   EXPECT_THROW(call([](Arguments& a) { a.mixtures.shape = Shape{2, 5}; }), ShapeError);
-  // Mixtures need two pictures.
+  // Expects an error for mixtures if there is one picture only.
   Arguments mixed = one;
   mixed.mixtures = mixtures;
   EXPECT_THROW(run(mixed), ShapeError);
@@ -216,7 +216,7 @@ TEST(EraseAndMix, RefusesWhatTheContractExcludes) {
                  a.erasures = TensorView(at + 19, DType::f64, Device::cpu(), Shape{2, 2, 4}, Strides{4, 4, 1});
                }),
                ShapeError);
-  // There are too many pixels. The batch is empty, so the tensors need no memory.
+  // Expects an error for too many pixels. The batch is empty, so the tensors need no memory.
   const auto large = [&](std::int64_t width) {
     call([=](Arguments& a) {
       const std::int64_t height = std::int64_t{1} << 16;

@@ -6,8 +6,8 @@
 /// functions that kernels/cudnn calls.
 namespace lockstep::testing {
 
-/// Makes the n-th next cudnnBackendFinalize() of a descriptor of this type return `status` without doing anything (n =
-/// 1: the next one). n = 0: no call fails.
+/// Makes the n-th call of cudnnBackendFinalize() from now, for a descriptor of this type, return `status` and do
+/// nothing. n = 1: the next call. n = 0: no call fails.
 extern "C" void failing_cudnn_fail(cudnnBackendDescriptorType_t type, int n, cudnnStatus_t status);
 /// Returns how many cudnnBackendFinalize() calls for this type there were since failing_cudnn_fail().
 extern "C" int failing_cudnn_finalised(void);

@@ -17,7 +17,7 @@ inline OpCase fill_case(double value, const Shape& shape, DType dtype) {
 }
 
 /// Returns test cases: every type; no element, one element, odd and prime counts, and more elements than one CPU thread
-/// takes.
+/// processes.
 inline std::vector<OpCase> fill_cases() {
   std::vector<OpCase> items;
   for (const DType dtype :

@@ -15,8 +15,8 @@ struct GroupedPair {
   DType dtype;
 };
 
-/// Makes a test case. Inputs: the sources; outputs: the targets. Each call fills the list of pairs again. The list must
-/// outlive the asynchronous call, so it lives as long as the test case.
+/// Makes a test case of grouped_copy(). Inputs: the sources; outputs: the targets. Each call fills the list of pairs
+/// again. The list must outlive the asynchronous call, so it lives as long as the test case.
 inline OpCase grouped_copy_case(const std::string& what, const std::vector<GroupedPair>& group) {
   OpCase item;
   item.name = concat("grouped_copy ", what, " of ", group.size());
@@ -38,7 +38,7 @@ inline OpCase grouped_copy_case(const std::string& what, const std::vector<Group
 }
 
 /// Returns test cases: no pair; an empty pair among others; every type; sizes that are no multiple of 16 bytes; chunks
-/// of 16 KiB, one byte less and one byte more; more pairs than a table of 80 holds.
+/// of 16 KiB, one byte less and one byte more; more than 80 pairs, which is the most that a kernel's table holds.
 inline std::vector<OpCase> grouped_copy_cases() {
   std::vector<OpCase> items;
   items.push_back(grouped_copy_case("nothing", {}));

@@ -8,7 +8,7 @@
 
 namespace lockstep::testing {
 
-/// Makes a test case. Input: x; output: result.
+/// Makes a test case of hash_range(). Input: x; output: result.
 inline OpCase hash_case(const Shape& shape, DType dtype) {
   OpCase item;
   item.name = concat("hash_range ", dtype, ' ', shape);

@@ -51,7 +51,7 @@ TEST(Hash, MatchesTheDefinition) {
       const TensorView& x = in[0].view();
       const auto* bytes = static_cast<const std::uint8_t*>(x.data);
       std::uint64_t hash = SplitMix64(x.bytes()).next();
-      std::uint64_t skipped = 0;  // the generator's state after i outputs is i constants ahead
+      std::uint64_t skipped = 0;  // sum of the generator's increments before the current word
       for (std::size_t i = 0; i < x.bytes(); i += 8) {
         std::uint64_t word = 0;
         for (std::size_t b = i; b < std::min(i + 8, x.bytes()); ++b) {

@@ -37,7 +37,7 @@ using Views = std::vector<TensorView>;
 
 constexpr std::int64_t kColumns = 64;
 const std::int64_t kRows = kLarge / kColumns + 5;
-constexpr std::int64_t kLast = 3;  // number of compared rows at the end
+constexpr std::int64_t kLast = 3;  // number of last rows that are compared
 
 TensorView last(const TensorView& view, std::int64_t count = kLast) {
   return view.slice(0, view.shape[0] - count, view.shape[0]);
@@ -300,7 +300,7 @@ TEST_F(CudaLarge, Adam) {
 
 TEST_F(CudaLarge, Lars) {
   run_large([&] {
-    // The arena has two segments. The second segment, at the end, must get its own ratio.
+    // The arena has two segments. The second segment, at the end, must get its own trust ratio.
     const std::int64_t kCount = kLarge + 77;
     constexpr std::int64_t kEnd = 40;
     const Tensor p = ending(Shape{kCount}, DType::f32, 5, kEnd);

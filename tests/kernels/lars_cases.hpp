@@ -9,7 +9,7 @@
 
 namespace lockstep::testing {
 
-/// Makes a test case. The state is the velocity; without momentum there is no state.
+/// Makes a test case of lars_update(). The state is the velocity; without momentum there is no state.
 inline OpCase lars_case(const ArenaParams& p, const ops::LarsOptions& options) {
   std::vector<TensorSpec> states;
   if (options.momentum > 0) {
@@ -99,7 +99,7 @@ inline std::vector<ArenaParams> lars_params() {
       all.push_back({count, dtype, {{0, count, 1, 0.0005, true}}, 0});
     }
     all.push_back({25021, dtype, mixed_segments(25021, 3), 0, 0.25, 0});
-    all.push_back({208, dtype, mixed_segments(260, 3), 52});  // begins with the second segment
+    all.push_back({208, dtype, mixed_segments(260, 3), 52});  // range that begins with the second segment
     all.push_back({101, dtype, {}, 5});
     all.push_back({101, dtype, mixed_segments(101, 3), 0, -0.5, 3});
     all.push_back({20011, dtype, many_segments(20011, 150), 0});

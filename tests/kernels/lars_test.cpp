@@ -55,14 +55,14 @@ TEST(Lars, StepsByHand) {
   // Nesterov: 0.5 + 0.5 * 0.5.
   expect_values(after(1, {.momentum = 0.5, .nesterov = true, .trust_coefficient = 0.1, .epsilon = 0}, {0, 2}, {0, 1}),
                 {3, 3.925});
-  // The ratio is 1 for a segment that does not adapt and for a gradient of 0.
+  // The trust ratio is 1 for a segment that does not adapt and for a gradient of 0.
   expect_values(after(1, plain, {0, 2, 1, 0, true, false}, {0, 1}), {3, 3.9});
   expect_values(after(1, plain, {0, 2, 1, 0.5}, {0, 0}), {2.85, 3.8});
   expect_values(after(1, plain, {0, 2, 1, 0.5, false}, {0, 1}), {3, 4});
 }
 
-/// Returns the norm of those elements of a segment that are in the range of the call. begin: where the range begins in
-/// the arena.
+/// Returns the norm of those elements of a segment that are in the range of the call. begin: arena index of the first
+/// element of the range.
 double norm_of(const GuardedTensor& tensor, const ArenaSegment& s, std::int64_t begin) {
   const std::vector<double> values = tensor.values();
   double sum = 0;

@@ -17,7 +17,7 @@ inline Shape layer_norm_rows(const Shape& shape) {
   return Shape{shape.numel() / shape.back()};
 }
 
-/// Makes a test case. Inputs: x, weight, bias; outputs: y; mean and inv_std unless inference.
+/// Makes a test case of layer_norm_forward(). Inputs: x, weight, bias; outputs: y; mean and inv_std unless inference.
 inline OpCase layer_norm_forward_case(const Shape& shape, DType dtype, bool inference = false) {
   const DType statistics = ops::accumulation_dtype(dtype);
   OpCase item;
@@ -39,9 +39,9 @@ inline OpCase layer_norm_forward_case(const Shape& shape, DType dtype, bool infe
   return item;
 }
 
-/// Makes a test case. Inputs: x, weight, mean, inv_std; dy unless in_place. Outputs: dx; dweight and dbias unless
-/// `mode` ignores them. With in_place, dx starts with the values of dy. mean and inv_std are random numbers, not
-/// statistics of x.
+/// Makes a test case of layer_norm_backward(). Inputs: x, weight, mean, inv_std; dy unless in_place. Outputs: dx;
+/// dweight and dbias unless `mode` ignores them. With in_place, dx starts with the values of dy. mean and inv_std are
+/// random numbers, not statistics of x.
 inline OpCase layer_norm_backward_case(const Shape& shape, DType dtype, ops::GradMode mode, bool in_place = false) {
   const DType statistics = ops::accumulation_dtype(dtype);
   const bool parameters = mode != ops::GradMode::ignore;

@@ -8,7 +8,7 @@
 
 namespace lockstep::testing {
 
-/// Makes a test case. Input: x; output: y, which starts as a random average and is updated in place.
+/// Makes a test case of lerp(). Input: x; output: y, which starts as a random average and is updated in place.
 inline OpCase lerp_case(const Shape& shape, DType dtype, double weight = 0.25) {
   return {.name = concat("lerp ", dtype, ' ', shape, " weight ", weight),
           .dtype = dtype,
@@ -21,7 +21,7 @@ inline OpCase lerp_case(const Shape& shape, DType dtype, double weight = 0.25) {
 }
 
 /// Returns shapes: no element, one element, odd sizes, sizes near that of a warp, more elements than one CPU thread
-/// takes and than a grid processes at once.
+/// processes, and more than a grid processes at once.
 inline std::vector<Shape> lerp_shapes() {
   return {Shape{}, Shape{1}, Shape{0, 3}, Shape{7}, Shape{31}, Shape{33}, Shape{3, 5, 16}, Shape{2, 20011}};
 }

@@ -1,6 +1,7 @@
-// library_sweep: a fuzzer of the CPU libraries of this build. It compares convolutions and matrix products of random
-// shapes with sums in f64. Guard bytes surround every tensor and workspace. Each chunk of cases runs in a process of
-// its own, so that a crash is only one finding. Finally it prints the smallest shape that still fails.
+// library_sweep: a fuzzer of the CPU libraries of this build. It compares their convolutions and matrix products of
+// random shapes with sums in f64. Guard bytes surround every tensor and workspace. Each chunk of shapes runs in a
+// process of its own, so that a crash is only one finding. For a shape that fails, the program prints the smallest
+// shape that still fails.
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -60,7 +61,7 @@ std::string text_of(const Case& c) {
                 d.grad_mode == ops::GradMode::accumulate ? " accumulate" : "", " threads ", c.threads);
 }
 
-/// Returns true if the shape is valid and few enough operations for the f64 reference.
+/// Returns true if the shape is valid and needs few enough operations for the f64 reference.
 bool usable(const Case& c) {
   constexpr double kMostFlops = 6e7;
   if (!c.conv) {

@@ -24,7 +24,8 @@ inline std::string linear_epilogue_name(const char* direction, const LinearEpilo
                 p.bias ? "" : " without bias", p.in_place ? " in place" : "");
 }
 
-/// Makes a test case. Inputs: x unless in_place, bias if p.bias, residual if p.residual; output: y.
+/// Makes a test case of linear_epilogue_forward(). Inputs: x unless in_place, bias if p.bias, residual if p.residual;
+/// output: y.
 inline OpCase linear_epilogue_forward_case(const LinearEpilogueParams& p) {
   OpCase item;
   item.name = linear_epilogue_name("forward", p) + (p.residual ? " residual" : "");
@@ -44,7 +45,8 @@ inline OpCase linear_epilogue_forward_case(const LinearEpilogueParams& p) {
   return item;
 }
 
-/// Makes a test case. Inputs: x, bias if p.bias, dy unless in_place; outputs: dx, and dbias unless the mode is ignore.
+/// Makes a test case of linear_epilogue_backward(). Inputs: x, bias if p.bias, dy unless in_place; outputs: dx, and
+/// dbias unless the mode is ignore.
 inline OpCase linear_epilogue_backward_case(const LinearEpilogueParams& p) {
   const bool sums = p.mode != ops::GradMode::ignore;
   const bool add = p.mode == ops::GradMode::accumulate;

@@ -16,7 +16,7 @@ struct LossScaleParams {
   ops::LossScaleOptions options{};
 };
 
-/// Makes a test case. Input: skip; outputs: scale and the counter good.
+/// Makes a test case of loss_scale_update(). Input: skip; outputs: scale and the counter good.
 inline OpCase loss_scale_case(const LossScaleParams& p) {
   OpCase item;
   item.name = concat("loss_scale_update ", p.dtype,
@@ -34,8 +34,8 @@ inline OpCase loss_scale_case(const LossScaleParams& p) {
   return item;  // tolerance 0: all backends give the same bits
 }
 
-/// Returns parameters of test cases: counters below, at and beyond the growth interval; scales at their bounds and
-/// inside; growth factors that are not powers of two.
+/// Returns parameters of test cases: counters below, at and beyond the growth interval; scales at and between their
+/// bounds; growth factors that are not powers of two.
 inline std::vector<LossScaleParams> loss_scale_params() {
   std::vector<LossScaleParams> all;
   for (const DType dtype : {DType::f32, DType::f64}) {

@@ -13,8 +13,8 @@ inline double column_epsilon(DType dtype) {
   return dtype == DType::f64 ? 1e-8 : 3e-4;
 }
 
-/// Makes a test case. Outputs: x, which is changed in place, and columns. equal: all columns of x are the same, so the
-/// op keeps only the first.
+/// Makes a test case of orthonormalise(). Outputs: x, which is changed in place, and columns. equal: all columns of x
+/// are the same, so the op keeps only the first.
 inline OpCase orthonormalise_case(const Shape& shape, DType dtype, bool equal = false) {
   return {.name = concat("low_rank orthonormalise ", dtype, ' ', shape, equal ? " equal columns" : ""),
           .dtype = dtype,
@@ -25,7 +25,7 @@ inline OpCase orthonormalise_case(const Shape& shape, DType dtype, bool equal = 
           .tolerance = dtype == DType::f64 ? 1e-12 : 3e-6};
 }
 
-/// Makes a test case. Inputs: x (m, n), p (m, r), q (n, r), columns; output: error.
+/// Makes a test case of low_rank_residual(). Inputs: x (m, n), p (m, r), q (n, r), columns; output: error.
 inline OpCase low_rank_residual_case(std::int64_t m, std::int64_t n, std::int64_t r, DType dtype, bool finite = true) {
   const double column = static_cast<double>(finite ? ops::Column::kept : ops::Column::not_finite);
   return {.name = concat("low_rank residual ", dtype, ' ', m, 'x', n, " rank ", r, finite ? "" : " not finite"),
@@ -40,7 +40,7 @@ inline OpCase low_rank_residual_case(std::int64_t m, std::int64_t n, std::int64_
           .tolerance = dtype == DType::f64 ? 1e-14 : 2e-6};
 }
 
-/// Makes a test case. Inputs: from (n, r), columns; output: to.
+/// Makes a test case of keep_columns(). Inputs: from (n, r), columns; output: to.
 inline OpCase keep_columns_case(std::int64_t n, std::int64_t r, DType dtype, ops::Column column) {
   return {.name = concat("low_rank keep ", dtype, ' ', n, 'x', r, " column ", static_cast<int>(column)),
           .dtype = dtype,
@@ -52,8 +52,8 @@ inline OpCase keep_columns_case(std::int64_t n, std::int64_t r, DType dtype, ops
           }};
 }
 
-/// Returns test cases: one element; fewer rows than a block has threads, and more; rows that consist of 16-byte pieces,
-/// and other rows.
+/// Returns test cases: one element; fewer rows than a block has threads, and more; rows that consist of whole 16-byte
+/// pieces, and rows that do not.
 inline std::vector<OpCase> low_rank_cases(DType dtype) {
   std::vector<OpCase> items;
   for (const Shape& shape : {Shape{1, 1}, Shape{5, 3}, Shape{33, 1}, Shape{255, 2}, Shape{700, 4}}) {

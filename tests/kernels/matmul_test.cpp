@@ -150,8 +150,8 @@ TEST(Matmul, ABatchHasALeadingAxis) {
   }
 }
 
-/// The integers are so small that every sum is exact in any order. So a missing element or one added twice always
-/// shows.
+/// The integers are so small that every sum is exact in any order. So an element that is missing or added twice always
+/// changes the result.
 TEST(Matmul, TheReferenceIsExactOnWholeNumbersForSizesAroundItsRegistersAndBlocks) {
   const auto whole = [](std::uint64_t seed) {
     return mapped(uniform(seed, -4, 4), [](double value) { return std::round(value) + 0.0; });  // no -0

@@ -9,7 +9,8 @@
 
 namespace lockstep::testing {
 
-/// Makes a test case. Input: x, of small integers, so that windows have ties; outputs: y, and index unless inference.
+/// Makes a test case of max_pool2d_forward(). Input: x, of small integers, so that windows have ties; outputs: y, and
+/// index unless inference.
 inline OpCase max_pool2d_forward_case(const PoolParams& p, bool inference = false) {
   OpCase item;
   item.name = name_of_pool("max_pool2d_forward", p) + (inference ? " inference" : "");
@@ -46,7 +47,7 @@ inline Generator winners(const PoolParams& p) {
   };
 }
 
-/// Makes a test case. Inputs: dy, index; output: dx.
+/// Makes a test case of max_pool2d_backward(). Inputs: dy, index; output: dx.
 inline OpCase max_pool2d_backward_case(const PoolParams& p) {
   return {.name = name_of_pool("max_pool2d_backward", p),
           .dtype = p.dtype,

@@ -171,8 +171,8 @@ TEST(Pool2d, ShapesOfWindows) {
   }
 }
 
-/// Expects errors for each view with a wrong device, type or shape, and for each pair of views that overlap. Two inputs
-/// may overlap.
+/// Expects errors for each view with a wrong device, type or shape, and for each pair of overlapping views. Only an
+/// overlap of two inputs is no error.
 void expect_views_checked(std::vector<TensorView> views,
                           const std::function<void(const std::vector<TensorView>&)>& call) {
   testing::expect_views_checked(views, call);

@@ -11,8 +11,8 @@
 
 namespace lockstep::testing {
 
-/// Makes a test case. The states are the velocity, as in the middle of a run, and the output direction, which starts at
-/// random.
+/// Makes a test case of muon_direction(). The states are the velocity, with values as after several steps, and the
+/// output direction, which starts with random values.
 inline OpCase muon_direction_case(const ArenaParams& p, const ops::MuonOptions& options) {
   OpCase item = arena_case(concat("muon_direction", options.nesterov ? " nesterov" : ""), p,
                            {{"velocity", {}, {}, normal(3, 0.5)}, {"direction", {}, {}, normal(4)}}, {},
@@ -27,8 +27,8 @@ inline std::vector<ops::MuonOptions> muon_options() {
   return {{}, {0.6, false}};
 }
 
-/// Makes a test case. Input: squares; output: factors. The squares are 1/16, 1, 16 and 0 in turn. For 0 the factor is 1
-/// / epsilon.
+/// Makes a test case of muon_factor(). Input: squares; output: factors. The squares are 1/16, 1, 16 and 0 in turn. For
+/// 0 the factor is 1 / epsilon.
 inline OpCase muon_factor_case(std::int64_t n, DType dtype) {
   OpCase item;
   item.name = concat("muon_factor ", dtype, " of ", n);
@@ -48,8 +48,8 @@ inline OpCase muon_factor_case(std::int64_t n, DType dtype) {
   return item;  // tolerance 0: all factors are powers of two
 }
 
-/// Makes a test case. Inputs: x, and y unless in_place; output: z, which starts with the values of y if in_place. The
-/// numbers are small integers, which every type represents exactly.
+/// Makes a test case of muon_polynomial(). Inputs: x, and y unless in_place; output: z, which starts with the values of
+/// y if in_place. The numbers are small integers, which every type represents exactly.
 inline OpCase muon_polynomial_case(std::int64_t batch, std::int64_t k, DType dtype, bool in_place = false) {
   const Shape shape{batch, k, k};
   OpCase item;
@@ -66,7 +66,7 @@ inline OpCase muon_polynomial_case(std::int64_t batch, std::int64_t k, DType dty
 }
 
 /// Returns (batch, side) of square matrices: no matrix, no row, one element, odd sides, sides of whole 16-byte pieces,
-/// and more elements than one CPU thread takes.
+/// and more elements than one CPU thread processes.
 inline std::vector<std::pair<std::int64_t, std::int64_t>> muon_matrices() {
   return {{0, 3}, {2, 0}, {1, 1}, {3, 1}, {1, 7}, {5, 3}, {2, 16}, {3, 33}, {1, 200}};
 }

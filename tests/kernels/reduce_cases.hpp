@@ -52,8 +52,8 @@ inline OpCase squared_norm_case(const Shape& shape, DType dtype) {
   return sum_case(shape, dtype, true);
 }
 
-/// Makes a test case. x is finite, except for `bad` at index `place` if that is not negative. The output found starts
-/// at `before`.
+/// Makes a test case of all_finite(). x is finite, except for `bad` at index `place` if place >= 0. The output `found`
+/// starts with the value `before`.
 inline OpCase all_finite_case(const Shape& shape, DType dtype, std::int64_t place = -1, double bad = 0,
                               int before = 0) {
   return {
@@ -93,7 +93,7 @@ inline std::vector<OpCase> reduce_rows_cases() {
   return items;
 }
 
-/// Returns shapes: no element, and fewer, exactly and more elements than a chunk.
+/// Returns shapes: no element, fewer elements than a chunk, as many elements as a chunk, and more.
 inline std::vector<Shape> sum_shapes() {
   return {Shape{0}, Shape{}, Shape{1}, Shape{3, 5}, Shape{16384}, Shape{16385}, Shape{7, 7001}, Shape{300007}};
 }
@@ -109,7 +109,8 @@ inline std::vector<OpCase> sum_cases(bool squares) {
 }
 
 /// Returns test cases: no element, one element, about as many as a vector holds, more than a block processes. Infinity,
-/// -infinity or NaN is the first, the last or another element. found must keep its value if all elements are finite.
+/// -infinity or NaN is the first, the last or another element. The output `found` must keep its value if all elements
+/// are finite.
 inline std::vector<OpCase> all_finite_cases(const std::vector<DType>& dtypes) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   std::vector<OpCase> items;
@@ -139,7 +140,7 @@ inline std::vector<DeviceCase> reduce_device_cases() {
   };
   for (const Shape& shape : reduce_rows_shapes()) {
     if (shape.numel() > 1000000) {
-      continue;  // smaller shapes already give each block several items
+      continue;  // large shapes are skipped: smaller shapes already give each block several items
     }
     for (const ops::GradMode mode : {ops::GradMode::overwrite, ops::GradMode::accumulate}) {
       add([&](DType dtype) { return reduce_rows_case(shape[0], shape[1], dtype, mode); });

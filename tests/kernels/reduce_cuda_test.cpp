@@ -69,7 +69,7 @@ TEST_F(CudaReduce, TheSameBitsOffA16ByteBoundary) {
   }
 }
 
-/// All elements are NaN, so many warps write `found` at the same time.
+/// All elements are NaN, so many warps write `found` at the same time. The result must still be right.
 TEST_F(CudaReduce, ManyFindWhatIsNotFinite) {
   OpCase item = all_finite_case(Shape{5003}, DType::bf16);
   item.inputs[0].start = constant(std::nan(""));

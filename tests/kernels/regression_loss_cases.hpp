@@ -22,9 +22,9 @@ struct RegressionLossParams {
   Weighting weighting = Weighting::none;
 };
 
-/// Makes a test case. Inputs: target, valid, scale; prediction unless in place; weights from -1 to 4 if there are
-/// weights. Outputs: metrics, which start at 2, 3, 5, and dprediction if wanted. The values are multiples of 1/8, so
-/// that every type represents their differences exactly. Some differences are 0.
+/// Makes a test case of regression_loss(). Inputs: target, valid, scale; prediction unless in place; weights from -1 to
+/// 4 if there are weights. Outputs: metrics, which start at 2, 3, 5, and dprediction if wanted. The values are
+/// multiples of 1/8, so that every type represents their differences exactly. Some differences are 0.
 inline OpCase regression_loss_case(const RegressionLossParams& p, DType dtype) {
   const bool in_place = p.gradient == PredictionGradient::in_place;
   const char* kind = p.options.kind == ops::RegressionLoss::mse  ? " mse"

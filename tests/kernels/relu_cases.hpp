@@ -8,7 +8,8 @@
 
 namespace lockstep::testing {
 
-/// Makes a test case. Input: x; output: y. The in-place variant has no x, and y starts with the values of x.
+/// Makes a test case of relu_forward(). Input: x; output: y. The in-place variant has no x, and y starts with the
+/// values of x.
 inline OpCase relu_forward_case(const Shape& shape, DType dtype, bool in_place = false) {
   OpCase item;
   item.name = concat("relu_forward ", dtype, ' ', shape, in_place ? " in place" : "");
@@ -24,8 +25,8 @@ inline OpCase relu_forward_case(const Shape& shape, DType dtype, bool in_place =
   return item;
 }
 
-/// Makes a test case. Inputs: y, dy; output: dx. In the in-place variant dx starts with the values of dy. Some y are 0,
-/// as in the output of a ReLU.
+/// Makes a test case of relu_backward(). Inputs: y, dy; output: dx. In the in-place variant dx starts with the values
+/// of dy. Some y are 0, as in the output of a ReLU.
 inline OpCase relu_backward_case(const Shape& shape, DType dtype, bool in_place = false) {
   OpCase item;
   item.name = concat("relu_backward ", dtype, ' ', shape, in_place ? " in place" : "");

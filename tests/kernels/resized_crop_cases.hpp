@@ -13,7 +13,8 @@
 
 namespace lockstep::testing {
 
-/// A row of the table `parts`. black: the row is invalid or shows nothing, so its image must be black.
+/// A row of the op's table `parts`: the part of a picture that one image shows. black: the row is invalid or shows
+/// nothing, so its image must be black.
 struct CropRow {
   std::int64_t width = 1;
   std::int64_t height = 1;
@@ -68,7 +69,7 @@ inline std::int64_t picture_bytes(const ResizedCropParams& p) {
   return most + p.spare;
 }
 
-/// Makes a test case. Inputs: pictures, parts; output: out.
+/// Makes a test case of resized_crop(). Inputs: pictures, parts; output: out.
 inline OpCase resized_crop_case(const ResizedCropParams& p) {
   const auto samples = static_cast<std::int64_t>(p.rows.size());
   std::vector<double> table(static_cast<std::size_t>(samples * p.stride), std::numeric_limits<double>::quiet_NaN());

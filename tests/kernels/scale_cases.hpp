@@ -8,8 +8,8 @@
 
 namespace lockstep::testing {
 
-/// Makes a test case. Inputs: factor, x; output: y. The in-place variant has no x, and y starts with the values of x. x
-/// holds small integers, which every type represents exactly.
+/// Makes a test case of scale(). Inputs: factor, x; output: y. The in-place variant has no x, and y starts with the
+/// values of x. x holds small integers, which every type represents exactly.
 inline OpCase scale_case(const Shape& shape, DType dtype, bool in_place = false) {
   OpCase item;
   item.name = concat("scale ", dtype, ' ', shape, in_place ? " in place" : "");
@@ -25,7 +25,7 @@ inline OpCase scale_case(const Shape& shape, DType dtype, bool in_place = false)
 }
 
 /// Returns shapes: no element, one element, odd sizes, sizes near that of a warp, more elements than one CPU thread
-/// takes and than a grid processes at once.
+/// processes, and more than a grid processes at once.
 inline std::vector<Shape> scale_shapes() {
   return {Shape{}, Shape{1}, Shape{0, 3}, Shape{7}, Shape{31}, Shape{33}, Shape{3, 5, 16}, Shape{2, 20011}};
 }

@@ -8,7 +8,7 @@
 
 namespace lockstep::testing {
 
-/// Makes a test case. The state is the velocity; without momentum there is no state.
+/// Makes a test case of sgd_update(). The state is the velocity; without momentum there is no state.
 inline OpCase sgd_case(const ArenaParams& p, const ops::SgdOptions& options) {
   std::vector<TensorSpec> states;
   if (options.momentum > 0) {

@@ -13,8 +13,8 @@ namespace lockstep::testing {
 
 inline constexpr double kSoftmaxScale = 0.375;  // about 1 / sqrt(d) of an attention head, but with few bits
 
-/// Makes a test case. Input: x; output: y. The in-place variant has no x, and y starts with the values of x. x holds
-/// small integers, which every type represents exactly.
+/// Makes a test case of softmax_forward(). Input: x; output: y. The in-place variant has no x, and y starts with the
+/// values of x. x holds small integers, which every type represents exactly.
 inline OpCase softmax_forward_case(const Shape& shape, DType dtype, ops::SoftmaxMask mask, bool in_place = false) {
   OpCase item;
   item.name = concat("softmax_forward ", dtype, ' ', shape, mask == ops::SoftmaxMask::causal ? " causal" : "",
@@ -44,11 +44,12 @@ inline Generator every_third(Generator others, double value) {
   };
 }
 
-/// Whether dx overwrites dy, y, or none of them (apart).
+/// The tensor that dx overwrites: dy or y. apart: dx overwrites neither.
 enum class SoftmaxGradient : std::uint8_t { apart, over_dy, over_y };
 
-/// Makes a test case. Inputs: y and dy, unless dx overwrites them; output: dx. Every third y is 0, as for a masked key,
-/// and its dy is NaN, which must have no effect. The other y are random numbers, not outputs of a softmax.
+/// Makes a test case of softmax_backward(). Inputs: y and dy, unless dx overwrites them; output: dx. Every third y is
+/// 0, as for a masked key, and its dy is NaN, which must have no effect. The other y are random numbers, not outputs of
+/// a softmax.
 inline OpCase softmax_backward_case(const Shape& shape, DType dtype, SoftmaxGradient place = SoftmaxGradient::apart) {
   const Generator y = every_third(uniform(2, 0.25, 1), 0);
   const Generator dy = every_third(normal(3), std::numeric_limits<double>::quiet_NaN());

@@ -38,9 +38,9 @@ inline Generator eighths(std::uint64_t seed) {
   return mapped(integers(seed, -40, 40), [](double value) { return value / 8; });
 }
 
-/// Makes a test case. Inputs: labels, valid, scale; logits unless in place; weights from -1 to 4 if there are weights.
-/// Outputs: metrics, which start at 2, 3, 5, and dlogits if wanted. The labels go from -1 to K, so some are out of
-/// range.
+/// Makes a test case of softmax_cross_entropy(). Inputs: labels, valid, scale; logits unless in place; weights from -1
+/// to 4 if there are weights. Outputs: metrics, which start at 2, 3, 5, and dlogits if wanted. The labels go from -1 to
+/// K, so some are out of range.
 inline OpCase softmax_cross_entropy_case(const SoftmaxCrossEntropyParams& p) {
   const bool in_place = p.gradient == LogitsGradient::in_place;
   const Shape shape = p.positions == 0 ? Shape{p.samples, p.classes} : Shape{p.samples, p.positions, p.classes};

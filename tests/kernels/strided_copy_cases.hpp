@@ -28,8 +28,8 @@ struct StridedCopyParams {
   DType to = DType::f32;
 };
 
-/// Makes a test case. Input: src; output: dst, which starts with random numbers, because the target view may cover only
-/// a part of dst.
+/// Makes a test case of strided_copy(). Input: src; output: dst, which starts with random numbers, because the target
+/// view may cover only a part of dst.
 inline OpCase strided_copy_case(const StridedCopyParams& p) {
   const auto without_sign = [](DType t) { return t == DType::u8 || t == DType::u64; };
   const TensorView view = p.dst_view(TensorView(nullptr, p.to, Device::cpu(), p.dst));
@@ -64,7 +64,7 @@ inline StridedCopyParams cast_copy(const Shape& shape, DType from, DType to) {
   return {.what = "whole", .src = shape, .dst = shape, .from = from, .to = to};
 }
 
-/// Returns a maker of views with this shape and these strides, which begin at element `first` of a tensor.
+/// Returns a MakeView. Its views have this shape and these strides, and begin at element `first` of the tensor.
 inline MakeView strided(std::int64_t first, const Shape& shape, const Strides& strides) {
   return [=](const TensorView& tensor) {
     auto* data = static_cast<std::byte*>(tensor.data);

@@ -19,7 +19,7 @@ inline Shape subsampled(const SubsamplePadParams& p) {
   return {p.x[0], (p.x[1] + p.stride - 1) / p.stride, (p.x[2] + p.stride - 1) / p.stride, p.out_channels};
 }
 
-/// Makes a test case. Input: x; output: y.
+/// Makes a test case of subsample_pad_forward(). Input: x; output: y.
 inline OpCase subsample_pad_forward_case(const SubsamplePadParams& p) {
   OpCase item;
   item.name = concat("subsample_pad_forward ", p.dtype, ' ', p.x, " to ", p.out_channels, " stride ", p.stride);
@@ -35,7 +35,7 @@ inline OpCase subsample_pad_forward_case(const SubsamplePadParams& p) {
   return item;
 }
 
-/// Makes a test case. Input: dy; output: dx.
+/// Makes a test case of subsample_pad_backward(). Input: dy; output: dx.
 inline OpCase subsample_pad_backward_case(const SubsamplePadParams& p, ops::GradMode mode) {
   const bool add = mode == ops::GradMode::accumulate;
   OpCase item;

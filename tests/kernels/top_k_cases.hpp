@@ -19,9 +19,9 @@ struct TopKParams {
   bool weighted = false;
 };
 
-/// Makes a test case. Inputs: logits, labels, valid, weights from -1 to 4; output: result, which starts at 7. The
-/// logits are multiples of 1/8, so that most rows contain equal numbers. The labels go from -1 to K, so some are out of
-/// range.
+/// Makes a test case of top_k_correct(). Inputs: logits, labels, valid, weights from -1 to 4; output: result, which
+/// starts at 7. The logits are multiples of 1/8, so that most rows contain equal numbers. The labels go from -1 to K,
+/// so some are out of range.
 inline OpCase top_k_case(const TopKParams& p, DType dtype) {
   const Shape shape{p.samples, p.classes};
   return {.name = concat("top_k_correct ", dtype, ' ', shape, " k ", p.k,

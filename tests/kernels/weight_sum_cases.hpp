@@ -18,8 +18,8 @@ struct WeightSumParams {
   bool total = true;
 };
 
-/// Makes a test case. Inputs: weights, valid, scale; outputs: sum and total. sum starts at 0.5 unless the op overwrites
-/// it. total starts at 7, to which the op adds.
+/// Makes a test case of weight_sum(). Inputs: weights, valid, scale; outputs: sum and total. sum starts at 0.5 unless
+/// the op overwrites it. The op adds to total, which starts at 7.
 inline OpCase weight_sum_case(const WeightSumParams& p, DType dtype) {
   const bool overwrites = p.mode == ops::GradMode::overwrite;
   return {.name = concat("weight_sum ", dtype, ' ', p.shape, p.valid >= 0 ? concat(" valid ", p.valid) : std::string(),

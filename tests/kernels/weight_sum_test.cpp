@@ -12,7 +12,7 @@ using ops::GradMode;
 TEST(WeightSum, ByHand) {
   CpuContext context;
   OpCase item = weight_sum_case({Shape{3, 2}, 2, true, GradMode::accumulate}, DType::f64);
-  item.inputs[0].start = values({1, 2, -4, 8, std::nan(""), 1});  // means 1.5 and 2; the third sample is not valid
+  item.inputs[0].start = values({1, 2, -4, 8, std::nan(""), 1});  // the valid samples have mean weights 1.5 and 2
   const CheckedRun instance(item, context);
   EXPECT_EQ(instance.output(0).values()[0], 0.5 + 0.375 * 3.5);
   EXPECT_EQ(instance.output(1).values()[0], 7 + 3.5);

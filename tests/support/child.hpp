@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-// Parts of a test that run in a process of their own.
+// Helpers for tests that run a function in a child process.
 
 namespace lockstep::testing {
 

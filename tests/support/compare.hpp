@@ -9,8 +9,8 @@
 namespace lockstep::testing {
 
 /// Returns ||out - ref|| / ||ref|| (Euclidean norms in double) of host views of any types and strides; ||out|| when ref
-/// is all zero. Infinity when one of them holds a NaN, or an infinity that the other does not have at the same place.
-/// Throws ShapeError when the shapes differ.
+/// is all zero. Infinity when out or ref holds a NaN, or when an element is infinite and differs from the other view's
+/// element. Throws ShapeError when the shapes differ.
 [[nodiscard]] double relative_error(const TensorView& out, const TensorView& ref);
 
 /// True if relative_error() is at most `tolerance`. Use it with EXPECT_TRUE, and with EXPECT_FALSE in negative

@@ -30,7 +30,7 @@ class CudaTest : public ::testing::Test {
   [[nodiscard]] CpuContext& cpu() { return cpu_; }
   [[nodiscard]] CudaContext& cuda() { return *cuda_; }
 
-  /// Returns the elements of a contiguous view of the GPU.
+  /// Returns the elements of a contiguous view in the GPU's memory.
   [[nodiscard]] std::vector<double> fetch(const TensorView& view) {
     const Tensor host = Tensor::empty(cpu_, view.shape, view.dtype);
     copy(cuda(), view, host);

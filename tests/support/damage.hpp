@@ -7,7 +7,8 @@
 
 #include <gtest/gtest.h>
 
-/// Calls `look` with damaged copies of a file's bytes, one after the other, until `look` has failed.
+/// Each function calls `look` with damaged copies of a file's bytes, one after the other. It stops after the first call
+/// that fails the test.
 namespace lockstep::testing {
 
 inline void for_each_flipped_bit(const std::string& good, const std::function<void(const std::string& bytes)>& look) {
@@ -21,8 +22,8 @@ inline void for_each_flipped_bit(const std::string& good, const std::function<vo
   }
 }
 
-/// Calls `look` with the bytes cut at every length, and with longer copies: followed by zeros, and by their own
-/// beginning.
+/// Calls `look` with the bytes cut at every length. Then calls it with longer copies: the bytes followed by zeros, and
+/// the bytes followed by a copy of their beginning.
 inline void for_each_other_length(const std::string& good, const std::function<void(const std::string& bytes)>& look) {
   for (std::size_t size = 0; size < good.size(); ++size) {
     look(good.substr(0, size));

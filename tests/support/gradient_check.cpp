@@ -42,7 +42,7 @@ double tensor_error(const std::function<double()>& function, const GradientPair&
     const double below = x[i] = kept - step;
     const double f_below = function();
     x[i] = kept;
-    // above - below is the step that rounding really made.
+    // above - below is the exact distance of the two points. Rounding may make it differ from 2 * step.
     const double numeric = (f_above - f_below) / (above - below);
     difference += (analytic[i] - numeric) * (analytic[i] - numeric);
     norm += numeric * numeric;

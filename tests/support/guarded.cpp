@@ -41,7 +41,7 @@ void require_host(const TensorView& view) {
   require<DeviceError>(view.device == Device::cpu(), "test support: tensor is on ", view.device, ", expected cpu");
 }
 
-/// Fills the view with the values, and repeats them in a larger view.
+/// Fills the view with the values. If the view has more elements, the values repeat.
 void from_repeated(const std::vector<double>& values, const TensorView& view) {
   require_host(view);
   visit_dtype(view.dtype, [&](auto type) {
@@ -61,7 +61,7 @@ void from_repeated(const std::vector<double>& values, const TensorView& view) {
 
 constexpr std::int64_t kPeriod = 1000003;  // a prime, so that rows of a large tensor still differ
 
-/// Fills the view with drawn values. Draws at most kPeriod values, and repeats them in a larger view.
+/// Fills the view with drawn values. Draws at most kPeriod values. If the view has more elements, the values repeat.
 template <class Draw>
 void fill_drawn(const TensorView& view, Draw&& draw) {
   std::vector<double> list(static_cast<std::size_t>(std::min(view.numel(), kPeriod)));

@@ -27,16 +27,17 @@ struct JpegOptions {
   int rows_of_luma = 1;       ///< without half_colours: rows of luma for each row of chroma, 1 to 4
   bool arithmetic = false;    ///< true: arithmetic codes; false: Huffman codes
   bool progressive = false;
-  bool scan_a_channel = false;  ///< three scans that are not progressive
+  bool scan_a_channel = false;  ///< each channel in a scan of its own, without progressive coding
   std::string exif{};           ///< TIFF data; empty: none
 };
-/// Returns a JPEG file. One channel: grey. Three: RGB, stored as YCbCr. Four: CMYK as given, with Adobe's marker.
+/// Returns a JPEG file. One channel: grey. Three: RGB, stored as YCbCr. Four: CMYK without conversion, with Adobe's
+/// marker.
 [[nodiscard]] std::string jpeg(const Pixels& pixels, const JpegOptions& options = {});
 
 struct PngOptions {
   int bits = 8;  ///< bits of a value; fewer than 8: the values, one per byte, are packed
   bool interlaced = false;
-  std::vector<std::uint8_t> palette{};  ///< RGB colours of the one channel's numbers; empty: no palette
+  std::vector<std::uint8_t> palette{};  ///< RGB colours; the only channel holds indices into them; empty: no palette
   std::string exif{};
 };
 /// Returns a PNG file. One channel: grey. Two or four channels: the last is alpha.

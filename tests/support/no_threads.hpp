@@ -6,7 +6,8 @@
 
 namespace lockstep::testing {
 
-/// While a NoThreads lives, the system refuses every new thread: the default stack is larger than the address space.
+/// While a NoThreads lives, the system refuses every new thread, because the class makes the default stack larger than
+/// the address space.
 class NoThreads {
  public:
   NoThreads() {

@@ -21,14 +21,14 @@ struct TensorSpec {
   std::string name;
   Shape shape;
   DType dtype = DType::f32;
-  Generator start;  ///< generator of the initial values; empty: poison. Outputs that the op also reads need one
+  Generator start;  ///< generator of the initial values; outputs that the op reads need one; empty: poison
 };
 
 using Views = std::span<const TensorView>;
 /// Enqueues the op. The views are on the context's device, in the order of the specs. workspace: u8.
 using RunOp = std::function<void(Context& context, Views inputs, Views outputs, const TensorView& workspace)>;
 
-/// An op with a plan, made ready for one context.
+/// An op that needs preparation (such as a cuDNN plan), prepared for one context.
 struct PreparedOp {
   std::size_t workspace_bytes = 0;
   RunOp run;
@@ -44,9 +44,9 @@ struct OpCase {
   RunOp run;
   RunOp plain;  ///< one call in plain loops over host memory, without a backend; empty: the host's op is the oracle
   std::function<std::size_t(Context&)> workspace_bytes;  ///< bytes of workspace; empty: none is needed
-  std::function<PreparedOp(Context&)> prepare;           ///< for ops with a plan, replaces run and workspace_bytes
-  double bytes = 0;                                      ///< bytes that one call must move; 0: tensor_bytes()
-  double flops = 0;                                      ///< operations of one call
+  std::function<PreparedOp(Context&)> prepare;  ///< for ops that need preparation; replaces run and workspace_bytes
+  double bytes = 0;                             ///< bytes that one call must move; 0: tensor_bytes()
+  double flops = 0;                             ///< operations of one call
   double tolerance = 0;  ///< relative error of the outputs against another backend or the oracle; 0: same bits
 };
 
@@ -89,8 +89,9 @@ void append(std::vector<DeviceCase>& cases, std::vector<DeviceCase> more);
 [[nodiscard]] DeviceCase device_case(const OpCase& device, const OpCase& host);
 /// Returns DeviceCases of make(dtype), in each type that GPUs compute in, with the twin make(f32).
 [[nodiscard]] std::vector<DeviceCase> device_cases(const std::function<OpCase(DType)>& make);
-/// Returns device_cases() of each element of the list with each of the makers. A maker is make(element, dtype). If the
-/// element has its own type, a maker is make(element), and only elements of type f32 get cases.
+/// Returns DeviceCases of all elements of the list, made by each of the makers `first`, `more`. A maker is a function
+/// make(element, dtype). If the element has its own type, a maker is make(element), and only elements of type f32 get
+/// cases.
 template <class List, class First, class... More>
 [[nodiscard]] std::vector<DeviceCase> device_cases(const List& list, const First& first, const More&... more) {
   std::vector<DeviceCase> cases;

@@ -18,7 +18,7 @@ namespace lockstep::testing {
 /// Calls run() and check(). Fails the test when a guard or an input changed.
 void run_checked(OpInstance& instance, const char* file = __builtin_FILE(), int line = __builtin_LINE());
 
-/// An OpInstance after run_checked().
+/// An OpInstance on which the constructor has called run_checked().
 class CheckedRun : public OpInstance {
  public:
   CheckedRun(const OpCase& item, Context& context, const std::vector<GuardedTensor>* inputs = nullptr,
@@ -43,8 +43,8 @@ void expect_matches(const OpCase& item, const Oracle& oracle, const char* file =
 
 /// True if the outputs have the same bits for every number of threads, on the host.
 [[nodiscard]] ::testing::AssertionResult same_bits_for_threads(const OpCase& item, const std::vector<int>& threads);
-/// Expects same_bits_for_threads(). As a control, expects that one flipped bit of the first output that has a bit
-/// shows.
+/// Expects same_bits_for_threads(). As a control, flips one bit of the first output that is not empty, and expects that
+/// the comparison fails.
 void expect_same_bits_for_threads(const OpCase& item, const std::vector<int>& threads = {1, 2, 3},
                                   const char* file = __builtin_FILE(), int line = __builtin_LINE());
 
@@ -57,8 +57,8 @@ void expect_same_outputs(const OpInstance& a, const OpInstance& b, std::string_v
 void expect_taken_for(Context& context, OpCase item, std::size_t input, std::int64_t told, std::int64_t meant,
                       const char* file = __builtin_FILE(), int line = __builtin_LINE());
 
-/// Expects that two runs of a second OpInstance give the bits of the first one. As a control, expects that another
-/// first input gives other bits.
+/// Expects that two runs of a second OpInstance give the bits of the first one. As a control, changes the first input
+/// and expects other bits.
 void expect_repeatable(const OpCase& item, Context& context, const char* file = __builtin_FILE(),
                        int line = __builtin_LINE());
 

@@ -31,8 +31,8 @@ inline float plain_blend(double factor, float value, float other) {
   return std::clamp(sum, 0.0F, 1.0F);
 }
 
-/// Turns the hue of a pixel by `turn` of the circle. Converts the pixel to hue, saturation and value, and back with the
-/// formula for its sixth of the circle.
+/// Rotates the hue of a pixel. turn: angle as a fraction of the colour circle. Converts the pixel to hue, saturation
+/// and value, and back with the formula for the sixth of the circle in which the hue is.
 inline void plain_hue(float* pixel, double turn) {
   const float r = pixel[0];
   const float g = pixel[1];

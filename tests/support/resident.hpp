@@ -12,14 +12,16 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/// Functions that ask which pages of a file the system holds in memory. A memory file system always holds all pages.
+/// Functions that find out which pages of a file the system holds in memory. A memory file system always holds all
+/// pages.
 namespace lockstep::testing {
 
 inline std::size_t page_bytes() {
   return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
-/// Makes the system forget a file that is on the disk, except for pages that a process has mapped and touched.
+/// Removes the pages of a file from the system's page cache, except for pages that a process has mapped and touched.
+/// The file must be on a disk.
 inline void forget(const std::string& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   ::fsync(descriptor);
@@ -43,8 +45,8 @@ inline std::vector<bool> resident(const std::string& path) {
   return held;
 }
 
-/// True if a page that holds bytes [begin, end) is absent. If no page is absent after forget(), the system does not
-/// forget files (a memory file system), and a test of read-ahead shows nothing.
+/// True if a page that holds bytes [begin, end) is absent. If no page is absent after forget(), the file is in a memory
+/// file system, and a test of read-ahead would prove nothing.
 inline bool some_absent(const std::string& path, std::uint64_t begin, std::uint64_t end) {
   const std::vector<bool> held = resident(path);
   bool all = true;

@@ -130,8 +130,8 @@ inline Ended run_command(const std::string& command) {
   return ended;
 }
 
-/// Runs a job of `mpirun` with one rank for each of the shell's commands, which have no single quotes. Does not use
-/// mpirun's "-np 1 A : -np 1 B", at which mpirun of Debian 13 (Open MPI 5.0.7) crashes.
+/// Runs a job of `mpirun` in which each rank runs one of the shell commands. The commands must not contain single
+/// quotes. Does not use mpirun's "-np 1 A : -np 1 B", at which mpirun of Debian 13 (Open MPI 5.0.7) crashes.
 inline Ended run_as_ranks(const std::string& mpirun, const std::vector<std::string>& commands) {
   std::string cases;
   for (std::size_t rank = 0; rank < commands.size(); ++rank) {
@@ -162,7 +162,8 @@ struct Refusal {
   std::string options;
   std::vector<std::string> words;
 };
-/// Expects that `run`, a call of a program with options, refuses each of the options with its words.
+/// run(options) runs a program. Expects for each Refusal that the program fails with an error line that has all its
+/// words.
 template <class Run>
 void expect_refusals(const Run& run, const std::vector<Refusal>& refusals, const char* file = __builtin_FILE(),
                      int line = __builtin_LINE()) {

@@ -140,7 +140,7 @@ TEST(GradientCheck, TakesRightAndRefusesWrongGradients) {
   }
 }
 
-/// The fault that an op out = 2 a has.
+/// The fault that the test plants in an op, which computes out = 2 a.
 enum class Fault { none, past_the_end, input, workspace, threads };
 
 OpCase doubling(Fault fault, DType dtype = DType::f32) {
@@ -208,7 +208,8 @@ TEST(OpCase, OracleThreadsAndTypes) {
   EXPECT_NONFATAL_FAILURE(compare(doubling(Fault::none), doubling(Fault::threads), 1e-6), "doubling against doubling");
 }
 
-/// Returns the same op with a plan of 64 bytes of workspace. `prepared` counts how often a plan is made.
+/// Returns the same op with OpCase::prepare, which requests 64 bytes of workspace. `prepared` counts the calls of
+/// prepare.
 OpCase with_plan(OpCase item, int& prepared) {
   item.prepare = [&prepared, run = item.run](Context&) {
     ++prepared;

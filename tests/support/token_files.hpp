@@ -25,7 +25,7 @@ inline void append_number(std::string& bytes, std::uint32_t value, int width) {
   }
 }
 
-/// Returns a header of llm.c: 256 numbers of four bytes.
+/// Returns the header of a token file of llm.c: 256 numbers of four bytes.
 inline std::string token_header(std::uint32_t magic, std::uint32_t version, std::uint32_t count) {
   std::string bytes;
   for (const std::uint32_t value : {magic, version, count}) {

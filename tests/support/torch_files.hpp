@@ -24,7 +24,7 @@ inline Bytes little(std::uint64_t value, int count) {
   return bytes;
 }
 
-/// Computes the checksum bit by bit, as in its definition.
+/// Computes the CRC-32 checksum of zip files, bit by bit.
 inline std::uint32_t crc32(const Bytes& bytes) {
   std::uint32_t crc = 0xffffffffU;
   for (const char c : bytes) {
@@ -52,7 +52,7 @@ inline Bytes zip(const std::vector<Record>& records, bool zip64 = false) {
     const std::uint64_t size = record.data.size();
     const Bytes middle = little(20, 2) + little(record.flags, 2) + little(record.method, 2) + little(0, 4) +
                          little(crc32(record.data), 4);
-    // torch fills up with an extra field, so that numbers begin at multiples of 64.
+    // Like torch, pads the header with an extra field, so that the record's data begin at a multiple of 64 bytes.
     const std::size_t data = file.size() + 30 + record.name.size() + 4;
     const std::size_t fill = (64 - data % 64) % 64;
     const Bytes padding = little(0x4246, 2) + little(fill, 2) + Bytes(fill, 'Z');
@@ -195,8 +195,8 @@ inline Bytes file_of(const std::vector<Plain>& tensors) {
   return file_of(tensors, [](const Bytes& dict) { return dict; });
 }
 
-/// Makes the file that torch.save({"epoch": 3, "state_dict": ...}) writes for the f32 tensors of a file. Their names
-/// get a prefix.
+/// Makes the file that torch.save({"epoch": 3, "state_dict": ...}) writes for the f32 tensors of the file at `path`.
+/// `prefix` is put before the tensors' names.
 inline Bytes copy_of(const std::string& path, const std::string& prefix = "") {
   const TensorFile file = open_tensor_file(path);
   std::vector<Plain> tensors;

@@ -67,7 +67,8 @@ TEST(GlooCommunicator, OperationsInManyPieces) {
   EXPECT_THROW((void)detail::make_gloo_communicator(ranks, {.segment_bytes = 7}), UsageError);
 }
 
-/// Returns fractions whose sum depends on the order of ranks and is rounded in every type.
+/// Returns element i of a rank's data, a fraction. In every type the sum over ranks is rounded and depends on the order
+/// of the ranks.
 double fraction(int rank, std::int64_t i) {
   return (i % 5 == 3 ? 1e4 : 1.0) / static_cast<double>(3 + rank * 7 + i % 101) * (rank % 2 == 0 ? 1 : -1);
 }
@@ -81,7 +82,7 @@ std::vector<T> fractions(int rank, std::int64_t n) {
   return values;
 }
 
-/// Returns the sum over ranks of their fractions(), added in rank order and rounded to T after each addition. 16-bit
+/// Returns the sums of fraction() over all ranks, added in rank order and rounded to T after each addition. 16-bit
 /// types are added in f32. This gives the same bits as rounding the exact sum of two numbers to T directly.
 template <class T>
 std::vector<T> sum_in_rank_order(int size, std::int64_t n) {

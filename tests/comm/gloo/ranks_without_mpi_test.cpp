@@ -106,8 +106,8 @@ TEST(RanksWithoutMpi, RanksThatDoNotComeAreNamed) {
             "lockstep: error: rank 1: launch: rank 0 of 3 does not answer at localhost:"});
 }
 
-/// The variables of one host are invalid. The processes of this host must report the error themselves, because the
-/// other hosts cannot see it.
+/// The launcher's environment variables are invalid on one host. The processes on this host must report the error
+/// themselves, because the other hosts cannot see these variables.
 TEST(RanksWithoutMpi, WhatIsWrongOnAnotherHostIsSaidThere) {
   for (const char* local_rank : {"0", "1"}) {
     run_command(std::string("env RANK=2 WORLD_SIZE=4 LOCAL_WORLD_SIZE=2 GROUP_RANK=1 MASTER_ADDR=127.0.0.1 "

@@ -214,7 +214,7 @@ TEST(Rendezvous, RanksSayForWhomTheyWait) {
   EXPECT_EQ(notes, std::vector<std::string>{
                        concat("0: waiting for ranks 1, 3 of 4 at 127.0.0.1:", port, ", 1 s more (MASTER_ADDR=here)")});
   notes.clear();
-  (void)come_all({asked(1, 1, 0.3), asked(2, 2, 0.3)}, [](Rendezvous&) { FAIL(); });  // one host: only rank 1 prints
+  (void)come_all({asked(1, 1, 0.3), asked(2, 2, 0.3)}, [](Rendezvous&) { FAIL(); });  // same host: only rank 1 prints
   EXPECT_EQ(notes, std::vector<std::string>{concat("1: waiting for rank 0 of 4 at 127.0.0.1:", port,
                                                    " (connection refused), 1 s more (MASTER_ADDR=here)")});
   notes.clear();
@@ -403,7 +403,7 @@ TEST(Rendezvous, ARankThatEndsBeforeAllCameIsNamedAtOnce) {
   std::string answer;
   EXPECT_TRUE(detail::wait_readable(ends.get(), Clock::now() + std::chrono::seconds(5)));
   EXPECT_TRUE(detail::receive_more(ends.get(), answer));
-  std::this_thread::sleep_for(milliseconds(500));  // time for rank 2 to come
+  std::this_thread::sleep_for(milliseconds(500));  // gives rank 2 time to connect
   ends.reset();
   others.join();
   const std::string text = "rank 1 (host old, pid 7) has ended before all ranks came (MASTER_ADDR=here)";

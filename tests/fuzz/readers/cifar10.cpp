@@ -1,6 +1,7 @@
 // The input makes six files, data_batch_1 to 5 and test_batch. Its first byte has flags: bit i says that file i exists.
-// For each file that exists there follow a byte and a piece with the beginning of the file. The lowest two bits of the
-// byte are the number of records, its upper four bits a number of further bytes. The rest of the file is zero.
+// For each file that exists there follow a byte and a piece (a 16-bit length and that number of bytes) with the
+// beginning of the file. The lowest two bits of the byte are the number of records. Its upper four bits are the number
+// of bytes after the last record. All bytes of the file after the piece are zero.
 #include <array>
 
 #include <lockstep/nn/data/detail/sources.hpp>

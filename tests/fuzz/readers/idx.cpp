@@ -1,6 +1,6 @@
 // The input makes four files: images and labels for training, images and labels for the test. Its first byte has flags.
 // Bit i gives file i the suffix .gz. Bit 4 + i makes this reader compress file i. Four pieces follow, one for each
-// file.
+// file. A piece is a 16-bit length and that number of bytes.
 #include <array>
 
 #include <zlib.h>
@@ -40,7 +40,7 @@ std::size_t number(const std::string& bytes, std::size_t at) {
   return value;
 }
 
-/// Compares the set with the bytes of its files.
+/// Compares the images and labels of `set` with the bytes of its files.
 void check_set(const nn::ImageDataset& set, const Part& images, const Part& labels) {
   check(set.classes() >= 10 && set.classes() <= 256, "classes: ", set.classes());
   std::vector<std::uint8_t> image(static_cast<std::size_t>(set.image_bytes()));

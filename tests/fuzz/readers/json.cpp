@@ -14,7 +14,8 @@ void take(const Json& json) {
   (void)accepts<DataError>([&] { (void)json.as<T>("the value"); });
 }
 
-/// Checks a text for terminals: no character below a space, no delete, valid UTF-8, no C1 control.
+/// Checks that a text is safe to print on a terminal: no character below a space, no delete, valid UTF-8, no C1
+/// control.
 void check_printable(const std::string& shown) {
   for (const char c : shown) {
     check(static_cast<unsigned char>(c) >= 0x20 && c != 0x7f, "printable() gives a control character");

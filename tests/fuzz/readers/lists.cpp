@@ -1,6 +1,6 @@
-// The input has a byte of flags, a piece (the first list) and the second list. If bit 0 of the flags is set, both lists
-// are read. Otherwise the first list is split into training and test images. A name with an exclamation mark stands for
-// a file that is no picture.
+// The input has a byte of flags, the first list (a 16-bit length and that number of bytes) and the second list. If bit
+// 0 of the flags is set, both lists are read. Otherwise the first list is split into training and test images. A name
+// with an exclamation mark stands for a file that is no picture.
 #include <algorithm>
 #include <cstddef>
 #include <string>

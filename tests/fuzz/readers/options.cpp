@@ -12,7 +12,7 @@ namespace lockstep::fuzz {
 
 namespace {
 
-/// Checks the values that the options give for 1000 samples and two ranks.
+/// Checks that the options resolve to possible values for 1000 samples and two ranks.
 void check_meaning(const nn::TrainingOptions& options) {
   const nn::ResolvedTraining resolved = nn::resolve(options, 1000, {.base = 0.1, .reference = 256}, 2, 1, {});
   check(resolved.total_steps >= 1 && resolved.total_steps <= std::int64_t{1} << 53, resolved.total_steps, " steps");

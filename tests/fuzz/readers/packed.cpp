@@ -1,5 +1,5 @@
-// The input has a byte of flags and then a file. Flag 1 makes this reader correct the checksums of index, begin and
-// end. Flag 2 makes it correct the checksums of the samples, too.
+// The input has a byte of flags and then a file. Flag 1 makes this reader correct the checksums of the file's
+// beginning, index and end. Flag 2 makes it correct the checksums of the samples, too.
 #include <algorithm>
 #include <cstddef>
 #include <string>

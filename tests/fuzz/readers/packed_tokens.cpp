@@ -1,5 +1,6 @@
 // The input has a byte of flags, a byte (the length of a window less 1) and then a file. Flag 1 makes this reader
-// correct the checksums of index, begin and end. Flag 2 makes it correct the checksums of the blocks, too.
+// correct the checksums of the file's beginning, index and end. Flag 2 makes it correct the checksums of the blocks,
+// too.
 #include <algorithm>
 #include <cstddef>
 #include <memory>
@@ -37,7 +38,7 @@ void repair(std::string& bytes, bool blocks) {
   put(bytes, end + 60, crc_of(bytes, end, 60, crc_of(bytes, 0, kBegin)));
 }
 
-/// Reads all parts. Compares each id with the bytes of the file.
+/// Reads the tokens of all parts of the file. Compares each id with the file's bytes.
 bool check_ids(const nn::PackedTokens& file, const std::string& bytes) {
   const auto width = static_cast<std::size_t>(file.width());
   std::size_t at = kBegin;

@@ -1,5 +1,5 @@
-// The input begins with a byte. If the byte is odd, a piece (the header) and the data follow, and this reader makes a
-// file of them. If it is even, the rest of the input is the file.
+// The input begins with a byte. If the byte is odd, the header (a 16-bit length and that number of bytes) and the data
+// follow, and this reader makes a file of them. If it is even, the rest of the input is the file.
 #include <lockstep/runtime/files/safetensors.hpp>
 
 #include <algorithm>

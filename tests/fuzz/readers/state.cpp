@@ -15,7 +15,7 @@ namespace lockstep::fuzz {
 
 namespace {
 
-/// A trainer whose checkpoints the reader changes.
+/// A trainer. The input replaces the state.json of its checkpoint.
 struct Run {
   Run() { trainer.start(); }
   CpuContext context{{.threads = 1}};

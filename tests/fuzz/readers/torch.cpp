@@ -1,6 +1,6 @@
-// The input begins with a byte. If the byte is odd, a piece (the pickle) and the bytes of storage "0" follow, and this
-// reader puts both into a valid archive. If the byte's second bit is set, the archive has zip64 numbers. If the byte is
-// even, the rest of the input is the file.
+// The input begins with a byte. If the byte is odd, the pickle (a 16-bit length and that number of bytes) and the bytes
+// of storage "0" follow, and this reader puts both into a valid archive. If the byte's second bit is set, the archive
+// has zip64 numbers. If the byte is even, the rest of the input is the file.
 #include <lockstep/runtime/files/torch_file.hpp>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 
 namespace files = lockstep::testing::torch;
 
-/// Checks each element of every tensor against the file's bytes at the place that its entry gives.
+/// Checks each element of every tensor against the file's bytes at the offset that the tensor's entry and strides give.
 void check_layout(const TensorFile& file, const std::string& whole) {
   for (const TensorEntry& entry : file.entries()) {
     std::vector<std::byte> bytes(entry.bytes);

@@ -1,4 +1,5 @@
-// The input has eight bytes that are a double, and a byte. The reader writes them as numbers for people.
+// The input has eight bytes that are a double, and a byte from which the number of decimals follows. The reader formats
+// the double as text for people.
 #include <lockstep/runtime/base/units.hpp>
 
 #include <algorithm>

@@ -7,9 +7,9 @@
 
 #include <cublasLt.h>
 
-/// A stand-in for libcublasLt: a library of that name, which kernels/cublaslt loads, behind the real header. It plans
-/// what a test specifies and computes nothing. Its algorithms consist of eight words: seven settings (id, tile, ..),
-/// and one word that belongs to no setting.
+/// A stand-in for libcublasLt: a library of that name, which kernels/cublaslt loads. It implements the functions of the
+/// real header. Its heuristics return the algorithms that a test specifies, and it computes nothing. Its algorithms
+/// consist of eight words: seven settings (id, tile, ..), and one word that belongs to no setting.
 namespace lockstep::cublaslt_standin {
 
 struct Guess {

@@ -1,5 +1,5 @@
-// Tests refusals by cuBLASLt's heuristics, of its guesses and of settings. A refusal may only remove a choice; it must
-// not fail the run.
+// Tests calls that cuBLASLt refuses: the heuristics themselves, an algorithm that they guessed, and a setting of an
+// algorithm. A refusal may only remove a choice; it must not fail the run.
 #include <gtest/gtest.h>
 
 #include <array>

@@ -606,7 +606,7 @@ void Machine::grid_barrier(Place place) {
   current_->place = place;
   if (++at_grid_ == blocks_ * count(launch_->block)) {
     at_grid_ = 0;
-    race::start_launch(blocks_);  // orders accesses like a new launch, for the race checker
+    race::start_launch(blocks_);  // for the race checker, the barrier orders accesses like a new launch
     for (Slot& slot : slots_) {
       race::start_block(slot.order, static_cast<std::uint32_t>(slot.block), static_cast<unsigned>(slot.threads.size()),
                         &slot.arena->variables);
@@ -859,11 +859,12 @@ void abandon_from_signal() {
 /// abandon_from_signal() instead of the kernel.
 void on_segv(int number, siginfo_t* info, void* raw) {
   if (!in_kernel || machine().fiber() == nullptr || machine().fiber()->low == nullptr) {
-    sigaction(number, &former_segv, nullptr);  // the access is repeated after return and then hits the former handler
+    sigaction(number, &former_segv, nullptr);  // the repeated access will call the former handler
     return;
   }
   auto& registers = static_cast<ucontext_t*>(raw)->uc_mcontext.gregs;
-  // Places are return addresses, which point one instruction further, so 1 is added.
+  // wild_access() expects a return address, which lies after the call instruction. So 1 is added to the address of the
+  // failed instruction.
   machine().wild_access(info->si_addr, reinterpret_cast<const void*>(registers[REG_RIP] + 1));
   const auto top = reinterpret_cast<greg_t>(machine().fiber()->low + machine().fiber()->bytes);
   registers[REG_RSP] = top - 64 - 8;

@@ -22,7 +22,7 @@ class Error : public std::runtime_error {
 
 inline constexpr std::size_t kDefaultShared =
     48 * 1024;  ///< limit of a block's static and dynamic shared memory, in bytes, unless the kernel opted in to more
-inline constexpr std::size_t kMostShared = 227 * 1024;  ///< limit of a block on sm_90 after opting in, in bytes
+inline constexpr std::size_t kMostShared = 227 * 1024;  ///< limit of a block's shared bytes on sm_90 after opting in
 
 struct Launch {
   dim3 grid;
@@ -32,8 +32,8 @@ struct Launch {
   /// Limit of static and dynamic shared memory together, in bytes. A kernel with
   /// cudaFuncAttributeMaxDynamicSharedMemorySize may have up to kMostShared.
   std::size_t shared_limit = kDefaultShared;
-  /// All blocks are in flight at once, whatever the schedule says, so that they may call grid_barrier(). More than 4096
-  /// threads are an error.
+  /// True: all blocks are in flight at once, whatever the schedule says, so that they may call grid_barrier(). More
+  /// than 4096 threads are an error.
   bool cooperative = false;
 };
 
@@ -47,7 +47,7 @@ enum class Order : unsigned char {
 /// with priorities some do.
 enum class Style : unsigned char {
   uniform,         ///< any thread that can run, with equal probability
-  block_priority,  ///< threads of a favoured block first, in it those of a favoured warp, in it a favoured lane
+  block_priority,  ///< favours one block, within the block one warp, and within the warp one lane
   thread_priority  ///< each thread has a random priority
 };
 

@@ -326,12 +326,12 @@ Find never(const char* reason) {
 }
 
 struct Planted {
-  int number;  // number of the mistake; 0: added later
+  int number;  // number of the mistake in the test's name; 0: none
   const char* name;
   Case run;
   Bug bug;
-  Find race;  // how the race build finds it in one run in ascending order
-  Find asan;  // how the address build finds it in six runs in random order
+  Find race;  // how the race build finds the mistake in one run in ascending order
+  Find asan;  // how the address build finds the mistake in six runs in random order
 };
 
 void PrintTo(const Planted& planted, std::ostream* out) {

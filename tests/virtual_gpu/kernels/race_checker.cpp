@@ -55,7 +55,7 @@ constexpr std::uintptr_t kPage = 4096;
 /// The cells of one page of memory. A cell covers `grain` bytes.
 struct Page {
   std::uintptr_t first = 0;  // address of the page
-  std::uintptr_t begin = 0;  // first byte of the page that is watched
+  std::uintptr_t begin = 0;  // address of the page's first watched byte
   std::uintptr_t end = 0;
   bool shared = false;
   std::uintptr_t grain = 4;
@@ -551,7 +551,7 @@ void watch(const void* begin, std::size_t bytes, bool shared) {
   }
   s.ranges[first] = {first + bytes, shared};
   for (const std::uintptr_t edge : {first / kPage, (first + bytes - 1) / kPage}) {
-    s.pages.erase(edge);  // a neighbour on the same page may have created it
+    s.pages.erase(edge);  // another block on the same page may have created the record
   }
   s.cache = {};
   s.lowest = std::min(s.lowest, first);

@@ -40,7 +40,7 @@ struct Location;  ///< address of atomic operations
 struct Block {
   struct Warp {
     std::uint32_t time = 0;                              ///< number of completed __syncwarp calls
-    std::array<std::array<std::uint32_t, 32>, 32> seen;  ///< [lane][other]: lane has seen other up to this time
+    std::array<std::array<std::uint32_t, 32>, 32> seen;  ///< [lane][other]: lane sees other's accesses before this time
   };
   struct Fence {
     std::uint16_t count = 0;
@@ -77,8 +77,8 @@ void resume(Block* block, unsigned thread);
 void watch(const void* begin, std::size_t bytes, bool shared);
 void forget(const void* begin, std::size_t bytes);
 
-/// Returns the text of the race after the checker has called give_up(); empty if there was none. thread_name(block
-/// number, thread) returns the name of a thread.
+/// Returns a description of the race after the checker has called give_up(); empty if there was no race.
+/// thread_name(block number, thread) returns the name of a thread.
 [[nodiscard]] std::string report(std::string (*thread_name)(std::uint64_t, unsigned));
 /// Returns "file:line" of a code address. Without the program addr2line, returns "symbol + offset" instead.
 [[nodiscard]] std::string source_line(const void* code);

@@ -110,7 +110,7 @@ enum class Pattern : int {
   ticket_elsewhere,       ///< race: as atomic_sum_last_block, but each block has a counter of its own
   shared_of_two_blocks,   ///< every block uses the same shared variables
 };
-void pattern(const Schedule& schedule, Pattern which, float* data);  ///< 4 blocks of 64 threads; data: 4096 zeros
+void pattern(const Schedule& schedule, Pattern which, float* data);  ///< runs 4 blocks of 64 threads; data: 4096 zeros
 [[nodiscard]] bool is_right(Pattern which);
 
 // ---- Collectives and indices ----

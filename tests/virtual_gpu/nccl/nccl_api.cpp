@@ -211,7 +211,7 @@ struct Call;
 /// A collective that was called between ncclGroupStart() and ncclGroupEnd().
 struct Pending {
   ncclComm* comm;
-  std::size_t bytes;  ///< bytes of the larger of the two tensors
+  std::size_t bytes;  ///< bytes of the larger of the input and the output
   std::function<ncclResult_t(const Call&)> run;
 };
 struct ThreadGroup {

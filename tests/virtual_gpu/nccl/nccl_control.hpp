@@ -7,8 +7,8 @@
 
 #include <nccl.h>
 
-/// A stand-in for the NCCL calls that comm/nccl makes: the real header with symbols of this library. Ranks are threads
-/// of one process. They use devices of the stand-in for CUDA (control.hpp), whose streams run the operations. A
+/// A stand-in for NCCL. This library implements the functions of the real header that comm/nccl calls. Ranks are
+/// threads of one process. They use devices of the stand-in for CUDA (control.hpp), whose streams run the operations. A
 /// collective runs when the streams of all ranks have reached it. It moves real data, and adds in the order of ranks.
 /// Uses that NCCL leaves undefined are recorded as violations of the stand-in for CUDA. Examples are ranks that make
 /// different calls, a call during another call, memory or streams of another device, and a communicator that is used
@@ -22,8 +22,8 @@ namespace lockstep::nccl_standin {
 
 struct Options {
   int version = NCCL_VERSION_CODE;  ///< answer of ncclGetVersion()
-  /// Every call on a communicator returns ncclInProgress, and so do this many polls after it. Then the call takes
-  /// effect.
+  /// Number of polls that return ncclInProgress after a call on a communicator, which returns ncclInProgress, too. Then
+  /// the call takes effect.
   int polls = 0;
   int stuck_rank = -1;       ///< rank whose initialisation never ends
   bool peers_notice = true;  ///< whether the other ranks see ncclRemoteError after one rank aborts

@@ -69,7 +69,7 @@ struct nvjpegHandle {
   nvjpegPinnedAllocatorV2_t pinned;
   Block tables;
 
-  /// Uses the tables on the legacy default stream, which the caller of nvJPEG does not know.
+  /// Enqueues work that uses `tables` on the legacy default stream. The caller of nvJPEG does not know of this work.
   void use_tables() const {
     if (cudaMemsetAsync(tables.data, 0, tables.bytes, cudaStreamLegacy) != cudaSuccess) {
       violate("nvJPEG cannot use the memory that it was given without a stream");

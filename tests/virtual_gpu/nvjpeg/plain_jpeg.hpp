@@ -10,7 +10,7 @@
 
 #include <jpeglib.h>
 
-/// Plain calls of libjpeg, which the tests compare with.
+/// Decodes JPEG files with plain calls of libjpeg. Tests compare the decoder's results with these pixels.
 namespace lockstep::testing {
 
 struct PlainHeader {

@@ -1,7 +1,7 @@
 // Adds a machine of the stand-in for CUDA to one of lockstep's programs, which links this file and keeps its own
 // main(). The machine exists before main(). After main(), a line on standard error lists the machine's counts. The exit
-// code is 99 if the program did something that CUDA forbids, or released not everything. Environment variables set the
-// machine's options (LOCKSTEP_VIRTUAL_GPUS, LOCKSTEP_VIRTUAL_SEED, LOCKSTEP_VIRTUAL_FOLDER; see README.md).
+// code is 99 if the program did something that CUDA forbids, or did not release everything. Environment variables set
+// the machine's options (LOCKSTEP_VIRTUAL_GPUS, LOCKSTEP_VIRTUAL_SEED, LOCKSTEP_VIRTUAL_FOLDER; see README.md).
 #include <unistd.h>
 
 #include <cstdint>

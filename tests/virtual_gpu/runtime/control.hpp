@@ -10,11 +10,12 @@
 
 #include <cuda_runtime_api.h>
 
-/// A stand-in for the CUDA runtime calls that runtime/ makes: the real headers with symbols of this library. It needs
-/// no GPU. Work on a stream is queued and executed later, in an order that CUDA allows and that the seed chooses. So a
-/// missing event wait gives a wrong result for some seed. Device memory is accessible by copies only; direct access by
-/// the host raises SIGSEGV. Uses that CUDA leaves undefined (use after free, freeing memory that queued work uses, a
-/// copy out of range) are recorded as violations. The functions of this header control and inspect the stand-in.
+/// A stand-in for the CUDA runtime, without a GPU. This library implements the functions of the real headers that
+/// runtime/ calls. Work on a stream is queued and executed later, in an order that CUDA allows and that the seed
+/// chooses. So a missing event wait gives a wrong result for some seed. Device memory is accessible by copies only;
+/// direct access by the host raises SIGSEGV. Uses that CUDA leaves undefined (use after free, freeing memory that
+/// queued work uses, a copy out of range) are recorded as violations. The functions of this header control and inspect
+/// the stand-in.
 namespace lockstep::standin {
 
 struct Options {

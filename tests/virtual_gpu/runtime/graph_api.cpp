@@ -1,4 +1,4 @@
-// Captures and launches graphs: the symbols of the CUDA runtime, and the functions of Machine that implement them.
+// Captures and launches graphs: the functions of the CUDA runtime, and the functions of Machine that implement them.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -72,7 +72,7 @@ cudaError_t Machine::wait_in_capture(Queue& queue, const EventObject& event) {
     if (event.ticket == nullptr) {
       return cudaSuccess;  // an event that was never recorded needs no wait
     }
-    return spoil(queue, cudaErrorStreamCaptureIsolation);  // the event is not part of the capture, even if complete
+    return spoil(queue, cudaErrorStreamCaptureIsolation);  // the event, even if complete, is not of the capture
   }
   if (!event.capture->active) {
     if (queue.capture != nullptr) {
@@ -217,7 +217,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
     return machine.spoil(*queue, cudaErrorStreamCaptureWrongThread);
   }
   const bool joined = with_ancestors(capture->nodes, queue->tail).size() == capture->nodes.size();
-  std::vector<Node> nodes = std::exchange(capture->nodes, {});  // events keep the capture alive
+  std::vector<Node> nodes = std::exchange(capture->nodes, {});  // events may keep the capture alive
   capture->active = false;
   std::erase(machine.captures, capture);
   for (const auto& [handle, other] : machine.queues) {

@@ -68,7 +68,7 @@ class Machine {
   /// Enqueues the work. If the queue is being captured, adds the work to the graph instead.
   cudaError_t enqueue(Queue& queue, Work work);
   /// The following functions are defined in graph_api.cpp. refuse_during_capture() returns an error and invalidates the
-  /// capture if this thread captures and the call is not allowed meanwhile.
+  /// capture if this thread captures and CUDA forbids the call during a capture.
   cudaError_t refuse_during_capture(std::string_view name);
   cudaError_t spoil(Queue& queue, cudaError_t error);
   cudaError_t capture(Queue& queue, Work work);
@@ -110,7 +110,7 @@ class Machine {
   cudaError_t fail_error = cudaSuccess;
   std::string fail_name;
   std::string failed_call;
-  std::int64_t forget_countdown = 0;  ///< number of event waits until one is skipped; 0: none is
+  std::int64_t forget_countdown = 0;  ///< number of event waits until one is skipped; 0: none is skipped
   std::string forget_name;
   std::thread::id forget_thread;
   bool wait_forgotten = false;
@@ -166,8 +166,8 @@ struct Call {
 
 }  // namespace lockstep::standin
 
-/// Begins the call of this name as the variable `call`. Returns its error from the enclosing function if the call is
-/// refused.
+/// Declares the variable `call`, which begins a CUDA call of this name. If the call is refused, makes the enclosing
+/// function return the call's error.
 #define LOCKSTEP_CALL(...) \
   Call call(__VA_ARGS__);  \
   if (call.refused()) {    \

@@ -79,7 +79,7 @@ struct Work {
   std::shared_ptr<Ticket> completes = {};  ///< ticket that cudaEventRecord completes
   cudaHostFn_t function = nullptr;         ///< function of cudaLaunchHostFunc
   void* data = nullptr;
-  std::vector<std::shared_ptr<Meeting>> meetings = {};  ///< all meetings of this work
+  std::vector<std::shared_ptr<Meeting>> meetings = {};  ///< meetings that the work must wait for and take part in
   std::shared_ptr<const bool> given_up = {};            ///< true: the work does nothing and waits for nothing
   std::function<Work()> again = {};  ///< makes the work of one launch of a graph; empty: a launch copies this work
 };
@@ -121,11 +121,12 @@ struct Queue {
   bool alive = true;                      ///< false after cudaStreamDestroy; queued work is still executed
   bool busy = false;                      ///< true while a host function of the queue runs or is ready to run
   int priority = 0;                       ///< priority given at creation
-  int turn = 0;                           ///< Style::priority: the largest runs first
+  int turn = 0;                           ///< used in Style::priority: the stream with the largest turn runs first
   std::deque<Work> work;
 };
 
-/// A memory pool. reserved: bytes that it holds on its device; used: those of them that are allocated.
+/// A memory pool. reserved: bytes that the pool holds on its device; used: bytes of `reserved` that callers have
+/// allocated.
 struct Pool {
   int device = 0;
   std::size_t reserved = 0;

@@ -401,7 +401,7 @@ TEST_F(Standin, AWaitRefersToTheRecordBeforeIt) {
   cudaMemsetAsync(device, 0, 4, a);
   cudaEventRecord(event, a);
   cudaStreamSynchronize(b);
-  EXPECT_EQ(standin::queued_work(), 2U);  // stream a's work after the first record
+  EXPECT_EQ(standin::queued_work(), 2U);  // b waited for the first record only, so a's later work is still queued
 }
 
 TEST_F(Standin, HostFunctionsRunInStreamOrderOnAnotherThread) {
