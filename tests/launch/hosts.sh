@@ -145,7 +145,7 @@ wait_until() {
 }
 
 none_left() { ! pgrep -x "$1"; }
-# gone PROGRAM: checks that no host has a process of that name (of which the system keeps 15 letters).
+# gone PROGRAM: checks that no process of this name is left on any host. The system keeps only 15 letters of a name.
 gone() {
   if wait_until 5 none_left "$1"; then
     passed "  no $1 is left on any host"

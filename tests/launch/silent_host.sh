@@ -18,7 +18,7 @@ mpi() {
     -x LOCKSTEP_TEST_WATCHDOG "$@"
 }
 # without_mpi RANKS-ON-EACH COMMAND...: returns rank 0's status. The ranks of a host have one parent process, as under
-# torchrun. Stopped processes that still exist after 5 s are killed here; torchrun's agents kill them elsewhere.
+# torchrun. This function kills stopped processes that still exist after 5 s, as torchrun's agents do.
 port=29600
 ranks_of_host=$work/ranks
 cat > "$ranks_of_host" << 'EOF'

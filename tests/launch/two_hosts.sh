@@ -35,7 +35,7 @@ lines 1 '^rank 1 of 4  node2  local 0 of 1 '
 lines 1 '^rank 2 of 4  node1  local 1 of 3 '
 lines 1 '^rank 3 of 4  node1  local 2 of 3 '
 
-# "cpu:2" is the number of ranks per node. It is right for the first host and wrong for the second.
+# "cpu:2" requests two ranks per node. The second host has only one rank, so the program must refuse the option.
 run 2 "cpu:2 with two ranks and one" mpi 2 1 "$bin/hello_ranks" --devices cpu:2
 lines 1 '^lockstep: error: .*cpu:2'
 

@@ -78,7 +78,7 @@ class PackCheck : public Pack {
     writer.commit();
     good_ = testing::get_file(file_);
   }
-  /// Checks the file after one bit of each of these bytes was changed.
+  /// Changes one bit of each byte in `changed`, and runs lockstep-pack --check on the changed file.
   [[nodiscard]] Ended check(const std::vector<std::size_t>& changed, const std::string& options = {}) const {
     std::string bytes = good_;
     for (const std::size_t at : changed) {

@@ -58,7 +58,7 @@ struct Diamond {
     try {
       side.synchronize();
       context.synchronize();
-    } catch (const Error&) {  // CUDA calls that the test made fail
+    } catch (const Error&) {  // the test makes some CUDA calls fail
     }
   }
   [[nodiscard]] bool holds(float value) const { return out_b.holds(value) && out_c.holds(value); }

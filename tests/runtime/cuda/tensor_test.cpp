@@ -204,7 +204,7 @@ TEST_F(CudaTensorTest, MemorySummaryTouchesNoOtherDevice) {
   }
 }
 
-// Three devices, each with room for its own tensors only.
+// Each of three devices has memory for its own tensors only. An allocation on another device would therefore fail.
 TEST_F(CudaTensorTest, MemoryIsTakenOnTheTensorsOwnDeviceOnly) {
   standin::reset({.devices = 3, .bytes_per_device = 4096});
   std::size_t free = 0;

@@ -179,7 +179,7 @@ class Job {
     n = ::write(result_[1], text.data(), text.size());
     ::close(result_[1]);
     n = ::read(input_[0], &byte, 1);
-    ::_exit(0);  // without a destructor: the kernel ends the claims
+    ::_exit(0);  // no destructor runs, so the kernel must end the claims
   }
   Job(Job&& other) = delete;
   ~Job() {
@@ -249,7 +249,7 @@ TEST_F(UsableGpusTest, ProcessesThatStartAtOnceGetDifferentGpus) {
   EXPECT_EQ(indices(find_usable_gpus(-1, std::nullopt, search(4))), (std::vector<int>{0, 1, 2, 3}));
 }
 
-/// Returns how many files of the folder a process has open.
+/// Returns how many files in `folder` a process has open.
 int files_open(pid_t process, const std::string& folder) {
   int count = 0;
   for (const auto& entry : std::filesystem::directory_iterator(concat("/proc/", process, "/fd"))) {
@@ -267,7 +267,7 @@ TEST_F(UsableGpusTest, AProgramThatIsStartedDoesNotInheritAClaim) {
   const pid_t child = start_child([] { return ::execlp("sleep", "sleep", "60", nullptr); });
   ::close(started[1]);
   char byte = 0;
-  EXPECT_EQ(::read(started[0], &byte, 1), 0);  // ends when exec() has closed the other side
+  EXPECT_EQ(::read(started[0], &byte, 1), 0);  // returns when exec() has closed the pipe's end for writing
   ::close(started[0]);
   EXPECT_EQ(files_open(child, folder()), 0);
   ::kill(child, SIGKILL);

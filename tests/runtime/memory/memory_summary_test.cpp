@@ -112,7 +112,7 @@ TEST(MemorySummary, OfThisMachine) {
   const MemorySummary after = memory_summary(context);
   EXPECT_EQ(after.resource->in_use, 0U);
   EXPECT_EQ(after.resource->peak, kBytes);
-  // Another context has its own resource and shows the same machine.
+  // The summary of another context has the counts of its own resource, but describes the same machine.
   CpuContext other;
   EXPECT_EQ(memory_summary(other).resource->peak, 0U);
   EXPECT_EQ(memory_summary(other).total, after.total);

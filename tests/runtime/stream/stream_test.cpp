@@ -441,7 +441,7 @@ TEST(HostEvent, RandomGraphsKeepTheirOrder) {
       const std::size_t s = random.below(kStreams);
       const std::size_t other = (s + 1 + random.below(kStreams - 1)) % kStreams;
       // Stream `other` publishes its cell and stream `s` reads it. Stream `other` may write its cell again only after
-      // that.
+      // this read.
       streams[other].record(events[other]);
       recorded[other] = last[other];
       streams[s].wait(events[other]);
