@@ -370,7 +370,7 @@ TEST_F(Resume, APathMayBeWrittenInOtherWays) {
 }
 
 /// After a kill, the ranks of the old job may still hold the lock of the folder for a moment. A resumed run must wait
-/// for it, and --overwrite must fail at once.
+/// for the lock, and --overwrite must fail at once.
 TEST_F(Resume, ARunWaitsForTheEndOfTheOneBefore) {
   make_run("run");
   std::optional<FolderLock> held(std::in_place, path("run"));

@@ -1229,7 +1229,8 @@ TEST_F(TrainResNet, PicturesInListsAreTrainedOn) {
   train_resnet(0, list + " --shuffle-chunk 5 --epochs 3 --resume " + path("chunks/last") + out("on"))
       .finished({"'shuffle_chunk': checkpoint \"4\", now \"5\""});
   const std::string any = get("data/train/c0/0.jpg");
-  // With three images per class, a small shuffle window has few of the 40 classes.
+  // With three images per class, a small shuffle window has images of few of the 40 classes, so training must be
+  // refused.
   for (int label = 0; label < 40; ++label) {
     for (const std::string name : {"train/c$/a.jpg", "train/c$/b.jpg", "train/c$/c.jpg", "val/c$/a.jpg"}) {
       put("many/" + std::string(name).replace(name.find('$'), 1, std::to_string(label)), any);

@@ -81,7 +81,7 @@ make_hosts() {
     on "$host" ip address add "10.11.0.$number/24" dev eth0
     on "$host" ip link set eth0 up
   done
-  # Writes the stand-in for ssh. Usage: agent HOST COMMAND...
+  # Writes a script that replaces ssh: agent HOST COMMAND... runs COMMAND on HOST.
   {
     echo '#!/bin/sh'
     echo 'case $1 in'

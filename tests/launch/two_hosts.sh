@@ -39,7 +39,7 @@ lines 1 '^rank 3 of 4  node1  local 2 of 3 '
 run 2 "cpu:2 with two ranks and one" mpi 2 1 "$bin/hello_ranks" --devices cpu:2
 lines 1 '^lockstep: error: .*cpu:2'
 
-# The program starts its own ranks with a host file, and prints the command.
+# The program must start its own ranks from a host file, and print the mpirun command.
 printf '%s slots=2\n' node1 node2 > "$work/hostfile"
 run 0 "ranks that the program starts" on node1 env OMPI_MCA_plm_rsh_agent="$work/agent" PATH="$(dirname "$mpirun"):$PATH" \
   "$bin/hello_ranks" --devices cpu:2 --nodes 2 --hostfile "$work/hostfile"

@@ -144,7 +144,7 @@ TEST(NumaPaths, CopyEveryByteAndBindNobodyElse) {
   const ProcessorSet mine = ProcessorSet::of_this_thread();
   const ProcessorSet first = ProcessorSet::parse(std::to_string(mine.numbers().front()));
   const ProcessorSet last = ProcessorSet::parse(std::to_string(mine.numbers().back()));
-  // Both invented nodes may be on one real node of the machine.
+  // Both nodes of this test may be on one real NUMA node. The copies must work even then.
   const std::vector<NumaNode> nodes{{0, first}, {1, last}};
   for (const CopyPath& path : numa_paths(nodes)) {
     CopyBench bench(path, 1 << 20, 2, 0);

@@ -35,7 +35,8 @@ TEST(CostSurvey, AtMost24Sizes) {
 TEST(CostSurvey, TimeLeft) {
   EXPECT_NEAR(seconds_left(0, 6, 0, 60), 60, 1e-9);
   EXPECT_NEAR(seconds_left(2, 6, 25, 60), 35, 1e-9);
-  // The survey is slower than planned. Three paths, of which one is not finished, took 60 s, so six take 120 s.
+  // After 60 s, two of six paths are finished and a third path is being measured. So six paths take 120 s, and 60 s are
+  // left, although 60 s were planned for all paths.
   EXPECT_NEAR(seconds_left(2, 6, 60, 60), 60, 1e-9);
   EXPECT_GT(seconds_left(5, 6, 60, 60), 0);
 }

@@ -59,7 +59,7 @@ void live(const std::string& kept = {}, std::int32_t threads = 1) {
     const NewTrainer given(differentiated, comm, options);
     lockstep_tape_options of_tape;
     ASSERT_TRUE(ok(lockstep_tape_options_init(&of_tape, sizeof of_tape)));
-    of_tape.max_batch = 20;  // more than the samples
+    of_tape.max_batch = 20;  // more than the number of samples
     of_tape.vjp = of_tape.jvp = 1;
     Owned<lockstep_tape, lockstep_tape_destroy> tape;
     ASSERT_TRUE(ok(lockstep_tape_create(differentiated, &of_tape, &tape)));

@@ -118,7 +118,7 @@ TEST_F(CudaGraphTest, LaunchesKeepTheOrderOfTheStream) {
     graph.launch(context.stream());
     copy(context, b, second);
     {
-      const Graph gone = std::move(graph);  // launches that are still running continue
+      const Graph gone = std::move(graph);  // launches in progress must continue after the graph is destroyed
     }
     context.synchronize();
     EXPECT_TRUE(first.holds(1) && second.holds(2)) << "seed " << seed;
