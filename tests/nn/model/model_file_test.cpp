@@ -31,7 +31,7 @@ Model small(std::int64_t classes = kClasses, std::int64_t width = 5) {
   return b.build();
 }
 
-/// A set of parameters and statistics filled with numbers of a seed.
+/// Parameters and running statistics, filled with random numbers from a seed.
 struct Filled {
   Filled(const Model& model, std::uint64_t seed, DType dtype = DType::f32) : set(context, model, dtype) {
     set.initialise(context, seed);
@@ -153,8 +153,8 @@ TEST_F(ModelFile, PyTorchsCountsOfBatchesArePassedOver) {
   EXPECT_EQ(into.numbers(), from.numbers());
 }
 
-/// Removes the prefixes of DistributedDataParallel, AveragedModel, torch.compile and Lightning, and ignores
-/// AveragedModel's counter n_averaged.
+/// Loading must remove the prefixes of DistributedDataParallel, AveragedModel, torch.compile and Lightning, and must
+/// ignore AveragedModel's counter n_averaged.
 TEST_F(ModelFile, PrefixesOfOtherProgramsAreTakenOff) {
   Filled from(small(), 1);
   save_model(path("m"), from.context, from.set);

@@ -334,7 +334,7 @@ TEST(ParameterSet, ReadAndWriteByName) {
     sum += stored[i];
   }
   EXPECT_EQ(sum, 54 * 55 / 2);
-  // write() has changed only that parameter.
+  // The write of conv.weight must not have changed conv.bias.
   std::vector<float> bias(2, 7.0F);
   set.read(context, "conv.bias", TensorView(std::span(bias), Shape{2}));
   EXPECT_EQ(bias, (std::vector<float>{0, 0}));

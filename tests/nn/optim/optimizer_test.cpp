@@ -92,7 +92,7 @@ TEST(Optimizer, NamesCanBeParsed) {
 }
 
 /// Returns the parameters after five steps of Adam or AdamW, parameter by parameter as in the papers. The gradients of
-/// step 3 are multiplied by the factor.
+/// step 3 are multiplied by `factor_of_step_3`.
 std::vector<double> adam_by_hand(const OptimizerOptions& o, double factor_of_step_3 = 1) {
   Small small(o);
   std::vector<double> p = testing::to_doubles(small.set.values());
@@ -495,7 +495,7 @@ TEST(Optimizer, ClipsGradientsByValue) {
   }
 }
 
-/// Expects that steps of which the third has one bad gradient equal the steps without the third.
+/// Makes some steps, of which the third has one bad gradient. The results must equal those without the third step.
 void expect_left_out(float bad, double clip_norm) {
   for (const OptimizerKind kind : testing::optimizer_kinds()) {
     const OptimizerOptions options{.kind = kind, .clip_norm = clip_norm, .skip_non_finite = clip_norm == 0};

@@ -72,7 +72,8 @@ TEST_P(Apart, TwoSetsOfActivationsDoNotMeet) {
   plan.backward(net_.context());
   EXPECT_EQ(gradients(), second);
 
-  // The control: with one set the second forward overwrites the activations that the first one kept.
+  // The control: with one set of activations, the second forward overwrites the activations that the first forward
+  // kept.
   plan.keep_in(0);
   plan.use(net_.state());
   plan.forward(net_.context());

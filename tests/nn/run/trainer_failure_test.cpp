@@ -134,7 +134,7 @@ TEST_F(TrainerTest, APeerThatIsGoneEndsTheWait) {
       try {
         wait(trainer);
       } catch (...) {
-        grad.released = true;  // a communicator that abandons its operations releases them
+        grad.released = true;  // ends the all-reduce, as a communicator does that abandons its operations
         throw;
       }
       grad.released = true;

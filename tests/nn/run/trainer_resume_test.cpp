@@ -153,7 +153,7 @@ TEST_F(TrainerTest, AStopAtTheLastStepOfTheRunLeavesNothingOut) {
   EXPECT_EQ(result.end, RunEnd::finished);
   EXPECT_GE(result.progress.test_accuracy, 0.0);
   EXPECT_TRUE(checkpoint_bytes(path("stopped/last")) == checkpoint_bytes(path("whole/last")));
-  // A run that resumes from this checkpoint has no step left, and knows the accuracy of the evaluation.
+  // A run that resumes from this checkpoint has no step left. It must still report the accuracy of the evaluation.
   result = train({.dir = path("stopped"), .resume = path("stopped/last")}).result;
   EXPECT_EQ(result.end, RunEnd::finished);
   EXPECT_GE(result.progress.test_accuracy, 0.0);
@@ -219,7 +219,7 @@ TEST_F(TrainerTest, TheStateOfAnotherOptimizerIsRefused) {
   expect_all_say(resume(path("sgd/last"), OptimizerKind::adam), "of another model or optimizer");
   expect_all_say(resume(path("adam/last"), OptimizerKind::sgd), "of another model or optimizer");
   EXPECT_EQ(resume(path("adam/last"), OptimizerKind::adam), comm::none_failed(1));
-  // The states have the same names but belong to another rule, so the checkpoint must be refused.
+  // The optimizer states have the same names but belong to another rule, so the checkpoint must be refused.
   expect_all_say(resume(path("adam/last"), OptimizerKind::adamw, {{"optimizer", "adamw"}}),
                  "the state of optimizer adam, expected adamw");
   // A step count that is impossible must be refused.

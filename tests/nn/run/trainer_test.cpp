@@ -131,7 +131,7 @@ TEST_F(TrainerTest, MicrobatchesAddUpToTheGradientOfTheWholeBatch) {
   }
   expect_same(accumulated({.ranks = 2, .microbatches = 3, .overlap = true}));
   expect_same(accumulated({.ranks = 3, .microbatches = 2}));
-  // The result of batch norm depends on the samples in a micro-batch.
+  // The result of batch norm depends on the samples in a micro-batch, so the gradients must differ.
   const Outcome normalised = accumulated({.batch_norm = true});
   const Outcome in_parts = accumulated({.microbatches = 2, .batch_norm = true});
   EXPECT_FALSE(testing::is_close(view(in_parts.gradients), view(normalised.gradients), 1e-6));

@@ -74,8 +74,8 @@ Model cnn() {
   return builder.build();
 }
 
-/// Returns a model with the other layers of airbench94: frozen filters at the beginning, a norm without a scale, gelu,
-/// convolutions that begin as the identity, logits times a constant.
+/// Returns a model with the layers of airbench94 that cnn() lacks: frozen filters at the beginning, a norm without a
+/// scale, gelu, convolutions that begin as the identity, logits times a constant.
 Model speed_run() {
   ModelBuilder builder = ModelBuilder::for_images("speed run", {8, 8, 3});
   NodeId x = builder.conv2d("whiten", builder.input(), 6, {.kernel = 2, .bias = true});
@@ -1191,8 +1191,8 @@ TEST(CudaTraining, AWatchdogSeesWhatTheDevicesHaveDone) {
   }
 }
 
-/// Two ranks with batch norm over both ranks must give the result of one. The exchanges of statistics run between the
-/// buckets, on another stream.
+/// Two ranks with batch norm over both ranks must give the result of one rank. The exchanges of statistics run between
+/// the buckets, on another stream.
 TEST(CudaTraining, TwoRanksExchangeStatisticsInACapturedStep) {
   const Outcome one = train_on_gpu({.graph = CudaGraph::on});
   for (const std::int64_t accumulate : {1, 2}) {

@@ -178,7 +178,7 @@ TEST(LossWeights, AreAsRepeatedSamples) {
   }
 }
 
-/// In f32 the sum of weights is f32, too. Weights far from 1 neither overflow nor vanish in it.
+/// In f32 the sum of weights is f32, too. Weights far from 1 must neither overflow nor vanish in this sum.
 TEST(LossWeights, SizesDoNotMatterInF32) {
   const List times{1, 3, 0, 2, 1, 0, 4, 1, 1, 2, 0, 1, 5};
   List first;

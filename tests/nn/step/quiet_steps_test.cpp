@@ -1,4 +1,4 @@
-// A training step neither allocates nor makes the host wait: on the host, and on a GPU if there is one.
+// Tests that a training step neither allocates nor makes the host wait. Runs on the host, and on a GPU if there is one.
 #include <atomic>
 #include <cstdint>
 
