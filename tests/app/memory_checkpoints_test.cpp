@@ -190,7 +190,7 @@ TEST_F(Copies, AStartDoesNotTakeItsOwnJobsCopiesForAbandoned) {
   const std::vector<int> nodes{1, 1};
   run(nodes, 9);
   const std::array<timespec, 2> old{timespec{.tv_sec = 1, .tv_nsec = 0}, timespec{.tv_sec = 1, .tv_nsec = 0}};
-  // The copies look a day old, as the last copies of a run that hung for a day.
+  // Sets the time of the copies' folders to 1970, so that they look as old as those of a run that hung for days.
   for (const int node : {0, 1}) {
     ASSERT_EQ(::utimensat(AT_FDCWD, folder(node).c_str(), old.data(), 0), 0);
   }

@@ -23,7 +23,7 @@ struct Check {
   PlanOptions plan{};
   int threads = 1;
   std::string cancelled{};
-  bool control = false;  ///< true: a control, in which the check must find an error of a thousandth
+  bool control = false;  ///< true: the control; the check must find a relative error of 0.001
   std::string what{};
 };
 

@@ -170,7 +170,7 @@ TEST(LibraryChoices, TheWorkspaceIsCapped) {
     expect_holds(text, "the least is " + std::to_string(most_of_least));
   }
   EXPECT_NE(choice_key(f.context, {.engines = ops::Engines::precompiled}), choice_key(f.context, {}));
-  // Another limit is another key: the choice under one limit says nothing about another.
+  // A choice under one limit says nothing about other limits, so each limit has its own key.
   EXPECT_NE(choice_key(f.context, tight), choice_key(f.context, {}));
 }
 

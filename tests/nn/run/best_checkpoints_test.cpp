@@ -220,8 +220,8 @@ TEST_F(BestCheckpointsTest, KilledBetweenAnyTwoOfItsCheckpointsItGoesOnAsIfItHad
       expect_same(job.dir, path("whole"), kept);
     }
   }
-  // A run was killed while it deleted a checkpoint. One best-STEP too many exists, and an incomplete folder of another
-  // one. The next run must delete both.
+  // A run was killed while it deleted a checkpoint. This left one best-STEP too many, and the incomplete folder of
+  // another best-STEP. The next run must delete both.
   job.dir = path("deleting");
   job.epochs = 5;
   train(job);

@@ -244,7 +244,8 @@ TEST_F(CudaGraphTest, WhatIsNotAllowedWhileCapturingSaysSo) {
 
 TEST_F(CudaGraphTest, MemoryGivenBackWhileCapturingIsFreedLater) {
   CudaContext context(Device::cuda(0));
-  // False: no allocation follows, so the pool's destructor frees the memory that was given back during the capture.
+  // If asked_again is false, no allocation follows, so the pool's destructor frees the memory that was given back
+  // during the capture.
   for (const bool asked_again : {true, false}) {
     CudaPoolResource pool(context.device());
     auto dropped = std::make_unique<Buffer>(4096, pool, context.stream());

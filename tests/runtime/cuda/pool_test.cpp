@@ -184,7 +184,7 @@ TEST_F(CudaPoolTest, WithoutPoolsItIsCudaMalloc) {
 }
 
 TEST_F(CudaPoolTest, WithoutPoolsMemoryGivenBackWhileCapturingIsFreedLater) {
-  // False: no later allocation, so the pool's destructor frees the memory.
+  // If asked_again is false, no allocation follows, so the pool's destructor frees the memory.
   for (const bool asked_again : {true, false}) {
     standin::reset({.pools = false});
     {

@@ -204,7 +204,7 @@ bool copy_sees_worker(bool wait) {
   copy(context, in, device);
   copy(context, device, out);
   if (!wait) {
-    context.synchronize();  // no wait holds the copies back: they run before the worker may write
+    context.synchronize();  // without a wait, the copies run before the worker may write
   }
   gate.open();
   context.synchronize();

@@ -173,7 +173,7 @@ TEST(AtomicFolder, AFolderThatIsDeletedIsNeverHalfThere) {
   EXPECT_TRUE(file_exists(root / "best-1.old-mine"));
 }
 
-// A control of the checks above: a folder with a file missing, cut short or of another version is no version.
+// Control: version_of() must return -1 for a folder in which a file is missing, cut short or of another version.
 TEST(AtomicFolder, VersionsThatAreNotWholeAreSeen) {
   const TemporaryFolder root;
   const std::string path = root / "last";

@@ -466,8 +466,8 @@ TEST_F(TorchFiles, CutAnywhere) {
   }
 }
 
-// Changes one bit of every byte. The file is refused or gives the same numbers (an unused field, a name that is not
-// read).
+// Changes one bit of every byte. The file must be refused or give the same numbers, for example if the bit is in an
+// unused field.
 TEST_F(TorchFiles, FlippedAnywhere) {
   const Bytes file = torch::file_of({{"a", "Float", {2, 3}, floats(6)}, {"b", "Float", {2}, floats(2, 7)}});
   int refused = 0;

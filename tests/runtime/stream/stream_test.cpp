@@ -311,7 +311,7 @@ TEST(HostEvent, Timing) {
   EXPECT_EQ(a.seconds_since(b), -seconds);
   worker.record(a);
   worker.synchronize();
-  EXPECT_LT(b.seconds_since(a), 0);  // the latest record of a counts
+  EXPECT_LT(b.seconds_since(a), 0);  // negative, because the latest record of event a counts
   Event off(Device::cpu());
   here.record(off);
   EXPECT_THROW(static_cast<void>(off.seconds_since(a)), StateError);
