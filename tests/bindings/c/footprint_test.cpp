@@ -150,7 +150,7 @@ TEST(Counting, SeesEveryPiece) {
 TEST_P(Footprint, OfInferenceWithAnyNumberOfSamples) {
   const std::vector<double> x = drawn(kMost * 4);
   std::vector<double> y(kMost);
-  {  // a first use, so that one-time allocations of libraries are not counted
+  {  // uses the library once, so that one-time allocations are not counted
     const HostContext context;
     const Mlp model(context, {4, 32, 32, 1}, GetParam());
     ASSERT_TRUE(ok(infer(model, View(x.data(), {1, 4}), View(y.data(), {1, 1}))));

@@ -22,8 +22,8 @@ struct Program {
   const char* language;
   const char* path;
   bool counts_allocations;
-  /// true: the program also checks that only the outputs are written and that the fields determine all weights, and can
-  /// train on half of its ranks.
+  /// true: the program can train on half of its ranks. It also checks that only the outputs are written, and that the
+  /// fields determine all weights.
   bool proves;
 };
 std::ostream& operator<<(std::ostream& out, const Program& program) {

@@ -27,7 +27,7 @@ struct Check {
   std::string what{};
 };
 
-/// Numbers for the inputs and outputs of a batch of a model, and views of them.
+/// Numbers for the inputs and outputs of a model, for one batch, and views of these numbers.
 struct Samples {
   std::int64_t batch;
   const Model& model;

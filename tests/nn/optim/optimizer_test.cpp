@@ -141,8 +141,8 @@ TEST(Optimizer, FiveStepsOfAdamAreThoseOfThePapers) {
   }
 }
 
-/// Returns approximately U V^T of a matrix M (rows, columns): scales M to the Frobenius norm 1, then five times sets M
-/// = 3.4445 M - 4.775 M M^T M + 2.0315 M M^T M M^T M. Plain loops, in double.
+/// Returns an approximation of U V^T for a matrix M = U S V^T (rows, columns). Scales M to the Frobenius norm 1. Then
+/// sets five times M = 3.4445 M - 4.775 M M^T M + 2.0315 M M^T M M^T M. Uses plain loops, in double.
 std::vector<double> orthogonalised(std::vector<double> x, std::size_t rows, std::size_t columns) {
   double squares = 0;
   for (const double value : x) {

@@ -233,7 +233,7 @@ inline void expect_late_rank(const TracedRun& run, const TracedOutcome& outcome)
   const std::vector<TimelineSummary::WaitedFor> waited = outcome.summary->waited_for();
   ASSERT_EQ(waited.size(), 2U);
   EXPECT_EQ(waited[0].times + waited[1].times, steps * static_cast<std::int64_t>(outcome.buckets));
-  if (run.overlap) {  // without overlap a rank computes the next bucket only after the sum of the one before
+  if (run.overlap) {  // without overlap, a rank computes the next bucket only after the previous bucket's sum
     EXPECT_GT(waited[1].times, 3 * waited[0].times);
   }
   const double delay = 5 * std::chrono::duration<double>(run.a_sample).count();  // rank 1 has 5 of 11 samples

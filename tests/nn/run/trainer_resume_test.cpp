@@ -359,7 +359,8 @@ TEST_F(TrainerTest, AScheduleByUpdatesEndsWithTheUpdates) {
     });
     return rate;
   };
-  // The run is at half of ten updates with batches of 14 of the 70 samples. It continues with batches of 14, then of 7.
+  // 70 samples in batches of 14 give 5 updates an epoch. After one of two epochs, the run continues with batches of 14,
+  // then of 7.
   const Position half{.epoch = 1, .batch = 0, .step = 5};
   EXPECT_NEAR(rate_behind(true, half, 14, 14), 0.05, 1e-12);
   EXPECT_NEAR(rate_behind(false, half, 14, 14), 0.05, 1e-12);

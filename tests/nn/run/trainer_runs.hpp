@@ -99,7 +99,7 @@ struct RunSetup {
   std::int64_t total_steps = 12;
   bool evaluate_only = false;
   bool augment = true;
-  std::int64_t stop_at = 0;  ///< step at whose report the run is told to stop; 0: never
+  std::int64_t stop_at = 0;  ///< step whose report makes the run stop; 0: no step
   OptimizerOptions optimizer{};
   int top_k = 0;
   DType dtype = DType::f32;
@@ -182,7 +182,7 @@ struct RunOutcome {
   EpochEvent last{};  ///< event of the last epoch
 };
 
-/// Trains as `setup` says, or only evaluates the model of setup.dir.
+/// Runs the training that `setup` describes, or only evaluates the model of setup.dir.
 inline RunOutcome train(const RunSetup& setup) {
   RunOutcome outcome;
   const TrainerSetup trainers{.ranks = setup.ranks,

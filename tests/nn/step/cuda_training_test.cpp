@@ -1,5 +1,6 @@
-// Tests whole training on a CudaContext without a GPU: the library's host code on the stand-in for the CUDA runtime,
-// its kernels on the emulation. environment.cpp fails a test when either of them reports an error.
+// Tests whole training on a CudaContext without a GPU. The library's host code runs on a stand-in for the CUDA runtime,
+// and its kernels run in an emulator. environment.cpp makes a test fail if the stand-in or the emulator reports an
+// error.
 #include <pthread.h>
 
 #include <algorithm>
@@ -862,10 +863,10 @@ TEST(CudaTraining, PicturesThatTheGpuFinishesChangeNoBit) {
   }
 }
 
-/// The control. A step has five waits: (1) the image stream waits for images that a step still reads; (2) the step
-/// waits for finished images; (3) the copies wait for the step that used their memory; (4) the copies wait for fields
-/// that are on the device already; (5) the step waits for the copies. Wait 3 is not tested, because the next step's
-/// waits include it.
+/// The control of PicturesThatTheGpuFinishesChangeNoBit. A step has five waits: (1) the image stream waits for images
+/// that a step still reads; (2) the step waits for finished images; (3) the copies wait for the step that used their
+/// memory; (4) the copies wait for fields that are on the device already; (5) the step waits for the copies. Wait 3 is
+/// not tested, because the next step's waits include it.
 TEST(CudaTraining, EveryWaitForAPictureIsNeeded) {
   expect_needed({.model = mlp, .steps = 4, .graph = CudaGraph::off, .mixtures = true, .pictures = PicturesOn::device},
                 {1, 2, 4, 5}, 160);

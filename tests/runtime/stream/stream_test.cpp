@@ -345,7 +345,7 @@ TEST(Poison, LaterWorkIsSkippedAndTheExceptionComesBack) {
   EXPECT_EQ(error_of<DataError>([&] { after.synchronize(); }), "record 17 is damaged");
   EXPECT_TRUE(timed.complete());
   EXPECT_EQ(error_of<DataError>([&] { static_cast<void>(timed.seconds_since(timed)); }), "record 17 is damaged");
-  // This event is recorded after the stream's failure was seen.
+  // An event that is recorded after the stream's failure was seen must give the same error.
   Event late(Device::cpu());
   stream.record(late);
   EXPECT_EQ(error_of<DataError>([&] { late.synchronize(); }), "record 17 is damaged");
