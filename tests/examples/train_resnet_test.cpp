@@ -423,7 +423,7 @@ TEST_F(TrainResNet, HiddenLayersThatACheckpointCannotHaveAreRefusedWithItsName) 
 
 TEST(WaitCounts, CountsByTimeCallAndReason) {
   using nn::WaitTime;
-  // The run resumes at step 100, in the middle of an epoch. Two steps count as first steps.
+  // The run resumes at step 100, in the middle of an epoch. Its first two steps count as WaitTime::first_steps.
   EXPECT_EQ(nn::wait_time({.epoch = 1, .batch = 4, .step = 100}, 100, 2), WaitTime::first_steps);
   EXPECT_EQ(nn::wait_time({.epoch = 2, .batch = 0, .step = 101}, 100, 2), WaitTime::first_steps);
   EXPECT_EQ(nn::wait_time({.epoch = 1, .batch = 6, .step = 102}, 100, 2), WaitTime::later_steps);

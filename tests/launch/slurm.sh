@@ -92,8 +92,8 @@ run 0 "srun deals ranks out" slurm node1 srun --mpi=pmix --nodes=2 --ntasks=3 --
 lines 1 '^rank 1 of 3  node2  local 0 of 1 '
 lines 1 '^rank 2 of 3  node1  local 1 of 2 '
 
-# Without --mpi=pmix, each task is an MPI job of its own. Exactly one task must report this error. A step of one task
-# must succeed.
+# Without --mpi=pmix, each task is an MPI job of its own. In a step of several tasks this is an error, which exactly one
+# task must report. A step of one task must succeed.
 run 2 "srun without --mpi=pmix" slurm node1 srun --nodes=1 --ntasks=2 "$bin/hello_ranks" --devices cpu
 lines 1 '^lockstep: error: .*SLURM_PROCID=0, SLURM_STEP_NUM_TASKS=2.*MPI reports 1 rank.*srun --mpi=pmix'
 lines 0 'application appears to have been direct launched'

@@ -264,7 +264,7 @@ std::vector<TransposeCase> transpose_cases() {
           {{3, 2, 4, 2},
            5,
            {.kernel = {1, 2, 3}, .stride = {1, 2, 2}, .pad = {0, 0, 1}, .output_pad = {0, 0, 1}, .bias = true}},
-          // Cases of images with three channels, which are stored as four.
+          // Images with three channels, which are stored as four.
           {{4, 5, 3}, 4, {.bias = true}},
           {{3, 2, 3}, 3, {.kernel = 3, .stride = {1, 2}, .pad = 1, .output_pad = {0, 1}}},
           {{2, 3, 3}, 6, {.kernel = 3, .groups = 3}}};

@@ -1,5 +1,5 @@
-// The tests of layers check what layers state about their memory and gradients (layer.hpp). The layers here make false
-// statements, which those checks must find.
+// The tests of layers check the statements that layers make about their memory and gradients (layer.hpp). The layers in
+// this file make false statements, which the checks must find.
 
 #include <lockstep/kernels/activation.hpp>
 #include <lockstep/nn/layers/model_builder.hpp>

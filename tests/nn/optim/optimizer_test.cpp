@@ -30,7 +30,7 @@ void set_gradients(const ParameterSet& set, F f) {
   }
 }
 
-/// A small set in f64 with weights that decay and biases that do not.
+/// A small parameter set in f64. Its weights decay, and its biases do not.
 struct Small {
   explicit Small(const OptimizerOptions& options, DType dtype = DType::f64)
       : set(context, mlp({4, 4, 3}, {5}, 3), dtype, {.weight_decay = 0.1, .decay_all = false}),

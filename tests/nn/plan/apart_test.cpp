@@ -25,7 +25,7 @@ class Apart : public ::testing::TestWithParam<Recompute> {
     net_.fill_input(7);
   }
   static PlanOptions options() { return {.recompute = GetParam()}; }
-  /// Copies the first state to the other one.
+  /// Copies the fields of the net's state to the second state.
   void copy_state() {
     for (const StateField field : {StateField::values, StateField::labels, StateField::sample_ids}) {
       testing::from_doubles(to_doubles(net_.state().view(field)), other_.view(field));

@@ -94,8 +94,8 @@ TEST_F(MovingAverage, IsTorchvisionsInF64) {
   }
 }
 
-// An epoch has 3 batches of 20 samples, or 7 of 10. All updates of the first epoch copy the weights. A run that changes
-// the batch size must end the copies with the samples of that epoch.
+// An epoch has 3 batches of 20 samples, or 7 of 10. All updates of the first epoch copy the weights. If the batch size
+// changes, the copies must still end with the samples of the first epoch.
 TEST_F(MovingAverage, GoesOnWithBatchesOfAnotherSize) {
   const auto run_from = [&](const std::string& from, std::int64_t batch, const auto& body) {
     TrainerSetup setup = averaged({.decay = 0.9, .copied_updates = 70 / batch});

@@ -155,7 +155,7 @@ TEST_F(TrainerTest, ItsMemoryGoesAfterTheWorkThatUsesIt) {
     trainer.step();
     trainer.step();
     memory.going = false;
-    worker.enqueue([&memory] {  // works so long that the trainer could free memory too early
+    worker.enqueue([&memory] {  // runs long enough for a wrong trainer to free memory too early
       for (int i = 0; i < 10'000 && !memory.going; ++i) {
         std::this_thread::yield();
       }

@@ -242,7 +242,7 @@ class Counting final : public ImageDataset {
   mutable std::atomic<std::int64_t> reads_{0};
 };
 
-/// Trains on a compute stream that is late: nothing is computed before the loader has filled every batch that it may.
+/// If `behind` is true, the compute stream begins its work only when the loader has filled as many batches as it may.
 std::vector<float> train_on(Stream& stream, bool behind) {
   const DataSplit whole = small_data();
   DataSplit data;

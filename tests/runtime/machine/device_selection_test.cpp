@@ -1,4 +1,4 @@
-// Tests the meaning of --devices: every form and every refusal, on a made-up list of GPUs.
+// Tests option --devices on a made-up list of GPUs: all kinds of accepted and refused values.
 #include <lockstep/runtime/machine/device_selection.hpp>
 
 #include <gtest/gtest.h>

@@ -63,7 +63,8 @@ TEST_F(HostMemoryTest, Version2TakesTheTightestLevel) {
 }
 
 TEST_F(HostMemoryTest, Version2InAContainer) {
-  // /proc/self/cgroup holds the path in the host's tree, but the container's root is the group itself.
+  // In a container, /proc/self/cgroup has the group's path in the host's tree, but the container's /sys/fs/cgroup shows
+  // this group as its root.
   put("/proc/self/cgroup", "0::/kubepods/pod7\n");
   put("/sys/fs/cgroup/memory.max", std::to_string(64 * kMiB));
   put("/sys/fs/cgroup/memory.current", std::to_string(kMiB));
