@@ -183,7 +183,7 @@ std::string set_comma_locale() {
   std::ofstream(folder + "/source")
       << "LC_NUMERIC\ndecimal_point \",\"\nthousands_sep \".\"\ngrouping 3\nEND LC_NUMERIC\n";
   const std::string command = "localedef -c -i " + folder + "/source " + folder + "/comma >/dev/null 2>&1";
-  static_cast<void>(std::system(command.c_str()));  // ignored, as localedef also reports missing categories
+  static_cast<void>(std::system(command.c_str()));  // status not used: localedef also reports missing categories
   ::setenv("LOCPATH", folder.c_str(), 1);
   const bool set = std::setlocale(LC_NUMERIC, "comma") != nullptr;
   ::unsetenv("LOCPATH");

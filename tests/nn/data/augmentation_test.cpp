@@ -291,7 +291,7 @@ TEST(AugmentedImages, FactorsCoverTheirRange) {
   expect_uniform({.hue = 0.1}, {255, 0, 0, 10, 10, 10}, -0.6 * 255, 0.6 * 255,
                  [](const Bytes& image) { return static_cast<double>(image[1] - image[2]); });
   expect_uniform({.hue = 0.1}, {255, 0, 0, 10, 10, 10}, 255, 255, byte(0));
-  // Contrast, saturation and hue leave a grey image alone.
+  // Changes of contrast, saturation and hue must not change a grey image.
   const AugmentedImages unchanged(images_of(9, 5, 3, 100), {.jitter = {0, 0.9, 0.9, 0.5}, .seed = 2});
   for (std::int64_t id = 0; id < 9; ++id) {
     EXPECT_EQ(image_of(unchanged, 0, id), Bytes(45, 100));

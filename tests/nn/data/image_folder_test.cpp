@@ -357,7 +357,7 @@ TEST_F(ImageFolder, AFractionIsSplitOffEachClass) {
   given.seed = 8;
   EXPECT_NE(all_of(*open_data(given).test), test);
 
-  // The same must hold if the class folders are below a folder named train.
+  // The test set must be the same if the class folders are below a folder named train.
   fs::create_directories(folder_ / "train");
   for (int c = 0; c < 3; ++c) {
     fs::rename(folder_ / concat("class", c), folder_ / concat("train/class", c));

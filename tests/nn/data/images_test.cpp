@@ -245,7 +245,7 @@ TEST(Damage, MoreThanTheLimitsIsRefusedBeforeMemoryIsTaken) {
     }
     return png(pixels(9, 7, 3, ramp)).replace(12, header.size(), header);
   };
-  expect_pixels(decoded(png_of(9, 7)), 9, 7, 0, ramp);  // the control: the valid file, made again
+  expect_pixels(decoded(png_of(9, 7)), 9, 7, 0, ramp);  // the control: png_of() makes a valid file
   expect_holds(refused(png_of(0x7fffffff, 0x7fffffff)), "2147483647 x 2147483647 pixels, expected 1 to 134217728");
   expect_holds(refused(png_of(16384, 8193)), "16384 x 8193 pixels, expected 1 to");
   expect_holds(refused(png_of(16384, 8192)), "16384 x 8192 pixels in a PNG of");

@@ -538,9 +538,7 @@ TEST_F(ModelFile, AStateThatDoesNotFitChangesNothing) {
          f.part("fc.weight.exp_avg_sq").shape = {5, 3};
        }},
       {{"'fc.weight.exp_avg_sq' holds -", "expected squares"},
-       [](Editable& f) {
-         f.part("fc.weight.exp_avg_sq").bytes[7] = std::byte{0xbf};
-       }},  // makes the second f32 negative
+       [](Editable& f) { f.part("fc.weight.exp_avg_sq").bytes[7] = std::byte{0xbf}; }},  // makes one f32 negative
       {{"'fc.bias.exp_avg_sq' holds ", "nan", "expected squares"},
        [](Editable& f) {
          auto& bytes = f.part("fc.bias.exp_avg_sq").bytes;

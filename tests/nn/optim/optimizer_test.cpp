@@ -1,4 +1,4 @@
-// Tests optimizers over a ParameterSet: their states, their numbers over several steps, clipping.
+// Tests optimizers over a ParameterSet: their states, the parameters after several steps, and clipping.
 #include <algorithm>
 #include <array>
 #include <limits>

@@ -25,8 +25,8 @@ TrainerSetup averaged(const MovingAverageOptions& average) {
   return setup;
 }
 
-/// Computes as torch.optim.swa_utils.AveragedModel with torchvision's averaging function: decay * average + (1 - decay)
-/// * value. The first average is a copy.
+/// Computes the average as torch.optim.swa_utils.AveragedModel does with torchvision's averaging function: decay *
+/// average + (1 - decay) * value. The first average is a copy of the weights.
 struct AveragedModel {
   double decay = 0;
   std::vector<double> average{};

@@ -224,7 +224,7 @@ TEST_F(TrainerTest, PlannedBytesCountWhatTravels) {
   EXPECT_EQ(three.bytes(), one.bytes() + 2 * a_pass);
 }
 
-/// A data set that counts reads, so that a test can wait until the loader is as far ahead as it may be.
+/// A data set that counts reads, so that a test can wait until the loader has read all batches that it may prefetch.
 class Counting final : public ImageDataset {
  public:
   explicit Counting(const ImageDataset& whole)
@@ -242,7 +242,8 @@ class Counting final : public ImageDataset {
   mutable std::atomic<std::int64_t> reads_{0};
 };
 
-/// If `behind` is true, the compute stream begins its work only when the loader has filled as many batches as it may.
+/// Returns the parameters and metrics after training on `stream`. If `behind` is true, the stream begins its work only
+/// when the loader has filled as many batches as it may.
 std::vector<float> train_on(Stream& stream, bool behind) {
   const DataSplit whole = small_data();
   DataSplit data;

@@ -179,7 +179,7 @@ TEST(HostEvent, CompletesWithTheWorkBeforeIt) {
   stream.enqueue(second.task());
   EXPECT_FALSE(event.complete());
   first.open();
-  event.synchronize();  // returns without the second gate
+  event.synchronize();  // returns before the second gate opens
   EXPECT_TRUE(event.complete());
   second.open();
 }
