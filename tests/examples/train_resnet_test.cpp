@@ -213,8 +213,8 @@ TEST_F(TrainResNet, BadRandomPictures) {
   });
 }
 
-/// Every process must end with code 2, but only one of several ranks may print the reason. Each input is refused at
-/// another point where the ranks agree.
+/// Every process must end with code 2, but only one of several ranks may print the reason. Each input is refused at a
+/// different point of the program at which the ranks agree on errors.
 TEST_F(TrainResNet, RanksRefuseTogether) {
   if (kMpi) {  // a rank that only prints its help must not leave the other rank waiting
     const std::string one = std::string("exec ") + TRAIN_RESNET;
@@ -553,7 +553,8 @@ TEST_F(TrainResNet, RefusesATimelineThatItCannotWrite) {
 }
 
 TEST_F(TrainResNet, StoppedByASignalItCanBeResumed) {
-  // The signal comes as soon as the first step is reported. The number of epochs is too large to be reached before.
+  // stop_after_a_report() sends SIGTERM as soon as the first step is reported. The run cannot end its 100000 epochs
+  // before.
   stop_after_a_report(" --epochs 100000 --log-every 1 --trace " + path("t.json") + " --trace-steps 1:1000" +
                       out("run"));
   const std::int64_t step = step_of("run/last");

@@ -77,7 +77,7 @@ using Fields = std::vector<std::pair<std::string, std::vector<std::byte>>>;
 struct Finishing {
   Context* context = nullptr;
   bool keep_jpeg = false;
-  MemoryResource* memory = nullptr;  ///< memory of the loader; none: the host's memory
+  MemoryResource* memory = nullptr;  ///< memory of the loader; null: the host's memory
   int workers = 1;
 };
 

@@ -1,5 +1,5 @@
 // Tests activations that backward computes again. Results must have the same bits with less memory. A symbolic run of
-// the plan's calls checks the same, whatever the kernels and choices are.
+// the plan's calls checks this for all kernels and choices.
 #include <cstring>
 #include <set>
 

@@ -1,5 +1,5 @@
-// Tests the moving average of the weights. Compares it with a reference in f64, however a run is divided into parts,
-// ranks and micro-batches, and tests its files.
+// Tests the moving average of the weights and its files. The average must equal a reference in f64, even if a run is
+// divided into parts, ranks or micro-batches.
 #include <cstring>
 
 #include <lockstep/runtime/files/safetensors.hpp>

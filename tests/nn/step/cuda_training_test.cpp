@@ -1232,7 +1232,8 @@ TEST(CudaTraining, TwoRanksCompressGradientsInACapturedStep) {
   EXPECT_GT(distance(first[0].parameters, whole[0].parameters), 1e-4) << "the control";
 }
 
-/// The virtual ranks of one GPU, and of two, are summed in the same tree.
+/// The gradients of the virtual ranks are summed in the same tree on one GPU and on two GPUs, so all bits must be
+/// equal.
 TEST(CudaTraining, VirtualRanksGiveTheSameBitsOnOneGpuAndOnTwo) {
   for (const bool clips : {false, true}) {
     RunSetup setup{.graph = CudaGraph::off,

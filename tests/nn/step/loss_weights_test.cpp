@@ -201,8 +201,8 @@ TEST(LossWeights, SizesDoNotMatterInF32) {
   }
 }
 
-/// Returns sum w l / sum w from the outputs of the model, by the formula. weights: one for each element (regression) or
-/// row.
+/// Returns sum(w l) / sum(w) with the weights w and the losses l, which are computed from `outputs`. `weights` has a
+/// number for each element (regression) or for each row.
 double loss_of(Loss loss, const List& outputs, const Data& data, const List& weights) {
   double sum = 0, divisor = 0;
   for (std::size_t n = 0; n < static_cast<std::size_t>(data.rows); ++n) {
@@ -508,7 +508,7 @@ TEST(LossWeights, OfAnyTypeStridesAndAxes) {
     weight = static_cast<double>(static_cast<float>(weight * weight));
   }
   std::vector<float> turned(weights.size());      // shape (2, outputs, 3) for samples n = 3 a + b
-  std::vector<float> spread(2 * weights.size());  // weights at every second number
+  std::vector<float> spread(2 * weights.size());  // weights in every second element
   for (std::size_t n = 0; n < 6; ++n) {
     for (std::size_t c = 0; c < kOutputs; ++c) {
       const auto weight = static_cast<float>(weights[n * kOutputs + c]);

@@ -419,7 +419,7 @@ TEST(TrainStep, LentMemoryHoldsWhatTheStepLearns) {
     }
     EXPECT_TRUE(testing::has_same_bits(lender.values(), lent.parameters().values()));
   }
-  // The values stay after the step is destroyed.
+  // The parameters must keep their values after the step is destroyed.
   EXPECT_TRUE(testing::has_same_bits(lender.values(), own.parameters().values()));
 }
 
