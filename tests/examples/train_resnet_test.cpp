@@ -939,7 +939,8 @@ TEST_F(TrainResNet, TheLastStartWritesWhatItResumedFromMemory) {
 
 TEST_F(TrainResNet, MetricsTellWhereAResumedRunGoesOn) {
   train_resnet(0, kTiny + "--steps 3 --log-every 1" + out("run")).finished();
-  // An incomplete line, as a full disk leaves it.
+  // Appends an incomplete line, as a full disk leaves it. The events that the resumed run writes must still be
+  // readable.
   put("run/metrics.jsonl", get("run/metrics.jsonl") + "{\"accuracy\":0.0");
   train_resnet(0, kTiny + "--steps 5 --log-every 1 --resume auto" + out("run")).finished();
   const std::vector<Json> all = events("run");
@@ -970,7 +971,7 @@ TEST_F(TrainResNet, AnEvaluationNormalisesImagesAsTheTrainingDid) {
         .from("test loss ");
   };
   const std::string same = test_line("");
-  // With fewer training images, the mean of the images is another one. The evaluation must use the mean of the training
+  // With fewer training images, the mean of the images is different. The evaluation must use the mean of the training
   // run.
   EXPECT_EQ(test_line("--train-images 32"), same);
   train_resnet(0, kTiny + "--evaluate " + path("run/last") + " --std 0.2,0.2,0.2 --mean 0.9,0.9,0.9")

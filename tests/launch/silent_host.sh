@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tests the watchdog with two hosts. If all ranks of a host are stopped, the other host must name that host. If only
-# some of its ranks are stopped, it must not.
+# Tests the watchdog with two hosts. If all ranks of a host are stopped, the error must say that this host is silent. If
+# only some of its ranks are stopped, the error must say that these ranks are silent.
 #   silent_host.sh MPIRUN BIN FAILING GLOO     arguments as in two_hosts.sh
 source "$(dirname "${BASH_SOURCE[0]}")/hosts.sh"
 mpirun=$1 failing=$3 gloo=$4

@@ -57,7 +57,8 @@ class Net {
     scalars_ = {.learning_rate = 0.1, .sample_weight = 1.0 / static_cast<double>(batch), .valid = batch, .epoch = 0};
   }
 
-  /// Fills the state: normal input and target (padded channel zero), any tokens, labels i % 3 and sample ids i.
+  /// Fills the state: normally distributed input and target (padded channel zero), any tokens, labels i % 3 and sample
+  /// ids i.
   void fill_input(std::uint64_t seed) {
     Random random(seed, RandomUse::test);
     const TensorView& input = state_.view(nn::StateField::values);

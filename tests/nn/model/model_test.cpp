@@ -307,7 +307,7 @@ TEST(Plan, TheWorkspaceMayBeTheHostsMemory) {
   TensorView elsewhere = view(0, bytes);
   elsewhere.device = Device::cuda(1);
   EXPECT_EQ(error_of<DeviceError>(bind(elsewhere)), "plan: workspace is on cuda:1, expected cpu");
-  plan.run(context);  // a refused call changes nothing
+  plan.run(context);  // the refused calls of bind() have changed nothing
 }
 
 TEST(ParameterSet, ReadAndWriteByName) {

@@ -1,4 +1,5 @@
-// Tests that forward and backward, called separately with two sets of kept activations, give the bits of whole runs.
+// Tests that forward and backward, called separately with two sets of kept activations, give the same bits as runs of
+// the whole plan.
 
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/runtime/base/error.hpp>

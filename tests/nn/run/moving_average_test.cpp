@@ -169,7 +169,8 @@ TEST_F(MovingAverage, ChangesNothingElse) {
   EXPECT_EQ(progress.best_by, "ema_test_accuracy") << "what best/ is for";
   EXPECT_EQ(progress.metrics.at("ema_test_loss"), last.test.metrics.at("ema_test_loss"));
 
-  // The file alone is a model. Its evaluation gives the numbers of the run, up to the order of sums in f64.
+  // The file ema.safetensors alone is a model. Its evaluation gives the numbers of the run, up to the order of sums in
+  // f64.
   std::filesystem::create_directory(path("alone"));
   std::filesystem::copy(path("with/last/ema.safetensors"), path("alone/model.safetensors"));
   const Metrics alone = train({.dir = path("alone"), .evaluate_only = true}).metrics;

@@ -480,7 +480,7 @@ TEST_F(TrainingRunTest, TheBestEvaluationIsThatOfTheMetric) {
 TEST_F(TrainingRunTest, ABestValueOfAnotherMetricIsForgotten) {
   RunProgress progress;
   progress.best_by = "test_loss";
-  progress.best = -5;  // no loss is lower
+  progress.best = -5;  // lower than any loss
   const auto best_after = [&](const std::string& metric) {
     const RunOptions options{.epochs = 2, .best = {.metric = metric}};
     return run({.options = options, .progress = [&](int) { return progress; }})[0].progress;

@@ -456,7 +456,7 @@ TEST(LossWeights, ASumThatIsNoDivisorChangesNothing) {
         EXPECT_EQ(error_of<DataError>([&] { (void)step.wait_loss(); }),
                   "step 3: the weights of its samples sum to " + bad.sum +
                       " over all ranks, expected a positive, finite number; it changed nothing");
-        (void)step.wait_loss();  // the error is reported once
+        (void)step.wait_loss();  // does not throw, because the error is reported only once
         for (int i = 0; i < 2; ++i) {
           step.update(one, kRate);
           without.update(one, kRate);

@@ -44,7 +44,7 @@ TEST_F(CudaPoolTest, OtherStreamsAfterAnEvent) {
       copy(copies, tensor, out);
       Event read(kDevice);
       copies.stream().record(read);
-      compute.stream().wait(read);  // waits before the tensor is given back
+      compute.stream().wait(read);  // the tensor's stream waits for the read before it frees the memory
     }
     copies.synchronize();
     EXPECT_TRUE(out.holds(3.0F));

@@ -147,8 +147,8 @@ TEST_F(UsableGpusTest, ASearchThatDoesNotEndIsAnError) {
 
 // ---- Two and more processes.
 
-/// A child process that searches when the gate opens, reports the GPUs that it got, and keeps them until its input
-/// ends.
+/// A child process that searches for GPUs when the gate opens, reports the GPUs that it got, and keeps them until its
+/// input ends.
 class Job {
  public:
   Job(int count, const GpuSearch& machine, const std::array<int, 2>& gate) {
@@ -227,7 +227,7 @@ TEST_F(UsableGpusTest, ProcessesThatStartAtOnceGetDifferentGpus) {
   const auto shared = [&](int) {
     GpuSearch machine = search(4);
     machine.probe = [](const GpuInfo&, std::size_t) {
-      ::usleep(500);  // making a context takes some time
+      ::usleep(500);  // simulates the time to make a context
       return std::string();
     };
     return machine;
