@@ -314,7 +314,7 @@ TEST_F(TrainResNet, ABareModelFileIsEvaluatedAndBegunFrom) {
   expect_holds(wrong.from("test loss"), "test loss -  accuracy 0.00 %, top 2 0.00 %  (0 of ");
   wrong.says({"they count as wrong"}).lacks({"nan"});
 
-  // The same weights in a file of torch.save, with the name prefix "module." of a run on several GPUs.
+  // Writes the same weights to a file of torch.save, with the name prefix "module." of a run on several GPUs.
   put("bare.pth", testing::torch::copy_of(path("bare"), "module."));
   EXPECT_EQ(train_resnet(0, mlp + "--evaluate " + path("bare.pth")).from("test loss"), expected);
   train_resnet(0, mlp + "--steps 1 --init " + path("bare") + out("one")).finished({}, {{"  head ", 0}});
@@ -906,7 +906,8 @@ TEST_F(TrainResNet, ARestartGoesOnFromItsOwnCheckpointsOnly) {
       .finished({"  resuming   " + path("run/last") + " at epoch 0, batch 2", "restart 1"});
   train_resnet(0, job + out("alone")).finished();
   EXPECT_TRUE(model("run") == model("alone"));
-  // If a start was killed before its first checkpoint, the folder has only other files.
+  // If a start was killed before its first checkpoint, the folder has only other files. The next start must then begin
+  // anew.
   fs::remove_all(path("run/last"));
   start("7-1 2 -", job + out("run")).finished();
   EXPECT_TRUE(model("run") == model("alone"));
@@ -1206,8 +1207,8 @@ TEST_F(TrainResNet, TheSizeOfPicturesFollowsTheModel) {
   }
 }
 
-// Lists of the images must give the same bits as the folder. With --shuffle-chunk, the order is another one, and must
-// not depend on the number of workers.
+// Lists of the images must give the same bits as the folder. With --shuffle-chunk, the order must differ, and must not
+// depend on the number of workers.
 TEST_F(TrainResNet, PicturesInListsAreTrainedOn) {
   put_pictures(path("data"), 6);
   for (const std::string part : {"train", "val"}) {
@@ -1382,7 +1383,7 @@ TEST_F(TrainResNet, BadCheckpointsAndFolders) {
                     {path("run/best/model.safetensors"), "another model"}}});  // --init with a run's folder reads best/
   EXPECT_FALSE(fs::exists(path("other"))) << "nothing half written";
 
-  // A file with a header length that exceeds the file.
+  // The header's length exceeds the size of the file, so the file must be refused.
   put("run/last/model.safetensors", std::string("\xff\xff\xff\0\0\0\0\0", 8) + model("run").substr(8));
   put("file", "not a folder");
   expect_refusals({{kTiny + "--init " + path("run/last") + out("other"), {"model.safetensors"}}});

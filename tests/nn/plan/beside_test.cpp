@@ -321,7 +321,7 @@ TEST(Beside, AFailureBesideIsTheStepsFailure) {
     CpuContext context({.threads = 1, .stream = &stream});
     TrainStep step(context, model, {.max_batch = 2, .microbatches = 1, .weights_beside = true});
     testing::expect_holds(testing::error_of<Error>([&] { update(step, 4); }), "no weights today");
-    if (!worker) {  // a worker that has failed stays failed
+    if (!worker) {  // a failed worker stream cannot be used again
       fails = false;
       update(step, 4);
       Step expected(model, {.max_batch = 2, .microbatches = 1});

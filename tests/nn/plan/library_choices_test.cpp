@@ -283,7 +283,7 @@ TEST(LibraryChoices, AllRanksGetTheChoicesOfRank0) {
   const auto body = [&](comm::Communicator& control) {
     const auto rank = static_cast<std::size_t>(control.rank());
     Fixture f;
-    // Each rank finds another choice fastest.
+    // The two ranks find different choices fastest. They must agree on one choice.
     Clock clock{.is_fast = [&](const std::string& choice) { return choice.starts_with("ref") == (rank == 0); },
                 .runs = {}};
     got[rank] = choose_libraries(control, f.context, f.plan.library_plans(), {.timer = clock.timer()}, file);

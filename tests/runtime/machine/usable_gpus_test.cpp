@@ -163,7 +163,7 @@ class Job {
     char byte = 0;
     ::close(gate[1]);
     ::close(input_[1]);
-    [[maybe_unused]] ssize_t n = ::read(gate[0], &byte, 1);  // ends when the parent closes the gate
+    [[maybe_unused]] ssize_t n = ::read(gate[0], &byte, 1);  // returns when the parent closes the gate
     std::string text = "busy";
     UsableGpus found;
     try {
