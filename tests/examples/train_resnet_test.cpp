@@ -76,7 +76,7 @@ Ended train_resnet_in(const std::vector<std::string>& folders, const std::string
   return run_as_ranks(MPIRUN, commands);
 }
 
-/// Options of the smallest run that uses everything. An epoch has 4 steps.
+/// Options of a very small run: two epochs of 4 steps.
 const std::string kTiny =
     " --train-images 64 --test-images 30 --image-size 12 --batch-size 16 --epochs 2 --log-every 2 --threads 1 ";
 

@@ -77,7 +77,7 @@ class Net {
     std::iota(ids.begin(), ids.end(), std::int64_t{0});
   }
 
-  /// Runs the plan once. Returns the scaled loss: the sum over valid samples times loss_scale.
+  /// Runs the plan once. Returns the scaled loss: the sum of the losses of all valid samples, times loss_scale.
   double run() {
     state_.set(context_, scalars_);
     plan_.run(context_);

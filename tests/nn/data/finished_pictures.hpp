@@ -73,7 +73,7 @@ inline std::unique_ptr<ImageDataset> synthetic() {
 /// The fields, by name, of all batches in two epochs. They include the unused rows after a batch's samples.
 using Fields = std::vector<std::pair<std::string, std::vector<std::byte>>>;
 
-/// Selects who finishes a loader's batches: `context`, or the loader's threads if there is none.
+/// Selects what finishes a loader's batches: `context`, or the loader's threads if `context` is null.
 struct Finishing {
   Context* context = nullptr;
   bool keep_jpeg = false;

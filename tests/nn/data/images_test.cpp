@@ -326,7 +326,7 @@ TEST(Resample, SameSizeIsTheSamePicture) {
   std::vector<std::uint8_t> out(some.values.size());
   resample(view_of(picture), {0, 1, 0, kSize}, {0, 1, 0, kSize}, {kSize, kSize}, false, memory, out);
   EXPECT_EQ(out, some.values);
-  // The control: a part that is shifted by half a pixel differs.
+  // The control: a region that is shifted by half a pixel gives another result.
   resample(view_of(picture), {0.5, 1, 0, kSize}, {0, 1, 0, kSize}, {kSize, kSize}, false, memory, out);
   EXPECT_NE(out, some.values);
 }

@@ -380,7 +380,8 @@ TEST_F(ModelFile, OfAnotherNumberOfClassesTheHeadIsLeft) {
   Filled same(small(7), 3);
   EXPECT_TRUE(load_pretrained(path("m"), same.context, small(7), same.set).empty());
   EXPECT_EQ(same.numbers(), from.numbers());
-  // Another width changes more than the classes, and load_model() takes whole models only.
+  // A model of another width must be refused, because it differs in more than the classes. load_model() takes whole
+  // models only.
   Filled wide(small(kClasses, 6), 2);
   auto before = wide.numbers();
   expect_holds(error_of<DataError>(

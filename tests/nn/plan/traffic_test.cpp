@@ -33,10 +33,10 @@ TEST(Traffic, OfResNet50) {
   const Plan apart = planned(resnet(50), 256, DType::bf16, Fusions::off);
   EXPECT_NEAR(megabytes_a_sample(fused), 327.6, 0.2);
   // The fused plan saves these bytes. In 16 blocks, the last pass of batch norm reads one gradient instead of two, and
-  // no mask. In 4 shortcuts, the output of a batch norm is neither written nor read. There, the sums and both dx read
-  // the gradient of both norms once less. In the stem, neither the normalised image nor its gradient is stored, and the
-  // index of the pool is a byte. In layers 3 and 4, norms fit on the chip, so they read their input once less in each
-  // pass.
+  // no mask. In 4 shortcuts, the output of a batch norm is neither written nor read. Two norms share the gradient
+  // there, and the passes for the sums and for both dx read it once instead of twice. In the stem, neither the
+  // normalised image nor its gradient is stored, and the index of the pool is a byte. In layers 3 and 4, norms fit on
+  // the chip, so each pass reads its input once less.
   EXPECT_NEAR(megabytes_a_sample(apart) - megabytes_a_sample(fused), 34.4, 0.3);
   // Without fusions there are 158 calls of 53 convolutions, 53 times statistics, apply, reduce and apply of batch norm,
   // and a few other calls. Fusions make 14 calls parts of other calls: apply, reduce and apply of 4 shortcuts, and both

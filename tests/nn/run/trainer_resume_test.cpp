@@ -1,5 +1,5 @@
-// Tests checkpoints of runs: the same bytes when stopped and resumed, continuation by other ranks, and refused
-// checkpoints.
+// Tests checkpoints of runs. A run that is stopped and resumed must write the same bytes. Other numbers of ranks must
+// be able to continue it. Checkpoints that do not fit must be refused.
 #include <array>
 #include <map>
 #include <set>
