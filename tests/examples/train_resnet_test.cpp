@@ -801,7 +801,7 @@ TEST_F(TrainResNet, InAWorldTheModelIsTheSameOnAnyNumberOfRanks) {
 
 TEST_F(TrainResNet, WhatAllRanksFindIsSaidOnce) {
   const int ranks = kMpi ? 3 : 0;
-  // An error during the run, because a checkpoint cannot be written.
+  // A checkpoint cannot be written, so the run ends with an error.
   put("run/best", "not a folder");
   // Code 3, because the options of the user are valid.
   expect_error(train_resnet(ranks, kTiny + out("run")), 3, {path("run/best")});
@@ -1171,7 +1171,7 @@ TEST_F(TrainResNet, PicturesInFoldersAreTrainedOn) {
                  "normalised by ImageNet's mean and standard deviation"});
   train_resnet(0, data + " --workers 4" + out("four")).finished();
   EXPECT_EQ(model("four"), model("one"));
-  // Controls: without flips, and without random crops, the model must be another one.
+  // Controls: without flips, and without random crops, the model must differ.
   train_resnet(0, data + " --flip off" + out("straight")).finished();
   EXPECT_NE(model("straight"), model("one"));
   train_resnet(0, data + " --pad 2" + out("padded")).finished();

@@ -288,7 +288,7 @@ TEST(Resample, IsAPlainLoopInDouble) {
       {{3, 5.0 / kSize, 3, 8}, {20, 3.0 / kSize, 20, 23}},  // a small region; no pixel outside this region is read
       {{2.25, 1, 0, kWidth}, {1.5, 0.9, 0, kHeight}},       // a region that begins between two pixels
       {images::mirrored(whole_x, kWidth), whole_y},         // a mirrored image
-      {whole_x, images::mirrored({4, 7.0 / kSize, 4, 11}, kHeight)},  // a mirrored part
+      {whole_x, images::mirrored({4, 7.0 / kSize, 4, 11}, kHeight)},  // a mirrored region
       {{0, 1.0 / kSize, 0, 1}, whole_y},                              // a region of one column
       {{36, 1.0 / kSize, 36, 37}, {22, 1.0 / kSize, 22, 23}}};        // a region of one pixel
   images::ResampleMemory memory;

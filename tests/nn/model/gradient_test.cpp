@@ -424,7 +424,7 @@ TEST(Gradient, LayerNormOfPixelsAndOfFeatures) {
 }
 
 TEST(Gradient, TransformerWithTiedWeightsAndDropout) {
-  // Without dropout, one pass adds the residual to the product.
+  // Without dropout, a single pass over the matrix product adds the bias and the residual.
   for (const double dropout : {0.2, 0.0}) {
     const TransformerOptions options{
         .vocabulary = 7, .length = 5, .width = 6, .heads = 2, .layers = 2, .dropout = dropout, .causal = true};

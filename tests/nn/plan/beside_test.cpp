@@ -33,7 +33,8 @@ Model text() {
   return transformer({.vocabulary = 11, .length = 6, .width = 16, .heads = 2, .layers = 3, .dropout = 0.2});
 }
 
-/// y = x, with twice the gradient. The weight gradient on the side stream reads dy; the next call then overwrites dy.
+/// A layer y = x whose gradient is doubled. The weight gradient on the side stream reads dy; the next call then
+/// overwrites dy.
 class Doubled final : public Layer {
  public:
   using Layer::Layer;

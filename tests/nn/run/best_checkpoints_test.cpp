@@ -82,7 +82,7 @@ class Looks final : public RunObserver {
     const std::string name = event.folder.substr(event.folder.rfind('/') + 1);
     if (kill_.empty()) {
       // While a checkpoint is written, the previous best checkpoints must still exist. When "last" is written, exactly
-      // the present best must exist.
+      // the best checkpoints so far must exist.
       const Steps there = CheckpointStore(job_.dir).best_steps();
       const bool evaluated = event.step % kSteps == 0;
       const std::int64_t epoch = event.step / kSteps;
@@ -206,7 +206,8 @@ TEST_F(BestCheckpointsTest, KilledBetweenAnyTwoOfItsCheckpointsItGoesOnAsIfItHad
             "last best-6 best last last best-12 best last last best-18 last last best-24 last last best-30 best last "
             "last last ");
   const Steps kept{12, 30};
-  // Step 12 adds a best-STEP. Step 24 changes nothing. Step 30 adds a best-STEP and deletes an older one.
+  // Step 12 adds best-12 and changes best/. Step 24 replaces best-18 with best-24, and best/ stays. Step 30 replaces
+  // best-24 with best-30 and changes best/.
   for (const std::int64_t step : {12, 24, 30}) {
     for (const std::string& name : {concat("best-", step), std::string("best"), std::string("last")}) {
       job.dir = path(concat(name, " at ", step));

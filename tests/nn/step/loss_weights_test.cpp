@@ -83,7 +83,7 @@ TrainStepOptions options_of(std::int64_t max_batch, Loss loss, LossWeights weigh
           .weight_decay = 0.01};
 }
 
-/// Returns the model's present outputs for the data.
+/// Returns the outputs that the model computes for the data with its current parameters.
 List outputs_of(Step& step, Data& data) {
   Inference predict(step.context(), model(), step.parameters(),
                     {.max_batch = data.rows, .plan = {.dtype = DType::f64}});

@@ -240,7 +240,7 @@ TEST_F(CudaStreamTest, AStreamThatWaitsForAWorkerHoldsUpNoOther) {
   quick.record(quick_is_done);
   first.wait(slow_is_done);
 #if LOCKSTEP_CUDA_STANDIN
-  standin::step(1);  // the device reaches the wait, if a wait occupies the device
+  standin::step(1);  // the device executes the first stream's wait, if waits are work of the device
 #endif
   second.wait(quick_is_done);
   std::promise<void> passed;
