@@ -29,7 +29,8 @@ namespace fs = std::filesystem;
 
 constexpr const char* kJob = "7-9";
 
-/// Fixture of runs in which each node has a given number of ranks. An epoch has six steps. At its end no copy is made.
+/// Fixture of runs in which each node has a given number of ranks. An epoch has six steps. No copy is made at the end
+/// of an epoch.
 class Copies : public TrainerTest {
  protected:
   [[nodiscard]] std::string root(int node) const { return path("node" + std::to_string(node)); }
@@ -40,11 +41,11 @@ class Copies : public TrainerTest {
 
   struct Outcome {
     std::optional<std::int64_t> found;
-    bool on = false;  ///< true: copies are on at the end
+    bool on = false;  ///< true if copies were still enabled at the end
     std::vector<std::string> said;
   };
 
-  /// Resumes from the newest copy if one exists, and trains until `steps`. Makes a copy after every second step.
+  /// Resumes from the newest copy if one exists, and trains until step `steps`. Makes a copy after every second step.
   Outcome run(const std::vector<int>& nodes, std::int64_t steps, const std::string& dir = "",
               const std::function<void(MemoryCheckpoints&)>& before = {}, bool orderly = false, bool zero1 = false) {
     std::vector<MemoryCheckpoints::Place> places;
@@ -97,7 +98,7 @@ class Copies : public TrainerTest {
     return outcome;
   }
 
-  /// Changes a byte in the middle of a file of the copy.
+  /// Changes a byte in the middle of optimizer.safetensors in the folder `copy`.
   void damage(const std::string& copy) const {
     const std::string file = copy + "/optimizer.safetensors";
     std::string bytes = file_text(file);
@@ -189,7 +190,7 @@ TEST_F(Copies, AStartDoesNotTakeItsOwnJobsCopiesForAbandoned) {
   const std::vector<int> nodes{1, 1};
   run(nodes, 9);
   const std::array<timespec, 2> old{timespec{.tv_sec = 1, .tv_nsec = 0}, timespec{.tv_sec = 1, .tv_nsec = 0}};
-  // The copies look a day old, as the last copies of a run that hung for a day.
+  // Sets the time of the copies' folders to 1970, so that they look as old as those of a run that hung for days.
   for (const int node : {0, 1}) {
     ASSERT_EQ(::utimensat(AT_FDCWD, folder(node).c_str(), old.data(), 0), 0);
   }

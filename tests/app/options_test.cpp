@@ -17,7 +17,7 @@
 namespace lockstep {
 namespace {
 
-/// Returns the options that a training program reads from a command line. options: the defaults of the program.
+/// Returns the options that a training program reads from a command line. `options` has the program's defaults.
 nn::TrainingOptions parsed(const std::string& line, nn::TrainingOptions options = {}) {
   cli::LaunchOptions launch;
   Schema schema;
@@ -91,7 +91,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"--clip-value 1 --optimizer lars", {"--clip-value", "1", "lars"}},
         Refusal{"--top-k -1", {"--top-k", "-1", "at least 0"}}));
 
-/// Returns the options of a file together with those of a command line.
+/// Returns the training options that a program reads from the text of a config file and from a command line.
 nn::TrainingOptions with_file(const std::string& toml, const std::vector<const char*>& given) {
   nn::TrainingOptions options;
   cli::LaunchOptions launch;

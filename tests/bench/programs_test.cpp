@@ -53,7 +53,7 @@ Measured measure(const std::string& program, const std::string& options) {
   return {std::move(ended), read(file)};
 }
 
-/// Expects that each program refuses its options. `options` of a Refusal begin with the program's name.
+/// Expects that each program refuses its options. In each Refusal, `options` begins with the program's name.
 void expect_refusals(const std::vector<testing::Refusal>& refusals, const char* file = __builtin_FILE(),
                      int line = __builtin_LINE()) {
   testing::expect_refusals([](const std::string& call) { return run_command(kFolder + "/" + call); }, refusals, file,
@@ -168,8 +168,8 @@ TEST(BenchCopy, OneRank) {
                                 "--benchmark_filter=-numa");
   ended.says({"no GPU"});
   const auto names = expect_results(root, 1);
-  // Expects 7 * 2 cases for sizes, 6 * 3 cases for pieces (a wait for each piece, one wait, grouped), and one case
-  // beside a matmul.
+  // Expects 7 cases for each of the 2 sizes. Expects 6 * 3 cases for copies in pieces: with a wait for each piece, with
+  // one wait for all pieces, and grouped. Expects one case of a copy beside a matmul.
   EXPECT_EQ(names.size(), 7U * 2 + 6 * 3 + 1);
   if (numa_nodes().size() < 2) {
     ended.says({"numa: the processors of this process are on one node"});
@@ -265,7 +265,7 @@ TEST(BenchKernels, OneRank) {
   }
   EXPECT_GT(counted, 0);
 
-  // No time is left for the first case. The file must say that it was left out, and stay valid.
+  // The time limit leaves no time for the first case. The file must be valid and report this case as left out.
   const nlohmann::json late = measure("bench_kernels", options + "relu_forward --max-seconds 1e-9").root;
   expect_comparable(late);
   ASSERT_EQ(late["benchmarks"].size(), root["benchmarks"].size());
@@ -308,7 +308,7 @@ TEST(BenchEmbedding, CasesAndGates) {
       there.push_back(each);
     }
   }
-  // A build that lacks an implementation gives the reason.
+  // A case of an implementation that this build lacks must report the reason.
   for (const std::string& reason : missing) {
     EXPECT_TRUE(reason.find("libtorch") == 0 || reason == "this build has no Fortran compiler") << reason;
   }
@@ -339,9 +339,8 @@ TEST(BenchPrograms, TwoRanks) {
               "--benchmark_filter='-beside'" +
                   kTiny);
   const auto names = expect_results(root, 2);
-  // Expects seven rows for six collectives (all_gather in place and out of place) in two types, on two streams and with
-  // two sizes. (The smaller size is 8 bytes where parts of 4 bytes are too small.) Expects also four bucket plans on
-  // two streams.
+  // Six collectives give 7 rows, because all_gather is measured in place and out of place. Each row exists for 2 types,
+  // 2 streams and 2 sizes. In addition, 4 bucket plans are measured on 2 streams.
   EXPECT_EQ(names.size(), (7U + 7) * 2 * 2 + 4 * 2) << reduced.output;
   const auto& line = entry(root, "all_gather/mpi/f32/out_of_place/stream/1024");
   EXPECT_NEAR(line.at("busbw"), line.at("algbw").get<double>() / 2, 1);

@@ -1,5 +1,5 @@
-// Tests train_resnet --model airbench94 as users call it: the first values of its whitening filters, which must not
-// depend on the number of ranks and must survive a resume, and its options.
+// Tests train_resnet --model airbench94 as users call it. The first values of its whitening filters must not depend on
+// the number of ranks, and must survive a resume. Also tests the options.
 #include <cstddef>
 #include <span>
 #include <string>

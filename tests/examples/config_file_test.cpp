@@ -117,7 +117,7 @@ TEST(ConfigFile, CommandLineWins) {
   EXPECT_EQ(Read("epochs = 0o20").epochs, 16);
 }
 
-// The values of `devices` in docs/devices.md. A number, a list and a text mean different things.
+// Tests the values of `devices` in docs/devices.md: a number, a list and a text mean different things.
 TEST(ConfigFile, DevicesKeepTheirType) {
   std::vector<lockstep::GpuInfo> four(4);
   for (int i = 0; i < 4; ++i) {
@@ -143,7 +143,7 @@ TEST(ConfigFile, DevicesKeepTheirType) {
   }
 }
 
-// The text by which a header describes the device and processors of a rank.
+// Tests the text by which a header describes the device and processors of a rank.
 TEST(LaunchOptions, WhereARankIs) {
   EXPECT_EQ(to_string(lockstep::GpuInfo{.index = 1, .uuid = "GPU-5f3e", .pci = "0000:3b:00.0", .name = "NVIDIA H200"}),
             "cuda:1  NVIDIA H200  GPU-5f3e  0000:3b:00.0");

@@ -98,7 +98,7 @@ TEST(Environment, WhereTheNumberOfThreadsComesFrom) {
   EXPECT_EQ(origin(limit, " --threads 3"), "compute    cpu, 2 threads a rank (OMP_THREAD_LIMIT)");
   EXPECT_EQ(origin("OMP_MAX_ACTIVE_LEVELS=0", " --threads 3"),
             "compute    cpu, 1 thread a rank (all that OpenMP gives)");
-  // OpenMP ignores an invalid value and prints a warning.
+  // OpenMP ignores an invalid value of OMP_NUM_THREADS and prints a warning.
   const std::string own = origin("");
   testing::expect_holds(own, "(its part of the processors)");
   for (const char* text : {"abc", "0", "2x"}) {

@@ -45,7 +45,7 @@ TEST(Ranges, OfTrainResnet) {
     ++files;
     const Lines lines = lines_of(entry.path());
     const auto count = [&](const std::string& line) { return std::count(lines.begin(), lines.end(), line); };
-    Lines outer;  // ranges that are not inside another; the last line counts invalid calls
+    Lines outer;  // ranges that are not inside another range; the last line counts invalid calls
     std::copy_if(lines.begin(), lines.end(), std::back_inserter(outer),
                  [](const std::string& line) { return line.front() != ' '; });
     EXPECT_EQ(outer, (Lines{"step", "step", "step", "evaluation", "checkpoint", "checkpoint", "faults 0"}));

@@ -118,7 +118,7 @@ TEST_F(Recipes, EachOneIsWhatTrains) {
     run("--recipe " + name + " --dry-run --image-size 32 --batch-size 4")
         .finished(one.header)
         .says({"  recipe     " + name + "\n"});
-    // The other values are tested with model mlp, which trains fast.
+    // Tests the values in config.json with model mlp, which trains fast.
     run("--recipe " + name + " --model mlp --steps 1 --batch-size 4" + out(name) + one.for_mlp).finished();
     const Json config_file = config(name);
     testing::expect_members(config_file, {{"height", one.side}, {"width", one.side}, {"top_k", one.top_k}});
@@ -149,8 +149,8 @@ TEST_F(Recipes, TheHeaderSaysWhatCounts) {
       .finished({"  recipe     resnet50-v2\n"}, {{"of the weights, decay", 0}});
 }
 
-// If an option excludes an option of the recipe, it replaces this option, whichever of the two is in the recipe. If
-// both are in one file, they are an error.
+// Some pairs of options exclude each other. An option on the command line must replace the option of the recipe that it
+// excludes, for both orders of a pair. Both options of a pair in one file are an error.
 TEST_F(Recipes, WhatExcludesAnOptionTakesItsPlace) {
   const std::string small = "--dry-run --image-size 32 --batch-size 4 --recipe ";
   run(small + "resnet50-v2 --no-decay-norm")

@@ -149,8 +149,8 @@ TEST_F(Resume, ARestartKnowsWhetherTheRunHasGoneBack) {
   const std::string back = "--epochs 4 --lr 0.02 --resume run/last.1 --out run";
   start(0, back + " --max-time 0.000001").exits(75);
   EXPECT_EQ(step_of("run/last.1"), 8) << "written first";
-  // As if the run was killed after it wrote its first last/, before it wrote config.json again. ulimit makes the
-  // writing of checkpoints fail.
+  // Simulates a kill between the first write of last/ and the next write of config.json. ulimit makes the writes of
+  // checkpoints fail.
   make_run("cut");
   ::setenv("LIMIT", "20", 1);
   start(0, "--epochs 4 --lr 0.02 --resume cut/last.1 --out cut").exits(3);
@@ -160,7 +160,7 @@ TEST_F(Resume, ARestartKnowsWhetherTheRunHasGoneBack) {
   fs::rename(path("cut/last.1"), path("cut/last"));
   start(1, "--epochs 4 --lr 0.02 --resume cut/last.1 --out cut")
       .finished({}, {{"  resuming   cut/last at epoch 2, batch 0, step 8", 1}});
-  // A new job whose first two starts were killed before they wrote a last/.
+  // The first two starts of a new job are killed before they write last/. The third start must resume from best-4.
   fs::remove_all(path("cut"));
   ::setenv("LIMIT", "20", 1);
   start(0, "--epochs 3 --out cut").exits(3);
@@ -370,7 +370,7 @@ TEST_F(Resume, APathMayBeWrittenInOtherWays) {
 }
 
 /// After a kill, the ranks of the old job may still hold the lock of the folder for a moment. A resumed run must wait
-/// for it, and --overwrite must fail at once.
+/// for the lock, and --overwrite must fail at once.
 TEST_F(Resume, ARunWaitsForTheEndOfTheOneBefore) {
   make_run("run");
   std::optional<FolderLock> held(std::in_place, path("run"));

@@ -76,7 +76,7 @@ Ended train_resnet_in(const std::vector<std::string>& folders, const std::string
   return run_as_ranks(MPIRUN, commands);
 }
 
-/// Options of the smallest run that uses everything. An epoch has 4 steps.
+/// Options of a very small run: two epochs of 4 steps.
 const std::string kTiny =
     " --train-images 64 --test-images 30 --image-size 12 --batch-size 16 --epochs 2 --log-every 2 --threads 1 ";
 
@@ -213,8 +213,8 @@ TEST_F(TrainResNet, BadRandomPictures) {
   });
 }
 
-/// Every process must end with code 2, but only one of several ranks may print the reason. Each input is refused at
-/// another point where the ranks agree.
+/// Every process must end with code 2, but only one of several ranks may print the reason. Each input is refused at a
+/// different point of the program at which the ranks agree on errors.
 TEST_F(TrainResNet, RanksRefuseTogether) {
   if (kMpi) {  // a rank that only prints its help must not leave the other rank waiting
     const std::string one = std::string("exec ") + TRAIN_RESNET;
@@ -314,7 +314,7 @@ TEST_F(TrainResNet, ABareModelFileIsEvaluatedAndBegunFrom) {
   expect_holds(wrong.from("test loss"), "test loss -  accuracy 0.00 %, top 2 0.00 %  (0 of ");
   wrong.says({"they count as wrong"}).lacks({"nan"});
 
-  // The same weights in a file of torch.save, with the name prefix "module." of a run on several GPUs.
+  // Writes the same weights to a file of torch.save, with the name prefix "module." of a run on several GPUs.
   put("bare.pth", testing::torch::copy_of(path("bare"), "module."));
   EXPECT_EQ(train_resnet(0, mlp + "--evaluate " + path("bare.pth")).from("test loss"), expected);
   train_resnet(0, mlp + "--steps 1 --init " + path("bare") + out("one")).finished({}, {{"  head ", 0}});
@@ -423,7 +423,7 @@ TEST_F(TrainResNet, HiddenLayersThatACheckpointCannotHaveAreRefusedWithItsName) 
 
 TEST(WaitCounts, CountsByTimeCallAndReason) {
   using nn::WaitTime;
-  // The run resumes at step 100, in the middle of an epoch. Two steps count as first steps.
+  // The run resumes at step 100, in the middle of an epoch. Its first two steps count as WaitTime::first_steps.
   EXPECT_EQ(nn::wait_time({.epoch = 1, .batch = 4, .step = 100}, 100, 2), WaitTime::first_steps);
   EXPECT_EQ(nn::wait_time({.epoch = 2, .batch = 0, .step = 101}, 100, 2), WaitTime::first_steps);
   EXPECT_EQ(nn::wait_time({.epoch = 1, .batch = 6, .step = 102}, 100, 2), WaitTime::later_steps);
@@ -553,7 +553,8 @@ TEST_F(TrainResNet, RefusesATimelineThatItCannotWrite) {
 }
 
 TEST_F(TrainResNet, StoppedByASignalItCanBeResumed) {
-  // The signal comes as soon as the first step is reported. The number of epochs is too large to be reached before.
+  // stop_after_a_report() sends SIGTERM as soon as the first step is reported. The run cannot end its 100000 epochs
+  // before.
   stop_after_a_report(" --epochs 100000 --log-every 1 --trace " + path("t.json") + " --trace-steps 1:1000" +
                       out("run"));
   const std::int64_t step = step_of("run/last");
@@ -800,7 +801,7 @@ TEST_F(TrainResNet, InAWorldTheModelIsTheSameOnAnyNumberOfRanks) {
 
 TEST_F(TrainResNet, WhatAllRanksFindIsSaidOnce) {
   const int ranks = kMpi ? 3 : 0;
-  // An error during the run, because a checkpoint cannot be written.
+  // A checkpoint cannot be written, so the run ends with an error.
   put("run/best", "not a folder");
   // Code 3, because the options of the user are valid.
   expect_error(train_resnet(ranks, kTiny + out("run")), 3, {path("run/best")});
@@ -898,14 +899,15 @@ TEST_F(TrainResNet, ARestartGoesOnFromItsOwnCheckpointsOnly) {
     return train_resnet_alone(options, "env LOCKSTEP_ATTEMPT='" + attempt + "' ");
   };
   start("7-1 0 -", job + "--keep 2" + out("run")).finished();
-  fs::remove_all(path("run/last"));  // as after a kill before the later checkpoints existed
+  fs::remove_all(path("run/last"));  // simulates a kill before the later checkpoints existed
   fs::rename(path("run/last.2"), path("run/last"));
   expect_refused(start("7-2 1 -", job + out("run")), {"--out " + path("run"), "last/", "--resume auto"});
   start("7-1 1 -", job + "--overwrite" + out("run"))
       .finished({"  resuming   " + path("run/last") + " at epoch 0, batch 2", "restart 1"});
   train_resnet(0, job + out("alone")).finished();
   EXPECT_TRUE(model("run") == model("alone"));
-  // If a start was killed before its first checkpoint, the folder has only other files.
+  // If a start was killed before its first checkpoint, the folder has only other files. The next start must then begin
+  // anew.
   fs::remove_all(path("run/last"));
   start("7-1 2 -", job + out("run")).finished();
   EXPECT_TRUE(model("run") == model("alone"));
@@ -938,7 +940,8 @@ TEST_F(TrainResNet, TheLastStartWritesWhatItResumedFromMemory) {
 
 TEST_F(TrainResNet, MetricsTellWhereAResumedRunGoesOn) {
   train_resnet(0, kTiny + "--steps 3 --log-every 1" + out("run")).finished();
-  // An incomplete line, as a full disk leaves it.
+  // Appends an incomplete line, as a full disk leaves it. The events that the resumed run writes must still be
+  // readable.
   put("run/metrics.jsonl", get("run/metrics.jsonl") + "{\"accuracy\":0.0");
   train_resnet(0, kTiny + "--steps 5 --log-every 1 --resume auto" + out("run")).finished();
   const std::vector<Json> all = events("run");
@@ -969,7 +972,7 @@ TEST_F(TrainResNet, AnEvaluationNormalisesImagesAsTheTrainingDid) {
         .from("test loss ");
   };
   const std::string same = test_line("");
-  // With fewer training images, the mean of the images is another one. The evaluation must use the mean of the training
+  // With fewer training images, the mean of the images is different. The evaluation must use the mean of the training
   // run.
   EXPECT_EQ(test_line("--train-images 32"), same);
   train_resnet(0, kTiny + "--evaluate " + path("run/last") + " --std 0.2,0.2,0.2 --mean 0.9,0.9,0.9")
@@ -1168,7 +1171,7 @@ TEST_F(TrainResNet, PicturesInFoldersAreTrainedOn) {
                  "normalised by ImageNet's mean and standard deviation"});
   train_resnet(0, data + " --workers 4" + out("four")).finished();
   EXPECT_EQ(model("four"), model("one"));
-  // Controls: without flips, and without random crops, the model must be another one.
+  // Controls: without flips, and without random crops, the model must differ.
   train_resnet(0, data + " --flip off" + out("straight")).finished();
   EXPECT_NE(model("straight"), model("one"));
   train_resnet(0, data + " --pad 2" + out("padded")).finished();
@@ -1204,8 +1207,8 @@ TEST_F(TrainResNet, TheSizeOfPicturesFollowsTheModel) {
   }
 }
 
-// Lists of the images must give the same bits as the folder. With --shuffle-chunk, the order is another one, and must
-// not depend on the number of workers.
+// Lists of the images must give the same bits as the folder. With --shuffle-chunk, the order must differ, and must not
+// depend on the number of workers.
 TEST_F(TrainResNet, PicturesInListsAreTrainedOn) {
   put_pictures(path("data"), 6);
   for (const std::string part : {"train", "val"}) {
@@ -1229,7 +1232,8 @@ TEST_F(TrainResNet, PicturesInListsAreTrainedOn) {
   train_resnet(0, list + " --shuffle-chunk 5 --epochs 3 --resume " + path("chunks/last") + out("on"))
       .finished({"'shuffle_chunk': checkpoint \"4\", now \"5\""});
   const std::string any = get("data/train/c0/0.jpg");
-  // With three images per class, a small shuffle window has few of the 40 classes.
+  // With three images per class, a small shuffle window has images of few of the 40 classes, so training must be
+  // refused.
   for (int label = 0; label < 40; ++label) {
     for (const std::string name : {"train/c$/a.jpg", "train/c$/b.jpg", "train/c$/c.jpg", "val/c$/a.jpg"}) {
       put("many/" + std::string(name).replace(name.find('$'), 1, std::to_string(label)), any);
@@ -1379,7 +1383,7 @@ TEST_F(TrainResNet, BadCheckpointsAndFolders) {
                     {path("run/best/model.safetensors"), "another model"}}});  // --init with a run's folder reads best/
   EXPECT_FALSE(fs::exists(path("other"))) << "nothing half written";
 
-  // A file with a header length that exceeds the file.
+  // The header's length exceeds the size of the file, so the file must be refused.
   put("run/last/model.safetensors", std::string("\xff\xff\xff\0\0\0\0\0", 8) + model("run").substr(8));
   put("file", "not a folder");
   expect_refusals({{kTiny + "--init " + path("run/last") + out("other"), {"model.safetensors"}}});

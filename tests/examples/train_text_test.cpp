@@ -100,7 +100,7 @@ TEST_F(TrainText, TwoRanksBeatTheHistogramBy0Point8Bits) {
 TEST_F(TrainText, StoppedAndResumedItEndsAsIfItHadNotStopped) {
   const std::string options = kTiny + kRanks + "--batch-size 64 --steps 160 --log-every 1 --sample 0 ";
   run(options + out("whole")).finished();
-  // The signal comes as soon as the first step is reported.
+  // The shell sends SIGTERM as soon as the log shows the first step.
   const std::string log = path("log");
   const Ended stopped = run_command("sh -c '" + std::string(TRAIN_TEXT) + options + out("parts") + "> " + log +
                                     " & pid=$!; while kill -0 $pid && ! grep -q windows/s " + log +

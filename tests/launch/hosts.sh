@@ -81,7 +81,7 @@ make_hosts() {
     on "$host" ip address add "10.11.0.$number/24" dev eth0
     on "$host" ip link set eth0 up
   done
-  # Writes the stand-in for ssh. Usage: agent HOST COMMAND...
+  # Writes a script that replaces ssh: agent HOST COMMAND... runs COMMAND on HOST.
   {
     echo '#!/bin/sh'
     echo 'case $1 in'
@@ -145,7 +145,7 @@ wait_until() {
 }
 
 none_left() { ! pgrep -x "$1"; }
-# gone PROGRAM: checks that no host has a process of that name (of which the system keeps 15 letters).
+# gone PROGRAM: checks that no process of this name is left on any host. The system keeps only 15 letters of a name.
 gone() {
   if wait_until 5 none_left "$1"; then
     passed "  no $1 is left on any host"

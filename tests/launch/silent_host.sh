@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tests the watchdog with two hosts. If all ranks of a host are stopped, the other host must name that host. If only
-# some of its ranks are stopped, it must not.
+# Tests the watchdog with two hosts. If all ranks of a host are stopped, the error must say that this host is silent. If
+# only some of its ranks are stopped, the error must say that these ranks are silent.
 #   silent_host.sh MPIRUN BIN FAILING GLOO     arguments as in two_hosts.sh
 source "$(dirname "${BASH_SOURCE[0]}")/hosts.sh"
 mpirun=$1 failing=$3 gloo=$4
@@ -18,7 +18,7 @@ mpi() {
     -x LOCKSTEP_TEST_WATCHDOG "$@"
 }
 # without_mpi RANKS-ON-EACH COMMAND...: returns rank 0's status. The ranks of a host have one parent process, as under
-# torchrun. Stopped processes that still exist after 5 s are killed here; torchrun's agents kill them elsewhere.
+# torchrun. This function kills stopped processes that still exist after 5 s, as torchrun's agents do.
 port=29600
 ranks_of_host=$work/ranks
 cat > "$ranks_of_host" << 'EOF'

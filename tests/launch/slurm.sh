@@ -92,8 +92,8 @@ run 0 "srun deals ranks out" slurm node1 srun --mpi=pmix --nodes=2 --ntasks=3 --
 lines 1 '^rank 1 of 3  node2  local 0 of 1 '
 lines 1 '^rank 2 of 3  node1  local 1 of 2 '
 
-# Without --mpi=pmix, each task is an MPI job of its own. One task must report this. It is no error for a step of one
-# task.
+# Without --mpi=pmix, each task is an MPI job of its own. In a step of several tasks this is an error, which exactly one
+# task must report. A step of one task must succeed.
 run 2 "srun without --mpi=pmix" slurm node1 srun --nodes=1 --ntasks=2 "$bin/hello_ranks" --devices cpu
 lines 1 '^lockstep: error: .*SLURM_PROCID=0, SLURM_STEP_NUM_TASKS=2.*MPI reports 1 rank.*srun --mpi=pmix'
 lines 0 'application appears to have been direct launched'
@@ -154,8 +154,8 @@ submit no_driver one_node.sbatch --ntasks-per-node=2 --gpus-per-node=2 --cpus-pe
 ended "$job" no_driver 'JobState=FAILED .*Restarts=0 .*ExitCode=2:0 '
 lines 1 '^lockstep: error: .*SLURM_JOB_GPUS=0,1.*none can be used.*--devices cpu'
 
-# The cluster has no real GPUs. A stand-in for hello_ranks, which the files call without options, therefore uses the
-# hosts' processors only.
+# The cluster has no real GPUs, and the batch files call hello_ranks without options. So a stand-in for hello_ranks adds
+# --devices cpu.
 on_hosts=$work/on_hosts
 mkdir "$on_hosts"
 ln -s "$bin/train_resnet" "$on_hosts"

@@ -35,11 +35,11 @@ lines 1 '^rank 1 of 4  node2  local 0 of 1 '
 lines 1 '^rank 2 of 4  node1  local 1 of 3 '
 lines 1 '^rank 3 of 4  node1  local 2 of 3 '
 
-# "cpu:2" is the number of ranks per node. It is right for the first host and wrong for the second.
+# "cpu:2" requests two ranks per node. The second host has only one rank, so the program must refuse the option.
 run 2 "cpu:2 with two ranks and one" mpi 2 1 "$bin/hello_ranks" --devices cpu:2
 lines 1 '^lockstep: error: .*cpu:2'
 
-# The program starts its own ranks with a host file, and prints the command.
+# The program must start its own ranks from a host file, and print the mpirun command.
 printf '%s slots=2\n' node1 node2 > "$work/hostfile"
 run 0 "ranks that the program starts" on node1 env OMPI_MCA_plm_rsh_agent="$work/agent" PATH="$(dirname "$mpirun"):$PATH" \
   "$bin/hello_ranks" --devices cpu:2 --nodes 2 --hostfile "$work/hostfile"
@@ -158,8 +158,8 @@ lines 1 '^all-reduced sum of the ranks: 6, as expected$'
 lightning=1 run 0 "the same in Lightning's form" without_mpi 2 "$bin/hello_ranks" --devices cpu:2
 lines 1 '^4 ranks on 2 nodes, gloo'
 lines 1 '^rank 3 of 4  node2  local 1 of 2 '
-# Debian resolves a host's own name to 127.0.1.1. In gloo, of two ranks the one with the lower address waits for a
-# connection. Here the rank on the second host must connect to the first host.
+# In gloo, the rank with the lower address waits for the connection of the rank with the higher address. Debian resolves
+# a host's own name to 127.0.1.1. Here the rank on the second host must connect to the first host.
 know() {  # know HOST LINE: replaces its /etc/hosts by this line
   on "$1" sh -c "echo '$2' > $work/private/hosts && mount --bind $work/private/hosts /etc/hosts"
 }

@@ -73,9 +73,9 @@ TEST(CopyPaths, PayloadAndTraffic) {
     EXPECT_EQ(find(paths, name).payload_bytes(100), payload) << name;
     EXPECT_EQ(find(paths, name).traffic_bytes(100), traffic) << name;
   };
-  expect("host_to_host/pageable/one_way/memcpy", 100, 200);  // every byte is read and written
+  expect("host_to_host/pageable/one_way/memcpy", 100, 200);  // traffic is 200: every byte is read and written
   expect("host_to_host/pageable/both_ways/copy", 200, 400);
-  expect("host_to_device/1/pinned/one_way/copy_engine", 100, 100);  // every byte crosses the link once
+  expect("host_to_device/1/pinned/one_way/copy_engine", 100, 100);  // traffic is 100: every byte crosses the link once
   expect("host_to_device/1/pinned/both_ways/copy_engine", 200, 200);
   expect("device_to_device/0/device/one_way/copy_engine", 100, 200);
   expect("peer/0_to_1/one_way/copy_engine", 100, 100);
@@ -144,7 +144,7 @@ TEST(NumaPaths, CopyEveryByteAndBindNobodyElse) {
   const ProcessorSet mine = ProcessorSet::of_this_thread();
   const ProcessorSet first = ProcessorSet::parse(std::to_string(mine.numbers().front()));
   const ProcessorSet last = ProcessorSet::parse(std::to_string(mine.numbers().back()));
-  // Both invented nodes may be on one real node of the machine.
+  // Both nodes of this test may be on one real NUMA node. The copies must work even then.
   const std::vector<NumaNode> nodes{{0, first}, {1, last}};
   for (const CopyPath& path : numa_paths(nodes)) {
     CopyBench bench(path, 1 << 20, 2, 0);

@@ -66,7 +66,7 @@ TEST(Measure, KeepsToTheNumberOfIterations) {
   const Samples samples = measure({.target_seconds = 0, .min_iterations = 7, .max_iterations = 9}, work);
   EXPECT_EQ(samples.seconds.size(), 7U);
   EXPECT_EQ(samples.calls, 1);
-  // 7 samples, a warm-up, and one call that measures how long a call takes.
+  // Expects 7 samples, a warm-up, and one call that measures how long a call takes.
   EXPECT_EQ(calls, 9);
   EXPECT_EQ(waits, 9);
   EXPECT_EQ(prepared, 9);
@@ -99,7 +99,7 @@ TEST(Measure, MakesExactlyTheCallsThatAreAskedFor) {
   EXPECT_EQ(measure({.calls = 7}, count).seconds.size(), 7U);
   EXPECT_EQ(calls, 9);
   const Work sleep{[] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }};
-  // A short call is timed together with others. The 11 calls are divided among the resulting values.
+  // measure() times several short calls together as one sample. It divides the 11 calls among the samples.
   const Samples samples = measure({.sample_seconds = 5e-3, .calls = 11}, sleep);
   EXPECT_GE(samples.calls, 1);  // two to five calls, unless the machine is busy
   EXPECT_EQ(static_cast<std::int64_t>(samples.seconds.size()), 11 / samples.calls);

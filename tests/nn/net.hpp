@@ -57,7 +57,8 @@ class Net {
     scalars_ = {.learning_rate = 0.1, .sample_weight = 1.0 / static_cast<double>(batch), .valid = batch, .epoch = 0};
   }
 
-  /// Fills the state: normal input and target (padded channel zero), any tokens, labels i % 3 and sample ids i.
+  /// Fills the state: normally distributed input and target (padded channel zero), any tokens, labels i % 3 and sample
+  /// ids i.
   void fill_input(std::uint64_t seed) {
     Random random(seed, RandomUse::test);
     const TensorView& input = state_.view(nn::StateField::values);
@@ -76,7 +77,7 @@ class Net {
     std::iota(ids.begin(), ids.end(), std::int64_t{0});
   }
 
-  /// Runs the plan once. Returns the scaled loss: the sum over valid samples times loss_scale.
+  /// Runs the plan once. Returns the scaled loss: the sum of the losses of all valid samples, times loss_scale.
   double run() {
     state_.set(context_, scalars_);
     plan_.run(context_);

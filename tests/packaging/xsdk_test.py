@@ -33,7 +33,7 @@ for policy, _, how, proof in rows:
         if not (source / "docs" / target).exists():
             failures.append(f"{policy}: there is no {target}")
 
-# Policies R7 and M5 of xSDK: the files exist, and the licence is the claimed one.
+# Checks policies R7 and M5 of xSDK: the files must exist, and LICENSE must hold the claimed licence.
 for name, text in {"README.md": "# lockstep", "LICENSE": "Apache License", "CHANGELOG.md": "## [Unreleased]",
                    "SUPPORT.md": "lockstep", "CITATION.cff": "cff-version: 1.2.0"}.items():
     file = source / name

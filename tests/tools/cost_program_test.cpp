@@ -35,7 +35,8 @@ TEST(CostSurvey, AtMost24Sizes) {
 TEST(CostSurvey, TimeLeft) {
   EXPECT_NEAR(seconds_left(0, 6, 0, 60), 60, 1e-9);
   EXPECT_NEAR(seconds_left(2, 6, 25, 60), 35, 1e-9);
-  // The survey is slower than planned. Three paths, of which one is not finished, took 60 s, so six take 120 s.
+  // After 60 s, two of six paths are finished and a third path is being measured. So six paths take 120 s, and 60 s are
+  // left, although 60 s were planned for all paths.
   EXPECT_NEAR(seconds_left(2, 6, 60, 60), 60, 1e-9);
   EXPECT_GT(seconds_left(5, 6, 60, 60), 0);
 }
@@ -99,8 +100,8 @@ TEST(CostProgram, TwoRanksWriteAFileThatThePlannerReads) {
                                   [&](const std::string& text) { return text.starts_with(path.text + " from "); });
     EXPECT_EQ(said, sizes < 14) << path.name << '\n' << ended.output;  // on a busy machine large sizes may be left out
     EXPECT_GT(path.limit_bytes_per_s, 0);
-    // The model must describe the times to which it was fitted: at half of the sizes within a factor of 2, however busy
-    // the machine is.
+    // At half of the sizes or more, the model must agree within a factor of 2 with the times to which it was fitted.
+    // This must hold on a busy machine, too.
     const auto close = std::count_if(path.points.begin(), path.points.end(), [&](const comm::CostPoint& p) {
       const double ratio = path.model.predict(static_cast<double>(p.bytes)) / p.median_s;
       return ratio > 0.5 && ratio < 2;

@@ -78,7 +78,7 @@ class PackCheck : public Pack {
     writer.commit();
     good_ = testing::get_file(file_);
   }
-  /// Checks the file after one bit of each of these bytes was changed.
+  /// Changes one bit of each byte in `changed`, and runs lockstep-pack --check on the changed file.
   [[nodiscard]] Ended check(const std::vector<std::size_t>& changed, const std::string& options = {}) const {
     std::string bytes = good_;
     for (const std::size_t at : changed) {
@@ -347,8 +347,8 @@ TEST_F(Pack, FoldersThatCannotBePackedAreRefused) {
              {path("data/train") + file, {"has no folder train", "--val-fraction"}},
              {path("data") + file + " --resize 9", {"resize is 9", "--store pixels"}}});
   EXPECT_EQ(pack(path("data") + " /dev/full/a.pack").code, 2);
-  // "ulimit -f 8" limits files to 4 KiB. A limit below 1 KiB would fail, because clang's OpenMP runtime writes such a
-  // file.
+  // "ulimit -f 8" limits files to 4 KiB. The limit must be at least 1 KiB, because clang's OpenMP runtime writes a
+  // small file.
   EXPECT_EQ(testing::run_command("sh -c 'ulimit -f 8; trap \"\" XFSZ; " + std::string(LOCKSTEP_TEST_PROGRAM) + " " +
                                  path("data") + " " + path("a.pack") + " --store pixels'")
                 .code,

@@ -1,6 +1,6 @@
-// Tests the guarantees of docs/embedding.md about threads: handles of different contexts are independent, a context may
-// move from one thread to another, and no call holds a lock while a function of the host program runs. Also runs under
-// ThreadSanitizer (scripts/nightly.sh).
+// Tests the guarantees of docs/embedding.md about threads. Handles of different contexts are independent. A context may
+// move from one thread to another. No call holds a lock while a function of the host program runs. The tests also run
+// under ThreadSanitizer (scripts/nightly.sh).
 #include <atomic>
 #include <cstdlib>
 #include <thread>

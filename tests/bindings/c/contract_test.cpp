@@ -302,7 +302,7 @@ TEST(Ranks, FunctionsMayNotCallBackNorThrow) {
       me.inside[1] = lockstep_context_synchronize(me.context);
     };
     Comm comm;
-    // Succeeds, although a call inside a callback failed.
+    // lockstep_comm_from_ops() succeeds, although a call inside a callback failed.
     ASSERT_TRUE(ok(lockstep_comm_from_ops(context, &ops, &comm)));
     EXPECT_EQ(host.inside[0], LOCKSTEP_ERR_STATE);
     host.throws = true;

@@ -111,8 +111,8 @@ def main():
     value.close()
     assert np.array_equal(arrays["2.weight"], chosen.astype(np.float64))
 
-    # Import: lockstep reads a section of an array and writes an output with gaps. The expected results come from NumPy,
-    # computed with the exported arrays.
+    # Import: lockstep reads a strided slice of an array and writes an output with gaps. The expected results come from
+    # NumPy, computed with the exported arrays.
     field = np.random.default_rng(1).standard_normal((20, 9))
     rows, out = field[::-3, 1::2], np.full((14, 3), np.nan)
     source, target = Array(rows), Array(out[::2, ::2])

@@ -178,7 +178,7 @@ TEST(DlpackIn, IsReadAndWrittenInPlaceAndItsDeleterIsLeftAlone) {
   }
   Produced from(in.data() + 3, kF64, {4, 3}, {-10, 2});
   from->byte_offset = 37 * sizeof(double);
-  // An unknown flag, as a later minor version may define it.
+  // Sets an unknown flag, which a later minor version of DLPack may define. The import must still succeed.
   from->flags = LOCKSTEP_DLPACK_READ_ONLY | (std::uint64_t{1} << 40U);
   from->version_minor = 99;
   Produced to(out.data(), kF64, {4, 2}, {1, 7});
@@ -412,8 +412,8 @@ TEST(DlpackRoundTrip, FromModelToModel) {
   EXPECT_EQ(y1, y2);
 }
 
-/// Memory functions of the program, which count blocks. deallocate() really frees, so that AddressSanitizer detects
-/// later use.
+/// Memory functions of the program, which count blocks. deallocate() really frees, so that AddressSanitizer detects a
+/// use after free.
 struct Counted {
   static void* allocate(void* user, std::size_t bytes, std::size_t alignment, lockstep_stream) {
     ++static_cast<Counted*>(user)->blocks;

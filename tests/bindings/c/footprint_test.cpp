@@ -24,7 +24,7 @@ namespace {
 std::atomic<std::int64_t> taken{0};      ///< number of calls of malloc so far
 std::atomic<std::int64_t> held{0};       ///< bytes held now
 std::atomic<bool> asks{false};           ///< true: note() checks whether oneDNN is the caller
-std::atomic<std::int64_t> of_onednn{0};  ///< number of calls by oneDNN while `asks` was true
+std::atomic<std::int64_t> of_onednn{0};  ///< number of calls of malloc by oneDNN while `asks` was true
 
 struct Library {
   std::uintptr_t begin = 0;
@@ -145,12 +145,12 @@ TEST(Counting, SeesEveryPiece) {
 }
 
 // Inference with a small MLP, with every number of samples from 1 to 1024. Preparation may take less than 4 MB (6 MB
-// with oneDNN 3 in f32), and no later call may allocate. About 0.7 MB are not oneDNN's. The primitives of oneDNN 3 take
-// 4.5 MB, and those of oneDNN 2 a third of that.
+// with oneDNN 3 in f32), and no later call may allocate. About 0.7 MB of this memory are not oneDNN's. The primitives
+// of oneDNN 3 take 4.5 MB, and those of oneDNN 2 a third of that.
 TEST_P(Footprint, OfInferenceWithAnyNumberOfSamples) {
   const std::vector<double> x = drawn(kMost * 4);
   std::vector<double> y(kMost);
-  {  // a first use, so that one-time allocations of libraries are not counted
+  {  // uses the library once, so that one-time allocations are not counted
     const HostContext context;
     const Mlp model(context, {4, 32, 32, 1}, GetParam());
     ASSERT_TRUE(ok(infer(model, View(x.data(), {1, 4}), View(y.data(), {1, 1}))));

@@ -26,7 +26,8 @@ namespace host {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-/// For EXPECT_TRUE(is(STATUS, call)). Also fails if an error has no text, or if a success has a text. Shows the text.
+/// Succeeds if a call has returned the status `expected`: EXPECT_TRUE(is(STATUS, call)). Fails also if an error has no
+/// text, or if a success has a text. Shows the text.
 inline ::testing::AssertionResult is(lockstep_status expected, lockstep_status status) {
   const std::string text = lockstep_last_error();
   if (status != expected || (status != LOCKSTEP_OK) == text.empty()) {

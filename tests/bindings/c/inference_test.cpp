@@ -149,8 +149,8 @@ TEST_F(InferenceTest, AfterPreparingNothingIsAllocated) {
   EXPECT_EQ(peak_after, peak_before);
 }
 
-// A field (levels, variables, columns) has a halo of one column on either side, and its variables are the middle axis.
-// Inference must read it in place, and write only the inner columns of the output.
+// The input is a grid (levels, variables, columns) with a halo of one column on either side. Its variables are the
+// middle axis. Inference must read the grid in place, and write only the inner columns of the output.
 TEST_F(InferenceTest, HaloViewsAreReadInPlaceAndWrittenInsideOnly) {
   const PlainMlp plain(model, 3, 8, 2);
   constexpr std::int64_t kLevels = 4, kColumns = 5, kPitch = kColumns + 2;
@@ -645,8 +645,8 @@ TEST(Layers, BadInput) {
   EXPECT_TRUE(fails(LOCKSTEP_ERR_STATE, add("linear", &zero, 3), {"no more layers"}));
 }
 
-// Two layers of one name share parameters only if option `share` is set. A struct of an older version, which ends
-// before `share`, counts as 0.
+// Two layers of one name share parameters only if option `share` is set. A struct of an older version ends before
+// `share`; lockstep must then take 0 for `share`.
 TEST(Model, LayersShareParametersWhereTheySaySo) {
   const HostContext context;
   const BareMlp model(context, {2, 2}, LOCKSTEP_F64, LOCKSTEP_ACTIVATION_NONE);
@@ -673,8 +673,9 @@ TEST(Model, LayersShareParametersWhereTheySaySo) {
   EXPECT_EQ(y[1], 23);
 }
 
-/// A net without padding has the same output at a point of a large field, and of a small field that contains the
-/// point's neighbourhood. The small model is the large one, reshaped; both share their parameters.
+/// Without padding, a net's output at a point depends only on the neighbourhood of the point. So the model for a large
+/// grid, and the same model reshaped for a small part of this grid, must have equal outputs in this part. Both models
+/// share their parameters.
 TEST(Reshape, ComputesWithTheSameParametersAtOtherExtents) {
   const HostContext context, own;
   const SelfComm comm(context);
@@ -694,7 +695,7 @@ TEST(Reshape, ComputesWithTheSameParametersAtOtherExtents) {
   std::vector<double> x = drawn(9 * 8 * 2), y(5 * 4), part(1 * 2);
   const auto compare = [&] {
     ASSERT_TRUE(ok(infer(model, View(x.data(), {9, 8, 2}, "hwc"), View(y.data(), {5, 4, 1}, "hwc"))));
-    // Infers rows 3 to 7 and columns 1 to 6 of the field, in place.
+    // Infers rows 3 to 7 and columns 1 to 6 of the large grid, in place.
     ASSERT_TRUE(ok(
         infer(small, View(x.data() + 3 * 16 + 2, {5, 6, 2}, "hwc", {16, 2, 1}), View(part.data(), {1, 2, 1}, "hwc"))));
     EXPECT_NEAR(part[0], y[3 * 4 + 1], 1e-14);

@@ -59,7 +59,7 @@ void live(const std::string& kept = {}, std::int32_t threads = 1) {
     const NewTrainer given(differentiated, comm, options);
     lockstep_tape_options of_tape;
     ASSERT_TRUE(ok(lockstep_tape_options_init(&of_tape, sizeof of_tape)));
-    of_tape.max_batch = 20;  // more than the samples
+    of_tape.max_batch = 20;  // more than the number of samples
     of_tape.vjp = of_tape.jvp = 1;
     Owned<lockstep_tape, lockstep_tape_destroy> tape;
     ASSERT_TRUE(ok(lockstep_tape_create(differentiated, &of_tape, &tape)));
@@ -183,7 +183,7 @@ std::string set_comma_locale() {
   std::ofstream(folder + "/source")
       << "LC_NUMERIC\ndecimal_point \",\"\nthousands_sep \".\"\ngrouping 3\nEND LC_NUMERIC\n";
   const std::string command = "localedef -c -i " + folder + "/source " + folder + "/comma >/dev/null 2>&1";
-  static_cast<void>(std::system(command.c_str()));  // localedef warns about missing categories in its status
+  static_cast<void>(std::system(command.c_str()));  // status not used: localedef also reports missing categories
   ::setenv("LOCPATH", folder.c_str(), 1);
   const bool set = std::setlocale(LC_NUMERIC, "comma") != nullptr;
   ::unsetenv("LOCPATH");

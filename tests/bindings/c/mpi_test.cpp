@@ -258,7 +258,7 @@ TEST(Mpi, ForgottenHandlesOutliveIt) {
   forgotten_trainer = line.trainer.release();
 }
 
-/// After MPI_Finalize, calls return STATE, and every handle can still be destroyed.
+/// After MPI_Finalize, calls return LOCKSTEP_ERR_STATE, and every handle can still be destroyed.
 void check_after_finalise() {
   std::int32_t largest = 0;
   if (world_size > 1) {

@@ -238,7 +238,7 @@ TEST(Tape, ThreadsKeepGradientsOfTheirOwn) {
   for (std::size_t i = 0; i < n; ++i) {
     EXPECT_NEAR(found[i], expected[i], 1e-14) << i;
   }
-  // Changes nothing, because the first call has set the tape's gradients to zero.
+  // The second lockstep_trainer_collect() changes nothing, because the first call has set the tape's gradients to zero.
   ASSERT_TRUE(ok(lockstep_trainer_collect(trainer, second)));
   EXPECT_EQ(gradients_of(trainer, n), found);
   EXPECT_TRUE(fails(LOCKSTEP_ERR_STATE, lockstep_trainer_collect(trainer, direct), {"expected own_gradients 1"}));
@@ -422,7 +422,7 @@ TEST(Tape, ProductsWithTheJacobianBadInput) {
     change(wrong);
     EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_tape_create(model, &wrong, &none), {part}));
   }
-  lockstep_tape_options older = tape_options(2, 1);  // of a program that was compiled before `pass` existed
+  lockstep_tape_options older = tape_options(2, 1);  // options of a program that was compiled before `pass` existed
   older.struct_size = offsetof(lockstep_tape_options, pass);
   older.pass = older.vjp = 77;
   const NewTape plain(model, older);
@@ -481,7 +481,7 @@ TEST(Tape, SharedModelsWithBatchNormAreRefused) {
   options.own_gradients = 1;
   Tape none;
   EXPECT_TRUE(fails(LOCKSTEP_ERR_UNSUPPORTED, lockstep_tape_create(shared, &options, &none), {"batch norm"}));
-  options.pass = LOCKSTEP_PASS_INFER;  // reads the statistics only
+  options.pass = LOCKSTEP_PASS_INFER;  // allowed, because inference only reads the statistics
   const NewTape reader(shared, options);
   const NewTape tape(model, options);
   Numbers x = drawn(6), y(6);
@@ -494,7 +494,7 @@ TEST(Tape, RanksMustFreezeTheSameParameters) {
   as_ranks(2, [&](Team::Member& me, const Rank& rank) {
     const BareMlp model(rank.context, {2, 3, 3});
     if (me.rank == 0) {
-      ASSERT_TRUE(ok(lockstep_model_freeze(model, "1", 0)));  // the order of the parameters stays
+      ASSERT_TRUE(ok(lockstep_model_freeze(model, "1", 0)));  // freezing keeps the order of the parameters
     }
     ASSERT_TRUE(ok(lockstep_model_initialise(model, 1)));
     const lockstep_trainer_options options = given_loss();

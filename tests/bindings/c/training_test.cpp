@@ -356,7 +356,7 @@ TEST_F(TrainingTest, BadInput) {
   refuses("optimizer is 9", [](auto& o) { o.optimizer = 9; });
   refuses("loss is -1", [](auto& o) { o.loss = -1; });
   refuses("nesterov is 2", [](auto& o) { o.nesterov = 2; });
-  // This error is found only after the trainer has taken the model's memory.
+  // This error is found only after the trainer has taken the model's memory. The model must stay unchanged.
   refuses("betas", [](auto& o) { o.beta1 = 2; });
   refuses("weights is 3", [](auto& o) { o.weights = 3; });
   refuses("struct_size is 3", [](auto& o) { o.struct_size = 3; });
@@ -410,7 +410,7 @@ TEST(Ranks, OfTheHostTrainTogether) {
           plain = line_of(model);
         }
         for (int step = 0; step < 10; ++step) {
-          // Rank r has r samples, so rank 0 has none. The last rank has one more.
+          // Rank r has r samples, so rank 0 has none. The last rank has one additional sample.
           std::vector<double> x(static_cast<std::size_t>(rank)), y(x.size());
           for (std::size_t i = 0; i < x.size(); ++i) {
             x[i] = draw(static_cast<std::uint64_t>(10 * rank + step) + i);
@@ -503,7 +503,7 @@ TEST(Ranks, ThatFailAloneAreAgreedUpon) {
     EXPECT_EQ(line_of(model).b, 7);  // no rank has loaded the folder
     ASSERT_TRUE(ok(lockstep_trainer_load(trainer, folder.c_str(), 0)));
     EXPECT_EQ(line_of(model).b, saved.b);
-    EXPECT_EQ(lockstep_comm_agree(comm, 0, nullptr), LOCKSTEP_ERR_INVALID);  // fails on every rank by itself
+    EXPECT_EQ(lockstep_comm_agree(comm, 0, nullptr), LOCKSTEP_ERR_INVALID);  // fails on each rank without communication
     ASSERT_TRUE(ok(lockstep_trainer_average(trainer)));
     if (me.rank == 0) {
       std::filesystem::remove_all(folder);

@@ -212,8 +212,9 @@ TEST(Gradients, ThatTheHostWritesAreApplied) {
         add_images(each, 2, 10 * step + static_cast<std::uint64_t>(me.rank));
       }
       ASSERT_TRUE(ok(lockstep_trainer_update(expected, 0.1)));
-      // A penalty 0.125 p, added by the host, must equal weight decay. In the first steps, it is added before reduce():
-      // each of 2 ranks has 2 of the 4 samples, and sums are divided by 4, so each rank adds 2 * 0.125 p.
+      // The host adds the gradient 0.125 p of a penalty, which must have the same effect as weight decay. In the first
+      // two steps, each rank adds it before reduce(). reduce() sums over 2 ranks and divides by 4 samples, so each rank
+      // adds 2 * 0.125 p.
       const bool local = step < 2;
       if (!local) {
         ASSERT_TRUE(ok(lockstep_trainer_reduce(trainer, nullptr)));

@@ -25,8 +25,8 @@ using Texts = std::vector<std::string>;
 
 constexpr std::int64_t kSamples = 37;
 
-/// Returns `stream`, or the legacy stream for nullptr, which has this meaning for lockstep. For the test's own CUDA
-/// calls, because the virtual GPU does not accept nullptr.
+/// Returns `stream`, or cudaStreamLegacy for nullptr, which means the legacy stream in lockstep. The test's own CUDA
+/// calls need this, because the virtual GPU does not accept nullptr.
 cudaStream_t named(cudaStream_t stream) {
   return stream != nullptr ? stream : cudaStreamLegacy;
 }
@@ -283,7 +283,8 @@ std::vector<float> taped(lockstep_context context, bool on_device, cudaStream_t 
   return all;
 }
 
-// No call waits; each is ordered behind its stream, and the stream behind the call.
+// No call waits on the host. Each call must run after the earlier work of its stream, and later work of this stream
+// must run after the call.
 TEST(Tapes, AreOrderedOnTheStreamsOfTheirCalls) {
   const HostContext host;
   const std::vector<float> wanted = taped(host, false, nullptr);
@@ -434,7 +435,7 @@ TEST(OneGpu, TrainsOnItsStreams) {
           x.write(nullptr, values);
           y.write(nullptr, targets_of(values));
           learner.step(x.view({n, 1}), y.view({n, 1}));
-          ASSERT_EQ(cudaStreamSynchronize(cudaStreamLegacy), cudaSuccess);  // x and y are freed next
+          ASSERT_EQ(cudaStreamSynchronize(cudaStreamLegacy), cudaSuccess);  // waits, because x and y are freed next
         }
         expect_line(learner.line(), wanted, when);
         EXPECT_EQ(standin::calls("cudaGraphLaunch") == 0, legacy) << when;

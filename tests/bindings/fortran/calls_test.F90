@@ -450,7 +450,7 @@ contains
       call check(abs(norm - norm2(g)) < 1d-12*norm, 'norm of the gradients')
       call lockstep_parameters_read(model, p(:)%value, LOCKSTEP_WITH_STATISTICS)
       p%value = p%value - 0.1d0*g
-      if (i == 5) then  ! second way: the host scales the gradients, and the trainer updates
+      if (i == 5) then  ! in step 5, the host scales the gradients, and the trainer updates
         g = g/2
         call lockstep_gradients_write(trainer, g)
         call lockstep_trainer_apply(trainer, 0.2)

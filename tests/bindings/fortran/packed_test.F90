@@ -1,5 +1,5 @@
-! Tests components of derived types whose stride is no multiple of the element size. This file is compiled with -fpack-derived for
-! this.
+! Tests components of derived types whose stride is no multiple of the element size. The option -fpack-derived, with
+! which this file is compiled, makes such strides.
 program packed_test
   use, intrinsic :: iso_c_binding
   use checks

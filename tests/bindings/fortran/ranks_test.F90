@@ -33,7 +33,7 @@ program ranks_test
   call lockstep_comm_create(context, MPI_COMM_NULL, none, stat, text)
   call check_error(stat, LOCKSTEP_ERR_INVALID, text, 'MPI_COMM_NULL')
 
-  ! Rank r has samples begin + 1 to end. Later ranks have more samples.
+  ! Rank r has samples begin + 1 to end. Higher ranks have more samples.
   begin = 12*rank*(rank + 1)/(ranks*(ranks + 1))
   end = 12*(rank + 1)*(rank + 2)/(ranks*(ranks + 1))
   x = reshape([(sin(real(i*i, c_double)), i=1, 24)], [2, 12])

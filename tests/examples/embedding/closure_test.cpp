@@ -1,5 +1,6 @@
-// closure: a closure that is trained through its solver gets the known coefficients, in C and in Fortran and with any
-// number of ranks. A fit a priori does not. In C, an assimilation with constant parameters finds the state, too.
+// Tests the example closure, in C and in Fortran, with several numbers of ranks. A closure that is trained through its
+// solver must get the known coefficients, and a fit a priori must not. In C, an assimilation with constant parameters
+// must find the state of the system.
 #include <cmath>
 #include <cstdio>
 #include <string>

@@ -22,8 +22,8 @@ struct Program {
   const char* language;
   const char* path;
   bool counts_allocations;
-  /// true: the program also checks that only the outputs are written and that the fields determine all weights, and can
-  /// train on half of its ranks.
+  /// true: the program can train on half of its ranks. It also checks that only the outputs are written, and that the
+  /// fields determine all weights.
   bool proves;
 };
 std::ostream& operator<<(std::ostream& out, const Program& program) {
@@ -97,7 +97,7 @@ void expect_learned(const Program& program, const Outcome& run, double gate) {
 }
 
 /// Expects equal losses, except for rounding. A loss is the square of an error, so the square roots are compared. The
-/// smallest errors are rounding errors of the field.
+/// smallest errors are as large as rounding errors of the field's values.
 void expect_same_losses(const Outcome& run, const Outcome& reference, int first) {
   for (int step = first; step <= 600; step += 100) {
     ASSERT_EQ(run.loss.count(step), 1U) << step << '\n' << run.ended.output;

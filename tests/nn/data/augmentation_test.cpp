@@ -260,7 +260,8 @@ void expect_uniform(const JitterOptions& jitter, const Bytes& two_pixels, double
     most = std::max(most, found);
     sum += found;
   }
-  // Bytes are rounded. The least or the greatest of 2000 samples misses its bound with probability e^-20.
+  // Bytes are rounded. The least of 2000 samples is more than 1 % of the range above `low` with probability e^-20. The
+  // same holds for the greatest and `high`.
   const double near = 0.5 + 0.01 * (high - low);
   EXPECT_TRUE(least >= low - 0.5 - 1e-3 && least <= low + near) << least << ", expected " << low;
   EXPECT_TRUE(most <= high + 0.5 + 1e-3 && most >= high - near) << most << ", expected " << high;
@@ -291,7 +292,7 @@ TEST(AugmentedImages, FactorsCoverTheirRange) {
   expect_uniform({.hue = 0.1}, {255, 0, 0, 10, 10, 10}, -0.6 * 255, 0.6 * 255,
                  [](const Bytes& image) { return static_cast<double>(image[1] - image[2]); });
   expect_uniform({.hue = 0.1}, {255, 0, 0, 10, 10, 10}, 255, 255, byte(0));
-  // Contrast, saturation and hue leave a grey image alone.
+  // Changes of contrast, saturation and hue must not change a grey image.
   const AugmentedImages unchanged(images_of(9, 5, 3, 100), {.jitter = {0, 0.9, 0.9, 0.5}, .seed = 2});
   for (std::int64_t id = 0; id < 9; ++id) {
     EXPECT_EQ(image_of(unchanged, 0, id), Bytes(45, 100));

@@ -70,14 +70,14 @@ inline std::unique_ptr<ImageDataset> synthetic() {
   return std::move(open_data({.seed = 3, .synthetic = sizes}).train);
 }
 
-/// The fields, by name, of all batches in two epochs. They include the rows after a batch's samples.
+/// The fields, by name, of all batches in two epochs. They include the unused rows after a batch's samples.
 using Fields = std::vector<std::pair<std::string, std::vector<std::byte>>>;
 
-/// Selects who finishes a loader's batches: `context`, or the loader's threads if there is none.
+/// Selects what finishes a loader's batches: `context`, or the loader's threads if `context` is null.
 struct Finishing {
   Context* context = nullptr;
   bool keep_jpeg = false;
-  MemoryResource* memory = nullptr;  ///< memory of the loader; none: the host's memory
+  MemoryResource* memory = nullptr;  ///< memory of the loader; null: the host's memory
   int workers = 1;
 };
 

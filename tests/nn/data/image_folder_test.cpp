@@ -357,7 +357,7 @@ TEST_F(ImageFolder, AFractionIsSplitOffEachClass) {
   given.seed = 8;
   EXPECT_NE(all_of(*open_data(given).test), test);
 
-  // The same must hold if the class folders are below a folder named train.
+  // The test set must be the same if the class folders are below a folder named train.
   fs::create_directories(folder_ / "train");
   for (int c = 0; c < 3; ++c) {
     fs::rename(folder_ / concat("class", c), folder_ / concat("train/class", c));
@@ -432,7 +432,7 @@ TEST_F(ImageFolder, DamagedImagesAreFoundNamedAndLeftOut) {
   }
   expect_holds(refused(sound), "nothing remains of class 1");
 
-  // A FIFO is no regular file: the loader does not wait for its writer.
+  // A FIFO is no regular file. It must count as damaged, and nobody may wait for its writer.
   ASSERT_EQ(::mkfifo((folder_ / "train/a/5.png").c_str(), 0600), 0);
   ASSERT_EQ(damaged_images(options(), 1, 0, 2).size(), 4U);
   {

@@ -220,7 +220,8 @@ TEST(Damage, MoreThanTheLimitsIsRefusedBeforeMemoryIsTaken) {
                "65280 x 65280 pixels, expected 1 to 134217728");
   expect_holds(refused(with(jpeg_file, frame, std::string("\x20\x00\x20\x00", 4))),
                concat("8192 x 8192 pixels in a JPEG of ", jpeg_file.size(), " bytes, expected at most 512 a byte"));
-  // A frame of 128 x 128 pixels passes the check of 512 pixels a byte, but the data ends too early for it.
+  // A frame of 128 x 128 pixels has fewer than 512 pixels for each byte of the file, so this check accepts it. But the
+  // data ends too early for so many pixels.
   expect_holds(refused(with(jpeg_file, frame, std::string("\x00\x80\x00\x80", 4))), "damaged or unknown JPEG data");
   // PNG: libpng checks the header's checksum before the size, so the test computes it.
   const auto png_of = [](std::uint32_t width, std::uint32_t height) {
@@ -244,7 +245,7 @@ TEST(Damage, MoreThanTheLimitsIsRefusedBeforeMemoryIsTaken) {
     }
     return png(pixels(9, 7, 3, ramp)).replace(12, header.size(), header);
   };
-  expect_pixels(decoded(png_of(9, 7)), 9, 7, 0, ramp);  // the control: the valid file, made again
+  expect_pixels(decoded(png_of(9, 7)), 9, 7, 0, ramp);  // the control: png_of() makes a valid file
   expect_holds(refused(png_of(0x7fffffff, 0x7fffffff)), "2147483647 x 2147483647 pixels, expected 1 to 134217728");
   expect_holds(refused(png_of(16384, 8193)), "16384 x 8193 pixels, expected 1 to");
   expect_holds(refused(png_of(16384, 8192)), "16384 x 8192 pixels in a PNG of");
@@ -284,12 +285,12 @@ TEST(Resample, IsAPlainLoopInDouble) {
   const Axis whole_y{0, 23.0 / kSize, 0, kHeight};
   const std::vector<Case> cases{
       {whole_x, whole_y},                                   // the output is smaller than the image
-      {{3, 5.0 / kSize, 3, 8}, {20, 3.0 / kSize, 20, 23}},  // the output is larger; outside the part nothing is read
-      {{2.25, 1, 0, kWidth}, {1.5, 0.9, 0, kHeight}},       // a part that begins between two pixels
+      {{3, 5.0 / kSize, 3, 8}, {20, 3.0 / kSize, 20, 23}},  // a small region; no pixel outside this region is read
+      {{2.25, 1, 0, kWidth}, {1.5, 0.9, 0, kHeight}},       // a region that begins between two pixels
       {images::mirrored(whole_x, kWidth), whole_y},         // a mirrored image
-      {whole_x, images::mirrored({4, 7.0 / kSize, 4, 11}, kHeight)},  // a mirrored part
-      {{0, 1.0 / kSize, 0, 1}, whole_y},                              // a part of one column
-      {{36, 1.0 / kSize, 36, 37}, {22, 1.0 / kSize, 22, 23}}};        // a part of one pixel
+      {whole_x, images::mirrored({4, 7.0 / kSize, 4, 11}, kHeight)},  // a mirrored region
+      {{0, 1.0 / kSize, 0, 1}, whole_y},                              // a region of one column
+      {{36, 1.0 / kSize, 36, 37}, {22, 1.0 / kSize, 22, 23}}};        // a region of one pixel
   images::ResampleMemory memory;
   for (const bool transposed : {false, true}) {
     for (std::size_t i = 0; i < cases.size(); ++i) {
@@ -325,7 +326,7 @@ TEST(Resample, SameSizeIsTheSamePicture) {
   std::vector<std::uint8_t> out(some.values.size());
   resample(view_of(picture), {0, 1, 0, kSize}, {0, 1, 0, kSize}, {kSize, kSize}, false, memory, out);
   EXPECT_EQ(out, some.values);
-  // The control: a part that is shifted by half a pixel differs.
+  // The control: a region that is shifted by half a pixel gives another result.
   resample(view_of(picture), {0.5, 1, 0, kSize}, {0, 1, 0, kSize}, {kSize, kSize}, false, memory, out);
   EXPECT_NE(out, some.values);
 }

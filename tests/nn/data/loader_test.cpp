@@ -280,7 +280,7 @@ TEST(Loader, AnErrorComesInThePlaceOfItsBatch) {
   }
 }
 
-// Makes loaders and destroys them at once, with workers in every state. A hang shows as a timeout.
+// Destroys loaders after 0 to 4 batches, with workers in different states. A hang shows as a timeout.
 TEST(Loader, DestructionNeverHangs) {
   const Numbers data(40);
   const Sampler sampler({40, 10, 1, 0, true, false, 0});

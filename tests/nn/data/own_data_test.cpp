@@ -1,4 +1,4 @@
-// Tests a user's own data: tensors in memory, a regression and a sequence through the trainer, several ranks, resume.
+// Tests training on a user's own data: tensors in memory, a regression, sequences, several ranks, and a resumed run.
 #include <cstring>
 
 #include <lockstep/nn/layers/model_builder.hpp>

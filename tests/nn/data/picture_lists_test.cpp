@@ -330,7 +330,7 @@ TEST_F(ListedPictures, WhatIsNoListIsNamed) {
   expect_holds(refused(lists("data/list.txt", "data/val.txt")), "list.txt', line 1: 'val.txt/x.png' of label '0' ");
   put("data/list.txt", std::string(5000, 'x') + " 0\n");
   expect_holds(refused(lists("data/list.txt", "data/val.txt")), "cannot be read: File name too long");
-  // An image in the place of a list must be refused.
+  // An image given instead of a list must be refused.
   put("data/list.txt", testing::get_file(folder_ / "data/train/big cat/0.png"));
   expect_holds(refused(lists("data/list.txt", "data/val.txt")), "list.txt', line ");
   // A file that is no image gives an error when it is read, as in a folder.

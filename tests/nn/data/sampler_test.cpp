@@ -34,7 +34,7 @@ bool takes_all_once(const Order& order, std::int64_t size) {
   return values == expected;
 }
 
-/// Expects the last thousand positions to hold values below the size, each once.
+/// Expects that the values at the last thousand positions are below `size` and differ from each other.
 template <class Order>
 void expect_near_the_end(const Order& order, std::int64_t size) {
   std::set<std::int64_t> seen;

@@ -82,8 +82,8 @@ Point per_axis(int axes, const AxisSizes& sizes, std::int64_t otherwise) {
   return all;
 }
 
-/// Returns the input position that position `out` of the output reads through `tap`. For a transposed convolution the
-/// roles are exchanged.
+/// Returns the input position that position `out` of the output reads through `tap`. For a transposed convolution,
+/// input and output change their roles.
 Point reach(const Point& out, const Point& tap, const Point& stride, const Point& pad, const Point& dilation) {
   Point in{};
   for (std::size_t i = 0; i < 3; ++i) {
@@ -193,7 +193,7 @@ std::vector<ConvCase> conv_cases() {
           {{3, 5, 4, 6}, 6, {.kernel = 3, .pad = 1, .groups = 6}},
           {{1, 1, 2, 1}, 2, {.kernel = 1, .bias = true}},
           {{6, 1, 9, 17}, 16, {.kernel = 3, .stride = 3, .pad = 2}},
-          // Cases with a different number for each axis.
+          // Cases whose sizes differ between the axes.
           {{9, 3}, 4, {.kernel = {2}, .stride = {2}}},
           {{5, 8, 3}, 4, {.kernel = {1, 3}, .stride = {1, 2}, .pad = {0, 2}, .bias = true}},
           {{9, 6, 4}, 6, {.kernel = {3, 2}, .stride = {2, 1}, .groups = 2, .dilation = {3, 1}}},
@@ -258,13 +258,13 @@ std::vector<TransposeCase> transpose_cases() {
           {{2, 3, 2, 4}, 2, {.kernel = 3, .pad = 1, .output_pad = 1, .bias = true, .groups = 2}},
           {{3, 1, 2, 2}, 5, {}},
           {{2, 3, 4, 16}, 17, {.kernel = 3, .stride = 1, .pad = 2, .dilation = 2}},
-          // Cases with a different number for each axis.
+          // Cases whose sizes differ between the axes.
           {{3, 4, 5}, 4, {.kernel = {1, 4}, .stride = {1, 2}, .pad = {0, 1}, .bias = true}},
           {{2, 5, 4}, 6, {.kernel = {3, 2}, .stride = {3, 1}, .output_pad = {2, 0}, .groups = 2, .dilation = {1, 3}}},
           {{3, 2, 4, 2},
            5,
            {.kernel = {1, 2, 3}, .stride = {1, 2, 2}, .pad = {0, 0, 1}, .output_pad = {0, 0, 1}, .bias = true}},
-          // Cases of images with three channels, which are stored as four.
+          // Images with three channels, which are stored as four.
           {{4, 5, 3}, 4, {.bias = true}},
           {{3, 2, 3}, 3, {.kernel = 3, .stride = {1, 2}, .pad = 1, .output_pad = {0, 1}}},
           {{2, 3, 3}, 6, {.kernel = 3, .groups = 3}}};
@@ -329,8 +329,8 @@ std::vector<PoolCase> pool_cases() {
           {{3, 4, 5, 1}, 3, 1, 1},
           {{5, 4, 7, 4}, 3, 2, 1},
           {{6, 3, 3, 17}, 3, 3, 0},
-          // Cases with a different number for each axis; with three axes also windows of one plane, or of one row and
-          // column.
+          // Cases whose sizes differ between the axes. With three axes, there are also windows of one plane, and of one
+          // row and column.
           {{6, 9, 5}, {1, 3}, {1, 2}, {0, 1}},
           {{7, 5, 4}, {3, 2}, {2, 3}, {1, 0}},
           {{4, 6, 7, 2}, {1, 2, 2}, {1, 2, 2}, 0},

@@ -23,11 +23,11 @@ struct Check {
   PlanOptions plan{};
   int threads = 1;
   std::string cancelled{};
-  bool control = false;  ///< true: a control, in which the check must find an error of a thousandth
+  bool control = false;  ///< true: the control; the check must find a relative error of 0.001
   std::string what{};
 };
 
-/// Numbers for the inputs and outputs of a batch of a model, and views of them.
+/// Numbers for the inputs and outputs of a model, for one batch, and views of these numbers.
 struct Samples {
   std::int64_t batch;
   const Model& model;
@@ -270,8 +270,8 @@ TEST(Gradient, ConvolutionsAndPoolsOfASeries) {
 }
 
 TEST(Gradient, TransposedConvolutionBesideOtherReaders) {
-  // The model goes down and up again, as a U-Net does. The inputs of the transposed convolutions have other readers
-  // before and after them.
+  // The model reduces and restores the resolution, as a U-Net does. The inputs of the transposed convolutions have
+  // other readers before and after them.
   for (const bool bias : {true, false}) {
     ModelBuilder b("u", {6, 5, 3});
     const NodeId fine = b.activation("a1", b.conv2d("c1", b.input(), 4, {.pad = 1}), ops::Activation::silu);
@@ -424,7 +424,7 @@ TEST(Gradient, LayerNormOfPixelsAndOfFeatures) {
 }
 
 TEST(Gradient, TransformerWithTiedWeightsAndDropout) {
-  // Without dropout, one pass adds the residual to the product.
+  // Without dropout, a single pass over the matrix product adds the bias and the residual.
   for (const double dropout : {0.2, 0.0}) {
     const TransformerOptions options{
         .vocabulary = 7, .length = 5, .width = 6, .heads = 2, .layers = 2, .dropout = dropout, .causal = true};

@@ -1,5 +1,5 @@
-// The tests of layers check what layers state about their memory and gradients (layer.hpp). The layers here make false
-// statements, which those checks must find.
+// The tests of layers check the statements that layers make about their memory and gradients (layer.hpp). The layers in
+// this file make false statements, which the checks must find.
 
 #include <lockstep/kernels/activation.hpp>
 #include <lockstep/nn/layers/model_builder.hpp>
@@ -19,7 +19,7 @@ enum class Lie : unsigned char {
   two_gradients        ///< backward reads one gradient of the output, but the layer claims to take two
 };
 
-/// y = tanh(x), with twice the gradient, which two calls add up.
+/// A layer that computes y = tanh(x). Its gradient is the sum of two calls, so it is twice the true gradient.
 class TwiceTanh final : public Layer {
  public:
   TwiceTanh(std::string name, Lie lie) : Layer(std::move(name)), lie_(lie) {}

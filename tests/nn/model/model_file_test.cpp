@@ -31,7 +31,7 @@ Model small(std::int64_t classes = kClasses, std::int64_t width = 5) {
   return b.build();
 }
 
-/// A set of parameters and statistics filled with numbers of a seed.
+/// Parameters and running statistics, filled with random numbers from a seed.
 struct Filled {
   Filled(const Model& model, std::uint64_t seed, DType dtype = DType::f32) : set(context, model, dtype) {
     set.initialise(context, seed);
@@ -153,8 +153,8 @@ TEST_F(ModelFile, PyTorchsCountsOfBatchesArePassedOver) {
   EXPECT_EQ(into.numbers(), from.numbers());
 }
 
-/// Removes the prefixes of DistributedDataParallel, AveragedModel, torch.compile and Lightning, and ignores
-/// AveragedModel's counter n_averaged.
+/// Loading must remove the prefixes of DistributedDataParallel, AveragedModel, torch.compile and Lightning, and must
+/// ignore AveragedModel's counter n_averaged.
 TEST_F(ModelFile, PrefixesOfOtherProgramsAreTakenOff) {
   Filled from(small(), 1);
   save_model(path("m"), from.context, from.set);
@@ -380,7 +380,8 @@ TEST_F(ModelFile, OfAnotherNumberOfClassesTheHeadIsLeft) {
   Filled same(small(7), 3);
   EXPECT_TRUE(load_pretrained(path("m"), same.context, small(7), same.set).empty());
   EXPECT_EQ(same.numbers(), from.numbers());
-  // Another width changes more than the classes, and load_model() takes whole models only.
+  // A model of another width must be refused, because it differs in more than the classes. load_model() takes whole
+  // models only.
   Filled wide(small(kClasses, 6), 2);
   auto before = wide.numbers();
   expect_holds(error_of<DataError>(
@@ -538,7 +539,7 @@ TEST_F(ModelFile, AStateThatDoesNotFitChangesNothing) {
          f.part("fc.weight.exp_avg_sq").shape = {5, 3};
        }},
       {{"'fc.weight.exp_avg_sq' holds -", "expected squares"},
-       [](Editable& f) { f.part("fc.weight.exp_avg_sq").bytes[7] = std::byte{0xbf}; }},  // the sign of the second f32
+       [](Editable& f) { f.part("fc.weight.exp_avg_sq").bytes[7] = std::byte{0xbf}; }},  // makes one f32 negative
       {{"'fc.bias.exp_avg_sq' holds ", "nan", "expected squares"},
        [](Editable& f) {
          auto& bytes = f.part("fc.bias.exp_avg_sq").bytes;

@@ -307,7 +307,7 @@ TEST(Plan, TheWorkspaceMayBeTheHostsMemory) {
   TensorView elsewhere = view(0, bytes);
   elsewhere.device = Device::cuda(1);
   EXPECT_EQ(error_of<DeviceError>(bind(elsewhere)), "plan: workspace is on cuda:1, expected cpu");
-  plan.run(context);  // a refused call changes nothing
+  plan.run(context);  // the refused calls of bind() have changed nothing
 }
 
 TEST(ParameterSet, ReadAndWriteByName) {
@@ -334,7 +334,7 @@ TEST(ParameterSet, ReadAndWriteByName) {
     sum += stored[i];
   }
   EXPECT_EQ(sum, 54 * 55 / 2);
-  // write() has changed only that parameter.
+  // The write of conv.weight must not have changed conv.bias.
   std::vector<float> bias(2, 7.0F);
   set.read(context, "conv.bias", TensorView(std::span(bias), Shape{2}));
   EXPECT_EQ(bias, (std::vector<float>{0, 0}));

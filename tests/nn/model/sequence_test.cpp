@@ -122,7 +122,7 @@ TEST(Tokens, OfPaddedSamplesAreNotCounted) {
   Net net(transformer({.vocabulary = 5, .length = 4, .width = 4, .heads = 1, .layers = 1}), Mode::evaluate, 2,
           DType::f32);
   auto tokens = net.state().view(StateField::tokens).span<std::int32_t>();
-  // An invalid token in the second sample, which does not count.
+  // The second sample has an invalid token. It must not be counted, because only the first sample is valid.
   tokens[6] = -1;
   net.scalars().valid = 1;
   EXPECT_TRUE(std::isfinite(net.run()));

@@ -225,7 +225,7 @@ TEST(ConvInit, TheFirstFiltersAreTheIdentityTheOthersUniform) {
         for (std::int64_t at = 0; at < positions; ++at) {
           const double value = weight[static_cast<std::size_t>((k * c.in + channel) * positions + at)];
           if (k < c.in) {
-            // The middle of an odd kernel is unique; of a kernel of two taps it is the second tap.
+            // The middle of a kernel of two taps is the second tap.
             const bool middle = at == (c.side % 2 == 1 ? positions / 2 : positions - 1);
             EXPECT_EQ(value, channel == k && middle ? 1 : 0) << c.axes << ' ' << k << ' ' << channel << ' ' << at;
           } else {

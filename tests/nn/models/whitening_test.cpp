@@ -85,7 +85,7 @@ TEST(Eigen, OfRandomEqualTinyAndHugeValues) {
     for (std::size_t i = 7; i < kSize; ++i) {
       EXPECT_NEAR(got.values[i], 0, scale * 1e-13);
     }
-    // The lower triangle is not read.
+    // The lower triangle must not be read, so wrong values there must not matter.
     for (std::size_t i = 0; i < kSize * kSize; ++i) {
       matrix[i] = i % kSize < i / kSize ? 7 : matrix[i];
     }

@@ -1,4 +1,4 @@
-// Tests optimizers over a ParameterSet: their states, their numbers over several steps, clipping.
+// Tests optimizers over a ParameterSet: their states, the parameters after several steps, and clipping.
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -30,7 +30,7 @@ void set_gradients(const ParameterSet& set, F f) {
   }
 }
 
-/// A small set in f64 with weights that decay and biases that do not.
+/// A small parameter set in f64. Its weights decay, and its biases do not.
 struct Small {
   explicit Small(const OptimizerOptions& options, DType dtype = DType::f64)
       : set(context, mlp({4, 4, 3}, {5}, 3), dtype, {.weight_decay = 0.1, .decay_all = false}),
@@ -92,7 +92,7 @@ TEST(Optimizer, NamesCanBeParsed) {
 }
 
 /// Returns the parameters after five steps of Adam or AdamW, parameter by parameter as in the papers. The gradients of
-/// step 3 are multiplied by the factor.
+/// step 3 are multiplied by `factor_of_step_3`.
 std::vector<double> adam_by_hand(const OptimizerOptions& o, double factor_of_step_3 = 1) {
   Small small(o);
   std::vector<double> p = testing::to_doubles(small.set.values());
@@ -141,8 +141,8 @@ TEST(Optimizer, FiveStepsOfAdamAreThoseOfThePapers) {
   }
 }
 
-/// Returns approximately U V^T of a matrix M (rows, columns): scales M to the Frobenius norm 1, then five times sets M
-/// = 3.4445 M - 4.775 M M^T M + 2.0315 M M^T M M^T M. Plain loops, in double.
+/// Returns an approximation of U V^T for a matrix M = U S V^T (rows, columns). Scales M to the Frobenius norm 1. Then
+/// sets five times M = 3.4445 M - 4.775 M M^T M + 2.0315 M M^T M M^T M. Uses plain loops, in double.
 std::vector<double> orthogonalised(std::vector<double> x, std::size_t rows, std::size_t columns) {
   double squares = 0;
   for (const double value : x) {
@@ -495,7 +495,7 @@ TEST(Optimizer, ClipsGradientsByValue) {
   }
 }
 
-/// Expects that steps of which the third has one bad gradient equal the steps without the third.
+/// Makes some steps, of which the third has one bad gradient. The results must equal those without the third step.
 void expect_left_out(float bad, double clip_norm) {
   for (const OptimizerKind kind : testing::optimizer_kinds()) {
     const OptimizerOptions options{.kind = kind, .clip_norm = clip_norm, .skip_non_finite = clip_norm == 0};

@@ -1,4 +1,5 @@
-// Tests that forward and backward, called separately with two sets of kept activations, give the bits of whole runs.
+// Tests that forward and backward, called separately with two sets of kept activations, give the same bits as runs of
+// the whole plan.
 
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/runtime/base/error.hpp>
@@ -25,7 +26,7 @@ class Apart : public ::testing::TestWithParam<Recompute> {
     net_.fill_input(7);
   }
   static PlanOptions options() { return {.recompute = GetParam()}; }
-  /// Copies the first state to the other one.
+  /// Copies the fields of the net's state to the second state.
   void copy_state() {
     for (const StateField field : {StateField::values, StateField::labels, StateField::sample_ids}) {
       testing::from_doubles(to_doubles(net_.state().view(field)), other_.view(field));
@@ -72,7 +73,8 @@ TEST_P(Apart, TwoSetsOfActivationsDoNotMeet) {
   plan.backward(net_.context());
   EXPECT_EQ(gradients(), second);
 
-  // The control: with one set the second forward overwrites the activations that the first one kept.
+  // The control: with one set of activations, the second forward overwrites the activations that the first forward
+  // kept.
   plan.keep_in(0);
   plan.use(net_.state());
   plan.forward(net_.context());

@@ -33,7 +33,8 @@ Model text() {
   return transformer({.vocabulary = 11, .length = 6, .width = 16, .heads = 2, .layers = 3, .dropout = 0.2});
 }
 
-/// y = x, with twice the gradient. The weight gradient on the side stream reads dy; the next call then overwrites dy.
+/// A layer y = x whose gradient is doubled. The weight gradient on the side stream reads dy; the next call then
+/// overwrites dy.
 class Doubled final : public Layer {
  public:
   using Layer::Layer;
@@ -321,7 +322,7 @@ TEST(Beside, AFailureBesideIsTheStepsFailure) {
     CpuContext context({.threads = 1, .stream = &stream});
     TrainStep step(context, model, {.max_batch = 2, .microbatches = 1, .weights_beside = true});
     testing::expect_holds(testing::error_of<Error>([&] { update(step, 4); }), "no weights today");
-    if (!worker) {  // a worker that has failed stays failed
+    if (!worker) {  // a failed worker stream cannot be used again
       fails = false;
       update(step, 4);
       Step expected(model, {.max_batch = 2, .microbatches = 1});

@@ -1,5 +1,5 @@
-// Compares a library's result with lockstep's own kernel. The verifier must accept right libraries, and refuse wrong
-// ones with an error that names them.
+// Tests the verifier, which compares a library's result with the result of lockstep's own kernel. The verifier must
+// accept right libraries, and refuse wrong libraries with an error that names them.
 #include <lockstep/nn/plan/choice_verifier.hpp>
 
 #include <array>

@@ -20,8 +20,8 @@
 /// runs on a GPU. Engines that are compiled at run time fail when the driver loads them, so they count as refused.
 namespace lockstep::testing {
 
-/// Returns the reason why cuDNN cannot plan here; empty when it can. stub: the toolkit's libcuda.so, which is used if
-/// there is no driver.
+/// Returns the reason why cuDNN cannot plan on this machine, or an empty text if it can. `stub` is the path of the
+/// toolkit's libcuda.so, which is loaded if there is no driver.
 inline std::string no_cudnn_here(const char* stub) {
   // cuDNN loads the driver by its name, libcuda.so.1. It uses a library of this name that is already loaded, and the
   // toolkit's stub has this name, too.
@@ -72,7 +72,7 @@ inline std::vector<ops::ConvCall> distinct(const std::vector<ops::ConvCall>& cal
 using Chosen = std::map<std::string, ops::cudnn::Algorithm>;  // algorithm of each call, by nn::describe()
 using Plans = std::vector<std::shared_ptr<const ops::cudnn::Execution>>;
 
-/// Plans every call with the algorithm chosen, as a trainer does; returns the plans that can be loaded here.
+/// Plans every call with its algorithm in `chosen`, as a trainer does. Returns the plans that this machine can load.
 inline Plans plan_all(ops::cudnn::PlanCache& cache, const ops::cudnn::Target& target,
                       const std::vector<ops::ConvCall>& calls, const Chosen& chosen) {
   Plans plans;

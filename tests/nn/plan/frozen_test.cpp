@@ -55,8 +55,8 @@ Model frozen(Model model, const Names& prefixes) {
   return model;
 }
 
-/// Expects that the parameters that train in `part` have gradients with the bits of those in `whole`, and that the
-/// calls of `part` compute no other gradients.
+/// Expects that the trainable parameters of `part` have gradients with the same bits as in `whole`, and that the calls
+/// of `part` compute no other gradients.
 void expect_same_gradients(Net& whole, Net& part, const std::string& what) {
   ASSERT_LT(part.parameters().trainable().size(), part.parameters().parameters().size()) << what;
   for (const ParameterInfo& info : part.parameters().trainable()) {

@@ -123,8 +123,8 @@ TEST(GpuPrediction, OfResNet50IsTheOneWorkedOutByHand) {
   }
 }
 
-/// The same sum by hand if convolutions also compute the sums of batch norms wherever possible: 279.5 MB an image, and
-/// these convolutions run at 0.65 of the usual rate.
+/// The images per second were computed by hand for convolutions that also compute the sums of batch norms wherever
+/// possible. An image then moves 279.5 MB in all, and these convolutions run at 0.65 of the usual rate.
 TEST(GpuPrediction, OfResNet50WithNormsInConvolutions) {
   const auto images = [](bool in_convolutions, double& low) {
     const Plan plan = planned(resnet(50), 256, {.dtype = DType::bf16, .norms_in_convolutions = in_convolutions});

@@ -170,7 +170,7 @@ TEST(LibraryChoices, TheWorkspaceIsCapped) {
     expect_holds(text, "the least is " + std::to_string(most_of_least));
   }
   EXPECT_NE(choice_key(f.context, {.engines = ops::Engines::precompiled}), choice_key(f.context, {}));
-  // Another limit is another key: the choice under one limit says nothing about another.
+  // A choice under one limit says nothing about other limits, so each limit has its own key.
   EXPECT_NE(choice_key(f.context, tight), choice_key(f.context, {}));
 }
 
@@ -283,7 +283,7 @@ TEST(LibraryChoices, AllRanksGetTheChoicesOfRank0) {
   const auto body = [&](comm::Communicator& control) {
     const auto rank = static_cast<std::size_t>(control.rank());
     Fixture f;
-    // Each rank finds another choice fastest.
+    // The two ranks find different choices fastest. They must agree on one choice.
     Clock clock{.is_fast = [&](const std::string& choice) { return choice.starts_with("ref") == (rank == 0); },
                 .runs = {}};
     got[rank] = choose_libraries(control, f.context, f.plan.library_plans(), {.timer = clock.timer()}, file);

@@ -1,5 +1,5 @@
 // Tests activations that backward computes again. Results must have the same bits with less memory. A symbolic run of
-// the plan's calls checks the same, whatever the kernels and choices are.
+// the plan's calls checks this for all kernels and choices.
 #include <cstring>
 #include <set>
 
@@ -21,7 +21,7 @@ using testing::error_of, testing::Net;
 
 constexpr std::int64_t kBatch = 5;
 
-/// Returns a model with layers in place, a chain of activations, dropout and pools. A shortcut spans half of the model,
+/// Returns a model with in-place layers, a chain of activations, dropout and pools. A shortcut spans half of the model,
 /// and one value is read by every layer.
 Model skips() {
   ModelBuilder b("skips", {9, 7, 4});

@@ -33,10 +33,10 @@ TEST(Traffic, OfResNet50) {
   const Plan apart = planned(resnet(50), 256, DType::bf16, Fusions::off);
   EXPECT_NEAR(megabytes_a_sample(fused), 327.6, 0.2);
   // The fused plan saves these bytes. In 16 blocks, the last pass of batch norm reads one gradient instead of two, and
-  // no mask. In 4 shortcuts, the output of a batch norm is neither written nor read. There, the sums and both dx read
-  // the gradient of both norms once less. In the stem, neither the normalised image nor its gradient is stored, and the
-  // index of the pool is a byte. In layers 3 and 4, norms fit on the chip, so they read their input once less in each
-  // pass.
+  // no mask. In 4 shortcuts, the output of a batch norm is neither written nor read. Two norms share the gradient
+  // there, and the passes for the sums and for both dx read it once instead of twice. In the stem, neither the
+  // normalised image nor its gradient is stored, and the index of the pool is a byte. In layers 3 and 4, norms fit on
+  // the chip, so each pass reads its input once less.
   EXPECT_NEAR(megabytes_a_sample(apart) - megabytes_a_sample(fused), 34.4, 0.3);
   // Without fusions there are 158 calls of 53 convolutions, 53 times statistics, apply, reduce and apply of batch norm,
   // and a few other calls. Fusions make 14 calls parts of other calls: apply, reduce and apply of 4 shortcuts, and both
@@ -56,10 +56,10 @@ TEST(Traffic, OfResNet20) {
   EXPECT_NEAR(megabytes_a_sample(plan), 5.42, 0.02);
 }
 
-/// Counts the passes in which convolutions compute the sums of batch norms. Forward: 36 of 53. The others are the stem,
-/// whose image has 3 channels, and 16 norms that fit on the chip. Backward: 39 of 52 data gradients. The others are 7
-/// of convolutions with a stride or in a shortcut, that of the first convolution after the pool, and 5 at norms that
-/// fit on the chip.
+/// Counts the passes in which convolutions compute the sums of batch norms. Forward: 36 of 53 convolutions. The stem
+/// does not, because its image has 3 channels, and 16 norms fit on the chip. Backward: 39 of 52 data gradients. 7
+/// gradients belong to convolutions with a stride or in a shortcut, 1 to the first convolution after the pool, and 5 to
+/// convolutions at norms that fit on the chip.
 TEST(Traffic, OfResNet50WithNormsInConvolutions) {
   CpuContext context;
   PlanOptions options{.dtype = DType::bf16, .fusions = Fusions::on, .norms_in_convolutions = true};
@@ -134,7 +134,7 @@ PlanOptions serving_norms(const Model& model) {
     }
   }
   options.choices_required = false;
-  options.cooperative = false;  // otherwise the small norms would take their own sums, in one launch
+  options.cooperative = false;  // otherwise small norms would compute their sums themselves
   return options;
 }
 
@@ -146,8 +146,9 @@ double distance(std::vector<double> a, std::vector<double> b) {
 }
 
 /// Convolutions that compute the sums of batch norms must give the same gradient. The last batch is not full. In
-/// backward of the residual model they serve 5 norms: those whose output is last read by a convolution, except bn5,
-/// which has four gradients. In the model of two blocks they serve 3 norms, two of them in one call.
+/// backward of the residual model, convolutions compute the sums of 5 norms: those whose output is last read by a
+/// convolution, except bn5, which has four gradients. In the model of two blocks, they compute the sums of 3 norms, two
+/// of them in one call.
 TEST(Traffic, NormsInConvolutionsHaveTheSameGradient) {
   const std::pair<Model, std::pair<int, int>> models[] = {{residual_model(), {10, 5}}, {two_blocks_model(), {5, 3}}};
   for (const auto& [model, served_calls] : models) {

@@ -43,7 +43,7 @@ struct Job {
   bool lowest = false;
   std::int64_t epochs = 6;
   std::string resume = "last";
-  MovingAverageOptions average{};  ///< if it is on, the accuracy of the averaged model decides
+  MovingAverageOptions average{};  ///< if enabled, the averaged model decides which checkpoints are best
 };
 
 /// Trains on two ranks, from DIR/resume if it exists. Returns the texts of the ranks' exceptions.
@@ -82,7 +82,7 @@ class Looks final : public RunObserver {
     const std::string name = event.folder.substr(event.folder.rfind('/') + 1);
     if (kill_.empty()) {
       // While a checkpoint is written, the previous best checkpoints must still exist. When "last" is written, exactly
-      // the present best must exist.
+      // the best checkpoints so far must exist.
       const Steps there = CheckpointStore(job_.dir).best_steps();
       const bool evaluated = event.step % kSteps == 0;
       const std::int64_t epoch = event.step / kSteps;
@@ -177,7 +177,7 @@ TEST_F(BestCheckpointsTest, AResumeRanksByTheCheckpointsAndFewerGoAtTheNextEvalu
   job.epochs = 4;
   expect_trained(job, {12, 18, 24});
   job.keep = 2;
-  expect_trained(job, {12, 18, 24});  // the run had already ended
+  expect_trained(job, {12, 18, 24});  // the run had already ended, so nothing is deleted
   job.epochs = 5;
   expect_trained(job, {12, 24});
 }
@@ -206,22 +206,23 @@ TEST_F(BestCheckpointsTest, KilledBetweenAnyTwoOfItsCheckpointsItGoesOnAsIfItHad
             "last best-6 best last last best-12 best last last best-18 last last best-24 last last best-30 best last "
             "last last ");
   const Steps kept{12, 30};
-  // Step 12 adds a checkpoint, 24 changes nothing, 30 adds one and removes another.
+  // Step 12 adds best-12 and changes best/. Step 24 replaces best-18 with best-24, and best/ stays. Step 30 replaces
+  // best-24 with best-30 and changes best/.
   for (const std::int64_t step : {12, 24, 30}) {
     for (const std::string& name : {concat("best-", step), std::string("best"), std::string("last")}) {
       job.dir = path(concat(name, " at ", step));
       Looks killed(job, name, step);
       const auto failures = try_train(job, &killed);
       if (failures != comm::none_failed(2)) {
-        testing::expect_holds(failures[0], "killed");  // the other rank says that this one has left
+        testing::expect_holds(failures[0], "killed");  // the other rank's text says that this rank has left
         train(job);
       }
       expect_kept(job.dir, kept);
       expect_same(job.dir, path("whole"), kept);
     }
   }
-  // A run was killed while it deleted a checkpoint. One best-STEP too many exists, and an incomplete folder of another
-  // one. The next run must delete both.
+  // A run was killed while it deleted a checkpoint. This left one best-STEP too many, and the incomplete folder of
+  // another best-STEP. The next run must delete both.
   job.dir = path("deleting");
   job.epochs = 5;
   train(job);

@@ -1,5 +1,5 @@
-// Replaces oneDNN's dnnl_primitive_execute in a test program that counts allocations (count_allocations.hpp).
-// Allocations of the library while a primitive runs are not counted.
+// Replaces oneDNN's dnnl_primitive_execute in a test program that counts allocations (count_allocations.hpp). oneDNN's
+// allocations while a primitive runs are not counted.
 #include <dlfcn.h>
 
 #include <dnnl.h>

@@ -42,7 +42,7 @@ TEST(ClassReport, CalibrationErrorByHand) {
   EXPECT_EQ(report.confusion, (std::vector<std::int64_t>{4, 4, 1, 6}));
   EXPECT_NEAR(report.worst_class_accuracy(), 0.5, 1e-15);
   EXPECT_TRUE(report.worst.empty());
-  // With a sample that is sure of a wrong class the error must grow.
+  // After a wrong prediction of high confidence, the calibration error must grow.
   report.add(15, 0, logits_of(1, 0.999));
   EXPECT_GT(report.calibration_error(), 0.27);
 }
@@ -76,7 +76,7 @@ TEST(ClassReport, BoundsOfBinsBelongToTheLowerOne) {
 
 TEST(ClassReport, WhatIsNotFiniteIsWrongAndSaid) {
   ClassReport report(3, 2);
-  // A comparison with NaN would choose class 0, which is the label.
+  // Outputs with NaN must count as wrong. An argmax by comparisons would choose class 0, which is the label.
   report.add(7, 0, std::array<double, 3>{kNan, 0, 0});
   report.add(5, 1, std::array<double, 3>{0, 0, kNan});
   report.add(3, 2, std::array<double, 3>{0, 0, kInfinity});

@@ -106,8 +106,8 @@ TEST_F(Compression, CheckpointsHoldTheErrorsOfEveryRankAndTheFactors) {
   EXPECT_EQ(file.find("conv1.weight.error.2"), nullptr);
   EXPECT_EQ(file.find("conv1.weight.error.0")->shape,
             SafetensorsFile(path("run/last/model.safetensors")).find("conv1.weight")->shape);
-  // A run without compression (rank 0) loads the other states. A run whose factors have another rank keeps its newly
-  // drawn factors.
+  // A run without compression (rank 0 of PowerSGD) loads the states other than PowerSGD's. A run with another rank of
+  // PowerSGD keeps its newly drawn factors.
   for (const int rank : {0, 1}) {
     on_trainers(compressing(rank, 2), [&](Trainer& trainer, comm::Communicator& control) {
       const TensorView factors = trainer.parameters().states().view("compression factors");

@@ -33,7 +33,7 @@ class Halving final : public UpdateRule {
 
 class DividedStates : public TrainerTest {};
 
-/// Returns a view of the numbers, which must outlive it.
+/// Returns a view of `values`, which must outlive the view.
 TensorView view(const std::vector<double>& values) {
   return TensorView(std::span(const_cast<std::vector<double>&>(values)), {static_cast<std::int64_t>(values.size())});
 }
@@ -148,7 +148,7 @@ TEST_F(DividedStates, ClippingSumsTheNormOverTheRanks) {
 }
 
 /// Both strategies compute gradients with the same bits. Only the norms of tensors differ by rounding in f64, because
-/// zero1 adds them up in other parts.
+/// zero1 sums the squares in another order.
 TEST_F(DividedStates, LarsSumsTheNormsOfItsTensorsOverTheRanks) {
   for (const int ranks : {1, 2, 4}) {
     const auto after = [&](Strategy strategy, double trust_coefficient) {

@@ -1,5 +1,5 @@
-// Tests the moving average of the weights. Compares it with a reference in f64, however a run is divided into parts,
-// ranks and micro-batches, and tests its files.
+// Tests the moving average of the weights and its files. The average must equal a reference in f64, even if a run is
+// divided into parts, ranks or micro-batches.
 #include <cstring>
 
 #include <lockstep/runtime/files/safetensors.hpp>
@@ -25,8 +25,8 @@ TrainerSetup averaged(const MovingAverageOptions& average) {
   return setup;
 }
 
-/// Computes as torch.optim.swa_utils.AveragedModel with torchvision's averaging function: decay * average + (1 - decay)
-/// * value. The first average is a copy.
+/// Computes the average as torch.optim.swa_utils.AveragedModel does with torchvision's averaging function: decay *
+/// average + (1 - decay) * value. The first average is a copy of the weights.
 struct AveragedModel {
   double decay = 0;
   std::vector<double> average{};
@@ -94,8 +94,8 @@ TEST_F(MovingAverage, IsTorchvisionsInF64) {
   }
 }
 
-// An epoch has 3 batches of 20 samples, or 7 of 10. All updates of the first epoch copy the weights. A run that changes
-// the batch size must end the copies with the samples of that epoch.
+// An epoch has 3 batches of 20 samples, or 7 of 10. All updates of the first epoch copy the weights. If the batch size
+// changes, the copies must still end with the samples of the first epoch.
 TEST_F(MovingAverage, GoesOnWithBatchesOfAnotherSize) {
   const auto run_from = [&](const std::string& from, std::int64_t batch, const auto& body) {
     TrainerSetup setup = averaged({.decay = 0.9, .copied_updates = 70 / batch});
@@ -169,7 +169,8 @@ TEST_F(MovingAverage, ChangesNothingElse) {
   EXPECT_EQ(progress.best_by, "ema_test_accuracy") << "what best/ is for";
   EXPECT_EQ(progress.metrics.at("ema_test_loss"), last.test.metrics.at("ema_test_loss"));
 
-  // The file alone is a model. Its evaluation gives the numbers of the run, up to the order of sums in f64.
+  // The file ema.safetensors alone is a model. Its evaluation gives the numbers of the run, up to the order of sums in
+  // f64.
   std::filesystem::create_directory(path("alone"));
   std::filesystem::copy(path("with/last/ema.safetensors"), path("alone/model.safetensors"));
   const Metrics alone = train({.dir = path("alone"), .evaluate_only = true}).metrics;

@@ -41,7 +41,7 @@ class Told {
   int from_;
 };
 
-/// Returns the names of a plan's calls, as ranges in a step.
+/// Returns the names of the ranges that a plan's calls report in a step.
 Lines calls_of(const Plan& plan) {
   Lines names;
   for (const Call& call : plan.calls()) {

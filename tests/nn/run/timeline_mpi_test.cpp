@@ -1,4 +1,4 @@
-// Runs under mpirun, on two ranks: one rank is late, and its timeline must show that.
+// Runs under mpirun, on two ranks. One rank is late, and the timeline must show the delay.
 
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/comm/mpi/mpi_communicator.hpp>

@@ -30,7 +30,8 @@
 /// Traced runs, and checks that must hold for every file that they write.
 namespace lockstep::nn {
 
-/// Wraps the data set `of`; each sample takes the time `a_sample` to read. One rank reads from it and is slow.
+/// Wraps the data set `of`. Reading a sample takes the additional time `a_sample`. The slow rank reads from this data
+/// set.
 class SlowDataset final : public Dataset {
  public:
   SlowDataset(const Dataset& of, std::chrono::milliseconds a_sample)
@@ -50,7 +51,7 @@ struct TracedRun {
   std::string file{};  ///< empty: no trace
   TraceSteps steps{.first = 2, .last = 5};
   int slow_rank = -1;                     ///< rank that reads its samples slowly; -1: none
-  std::chrono::milliseconds a_sample{8};  ///< time of each sample on the slow rank; it has five samples a step
+  std::chrono::milliseconds a_sample{8};  ///< additional time to read a sample on the slow rank (5 samples a step)
   bool overlap = true;
   Strategy strategy = Strategy::ddp;
   std::int64_t accumulate = 1;
@@ -195,8 +196,8 @@ inline std::vector<TraceEvent> checked_timeline(const std::string& file) {
   return events;
 }
 
-/// Expects for every bucket of every step on every rank: one event "ready", then one "reduced". The sums of a bucket on
-/// several ranks have a moment in common, up to the error of the clocks.
+/// Expects for every bucket of every step on every rank: one event "ready", then one "reduced". Also expects that the
+/// ranks' sums of a bucket overlap in time, up to the error of the clocks.
 inline void expect_buckets(const std::vector<TraceEvent>& events, int ranks, const TraceSteps& steps,
                            std::size_t buckets, double clock_error_s) {
   std::map<std::pair<std::int64_t, std::int64_t>, std::map<std::int64_t, TraceEvent>> ready;
@@ -232,7 +233,7 @@ inline void expect_late_rank(const TracedRun& run, const TracedOutcome& outcome)
   const std::vector<TimelineSummary::WaitedFor> waited = outcome.summary->waited_for();
   ASSERT_EQ(waited.size(), 2U);
   EXPECT_EQ(waited[0].times + waited[1].times, steps * static_cast<std::int64_t>(outcome.buckets));
-  if (run.overlap) {  // without overlap a rank computes the next bucket only after the sum of the one before
+  if (run.overlap) {  // without overlap, a rank computes the next bucket only after the previous bucket's sum
     EXPECT_GT(waited[1].times, 3 * waited[0].times);
   }
   const double delay = 5 * std::chrono::duration<double>(run.a_sample).count();  // rank 1 has 5 of 11 samples

@@ -40,9 +40,9 @@ RankTimeline by_hand(int rank, const std::vector<SpanRecorder::Span>& spans) {
           .spans = spans};
 }
 
-/// Rank 0 computes from 0 to 100 and waits from 100 to 180 for a bucket sum, which lasts from 60 to 180: 40 are hidden.
-/// A gather lasts from 190 to 260. The update until 200 hides 10 of it, less a wait of 2. Rank 1 is ready 60 later than
-/// rank 0.
+/// Times are in nanoseconds. Rank 0 computes from 0 to 100, and waits from 100 to 180 for a bucket sum, which lasts
+/// from 60 to 180. So 40 ns of the sum are hidden. A gather lasts from 190 to 260. The update until 200 hides 10 ns of
+/// the gather, less a wait of 2 ns. Rank 1 is ready 60 ns later than rank 0.
 TEST_F(Timeline, HiddenAndExposedByHand) {
   TimelineSummary summary;
   summary.add(by_hand(0, {{kForward, Lane::compute, 3, 0, 100},
@@ -68,7 +68,7 @@ TEST_F(Timeline, HiddenAndExposedByHand) {
   EXPECT_DOUBLE_EQ(number(json, "hidden_s") + number(json, "exposed_s"), number(json, "communication_s"));
 }
 
-/// If a rank's part of a bucket was not recorded, no rank is blamed.
+/// If the bucket sum of one rank was not recorded, the summary must not name a late rank.
 TEST_F(Timeline, BlamesNobodyWithoutAllRanks) {
   TimelineSummary summary;
   summary.add(by_hand(0, {{kReady, Lane::compute, 3, 50, 50}, {kReduce, Lane::communication, 3, 60, 180}}));
@@ -127,7 +127,8 @@ TEST_F(Timeline, Steps) {
   EXPECT_EQ(usual(0), Pair(1, 1));
 }
 
-/// The parts of all ranks arrive complete and in order. A rank that receives a failure does not stop the others.
+/// gather_timelines() must give rank 0 the timelines of all ranks, complete and in order. If the callback of rank 0
+/// throws, the other ranks must not fail.
 TEST_F(Timeline, PartsTravelWhole) {
   comm::on_ranks(3, [](comm::Communicator& ranks) {
     RankTimeline own = by_hand(
@@ -174,7 +175,7 @@ TEST_F(Timeline, ShowsEveryStepOfARun) {
     const std::vector<TraceEvent> events = checked_timeline(run.file);
     const Json::Object json = outcome.summary->json();
     expect_buckets(events, 2, run.steps, outcome.buckets, number(json, "clock_error_s"));
-    std::map<std::string, int> counts;  // numbers of events of rank 0
+    std::map<std::string, int> counts;  // number of events of rank 0 by category
     double collectives = 0;
     for (const TraceEvent& event : events) {
       EXPECT_TRUE(event.step >= run.steps.first && event.step <= run.steps.last);

@@ -1,4 +1,4 @@
-// A step allocates nothing, on any thread of any rank. The tests also run with a tool that receives ranges
+// Tests that a step allocates nothing, on any thread of any rank. The tests also run with a tool that receives ranges
 // (tests/support/nvtx).
 #include <barrier>
 #include <new>

@@ -6,7 +6,7 @@
 namespace lockstep::nn {
 namespace {
 
-/// Returns the texts of the ranks' exceptions when they start.
+/// Starts a trainer on each of `ranks` ranks. Returns the text of each rank's exception.
 std::vector<std::string> start(int ranks, const std::function<void(TrainerOptions&, int)>& change) {
   return with_trainers({.ranks = ranks, .change = change}, [](Trainer&) {});
 }

@@ -134,7 +134,7 @@ TEST_F(TrainerTest, APeerThatIsGoneEndsTheWait) {
       try {
         wait(trainer);
       } catch (...) {
-        grad.released = true;  // a communicator that abandons its operations releases them
+        grad.released = true;  // ends the all-reduce, as a communicator does that abandons its operations
         throw;
       }
       grad.released = true;
@@ -155,7 +155,7 @@ TEST_F(TrainerTest, ItsMemoryGoesAfterTheWorkThatUsesIt) {
     trainer.step();
     trainer.step();
     memory.going = false;
-    worker.enqueue([&memory] {  // works so long that the trainer could free memory too early
+    worker.enqueue([&memory] {  // runs long enough for a wrong trainer to free memory too early
       for (int i = 0; i < 10'000 && !memory.going; ++i) {
         std::this_thread::yield();
       }

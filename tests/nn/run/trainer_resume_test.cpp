@@ -1,5 +1,5 @@
-// Tests checkpoints of runs: the same bytes when stopped and resumed, continuation by other ranks, and refused
-// checkpoints.
+// Tests checkpoints of runs. A run that is stopped and resumed must write the same bytes. Other numbers of ranks must
+// be able to continue it. Checkpoints that do not fit must be refused.
 #include <array>
 #include <map>
 #include <set>
@@ -153,7 +153,7 @@ TEST_F(TrainerTest, AStopAtTheLastStepOfTheRunLeavesNothingOut) {
   EXPECT_EQ(result.end, RunEnd::finished);
   EXPECT_GE(result.progress.test_accuracy, 0.0);
   EXPECT_TRUE(checkpoint_bytes(path("stopped/last")) == checkpoint_bytes(path("whole/last")));
-  // A run that resumes from this checkpoint has no step left, and knows the accuracy of the evaluation.
+  // A run that resumes from this checkpoint has no step left. It must still report the accuracy of the evaluation.
   result = train({.dir = path("stopped"), .resume = path("stopped/last")}).result;
   EXPECT_EQ(result.end, RunEnd::finished);
   EXPECT_GE(result.progress.test_accuracy, 0.0);
@@ -219,7 +219,7 @@ TEST_F(TrainerTest, TheStateOfAnotherOptimizerIsRefused) {
   expect_all_say(resume(path("sgd/last"), OptimizerKind::adam), "of another model or optimizer");
   expect_all_say(resume(path("adam/last"), OptimizerKind::sgd), "of another model or optimizer");
   EXPECT_EQ(resume(path("adam/last"), OptimizerKind::adam), comm::none_failed(1));
-  // The states have the same names but belong to another rule, so the checkpoint must be refused.
+  // The optimizer states have the same names but belong to another rule, so the checkpoint must be refused.
   expect_all_say(resume(path("adam/last"), OptimizerKind::adamw, {{"optimizer", "adamw"}}),
                  "the state of optimizer adam, expected adamw");
   // A step count that is impossible must be refused.
@@ -359,7 +359,8 @@ TEST_F(TrainerTest, AScheduleByUpdatesEndsWithTheUpdates) {
     });
     return rate;
   };
-  // The run is at half of ten updates with batches of 14 of the 70 samples. It continues with batches of 14, then of 7.
+  // 70 samples in batches of 14 give 5 updates an epoch. After one of two epochs, the run continues with batches of 14,
+  // then of 7.
   const Position half{.epoch = 1, .batch = 0, .step = 5};
   EXPECT_NEAR(rate_behind(true, half, 14, 14), 0.05, 1e-12);
   EXPECT_NEAR(rate_behind(false, half, 14, 14), 0.05, 1e-12);

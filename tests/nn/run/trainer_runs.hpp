@@ -15,7 +15,8 @@
 #include "tests/comm/local_ranks.hpp"
 #include "tests/support/files.hpp"
 
-/// Runs on ranks that are threads, which the tests of Trainer share: one small model, one small data set.
+/// Helpers that the tests of Trainer share. They run trainers with one small model and one small data set on ranks that
+/// are threads.
 namespace lockstep::nn {
 
 inline std::string file_text(const std::string& path) {
@@ -66,7 +67,8 @@ std::vector<std::string> with_trainers(const TrainerSetup& setup, Body&& body) {
   });
 }
 
-/// Like the function above, with trainers that are not started. change(options, rank) changes the options of a rank.
+/// Runs body on `ranks` ranks with trainers that are not started. change(options, rank) changes the options of a rank.
+/// Returns the text of each rank's exception.
 template <class Body>
 std::vector<std::string> with_trainers(int ranks, const std::function<void(TrainerOptions&, int)>& change,
                                        Body&& body) {
@@ -86,7 +88,7 @@ inline void steps(Trainer& trainer, int count) {
   }
 }
 
-/// A whole run, with the settings in which the runs of the tests differ.
+/// Settings of a whole run in which the tests differ.
 struct RunSetup {
   int ranks = 1;
   std::uint64_t seed = 1;
@@ -97,7 +99,7 @@ struct RunSetup {
   std::int64_t total_steps = 12;
   bool evaluate_only = false;
   bool augment = true;
-  std::int64_t stop_at = 0;  ///< step at whose report the run is told to stop; 0: never
+  std::int64_t stop_at = 0;  ///< step whose report makes the run stop; 0: no step
   OptimizerOptions optimizer{};
   int top_k = 0;
   DType dtype = DType::f32;
@@ -180,7 +182,7 @@ struct RunOutcome {
   EpochEvent last{};  ///< event of the last epoch
 };
 
-/// Trains as `setup` says, or only evaluates the model of setup.dir.
+/// Runs the training that `setup` describes, or only evaluates the model of setup.dir.
 inline RunOutcome train(const RunSetup& setup) {
   RunOutcome outcome;
   const TrainerSetup trainers{.ranks = setup.ranks,

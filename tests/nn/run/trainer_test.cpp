@@ -131,7 +131,7 @@ TEST_F(TrainerTest, MicrobatchesAddUpToTheGradientOfTheWholeBatch) {
   }
   expect_same(accumulated({.ranks = 2, .microbatches = 3, .overlap = true}));
   expect_same(accumulated({.ranks = 3, .microbatches = 2}));
-  // The result of batch norm depends on the samples in a micro-batch.
+  // The result of batch norm depends on the samples in a micro-batch, so the gradients must differ.
   const Outcome normalised = accumulated({.batch_norm = true});
   const Outcome in_parts = accumulated({.microbatches = 2, .batch_norm = true});
   EXPECT_FALSE(testing::is_close(view(in_parts.gradients), view(normalised.gradients), 1e-6));
@@ -224,7 +224,7 @@ TEST_F(TrainerTest, PlannedBytesCountWhatTravels) {
   EXPECT_EQ(three.bytes(), one.bytes() + 2 * a_pass);
 }
 
-/// A data set that counts reads, so that a test can wait until the loader is as far ahead as it may be.
+/// A data set that counts reads, so that a test can wait until the loader has read all batches that it may prefetch.
 class Counting final : public ImageDataset {
  public:
   explicit Counting(const ImageDataset& whole)
@@ -242,7 +242,8 @@ class Counting final : public ImageDataset {
   mutable std::atomic<std::int64_t> reads_{0};
 };
 
-/// Trains on a compute stream that is late: nothing is computed before the loader has filled every batch that it may.
+/// Returns the parameters and metrics after training on `stream`. If `behind` is true, the stream begins its work only
+/// when the loader has filled as many batches as it may.
 std::vector<float> train_on(Stream& stream, bool behind) {
   const DataSplit whole = small_data();
   DataSplit data;

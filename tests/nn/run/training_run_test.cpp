@@ -480,7 +480,7 @@ TEST_F(TrainingRunTest, TheBestEvaluationIsThatOfTheMetric) {
 TEST_F(TrainingRunTest, ABestValueOfAnotherMetricIsForgotten) {
   RunProgress progress;
   progress.best_by = "test_loss";
-  progress.best = -5;  // no loss is lower
+  progress.best = -5;  // lower than any loss
   const auto best_after = [&](const std::string& metric) {
     const RunOptions options{.epochs = 2, .best = {.metric = metric}};
     return run({.options = options, .progress = [&](int) { return progress; }})[0].progress;
@@ -553,7 +553,8 @@ TEST_F(TrainingRunTest, AReportComesWhileTheDeviceIsAtWorkWithTheNumbersOfItsSte
     EXPECT_GT(b.samples_per_second, 0);
   }
   EXPECT_EQ(late.steps_late, (std::vector<std::int64_t>{2, 2, 2, 2, 1, 0, 2, 2, 2, 2, 1, 0}));
-  // Between the reports of an epoch no call waits for the stream; the last reports wait for its end.
+  // No call waits for the stream between the reports of an epoch. The last reports of an epoch wait for the end of the
+  // stream's work.
   EXPECT_EQ(late.waits_until_report[0], late.waits_until_report[3]);
   EXPECT_EQ(late.waits_until_report[6], late.waits_until_report[9]);
 }

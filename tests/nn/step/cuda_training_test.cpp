@@ -1,5 +1,6 @@
-// Tests whole training on a CudaContext without a GPU: the library's host code on the stand-in for the CUDA runtime,
-// its kernels on the emulation. environment.cpp fails a test when either of them reports an error.
+// Tests whole training on a CudaContext without a GPU. The library's host code runs on a stand-in for the CUDA runtime,
+// and its kernels run in an emulator. environment.cpp makes a test fail if the stand-in or the emulator reports an
+// error.
 #include <pthread.h>
 
 #include <algorithm>
@@ -74,8 +75,8 @@ Model cnn() {
   return builder.build();
 }
 
-/// Returns a model with the other layers of airbench94: frozen filters at the beginning, a norm without a scale, gelu,
-/// convolutions that begin as the identity, logits times a constant.
+/// Returns a model with the layers of airbench94 that cnn() lacks: frozen filters at the beginning, a norm without a
+/// scale, gelu, convolutions that begin as the identity, logits times a constant.
 Model speed_run() {
   ModelBuilder builder = ModelBuilder::for_images("speed run", {8, 8, 3});
   NodeId x = builder.conv2d("whiten", builder.input(), 6, {.kernel = 2, .bias = true});
@@ -862,10 +863,10 @@ TEST(CudaTraining, PicturesThatTheGpuFinishesChangeNoBit) {
   }
 }
 
-/// The control. A step has five waits: (1) the image stream waits for images that a step still reads; (2) the step
-/// waits for finished images; (3) the copies wait for the step that used their memory; (4) the copies wait for fields
-/// that are on the device already; (5) the step waits for the copies. Wait 3 is not tested, because the next step's
-/// waits include it.
+/// The control of PicturesThatTheGpuFinishesChangeNoBit. A step has five waits: (1) the image stream waits for images
+/// that a step still reads; (2) the step waits for finished images; (3) the copies wait for the step that used their
+/// memory; (4) the copies wait for fields that are on the device already; (5) the step waits for the copies. Wait 3 is
+/// not tested, because the next step's waits include it.
 TEST(CudaTraining, EveryWaitForAPictureIsNeeded) {
   expect_needed({.model = mlp, .steps = 4, .graph = CudaGraph::off, .mixtures = true, .pictures = PicturesOn::device},
                 {1, 2, 4, 5}, 160);
@@ -1191,8 +1192,8 @@ TEST(CudaTraining, AWatchdogSeesWhatTheDevicesHaveDone) {
   }
 }
 
-/// Two ranks with batch norm over both ranks must give the result of one. The exchanges of statistics run between the
-/// buckets, on another stream.
+/// Two ranks with batch norm over both ranks must give the result of one rank. The exchanges of statistics run between
+/// the buckets, on another stream.
 TEST(CudaTraining, TwoRanksExchangeStatisticsInACapturedStep) {
   const Outcome one = train_on_gpu({.graph = CudaGraph::on});
   for (const std::int64_t accumulate : {1, 2}) {
@@ -1231,7 +1232,8 @@ TEST(CudaTraining, TwoRanksCompressGradientsInACapturedStep) {
   EXPECT_GT(distance(first[0].parameters, whole[0].parameters), 1e-4) << "the control";
 }
 
-/// The virtual ranks of one GPU, and of two, are summed in the same tree.
+/// The gradients of the virtual ranks are summed in the same tree on one GPU and on two GPUs, so all bits must be
+/// equal.
 TEST(CudaTraining, VirtualRanksGiveTheSameBitsOnOneGpuAndOnTwo) {
   for (const bool clips : {false, true}) {
     RunSetup setup{.graph = CudaGraph::off,

@@ -105,7 +105,7 @@ TEST(DataParallel, GradientOfManyRanksIsThatOfOneInF64) {
 TEST(DataParallel, F32IsAsCloseToF64AsOneRankIs) {
   const std::vector<double> one = gradients(1, DType::f32, false)[0];
   const std::vector<double> exact_arena = gradients(1, DType::f64, false)[0];
-  // The f64 arena has other padding, so it is converted to the f32 layout.
+  // The padding of the f64 arena differs from that of the f32 arena, so the f64 arena is converted to the f32 layout.
   CpuContext context;
   const ParameterSet f32(context, plain_net(), DType::f32);
   const ParameterSet f64(context, plain_net(), DType::f64);

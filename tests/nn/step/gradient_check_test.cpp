@@ -1,5 +1,5 @@
-// Tests the check for gradients that are not finite. Its error names the tensor and the rank, the step changes nothing,
-// and the run ends or continues.
+// Tests the check for gradients that are not finite. The check's error must name the tensor and the rank. The step must
+// change nothing, and the run must end or continue.
 #include <cstring>
 #include <limits>
 

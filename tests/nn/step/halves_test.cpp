@@ -21,7 +21,7 @@ Model small() {
   return b.build();
 }
 
-/// Returns options for each kind of step that treats gradients in its own way, each with its number of ranks.
+/// Returns pairs of a number of ranks and options: one pair for each kind of step that handles gradients differently.
 std::vector<std::pair<int, TrainStepOptions>> kinds() {
   const TrainStepOptions plain{.max_batch = 6, .seed = 3, .buckets = {.bucket_bytes = 2000}};
   std::vector<std::pair<int, TrainStepOptions>> all(6, {2, plain});

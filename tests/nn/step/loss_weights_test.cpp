@@ -83,7 +83,7 @@ TrainStepOptions options_of(std::int64_t max_batch, Loss loss, LossWeights weigh
           .weight_decay = 0.01};
 }
 
-/// Returns the model's present outputs for the data.
+/// Returns the outputs that the model computes for the data with its current parameters.
 List outputs_of(Step& step, Data& data) {
   Inference predict(step.context(), model(), step.parameters(),
                     {.max_batch = data.rows, .plan = {.dtype = DType::f64}});
@@ -178,7 +178,7 @@ TEST(LossWeights, AreAsRepeatedSamples) {
   }
 }
 
-/// In f32 the sum of weights is f32, too. Weights far from 1 neither overflow nor vanish in it.
+/// In f32 the sum of weights is f32, too. Weights far from 1 must neither overflow nor vanish in this sum.
 TEST(LossWeights, SizesDoNotMatterInF32) {
   const List times{1, 3, 0, 2, 1, 0, 4, 1, 1, 2, 0, 1, 5};
   List first;
@@ -201,8 +201,8 @@ TEST(LossWeights, SizesDoNotMatterInF32) {
   }
 }
 
-/// Returns sum w l / sum w from the outputs of the model, by the formula. weights: one for each element (regression) or
-/// row.
+/// Returns sum(w l) / sum(w) with the weights w and the losses l, which are computed from `outputs`. `weights` has a
+/// number for each element (regression) or for each row.
 double loss_of(Loss loss, const List& outputs, const Data& data, const List& weights) {
   double sum = 0, divisor = 0;
   for (std::size_t n = 0; n < static_cast<std::size_t>(data.rows); ++n) {
@@ -456,7 +456,7 @@ TEST(LossWeights, ASumThatIsNoDivisorChangesNothing) {
         EXPECT_EQ(error_of<DataError>([&] { (void)step.wait_loss(); }),
                   "step 3: the weights of its samples sum to " + bad.sum +
                       " over all ranks, expected a positive, finite number; it changed nothing");
-        (void)step.wait_loss();  // the error is reported once
+        (void)step.wait_loss();  // does not throw, because the error is reported only once
         for (int i = 0; i < 2; ++i) {
           step.update(one, kRate);
           without.update(one, kRate);
@@ -508,7 +508,7 @@ TEST(LossWeights, OfAnyTypeStridesAndAxes) {
     weight = static_cast<double>(static_cast<float>(weight * weight));
   }
   std::vector<float> turned(weights.size());      // shape (2, outputs, 3) for samples n = 3 a + b
-  std::vector<float> spread(2 * weights.size());  // weights at every second number
+  std::vector<float> spread(2 * weights.size());  // weights in every second element
   for (std::size_t n = 0; n < 6; ++n) {
     for (std::size_t c = 0; c < kOutputs; ++c) {
       const auto weight = static_cast<float>(weights[n * kOutputs + c]);

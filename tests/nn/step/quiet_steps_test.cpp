@@ -1,4 +1,4 @@
-// A training step neither allocates nor makes the host wait: on the host, and on a GPU if there is one.
+// Tests that a training step neither allocates nor makes the host wait. Runs on the host, and on a GPU if there is one.
 #include <atomic>
 #include <cstdint>
 
@@ -51,7 +51,7 @@ void expect_quiet(Context& context, CountingResource& memory, Stream communicati
     // On a GPU the quiet step is the launch of a graph.
     EXPECT_EQ(trainer.graph_obstacle(), context.device() == Device::cpu() ? "the device is cpu" : "");
     trainer.start();
-    for (int i = 0; i < 6; ++i) {  // the first steps warm up and capture
+    for (int i = 0; i < 6; ++i) {  // the first steps warm up and capture the graph
       trainer.step();
     }
     std::vector<std::string> waits;

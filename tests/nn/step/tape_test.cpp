@@ -204,8 +204,7 @@ TEST(Tape, RecomputationKeepsTheBits) {
   EXPECT_LT(bytes[1], bytes[0]) << "fewer activations are kept";
 }
 
-/// The gradients of a tape in bf16 differ from those in f64 by roundings, of inputs and products with the Jacobian,
-/// too.
+/// A tape in bf16 must agree with a tape in f64 up to rounding, in outputs, gradients and products with the Jacobian.
 TEST(Tape, SixteenBitsAreWithinTheirRoundings) {
   ModelBuilder b("net", {6});
   NodeId x = b.linear("1", b.input(), 32, {.activation = ops::Activation::tanh});

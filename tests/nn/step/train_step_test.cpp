@@ -30,7 +30,7 @@ Model regression() {
   return b.build();
 }
 
-/// Data with normal inputs, and targets that are a function of them.
+/// Data with normally distributed inputs, and with targets that are a function of the inputs.
 struct Data {
   explicit Data(std::int64_t n, std::uint64_t seed = 3) : x(normal_numbers(n * kFeatures, seed)), rows(n) {
     for (std::int64_t i = 0; i < n; ++i) {
@@ -105,7 +105,7 @@ TEST(TrainStep, DropoutDrawsAnewInEachStep) {
     step.update(batch, 0);
     return step.wait_loss().value;
   };
-  // Each step must draw anew, without ids and epochs, and also with micro-batches.
+  // Without sample ids and epochs, each step must draw new random numbers, also with micro-batches.
   const double first = loss(data.batch(0, 4));
   const double second = loss(data.batch(0, 4));
   EXPECT_NE(first, second);
@@ -419,7 +419,7 @@ TEST(TrainStep, LentMemoryHoldsWhatTheStepLearns) {
     }
     EXPECT_TRUE(testing::has_same_bits(lender.values(), lent.parameters().values()));
   }
-  // The values stay after the step is destroyed.
+  // The parameters must keep their values after the step is destroyed.
   EXPECT_TRUE(testing::has_same_bits(lender.values(), own.parameters().values()));
 }
 

@@ -81,10 +81,10 @@ float sum_by_chunks(const CpuContext& context, const std::vector<float>& values)
   return sum(partial, 0, static_cast<std::int64_t>(partial.size()));
 }
 
-/// A negative control: sums with one partial sum per thread.
+/// A negative control: sums with one partial sum per thread, so the result depends on the number of threads.
 float sum_by_threads(const CpuContext& context, const std::vector<float>& values) {
   std::mutex mutex;
-  std::map<std::int64_t, float> partial;  // partial sums by the begin of their range
+  std::map<std::int64_t, float> partial;  // key: begin of the range
   parallel_ranges(context, static_cast<std::int64_t>(values.size()), 1, [&](std::int64_t begin, std::int64_t end) {
     const float of_range = sum(values, begin, end);
     const std::lock_guard lock(mutex);

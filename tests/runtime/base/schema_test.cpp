@@ -1,4 +1,5 @@
-// Tests options that describe themselves: values of every kind, ranges, the options that a user has set.
+// Tests Schema, which describes the options of a program: values of every kind, ranges, and the list of the options
+// that a user has set.
 #include <limits>
 #include <optional>
 #include <string>

@@ -28,7 +28,7 @@ Bytes numbers(DType dtype, const Shape& shape, int start) {
   return bytes;
 }
 
-/// Parts of two tensors that are copied to each other.
+/// A part of a host tensor and a part of a device tensor, which are copied to each other.
 struct Parts {
   const char* name;
   Shape host, device;  ///< shapes of the whole tensors
@@ -254,8 +254,8 @@ TEST_F(CudaCopyPathsTest, SubBlocksOnOneDevice) {
   }
 }
 
-/// The driver reads pageable memory itself, at the call. Without a check it would copy memory that a failed worker did
-/// not fill.
+/// The driver reads pageable memory itself, during the call of copy(). So copy() must first check whether a host worker
+/// has failed. Otherwise the driver would copy memory that the worker did not fill.
 TEST_F(CudaCopyPathsTest, SmallPageableCopiesTellOfAFailureBeforeThem) {
   CudaContext context(Device::cuda(0));
   const Tensor device = Tensor::zeros(context, Shape{4}, DType::f32);

@@ -109,7 +109,8 @@ TEST_F(CudaCopyPairTest, BetweenDevices) {
         const Pinned out(second, 333);
         const Tensor a = Tensor::empty(first, Shape{333}, DType::f32);
         const Tensor b = Tensor::empty(second, Shape{333}, DType::f32);
-        // Memory of a pool is allocated in the order of its stream. Other streams may use it only after this wait.
+        // A pool allocates memory in the order of a stream. Stream `first` may use the memory of `second` only after
+        // this wait.
         second.synchronize();
         copy(first, in, a);
         copy(first, a, b);  // pushed by the source's stream

@@ -1,4 +1,4 @@
-// Tests failures of CUDA, with the stand-in only: no driver, no device, the n-th call failing, work failing.
+// Tests failures of CUDA: no driver, no device, the n-th call fails, queued work fails. Needs the stand-in for CUDA.
 #include <set>
 #include <sstream>
 #include <string>
@@ -69,7 +69,7 @@ TEST_F(CudaFailureTest, AContextSaysWhyTheDeviceCannotBeUsed) {
   standin::occupy(1, {.bytes = 99900, .running = true});
   {
     CudaContext context(Device::cuda(1));
-    standin::occupy(1, {.mode = cudaComputeModeExclusiveProcess});  // this process is the only one
+    standin::occupy(1, {.mode = cudaComputeModeExclusiveProcess});  // allowed, because no other process uses the GPU
     CudaContext second(Device::cuda(1));
   }
   standin::reset({.capability = 75});
@@ -175,7 +175,7 @@ void scenario(bool& reached) {
   const Pinned out(b, 50);
   const Tensor there = Tensor::zeros(a, Shape{50}, DType::f32);
   const Tensor here = Tensor::empty(b, Shape{50}, DType::f32);
-  const Idle idle(b);  // the copy uses memory of a
+  const Idle idle(b);  // ends the copy, which uses memory of a, before this memory is freed
   Stream worker = Stream::host_worker("worker");
   Event copied(a.device(), Event::Timing::on);
   Event fetched(b.device());

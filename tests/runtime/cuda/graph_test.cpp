@@ -58,7 +58,7 @@ struct Diamond {
     try {
       side.synchronize();
       context.synchronize();
-    } catch (const Error&) {  // CUDA calls that the test made fail
+    } catch (const Error&) {  // the test makes some CUDA calls fail
     }
   }
   [[nodiscard]] bool holds(float value) const { return out_b.holds(value) && out_c.holds(value); }
@@ -118,7 +118,7 @@ TEST_F(CudaGraphTest, LaunchesKeepTheOrderOfTheStream) {
     graph.launch(context.stream());
     copy(context, b, second);
     {
-      const Graph gone = std::move(graph);  // launches that are still running continue
+      const Graph gone = std::move(graph);  // launches in progress must continue after the graph is destroyed
     }
     context.synchronize();
     EXPECT_TRUE(first.holds(1) && second.holds(2)) << "seed " << seed;
@@ -244,7 +244,8 @@ TEST_F(CudaGraphTest, WhatIsNotAllowedWhileCapturingSaysSo) {
 
 TEST_F(CudaGraphTest, MemoryGivenBackWhileCapturingIsFreedLater) {
   CudaContext context(Device::cuda(0));
-  // False: no allocation follows, so the pool's destructor frees the memory that was given back during the capture.
+  // If asked_again is false, no allocation follows, so the pool's destructor frees the memory that was given back
+  // during the capture.
   for (const bool asked_again : {true, false}) {
     CudaPoolResource pool(context.device());
     auto dropped = std::make_unique<Buffer>(4096, pool, context.stream());

@@ -44,7 +44,7 @@ TEST_F(CudaPoolTest, OtherStreamsAfterAnEvent) {
       copy(copies, tensor, out);
       Event read(kDevice);
       copies.stream().record(read);
-      compute.stream().wait(read);  // waits before the tensor is given back
+      compute.stream().wait(read);  // the tensor's stream waits for the read before it frees the memory
     }
     copies.synchronize();
     EXPECT_TRUE(out.holds(3.0F));
@@ -184,7 +184,7 @@ TEST_F(CudaPoolTest, WithoutPoolsItIsCudaMalloc) {
 }
 
 TEST_F(CudaPoolTest, WithoutPoolsMemoryGivenBackWhileCapturingIsFreedLater) {
-  // False: no later allocation, so the pool's destructor frees the memory.
+  // If asked_again is false, no allocation follows, so the pool's destructor frees the memory.
   for (const bool asked_again : {true, false}) {
     standin::reset({.pools = false});
     {

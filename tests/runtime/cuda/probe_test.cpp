@@ -87,7 +87,7 @@ TEST_F(CudaProbeTest, WhatGoesWrongOnTheWay) {
   standin::fail_call(1, cudaErrorMemoryAllocation, "cuMemAlloc");
   EXPECT_EQ(probe_gpu(gpu, kMiB),
             concat(kCard, " of ", kCard, " bytes are free with our context, expected ", kMiB, " in one piece"));
-  // A failure of any other call must be a CudaError and leak nothing.
+  // A failure of one of these calls must give a CudaError and leak nothing.
   for (const char* call : {"cudaGetDriverEntryPointByVersion", "cuInit", "cuDeviceGet", "cuCtxPushCurrent",
                            "cuMemGetInfo", "cuMemAlloc", "cuMemFree"}) {
     standin::fail_call(1, cudaErrorECCUncorrectable, call);

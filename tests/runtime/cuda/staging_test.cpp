@@ -1,5 +1,5 @@
-// Tests copies through staging memory, as only the stand-in can show them: the calls that are made, the effect of a
-// forgotten wait or a failing call, and the devices whose memory is used.
+// Tests copies through staging memory. Needs the stand-in for CUDA, which shows the calls that are made, the effect of
+// a forgotten wait or a failing call, and the devices whose memory is used.
 #include <map>
 #include <numeric>
 #include <set>
@@ -139,9 +139,9 @@ TEST_F(CudaStagingTest, ATooManyPeersAnswerIsNoAccess) {
   EXPECT_EQ(standin::calls("cudaMemcpyAsync"), 2);
 }
 
-/// Copies between two devices without peer access, in small halves of the staging memory, after another copy. Wait
-/// number `forgotten` of the copy is left out. Returns true if all elements arrived and the stand-in reports no
-/// violation.
+/// Copies between two devices without peer access, through small halves of the staging memory, which an earlier copy
+/// has used. Leaves out wait number `forgotten` of the copy. Returns true if all elements arrived and the stand-in
+/// reports no violation.
 bool crosses(std::uint64_t seed, bool fetch, std::int64_t forgotten) {
   standin::reset({.devices = 2, .seed = seed, .peer_access = false});
   bool right = false;
@@ -179,9 +179,9 @@ bool crosses(std::uint64_t seed, bool fetch, std::int64_t forgotten) {
   return right && standin::violations().empty();
 }
 
-/// Counts the waits of a copy of 5 boxes through 2 halves of staging memory: 5 until a box has arrived in its half, 3
-/// until a half is free again, and one more. The last one is at the beginning of a fetched copy, or at the end of a
-/// pushed copy.
+/// Counts the waits of a copy of 5 boxes through 2 halves of staging memory. 5 waits are for a box to arrive in its
+/// half, and 3 waits are for a half to become free. One more wait is at the beginning of a fetched copy, or at the end
+/// of a pushed copy. Without any one of these waits, the result must be wrong for some seed.
 TEST_F(CudaStagingTest, EveryWaitBetweenDevicesIsNeeded) {
   for (const bool fetch : {true, false}) {
     constexpr std::int64_t kWaits = 5 + 3 + 1;
@@ -196,8 +196,8 @@ TEST_F(CudaStagingTest, EveryWaitBetweenDevicesIsNeeded) {
   standin::reset();
 }
 
-/// Copies 80 floats from pageable memory to the device and back in boxes of 16. One of the waits for a half is
-/// forgotten.
+/// Copies 80 floats from pageable memory to the device and back in boxes of 16. Leaves out wait number `forgotten` of
+/// the copy in one direction. Returns true if all values are right.
 bool goes_and_returns(std::uint64_t seed, bool forget_going, std::int64_t forgotten) {
   standin::reset({.devices = 1, .seed = seed});
   CudaContext context(Device::cuda(0));

@@ -147,8 +147,8 @@ TEST_F(CudaStreamTest, Seconds) {
   EXPECT_THROW(static_cast<void>(second.seconds_since(without)), StateError);
 }
 
-/// Lets a worker read numbers that a CUDA stream fetched, with or without a wait in between. True if the worker sees
-/// them.
+/// A CUDA stream copies numbers to the host, and a host worker reads them. If `wait` is true, the worker first waits
+/// for the copies. Returns true if the worker reads the right numbers.
 bool worker_sees_copy(bool wait) {
   RoundTrip trip(6.0F);
   Stream worker = Stream::host_worker("reader");
@@ -185,8 +185,8 @@ TEST_F(CudaStreamTest, AnInlineStreamWaitsForACudaEvent) {
   });
 }
 
-/// Lets a CUDA stream copy numbers that a worker writes once `go` is open, with or without a wait in between. True if
-/// the copy has them.
+/// A host worker writes numbers once `gate` is open, and a CUDA stream copies them. If `wait` is true, the CUDA stream
+/// first waits for the worker. Returns true if the copy has the worker's numbers.
 bool copy_sees_worker(bool wait) {
   CudaContext context(Device::cuda(0));
   const Pinned in(context, kCount, -1.0F);
@@ -204,7 +204,7 @@ bool copy_sees_worker(bool wait) {
   copy(context, in, device);
   copy(context, device, out);
   if (!wait) {
-    context.synchronize();  // no wait holds the copies back: they run before the worker may write
+    context.synchronize();  // without a wait, the copies run before the worker may write
   }
   gate.open();
   context.synchronize();
@@ -240,7 +240,7 @@ TEST_F(CudaStreamTest, AStreamThatWaitsForAWorkerHoldsUpNoOther) {
   quick.record(quick_is_done);
   first.wait(slow_is_done);
 #if LOCKSTEP_CUDA_STANDIN
-  standin::step(1);  // the device reaches the wait, if a wait occupies the device
+  standin::step(1);  // the device executes the first stream's wait, if waits are work of the device
 #endif
   second.wait(quick_is_done);
   std::promise<void> passed;

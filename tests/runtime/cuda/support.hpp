@@ -17,8 +17,8 @@
 #include "control.hpp"
 #endif
 
-/// The tests of runtime/cuda are built twice: against the stand-in (LOCKSTEP_CUDA_STANDIN=1), where a seed chooses the
-/// order of queued work, and against the CUDA runtime for a machine with a GPU.
+/// The tests of runtime/cuda are built twice. One build uses the stand-in for CUDA (LOCKSTEP_CUDA_STANDIN=1), where a
+/// seed chooses the order of queued work. The second build uses the CUDA runtime, for a machine with a GPU.
 namespace lockstep::testing {
 
 #if LOCKSTEP_CUDA_STANDIN
@@ -27,8 +27,8 @@ inline constexpr std::uint64_t kSeeds = 200;
 inline constexpr std::uint64_t kSeeds = 20;  // number of repetitions; the device chooses the order itself
 #endif
 
-/// Expects at the end of every test that nothing has leaked, that the stand-in reports no violation, and that no CUDA
-/// error is set.
+/// Fixture that expects at the end of every test: nothing has leaked, the stand-in for CUDA reports no violation, and
+/// no CUDA error is set.
 class CudaTest : public ::testing::Test {
  protected:
   void need_devices(int devices) {

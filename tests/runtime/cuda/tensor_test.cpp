@@ -187,7 +187,7 @@ TEST_F(CudaTensorPairTest, MemorySummaryOfEachDevice) {
 
 #if LOCKSTEP_CUDA_STANDIN
 
-// A summary of one device does not touch the others. It shows the memory of other processes separately.
+// A memory summary of one device must use no other device. It must show the memory of other contexts separately.
 TEST_F(CudaTensorTest, MemorySummaryTouchesNoOtherDevice) {
   standin::reset({.devices = 3, .bytes_per_device = 10000});
   {
@@ -204,7 +204,7 @@ TEST_F(CudaTensorTest, MemorySummaryTouchesNoOtherDevice) {
   }
 }
 
-// Three devices, each with room for its own tensors only.
+// Each of three devices has memory for its own tensors only. An allocation on another device would therefore fail.
 TEST_F(CudaTensorTest, MemoryIsTakenOnTheTensorsOwnDeviceOnly) {
   standin::reset({.devices = 3, .bytes_per_device = 4096});
   std::size_t free = 0;

@@ -59,7 +59,7 @@ INSTANTIATE_TEST_SUITE_P(Both, AtomicFolderTest, ::testing::Values(Replace::swap
 
 TEST_P(AtomicFolderTest, ReplacesAndLeavesNothingBehind) {
   const TemporaryFolder root;
-  const std::string path = root / "deep/run/last/";  // parents are made, and the slash at the end does not matter
+  const std::string path = root / "deep/run/last/";  // missing parents are made, and the last slash is ignored
   for (int version = 0; version < 3; ++version) {
     write_version(path, version, GetParam());
     EXPECT_EQ(version_of(find_folder(path)), version);
@@ -173,7 +173,7 @@ TEST(AtomicFolder, AFolderThatIsDeletedIsNeverHalfThere) {
   EXPECT_TRUE(file_exists(root / "best-1.old-mine"));
 }
 
-// A control of the checks above: a folder with a file missing, cut short or of another version is no version.
+// Control: version_of() must return -1 for a folder in which a file is missing, cut short or of another version.
 TEST(AtomicFolder, VersionsThatAreNotWholeAreSeen) {
   const TemporaryFolder root;
   const std::string path = root / "last";

@@ -40,7 +40,7 @@ Bytes six() {
 class TorchFiles : public ::testing::Test {
  protected:
   void put(const Bytes& bytes) { put_file(path_, bytes); }
-  /// Returns the error of a file; it names the path.
+  /// Returns the text of the error that reading this file gives. Expects that the text names the path.
   std::string error(const Bytes& bytes) {
     put(bytes);
     const std::string text = error_of<DataError>([&] { const TorchFile file(path_); });
@@ -178,7 +178,7 @@ TEST_F(TorchFiles, SharedStoragesStridesAndParameters) {
     }
   }
   EXPECT_EQ(read("last"), last);
-  // Reads a part of a tensor with strides, at bytes that are no multiple of an element.
+  // Reads a part of a strided tensor. The part's begin and size are no multiples of an element's size.
   const TorchFile file(path_);
   Bytes part(10, '\0');
   file.read(*file.find("turned"), std::as_writable_bytes(std::span(part)), 7);
@@ -314,9 +314,9 @@ TEST_F(TorchFiles, Cycles) {
       torch::program(torch::dict({{"bomb", "](" + doubled + "e"}, {"model", torch::dict({{"a", six()}})}})),
       {floats(6)})));
   EXPECT_EQ(read("a").size(), 6U);
-  // The program has more values than are allowed.
+  // Refuses a pickle with more values than are allowed.
   expect_holds(program_error("(" + Bytes(4'000'001, 'N') + "t"), "more than 4000000 values");
-  // The lists are nested more deeply than any stack allows.
+  // Refuses lists that are nested more deeply than any stack allows.
   expect_holds(program_error(Bytes(1'000'000, ']') + Bytes(999'999, 'a')), "holds a list");
 }
 
@@ -466,8 +466,8 @@ TEST_F(TorchFiles, CutAnywhere) {
   }
 }
 
-// Changes one bit of every byte. The file is refused or gives the same numbers (an unused field, a name that is not
-// read).
+// Changes one bit of every byte. The file must be refused or give the same numbers, for example if the bit is in an
+// unused field.
 TEST_F(TorchFiles, FlippedAnywhere) {
   const Bytes file = torch::file_of({{"a", "Float", {2, 3}, floats(6)}, {"b", "Float", {2}, floats(2, 7)}});
   int refused = 0;

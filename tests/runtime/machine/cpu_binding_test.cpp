@@ -29,7 +29,7 @@ TEST(CpuBinding, OnMadeUpMachines) {
   EXPECT_EQ(plan("0-3", "0-31", "8-15").processors.text(), "none");
   EXPECT_EQ(plan("0-3,8-11", "0-31", "8-15").processors.text(), "none");
   EXPECT_EQ(plan("0-3,8-11", "0-31", "8-15").reason, "not all of the machine, and left so");
-  // With one socket there is nothing to do. The kernel may list numbers of processors that are not online.
+  // With one socket there is nothing to do. Processors that the kernel lists but that are not online must not matter.
   EXPECT_EQ(plan("0-7", "0-7", "0-7").reason, "all next to the GPU");
   EXPECT_EQ(plan("0-7", "0-7", "0-63").processors.text(), "none");
   EXPECT_EQ(plan("0-7", "0-7", "4-63").processors.text(), "4-7");

@@ -1,4 +1,4 @@
-// Tests the meaning of --devices: every form and every refusal, on a made-up list of GPUs.
+// Tests option --devices on a made-up list of GPUs: all kinds of accepted and refused values.
 #include <lockstep/runtime/machine/device_selection.hpp>
 
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ DeviceSelection select(std::string_view text, int there = 4) {
   return select_devices(DeviceRequest::parse(text), node(there));
 }
 
-/// Returns the message of the UsageError that `call` must throw; it names the request.
+/// Returns the message of the UsageError that `call` must throw. Expects that the message contains the request `text`.
 template <class Call>
 std::string refusal(const std::string& text, Call call) {
   const std::string message = error_of<UsageError>(call);

@@ -1,4 +1,4 @@
-// Tests of the texts that say why a GPU cannot be used, on machines that do not exist.
+// Tests the texts that say why a GPU cannot be used, on machines that do not exist.
 #include <lockstep/runtime/machine/gpu_check.hpp>
 
 #include <gtest/gtest.h>

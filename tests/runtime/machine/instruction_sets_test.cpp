@@ -14,7 +14,7 @@
 namespace lockstep::testing {
 namespace {
 
-/// Returns the kernel's flags of the first processor. Empty on machines other than x86-64.
+/// Returns the flags of the first processor in /proc/cpuinfo. Empty on machines other than x86-64.
 std::set<std::string> flags_of_the_kernel() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
@@ -26,7 +26,7 @@ std::set<std::string> flags_of_the_kernel() {
   return {};
 }
 
-/// Returns the kernel's name of a set, which may differ from lockstep's.
+/// Returns the Linux kernel's name for an instruction set, which may differ from lockstep's name.
 std::string kernel_name(std::string_view name) {
   static const std::map<std::string_view, std::string> other{{"sse3", "pni"},
                                                              {"sse4.1", "sse4_1"},

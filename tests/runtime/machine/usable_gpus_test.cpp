@@ -147,8 +147,8 @@ TEST_F(UsableGpusTest, ASearchThatDoesNotEndIsAnError) {
 
 // ---- Two and more processes.
 
-/// A child process that searches when the gate opens, reports the GPUs that it got, and keeps them until its input
-/// ends.
+/// A child process that searches for GPUs when the gate opens, reports the GPUs that it got, and keeps them until its
+/// input ends.
 class Job {
  public:
   Job(int count, const GpuSearch& machine, const std::array<int, 2>& gate) {
@@ -163,7 +163,7 @@ class Job {
     char byte = 0;
     ::close(gate[1]);
     ::close(input_[1]);
-    [[maybe_unused]] ssize_t n = ::read(gate[0], &byte, 1);  // ends when the parent closes the gate
+    [[maybe_unused]] ssize_t n = ::read(gate[0], &byte, 1);  // returns when the parent closes the gate
     std::string text = "busy";
     UsableGpus found;
     try {
@@ -179,7 +179,7 @@ class Job {
     n = ::write(result_[1], text.data(), text.size());
     ::close(result_[1]);
     n = ::read(input_[0], &byte, 1);
-    ::_exit(0);  // without a destructor: the kernel ends the claims
+    ::_exit(0);  // no destructor runs, so the kernel must end the claims
   }
   Job(Job&& other) = delete;
   ~Job() {
@@ -227,7 +227,7 @@ TEST_F(UsableGpusTest, ProcessesThatStartAtOnceGetDifferentGpus) {
   const auto shared = [&](int) {
     GpuSearch machine = search(4);
     machine.probe = [](const GpuInfo&, std::size_t) {
-      ::usleep(500);  // making a context takes some time
+      ::usleep(500);  // simulates the time to make a context
       return std::string();
     };
     return machine;
@@ -249,7 +249,7 @@ TEST_F(UsableGpusTest, ProcessesThatStartAtOnceGetDifferentGpus) {
   EXPECT_EQ(indices(find_usable_gpus(-1, std::nullopt, search(4))), (std::vector<int>{0, 1, 2, 3}));
 }
 
-/// Returns how many files of the folder a process has open.
+/// Returns how many files in `folder` a process has open.
 int files_open(pid_t process, const std::string& folder) {
   int count = 0;
   for (const auto& entry : std::filesystem::directory_iterator(concat("/proc/", process, "/fd"))) {
@@ -267,7 +267,7 @@ TEST_F(UsableGpusTest, AProgramThatIsStartedDoesNotInheritAClaim) {
   const pid_t child = start_child([] { return ::execlp("sleep", "sleep", "60", nullptr); });
   ::close(started[1]);
   char byte = 0;
-  EXPECT_EQ(::read(started[0], &byte, 1), 0);  // ends when exec() has closed the other side
+  EXPECT_EQ(::read(started[0], &byte, 1), 0);  // returns when exec() has closed the pipe's end for writing
   ::close(started[0]);
   EXPECT_EQ(files_open(child, folder()), 0);
   ::kill(child, SIGKILL);

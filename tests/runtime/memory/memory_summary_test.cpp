@@ -63,7 +63,8 @@ TEST_F(HostMemoryTest, Version2TakesTheTightestLevel) {
 }
 
 TEST_F(HostMemoryTest, Version2InAContainer) {
-  // /proc/self/cgroup holds the path in the host's tree, but the container's root is the group itself.
+  // In a container, /proc/self/cgroup has the group's path in the host's tree, but the container's /sys/fs/cgroup shows
+  // this group as its root.
   put("/proc/self/cgroup", "0::/kubepods/pod7\n");
   put("/sys/fs/cgroup/memory.max", std::to_string(64 * kMiB));
   put("/sys/fs/cgroup/memory.current", std::to_string(kMiB));
@@ -112,7 +113,7 @@ TEST(MemorySummary, OfThisMachine) {
   const MemorySummary after = memory_summary(context);
   EXPECT_EQ(after.resource->in_use, 0U);
   EXPECT_EQ(after.resource->peak, kBytes);
-  // Another context has its own resource and shows the same machine.
+  // The summary of another context has the counts of its own resource, but describes the same machine.
   CpuContext other;
   EXPECT_EQ(memory_summary(other).resource->peak, 0U);
   EXPECT_EQ(memory_summary(other).total, after.total);

@@ -1,5 +1,5 @@
-// Tests of the ranges that a tool receives which NVTX loads (tests/support/nvtx/tool.hpp). They also run without a
-// tool; then nothing is loaded.
+// Tests the ranges that lockstep sends to a tool, which NVTX loads (tests/support/nvtx/tool.hpp). The tests also run
+// without a tool; then NVTX loads nothing.
 #include <pthread.h>
 
 #include <cstdint>
@@ -26,7 +26,6 @@ TEST(Ranges, ThereIsARecorderForAToolWhereOneIsAttached) {
   EXPECT_EQ(tool_record() != nullptr, wants_tool());
 }
 
-/// Fixture of tests of the ranges that the tool receives.
 class RangesOfTool : public ::testing::Test {
  protected:
   void SetUp() override {

@@ -1,4 +1,4 @@
-// Counts every allocation of this program: a stream allocates nothing after it is made.
+// Counts every allocation of this program. A stream must allocate nothing after its construction.
 #include <lockstep/runtime/stream/stream.hpp>
 
 #include <gtest/gtest.h>

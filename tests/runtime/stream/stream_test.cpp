@@ -179,7 +179,7 @@ TEST(HostEvent, CompletesWithTheWorkBeforeIt) {
   stream.enqueue(second.task());
   EXPECT_FALSE(event.complete());
   first.open();
-  event.synchronize();  // returns without the second gate
+  event.synchronize();  // returns before the second gate opens
   EXPECT_TRUE(event.complete());
   second.open();
 }
@@ -311,7 +311,7 @@ TEST(HostEvent, Timing) {
   EXPECT_EQ(a.seconds_since(b), -seconds);
   worker.record(a);
   worker.synchronize();
-  EXPECT_LT(b.seconds_since(a), 0);  // the latest record of a counts
+  EXPECT_LT(b.seconds_since(a), 0);  // negative, because the latest record of event a counts
   Event off(Device::cpu());
   here.record(off);
   EXPECT_THROW(static_cast<void>(off.seconds_since(a)), StateError);
@@ -345,7 +345,7 @@ TEST(Poison, LaterWorkIsSkippedAndTheExceptionComesBack) {
   EXPECT_EQ(error_of<DataError>([&] { after.synchronize(); }), "record 17 is damaged");
   EXPECT_TRUE(timed.complete());
   EXPECT_EQ(error_of<DataError>([&] { static_cast<void>(timed.seconds_since(timed)); }), "record 17 is damaged");
-  // This event is recorded after the stream's failure was seen.
+  // An event that is recorded after the stream's failure was seen must give the same error.
   Event late(Device::cpu());
   stream.record(late);
   EXPECT_EQ(error_of<DataError>([&] { late.synchronize(); }), "record 17 is damaged");
@@ -441,7 +441,7 @@ TEST(HostEvent, RandomGraphsKeepTheirOrder) {
       const std::size_t s = random.below(kStreams);
       const std::size_t other = (s + 1 + random.below(kStreams - 1)) % kStreams;
       // Stream `other` publishes its cell and stream `s` reads it. Stream `other` may write its cell again only after
-      // that.
+      // this read.
       streams[other].record(events[other]);
       recorded[other] = last[other];
       streams[s].wait(events[other]);

@@ -95,7 +95,7 @@ TEST(CopyBlocks, WhatCudaCannotSayIsLeftOutside) {
   EXPECT_EQ(plan_blocks(loops_of({6, 5}, {4, 1}, {5, 1}), 4).blocks(), 6) << "rows overlap";
   EXPECT_EQ(plan_blocks(loops_of({6, 5}, {0, 1}, {5, 1}), 4).blocks(), 6) << "one row for all";
   EXPECT_EQ(plan_blocks(loops_of({6, 5}, {-5, 1}, {5, 1}), 4).blocks(), 6) << "from the last row";
-  constexpr std::int64_t kPitch = (std::int64_t{1} << 29) - 1;  // pitch in elements of 4 bytes: just below the largest
+  constexpr std::int64_t kPitch = (std::int64_t{1} << 29) - 1;  // largest allowed pitch, in elements of 4 bytes
   EXPECT_EQ(plan_blocks(loops_of({6, 5}, {kPitch, 1}, {5, 1}), 4).blocks(), 1);
   EXPECT_EQ(plan_blocks(loops_of({6, 5}, {kPitch + 1, 1}, {5, 1}), 4).blocks(), 6);
   EXPECT_EQ(plan_blocks(loops_of({6, 5}, {5, 1}, {std::int64_t{1} << 40, 1}), 4).blocks(), 6);

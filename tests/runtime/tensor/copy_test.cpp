@@ -149,8 +149,8 @@ TEST(Copy, StridesOfEveryKind) {
     return TensorView(start, DType::f32, Device::cpu(), shape, strides);
   };
   float* target = out.span<float>().data();
-  // Source views: reversed, broadcast, every second element, a slice in the middle. Reversed and strided destinations,
-  // too.
+  // Copies from views that are reversed, broadcast, strided, or a slice in the middle. Also copies to reversed and
+  // strided views.
   check(context, view(data + 119, Shape{4, 6, 5}, Strides{-30, -5, -1}), out);
   check(context, view(data + 3, Shape{4, 6, 5}, Strides{0, 5, 0}), out);
   check(context, view(data, Shape{2, 3, 5}, Strides{60, 10, 1}), view(target, Shape{2, 3, 5}, Strides{15, 5, 1}));

@@ -242,7 +242,7 @@ TEST(TensorFactories, Like) {
     expect_same_bits(tensors[4], Tensor::rand(context, Shape{4, 3}, dtype, 5, 1));
     expect_same_bits(tensors[5], Tensor::randn(context, Shape{4, 3}, dtype, 5, 1));
   }
-  // The context decides the device, not the view.
+  // The new tensor must be on the context's device, not on the view's.
   const TensorView elsewhere(nullptr, DType::f32, Device::cuda(3), Shape{2});
   EXPECT_EQ(Tensor::ones_like(context, elsewhere).device(), Device::cpu());
 }

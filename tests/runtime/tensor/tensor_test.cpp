@@ -78,7 +78,7 @@ TEST(Tensor, AdoptReleasesOnceWhenTheLastOwnerIsGone) {
 }
 
 TEST(Tensor, AdoptReleasesOnceWhicheverThreadIsLast) {
-  struct Foreign {  // has the layout of DLPack: the deleter frees the struct that holds it
+  struct Foreign {  // like a tensor of DLPack: the deleter frees the struct that holds it
     void (*deleter)(Foreign*);
     std::atomic<int>* deleted;
     std::vector<float> memory;
