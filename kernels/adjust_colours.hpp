@@ -24,7 +24,8 @@ inline constexpr std::int64_t kMostColourPixels = (1LL << 31) - 1;  ///< largest
 ///   changes:   (N, kColourColumns) f64: four pairs of a ColourKind and a factor, applied one after the other; stride 1
 ///              within a row, any stride from row to row
 ///   workspace: (N) i64, contiguous: sums of greys, on a GPU
-/// A list may have one contrast; a second contrast counts as none. An image whose list is empty keeps its bytes.
+/// An image may have one change of kind contrast; a second contrast counts as none. If all changes of an image are
+/// none, the image keeps its bytes.
 /// Factors are not checked: a factor that is NaN, infinite or out of range gives its image any bytes, and changes no
 /// other image. Views must not overlap. On the host one thread changes an image, and keeps 12 bytes for every pixel of
 /// an image until the thread ends. On a GPU an image with a contrast is read twice.

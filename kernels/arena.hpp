@@ -10,14 +10,15 @@
 
 namespace lockstep::ops {
 
-/// A run of arena elements whose tensors share one parameter group. Counts include the zero padding between tensors.
+/// Consecutive elements of an arena, whose tensors belong to one parameter group. `count` includes the zero padding
+/// between these tensors.
 struct ArenaSegment {
   std::int64_t offset = 0;  ///< index in the arena of the segment's first element
   std::int64_t count = 0;   ///< number of elements of the segment
   double learning_rate_scale = 1;
   double weight_decay = 0;
   bool trainable = true;  ///< if false, the update does not change the segment's elements
-  bool adapts = true;     ///< if false, LARS (lars.hpp) uses no trust ratio, as for biases and norms; read by LARS only
+  bool adapts = true;  ///< read by LARS only (lars.hpp): if false, the trust ratio is 1, as usual for biases and norms
 };
 
 /// The arguments of every optimizer update. The update covers elements [begin, begin + n) of the arenas: all elements,

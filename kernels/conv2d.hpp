@@ -26,7 +26,8 @@ enum class ConvPass : unsigned char { forward, backward_data, backward_weights }
 struct ConvNorm {
   bool wanted = false;
   bool addend = false;  ///< backward_data: the pass adds another gradient before the mask
-  /// backward_data: x is the ReLU of the sum of two norms, so both get g. The pass also sums g * xhat of the second.
+  /// backward_data: x is the ReLU of the sum of two norms, so both norms get the gradient g. The pass also sums
+  /// g * xhat with the xhat of the second norm.
   bool pair = false;
   auto operator<=>(const ConvNorm&) const = default;  // NOLINT(modernize-use-nullptr): the check takes it for a 0
 };
@@ -125,8 +126,8 @@ class ConvPlan {
 /// only for 16-bit tensors whose channels are multiples of 8, and in backward_data only for convolutions with stride 1.
 [[nodiscard]] bool conv_may_serve_norm(const ConvDesc& desc, ConvPass pass);
 
-/// Selects the engines of cuDNN in a listing. `precompiled` leaves out the engines that cuDNN compiles during planning;
-/// all engines that do the work of ConvNorm are of this kind.
+/// Selects the engines of cuDNN that conv2d_choices() lists. `precompiled` leaves out the engines that cuDNN compiles
+/// during planning. These include all engines that do the work of ConvNorm.
 enum class Engines : unsigned char { all, precompiled };
 
 struct ConvListing {

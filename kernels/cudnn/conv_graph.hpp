@@ -102,8 +102,8 @@ class EngineConfig {
 };
 
 /// Returns true if the engine computes what ConvDesc promises: sums in f32, and f32 factors unrounded unless desc.tf32.
-/// FFT and Winograd, whose errors are of another kind, are not allowed, because a choice made by timing must not change
-/// the results.
+/// FFT and Winograd are not allowed: their rounding errors differ from those of a direct sum, and a choice made by
+/// timing must not change the accuracy.
 [[nodiscard]] bool allowed(const EngineConfig& config, const ConvDesc& desc);
 
 /// One way to do a whole pass: an engine, used in a form. The text is the engine's text, with the prefix "split:" or
