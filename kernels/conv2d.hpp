@@ -17,8 +17,9 @@ namespace lockstep::ops {
 enum class PadMode : unsigned char { zero, circular };
 enum class ConvPass : unsigned char { forward, backward_data, backward_weights };
 
-/// Extra work that a pass may do for the batch norm next to the convolution (kernels/batch_norm.hpp), so that the
-/// norm need not read the tensor to compute its sums. Only some plans do this work: ConvPlan::serves_norm().
+/// Extra work that a pass may do for the batch norm before or after the convolution (kernels/batch_norm.hpp): the pass
+/// also computes the sums that the norm needs. Then the norm need not read a tensor for these sums. Only some plans do
+/// this work: ConvPlan::serves_norm().
 ///   forward:        the norm reads y. The pass sums y - shift and (y - shift)^2 over all rows.
 ///   backward_data:  x is the norm's output after a ReLU. The pass writes out = g = (dx [+ addend]) masked by the ReLU,
 ///                   and sums g and g * xhat over all rows, with xhat = (norm input - mean) * inv_std. A masked element
@@ -122,8 +123,9 @@ class ConvPlan {
   ConvPass pass_;
 };
 
-/// Returns true if `pass` may do the extra work of desc.norm on a GPU. cuDNN 9.19 for an H100 compiles such engines
-/// only for 16-bit tensors whose channels are multiples of 8, and in backward_data only for convolutions with stride 1.
+/// Returns true if `pass` may do the extra work of desc.norm on a GPU. cuDNN 9.19 for an H100 compiles engines for this
+/// work only if tensors have 16 bits and numbers of channels are multiples of 8. For backward_data the stride must also
+/// be 1.
 [[nodiscard]] bool conv_may_serve_norm(const ConvDesc& desc, ConvPass pass);
 
 /// Selects the engines of cuDNN that conv2d_choices() lists. `precompiled` leaves out the engines that cuDNN compiles

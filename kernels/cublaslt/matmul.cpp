@@ -297,7 +297,7 @@ std::vector<std::string> choices(Context& context, const MatmulDesc& desc) {
   } catch (const UnsupportedError&) {  // cuBLASLt has no algorithm for this type or this GPU
   } catch (const OutOfMemory&) {
     throw;
-  } catch (const Error&) {  // plan() reports the error; the choice of the next provider is then taken
+  } catch (const Error&) {  // lists the provider's name: plan() of this choice then reports the error
     all.emplace_back(kMatmul.name);
   }
   return all;

@@ -201,7 +201,7 @@ __global__ void __launch_bounds__(kBlock, kResidentForward)
         const float exact = fmaf(gpu::to_float(raw[k].at[j]), scale.at[j], shift.at[j]);
         const float value = gpu::to_float(gpu::from_float<T>(exact));
         const float before = best.at[j];
-        const bool wins = counts && !(value <= before) && before == before;  // a NaN beats every number
+        const bool wins = counts && !(value <= before) && before == before;  // a NaN replaces any number
         best.at[j] = wins ? value : before;
         winner.at[j] = wins ? static_cast<std::uint8_t>(k) : winner.at[j];
       }

@@ -182,14 +182,13 @@ __host__ __device__ int tiles_of(int extent) {
 
 /// Computes out in tiles of kTile x kTile pixels, along x and y of the source image. A block takes one tile after the
 /// other. One thread reads the row of the table. 64 threads compute, in f64 like the host, the pixels and weights from
-/// which the tile's columns and rows are summed. Then a warp takes a row of the tile, and a thread a pixel: a sum over
-/// rows of the source image, in which the term of a row is a sum over pixels of this row. The host computes the sum of
-/// a row once for all pixels that share it; here each pixel computes the sum again, and nothing is stored between two
-/// passes. Neighbouring lanes read neighbouring pixels of the source image, and all lanes use the same weight of a row.
-/// The eight warps read the same rows of the source image soon after each other, from the cache. Weights after the
-/// first kKept are computed again for each pixel, so that any step works.
-/// pictures: (samples, bytes), parts: (samples, kPartColumns) with rows `stride` apart, out: (samples, height, width,
-/// 3).
+/// which the tile's columns and rows are summed. Then a warp takes a row of the tile, and a thread a pixel. The pixel
+/// is a sum over rows of the source image; the term of a row is a sum over pixels of this row. The host computes the
+/// sum of a row once for all pixels that share it. Here each thread computes the sum again, so nothing is stored
+/// between two passes. Neighbouring lanes read neighbouring pixels of the source image, and all lanes use the same
+/// weight of a row. The eight warps read the same rows of the source image soon after each other, from the cache.
+/// Weights after the first kKept are computed again for each pixel, so that any step works. pictures: (samples, bytes),
+/// parts: (samples, kPartColumns) with rows `stride` apart, out: (samples, height, width, 3).
 __global__ void __launch_bounds__(kBlock)
     crop_kernel(std::int64_t samples, std::int64_t bytes, int height, int width, const std::uint8_t* pictures,
                 std::int64_t stride, const double* parts, std::uint8_t* out) {

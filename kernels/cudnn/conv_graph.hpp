@@ -122,8 +122,8 @@ struct Algorithm {
 /// 27, and at most 5 more for a norm. The order is:
 ///   - fused algorithms, then split algorithms; within each form the first few of mode A, then of mode B, then of the
 ///     fallback list;
-///   - if the heuristics have no fused algorithm: engines that support fused with default settings. They come after the
-///     split algorithms, or before the split algorithms if split would pass f32 values through f16;
+///   - if the heuristics have no fused algorithm: engines that support Form::fused with their default settings. They
+///     come after the split algorithms, or before if the split algorithms would round f32 sums to f16;
 ///   - for a bf16 gradient of the weights the fused algorithms come last, because they are compiled at run time;
 ///   - then the algorithms that cuDNN calls nondeterministic; then, if desc.norm is wanted, Form::norm algorithms.
 /// If cuDNN fails at an engine or at a list, with any status, the engine or the list is left out. Each failure adds a

@@ -37,8 +37,7 @@ class Context {
   [[nodiscard]] MemoryResource& memory() { return *memory_; }
   [[nodiscard]] CopyCounts& copied() { return copied_; }
   void synchronize() { stream_->synchronize(); }
-  /// Sets a function that reports every call that makes its caller wait for this context's stream
-  /// (Stream::on_synchronisation).
+  /// Sets a function that is called after each wait of a caller for this context's stream (Stream::on_synchronisation).
   void on_synchronisation(SyncReport report) { stream_->on_synchronisation(std::move(report)); }
 
   /// Returns the object of type T that this context keeps for a library or a kernel, for example a cuDNN handle. The

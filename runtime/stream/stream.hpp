@@ -31,7 +31,7 @@ struct TaskVTable {
 /// An ordered queue of work on one device. Can only be moved, so it has one owner. There are three kinds:
 ///   inline host   work runs at once in the calling thread; synchronize() has nothing to wait for
 ///   host worker   work runs in order on one thread that the stream owns
-///   CUDA          a non-blocking CUDA stream that it owns, or a stream of the host program that it borrows
+///   CUDA          a non-blocking CUDA stream that the Stream owns, or a borrowed stream of the host program
 /// If work on a worker throws, the exception poisons the stream: later work is skipped, and its events complete as
 /// failed. A stream that waits for such an event is poisoned, too. enqueue() and synchronize() rethrow the exception.
 /// One thread at a time may use a stream; any thread may wait for an Event.
