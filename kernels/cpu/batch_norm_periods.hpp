@@ -27,9 +27,8 @@ inline constexpr std::int64_t kMaxLocal = 2048;   // largest number of elements 
 inline constexpr std::int64_t kTile = 4096;       // least number of elements that a thread takes at a time
 inline constexpr std::int64_t kMinChunk = 16384;  // least number of elements of a chunk
 inline constexpr std::int64_t kMinChunkRows = 32;
-inline constexpr std::int64_t kMaxChunkRows =
-    256;                                       // largest number of rows of a chunk with more than kMinChunk elements
-inline constexpr std::int64_t kGrain = 16384;  // number of elements that justify another thread
+inline constexpr std::int64_t kMaxChunkRows = 256;  // largest number of rows of a chunk above kMinChunk elements
+inline constexpr std::int64_t kGrain = 16384;       // number of elements that justify another thread
 inline constexpr std::size_t kSlotAlignment = 64;
 
 /// Describes how a tensor is divided. A period is one or more rows, a tile the elements that a thread takes at a time,

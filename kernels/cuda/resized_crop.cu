@@ -187,8 +187,9 @@ __host__ __device__ int tiles_of(int extent) {
 /// sum of a row once for all pixels that share it. Here each thread computes the sum again, so nothing is stored
 /// between two passes. Neighbouring lanes read neighbouring pixels of the source image, and all lanes use the same
 /// weight of a row. The eight warps read the same rows of the source image soon after each other, from the cache.
-/// Weights after the first kKept are computed again for each pixel, so that any step works. pictures: (samples, bytes),
-/// parts: (samples, kPartColumns) with rows `stride` apart, out: (samples, height, width, 3).
+/// Weights after the first kKept are computed again for each pixel, so that any step works.
+/// pictures: (samples, bytes), parts: (samples, kPartColumns) with rows `stride` apart, out: (samples, height, width,
+/// 3).
 __global__ void __launch_bounds__(kBlock)
     crop_kernel(std::int64_t samples, std::int64_t bytes, int height, int width, const std::uint8_t* pictures,
                 std::int64_t stride, const double* parts, std::uint8_t* out) {

@@ -596,8 +596,7 @@ std::vector<Algorithm> algorithms(const Target& target, const ConvDesc& desc, Co
   if (conv_may_serve_norm(desc, pass) && engines == Engines::all) {
     Search serving(target, desc, pass, engines, refused);
     if (const auto graph = serving.graph(Form::norm)) {
-      serving.add_recommended({2, 0, 1}, *graph,
-                              Form::norm);  // only few algorithms, because each takes a second to compile
+      serving.add_recommended({2, 0, 1}, *graph, Form::norm);  // few algorithms: each takes a second to compile
     }
     all.insert(all.end(), serving.first.begin(), serving.first.end());
     all.insert(all.end(), serving.last.begin(), serving.last.end());

@@ -106,8 +106,8 @@ class EngineConfig {
 /// timing must not change the accuracy.
 [[nodiscard]] bool allowed(const EngineConfig& config, const ConvDesc& desc);
 
-/// One way to do a whole pass: an engine, used in a form. The text is the engine's text, with the prefix "split:" or
-/// "norm:" for these forms, for example "eng35:k2=1" (fused) or "split:eng35:k2=1".
+/// One way to do a whole pass: an engine, used in a form. The text of Form::fused is the engine's text, such as
+/// "eng35:k2=1". Form::split and Form::norm add a prefix: "split:eng35:k2=1", "norm:eng7".
 struct Algorithm {
   Form form = Form::fused;
   Engine engine;

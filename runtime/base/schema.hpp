@@ -45,7 +45,8 @@ class Option {
   Option& by_default(std::string text);  ///< sets the default that --help shows
   Option& instead_of(std::string other);
   Option& taken_back_by(std::string name_of_negation);
-  // The functions below add requirements that check() tests if the option has a value. All refuse NaN and infinity.
+  // The functions below add requirements that check() tests if the option has a value. All of these
+  // requirements refuse NaN and infinity.
   Option& at_least(double least);
   Option& at_most(double most);
   Option& above(double bound);

@@ -24,10 +24,11 @@ struct GraphState;
 /// During a capture nothing runs. CUDA refuses three kinds of calls and invalidates the capture: calls that wait for
 /// the device, calls that query whether work is complete, and calls that allocate or free memory outside of a stream's
 /// order. Rules for the captured streams:
-///   Stream::record, wait      only between streams of the capture; Event::complete() throws StateError for their
-///   events events with timing        StateError: work of a graph does not run at the time of the capture waits for
-///   host events     StateError, unless they are complete copies of pageable memory StateError: a graph copies
-///   page-locked memory
+///   Stream::record, wait      only between streams of the capture
+///   Event::complete()         StateError for an event that was recorded in the capture
+///   events with timing        StateError: work of a graph does not run at the time of the capture
+///   waits for host events     StateError, unless they are complete
+///   copies of pageable memory StateError: a graph copies page-locked memory
 class Graph {
  public:
   Graph() noexcept;  ///< makes an empty graph
