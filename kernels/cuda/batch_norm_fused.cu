@@ -39,8 +39,8 @@ __device__ int64_t when_summed(const Batch& batch, const int64_t* valid) {
   return valid_rows(batch, valid);
 }
 
-/// The place of one item (a chunk of rows of a tile of channels) in the tensor and in shared memory. The kernels use it
-/// after the barrier of the grid. `turn` is the item's number among the items of the block. A thread takes pieces of 8
+/// The position of one item (a chunk of rows of a tile of channels) in the tensor and in shared memory, for use after
+/// the barrier of the grid. `turn` is the item's number among the items of the block. A thread takes pieces of 8
 /// channels of the item, always the same channels, in every `step`-th row from row `first` on.
 template <class T>
 struct Kept {

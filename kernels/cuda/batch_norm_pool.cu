@@ -43,8 +43,8 @@ struct Stem {
   int64_t channels;
 };
 
-/// The place of a thread's current pixel in a tensor of images. advance() moves on by `rows` lines and `columns`
-/// pixels, to the thread's next pixel.
+/// The position of a thread's current pixel in a tensor of images. advance() moves the position by `rows` lines and
+/// `columns` pixels, to the thread's next pixel.
 struct Walk {
   int64_t image;
   int row;

@@ -351,7 +351,7 @@ __device__ void sum_gradients(const Tiling& tiling, const Batch& batch, const T*
 
 // ---- the other passes -----------------------------------------------------------------------------------------------
 
-inline constexpr int kPiece = 8;  // number of elements of a piece: one byte of the mask has their bits
+inline constexpr int kPiece = 8;  // number of elements of a piece; the mask has one byte per piece
 
 using Eight = Pack<float, kPiece>;
 

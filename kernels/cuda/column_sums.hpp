@@ -17,7 +17,7 @@ inline constexpr int kSumLanes = 8;  // number of threads that share the rows of
 inline constexpr std::int64_t kSumChunkRows = 64;
 inline constexpr std::int64_t kMostSumChunks = 256;
 
-/// Returns the number of rows of a chunk, which one block sums. It depends on `rows` only.
+/// Returns the number of rows of a chunk, which one block sums. The result depends on `rows` only.
 [[nodiscard]] inline std::int64_t sum_chunk_rows(std::int64_t rows) {
   const std::int64_t share = (rows + kMostSumChunks - 1) / kMostSumChunks;
   return share > kSumChunkRows ? share : kSumChunkRows;

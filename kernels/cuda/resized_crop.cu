@@ -29,7 +29,7 @@ struct Axis {
 };
 
 struct Part {
-  bool shown;  // true if the row of the table is valid; if false, all other members are unset
+  bool shown;  // true if the image's row of `parts` is valid; if false, all other members are unset
   bool transposed;
   int width;  // number of columns of the source image that are in memory
   int left;   // first column of the source image that is in memory

@@ -20,7 +20,7 @@ enum class Form : unsigned char {
   /// The whole pass: the graph adds the bias to the sums, writes the output in its own type, and adds to existing
   /// gradients.
   fused,
-  split,  ///< only the convolution, in desc.dtype; our kernels do the other steps
+  split,  ///< only the convolution, in desc.dtype; lockstep's kernels do the other steps of the pass
   norm,   ///< the whole pass and the work of desc.norm
 };
 
@@ -74,7 +74,7 @@ struct Engine {
   [[nodiscard]] static std::optional<Engine> parse(std::string_view text);
 };
 
-/// The finalised operation graph with the descriptors of its parts.
+/// The finalised operation graph of cuDNN, with the descriptors of its tensors and operations.
 class OperationGraph {
  public:
   OperationGraph(const ConvGraph& graph, const Target& target);
