@@ -13,7 +13,7 @@ namespace lockstep::ops {
 /// number in the table, and NaN, counts as none.
 enum class ColourKind : std::uint8_t { none = 0, brightness = 1, contrast = 2, saturation = 3, hue = 4 };
 
-inline constexpr std::int64_t kColourChanges = 4;                   ///< number of changes in the list of each image
+inline constexpr std::int64_t kColourChanges = 4;                   ///< number of changes of each image
 inline constexpr std::int64_t kColourColumns = 2 * kColourChanges;  ///< columns of `changes`: kind, factor, kind, ..
 inline constexpr std::int64_t kMostColourPixels = (1LL << 31) - 1;  ///< largest number of pixels of an image
 

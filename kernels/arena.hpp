@@ -35,7 +35,7 @@ struct ArenaUpdate {
   TensorView factor;
   TensorView skip;        ///< optional i32 scalar: if it is not 0, parameters, states and copy do not change
   TensorView parameters;  ///< (n) f32, on the host also f64
-  TensorView gradients;   ///< (n) of the type of the parameters; f32 parameters also allow bf16 and f16
+  TensorView gradients;   ///< (n) of the type of the parameters; with f32 parameters also bf16 or f16
   /// Optional: (n) bf16 or f16, allowed only with f32 parameters. If the gradients have 16 bits, the copy must have
   /// their type. The updated elements are also written to the copy, rounded to nearest even.
   TensorView copy;

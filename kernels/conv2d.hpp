@@ -75,9 +75,9 @@ struct ConvCall {
 /// forward, of x in backward_data. The tensors are contiguous. All but mask, addend, x and x2 have
 /// accumulation_dtype(desc.dtype).
 struct ConvNormOperands {
-  TensorView sums{};          ///< out: (2, C), as in ConvNorm; with pair (3, C), row 2: g * xhat of the second norm
+  TensorView sums{};          ///< out: (2, C), the sums of ConvNorm; with pair (3, C): row 2 is for the second norm
   TensorView shift{};         ///< forward: (C), any numbers; numbers near the means preserve the precision of the sums
-  TensorView addend{};        ///< only in backward_data, like the members below: gradient to add, with the shape of x
+  TensorView addend{};        ///< gradient to add, shape of x; all members from here on are for backward_data only
   TensorView mask{};          ///< u8, relu_mask_bytes(numel of x) bytes, in the form that batch_norm_apply() writes
   TensorView x{};             ///< the norm's input: shape of x, desc.dtype
   TensorView coefficients{};  ///< (4, C), in the form that batch_norm_coefficients() writes

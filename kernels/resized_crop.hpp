@@ -13,10 +13,10 @@ namespace lockstep::ops {
 /// weights of the mean form a triangle, which extends by the step to each side, and by at least one pixel: bilinear
 /// with antialiasing, as in Pillow and torchvision. A negative step mirrors. Only pixels in [low, high) are used.
 enum class PartColumn : unsigned char {
-  width,       ///< width of the given pixels
-  height,      ///< height of the given pixels
-  left,        ///< number of the picture's columns to the left of the rectangle that is given
-  top,         ///< number of the picture's rows above the rectangle that is given
+  width,       ///< width of the given rectangle, in pixels
+  height,      ///< height of the given rectangle, in pixels
+  left,        ///< number of the picture's columns to the left of the given rectangle
+  top,         ///< number of the picture's rows above the given rectangle
   transposed,  ///< 1 if the first index of the image (its row) runs along the picture's x axis, otherwise 0
   x_begin,     ///< begin of the interval of output 0 along x, in columns of the whole picture
   x_step,

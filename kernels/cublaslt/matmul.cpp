@@ -321,7 +321,7 @@ std::unique_ptr<MatmulPlan> plan(Context& context, const MatmulDesc& desc, const
     return std::make_unique<Plan>(context, desc, algorithm);
   } catch (const OutOfMemory&) {
     throw;
-  } catch (const Error& error) {  // UnsupportedError, so that the caller tries another choice
+  } catch (const Error& error) {  // becomes UnsupportedError, so that the caller tries another choice
     throw UnsupportedError(error.what());
   }
 }

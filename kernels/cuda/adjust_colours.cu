@@ -229,7 +229,7 @@ __global__ void __launch_bounds__(kBlock)
         atomicAdd(sums + n, sum);
       }
     }
-    __syncthreads();  // all threads are done with this list before the next image's list overwrites it
+    __syncthreads();  // waits until all threads have used this list, which the next image overwrites
   }
 }
 
@@ -285,7 +285,7 @@ __global__ void __launch_bounds__(kBlock) adjust_kernel(int64_t samples, int64_t
         at[2] = static_cast<uint8_t>(byte_of(one[0].b));
       }
     }
-    __syncthreads();  // all threads are done with this list before the next image's list overwrites it
+    __syncthreads();  // waits until all threads have used this list, which the next image overwrites
   }
 }
 

@@ -50,9 +50,9 @@ struct Kept {
   int64_t step;
   int64_t channel;
   int64_t begin;   // tensor index of the thread's first element in row 0 of the item
-  int64_t stride;  // elements from one row to the next in the tensor
+  int64_t stride;  // distance of two rows in the tensor, in elements
   int64_t from;    // index in shared memory of the element that `begin` locates in the tensor
-  int width;       // elements from one row to the next in shared memory
+  int width;       // distance of two rows in shared memory, in elements
 
   __device__ Kept(const Tiling& tiling, const Batch& batch, int64_t valid_row, int64_t number, int64_t turn) {
     const Item item(tiling, number);

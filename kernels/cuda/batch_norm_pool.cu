@@ -142,7 +142,7 @@ __device__ Pack<float, kCount> gather(const Stem& stem, const Walk& at, const T*
 struct Share {
   int64_t columns;  // number of pieces of kCount channels in a pixel
   int64_t pixels;
-  int64_t stride;  // number of pixels from a pixel that a thread takes to the thread's next one
+  int64_t stride;  // distance from a pixel of a thread to the thread's next pixel, in pixels
   int rows;        // `stride` pixels are `rows` whole lines of an image and `along` more pixels
   int along;
 

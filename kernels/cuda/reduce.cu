@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kBlock)
         store_sum(sums, column, total, accumulate);
       }
     }
-    __syncthreads();  // all threads have read `lanes`, which the next item overwrites
+    __syncthreads();  // waits until all threads have read `lanes`, which the next item overwrites
   }
 }
 
@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(kBlock)
       }
       store_sum(sums, column, total, accumulate);
     }
-    __syncthreads();  // all threads have read `lanes`, which the next columns overwrite
+    __syncthreads();  // waits until all threads have read `lanes`, which the next columns overwrite
   }
 }
 

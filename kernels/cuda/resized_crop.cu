@@ -241,7 +241,7 @@ __global__ void __launch_bounds__(kBlock)
         }
       }
     }
-    __syncthreads();  // all threads have read part, columns and rows, which the next tile overwrites
+    __syncthreads();  // waits until all threads have read part, columns and rows, which the next tile overwrites
   }
 }
 
