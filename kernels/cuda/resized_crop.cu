@@ -124,8 +124,8 @@ __device__ bool covers(const Axis& axis, int outputs, int first, int count) {
   return min(one.first, other.first) >= first && max(one.end, other.end) <= first + count;
 }
 
-/// Sets `part` from a row of the table, which has a cell for each PartColumn. Returns false if the row is no valid part
-/// of a source image whose memory has `bytes` bytes, otherwise true.
+/// Sets `part` from a row of the table `parts`, which has one number for each PartColumn. Returns true if the row is
+/// valid for a source image whose memory has `bytes` bytes, otherwise false.
 __device__ bool read_part(const double* row, std::int64_t bytes, int image_height, int image_width, Part& part) {
   const auto cell = [row](PartColumn column) { return row[static_cast<int>(column)]; };
   const double width = cell(PartColumn::width);

@@ -49,8 +49,8 @@ struct ConvGraph {
   std::optional<GraphTensor> bias;  ///< in forward: (1, K, 1..); added in f32 to the sums before these are stored
   std::vector<std::int64_t> stride, dilation, pad_before, pad_after;
   bool accumulate = false;  ///< true if the result is added to the output
-  /// True in a backward_weights that overwrites, with 16-bit tensors: an identity operation after the convolution takes
-  /// the sums to an f32 output, because no engine for the convolution alone writes f32.
+  /// True for backward_weights with 16-bit tensors and without accumulate. Then an identity operation after the
+  /// convolution copies the sums to an f32 output, because no engine for the convolution alone writes f32.
   bool passes_on = false;
   ConvNorm norm{};  ///< only used with Form::norm
 };

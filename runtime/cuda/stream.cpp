@@ -239,8 +239,9 @@ class CudaEventState final : public EventState {
   std::ptrdiff_t latest_ = -1;  ///< index into points_; -1: never recorded
 };
 
-/// A wait for a host event in a host function of CUDA. The stream owns and reuses the object. The host function must
-/// not destroy the object's event, because CUDA forbids CUDA calls in host functions.
+/// A wait for an event of a host stream, which a CUDA host function (cudaLaunchHostFunc) does. The stream owns and
+/// reuses the object. The host function must not destroy the object's event, because CUDA forbids CUDA calls in host
+/// functions.
 struct HostFunction {
   EventPoint host;
   std::atomic<bool> finished{true};

@@ -20,7 +20,7 @@ namespace lockstep {
 [[nodiscard]] const char* safetensors_dtype(DType dtype);
 
 /// A safetensors file, opened for reading. The constructor trusts nothing in the header and checks all of it:
-/// - The header has at most 16 MiB, because a parsed header takes many times its size in memory. It lies in the file.
+/// - The header is inside the file. It has at most 16 MiB, because a parsed header takes many times its size in memory.
 /// - UTF-8 and JSON are valid, no key occurs twice, dtypes are known.
 /// - Sizes do not overflow and agree with dtype and shape.
 /// - Tensors follow each other without gaps or overlap, and nothing follows the last.

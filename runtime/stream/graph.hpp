@@ -36,7 +36,7 @@ class Graph {
   /// not affect calls of other threads (thread-local capture).
   ///
   /// Throws UnsupportedError for a host stream and for CUDA's legacy default stream. Throws StateError if the stream is
-  /// already being captured, if a stream was not joined, or if f made a forbidden call without reporting its error.
+  /// already being captured, if a stream was not joined, or if f made a forbidden call and ignored the call's error.
   /// Passes exceptions of f, with a note that they happened during a capture. In every case the capture ends, and the
   /// streams can be used as before.
   [[nodiscard]] static Graph capture(Stream& stream, const std::function<void()>& f);

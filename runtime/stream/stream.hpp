@@ -92,10 +92,10 @@ class Stream {
   void wait(const Event& event);  ///< work enqueued from now on starts after the event's latest record() so far
   void synchronize();             ///< blocks the caller until all work is complete; rethrows a worker's exception
 
-  /// Sets a function that is called for every call that makes its caller wait for this stream, whether the wait was
-  /// requested or not. Such calls are waits for the stream itself, copies and factories on the stream, and allocations
-  /// and deallocations with it. Event::synchronize() is not reported, because an event belongs to no stream. An empty
-  /// function ends the reports. Do not call this from within a report.
+  /// Sets a function that is called after each wait of a caller for this stream, whether the caller requested the wait
+  /// or not. Calls that can wait are synchronize(), copies and factories on the stream, and allocations and
+  /// deallocations with the stream. Event::synchronize() is not reported, because an event belongs to no stream. An
+  /// empty function ends the reports. A report must not call on_synchronisation().
   void on_synchronisation(SyncReport report);
   [[nodiscard]] detail::SyncLog* sync_log() const noexcept;  ///< nullptr if no report is set
 
