@@ -26,9 +26,9 @@ inline constexpr std::int64_t kMostColourPixels = (1LL << 31) - 1;  ///< largest
 ///   workspace: (N) i64, contiguous: sums of greys, on a GPU
 /// An image may have one change of kind contrast; a second contrast counts as none. If all changes of an image are
 /// none, the image keeps its bytes.
-/// Factors are not checked: a factor that is NaN, infinite or out of range gives its image any bytes, and changes no
-/// other image. Views must not overlap. On the host one thread changes an image, and keeps 12 bytes for every pixel of
-/// an image until the thread ends. On a GPU an image with a contrast is read twice.
+/// Factors are not checked: with a factor that is NaN, infinite or out of range, the bytes of this image are undefined,
+/// but other images are not affected. Views must not overlap. On the host one thread changes an image, and keeps 12
+/// bytes for every pixel of an image until the thread ends. On a GPU an image with a contrast is read twice.
 void adjust_colours(Context& context, const TensorView& images, const TensorView& changes, const TensorView& workspace);
 
 namespace backend {  // the functions that adjust_colours.cpp calls after its checks
