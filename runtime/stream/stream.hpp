@@ -93,9 +93,10 @@ class Stream {
   void synchronize();             ///< blocks the caller until all work is complete; rethrows a worker's exception
 
   /// Sets a function that is called after each wait of a caller for this stream, whether the caller requested the wait
-  /// or not. Calls that can wait are synchronize(), copies and factories on the stream, and allocations and
-  /// deallocations with the stream. Event::synchronize() is not reported, because an event belongs to no stream. An
-  /// empty function ends the reports. A report must not call on_synchronisation().
+  /// or not. Examples of calls that wait are synchronize(), some copies and factories on the stream, and some
+  /// allocations and deallocations with the stream (SyncReason has all reasons). Event::synchronize() is not reported,
+  /// because an event belongs to no stream. An empty function ends the reports. A report must not call
+  /// on_synchronisation().
   void on_synchronisation(SyncReport report);
   [[nodiscard]] detail::SyncLog* sync_log() const noexcept;  ///< nullptr if no report is set
 
