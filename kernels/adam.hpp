@@ -8,7 +8,8 @@ namespace lockstep::ops {
 struct AdamOptions {
   double beta1 = 0.9;    ///< weight of the old first moment in the new one, in [0, 1)
   double beta2 = 0.999;  ///< weight of the old second moment in the new one, in [0, 1)
-  /// Must be above 0 when rounded to the parameters' type. So a parameter whose gradients were all 0 does not move.
+  /// Must be above 0 when rounded to the parameters' type. Otherwise a parameter whose gradients were all 0 would
+  /// become NaN (0 / 0).
   double epsilon = 1e-8;
   bool decoupled = false;  ///< true: AdamW, whose weight decay shrinks the parameters and does not enter the moments
 };

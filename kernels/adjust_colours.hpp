@@ -13,7 +13,7 @@ namespace lockstep::ops {
 /// number in the table, and NaN, counts as none.
 enum class ColourKind : std::uint8_t { none = 0, brightness = 1, contrast = 2, saturation = 3, hue = 4 };
 
-inline constexpr std::int64_t kColourChanges = 4;                   ///< number of changes in the list of each image
+inline constexpr std::int64_t kColourChanges = 4;                   ///< number of changes of each image
 inline constexpr std::int64_t kColourColumns = 2 * kColourChanges;  ///< columns of `changes`: kind, factor, kind, ..
 inline constexpr std::int64_t kMostColourPixels = (1LL << 31) - 1;  ///< largest number of pixels of an image
 
@@ -24,10 +24,11 @@ inline constexpr std::int64_t kMostColourPixels = (1LL << 31) - 1;  ///< largest
 ///   changes:   (N, kColourColumns) f64: four pairs of a ColourKind and a factor, applied one after the other; stride 1
 ///              within a row, any stride from row to row
 ///   workspace: (N) i64, contiguous: sums of greys, on a GPU
-/// A list may have one contrast; a second contrast counts as none. An image whose list is empty keeps its bytes.
-/// Factors are not checked: a factor that is NaN, infinite or out of range gives its image any bytes, and changes no
-/// other image. Views must not overlap. On the host one thread changes an image, and keeps 12 bytes for every pixel of
-/// an image until the thread ends. On a GPU an image with a contrast is read twice.
+/// An image may have one change of kind contrast; a second contrast counts as none. If all changes of an image are
+/// none, the image keeps its bytes.
+/// Factors are not checked: with a factor that is NaN, infinite or out of range, the bytes of this image are undefined,
+/// but other images are not affected. Views must not overlap. On the host one thread changes an image, and keeps 12
+/// bytes for every pixel of an image until the thread ends. On a GPU an image with a contrast is read twice.
 void adjust_colours(Context& context, const TensorView& images, const TensorView& changes, const TensorView& workspace);
 
 namespace backend {  // the functions that adjust_colours.cpp calls after its checks

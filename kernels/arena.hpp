@@ -10,14 +10,15 @@
 
 namespace lockstep::ops {
 
-/// A run of arena elements whose tensors share one parameter group. Counts include the zero padding between tensors.
+/// Consecutive elements of an arena, whose tensors belong to one parameter group. `count` includes the zero padding
+/// between these tensors.
 struct ArenaSegment {
   std::int64_t offset = 0;  ///< index in the arena of the segment's first element
   std::int64_t count = 0;   ///< number of elements of the segment
   double learning_rate_scale = 1;
   double weight_decay = 0;
   bool trainable = true;  ///< if false, the update does not change the segment's elements
-  bool adapts = true;     ///< if false, LARS (lars.hpp) uses no trust ratio, as for biases and norms; read by LARS only
+  bool adapts = true;  ///< read by LARS only (lars.hpp): if false, the trust ratio is 1, as usual for biases and norms
 };
 
 /// The arguments of every optimizer update. The update covers elements [begin, begin + n) of the arenas: all elements,
@@ -34,7 +35,7 @@ struct ArenaUpdate {
   TensorView factor;
   TensorView skip;        ///< optional i32 scalar: if it is not 0, parameters, states and copy do not change
   TensorView parameters;  ///< (n) f32, on the host also f64
-  TensorView gradients;   ///< (n) of the type of the parameters; f32 parameters also allow bf16 and f16
+  TensorView gradients;   ///< (n) of the type of the parameters; with f32 parameters also bf16 or f16
   /// Optional: (n) bf16 or f16, allowed only with f32 parameters. If the gradients have 16 bits, the copy must have
   /// their type. The updated elements are also written to the copy, rounded to nearest even.
   TensorView copy;

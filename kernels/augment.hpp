@@ -18,7 +18,7 @@ struct AugmentDesc {
   /// probability 1/2 each, so two successive epochs show both sides. Source: Jordan 2024, "94% on CIFAR-10 in 3.29
   /// Seconds on a Single GPU", section 3.6.
   bool alternate = false;
-  bool reflect = false;         ///< added pixels mirror the image about its edge pixels: pixel -1 is pixel 1
+  bool reflect = false;         ///< added pixels are the image mirrored about its edge pixels: pixel -1 equals pixel 1
   std::array<float, 3> mean{};  ///< mean of value / 255 for each channel; `std` holds the standard deviations
   std::array<float, 3> std{1, 1, 1};
   std::uint64_t seed = 0;

@@ -6,8 +6,8 @@
 
 namespace lockstep::ops {
 
-/// The number by which the sum over a window is divided: `window` means the number of all elements of the window
-/// (padding counts as zeros), `inside` only the number of its elements inside the image.
+/// The number by which the sum over a window is divided. `window`: the number of all elements of the window, where
+/// padding counts as zeros. `inside`: the number of the window's elements that are inside the image.
 enum class AverageOver { window, inside };
 
 // x and dx: (N, H, W, C), contiguous; f32, f64 or bf16 on the host, f32, bf16 or f16 on a GPU, which sums in f32. No

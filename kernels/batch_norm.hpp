@@ -95,8 +95,8 @@ void batch_norm_backward_apply(Context& context, const TensorView& dy, const Ten
                                const TensorView& stats, const TensorView& valid, const TensorView& dx,
                                const TensorView& dresidual);
 
-/// One of the two batch norms of batch_norm_apply_pair in its backward pass, with the views of
-/// batch_norm_backward_reduce and batch_norm_backward_apply.
+/// The arguments of the backward pass for one of the two batch norms of batch_norm_apply_pair. Members mean the same as
+/// the arguments of batch_norm_backward_reduce and batch_norm_backward_apply.
 struct NormBackward {
   TensorView x, coefficients, sums;
   TensorView dweight{}, dbias{};  ///< may be missing if mode is ignore, and in batch_norm_backward_apply_pair

@@ -9,8 +9,8 @@ namespace lockstep::ops {
 // shapes and types that batch_norm.hpp states for views of the same names. As stated there, results are reproducible
 // bit for bit, and on a GPU the first call in a context allocates memory.
 
-/// Limit for the loss of precision in the variance: sum (x - shift)^2 minus the part of the mean, (sum (x - shift))^2 /
-/// N, must be at least this share of sum (x - shift)^2. Otherwise the sums are not used.
+/// Least share of sum (x - shift)^2 that must remain when (sum (x - shift))^2 / N is subtracted from it. If less
+/// remains, the variance would be too inexact, and the sums are not used.
 constexpr double kGivenLeft = 1.0 / 1024;
 
 /// Does batch_norm_coefficients() from sums (2, C) = sum (x - shift), sum (x - shift)^2 over all rows of x. shift (C)

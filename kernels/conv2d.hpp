@@ -17,8 +17,9 @@ namespace lockstep::ops {
 enum class PadMode : unsigned char { zero, circular };
 enum class ConvPass : unsigned char { forward, backward_data, backward_weights };
 
-/// Extra work that a pass may do for the batch norm next to the convolution (kernels/batch_norm.hpp), so that the
-/// norm need not read the tensor to compute its sums. Only some plans do this work: ConvPlan::serves_norm().
+/// Extra work that a pass may do for the batch norm before or after the convolution (kernels/batch_norm.hpp): the pass
+/// also computes the sums that the norm needs. Then the norm need not read a tensor for these sums. Only some plans do
+/// this work: ConvPlan::serves_norm().
 ///   forward:        the norm reads y. The pass sums y - shift and (y - shift)^2 over all rows.
 ///   backward_data:  x is the norm's output after a ReLU. The pass writes out = g = (dx [+ addend]) masked by the ReLU,
 ///                   and sums g and g * xhat over all rows, with xhat = (norm input - mean) * inv_std. A masked element
@@ -26,7 +27,8 @@ enum class ConvPass : unsigned char { forward, backward_data, backward_weights }
 struct ConvNorm {
   bool wanted = false;
   bool addend = false;  ///< backward_data: the pass adds another gradient before the mask
-  /// backward_data: x is the ReLU of the sum of two norms, so both get g. The pass also sums g * xhat of the second.
+  /// backward_data: x is the ReLU of the sum of two norms, so both norms get the gradient g. The pass also sums
+  /// g * xhat with the xhat of the second norm.
   bool pair = false;
   auto operator<=>(const ConvNorm&) const = default;  // NOLINT(modernize-use-nullptr): the check takes it for a 0
 };
@@ -73,9 +75,9 @@ struct ConvCall {
 /// forward, of x in backward_data. The tensors are contiguous. All but mask, addend, x and x2 have
 /// accumulation_dtype(desc.dtype).
 struct ConvNormOperands {
-  TensorView sums{};          ///< out: (2, C), as in ConvNorm; with pair (3, C), row 2: g * xhat of the second norm
+  TensorView sums{};          ///< out: (2, C), the sums of ConvNorm; with pair (3, C): row 2 is for the second norm
   TensorView shift{};         ///< forward: (C), any numbers; numbers near the means preserve the precision of the sums
-  TensorView addend{};        ///< only in backward_data, like the members below: gradient to add, with the shape of x
+  TensorView addend{};        ///< gradient to add, shape of x; all members from here on are for backward_data only
   TensorView mask{};          ///< u8, relu_mask_bytes(numel of x) bytes, in the form that batch_norm_apply() writes
   TensorView x{};             ///< the norm's input: shape of x, desc.dtype
   TensorView coefficients{};  ///< (4, C), in the form that batch_norm_coefficients() writes
@@ -121,12 +123,13 @@ class ConvPlan {
   ConvPass pass_;
 };
 
-/// Returns true if `pass` may do the extra work of desc.norm on a GPU. cuDNN 9.19 for an H100 compiles such engines
-/// only for 16-bit tensors whose channels are multiples of 8, and in backward_data only for convolutions with stride 1.
+/// Returns true if `pass` may do the extra work of desc.norm on a GPU. cuDNN 9.19 for an H100 compiles engines for this
+/// work only if tensors have 16 bits and numbers of channels are multiples of 8. For backward_data the stride must also
+/// be 1.
 [[nodiscard]] bool conv_may_serve_norm(const ConvDesc& desc, ConvPass pass);
 
-/// Selects the engines of cuDNN in a listing. `precompiled` leaves out the engines that cuDNN compiles during planning;
-/// all engines that do the work of ConvNorm are of this kind.
+/// Selects the engines of cuDNN that conv2d_choices() lists. `precompiled` leaves out the engines that cuDNN compiles
+/// during planning. These include all engines that do the work of ConvNorm.
 enum class Engines : unsigned char { all, precompiled };
 
 struct ConvListing {

@@ -21,9 +21,10 @@ struct DropoutDesc {
 ///
 /// Element e of a sample, in row-major order, is kept if its random word is at least rate * 2^32: word e % 4 of
 ///   philox({e / 4, sample id}, random_key(seed, RandomUse::dropout, epoch, layer)), e / 4 and id as two words each.
-/// So the choice depends on no thread, rank or place in the batch, and is the same on every device. Any id and epoch
-/// are valid. rate has a resolution of 2^-32; with rate 0, y is x. Dropped elements are +0, whatever x is. In f32 the
-/// bits are the same on every device. y may be x. No workspace. Throws UsageError for a rate outside [0, 1).
+/// So the kept elements are the same for any number of threads and ranks, at any position of the sample in the batch,
+/// and on every device. Any id and epoch are valid. rate has a resolution of 2^-32; with rate 0, y is x. Dropped
+/// elements are +0, whatever x is. In f32 the bits are the same on every device. y may be x. No workspace. Throws
+/// UsageError for a rate outside [0, 1).
 void dropout(Context& context, const DropoutDesc& desc, const TensorView& sample_ids, const TensorView& epoch,
              const TensorView& x, const TensorView& y);
 

@@ -8,7 +8,7 @@
 
 namespace lockstep::ops {
 
-/// The columns of a table of mixtures.
+/// Indices of the columns of the table `mixtures` of erase_and_mix().
 enum class MixtureColumn : std::uint8_t { cut = 0, share = 1, left = 2, top = 3, right = 4, bottom = 5 };
 
 inline constexpr std::int64_t kErasureColumns = 4;  ///< number of columns of erasures: left, top, right, bottom

@@ -31,21 +31,22 @@ void require_lars_options(std::string_view op, const LarsOptions& options);
 ///
 /// If `squares` is given, the norms are computed from `squares` and not from the range, so the range may cut segments.
 /// `squares` is f64, contiguous, of shape (rows, 2), and is only read. Row r belongs to the r-th of the segments that
-/// are trainable and have elements: column 0 is the sum of the squares of the segment's parameters, column 1 that of
-/// its gradients, not multiplied by the factor. Throws ShapeError unless `squares` has lars_rows(update.segments) rows.
+/// are trainable and have elements. Column 0 is the sum of the squares of the segment's parameters. Column 1 is the sum
+/// of the squares of its gradients, which are not multiplied by the factor here. Throws ShapeError unless `squares` has
+/// lars_rows(update.segments) rows.
 [[nodiscard]] std::size_t lars_workspace_bytes(std::span<const ArenaSegment> segments);
 void lars_update(Context& context, const LarsOptions& options, const ArenaUpdate& update, const TensorView& velocity,
                  const TensorView& workspace, const TensorView& squares = {});
 
 /// Returns the number of rows that `squares` must have: the number of trainable segments that have elements.
 [[nodiscard]] std::int64_t lars_rows(std::span<const ArenaSegment> segments);
-/// For each row of `squares`, takes the elements of the row's segment that lie in the range of `update`, and adds the
-/// sum of the squares of their parameters to column 0 and that of their gradients to column 1. Reads only segments,
+/// Adds sums of squares to `squares`, which has one row per segment (see lars_update()). Only elements in the range of
+/// `update` count: squares of parameters are added to column 0, squares of gradients to column 1. Reads only segments,
 /// begin, parameters and gradients of `update`. So ranks that divide an arena can compute the norms of whole tensors:
 /// each rank starts from zeros and calls lars_squares() for each of its ranges; then the ranks add their `squares`.
-/// Chunks and order are those of lars_update(): a range of whole segments, added to zeros, gives the bits of
-/// lars_update(); several ranges are summed in another order, so the bits may differ. `workspace` is that of
-/// lars_update(). Throws the errors of ArenaUpdate, and ShapeError as lars_update() does for `squares`.
+/// Sums run in the chunks and the order of lars_update(). So a range of whole segments, added to zeros, gives the sums
+/// of lars_update(), bit for bit. Several ranges are summed in another order, so the bits may differ. `workspace` is
+/// that of lars_update(). Throws the errors of ArenaUpdate, and ShapeError as lars_update() does for `squares`.
 void lars_squares(Context& context, const ArenaUpdate& update, const TensorView& squares, const TensorView& workspace);
 
 namespace backend {                               // the functions that lars.cpp calls after its checks

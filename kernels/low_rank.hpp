@@ -19,8 +19,8 @@ enum class Column : std::int32_t {
 };
 
 /// Makes the columns of x (rows, r) orthogonal and of length 1, in place; rows and r are at least 1. The columns are
-/// taken from the first to the last (Gram-Schmidt): from each column its components along the columns before it are
-/// subtracted, twice because of rounding; then the column is divided by its length. A column is dropped if at most
+/// taken from the first to the last (Gram-Schmidt). From each column its components along the columns before it are
+/// subtracted, twice because of rounding. Then the column is divided by its length. A column is dropped if at most
 /// `epsilon` times its old length remains, because such a remainder is rounding error. `epsilon` is between 0 and 1
 /// (else UsageError), for example the square root of the type's precision. `columns` (i32, r) receives one Column value
 /// per column. Sums are in f64.

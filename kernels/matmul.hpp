@@ -77,9 +77,10 @@ class MatmulPlan {
 
 /// Returns the choices that support this product on the context's device, best guess first: "onednn", "reference", ...
 [[nodiscard]] std::vector<std::string> matmul_choices(Context& context, const MatmulDesc& desc);
-/// Returns true if the product should do the activation, too: the provider that is the best guess without the
-/// activation supports the activation, and keeps NaN. Otherwise a separate pass for the activation is better: another
-/// provider would be slower, and relu must not hide a NaN that training has produced.
+/// Returns true if the product should also apply the activation. Two conditions must hold: matmul_choices() has the
+/// same provider first with and without the activation, and a relu of this provider keeps NaN. Otherwise a separate
+/// pass for the activation is better: another provider would be slower, and relu must not hide a NaN that training has
+/// produced.
 [[nodiscard]] bool fuses_activation(Context& context, const MatmulDesc& desc);
 /// Plans the product with the given choice, or with the first of matmul_choices() if `choice` is empty. Throws
 /// UsageError for an unknown choice, UnsupportedError if the choice does not support the product, and ShapeError or

@@ -15,9 +15,9 @@ namespace lockstep::ops {
 /// ShapeError for images of 2^31 pixels or more.
 void max_pool2d_forward(Context& context, const PoolDesc& desc, const TensorView& x, const TensorView& y,
                         const TensorView& index);
-/// Sets each element of dx to the sum of dy over the windows, in row-major order, whose maximum is this element of x
-/// (`index`). dx is overwritten and must not be dy. Windows may overlap; an `index` that is outside of its window is
-/// ignored. Throws ShapeError for images of 2^31 pixels or more.
+/// Sets each element of dx to the sum of dy over the windows whose maximum is this element of x, as `index` says. The
+/// windows are added in row-major order. dx is overwritten and must not be dy. Windows may overlap; an `index` that is
+/// outside of its window is ignored. Throws ShapeError for images of 2^31 pixels or more.
 void max_pool2d_backward(Context& context, const PoolDesc& desc, const TensorView& dy, const TensorView& index,
                          const TensorView& dx);
 

@@ -7,18 +7,18 @@
 
 namespace lockstep::ops {
 
-/// The columns of the table `parts` of resized_crop(). A picture is a source image, an image is a result. The columns
-/// describe which rectangle of a picture's pixels is given, and the axes x and y of the picture. Output i along an axis
-/// is a mean of pixels around the middle of [begin + i * step, begin + (i + 1) * step), in pixels of the picture. The
+/// The columns of the table `parts` of resized_crop(). A picture is a source image, an image is a result. The first
+/// four columns say which rectangle of the picture's pixels the caller gives. Output i along an axis, x or y, is a
+/// mean of pixels around the middle of [begin + i * step, begin + (i + 1) * step), in pixels of the picture. The
 /// weights of the mean form a triangle, which extends by the step to each side, and by at least one pixel: bilinear
 /// with antialiasing, as in Pillow and torchvision. A negative step mirrors. Only pixels in [low, high) are used.
 enum class PartColumn : unsigned char {
-  width,       ///< width of the given pixels
-  height,      ///< height of the given pixels
-  left,        ///< number of the picture's columns to the left of the rectangle that is given
-  top,         ///< number of the picture's rows above the rectangle that is given
+  width,       ///< width of the given rectangle, in pixels
+  height,      ///< height of the given rectangle, in pixels
+  left,        ///< number of the picture's columns to the left of the given rectangle
+  top,         ///< number of the picture's rows above the given rectangle
   transposed,  ///< 1 if the first index of the image (its row) runs along the picture's x axis, otherwise 0
-  x_begin,     ///< begin along x, in columns of the picture; column 0 is the picture's first, even if it is not given
+  x_begin,     ///< begin of the interval of output 0 along x, in columns of the whole picture
   x_step,
   x_low,
   x_high,

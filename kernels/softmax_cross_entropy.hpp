@@ -42,7 +42,7 @@ namespace backend {  // the functions that softmax_cross_entropy.cpp calls after
 /// The result for one position of the logits on a GPU, before the results of all positions are added.
 struct PositionLoss {
   float loss;
-  std::int32_t outcome;  ///< 0: the position does not count; 1: its prediction is wrong; 2: right; 3: its label is bad
+  std::int32_t outcome;  ///< 0: position does not count; 1: prediction is wrong; 2: right; 3: label is outside [0, K)
 };
 LOCKSTEP_BACKENDS(softmax_cross_entropy);
 }  // namespace backend

@@ -48,7 +48,7 @@ class CopyBenchmarks {
         options_(options),
         gpus_(std::move(gpus)),
         threads_(options.threads > 0 ? options.threads : comm::cpu_share(session).threads()) {
-    if (session.size() == 1) {  // ranks must have the same cases, but their NUMA nodes may differ
+    if (session.size() == 1) {  // only for one rank: NUMA nodes may differ between ranks, but cases must not
       nodes_ = measure::usable_nodes(numa_nodes(), ProcessorSet::of_this_thread());
     }
     session.agree([&] {

@@ -26,8 +26,8 @@ std::vector<testing::OpCase> erase_and_mix_bench() {
           testing::erase_and_mix_case({Shape{64, 2, 224, 224, 3}})};
 }
 
-/// Returns cases for batches of one rank: a part of a picture of ImageNet's usual size, the full picture, the full
-/// picture turned, and a full picture of a camera.
+/// Returns cases for batches of one rank. Three cases use a picture of ImageNet's usual size: a part of the picture,
+/// the full picture, and the full picture turned. The last case uses a full picture of a camera.
 std::vector<testing::OpCase> resized_crop_bench() {
   constexpr std::int64_t kSize = 224;
   const auto batch = [](const char* name, std::size_t samples, const testing::CropRow& row) {

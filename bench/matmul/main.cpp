@@ -351,7 +351,7 @@ class MatmulBenchmarks {
   Place half_[2];
   Place second_stream_;  ///< the first GPU again, with a second stream
   std::string left_out_;
-  std::map<std::int64_t, std::map<std::string, double>> cpu_seconds_;  ///< time of a product: size -> provider -> s
+  std::map<std::int64_t, std::map<std::string, double>> cpu_seconds_;  ///< seconds, by size and provider
 };
 
 int run(const Options& options, comm::Session& session, const DeviceRequest& devices,

@@ -49,8 +49,8 @@ struct Program {
 /// invalid or differ between ranks are a UsageError on all ranks, which is printed once.
 int run_program(int argc, char** argv, const Program& program) noexcept;
 
-/// Returns the N ranks of cpu:N, otherwise nullopt, since one process measures all GPUs. A program that uses this
-/// function assigns it to Program::ranks.
+/// Returns a request for N ranks if `devices` is cpu:N. Returns nullopt for all other devices, because one process
+/// measures all GPUs. A program that uses this function assigns it to Program::ranks.
 [[nodiscard]] std::optional<comm::RanksRequest> host_ranks(const DeviceRequest& devices);
 
 /// Adds --threads, the number of threads of a rank; 0: the rank's share of the processors.

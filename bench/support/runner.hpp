@@ -26,7 +26,7 @@ struct PerCall {
 /// One case with its memory, ready to be timed.
 struct Timed {
   measure::Work work{};
-  double sample_seconds = 0;              ///< shorter calls are timed together, as in measure::MeasureOptions
+  double sample_seconds = 0;              ///< least duration of a sample: shorter calls are timed together
   std::shared_ptr<measure::Load> load{};  ///< load that runs at the same time as the work; may be null
   std::vector<PerCall> per_call{};
   std::vector<std::pair<std::string, double>> counters{};  ///< (name, value); NaN values are not reported

@@ -27,8 +27,8 @@ struct Format<double> {
   using Bits = std::uint64_t;
   static constexpr int kMantissa = 52;
   static constexpr Bits kBias = 1023;
-  static constexpr int kTerms = 13;           // r^kTerms / kTerms! is the last term: the next one is below 2^-56 r
-  static constexpr double kShift = 0x1.8p52;  // after kShift is added, the low bits are the nearest whole number
+  static constexpr int kTerms = 13;  // the last term is r^kTerms / kTerms!; the next term would be below 2^-56 r
+  static constexpr double kShift = 0x1.8p52;           // x + kShift has the whole number nearest to x in its low bits
   static constexpr double kLn2High = 0x1.62e42feep-1;  // few bits, so that n * kLn2High is exact
   static constexpr double kLn2Low = 0x1.a39ef35793c76p-33;
   static constexpr double kTanhIsOne = 20;  // tanh(kTanhIsOne) rounds to 1

@@ -9,7 +9,7 @@
 namespace lockstep::ops::backend {
 namespace {
 
-constexpr int64_t kPixelsInT = 64;  // pixels that are summed in the value type; their sums are joined in double
+constexpr int64_t kPixelsInT = 64;  // number of pixels that are summed in Value<T>; then these sums are added in double
 
 }  // namespace
 

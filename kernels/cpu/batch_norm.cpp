@@ -52,7 +52,8 @@ void apply_rows(const T* x, const T* residual, int64_t period, const Value<T>* s
   }
 }
 
-/// `coefficients2` are the coefficients of the residual's norm if kAdded is Added::norm; otherwise the pointer is null.
+/// Computes y, and the mask unless `mask` is null. `coefficients2` are the coefficients of the residual's norm if
+/// kAdded is Added::norm; otherwise the pointer is null.
 template <Added kAdded, bool kRelu, class T>
 void apply(CpuContext& context, const Layout& layout, const T* x, const Value<T>* coefficients, const T* residual,
            const Value<T>* coefficients2, T* y, std::uint8_t* mask) {

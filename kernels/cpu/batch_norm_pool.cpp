@@ -90,7 +90,7 @@ void batch_norm_pool_forward(CpuContext& context, const PoolDesc& desc, const Te
           for (int64_t c = 0; c < tile.count; ++c) {
             const Value<T> v = value_of(T(value_of(pixel[c]) * scale[first + c] + scale[channels + first + c]));
             const Value<T> b = best[c];
-            const bool wins = !(v <= b) & (b == b);  // a NaN beats numbers, and no value beats a NaN
+            const bool wins = !(v <= b) & (b == b);  // a NaN replaces any number, and no value replaces a NaN
             best[c] = wins ? v : b;
             winner[c] = wins ? here : winner[c];
           }

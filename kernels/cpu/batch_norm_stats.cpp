@@ -43,8 +43,9 @@ void add_deviations(const T* x, int64_t period, int64_t periods, const Value<T>*
 }
 
 /// Computes mean and M2 of one chunk in one pass over deviations from a shift. The shift is the mean of the first
-/// sixteenth of the chunk's rows. This shift loses few bits for any data: if the mean of k of the n values differs from
-/// the mean of all by d, M2 is at least d^2 k, and so sum (x - shift)^2 <= M2 (1 + n / k).
+/// sixteenth of the chunk's rows. This shift loses few bits for any data: let the shift be the mean of k of the n
+/// values, and d its distance from the mean of all n values. Then M2 is at least k d^2, so sum (x - shift)^2, which is
+/// M2 + n d^2, is at most M2 (1 + n / k).
 template <class T>
 void chunk_stats(const Layout& layout, const T* x, int64_t count, Value<T>* scratch, double* joined) {
   using V = Value<T>;

@@ -10,8 +10,8 @@
 namespace lockstep::ops::batch_norm {
 
 /// Adds up the sums of all chunks, in the order of the chunks. `slots` holds (2, C) doubles for each chunk. Writes the
-/// totals to sums (2, C). Sets dweight (C) and dbias (C) to the totals, adds the totals to them, or leaves them alone,
-/// as `mode` says.
+/// totals to sums (2, C). `mode` says whether dweight (C) and dbias (C) are set to the totals, are increased by the
+/// totals, or do not change.
 template <class V>
 void join_sums(CpuContext& context, std::int64_t chunks, std::int64_t channels, const Slots& slots, GradMode mode,
                V* sums, V* dweight, V* dbias) {

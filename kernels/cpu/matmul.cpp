@@ -63,8 +63,8 @@ void pack(const T* b, int64_t b_row, int64_t b_column, int64_t depth, int64_t co
   }
 }
 
-/// Adds a b to sums for kHeight rows and kWide registers of columns. a is laid out as in Operands. Consecutive rows of
-/// b are b_row values apart, and consecutive rows of sums `stride` values.
+/// Adds the matrix product of a and b to sums, for kHeight rows and kWide registers of columns. a is laid out as in
+/// Operands. Consecutive rows of b are b_row values apart, consecutive rows of sums `stride` values.
 template <int kHeight, int kWide, class T>
 [[gnu::noinline]] void multiply_add(const T* a, int64_t a_row, int64_t a_column, const Value<T>* b, int64_t b_row,
                                     int64_t depth, Value<T>* sums, int64_t stride) {

@@ -29,7 +29,7 @@ void pool_window(const T* x, int64_t width, int64_t channels, const PoolTile& ti
       for (int64_t c = 0; c < count; ++c) {
         const Value<T> b = best[c];
         const Value<T> v = value_of(pixel[c]);
-        const bool wins = !(v <= b) & (b == b);  // a NaN beats numbers, and no value beats a NaN
+        const bool wins = !(v <= b) & (b == b);  // a NaN replaces any number, and no value replaces a NaN
         best[c] = wins ? v : b;
         if constexpr (kIndex) {
           winner[c] = wins ? here : winner[c];
@@ -63,7 +63,7 @@ void max_pool2d_forward(CpuContext& context, const PoolDesc& desc, const TensorV
   });
 }
 
-// Each element of dx is summed over the windows that cover it, in row-major order, by one thread alone.
+// Each element of dx is the sum over the windows that cover this element, in row-major order. One thread computes it.
 void max_pool2d_backward(CpuContext& context, const PoolDesc& desc, const TensorView& dy, const TensorView& index,
                          const TensorView& dx) {
   visit_element(dx.dtype, "max_pool2d_backward", [&]<class T>(std::type_identity<T>) {

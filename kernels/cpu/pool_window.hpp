@@ -9,7 +9,7 @@
 /// Computes which elements belong to which pooling window, for max_pool2d and average_pool2d.
 namespace lockstep::ops::backend {
 
-inline constexpr std::int64_t kPoolBlock = 64;  ///< largest number of channels of a tile, kept in local arrays
+inline constexpr std::int64_t kPoolBlock = 64;  ///< largest number of channels of a PoolTile
 
 /// Returns how many items of `elements_per_item` elements justify another thread.
 [[nodiscard]] inline std::int64_t pool_grain(std::int64_t elements_per_item) {
@@ -29,8 +29,8 @@ struct PoolRange {
   return {std::max(std::int64_t{0}, begin), std::min(extent, begin + desc.kernel[axis])};
 }
 
-/// Returns the windows that cover input pixel `in` along one axis: the windows that start in [to - kernel + 1, to],
-/// where `to` is the pixel's coordinate with padding.
+/// Returns the windows that cover input pixel `in` along one axis: the windows that start in [to - kernel + 1, to].
+/// Here `to` = in + pad_before: the pixel's index when the padding before the image is counted, too.
 [[nodiscard]] inline PoolRange covering(const PoolDesc& desc, std::size_t axis, std::int64_t in, std::int64_t outputs) {
   const std::int64_t stride = desc.stride[axis];
   const std::int64_t to = in + desc.pad_before[axis];

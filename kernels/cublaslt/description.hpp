@@ -42,7 +42,7 @@ struct Epilogue {
 [[nodiscard]] Epilogue epilogue_of(const MatmulDesc& desc);
 
 /// An algorithm of cuBLASLt with its settings (CUBLASLT_ALGO_CONFIG_*), from which the same algorithm can be made
-/// again. If the settings would make another algorithm, Algorithm also holds the algorithm's own bytes
+/// again. If cuBLASLt would make another algorithm from these settings, Algorithm also holds the algorithm's own bytes
 /// (cublasLtMatmulAlgo_t), which only the same version of cuBLASLt accepts.
 struct Algorithm {
   std::int32_t id = 0;

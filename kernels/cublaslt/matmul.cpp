@@ -297,7 +297,7 @@ std::vector<std::string> choices(Context& context, const MatmulDesc& desc) {
   } catch (const UnsupportedError&) {  // cuBLASLt has no algorithm for this type or this GPU
   } catch (const OutOfMemory&) {
     throw;
-  } catch (const Error&) {  // plan() reports the error; the choice of the next provider is then taken
+  } catch (const Error&) {  // lists the provider's name: plan() of this choice then reports the error
     all.emplace_back(kMatmul.name);
   }
   return all;
@@ -321,7 +321,7 @@ std::unique_ptr<MatmulPlan> plan(Context& context, const MatmulDesc& desc, const
     return std::make_unique<Plan>(context, desc, algorithm);
   } catch (const OutOfMemory&) {
     throw;
-  } catch (const Error& error) {  // UnsupportedError, so that the caller tries another choice
+  } catch (const Error& error) {  // becomes UnsupportedError, so that the caller tries another choice
     throw UnsupportedError(error.what());
   }
 }

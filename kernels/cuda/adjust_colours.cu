@@ -21,7 +21,7 @@ constexpr int kClearBlock = 256;
 constexpr int64_t kTile = int64_t{kBlock} * gpu::kPiecePixels;  // pixels of one image that a block takes at a time
 constexpr int kQuad = 4;                                        // number of pixels that a thread changes at a time
 constexpr int kChanges = static_cast<int>(kColourChanges);
-constexpr float kGreys = 1U << 30U;  // a grey of 1 is summed as this integer, images::kGreyParts on the host
+constexpr float kGreys = 1U << 30U;  // integer that represents a grey of 1 in a sum; equal to images::kGreyParts
 
 /// A pixel: red, green and blue, each in [0, 1].
 struct Pixel {
@@ -229,7 +229,7 @@ __global__ void __launch_bounds__(kBlock)
         atomicAdd(sums + n, sum);
       }
     }
-    __syncthreads();  // all threads are done with this list before the next image's list overwrites it
+    __syncthreads();  // waits until all threads have used this list, which the next image overwrites
   }
 }
 
@@ -285,7 +285,7 @@ __global__ void __launch_bounds__(kBlock) adjust_kernel(int64_t samples, int64_t
         at[2] = static_cast<uint8_t>(byte_of(one[0].b));
       }
     }
-    __syncthreads();  // all threads are done with this list before the next image's list overwrites it
+    __syncthreads();  // waits until all threads have used this list, which the next image overwrites
   }
 }
 

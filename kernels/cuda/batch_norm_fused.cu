@@ -39,8 +39,8 @@ __device__ int64_t when_summed(const Batch& batch, const int64_t* valid) {
   return valid_rows(batch, valid);
 }
 
-/// The place of one item (a chunk of rows of a tile of channels) in the tensor and in shared memory. The kernels use it
-/// after the barrier of the grid. `turn` is the item's number among the items of the block. A thread takes pieces of 8
+/// The position of one item (a chunk of rows of a tile of channels) in the tensor and in shared memory, for use after
+/// the barrier of the grid. `turn` is the item's number among the items of the block. A thread takes pieces of 8
 /// channels of the item, always the same channels, in every `step`-th row from row `first` on.
 template <class T>
 struct Kept {
@@ -50,9 +50,9 @@ struct Kept {
   int64_t step;
   int64_t channel;
   int64_t begin;   // tensor index of the thread's first element in row 0 of the item
-  int64_t stride;  // elements from one row to the next in the tensor
+  int64_t stride;  // distance of two rows in the tensor, in elements
   int64_t from;    // index in shared memory of the element that `begin` locates in the tensor
-  int width;       // elements from one row to the next in shared memory
+  int width;       // distance of two rows in shared memory, in elements
 
   __device__ Kept(const Tiling& tiling, const Batch& batch, int64_t valid_row, int64_t number, int64_t turn) {
     const Item item(tiling, number);

@@ -1,7 +1,7 @@
 // Batch norm of x (rows, C) whose sums a convolution has computed while its output was in registers (batch_norm.md).
 // coefficients_given_kernel computes stats and coefficients from sums (2, C); gradients_given_kernel writes sums,
-// dweight and dbias. One thread takes a channel: 256 threads a block. The kernels do not read x and move only a few
-// numbers per channel, so the latency of the launch bounds them.
+// dweight and dbias. One thread takes a channel: 256 threads a block. If the given sums can be used, the kernels do not
+// read x and move only a few numbers per channel, so the latency of the launch bounds them.
 // If the given sums cannot be used (padding rows, a value that is not finite, cancellation), coefficients_given_kernel
 // sums x itself, with the tiling of batch_norm.cu; then memory bandwidth bounds the kernel. The sums are in device
 // memory, so only the kernel can decide whether to sum x. So the grid always has the blocks that summing x needs.

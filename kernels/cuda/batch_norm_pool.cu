@@ -43,8 +43,8 @@ struct Stem {
   int64_t channels;
 };
 
-/// The place of a thread's current pixel in a tensor of images. advance() moves on by `rows` lines and `columns`
-/// pixels, to the thread's next pixel.
+/// The position of a thread's current pixel in a tensor of images. advance() moves the position by `rows` lines and
+/// `columns` pixels, to the thread's next pixel.
 struct Walk {
   int64_t image;
   int row;
@@ -142,7 +142,7 @@ __device__ Pack<float, kCount> gather(const Stem& stem, const Walk& at, const T*
 struct Share {
   int64_t columns;  // number of pieces of kCount channels in a pixel
   int64_t pixels;
-  int64_t stride;  // number of pixels from a pixel that a thread takes to the thread's next one
+  int64_t stride;  // distance from a pixel of a thread to the thread's next pixel, in pixels
   int rows;        // `stride` pixels are `rows` whole lines of an image and `along` more pixels
   int along;
 
@@ -201,7 +201,7 @@ __global__ void __launch_bounds__(kBlock, kResidentForward)
         const float exact = fmaf(gpu::to_float(raw[k].at[j]), scale.at[j], shift.at[j]);
         const float value = gpu::to_float(gpu::from_float<T>(exact));
         const float before = best.at[j];
-        const bool wins = counts && !(value <= before) && before == before;  // a NaN beats every number
+        const bool wins = counts && !(value <= before) && before == before;  // a NaN replaces any number
         best.at[j] = wins ? value : before;
         winner.at[j] = wins ? static_cast<std::uint8_t>(k) : winner.at[j];
       }

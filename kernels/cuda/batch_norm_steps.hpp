@@ -50,9 +50,9 @@ struct JoinMoments {
 /// Returns the moments of the rows that a thread takes: rows lane, lane + lanes, .. of a column of kCount channels, in
 /// a chunk of `rows` rows. Reads these rows once. `x` points to the column in the chunk's first row. The sums are sums
 /// of deviations from the thread's first value, as x may have a mean far from 0. If this value is an outlier, the
-/// relative error grows by at most about a factor of the number of the thread's rows. Means are stored as the distance
-/// from the chunk's first row, so that a small deviation of a large mean keeps its bits. keep_row(row, raw) is called
-/// for each row.
+/// relative error is larger, at most by about a factor of the number of the thread's rows. Means are stored as the
+/// distance from the chunk's first row, so that a small deviation of a large mean keeps its bits. keep_row(row, raw) is
+/// called for each row.
 template <int kCount, class T, class KeepRow>
 __device__ Moments<float, kCount> column_moments(const T* x, int64_t channels, int lane, int lanes, int64_t rows,
                                                  KeepRow keep_row) {
@@ -136,10 +136,10 @@ __device__ inline void finalize(const Finalize& to, float stored_mean, float sto
 }
 
 /// Computes the moments of the items that this block takes. An item is one chunk of rows of one tile of channels. The
-/// block that finishes the last item of a tile joins the tile's chunks and writes stats, and with to.coefficients all
-/// that finalize() writes. x: (rows, C); means, squares: (chunks, C); tickets: counters that are 0 before and after the
-/// launch; stats: (2C + 1). Each thread calls keep_row(turn, row, raw) for each of its valid rows: `turn` is the item's
-/// number among the block's items, `row` is the row's number in the chunk. All threads of all blocks call
+/// block that finishes the last item of a tile joins the tile's chunks and writes stats. If to.coefficients is not
+/// null, this block also calls finalize(). x: (rows, C); means, squares: (chunks, C); tickets: counters that are 0
+/// before and after the launch; stats: (2C + 1). Each thread calls keep_row(turn, row, raw) for each valid row: `turn`
+/// is the item's number among the block's items, `row` is the row's number in the chunk. All threads of all blocks call
 /// sum_moments().
 template <int kCount, class T, class KeepRow>
 __device__ void sum_moments(const Tiling& tiling, const Batch& batch, const T* x, const int64_t* valid, double* means,
@@ -351,7 +351,7 @@ __device__ void sum_gradients(const Tiling& tiling, const Batch& batch, const T*
 
 // ---- the other passes -----------------------------------------------------------------------------------------------
 
-inline constexpr int kPiece = 8;  // number of elements of a piece, whose 8 bits are one byte of the mask
+inline constexpr int kPiece = 8;  // number of elements of a piece; the mask has one byte per piece
 
 using Eight = Pack<float, kPiece>;
 

@@ -17,7 +17,7 @@ inline constexpr int kSumLanes = 8;  // number of threads that share the rows of
 inline constexpr std::int64_t kSumChunkRows = 64;
 inline constexpr std::int64_t kMostSumChunks = 256;
 
-/// Returns the number of rows of a chunk, which one block sums. It depends on `rows` only.
+/// Returns the number of rows of a chunk, which one block sums. The result depends on `rows` only.
 [[nodiscard]] inline std::int64_t sum_chunk_rows(std::int64_t rows) {
   const std::int64_t share = (rows + kMostSumChunks - 1) / kMostSumChunks;
   return share > kSumChunkRows ? share : kSumChunkRows;
@@ -33,9 +33,9 @@ inline constexpr std::int64_t kMostSumChunks = 256;
 }
 
 /// Writes the sums over each chunk of rows to partial[chunk]. A block takes 32 pieces of kCount columns; lane k takes
-/// rows k, k + 8, ... of the chunk. A thread calls f.at(column) once per piece, which returns a function take(row,
-/// sums). take adds the piece's values in this row to float sums[kSums][kCount], and may write outputs of its own.
-/// partial: (chunks, kSums, columns), or null to sum nothing.
+/// rows k, k + 8, ... of the chunk. A thread calls f.at(column) once per piece. f.at(column) returns a function
+/// take(row, sums). take adds the piece's values in this row to float sums[kSums][kCount], and may also write other
+/// outputs. partial: (chunks, kSums, columns), or null to sum nothing.
 template <class F, int kSums, int kCount>
 __global__ void column_sums_kernel(F f, std::int64_t rows, std::int64_t columns, std::int64_t rows_per_chunk,
                                    std::int64_t chunks, float* partial) {

@@ -297,7 +297,7 @@ struct MaskedSums {
         g = gpu::to_float(of.g[i]) + (of.addend != nullptr ? gpu::to_float(of.addend[i]) : 0.0F);
       }
       of.g[i] = gpu::from_float<T>(g);
-      g = gpu::to_float(of.g[i]);  // g rounded to T, as the norm reads it
+      g = gpu::to_float(of.g[i]);  // g as the norm will read it: rounded to T
       sums[0][0] += g;
 #pragma unroll
       for (int k = 0; k < kNorms; ++k) {

@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(kBlock) mark_kernel(const std::int32_t* ids, i
   }
 }
 
-constexpr int kSumBlock = 128;  // a block sums 1024 columns of a 16-bit dy
+constexpr int kSumBlock = 128;  // number of threads of a block, which sums 1024 columns of a 16-bit dy
 constexpr int kSumWarps = kSumBlock / gpu::kWarp;
 constexpr int kScan = 4;  // number of ids that a thread checks between two barriers
 

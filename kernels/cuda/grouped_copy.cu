@@ -68,8 +68,8 @@ __device__ void copy_chunk(const std::uint8_t* src, std::uint8_t* dst, int bytes
   }
 }
 
-// Copies the pairs of a table. The bound of 6 blocks per multiprocessor lets ptxas use more registers: with the 32
-// registers of its own choice it would spill one.
+// Copies the pairs of a table. The bound of 6 blocks per multiprocessor lets ptxas use more registers. Without the
+// bound ptxas would use 32 registers and spill one.
 __global__ void __launch_bounds__(kBlock, 6) grouped_kernel(const __grid_constant__ Table table) {
   gpu::wait_for_earlier();
   int at = 0;  // index of the pair that holds the chunk; it only increases

@@ -40,7 +40,7 @@ __global__ void max_forward_kernel(gpu::PoolGeometry g, int64_t pieces, const T*
         for (int j = 0; j < kCount; ++j) {
           const float value = gpu::to_float(values.at[j]);
           const float before = gpu::to_float(best.at[j]);
-          const bool wins = !(value <= before) && before == before;  // a NaN beats numbers; no value beats a NaN
+          const bool wins = !(value <= before) && before == before;  // no value replaces a NaN
           best.at[j] = wins ? values.at[j] : best.at[j];
           winner.at[j] = wins ? static_cast<std::int32_t>(here) : winner.at[j];
         }

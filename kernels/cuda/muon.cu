@@ -50,12 +50,12 @@ __global__ void factor_kernel(double epsilon, std::int64_t n, const double* squa
   }
 }
 
-/// The place of an element in a batch of matrices (k, k). A thread makes one Place per piece of 16 bytes, by two
-/// divisions, and advances it from element to element.
+/// The position of an element in a batch of matrices (k, k). For each piece of 16 bytes a thread computes the Place of
+/// the first element by two divisions. Then advance() moves the Place from element to element.
 struct Place {
   std::int64_t k;
   std::int64_t in_matrix;  ///< index of the element among the k * k elements of its matrix
-  std::int64_t behind;     ///< number of elements since the last one on the diagonal: 0 on the diagonal, at most k
+  std::int64_t behind;     ///< number of elements since the last diagonal element: 0 on the diagonal, at most k
 
   __device__ void advance() {
     ++in_matrix;

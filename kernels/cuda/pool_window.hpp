@@ -49,11 +49,12 @@ __device__ inline PoolRange covering(const PoolAxis& axis, std::int64_t in) {
   return {from > 0 ? (from + axis.stride - 1) / axis.stride : 0, end < axis.outputs ? end : axis.outputs};
 }
 
-/// The pixel of a piece of x (or y), and the range of pixels of y (or x) that the pooling connects with this pixel.
+/// The pixel to which a piece of x or y belongs, and the connected pixels: the pixels of the other tensor (y for x, x
+/// for y) that the pooling connects with this pixel. A piece is kCount channels of one pixel.
 struct PoolPlace {
   std::int64_t row, column;
-  PoolRange rows, columns;  ///< pixels connected with this pixel: their rows and columns
-  std::int64_t image;       ///< index of the piece's first channel at pixel (0, 0) of the image of the connected pixels
+  PoolRange rows, columns;  ///< rows and columns of the connected pixels
+  std::int64_t image;       ///< index, in the other tensor, of the piece's first channel at pixel (0, 0) of the image
 };
 
 /// Returns the pixel of piece `i` of y, and the range of pixels of x in the window of this pixel.

@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kBlock)
         store_sum(sums, column, total, accumulate);
       }
     }
-    __syncthreads();  // all threads have read `lanes`, which the next item overwrites
+    __syncthreads();  // waits until all threads have read `lanes`, which the next item overwrites
   }
 }
 
@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(kBlock)
       }
       store_sum(sums, column, total, accumulate);
     }
-    __syncthreads();  // all threads have read `lanes`, which the next columns overwrite
+    __syncthreads();  // waits until all threads have read `lanes`, which the next columns overwrite
   }
 }
 
@@ -124,7 +124,7 @@ __device__ bool is_finite(float value) {
 }
 
 /// Sets `found` to 1 if an element of x is not finite. The first `vectors` pieces of 16 bytes are loaded whole, all
-/// later elements one by one. The store is atomic, as several warps may find such elements. x: (count), found: scalar.
+/// later elements one by one. The store is atomic, as several warps may store 1. x: (count), found: scalar.
 template <class T>
 __global__ void __launch_bounds__(kBlock)
     finite_kernel(const T* x, std::int64_t count, std::int64_t vectors, std::int32_t* found) {

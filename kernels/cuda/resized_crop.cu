@@ -29,7 +29,7 @@ struct Axis {
 };
 
 struct Part {
-  bool shown;  // true if the row of the table is valid; if false, all other members are unset
+  bool shown;  // true if the image's row of `parts` is valid; if false, all other members are unset
   bool transposed;
   int width;  // number of columns of the source image that are in memory
   int left;   // first column of the source image that is in memory
@@ -124,8 +124,8 @@ __device__ bool covers(const Axis& axis, int outputs, int first, int count) {
   return min(one.first, other.first) >= first && max(one.end, other.end) <= first + count;
 }
 
-/// Sets `part` from a row of the table, which has a cell for each PartColumn. Returns false if the row is no valid part
-/// of a source image whose memory has `bytes` bytes, otherwise true.
+/// Sets `part` from a row of the table `parts`, which has one number for each PartColumn. Returns true if the row is
+/// valid for a source image whose memory has `bytes` bytes, otherwise false.
 __device__ bool read_part(const double* row, std::int64_t bytes, int image_height, int image_width, Part& part) {
   const auto cell = [row](PartColumn column) { return row[static_cast<int>(column)]; };
   const double width = cell(PartColumn::width);
@@ -182,12 +182,12 @@ __host__ __device__ int tiles_of(int extent) {
 
 /// Computes out in tiles of kTile x kTile pixels, along x and y of the source image. A block takes one tile after the
 /// other. One thread reads the row of the table. 64 threads compute, in f64 like the host, the pixels and weights from
-/// which the tile's columns and rows are summed. Then a warp takes a row of the tile, and a thread a pixel: a sum over
-/// rows of the source image, in which the term of a row is a sum over pixels of this row. The host computes the sum of
-/// a row once for all pixels that share it; here each pixel computes the sum again, and nothing is stored between two
-/// passes. Neighbouring lanes read neighbouring pixels of the source image, and all lanes use the same weight of a row.
-/// The eight warps read the same rows of the source image soon after each other, from the cache. Weights after the
-/// first kKept are computed again for each pixel, so that any step works.
+/// which the tile's columns and rows are summed. Then a warp takes a row of the tile, and a thread a pixel. The pixel
+/// is a sum over rows of the source image; the term of a row is a sum over pixels of this row. The host computes the
+/// sum of a row once for all pixels that share it. Here each thread computes the sum again, so nothing is stored
+/// between two passes. Neighbouring lanes read neighbouring pixels of the source image, and all lanes use the same
+/// weight of a row. The eight warps read the same rows of the source image soon after each other, from the cache.
+/// Weights after the first kKept are computed again for each pixel, so that any step works.
 /// pictures: (samples, bytes), parts: (samples, kPartColumns) with rows `stride` apart, out: (samples, height, width,
 /// 3).
 __global__ void __launch_bounds__(kBlock)
@@ -241,7 +241,7 @@ __global__ void __launch_bounds__(kBlock)
         }
       }
     }
-    __syncthreads();  // all threads have read part, columns and rows, which the next tile overwrites
+    __syncthreads();  // waits until all threads have read part, columns and rows, which the next tile overwrites
   }
 }
 

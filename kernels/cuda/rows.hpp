@@ -11,7 +11,7 @@
 /// from memory once, then from the first-level cache (a row of 8192 floats is 32 KiB).
 namespace lockstep::gpu {
 
-inline constexpr int kRowBlock = 256;           // threads of a block: 8 warps with one row each, or all for one row
+inline constexpr int kRowBlock = 256;  // number of threads of a block: 8 warps, which take one row each or all one row
 inline constexpr std::int64_t kWarpRow = 1024;  // longest row that one warp takes; a whole block takes a longer row
 
 /// Calls f(std::integral_constant<int, kThreads>{}), where kThreads is the number of threads for a row of `extent`

@@ -14,8 +14,7 @@
 namespace lockstep::ops::backend {
 namespace {
 
-constexpr int kRows =
-    4;  // warps of a block, each with a row of its own: small batches still reach many multiprocessors
+constexpr int kRows = 4;  // number of warps of a block; each takes a row: so small batches reach many multiprocessors
 constexpr int kBlock = kRows * gpu::kWarp;
 constexpr int kJoinBlock = 256;
 

@@ -102,10 +102,10 @@ constexpr int kSide = sizeof(T) >= 4 ? 32 : 64;  // number of rows and of column
 
 /// Transposes planes. A block takes tiles of kSide rows and columns through shared memory, so that neighbouring lanes
 /// access neighbouring memory in both views. With kCount > 1 a lane accesses 16 bytes, and `planes` has multiples of
-/// kCount rows and columns. Padding makes the row of a tile an odd number of banks (of pairs of banks for 8 bytes). So
-/// with 4-byte elements no two lanes of a warp access the same bank. With 2-byte elements in 16-byte pieces, two lanes
-/// that are neighbours along columns access the same bank. outer: the loops over the planes; src: planes (rows,
-/// columns), dst: planes (columns, rows).
+/// kCount rows and columns. With padding a row of a tile covers an odd number of banks (8-byte elements: of pairs of
+/// banks). So with 4-byte elements no two lanes of a warp access the same bank. With 2-byte elements in 16-byte pieces,
+/// two lanes that are neighbours along columns access the same bank. outer: the loops over the planes; src: planes
+/// (rows, columns), dst: planes (columns, rows).
 template <class Src, class Dst, int kCount>
 __global__ void __launch_bounds__(kBlock)
     tiles_kernel(const __grid_constant__ CopyLoops outer, int64_t tiles, const __grid_constant__ Planes planes,

@@ -120,7 +120,7 @@ class Plan final : public ConvPlan {
     return pass() == ConvPass::backward_weights && accumulation_dtype(desc().dtype) != desc().dtype;
   }
 
-  /// Enqueues the part of the pass that Form::split leaves to our kernels.
+  /// Enqueues the steps of the pass that Form::split leaves to lockstep's kernels.
   void finish(CudaContext& context, const TensorView& bias, const TensorView& result, const TensorView& out,
               std::byte* base) const {
     if (pass() == ConvPass::forward) {

@@ -155,7 +155,8 @@ class Search {
     }
   }
 
-  /// Adds up to `limit` engines with their default settings. cuDNN refuses most engines: they are for other operations.
+  /// Adds up to `limit` engines with their default settings. cuDNN refuses most engines, because they compute other
+  /// operations.
   void add_untuned(std::size_t limit, const OperationGraph& graph) {
     const std::int64_t count = engine_count(graph);
     for (std::int64_t index = 0; index < count && limit > 0; ++index) {
@@ -595,7 +596,7 @@ std::vector<Algorithm> algorithms(const Target& target, const ConvDesc& desc, Co
   if (conv_may_serve_norm(desc, pass) && engines == Engines::all) {
     Search serving(target, desc, pass, engines, refused);
     if (const auto graph = serving.graph(Form::norm)) {
-      serving.add_recommended({2, 0, 1}, *graph, Form::norm);  // few, as each algorithm takes a second to compile
+      serving.add_recommended({2, 0, 1}, *graph, Form::norm);  // few algorithms: each takes a second to compile
     }
     all.insert(all.end(), serving.first.begin(), serving.first.end());
     all.insert(all.end(), serving.last.begin(), serving.last.end());

@@ -20,7 +20,7 @@ enum class Form : unsigned char {
   /// The whole pass: the graph adds the bias to the sums, writes the output in its own type, and adds to existing
   /// gradients.
   fused,
-  split,  ///< only the convolution, in desc.dtype; our kernels do the other steps
+  split,  ///< only the convolution, in desc.dtype; lockstep's kernels do the other steps of the pass
   norm,   ///< the whole pass and the work of desc.norm
 };
 
@@ -49,8 +49,8 @@ struct ConvGraph {
   std::optional<GraphTensor> bias;  ///< in forward: (1, K, 1..); added in f32 to the sums before these are stored
   std::vector<std::int64_t> stride, dilation, pad_before, pad_after;
   bool accumulate = false;  ///< true if the result is added to the output
-  /// True in a backward_weights that overwrites, with 16-bit tensors: an identity operation after the convolution takes
-  /// the sums to an f32 output, because no engine for the convolution alone writes f32.
+  /// True for backward_weights with 16-bit tensors and without accumulate. Then an identity operation after the
+  /// convolution copies the sums to an f32 output, because no engine for the convolution alone writes f32.
   bool passes_on = false;
   ConvNorm norm{};  ///< only used with Form::norm
 };
@@ -74,7 +74,7 @@ struct Engine {
   [[nodiscard]] static std::optional<Engine> parse(std::string_view text);
 };
 
-/// The finalised operation graph with the descriptors of its parts.
+/// The finalised operation graph of cuDNN, with the descriptors of its tensors and operations.
 class OperationGraph {
  public:
   OperationGraph(const ConvGraph& graph, const Target& target);
@@ -102,12 +102,12 @@ class EngineConfig {
 };
 
 /// Returns true if the engine computes what ConvDesc promises: sums in f32, and f32 factors unrounded unless desc.tf32.
-/// FFT and Winograd, whose errors are of another kind, are not allowed, because a choice made by timing must not change
-/// the results.
+/// FFT and Winograd are not allowed: their rounding errors differ from those of a direct sum, and a choice made by
+/// timing must not change the accuracy.
 [[nodiscard]] bool allowed(const EngineConfig& config, const ConvDesc& desc);
 
-/// One way to do a whole pass: an engine, used in a form. The text is the engine's text, with the prefix "split:" or
-/// "norm:" for these forms, for example "eng35:k2=1" (fused) or "split:eng35:k2=1".
+/// One way to do a whole pass: an engine, used in a form. The text of Form::fused is the engine's text, such as
+/// "eng35:k2=1". Form::split and Form::norm add a prefix: "split:eng35:k2=1", "norm:eng7".
 struct Algorithm {
   Form form = Form::fused;
   Engine engine;
@@ -122,8 +122,8 @@ struct Algorithm {
 /// 27, and at most 5 more for a norm. The order is:
 ///   - fused algorithms, then split algorithms; within each form the first few of mode A, then of mode B, then of the
 ///     fallback list;
-///   - if the heuristics have no fused algorithm: engines that support fused with default settings. They come after the
-///     split algorithms, or before the split algorithms if split would pass f32 values through f16;
+///   - if the heuristics have no fused algorithm: engines that support Form::fused with their default settings. They
+///     come after the split algorithms, or before if the split algorithms would round f32 sums to f16;
 ///   - for a bf16 gradient of the weights the fused algorithms come last, because they are compiled at run time;
 ///   - then the algorithms that cuDNN calls nondeterministic; then, if desc.norm is wanted, Form::norm algorithms.
 /// If cuDNN fails at an engine or at a list, with any status, the engine or the list is left out. Each failure adds a

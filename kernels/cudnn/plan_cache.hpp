@@ -13,7 +13,7 @@
 #include <lockstep/kernels/cudnn/conv_graph.hpp>
 
 /// A cache of cuDNN's lists of algorithms and of execution plans. cuDNN takes up to a second to make a plan. Without
-/// the cache, equal layers of a model, its evaluation and the tuner would make the same lists and plans again.
+/// the cache, the same lists and plans would be made again for equal layers, for the evaluation and for the tuner.
 namespace lockstep::ops::cudnn {
 
 /// A finalised execution plan with its graph and its configuration. A finalised plan never changes: any number of

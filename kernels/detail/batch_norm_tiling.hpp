@@ -43,7 +43,7 @@ struct Tiling {
 /// the sums are used. `blocks` is 0 if the tensor does not fit into the shared memory of all multiprocessors.
 struct Residence {
   std::int64_t blocks = 0;  ///< number of blocks of the launch; all run at once
-  std::int64_t items = 0;   ///< largest number of items of a block; the block has room for them
+  std::int64_t items = 0;   ///< largest number of items of a block; all fit into its shared memory
 };
 
 /// Finds the smallest number of items per block with which all items of `tiling` fit into shared memory. A block keeps

@@ -12,8 +12,8 @@ namespace lockstep::ops::placement {
 #define LOCKSTEP_HOST_AND_DEVICE
 #endif
 
-/// Replaces the epoch in the random key of an alternating flip, so that a sample's random bit is the same in all
-/// epochs.
+/// The value that stands for the epoch in the random key of an alternating flip. As it is constant, a sample's random
+/// bit is the same in all epochs.
 inline constexpr std::int64_t kNoEpoch = -1;
 
 /// Returns true if an alternating flip mirrors a sample in this epoch. `own` is the sample's random bit: the result is

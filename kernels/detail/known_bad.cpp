@@ -45,8 +45,9 @@ bool overwrites_weights(const LibraryCall& call) {
   return call.pass != ConvPass::backward_weights && call.implementation.starts_with("jit_bf16_1x1:") && summed % 2 != 0;
 }
 
-/// Returns true if `call` has this fault: sums over channels-last images read scratch memory that is not all written.
-/// This needs a dilation, an image that is shorter than the kernel, or a stride that is longer than the kernel.
+/// Returns true if `call` has this fault: sums over channels-last images read scratch memory of which a part was never
+/// written. The fault occurs with a dilation, with an image that is shorter than the kernel, and with a stride that is
+/// longer than the kernel.
 bool reads_unwritten_pixels(const LibraryCall& call) {
   const ConvDesc& d = call.desc;
   bool any = strides_beyond(d, [&](std::size_t i) { return d.kernel[i]; });
@@ -56,9 +57,9 @@ bool reads_unwritten_pixels(const LibraryCall& call) {
   return any && call.pass == ConvPass::backward_weights && call.implementation.starts_with("jit_bf16:");
 }
 
-/// Returns true if `call` has this fault with three axes: the first window begins before a short image, by a distance
-/// that is no multiple of the stride, and another window ends after the image. Then the code mixes up the planes of
-/// these windows.
+/// Returns true if `call` has this fault with three spatial axes: the code mixes up the planes of two windows. One
+/// window begins before a short image, by a distance that is no multiple of the stride. The other window ends after the
+/// image.
 bool mixes_up_planes(const LibraryCall& call) {
   const ConvDesc& d = call.desc;
   return d.spatial_rank == 3 && d.stride[0] > 1 && d.pad_before[0] % d.stride[0] != 0 &&
@@ -66,8 +67,8 @@ bool mixes_up_planes(const LibraryCall& call) {
          (call.implementation.starts_with("jit_bf16:") || call.implementation.starts_with("jit:avx512"));
 }
 
-/// Returns true if `call` has this fault with three axes: if the image is shorter than the kernel, a thread writes sums
-/// after the end of the scratch memory.
+/// Returns true if `call` has this fault with three spatial axes: if the image is shorter than the kernel, a thread
+/// writes sums after the end of the scratch memory.
 bool writes_behind_scratchpad(const LibraryCall& call) {
   const ConvDesc& d = call.desc;
   const bool shorter = d.in_size[0] < d.kernel[0] || d.in_size[1] < d.kernel[1] || d.in_size[2] < d.kernel[2];

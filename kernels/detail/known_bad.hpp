@@ -20,7 +20,7 @@ struct KnownBad {
   std::string_view library;
   std::string_view first;                ///< the first version that has the fault
   std::string_view mended;               ///< the first version without the fault; empty if there is none yet
-  bool (*concerns)(const LibraryCall&);  ///< returns true if implementation, pass and shape have the fault
+  bool (*concerns)(const LibraryCall&);  ///< returns true if the fault occurs in this call
   std::string_view what;                 ///< effect of the fault, and where the fault is reported
 };
 

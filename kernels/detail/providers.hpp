@@ -15,8 +15,8 @@
 /// The libraries that can plan convolutions and matrix products. Private to the kernels library.
 namespace lockstep::ops {
 
-/// A library, or our own loops, that plan_conv2d() can use. Its functions get a checked desc, and a context on the
-/// provider's device.
+/// A provider of convolutions for plan_conv2d(): a library, or lockstep's own loops. Its functions get a checked desc,
+/// and a context on the provider's device.
 struct ConvProvider {
   std::string_view name;  ///< name of the provider: the part of a choice before the colon
   DeviceKind device;
@@ -33,7 +33,8 @@ struct ConvProvider {
   void (*prepare)(Context& context, std::span<const ConvCall> calls, Engines engines, int threads) = nullptr;
 };
 
-/// A library, or our own loops, that plan_matmul() can use. The members mean the same as in ConvProvider.
+/// A provider of matrix products for plan_matmul(): a library, or lockstep's own loops. The members mean the same as in
+/// ConvProvider.
 struct MatmulProvider {
   std::string_view name;
   DeviceKind device;

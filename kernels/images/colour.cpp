@@ -108,9 +108,9 @@ void turn_hue(Block& block, float by) {
     Four hue = turns - (turns >= k1 ? k1 : k0) + by;                                                // in [-0.5, 1.5]
     hue += hue < k0 ? k1 : (hue >= k1 ? -k1 : k0);
     const Four saturation = range / (most + one_if_grey);
-    // Each channel is between the largest value (0 below) and the smallest (1 below). Around the circle a channel has
-    // each of these two values for two sixths, and changes linearly in the two sixths between them. In these sixths the
-    // number is the distance of the hue from an end of the sixth.
+    // clamped() is 0 where a channel has the pixel's largest value, and 1 where it has the smallest value. Around the
+    // colour circle a channel has each of these two values for two sixths of the circle. In the two sixths between
+    // them, the channel changes linearly with the hue.
     const Four sixths = hue * 6.0F;
     put(block[0], i, most * (1.0F - saturation * clamped(smaller(sixths - 1.0F, 5.0F - sixths))));
     put(block[1], i, most * (1.0F - saturation * clamped(larger(1.0F - sixths, sixths - 3.0F))));

@@ -16,11 +16,12 @@ enum class Colour {
 
 struct ColourChange {
   Colour colour = Colour::brightness;
-  double factor = 1;  ///< hue: -0.5 to 0.5, 0 changes nothing; otherwise finite, at least 0, 1 changes nothing
+  double factor = 1;  ///< hue: -0.5 to 0.5, 0 changes nothing; other kinds: finite, at least 0, 1 changes nothing
 };
 
-/// A grey of 1 is summed as this whole number. Each grey in [0, 1] is multiplied by kGreyParts, and the fraction of
-/// the product is dropped. The sum of whole numbers is exact, so the mean does not depend on the order of the pixels.
+/// Whole number that represents a grey of 1 in a sum of greys. Before the sum each grey in [0, 1] is multiplied by
+/// kGreyParts, and the fraction of the product is dropped. The sum of whole numbers is exact, so the mean does not
+/// depend on the order of the pixels.
 inline constexpr float kGreyParts = 1U << 30U;
 [[nodiscard]] inline float mean_of_greys(std::int64_t sum, std::int64_t pixels) {
   return static_cast<float>(static_cast<double>(sum) / (static_cast<double>(kGreyParts) * static_cast<double>(pixels)));

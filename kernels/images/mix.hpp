@@ -21,7 +21,7 @@ struct Rectangle {
 /// Sets the pixels of the rectangle to `fill`.
 void fill_rectangle(const Rectangle& rectangle, std::int64_t width, const std::array<std::uint8_t, 3>& fill,
                     std::uint8_t* image);
-/// Copies the pixels of the rectangle from the image `from` to the same place in `image`.
+/// Copies the pixels of the rectangle from the image `from` to the same rectangle of `image`.
 void copy_rectangle(const Rectangle& rectangle, std::int64_t width, const std::uint8_t* from, std::uint8_t* image);
 
 /// Sets each bytes[i] to the byte nearest to share * bytes[i] + (1 - share) * others[i], with `share` in [0, 1].

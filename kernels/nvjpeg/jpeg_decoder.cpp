@@ -98,8 +98,9 @@ bool is_of_file(nvjpegStatus_t status) {
 
 /// Gives nvJPEG memory of the context, and pinned memory. nvJPEG's second allocator interface fits MemoryResource: a
 /// call names the stream that uses the memory first, or used the memory last. If the named stream is not the context's
-/// stream, the host waits, as cudaFree() would: at an allocation for the context's stream, at a deallocation for the
-/// named stream. Memory that nvJPEG allocates stays until the decoder is destroyed, or until a larger batch needs more.
+/// stream, the host waits, as cudaFree() would. In an allocation it waits for the context's stream, in a deallocation
+/// for the named stream. Memory that nvJPEG allocates stays until the decoder is destroyed, or until a larger batch
+/// needs more.
 class Memory {
  public:
   explicit Memory(Context& context) : context_(context), pinned_(context.device()) {}

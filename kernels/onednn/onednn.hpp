@@ -157,7 +157,7 @@ class Step {
 
  private:
   dnnl::primitive primitive_;
-  std::vector<std::pair<int, dnnl::memory>> arguments_;  // keeps the memory objects alive
+  std::vector<std::pair<int, dnnl::memory>> arguments_;  // owns the memory objects that list_ names
   std::vector<dnnl_exec_arg_t> list_;
 };
 

@@ -13,8 +13,8 @@ namespace lockstep {
 /// (OMP_NUM_THREADS, omp_set_num_threads()), limited as in given_threads(). Returns 1 in a build without OpenMP.
 [[nodiscard]] int default_threads();
 
-/// Returns, for each of OpenMP's places (OMP_PLACES, OMP_PROC_BIND), the numbers of its processors; empty if OpenMP has
-/// no places. Binds no thread.
+/// Returns the processors of each of OpenMP's places (OMP_PLACES, OMP_PROC_BIND), by the system's numbers. Returns an
+/// empty vector if OpenMP has no places. Binds no thread.
 [[nodiscard]] std::vector<std::vector<int>> openmp_places();
 /// Returns true if OpenMP keeps all threads on the first thread's place (OMP_PROC_BIND=primary).
 [[nodiscard]] bool openmp_keeps_one_place();

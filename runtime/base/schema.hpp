@@ -28,8 +28,8 @@ class Option {
   bool list = false;    ///< true if the option takes several values, separated by commas
   bool kept = true;     ///< true if resumed runs keep the option; false if only the current start uses the option
   bool given = false;   ///< true if read() set the value; false for a default
-  /// True if the option changes the numbers that a run computes. RunIdentity then stores a value other than the
-  /// default.
+  /// True if the option changes the numbers that a run computes. RunIdentity stores the values of such options, except
+  /// default values.
   bool numbers = false;
   /// True if the option must be equal on all ranks. An option with `numbers` must be equal even if `shared` is false.
   bool shared = false;
@@ -45,7 +45,8 @@ class Option {
   Option& by_default(std::string text);  ///< sets the default that --help shows
   Option& instead_of(std::string other);
   Option& taken_back_by(std::string name_of_negation);
-  // The functions below add requirements on the value, if the option has a value. All of them refuse NaN and infinity.
+  // The functions below add requirements that check() tests if the option has a value. All of these
+  // requirements refuse NaN and infinity.
   Option& at_least(double least);
   Option& at_most(double most);
   Option& above(double bound);

@@ -22,7 +22,8 @@ struct PrintedCharacter {
 };
 PrintedCharacter print_character(std::string_view text, char* out) noexcept;
 
-/// Returns the whole text without quotes. Bytes that a terminal would interpret become \xNN.
+/// Returns the text at full length and without quotes, unlike printable(). Bytes that a terminal would interpret become
+/// \xNN.
 [[nodiscard]] std::string displayed(std::string_view text);
 
 /// Returns the whole text as valid UTF-8 for JSON or CSV, not for a terminal. Differs from displayed() in one point:

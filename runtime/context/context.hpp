@@ -37,13 +37,12 @@ class Context {
   [[nodiscard]] MemoryResource& memory() { return *memory_; }
   [[nodiscard]] CopyCounts& copied() { return copied_; }
   void synchronize() { stream_->synchronize(); }
-  /// Sets a function that reports every call that makes its caller wait for this context's stream
-  /// (Stream::on_synchronisation).
+  /// Sets a function that is called after each wait of a caller for this context's stream (Stream::on_synchronisation).
   void on_synchronisation(SyncReport report) { stream_->on_synchronisation(std::move(report)); }
 
-  /// Returns the state of type T that a library or a kernel keeps in this context (cuDNN handle, staging buffers).
-  /// `make()` makes the state on first use; later calls find the state by its type, so each user needs a type of its
-  /// own. The state lives as long as the context.
+  /// Returns the object of type T that this context keeps for a library or a kernel, for example a cuDNN handle. The
+  /// first call makes the object with `make()`. Later calls find the object by its type, so each user of this function
+  /// needs a type of its own. The object lives as long as the context.
   template <class T, class Make>
   T& library(Make&& make) {
     for (auto& entry : libraries_) {

@@ -8,7 +8,8 @@
 namespace lockstep {
 namespace {
 
-/// Returns the GPU's state that the driver reports without a call to the device.
+/// Returns a GpuState whose members that need no call to the device are set: device, toolkit, driver, stub, devices and
+/// built_for.
 GpuState driver_state(Device device) {
   GpuState state{.device = device, .toolkit = CUDART_VERSION, .built_for = LOCKSTEP_BUILT_FOR};
   state.devices = num_gpus();

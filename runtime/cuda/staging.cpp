@@ -189,7 +189,7 @@ void Staging::to_host(const TensorView& device, const TensorView& host) {
   const Rest rest(stream, nullptr);
   const std::size_t size = size_of(device.dtype);
   const auto [loops, to, from] = detail::order_loops(host, device);
-  TensorView waiting[2];  // part of `host` that gets the elements of each half; null data: an empty half
+  TensorView waiting[2];  // parts of `host` to which the halves will be copied; null data: an empty half
   CopyLoops boxes[2];
   const auto empty = [&](int half) {
     halves_[half].last->synchronize();

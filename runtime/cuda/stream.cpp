@@ -15,10 +15,10 @@
 
 // A CUDA stream waits for an event of a host stream on the device: the device waits until a counter in page-locked
 // memory reaches the event's position. The worker thread of the host stream increments the counter after each task.
-// Some devices cannot wait for a value in memory. There the stream waits in a CUDA host function. CUDA may run the host
-// functions of all streams on one thread, one after the other. If a task of the host stream has failed, the work on the
-// device still runs, because CUDA cannot remove work from a stream. Then synchronize() of the CUDA stream rethrows the
-// failure. Waits for events that the CUDA stream records after its wait rethrow the failure, too.
+// Some devices cannot wait for a value in memory. On such a device the stream waits in a CUDA host function. CUDA may
+// run the host functions of all streams on one thread, one after the other. If a task of the host stream has failed,
+// the work on the device still runs, because CUDA cannot remove work from a stream. Then synchronize() of the CUDA
+// stream rethrows the failure. Waits for events that the CUDA stream records after its wait rethrow the failure, too.
 
 namespace lockstep::detail {
 namespace {
@@ -239,8 +239,9 @@ class CudaEventState final : public EventState {
   std::ptrdiff_t latest_ = -1;  ///< index into points_; -1: never recorded
 };
 
-/// A wait for a host event in a host function of CUDA. The stream owns and reuses the object. The host function must
-/// not destroy the object's event, because CUDA forbids CUDA calls in host functions.
+/// A wait for an event of a host stream, which a CUDA host function (cudaLaunchHostFunc) does. The stream owns and
+/// reuses the object. The host function must not destroy the object's event, because CUDA forbids CUDA calls in host
+/// functions.
 struct HostFunction {
   EventPoint host;
   std::atomic<bool> finished{true};

@@ -98,7 +98,8 @@ class OutputFile {
   int descriptor_ = -1;
 };
 
-/// A file to which text is appended, for logs in a folder where others may write. Opens no link.
+/// A file to which text is appended, for logs in a folder to which other users may write. Never writes to the target of
+/// a link.
 class LogFile {
  public:
   /// With `append`, continues an existing file after its last complete line; throws FileError if the file is a symbolic

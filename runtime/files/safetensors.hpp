@@ -20,7 +20,7 @@ namespace lockstep {
 [[nodiscard]] const char* safetensors_dtype(DType dtype);
 
 /// A safetensors file, opened for reading. The constructor trusts nothing in the header and checks all of it:
-/// - The header has at most 16 MiB (in memory it costs many times its size) and lies inside the file.
+/// - The header is inside the file. It has at most 16 MiB, because a parsed header takes many times its size in memory.
 /// - UTF-8 and JSON are valid, no key occurs twice, dtypes are known.
 /// - Sizes do not overflow and agree with dtype and shape.
 /// - Tensors follow each other without gaps or overlap, and nothing follows the last.
@@ -44,8 +44,9 @@ struct SafetensorsTensor {
 
 /// Writes a new file; the file is durable when the call returns. Equal tensors and metadata give equal bytes. The order
 /// of tensors is the same as in the reference implementation: first larger or wider types, then by name. Spaces pad the
-/// header so that the data begin at a multiple of 8. Throws DataError for a name that occurs twice or that the reader
-/// would refuse, and for data that do not match the shape. If writing fails, throws DataError and deletes the file.
+/// header so that the data begin at a multiple of 8. Throws DataError for a name that occurs twice, for a name that
+/// SafetensorsFile refuses, and for data that do not match the shape. If writing fails, throws DataError and deletes
+/// the file.
 void write_safetensors(const std::string& path, std::span<const SafetensorsTensor> tensors,
                        const std::map<std::string, std::string>& metadata = {});
 

@@ -90,8 +90,8 @@ struct DeviceSelection {
 };
 
 /// Applies the request to `gpus` (list_gpus() of one node). If the GPUs cannot meet the request, throws UsageError with
-/// the request and the GPUs. For usable:N, throws StateError: call find_usable_gpus() (usable_gpus.hpp) first, which
-/// tries the GPUs, and pass with_gpus() of its result.
+/// the request and the GPUs. Throws StateError for a request usable:N, because it does not name the GPUs yet. The
+/// caller must first find GPUs by find_usable_gpus() (usable_gpus.hpp), and make a request for these by with_gpus().
 [[nodiscard]] DeviceSelection select_devices(const DeviceRequest& request, const std::vector<GpuInfo>& gpus);
 
 // try_gpu() and try_all_gpus() throw CudaError if the driver returns an error other than "no driver" or "no device".

@@ -16,9 +16,9 @@ enum class Unload : bool { with_owner, never };
 /// calls.
 class SharedLibrary {
  public:
-  /// Opens the first of `names` that can be opened. A name is a path, or a name without a slash, which the system
-  /// searches (LD_LIBRARY_PATH, run paths, the linker's cache). If none can be opened, throws UnsupportedError with the
-  /// system's message for each name. Throws UsageError for an empty list or an empty name.
+  /// Opens the first of `names` that can be opened. A name with a slash is a path. A name without a slash is searched
+  /// by the system (LD_LIBRARY_PATH, run paths, the linker's cache). If none can be opened, throws UnsupportedError
+  /// with the system's message for each name. Throws UsageError for an empty list or an empty name.
   explicit SharedLibrary(const std::vector<std::string>& names, Unload unload = Unload::with_owner);
 
   [[nodiscard]] const std::string& name() const { return name_; }  ///< name with which the library was opened

@@ -21,7 +21,7 @@ struct UsableGpus {
 };
 
 /// Returns the first `count` usable GPUs; for -1, all usable GPUs (at least one). A usable GPU meets three conditions:
-/// nobody else holds a claim to it; a context can be made on it, which exclusive-process mode may prevent;
+/// nobody else holds a claim to the GPU; a context can be made on the GPU, which exclusive-process mode may prevent;
 /// `min_free_bytes` (default: not_occupied_bytes()) can be allocated in one piece.
 ///
 /// Trying a GPU leaves nothing on it and changes no state of the calling thread; a primary context that the program

@@ -40,11 +40,11 @@ struct CudaPoolOptions {
 /// before deallocate(), as MemoryResource says. In allocate(), `stream` must be of this device (DeviceError). Memory
 /// freed on another stream waits for that stream. A device without memory pools uses cudaMalloc and cudaFree.
 ///
-/// Another device gets access to the pool with its first copy() from or to this memory, if it has peer access. After a
-/// failed allocation, a second try first frees all cached memory; then OutOfMemory follows. The text has the bytes
-/// requested, in use, cached and free on the device, and the limit. allocate() throws StateError while the stream is
-/// captured (graph.hpp). Memory freed during a capture invalidates the capture, and counts as in use until the stream's
-/// next allocation. The resource must outlive its memory. Thread-safe.
+/// Another device gets access to the pool with its first copy() from or to this memory, if it has peer access. If an
+/// allocation fails, allocate() frees all cached memory and tries once more. If this fails, too, it throws OutOfMemory,
+/// whose text has the bytes requested, in use, cached and free on the device, and the limit. allocate() throws
+/// StateError while the stream is captured (graph.hpp). Memory freed during a capture invalidates the capture, and
+/// counts as in use until the stream's next allocation. The resource must outlive its memory. Thread-safe.
 class CudaPoolResource final : public MemoryResource {
  public:
   explicit CudaPoolResource(Device device, const CudaPoolOptions& options = {});

@@ -20,9 +20,10 @@ struct MemoryUsage {
   std::size_t peak = 0;    ///< greatest number of bytes that were in use at a time
 };
 
-/// A stream-ordered source of memory. Work on stream s may use memory of allocate(.., s) at once; work on other streams
-/// may use the memory only after an event that orders this work. At deallocate(.., s), the last use must already be
-/// enqueued on s. Host resources ignore the stream. Thread-safe. The host program may bring its own resource.
+/// A stream-ordered source of memory. Work on stream s may use memory of allocate(.., s) at once. Work on another
+/// stream may use the memory only if this stream waits for an event of s that was recorded after allocate(). At
+/// deallocate(.., s), the last use must already be enqueued on s. Host resources ignore the stream. Thread-safe. The
+/// host program may bring its own resource.
 class MemoryResource {
  public:
   virtual ~MemoryResource() = default;

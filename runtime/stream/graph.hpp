@@ -24,7 +24,8 @@ struct GraphState;
 /// During a capture nothing runs. CUDA refuses three kinds of calls and invalidates the capture: calls that wait for
 /// the device, calls that query whether work is complete, and calls that allocate or free memory outside of a stream's
 /// order. Rules for the captured streams:
-///   Stream::record, wait      only between streams of the capture; complete() of such an event throws StateError
+///   Stream::record, wait      only between streams of the capture
+///   Event::complete()         StateError for an event that was recorded in the capture
 ///   events with timing        StateError: work of a graph does not run at the time of the capture
 ///   waits for host events     StateError, unless they are complete
 ///   copies of pageable memory StateError: a graph copies page-locked memory
@@ -35,7 +36,7 @@ class Graph {
   /// not affect calls of other threads (thread-local capture).
   ///
   /// Throws UnsupportedError for a host stream and for CUDA's legacy default stream. Throws StateError if the stream is
-  /// already being captured, if a stream was not joined, or if f made a forbidden call without reporting its error.
+  /// already being captured, if a stream was not joined, or if f made a forbidden call and ignored the call's error.
   /// Passes exceptions of f, with a note that they happened during a capture. In every case the capture ends, and the
   /// streams can be used as before.
   [[nodiscard]] static Graph capture(Stream& stream, const std::function<void()>& f);

@@ -41,8 +41,9 @@ enum class SpanKind : unsigned char {
 /// captured.
 ///
 /// If a tool is attached to the process (Nsight Systems; only in a build with CUDA), a Scope is also a named range of
-/// that tool around the enqueueing calls, and a point is a mark. This holds in every step, and also while a stream is
-/// captured. The tool gets all names in advance. Each name comes with a number: a bucket's bytes, or the host's step.
+/// that tool around the enqueueing calls. A point (SpanKind::ready) is a mark of the tool. This holds in every step,
+/// and also while a stream is captured. The tool gets all names in advance. Each name comes with a number: a bucket's
+/// bytes, or the host's step.
 ///
 /// Only one thread may call the recorder. The recorder must outlive the streams' work.
 class SpanRecorder {
@@ -54,7 +55,7 @@ class SpanRecorder {
   struct Name {
     std::string text;
     SpanKind kind = SpanKind::forward;
-    int bucket = -1;         ///< bucket of the kinds ready, reduce and gather; -1 for other kinds
+    int bucket = -1;         ///< index of the bucket, for the kinds ready, reduce and gather; -1 for other kinds
     std::int64_t bytes = 0;  ///< bytes of the bucket's gradients in the dtype in which they are summed
   };
   /// A recorded span. Its times are in nanoseconds of now_ns(); a point (SpanKind::ready) ends when it begins.
@@ -125,8 +126,8 @@ class SpanRecorder {
   };
   void point(Stream& stream, Lane lane, int name);
 
-  /// Returns the spans that have both ends, in the order of begin(). Waits for a CUDA stream. Other streams must be
-  /// idle; otherwise their unfinished spans are left out.
+  /// Returns the spans that have begun and ended, in the order of begin(). If `compute` is a CUDA stream, waits for it.
+  /// Other streams must be idle; otherwise their unfinished spans are left out.
   [[nodiscard]] std::vector<Span> take(Stream& compute);
   [[nodiscard]] std::int64_t dropped() const { return dropped_; }
   [[nodiscard]] std::int64_t first() const { return first_; }
@@ -139,7 +140,7 @@ class SpanRecorder {
     bool on_device = false;
     bool ended = false;  ///< true after end() has recorded the span's second event; used for a GPU
     std::int64_t step = 0;
-    /// Time at which the span began; 0 if it has not begun. The thread that runs the stream's work writes it.
+    /// Time at which the span began; 0 before it begins. The thread that runs the stream's work stores the time.
     std::atomic<std::int64_t> begin_ns{0};
     std::atomic<std::int64_t> end_ns{0};
   };

@@ -31,7 +31,7 @@ struct TaskVTable {
 /// An ordered queue of work on one device. Can only be moved, so it has one owner. There are three kinds:
 ///   inline host   work runs at once in the calling thread; synchronize() has nothing to wait for
 ///   host worker   work runs in order on one thread that the stream owns
-///   CUDA          a non-blocking CUDA stream that it owns, or a stream of the host program that it borrows
+///   CUDA          a non-blocking CUDA stream that the Stream owns, or a borrowed stream of the host program
 /// If work on a worker throws, the exception poisons the stream: later work is skipped, and its events complete as
 /// failed. A stream that waits for such an event is poisoned, too. enqueue() and synchronize() rethrow the exception.
 /// One thread at a time may use a stream; any thread may wait for an Event.
@@ -92,10 +92,11 @@ class Stream {
   void wait(const Event& event);  ///< work enqueued from now on starts after the event's latest record() so far
   void synchronize();             ///< blocks the caller until all work is complete; rethrows a worker's exception
 
-  /// Sets a function that is called for every call that makes its caller wait for this stream, whether the wait was
-  /// requested or not. Such calls are waits for the stream itself, copies and factories on the stream, and allocations
-  /// and deallocations with it. Event::synchronize() is not reported, because an event belongs to no stream. An empty
-  /// function ends the reports. Do not call this from within a report.
+  /// Sets a function that is called after each wait of a caller for this stream, whether the caller requested the wait
+  /// or not. Examples of calls that wait are synchronize(), some copies and factories on the stream, and some
+  /// allocations and deallocations with the stream (SyncReason has all reasons). Event::synchronize() is not reported,
+  /// because an event belongs to no stream. An empty function ends the reports. A report must not call
+  /// on_synchronisation().
   void on_synchronisation(SyncReport report);
   [[nodiscard]] detail::SyncLog* sync_log() const noexcept;  ///< nullptr if no report is set
 

@@ -22,7 +22,7 @@ enum class SyncReason : std::uint8_t {
   event,        ///< an inline stream waits for an event by blocking
   queue_full,   ///< the queue of a host worker is full
   allocation,   ///< cudaMalloc or cudaMallocHost may wait for the whole device
-  release,      ///< memory is freed after the work that may use it has ended
+  release,      ///< a call that frees memory first waits for work that may use the memory
   destruction,  ///< a stream with unfinished work is destroyed
 };
 [[nodiscard]] std::string_view name_of(SyncReason reason);  ///< returns "host copy", "queue full", ...

@@ -13,9 +13,10 @@
 namespace lockstep {
 namespace {
 
-// A copy with memcpy runs on at most one thread per this many bytes, rounded up.
+// Bytes per thread: a copy of n bytes with memcpy uses at most n / kGrainBytes threads, rounded up.
 constexpr std::int64_t kGrainBytes = std::int64_t{1} << 20;
-// A copy with strides or a conversion runs on at most one thread per this many elements, rounded up.
+// Elements per thread: a copy of n elements with strides or a conversion uses at most n / kGrainElements threads,
+// rounded up.
 constexpr std::int64_t kGrainElements = 1 << 14;
 
 /// Copies of at least this many bytes bypass the caches.

@@ -22,7 +22,7 @@ struct PrintOptions {
 /// Takes any type, rank and strides. All floating-point numbers of a tensor are printed in one form, chosen as in
 /// numpy. If all numbers are whole, the form is "2.". The form has exponents if a number is 1e8 or more. If some
 /// numbers have fractions, the form also has exponents if a number is below 1e-4, or if the largest number is more than
-/// 1000 times the smallest. The choice ignores zeros, NaN and infinities. Elements that are not shown are neither read
+/// 1000 times the smallest. These rules ignore zeros, NaN and infinities. Elements that are not shown are neither read
 /// nor copied.
 ///
 /// `context` must be on the view's device; otherwise DeviceError with both devices. The call waits for the context's

@@ -27,16 +27,16 @@ class Tensor {
 
   [[nodiscard]] static Tensor ones(Context& context, const Shape& shape, DType dtype);
   [[nodiscard]] static Tensor full(Context& context, const Shape& shape, double value, DType dtype);
-  /// Makes a tensor with the elements begin, begin + step, .. below `end` (above it for a negative step), in all
-  /// ceil((end - begin) / step) elements. Element i is begin + i * step, so errors do not add up. If f64 cannot hold
+  /// Makes a tensor with the ceil((end - begin) / step) elements begin, begin + step, .. All elements are below `end`,
+  /// or, for a negative step, above `end`. Element i is begin + i * step, so errors do not add up. If f64 cannot hold
   /// the step exactly, rounding may give one more element. Whole numbers are exact up to 2048 in f16 and up to 256 in
-  /// bf16; larger ones are rounded. In i64 and u64 they are exact up to 2^53; larger ones are refused. UsageError if
-  /// step is 0 or leads away from `end`.
+  /// bf16; larger numbers are rounded. In i64 and u64 whole numbers are exact up to 2^53; larger numbers are refused.
+  /// UsageError if step is 0 or leads away from `end`.
   [[nodiscard]] static Tensor arange(Context& context, double begin, double end, double step, DType dtype);
   [[nodiscard]] static Tensor eye(Context& context, std::int64_t rows, std::int64_t columns, DType dtype);
   /// Makes a tensor of uniform numbers in [0, 1). Element i is the i-th uniform() of Random(seed, RandomUse::tensor,
   /// sequence, 0). It is truncated to the type's bits (53 in f64, 24 in f32, 11 in f16, 8 in bf16), because rounding
-  /// could give 1. `sequence` tells the tensors of one seed apart. DTypeError for integers.
+  /// could give 1. Different values of `sequence` give different tensors for one seed. DTypeError for integers.
   [[nodiscard]] static Tensor rand(Context& context, const Shape& shape, DType dtype, std::uint64_t seed,
                                    std::uint64_t sequence = 0);
   /// Makes a tensor of normal numbers with mean 0 and variance 1. Element i is the i-th normal() of Random(seed,
@@ -68,9 +68,9 @@ class Tensor {
   [[nodiscard]] Device device() const { return view_.device; }
 
   /// Returns this tensor on the context's device and in the given type. If this tensor already has both, the result
-  /// shares its memory. Otherwise the result is a contiguous copy, complete after the context's stream has passed it
-  /// (copy.hpp says what can be copied). From a GPU to the host, use the overload with two contexts (DeviceError names
-  /// both devices).
+  /// shares its memory. Otherwise the result is a contiguous copy, which is complete when the context's stream has
+  /// executed the copy (copy.hpp says what can be copied). From a GPU to the host, use the overload with two contexts
+  /// (DeviceError names both devices).
   [[nodiscard]] Tensor to(Context& context) const { return to(context, dtype()); }
   [[nodiscard]] Tensor to(Context& context, DType dtype) const;
   /// Allocates from `target` and copies on the stream of `carrier`, which is a context of the source's or the target's

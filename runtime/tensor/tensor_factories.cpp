@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-// At most one thread per this many elements, rounded up, computes the elements of a tensor.
+// Elements per thread: at most n / kGrain threads, rounded up, compute the n elements of a tensor.
 constexpr std::int64_t kGrain = 1 << 14;
 // Size of the pieces in which the host computes a GPU's tensor, in bytes.
 constexpr std::int64_t kPieceBytes = std::int64_t{4} << 20;

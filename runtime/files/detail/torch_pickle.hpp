@@ -13,8 +13,8 @@ namespace lockstep {
 /// program for a small stack machine, and may call any Python function by name. This class accepts only thirteen names
 /// and executes no Python code. Three of the names (OrderedDict, torch._utils._rebuild_tensor_v2 and
 /// _rebuild_parameter) stand for functions that this class computes itself. The other ten names are classes of
-/// storages, and only give an element type. Any other name, any other operation and any wrong argument is a DataError
-/// with its name. Values refer to each other by number, so cyclic or deeply nested values cause no endless recursion.
+/// storages, and only give an element type. Any other name, any other operation and any wrong argument is a DataError.
+/// Values refer to each other by index, so cyclic or deeply nested values cause no endless recursion.
 /// The limits are 4,000,000 values and 100,000 tensors.
 class TorchPickle {
  public:
