@@ -254,7 +254,8 @@ void check_threads(Gates& gates) {
 
 GateReport check_gates(const GateOptions& options) {
   Gates gates(options);
-  // Limits that hold today. Those that should be lower: f32 n:128 0.5, n:1024 0.33, cold 1.5 (docs/results/embedding.txt).
+  // Limits that hold today. Those that should be lower: f32 n:128 0.5, n:1024 0.33, cold 1.5
+  // (docs/results/embedding.txt).
   check_size<float>(gates, 1, {.hot = 6, .cold = 3.7, .overheads = true});
   check_size<float>(gates, 8, {.hot = 2});
   check_size<float>(gates, 32, {.hot = 0.8, .cold = 3, .overheads = true});

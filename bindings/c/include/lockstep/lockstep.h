@@ -195,7 +195,7 @@ typedef struct lockstep_layer_options {
 #define LOCKSTEP_LOSS_L1 1
 #define LOCKSTEP_LOSS_HUBER 2
 #define LOCKSTEP_LOSS_CROSS_ENTROPY 3 /* the target is a class (i32, i64, u8) for each sample and position */
-#define LOCKSTEP_LOSS_GIVEN 4 /* the host program computes the loss; tapes add gradients, lockstep_trainer_add fails */
+#define LOCKSTEP_LOSS_GIVEN 4 /* the loss of the host program; tapes add gradients, lockstep_trainer_add fails */
 
 #define LOCKSTEP_WITHOUT_STATISTICS 0 /* a vector of the parameters */
 #define LOCKSTEP_WITH_STATISTICS 1    /* a vector of the parameters and the running statistics of batch norms */
@@ -249,7 +249,7 @@ typedef struct lockstep_tape_options {
 } lockstep_tape_options;
 
 #define LOCKSTEP_SCHEDULE_CONSTANT 0
-#define LOCKSTEP_SCHEDULE_COSINE 1 /* end + (base - end) (1 + cos(pi d)) / 2; d: fraction done after the warm-up */
+#define LOCKSTEP_SCHEDULE_COSINE 1     /* end + (base - end) (1 + cos(pi d)) / 2; d: fraction done after the warm-up */
 #define LOCKSTEP_SCHEDULE_POLYNOMIAL 2 /* end + (base - end) (1 - d)^power */
 
 /* A learning rate for each step. Call lockstep_schedule_init first. */
