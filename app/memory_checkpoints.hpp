@@ -11,7 +11,8 @@
 
 namespace lockstep::nn {
 
-/// Folder for the copies of all jobs. Files in /dev/shm are in memory and outlive the ranks. Tests use another folder.
+/// Folder for the copies of the training state that all jobs keep on this node. Files in /dev/shm are in memory and
+/// outlive the ranks. Tests use another folder.
 inline constexpr const char* kCopiesRoot = "/dev/shm";
 
 /// A job's folder of copies on this node, ROOT/lockstep-copies-UID-JOB. A lock on the folder (flock) keeps other jobs

@@ -52,10 +52,10 @@ struct NcclOptions {
 /// unusable: work that waits on the GPU continues to wait until the host program aborts `comm`. split() throws
 /// UnsupportedError.
 ///
-/// Collective and blocking. When the call returns, one small all-reduce has run. Errors are CollectiveErrors on all
-/// ranks: UsageError if `comm` is nullptr or its rank or size differs from that of `control`; DeviceError if `comm` is
-/// on another GPU than `device`; UnsupportedError if the process has loaded no NCCL or the build has no NCCL header;
-/// NcclError if NCCL fails.
+/// Collective and blocking. When the call returns, one small all-reduce has run. Errors are thrown on all ranks, as
+/// CollectiveError<E>. E is UsageError if `comm` is nullptr, its rank or size differs from that of `control`, or the
+/// timeout is not positive; DeviceError if `device` is no GPU or `comm` is on another GPU; UnsupportedError if the
+/// process has loaded no NCCL, the NCCL lacks a function, or the build has no NCCL header; NcclError if NCCL fails.
 [[nodiscard]] std::unique_ptr<Communicator> adopt_nccl_communicator(void* comm, Communicator& control, Device device,
                                                                     double timeout_s = 120);
 

@@ -260,7 +260,7 @@ class PlanBuilder {
     SlotId output;
     UnappliedNorm unapplied;  ///< if its coefficients are valid, the node's output is batch_norm_apply() of `output`
     PooledGradient pooled;    ///< replaces `gradients` if `pooled.dy` is valid
-    SlotId sums;              ///< sums over the channels of `output`, or an invalid slot
+    SlotId sums;              ///< the slot passed to leave_sums(): sums per channel of `output`; invalid if none
     FusibleNorm fusible;      ///< if its `x` is valid, the node accepts a MaskedGradient
     MaskedGradient masked;    ///< if its `g` is valid, it is the sum of all gradients of the output
     std::vector<SlotId> gradients;

@@ -52,7 +52,7 @@ class Staging {
   struct Half {
     std::byte* data = nullptr;
     std::optional<Event> last;    ///< event on the context's stream, after all work that used the half
-    std::optional<Event> passed;  ///< event of across(): the context's stream has filled or emptied the half
+    std::optional<Event> passed;  ///< event on the context's stream, after across() has filled or emptied this half
   };
   class Rest;
 

@@ -161,7 +161,7 @@ class SpanRecorder {
   std::int64_t last_;
   std::size_t capacity_;
   std::unique_ptr<Record[]> slots_;
-  std::vector<Event> events_;  ///< two events for each slot on a GPU; empty otherwise
+  std::vector<Event> events_;  ///< if device_ is a GPU: two events for each element of slots_; otherwise empty
   std::size_t used_ = 0;
   std::int64_t dropped_ = 0;
   std::int64_t step_ = 0;

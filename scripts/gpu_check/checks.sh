@@ -1,4 +1,5 @@
-# Runs checks, one after the other or several at a time, within the call's time. Sourced by gpu-check.sh.
+# Runs the checks of one call of gpu-check.sh (`first CALL`), one after the other or several at a time, within the
+# call's time limit. Sourced by gpu-check.sh.
 
 reserve=6  # seconds that the reports may take
 grace=3    # seconds between TERM and KILL for a check whose time is over

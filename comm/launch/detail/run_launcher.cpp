@@ -142,8 +142,9 @@ class LauncherWatch {
     return !children || !children->empty();
   }
 
-  /// Checks the launcher; called about once a second. At most 2 s count between two checks, so a pause of this process
-  /// counts little. Returns true if this check has ended the launcher.
+  /// Checks the launcher; called about once a second. Adds the time since the last check to the time for which the
+  /// launcher has been stopped or has had no living ranks, but at most 2 s, so a pause of this process adds little.
+  /// Returns true if this check has ended the launcher.
   bool look(bool asked_to_stop) {
     constexpr double kMostBetween = 2;
     constexpr double kAfterRequest = 10;  // seconds in which mpirun may clean up after its ranks

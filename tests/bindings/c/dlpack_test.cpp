@@ -221,8 +221,8 @@ TEST(DlpackIn, ZeroAxesAndNoElements) {
   EXPECT_EQ(view.data, nullptr);
 }
 
-/// Invalid tensors must be refused. lockstep must not follow their pointers, change them or call their deleters, and
-/// must not change the view.
+/// Invalid tensors must be refused. lockstep must not follow their pointers, change the tensors or call their deleters.
+/// The caller's lockstep_view, which receives the result, must stay unchanged.
 TEST(DlpackIn, HostileTensors) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
   constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
