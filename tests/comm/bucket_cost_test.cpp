@@ -105,8 +105,8 @@ TEST(BucketCost, WhatLatencyAndBandwidthAskFor) {
   EXPECT_LE(hidden.size(), 3U);
 
   // S is `bytes`, T is `backward_s`, and kLine has latency alpha and beta seconds per byte. With equal buckets of b
-  // bytes the sums would end at b / S * T + alpha * S / b + beta * S. The minimum is at b = S * sqrt(alpha / T). A
-  // search that may choose unequal buckets must not give a later end.
+  // bytes the sums would end at b / S * T + alpha * S / b + beta * S. The minimum is at b = S * sqrt(alpha / T).
+  // The search may choose unequal buckets, so its plan must not end later than this minimum.
   const double backward_s = 0.04;
   const double bytes = 4e7;
   const std::vector<double> ready = even_ready_times(gradients, backward_s);

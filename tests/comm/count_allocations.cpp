@@ -35,8 +35,8 @@ void* or_throw(void* memory) {
 
 }  // namespace
 
-// In the standard library the array and nothrow forms call these two functions; in a sanitizer's runtime they do not.
-// So all forms are replaced.
+// This file replaces every form of operator new and delete. The standard library's array and nothrow forms call the
+// plain forms, but a sanitizer's forms do not.
 void* operator new(std::size_t bytes) {
   return or_throw(plain(bytes));
 }

@@ -44,8 +44,8 @@ inline float reduced(int size, int step, std::int64_t i) {
   return sum;
 }
 
-/// Returns the sum over ranks [first, first + count) in pairs, as SumOrder::tree defines it. Ranks that do not exist
-/// (rank >= size) are left out.
+/// Returns the sum of element i over ranks [first, first + count), added in pairs as SumOrder::tree defines. Ranks that
+/// do not exist (rank >= size) are left out.
 inline float sum_in_tree(int first, int count, int size, int step, std::int64_t i) {
   if (count == 1) {
     return gradient(first, step, i);

@@ -99,8 +99,8 @@ struct Reduction {
     streams.compute().synchronize();
     streams.comm().synchronize();
   }
-  /// Runs `steps` steps and expects the sums of `order` and `dtype`. Adds to `unlike` the number of sums that differ
-  /// from the f32 sum in rank order.
+  /// Runs `steps` steps and expects the sums that `order` and `dtype` define. Adds to `unlike` the number of sums that
+  /// differ from the f32 sum in rank order.
   void expect_sums(int steps, SumOrder order, DType dtype, std::atomic<int>& unlike) {
     for (int step = 0; step < steps; ++step) {
       run(step);
@@ -111,7 +111,7 @@ struct Reduction {
       }
     }
   }
-  /// Calls f(i) for each element whose sum this rank holds if buckets are divided among ranks.
+  /// Calls f(i) for each element i whose sum this rank holds. The buckets must be divided among ranks.
   template <class F>
   void for_own(F&& f) const {
     for (const Shards& s : shards) {

@@ -240,8 +240,8 @@ TEST_F(MpiThreadLevel, TheSoleWorkerIsAHostWorker) {
             "mpi communicator: sole_mpi_worker is an inline or a CUDA stream, expected a host worker");
 }
 
-/// A host program may name a sole MPI worker at each thread level. Below SERIALIZED the option has no effect, and at
-/// MULTIPLE it is not needed.
+/// A host program may set the option sole_mpi_worker at each thread level. Below SERIALIZED the option has no effect,
+/// and at MULTIPLE it is not needed.
 TEST_F(MpiThreadLevel, WithASoleWorker) {
   Stream worker = Stream::host_worker("sole");
   const auto comm = make_mpi_communicator(MPI_COMM_WORLD, {.sole_mpi_worker = &worker});
@@ -265,8 +265,8 @@ TEST_F(MpiThreadLevel, WithASoleWorker) {
   EXPECT_GE(watch.threads.size(), 2u) << "no worker called MPI";
 }
 
-/// Mixes communicators with and without a sole worker, and operations on the worker and inline. All ranks use the same
-/// order.
+/// An operation inline must wait for operations on the sole worker. The test mixes communicators with and without a
+/// sole worker, in the same order on all ranks.
 TEST_F(MpiThreadLevel, InlineOperationsWaitForTheSoleWorker) {
   if (thread_level < MPI_THREAD_SERIALIZED) {
     GTEST_SKIP() << "MPI's thread level is below SERIALIZED";

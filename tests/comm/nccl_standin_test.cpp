@@ -343,7 +343,7 @@ TEST_P(NcclStandin, EstimatesAndRunsNothing) {
     expect("all_gather", bytes, [&](Communicator& c) { c.all_gather(stream, part, all); });
     expect("broadcast", 4 * kPart, [&](Communicator& c) { c.broadcast(stream, part, 0); });
     EXPECT_FALSE(estimator->seconds([](Communicator&) {}).has_value());
-    if (nccl.size() > 1) {  // skipped for one rank, since NCCL would execute its calls
+    if (nccl.size() > 1) {  // skipped for one rank, because NCCL executes the calls of a single rank
       EXPECT_THROW((void)estimator->seconds([&](Communicator& c) { c.broadcast(stream, part, 9); }), UsageError);
     }
     expect("after an error", 4 * kPart, [&](Communicator& c) { c.all_reduce(stream, part); });
@@ -388,7 +388,7 @@ TEST(NcclFailure, AnEstimateThatFailsEndsItsOwnCommunicator) {
 }
 
 /// Control for the tests above: skipping any of a step's waits gives wrong sums in some order, and there is no further
-/// wait. Lazy and eager seeds are skipped, because there no stream overtakes another stream.
+/// wait. The styles lazy and eager are skipped, because in these styles no stream overtakes another stream.
 TEST(NcclStandinReducer, EveryWaitOfAStepIsNeeded) {
   const int waits = waits_of_a_step(small_buckets(ranges(kSizes)));
   for (int forgotten = 1; forgotten <= waits + 1; ++forgotten) {

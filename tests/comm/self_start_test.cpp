@@ -467,8 +467,8 @@ TEST(RunLauncher, OneRequestToStopIsEnough) {
 TEST(RunLauncher, WhatIsIgnoredFromTheStart) {
   // nohup ignores SIGHUP.
   EXPECT_EQ(with_signals("trap 'exit 9' USR1; : > ${1}0; sleep 0.2; exit 0", {SIGHUP}, {}, {SIGHUP}), 0);
-  // With SIGCHLD ignored, the parent would not learn that the launcher has ended. So run_launcher() must not leave it
-  // ignored.
+  // With SIGCHLD ignored, the parent would not learn that the launcher has ended. So run_launcher() must not leave
+  // SIGCHLD ignored.
   EXPECT_EQ(with_signals("exit 5", {}, {}, {SIGCHLD}), 5);
   EXPECT_EQ(with_signals("(exit 6) & wait $!", {}, {}, {SIGCHLD}), 6) << "the launcher waits for processes too";
 }

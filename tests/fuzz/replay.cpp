@@ -22,8 +22,8 @@ namespace fs = std::filesystem;
 using lockstep::fuzz::Input;
 
 struct Limits {
-  double seconds = 10;    ///< limit of one input; most take a millisecond, more with sanitizers or on a busy machine
-  long megabytes = 1024;  ///< limit of the process's memory
+  double seconds = 10;    ///< time limit of one input; most inputs take about a millisecond
+  long megabytes = 1024;  ///< limit of the process's memory, in MiB
 };
 
 struct Reader {

@@ -55,7 +55,7 @@ TEST(Adam, StepsByHand) {
   expect_values(trajectory(2, {0.9, 0.999, 1, true}, {0, 1, 1, 0.5, false}, {1, 1}), {2, 2});
 }
 
-/// Updates one element as the papers write it, for step 3: corrects the moments for bias first.
+/// Computes step 3 of one element as the papers on Adam and AdamW write it: corrects the moments for bias first.
 void oracle_rule(const AdamOptions& o, const ArenaSegment& s, double rate, double gradient, double& p,
                  std::vector<double>& moments) {
   const double g = gradient + (o.decoupled ? 0 : s.weight_decay * p);

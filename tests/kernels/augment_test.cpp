@@ -37,8 +37,9 @@ Draw draw(const AugmentDesc& desc, std::int64_t epoch, std::int64_t id) {
   return result;
 }
 
-/// Returns which pixel, 0 .. extent - 1, appears at a coordinate that may be outside of the image. With reflection the
-/// pixels repeat as 0 1 .. e .. 1 0 1 .. without end. Without reflection a coordinate outside gives -1.
+/// Returns which pixel, 0 .. extent - 1, appears at a coordinate that may be outside of the image. With reflection and
+/// e = extent - 1 the pixels repeat as 0 1 .. e .. 1 0 1 .. without end. Without reflection a coordinate outside gives
+/// -1.
 std::int64_t shown(std::int64_t place, std::int64_t extent, bool reflect) {
   if (place >= 0 && place < extent) {
     return place;

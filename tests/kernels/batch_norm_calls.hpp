@@ -21,10 +21,11 @@ struct BatchNormParams {
   Shape shape;
   DType dtype = DType::f32;
   std::int64_t valid = -1;  ///< number of valid samples; -1: not passed to the op
-  bool residual = false;    ///< apply: adds a residual; coefficients: updates the running statistics; backward: writes
-                            ///< dresidual (reduce: masked)
-  bool relu = false;        ///< applies ReLU, with a mask
-  bool second = false;      ///< passes a second incoming gradient, dy2
+  /// Depends on the op: apply adds a residual; coefficients updates the running statistics; backward_apply writes
+  /// dresidual; backward_reduce writes masked.
+  bool residual = false;
+  bool relu = false;    ///< applies ReLU, with a mask
+  bool second = false;  ///< passes a second incoming gradient, dy2
 };
 
 inline std::string name_of_case(const char* op, const BatchNormParams& p) {

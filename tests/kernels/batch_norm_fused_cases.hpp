@@ -15,7 +15,8 @@ enum class FusedPlace : unsigned char { apart, in_place };
 
 /// Makes a test case of batch_norm_fused_forward(). Inputs: x, valid, weight, bias; residual if p.residual, unless y
 /// overwrites it. Outputs: y, stats, coefficients, running_mean, running_var; mask if p.relu. y never overwrites the
-/// residual if there is a mask: each type would round the residual differently, and bits of the mask would differ.
+/// residual if there is a mask. Each type would round the initial values of y on its own, and bits of the mask would
+/// differ between types.
 inline OpCase batch_norm_fused_forward_case(const BatchNormParams& p, FusedPlace place = FusedPlace::apart) {
   const Shape channels{p.shape.back()};
   const bool in_residual = p.residual && !p.relu && place == FusedPlace::in_place;

@@ -683,7 +683,8 @@ TEST(BatchNorm, GradientsOfPartsAreFiniteDifferences) {
 
 // ---- gradients of a pair of norms against finite differences -------------------------------------------------------
 
-/// The last norm of a residual block plus the norm of its shortcut, whose input is `residual`.
+/// The end of a residual block: y = relu(norm of x + norm of `residual`). `residual` is the input of the shortcut's
+/// norm.
 struct PairLayer : Layer {
   PairLayer(const Shape& extents, std::int64_t count) : Layer(extents, count) {
     weight2.normal(8);

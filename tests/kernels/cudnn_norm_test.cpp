@@ -33,8 +33,8 @@ class CudnnNorm : public ::testing::Test {
     properties_ = std::make_unique<Descriptor>(describe_device(testing::kH100));
   }
 
-  /// Returns those of algorithms() that also compute a norm's sums. Expects that algorithms() lists them after all
-  /// others.
+  /// Returns the algorithms that also compute a norm's sums. Expects that algorithms() lists them after all other
+  /// algorithms.
   std::vector<Algorithm> serving(const ConvDesc& desc, ConvPass pass, const std::string& name) {
     std::vector<Algorithm> found;
     for (const Algorithm& algorithm : algorithms({nullptr, properties_.get()}, desc, pass)) {

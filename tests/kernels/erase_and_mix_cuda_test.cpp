@@ -30,7 +30,7 @@ TEST_F(CudaEraseAndMix, ValuesOutOfRangeAreThoseOfTheHost) {
   }
 }
 
-/// Mixes each byte of picture 0 with every eighth byte of picture 1.
+/// Mixes each byte of picture 0 with every eighth byte of picture 1. The GPU must give the bytes of the host.
 TEST_F(CudaEraseAndMix, PairsOfBytesAreThoseOfTheHost) {
   for (const double share : {1e-8, 0.1, 1.0 / 3, 0.5, 0.7, 0.999999999}) {
     OpCase item = erase_and_mix_case({Shape{1, 2, 32, 256, 3}});

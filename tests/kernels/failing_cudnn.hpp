@@ -9,7 +9,7 @@ namespace lockstep::testing {
 /// Makes the n-th call of cudnnBackendFinalize() from now, for a descriptor of this type, return `status` and do
 /// nothing. n = 1: the next call. n = 0: no call fails.
 extern "C" void failing_cudnn_fail(cudnnBackendDescriptorType_t type, int n, cudnnStatus_t status);
-/// Returns how many cudnnBackendFinalize() calls for this type there were since failing_cudnn_fail().
+/// Returns the number of cudnnBackendFinalize() calls since failing_cudnn_fail(), for the type passed to that function.
 extern "C" int failing_cudnn_finalised(void);
 
 }  // namespace lockstep::testing

@@ -232,7 +232,7 @@ TEST_F(CudaLarge, Losses) {
                          workspace(ops::top_k_workspace_bytes(cuda(), logits)));
       return fetch(count)[0];
     };
-    for (const std::size_t i : {0, 2}) {  // earlier rows add nothing to the sums
+    for (const std::size_t i : {0, 2}) {  // all rows before the last rows add nothing to the sums
       EXPECT_GT(metrics[i][0], 0);
       EXPECT_NEAR(metrics[i + 1][0], metrics[i][0], 1e-6 * metrics[i][0]) << i;
     }

@@ -27,8 +27,8 @@ inline OpCase lars_case(const ArenaParams& p, const ops::LarsOptions& options) {
   return item;
 }
 
-/// Makes lars_case() with the arena divided into ranges, as among ranks: the squares of each range are computed one
-/// after the other and added, and then each range is updated. p.cuts may divide segments.
+/// Makes lars_case() with the arena divided into ranges, as among ranks: the squares are computed range by range and
+/// added, and then each range is updated. p.cuts may divide segments.
 inline OpCase lars_divided_case(const ArenaParams& p, const ops::LarsOptions& options) {
   const std::int64_t rows = ops::lars_rows(p.segments);
   const std::size_t own = ops::lars_workspace_bytes(p.segments);

@@ -321,7 +321,7 @@ bool fails_apart(Report& report, std::int64_t count, const std::function<Case(st
 /// Returns the smallest case that still fails. Reduces one number of the shape at a time.
 Case minimised(Report& report, Case c) {
   const auto fails = [&](const Case& smaller) {
-    constexpr std::int64_t kTries = 3;  // tries, since faults that depend on timing are rare
+    constexpr std::int64_t kTries = 3;  // runs of each case, since faults that depend on timing are rare
     return usable(smaller) && fails_apart(report, kTries, [&](std::int64_t) { return smaller; });
   };
   const auto shrink = [&](const std::function<std::int64_t&(Case&)>& number, std::int64_t least) {

@@ -59,7 +59,8 @@ TEST(LowRank, DependentColumnsAndZerosAreDropped) {
   EXPECT_NEAR(dot(made.x, 4, 0, 3), 0, 1e-14);
 }
 
-/// All columns are nearly equal to the first. A single pass of Gram-Schmidt would leave them far from orthogonal.
+/// All columns are nearly equal to the first, and the op must make them orthogonal. A single pass of Gram-Schmidt would
+/// leave them far from orthogonal.
 TEST(LowRank, ColumnsAreOrthogonalAlsoWhenTheyAreNearlyEqual) {
   constexpr std::size_t kColumns = 3;
   std::vector<double> x;

@@ -13,9 +13,9 @@
 namespace lockstep::testing {
 
 struct MlpParams {
-  std::vector<std::int64_t> widths;  ///< inputs, then the outputs of each layer
+  std::vector<std::int64_t> widths;  ///< number of inputs, then the number of outputs of each layer
   std::int64_t samples = 1;
-  ops::Activation kind = ops::Activation::tanh;  ///< of each layer but the last one
+  ops::Activation kind = ops::Activation::tanh;  ///< activation of all layers but the last
   DType dtype = DType::f32;
   bool bias = true;
 };
@@ -29,7 +29,8 @@ inline std::vector<ops::MlpLayer> mlp_layers(const MlpParams& p) {
   return layers;
 }
 
-/// Makes a case that packs and computes. Inputs: x, then the weight and, with bias, the bias of each layer; outputs: y.
+/// Makes a test case that packs the parameters of an Mlp and computes its outputs. Inputs: x, then for each layer the
+/// weight and, if p.bias, the bias; output: y.
 inline OpCase mlp_case(const MlpParams& p) {
   const std::vector<ops::MlpLayer> layers = mlp_layers(p);
   const auto mlp = std::make_shared<const ops::Mlp>(p.dtype, layers);

@@ -35,7 +35,7 @@ long double applied(Activation kind, long double x) {
   return x;
 }
 
-/// An mlp with packed parameters on one context.
+/// A context, and an Mlp with its packed parameters.
 struct Packed {
   explicit Packed(const MlpParams& p, int threads = 1)
       : params(p),
@@ -101,7 +101,7 @@ TEST(Mlp, MatchesLoopsInLongDouble) {
   }
 }
 
-// The promise of the contract: the bits of a sample depend on the sample only.
+// The contract says that the bits of a sample's output depend on the sample only.
 TEST(Mlp, ASampleHasItsBitsInAnyNumberOfSamplesAndThreads) {
   for (const DType dtype : {DType::f32, DType::f64}) {
     for (const Activation kind : {Activation::tanh, Activation::gelu, Activation::silu, Activation::relu}) {
@@ -153,7 +153,8 @@ TEST(Mlp, AnyStridesAxesAndTypes) {
     const GuardedTensor expected(Shape{kN, 2}, dtype);
     packed.run(x, expected);
     for (const DType outer : {DType::f32, DType::f64}) {
-      // x as (5, 12, 3) of an array (3, 12, 7): two axes of samples that cannot be joined. y: (60, 2), backwards.
+      // x is a strided view (5, 12, 3) into an array (3, 12, 7), whose two axes of samples cannot be joined to one
+      // axis. y is a view (60, 2) with reversed samples.
       const GuardedTensor field(Shape{3, 12, 7}, outer, constant(99));
       const TensorView view(field.view().data, outer, Device::cpu(), {5, 12, 3}, {1, 7, 84});
       from_doubles(x.values(), view);
@@ -193,7 +194,8 @@ TEST(Mlp, NaNStaysInItsSample) {
   }
 }
 
-// Unused lanes repeat numbers that are there: an infinity times the zero of an unused lane would be invalid.
+// Vector lanes without a number must repeat numbers of other lanes. If they held zeros, infinity times zero would raise
+// FE_INVALID.
 TEST(Mlp, UnusedLanesRaiseNoException) {
   for (const DType dtype : {DType::f32, DType::f64}) {
     for (const std::int64_t n : {1, 3, 5, 19, 33}) {

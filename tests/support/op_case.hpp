@@ -25,7 +25,8 @@ struct TensorSpec {
 };
 
 using Views = std::span<const TensorView>;
-/// Enqueues the op. The views are on the context's device, in the order of the specs. workspace: u8.
+/// Enqueues the op. The views are on the context's device, in the order of OpCase::inputs and OpCase::outputs. The
+/// workspace has type u8.
 using RunOp = std::function<void(Context& context, Views inputs, Views outputs, const TensorView& workspace)>;
 
 /// An op that needs preparation (such as a cuDNN plan), prepared for one context.
@@ -123,7 +124,7 @@ template <class List, class Make>
   return same_cases(items);
 }
 /// Returns the same call on tensors that begin one element after a 16-byte boundary, as views into tensors of one axis.
-/// Not for ops with a plan.
+/// Must not be called for ops with OpCase::prepare.
 [[nodiscard]] OpCase off_boundary(const OpCase& item);
 
 /// An OpCase with memory for one context: guarded tensors on the host and, for a CUDA context, their copies on the

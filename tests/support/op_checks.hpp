@@ -57,8 +57,8 @@ void expect_same_outputs(const OpInstance& a, const OpInstance& b, std::string_v
 void expect_taken_for(Context& context, OpCase item, std::size_t input, std::int64_t told, std::int64_t meant,
                       const char* file = __builtin_FILE(), int line = __builtin_LINE());
 
-/// Expects that two runs of a second OpInstance give the bits of the first one. As a control, changes the first input
-/// and expects other bits.
+/// Runs the case once in one OpInstance and twice in a second OpInstance. Expects the same bits from all three runs. As
+/// a control, changes the first input and expects other bits.
 void expect_repeatable(const OpCase& item, Context& context, const char* file = __builtin_FILE(),
                        int line = __builtin_LINE());
 

@@ -234,7 +234,7 @@ TEST(Rendezvous, RanksSayForWhomTheyWait) {
 
 TEST(Rendezvous, AHostWithoutAnAddress) {
   RendezvousOptions nowhere = options(1, 2, 4711, 1);
-  nowhere.host = "no-such-host.invalid";  // no error yet: the name may get an address later, e.g. of a pod
+  nowhere.host = "no-such-host.invalid";  // no error yet: the name may get an address later, e.g. when a pod starts
   EXPECT_EQ(
       come(nowhere, [](Rendezvous&) { FAIL(); })
           .text.find("rank 0 of 2 does not answer at no-such-host.invalid:4711 within 1 s: the name has no address"),
@@ -296,7 +296,7 @@ TEST(Rendezvous, NobodyAnswersItself) {
     return made;
   };
   int port = free_port();
-  while (port % 2 != 0) {  // connect() chooses even ports in most cases
+  while (port % 2 != 0) {  // searches for an even port, because connect() mostly chooses even ports
     port = detail::listen_at(kHere, port - 1).socket.is_open() ? port - 1 : free_port();
   }
   {

@@ -1,4 +1,5 @@
-// The input has a byte (length - 1 of a window), a word (the vocabulary) and a file of token ids.
+// The input has a byte (the length of a window less 1), a 16-bit number (the size of the vocabulary less 1) and a file
+// of token ids.
 #include <cstddef>
 #include <cstdint>
 #include <limits>

@@ -75,14 +75,15 @@ void transpose(const Schedule& schedule, float* out, const float* in, int rows, 
 /// Fills two tensors; each block fills a chunk of 64 elements. Possible mistake: chunk_not_clamped.
 void fill_two(const Schedule& schedule, float* a, int a_count, float* b, int b_count, Bug bug);
 /// *out = sum of in. Each of the gridDim.x blocks writes a partial sum, and the last block adds them up. *counter is 0
-/// before and after. Possible mistakes: no_threadfence, no_barrier_flag, fence_after_atomic.
+/// before and after the launch. Possible mistakes: no_threadfence, no_barrier_flag, fence_after_atomic.
 void last_block_sum(const Grid& at, float* out, float* partial, unsigned* counter, const float* in, int n, Bug bug);
 /// Cooperative launch: `turns` times, each block of 32 threads takes the values of the next block. Possible mistakes:
 /// no_grid_barrier, no_second_barrier, one_block_goes_on.
 void pass_round(const Grid& at, float* values, int turns, Bug bug, bool cooperative = true);
 /// out[i] = sum of in[i], in[i + block], .., with a barrier in each step. Possible mistake: barrier_in_loop.
 void stepwise_sum(const Grid& at, float* out, const float* in, int n, Bug bug);
-/// Adds to bins (16) how often each value occurs in `in`. Possible mistakes: no_barrier_zero, plain_count.
+/// Counts how often each value occurs in `in`, and adds the counts to the 16 bins. Possible mistakes: no_barrier_zero,
+/// plain_count.
 void histogram(const Grid& at, int* bins, const unsigned char* in, int n, Bug bug);
 /// out[i] = in[i], copied through a shared float4 array. Possible mistake: underaligned_shared.
 void through_shared_vectors(const Grid& at, float* out, const float* in, Bug bug);
@@ -122,8 +123,8 @@ void shuffle(const Grid& at, T* out, Shuffle kind, int argument, int width, unsi
 template <class T>
 T value_of(unsigned global_thread);
 
-/// Writes six results for each thread: the warp's ballot, any and all, then the block's count, and, or. The predicates
-/// depend on the thread modulo `modulus`.
+/// Writes six results for each thread: the warp's ballot, any and all, then the block's __syncthreads_count, _and and
+/// _or. The predicates depend on the thread modulo `modulus`.
 void votes(const Grid& at, unsigned* out /* (threads, 6) */, unsigned modulus);
 void indices(const Grid& at, unsigned* out /* (threads, 12) */);
 /// Results of every atomic operation, called by all threads. The test describes the expected values.

@@ -123,7 +123,8 @@ struct Group {
   int finalised = 0;
   std::vector<ncclComm*> members;
   std::map<std::int64_t, std::shared_ptr<Collective>> collectives;  ///< key: index in the sequence of calls
-  std::map<std::pair<int, int>, std::deque<std::shared_ptr<Message>>> messages;  ///< messages called by one side
+  /// The messages for which so far only one of the two ranks has called ncclSend() or ncclRecv().
+  std::map<std::pair<int, int>, std::deque<std::shared_ptr<Message>>> messages;
   struct Split {
     bool called = false;
     int color = 0;
@@ -141,7 +142,7 @@ struct Group {
 /// One rank's communicator.
 struct ncclComm {
   explicit ncclComm(const char* n) : name(n), name_text(n == nullptr ? "" : n) {}
-  const char* name;  ///< the caller's pointer, read again at the end, as by NCCL's profilers
+  const char* name;  ///< caller's pointer, read again when the communicator ends, as NCCL's profilers do
   std::string name_text;
   std::shared_ptr<Group> group{};
   int rank = 0;
@@ -385,8 +386,9 @@ void exchange(Machine& machine, const Collective& c) {
   });
 }
 
-/// Returns the meeting for one round of a collective among processes. Each rank writes a letter. Its head describes the
-/// call and must be equal on all ranks; after it comes the rank's data.
+/// Returns the meeting for execution number `round` of a collective among processes. Each rank writes a letter
+/// (Mailbox). The letter's head describes the call and must be equal on all ranks. The letter's bytes are the rank's
+/// data.
 Meeting meeting_of_processes(Machine& machine, const Mailbox& mailbox, const Collective& of, std::size_t rank,
                              std::int64_t place, std::size_t round) {
   const std::string letter = text("collective ", place, " round ", round, " of rank ");

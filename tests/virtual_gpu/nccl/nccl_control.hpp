@@ -22,16 +22,16 @@ namespace lockstep::nccl_standin {
 
 struct Options {
   int version = NCCL_VERSION_CODE;  ///< answer of ncclGetVersion()
-  /// Number of polls that return ncclInProgress after a call on a communicator, which returns ncclInProgress, too. Then
-  /// the call takes effect.
+  /// Number of polls that return ncclInProgress after a call on a communicator. The call itself returns ncclInProgress,
+  /// too. It takes effect after these polls.
   int polls = 0;
   int stuck_rank = -1;       ///< rank whose initialisation never ends
   bool peers_notice = true;  ///< whether the other ranks see ncclRemoteError after one rank aborts
   std::string folder{};  ///< new folder through which ranks that are processes communicate; empty: ranks are threads
 };
 /// The result of ncclGroupSimulateEnd() for several ranks: kEstimateMicroseconds, plus one microsecond for each
-/// kEstimateBytes bytes of a rank's larger tensor. The call runs nothing. For communicators with non-blocking calls it
-/// is a violation, because NCCL would execute their group.
+/// kEstimateBytes bytes of a rank's larger tensor. The call runs nothing. For communicators with non-blocking calls,
+/// the call is a violation, because NCCL would execute their group.
 inline constexpr int kEstimateMicroseconds = 10;
 inline constexpr int kEstimateBytes = 1000;
 

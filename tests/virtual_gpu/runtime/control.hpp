@@ -28,7 +28,7 @@ struct Options {
   bool memory_waits = true;  ///< whether streams can wait for a value in memory (cuStreamWaitValue64)
 };
 
-/// The order in which queued work is executed. The seed chooses a style and the random choices.
+/// The order in which queued work is executed. The seed determines the style and all random choices.
 enum class Style : unsigned char {
   lazy,      ///< only work for which a caller waits, as late as possible
   eager,     ///< all work at once, as on a GPU that is faster than the host

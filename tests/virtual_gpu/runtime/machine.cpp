@@ -235,7 +235,7 @@ cudaError_t Machine::allocate(void** pointer, std::size_t bytes, bool pinned, in
   block.device = device;
   block.pinned = pinned;
   mprotect(block.map + page(), body, PROT_READ | PROT_WRITE);
-  // New memory holds NaN for odd seeds and other bytes for even seeds. In large blocks only both ends are filled.
+  // New memory holds NaN for odd seeds and other bytes for even seeds. In large blocks only the two ends are filled.
   constexpr std::size_t kPoison = std::size_t{1} << 20;
   const int poison = options.seed % 2 == 1 ? 0xFF : 0xA7;
   std::memset(block.data, poison, std::min(bytes, kPoison));
