@@ -16,8 +16,9 @@ using ops::GradMode;
 
 using CudaBatchNorm = CudaTest;
 
-/// Computes statistics of x with batch_norm_stats(). Expects each mean to be right to 1e-7 of itself plus `tolerance`
-/// of the standard deviation, and each M2 (sum of squared deviations) to be right to `tolerance` of itself.
+/// Computes statistics of x with batch_norm_stats(). The error of each mean must be at most 1e-7 of the mean plus
+/// `tolerance` of the standard deviation. The relative error of each M2 (sum of squared deviations) must be at most
+/// `tolerance`.
 void expect_moments(Context& context, const BatchNormParams& p, const Generator& x, double tolerance) {
   OpCase item = batch_norm_stats_case(p);
   item.inputs[0].start = x;

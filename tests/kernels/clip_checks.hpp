@@ -5,8 +5,8 @@
 
 namespace lockstep::testing {
 
-/// Expects that a norm that is not finite gives factor 0 and skip 1, counts as a skipped update, does not change the
-/// step, and is written to the output norm.
+/// Expects that a norm that is not finite gives factor 0 and skip 1. The output `norm` must hold this norm. The
+/// counter of skipped updates must grow by one, and the step must not change.
 inline void expect_skips(Context& context) {
   for (const ClipParams& p : clip_params_that_skip()) {
     const CheckedRun instance(clip_case(p), context);

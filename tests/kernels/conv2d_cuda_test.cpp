@@ -22,8 +22,8 @@ using CudaConv2d = CudaTest;
 class CudaConv2dPasses : public CudaTest, public ::testing::WithParamInterface<std::size_t> {};
 
 /// Returns at most `most` evenly spaced choices, including the first and the last. split = true: takes only the choices
-/// that begin with cudnn:split, whose convolution runs apart from its other operations. split = false: takes only the
-/// other choices.
+/// that begin with cudnn:split. With these choices cuDNN does only the convolution, and kernels of lockstep add the
+/// bias or accumulate. split = false: takes only the other choices.
 std::vector<std::string> a_few(const std::vector<std::string>& choices, bool split, std::size_t most) {
   std::vector<std::string> all;
   for (const std::string& choice : choices) {

@@ -153,8 +153,8 @@ TEST(Mlp, AnyStridesAxesAndTypes) {
     const GuardedTensor expected(Shape{kN, 2}, dtype);
     packed.run(x, expected);
     for (const DType outer : {DType::f32, DType::f64}) {
-      // x is a strided view (5, 12, 3) into an array (3, 12, 7), whose two axes of samples cannot be joined to one
-      // axis. y is a view (60, 2) with reversed samples.
+      // x is a strided view (5, 12, 3) into an array (3, 12, 7). The two axes of samples, 5 and 12, cannot be joined to
+      // one axis. y is a view (60, 2) with reversed samples.
       const GuardedTensor field(Shape{3, 12, 7}, outer, constant(99));
       const TensorView view(field.view().data, outer, Device::cpu(), {5, 12, 3}, {1, 7, 84});
       from_doubles(x.values(), view);

@@ -32,7 +32,8 @@ inline float plain_blend(double factor, float value, float other) {
 }
 
 /// Rotates the hue of a pixel. turn: angle as a fraction of the colour circle. Converts the pixel to hue, saturation
-/// and value, and back with the formula for the sixth of the circle in which the hue is.
+/// and value, changes the hue, and converts back. The formula for the way back depends on the sixth of the circle in
+/// which the hue is.
 inline void plain_hue(float* pixel, double turn) {
   const float r = pixel[0];
   const float g = pixel[1];

@@ -72,8 +72,8 @@ struct Schedule {
 /// run in a process (Error otherwise).
 ///
 /// Shared memory that was not written reads as 0xFF bytes (NaN, -1) for odd seeds, and as 0x7F bytes otherwise. The
-/// latter are large numbers, which show in a maximum while a NaN may not. The ascending and descending
-/// schedules count as odd.
+/// latter are large numbers, which show in a maximum while a NaN may not. In the ascending and descending schedules,
+/// seed 0 counts as odd.
 void run(const Launch& launch, const Schedule& schedule, void (*body)(void*), void* context);
 
 template <class Body>
