@@ -343,7 +343,7 @@ TEST_P(NcclStandin, EstimatesAndRunsNothing) {
     expect("all_gather", bytes, [&](Communicator& c) { c.all_gather(stream, part, all); });
     expect("broadcast", 4 * kPart, [&](Communicator& c) { c.broadcast(stream, part, 0); });
     EXPECT_FALSE(estimator->seconds([](Communicator&) {}).has_value());
-    if (nccl.size() > 1) {  // skipped for one rank, because NCCL executes the calls of a single rank
+    if (nccl.size() > 1) {  // skipped for one rank, whose calls NCCL executes instead of estimating
       EXPECT_THROW((void)estimator->seconds([&](Communicator& c) { c.broadcast(stream, part, 9); }), UsageError);
     }
     expect("after an error", 4 * kPart, [&](Communicator& c) { c.all_reduce(stream, part); });

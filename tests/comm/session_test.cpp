@@ -72,7 +72,8 @@ TEST(Session, AloneItSharesNoFolderWithOthers) {
   EXPECT_EQ(std::distance(begin(left), end(left)), 1) << "its own folder is deleted";
 }
 
-// Without the folder Open MPI 5 would continue and crash at the next call. So lockstep must check the folder.
+// Without a folder for temporary files Open MPI 5 would continue and crash at its next call. So lockstep must check the
+// folder.
 TEST(Session, AloneItNeedsAFolderForTemporaryFiles) {
   NEEDS_MPI();
   if (run(0, "ok").count("on Open MPI ") == 0) {

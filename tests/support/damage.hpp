@@ -22,8 +22,8 @@ inline void for_each_flipped_bit(const std::string& good, const std::function<vo
   }
 }
 
-/// Calls `look` with the bytes cut at every length. Then calls it with longer copies: the bytes followed by zeros, and
-/// the bytes followed by a copy of their beginning.
+/// Calls `look` with the bytes cut to every shorter length. Then calls it with longer copies: the bytes followed by
+/// zeros, and the bytes followed by a copy of their beginning.
 inline void for_each_other_length(const std::string& good, const std::function<void(const std::string& bytes)>& look) {
   for (std::size_t size = 0; size < good.size(); ++size) {
     look(good.substr(0, size));

@@ -88,7 +88,7 @@ void append(std::vector<DeviceCase>& cases, std::vector<DeviceCase> more);
 /// Makes a DeviceCase in which the host computes the plain twin of `host`. The tolerance is the twin's tolerance, plus,
 /// for 16-bit types, the error of rounding the outputs.
 [[nodiscard]] DeviceCase device_case(const OpCase& device, const OpCase& host);
-/// Returns DeviceCases of make(dtype), in each type that GPUs compute in, with the twin make(f32).
+/// Returns a DeviceCase of make(dtype) for each type that GPUs compute in. The twin on the host is make(f32).
 [[nodiscard]] std::vector<DeviceCase> device_cases(const std::function<OpCase(DType)>& make);
 /// Returns DeviceCases of all elements of the list, made by each of the makers `first`, `more`. A maker is a function
 /// make(element, dtype). If the element has its own type, a maker is make(element), and only elements of type f32 get

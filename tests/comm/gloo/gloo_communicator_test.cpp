@@ -51,7 +51,7 @@ TEST(GlooCommunicator, OperationsOnWorkers) {
   cases::check_everything(*comm, stream, kSizes);
 }
 
-// Small limits give as many blocks and segments as tensors of gigabytes have by default.
+// With small limits, small tensors are divided into as many blocks and segments as tensors of gigabytes by default.
 TEST(GlooCommunicator, OperationsInManyPieces) {
   struct Case {
     detail::GlooPieces pieces;
