@@ -92,7 +92,8 @@ Point reach(const Point& out, const Point& tap, const Point& stride, const Point
   return in;
 }
 
-/// Adds a layer that reads the input. The layer's kind has as many axes as the samples.
+/// A function that adds a layer to a model. The layer reads the model's input, and works over all axes of space that
+/// the samples have.
 using Add = std::function<NodeId(ModelBuilder&)>;
 
 int axes_of(ModelBuilder& b) {

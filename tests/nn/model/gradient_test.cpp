@@ -327,8 +327,8 @@ TEST(Gradient, ANumberForEachAxis) {
 }
 
 TEST(Gradient, ATransposedConvolutionOfImagesWithThreeChannels) {
-  // Three channels are stored as four. The layer first reads the input, which needs no gradient, then the output of a
-  // norm, which does.
+  // Three channels are stored as four. The transposed convolution reads either the input, which needs no gradient, or
+  // the output of a batch norm, which needs one.
   for (const bool normed : {false, true}) {
     ModelBuilder b("rgb", {3, 4, 3});
     const NodeId in = normed ? b.batch_norm("bn", b.input()) : b.input();

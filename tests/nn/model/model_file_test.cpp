@@ -203,7 +203,8 @@ TEST_F(ModelFile, FilesOfTorchAreLoadedLikeOurs) {
   load_model(path("m.pth"), into.context, into.set);
   EXPECT_EQ(into.numbers(), from.numbers());
   EXPECT_TRUE(read_metadata(path("m.pth")).empty());
-  // With another number of classes, the classifier is not loaded; load_pretrained() returns its names.
+  // With another number of classes, the classifier is not loaded. load_pretrained() returns the names of the
+  // classifier's parameters.
   Filled other(small(), 3);
   const auto bias = read(other, "fc.bias", {kClasses});
   EXPECT_EQ(load_pretrained(path("m.pth"), other.context, small(), other.set),

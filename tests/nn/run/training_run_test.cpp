@@ -518,7 +518,7 @@ TEST_F(TrainingRunTest, AReportComesWhileTheDeviceIsAtWorkWithTheNumbersOfItsSte
   const RunOptions each_step{.epochs = 2, .log_every = 1};
   run({.options = each_step, .observer = [&](int) { return &at_once; }});
 
-  // The same reports must come on a stream that computes in its own thread, as a GPU does.
+  // A stream that computes in its own thread, as a GPU does, must give the same reports as the inline stream above.
   class Late final : public RunObserver {
    public:
     explicit Late(Stream& stream) {
