@@ -313,7 +313,7 @@ TEST(SamplerChunks, NoneAreTheOrderWithoutThem) {
   EXPECT_EQ(all(order, 1000), all(permutation, 1000));
   EXPECT_EQ(order.windows(), 1);
   EXPECT_EQ(order.positions_of(0).count, 1000);
-  // Without shuffling, as in an evaluation, chunks change nothing.
+  // Without shuffling, as in an evaluation, the chunk size must not change the order.
   const Sampler test({.size = 100, .batch_size = 4, .shuffle = false, .keep_last = true, .seed = 3, .chunk = 8});
   for (std::int64_t i = 0; i < 100; ++i) {
     EXPECT_EQ(test.order(2)(i), i);

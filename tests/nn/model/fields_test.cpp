@@ -73,7 +73,8 @@ void for_each(const Point& extents, F&& f) {
   }
 }
 
-/// Returns `sizes` for the axes that a sample has, and `otherwise` for the axes before them.
+/// Returns one number for each of depth, height and width: `sizes` for the last `axes` axes, and `otherwise` for the
+/// axes that a sample lacks.
 Point per_axis(int axes, const AxisSizes& sizes, std::int64_t otherwise) {
   Point all{otherwise, otherwise, otherwise};
   for (int i = 0; i < axes; ++i) {
@@ -83,7 +84,7 @@ Point per_axis(int axes, const AxisSizes& sizes, std::int64_t otherwise) {
 }
 
 /// Returns the input position that position `out` of the output reads through `tap`. For a transposed convolution,
-/// input and output change their roles.
+/// pass a position of the input; the result is then a position of the output.
 Point reach(const Point& out, const Point& tap, const Point& stride, const Point& pad, const Point& dilation) {
   Point in{};
   for (std::size_t i = 0; i < 3; ++i) {

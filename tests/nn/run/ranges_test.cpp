@@ -50,7 +50,7 @@ Lines calls_of(const Plan& plan) {
   return names;
 }
 
-/// Returns the lines that are in `wanted`, in their order.
+/// Returns those of `lines` that are also in `wanted`, in the order of `lines`.
 Lines filtered(const Lines& lines, const Lines& wanted) {
   Lines found;
   std::copy_if(lines.begin(), lines.end(), std::back_inserter(found),
