@@ -982,9 +982,9 @@ TEST(CudaTraining, LaunchesMayDependOnTheStream) {
 }
 
 /// The control: leaving out a wait of the side stream, or the main stream's wait for it at the end, must give another
-/// outcome. The weight gradients of fc, conv2 and conv1 run on the side stream. One wait, for the gradient of fc before
-/// that of conv1 begins, only limits memory; leaving it out changes nothing here. The reducer's waits are tested
-/// elsewhere (tests/comm/nccl_standin_test.cpp).
+/// outcome. The weight gradients of fc, conv2 and conv1 run on the side stream. One wait delays the gradient of conv1
+/// until the gradient of fc has ended. This wait only limits memory, so leaving it out changes nothing here. The
+/// reducer's waits are tested elsewhere (tests/comm/nccl_standin_test.cpp).
 TEST(CudaTraining, EveryWaitForAWeightGradientIsNeeded) {
   RunSetup setup{.graph = CudaGraph::off};
   const Outcome whole = train_on_gpu(setup);

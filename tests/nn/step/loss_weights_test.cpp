@@ -399,8 +399,8 @@ TEST(LossWeights, UnevenSubdomainsComeToTheWhole) {
   }
 }
 
-/// One rank has no weights, one has weights for elements, and one has weights for samples, all of them 0. The result
-/// must equal that of one rank with repeated samples. Steps have micro-batches.
+/// Rank 0 has no weights, rank 1 has weights for elements, and rank 2 has weights for samples. All weights of rank 2
+/// are 0. The result must equal that of one rank with repeated samples. Steps have micro-batches.
 TEST(LossWeights, RanksMayHaveDifferentKinds) {
   const List times{1, 1, 1, 1, 0, 3, 0, 2, 0, 0, 0, 0};
   Data repeated = Data(12).repeated(times);
