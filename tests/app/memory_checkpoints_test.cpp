@@ -258,7 +258,8 @@ TEST_F(Copies, AFolderIsRemovedOnceNobodyHoldsIt) {
   remove_abandoned_copies(root(0));
   EXPECT_FALSE(fs::exists(name));
   EXPECT_TRUE(fs::exists(root(0) + "/lockstep-copies-of-mine"));
-  // Between two starts no process holds the lock of a rank's folder. The folder must stay until it is old.
+  // Between two starts no process holds the lock of a rank's folder. remove_abandoned_copies() must still keep the
+  // folder until it is old.
   std::string away;
   {
     CopiesFolder rank("1-1", Use::start, root(0));

@@ -68,7 +68,7 @@ class Resume : public testing::ProgramTest {
     fs::remove_all(path(name));
     fs::copy(path("made"), path(name), fs::copy_options::recursive);
   }
-  /// Returns, for each checkpoint of a run, its name with its step and a hash of its files.
+  /// Returns a map from the name of each checkpoint of a run to a text with its step and a hash of its files.
   [[nodiscard]] std::map<std::string, std::string> checkpoints(const std::string& run) const {
     std::map<std::string, std::string> all;
     for (const std::string& name : nn::CheckpointStore(path(run)).list()) {

@@ -46,7 +46,8 @@ struct Job {
   MovingAverageOptions average{};  ///< if enabled, the averaged model decides which checkpoints are best
 };
 
-/// Trains on two ranks, from DIR/resume if it exists. Returns the texts of the ranks' exceptions.
+/// Trains on two ranks, from the checkpoint job.dir/job.resume if it exists. Returns the texts of the ranks'
+/// exceptions.
 std::vector<std::string> try_train(const Job& job, RunObserver* of_first = nullptr) {
   TrainerSetup setup{.ranks = 2};
   setup.options.step.average = job.average;

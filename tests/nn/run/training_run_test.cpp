@@ -450,8 +450,8 @@ TEST_F(TrainingRunTest, ACutLineIsRemovedFromTheMetrics) {
 }
 
 TEST_F(TrainingRunTest, TheBestEvaluationIsThatOfTheMetric) {
-  // Runs three evaluations whose metric has these values. Returns which epochs were the best so far (*), and the best
-  // value of the run.
+  // Runs three evaluations whose metric has these values. Returns a text with one character for each epoch ('*' if the
+  // epoch was the best so far, else '.'), and the best value of the run.
   const auto best_of = [&](const BestBy& by, const std::vector<double>& values) {
     Keep keep;
     int evaluation = 0;

@@ -600,7 +600,7 @@ TEST(CudaTraining, ACapturedStepGivesTheSameBits) {
     EXPECT_EQ(standin::calls("cudaGraphLaunch") - none, 3 * c.setup.accumulate);  // the first step is not captured
     EXPECT_EQ(differences(plain, captured), Texts{});
 
-    if (c.name == "mlp, sgd") {  // the control: a missing step would show
+    if (c.name == "mlp, sgd") {  // the control: a run with one step less must differ
       c.setup.steps = 3;
       const Texts seen = differences(train_on_gpu(c.setup), captured);
       EXPECT_EQ(std::count(seen.begin(), seen.end(), "values"), 1);

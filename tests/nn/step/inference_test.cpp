@@ -339,7 +339,7 @@ TEST(Inference, ChainsTakeAnyTypesStridesAndSharedMemory) {
   for (std::size_t i = 0; i < expected.size(); ++i) {
     EXPECT_EQ(static_cast<float>(rounded[i]), static_cast<float>(BFloat16(expected[i])));
   }
-  std::vector<float> memory(5 * 40);  // the outputs overwrite the inputs, which lie at the end
+  std::vector<float> memory(5 * 40);  // the inputs are at the end, and the outputs overwrite them
   std::copy(in.begin(), in.end(), memory.end() - 3 * 40);
   inference.run(TensorView(std::span(memory).last(3 * 40), {40, 3}), TensorView(std::span(memory), {40, 5}));
   EXPECT_EQ(memory, expected) << "shared memory";
