@@ -259,8 +259,8 @@ TEST_F(TrainResNet, TrainsAndWritesItsFiles) {
   const Ended ended = train_resnet(kRanks, kTiny + overlap + "--report-waits 3" + out("run")).finished();
   ended.says({kMpi ? "  waits      first 3 steps: " : "  waits      first 3 steps: none",
               "devices 'auto': the CPU, because "});
-  ended.has(
-      {{"lockstep: error:", 0}, {" cpu: ", 2}, {"; others ", 2}});  // memory is printed in the header and at the end
+  // The header and the end of the output must each show the memory in use.
+  ended.has({{"lockstep: error:", 0}, {" cpu: ", 2}, {"; others ", 2}});
   expect_members(config("run"), {{"ranks", std::max(kRanks, 1)}, {"model", "resnet20"}});
 
   std::vector<std::string> kinds;

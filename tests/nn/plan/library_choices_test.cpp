@@ -306,7 +306,7 @@ TEST(LibraryChoices, AllRanksGetTheChoicesOfRank0) {
   EXPECT_EQ(got, before);
   EXPECT_EQ(runs[0], 0);
   EXPECT_EQ(get_file(file), text);
-  // An error on rank 0 ends all ranks.
+  // Rank 0 finds a damaged file. Its error must end all ranks.
   put_file(file, text.substr(0, text.size() / 2));
   const std::vector<std::string> failures = comm::run_ranks(2, body);
   expect_holds(failures[0], file);

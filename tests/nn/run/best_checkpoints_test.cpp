@@ -215,7 +215,7 @@ TEST_F(BestCheckpointsTest, KilledBetweenAnyTwoOfItsCheckpointsItGoesOnAsIfItHad
       Looks killed(job, name, step);
       const auto failures = try_train(job, &killed);
       if (failures != comm::none_failed(2)) {
-        testing::expect_holds(failures[0], "killed");  // the other rank's text says that this rank has left
+        testing::expect_holds(failures[0], "killed");  // rank 1 only reports that rank 0 has left
         train(job);
       }
       expect_kept(job.dir, kept);
