@@ -286,7 +286,7 @@ PackedCheck checked(const std::string& path, int threads, std::size_t most) {
   return check;
 }
 
-/// A packed file of three parts with two bytes an id. Its first part has three blocks of up to 65536 bytes.
+/// A packed file of three parts with two bytes an id. All ids together fill three blocks of up to 65536 bytes.
 class PackedBlocks : public PackedTokenFiles {
  protected:
   PackedBlocks() {
