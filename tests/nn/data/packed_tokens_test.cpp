@@ -309,7 +309,7 @@ TEST_F(PackedBlocks, HaveTheWindowsOfTheirFiles) {
   const PackedTokens file(path_);
   EXPECT_EQ(file.parts()[0].name, "train_0.bin");
   EXPECT_EQ(file.parts()[2].name, "val.bin");
-  // Equal sources give equal bytes, whatever the path of their folder is.
+  // Equal sources must give packed files with equal bytes, even if the paths of their folders differ.
   const std::string bytes = testing::get_file(path_);
   fs::rename(path("data"), path("moved"));
   pack("tokens:" + path("moved"), true);

@@ -165,7 +165,7 @@ TEST(Sampler, RanksShareEveryBatchWithoutOverlap) {
           const Partition share = sampler.share(b);
           EXPECT_LE(share.count, sampler.capacity());
           EXPECT_EQ(sampler.samples(b), std::min(setting.batch, setting.size - b * setting.batch));
-          // The first n mod P ranks have one sample more.
+          // If P ranks share n samples, each of the first n mod P ranks must have one sample more.
           EXPECT_EQ(share.count, sampler.samples(b) / ranks + (rank < sampler.samples(b) % ranks ? 1 : 0));
           for (std::int64_t i = 0; i < share.count; ++i) {
             batches[static_cast<std::size_t>(b)].push_back(order(share.begin + i));

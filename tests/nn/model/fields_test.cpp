@@ -156,7 +156,7 @@ void expect_values(const Values& y, const Values& expected, DType dtype, const s
   for (const double value : expected) {
     largest = std::max(largest, std::abs(value));
   }
-  // bf16 has 8 bits: the numbers between two layers and the result are rounded
+  // bf16 has 8 significant bits. Numbers between two layers are rounded, and the result is rounded.
   const double allowed = largest * (dtype == DType::f64 ? 1e-14 : dtype == DType::f32 ? 1e-6 : 1.0 / 128);
   for (std::size_t i = 0; i < y.size(); ++i) {
     EXPECT_TRUE(std::abs(y[i] - expected[i]) <= allowed)

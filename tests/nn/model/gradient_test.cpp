@@ -270,8 +270,8 @@ TEST(Gradient, ConvolutionsAndPoolsOfASeries) {
 }
 
 TEST(Gradient, TransposedConvolutionBesideOtherReaders) {
-  // The model reduces and restores the resolution, as a U-Net does. The inputs of the transposed convolutions have
-  // other readers before and after them.
+  // The model reduces and restores the resolution, as a U-Net does. Layers before and after the transposed convolutions
+  // read the same inputs as these convolutions.
   for (const bool bias : {true, false}) {
     ModelBuilder b("u", {6, 5, 3});
     const NodeId fine = b.activation("a1", b.conv2d("c1", b.input(), 4, {.pad = 1}), ops::Activation::silu);

@@ -397,7 +397,7 @@ TEST(LibraryChoices, EveryPassOfARunGetsThem) {
   const MicrobatchPlans chosen(f.context, f.model, kBatch, 2, {.choices = choices});
   EXPECT_EQ(chosen.choices(), choices);
   EXPECT_EQ(chosen.evaluate.choices().at("conv1 forward"), "reference");
-  // Evaluation may have its own choice; without one it takes the choice of training.
+  // A call of evaluation may have its own choice. If it has none, it must take the choice of training.
   if (LOCKSTEP_HAS_ONEDNN) {
     choices["conv1 forward evaluate"] = "onednn";
     choices.erase("fc forward evaluate");

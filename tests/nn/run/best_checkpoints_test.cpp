@@ -190,7 +190,7 @@ TEST_F(BestCheckpointsTest, WhatAResumeLeavesBehindDoesNotCount) {
   std::filesystem::copy(job.dir + "/best-18", job.dir + "/best-3", std::filesystem::copy_options::recursive);
   std::filesystem::create_directories(job.dir + "/best-5");
   std::filesystem::create_directories(job.dir + "/best-of-all");
-  // Resumes at step 18 with lower values. The value of step 24 is discarded with that step.
+  // Resumes at step 18 with lower values. Step 24 of the earlier run must be discarded together with its value.
   job.resume = "best-18";
   job.values = {1, 2, 3, 0, 0.5, 0.25};
   job.epochs = 5;

@@ -78,7 +78,8 @@ void expect_step(const Lines& lines, Trainer& trainer, std::int64_t accumulate, 
   const Lines found = filtered(lines, calls);
   EXPECT_EQ(Lines(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(calls.size())), calls);
   EXPECT_GE(found.size(), calls.size() * static_cast<std::size_t>(accumulate));
-  // Each bucket has a mark and a sum, in the order of buckets, after calls of backward and before the update.
+  // Each bucket must have a mark and the range of its sum. They must come in the order of buckets, after calls of
+  // backward and before the update.
   Lines sums;
   Lines expected;
   for (const std::string& line : lines) {

@@ -359,8 +359,8 @@ TEST_F(TrainerTest, AScheduleByUpdatesEndsWithTheUpdates) {
     });
     return rate;
   };
-  // 70 samples in batches of 14 give 5 updates an epoch. After one of two epochs, the run continues with batches of 14,
-  // then of 7.
+  // 70 samples in batches of 14 give 5 updates an epoch. After the first of two epochs, one run continues with batches
+  // of 14, and one run with batches of 7.
   const Position half{.epoch = 1, .batch = 0, .step = 5};
   EXPECT_NEAR(rate_behind(true, half, 14, 14), 0.05, 1e-12);
   EXPECT_NEAR(rate_behind(false, half, 14, 14), 0.05, 1e-12);

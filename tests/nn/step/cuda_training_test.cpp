@@ -1073,9 +1073,9 @@ TEST_P(CudaSteps, NeitherAllocateNorWaitForTheDevice) {
         EXPECT_EQ(call.find(part), std::string::npos) << call;
       }
     }
-    // Without a graph, the reducer also waits for events, which are complete, to read their times.
+    // Without a graph, the reducer also calls cudaEventSynchronize on complete events to read their times.
     if (graph == CudaGraph::on) {
-      // Each step waits once, for the step before the last one.
+      // Each step must wait once: step n waits for the end of step n - 2.
       EXPECT_EQ(standin::calls("cudaEventSynchronize") - events, 5);
     }
     EXPECT_EQ(waits, Texts{});
