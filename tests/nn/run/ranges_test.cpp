@@ -78,8 +78,7 @@ void expect_step(const Lines& lines, Trainer& trainer, std::int64_t accumulate, 
   const Lines found = filtered(lines, calls);
   EXPECT_EQ(Lines(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(calls.size())), calls);
   EXPECT_GE(found.size(), calls.size() * static_cast<std::size_t>(accumulate));
-  // Each bucket must have a mark and the range of its sum. They must come in the order of buckets, after calls of
-  // backward and before the update.
+  // Each bucket must have a mark ("ready") and then the range of its sum, in the order of the buckets.
   Lines sums;
   Lines expected;
   for (const std::string& line : lines) {
