@@ -171,7 +171,7 @@ TEST_F(Copies, ADamagedCopyIsLeftOutAndTheOneBeforeIsTaken) {
   fs::remove_all(root(1));
   run(nodes, 9);
   damage(folder(0) + "/last");
-  fs::remove(folder(1) + "/last/checksums.json");  // a copy without checksums.json, which no kill leaves
+  fs::remove(folder(1) + "/last/checksums.json");  // a kill cannot leave a copy without checksums.json
   const Outcome before = run(nodes, 9);
   EXPECT_EQ(before.found, 4);
   EXPECT_EQ(before.said.size(), 2U);
@@ -213,7 +213,7 @@ TEST_F(Copies, WithoutRoomTheRunGoesOnWithoutCopies) {
   testing::expect_holds(none.said[0], {"no more copies in memory: rank 0: " + folder(0), "bytes are free, expected "});
   EXPECT_FALSE(fs::exists(folder(0) + "/last"));
   EXPECT_TRUE(run({1, 1}, 9, "", [](MemoryCheckpoints& copies) { copies.require_room(1000); }).on);
-  // A file takes the folder's place, so that not even root can write to the folder.
+  // Replaces the folder with a file, so that even root cannot write copies.
   for (const int node : {0, 1}) {
     fs::remove_all(root(0));
     fs::remove_all(root(1));
@@ -258,7 +258,8 @@ TEST_F(Copies, AFolderIsRemovedOnceNobodyHoldsIt) {
   remove_abandoned_copies(root(0));
   EXPECT_FALSE(fs::exists(name));
   EXPECT_TRUE(fs::exists(root(0) + "/lockstep-copies-of-mine"));
-  // Between two starts no process holds the lock of a rank's folder. The folder must stay until it is old.
+  // Between two starts no process holds the lock of a rank's folder. remove_abandoned_copies() must still keep the
+  // folder until it is old.
   std::string away;
   {
     CopiesFolder rank("1-1", Use::start, root(0));

@@ -97,7 +97,7 @@ TEST(StandardOutput, APipeThatNobodyReadsHoldsNothingUp) {
   const std::string done = folder / "done";
   const Child child([&] {
     StandardOutput output;
-    // 7.5 MB: more than the pipe and the queue hold together.
+    // Prints 7.5 MB, which is more than the pipe and the queue hold together. The process must not wait for a reader.
     for (int i = 0; i < 300000; ++i) {
       std::cout << "a line that nobody reads" << std::endl;
     }

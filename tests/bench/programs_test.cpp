@@ -121,7 +121,8 @@ TEST(Ranks, MakeTheSameCallsAndReportTheSlowest) {
   }
   const TemporaryFolder folder;
   const std::string program = std::string(RANKS_PROGRAM) + " --devices cpu --benchmark_out=" + folder / "ranks.json";
-  // Google Benchmark chooses the number of iterations in each rank separately.
+  // Google Benchmark would choose the number of iterations in each rank separately. The program must make the ranks
+  // call the slow function equally often.
   const Ended ended =
       run_ranks(2, program + " --benchmark_min_time=0.03 --benchmark_repetitions=2 --benchmark_filter=-fails")
           .finished();

@@ -27,8 +27,8 @@ using testing::run_command;
 
 const std::string kHello = std::string(HELLO_RANKS) + " --devices cpu";
 
-/// Trains one step of a model with convolutions, whose threads synchronise with each other, and keeps the parameters.
-/// `launcher` is the beginning of the command line, before the program.
+/// Trains one step of a model with convolutions, and keeps the parameters. The threads of a convolution synchronise
+/// with each other. `launcher` is the beginning of the command line, before the program.
 class Trained {
  public:
   explicit Trained(const std::string& environment, const std::string& options = "", const std::string& launcher = "") {

@@ -24,7 +24,7 @@ Ended own_model(const std::string& folder, int ranks, const std::string& epochs)
 void expect_own_model(int ranks) {
   const testing::TemporaryFolder folder;
   own_model(folder.path(), ranks, "20").finished({}, {{"epoch ", 20}});
-  // In the folder of the first run, the program resumes.
+  // The second run uses the folder of the first run, so it must resume the first run.
   const Ended second = own_model(folder.path(), ranks, "25")
                            .finished({}, {{"epoch ", 5}, {"epoch 20: ", 0}, {"(0.33, 0) is on spiral 1", 1}});
   const std::string last = second.from("epoch 25: ");

@@ -149,8 +149,8 @@ TEST_F(Recipes, TheHeaderSaysWhatCounts) {
       .finished({"  recipe     resnet50-v2\n"}, {{"of the weights, decay", 0}});
 }
 
-// Some pairs of options exclude each other. An option on the command line must replace the option of the recipe that it
-// excludes, for both orders of a pair. Both options of a pair in one file are an error.
+// Some pairs of options exclude each other. If a recipe sets one option of a pair and the command line sets the second
+// option, the command line must win. Both options of a pair in one file are an error.
 TEST_F(Recipes, WhatExcludesAnOptionTakesItsPlace) {
   const std::string small = "--dry-run --image-size 32 --batch-size 4 --recipe ";
   run(small + "resnet50-v2 --no-decay-norm")

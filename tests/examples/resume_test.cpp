@@ -68,7 +68,7 @@ class Resume : public testing::ProgramTest {
     fs::remove_all(path(name));
     fs::copy(path("made"), path(name), fs::copy_options::recursive);
   }
-  /// Returns, for each checkpoint of a run, its name with its step and a hash of its files.
+  /// Returns a map from the name of each checkpoint of a run to a text with its step and a hash of its files.
   [[nodiscard]] std::map<std::string, std::string> checkpoints(const std::string& run) const {
     std::map<std::string, std::string> all;
     for (const std::string& name : nn::CheckpointStore(path(run)).list()) {
@@ -114,7 +114,8 @@ TEST_F(Resume, AJobKilledAtTheEndOfItsFirstEpochGoesOn) {
   }
 }
 
-/// A requeued job repeats its command line. If it has a checkpoint, it must resume from it and ignore --init.
+/// A requeued job repeats its command line. If the run has a checkpoint, the job must resume from this checkpoint and
+/// ignore --init.
 TEST_F(Resume, InitIsWhereARunWithoutACheckpointBegins) {
   const std::string weights = path("base") + "/last ";
   train("--epochs 1" + out("base")).finished();
@@ -130,7 +131,7 @@ TEST_F(Resume, InitIsWhereARunWithoutACheckpointBegins) {
 }
 
 /// The mlp learns nothing, so all epochs have the same accuracy. Then the first epoch must stay the best, even if a
-/// kill has left only best-4.
+/// kill has left only its checkpoint best-4.
 TEST_F(Resume, TheBestOfAFirstEpochThatWasCutIsKept) {
   const std::string job = "--model mlp --hidden 8 --lr 1e-30 --epochs 3 --keep-best 2 --resume auto ";
   train(job + out("whole")).finished();
@@ -174,7 +175,7 @@ TEST_F(Resume, ARestartKnowsWhetherTheRunHasGoneBack) {
 TEST_F(Resume, ARunThatGoesBackIsTheSameWhereverItIsStopped) {
   make_run("whole");
   make_run("parts");
-  // The new learning rate changes all later results. best/ is either that of step 12 or a better one of the new steps.
+  // The new learning rate changes all results after step 4, so the checkpoints of later steps are new, too.
   const std::string job = "--epochs 5 --lr 0.02 ";
   train(job + "--resume whole/best-4 --out whole").finished();
   EXPECT_EQ(resumes("whole"), Steps{4});
@@ -210,8 +211,8 @@ TEST_F(Resume, ARunThatFailsBeforeItGoesBackChangesNothing) {
     EXPECT_EQ(get("run/metrics.jsonl"), metrics);
   }
   ::unsetenv("LIMIT");
-  // The third start of the job still goes back to best-4. The fourth start resumes from last/, because the run has then
-  // gone back.
+  // The third start of the job goes back to best-4 and writes a new last/. The fourth start must resume from this
+  // last/.
   start(2, back + " --max-time 0.000001").exits(75, {}, {{"  resuming   run/best-4", 1}});
   start(3, back).finished({}, {{"  resuming   run/last at epoch 1, batch 1", 1}});
   EXPECT_EQ(resumes("run"), (Steps{4, 5}));

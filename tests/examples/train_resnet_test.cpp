@@ -259,7 +259,8 @@ TEST_F(TrainResNet, TrainsAndWritesItsFiles) {
   const Ended ended = train_resnet(kRanks, kTiny + overlap + "--report-waits 3" + out("run")).finished();
   ended.says({kMpi ? "  waits      first 3 steps: " : "  waits      first 3 steps: none",
               "devices 'auto': the CPU, because "});
-  ended.has({{"lockstep: error:", 0}, {" cpu: ", 2}, {"; others ", 2}});  // header and end of the run show the memory
+  // The header and the end of the output must each show the memory in use.
+  ended.has({{"lockstep: error:", 0}, {" cpu: ", 2}, {"; others ", 2}});
   expect_members(config("run"), {{"ranks", std::max(kRanks, 1)}, {"model", "resnet20"}});
 
   std::vector<std::string> kinds;
@@ -314,7 +315,7 @@ TEST_F(TrainResNet, ABareModelFileIsEvaluatedAndBegunFrom) {
   expect_holds(wrong.from("test loss"), "test loss -  accuracy 0.00 %, top 2 0.00 %  (0 of ");
   wrong.says({"they count as wrong"}).lacks({"nan"});
 
-  // Writes the same weights to a file of torch.save, with the name prefix "module." of a run on several GPUs.
+  // Writes the same weights to a file of torch.save, with the name prefix "module." that DistributedDataParallel adds.
   put("bare.pth", testing::torch::copy_of(path("bare"), "module."));
   EXPECT_EQ(train_resnet(0, mlp + "--evaluate " + path("bare.pth")).from("test loss"), expected);
   train_resnet(0, mlp + "--steps 1 --init " + path("bare") + out("one")).finished({}, {{"  head ", 0}});
@@ -785,7 +786,8 @@ TEST_F(TrainResNet, InAWorldTheModelIsTheSameOnAnyNumberOfRanks) {
     train_resnet(ranks, eight + out(std::to_string(ranks))).finished();
     EXPECT_TRUE(model(std::to_string(ranks)) == model("1")) << ranks << " ranks";
   }
-  // A run of one rank, continued by four ranks and then by two. Each of them resumes in the middle of the previous run.
+  // Four ranks continue a run of one rank, and two ranks continue the run of four. Each resumes in the middle of the
+  // previous run.
   train_resnet(4, eight + "--resume " + path("1/last.3") + out("moved")).finished();
   train_resnet(2, eight + "--resume " + path("moved/last.1") + out("again"))
       .finished({}, {{"  resuming   ", 1}, {"  differs    ", 0}});

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Tests mpirun over two hosts: the ranks' places, sums, training, and the processes left after a failure on the second
-# host. Then tests the same without MPI.
-#   two_hosts.sh MPIRUN BIN FAILING GLOO     mpirun of Open MPI, the folder of the programs, tests/comm's
-# session_program,
-#                                            1 when the programs have gloo
+# Tests mpirun over two hosts: the host of each rank, sums, training, and the processes left after a failure on the
+# second host. Then tests the same without MPI.
+#   two_hosts.sh MPIRUN BIN FAILING GLOO
+#     MPIRUN is mpirun of Open MPI, BIN the folder of the programs, and FAILING tests/comm's session_program. GLOO is 1
+#     if the programs have gloo.
 source "$(dirname "${BASH_SOURCE[0]}")/hosts.sh"
 mpirun=$1 bin=$2 failing=$3 gloo=$4
 

@@ -103,7 +103,7 @@ TEST(CopyBench, GroupedPiecesAreTheSameBytes) {
     const std::unique_ptr<comm::Communicator> alone = comm::LocalGroup(1).communicator(0);
     for (const CopySize& size : {grouped, CopySize{1001, 7, false, true}, CopySize{1, 1, false, true}}) {
       EXPECT_NO_THROW(bench.check(size)) << size.bytes;
-      // The measurement copies to several places in memory in turn, and all must be valid.
+      // measure() copies to several buffers in turn. check() must then find all of them right.
       EXPECT_EQ(bench.measure(*alone, size, kQuick).samples.seconds.size(), 3U) << size.bytes;
       EXPECT_NO_THROW(bench.check(size)) << size.bytes << ", after they were measured";
     }

@@ -152,7 +152,7 @@ TEST(Measure, RefusesWhatMakesNoSense) {
 
 TEST(Measure, MultiplyAddsOfAProcessor) {
   const double one = fma_flop_per_second(CpuContext({.threads = 1}), 0);
-  EXPECT_GT(one, 1e9);  // true under a sanitizer, too
+  EXPECT_GT(one, 1e9);  // this bound holds under a sanitizer, too
   EXPECT_LT(one, 1e12) << "no processor does that on one thread";
   EXPECT_GT(fma_flop_per_second(CpuContext({.threads = 2}), 0), 1e9);
 }

@@ -60,7 +60,7 @@ TEST(Handles, OfAnotherKindOrDestroyedAreFoundOut) {
   ASSERT_TRUE(ok(lockstep_context_destroy(context)));
   EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_context_synchronize(context), {"destroyed"}));
   EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_context_destroy(context), {"destroyed"}));
-  lockstep_context next = nullptr;  // gets the slot of the destroyed context
+  lockstep_context next = nullptr;  // reuses the entry of the destroyed context in the table of handles
   ASSERT_TRUE(ok(lockstep_context_create(nullptr, &next)));
   EXPECT_NE(next, context);
   EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_context_synchronize(context), {"destroyed"}));

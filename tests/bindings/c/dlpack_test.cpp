@@ -62,7 +62,7 @@ class Produced {
   lockstep_dlpack* struct_;
 };
 
-/// Owner of an exported tensor, as a consumer holds it: calls the tensor's deleter at the end.
+/// Deleter of Consumed, which owns an exported tensor. It calls the tensor's own deleter, as every consumer must.
 struct Deleter {
   void operator()(DLManagedTensorVersioned* tensor) const {
     reinterpret_cast<lockstep_dlpack*>(tensor)->deleter(tensor);

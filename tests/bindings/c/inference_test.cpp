@@ -86,7 +86,9 @@ TEST_F(InferenceTest, AnyNumberOfSamplesIsWhatALoopGives) {
   EXPECT_TRUE(ok(infer(model, View(none, {0, 3}), View(none, {0, 2}))));
 }
 
-// A call with views like those of the call before takes a short way. Each of these calls differs from the one before.
+// If the views of a call have the same type, shape, strides and axes as those of the previous call, lockstep skips most
+// checks. Here calls with equal views, with other views and with errors follow each other. All must give the right
+// result.
 TEST_F(InferenceTest, CallsLikeTheOneBefore) {
   const auto plain = [this](const std::vector<double>& x) { return PlainMlp(model, 3, 8, 2)(x); };
   std::vector<double> memory = drawn(64), y(64, kNan);

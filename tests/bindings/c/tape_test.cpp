@@ -322,8 +322,8 @@ TEST(Tape, TrainersOfAGivenLossRefuseWhatTapesDoNotDo) {
   }
 }
 
-/// x(k + 1) = x(k) + h net(x(k)) with constant parameters, as in a variational data assimilation: the adjoint gives the
-/// gradient of the misfit to x(0), and the tangent its derivative in one direction.
+/// Solves x(k + 1) = x(k) + h net(x(k)) with constant parameters, as in a variational data assimilation. The adjoint
+/// must give the gradient of the misfit with respect to x(0). The tangent must give the derivative in one direction.
 TEST(Tape, ConstantParametersGiveTheGradientOfAState) {
   const HostContext context;
   const Mlp model(context, kNet);

@@ -1,5 +1,5 @@
-// Tests flat vectors of parameters and gradients, and lockstep_trainer_reduce() and _apply(), the two halves of an
-// update. Uses one rank, and several ranks that are threads.
+// Tests flat vectors of parameters and gradients. Also tests the two halves of an update, lockstep_trainer_reduce() and
+// lockstep_trainer_apply(). Uses one rank, and several ranks that are threads.
 #include "team.hpp"
 
 namespace host {

@@ -1,6 +1,6 @@
 // Tests the C interface on virtual GPUs (tests/virtual_gpu), with memory, streams and, if the build has NCCL,
-// communicators of the host program. The virtual GPU runs queued work in a random order that CUDA allows. So a missing
-// wait gives a wrong result for some seed.
+// communicators of the host program. The virtual GPU runs queued work in an order that CUDA allows. A seed selects the
+// order, so a missing wait gives a wrong result for some seed.
 #include <array>
 #include <deque>
 #include <optional>

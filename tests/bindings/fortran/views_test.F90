@@ -83,7 +83,7 @@ contains
     call check(all(cells(1, 1:3)%t == [3*3 - 2*4 + 1, 3*7 - 2*8 + 1, 3*11 - 2*12 + 1]), 'cells%t is written')
     call check(all(cells%u == 50) .and. all(cells%v == 60), 'what lies between is not')
     allocated_cells = cells
-    do call_number = 1, 3  ! uses (:, :), as gfortran 12 moves the array at each call with allocated_cells%t
+    do call_number = 1, 3  ! uses (:, :), because gfortran 12 moves the array at each call with allocated_cells%t
       call lockstep_infer(line, allocated_cells(:, :)%t, out, out_axes='n')
       call check(all(out == answer(cells(1, :)%t, cells(2, :)%t)), 'allocated_cells(:, :)%t')
     end do

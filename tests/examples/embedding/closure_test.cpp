@@ -1,6 +1,7 @@
-// Tests the example closure, in C and in Fortran, with several numbers of ranks. A closure that is trained through its
-// solver must get the known coefficients, and a fit a priori must not. In C, an assimilation with constant parameters
-// must find the state of the system.
+// Tests the example closure, in C and in Fortran, with several numbers of ranks. A closure is a term that a solver
+// lacks. If the term is trained through the solver (a posteriori), it must get the known coefficients. If it is fitted
+// to observations without the solver (a priori), it must not. In C, an assimilation with constant parameters must find
+// the state of the system.
 #include <cmath>
 #include <cstdio>
 #include <string>

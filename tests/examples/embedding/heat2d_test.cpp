@@ -97,7 +97,7 @@ void expect_learned(const Program& program, const Outcome& run, double gate) {
 }
 
 /// Expects equal losses, except for rounding. A loss is the square of an error, so the square roots are compared. The
-/// smallest errors are as large as rounding errors of the field's values.
+/// smallest errors are as large as rounding errors of the field's values, so 1e-14 is allowed in addition.
 void expect_same_losses(const Outcome& run, const Outcome& reference, int first) {
   for (int step = first; step <= 600; step += 100) {
     ASSERT_EQ(run.loss.count(step), 1U) << step << '\n' << run.ended.output;

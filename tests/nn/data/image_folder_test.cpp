@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 using testing::error_of, testing::expect_holds, testing::Pixels, testing::pixels;
 
 using Image = std::vector<std::uint8_t>;
-/// Returns the value at (row, column, channel).
+/// A function that returns an image's value at (row, column, channel).
 using Picture = std::function<int(std::int64_t, std::int64_t, int)>;
 
 int waves(std::int64_t y, std::int64_t x, int c) {

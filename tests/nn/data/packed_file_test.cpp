@@ -176,7 +176,7 @@ TEST_F(PackedFiles, SamplesAreReadAhead) {
     ahead();
     EXPECT_TRUE(testing::becomes_resident(path_, offset(begin), offset(begin + count))) << begin;
     const std::vector<bool> after = testing::resident(path_);
-    // Samples far from the requested range must not be read: their pages stay as they were.
+    // Samples far from the requested range must not be read, so their pages must not become resident.
     for (const int other : {12, 28, 36}) {
       const std::size_t page = offset(other) / testing::page_bytes() + 1;
       EXPECT_EQ(after[page], before[page]) << begin << ' ' << other;

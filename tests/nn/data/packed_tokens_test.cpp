@@ -286,7 +286,7 @@ PackedCheck checked(const std::string& path, int threads, std::size_t most) {
   return check;
 }
 
-/// A file of three parts, of which the first has more than three blocks, with four bytes an id.
+/// A packed file of three parts with two bytes an id. All ids together fill three blocks of up to 65536 bytes.
 class PackedBlocks : public PackedTokenFiles {
  protected:
   PackedBlocks() {
@@ -309,7 +309,7 @@ TEST_F(PackedBlocks, HaveTheWindowsOfTheirFiles) {
   const PackedTokens file(path_);
   EXPECT_EQ(file.parts()[0].name, "train_0.bin");
   EXPECT_EQ(file.parts()[2].name, "val.bin");
-  // Equal sources give equal bytes, whatever the path of their folder is.
+  // Equal sources must give packed files with equal bytes, even if the paths of their folders differ.
   const std::string bytes = testing::get_file(path_);
   fs::rename(path("data"), path("moved"));
   pack("tokens:" + path("moved"), true);

@@ -165,7 +165,7 @@ TEST(Sampler, RanksShareEveryBatchWithoutOverlap) {
           const Partition share = sampler.share(b);
           EXPECT_LE(share.count, sampler.capacity());
           EXPECT_EQ(sampler.samples(b), std::min(setting.batch, setting.size - b * setting.batch));
-          // The first n mod P ranks have one sample more.
+          // If P ranks share n samples, each of the first n mod P ranks must have one sample more.
           EXPECT_EQ(share.count, sampler.samples(b) / ranks + (rank < sampler.samples(b) % ranks ? 1 : 0));
           for (std::int64_t i = 0; i < share.count; ++i) {
             batches[static_cast<std::size_t>(b)].push_back(order(share.begin + i));
@@ -313,7 +313,7 @@ TEST(SamplerChunks, NoneAreTheOrderWithoutThem) {
   EXPECT_EQ(all(order, 1000), all(permutation, 1000));
   EXPECT_EQ(order.windows(), 1);
   EXPECT_EQ(order.positions_of(0).count, 1000);
-  // Without shuffling, as in an evaluation, chunks change nothing.
+  // Without shuffling, as in an evaluation, the chunk size must not change the order.
   const Sampler test({.size = 100, .batch_size = 4, .shuffle = false, .keep_last = true, .seed = 3, .chunk = 8});
   for (std::int64_t i = 0; i < 100; ++i) {
     EXPECT_EQ(test.order(2)(i), i);

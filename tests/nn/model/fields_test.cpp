@@ -73,7 +73,8 @@ void for_each(const Point& extents, F&& f) {
   }
 }
 
-/// Returns `sizes` for the axes that a sample has, and `otherwise` for the axes before them.
+/// Returns one number for each of depth, height and width: `sizes` for the last `axes` axes, and `otherwise` for the
+/// axes that a sample lacks.
 Point per_axis(int axes, const AxisSizes& sizes, std::int64_t otherwise) {
   Point all{otherwise, otherwise, otherwise};
   for (int i = 0; i < axes; ++i) {
@@ -83,7 +84,7 @@ Point per_axis(int axes, const AxisSizes& sizes, std::int64_t otherwise) {
 }
 
 /// Returns the input position that position `out` of the output reads through `tap`. For a transposed convolution,
-/// input and output change their roles.
+/// pass a position of the input; the result is then a position of the output.
 Point reach(const Point& out, const Point& tap, const Point& stride, const Point& pad, const Point& dilation) {
   Point in{};
   for (std::size_t i = 0; i < 3; ++i) {
@@ -92,7 +93,8 @@ Point reach(const Point& out, const Point& tap, const Point& stride, const Point
   return in;
 }
 
-/// Adds a layer that reads the input. The layer's kind has as many axes as the samples.
+/// A function that adds a layer to a model. The layer reads the model's input, and works over all axes of space that
+/// the samples have.
 using Add = std::function<NodeId(ModelBuilder&)>;
 
 int axes_of(ModelBuilder& b) {
@@ -154,7 +156,7 @@ void expect_values(const Values& y, const Values& expected, DType dtype, const s
   for (const double value : expected) {
     largest = std::max(largest, std::abs(value));
   }
-  // bf16 has 8 bits: the numbers between two layers and the result are rounded
+  // bf16 has 8 significant bits. Numbers between two layers are rounded, and the result is rounded.
   const double allowed = largest * (dtype == DType::f64 ? 1e-14 : dtype == DType::f32 ? 1e-6 : 1.0 / 128);
   for (std::size_t i = 0; i < y.size(); ++i) {
     EXPECT_TRUE(std::abs(y[i] - expected[i]) <= allowed)

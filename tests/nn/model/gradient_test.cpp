@@ -270,8 +270,8 @@ TEST(Gradient, ConvolutionsAndPoolsOfASeries) {
 }
 
 TEST(Gradient, TransposedConvolutionBesideOtherReaders) {
-  // The model reduces and restores the resolution, as a U-Net does. The inputs of the transposed convolutions have
-  // other readers before and after them.
+  // The model reduces and restores the resolution, as a U-Net does. Layers before and after the transposed convolutions
+  // read the same inputs as these convolutions.
   for (const bool bias : {true, false}) {
     ModelBuilder b("u", {6, 5, 3});
     const NodeId fine = b.activation("a1", b.conv2d("c1", b.input(), 4, {.pad = 1}), ops::Activation::silu);
@@ -327,8 +327,8 @@ TEST(Gradient, ANumberForEachAxis) {
 }
 
 TEST(Gradient, ATransposedConvolutionOfImagesWithThreeChannels) {
-  // Three channels are stored as four. The layer first reads the input, which needs no gradient, then the output of a
-  // norm, which does.
+  // Three channels are stored as four. The transposed convolution reads either the input, which needs no gradient, or
+  // the output of a batch norm, which needs one.
   for (const bool normed : {false, true}) {
     ModelBuilder b("rgb", {3, 4, 3});
     const NodeId in = normed ? b.batch_norm("bn", b.input()) : b.input();

@@ -56,7 +56,8 @@ class TwiceTanh final : public Layer {
   Lie lie_;
 };
 
-/// Returns a model with a TwiceTanh and then a dropout, which may overwrite its input if no later call reads it.
+/// Returns a model with a TwiceTanh and then a dropout. The dropout may overwrite the output of TwiceTanh if no later
+/// call reads this output.
 Model model_of(Lie lie) {
   ModelBuilder b("claims", {6});
   const NodeId y = b.add(std::make_shared<TwiceTanh>("liar", lie), {b.linear("l0", b.input(), 5)});

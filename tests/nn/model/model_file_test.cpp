@@ -203,7 +203,8 @@ TEST_F(ModelFile, FilesOfTorchAreLoadedLikeOurs) {
   load_model(path("m.pth"), into.context, into.set);
   EXPECT_EQ(into.numbers(), from.numbers());
   EXPECT_TRUE(read_metadata(path("m.pth")).empty());
-  // With another number of classes, the classifier is not loaded; load_pretrained() returns its names.
+  // With another number of classes, the classifier is not loaded. load_pretrained() returns the names of the
+  // classifier's parameters.
   Filled other(small(), 3);
   const auto bias = read(other, "fc.bias", {kClasses});
   EXPECT_EQ(load_pretrained(path("m.pth"), other.context, small(), other.set),
@@ -248,7 +249,8 @@ bool is_conv1d(const std::string& name) {
 TEST_F(ModelFile, Gpt2AsOthersStoreIt) {
   Filled from(gpt2(), 1);
   save_model(path("ours"), from.context, from.set);
-  // False: matrices as nanoGPT stores them. True: transposed matrices, as Hugging Face stores them.
+  // If `turned` is true, the file has transposed matrices, as Hugging Face stores them. Otherwise it has matrices as
+  // nanoGPT stores them.
   for (const bool turned : {false, true}) {
     for (const bool prefixed : {false, true}) {  // true: the model with its head; false: the model alone
       Editable file(path("ours"));
@@ -376,7 +378,7 @@ TEST_F(ModelFile, OfAnotherNumberOfClassesTheHeadIsLeft) {
   EXPECT_EQ(read(into, "fc.bias", {kClasses}), bias);
   EXPECT_EQ(read(into, "conv.weight", {5, 3, 3, 3}), read(from, "conv.weight", {5, 3, 3, 3}));
   EXPECT_EQ(to_doubles(into.set.buffer_arena()), to_doubles(from.set.buffer_arena()));
-  // With the same number of classes everything is loaded.
+  // With the same number of classes, all parameters must be loaded.
   Filled same(small(7), 3);
   EXPECT_TRUE(load_pretrained(path("m"), same.context, small(7), same.set).empty());
   EXPECT_EQ(same.numbers(), from.numbers());

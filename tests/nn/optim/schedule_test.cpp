@@ -119,8 +119,8 @@ TEST(MovingAverage, ShareOfEachUpdate) {
       }
     }
   }
-  // The second argument is the number of the update in the schedule. It differs from the first if a run has continued
-  // with another batch size.
+  // The arguments of weight() are the number of the update in the run and its number in the schedule. They differ if a
+  // run has continued with another batch size.
   EXPECT_EQ(sparse.weight(9, 20), 1 - 0.9);
   EXPECT_EQ(sparse.weight(20, 9), 0) << "updates decide when";
   EXPECT_EQ(text_of(sparse), "0.9 every 4, copied for 6");

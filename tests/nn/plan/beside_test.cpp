@@ -103,9 +103,9 @@ bool overlap(const Plan& plan, const std::vector<SlotId>& a, const std::vector<S
   });
 }
 
-/// Returns the names of the first two calls that clash, or "". A call on the side stream clashes with a call of the
-/// main stream that may run at the same time. They clash if one of them writes memory, by address, that the other reads
-/// or writes.
+/// Returns the names of the first two calls that clash, or "". Two calls clash if the side stream and the main stream
+/// may run them at the same time, and one call writes memory that the second call reads or writes. Memory is compared
+/// by address.
 std::string first_clash(const Plan& plan) {
   const std::vector<Call>& calls = plan.calls();
   for (const Join& join : plan.joins()) {

@@ -21,7 +21,7 @@ Model one_convolution() {
   return testing::on_values(builder.build());
 }
 
-constexpr double kCopy = 0.896;  // a copy's share of the data sheet's bandwidth
+constexpr double kCopy = 0.896;  // share of the data sheet's bandwidth that a copy reaches
 
 Plan planned(const Model& model, std::int64_t batch, PlanOptions options = {}) {
   CpuContext context;

@@ -306,7 +306,7 @@ TEST(LibraryChoices, AllRanksGetTheChoicesOfRank0) {
   EXPECT_EQ(got, before);
   EXPECT_EQ(runs[0], 0);
   EXPECT_EQ(get_file(file), text);
-  // An error on rank 0 ends all ranks.
+  // Rank 0 finds a damaged file. Its error must end all ranks.
   put_file(file, text.substr(0, text.size() / 2));
   const std::vector<std::string> failures = comm::run_ranks(2, body);
   expect_holds(failures[0], file);
@@ -397,7 +397,7 @@ TEST(LibraryChoices, EveryPassOfARunGetsThem) {
   const MicrobatchPlans chosen(f.context, f.model, kBatch, 2, {.choices = choices});
   EXPECT_EQ(chosen.choices(), choices);
   EXPECT_EQ(chosen.evaluate.choices().at("conv1 forward"), "reference");
-  // Evaluation may have its own choice; without one it takes the choice of training.
+  // A call of evaluation may have its own choice. If it has none, it must take the choice of training.
   if (LOCKSTEP_HAS_ONEDNN) {
     choices["conv1 forward evaluate"] = "onednn";
     choices.erase("fc forward evaluate");

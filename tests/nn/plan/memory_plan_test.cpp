@@ -41,7 +41,8 @@ TEST(MemoryPlan, ReusesMemoryOfDeadSlots) {
 }
 
 TEST(MemoryPlan, FillsAGap) {
-  // The two large tensors live together at time 2; the small one fits into the memory that is free next to the first.
+  // Both large tensors live at time 2, so they need 6144 bytes. The small tensor must share the memory of the second
+  // large tensor, which is free until time 2.
   const std::vector<Lifetime> lives{{4096, 0, 2}, {2048, 2, 4}, {1024, 0, 1}};
   const MemoryPlan plan = plan_memory(lives, 256);
   EXPECT_EQ(plan.peak_bytes, 6144U);

@@ -147,7 +147,7 @@ std::vector<std::string> values_read(const std::vector<Call>& calls, const std::
 TEST(Recompute, EveryCallReadsTheValuesThatItReadBefore) {
   for (const Model& model : models()) {
     for (const Fusions fusions : {Fusions::off, Fusions::on}) {
-      // Without cooperative kernels, recomputation changes no other call.
+      // With cooperative kernels, recomputation could change calls that are not repeated.
       const PlanOptions options{.fusions = fusions, .cooperative = false};
       const Plan kept = planned(model, options);
       const std::vector<std::string> expected = values_read(kept.calls(), kept.slots());

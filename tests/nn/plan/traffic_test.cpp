@@ -38,9 +38,10 @@ TEST(Traffic, OfResNet50) {
   // normalised image nor its gradient is stored, and the index of the pool is a byte. In layers 3 and 4, norms fit on
   // the chip, so each pass reads its input once less.
   EXPECT_NEAR(megabytes_a_sample(apart) - megabytes_a_sample(fused), 34.4, 0.3);
-  // Without fusions there are 158 calls of 53 convolutions, 53 times statistics, apply, reduce and apply of batch norm,
-  // and a few other calls. Fusions make 14 calls parts of other calls: apply, reduce and apply of 4 shortcuts, and both
-  // passes of the pool. Each norm that fits on the chip saves one more launch a pass.
+  // Without fusions, 53 convolutions have 158 calls. Each of 53 batch norms has 4 calls: statistics and apply in
+  // forward, reduce and apply in backward. There are a few other calls. Fusions make 14 calls parts of other calls:
+  // apply, reduce and apply of 4 shortcuts, and both passes of the pool. Each norm that fits on the chip saves one more
+  // launch a pass.
   const auto in_one_launch = calls_of(fused, "batch_norm fused_forward") + calls_of(fused, "batch_norm fused_backward");
   EXPECT_EQ(in_one_launch, 21);
   EXPECT_EQ(fused.launches(), apart.launches() - 14 - in_one_launch);

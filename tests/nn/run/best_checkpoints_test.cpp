@@ -46,7 +46,8 @@ struct Job {
   MovingAverageOptions average{};  ///< if enabled, the averaged model decides which checkpoints are best
 };
 
-/// Trains on two ranks, from DIR/resume if it exists. Returns the texts of the ranks' exceptions.
+/// Trains on two ranks, from the checkpoint job.dir/job.resume if it exists. Returns the texts of the ranks'
+/// exceptions.
 std::vector<std::string> try_train(const Job& job, RunObserver* of_first = nullptr) {
   TrainerSetup setup{.ranks = 2};
   setup.options.step.average = job.average;
@@ -189,7 +190,7 @@ TEST_F(BestCheckpointsTest, WhatAResumeLeavesBehindDoesNotCount) {
   std::filesystem::copy(job.dir + "/best-18", job.dir + "/best-3", std::filesystem::copy_options::recursive);
   std::filesystem::create_directories(job.dir + "/best-5");
   std::filesystem::create_directories(job.dir + "/best-of-all");
-  // Resumes at step 18 with lower values. The value of step 24 is discarded with that step.
+  // Resumes at step 18 with lower values. Step 24 of the earlier run must be discarded together with its value.
   job.resume = "best-18";
   job.values = {1, 2, 3, 0, 0.5, 0.25};
   job.epochs = 5;
@@ -214,7 +215,7 @@ TEST_F(BestCheckpointsTest, KilledBetweenAnyTwoOfItsCheckpointsItGoesOnAsIfItHad
       Looks killed(job, name, step);
       const auto failures = try_train(job, &killed);
       if (failures != comm::none_failed(2)) {
-        testing::expect_holds(failures[0], "killed");  // the other rank's text says that this rank has left
+        testing::expect_holds(failures[0], "killed");  // rank 1 only reports that rank 0 has left
         train(job);
       }
       expect_kept(job.dir, kept);

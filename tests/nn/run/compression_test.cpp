@@ -11,7 +11,8 @@ namespace {
 
 using testing::to_doubles;
 
-/// Returns options with which gradients of matrices are sent as products of `rank` columns; 0: as whole matrices.
+/// Returns options with which PowerSGD sends the gradient of a matrix as two factors of `rank` columns. If `rank` is 0,
+/// whole matrices are sent.
 comm::SumOptions low_rank(int rank) {
   return {.compress = rank == 0 ? "" : concat("powersgd:", rank)};
 }

@@ -240,7 +240,8 @@ TEST_F(MovingAverage, OtherRanksTakeItFromTheFile) {
       after.read(*after.find(entry.name), b);
       if (entry.name.find("running") == std::string::npos) {
         EXPECT_TRUE(a == b) << entry.name << ", " << ranks << " ranks";
-        // The ranks' statistics are averaged when they are loaded. They are equal, but their mean may be rounded.
+        // Loading replaces the running statistics with their mean over the ranks. All ranks have equal statistics here,
+        // but the mean may be rounded.
       } else {
         for (std::size_t i = 0; i < a.size(); i += sizeof(float)) {
           float x = 0;

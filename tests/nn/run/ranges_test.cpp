@@ -50,7 +50,7 @@ Lines calls_of(const Plan& plan) {
   return names;
 }
 
-/// Returns the lines that are in `wanted`, in their order.
+/// Returns those of `lines` that are also in `wanted`, in the order of `lines`.
 Lines filtered(const Lines& lines, const Lines& wanted) {
   Lines found;
   std::copy_if(lines.begin(), lines.end(), std::back_inserter(found),
@@ -78,7 +78,7 @@ void expect_step(const Lines& lines, Trainer& trainer, std::int64_t accumulate, 
   const Lines found = filtered(lines, calls);
   EXPECT_EQ(Lines(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(calls.size())), calls);
   EXPECT_GE(found.size(), calls.size() * static_cast<std::size_t>(accumulate));
-  // Each bucket has a mark and a sum, in the order of buckets, after calls of backward and before the update.
+  // Each bucket must have a mark ("ready") and then the range of its sum, in the order of the buckets.
   Lines sums;
   Lines expected;
   for (const std::string& line : lines) {

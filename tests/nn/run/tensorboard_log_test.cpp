@@ -49,7 +49,7 @@ std::uint64_t take_varint(std::string_view& bytes) {
   }
 }
 
-/// Returns a protobuf message as "number=value" words. Values are integers, floats, {messages} and texts.
+/// Returns a protobuf message as words "field number=value". A value is an integer, a float, a text or a {message}.
 std::string text_of(std::string_view bytes, const std::string& messages) {
   std::string text;
   while (!bytes.empty()) {

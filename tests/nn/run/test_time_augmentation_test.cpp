@@ -119,7 +119,7 @@ TEST(ViewedBatch, MetricsOfTheMeanAreThoseOfTheOps) {
     ViewedBatch viewed(k);
     viewed.begin(kRows, kValid);
     GuardedTensor part(Shape{kRows, kClasses}, DType::f64);
-    for (const double share : {0.5, 1.5}) {  // two views with weight 0.5 each, whose mean is `mean`
+    for (const double share : {0.5, 1.5}) {  // the views 0.5 mean and 1.5 mean, with weight 0.5 each
       std::vector<double> values = mean.values();
       for (double& value : values) {
         value *= share;

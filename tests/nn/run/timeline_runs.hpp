@@ -173,7 +173,8 @@ inline std::vector<TraceEvent> checked_timeline(const std::string& file) {
     EXPECT_EQ(named.count({event.rank, event.thread}), 1U) << text;
     events.push_back(event);
   }
-  // The events of each thread in the order of their begin. Sums of decimals are right to about a picosecond.
+  // Spans of a thread must be nested or disjoint. Times are decimals in microseconds, whose sums are rounded, so a
+  // difference of kRounding (10 ps) is allowed.
   constexpr double kRounding = 1e-5;
   std::map<std::pair<std::int64_t, std::int64_t>, std::vector<TraceEvent>> threads;
   for (const TraceEvent& event : events) {

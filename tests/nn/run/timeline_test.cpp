@@ -208,7 +208,7 @@ TEST_F(Timeline, NamesTheRankThatIsLate) {
   expect_late_rank(run, run_two(run));
 }
 
-/// When a run fails, rank 0 saves its steps so far.
+/// When a run fails, rank 0 must save the timeline of its own steps before the failure.
 TEST_F(Timeline, SavesWhatAFailedRunHasRecorded) {
   const TracedRun run{.file = path("failed.json"), .fails_behind = 3};
   EXPECT_FALSE(run_two(run).summary);

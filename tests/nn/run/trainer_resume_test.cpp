@@ -359,8 +359,8 @@ TEST_F(TrainerTest, AScheduleByUpdatesEndsWithTheUpdates) {
     });
     return rate;
   };
-  // 70 samples in batches of 14 give 5 updates an epoch. After one of two epochs, the run continues with batches of 14,
-  // then of 7.
+  // 70 samples in batches of 14 give 5 updates an epoch. After the first of two epochs, one run continues with batches
+  // of 14, and one run with batches of 7.
   const Position half{.epoch = 1, .batch = 0, .step = 5};
   EXPECT_NEAR(rate_behind(true, half, 14, 14), 0.05, 1e-12);
   EXPECT_NEAR(rate_behind(false, half, 14, 14), 0.05, 1e-12);
@@ -412,7 +412,7 @@ TEST_F(TrainerTest, WithBatchesOfAnotherSizeItGoesOnBehindTheSameSamples) {
   go_on({.ranks = 2, .batch = 6, .steps = 2});
   expect_begin(0, 0, 33, 3);
   EXPECT_NEAR(rates.back(), rate_at(5, 22), 1e-12) << "33 samples are 5 of 22 steps of 6";
-  go_on({.ranks = 2, .batch = 6, .steps = 1});  // a batch of the same size continues within the epoch
+  go_on({.ranks = 2, .batch = 6, .steps = 1});  // same batch size as before, so batches are counted on
   expect_begin(0, 2, 33, 5);
   go_on({.ranks = 3, .batch = 9, .steps = 2});
   expect_begin(0, 0, 51, 6);
@@ -420,7 +420,7 @@ TEST_F(TrainerTest, WithBatchesOfAnotherSizeItGoesOnBehindTheSameSamples) {
   std::vector<int> reads = counted.reads();
   EXPECT_EQ(std::count(reads.begin(), reads.end(), 1), 69) << "each sample of the epoch once, one is left over";
   EXPECT_EQ(std::count(reads.begin(), reads.end(), 0), 1);
-  go_on({.ranks = 1, .batch = 35, .steps = 1});  // this step ends the epoch
+  go_on({.ranks = 1, .batch = 35, .steps = 1});  // one sample remains, too few for a batch
   expect_begin(1, 0, 0, 8);
   EXPECT_NEAR(rates.back(), rate_at(2, 4), 1e-12);
   go_on({.ranks = 1, .batch = 70, .steps = 1});  // 35 samples remain, too few for a batch

@@ -450,8 +450,8 @@ TEST_F(TrainingRunTest, ACutLineIsRemovedFromTheMetrics) {
 }
 
 TEST_F(TrainingRunTest, TheBestEvaluationIsThatOfTheMetric) {
-  // Runs three evaluations whose metric has these values. Returns which epochs were the best so far (*), and the best
-  // value of the run.
+  // Runs three evaluations whose metric has these values. Returns a text with one character for each epoch ('*' if the
+  // epoch was the best so far, else '.'), and the best value of the run.
   const auto best_of = [&](const BestBy& by, const std::vector<double>& values) {
     Keep keep;
     int evaluation = 0;
@@ -518,7 +518,7 @@ TEST_F(TrainingRunTest, AReportComesWhileTheDeviceIsAtWorkWithTheNumbersOfItsSte
   const RunOptions each_step{.epochs = 2, .log_every = 1};
   run({.options = each_step, .observer = [&](int) { return &at_once; }});
 
-  // The same reports must come on a stream that computes in its own thread, as a GPU does.
+  // A stream that computes in its own thread, as a GPU does, must give the same reports as the inline stream above.
   class Late final : public RunObserver {
    public:
     explicit Late(Stream& stream) {

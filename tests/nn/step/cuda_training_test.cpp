@@ -600,7 +600,7 @@ TEST(CudaTraining, ACapturedStepGivesTheSameBits) {
     EXPECT_EQ(standin::calls("cudaGraphLaunch") - none, 3 * c.setup.accumulate);  // the first step is not captured
     EXPECT_EQ(differences(plain, captured), Texts{});
 
-    if (c.name == "mlp, sgd") {  // the control: a missing step would show
+    if (c.name == "mlp, sgd") {  // the control: a run with one step less must differ
       c.setup.steps = 3;
       const Texts seen = differences(train_on_gpu(c.setup), captured);
       EXPECT_EQ(std::count(seen.begin(), seen.end(), "values"), 1);
@@ -982,9 +982,9 @@ TEST(CudaTraining, LaunchesMayDependOnTheStream) {
 }
 
 /// The control: leaving out a wait of the side stream, or the main stream's wait for it at the end, must give another
-/// outcome. The weight gradients of fc, conv2 and conv1 run on the side stream. One wait, for the gradient of fc before
-/// that of conv1 begins, only limits memory; leaving it out changes nothing here. The reducer's waits are tested
-/// elsewhere (tests/comm/nccl_standin_test.cpp).
+/// outcome. The weight gradients of fc, conv2 and conv1 run on the side stream. One wait delays the gradient of conv1
+/// until the gradient of fc has ended. This wait only limits memory, so leaving it out changes nothing here. The
+/// reducer's waits are tested elsewhere (tests/comm/nccl_standin_test.cpp).
 TEST(CudaTraining, EveryWaitForAWeightGradientIsNeeded) {
   RunSetup setup{.graph = CudaGraph::off};
   const Outcome whole = train_on_gpu(setup);
@@ -1073,9 +1073,9 @@ TEST_P(CudaSteps, NeitherAllocateNorWaitForTheDevice) {
         EXPECT_EQ(call.find(part), std::string::npos) << call;
       }
     }
-    // Without a graph, the reducer also waits for events, which are complete, to read their times.
+    // Without a graph, the reducer also calls cudaEventSynchronize on complete events to read their times.
     if (graph == CudaGraph::on) {
-      // Each step waits once, for the step before the last one.
+      // Each step must wait once: step n waits for the end of step n - 2.
       EXPECT_EQ(standin::calls("cudaEventSynchronize") - events, 5);
     }
     EXPECT_EQ(waits, Texts{});

@@ -17,7 +17,7 @@ using testing::Net;
 constexpr std::int64_t kBatch = 13;  // the shares of 2, 3 and 4 ranks are uneven
 
 /// Returns a model of convolutions, ReLU, a strided convolution with bias, and a linear layer. It has no batch norm, so
-/// shares add up exactly.
+/// the gradients of the ranks' shares add up to the gradient of the whole batch.
 Model plain_net() {
   ModelBuilder b("plain", {9, 9, 3});
   NodeId x = b.relu("r1", b.conv2d("c1", b.input(), 8, {.kernel = 3, .pad = 1, .bias = true}));

@@ -262,7 +262,7 @@ TEST_F(GradientCheckRun, EndsARunThatMayNotSkipAndTellsOneThatMay) {
         EXPECT_EQ(observer.told, Texts{});
       }
     });
-    // No checkpoint holds the broken step.
+    // A checkpoint must not have the parameters of the broken step.
     testing::expect_holds(file_text(dir + "/last/state.json"), concat("\"step\": ", ends ? 2 : 5));
   }
 }

@@ -1,5 +1,5 @@
 // Tests TrainStep::reduce() and apply(), the two halves of an update, and the flat vectors that a program may change
-// between them. Every kind of step must give the bits of update().
+// between them. For every kind of step, the two halves must give the same bits as update().
 
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/model/flat_vector.hpp>

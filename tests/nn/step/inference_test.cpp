@@ -339,7 +339,7 @@ TEST(Inference, ChainsTakeAnyTypesStridesAndSharedMemory) {
   for (std::size_t i = 0; i < expected.size(); ++i) {
     EXPECT_EQ(static_cast<float>(rounded[i]), static_cast<float>(BFloat16(expected[i])));
   }
-  std::vector<float> memory(5 * 40);  // the outputs overwrite the inputs, which lie at the end
+  std::vector<float> memory(5 * 40);  // the inputs are at the end, and the outputs overwrite them
   std::copy(in.begin(), in.end(), memory.end() - 3 * 40);
   inference.run(TensorView(std::span(memory).last(3 * 40), {40, 3}), TensorView(std::span(memory), {40, 5}));
   EXPECT_EQ(memory, expected) << "shared memory";
@@ -354,7 +354,7 @@ TEST(Inference, ChainsTakeAnyTypesStridesAndSharedMemory) {
   EXPECT_EQ(out, expected) << "many views";
 }
 
-// Packed parameters follow the parameters.
+// Inference keeps packed copies of the parameters. After a change of the parameters, run() must use the new values.
 TEST(Inference, ChainsComputeWithThePresentParameters) {
   Seeded seeded(chain(ops::Activation::silu), DType::f64);
   auto& [context, model, set] = seeded;
@@ -376,7 +376,8 @@ TEST(Inference, ChainsComputeWithThePresentParameters) {
   run();
 }
 
-// A model that is no chain has plans, and the same function.
+// A residual makes the model no chain of layers, so plans compute it. The results must equal those of a plan of exactly
+// this size.
 TEST(Inference, OtherModelsHavePlans) {
   ModelBuilder b("residual", {6});
   NodeId x = b.linear("1", b.input(), 6, {.activation = ops::Activation::tanh, .residual = b.input()});

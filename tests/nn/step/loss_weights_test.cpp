@@ -399,7 +399,8 @@ TEST(LossWeights, UnevenSubdomainsComeToTheWhole) {
   }
 }
 
-/// Ranks have different kinds of weights: one has none, and one has weights that are all 0. Steps have micro-batches.
+/// Rank 0 has no weights, rank 1 has weights for elements, and rank 2 has weights for samples. All weights of rank 2
+/// are 0. The result must equal that of one rank with repeated samples. Steps have micro-batches.
 TEST(LossWeights, RanksMayHaveDifferentKinds) {
   const List times{1, 1, 1, 1, 0, 3, 0, 2, 0, 0, 0, 0};
   Data repeated = Data(12).repeated(times);
@@ -507,7 +508,7 @@ TEST(LossWeights, OfAnyTypeStridesAndAxes) {
   for (double& weight : weights) {
     weight = static_cast<double>(static_cast<float>(weight * weight));
   }
-  std::vector<float> turned(weights.size());      // shape (2, outputs, 3) for samples n = 3 a + b
+  std::vector<float> turned(weights.size());      // weights of sample 3 a + b at (a, output, b) of (2, kOutputs, 3)
   std::vector<float> spread(2 * weights.size());  // weights in every second element
   for (std::size_t n = 0; n < 6; ++n) {
     for (std::size_t c = 0; c < kOutputs; ++c) {

@@ -114,7 +114,7 @@ TEST_F(OwnStates, GoOnWithTheBitsOfASavedRun) {
   }
 }
 
-/// Files must not show whether the ranks divide a state.
+/// The files must be the same whether the ranks divide a state or not.
 TEST_F(OwnStates, AreTheSameFilesWhetherDividedOrNot) {
   save("ddp", 2, Strategy::ddp);
   save("zero1", 2, Strategy::zero1);

@@ -50,8 +50,9 @@ Model net() {
   return b.build();
 }
 
-/// x(k + 1) = x(k) + h (A x(k) + b), L = c x(K): dL/dx(k) = (1 + h A)^T dL/dx(k + 1), dL/dA is the sum of
-/// h dL/dx(k + 1) x(k)^T, and dL/db the sum of h dL/dx(k + 1).
+/// The passes compute x(k + 1) = x(k) + h (A x(k) + b), and the loss is L = c x(K). The expected gradients are
+/// dL/dx(k) = (1 + h A)^T dL/dx(k + 1), dL/dA = the sum over k of h dL/dx(k + 1) x(k)^T, and dL/db = the sum over k of
+/// h dL/dx(k + 1).
 TEST(Tape, AChainOfPassesHasTheGradientInClosedForm) {
   constexpr std::size_t n = 4;
   const double h = 0.25;

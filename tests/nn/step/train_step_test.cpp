@@ -336,7 +336,7 @@ TEST(TrainStep, TakesFieldsInAnyOrderOfAxes) {
   Data data(6);
   TrainStepOptions options = options_of(6);
   ByHand oracle(data, 1, options.optimizer, options.weight_decay);
-  std::vector<float> turned(data.x.size());  // shape (2, features, 3) for samples n = 3 a + b
+  std::vector<float> turned(data.x.size());  // inputs of sample 3 a + b at (a, feature, b) of (2, kFeatures, 3)
   for (std::int64_t n = 0; n < 6; ++n) {
     for (std::int64_t c = 0; c < kFeatures; ++c) {
       turned[static_cast<std::size_t>((n / 3 * kFeatures + c) * 3 + n % 3)] =

@@ -23,8 +23,8 @@ TEST(Random, PhiloxKnownAnswers) {
             (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
-// The numbers were computed by a separate implementation of the key schedule in random.cpp. They make sure that seeds
-// keep their meaning.
+// The numbers were computed by a separate implementation of the key schedule in random.cpp. They make sure that a
+// seed gives the same numbers in every version.
 TEST(Random, GoldenStream) {
   Random random(0x0123456789abcdefULL, RandomUse::augment, 0x1122334455667788ULL, 0x99aabbccddeeff00ULL);
   for (const std::uint32_t expected : {0x0e629b17U, 0x1bc52106U, 0x89c6d5f5U, 0x6ee23c5dU, 0x4a33a028U, 0x447547bdU,

@@ -15,7 +15,7 @@ constexpr std::uint64_t kFewSeeds = 8;
 
 using Bytes = std::vector<std::uint8_t>;
 
-/// Returns numbers that every type holds; each start gives other numbers.
+/// Returns numbers that every type holds exactly. Different values of `start` give different numbers.
 Bytes numbers(DType dtype, const Shape& shape, int start) {
   const auto count = static_cast<std::size_t>(shape.numel());
   std::vector<double> values(count);

@@ -53,7 +53,7 @@ TEST(MappedFile, GivesItsBytes) {
   EXPECT_TRUE(file.bytes(content.size(), 0).empty());
 }
 
-// The file must be on a disk: a memory file system holds all pages all the time.
+// The file must be on a disk. In a memory file system all pages are always resident, so ahead() would change nothing.
 TEST(MappedFile, WhatIsWantedAheadIsRead) {
   constexpr std::size_t kBytes = std::size_t{1} << 22;
   const TemporaryFolder folder;

@@ -1,5 +1,5 @@
 // Tests files of torch.save, made by tests/support/torch_files.hpp and by torch itself (golden/): their contents, and
-// every way in which they may be wrong.
+// the errors for files that are damaged or not allowed.
 #include <lockstep/runtime/files/torch_file.hpp>
 
 #include <cstdint>

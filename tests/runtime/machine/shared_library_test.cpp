@@ -31,7 +31,7 @@ int call(const SharedLibrary& library) {
   return answer(40);
 }
 
-// This test comes first: the next test leaves the library in the process.
+// This test must run before the next test, which leaves the library loaded.
 TEST(SharedLibrary, GoesWithItsOwner) {
   EXPECT_FALSE(is_loaded());
   {

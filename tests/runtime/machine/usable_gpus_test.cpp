@@ -307,7 +307,7 @@ TEST_F(UsableGpusTest, UsersShareTheFolder) {
   GpuClaim::Attempt held = GpuClaim::attempt(folder(), "GPU-000");
   GpuClaim::Attempt free = GpuClaim::attempt(folder(), "GPU-111");
   free.claim.reset();
-  std::ofstream(folder() + "/GPU-222") << "";  // a file whose maker ended before opening it to all
+  std::ofstream(folder() + "/GPU-222") << "";  // left by a process that ended before it gave all users access
   std::filesystem::permissions(folder() + "/GPU-222", std::filesystem::perms(0644));
   const pid_t other = start_child([&] {
     const uid_t nobody = 65534;

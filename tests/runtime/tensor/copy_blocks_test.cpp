@@ -116,7 +116,8 @@ TEST(CopyBlocks, ReversedTargetsAreTurnedRound) {
   EXPECT_EQ(both.loops.dst[1], 2);
 }
 
-/// For random loops: a plan moves each element once to its place; boxes cover each element once and are not too large.
+/// For random loops, a plan must move each element exactly once, to the right offset. Boxes must cover each element
+/// once and must not be too large.
 TEST(CopyBlocks, AnyLoops) {
   std::mt19937 random(1);
   int several = 0;

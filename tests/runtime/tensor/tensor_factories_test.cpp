@@ -122,8 +122,8 @@ TEST(TensorFactories, RandomElementsAreThoseOfRandom) {
   }
 }
 
-// The test fixes the key, so that a seed keeps its tensors in later versions. More values would only repeat
-// tests/runtime/base/random_test.cpp.
+// The expected values use a fixed key of Philox, so that a seed gives the same tensors in later versions. More values
+// would only repeat tests/runtime/base/random_test.cpp.
 TEST(TensorFactories, SeedsKeepTheirMeaning) {
   CpuContext context;
   const auto words = philox({0, 0, 0, 0}, random_key(42, static_cast<RandomUse>(7), 0));
