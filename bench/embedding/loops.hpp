@@ -25,7 +25,7 @@ class Loops {
   std::vector<std::int64_t> widths_;
   std::vector<std::vector<T>> weights_;     ///< (outputs, inputs), bias, ..
   std::vector<std::vector<T>> transposed_;  ///< (inputs, outputs) of each layer
-  std::vector<T> one_, two_;                ///< numbers between two layers
+  std::vector<T> one_, two_;                ///< outputs of a layer, which are the inputs of the next layer
 };
 
 }  // namespace lockstep::bench

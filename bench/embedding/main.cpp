@@ -13,7 +13,7 @@
 //   embedding/f32/train/n:32          lockstep_trainer_add and _update
 //   embedding/f32/convolution/n:32    lockstep_infer of three small convolutions
 //   embedding/f32/boxes:64/many|one   64 boxes of 8 x 8 x 8: lockstep_infer_many, or one view of all
-//   embedding/f32/threads:2           20 times 1024 samples on each thread, with a shared model each
+//   embedding/f32/threads:2           20 times 1024 samples on each thread; all threads share one model
 //
 // The network is an MLP 4-32-32-1 with tanh, as in the column physics of a climate code. --gates checks limits
 // instead (gates.hpp); the exit code is 3 when a gate fails.
