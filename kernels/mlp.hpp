@@ -96,11 +96,11 @@ void mlp_pack(Context& context, const Mlp& mlp, int layer, const TensorView& wei
 /// x and y are f32 or f64, whatever the mlp's type, with any strides, and share no memory. The op writes
 /// only elements of y, not the memory between these elements. `mlp` must outlive the work.
 ///
-/// A sum begins at 0, adds its products one by one in the order of the inputs, each rounded once on processors with
-/// fused multiply-add, and is then added to the bias. matmul ("reference") does the same: the bits are those of its
-/// products with the same activations. So the bits of a sample depend neither on the number of samples, nor on the
-/// strides, nor on the number of threads. Unused lanes of registers repeat a number, so that they raise no
-/// floating-point exception of their own.
+/// A sum begins at 0, and adds its products one by one in the order of the inputs. On processors with fused
+/// multiply-add each step is rounded once. Then the sum is added to the bias. The "reference" choice of matmul gives
+/// the same bits. So the bits of a sample depend neither on the number of samples, nor on the strides, nor on the
+/// number of threads. Unused lanes of registers repeat a number, so that they raise no floating-point exception of
+/// their own.
 void mlp_forward(Context& context, const Mlp& mlp, const TensorView& packed, const TensorView& x, const TensorView& y);
 
 /// Does mlp_forward() with a checked call. The addresses x and y must be multiples of the size of an element.

@@ -32,7 +32,8 @@ template <class T>
 /// Makes a contender of lockstep_infer with three convolutions 3 x 3 of 8, 8 and 2 channels over 16 x 16 cells, in f32.
 [[nodiscard]] Contender make_convolution(std::int64_t n);
 
-/// Makes a contender for 64 boxes of 8 x 8 x 8 cells. many: by lockstep_infer_many; otherwise by one view of all cells.
+/// Makes a contender for 64 boxes of 8 x 8 x 8 cells. If `many` is true, the contender calls lockstep_infer_many with a
+/// view of each box, otherwise lockstep_infer with one view of all cells.
 template <class T>
 [[nodiscard]] Contender make_boxes(bool many);
 

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <vector>
 
-// The loops that a host program would write for a network of linear layers with tanh between them. They are compiled
-// with -O3 -march=native -ffast-math, so that the compiler may use vector registers in all loops and in tanh.
+// The loops that a host program would write for a network of linear layers with tanh between them. The loops are
+// compiled with -O3 -march=native -ffast-math, so that the compiler may use vector registers in all loops and in tanh.
 
 namespace lockstep::bench {
 

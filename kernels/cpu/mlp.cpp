@@ -16,20 +16,19 @@
 //   columns  the lanes of a register are samples; one or two registers of samples
 //
 // Packed parameters of a layer: the bias (row), then a row of weights for each input (inputs, row). `row` is the number
-// of outputs, rounded up to whole registers; the last output is repeated. In a layer with at
-// most kFewOutputs outputs, `row` is the number of outputs.
+// of outputs, rounded up to whole registers; the last output is repeated. In a layer with at most kFewOutputs
+// outputs, `row` is the number of outputs.
 
 namespace lockstep::ops::backend {
 namespace {
 
 using lanes::Lanes;
 
-constexpr int64_t kFewOutputs = 4;       // largest number of outputs for which `row` is not rounded up
-constexpr int64_t kWork = 131072;        // number of multiply-adds that justify another thread
-constexpr int64_t kActivationWork = 25;  // multiply-adds that take as long as an activation
-constexpr int kRowsAtATime = 4;          // number of samples whose sums share the loads of the weights
-constexpr int kTall =
-    lanes::kBytes == 64 ? 8 : 4;  // number of outputs whose sums fit in registers, with two registers per output
+constexpr int64_t kFewOutputs = 4;                  // largest number of outputs for which `row` is not rounded up
+constexpr int64_t kWork = 131072;                   // number of multiply-adds that justify another thread
+constexpr int64_t kActivationWork = 25;             // number of multiply-adds that take as long as one activation
+constexpr int kRowsAtATime = 4;                     // number of samples whose sums share the loads of the weights
+constexpr int kTall = lanes::kBytes == 64 ? 8 : 4;  // number of outputs summed at a time, two registers per output
 
 template <class T>
 constexpr int64_t kLanes = lanes::kCount<T>;

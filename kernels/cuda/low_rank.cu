@@ -26,8 +26,8 @@ __device__ double product_of(const float* x, int64_t rows, int r, int i, int j) 
   return gpu::block_sum<kBlock>(sum);
 }
 
-/// Orthonormalises the columns of x (rows, r), and writes to columns (r) what became of each column: a value of enum
-/// Column. Runs as one block. A thread reads and writes only its own rows; threads exchange only sums.
+/// Orthonormalises the columns of x (rows, r), and writes to columns (r) a value of enum Column for each column. Runs
+/// as one block. A thread reads and writes only its own rows; threads exchange only sums.
 __global__ void orthonormalise_kernel(double epsilon, int64_t rows, int r, float* x, std::int32_t* columns) {
   gpu::wait_for_earlier();
   double strange = 0;
