@@ -48,7 +48,7 @@ class Mlp {
 
  private:
   DType dtype_;
-  std::array<MlpLayer, kMostLayers> layers_{};  ///< an array, so that the first call touches fewer pages
+  std::array<MlpLayer, kMostLayers> layers_{};  ///< not on the heap: the first call touches fewer pages
   std::size_t count_;
   std::int64_t widest_ = 0;
   std::size_t packed_bytes_;

@@ -37,8 +37,8 @@ template <class T>
 template <class T>
 [[nodiscard]] Contender make_boxes(bool many);
 
-/// Makes a contender of several threads, each with its own context and a shared model. Every thread computes 20 times
-/// 1024 samples, all threads at the same time.
+/// Makes a contender of several threads, each with its own context; all threads share one model. In a call every thread
+/// computes 20 times 1024 samples, at the same time as the other threads.
 template <class T>
 [[nodiscard]] Contender make_threads(int threads);
 

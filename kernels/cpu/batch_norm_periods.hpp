@@ -154,8 +154,8 @@ class RepeatedRow {
       repeat(values, layout.channels, 0, layout.period, local_);
     }
   }
-  /// Returns the values of `length` elements, from element `phase` of a period (one or more rows) on. The result is
-  /// valid until the next call.
+  /// Returns the channels' values for `length` elements, from element `phase` of a period (one or more rows) on. The
+  /// result is valid until the next call.
   const T* from(std::int64_t phase, std::int64_t length) {
     if (layout_.fold == 1) {
       return values_ + phase;

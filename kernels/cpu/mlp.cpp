@@ -83,7 +83,8 @@ template <int kRows, int kRegisters, class T>
   }
 }
 
-/// Does rows_tile() for a layer of few outputs: every lane of a register holds the same sum.
+/// Does the work of rows_tile() for a layer with at most kFewOutputs outputs. All lanes of a register hold the same
+/// sum.
 template <int kRows, class T>
 [[gnu::always_inline]] inline void narrow_tile(const Layer<T>& l, const T* x, int64_t stride, T* y) {
   for (int64_t o = 0; o < l.outputs; ++o) {

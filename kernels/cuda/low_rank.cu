@@ -86,7 +86,7 @@ __global__ void residual_kernel(int64_t m, int64_t n, int r, const float* x, con
   }
 }
 
-/// Copies the columns that `columns` calls kept. from, to: (n, r); count: n * r; columns: (r).
+/// Copies each column whose entry in `columns` is Column::kept. from, to: (n, r); count: n * r; columns: (r).
 __global__ void keep_kernel(int64_t count, int r, const float* from, const std::int32_t* columns, float* to) {
   gpu::wait_for_earlier();
   const int64_t threads = static_cast<int64_t>(gridDim.x) * blockDim.x;
