@@ -20,8 +20,9 @@ struct Contender {
 
 /// Returns the names of the contenders: "c", "cpp", "outputs", "samples", "exact", "fortran", "torch".
 [[nodiscard]] const std::vector<std::string>& ways();
-/// Makes the contender `way` for n samples on one thread. wide: with the wide network, not in Fortran or libtorch.
-/// Throws UsageError for an unknown way; Error when a result differs from the result of plain loops.
+/// Makes the contender `way` for n samples on one thread. If `wide` is true, the contender computes the
+/// wide network, which the contenders in Fortran and libtorch do not offer. Throws UsageError for an unknown way, and
+/// Error when a result differs from the result of plain loops.
 template <class T>
 [[nodiscard]] Contender make_contender(const std::string& way, std::int64_t n, bool wide = false);
 

@@ -348,8 +348,8 @@ int64_t mlp_packed_elements(DType dtype, const MlpLayer& layer) {
 
 MlpCosts mlp_costs(DType dtype, std::span<const MlpLayer> layers) {
   const auto lanes = static_cast<int64_t>(lanes::kBytes / size_of(dtype));
-  int64_t rows = 0;     // multiply-adds of registers for one sample, computed by rows
-  int64_t columns = 0;  // multiply-adds of registers for one register of samples, computed by columns
+  int64_t rows = 0;     // number of register multiply-adds for one sample, computed by rows
+  int64_t columns = 0;  // number of register multiply-adds for one register of samples, computed by columns
   for (const MlpLayer& each : layers) {
     const int64_t terms = each.inputs + (each.activation != Activation::identity ? kActivationWork : 0);
     const int64_t row = row_of(each.outputs, lanes);
