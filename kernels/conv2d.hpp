@@ -60,7 +60,7 @@ struct ConvDesc {
   [[nodiscard]] Shape x_shape() const;
   [[nodiscard]] Shape weights_shape() const;
   [[nodiscard]] Shape y_shape() const;                ///< throws ShapeError when the window does not fit
-  [[nodiscard]] double flops() const;                 ///< 2 * multiply-adds of one pass
+  [[nodiscard]] double flops() const;                 ///< returns the operations of one pass, two for each multiply-add
   auto operator<=>(const ConvDesc&) const = default;  // NOLINT(modernize-use-nullptr): the check takes it for a 0
 };
 
