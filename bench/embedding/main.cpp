@@ -3,7 +3,7 @@
 //
 //   embedding/f32/n:32/c              lockstep_infer of a model prepared for 1024 samples
 //   embedding/f32/n:32/cpp            Inference::run
-//   embedding/f32/n:32/exact          a plan of exactly 32 samples, with the same copies in and out
+//   embedding/f32/n:32/exact          Plan::run with a plan of exactly 32 samples, with copies as in Inference::run
 //   embedding/f32/n:32/outputs        loops that a host would write, the inner one over outputs (loops.hpp)
 //   embedding/f32/n:32/samples        loops that a host would write, the inner one over samples
 //   embedding/f32/n:32/fortran        lockstep_infer in Fortran
