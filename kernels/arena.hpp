@@ -10,7 +10,7 @@
 
 namespace lockstep::ops {
 
-/// Consecutive elements of an arena, whose tensors belong to one parameter group. `count` includes the zero padding
+/// Consecutive elements of an arena: tensors of one parameter group. `count` includes the zero padding
 /// between these tensors.
 struct ArenaSegment {
   std::int64_t offset = 0;  ///< index in the arena of the segment's first element

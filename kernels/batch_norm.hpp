@@ -46,10 +46,10 @@ void batch_norm_stats(Context& context, const TensorView& x, const TensorView& v
 void batch_norm_merge_stats(Context& context, const TensorView& parts, const TensorView& stats);
 
 /// Computes coefficients (4, C) of the forward pass from `stats` (of this batch, or merged statistics). The rows are
-/// scale = weight * inv_std, shift = bias - mean * scale, mean and inv_std = 1 / sqrt(M2 / count + epsilon). When
-/// given, running_mean and running_var (C) become (1 - momentum) * running + momentum * batch, with the unbiased
-/// variance (M2 / (count - 1), or M2 when count is 1). The running values do not change when count is 0. A channel
-/// whose mean or M2 is not finite keeps its running values, because a NaN would stay in them for ever.
+/// scale = weight * inv_std, shift = bias - mean * scale, mean and inv_std = 1 / sqrt(M2 / count + epsilon). If
+/// running_mean and running_var (C) are given, they become (1 - momentum) * running + momentum * batch, with the
+/// unbiased variance (M2 / (count - 1), or M2 when count is 1). The running values do not change when count is 0. A
+/// channel whose mean or M2 is not finite keeps its running values, because a NaN would stay in them for ever.
 void batch_norm_finalize(Context& context, const TensorView& stats, const TensorView& weight, const TensorView& bias,
                          double epsilon, double momentum, const TensorView& running_mean, const TensorView& running_var,
                          const TensorView& coefficients);
@@ -88,8 +88,9 @@ void batch_norm_backward_reduce(Context& context, const TensorView& dy, const Te
                                 const TensorView& dbias, const TensorView& masked, const TensorView& workspace);
 
 /// Computes dx = scale * (g - sums[0] / count - xhat * sums[1] / count), and dresidual = g when dresidual is given.
-/// Both are 0 in padding rows. count is the last element of stats. If stats are merged over parts of a batch, sums must
-/// be the sums over the same parts. dx and dresidual may each be dy or dy2, but not x, and not the same tensor.
+/// dx and dresidual are 0 in padding rows. count is the last element of stats. If stats are merged over parts of a
+/// batch, sums must be the sums over the same parts. dx and dresidual may each be dy or dy2, but not x, and not the
+/// same tensor.
 void batch_norm_backward_apply(Context& context, const TensorView& dy, const TensorView& dy2, const TensorView& mask,
                                const TensorView& x, const TensorView& coefficients, const TensorView& sums,
                                const TensorView& stats, const TensorView& valid, const TensorView& dx,
@@ -104,16 +105,16 @@ struct NormBackward {
   TensorView dx{};  ///< output of batch_norm_backward_apply_pair
 };
 
-/// Does batch_norm_backward_reduce for both norms. Both get the same gradient g, which is stored in masked. mask and
-/// masked must be given. On the host the op runs batch_norm_backward_reduce once for each norm; on a GPU it is one
-/// launch with the same bits.
+/// Does batch_norm_backward_reduce for the two norms of batch_norm_apply_pair. Both norms get the same gradient g,
+/// which is stored in masked. mask and masked must be given. On the host the op runs batch_norm_backward_reduce once
+/// for each norm; on a GPU it is one launch with the same bits.
 void batch_norm_backward_reduce_pair(Context& context, const TensorView& dy, const TensorView& dy2,
                                      const TensorView& mask, const NormBackward& first, const NormBackward& second,
                                      const TensorView& valid, const TensorView& masked, const TensorView& workspace);
 
-/// Does batch_norm_backward_apply for both norms. Their common gradient g is the tensor `masked` that
-/// batch_norm_backward_reduce_pair wrote. On the host the op runs batch_norm_backward_apply once for each norm; on a
-/// GPU it is one launch with the same bits. Both norms use the count of stats. One of the two dx may be g.
+/// Does batch_norm_backward_apply for the two norms of batch_norm_apply_pair. Their common gradient g is the tensor
+/// `masked` that batch_norm_backward_reduce_pair wrote. On the host the op runs batch_norm_backward_apply once for each
+/// norm; on a GPU it is one launch with the same bits. Both norms use the count of stats. One of the two dx may be g.
 void batch_norm_backward_apply_pair(Context& context, const TensorView& g, const NormBackward& first,
                                     const NormBackward& second, const TensorView& stats, const TensorView& valid);
 

@@ -11,8 +11,8 @@ namespace lockstep::ops {
 // multiprocessors can hold everything that the pass reads (batch_norm_fits). This launch reads x, and in backward dy,
 // only once. Otherwise, and for tensors that do not allow 16-byte accesses, the op is two launches. On the host each op
 // calls two ops of batch_norm.hpp; the op's comment names them. The op gives the same bits as these two ops in every
-// case. To get equal bits on a GPU, the compiler must fuse multiplications and additions in the same way in all of
-// these kernels. A test checks that the bits are equal.
+// case. To get equal bits on a GPU, the compiler must fuse multiplications and additions in the same way in the
+// kernels of all these launches. A test checks that the bits are equal.
 //
 // The views have the shapes and types that batch_norm.hpp states for views of the same names. As stated there, results
 // are reproducible bit for bit, and on a GPU the first call in a context allocates memory.

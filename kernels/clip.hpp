@@ -15,8 +15,8 @@ enum class Skip : std::int32_t {
 
 /// Scalars of clip_factor(), on the device.
 struct ClipScalars {
-  /// In, f64, (n), n at least 1. The sum of the elements, in order, is the sum of the squares of all gradients as
-  /// stored, loss scale included.
+  /// In, f64, (n), n at least 1: partial sums of the squares of all gradients as stored, loss scale included. The op
+  /// adds the n partial sums in order.
   TensorView squared_norm;
   TensorView loss_scale;  ///< in, of the type of factor: number by which the gradients were multiplied; 1 if not given
   TensorView divisor;     ///< in, of the type of factor: sum of the weights of all samples; 1 if not given

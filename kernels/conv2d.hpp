@@ -55,12 +55,12 @@ struct ConvDesc {
   bool bias = false;                         ///< the forward pass adds a bias (K)
   GradMode grad_mode = GradMode::overwrite;  ///< overwrite: backward replaces its output; accumulate: backward adds
   bool tf32 = false;                         ///< f32 on a GPU: the pass may round factors to TF32 (10-bit fraction)
-  ConvNorm norm{};                           ///< extra work; not for backward_weights, with a bias or with accumulate
+  ConvNorm norm{};                           ///< not allowed in backward_weights, with a bias, or with accumulate
 
   [[nodiscard]] Shape x_shape() const;
   [[nodiscard]] Shape weights_shape() const;
   [[nodiscard]] Shape y_shape() const;                ///< throws ShapeError when the window does not fit
-  [[nodiscard]] double flops() const;                 ///< 2 * multiply-adds of one pass
+  [[nodiscard]] double flops() const;                 ///< returns the operations of one pass, two for each multiply-add
   auto operator<=>(const ConvDesc&) const = default;  // NOLINT(modernize-use-nullptr): the check takes it for a 0
 };
 

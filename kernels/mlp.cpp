@@ -46,7 +46,7 @@ Mlp::Mlp(DType dtype, std::span<const MlpLayer> layers) : dtype_(dtype), count_(
   require<UsageError>(supports(dtype, layers), "mlp: ", layers.size(), " layers in ", dtype,
                       ", expected a chain of f32 or f64 within the limits of Mlp");
   std::copy(layers.begin(), layers.end(), layers_.begin());
-  constexpr std::int64_t kLine = 64;  // a register's bytes, at most
+  constexpr std::int64_t kLine = 64;  // multiple of the number of elements of every register
   for (const MlpLayer& layer : layers) {
     widest_ = std::max({widest_, align_up(layer.inputs, kLine), align_up(layer.outputs, kLine)});
   }

@@ -18,37 +18,37 @@ struct MlpLayer {
   Activation activation = Activation::identity;
 };
 
-/// What an Mlp knows about its computation on the host.
+/// Numbers that decide how the host computes an Mlp (kernels/cpu/mlp.cpp).
 struct MlpCosts {
-  std::int64_t least_by_columns = 1;  ///< samples from which on the lanes of registers are samples
-  std::int64_t grain = 1;             ///< blocks of samples that justify another thread
+  std::int64_t least_by_columns = 1;  ///< least number of samples for lanes that are samples, not outputs
+  std::int64_t grain = 1;             ///< number of blocks of samples that justify another thread
 };
 
-/// Description of a chain of small linear layers, which mlp_forward() computes in one pass: the numbers between two
-/// layers stay in registers and in the first cache. The host computes mlp ops in f32 or f64; a GPU does not.
+/// Description of a chain of small linear layers, which mlp_forward() computes in one pass: the outputs of a layer stay
+/// in registers and in the first-level cache. The mlp ops run on the host only, in f32 or f64.
 class Mlp {
  public:
   static constexpr std::size_t kMostLayers = 16;
-  static constexpr std::int64_t kMostWidth = 256;                  ///< most inputs or outputs of a layer
-  static constexpr std::size_t kMostBytes = std::size_t{1} << 18;  ///< most bytes of packed parameters
+  static constexpr std::int64_t kMostWidth = 256;                  ///< largest number of inputs or outputs of a layer
+  static constexpr std::size_t kMostBytes = std::size_t{1} << 18;  ///< largest size in bytes of the packed parameters
   static constexpr std::size_t kAlignment = 64;                    ///< alignment of the packed parameters
 
-  /// Returns true if there is a layer, each layer takes the outputs of the layer before, layers, widths and
-  /// packed_bytes() are within the limits above, and the type is f32 or f64.
+  /// Returns true if four conditions hold: there is at least one layer; each layer takes the outputs of the layer
+  /// before; the number of layers, their widths and packed_bytes() are within the limits above; dtype is f32 or f64.
   [[nodiscard]] static bool supports(DType dtype, std::span<const MlpLayer> layers);
   /// Throws UsageError unless supports() is true.
   Mlp(DType dtype, std::span<const MlpLayer> layers);
 
   [[nodiscard]] DType dtype() const { return dtype_; }
   [[nodiscard]] std::span<const MlpLayer> layers() const { return std::span(layers_).first(count_); }
-  [[nodiscard]] std::int64_t widest() const { return widest_; }  ///< most numbers between two layers, padding included
-  [[nodiscard]] std::size_t packed_bytes() const { return packed_bytes_; }  ///< of all layers' packed parameters
+  [[nodiscard]] std::int64_t widest() const { return widest_; }             ///< largest width of a layer, with padding
+  [[nodiscard]] std::size_t packed_bytes() const { return packed_bytes_; }  ///< size of the packed parameters
   [[nodiscard]] std::int64_t least_by_columns() const { return costs_.least_by_columns; }
   [[nodiscard]] std::int64_t grain() const { return costs_.grain; }
 
  private:
   DType dtype_;
-  std::array<MlpLayer, kMostLayers> layers_{};  ///< in place: a cold call touches fewer pages
+  std::array<MlpLayer, kMostLayers> layers_{};  ///< not on the heap: the first call touches fewer pages
   std::size_t count_;
   std::int64_t widest_ = 0;
   std::size_t packed_bytes_;
@@ -61,20 +61,20 @@ struct MlpSamples {
     std::int64_t extent, stride;
   };
   explicit MlpSamples(const TensorView& view);
-  /// Returns true if the numbers of one feature lie without gaps, sample after sample.
+  /// Returns true if the values of one feature are contiguous, sample after sample.
   [[nodiscard]] bool samples_beside() const { return axes == 1 && axis[0].stride == 1; }
 
   DType dtype;
-  int axes = 0;        ///< axes of samples; those that lie one in the other are joined
+  int axes = 0;        ///< number of entries of `axis`; adjacent axes without a gap count as one
   std::int64_t count;  ///< number of samples
   std::int64_t features;
-  std::int64_t step;                         ///< stride of the features
-  std::array<Axis, Shape::kMaxRank> axis{};  ///< innermost first
+  std::int64_t step;                         ///< stride of the features' axis, in elements
+  std::array<Axis, Shape::kMaxRank> axis{};  ///< axes of samples, innermost first
 };
 
-/// A checked call of mlp_forward() without addresses of x and y, to be run with any addresses.
+/// A checked call of mlp_forward() without the addresses of x and y. mlp_run() runs the call with any addresses.
 struct MlpCall {
-  /// Throws the errors of mlp_forward() for these views, but those of the addresses of x and y.
+  /// Throws the errors of mlp_forward() for these views, except errors about the addresses of x and y.
   MlpCall(const Mlp& of, const TensorView& packed, const TensorView& x, const TensorView& y);
 
   const Mlp* mlp;
@@ -93,23 +93,23 @@ void mlp_pack(Context& context, const Mlp& mlp, int layer, const TensorView& wei
 ///   x: (.., inputs of the first layer); all axes but the last one count the samples, in row-major order
 ///   y: (.., outputs of the last layer); it may divide its samples into other axes than x
 ///
-/// x and y are f32 or f64, whatever the mlp's type, with any strides, and share no memory. The op writes y only inside
-/// its extents. `mlp` must outlive the work.
+/// x and y are f32 or f64, whatever the mlp's type, with any strides, and share no memory. The op writes
+/// only elements of y, not the memory between these elements. `mlp` must outlive the work.
 ///
-/// A sum begins at 0, adds its products one by one in the order of the inputs, each rounded once on processors with
-/// fused multiply-add, and is then added to the bias. matmul ("reference") does the same: the bits are those of its
-/// products with the same activations. So the bits of a sample depend neither on the number of samples, nor on the
-/// strides, nor on the number of threads. Unused lanes of registers repeat a number, so that they raise no
-/// floating-point exception of their own.
+/// A sum begins at 0, and adds its products one by one in the order of the inputs. On processors with fused
+/// multiply-add each step is rounded once. Then the sum is added to the bias. The "reference" choice of matmul gives
+/// the same bits. So the bits of a sample depend neither on the number of samples, nor on the strides, nor on the
+/// number of threads. Unused lanes of registers repeat a number, so that they raise no floating-point exception of
+/// their own.
 void mlp_forward(Context& context, const Mlp& mlp, const TensorView& packed, const TensorView& x, const TensorView& y);
 
-/// Does mlp_forward() with a checked call. x and y must be multiples of the size of an element.
+/// Does mlp_forward() with a checked call. The addresses x and y must be multiples of the size of an element.
 void mlp_run(Context& context, const MlpCall& call, const void* x, void* y);
 
 namespace backend {  // the functions that mlp.cpp calls after its checks
 OnContext<CpuContext, decltype(ops::mlp_pack)> mlp_pack;
 OnContext<CpuContext, decltype(ops::mlp_run)> mlp_run;
-/// Returns the elements that the packed parameters of a layer take.
+/// Returns the number of elements of a layer's packed parameters, with padding.
 [[nodiscard]] std::int64_t mlp_packed_elements(DType dtype, const MlpLayer& layer);
 [[nodiscard]] MlpCosts mlp_costs(DType dtype, std::span<const MlpLayer> layers);
 }  // namespace backend

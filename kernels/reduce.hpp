@@ -32,8 +32,8 @@ void squared_norm(Context& context, const TensorView& x, const TensorView& resul
 void all_finite(Context& context, const TensorView& x, const TensorView& found);
 
 namespace backend {                                    // the functions that reduce.cpp calls after its checks
-inline constexpr std::int64_t kSumChunk = 16384;       // elements per partial sum (an f64 in the workspace)
-inline constexpr std::int64_t kReduceRowsChunk = 256;  // rows of x per row of f64 partial sums on a GPU
+inline constexpr std::int64_t kSumChunk = 16384;       // number of elements per f64 partial sum
+inline constexpr std::int64_t kReduceRowsChunk = 256;  // number of rows of x per f64 partial sum of a column, on a GPU
 LOCKSTEP_BACKENDS(reduce_rows);
 LOCKSTEP_BACKENDS(sum);
 LOCKSTEP_BACKENDS(squared_norm);

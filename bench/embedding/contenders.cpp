@@ -252,7 +252,8 @@ Contender in_torch(std::int64_t n) {
   return checked<T>(call, program->y, "torch");
 }
 
-/// Threads that compute together, one turn at a time. They wait between turns, so that starting threads is not timed.
+/// Threads that compute at the same time, once per call of run(). The threads wait between the calls, so that the start
+/// of threads is not timed.
 template <class T>
 class Team {
  public:

@@ -20,8 +20,9 @@ struct Contender {
 
 /// Returns the names of the contenders: "c", "cpp", "outputs", "samples", "exact", "fortran", "torch".
 [[nodiscard]] const std::vector<std::string>& ways();
-/// Makes the contender `way` for n samples on one thread. wide: with the wide network, not in Fortran or libtorch.
-/// Throws UsageError for an unknown way; Error when a result differs from the result of plain loops.
+/// Makes the contender `way` for n samples on one thread. If `wide` is true, the contender computes the
+/// wide network, which the contenders in Fortran and libtorch do not offer. Throws UsageError for an unknown way, and
+/// Error when a result differs from the result of plain loops.
 template <class T>
 [[nodiscard]] Contender make_contender(const std::string& way, std::int64_t n, bool wide = false);
 
@@ -32,12 +33,13 @@ template <class T>
 /// Makes a contender of lockstep_infer with three convolutions 3 x 3 of 8, 8 and 2 channels over 16 x 16 cells, in f32.
 [[nodiscard]] Contender make_convolution(std::int64_t n);
 
-/// Makes a contender for 64 boxes of 8 x 8 x 8 cells. many: by lockstep_infer_many; otherwise by one view of all cells.
+/// Makes a contender for 64 boxes of 8 x 8 x 8 cells. If `many` is true, the contender calls lockstep_infer_many with a
+/// view of each box, otherwise lockstep_infer with one view of all cells.
 template <class T>
 [[nodiscard]] Contender make_boxes(bool many);
 
-/// Makes a contender of several threads, each with its own context and a shared model. Every thread computes 20 times
-/// 1024 samples, all threads at the same time.
+/// Makes a contender of several threads, each with its own context; all threads share one model. In a call every thread
+/// computes 20 times 1024 samples, at the same time as the other threads.
 template <class T>
 [[nodiscard]] Contender make_threads(int threads);
 

@@ -117,11 +117,12 @@ std::string type_name() {
   return std::is_same_v<T, float> ? "f32" : "f64";
 }
 
-/// Limits of a call with n samples relative to the faster one of the host's loops; 0: not checked.
+/// Largest ratios of the time of a call with n samples to the time of the faster of the two loops (loops.hpp); 0: not
+/// checked.
 struct Limits {
   double hot = 0;
-  double cold = 0;         ///< after other memory has filled the caches
-  bool overheads = false;  ///< also checks C against C++ and Fortran
+  double cold = 0;         ///< limit of a call after other memory has filled the caches
+  bool overheads = false;  ///< true: C is also compared with C++ and Fortran
 };
 
 /// Touches 64 MB, as a solver does between two calls.
@@ -151,7 +152,7 @@ std::vector<double> in_turns_cold(const Calls& calls) {
   return medians;
 }
 
-/// Checks n samples in C against the faster one of the loops that a host program would write.
+/// Compares the C interface, for n samples, with the faster of the two loops that a host program would write.
 template <class T>
 void check_size(Gates& gates, std::int64_t n, const Limits& limits) {
   const std::string name = concat(type_name<T>(), "/n:", n);
@@ -254,8 +255,8 @@ void check_threads(Gates& gates) {
 
 GateReport check_gates(const GateOptions& options) {
   Gates gates(options);
-  // Limits that hold today. Those that should be lower: f32 n:128 0.5, n:1024 0.33, cold 1.5
-  // (docs/results/embedding.txt).
+  // These limits hold today. Some targets in docs/results/embedding.txt are lower: `hot` 0.5 for f32 with 128 samples
+  // and 0.33 with 1024 samples, and `cold` 1.5 everywhere.
   check_size<float>(gates, 1, {.hot = 6, .cold = 3.7, .overheads = true});
   check_size<float>(gates, 8, {.hot = 2});
   check_size<float>(gates, 32, {.hot = 0.8, .cold = 3, .overheads = true});

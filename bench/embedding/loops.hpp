@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <vector>
 
-// The loops that a host program would write for a network of linear layers with tanh between them. They are compiled
-// with -O3 -march=native -ffast-math, so that the compiler may use vector registers in all loops and in tanh.
+// The loops that a host program would write for a network of linear layers with tanh between them. The loops are
+// compiled with -O3 -march=native -ffast-math, so that the compiler may use vector registers in all loops and in tanh.
 
 namespace lockstep::bench {
 
@@ -25,7 +25,7 @@ class Loops {
   std::vector<std::int64_t> widths_;
   std::vector<std::vector<T>> weights_;     ///< (outputs, inputs), bias, ..
   std::vector<std::vector<T>> transposed_;  ///< (inputs, outputs) of each layer
-  std::vector<T> one_, two_;                ///< numbers between two layers
+  std::vector<T> one_, two_;                ///< outputs of a layer, which are the inputs of the next layer
 };
 
 }  // namespace lockstep::bench

@@ -3,7 +3,7 @@
 //
 //   embedding/f32/n:32/c              lockstep_infer of a model prepared for 1024 samples
 //   embedding/f32/n:32/cpp            Inference::run
-//   embedding/f32/n:32/exact          a plan of exactly 32 samples, with the same copies in and out
+//   embedding/f32/n:32/exact          Plan::run with a plan of exactly 32 samples, with copies as in Inference::run
 //   embedding/f32/n:32/outputs        loops that a host would write, the inner one over outputs (loops.hpp)
 //   embedding/f32/n:32/samples        loops that a host would write, the inner one over samples
 //   embedding/f32/n:32/fortran        lockstep_infer in Fortran
@@ -13,7 +13,7 @@
 //   embedding/f32/train/n:32          lockstep_trainer_add and _update
 //   embedding/f32/convolution/n:32    lockstep_infer of three small convolutions
 //   embedding/f32/boxes:64/many|one   64 boxes of 8 x 8 x 8: lockstep_infer_many, or one view of all
-//   embedding/f32/threads:2           20 times 1024 samples on each thread, with a shared model each
+//   embedding/f32/threads:2           20 times 1024 samples on each thread; all threads share one model
 //
 // The network is an MLP 4-32-32-1 with tanh, as in the column physics of a climate code. --gates checks limits
 // instead (gates.hpp); the exit code is 3 when a gate fails.

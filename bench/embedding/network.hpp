@@ -95,7 +95,8 @@ class Network {
     return [this] { inference_->run(in(), out()); };
   }
 
-  /// Returns a function that calls Plan::run with a plan of n samples, with the same copies in and out.
+  /// Returns a function that calls Plan::run with a plan of n samples. The function copies the samples to the plan and
+  /// the outputs from the plan, as Inference::run does.
   [[nodiscard]] std::function<void()> exact() {
     const nn::PlanOptions options{.dtype = dtype_of<T>};
     state_ = std::make_unique<nn::StepState>(context_, n_, nn::step_layout(model_, options));

@@ -46,8 +46,8 @@ std::vector<testing::OpCase> hash_bench() {
   return {testing::hash_case({25557032}, DType::f32), testing::hash_case({124439808}, DType::f32)};
 }
 
-/// Returns cases for the arenas of ResNet-20 and ResNet-50 with the networks' numbers of tensors, and one bucket of 25
-/// MiB.
+/// Returns cases for the arenas of ResNet-20 and ResNet-50, with a segment for each tensor of the network, and a case
+/// for one bucket of 25 MiB.
 std::vector<testing::OpCase> lars_bench() {
   std::vector<testing::OpCase> items;
   for (const auto& [n, tensors] : {std::pair<std::int64_t, std::int64_t>{272474, 65}, {6553600, 40}, {25557032, 161}}) {

@@ -27,7 +27,7 @@ std::vector<testing::OpCase> erase_and_mix_bench() {
 }
 
 /// Returns cases for batches of one rank. Three cases use a picture of ImageNet's usual size: a part of the picture,
-/// the full picture, and the full picture turned. The last case uses a full picture of a camera.
+/// the full picture, and the full picture transposed. The last case uses a full picture of a camera's size.
 std::vector<testing::OpCase> resized_crop_bench() {
   constexpr std::int64_t kSize = 224;
   const auto batch = [](const char* name, std::size_t samples, const testing::CropRow& row) {

@@ -44,8 +44,8 @@ struct Neighbour {
 
 struct Case {
   std::string name;  ///< "copy/host_to_host/pageable/one_way/memcpy/1048576"; Google Benchmark adds "/manual_time"
-  /// Makes memory and checks results. All ranks call open() together when the turn of the case comes. The returned
-  /// object is destroyed before the next case is opened.
+  /// Allocates the memory of the case and checks the results of one call. All ranks call open() at the same time. The
+  /// returned object is destroyed before the next case is opened.
   std::function<Timed()> open;
 };
 

@@ -16,8 +16,8 @@ using lanes::all;
 using lanes::Lanes;
 using lanes::multiply_add;
 
-// exp and tanh of a register of numbers, without branches. They split x = n ln 2 + r, where n is the whole number
-// nearest to x / ln 2 and |r| is at most ln 2 / 2 = 0.35. Then exp(x) = 2^n exp(r).
+// exp and tanh of a register of numbers, without branches. Both functions split x = n ln 2 + r. Here n is the
+// whole number nearest to x / ln 2, so |r| is at most ln 2 / 2 = 0.35. Then exp(x) = 2^n exp(r).
 
 template <class T>
 struct Format;
@@ -223,9 +223,9 @@ struct Gelu {
   }
 };
 
-/// Applies f to `registers` full registers, four at a time: their chains of operations are computed beside each other.
-/// Only this function applies f, and f uses no operation that a compiler may join, so all numbers get the same
-/// instructions.
+/// Applies f to `registers` full registers, four at a time, so that the processor can overlap the operations of four
+/// registers. All numbers get the same instructions: only this function applies f, and f has no product and sum that a
+/// compiler may fuse.
 template <class T, class F>
 [[gnu::noinline]] void map_registers(F f, const T* from, std::int64_t registers, T* to) {
   constexpr int kTogether = 4;

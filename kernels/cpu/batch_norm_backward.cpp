@@ -125,8 +125,8 @@ class BackwardTable {
       fill(0, layout.period);
     }
   }
-  /// Returns the numbers of `length` elements, from element `phase` of a period (one or more rows) on. The result is
-  /// valid until the next call.
+  /// Returns the channels' numbers for `length` elements, from element `phase` of a period (one or more rows) on. The
+  /// result is valid until the next call.
   Rows from(int64_t phase, int64_t length) {
     if (layout_.period > kMaxLocal) {
       fill(phase, length);

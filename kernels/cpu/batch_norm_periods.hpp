@@ -20,14 +20,15 @@
 /// T is the type of the tensor's elements; V and Value<T> are the type of statistics, coefficients and sums.
 namespace lockstep::ops::batch_norm {
 
-inline constexpr std::int64_t kPeriod = 128;      // least number of elements of a period in elementwise passes
-inline constexpr std::int64_t kSumPeriod = 32;    // passes that sum use periods of a multiple of kSumPeriod elements
-inline constexpr std::int64_t kBlock = 512;       // largest number of elements that a piece takes from one period
+inline constexpr std::int64_t kPeriod = 128;  // least number of elements of a period in elementwise passes
+inline constexpr std::int64_t kSumPeriod =
+    32;                                      // a period of a pass that sums has a multiple of this number of elements
+inline constexpr std::int64_t kBlock = 512;  // largest number of elements that a piece takes from one period
 inline constexpr std::int64_t kMaxLocal = 2048;   // largest number of elements of a table on the stack
 inline constexpr std::int64_t kTile = 4096;       // least number of elements that a thread takes at a time
 inline constexpr std::int64_t kMinChunk = 16384;  // least number of elements of a chunk
 inline constexpr std::int64_t kMinChunkRows = 32;
-inline constexpr std::int64_t kMaxChunkRows = 256;  // largest number of rows of a chunk above kMinChunk elements
+inline constexpr std::int64_t kMaxChunkRows = 256;  // largest number of rows of a chunk, unless kMinChunk requires more
 inline constexpr std::int64_t kGrain = 16384;       // number of elements that justify another thread
 inline constexpr std::size_t kSlotAlignment = 64;
 
@@ -153,8 +154,8 @@ class RepeatedRow {
       repeat(values, layout.channels, 0, layout.period, local_);
     }
   }
-  /// Returns the values of `length` elements, from element `phase` of a period (one or more rows) on. The result is
-  /// valid until the next call.
+  /// Returns the channels' values for `length` elements, from element `phase` of a period (one or more rows) on. The
+  /// result is valid until the next call.
   const T* from(std::int64_t phase, std::int64_t length) {
     if (layout_.fold == 1) {
       return values_ + phase;

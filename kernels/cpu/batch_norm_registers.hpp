@@ -34,8 +34,8 @@ std::int64_t for_lanes(std::int64_t count, std::int64_t period, F&& f) {
   return periods * period;
 }
 
-/// Prefetches the kLanes elements that follow the kLanes elements at `lanes` in the same row. They are read next, and
-/// the hardware does not predict these reads.
+/// Prefetches the kLanes elements that follow the kLanes elements at `lanes` in the same row. A loop reads
+/// these elements next, and the processor's own prefetcher does not predict these reads.
 template <class T>
 void prefetch_next(const T* lanes) {
   __builtin_prefetch(lanes + kLanes<T>);

@@ -203,8 +203,8 @@ void backward_data(const CpuContext& context, const Geometry& geo, const T* dy, 
       });
 }
 
-/// Computes the gradient of weights[k0 .. k0 + rows)[tap][c0 .. c0 + count) of group g. The elements of each image are
-/// summed on their own, so that the sums in Value<T> stay short.
+/// Computes the gradient of weights[k0 .. k0 + rows)[tap][c0 .. c0 + count) of group g. Each image is summed
+/// separately, so that a sum in Value<T> has few terms.
 template <class T>
 void weight_tile(const Geometry& geo, const T* x, const T* dy, std::int64_t g, std::int64_t tap, std::int64_t k0,
                  std::int64_t rows, std::int64_t c0, std::int64_t count, Value<T> (&total)[kRows][kBlock]) {

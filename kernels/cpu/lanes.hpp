@@ -80,7 +80,7 @@ template <class T>
 #endif
 }
 
-/// Returns the smaller number of each lane; b where one of them is NaN.
+/// Returns in each lane the smaller of a and b, or b if a or b is NaN.
 [[nodiscard, gnu::always_inline]] inline Lanes<float> least(const Lanes<float>& a, const Lanes<float>& b) {
 #if defined(__AVX512F__)
   return _mm512_maskz_min_ps(0xFFFF, a, b);  // gcc 12 warns about _mm512_min_ps

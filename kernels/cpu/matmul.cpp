@@ -9,9 +9,9 @@
 #include <lockstep/runtime/context/parallel.hpp>
 
 // Matrix products in registers. A block of a few rows of c, times one or two registers of columns, is summed at a time,
-// over a piece of k. A sum begins at 0, adds its products one by one in the order of k, each rounded once
-// (lanes::multiply_add), and then adds the bias or c. So the bits of a sum do not depend on m, n, or the number of
-// threads. This provider is the oracle of the other providers.
+// over a piece of k. A sum begins at 0 and adds its products one by one in the order of k, by lanes::multiply_add().
+// Then the bias or c is added. So the bits of a sum do not depend on m, n, or the number of threads. This provider is
+// the oracle of the other providers.
 
 namespace lockstep::ops::reference {
 namespace {

@@ -63,7 +63,8 @@ void max_pool2d_forward(CpuContext& context, const PoolDesc& desc, const TensorV
   });
 }
 
-// Each element of dx is the sum over the windows that cover this element, in row-major order. One thread computes it.
+// Each element of dx is the sum over the windows that cover this element, in row-major order. One thread
+// computes the sum, so no two threads write one element.
 void max_pool2d_backward(CpuContext& context, const PoolDesc& desc, const TensorView& dy, const TensorView& index,
                          const TensorView& dx) {
   visit_element(dx.dtype, "max_pool2d_backward", [&]<class T>(std::type_identity<T>) {

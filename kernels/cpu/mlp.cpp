@@ -16,23 +16,24 @@
 //   columns  the lanes of a register are samples; one or two registers of samples
 //
 // Packed parameters of a layer: the bias (row), then a row of weights for each input (inputs, row). `row` is the number
-// of outputs, rounded up to whole registers; the last output is repeated. A layer with few outputs has no such room.
+// of outputs, rounded up to whole registers; the last output is repeated. In a layer with at most kFewOutputs
+// outputs, `row` is the number of outputs.
 
 namespace lockstep::ops::backend {
 namespace {
 
 using lanes::Lanes;
 
-constexpr int64_t kFewOutputs = 4;                  // most outputs of a layer whose row is not rounded up
+constexpr int64_t kFewOutputs = 4;                  // largest number of outputs for which `row` is not rounded up
 constexpr int64_t kWork = 131072;                   // number of multiply-adds that justify another thread
-constexpr int64_t kActivationWork = 25;             // multiply-adds that take as long as an activation
+constexpr int64_t kActivationWork = 25;             // number of multiply-adds that take as long as one activation
 constexpr int kRowsAtATime = 4;                     // number of samples whose sums share the loads of the weights
-constexpr int kTall = lanes::kBytes == 64 ? 8 : 4;  // number of outputs whose sums fit the registers, two for each
+constexpr int kTall = lanes::kBytes == 64 ? 8 : 4;  // number of outputs summed at a time, two registers per output
 
 template <class T>
 constexpr int64_t kLanes = lanes::kCount<T>;
 template <class T>
-constexpr int64_t kBlock = 2 * lanes::kCount<T>;  // most samples of a block
+constexpr int64_t kBlock = 2 * lanes::kCount<T>;  // largest number of samples of a block
 
 int64_t row_of(int64_t outputs, int64_t lanes) {
   return outputs <= kFewOutputs ? outputs : align_up(outputs, lanes);
@@ -56,8 +57,8 @@ Layer<T> next_layer(const MlpLayer& layer, const T*& at) {
   return here;
 }
 
-/// Sets y (kRows, row) to the sums of kRegisters registers of outputs for kRows samples. Rows of x are `stride` numbers
-/// apart.
+/// Computes the sums of kRegisters registers of outputs, from output `first` on, for kRows samples. y: (kRows, row).
+/// Rows of x are `stride` elements apart.
 template <int kRows, int kRegisters, class T>
 [[gnu::always_inline]] inline void rows_tile(const Layer<T>& l, int64_t first, const T* x, int64_t stride, T* y) {
   Lanes<T> sum[kRows][kRegisters] = {};
@@ -82,7 +83,8 @@ template <int kRows, int kRegisters, class T>
   }
 }
 
-/// Does rows_tile() for a layer of few outputs: every lane of a register holds the same sum.
+/// Does the work of rows_tile() for a layer with at most kFewOutputs outputs. All lanes of a register hold the same
+/// sum.
 template <int kRows, class T>
 [[gnu::always_inline]] inline void narrow_tile(const Layer<T>& l, const T* x, int64_t stride, T* y) {
   for (int64_t o = 0; o < l.outputs; ++o) {
@@ -132,7 +134,7 @@ void layer_by_rows(const Layer<T>& l, const T* x, int64_t stride, int64_t count,
   }
 }
 
-/// Sets rows [first, first + kOutputs) of y (outputs, samples) to their sums, for kRegisters registers of samples.
+/// Computes the sums of outputs [first, first + kOutputs) for kRegisters registers of samples. y: (outputs, samples).
 template <int kOutputs, int kRegisters, class T>
 [[gnu::always_inline]] inline void columns_tile(const Layer<T>& l, int64_t first, const T* x, T* y) {
   constexpr int64_t kSamples = kRegisters * kLanes<T>;
@@ -180,7 +182,7 @@ template <int kRegisters, class T>
   }
 }
 
-/// A place in the samples of a view.
+/// A position among the samples of a view.
 class Cursor {
  public:
   explicit Cursor(const MlpSamples& of) : of_(of) {}
@@ -193,7 +195,7 @@ class Cursor {
       offset_ += at(a) * axis(a).stride;
     }
   }
-  /// Sets offsets to those of the next `count` samples.
+  /// Writes the offsets of the next `count` samples to `offsets`, and moves the cursor past these samples.
   void next(int64_t count, int64_t* offsets) {
     if (of_.axes <= 1) {
       const int64_t stride = axis(0).stride;
@@ -234,7 +236,7 @@ void with_memory(DType dtype, void* memory, F&& f) {
   dtype == DType::f32 ? f(static_cast<float*>(memory)) : f(static_cast<double*>(memory));
 }
 
-/// One call, with memory for the numbers between two layers.
+/// One call of mlp_run(), with memory for the outputs of a layer, which are the inputs of the next layer.
 template <class T>
 class Pass {
  public:
@@ -296,9 +298,9 @@ class Pass {
     constexpr int64_t kSamples = kRegisters * kLanes<T>;
     const int64_t count = std::min(left, kSamples);
     from_.next(count, offsets_.data());
-    std::fill(offsets_.begin() + count, offsets_.end(), offset(count - 1));  // the last sample fills the registers
+    std::fill(offsets_.begin() + count, offsets_.end(), offset(count - 1));  // unused lanes repeat the last sample
     with_memory(call_.from.dtype, x_, [&, step = call_.from.step](const auto* memory) {
-      const bool beside = count == kSamples && call_.from.samples_beside();  // then whole registers are read
+      const bool beside = count == kSamples && call_.from.samples_beside();  // true: a feature's values are contiguous
       for (int64_t i = 0; i < call_.from.features; ++i, memory += step) {
         const auto* first = memory + offset(0);
         for (int64_t s = 0; beside && s < kSamples; ++s) {
@@ -346,8 +348,8 @@ int64_t mlp_packed_elements(DType dtype, const MlpLayer& layer) {
 
 MlpCosts mlp_costs(DType dtype, std::span<const MlpLayer> layers) {
   const auto lanes = static_cast<int64_t>(lanes::kBytes / size_of(dtype));
-  int64_t rows = 0;     // multiply-adds of registers for one sample by rows
-  int64_t columns = 0;  // the same for a register of samples by columns
+  int64_t rows = 0;     // number of register multiply-adds for one sample, computed by rows
+  int64_t columns = 0;  // number of register multiply-adds for one register of samples, computed by columns
   for (const MlpLayer& each : layers) {
     const int64_t terms = each.inputs + (each.activation != Activation::identity ? kActivationWork : 0);
     const int64_t row = row_of(each.outputs, lanes);

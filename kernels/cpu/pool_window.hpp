@@ -49,8 +49,8 @@ struct PoolTile {
 };
 
 /// Calls f(tile) for all pixels of a tensor with shape `own` (N, H, W, C), in parallel over rows. The other tensor of
-/// the pooling has shape `other` (N, P, Q, C). range(axis, i) returns the indices on `axis` of the other tensor that
-/// belong to index i of this tensor.
+/// the pooling has shape `other` (N, P, Q, C). range(axis, i) returns, for index i on `axis` of the first tensor, the
+/// indices in the other tensor that the pooling connects with index i.
 template <class Range, class F>
 void for_pool_tiles(CpuContext& context, const Shape& own, const Shape& other, Range range, F f) {
   const std::int64_t height = own[1];

@@ -29,8 +29,8 @@ bool is_axis(const Part& part, PartColumn begin, PartColumn step, PartColumn low
          std::abs(part.at(step)) <= kMostPixels && std::abs(part.at(begin)) <= kFurthest;
 }
 
-/// Returns true if all numbers of `part` (a row of the table) are in their ranges, and the part's pixels, width *
-/// height * 3 bytes, are at most `bytes` bytes.
+/// Returns true if two conditions hold: all numbers of `part` (a row of the table) are in their ranges; the part's
+/// pixels, width * height * 3 bytes, are at most `bytes` bytes.
 bool is_part(const Part& part, std::int64_t bytes) {
   using enum PartColumn;
   if (!is_whole(part.at(width), 1, kMostPixels) || !is_whole(part.at(height), 1, kMostPixels)) {

@@ -19,8 +19,8 @@ int64_t grain_of(int64_t columns) {
 
 /// Computes the softmax of one row over its first `seen` columns. y may be x. The largest value is subtracted before
 /// the multiplication by scale, because this multiplication rounds, and the largest exponent must be exactly 0. The sum
-/// is double. If T is the type of values, y temporarily holds the exponentials. Otherwise storing the exponentials in y
-/// would round them, so they are computed twice.
+/// is double. If T is Value<T>, y temporarily holds the exponentials. Otherwise storing the exponentials in y would
+/// round them, so they are computed twice.
 template <class T>
 void forward_row(const T* x, Value<T> scale, int64_t seen, int64_t columns, T* y) {
   using V = Value<T>;

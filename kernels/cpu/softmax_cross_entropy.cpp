@@ -22,8 +22,8 @@ struct PositionResult {
 };
 
 /// Computes loss and gradient of one row: loss = log(sum exp(x - max)) - (1 - s) (x[label] - max) - s / K sum(x - max).
-/// d may be x or null. If T is the type of values, d temporarily holds the exponentials. Otherwise storing the
-/// exponentials in d would round them, so they are computed twice.
+/// d may be x or null. If T is Value<T>, d temporarily holds the exponentials. Otherwise storing the exponentials in
+/// d would round them, so they are computed twice.
 template <class T>
 PositionResult one_position(const T* x, std::int64_t classes, std::int32_t label, double smoothing, double weight,
                             Value<T> scale, T* d) {

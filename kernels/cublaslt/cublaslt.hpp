@@ -45,7 +45,7 @@ struct Api {
 /// Throws unless `status` is CUBLAS_STATUS_SUCCESS; `call` is the name of the function that returned `status`.
 void check(const Api& api, cublasStatus_t status, const char* call);
 
-/// cuBLASLt's handle on a context's device. There is one per Context, made on first use.
+/// cuBLASLt's handle on a context's device. Each Context has one Library, which is made on first use.
 class Library {
  public:
   explicit Library(Device device);

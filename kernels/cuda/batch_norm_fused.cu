@@ -215,8 +215,8 @@ Residence residence_on(CudaContext& context, Kernel* kernel, const Tiling& tilin
                          [&](std::size_t bytes) { return gpu::resident_blocks(kernel, kBlock, bytes, context); });
 }
 
-/// Calls f(kernel) with the instance of backward_kernel that fits the call: with or without dy2 (`second`), `mask` and
-/// masked (`store`). With dy2 the kernel always writes masked.
+/// Calls f(kernel) with the instance of backward_kernel that fits the three flags: with or without dy2 (`second`),
+/// `mask` and masked (`store`). With dy2 the kernel always writes masked.
 template <class T, class F>
 void visit_backward(bool second, bool mask, bool store, F f) {
   visit_flag(mask, [&]<bool kMask>(std::bool_constant<kMask>) {

@@ -50,8 +50,9 @@ struct JoinMoments {
 /// Returns the moments of the rows that a thread takes: rows lane, lane + lanes, .. of a column of kCount channels, in
 /// a chunk of `rows` rows. Reads these rows once. `x` points to the column in the chunk's first row. The sums are sums
 /// of deviations from the thread's first value, as x may have a mean far from 0. If this value is an outlier, the
-/// relative error is larger, at most by about a factor of the number of the thread's rows. Means are stored as the
-/// distance from the chunk's first row, so that a small deviation of a large mean keeps its bits. keep_row(row, raw) is
+/// relative error is larger, at most by about a factor of the number of the thread's rows. A mean is stored as its
+/// difference from the channel's value in the chunk's first row, so that small differences between large means keep
+/// their bits. keep_row(row, raw) is
 /// called for each row.
 template <int kCount, class T, class KeepRow>
 __device__ Moments<float, kCount> column_moments(const T* x, int64_t channels, int lane, int lanes, int64_t rows,

@@ -106,9 +106,10 @@ constexpr int kSumBlock = 128;  // number of threads of a block, which sums 1024
 constexpr int kSumWarps = kSumBlock / gpu::kWarp;
 constexpr int kScan = 4;  // number of ids that a thread checks between two barriers
 
-/// Writes to `list`, in ascending order, the tokens whose id is `wanted`. Searches the kScan * kSumBlock tokens from
-/// `first` on, as far as `last`. Returns how many tokens it has found. ids: (M). All threads of the block call
-/// list_tokens(). The function has two barriers; the first one waits until all threads have read the previous list.
+/// Writes to `list`, in ascending order, the tokens whose id is `wanted`. Searches kScan * kSumBlock tokens
+/// from `first` on, but none after `last`. Returns the number of tokens in `list`. ids: (M). All threads of the block
+/// call list_tokens(). The function has two barriers; the first one waits until all threads have read the previous
+/// list.
 __device__ int list_tokens(const std::int32_t* ids, int64_t first, int64_t last, int64_t wanted,
                            int (&counts)[kScan * kSumWarps], std::int32_t (&list)[kScan * kSumBlock]) {
   const int thread = static_cast<int>(threadIdx.x);

@@ -26,8 +26,8 @@ __device__ double product_of(const float* x, int64_t rows, int r, int i, int j) 
   return gpu::block_sum<kBlock>(sum);
 }
 
-/// Orthonormalises the columns of x (rows, r), and writes to columns (r) what became of each column: a value of enum
-/// Column. Runs as one block. A thread reads and writes only its own rows; threads exchange only sums.
+/// Orthonormalises the columns of x (rows, r), and writes to columns (r) a value of enum Column for each column. Runs
+/// as one block. A thread reads and writes only its own rows; threads exchange only sums.
 __global__ void orthonormalise_kernel(double epsilon, int64_t rows, int r, float* x, std::int32_t* columns) {
   gpu::wait_for_earlier();
   double strange = 0;
@@ -86,7 +86,7 @@ __global__ void residual_kernel(int64_t m, int64_t n, int r, const float* x, con
   }
 }
 
-/// Copies the columns that `columns` calls kept. from, to: (n, r); count: n * r; columns: (r).
+/// Copies each column whose entry in `columns` is Column::kept. from, to: (n, r); count: n * r; columns: (r).
 __global__ void keep_kernel(int64_t count, int r, const float* from, const std::int32_t* columns, float* to) {
   gpu::wait_for_earlier();
   const int64_t threads = static_cast<int64_t>(gridDim.x) * blockDim.x;

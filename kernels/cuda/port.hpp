@@ -19,7 +19,8 @@
 
 #if defined(LOCKSTEP_EMULATE_CUDA)
 
-// The headers in tests/virtual_gpu/kernels/ emulate CUDA's device functions, and what the #else branch below defines.
+// The headers in tests/virtual_gpu/kernels/ emulate CUDA's device functions. They also define the macros and functions
+// that the #else branch below defines for CUDA.
 #include <lockstep/emulation/launch.hpp>
 
 #else

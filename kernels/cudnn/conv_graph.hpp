@@ -17,8 +17,8 @@ namespace lockstep::ops::cudnn {
 
 /// The part of a pass that one graph does.
 enum class Form : unsigned char {
-  /// The whole pass: the graph adds the bias to the sums, writes the output in its own type, and adds to existing
-  /// gradients.
+  /// The whole pass: the graph also adds the bias to the sums, converts the sums to the output's type, and adds the
+  /// output to an existing gradient.
   fused,
   split,  ///< only the convolution, in desc.dtype; lockstep's kernels do the other steps of the pass
   norm,   ///< the whole pass and the work of desc.norm

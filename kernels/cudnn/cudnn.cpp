@@ -140,7 +140,8 @@ Library::Library(Context& context)
   const cuda::DeviceGuard guard(device_);
   const Api& functions = api();
   const cudnnStatus_t status = functions.create(&handle_);
-  // Without a driver, or with a hidden GPU, the versions of cuDNN return different statuses.
+  // Without a driver, or with a hidden GPU, the status depends on the version of cuDNN. So any status but these two
+  // means that cuDNN cannot be used.
   if (status != CUDNN_STATUS_SUCCESS && status != CUDNN_STATUS_ALLOC_FAILED) {
     problem_ = concat("cuDNN ", version_text(functions.get_version()), " does not start on ", device_, ": ",
                       functions.get_error_string(status));

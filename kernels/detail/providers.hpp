@@ -61,7 +61,7 @@ void unless_refused(const F& f, const Refused& refused) {
 
 /// Returns the plan of the first choice that plan(choice) does not refuse (see unless_refused()). Several choices are
 /// tried, because the order of a library's list is only a guess. Returns nullptr when all choices are refused.
-/// `refusal` keeps the first refusal over several calls.
+/// If `refusal` is null, it receives the exception of the first refusal.
 template <class Plan>
 [[nodiscard]] auto first_planned(const std::vector<std::string>& choices, std::exception_ptr& refusal, Plan plan)
     -> decltype(plan(choices.front())) {

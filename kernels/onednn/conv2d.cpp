@@ -20,7 +20,7 @@ using dnnl::memory;
 constexpr std::string_view kName = "onednn";
 constexpr std::string_view kNhwc = "onednn:nhwc";
 constexpr std::string_view kBlocked = "onednn:blocked";
-constexpr std::string_view kViaF32 = "-via-f32";  // suffix of kNhwc and kBlocked: bf16 tensors are converted to f32
+constexpr std::string_view kViaF32 = "-via-f32";  // suffix after kNhwc or kBlocked: bf16 is converted to f32
 
 struct Method {
   bool blocked = false;

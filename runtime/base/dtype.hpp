@@ -23,7 +23,7 @@ std::ostream& operator<<(std::ostream& out, DType dtype);
 namespace detail {
 template <class... Types>
 struct TypeList {
-  /// Returns the index of T in the list, or the length of the list if T is not in the list.
+  /// Returns the index of T in Types, or the number of Types if T is not one of them.
   template <class T>
   static consteval std::size_t place() {
     std::size_t place = 0;

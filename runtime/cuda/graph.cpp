@@ -52,7 +52,7 @@ class Capture {
       cuda::ignore(status);
       cudaStreamCaptureStatus still = cudaStreamCaptureStatusNone;
       cuda::ignore(cudaStreamIsCapturing(stream_, &still));
-      capturing = still != cudaStreamCaptureStatusNone;  // true if the destructor must end the capture again
+      capturing = still != cudaStreamCaptureStatusNone;  // true: the destructor must end the capture
     }
     ended_ = !capturing;
     require<StateError>(status != cudaErrorStreamCaptureUnjoined, "graph capture on ", device_,

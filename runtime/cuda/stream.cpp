@@ -18,7 +18,7 @@
 // Some devices cannot wait for a value in memory. On such a device the stream waits in a CUDA host function. CUDA may
 // run the host functions of all streams on one thread, one after the other. If a task of the host stream has failed,
 // the work on the device still runs, because CUDA cannot remove work from a stream. Then synchronize() of the CUDA
-// stream rethrows the failure. Waits for events that the CUDA stream records after its wait rethrow the failure, too.
+// stream rethrows the failure. A wait for an event that the CUDA stream recorded later rethrows the failure, too.
 
 namespace lockstep::detail {
 namespace {

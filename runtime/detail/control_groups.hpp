@@ -9,8 +9,8 @@
 namespace lockstep::detail {
 
 /// Calls f(version2, folder) for each control group of this process in which `controller` ("cpu", "memory") may have a
-/// limit, and for the groups above it. `version2` is true for version 2 of control groups, false for version 1. Inside
-/// a container a group's own folder may be invisible, while the folders of the groups above are visible.
+/// limit, and for all parents of these groups. `version2` is true for version 2 of control groups, false for version 1.
+/// Inside a container a group's own folder may be invisible, while the folders of its parents are visible.
 template <class F>
 void visit_control_groups(const std::string& root, std::string_view controller, F f) {
   std::ifstream groups(root + "/proc/self/cgroup");

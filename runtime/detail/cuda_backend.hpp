@@ -49,7 +49,7 @@ struct GraphState {
 /// and not empty, that the views do not overlap, and that src or dst is on the context's device. Strides and types may
 /// be any.
 void cuda_copy(Context& context, const TensorView& src, const TensorView& dst);
-/// Result of cudaMemGetInfo in bytes. The call makes the device's primary context if there is none.
+/// Result of cudaMemGetInfo in bytes. cudaMemGetInfo makes the device's primary context if there is none.
 struct DeviceMemory {
   std::size_t free = 0;
   std::size_t total = 0;

@@ -5,8 +5,8 @@
 namespace lockstep {
 
 /// The right to write results to a folder: an flock() on FOLDER/run.lock. The lock ends with this object or with the
-/// process, even if the process is killed. The file stays. Without the lock, two runs in one folder would overwrite
-/// each other's checkpoints.
+/// process, even if the process is killed. The file run.lock stays. Without the lock, two runs in one folder would
+/// overwrite each other's checkpoints.
 class FolderLock {
  public:
   /// Takes the lock of an existing folder. Throws UsageError if another process holds the lock; the text names the

@@ -37,9 +37,9 @@ enum class GpuMemory : bool { held, needed };
 [[nodiscard]] std::string why_unusable(const GpuState& state, GpuMemory memory = GpuMemory::needed);
 
 /// Returns true if code for one of `architectures` (GpuState::built_for) runs on a GPU of this compute capability. A
-/// binary runs on its major version, from its minor version on. PTX runs on all GPUs from its version on. "90a" runs on
-/// 9.0 alone; "100f" runs on all GPUs of major version 10. Lists that name no architecture ("native", "all") give true.
-/// Pure.
+/// binary runs on GPUs of the same major version and of the same or a higher minor version. PTX runs on all GPUs of the
+/// same or a higher version. "90a" runs on 9.0 alone; "100f" runs on all GPUs of major version 10. Lists that name no
+/// architecture ("native", "all") give true. Pure.
 [[nodiscard]] bool runs_on(std::string_view architectures, int major, int minor);
 
 /// Returns the oldest of `architectures`: 90 for "90,100-real". Lists that name none ("native", "all") give 0. Pure.

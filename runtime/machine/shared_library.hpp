@@ -12,8 +12,8 @@ namespace lockstep {
 enum class Unload : bool { with_owner, never };
 
 /// A library opened at run time (dlopen), so that programs start on machines without this library. Its symbols stay
-/// private (RTLD_LOCAL), and all its dependencies are resolved at once (RTLD_NOW). Movable. Any thread may make const
-/// calls.
+/// private (RTLD_LOCAL). The constructor fails if a symbol that the library needs is missing (RTLD_NOW). Movable. Any
+/// thread may call const members.
 class SharedLibrary {
  public:
   /// Opens the first of `names` that can be opened. A name with a slash is a path. A name without a slash is searched

@@ -262,7 +262,7 @@ class WorkerStreamState final : public StreamState {
     publish_slot(kVTable);
   }
 
-  /// Throws StateError if a task of this stream calls it, because a task that waits for its own stream never ends.
+  /// Throws StateError if the caller is a task of this stream, because a task that waits for its own stream never ends.
   void require_other_thread(const char* what) const {
     require<StateError>(std::this_thread::get_id() != thread_.get_id(), what,
                         ": called by a task that runs on this stream");

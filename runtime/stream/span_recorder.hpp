@@ -41,9 +41,9 @@ enum class SpanKind : unsigned char {
 /// captured.
 ///
 /// If a tool is attached to the process (Nsight Systems; only in a build with CUDA), a Scope is also a named range of
-/// that tool around the enqueueing calls. A point (SpanKind::ready) is a mark of the tool. This holds in every step,
-/// and also while a stream is captured. The tool gets all names in advance. Each name comes with a number: a bucket's
-/// bytes, or the host's step.
+/// that tool around the enqueueing calls. A point (SpanKind::ready) is a mark of the tool. The tool gets
+/// ranges and marks in every step, and also while a stream is captured. The tool gets all names in advance. Each name
+/// comes with a number: a bucket's bytes, or the host's step.
 ///
 /// Only one thread may call the recorder. The recorder must outlive the streams' work.
 class SpanRecorder {

@@ -40,8 +40,8 @@ struct StagingOptions {
 };
 
 /// Allocates the staging memory now. Without this call, the first copy() that needs staging memory allocates it with
-/// the default options. The call waits for the stream and frees the staging memory of an earlier call. Throws
-/// UsageError for options out of range, and OutOfMemory.
+/// the default options. configure_staging() waits for the stream and frees the staging memory of an earlier call.
+/// Throws UsageError for options out of range, and OutOfMemory.
 void configure_staging(CudaContext& context, const StagingOptions& options = {});
 
 }  // namespace lockstep
