@@ -64,7 +64,7 @@ int ranks_of_node(const DeviceRequest& request, const Environment& environment, 
     return static_cast<int>(list->named.size());
   }
   if (const auto* usable = std::get_if<DeviceRequest::Usable>(&form)) {
-    return std::max(0, usable->count);  // count is -1 for "all usable GPUs"; only the ranks find their number
+    return std::max(0, usable->count);  // count is -1 for "all usable GPUs", which only the ranks count
   }
   for (const char* name : {"SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"}) {
     if (const int count = count_in(environment, name); count > 0) {

@@ -97,7 +97,7 @@ void share_memory(Link& link, HostAllReduce asked, bool all_in_memory) {
   }
   link.window.emplace(link.comm, SharedSum::window_bytes(link.size));
   if (link.window->memory() != nullptr) {
-    // A rank that waits calls MPI: a message of the program may need this for its progress, as during MPI_Allreduce.
+    // A rank that waits calls MPI_Iprobe, so that MPI also advances messages of the program, as MPI_Allreduce would.
     const auto progress = [comm = link.comm] {
       int found = 0;
       MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm, &found, MPI_STATUS_IGNORE);

@@ -88,7 +88,7 @@ exit_status() {
 write_reports() {
   local conclusion
   complete=yes
-  # The process that packs every 10 s is no longer needed.
+  # The background process that calls pack every 10 s is no longer needed.
   if [ ${#helpers[@]} != 0 ]; then kill "${helpers[0]}" 2> /dev/null || true; fi
   { flock -w 5 9 || true; write_files; } 9>> "$work/lock"
   pack

@@ -21,8 +21,8 @@ namespace {
 
 constexpr std::size_t kMostPoints = 1000;  // greatest number of points of a curve, about two per pixel
 
-/// Fields whose values of epochs get no curve, because another curve shows the field's values of steps, or because the
-/// table shows the field.
+/// Fields for which the page draws no curve of the values per epoch. Another curve shows the field's values per step,
+/// or the table shows the field.
 constexpr std::array<std::string_view, 6> kNoCurve{"comm_exposed_s", "seconds",    "skipped_updates",
                                                    "gradient_bytes", "sent_bytes", "peak_bytes"};
 

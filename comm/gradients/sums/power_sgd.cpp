@@ -19,8 +19,8 @@
 namespace lockstep::comm {
 namespace {
 
-// For alignment, each matrix in a message or in the state tensor `factors` begins at a multiple of this number of
-// elements.
+// For alignment, each matrix in the input of an all-reduce or in the state tensor `factors` begins at a multiple of
+// this number of elements.
 constexpr std::int64_t kStep = 16;
 
 std::int64_t padded(std::int64_t elements) {

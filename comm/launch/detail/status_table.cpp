@@ -142,7 +142,8 @@ StatusTable::StatusTable(const TablePlace& place) : place_(place) {
     ::close(file);
     throw FileError(concat(path_, ": is no file of this user alone, expected one or nothing"));
   }
-  // Allocates all blocks of the file now. A full file system is an error here, but a signal when memory is first used.
+  // Allocates all blocks of the file now, so that a full file system gives an error here. Otherwise, the first use of
+  // the memory would raise SIGBUS.
   const int size_error = ::posix_fallocate(file, 0, static_cast<off_t>(bytes));
   const bool sized = size_error == 0;
   void* memory = sized ? ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;

@@ -107,10 +107,10 @@ int initialise(int& argc, char**& argv, std::string& folder) {
   if (none_of({"OMPI_COMM_WORLD_SIZE", "OMPI_MCA_ess_singleton_isolated"})) {
     environment.set("OMPI_MCA_ess_singleton_isolated", "1");
   }
-  // All worlds without a launcher would share one folder for temporary files, and a world that ends would delete the
-  // files of the others. So each world gets its own folder. If the folder cannot be made, this must be an error here:
-  // in MPI_Init, Open MPI 5 would print it but return success, and the next call would crash. Open MPI 4 takes the
-  // folder from OMPI_MCA_orte_jobfam_session_dir, Open MPI 5 from TMPDIR.
+  // All programs without a launcher would share one folder for temporary files, and a program that ends would delete
+  // the files of the other programs. So each program gets its own folder. If the folder cannot be made, this function
+  // must throw: MPI_Init of Open MPI 5 would only print the error and return success, and the next MPI call would
+  // crash. Open MPI 4 takes the folder from OMPI_MCA_orte_jobfam_session_dir, Open MPI 5 from TMPDIR.
   if (library_name().starts_with("Open MPI") &&
       none_of({"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_FD", "OMPI_MCA_orte_jobfam_session_dir"})) {
     folder = make_temporary_folder();
@@ -203,7 +203,8 @@ class MpiWorld final : public World {
     } catch (const UsageError& e) {
       problem = e.what();
     }
-    int on_all = hierarchical && nodes > 1 ? 1 : 0;  // least value of all ranks, as their environments may differ
+    // The ranks' environments may differ. So the all-reduce is hierarchical only if every rank chooses this.
+    int on_all = hierarchical && nodes > 1 ? 1 : 0;
     check_mpi(MPI_Allreduce(MPI_IN_PLACE, &on_all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD), "MPI_Allreduce");
     hierarchical_ = on_all == 1;
     // If the program has initialised MPI itself, it may also make MPI calls itself. Then no stream of lockstep can make
