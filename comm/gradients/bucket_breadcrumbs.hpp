@@ -22,9 +22,10 @@ namespace lockstep::comm {
 /// same place. The host gives a place to a new step with begin(), after the device has finished the place's old step.
 class BucketBreadcrumbs {
  public:
-  /// Buckets must be in the order of their starts. `compute` is the context of a GPU; this object uses it only for
-  /// memory, and once to copy 8 bytes for each bucket. `comm` is a stream of that GPU. Both must outlive this object.
-  /// This object must outlive graphs that captured its copies. Allocates and waits. Throws UsageError if places < 1.
+  /// Buckets must be in the order in which their sums start. `compute` is the context of a GPU; this object uses it
+  /// only for memory, and once to copy 8 bytes for each bucket. `comm` is a stream of that GPU. Both must outlive this
+  /// object. This object must outlive graphs that captured its copies. Allocates and waits. Throws UsageError if
+  /// `places` is below 1.
   BucketBreadcrumbs(Context& compute, Stream& comm, const std::vector<GradientRange>& gradients,
                     const std::vector<Bucket>& buckets, int places);
   BucketBreadcrumbs(const BucketBreadcrumbs&) = delete;

@@ -25,8 +25,8 @@ constexpr ByProtocol kTreeNetwork{5.0, 8.5, 14.0};
 constexpr ByProtocol kRingNetwork{2.7, 4.0, 14.0};
 constexpr double kNvls = 25;
 constexpr double kNvlsTreeNetwork = 20.9;
-/// Least latency of a step of a ring that spans several nodes, because a host's processor starts each step. For Simple,
-/// the latency is three times as long.
+/// Least latency in microseconds of a step of a ring that spans several nodes, because a host's processor starts each
+/// step. For Simple, the latency is three times as long.
 constexpr double kNetworkPost = 1;
 
 /// Limits of a GPU generation's bandwidths (GB/s). Index 0: one node; 1: two nodes; 2: more nodes.

@@ -37,8 +37,8 @@ void BannerFilter::write(std::string_view text) {
       cut_.clear();
     }
   }
-  // Passes an unfinished line at once unless the line may belong to a banner. It may be a rank's prompt, for which a
-  // user waits.
+  // Passes an unfinished line at once, because the line may be a rank's prompt, for which a user waits. Keeps only a
+  // line that may belong to a banner.
   if (!cut_.empty() && banner_.empty() && cut_.front() != '-' && cut_.front() != '[') {
     pass_(cut_);
     cut_.clear();

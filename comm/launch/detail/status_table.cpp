@@ -98,7 +98,7 @@ std::optional<TablePlace> table_place(const Launch& launch, const Environment& e
     return std::nullopt;
   }
   if (const std::string_view name = value_of(environment, "PMIX_NAMESPACE"); !name.empty()) {
-    // Open MPI may use the number of an earlier job again, but the addresses of the job's server are unique.
+    // Open MPI may give two jobs the same number, but the addresses of a job's server are unique.
     place.job = concat(name, ' ', value_of(environment, "PMIX_SERVER_URI21"), ' ',
                        value_of(environment, "PMIX_SERVER_URI4"), ' ', value_of(environment, "PMIX_SERVER_URI41"));
   } else if (launch.source == LaunchSource::slurm) {
