@@ -278,7 +278,7 @@ void MemoryCheckpoints::settle(bool last_start) {
 }
 
 void MemoryCheckpoints::require_room(std::size_t bytes) {
-  const std::size_t copies = holds() ? 3 : 1;  // a node without copies gets one at the next start
+  const std::size_t copies = holds() ? 3 : 1;  // a node without copies of the state gets one at the next start
   constexpr std::size_t kBeside = 1 << 16;     // bytes of file headers and state.json
   constexpr std::size_t kLeft = 256 << 20;
   std::string problem;
