@@ -42,7 +42,7 @@ RankContext::RankContext(Session& session, const DeviceRequest& devices, const R
 
 void RankContext::resolve_overlap(RankContextOptions::Overlap wanted) {
   using Overlap = RankContextOptions::Overlap;
-  if (session_.size() > 1 && on_gpu()) {  // needs no free thread on the host, because NCCL's operations run on the GPU
+  if (session_.size() > 1 && on_gpu()) {  // overlap needs no free host thread, because NCCL runs on the GPU
     overlaps_ = wanted != Overlap::off;
     overlap_reason_ = overlaps_ ? "on: a stream of the GPU" : "off";
   } else if (session_.size() == 1) {

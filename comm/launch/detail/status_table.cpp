@@ -98,12 +98,14 @@ std::optional<TablePlace> table_place(const Launch& launch, const Environment& e
     return std::nullopt;
   }
   if (const std::string_view name = value_of(environment, "PMIX_NAMESPACE"); !name.empty()) {
-    // Open MPI may give two jobs the same number, but the addresses of a job's server are unique.
+    // Open MPI may give two jobs the same number. So the text also contains the addresses of the job's server, which
+    // are unique.
     place.job = concat(name, ' ', value_of(environment, "PMIX_SERVER_URI21"), ' ',
                        value_of(environment, "PMIX_SERVER_URI4"), ' ', value_of(environment, "PMIX_SERVER_URI41"));
   } else if (launch.source == LaunchSource::slurm) {
     place.job = concat(value_of(environment, "SLURM_JOB_ID"), '.', value_of(environment, "SLURM_STEP_ID"));
-  } else if (launch.source == LaunchSource::lightning) {  // ranks have no common parent, but a common address
+  } else if (launch.source ==
+             LaunchSource::lightning) {  // ranks have no common parent process, so an address names the job
     place.job = concat(value_of(environment, "MASTER_ADDR"), ' ', value_of(environment, "MASTER_PORT"));
   } else {
     const pid_t parent = ::getppid();
