@@ -270,7 +270,7 @@ std::vector<Panel> charts_of(const std::vector<RunLog>& runs) {
       const RunLog& run = runs[i];
       const int colour = static_cast<int>(i);
       const std::size_t before = chart.curves.size();
-      // The reports of steps show more than the values of epochs, which are means of the reports.
+      // A curve of the reports shows more than a curve of the epochs, whose values are means over the reports.
       add_curve(chart, run.reports.contains(field) ? run.reports : run.epochs, field, quantity.factor, run.name, colour,
                 false);
       for (const auto* values : {&run.reports, &run.epochs}) {

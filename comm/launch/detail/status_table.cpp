@@ -104,8 +104,7 @@ std::optional<TablePlace> table_place(const Launch& launch, const Environment& e
                        value_of(environment, "PMIX_SERVER_URI4"), ' ', value_of(environment, "PMIX_SERVER_URI41"));
   } else if (launch.source == LaunchSource::slurm) {
     place.job = concat(value_of(environment, "SLURM_JOB_ID"), '.', value_of(environment, "SLURM_STEP_ID"));
-  } else if (launch.source ==
-             LaunchSource::lightning) {  // ranks have no common parent process, so an address names the job
+  } else if (launch.source == LaunchSource::lightning) {  // ranks share no parent process, only an address
     place.job = concat(value_of(environment, "MASTER_ADDR"), ' ', value_of(environment, "MASTER_PORT"));
   } else {
     const pid_t parent = ::getppid();
