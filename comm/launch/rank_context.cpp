@@ -16,8 +16,8 @@ RankContext::RankContext(Session& session, const DeviceRequest& devices, const R
     }
   });
   share_ = cpu_share(session);
-  // OpenMP binds the threads of all ranks with the same mask to the same OpenMP places. leave_place() ends this
-  // binding.
+  // OpenMP binds the threads of all ranks with the same mask to the same OpenMP places, so the ranks would compete for
+  // the same processors. leave_place() ends this binding.
   if (share_.sharers > 1 && !on_gpu()) {
     lockstep::detail::run_parallel(
         compute_threads(share_, options.threads).count, [](void*, int, int) { leave_place(); }, nullptr);

@@ -280,6 +280,7 @@ void reduce_scatter(Link& link, const TensorView& in, const TensorView& out, boo
   const std::int64_t n = out.numel();
   if (n <= link.most_per_call / link.size) {
     // With MPI_IN_PLACE, MPI would write this rank's sums over the first part of `in`, which belongs to rank 0.
+    // So the sums are written to link.part first.
     if (in_place && link.part.size() < out.bytes()) {
       link.part.resize(out.bytes());
     }

@@ -117,15 +117,16 @@ int initialise(int& argc, char**& argv, std::string& folder) {
     environment.set("OMPI_MCA_orte_jobfam_session_dir", folder.c_str());
     environment.set("TMPDIR", folder.c_str());
   }
-  // In a SLURM step that srun started without --mpi, Open MPI 4 ends the process with a page of text. If two variables
-  // of SLURM are removed, Open MPI makes a world of one rank. This is correct for a step of one task; for other steps,
-  // Session prints one line that says what is missing.
+  // In a SLURM step that srun started without --mpi, Open MPI 4 ends the process with a page of text. Without the two
+  // variables below, Open MPI makes a world of one rank instead. This is correct for a step of one task. For other
+  // steps, Session prints one line that says what is missing.
   if (none_of({"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_FD"})) {
     environment.set("SLURM_STEPID", nullptr);
     environment.set("SLURM_STEP_ID", nullptr);
   }
   // The ranks of one node need no routes to each other. Open MPI 5 nevertheless asks the kernel for routes, finds none
-  // from an IPv6 address to itself, and prints a warning ("Unable to find reachable pairing").
+  // from an IPv6 address to itself, and prints a warning ("Unable to find reachable pairing"). So its
+  // component netlink, which asks the kernel, is switched off.
   const char* const ranks = std::getenv("OMPI_COMM_WORLD_SIZE");
   const char* const here = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
   if (ranks != nullptr && here != nullptr && std::string_view(ranks) == here && none_of({"OMPI_MCA_reachable"})) {
