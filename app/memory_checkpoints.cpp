@@ -284,8 +284,9 @@ void MemoryCheckpoints::require_room(std::size_t bytes) {
   std::string problem;
   struct statvfs room {};
   if (folder_ && ::statvfs(path_.c_str(), &room) == 0) {
-    const std::size_t there = static_cast<std::size_t>(room.f_bavail) * room.f_frsize +
-                              static_cast<std::size_t>(bytes_below(path_));  // old copies, which new copies replace
+    // Old copies of the state count as free memory, because new copies replace them.
+    const std::size_t there =
+        static_cast<std::size_t>(room.f_bavail) * room.f_frsize + static_cast<std::size_t>(bytes_below(path_));
     // Leaves room in shared memory for MPI and NCCL. If shared memory were full, SIGBUS would kill their processes.
     const std::size_t left = std::min(kLeft, static_cast<std::size_t>(room.f_blocks) * room.f_frsize / 10);
     const std::size_t needed = copies * (bytes + kBeside) + left;

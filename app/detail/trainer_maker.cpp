@@ -145,7 +145,7 @@ void TrainerMaker::identify(const TrainingInputs& inputs) {
       (options.step.sums.order == comm::SumOrder::library || norms)) {
     made_.identity.options["sums"] = sums + (site_.session.nodes() > 1 ? nodes_text() : "");
   }
-  if (site_.place.on_gpu()) {  // rank 0's GPU, so that all ranks store the same identity
+  if (site_.place.on_gpu()) {  // takes rank 0's GPU, so that all ranks store the same identity
     made_.identity.options["device"] = comm::broadcast_text(site_.session.control(), site_.place.gpu()->name);
   }
 }

@@ -156,7 +156,7 @@ class BucketSum {
   [[nodiscard]] virtual DType sent_as(DType gradients) const { return gradients; }
   /// Returns true if a Graph may capture and launch reduce(). If true, reduce() must decide nothing on the host.
   [[nodiscard]] virtual bool can_be_captured() const { return false; }
-  [[nodiscard]] virtual std::size_t bytes() const { return 0; }  ///< bytes of this object's own memory, without state()
+  [[nodiscard]] virtual std::size_t bytes() const { return 0; }  ///< bytes of memory, without the tensors of state()
 };
 
 /// Makes a hook from a function, which must do the work that BucketSum::reduce() describes.

@@ -78,7 +78,7 @@ int free_link(MPI_Comm /*self*/, int /*keyval*/, void* value, void* /*extra*/) {
 bool each_has_a_core(MPI_Comm comm, int ranks) {
   cpu_set_t cores;
   CPU_ZERO(&cores);
-  ::sched_getaffinity(0, sizeof cores, &cores);  // with more than 1,024 processors it fails and `cores` stays empty
+  ::sched_getaffinity(0, sizeof cores, &cores);  // with over 1,024 processors, the call fails and `cores` stays empty
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, &cores, sizeof cores, MPI_BYTE, MPI_BOR, comm), "MPI_Allreduce");
   return CPU_COUNT(&cores) >= ranks;
 }
