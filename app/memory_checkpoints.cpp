@@ -278,14 +278,15 @@ void MemoryCheckpoints::settle(bool last_start) {
 }
 
 void MemoryCheckpoints::require_room(std::size_t bytes) {
-  const std::size_t copies = holds() ? 3 : 1;  // a node without copies gets one at the next start
+  const std::size_t copies = holds() ? 3 : 1;  // a node without copies of the state gets one at the next start
   constexpr std::size_t kBeside = 1 << 16;     // bytes of file headers and state.json
   constexpr std::size_t kLeft = 256 << 20;
   std::string problem;
   struct statvfs room {};
   if (folder_ && ::statvfs(path_.c_str(), &room) == 0) {
-    const std::size_t there = static_cast<std::size_t>(room.f_bavail) * room.f_frsize +
-                              static_cast<std::size_t>(bytes_below(path_));  // old copies, which new copies replace
+    // Old copies of the state count as free memory, because new copies replace them.
+    const std::size_t there =
+        static_cast<std::size_t>(room.f_bavail) * room.f_frsize + static_cast<std::size_t>(bytes_below(path_));
     // Leaves room in shared memory for MPI and NCCL. If shared memory were full, SIGBUS would kill their processes.
     const std::size_t left = std::min(kLeft, static_cast<std::size_t>(room.f_blocks) * room.f_frsize / 10);
     const std::size_t needed = copies * (bytes + kBeside) + left;

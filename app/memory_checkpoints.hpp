@@ -68,26 +68,27 @@ class MemoryCheckpoints {
   /// The functions call `say` on rank 0 with lines for the user. After a failure the run continues without copies.
   MemoryCheckpoints(comm::Communicator& control, const Place& place, Say say);
 
-  /// Returns true if copies are made: false after a failure or after settle(true). All ranks get the same answer.
+  /// Returns true if save() makes copies: false after a failure or after settle(true). All ranks get the same answer.
   [[nodiscard]] bool on() const { return on_; }
-  /// Returns the path of the newest copy on this node.
+  /// Returns the path of the newest copy of the training state on this node.
   [[nodiscard]] std::string newest() const;
 
-  /// Finds the newest valid copy on any node, copies it to newest() on all nodes, and returns the step of its state.
-  /// Returns no value if this fails or no copy is valid. Deletes copies with wrong checksums, and prints a line about
-  /// them.
+  /// Finds the newest valid copy of the training state on any node, sends this copy to newest() on all nodes, and
+  /// returns its step. Returns no value if sending fails or no copy is valid. Deletes copies with wrong checksums, and
+  /// prints a line about them.
   [[nodiscard]] std::optional<std::int64_t> find();
-  /// Deletes copies that are not needed any more; call settle() after the state was loaded. `last_start` says that the
-  /// job will not be started again: then all copies are deleted, and no more are made.
+  /// Deletes copies of the training state that no start needs any more. Call settle() after the state was loaded. If
+  /// `last_start` is true, the job will not be started again. Then settle() deletes all copies, and save() makes no
+  /// more.
   void settle(bool last_start);
-  /// Makes no more copies if a node lacks memory for them; `bytes` is the size of one copy. A node that keeps copies
-  /// needs memory for three copies, including the copy that is being written. Any other node needs memory for one copy,
-  /// which it receives at the next start. In addition, 256 MiB, or a tenth of a small file system, must stay free for
-  /// other programs.
+  /// Makes save() do nothing if a node lacks memory for copies of the training state. `bytes` is the size of one copy.
+  /// A node that keeps copies needs memory for three copies, including the copy that is being written. Any other node
+  /// needs memory for one copy, which it receives at the next start. In addition, 256 MiB, or a tenth of a small file
+  /// system, must stay free for other programs.
   void require_room(std::size_t bytes);
   /// Writes a copy of the current state to newest(). Does nothing unless on().
   void save(Trainer& trainer, const RunIdentity& identity, const RunProgress& progress);
-  /// Deletes all copies. Call it after the run has ended without an error.
+  /// Deletes all copies of the training state. Call finish() after the run has ended without an error.
   void finish();
 
  private:
@@ -96,10 +97,11 @@ class MemoryCheckpoints {
   [[nodiscard]] std::int64_t find_here(std::string& damage) const;
   /// Returns true if `problem` is empty on all ranks. If not, rank 0 prints `otherwise` and the problem for the user.
   [[nodiscard]] bool all_fine(const std::string& problem, const char* otherwise);
-  /// Makes no more copies if the `problem` of any rank is not empty.
+  /// Makes save() do nothing from now on if the `problem` of any rank is not empty.
   void agree(const std::string& problem);
-  /// give() sends the newest copy to rank `to`; take() receives a copy from rank `from`. Only the sender calls give(),
-  /// and only the receiver calls take(). Both functions return the text of this rank's error, or an empty text.
+  /// give() sends the newest copy of the training state to rank `to`; take() receives a copy from rank `from`. Only the
+  /// sender calls give(), and only the receiver calls take(). Both functions return the text of this rank's error, or
+  /// an empty text.
   [[nodiscard]] std::string give(int to) const;
   [[nodiscard]] std::string take(int from) const;
 

@@ -148,7 +148,7 @@ void RunFolder::make(const std::string& folder, bool append) {
   const std::string scalars = concat(folder, '/', kTensorBoard);
   require<DataError>(!append || !tensorboard_from_ || !std::filesystem::is_symlink(scalars), scalars,
                      ": is a link, expected a folder or nothing");
-  if (append) {  // opens the log before any other change, because this throws if the log is a link
+  if (append) {  // opens the log before any other change, because opening throws if the log is a link
     log_.emplace(folder + "/metrics.jsonl", append, samples_);
   }
   CheckpointStore(folder).recover();

@@ -9,7 +9,8 @@ namespace lockstep::comm {
 
 namespace {
 
-// An operation is packed into 64 bits. These are the widths of its kind, type, root rank and number of elements.
+// An operation is packed into 64 bits. These are the widths in bits of its kind, type, root rank and number of
+// elements.
 constexpr unsigned kKindBits = 4;
 constexpr unsigned kTypeBits = 4;
 constexpr unsigned kRootBits = 16;
@@ -76,8 +77,8 @@ void FlightRecorder::add(const IssuedOperation& operation) noexcept {
   const std::uint64_t hash = before == 0 ? 0 : entries_[place_of(before)].hash.load(std::memory_order_relaxed);
   const std::uint64_t what = packed(operation);
   Entry& entry = entries_[place_of(before + 1)];
-  // With memory order `release`, a reader can detect that add() has overwritten the entry that it reads: a reader that
-  // sees one of these new values also sees that count_ is at least `before`.
+  // The three stores below overwrite the oldest entry. With memory order `release`, a reader that sees one of the new
+  // values also sees that count_ is at least `before`. So at() detects that the old entry is no longer valid.
   entry.what.store(what, std::memory_order_release);
   entry.hash.store(mixed(hash + mixed(what + 1)), std::memory_order_release);
   entry.at_ns.store(operation.at_ns, std::memory_order_release);

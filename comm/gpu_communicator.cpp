@@ -38,7 +38,7 @@ std::vector<std::pair<std::string, std::string>> shared_gpu_environment(int rank
       {"NCCL_NVLS_ENABLE", "0"},
       {"NCCL_COLLNET_ENABLE", "0"},
       {"NCCL_GIN_ENABLE", "0"},
-      {"NCCL_ALGO", "Ring"},  // Ring with Simple needs the fewest time slices when ranks share a GPU
+      {"NCCL_ALGO", "Ring"},  // algorithm Ring with protocol Simple needs the fewest time slices when ranks share a GPU
       {"NCCL_PROTO", "Simple"},
       {"NCCL_MIN_CTAS", "1"},
       {"NCCL_MAX_CTAS", "2"},

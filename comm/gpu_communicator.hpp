@@ -13,7 +13,7 @@
 namespace lockstep::comm {
 
 struct NcclOptions {
-  double timeout_s = 120;         ///< time limit for each of three calls: set-up, split and destruction
+  double timeout_s = 120;         ///< time limit in seconds for each set-up, each split and the destruction
   bool allow_shared_gpu = false;  ///< true: ranks may share a GPU (set_shared_gpu_environment())
   /// Largest number of the GPU's thread blocks that an operation may use (NCCL's maxCTAs, 1 to 64). 0: NCCL decides.
   int most_blocks = 0;

@@ -36,7 +36,7 @@ int expected(const CollectiveCase& item, int mine, int ranks, std::int64_t part,
     for (int r = 0; r < ranks % kNumbers; ++r) {
       total += number(r, at);
     }
-    // Any kNumbers consecutive ranks have each value once.
+    // Any kNumbers consecutive ranks have each value once, so their sum is 0 + 1 + 2.
     return total + ranks / kNumbers * (kNumbers * (kNumbers - 1) / 2);
   };
   switch (item.collective) {

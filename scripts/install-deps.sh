@@ -11,7 +11,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 packages=(g++ cmake ninja-build libopenmpi-dev openmpi-bin libdnnl-dev zlib1g-dev nlohmann-json3-dev libcli11-dev
   libtomlplusplus-dev libjpeg-dev libpng-dev libdeflate-dev)
-# The tests in tests/launch simulate two hosts with iproute2 and procps. bundle-deps.sh copies xz.
+# The tests in tests/launch simulate two hosts with iproute2 and procps. bundle-deps.sh copies xz into the bundle.
 test_packages=(libgtest-dev libbenchmark-dev iproute2 procps xz-utils)
 slurm=(slurmctld slurmd slurm-client munge)
 case "${1:-run}" in

@@ -37,7 +37,9 @@ void RestartCopies::begin(const std::string& source, Trainer& trainer, const Run
     return;
   }
   const bool last_start = site_.session.launch().attempt.number >= o_.restarts;
-  if (last_start && source == copies_->newest()) {  // settle() below deletes the only copy of this state
+  // At the last start, settle() below deletes the copy from which the run has read its state. So the state is saved as
+  // a checkpoint first.
+  if (last_start && source == copies_->newest()) {
     save_checkpoint(CheckpointStore(o_.out).path(CheckpointStore::kLast), trainer, site_.session.control(), identity,
                     progress, o_.run.keep);
   }

@@ -13,13 +13,15 @@ namespace lockstep::nn::detail {
 class RestartCopies {
  public:
   explicit RestartCopies(RunSite& site) : site_(site), o_(site.options) {}
-  /// Returns the path of the newest copy if this copy is newer than the checkpoints in the folder of results, otherwise
-  /// an empty text. If the folder of results was moved, its checkpoints are not found, so only the copies count.
+  /// Returns the path of the newest copy of the training state in memory if this copy is newer than the checkpoints in
+  /// the folder of results, otherwise an empty text. If the folder of results was moved, its checkpoints are not found.
+  /// Then the path of the newest copy is returned.
   [[nodiscard]] std::string find();
-  /// Allows copies from now on, if the job may be started again. Call begin() after the state was loaded from `source`.
+  /// Allows copies of the training state in memory from now on, if the job may be started again. Call begin() after the
+  /// state was loaded from `source`.
   void begin(const std::string& source, Trainer& trainer, const RunIdentity& identity, const RunProgress& progress);
   void add_to(RunOptions& options, Trainer& trainer, const RunIdentity& identity);
-  void finish();  ///< deletes the copies; call finish() after the run has ended without an error
+  void finish();  ///< deletes the copies in memory; call finish() after a run without an error
 
  private:
   RunSite& site_;

@@ -17,7 +17,8 @@ StartingPoint::StartingPoint(RunSite& site, RestartCopies& copies) : site_(site)
   look_for_earlier_start();
   find_resumed();
   o_.evaluate = best_in(o_.evaluate);
-  // An evaluation uses no batches of the training set. With keep_last, the training set may be smaller than one batch.
+  // An evaluation uses no batches of the training set, so a training set smaller than one batch is no error. keep_last
+  // allows such a set.
   o_.trainer.keep_last = o_.trainer.keep_last || !o_.evaluate.empty();
   o_.init = best_in(o_.init);
   if (const std::string copy = copies.find(); !copy.empty()) {

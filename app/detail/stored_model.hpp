@@ -18,8 +18,8 @@ struct StoredModel {
   Trainer& trainer;
   ClassStatistics* classes;  ///< statistics of the classes; nullptr if the model is no classifier
 
-  /// Evaluates both and prints the results. `observer`, if not nullptr, gets the events of the model's evaluation, but
-  /// not those of the moving average's evaluation.
+  /// Evaluates the model and its moving average, and prints the results. `observer`, if not nullptr, gets the events of
+  /// the model's evaluation, but not those of the moving average's evaluation.
   void evaluate(const std::vector<RunMetric>& metrics, RunObserver* observer);
 
  private:

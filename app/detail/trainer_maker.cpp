@@ -136,7 +136,8 @@ void TrainerMaker::identify(const TrainingInputs& inputs) {
     made_.identity.options["frozen"] = joined(std::set<std::string>(o_.freeze.begin(), o_.freeze.end()), ", ");
   }
   made_.identity.options.insert(inputs.options.begin(), inputs.options.end());
-  // The communication library decides the order of additions for gradients, or with zero1 only for gradient norms.
+  // On hosts, the identity names the library's order of additions if the results depend on this order. Gradients depend
+  // on this order with SumOrder::library. Gradient norms depend on this order with zero1.
   const bool norms = options.step.strategy == Strategy::zero1 &&
                      (options.step.optimizer.clip_norm > 0 || traits_of(options.step.optimizer.kind).layer_norms);
   const std::string sums = comm::broadcast_text(site_.session.control(), site_.session.sums());
@@ -144,7 +145,7 @@ void TrainerMaker::identify(const TrainingInputs& inputs) {
       (options.step.sums.order == comm::SumOrder::library || norms)) {
     made_.identity.options["sums"] = sums + (site_.session.nodes() > 1 ? nodes_text() : "");
   }
-  if (site_.place.on_gpu()) {  // rank 0's GPU, so that all ranks store the same identity
+  if (site_.place.on_gpu()) {  // takes rank 0's GPU, so that all ranks store the same identity
     made_.identity.options["device"] = comm::broadcast_text(site_.session.control(), site_.place.gpu()->name);
   }
 }

@@ -14,7 +14,8 @@ void check_parts(std::string_view op, const TensorView& whole, const TensorView&
                       whole.numel(), " elements, expected ", size, " x ", n);
 }
 
-/// Returns true if `part` is part number `rank` of `whole`, false without overlap. Otherwise throws ShapeError.
+/// Returns true if `part` is part number `rank` of `whole`, and false if the two tensors do not overlap. Throws
+/// ShapeError for any other overlap.
 bool check_in_place(std::string_view op, const TensorView& part, const TensorView& whole, int rank) {
   if (!overlaps(part, whole)) {
     return false;

@@ -24,7 +24,7 @@ struct Progress {
   Text<96> where;
   Text<192> device;  ///< how far the device has come with the enqueued work; only the watchdog's thread writes it
   std::atomic<std::int64_t> number;
-  std::atomic<std::int64_t> begun_ns;  ///< now_ns() of the last begin(); 0 before the first
+  std::atomic<std::int64_t> begun_ns;  ///< now_ns() of the last begin(); 0 before the first begin()
   std::atomic<std::uint64_t> changes;
   std::atomic<bool> paused;
 

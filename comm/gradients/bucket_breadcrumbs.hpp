@@ -22,15 +22,16 @@ namespace lockstep::comm {
 /// same place. The host gives a place to a new step with begin(), after the device has finished the place's old step.
 class BucketBreadcrumbs {
  public:
-  /// Buckets must be in the order of their starts. `compute` is the context of a GPU; this object uses it only for
-  /// memory, and once to copy 8 bytes for each bucket. `comm` is a stream of that GPU. Both must outlive this object.
-  /// This object must outlive graphs that captured its copies. Allocates and waits. Throws UsageError if places < 1.
+  /// Buckets must be in the order in which their sums start. `compute` is the context of a GPU; this object uses it
+  /// only for memory, and once to copy 8 bytes for each bucket. `comm` is a stream of that GPU. Both must outlive this
+  /// object. This object must outlive graphs that captured its copies. Allocates and waits. Throws UsageError if
+  /// `places` is below 1.
   BucketBreadcrumbs(Context& compute, Stream& comm, const std::vector<GradientRange>& gradients,
                     const std::vector<Bucket>& buckets, int places);
   BucketBreadcrumbs(const BucketBreadcrumbs&) = delete;
   BucketBreadcrumbs& operator=(const BucketBreadcrumbs&) = delete;
 
-  /// Lets before_sum() and after_sum() write to `place` from now on.
+  /// Sets the number in page-locked memory (index `place`) that before_sum() and after_sum() overwrite from now on.
   void use(int place) noexcept { place_ = place; }
   void before_sum(int bucket);  ///< enqueues the copy before the sum on the communication stream; allocates nothing
   void after_sum(int bucket);
@@ -55,10 +56,10 @@ class BucketBreadcrumbs {
   PinnedMemoryResource host_memory_;
   Stream host_stream_;
   Buffer numbers_;  ///< source of the copies: the i32 numbers 0 to 2 * buckets, on the device
-  Buffer words_;    ///< one i32 for each place, in host memory; each has its own cache line
+  Buffer words_;    ///< destinations of the copies: one i32 in host memory for each place, in its own cache line
   int place_ = 0;
   mutable std::mutex mutex_;         ///< guards steps_; a thread never waits for another while it holds this mutex
-  std::vector<std::int64_t> steps_;  ///< number of the step at each place; 0: no step
+  std::vector<std::int64_t> steps_;  ///< number of the step that uses each element of words_; 0: no step
   SyncGuard idle_;                   ///< destroyed first, because it waits for the device, which writes words_
 };
 

@@ -23,8 +23,8 @@ class BucketSum;
 enum class SumOrder : unsigned char {
   library,  ///< order of the communicator's all-reduce or reduce-scatter, which depends on ranks, sizes and library
   /// Order 0, 1, 2, ... of the ranks for every element, so that the result does not depend on the buckets. In place of
-  /// an all-reduce, the ranks run an all-to-all, a sum in f64 (on a GPU in f32, in runs of 8 ranks; kernels/reduce.hpp)
-  /// and an all-gather. This takes memory for the largest bucket.
+  /// an all-reduce, the ranks run an all-to-all, a sum in f64 (on a GPU, in f32 within groups of 8 ranks;
+  /// kernels/reduce.hpp) and an all-gather. This takes additional memory of the size of the largest bucket.
   ranks,
   /// Like `ranks`, but adds in the type of the arena and in a binary tree: neighbouring ranks in pairs, then pairs of
   /// pairs, and so on. This tree continues the tree of GradientTree. A rank without a partner waits for the next round.
@@ -91,8 +91,8 @@ class SumPlace {
   std::span<const GradientRange> ranges;
   std::span<const Bucket> buckets;
   std::vector<Shards> shards;  ///< division of each bucket between the ranks; indexes count from the bucket's begin
-  bool divided;          ///< true: a rank gets only the sums of its own part and of the undivided end; false: all sums
-  TensorView gradients;  ///< 1-D arena of all gradients; reduce() gets elements [bucket.begin, bucket.end)
+  bool divided;                ///< true: a rank gets only the sums of own() and rest(); false: a rank gets all sums
+  TensorView gradients;        ///< 1-D arena of all gradients; reduce() gets elements [bucket.begin, bucket.end)
   /// Returns a context that computes on `stream`. The first call makes the context, so prepare() must call this
   /// function. The context lives as long as the reducer. Throws DeviceError if `gradients` are on another device.
   [[nodiscard]] Context& context();
@@ -156,7 +156,7 @@ class BucketSum {
   [[nodiscard]] virtual DType sent_as(DType gradients) const { return gradients; }
   /// Returns true if a Graph may capture and launch reduce(). If true, reduce() must decide nothing on the host.
   [[nodiscard]] virtual bool can_be_captured() const { return false; }
-  [[nodiscard]] virtual std::size_t bytes() const { return 0; }  ///< bytes of this object's own memory, without state()
+  [[nodiscard]] virtual std::size_t bytes() const { return 0; }  ///< bytes of memory, without the tensors of state()
 };
 
 /// Makes a hook from a function, which must do the work that BucketSum::reduce() describes.

@@ -136,7 +136,7 @@ struct GradientReducer::Impl {
   std::vector<int> pending;  ///< number of writes that are missing in this step, for each gradient
   std::vector<Bucket> buckets;
   std::optional<SumPlace> place;                    ///< arguments for `sum`; refers to `gradients` and `buckets`
-  std::shared_ptr<BucketSum> sum;                   ///< way to sum a bucket; set after its prepare()
+  std::shared_ptr<BucketSum> sum;                   ///< object that sums a bucket; set after BucketSum::prepare()
   std::vector<std::unique_ptr<BucketState>> slots;  ///< one state for each bucket
   Stopwatch waited_for_gather;
   Event asked;     ///< recorded by sum() on the compute stream, after the values were written

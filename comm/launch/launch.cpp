@@ -182,7 +182,8 @@ std::optional<Launch> read_lightning(const Environment& environment) {
 }
 
 void refuse_part_of_torchrun(const Environment& environment) {
-  // MASTER_ADDR and MASTER_PORT alone, or with GROUP_RANK, make no rank, because scripts set them for many programs.
+  // MASTER_ADDR and MASTER_PORT, alone or with GROUP_RANK, do not make this process a rank, because scripts set these
+  // variables for many programs.
   const bool some =
       !shown(environment, {kTorchrun.rank, kTorchrun.size, kTorchrun.local_rank, kTorchrun.local_size}).empty();
   std::string missing;

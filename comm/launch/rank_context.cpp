@@ -16,8 +16,8 @@ RankContext::RankContext(Session& session, const DeviceRequest& devices, const R
     }
   });
   share_ = cpu_share(session);
-  // OpenMP binds the threads of all ranks with the same mask to the same OpenMP places. leave_place() ends this
-  // binding.
+  // OpenMP binds the threads of all ranks with the same mask to the same OpenMP places, so the ranks would compete for
+  // the same processors. leave_place() ends this binding.
   if (share_.sharers > 1 && !on_gpu()) {
     lockstep::detail::run_parallel(
         compute_threads(share_, options.threads).count, [](void*, int, int) { leave_place(); }, nullptr);
@@ -42,7 +42,7 @@ RankContext::RankContext(Session& session, const DeviceRequest& devices, const R
 
 void RankContext::resolve_overlap(RankContextOptions::Overlap wanted) {
   using Overlap = RankContextOptions::Overlap;
-  if (session_.size() > 1 && on_gpu()) {  // needs no free thread on the host, because NCCL's operations run on the GPU
+  if (session_.size() > 1 && on_gpu()) {  // overlap needs no free host thread, because NCCL runs on the GPU
     overlaps_ = wanted != Overlap::off;
     overlap_reason_ = overlaps_ ? "on: a stream of the GPU" : "off";
   } else if (session_.size() == 1) {

@@ -64,7 +64,7 @@ int ranks_of_node(const DeviceRequest& request, const Environment& environment, 
     return static_cast<int>(list->named.size());
   }
   if (const auto* usable = std::get_if<DeviceRequest::Usable>(&form)) {
-    return std::max(0, usable->count);  // count is -1 for "all usable GPUs"; only the ranks find their number
+    return std::max(0, usable->count);  // count is -1 for "all usable GPUs", which only the ranks count
   }
   for (const char* name : {"SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"}) {
     if (const int count = count_in(environment, name); count > 0) {
@@ -303,7 +303,7 @@ std::optional<SelfStart> plan_here(const RanksRequest& asked, const Environment&
 /// Runs the program once, under its launcher or (with an empty `start`) as a single rank. Waits for the end.
 detail::LauncherEnd run_once(const SelfStart& start, const RanksRequest& asked, int argc, char** argv,
                              const Attempt& attempt) {
-  constexpr double kLeast = 5;  // shortest limit in seconds: at its start and end, mpirun has no ranks for a moment
+  constexpr double kLeast = 5;  // shortest limit in seconds: mpirun has no ranks for a moment at its start and end
   std::vector<std::string> command = start.arguments;
   command.insert(command.end(), argv, argv + argc);
   Environment variables = start.variables;

@@ -335,7 +335,7 @@ void Session::agree(const std::function<void()>& phase) {
   try {
     phase();
   } catch (const AgreedFailure&) {
-    throw;  // an agree() within `phase` has thrown this on all ranks
+    throw;  // an agree() within `phase` has thrown this exception on all ranks
   } catch (...) {
     const detail::Failure failure = detail::handled_failure();
     text = failure.text;

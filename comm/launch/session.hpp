@@ -118,7 +118,7 @@ class Session {
   Session(int& argc, char**& argv, double watchdog_s, Backend backend, bool* of_several);
   void end_watch() noexcept;
   std::unique_ptr<Impl> impl_;
-  const RankPlace* place_ = nullptr;  ///< place of this rank in the world
+  const RankPlace* place_ = nullptr;  ///< place of this rank among all ranks
 };
 
 /// Runs the main() of a program: makes the session, calls `body` and turns exceptions into exit codes. AgreedFailure,

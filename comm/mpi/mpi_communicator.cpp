@@ -78,7 +78,7 @@ int free_link(MPI_Comm /*self*/, int /*keyval*/, void* value, void* /*extra*/) {
 bool each_has_a_core(MPI_Comm comm, int ranks) {
   cpu_set_t cores;
   CPU_ZERO(&cores);
-  ::sched_getaffinity(0, sizeof cores, &cores);  // with more than 1,024 processors it fails and `cores` stays empty
+  ::sched_getaffinity(0, sizeof cores, &cores);  // with over 1,024 processors, the call fails and `cores` stays empty
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, &cores, sizeof cores, MPI_BYTE, MPI_BOR, comm), "MPI_Allreduce");
   return CPU_COUNT(&cores) >= ranks;
 }
@@ -97,7 +97,7 @@ void share_memory(Link& link, HostAllReduce asked, bool all_in_memory) {
   }
   link.window.emplace(link.comm, SharedSum::window_bytes(link.size));
   if (link.window->memory() != nullptr) {
-    // A rank that waits calls MPI: a message of the program may need this for its progress, as during MPI_Allreduce.
+    // A rank that waits calls MPI_Iprobe, so that MPI also advances messages of the program, as MPI_Allreduce would.
     const auto progress = [comm = link.comm] {
       int found = 0;
       MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm, &found, MPI_STATUS_IGNORE);
@@ -280,6 +280,7 @@ void reduce_scatter(Link& link, const TensorView& in, const TensorView& out, boo
   const std::int64_t n = out.numel();
   if (n <= link.most_per_call / link.size) {
     // With MPI_IN_PLACE, MPI would write this rank's sums over the first part of `in`, which belongs to rank 0.
+    // So the sums are written to link.part first.
     if (in_place && link.part.size() < out.bytes()) {
       link.part.resize(out.bytes());
     }

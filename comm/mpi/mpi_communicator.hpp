@@ -13,7 +13,7 @@ namespace lockstep::comm {
 enum class HostAllReduce {
   automatic,  ///< `shared` if all ranks are on one node and can share memory; otherwise `mpi`
   mpi,        ///< calls MPI_Allreduce
-  shared,     ///< sums in memory that the ranks share (comm/shared/shared_sum.hpp); MpiError if they share none
+  shared,     ///< sums in shared memory (comm/shared/shared_sum.hpp); MpiError if the ranks share no memory
 };
 
 struct MpiOptions {

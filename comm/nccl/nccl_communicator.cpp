@@ -247,7 +247,8 @@ std::unique_ptr<NcclCommunicator> NcclCommunicator::split(int color, int key, Ca
   const DeviceGuard guard(device());
   ncclConfig_t config = config_of(*options_, calls);
   ncclComm_t part = nullptr;
-  // The split is first in progress on the parent, until `part` exists. Then it is in progress on `part`.
+  // NCCL reports the split as in progress first on the parent communicator, until `part` exists, and then on `part`. So
+  // this code waits on both communicators.
   ncclResult_t result = settled(ncclCommSplit(comm(), color, key, &part, &config));
   if (result == ncclSuccess && part != nullptr) {
     result = linked().poll(part, options_->timeout_s);

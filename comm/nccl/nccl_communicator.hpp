@@ -68,7 +68,7 @@ class NcclCommunicator final : public NcclExchange {
   void abort(ncclComm_t comm) noexcept;  ///< starts the abort and waits a short time for it
 
   SharedNcclOptions options_;
-  bool estimating_ = false;  ///< true while estimate() has a group open, which must not be executed
+  bool estimating_ = false;  ///< true while estimate() has an NCCL group open, which must not be executed
   std::optional<NcclAbort> abort_;
   int uncaught_;
 };

@@ -170,7 +170,7 @@ std::uint64_t announced(Kind kind, DType dtype, std::int64_t n) {
 struct alignas(kLineBytes) SharedSum::Line {
   std::atomic<std::uint32_t> counted;
   std::atomic<std::uint32_t> sleepers;  ///< number of ranks that sleep until `counted` changes; each adds itself
-  /// what[s % 3] is the value of announced() for the operation whose first step is s.
+  /// what[s % 3] is the value of announced() for the operation that this rank began after s calls of count().
   std::array<std::atomic<std::uint64_t>, 3> what;
 };
 
@@ -258,7 +258,7 @@ void SharedSum::announce(std::uint64_t what) {
 }
 
 /// Throws PeerError if another rank announced another operation than `what`. Must be called after the operation's first
-/// wait, when its first step was step_ - 1.
+/// count() and wait, and before its second count().
 void SharedSum::check_same(std::uint64_t what) {
   for (int r = 0; r < ranks_; ++r) {
     const std::uint64_t of = line(r).what[(step_ - 1) % kStagedAreas].load(std::memory_order_relaxed);

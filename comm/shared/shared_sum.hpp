@@ -66,7 +66,7 @@ class SharedSum {
 
   [[nodiscard]] Line& line(int rank) const;
   template <class T>
-  [[nodiscard]] T* staged(int rank, std::uint64_t step) const;  ///< memory of `rank` for a chunk's data, to be added
+  [[nodiscard]] T* staged(int rank, std::uint64_t step) const;  ///< memory to which `rank` copies its data of a chunk
   template <class T>
   /// Returns the memory in which `rank` leaves the sums of its part of a chunk for the other ranks.
   [[nodiscard]] T* summed(int rank, std::uint64_t step) const;

@@ -148,7 +148,7 @@ runs_there() {
   done | head -n 1
 }
 # same RUN OTHER: checks that the checkpoints of two runs are equal, byte for byte. differ RUN OTHER: checks that they
-# differ. The row's name contains the names of both runs, so that `first again` can repeat the runs, too.
+# differ. The row's name contains the names of both runs, so that call_again can repeat the runs, too.
 same() {
   local reason
   reason=$(runs_there "$1" "$2")

@@ -96,7 +96,7 @@ prepare() {
   else
     say "--prepare: $peer_folder has no torch_resnet.py (--peer): without it nothing is compared with PyTorch"
   fi
-  # The bundle keeps choices that came from a machine with a GPU.
+  # The new bundle keeps the library choices that an earlier gpu-check.sh on a machine with a GPU has found.
   cp "$bundle"/choices-*.json "$staged/" 2> /dev/null || true
   git -C "$repository" describe --always --dirty > "$staged/commit" 2> /dev/null || echo unknown > "$staged/commit"
   {

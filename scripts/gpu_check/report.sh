@@ -25,7 +25,7 @@ row() {
   detail=${detail:0:20000}
   {
     # Waits at most 5 s for the lock. A process that receives a signal while it holds the lock writes its last row in
-    # the signal handler. Without the limit, it would wait for itself forever.
+    # the signal handler. Without the limit, this process would wait for its own lock forever.
     flock -w 5 9 || true
     printf '%s\t%s\t%s\t%s\n' "$name" "$2" "$counts" "$detail" >> "$files.tsv"
     printf '%s\t%s\t%s\t%s\n' "$name" "$2" "$counts" "$detail" >> "$kept/rows.tsv"
@@ -88,7 +88,7 @@ exit_status() {
 write_reports() {
   local conclusion
   complete=yes
-  # The process that packs every 10 s is no longer needed.
+  # The background process that calls pack every 10 s is no longer needed.
   if [ ${#helpers[@]} != 0 ]; then kill "${helpers[0]}" 2> /dev/null || true; fi
   { flock -w 5 9 || true; write_files; } 9>> "$work/lock"
   pack

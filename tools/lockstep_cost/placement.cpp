@@ -78,7 +78,7 @@ comm::RankDevice place(comm::Session& session, const DeviceRequest& request, Sur
       }
     }
   });
-  // All ranks must measure the same paths, so if one rank has no peer GPU, no rank keeps its own.
+  // All ranks must measure the same paths. So if one rank has no peer GPU, no rank measures copies to a peer GPU.
   const std::vector<double> peers = comm::all_gather_value(session.control(), survey.peer ? 1 : 0);
   if (*std::min_element(peers.begin(), peers.end()) == 0) {
     survey.peer.reset();

@@ -33,7 +33,7 @@ bool is_copy(const CostPath& path) {
   return path.name.starts_with("copy/");
 }
 
-/// Returns bytes per second: busbw, or the payload's rate when the operation has no bus factor.
+/// Returns a rate in bytes per second: busbw of a collective; the payload's rate of a copy, whose bus_factor is 1.
 double rate(const CostPath& path, double bytes, double seconds) {
   return path.bus_factor * bytes / seconds;
 }

@@ -201,7 +201,7 @@ CopySpeed measure_copy(std::uint64_t array_bytes, double seconds) {
   constexpr std::int64_t kGrain = 1 << 16;
   std::byte* from = source.data();
   std::byte* to = target.data();
-  // A page is placed on the NUMA node of the thread that writes it first.
+  // A page is placed on the NUMA node of the thread that writes it first. So each thread first writes its own part.
   parallel_ranges(context, count, kGrain, [&](std::int64_t begin, std::int64_t end) {
     std::memset(from + begin, 1, static_cast<std::size_t>(end - begin));
     std::memset(to + begin, 2, static_cast<std::size_t>(end - begin));

@@ -178,7 +178,7 @@ GpuLink Nvml::link(const std::string& from_uuid, const std::string& to_uuid) con
     }
     return switched;
   };
-  // All switches of a machine are connected: a link into a switch reaches every GPU that has such a link.
+  // All switches of a machine are connected: a link into a switch reaches every GPU that has a link into any switch.
   const int switched_from = count(from, true);
   result.nvlinks = direct + std::min(switched_from, count(to, false));
   return result;

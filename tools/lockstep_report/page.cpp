@@ -21,8 +21,8 @@ namespace {
 
 constexpr std::size_t kMostPoints = 1000;  // greatest number of points of a curve, about two per pixel
 
-/// Fields whose values of epochs get no curve, because another curve shows the field's values of steps, or because the
-/// table shows the field.
+/// Fields for which the page draws no curve of the values per epoch. Another curve shows the field's values per step,
+/// or the table shows the field.
 constexpr std::array<std::string_view, 6> kNoCurve{"comm_exposed_s", "seconds",    "skipped_updates",
                                                    "gradient_bytes", "sent_bytes", "peak_bytes"};
 
@@ -270,7 +270,7 @@ std::vector<Panel> charts_of(const std::vector<RunLog>& runs) {
       const RunLog& run = runs[i];
       const int colour = static_cast<int>(i);
       const std::size_t before = chart.curves.size();
-      // The reports of steps show more than the values of epochs, which are means of the reports.
+      // A curve of the reports shows more than a curve of the epochs, whose values are means over the reports.
       add_curve(chart, run.reports.contains(field) ? run.reports : run.epochs, field, quantity.factor, run.name, colour,
                 false);
       for (const auto* values : {&run.reports, &run.epochs}) {

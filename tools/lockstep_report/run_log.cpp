@@ -77,7 +77,7 @@ class LogReader {
   }
 
   RunLog& run_;
-  std::map<std::string, std::size_t> numbers_;  ///< field -> index in run_.fields
+  std::map<std::string, std::size_t> numbers_;  ///< maps each field to its index in run_.fields
 };
 
 /// Sets run.reports, run.epochs and run.gaps from the rows.

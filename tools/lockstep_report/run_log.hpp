@@ -26,7 +26,9 @@ struct Row {
     std::optional<double> value{};  ///< the value; empty for null (NaN, infinite, or never measured)
   };
   Kind kind = Kind::step;
-  std::optional<std::int64_t> epoch{};  ///< epoch from 0 ("step") or number of epochs done ("epoch"), if given
+  /// Index of the epoch, from 0, for an event "step". Number of completed epochs for an event "epoch". Empty if the
+  /// line has no epoch.
+  std::optional<std::int64_t> epoch{};
   std::int64_t step = 0;
   std::vector<Value> values;  ///< numbers and nulls
 };

@@ -25,11 +25,13 @@ constexpr ByProtocol kTreeNetwork{5.0, 8.5, 14.0};
 constexpr ByProtocol kRingNetwork{2.7, 4.0, 14.0};
 constexpr double kNvls = 25;
 constexpr double kNvlsTreeNetwork = 20.9;
-constexpr double kNetworkPost = 1;  ///< latency of a host's processor in microseconds; three times as long for Simple
+/// Least latency in microseconds of a step of a ring that spans several nodes, because a host's processor starts each
+/// step. For Simple, the latency is three times as long.
+constexpr double kNetworkPost = 1;
 
 /// Limits of a GPU generation's bandwidths (GB/s). Index 0: one node; 1: two nodes; 2: more nodes.
 struct Limits {
-  std::array<double, 3> ll;  ///< limit of all channels together; the other two limits are per channel
+  std::array<double, 3> ll;  ///< limit of all channels together; the other three limits are per channel
   std::array<double, 3> ring_ll128;
   std::array<double, 3> tree;
   std::array<double, 3> tree_ll128;

@@ -57,7 +57,8 @@ class OtherRank final : public Meeting {
     }
   }
 
-  /// Waits until `socket` has data; reports `problem` if none has come by report_time(). Returns false at the deadline.
+  /// Waits until `socket` has data. Reports `problem` if no data has come by report_time(). Returns false at the
+  /// deadline.
   bool wait_for_answer(int socket, const std::string& problem) {
     if (wait_readable(socket, report_time())) {
       return true;

@@ -19,8 +19,8 @@
 namespace lockstep::comm {
 namespace {
 
-// For alignment, each matrix in a message or in the state tensor `factors` begins at a multiple of this number of
-// elements.
+// For alignment, each matrix in the input of an all-reduce or in the state tensor `factors` begins at a multiple of
+// this number of elements.
 constexpr std::int64_t kStep = 16;
 
 std::int64_t padded(std::int64_t elements) {
@@ -33,14 +33,13 @@ double column_epsilon(DType dtype) {
                                        : static_cast<double>(std::numeric_limits<float>::epsilon()));
 }
 
-/// A matrix of a bucket that is compressed to P Q^T. The offsets count elements. The first message of a bucket is the
-/// input of its first all-reduce, and the second message is the input of its second all-reduce.
+/// A matrix of a bucket that is compressed to P Q^T. The offsets count elements.
 struct Compressed {
   std::int64_t rows = 0;
   std::int64_t columns = 0;
   std::int64_t gradient = 0;  ///< offset of the matrix in the bucket
-  std::int64_t p = 0;         ///< offset of P in the message of the first all-reduce
-  std::int64_t q = 0;         ///< offset of Q in the message of the second all-reduce
+  std::int64_t p = 0;         ///< offset of P in the input of the first all-reduce
+  std::int64_t q = 0;         ///< offset of Q in the input of the second all-reduce
   std::int64_t factor = 0;    ///< offset of Q in the state tensor `factors`
   std::unique_ptr<ops::MatmulPlan> to_p;
   std::unique_ptr<ops::MatmulPlan> to_q;
@@ -51,7 +50,7 @@ struct Compressed {
 struct Plain {
   std::int64_t begin = 0;
   std::int64_t end = 0;
-  std::int64_t sent = 0;  ///< offset of these elements in the message of the first all-reduce
+  std::int64_t sent = 0;  ///< offset of these elements in the input of the first all-reduce
 };
 
 struct Parts {

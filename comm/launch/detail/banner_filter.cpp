@@ -11,7 +11,8 @@ constexpr std::size_t kDashes = 60;
 constexpr std::size_t kLongestBanner = 8192;
 constexpr std::array<std::string_view, 3> kBanners{"MPI_ABORT was invoked", "Primary job  terminated normally",
                                                    "processes exited with non-zero status"};
-// Texts in single lines of mpirun about a banner. A line with the last text says that mpirun cannot show the banner.
+// mpirun may print single lines about a banner (a text between two lines of dashes). Each such line contains one of
+// these texts. The last text belongs to mpirun's error that it cannot show the banner.
 constexpr std::array<std::string_view, 4> kLines{
     "has sent help message help-mpi-api.txt / mpi-abort", "have sent help message help-mpi-api.txt / mpi-abort",
     "\"orte_base_help_aggregate\" to 0 to see all help", "util/show_help.c at line"};
@@ -36,8 +37,8 @@ void BannerFilter::write(std::string_view text) {
       cut_.clear();
     }
   }
-  // Passes an unfinished line at once unless the line may belong to a banner. It may be a rank's prompt, for which a
-  // user waits.
+  // Passes an unfinished line at once, because the line may be a rank's prompt, for which a user waits. Keeps only a
+  // line that may belong to a banner.
   if (!cut_.empty() && banner_.empty() && cut_.front() != '-' && cut_.front() != '[') {
     pass_(cut_);
     cut_.clear();

@@ -321,6 +321,7 @@ LauncherEnd run_launcher(const std::vector<std::string>& command, const Environm
   sigaddset(&blocked, SIGPIPE);
   ::sigprocmask(SIG_BLOCK, &blocked, &before);
   // If this process has inherited that SIGCHLD is ignored, a child's end would give neither a signal nor a status.
+  // So the default action is set.
   struct sigaction child_action {};
   struct sigaction child_action_before {};
   child_action.sa_handler = SIG_DFL;

@@ -98,12 +98,13 @@ std::optional<TablePlace> table_place(const Launch& launch, const Environment& e
     return std::nullopt;
   }
   if (const std::string_view name = value_of(environment, "PMIX_NAMESPACE"); !name.empty()) {
-    // Open MPI may use the number of an earlier job again, but the addresses of the job's server are unique.
+    // Open MPI may give two jobs the same number. So the text also contains the addresses of the job's server, which
+    // are unique.
     place.job = concat(name, ' ', value_of(environment, "PMIX_SERVER_URI21"), ' ',
                        value_of(environment, "PMIX_SERVER_URI4"), ' ', value_of(environment, "PMIX_SERVER_URI41"));
   } else if (launch.source == LaunchSource::slurm) {
     place.job = concat(value_of(environment, "SLURM_JOB_ID"), '.', value_of(environment, "SLURM_STEP_ID"));
-  } else if (launch.source == LaunchSource::lightning) {  // ranks have no common parent, but a common address
+  } else if (launch.source == LaunchSource::lightning) {  // ranks share no parent process, only an address
     place.job = concat(value_of(environment, "MASTER_ADDR"), ' ', value_of(environment, "MASTER_PORT"));
   } else {
     const pid_t parent = ::getppid();
@@ -142,7 +143,8 @@ StatusTable::StatusTable(const TablePlace& place) : place_(place) {
     ::close(file);
     throw FileError(concat(path_, ": is no file of this user alone, expected one or nothing"));
   }
-  // Allocates all blocks of the file now. A full file system is an error here, but a signal when memory is first used.
+  // Allocates all blocks of the file now, so that a full file system gives an error here. Otherwise, the first use of
+  // the memory would raise SIGBUS.
   const int size_error = ::posix_fallocate(file, 0, static_cast<off_t>(bytes));
   const bool sized = size_error == 0;
   void* memory = sized ? ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;

@@ -107,25 +107,26 @@ int initialise(int& argc, char**& argv, std::string& folder) {
   if (none_of({"OMPI_COMM_WORLD_SIZE", "OMPI_MCA_ess_singleton_isolated"})) {
     environment.set("OMPI_MCA_ess_singleton_isolated", "1");
   }
-  // All worlds without a launcher would share one folder for temporary files, and a world that ends would delete the
-  // files of the others. So each world gets its own folder. If the folder cannot be made, this must be an error here:
-  // in MPI_Init, Open MPI 5 would print it but return success, and the next call would crash. Open MPI 4 takes the
-  // folder from OMPI_MCA_orte_jobfam_session_dir, Open MPI 5 from TMPDIR.
+  // All programs without a launcher would share one folder for temporary files, and a program that ends would delete
+  // the files of the other programs. So each program gets its own folder. If the folder cannot be made, this function
+  // must throw: MPI_Init of Open MPI 5 would only print the error and return success, and the next MPI call would
+  // crash. Open MPI 4 takes the folder from OMPI_MCA_orte_jobfam_session_dir, Open MPI 5 from TMPDIR.
   if (library_name().starts_with("Open MPI") &&
       none_of({"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_FD", "OMPI_MCA_orte_jobfam_session_dir"})) {
     folder = make_temporary_folder();
     environment.set("OMPI_MCA_orte_jobfam_session_dir", folder.c_str());
     environment.set("TMPDIR", folder.c_str());
   }
-  // In a SLURM step that srun started without --mpi, Open MPI 4 ends the process with a page of text. If two variables
-  // of SLURM are removed, Open MPI makes a world of one rank. This is correct for a step of one task; for other steps,
-  // Session prints one line that says what is missing.
+  // In a SLURM step that srun started without --mpi, Open MPI 4 ends the process with a page of text. Without the two
+  // variables below, Open MPI makes a world of one rank instead. This is correct for a step of one task. For other
+  // steps, Session prints one line that says what is missing.
   if (none_of({"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_FD"})) {
     environment.set("SLURM_STEPID", nullptr);
     environment.set("SLURM_STEP_ID", nullptr);
   }
   // The ranks of one node need no routes to each other. Open MPI 5 nevertheless asks the kernel for routes, finds none
-  // from an IPv6 address to itself, and prints a warning ("Unable to find reachable pairing").
+  // from an IPv6 address to itself, and prints a warning ("Unable to find reachable pairing"). So its
+  // component netlink, which asks the kernel, is switched off.
   const char* const ranks = std::getenv("OMPI_COMM_WORLD_SIZE");
   const char* const here = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
   if (ranks != nullptr && here != nullptr && std::string_view(ranks) == here && none_of({"OMPI_MCA_reachable"})) {
@@ -203,7 +204,8 @@ class MpiWorld final : public World {
     } catch (const UsageError& e) {
       problem = e.what();
     }
-    int on_all = hierarchical && nodes > 1 ? 1 : 0;  // least value of all ranks, as their environments may differ
+    // The ranks' environments may differ. So the all-reduce is hierarchical only if every rank chooses this.
+    int on_all = hierarchical && nodes > 1 ? 1 : 0;
     check_mpi(MPI_Allreduce(MPI_IN_PLACE, &on_all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD), "MPI_Allreduce");
     hierarchical_ = on_all == 1;
     // If the program has initialised MPI itself, it may also make MPI calls itself. Then no stream of lockstep can make

@@ -12,7 +12,7 @@ program heat2d
   logical :: f32 = .false., half = .false., sine = .false., wrong_halo = .false., good  ! options; good: true if the run succeeds
   character(1000) :: save_to = '', load_from = ''
   type(MPI_Comm) :: group                  ! the ranks that share a field
-  integer :: rank, ranks, rows, first_row  ! rank and ranks in the group; rows of this rank
+  integer :: rank, ranks, rows, first_row  ! rank and size of the group; number and first of this rank's rows
   integer :: level, me, all_ranks
   logical :: trains
 

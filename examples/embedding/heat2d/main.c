@@ -27,7 +27,7 @@ static const double r = 0.2, pi = 3.141592653589793, canary = -777.25;
 static int f32, sine, wrong_halo, half;  /* options */
 static const char *save_to, *load_from;  /* folders of --save and --load; NULL: not given */
 static MPI_Comm group;                   /* the ranks that share a field */
-static int rank, ranks, rows, first_row; /* rank and ranks in the group; rows of this rank */
+static int rank, ranks, rows, first_row; /* rank and size of the group; number and first of this rank's rows */
 
 /* Returns the index of a cell of this rank. Rows -1 and `rows` and columns -1 and NX are the halo. Around the
  * halo are more cells, which nothing may touch. */
