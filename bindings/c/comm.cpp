@@ -104,7 +104,8 @@ std::unique_ptr<comm::Communicator> communicator_of(const std::shared_ptr<HostOp
   return comm::make_callback_communicator(std::move(functions));
 }
 
-/// Throws UsageError on every rank unless all_gather() is in rank order and all ranks have the same size. Collective.
+/// Throws UsageError on every rank unless all_gather() gathers in rank order and all ranks state the same number of
+/// ranks. Collective.
 void require_ranks_fit(comm::Communicator& communicator) {
   std::int64_t mine[] = {communicator.rank(), communicator.size()};
   const std::vector<std::int64_t> all = gather(communicator, mine);

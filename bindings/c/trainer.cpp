@@ -80,7 +80,7 @@ nn::TrainStepOptions step_options(const lockstep_trainer_options& o, DType dtype
                             " with LOCKSTEP_LOSS_GIVEN, expected 0: tapes take statistics on each rank");
   require<UsageError>(o.clip_value == 0 || o.optimizer != LOCKSTEP_OPTIMIZER_LARS, "options: clip_value is ",
                       o.clip_value, " with LOCKSTEP_OPTIMIZER_LARS, expected 0");
-  return {.max_batch = given ? 1 : o.max_batch,  // with LOCKSTEP_LOSS_GIVEN, tapes compute the samples
+  return {.max_batch = given ? 1 : o.max_batch,  // with LOCKSTEP_LOSS_GIVEN, only tapes need memory for samples
           .empty_steps = true,
           .sync_batch_norm = flag_of(o.sync_batch_norm, "options: sync_batch_norm"),
           .plan = {.dtype = dtype,
@@ -440,7 +440,7 @@ lockstep_status lockstep_trainer_update(lockstep_trainer trainer, double learnin
       require_added(t);
       require_not_reduced(t);
     });
-    t.learned->parameters.changed();  // the step writes the same memory, perhaps also if it fails
+    t.learned->parameters.changed();  // the step writes the parameters' memory, perhaps even if the update fails
     t.step->update(learning_rate);
     end_sum(t);
   });
@@ -473,7 +473,7 @@ lockstep_status lockstep_trainer_apply(lockstep_trainer trainer, double learning
     begin_at(t, use, learning_rate, [&] {
       require<StateError>(t.step->reduced(), "the gradients are not reduced, expected lockstep_trainer_reduce before");
     });
-    t.learned->parameters.changed();  // the step writes the same memory, perhaps also if it fails
+    t.learned->parameters.changed();  // the step writes the parameters' memory, perhaps even if the update fails
     t.step->apply(learning_rate);
   });
 }

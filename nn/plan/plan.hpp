@@ -165,8 +165,8 @@ class Plan {
 
   /// Connects all slots to memory. `workspace` must have at least workspace_bytes() bytes, aligned to kAlignment, on
   /// the device of the parameters. Workspace, parameters and state must stay valid until the next bind() or the end of
-  /// the plan. Throws ShapeError if parameters or state belong to another model or batch size. Throws StateError if
-  /// the plan scales its loss but the parameters have no loss scale, and in the opposite case.
+  /// the plan. Throws ShapeError if parameters or state belong to another model or batch size. For a training plan,
+  /// throws StateError unless PlanOptions::scaled_loss is true exactly when the parameters have a loss scale.
   void bind(ParameterSet& parameters, StepState& state, const Buffer& workspace);
   /// Like bind() above, with a workspace in the host program's memory, of any type and shape. Each run overwrites the
   /// workspace. Throws ShapeError if the workspace has too few bytes, is not contiguous, or is not aligned to
@@ -187,8 +187,9 @@ class Plan {
   /// the call has been enqueued. For a call on the side stream, written() is called when the plan's stream has enqueued
   /// the wait for this call. Work that is enqueued later on the stream of `context` runs after all calls.
   void run(Context& context, const std::function<void(int parameter)>& written = {}, const CallRecord& record = {});
-  /// Run the two halves of run(): the forward calls and the backward calls. Work that runs between the halves must not
-  /// touch this plan's workspace. One backward() must follow each forward(), on the same set of kept activations.
+  /// forward() and backward() run the two halves of run(): the forward calls and the backward calls. Work that runs
+  /// between the halves must not touch this plan's workspace. One backward() must follow each forward(), on the same
+  /// set of kept activations.
   void forward(Context& context, const CallRecord& record = {});
   void backward(Context& context, const std::function<void(int parameter)>& written = {},
                 const CallRecord& record = {});
@@ -196,8 +197,8 @@ class Plan {
   /// StateField::targets. The result is vjp_result(). Gradients of parameters and kept activations do not change, so a
   /// backward() may follow. Throws StateError without PlanOptions::vjp.
   void vjp(Context& context);
-  /// Enqueues J t, with t in input_tangent(). The result is output_tangent(). Otherwise as vjp(), with
-  /// PlanOptions::jvp.
+  /// Enqueues J t, with t in input_tangent(). The result is output_tangent(). Throws StateError without
+  /// PlanOptions::jvp. In all other respects, jvp() is like vjp().
   void jvp(Context& context);
   /// Adds a set of kept activations in another workspace, for which the requirements of bind() apply. With
   /// PlanOptions::kept_apart, this workspace needs only kept_bytes() bytes. With two sets, the forward() of one set may

@@ -86,7 +86,7 @@ class PlanBuilder {
   /// Returns the slot of the node's i-th input, whose shape is (batch, shape of a sample).
   [[nodiscard]] SlotId input(int i = 0) const { return producer(i).output; }
   [[nodiscard]] const Shape& input_shape(int i = 0) const { return producer_node(i).shape; }  ///< shape of one sample
-  /// Shape of a batch of samples of shape `sample`: (batch, sample...).
+  /// Returns the shape of a batch of samples of shape `sample`: (batch, sample...).
   [[nodiscard]] Shape batched(const Shape& sample) const;
   /// Returns the slot of a parameter in the optimizer's type, accumulation_dtype(dtype()). Used for biases and
   /// parameters of norms.
@@ -323,7 +323,8 @@ class PlanBuilder {
   /// Parameters of the model, in the order in which their gradients become ready.
   std::vector<Model::Parameter> parameters_;
   std::vector<BufferSpec> buffers_;
-  /// Map the name of a parameter to its index in parameters_, and the name of a buffer to its index in buffers_.
+  /// parameter_index_ maps the name of a parameter to its index in parameters_. buffer_index_ maps the name of a buffer
+  /// to its index in buffers_.
   std::unordered_map<std::string, std::size_t> parameter_index_, buffer_index_;
   Mode mode_;
   std::int64_t batch_;

@@ -86,8 +86,8 @@ std::string microseconds(std::int64_t ns) {
   return concat(ns / 1000, '.', std::string(3 - fraction.size(), '0'), fraction);
 }
 
-// A rank sends its part of the timeline in three messages: sizes, numbers, texts. The constants say how many numbers
-// describe the head, a name and a span.
+// A rank sends its part of the timeline in three messages: sizes, numbers, texts. The numbers begin with kHead numbers
+// about the whole part. Then kOfName numbers describe each name, and kOfSpan numbers describe each span.
 constexpr std::size_t kHead = 4;
 constexpr std::size_t kOfName = 3;
 constexpr std::size_t kOfSpan = 5;

@@ -428,7 +428,7 @@ void BatchNormLayer::plan(PlanBuilder& builder) const {
                 .epsilon = options_.epsilon,
                 .momentum = options_.momentum,
                 .relu = options_.relu};
-  // If `leaves` is true, this layer does not apply the norm; the only reader of the output does.
+  // If `leaves` is true, the only layer that reads the output applies the norm, instead of this layer.
   const bool leaves = !has_residual && builder.may_leave_norm_unapplied(n.relu);
   // If the residual comes from a norm that was left unapplied, this node applies that norm with the coefficients
   // `added`.

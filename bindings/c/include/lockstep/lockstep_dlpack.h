@@ -16,8 +16,8 @@ extern "C" {
 
 struct DLManagedTensorVersioned; /* defined in <dlpack/dlpack.h> of DLPack 1.0 and newer, which is not needed here */
 
-/* The layout of DLManagedTensorVersioned, by DLPack's specification, for programs without that header. A pointer to one
- * is cast to a pointer to the other. */
+/* The layout of DLManagedTensorVersioned, by DLPack's specification, for programs without that header.
+ * Cast a DLManagedTensorVersioned* to a lockstep_dlpack*. */
 typedef struct lockstep_dlpack {
   uint32_t version_major; /* 1; with another version no field after `deleter` may be read */
   uint32_t version_minor;
