@@ -265,7 +265,8 @@ void require_given(const TrainerObject& t) {
                       ", expected LOCKSTEP_LOSS_GIVEN");
 }
 
-/// Ends the entry that has summed the gradients: decides which running statistics inference uses.
+/// Decides which running statistics inference uses. Must be called at the end of an entry that sums the gradients over
+/// the ranks.
 void end_sum(TrainerObject& t) {
   t.has_gradients = true;
   if (t.control().size() == 1 || t.syncs) {

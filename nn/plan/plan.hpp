@@ -124,7 +124,8 @@ struct PlanContents {
   Recomputed recomputed;
   std::size_t workspace_bytes = 0;
   bool kept_apart = false;
-  /// Size of the part of the workspace for slots that live from forward to backward; 0 unless kept_apart.
+  /// Size of the part of the workspace for slots that live from forward to backward; 0 if PlanOptions::kept_apart is
+  /// false.
   std::size_t kept_bytes = 0;
   std::size_t unshared_bytes = 0;  ///< size of the workspace if no slots shared memory
   bool guarded = false;  ///< true: each slot of the workspace is followed by a guard band (PlanOptions::guard_bands)

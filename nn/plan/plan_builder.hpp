@@ -262,7 +262,7 @@ class PlanBuilder {
     PooledGradient pooled;    ///< replaces `gradients` if `pooled.dy` is valid
     SlotId sums;              ///< the slot passed to leave_sums(): sums per channel of `output`; invalid if none
     FusibleNorm fusible;      ///< if its `x` is valid, the node accepts a MaskedGradient
-    MaskedGradient masked;    ///< if its `g` is valid, it is the sum of all gradients of the output
+    MaskedGradient masked;    ///< its `g`, if valid, is the sum of all gradients of the output
     std::vector<SlotId> gradients;
     std::function<void(PlanBuilder&)> backward, tangents;
     SlotId tangent;  ///< tangent of the output
@@ -284,7 +284,7 @@ class PlanBuilder {
     return contents_.slots[static_cast<std::size_t>(slot.index)];
   }
   /// Returns the only layer that reads the node's output, or nullptr if no layer or several layers read it. Sets
-  /// `input` to the number of that layer's input at which it reads the output.
+  /// `input` to the index of this output among the inputs of that layer.
   [[nodiscard]] const Layer* only_reader(int& input) const;
   [[nodiscard]] const Node& node() const { return model_.nodes()[static_cast<std::size_t>(current_)]; }
   template <class Plan>

@@ -245,9 +245,9 @@ void plan_coefficients(PlanBuilder& b, const std::string& name, NormForward& n, 
   }
 }
 
-/// Appends the call that makes the norm's output. A norm may be left unapplied: then its reader applies the
-/// coefficients. If the residual comes from such a norm, `added` holds that norm's coefficients; otherwise `added` is
-/// invalid. If `fused` is true, the call also makes this norm's own coefficients.
+/// Appends the call that makes the norm's output. A norm may be left unapplied: then the layer that reads the output
+/// applies the coefficients. If the residual comes from such a norm, `added` holds that norm's coefficients; otherwise
+/// `added` is invalid. If `fused` is true, the call also makes this norm's own coefficients.
 SlotId plan_output(PlanBuilder& b, const std::string& name, const NormForward& n, SlotId added, bool fused) {
   const SlotId y = output_like_input(b, name, /*reads_input=*/true);
   if (fused) {
