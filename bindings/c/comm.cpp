@@ -32,7 +32,8 @@ std::vector<std::int64_t> gather(comm::Communicator& communicator, std::span<std
   return all;
 }
 
-/// The functions of the host program's communicator. When no owner is left, the destructor calls ops.destroy().
+/// The functions of the host program's communicator. When this object has no owner left, the destructor calls
+/// ops.destroy().
 struct HostOps {
   lockstep_comm_ops ops{};
   bool owned = false;  ///< true: the destructor calls ops.destroy()

@@ -417,7 +417,7 @@ lockstep_status lockstep_trainer_create(lockstep_model model, lockstep_comm comm
     if (communicator.size() > 1) {
       try {
         made->step->require_same_state(communicator, "");
-      } catch (UsageError& error) {  // only the comparison throws UsageError; MPI and the device throw other errors
+      } catch (UsageError& error) {  // only a difference causes UsageError; MPI and the device cause other errors
         error.annotate("the model begins with other values on another rank, expected lockstep_model_broadcast before");
         throw;
       }

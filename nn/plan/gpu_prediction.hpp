@@ -45,7 +45,7 @@ struct GpuPredictionOptions {
   double update_bytes = 0;  ///< bytes that the optimizer reads and writes per step; 0: the step has no update
   /// Number of micro-batches per step. Each is assumed to take as long as one run of the plan.
   int micro_batches = 1;
-  double samples = 0;  ///< number of samples per step on this GPU; 0: batch of the plan times micro_batches
+  double samples = 0;  ///< number of samples per step on this GPU; 0: the plan's batch size times micro_batches
 };
 
 /// Predicts the time of each call of a training step, or of the evaluation of a batch, on one GPU. The time of a call

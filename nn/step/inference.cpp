@@ -18,10 +18,10 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Returns the batch sizes of the plans, the largest of which is `most`: 1, 4, 8, then alternately a half and a third
-/// more than the size before (12, 16, 24, 32, ..., 256, 384), then 1024, 4096, ... Between ten and a few hundred
-/// samples, the fixed time of a plan's run is about the time of its samples. Sizes in this range are close together, so
-/// that a second run or unused room costs at most half the time of a plan of the exact size.
+/// Returns the batch sizes of the plans. The largest size is `most`. The sizes are 1, 4, 8, then 12, 16, 24, 32, ...,
+/// 256, 384 (alternately a half and a third more than the size before), then 1024, 4096, ... Between ten and a few
+/// hundred samples, the fixed time of a plan's run is about the time of its samples. Sizes in this range are close
+/// together. So a second run or unused room costs at most half the time of a plan of the exact size.
 std::vector<std::int64_t> plan_sizes(std::int64_t most) {
   std::vector<std::int64_t> sizes;
   for (const std::int64_t size : {1, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384}) {

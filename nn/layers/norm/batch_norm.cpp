@@ -29,7 +29,7 @@ SlotId sums_of_all_ranks(PlanBuilder& b, SlotId own, const std::string& name) {
 }
 
 /// Returns whether one call can do the whole pass `pass` over x. On a GPU, that call is one cooperative launch. A
-/// forward pass in one call changes running statistics, so it is not possible in a plan that recomputes calls.
+/// forward pass in one call changes running statistics, so such a pass is not possible in a plan that recomputes calls.
 bool in_one_call(PlanBuilder& b, const TensorView& x, ops::NormPass pass) {
   const PlanOptions& options = b.options();
   const bool possible = pass == ops::NormPass::backward || options.recompute == Recompute::off;
