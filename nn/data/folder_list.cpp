@@ -123,7 +123,8 @@ FolderList given_parts(const fs::path& root, const char* test_part) {
   auto test = classes_in(root, test_part);
   for (std::size_t i = 0; i < std::max(train.size(), test.size()); ++i) {
     const bool same = i < train.size() && i < test.size() && train[i].first == test[i].first;
-    // Both lists are sorted. If two names differ, the class with the smaller name is missing in the other list.
+    // The lists `train` and `test` are sorted. If two names differ, the class with the smaller name is missing in the
+    // other list.
     const bool only_train = !same && i < train.size() && (i == test.size() || train[i].first < test[i].first);
     require<DataError>(same, printable(root.native()), ": class ",
                        printable(same ? "" : (only_train ? train : test)[i].first), " is in ",

@@ -220,8 +220,8 @@ class Plan {
   /// without PlanOptions::input_gradient.
   [[nodiscard]] const TensorView& input_gradient() const;
   /// These functions return the views that vjp() and jvp() read and write: (batch, stored input shape) and (batch,
-  /// output shape). Later calls of the plan overwrite them. They throw StateError as vjp() and jvp() do, and before
-  /// bind().
+  /// output shape). Later calls of the plan overwrite these views. The functions throw StateError as vjp() and jvp()
+  /// do, and before bind().
   [[nodiscard]] const TensorView& vjp_result() const;
   [[nodiscard]] const TensorView& input_tangent() const;
   [[nodiscard]] const TensorView& output_tangent() const;

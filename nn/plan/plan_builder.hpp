@@ -211,7 +211,8 @@ class PlanBuilder {
   void pass_gradient(int i, SlotId dy);
   /// Passes `gradient` to the batch norm of unapplied_norm(0), in place of the gradient of its output.
   void pass_pooled_gradient(const PooledGradient& gradient);
-  /// Returns the PooledGradient that pass_pooled_gradient() gave to this node. Its `dy` is invalid if there was none.
+  /// Returns the PooledGradient that pass_pooled_gradient() gave to this node. If the node got none, `dy` of the result
+  /// is invalid.
   [[nodiscard]] const PooledGradient& pooled_gradient() const { return here().pooled; }
   /// Declares, while forward is planned, that the node's backward accepts a MaskedGradient.
   void offer_norm(const FusibleNorm& norm) { here().fusible = norm; }
@@ -221,7 +222,8 @@ class PlanBuilder {
   /// `addend`.
   [[nodiscard]] const FusibleNorm* fusible_norm(SlotId& addend) const;
   void pass_masked_gradient(const MaskedGradient& gradient) { producer(0).masked = gradient; }
-  /// Returns the MaskedGradient that pass_masked_gradient() gave to this node. Its `g` is invalid if there was none.
+  /// Returns the MaskedGradient that pass_masked_gradient() gave to this node. If the node got none, `g` of the result
+  /// is invalid.
   [[nodiscard]] const MaskedGradient& masked_gradient() const { return here().masked; }
   /// Returns the destination of a parameter's gradient. The next call() is recorded as a write of this gradient.
   /// GradientTarget::wanted() is false if the parameter is frozen.
@@ -237,7 +239,7 @@ class PlanBuilder {
   /// node's inputs. These calls come after the backward calls, in the order of the layers. They may read everything
   /// that the node's backward calls read.
   void on_tangent(std::function<void(PlanBuilder&)> emit);
-  /// Returns the slot of the tangent of the i-th input, of the shape of that input. No call may write into the slot.
+  /// Returns the slot of the i-th input's tangent, which has the shape of that input. No call may write into the slot.
   [[nodiscard]] SlotId input_tangent(int i = 0) const { return producer(i).tangent; }
   void set_tangent(SlotId slot) { here().tangent = slot; }  ///< `emit` of on_tangent() must call this function
   /// Returns a new slot for the tangent of the node's output, and calls set_tangent() with the slot.

@@ -50,7 +50,7 @@ std::int64_t common(const std::vector<Interval>& a, const std::vector<Interval>&
   return sum;
 }
 
-/// Returns the parts of `a` that are outside of `b`. Both are lists of merged intervals.
+/// Returns the parts of `a` that are outside of `b`. `a` and `b` are lists of merged intervals.
 std::vector<Interval> without(const std::vector<Interval>& a, const std::vector<Interval>& b) {
   std::vector<Interval> result;
   std::size_t j = 0;

@@ -48,9 +48,9 @@ struct TapeOptions {
 ///
 /// All work is enqueued on the context's stream; no call waits, except for copies from and to pageable host memory.
 /// After the constructor nothing is allocated. All slots share one workspace for all other tensors. One thread at a
-/// time may use a tape. Tapes with gradients and contexts of their own may compute at once with the same parameters, if
-/// nobody writes the parameters meanwhile and the model has no batch norm: the passes of batch norm write its running
-/// statistics.
+/// time may use a tape. Several tapes may compute at once with the same parameters, if each tape has its own context
+/// and its own gradients (TapeOptions::gradients). Meanwhile nobody may write the parameters. The model must then have
+/// no batch norm, because the passes of batch norm write running statistics.
 class Tape {
  public:
   /// Context and parameters must outlive the tape. Throws UsageError for options out of range, for parameters whose
