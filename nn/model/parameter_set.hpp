@@ -168,8 +168,8 @@ class ParameterSet {
   /// only one row, the result is buffer_arena() itself.
   [[nodiscard]] TensorView statistics() const;
   [[nodiscard]] std::int64_t statistics_rows() const { return statistics_rows_; }
-  /// take_statistics() enqueues the copy of row `row` of statistics() to buffer_arena(), keep_statistics() the copy
-  /// back. Both do nothing if there is only one row.
+  /// take_statistics() enqueues the copy of row `row` of statistics() to buffer_arena(). keep_statistics() enqueues the
+  /// copy back to the row. Both functions do nothing if there is only one row.
   void take_statistics(Context& context, std::int64_t row) const;
   void keep_statistics(Context& context, std::int64_t row) const;
   /// Enqueues a copy of buffer_arena() to every row of statistics().
