@@ -65,8 +65,8 @@ void write_options(T* options, std::size_t size, T defaults, std::size_t oldest,
 /// Returns the number that lockstep.h has for `dtype`. Throws DTypeError if there is none.
 [[nodiscard]] lockstep_dtype to_c(DType dtype);
 
-/// Returns values[number]. `first` is the name of the number 0 in lockstep.h. `last` is the end of the name of the last
-/// number. Throws UsageError, with both names, if `number` is not an index of `values`.
+/// Returns values[number]. Throws UsageError if `number` is not an index of `values`. The error text shows `first`, the
+/// name of the number 0 in lockstep.h, and `last`, the last part of the name of the largest number.
 template <class T, std::size_t count>
 [[nodiscard]] T value_of(std::int32_t number, const T (&values)[count], const char* what, const char* first,
                          const char* last) {

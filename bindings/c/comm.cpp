@@ -32,7 +32,8 @@ std::vector<std::int64_t> gather(comm::Communicator& communicator, std::span<std
   return all;
 }
 
-/// The functions of the host program's communicator. When no owner is left, the destructor calls ops.destroy().
+/// The functions of the host program's communicator. When this object has no owner left, the destructor calls
+/// ops.destroy().
 struct HostOps {
   lockstep_comm_ops ops{};
   bool owned = false;  ///< true: the destructor calls ops.destroy()
@@ -104,7 +105,8 @@ std::unique_ptr<comm::Communicator> communicator_of(const std::shared_ptr<HostOp
   return comm::make_callback_communicator(std::move(functions));
 }
 
-/// Throws UsageError on every rank unless all_gather() is in rank order and all ranks have the same size. Collective.
+/// Throws UsageError on every rank unless all_gather() gathers in rank order and all ranks state the same number of
+/// ranks. Collective.
 void require_ranks_fit(comm::Communicator& communicator) {
   std::int64_t mine[] = {communicator.rank(), communicator.size()};
   const std::vector<std::int64_t> all = gather(communicator, mine);

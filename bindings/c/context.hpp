@@ -28,7 +28,8 @@ class HostAllocator final : public MemoryResource {
   MemoryCounter counter_;
 };
 
-/// The object of a handle of type lockstep_context. Every object that is made with the context shares its ownership.
+/// The object of a handle of type lockstep_context. Every object that is made with the context shares the ownership of
+/// this object.
 struct ContextObject {
   explicit ContextObject(const lockstep_context_options& options);
 

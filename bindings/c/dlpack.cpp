@@ -44,7 +44,8 @@ constexpr std::array kTypes{Type{2, 16, LOCKSTEP_F16},  Type{2, 32, LOCKSTEP_F32
                             Type{4, 16, LOCKSTEP_BF16}, Type{0, 32, LOCKSTEP_I32}, Type{0, 64, LOCKSTEP_I64},
                             Type{1, 8, LOCKSTEP_U8}};
 
-/// Returns the name that `names` has for `number`, then the number: "Metal (8)"; "unknown (99)" without a name.
+/// Returns the name that `names` has for `number`, followed by the number, like "Metal (8)". If `names` has no name for
+/// the number, the result is like "unknown (99)".
 template <std::size_t N>
 std::string name_in(const std::array<const char*, N>& names, std::int64_t number) {
   const bool known = number >= 0 && number < static_cast<std::int64_t>(N);

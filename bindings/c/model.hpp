@@ -45,10 +45,10 @@ struct BuildStep {
   std::string frozen{};
 };
 
-/// All of a lockstep_view but its address.
+/// A lockstep_view without its address.
 struct ViewForm {
   explicit ViewForm(const lockstep_view& view);
-  /// Returns true if `view`, which may be invalid, has this form.
+  /// Returns true if `view`, which may be invalid, equals this form in everything but the address.
   [[nodiscard]] bool fits(const lockstep_view& view) const;
 
   lockstep_dtype dtype;
@@ -68,10 +68,10 @@ struct ModelObject {
   std::shared_ptr<Learned> learned{};
   std::optional<nn::Model>
       reshaped{};  ///< model of lockstep_model_reshape(), which computes in place of learned->model
-  std::unique_ptr<nn::Inference> inference{};  ///< uses `learned`, so it is declared later and destroyed earlier
+  std::unique_ptr<nn::Inference> inference{};  ///< uses `learned`, so declared after `learned` and destroyed first
   std::vector<nn::SampleView> inputs{};        ///< views of the present call; kept between calls for their memory
   std::vector<nn::SampleView> outputs{};
-  std::optional<std::pair<ViewForm, ViewForm>> last{};  ///< forms of the views that `inference` can run again
+  std::optional<std::pair<ViewForm, ViewForm>> last{};  ///< input and output forms for which run_again() may be called
 
   /// Returns `learned`. Throws StateError before lockstep_model_initialise() or lockstep_model_load().
   [[nodiscard]] Learned& finished() const;

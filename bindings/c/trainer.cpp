@@ -80,7 +80,7 @@ nn::TrainStepOptions step_options(const lockstep_trainer_options& o, DType dtype
                             " with LOCKSTEP_LOSS_GIVEN, expected 0: tapes take statistics on each rank");
   require<UsageError>(o.clip_value == 0 || o.optimizer != LOCKSTEP_OPTIMIZER_LARS, "options: clip_value is ",
                       o.clip_value, " with LOCKSTEP_OPTIMIZER_LARS, expected 0");
-  return {.max_batch = given ? 1 : o.max_batch,  // with LOCKSTEP_LOSS_GIVEN, tapes compute the samples
+  return {.max_batch = given ? 1 : o.max_batch,  // with LOCKSTEP_LOSS_GIVEN, only tapes need memory for samples
           .empty_steps = true,
           .sync_batch_norm = flag_of(o.sync_batch_norm, "options: sync_batch_norm"),
           .plan = {.dtype = dtype,
@@ -265,7 +265,8 @@ void require_given(const TrainerObject& t) {
                       ", expected LOCKSTEP_LOSS_GIVEN");
 }
 
-/// Ends the entry that has summed the gradients: decides which running statistics inference uses.
+/// Decides which running statistics inference uses. Must be called at the end of an entry that sums the gradients over
+/// the ranks.
 void end_sum(TrainerObject& t) {
   t.has_gradients = true;
   if (t.control().size() == 1 || t.syncs) {
@@ -416,7 +417,7 @@ lockstep_status lockstep_trainer_create(lockstep_model model, lockstep_comm comm
     if (communicator.size() > 1) {
       try {
         made->step->require_same_state(communicator, "");
-      } catch (UsageError& error) {  // only the comparison throws UsageError; MPI and the device throw other errors
+      } catch (UsageError& error) {  // only a difference causes UsageError; MPI and the device cause other errors
         error.annotate("the model begins with other values on another rank, expected lockstep_model_broadcast before");
         throw;
       }
@@ -440,7 +441,7 @@ lockstep_status lockstep_trainer_update(lockstep_trainer trainer, double learnin
       require_added(t);
       require_not_reduced(t);
     });
-    t.learned->parameters.changed();  // the step writes the same memory, perhaps also if it fails
+    t.learned->parameters.changed();  // the step writes the parameters' memory, perhaps even if the update fails
     t.step->update(learning_rate);
     end_sum(t);
   });
@@ -473,7 +474,7 @@ lockstep_status lockstep_trainer_apply(lockstep_trainer trainer, double learning
     begin_at(t, use, learning_rate, [&] {
       require<StateError>(t.step->reduced(), "the gradients are not reduced, expected lockstep_trainer_reduce before");
     });
-    t.learned->parameters.changed();  // the step writes the same memory, perhaps also if it fails
+    t.learned->parameters.changed();  // the step writes the parameters' memory, perhaps even if the update fails
     t.step->apply(learning_rate);
   });
 }

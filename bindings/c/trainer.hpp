@@ -14,7 +14,7 @@ namespace lockstep::c {
 struct TrainerObject {
   std::shared_ptr<Learned> learned;
   std::shared_ptr<CommObject> comm;
-  std::unique_ptr<comm::Communicator> alone;  ///< used instead of `comm` if there is one rank; null: more ranks
+  std::unique_ptr<comm::Communicator> alone;  ///< replaces `comm` if there is only one rank; otherwise null
   lockstep_trainer_options options{};
   nn::Batch batch{};  ///< batch of the present call; kept between calls for its memory
   std::unique_ptr<nn::TrainStep> step{};

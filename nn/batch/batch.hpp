@@ -27,7 +27,7 @@ struct Batch {
   static constexpr std::int64_t kAllRows = -1;
 
   std::vector<FieldView> fields;
-  std::int64_t valid = kAllRows;  ///< number of samples from the first that count in losses and metrics; kAllRows: all
+  std::int64_t valid = kAllRows;  ///< number of leading samples that count in losses and metrics; kAllRows: all
   /// Number of valid samples of the step over all ranks and micro-batches. 0 means that the caller does not know the
   /// number; the step then sums `valid` over the ranks (TrainStepOptions::count_samples).
   std::int64_t global_valid = 0;

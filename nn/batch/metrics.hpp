@@ -16,7 +16,7 @@ namespace lockstep::nn {
 struct Metrics {
   double loss_sum = 0;
   double correct = 0;
-  double top_k_correct = 0;  ///< samples whose label is in the top k, in an evaluation with PlanOptions::top_k
+  double top_k_correct = 0;  ///< number of samples whose label is in the top k; 0 without PlanOptions::top_k
   double samples = 0;        ///< number of valid samples, without their weights
   double weight = 0;         ///< sum of the weights of the valid samples; equals `samples` if there are no weights
   [[nodiscard]] double loss() const { return mean_of(loss_sum, weight); }

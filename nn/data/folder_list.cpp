@@ -123,7 +123,8 @@ FolderList given_parts(const fs::path& root, const char* test_part) {
   auto test = classes_in(root, test_part);
   for (std::size_t i = 0; i < std::max(train.size(), test.size()); ++i) {
     const bool same = i < train.size() && i < test.size() && train[i].first == test[i].first;
-    // Both lists are sorted. If two names differ, the class with the smaller name is missing in the other list.
+    // The lists `train` and `test` are sorted. If two names differ, the class with the smaller name is missing in the
+    // other list.
     const bool only_train = !same && i < train.size() && (i == test.size() || train[i].first < test[i].first);
     require<DataError>(same, printable(root.native()), ": class ",
                        printable(same ? "" : (only_train ? train : test)[i].first), " is in ",
@@ -150,7 +151,7 @@ std::vector<bool> drawn_for_test(std::size_t images, double fraction, std::uint6
   std::vector<std::size_t> order(images);
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::vector<bool> test(images);
-  Random random(seed, RandomUse::shuffle, static_cast<std::uint64_t>(label), 1);  // part 1; Permutation never uses it
+  Random random(seed, RandomUse::shuffle, static_cast<std::uint64_t>(label), 1);  // no Permutation has the part 1
   for (std::size_t i = 0; i < count; ++i) {
     std::swap(order[i], order[i + random.below(static_cast<std::uint32_t>(images - i))]);
     test[order[i]] = true;

@@ -45,7 +45,7 @@ struct DataOptions {
 struct DataSplit {
   std::unique_ptr<ImageDataset> train;
   std::unique_ptr<ImageDataset> test;
-  ChannelStatistics statistics;            ///< statistics of the training set; both sets are normalised with them
+  ChannelStatistics statistics;            ///< statistics of the training set, used to normalise both sets
   std::string about{};                     ///< one line about the sets, for users; may be empty
   std::vector<std::string> class_names{};  ///< name of each class, by label; empty if the source has no names
   bool files = false;                      ///< true: every read of an image decodes a JPEG or PNG file

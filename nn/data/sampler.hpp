@@ -70,8 +70,8 @@ class Sampler {
   /// Returns the number of batches of an epoch without its first `skipped` positions, 0 <= skipped <= size. The result
   /// may be 0.
   [[nodiscard]] std::int64_t batches(std::int64_t skipped) const;
-  /// Returns the number of samples of the largest share of any rank, which is the number of rows that a batch buffer
-  /// needs. If `parts` equals `ranks`, the result is ceil(batch_size / ranks).
+  /// Returns the number of rows that a batch buffer needs: the size of the largest share of any rank. If `parts` equals
+  /// `ranks`, the result is ceil(batch_size / ranks).
   [[nodiscard]] std::int64_t capacity() const;
 
   /// Returns the number of samples, over all ranks, of batch `batch` of an epoch. `batch` is in [0, batches(skipped)).

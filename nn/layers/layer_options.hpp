@@ -14,7 +14,7 @@ struct BatchNormOptions {
   NodeId residual{};  ///< tensor added before the ReLU, if given
   double epsilon = 1e-5;
   double momentum = 0.1;      ///< weight of the new batch in the running statistics, 0 to 1
-  double initial_weight = 1;  ///< initial scale; 0 makes a block begin as the identity (Goyal et al. 2017, 5.1)
+  double initial_weight = 1;  ///< initial scale; 0 makes a block begin as the identity (Goyal et al. 2017, sec. 5.1)
   /// Initial running statistics, such as means over data: one number per channel. If empty, means are 0, variances 1.
   std::vector<double> running_mean{};
   std::vector<double> running_var{};

@@ -60,7 +60,7 @@ NodeId ModelBuilder::add_stored(std::shared_ptr<const Layer> layer, std::vector<
   try {
     node.shape = node.layer->output_shape(input_shapes(model_.nodes_, node));
   } catch (ShapeError& error) {
-    // Errors of ops do not name the layer.
+    // Errors of ops do not name the layer, so the name is added here.
     if (!std::string_view(error.what()).starts_with(node.layer->name() + ": ")) {
       error.annotate(concat("model ", model_.name_, ": layer ", node.layer->name()));
     }

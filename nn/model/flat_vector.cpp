@@ -27,8 +27,8 @@ std::int64_t elements_of(std::span<const ParameterInfo> parameters) {
 }
 
 /// Calls f(arena, slice) for each tensor of `part`. `arena` is the tensor's logical view in the set's arena. `slice` is
-/// the part of `vector` that belongs to the tensor, in the same shape. Frozen parameters have no gradients, so
-/// gradients skip them.
+/// the part of `vector` that belongs to the tensor, in the same shape. FlatPart::gradients skips frozen parameters,
+/// which have no gradients.
 template <class F>
 void for_each(const ParameterSet& set, FlatPart part, const TensorView& vector, F&& f) {
   std::int64_t next = 0;

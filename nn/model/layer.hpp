@@ -69,8 +69,8 @@ struct BufferSpec {
 /// What inference of a layer with one input computes: activation(weight x + bias) for a vector x, or, without a weight,
 /// activation(x) for each element.
 struct DenseForm {
-  std::string weight{};  ///< name of the parameter (outputs, inputs); empty: none
-  std::string bias{};    ///< name of the parameter (outputs); empty: none
+  std::string weight{};  ///< name of the weight, of shape (outputs, inputs); empty: no weight
+  std::string bias{};    ///< name of the bias, of shape (outputs); empty: no bias
   ops::Activation activation = ops::Activation::identity;
 };
 

@@ -69,9 +69,9 @@ class Model {
   /// that trains. Running statistics still follow the batches. Throws UsageError if there is no such parameter, or if
   /// no parameter would train.
   [[nodiscard]] Model freezing(const std::string& prefix) const;
-  /// Returns the same model with the initial values `values` for `parameter`, in the order of the logical shape; they
-  /// may be computed from data. Values from a checkpoint replace initial values. Throws UsageError if there is no such
-  /// parameter, if the parameter has another number of values, or if a value is not finite.
+  /// Returns the same model with the initial values `values` for `parameter`, in the order of the logical shape. A
+  /// program may compute the values from its data. Values from a checkpoint replace initial values. Throws UsageError
+  /// if there is no such parameter, if the parameter has another number of values, or if a value is not finite.
   [[nodiscard]] Model with_initial_value(const std::string& parameter, std::vector<double> values) const;
   [[nodiscard]] std::vector<BufferSpec> buffers() const;  ///< buffers of all layers, in the order of the layers
   /// Returns a text for each layer name, with the layer's kind, inputs and settings: "conv2d of input: stride 2, pad

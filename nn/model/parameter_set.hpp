@@ -28,7 +28,7 @@ struct ParameterInfo {
 /// that comm::Shards divides over the ranks.
 inline constexpr std::int64_t kArenaStep = comm::kShardStep;
 
-/// Bytes of the arenas of a ParameterSet. `weights` is 0 unless the set rounds().
+/// Bytes of the arenas of a ParameterSet. `weights` is 0 if ParameterSet::rounds() is false.
 struct ParameterArenaBytes {
   std::size_t values = 0;
   std::size_t gradients = 0;
@@ -45,7 +45,7 @@ struct ParameterArenaBytes {
 struct ParameterArenas {
   TensorView values{};
   TensorView gradients{};
-  TensorView weights{};  ///< arena of weights(); not used unless the set rounds()
+  TensorView weights{};  ///< arena of weights(); not used if rounds() is false
   TensorView buffers{};
   TensorView evaluation_buffers{};
 };
@@ -100,15 +100,15 @@ class ParameterSet {
   /// over ranks.
   [[nodiscard]] TensorView gradients_and_weight_sum() const;
   [[nodiscard]] TensorView weight_sum() const;  ///< sum of samples' weights, a scalar in gradients_and_weight_sum()
-  /// Returns the arena of the values in the plans' type. Unless rounds(), this arena is values() itself.
+  /// Returns the arena of the values in the plans' type. If rounds() is false, this arena is values() itself.
   [[nodiscard]] TensorView weights() const;
   [[nodiscard]] TensorView value(int index) const;     ///< view of a parameter in its stored shape
   [[nodiscard]] TensorView gradient(int index) const;  ///< throws UsageError if the parameter is frozen
   /// Returns gradient(index) as a view of `arena`, another arena like gradients().
   [[nodiscard]] TensorView gradient_in(int index, const TensorView& arena) const;
   [[nodiscard]] TensorView weight(int index) const;
-  /// Enqueues a kernel that writes values(), rounded to nearest (ties to even), to weights(). Does nothing unless
-  /// rounds().
+  /// Enqueues a kernel that writes values(), rounded to nearest (ties to even), to weights(). Does nothing if rounds()
+  /// is false.
   void round_weights(Context& context) const;
   /// Returns a number that grows whenever values() may have changed. initialise(), write(), round_weights() and
   /// changed() increase the number. The owner of an optimizer calls changed() after each update.
@@ -116,9 +116,10 @@ class ParameterSet {
   void changed() const { ++version_; }
   /// Returns a parameter with its logical axes `dims`, as a strided view of `arena` (values(), gradients() or a state).
   [[nodiscard]] TensorView logical(int index, const TensorView& arena) const;
-  /// Copy the value of parameter `name` to or from host memory of shape ParameterSpec::shape or ParameterSpec::dims, of
-  /// any type and strides, and wait for the stream. Throw UsageError if there is no such parameter, ShapeError for
-  /// another shape, and DeviceError for device memory.
+  /// read() copies the value of parameter `name` to host memory, and write() copies the value from host memory. The
+  /// memory has the shape ParameterSpec::shape or ParameterSpec::dims, and any type and strides. Both functions wait
+  /// for the stream. They throw UsageError if there is no such parameter, ShapeError for another shape, and DeviceError
+  /// for device memory.
   void read(Context& context, const std::string& name, const TensorView& out) const;
   void write(Context& context, const std::string& name, const TensorView& value);
   /// Returns segments for arena ops, padding included. A segment joins neighbouring parameters with equal options.
@@ -167,8 +168,8 @@ class ParameterSet {
   /// only one row, the result is buffer_arena() itself.
   [[nodiscard]] TensorView statistics() const;
   [[nodiscard]] std::int64_t statistics_rows() const { return statistics_rows_; }
-  /// take_statistics() enqueues the copy of row `row` of statistics() to buffer_arena(), keep_statistics() the copy
-  /// back. Both do nothing if there is only one row.
+  /// take_statistics() enqueues the copy of row `row` of statistics() to buffer_arena(). keep_statistics() enqueues the
+  /// copy back to the row. Both functions do nothing if there is only one row.
   void take_statistics(Context& context, std::int64_t row) const;
   void keep_statistics(Context& context, std::int64_t row) const;
   /// Enqueues a copy of buffer_arena() to every row of statistics().
@@ -182,8 +183,8 @@ class ParameterSet {
   [[nodiscard]] TensorView buffer_in(int index, const TensorView& arena) const;
   /// Returns the logical part, without padding, of `stored`, the stored view of buffer `index`.
   [[nodiscard]] TensorView logical_buffer(int index, const TensorView& stored) const;
-  /// Read and write a buffer in the way that read() and write() do for a parameter. read_buffer() gives the value for
-  /// evaluation. write_buffer() sets both the value for evaluation and the value that training updates.
+  /// read_buffer() and write_buffer() do for a buffer what read() and write() do for a parameter. read_buffer() gives
+  /// the value for evaluation. write_buffer() sets both the value for evaluation and the value that training updates.
   void read_buffer(Context& context, const std::string& name, const TensorView& out) const;
   void write_buffer(Context& context, const std::string& name, const TensorView& value);
 
@@ -223,7 +224,7 @@ class ParameterSet {
   std::int64_t buffer_numel_ = 0;
   Buffer values_;
   Buffer gradients_;
-  Buffer weights_;  ///< empty unless rounds()
+  Buffer weights_;  ///< empty if rounds() is false
   Buffer buffers_;
   std::int64_t statistics_rows_;
   Buffer statistics_;  ///< empty if statistics() has one row

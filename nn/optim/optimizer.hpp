@@ -100,7 +100,7 @@ class Optimizer {
   bool has_sums_ = false;  ///< true if sums_ holds the sums of the current update
   TensorView norm_;
   TensorView skipped_;
-  TensorView workspace_;  ///< scratch of the norm, then of the rule
+  TensorView workspace_;  ///< scratch memory, used first for the norm and then by the rule
 };
 
 }  // namespace lockstep::nn

@@ -32,8 +32,8 @@ struct RuleTraits {
   RuleMaker* make;
   std::string_view help{};  ///< explanation for --help; empty: the name suffices
   // Numbers of OptimizerOptions that the rule reads:
-  bool momentum = false;  ///< reads momentum and nesterov
-  bool betas = false;     ///< reads beta1 and beta2
+  bool momentum = false;  ///< true: the rule reads momentum and nesterov
+  bool betas = false;     ///< true: the rule reads beta1 and beta2
   bool epsilon = false;
   bool trust_coefficient = false;
   // How the rule updates:
@@ -57,7 +57,7 @@ struct RuleTraits {
 [[nodiscard]] OptimizerKind parse_optimizer(
     std::string_view name);  ///< inverse of name_of(); throws UsageError for other names
 
-[[nodiscard]] bool is_hidden_matrix(const ParameterSpec& spec);  ///< true if muon orthogonalises its updates
+[[nodiscard]] bool is_hidden_matrix(const ParameterSpec& spec);  ///< true if muon orthogonalises updates of `spec`
 
 /// Options of an optimizer. kernels/sgd.hpp, adam.hpp, lars.hpp and muon.hpp define the rules and the ranges of values.
 ///
@@ -79,7 +79,7 @@ struct OptimizerOptions {
   double trust_coefficient = 0.001;  ///< read by lars
   double clip_norm = 0;              ///< largest allowed norm over all gradients; 0: no clipping
   double clip_value = 0;         ///< limit of |gradient element|, applied after clip_norm; 0: no clipping; not for lars
-  bool skip_non_finite = false;  ///< skips an update whose gradients have NaN or infinity, also without clip_norm
+  bool skip_non_finite = false;  ///< true: skips updates whose gradients have NaN or infinity, also without clip_norm
   LossScale loss_scale{};  ///< loss scale of the plan; any kind except `off` also skips updates that are not finite
   std::shared_ptr<const UpdateRule> rule{};  ///< a user's rule, used instead of the rule `kind`
 };

@@ -128,8 +128,7 @@ double terms(const ops::MatmulPlan& plan, const TensorView& /*out*/) {
   return static_cast<double>(plan.desc().k);
 }
 
-/// Makes a plan that runs the pass of `plan` with the sizes of `desc`, the description of `plan` itself or of a smaller
-/// call.
+/// Makes a plan with the pass of `plan` and the sizes of `desc`. `desc` describes `plan` itself or a smaller call.
 std::unique_ptr<ops::ConvPlan> plan_like(Context& context, const ops::ConvPlan& plan, const ops::ConvDesc& desc,
                                          const std::string& choice) {
   return ops::plan_conv2d(context, desc, plan.pass(), choice);

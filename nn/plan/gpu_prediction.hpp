@@ -45,13 +45,13 @@ struct GpuPredictionOptions {
   double update_bytes = 0;  ///< bytes that the optimizer reads and writes per step; 0: the step has no update
   /// Number of micro-batches per step. Each is assumed to take as long as one run of the plan.
   int micro_batches = 1;
-  double samples = 0;  ///< number of samples per step on this GPU; 0: batch of the plan times micro_batches
+  double samples = 0;  ///< number of samples per step on this GPU; 0: the plan's batch size times micro_batches
 };
 
-/// Predicts the time of each call of a training step, or of the evaluation of a batch, on one GPU. The time of a call
-/// is the larger of bytes / bandwidth and operations / rate, plus a time for each launch (the roofline model: Williams
-/// et al. 2009, doi 10.1145/1498765.1498785). The prediction ignores data that stays in a cache from one call to the
-/// next, the copy of the input, and sums over GPUs.
+/// Predicts the time of each call on one GPU. The calls are those of a training step, or of an evaluation of one batch.
+/// The time of a call is the larger of bytes / bandwidth and operations / rate, plus a time for each launch (the
+/// roofline model: Williams et al. 2009, doi 10.1145/1498765.1498785). The prediction ignores data that stays in a
+/// cache from one call to the next, the copy of the input, and sums over GPUs.
 class GpuPrediction {
  public:
   /// Predicts the time of `plan` on `gpu`, which must outlive this object.

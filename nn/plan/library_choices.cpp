@@ -112,7 +112,7 @@ struct Candidate {
   bool deterministic = false;
   std::function<void(const Operands&, const TensorView& workspace)> run;
   /// Compares the convolution's results with those of a convolution that does not compute the norm's sums
-  /// (NormTrial::check()). Empty unless a batch norm follows or precedes the convolution.
+  /// (NormTrial::check()). If no batch norm follows or precedes the convolution, this function is empty.
   std::function<void(const Operands&, const TensorView& workspace)> check{};
 };
 

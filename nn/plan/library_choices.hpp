@@ -102,7 +102,7 @@ void prepare_choices(Context& context, const std::vector<LibraryPlan>& calls, co
 /// Collective: rank 0 chooses, and every rank returns the choices of rank 0. `file` is the path of the table's file,
 /// which need not exist. If the path is empty, no file is used. The file is replaced after every timed call, so that a
 /// later search can continue from it. An error on rank 0 is thrown on every rank with the same text (comm/error.hpp);
-/// bad input is a UsageError. Only rank 0 uses plans, context and file.
+/// bad input causes UsageError. Only rank 0 uses plans, context and file.
 [[nodiscard]] Choices choose_libraries(comm::Communicator& control, Context& context,
                                        const std::vector<LibraryPlan>& plans, const ChoiceOptions& options,
                                        const std::string& file, ChoiceReport* report = nullptr);

@@ -20,9 +20,9 @@ struct MemoryPlan {
 };
 
 /// Places lifetimes in one block. Lifetimes that overlap in time do not overlap in memory. The function places the
-/// lifetimes in order of size, largest first. Each gets the lowest offset at which its bytes are free from its first to
-/// its last call ("greedy by size", Pisarchyk and Lee, arXiv 2001.03288, section 5.2). Offsets are multiples of
-/// `alignment`. Equal lists of lifetimes always give equal offsets.
+/// lifetimes in order of size, largest first. Each lifetime gets the lowest offset at which its bytes are free from its
+/// first to its last call ("greedy by size", Pisarchyk and Lee, arXiv 2001.03288, section 5.2). Offsets are multiples
+/// of `alignment`. Equal lists of lifetimes always give equal offsets.
 [[nodiscard]] MemoryPlan plan_memory(std::span<const Lifetime> lifetimes, std::size_t alignment = 256);
 
 }  // namespace lockstep::nn

@@ -27,8 +27,8 @@ struct MicrobatchPlans {
   std::optional<Plan> accumulate;  ///< plan of all micro-batches but the first; empty if there is only one
   Plan evaluate;
 
-  /// Return the library calls and the choices of all three plans. Keys end with kAccumulating or kEvaluating for calls
-  /// of these plans. Pass library_plans() to choose_libraries().
+  /// library_plans() and choices() return the library calls and the choices of all three plans. The keys of calls of
+  /// `accumulate` and `evaluate` end with kAccumulating and kEvaluating. Pass library_plans() to choose_libraries().
   [[nodiscard]] std::vector<LibraryPlan> library_plans() const;
   [[nodiscard]] Choices choices() const;
   [[nodiscard]] std::size_t workspace_bytes() const;  ///< size of the largest workspace among the plans

@@ -44,7 +44,7 @@ class NormTrial {
   ops::ConvDesc desc_;
   ops::ConvPass pass_;
   std::int64_t channels_;
-  /// Shape (4, C): forward: shift, weight, bias and an unused row; backward: coefficients of the norm.
+  /// Vectors of shape (4, C). In forward: shift, weight, bias and an unused row. In backward: coefficients of the norm.
   Tensor vectors_;
   Tensor vectors2_;  ///< backward: shape (4, C), coefficients of the second norm if two norms share the gradient
   Tensor given_;     ///< shape (3, C): sums that a plan with serves_norm() writes

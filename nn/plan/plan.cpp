@@ -332,7 +332,7 @@ void Plan::backward(Context& context, const std::function<void(int)>& written, c
 
 void Plan::vjp(Context& context) {
   static_cast<void>(vjp_result());
-  if (contents_.vjp_begin == contents_.jvp_begin) {  // with constant parameters, backward() computes vjp's product
+  if (contents_.vjp_begin == contents_.jvp_begin) {  // no calls for vjp(): backward() computes J^T u
     backward(context);
     return;
   }

@@ -124,7 +124,8 @@ struct PlanContents {
   Recomputed recomputed;
   std::size_t workspace_bytes = 0;
   bool kept_apart = false;
-  /// Size of the part of the workspace for slots that live from forward to backward; 0 unless kept_apart.
+  /// Size of the part of the workspace for slots that live from forward to backward; 0 if PlanOptions::kept_apart is
+  /// false.
   std::size_t kept_bytes = 0;
   std::size_t unshared_bytes = 0;  ///< size of the workspace if no slots shared memory
   bool guarded = false;  ///< true: each slot of the workspace is followed by a guard band (PlanOptions::guard_bands)
@@ -165,8 +166,8 @@ class Plan {
 
   /// Connects all slots to memory. `workspace` must have at least workspace_bytes() bytes, aligned to kAlignment, on
   /// the device of the parameters. Workspace, parameters and state must stay valid until the next bind() or the end of
-  /// the plan. Throws ShapeError if parameters or state belong to another model or batch size. Throws StateError if
-  /// the plan scales its loss but the parameters have no loss scale, and in the opposite case.
+  /// the plan. Throws ShapeError if parameters or state belong to another model or batch size. For a training plan,
+  /// throws StateError unless PlanOptions::scaled_loss is true exactly when the parameters have a loss scale.
   void bind(ParameterSet& parameters, StepState& state, const Buffer& workspace);
   /// Like bind() above, with a workspace in the host program's memory, of any type and shape. Each run overwrites the
   /// workspace. Throws ShapeError if the workspace has too few bytes, is not contiguous, or is not aligned to
@@ -187,8 +188,9 @@ class Plan {
   /// the call has been enqueued. For a call on the side stream, written() is called when the plan's stream has enqueued
   /// the wait for this call. Work that is enqueued later on the stream of `context` runs after all calls.
   void run(Context& context, const std::function<void(int parameter)>& written = {}, const CallRecord& record = {});
-  /// Run the two halves of run(): the forward calls and the backward calls. Work that runs between the halves must not
-  /// touch this plan's workspace. One backward() must follow each forward(), on the same set of kept activations.
+  /// forward() and backward() run the two halves of run(): the forward calls and the backward calls. Work that runs
+  /// between the halves must not touch this plan's workspace. One backward() must follow each forward(), on the same
+  /// set of kept activations.
   void forward(Context& context, const CallRecord& record = {});
   void backward(Context& context, const std::function<void(int parameter)>& written = {},
                 const CallRecord& record = {});
@@ -196,8 +198,8 @@ class Plan {
   /// StateField::targets. The result is vjp_result(). Gradients of parameters and kept activations do not change, so a
   /// backward() may follow. Throws StateError without PlanOptions::vjp.
   void vjp(Context& context);
-  /// Enqueues J t, with t in input_tangent(). The result is output_tangent(). Otherwise as vjp(), with
-  /// PlanOptions::jvp.
+  /// Enqueues J t, with t in input_tangent(). The result is output_tangent(). Throws StateError without
+  /// PlanOptions::jvp. In all other respects, jvp() is like vjp().
   void jvp(Context& context);
   /// Adds a set of kept activations in another workspace, for which the requirements of bind() apply. With
   /// PlanOptions::kept_apart, this workspace needs only kept_bytes() bytes. With two sets, the forward() of one set may
@@ -218,8 +220,8 @@ class Plan {
   /// without PlanOptions::input_gradient.
   [[nodiscard]] const TensorView& input_gradient() const;
   /// These functions return the views that vjp() and jvp() read and write: (batch, stored input shape) and (batch,
-  /// output shape). Later calls of the plan overwrite them. They throw StateError as vjp() and jvp() do, and before
-  /// bind().
+  /// output shape). Later calls of the plan overwrite these views. The functions throw StateError as vjp() and jvp()
+  /// do, and before bind().
   [[nodiscard]] const TensorView& vjp_result() const;
   [[nodiscard]] const TensorView& input_tangent() const;
   [[nodiscard]] const TensorView& output_tangent() const;

@@ -86,7 +86,7 @@ class PlanBuilder {
   /// Returns the slot of the node's i-th input, whose shape is (batch, shape of a sample).
   [[nodiscard]] SlotId input(int i = 0) const { return producer(i).output; }
   [[nodiscard]] const Shape& input_shape(int i = 0) const { return producer_node(i).shape; }  ///< shape of one sample
-  /// Shape of a batch of samples of shape `sample`: (batch, sample...).
+  /// Returns the shape of a batch of samples of shape `sample`: (batch, sample...).
   [[nodiscard]] Shape batched(const Shape& sample) const;
   /// Returns the slot of a parameter in the optimizer's type, accumulation_dtype(dtype()). Used for biases and
   /// parameters of norms.
@@ -211,7 +211,8 @@ class PlanBuilder {
   void pass_gradient(int i, SlotId dy);
   /// Passes `gradient` to the batch norm of unapplied_norm(0), in place of the gradient of its output.
   void pass_pooled_gradient(const PooledGradient& gradient);
-  /// Returns the PooledGradient that pass_pooled_gradient() gave to this node. Its `dy` is invalid if there was none.
+  /// Returns the PooledGradient that pass_pooled_gradient() gave to this node. If the node got none, `dy` of the result
+  /// is invalid.
   [[nodiscard]] const PooledGradient& pooled_gradient() const { return here().pooled; }
   /// Declares, while forward is planned, that the node's backward accepts a MaskedGradient.
   void offer_norm(const FusibleNorm& norm) { here().fusible = norm; }
@@ -221,7 +222,8 @@ class PlanBuilder {
   /// `addend`.
   [[nodiscard]] const FusibleNorm* fusible_norm(SlotId& addend) const;
   void pass_masked_gradient(const MaskedGradient& gradient) { producer(0).masked = gradient; }
-  /// Returns the MaskedGradient that pass_masked_gradient() gave to this node. Its `g` is invalid if there was none.
+  /// Returns the MaskedGradient that pass_masked_gradient() gave to this node. If the node got none, `g` of the result
+  /// is invalid.
   [[nodiscard]] const MaskedGradient& masked_gradient() const { return here().masked; }
   /// Returns the destination of a parameter's gradient. The next call() is recorded as a write of this gradient.
   /// GradientTarget::wanted() is false if the parameter is frozen.
@@ -237,7 +239,7 @@ class PlanBuilder {
   /// node's inputs. These calls come after the backward calls, in the order of the layers. They may read everything
   /// that the node's backward calls read.
   void on_tangent(std::function<void(PlanBuilder&)> emit);
-  /// Returns the slot of the tangent of the i-th input, of the shape of that input. No call may write into the slot.
+  /// Returns the slot of the i-th input's tangent, which has the shape of that input. No call may write into the slot.
   [[nodiscard]] SlotId input_tangent(int i = 0) const { return producer(i).tangent; }
   void set_tangent(SlotId slot) { here().tangent = slot; }  ///< `emit` of on_tangent() must call this function
   /// Returns a new slot for the tangent of the node's output, and calls set_tangent() with the slot.
@@ -262,7 +264,7 @@ class PlanBuilder {
     PooledGradient pooled;    ///< replaces `gradients` if `pooled.dy` is valid
     SlotId sums;              ///< the slot passed to leave_sums(): sums per channel of `output`; invalid if none
     FusibleNorm fusible;      ///< if its `x` is valid, the node accepts a MaskedGradient
-    MaskedGradient masked;    ///< if its `g` is valid, it is the sum of all gradients of the output
+    MaskedGradient masked;    ///< its `g`, if valid, is the sum of all gradients of the output
     std::vector<SlotId> gradients;
     std::function<void(PlanBuilder&)> backward, tangents;
     SlotId tangent;  ///< tangent of the output
@@ -284,7 +286,7 @@ class PlanBuilder {
     return contents_.slots[static_cast<std::size_t>(slot.index)];
   }
   /// Returns the only layer that reads the node's output, or nullptr if no layer or several layers read it. Sets
-  /// `input` to the number of that layer's input at which it reads the output.
+  /// `input` to the index of this output among the inputs of that layer.
   [[nodiscard]] const Layer* only_reader(int& input) const;
   [[nodiscard]] const Node& node() const { return model_.nodes()[static_cast<std::size_t>(current_)]; }
   template <class Plan>
@@ -323,7 +325,8 @@ class PlanBuilder {
   /// Parameters of the model, in the order in which their gradients become ready.
   std::vector<Model::Parameter> parameters_;
   std::vector<BufferSpec> buffers_;
-  /// Map the name of a parameter to its index in parameters_, and the name of a buffer to its index in buffers_.
+  /// parameter_index_ maps the name of a parameter to its index in parameters_. buffer_index_ maps the name of a buffer
+  /// to its index in buffers_.
   std::unordered_map<std::string, std::size_t> parameter_index_, buffer_index_;
   Mode mode_;
   std::int64_t batch_;

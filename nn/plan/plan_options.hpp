@@ -97,9 +97,9 @@ struct PlanOptions {
   /// read their running statistics without an update, and dropout returns its input unchanged.
   bool inference_pass = false;
   /// In training, true: the plan can also compute products with the Jacobian J = d(output)/d(input) after a forward(),
-  /// any number of times: Plan::vjp() and Plan::jvp(). Both need kept_apart, input_gradient, Loss::given and no
-  /// recompute. A plan with `jvp` of a layer that has no rule for tangents is an UnsupportedError with the layer's
-  /// name.
+  /// any number of times: Plan::vjp() and Plan::jvp(). Both options need kept_apart, input_gradient, Loss::given
+  /// and no recompute. With `jvp`, the plan throws UnsupportedError with the layer's name if a layer has no rule for
+  /// tangents.
   bool vjp = false;
   bool jvp = false;
   Exchange exchange{};  ///< ranks with which a training plan communicates

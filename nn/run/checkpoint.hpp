@@ -23,9 +23,9 @@ void save_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicato
 /// itself. Returns the differences between the checkpoint's identity and `identity`, one per line. If the text is
 /// empty, the run continues exactly.
 ///
-/// With virtual ranks, the run continues exactly on any number of ranks. Another number of virtual ranks is a
-/// DataError. Without virtual ranks, the number of ranks may differ; every rank then begins with the averaged running
-/// statistics. With another global batch, the run continues after the samples that it has already trained on
+/// With virtual ranks, the run continues exactly on any number of ranks. Throws DataError for another number
+/// of virtual ranks. Without virtual ranks, the number of ranks may differ; every rank then begins with the averaged
+/// running statistics. With another global batch, the run continues after the samples that it has already trained on
 /// (Trainer::continued()).
 [[nodiscard]] std::string resume_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicator& control,
                                             const RunIdentity& identity, RunProgress& progress);

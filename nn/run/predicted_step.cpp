@@ -14,8 +14,8 @@ namespace {
 
 /// Returns the bytes that an optimizer update of this rank reads and writes. For each parameter, the update reads the
 /// gradient, reads and writes the value and each optimizer state, and writes the 16-bit weight. If the norm of all
-/// gradients is computed, the gradient is read twice. A moving average of the weights is one of the states; its own
-/// pass reads the value once more.
+/// gradients is computed, the gradient is read twice. A moving average of the weights is one of the states; the pass
+/// that updates the moving average reads the value once more.
 double update_bytes(const ParameterSet& parameters, const OptimizerOptions& options) {
   const bool norm = options.clip_norm > 0 || options.skip_non_finite || options.loss_scale.scales();
   const double accesses = 3.0 + 2.0 * static_cast<double>(parameters.state_names().size()) + (norm ? 1.0 : 0.0) +

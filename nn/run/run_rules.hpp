@@ -18,7 +18,7 @@ struct RunRequest {
 
   std::optional<double> learning_rate{};  ///< learning rate that the user has set; empty: the rule decides
   double base_learning_rate = 0.1;        ///< learning rate for a global batch of reference_batch samples
-  std::int64_t reference_batch = 256;     ///< global batch of base_learning_rate; 0: any batch
+  std::int64_t reference_batch = 256;     ///< global batch to which base_learning_rate applies; 0: to any batch
 
   std::optional<int> workers{};  ///< number of reading threads per rank that the user has set; empty: the rule decides
   int processors = 1;            ///< number of processors to which this rank is bound

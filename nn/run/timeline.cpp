@@ -50,7 +50,7 @@ std::int64_t common(const std::vector<Interval>& a, const std::vector<Interval>&
   return sum;
 }
 
-/// Returns the parts of `a` that are outside of `b`. Both are lists of merged intervals.
+/// Returns the parts of `a` that are outside of `b`. `a` and `b` are lists of merged intervals.
 std::vector<Interval> without(const std::vector<Interval>& a, const std::vector<Interval>& b) {
   std::vector<Interval> result;
   std::size_t j = 0;
@@ -86,8 +86,8 @@ std::string microseconds(std::int64_t ns) {
   return concat(ns / 1000, '.', std::string(3 - fraction.size(), '0'), fraction);
 }
 
-// A rank sends its part of the timeline in three messages: sizes, numbers, texts. The constants say how many numbers
-// describe the head, a name and a span.
+// A rank sends its part of the timeline in three messages: sizes, numbers, texts. The numbers begin with kHead numbers
+// about the whole part. Then kOfName numbers describe each name, and kOfSpan numbers describe each span.
 constexpr std::size_t kHead = 4;
 constexpr std::size_t kOfName = 3;
 constexpr std::size_t kOfSpan = 5;

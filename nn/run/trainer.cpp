@@ -344,7 +344,7 @@ Metrics Trainer::evaluate_average(const EvaluationHook& each) {
   } catch (...) {
     try {
       impl_->step.end_average();
-    } catch (...) {  // the caller gets the evaluation's error instead
+    } catch (...) {  // ignored, because the caller gets the evaluation's error
     }
     throw;
   }

@@ -18,10 +18,10 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Returns the batch sizes of the plans, the largest of which is `most`: 1, 4, 8, then alternately a half and a third
-/// more than the size before (12, 16, 24, 32, ..., 256, 384), then 1024, 4096, ... Between ten and a few hundred
-/// samples, the fixed time of a plan's run is about the time of its samples. Sizes in this range are close together, so
-/// that a second run or unused room costs at most half the time of a plan of the exact size.
+/// Returns the batch sizes of the plans. The largest size is `most`. The sizes are 1, 4, 8, then 12, 16, 24, 32, ...,
+/// 256, 384 (alternately a half and a third more than the size before), then 1024, 4096, ... Between ten and a few
+/// hundred samples, the fixed time of a plan's run is about the time of its samples. Sizes in this range are close
+/// together. So a second run or unused room costs at most half the time of a plan of the exact size.
 std::vector<std::int64_t> plan_sizes(std::int64_t most) {
   std::vector<std::int64_t> sizes;
   for (const std::int64_t size : {1, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384}) {
@@ -63,7 +63,7 @@ PlanOptions without_weights(PlanOptions options) {
   return options;
 }
 
-/// The bytes [low, high) of memory; at first none.
+/// A range [low, high) of memory addresses; initially empty.
 struct Range {
   std::uintptr_t low = std::numeric_limits<std::uintptr_t>::max();
   std::uintptr_t high = 0;
@@ -73,7 +73,7 @@ struct Range {
     high = std::max(high, other.high);
   }
   [[nodiscard]] bool meets(const Range& other) const { return low < other.high && other.low < high; }
-  /// Return the range relative to an address, and such a range at an address.
+  /// from() returns the range relative to the address `start`. at() turns a relative range into addresses again.
   [[nodiscard]] Range from(const void* start) const { return {low - address(start), high - address(start)}; }
   [[nodiscard]] Range at(const void* start) const { return {low + address(start), high + address(start)}; }
   static std::uintptr_t address(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); }
@@ -168,8 +168,8 @@ struct Inference::Impl {
     }
   }
 
-  /// Computes out = mlp(in) between the views of run(), which have been checked. Returns false, and does nothing, if a
-  /// view has a type that the pass cannot read or write, or if inputs and outputs may share memory.
+  /// Computes out = mlp(in) directly on the views of run(), which have been checked. Returns false, and does nothing,
+  /// if a view has a type that the pass cannot read or write, or if inputs and outputs may share memory.
   bool compute_in_place(std::span<const SampleView> in, std::span<const SampleView> out_views) {
     Range read{};
     Range written{};
@@ -224,13 +224,13 @@ struct Inference::Impl {
   std::int64_t max_batch;
   StepState state;
   std::optional<MlpPass> mlp;  ///< computes in place of plans, if the model is a chain of small linear layers
-  /// What run_again() needs of the last run(); not known unless it had one view and was computed in place.
+  /// Data of the last run(), for run_again(). `known` is false unless that run had one view and was computed in place.
   struct {
     bool known = false;
-    Range read{}, written{};  ///< relative to the first element
+    Range read{}, written{};  ///< ranges relative to the address of the view's first element
     std::size_t read_size = 1, written_size = 1;
   } again;
-  std::deque<Plan> plans;  ///< one plan per batch size, in ascending order of the batch sizes; empty with an mlp
+  std::deque<Plan> plans;  ///< one plan per batch size, in ascending order of the batch sizes; empty if `mlp` is used
   Buffer workspace;
   Buffer out;
   TensorView output;  ///< view of `out` with shape (max_batch, output shape)

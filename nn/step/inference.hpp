@@ -25,10 +25,10 @@ struct SampleView {
   std::string_view axes{};
 };
 
-/// Computes a model's outputs for any number of samples up to a maximum. On the host, a chain of linear layers with
-/// activations is computed in one pass if ops::Mlp supports its layers (kernels/mlp.hpp): on views of f32 and f64 in
-/// place. For other models, plans for a few batch sizes share one workspace. run() splits its samples into these sizes;
-/// the last plan of a run can have unused room. The constructor does all planning and allocation.
+/// Computes a model's outputs for any number of samples up to a maximum. On the host, one pass computes a chain of
+/// linear layers with activations, if ops::Mlp supports these layers (kernels/mlp.hpp). This pass reads and writes f32
+/// and f64 views in place. For other models, plans for a few batch sizes share one workspace. run() splits its samples
+/// into these sizes; the last plan of a run can have unused room. The constructor does all planning and allocation.
 ///
 /// The object only reads the parameters. Several objects, each with its own context and thread, may share one
 /// ParameterSet as long as nobody writes the parameters. Batch norm uses the evaluation statistics.
@@ -38,28 +38,30 @@ struct SampleView {
 /// samples, and the last bits differ.
 class Inference {
  public:
-  /// Context and parameters must outlive this object. UsageError for max_batch below 1 or parameters of another type or
-  /// model.
+  /// Context and parameters must outlive this object. Throws UsageError if max_batch is below 1, or if the parameters
+  /// have another type or belong to another model.
   Inference(Context& context, const Model& model, const ParameterSet& parameters, const InferenceOptions& options = {});
   ~Inference();
   Inference(const Inference&) = delete;
   Inference& operator=(const Inference&) = delete;
 
-  /// Enqueues out = model(in) on the context's stream. Views have logical shapes, any strides and types, and lie on the
-  /// host or the context's device. `in_axes` and `out_axes` have one letter per axis, as in nn/batch/batch.hpp; empty:
-  /// the model's order. The call writes `out` only inside its extents. All checks come before anything is enqueued.
-  /// ShapeError, in the model's terms, if the views do not fit the model or differ in their samples' number. UsageError
-  /// for more than max_batch samples. Copies to and from pageable host memory wait, as copy() describes.
+  /// Enqueues out = model(in) on the context's stream. Views have logical shapes, and any strides and types. They lie
+  /// on the host or on the context's device. `in_axes` and `out_axes` have one letter per axis, as in
+  /// nn/batch/batch.hpp. If the letters are empty, the view has the model's order of axes. The call writes `out` only
+  /// inside its extents. All checks come before anything is enqueued. Throws ShapeError if the views do not fit the
+  /// model, or have different numbers of samples. Throws UsageError for more than max_batch samples. Copies to and from
+  /// pageable host memory wait, as copy() describes.
   void run(const TensorView& in, const TensorView& out, std::string_view in_axes = {}, std::string_view out_axes = {});
 
   /// Enqueues out[i] = model(in[i]) for many views, computed together up to max_batch samples. Checks all views before
-  /// anything is enqueued. With several views, an error names the wrong view. UsageError also if the numbers of outputs
-  /// and inputs differ. Allocates only if there are more views than in any earlier call.
+  /// anything is enqueued. With several views, an error names the wrong view. Also throws UsageError if the numbers of
+  /// inputs and outputs differ. Allocates only if there are more views than in any earlier call.
   void run(std::span<const SampleView> in, std::span<const SampleView> out);
 
-  /// Enqueues the last run() again with views of other memory, and of the same types, shapes, strides and axes: a short
-  /// way for a small model on the host. Returns false, and does nothing, if the last run() had several views or copied
-  /// one of them, or if the new memory cannot be read and written in place. Then call run().
+  /// Enqueues the last run() again, on memory at other addresses with the same types, shapes, strides and axes. For a
+  /// small model on the host, this takes less time than run(). Returns false, and does nothing, if the last run() had
+  /// several views or copied a view, or if the new memory cannot be read and written in place. The caller must then
+  /// call run().
   [[nodiscard]] bool run_again(const void* in, void* out);
   [[nodiscard]] bool runs_again() const;  ///< returns false if run_again() would return false for any memory
 

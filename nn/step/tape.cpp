@@ -54,8 +54,8 @@ const TapeOptions& checked(const TapeOptions& options, const ParameterSet& param
   return options;
 }
 
-/// Throws unless the tape can read the caller's memory `view` (with `written`: write to it). Called before anything is
-/// enqueued.
+/// Throws unless the tape can read the caller's memory `view`. If `written` is true, also throws unless the tape can
+/// write to this memory. Must be called before anything is enqueued.
 void require_usable(const Context& context, const char* what, const TensorView& view, bool written) {
   const Device device = view.device == Device::cpu() ? view.device : context.device();
   require_on(device, what, {&view});

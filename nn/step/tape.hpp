@@ -25,7 +25,7 @@ struct TapeOptions {
   /// but forward() keeps the activations for backward.
   bool inference_pass = false;
   bool parameter_gradients = true;  ///< false: parameters are constants, and backward() computes dL/d(input) only
-  bool vjp = false;  ///< true: vjp() may be called; always allowed without parameter_gradients and recompute
+  bool vjp = false;  ///< true: vjp() may be called; not needed if parameter_gradients and recompute are off
   /// true: jvp() may be called. The constructor throws UnsupportedError with the layer's name if the model has a layer
   /// without a rule for tangents: attention, embedding and max pools.
   bool jvp = false;
@@ -48,9 +48,9 @@ struct TapeOptions {
 ///
 /// All work is enqueued on the context's stream; no call waits, except for copies from and to pageable host memory.
 /// After the constructor nothing is allocated. All slots share one workspace for all other tensors. One thread at a
-/// time may use a tape. Tapes with gradients and contexts of their own may compute at once with the same parameters, if
-/// nobody writes the parameters meanwhile and the model has no batch norm: the passes of batch norm write its running
-/// statistics.
+/// time may use a tape. Several tapes may compute at once with the same parameters, if each tape has its own context
+/// and its own gradients (TapeOptions::gradients). Meanwhile nobody may write the parameters. The model must then have
+/// no batch norm, because the passes of batch norm write running statistics.
 class Tape {
  public:
   /// Context and parameters must outlive the tape. Throws UsageError for options out of range, for parameters whose
@@ -79,8 +79,8 @@ class Tape {
   /// Throws StateError without TapeOptions::vjp, and the errors of backward().
   void vjp(std::int64_t pass, const TensorView& out_gradient, const TensorView& in_gradient,
            std::string_view out_axes = {}, std::string_view in_axes = {});
-  /// Enqueues out_tangent = J in_tangent, in the shapes of output and input. Otherwise as vjp(), with TapeOptions::jvp.
-  /// vjp() computes the transpose of this product.
+  /// Enqueues out_tangent = J in_tangent, in the shapes of output and input. Throws StateError without
+  /// TapeOptions::jvp. In all other respects, jvp() is like vjp().
   void jvp(std::int64_t pass, const TensorView& in_tangent, const TensorView& out_tangent,
            std::string_view in_axes = {}, std::string_view out_axes = {});
   /// Throws the errors of backward() for these arguments, and does nothing else.

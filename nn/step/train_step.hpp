@@ -87,21 +87,21 @@ class TrainStep {
   /// Runs add() and update() in one call. Gradients are reduced while backward is still computing.
   void update(const Batch& batch, double rate);
   void update(std::initializer_list<FieldView> fields, double rate);
-  /// The two halves of update(rate), so that a program can run its own optimizer or penalty between them. reduce() sums
-  /// the gradients over the ranks and ends the computation of the step; loss() and metrics_of(steps() + 1) are then
-  /// available as after update(). apply() updates the parameters. reduce() and apply() together compute the same bits
-  /// as update(rate). abandon() in place of apply() ends the step without an update. With several ranks reduce() is
-  /// collective, and with zero1 apply(), too. Throws StateError for a second reduce(), for apply() without reduce(),
-  /// and for add() between reduce() and apply().
+  /// reduce() and apply() are the two halves of update(rate). Between them, a program can run its own optimizer or
+  /// penalty. reduce() sums the gradients over the ranks and ends the computation of the step; loss() and
+  /// metrics_of(steps() + 1) are then available as after update(). apply() updates the parameters. reduce() and apply()
+  /// together compute the same bits as update(rate). abandon() in place of apply() ends the step without an update.
+  /// With several ranks reduce() is collective, and with zero1 apply(), too. Throws StateError for a second reduce(),
+  /// for apply() without reduce(), and for add() between reduce() and apply().
   void reduce();
   void apply(double rate);
   [[nodiscard]] bool reduced() const;  ///< true between reduce() and apply()
-  /// Copy the gradients to or from a flat vector (nn/model/flat_vector.hpp, FlatPart::gradients). Between add() and
-  /// reduce(), these are the gradients of sum(w l) over this rank's samples, with weights w and losses l. If batches
-  /// give global_valid, the sum is divided by global_valid. After reduce(), they are the gradients of the mean over all
-  /// ranks. A write after reduce() must write the same numbers on every rank. If the weights of a step have no positive
-  /// sum, all gradients read as 0. With zero1, only this rank's part is defined after reduce(). Throws StateError
-  /// without an earlier add() in this step.
+  /// read_gradients() copies the gradients to a flat vector, and write_gradients() copies them from a flat vector
+  /// (nn/model/flat_vector.hpp, FlatPart::gradients). Between add() and reduce(), these are the gradients of sum(w l)
+  /// over this rank's samples, with weights w and losses l. If batches give global_valid, the sum is divided by
+  /// global_valid. After reduce(), they are the gradients of the mean over all ranks. A write after reduce() must write
+  /// the same numbers on every rank. If the weights of a step have no positive sum, all gradients read as 0. With
+  /// zero1, only this rank's part is defined after reduce(). Throws StateError without an earlier add() in this step.
   void read_gradients(const TensorView& vector);
   void write_gradients(const TensorView& vector);
   /// Only for Loss::given: begins a step unless one has begun, and returns the arena of the gradients, to which the
@@ -121,7 +121,8 @@ class TrainStep {
   /// without ids get ids that depend on this number.
   [[nodiscard]] std::int64_t microbatches() const;
   [[nodiscard]] int ranks() const;  ///< number of ranks that train together
-  /// Return the number and the bytes of the additional gradient arenas for the tree of virtual ranks.
+  /// tree_arenas() and tree_bytes() return the number and the bytes of the additional gradient arenas for the tree of
+  /// virtual ranks.
   [[nodiscard]] std::int64_t tree_arenas() const;
   [[nodiscard]] std::size_t tree_bytes() const;
   /// Sets the numbers of steps and micro-batches to those of a saved state (nn/step/state_file.hpp). Throws StateError
@@ -138,10 +139,10 @@ class TrainStep {
   void evaluate(const Batch& batch);
   /// Until end_average(), evaluate() computes with the moving average of the weights and of the running statistics.
   /// During this time, the parameters are saved in the memory of the gradients, and the evaluation statistics on the
-  /// host. Both calls wait for the device. With zero1, begin_average() is collective. begin_average() throws StateError
-  /// without a moving average, and between add() and update(). Before end_average(), a step, a broadcast(), a save and
-  /// a load throw StateError. If begin_average() throws, the step is unchanged, except after an error of the
-  /// communicator.
+  /// host. begin_average() and end_average() wait for the device. With zero1, begin_average() is collective.
+  /// begin_average() throws StateError without a moving average, and between add() and update(). Before end_average(),
+  /// a step, a broadcast(), a save and a load throw StateError. If begin_average() throws, the step is unchanged,
+  /// except after an error of the communicator.
   void begin_average();
   void end_average();
   void require_not_averaged(const char* call) const;  ///< before end_average(), throws StateError, which names `call`
@@ -158,8 +159,8 @@ class TrainStep {
 
   /// Adds a state of the program's own. From then on, the step broadcasts, compares, saves and loads this state
   /// (ParameterSet::register_state()). All ranks must register the same states. save_state() checks this. A broadcast
-  /// cannot compare them, because it has no communicator for texts: if a rank lacks a state, all other ranks hang.
-  /// So compare parameters().states().text() on all ranks before the first broadcast
+  /// cannot compare the states, because it has no communicator for texts. If a rank lacks a state, a broadcast hangs on
+  /// all other ranks. So compare parameters().states().text() on all ranks before the first broadcast
   /// (comm::require_same_on_all_ranks()), as Trainer::start() does.
   TensorView register_state(const StateSpec& spec);
   /// Sends the parameters, optimizer state and statistics of rank `root` to all ranks. With zero1, each rank keeps its

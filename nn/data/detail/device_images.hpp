@@ -16,11 +16,11 @@ namespace lockstep::nn::detail {
 /// Each constant is the first column of a group of parameters. A row of zeros means that there is no picture, and gives
 /// a black image.
 struct WorkColumns {
-  static constexpr int kPart = 0;      ///< parameters of ops::resized_crop()
-  static constexpr int kFile = 13;     ///< size of the JPEG file in bytes (PicturePart::file_bytes)
-  static constexpr int kChanges = 14;  ///< parameters of ops::adjust_colours()
-  static constexpr int kErased = 22;   ///< rectangle that ops::erase_and_mix() erases
-  static constexpr int kMixture = 26;  ///< mixture for ops::erase_and_mix(), in the row of the sample's first picture
+  static constexpr int kPart = 0;      ///< first column of the parameters of ops::resized_crop()
+  static constexpr int kFile = 13;     ///< column of the JPEG file's size in bytes (PicturePart::file_bytes)
+  static constexpr int kChanges = 14;  ///< first column of the parameters of ops::adjust_colours()
+  static constexpr int kErased = 22;   ///< first column of the rectangle that ops::erase_and_mix() erases
+  static constexpr int kMixture = 26;  ///< first column of the mixture, in the row of the sample's first picture
   static constexpr int kColumns = 32;
 };
 

@@ -1,5 +1,5 @@
-// Decodes JPEG with libjpeg-turbo. libjpeg reports an error by calling a function that must not return. This file's
-// function jumps back into guarded(), so no object with a destructor may live in a body that guarded() runs.
+// Decodes JPEG with libjpeg-turbo. libjpeg reports an error by calling a function that must not return. In this file,
+// the error function jumps back into guarded(), so no object with a destructor may live in a body that guarded() runs.
 
 #include <algorithm>
 #include <array>

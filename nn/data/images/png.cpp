@@ -1,5 +1,6 @@
-// Decodes and encodes PNG with libpng. libpng reports an error by calling a function that must not return. This file's
-// function jumps back into guarded(), so no object with a destructor may live in a body that guarded() runs.
+// Decodes and encodes PNG with libpng. libpng reports an error by calling a function that must not return. In this
+// file, the error function jumps back into guarded(), so no object with a destructor may live in a body that guarded()
+// runs.
 
 #include <csetjmp>
 #include <cstddef>

@@ -26,9 +26,9 @@ struct PackedCheck {
 /// unless `threads` is from 1 to 1024, and the DataError of PackedFile if the file can no longer be read.
 [[nodiscard]] PackedCheck check_packed(const PackedFile& file, int threads, std::size_t most,
                                        const std::function<void(const PackProgress&)>& report);
-/// Checks a packed file of text or tokens as the check_packed() above does, but by blocks of ids instead of samples:
-/// compares the checksum of every block. Also throws DataError if the largest id of an undamaged part, or the index of
-/// its first occurrence, differs from what the index of the file states.
+/// Checks a packed file of text or tokens in blocks of ids: compares the checksum of every block. In all other
+/// respects, this function is like check_packed() for a PackedFile. Also throws DataError if the largest id of an
+/// undamaged part, or the index of its first occurrence, differs from what the index of the file states.
 [[nodiscard]] PackedCheck check_packed(const PackedTokens& file, int threads, std::size_t most,
                                        const std::function<void(const PackProgress&)>& report);
 

@@ -124,7 +124,7 @@ FolderPack::FolderPack(PackOptions options) : options_(std::move(options)) {
     files_.emplace_back(std::move(file.name), file.label);
   }
   if (std::error_code error; detail::is_list(options_.folder) && fs::exists(options_.out, error)) {
-    for (const auto& [name, label] : files_) {  // a list's pictures may lie anywhere, so the output might overwrite one
+    for (const auto& [name, label] : files_) {  // the list may name the output file itself as a picture
       require<UsageError>(!fs::equivalent(options_.out, detail::path_of(root_, name), error), printable(options_.out),
                           ": is a picture of the list, expected another file to write");
     }

@@ -29,8 +29,8 @@
 ///                40 u32 shorter side to which larger pictures were resized, for pixels; 0: none were resized
 ///                44 u32 CRC-32 of the index   48 "LSPACKED"   56 u32 0   60 u32 CRC-32 of header and these 60 bytes
 ///
-/// A flipped bit is always detected. Opening the file detects a bit in header, index or footer. Reading a sample
-/// detects a bit in the sample.
+/// A flipped bit is always detected. Opening the file detects a flip in header, index or footer. Reading a sample
+/// detects a flip in the sample.
 namespace lockstep::nn {
 namespace detail {
 class PackedOutput;  // defined in nn/data/detail/packed_frame.hpp

@@ -27,8 +27,8 @@
 ///   footer   64   16 u64 parts for training   24 u64 parts for validation   32 u32 vocabulary: the largest id + 1
 ///                 36 u32 kind of the ids: 2 bytes of a text, 3 tokens (0 and 1: pictures)   40 u32 bytes of an id
 ///
-/// A flipped bit is always detected. Opening the file detects a bit in header, index or footer. The first read of a
-/// block of ids detects a bit in the block.
+/// A flipped bit is always detected. Opening the file detects a flip in header, index or footer. The first read of a
+/// block of ids detects a flip in the block.
 namespace lockstep::nn {
 namespace detail {
 class PackedOutput;  // defined in nn/data/detail/packed_frame.hpp

@@ -15,8 +15,8 @@ bool may_be_served(PlanBuilder& b, const ops::ConvDesc& desc, ops::ConvPass pass
   return b.context().device().kind == DeviceKind::cpu || ops::conv_may_serve_norm(desc, pass);
 }
 
-/// Appends the forward pass. If a batch norm reads y and the plan supports it, the pass also computes the sums that the
-/// norm needs.
+/// Appends the forward pass. If a batch norm reads y, the pass also computes the sums that the norm needs, unless the
+/// convolution's plan cannot compute these sums.
 void plan_forward(PlanBuilder& b, const std::string& kind, const std::string& name, ops::ConvDesc desc, SlotId x,
                   SlotId weight, SlotId bias, SlotId y) {
   desc.bias = bias.valid();

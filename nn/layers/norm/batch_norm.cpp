@@ -29,7 +29,7 @@ SlotId sums_of_all_ranks(PlanBuilder& b, SlotId own, const std::string& name) {
 }
 
 /// Returns whether one call can do the whole pass `pass` over x. On a GPU, that call is one cooperative launch. A
-/// forward pass in one call changes running statistics, so it is not possible in a plan that recomputes calls.
+/// forward pass in one call changes running statistics, so such a pass is not possible in a plan that recomputes calls.
 bool in_one_call(PlanBuilder& b, const TensorView& x, ops::NormPass pass) {
   const PlanOptions& options = b.options();
   const bool possible = pass == ops::NormPass::backward || options.recompute == Recompute::off;
@@ -245,9 +245,9 @@ void plan_coefficients(PlanBuilder& b, const std::string& name, NormForward& n, 
   }
 }
 
-/// Appends the call that makes the norm's output. A norm may be left unapplied: then its reader applies the
-/// coefficients. If the residual comes from such a norm, `added` holds that norm's coefficients; otherwise `added` is
-/// invalid. If `fused` is true, the call also makes this norm's own coefficients.
+/// Appends the call that makes the norm's output. A norm may be left unapplied: then the layer that reads the output
+/// applies the coefficients. If the residual comes from such a norm, `added` holds that norm's coefficients; otherwise
+/// `added` is invalid. If `fused` is true, the call also makes this norm's own coefficients.
 SlotId plan_output(PlanBuilder& b, const std::string& name, const NormForward& n, SlotId added, bool fused) {
   const SlotId y = output_like_input(b, name, /*reads_input=*/true);
   if (fused) {
@@ -428,7 +428,7 @@ void BatchNormLayer::plan(PlanBuilder& builder) const {
                 .epsilon = options_.epsilon,
                 .momentum = options_.momentum,
                 .relu = options_.relu};
-  // If `leaves` is true, this layer does not apply the norm; the only reader of the output does.
+  // If `leaves` is true, the only layer that reads the output applies the norm, instead of this layer.
   const bool leaves = !has_residual && builder.may_leave_norm_unapplied(n.relu);
   // If the residual comes from a norm that was left unapplied, this node applies that norm with the coefficients
   // `added`.

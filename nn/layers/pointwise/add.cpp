@@ -6,7 +6,8 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Adds two tensors of equal shape, as at the end of a residual branch. Both inputs' gradients equal the output's.
+/// Adds two tensors of equal shape, as at the end of a residual branch. The gradient of each input equals the gradient
+/// of the output.
 class AddLayer final : public Layer {
  public:
   using Layer::Layer;

@@ -32,7 +32,8 @@ std::string_view in_layer(std::string_view name) {
   return dot == 0 || dot == std::string_view::npos || name[dot] != '.' ? std::string_view() : name.substr(dot + 1);
 }
 
-/// Order of the axes of a c_attn: `ours` is (3 C, C), `turned` is (C, 3 C) as in Conv1D, `other` is any other shape.
+/// Order of the axes of a c_attn weight: `ours` is (3 C, C), `turned` is (C, 3 C) as in Hugging Face's Conv1D, and
+/// `other` is any other shape.
 enum class Way : unsigned char { ours, turned, other };
 Way way_of(const TensorEntry& c_attn) {
   const auto is_triple = [](std::int64_t a, std::int64_t b) { return a > 0 && a % 3 == 0 && a / 3 == b; };

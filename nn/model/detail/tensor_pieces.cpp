@@ -35,8 +35,8 @@ class Staging {
   void finish(const Piece& piece) { copy_now(context_of(piece), host_view(piece), piece.stored); }
 
  private:
-  /// Returns a host context if the piece is in host memory, as states that rank 0 has collected from all ranks are.
-  /// Otherwise returns the context of the device.
+  /// Returns a host context if the piece is in host memory (for example, a state that rank 0 has collected from all
+  /// ranks). Otherwise returns the context of the device.
   Context& context_of(const Piece& piece) { return piece.stored.device == Device::cpu() ? host_ : context_; }
   TensorView host_view(const Piece& piece) {
     return {bytes_.data(), piece.stored.dtype, Device::cpu(), piece.stored.shape};

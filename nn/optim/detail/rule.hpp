@@ -14,9 +14,9 @@
 
 namespace lockstep::nn {
 
-/// How an Optimizer turns gradients into an update. make_NAME() in rules/NAME.cpp makes a built-in rule, and make_own()
-/// wraps a user's UpdateRule. The Optimizer computes the factor of the gradients, decides whether an update is skipped,
-/// counts updates, and keeps the states. The functions of a rule neither wait for the device nor allocate.
+/// Describes how an Optimizer turns gradients into an update. make_NAME() in rules/NAME.cpp makes a built-in rule, and
+/// make_own() wraps a user's UpdateRule. The Optimizer computes the factor of the gradients, decides whether an update
+/// is skipped, counts updates, and keeps the states. The functions of a rule neither wait for the device nor allocate.
 struct Rule {
   struct Views {
     std::span<const TensorView> states;  ///< for each state in Rule::states, the range of elements to update

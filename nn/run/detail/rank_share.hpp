@@ -31,7 +31,7 @@ class RankShare {
   [[nodiscard]] const DevicePreprocessing* device_preprocessing() const { return preprocessing_.get(); }
   /// Returns the options of a loader that starts at the first batch.
   [[nodiscard]] LoaderOptions loader_options() const;
-  /// Returns the bytes of both loaders and of the preprocessor on the device.
+  /// Returns the bytes of the training loader, of the test loader, and of the preprocessor on the device.
   [[nodiscard]] std::size_t planned_bytes(Device device) const;
 
   /// Number of micro-batches per step of this rank.

@@ -13,7 +13,7 @@ namespace lockstep::nn::detail {
 
 namespace {
 
-/// Checks the ranges of the numbers in `options`. Returns them as a text that must be equal on all ranks.
+/// Checks the ranges of the numbers in `options`. Returns a text of these numbers, which must be equal on all ranks.
 std::string checked_amounts(const RunOptions& options) {
   struct Amount {
     const char* name;

@@ -43,7 +43,7 @@ RunCheckpoints::RunCheckpoints(const RunArguments& run, RunProgress progress)
 
 void RunCheckpoints::before_first_step() {
   if (run_.options.checkpoint_first) {
-    write(kLast);  // keeps the best value even if "best" is missing, because "best" may be written later
+    write(kLast);  // stores the best value even if the folder "best" is still missing
   }
 }
 

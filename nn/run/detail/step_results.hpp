@@ -11,8 +11,8 @@
 namespace lockstep::nn::detail {
 
 /// Collects the results of steps. The results arrive on the host up to Trainer::steps_under_way() steps after a step
-/// was enqueued. The object makes reports from sums over steps and finds gradients that are not finite, and calls the
-/// observer for both. enqueued() and finish() are collective.
+/// was enqueued. The object makes reports from sums over steps, and finds steps whose gradients are not finite. It
+/// calls the observer for each report and for each such step. enqueued() and finish() are collective.
 class StepResults {
  public:
   explicit StepResults(const RunArguments& run)

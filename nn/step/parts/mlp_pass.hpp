@@ -18,18 +18,19 @@ namespace lockstep::nn {
 /// parameters are packed again after they have changed.
 class MlpPass {
  public:
-  /// Returns the pass for a model on features (InputKind::values) of which every layer has a DenseForm, if the first
-  /// one with a weight comes first, ops::Mlp supports the layers, and the context computes on the host. Otherwise
-  /// nothing.
+  /// Returns the pass for `model`, or no value unless all these conditions hold: the context computes on the host; the
+  /// input is a vector of features (InputKind::values); the layers form a chain, and each layer has a DenseForm; each
+  /// layer that is only an activation follows a linear layer without an activation; and ops::Mlp supports the layers.
   [[nodiscard]] static std::optional<MlpPass> of(Context& context, const Model& model, const ParameterSet& parameters);
 
   /// Enqueues y = model(x). x (.., inputs) and y (.., outputs) are views as in ops::mlp_forward().
   void run(Context& context, const TensorView& x, const TensorView& y);
-  /// Does the last run() again with other memory, whose addresses are multiples of the elements' sizes.
+  /// Repeats the last run() on memory at other addresses. Each address must be a multiple of the element's size.
   void run_again(Context& context, const void* x, void* y);
 
-  /// Returns the caller's view of samples with the axis of features last, if mlp_forward() can read it, or write it
-  /// where `written`: host memory of f32 or f64. Otherwise a view that is not given. `axes` must fit the view.
+  /// Returns `view`, a view of samples, with the axis of features last. If mlp_forward() cannot read the view (or write
+  /// it, if `written` is true), returns a view that is not given. mlp_forward() takes only f32 and f64 in host memory.
+  /// `axes` must fit `view`.
   [[nodiscard]] static TensorView samples_of(const TensorView& view, std::string_view axes, bool written);
 
  private:

@@ -27,7 +27,8 @@ class StepAverage {
     }
   }
 
-  /// Sets the number of updates of the run, and of its schedule, before the first update of this step object.
+  /// Sets the numbers of updates that were done before this step object was made: `updates` of the run, and `scheduled`
+  /// of its schedule. Must be called before the first update.
   void set_behind(std::int64_t updates, std::int64_t scheduled) {
     updates_before_ = updates;
     scheduled_before_ = scheduled;

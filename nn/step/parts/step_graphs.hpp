@@ -14,9 +14,9 @@ namespace lockstep::nn {
 
 /// Runs training micro-batches. If possible, each micro-batch is captured into a CUDA graph and runs as one launch.
 /// There is one graph for each combination of a StepState (inputs of a micro-batch on the device) and a place in the
-/// step. The place is one of four: is the micro-batch the first of the step or not, and is it the last or not? The
-/// first run at a place is not captured, so that libraries can initialise. The second run captures the graphs of this
-/// place for all StepStates. Only these two runs allocate memory. No run waits.
+/// step. A place says whether the micro-batch is the first of its step, and whether it is the last. So there are four
+/// places. The first run at a place is not captured, so that libraries can initialise. The second run captures the
+/// graphs of this place for all StepStates. Only these two runs allocate memory. No run waits.
 class StepGraphs {
  public:
   /// Function that enqueues the micro-batch whose inputs are in StepState number `state`. The function must make the

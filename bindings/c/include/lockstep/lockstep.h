@@ -279,7 +279,7 @@ typedef struct lockstep_report {
   int64_t skipped;      /* updates left out since create: gradients not finite (with skip_non_finite or clip_norm) */
   int64_t samples;      /* samples that all ranks added to this step; 0 before the first update after create or load */
   double loss;          /* weighted mean of the loss over these samples; NaN without samples */
-  double gradient_norm; /* norm of the gradients of `loss` before clip_norm; NaN if `loss` is, and after another add */
+  double gradient_norm; /* gradients' norm before clip_norm; NaN if `loss` is NaN or gradients were added since */
 } lockstep_report;
 
 /* ---- The library. */

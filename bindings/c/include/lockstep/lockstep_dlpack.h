@@ -16,8 +16,8 @@ extern "C" {
 
 struct DLManagedTensorVersioned; /* defined in <dlpack/dlpack.h> of DLPack 1.0 and newer, which is not needed here */
 
-/* The layout of DLManagedTensorVersioned, by DLPack's specification, for programs without that header. A pointer to one
- * is cast to a pointer to the other. */
+/* The layout of DLManagedTensorVersioned, by DLPack's specification, for programs without that header.
+ * Cast a DLManagedTensorVersioned* to a lockstep_dlpack*. */
 typedef struct lockstep_dlpack {
   uint32_t version_major; /* 1; with another version no field after `deleter` may be read */
   uint32_t version_minor;
@@ -56,11 +56,11 @@ LOCKSTEP_API lockstep_status lockstep_view_from_dlpack(const struct DLManagedTen
                                                        int32_t written, lockstep_view* view) LOCKSTEP_NOEXCEPT;
 
 /* Makes a tensor of a parameter's own memory, not a copy: training and loading change it. The tensor has the logical
- * shape (lockstep_parameter_info), strides that are never NULL, and type f32 or f64. It is read-only;
- * lockstep_parameter_write writes. The tensor holds a share in the parameters and their context, so their handles may
- * be destroyed first. The receiver calls the deleter once, which gives the share back. The call that gives back the
- * last share counts as a use of the context: only the thread that uses the context may make it. On a GPU the caller
- * reads after the context's stream (lockstep_context_synchronize, or an event). On failure *tensor is NULL. */
+ * shape (lockstep_parameter_info), strides that are never NULL, and type f32 or f64. The tensor is read-only; to change
+ * the parameter, use lockstep_parameter_write. The tensor holds a share in the parameters and their context, so their
+ * handles may be destroyed first. The receiver calls the deleter once, which gives the share back. The call that gives
+ * back the last share counts as a use of the context: only the thread that uses the context may make it. On a GPU the
+ * caller reads after the context's stream (lockstep_context_synchronize, or an event). On failure *tensor is NULL. */
 LOCKSTEP_API lockstep_status lockstep_parameter_to_dlpack(lockstep_model model, const char* name, size_t name_n,
                                                           struct DLManagedTensorVersioned** tensor) LOCKSTEP_NOEXCEPT;
 
