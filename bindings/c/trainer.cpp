@@ -154,11 +154,7 @@ class KeptValues {
 std::unique_ptr<nn::TrainStep> make_step(TrainerObject& trainer, nn::TrainStepOptions options) {
   Context& context = *trainer.learned->context->context;
   nn::ParameterSet& parameters = trainer.learned->parameters;
-  options.lent = {.values = parameters.values(),
-                  .gradients = parameters.gradients_and_weight_sum(),
-                  .weights = parameters.rounds() ? parameters.weights() : TensorView(),
-                  .buffers = parameters.buffer_arena(),
-                  .evaluation_buffers = parameters.evaluation_buffer_arena()};
+  options.lent = parameters.arenas();
   options.plan.verifier = nn::ChoiceVerifier::from_environment();
   if (!trainer.learned->context->can_be_captured()) {
     options.cuda_graph = nn::CudaGraph::off;
@@ -441,7 +437,6 @@ lockstep_status lockstep_trainer_update(lockstep_trainer trainer, double learnin
       require_added(t);
       require_not_reduced(t);
     });
-    t.learned->parameters.changed();  // the step writes the parameters' memory, perhaps even if the update fails
     t.step->update(learning_rate);
     end_sum(t);
   });
@@ -474,7 +469,6 @@ lockstep_status lockstep_trainer_apply(lockstep_trainer trainer, double learning
     begin_at(t, use, learning_rate, [&] {
       require<StateError>(t.step->reduced(), "the gradients are not reduced, expected lockstep_trainer_reduce before");
     });
-    t.learned->parameters.changed();  // the step writes the parameters' memory, perhaps even if the update fails
     t.step->apply(learning_rate);
   });
 }
@@ -505,8 +499,9 @@ lockstep_status lockstep_trainer_collect(lockstep_trainer trainer, lockstep_tape
     TapeObject& from = object_of(tape);
     const ContextObject::Use use(*t.learned->context);
     require<UsageError>(from.learned == t.learned, "the tape is of another model, expected the trainer's");
-    require<StateError>(from.own.bytes() > 0,
-                        "the tape adds to the trainer's gradients itself, expected own_gradients 1");
+    require<StateError>(from.own.bytes() > 0, "the tape ",
+                        from.trainer != nullptr ? "adds to the trainer's gradients itself, expected own_gradients 1"
+                                                : "has parameter_gradients 0, expected a tape with own_gradients 1");
     require_given(t);
     require_not_reduced(t);
     std::optional<ContextObject::Use> at_rest;
@@ -574,7 +569,6 @@ lockstep_status lockstep_trainer_broadcast(lockstep_trainer trainer, int32_t roo
     begin(
         t, use, [&] { return root_of(root, t.control()); }, "root");
     t.step->broadcast(root);
-    t.learned->parameters.changed();  // the step has written the memory of these parameters
     take_statistics(t);
   });
 }
@@ -622,7 +616,6 @@ lockstep_status lockstep_trainer_load(lockstep_trainer trainer, const char* fold
     });
     t.has_gradients = false;
     agree_on(t.control(), [&] { nn::load_state(path, *t.step, t.control()); });
-    t.learned->parameters.changed();  // the step has written the memory of these parameters
     t.learned->stale = false;
     share_statistics(t);
   });

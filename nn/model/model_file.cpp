@@ -90,6 +90,7 @@ void require_fit(const TensorFile& file, const std::vector<Piece>& pieces, const
 
 void read_fitting(const TensorFile& file, Context& context, ParameterSet& parameters,
                   const std::vector<Piece>& pieces) {
+  parameters.changed();  // also if reading fails
   read_pieces(file, context, pieces);
   parameters.round_weights(context);
   copy(context, parameters.evaluation_buffer_arena(), parameters.buffer_arena());

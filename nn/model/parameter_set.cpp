@@ -117,13 +117,23 @@ ParameterArenaBytes parameter_arena_bytes(const Model& model, DType dtype) {
           .evaluation_buffers = bytes(buffer_numel, stored)};
 }
 
+ParameterArenas ParameterSet::arenas() const {
+  return {.values = values(),
+          .gradients = gradients_and_weight_sum(),
+          .weights = rounds() ? weights() : TensorView(),
+          .buffers = buffer_arena(),
+          .evaluation_buffers = evaluation_buffer_arena(),
+          .version = version_};
+}
+
 ParameterSet::ParameterSet(Context& context, const Model& model, DType dtype, const ParameterSetOptions& options)
     : dtype_(ops::accumulation_dtype(dtype)),
       weight_dtype_(dtype),
       device_(context.device()),
       memory_(options.memory != nullptr ? options.memory : &context.memory()),
       buffer_specs_(model.buffers()),
-      statistics_rows_(options.statistics_rows) {
+      statistics_rows_(options.statistics_rows),
+      version_(options.lent.version != nullptr ? options.lent.version : std::make_shared<std::uint64_t>(0)) {
   require<UsageError>(std::isfinite(options.weight_decay) && options.weight_decay >= 0, "parameters: weight_decay is ",
                       options.weight_decay, ", expected a number of at least 0");
   for (Model::Parameter& parameter : model.parameters()) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -48,6 +49,8 @@ struct ParameterArenas {
   TensorView weights{};  ///< arena of weights(); not used if rounds() is false
   TensorView buffers{};
   TensorView evaluation_buffers{};
+  /// Counter of version(), which sets over the same memory must share (ParameterSet::arenas()). Null: a new counter.
+  std::shared_ptr<std::uint64_t> version{};
 };
 
 struct ParameterSetOptions {
@@ -110,10 +113,13 @@ class ParameterSet {
   /// Enqueues a kernel that writes values(), rounded to nearest (ties to even), to weights(). Does nothing if rounds()
   /// is false.
   void round_weights(Context& context) const;
-  /// Returns a number that grows whenever values() may have changed. initialise(), write(), round_weights() and
-  /// changed() increase the number. The owner of an optimizer calls changed() after each update.
-  [[nodiscard]] std::uint64_t version() const { return version_; }
-  void changed() const { ++version_; }
+  /// Returns a number that grows whenever values() may have changed. Inference packs its weights again and a Tape
+  /// refuses older passes when the number has grown. initialise(), write(), round_weights(), loading a file and
+  /// Optimizer::update() increase the number. Whoever writes values() or lent memory in another way calls changed().
+  [[nodiscard]] std::uint64_t version() const { return *version_; }
+  void changed() const { ++*version_; }
+  /// Returns the arenas of this set, to be lent to another set: the two sets share memory and version().
+  [[nodiscard]] ParameterArenas arenas() const;
   /// Returns a parameter with its logical axes `dims`, as a strided view of `arena` (values(), gradients() or a state).
   [[nodiscard]] TensorView logical(int index, const TensorView& arena) const;
   /// read() copies the value of parameter `name` to host memory, and write() copies the value from host memory. The
@@ -230,7 +236,7 @@ class ParameterSet {
   Buffer statistics_;  ///< empty if statistics() has one row
   Buffer evaluation_buffers_;
   [[nodiscard]] std::int64_t state_numel() const;
-  mutable std::uint64_t version_ = 0;  ///< result of version(); mutable, because const functions change the arenas
+  std::shared_ptr<std::uint64_t> version_;  ///< counter of version(); shared with the sets over the same memory
   std::vector<comm::Shards> state_shards_;
   int shard_ = 0;
   int shard_ranks_ = 1;

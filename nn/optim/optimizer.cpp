@@ -276,6 +276,7 @@ void Optimizer::update(Context& context, const TensorView& learning_rate, std::i
                       " with divided states, expected update_shards()");
   std::transform(states_.begin(), states_.end(), state_ranges_.begin(),
                  [&](const TensorView& state) { return parameters_.state_range(state, begin, end); });
+  parameters_.changed();
   rule_->update(context, update, {.states = state_ranges_, .step = step_, .workspace = workspace_, .sums = sums_});
 }
 

@@ -16,7 +16,9 @@ namespace lockstep::nn {
 
 struct InferenceOptions {
   std::int64_t max_batch = 1024;  ///< largest number of samples in one run()
-  PlanOptions plan{};             ///< plan.dtype must be weight_dtype() of the parameters
+  /// plan.dtype must be weight_dtype() of the parameters. If the model is computed in one pass, without plans, no other
+  /// option counts.
+  PlanOptions plan{};
 };
 
 /// A view of the caller's samples. `axes` has one letter per axis of `view`, as in nn/batch/batch.hpp.

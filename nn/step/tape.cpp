@@ -37,7 +37,17 @@ PlanOptions plan_of(const TapeOptions& options) {
   plan.inference_pass = options.inference_pass;
   plan.vjp = options.vjp || (!options.parameter_gradients && plan.recompute == Recompute::off);  // no further calls
   plan.jvp = options.jvp;
+  plan.beside = nullptr;
   plan.cooperative = false;  // cooperative launches of tapes on different streams could block each other
+  return plan;
+}
+
+/// Returns the options for computing the outputs of an inference pass.
+PlanOptions inference_plan_of(const TapeOptions& options) {
+  PlanOptions plan = plan_of(options);
+  plan.accumulate = plan.input_gradient = plan.kept_apart = false;
+  plan.constant_parameters = plan.inference_pass = plan.vjp = plan.jvp = false;
+  plan.recompute = Recompute::off;
   return plan;
 }
 
@@ -82,7 +92,7 @@ struct Tape::Impl {
         slots(static_cast<std::size_t>(o.slots)),
         idle(ctx.stream()) {
     if (o.inference_pass) {
-      inference.emplace(ctx, model, set, InferenceOptions{.max_batch = o.max_batch, .plan = o.plan});
+      inference.emplace(ctx, model, set, InferenceOptions{.max_batch = o.max_batch, .plan = inference_plan_of(o)});
     }
     if (o.jvp) {
       tangents.emplace(ctx, o.max_batch, plan.layout());
@@ -140,7 +150,7 @@ struct Tape::Impl {
   struct Slot {
     std::int64_t pass = kFree;  ///< number of the pass whose activations the slot keeps
     std::int64_t samples = 0;   ///< number of samples of the pass
-    std::int64_t valid = 0;     ///< value of StateField::valid in the slot's state; 0: not known
+    std::int64_t valid = -1;    ///< value of StateField::valid in the slot's state; -1: not known
     std::uint64_t version = 0;  ///< version of the parameters at the pass
   };
 

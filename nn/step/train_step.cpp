@@ -683,6 +683,7 @@ std::span<const Metrics> TrainStep::metrics_of(std::int64_t step) {
 void TrainStep::broadcast(int root) {
   Impl& s = *impl_;
   require_not_averaged("broadcast()");
+  s.parameters.changed();  // also if a broadcast fails
   for (const State& state : s.parameters.states().all()) {
     if (state.view.numel() > 0 && (state.sharing == Sharing::same || state.sharing == Sharing::of_rank)) {
       s.ranks.grad.broadcast(s.context.stream(), state.view, root);

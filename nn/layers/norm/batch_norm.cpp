@@ -191,11 +191,12 @@ void plan_pool_backward(PlanBuilder& b, const std::string& name, const NormForwa
 /// them. In training, the call uses the statistics of all ranks, the sums of the convolution that wrote x, or x itself.
 void plan_coefficients(PlanBuilder& b, const std::string& name, NormForward& n, bool fused) {
   if (b.infers()) {
-    b.call("batch_norm finalize_inference", {n.running_mean, n.running_var, n.weight, n.bias}, {n.coefficients}, 0,
-           [=](Context& context, const Frame& frame) {
-             ops::batch_norm_finalize_inference(context, frame[n.running_mean], frame[n.running_var], frame[n.weight],
-                                                frame[n.bias], n.epsilon, frame[n.coefficients]);
-           });
+    // Never computed again in backward: the running statistics may have changed since forward.
+    b.call_once("batch_norm finalize_inference", {n.running_mean, n.running_var, n.weight, n.bias}, {n.coefficients}, 0,
+                [=](Context& context, const Frame& frame) {
+                  ops::batch_norm_finalize_inference(context, frame[n.running_mean], frame[n.running_var],
+                                                     frame[n.weight], frame[n.bias], n.epsilon, frame[n.coefficients]);
+                });
     if (!b.training()) {
       return;
     }
@@ -287,6 +288,8 @@ void plan_constant_statistics(PlanBuilder& b, SlotId sums) {
 /// constant and by a symmetric matrix over the samples, so its backward computes the tangent, too. The last call adds
 /// the tangent of the residual and applies the mask of the ReLU.
 void plan_tangent(PlanBuilder& b, const std::string& name, const NormForward& n) {
+  require<UnsupportedError>(!b.options().shares_statistics(), "plan: layer ", name,
+                            " shares its statistics with other ranks, which has no rule for tangents (jvp)");
   const SlotId t = b.input_tangent(0);
   const SlotId residual = n.residual.valid() ? b.input_tangent(1) : SlotId{};
   const SlotId to = b.new_tangent();

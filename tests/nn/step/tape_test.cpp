@@ -5,6 +5,7 @@
 #include <lockstep/kernels/fill.hpp>
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/model/flat_vector.hpp>
+#include <lockstep/nn/step/inference.hpp>
 #include <lockstep/nn/step/tape.hpp>
 
 #include "tests/nn/step/steps.hpp"
@@ -239,6 +240,40 @@ TEST(Tape, SixteenBitsAreWithinTheirRoundings) {
     EXPECT_LT(relative, 0.02) << k;
     EXPECT_GT(relative, 1e-4) << k << ": was it computed in bf16?";
   }
+}
+
+/// A first pass without samples has no statistics, so the running statistics stay.
+TEST(Tape, APassWithoutSamplesChangesNoStatistics) {
+  ModelBuilder b("norm", {3});
+  b.batch_norm("bn", b.input());
+  Learned learned(b.build());
+  Tape tape(learned.context, learned.model, learned.set, tape_of(4, 1));
+  const Numbers before = testing::to_doubles(learned.set.buffer_arena());
+  Numbers x = normal_numbers(12, 1), y(12);
+  tape.release(tape.forward(TensorView(std::span<double>(x).first(0), {0, 3}), TensorView()));
+  EXPECT_EQ(testing::to_doubles(learned.set.buffer_arena()), before);
+  tape.release(tape.forward(view(x, 4), view(y, 4)));
+  EXPECT_NE(testing::to_doubles(learned.set.buffer_arena()), before);
+}
+
+/// Options that a tape ignores do not reach the Inference that computes the outputs of an inference pass.
+TEST(Tape, IgnoresOptionsOfTheLossInEveryPass) {
+  ModelBuilder b("conv", {4, 4, 2});
+  b.linear("out", b.conv2d("c", b.input(), 3, {.pad = 1}), 2);
+  Learned learned(b.build());
+  TapeOptions options = tape_of(1, 1);
+  options.inference_pass = true;
+  options.plan.label_smoothing = 0.1;
+  options.plan.top_k = 2;
+  options.plan.recompute = Recompute::blocks;
+  Tape tape(learned.context, learned.model, learned.set, options);
+  Numbers x = normal_numbers(32, 1), y(2), same(2), dy(2, 1), dx(32);
+  const TensorView in(std::span<double>(x), {1, 4, 4, 2});
+  const std::int64_t pass = tape.forward(in, view(y, 1));
+  Inference inference(learned.context, learned.model, learned.set, {.max_batch = 1, .plan = {.dtype = DType::f64}});
+  inference.run(in, view(same, 1));
+  EXPECT_EQ(y, same);
+  tape.backward(pass, view(dy, 1), TensorView(std::span<double>(dx), {1, 4, 4, 2}));
 }
 
 TEST(Tape, StreamsDrawDifferently) {

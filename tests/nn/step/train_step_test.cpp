@@ -403,10 +403,7 @@ TEST(TrainStep, LentMemoryHoldsWhatTheStepLearns) {
   TrainStepOptions options = options_of(8, OptimizerKind::adam);
   Step own(model, options);
   ParameterSet lender(context, model, DType::f64);
-  options.lent = {.values = lender.values(),
-                  .gradients = lender.gradients_and_weight_sum(),
-                  .buffers = lender.buffer_arena(),
-                  .evaluation_buffers = lender.evaluation_buffer_arena()};
+  options.lent = lender.arenas();
   {
     Step lent(model, options);
     EXPECT_EQ(lent.added(), 0);
@@ -415,7 +412,9 @@ TEST(TrainStep, LentMemoryHoldsWhatTheStepLearns) {
       own.update(kRate);
       lent.add(data.batch(0, 8));
       EXPECT_EQ(lent.added(), 1);
+      const std::uint64_t version = lender.version();
       lent.update(kRate);
+      EXPECT_GT(lender.version(), version) << "an Inference over the lender packs the new weights";
     }
     EXPECT_TRUE(testing::has_same_bits(lender.values(), lent.parameters().values()));
   }
