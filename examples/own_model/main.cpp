@@ -48,7 +48,7 @@ int run(comm::Session& session, int argc, char** argv) {
   Points train(4096, 1), test(1024, 2);
   EpochLines lines;
   nn::RunObserver silent;
-  // README.md shows the code from here on.
+  // README.md from here
   comm::RankContext here(session);  // one rank per GPU; without GPUs the CPU
 
   nn::ModelBuilder b("spirals", {2});  // a sample is two numbers
@@ -75,7 +75,7 @@ int run(comm::Session& session, int argc, char** argv) {
   std::vector<float> point{0.33F, 0}, scores(2);
   predict.run(TensorView(std::span(point), {1, 2}), TensorView(std::span(scores), {1, 2}));
   here.context().synchronize();
-  // README.md shows the code up to here.
+  // README.md to here
   if (session.rank() == 0) {
     std::printf("(%g, %g) is on spiral %d\n", point[0], point[1], scores[1] > scores[0] ? 1 : 0);
   }

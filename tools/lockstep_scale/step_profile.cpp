@@ -159,8 +159,7 @@ StepProfile step_profile(const Json& timeline, const std::string& source) {
   profile.jitter_s = 1.4826 * measure::median_of(std::move(distances));
   double latest = 0;
   for (std::size_t i = 0; i < bytes.size(); ++i) {
-    // A bucket's median may be below the median of the previous bucket, but the profile's ready times must not fall.
-    latest = std::max(latest, measure::median_of(std::move(ready[i])));
+    latest = std::max(latest, measure::median_of(std::move(ready[i])));  // times must not fall from bucket to bucket
     profile.gradients.push_back({.bytes = bytes[i], .ready_s = latest});
   }
   profile.backward_s = std::max(profile.backward_s, latest);
