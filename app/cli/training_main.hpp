@@ -32,7 +32,8 @@ void keep_for_restarts(comm::RestartPolicy& policy, const nn::TrainingOptions& o
 
 /// The main() of a training program. Starts the ranks if no launcher did, reads the same options on every rank, gives
 /// each rank its device, and calls `body`, which trains and returns the exit code. Options must have the members
-/// `launch` (LaunchOptions) and `training` (nn::TrainingOptions). The UsageError of `parse` names the option.
+/// `launch` (LaunchOptions) and `training` (nn::TrainingOptions). For a wrong option, `parse` throws a UsageError that
+/// names this option.
 template <class Options>
 int training_main(int argc, char** argv,
                   const std::function<Parsed<Options>(int, const char* const*, const ConfigFile&)>& parse,

@@ -30,7 +30,8 @@ template <class T>
 [[nodiscard]] Contender make_strided(std::int64_t n);
 /// Makes a contender of one training step in C, in f32.
 [[nodiscard]] Contender make_training(std::int64_t n);
-/// Makes a contender of lockstep_infer with three convolutions 3 x 3 of 8, 8 and 2 channels over 16 x 16 cells, in f32.
+/// Makes a contender that calls lockstep_infer for n samples. The model has three convolutions 3 x 3, of 8, 8 and 2
+/// channels, over 16 x 16 cells, in f32.
 [[nodiscard]] Contender make_convolution(std::int64_t n);
 
 /// Makes a contender for 64 boxes of 8 x 8 x 8 cells. If `many` is true, the contender calls lockstep_infer_many with a

@@ -196,7 +196,8 @@ nn::FieldView field_of(nn::StateField field, const lockstep_view* view, Device d
   return result;
 }
 
-/// Begins a collective entry of a trainer: calls agree_on() with check(). From then on `use` marks the context as used.
+/// Begins an entry of the C interface that is collective over the trainer's ranks. Calls agree_on() with a function
+/// that sets `use` and then calls check(). The context is in use as long as `use` has a value.
 template <class Check>
 void begin(TrainerObject& t, std::optional<ContextObject::Use>& use, Check&& check, const char* what = "") {
   agree_on(

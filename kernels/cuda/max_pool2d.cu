@@ -17,7 +17,7 @@ namespace {
 constexpr int kBlock = 256;
 
 /// Computes y, and in index the position of the maximum in each window. x: (N, H, W, C), y: (N, P, Q, C), index: (N, P,
-/// Q, C) or null. `pieces` is the number of pieces of y.
+/// Q, C) or null. `pieces` is the number of pieces of y; a piece is kCount channels of one pixel.
 template <class T, int kCount>
 __global__ void max_forward_kernel(gpu::PoolGeometry g, int64_t pieces, const T* x, T* y, std::int32_t* index) {
   gpu::wait_for_earlier();

@@ -53,7 +53,7 @@ __device__ inline PoolRange covering(const PoolAxis& axis, std::int64_t in) {
 /// for y) that the pooling connects with this pixel. A piece is kCount channels of one pixel.
 struct PoolPlace {
   std::int64_t row, column;
-  PoolRange rows, columns;  ///< rows and columns of the connected pixels
+  PoolRange rows, columns;  ///< rows and columns of the other tensor's pixels that the pooling connects with this one
   std::int64_t image;       ///< index, in the other tensor, of the piece's first channel at pixel (0, 0) of the image
 };
 

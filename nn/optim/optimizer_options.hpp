@@ -39,7 +39,8 @@ struct RuleTraits {
   // How the rule updates:
   bool decoupled = false;    ///< true: decay shrinks parameters by rate times decay; false: decay is added to gradients
   bool layer_norms = false;  ///< true: updates depend on norms of whole tensors; with zero1, the ranks sum these norms
-  /// True: updates whole hidden matrices, with momentum; zero1 cannot divide their states.
+  /// True: the rule updates each hidden matrix (is_hidden_matrix()) as a whole, so zero1 cannot divide the optimizer's
+  /// states. Momentum is used only for hidden matrices.
   bool whole_matrices = false;
   bool normalised = false;  ///< true: a positive factor of all gradients hardly changes an update
   double rate = 1;          ///< usual learning rate relative to sgd's, or to adam's if `normalised`

@@ -30,7 +30,7 @@ constexpr std::array<std::uint32_t, 13> kColours{
 };
 static_assert(kColours.size() == static_cast<std::size_t>(SpanKind::step) + 1);
 
-/// Returns the number of the tool's category for spans of kind `kind`. The numbers begin at 1.
+/// Returns the number of the NVTX category for spans of kind `kind`. The numbers begin at 1.
 std::uint32_t category_of(SpanKind kind) {
   return static_cast<std::uint32_t>(kind) + 1;
 }

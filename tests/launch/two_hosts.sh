@@ -158,8 +158,9 @@ lines 1 '^all-reduced sum of the ranks: 6, as expected$'
 lightning=1 run 0 "the same in Lightning's form" without_mpi 2 "$bin/hello_ranks" --devices cpu:2
 lines 1 '^4 ranks on 2 nodes, gloo'
 lines 1 '^rank 3 of 4  node2  local 1 of 2 '
-# In gloo, the rank with the lower address waits for the connection of the rank with the higher address. Debian resolves
-# a host's own name to 127.0.1.1. Here the rank on the second host must connect to the first host.
+# Tests that rank 0 does not give ranks on the other host the address 127.0.1.1, to which Debian resolves a host's own
+# name. Of two ranks, gloo lets the rank with the higher address connect to the other. The hosts get addresses above
+# 127.0.1.1 here, so that the ranks on node2 must connect to those on node1, and fail if they connect to 127.0.1.1.
 know() {  # know HOST LINE: replaces its /etc/hosts by this line
   on "$1" sh -c "echo '$2' > $work/private/hosts && mount --bind $work/private/hosts /etc/hosts"
 }

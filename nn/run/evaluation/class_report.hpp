@@ -68,7 +68,7 @@ struct ClassReport {
   [[nodiscard]] double accuracy_of(int label) const;       ///< accuracy of a class; NaN if it has no samples
   [[nodiscard]] std::int64_t all_not_finite() const;
   /// Returns the expected calibration error: the mean over the bins of |accuracy - mean confidence|, weighted by the
-  /// number of samples in each bin. Returns NaN if no sample is finite.
+  /// number of samples in each bin. Returns NaN if no bin has a sample.
   [[nodiscard]] double calibration_error() const;
   /// Returns the lowest accuracy among the classes that have samples, or NaN if no class has samples.
   [[nodiscard]] double worst_class_accuracy() const;

@@ -184,7 +184,8 @@ class ListedPictures : public ::testing::Test {
 
 using Image = std::vector<std::uint8_t>;
 
-/// Returns labels and pixels of all samples, in an epoch and as test samples.
+/// Returns the label and the pixels of each sample of `set`. A set to train on gives the pixels as in epoch `epoch`; a
+/// test set gives the same pixels in every epoch.
 std::vector<std::pair<int, Image>> samples(const ImageDataset& set, std::int64_t epoch) {
   std::vector<std::pair<int, Image>> found;
   for (std::int64_t i = 0; i < set.size(); ++i) {
