@@ -27,8 +27,8 @@ nn::Schedule schedule_of(const lockstep_schedule& s) {
                       "schedule: kind is ", s.kind, ", expected LOCKSTEP_SCHEDULE_CONSTANT, _COSINE or _POLYNOMIAL");
   const bool ends = s.kind != LOCKSTEP_SCHEDULE_CONSTANT;
   require<UsageError>(!ends || s.total_steps >= 1, "schedule: total_steps is ", s.total_steps, ", expected at least 1");
-  require<UsageError>(std::isfinite(s.base) && s.base >= 0, "schedule: base is ", s.base,
-                      ", expected a finite number, at least 0");
+  require<UsageError>(std::isfinite(s.base) && s.base > 0, "schedule: base is ", s.base,
+                      ", expected a finite number above 0");
   require<UsageError>(s.warmup_steps >= 0 && (!ends || s.warmup_steps <= s.total_steps), "schedule: warmup_steps is ",
                       s.warmup_steps, ", expected at least 0", ends ? concat(" and at most ", s.total_steps) : "");
   nn::Schedule made{.kind = kKinds[s.kind], .base = s.base, .warmup_steps = s.warmup_steps};

@@ -532,7 +532,7 @@ lockstep_status lockstep_trainer_loss(lockstep_trainer trainer, int32_t wait, do
     const ContextObject::Use use(*t.learned->context);
     const nn::StepLoss newest = flag_of(wait, "wait") ? t.step->wait_loss() : t.step->loss();
     if (loss != nullptr) {
-      *loss = newest.value;
+      *loss = newest.step > 0 ? newest.value : std::numeric_limits<double>::quiet_NaN();
     }
     if (step != nullptr) {
       *step = newest.step;

@@ -142,7 +142,7 @@ struct Tape::Impl {
   [[nodiscard]] std::size_t slot_in_use(std::int64_t pass) const {
     const std::size_t slot = slot_of(pass);
     require<StateError>(slots[slot].version == parameters.version(), "tape: the parameters were written since pass ",
-                        pass, ", expected its backward() before");
+                        pass, ", expected its backward() before; release() frees the slot");
     return slot;
   }
 
@@ -189,7 +189,7 @@ std::int64_t Tape::forward(const TensorView& in, const TensorView& out, std::str
   s.out.axes = out_axes;
   const std::int64_t samples = samples_of(s.plan.layout(), s.in);
   require<UsageError>(samples <= s.options.max_batch, "the input has ", samples, " samples, expected at most ",
-                      s.options.max_batch, " (TapeOptions::max_batch)");
+                      s.options.max_batch, " (max_batch of the tape)");
   require_usable(s.context, "tape: the input", in, false);
   if (out.given()) {
     require_output(s.plan.layout(), s.out, samples);
@@ -254,7 +254,7 @@ void Tape::backward(std::int64_t pass, const TensorView& out_gradient, const Ten
 void Tape::vjp(std::int64_t pass, const TensorView& out_gradient, const TensorView& in_gradient,
                std::string_view out_axes, std::string_view in_axes) {
   Impl& s = *impl_;
-  require<StateError>(s.plan_options.vjp, "tape: vjp() without TapeOptions::vjp");
+  require<StateError>(s.plan_options.vjp, "tape: the option vjp is false, expected true for vjp()");
   require<UsageError>(in_gradient.given(), "tape: vjp() without a view for the gradient of the input");
   check(pass, out_gradient, in_gradient, out_axes, in_axes);
   const std::size_t number = s.slot_of(pass);
@@ -268,7 +268,7 @@ void Tape::vjp(std::int64_t pass, const TensorView& out_gradient, const TensorVi
 void Tape::jvp(std::int64_t pass, const TensorView& in_tangent, const TensorView& out_tangent, std::string_view in_axes,
                std::string_view out_axes) {
   Impl& s = *impl_;
-  require<StateError>(s.options.jvp, "tape: jvp() without TapeOptions::jvp");
+  require<StateError>(s.options.jvp, "tape: the option jvp is false, expected true for jvp()");
   const std::size_t number = s.slot_in_use(pass);
   const std::int64_t samples = s.slots[number].samples;
   s.in.field = StateField::values;
@@ -276,7 +276,9 @@ void Tape::jvp(std::int64_t pass, const TensorView& in_tangent, const TensorView
   s.in.axes = in_axes;
   s.out.view = out_tangent;
   s.out.axes = out_axes;
-  require_input(s.plan.layout(), s.in, samples);
+  const std::int64_t given = samples_of(s.plan.layout(), s.in);
+  require<ShapeError>(given == samples, "the tangent of the input has ", given, " samples, pass ", pass, " has ",
+                      samples);
   require_output(s.plan.layout(), s.out, samples);
   require_floating("tape: the tangent of the input", in_tangent);
   require_usable(s.context, "tape: the tangent of the input", in_tangent, false);

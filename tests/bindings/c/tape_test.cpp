@@ -438,6 +438,9 @@ TEST(Tape, ProductsWithTheJacobianBadInput) {
   EXPECT_TRUE(fails(LOCKSTEP_ERR_STATE, lockstep_tape_jvp(plain, other, &in, &out, nullptr), {"jvp"}));
   EXPECT_TRUE(is(LOCKSTEP_ERR_SHAPE, lockstep_tape_vjp(tape, pass, &small, &wanted, nullptr)));
   EXPECT_TRUE(is(LOCKSTEP_ERR_SHAPE, lockstep_tape_jvp(tape, pass, &in, &small, nullptr)));
+  View one(x.data(), {1, 2});
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, lockstep_tape_jvp(tape, pass, &one, &out, nullptr),
+                    {"the tangent of the input has 1 samples, pass"}));
   EXPECT_TRUE(
       fails(LOCKSTEP_ERR_INVALID, lockstep_tape_vjp(tape, pass, &given, nullptr, nullptr), {"in_gradient is NULL"}));
   EXPECT_TRUE(

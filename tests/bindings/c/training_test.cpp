@@ -260,6 +260,8 @@ TEST(Schedule, BadInput) {
   lockstep_schedule schedule;
   ASSERT_TRUE(ok(lockstep_schedule_init(&schedule, sizeof schedule)));
   double rate = 7;
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_schedule_rate(&schedule, 0, &rate), {"base is 0"}));
+  schedule.base = 0.1;
   const auto refuses = [&](const char* text, const std::function<void(lockstep_schedule&)>& change,
                            std::int64_t step = 0) {
     lockstep_schedule wrong = schedule;

@@ -85,7 +85,8 @@ typedef void* lockstep_stream; /* a cudaStream_t; contexts on the host ignore th
  * `axes` has a letter for each axis of `shape`, slowest first: n samples, c channels or features, d planes, h rows,
  * w columns, t positions. If several axes have the letter n, they count the samples together, in row-major order. An
  * axis whose letter is missing has extent 1: a view with the axes "hw" is one sample with one channel. If `axes` is
- * NULL, the axes have the model's order, samples first and channels last ("nhwc", "ntc", "nc"). */
+ * NULL, the view has all axes of the model in the model's order, samples first and channels last ("nhwc", "ntc", "nc"):
+ * one sample of features alone needs the axes "c", many samples of one feature need "n". */
 typedef struct lockstep_view {
   void* data;
   lockstep_dtype dtype;
@@ -186,14 +187,15 @@ typedef struct lockstep_layer_options {
   int32_t share;         /* 0: the name is new; 1: the layer uses the parameters of an earlier layer of this name */
 } lockstep_layer_options;
 
-#define LOCKSTEP_OPTIMIZER_SGD 0
+#define LOCKSTEP_OPTIMIZER_SGD 0 /* v = momentum v + g; p -= learning_rate v, with weight_decay p added to g */
 #define LOCKSTEP_OPTIMIZER_ADAM 1
 #define LOCKSTEP_OPTIMIZER_ADAMW 2
 #define LOCKSTEP_OPTIMIZER_LARS 3
 
-#define LOCKSTEP_LOSS_MSE 0
-#define LOCKSTEP_LOSS_L1 1
-#define LOCKSTEP_LOSS_HUBER 2
+/* A loss is the mean over the elements of a sample, then over samples; d: output minus target. */
+#define LOCKSTEP_LOSS_MSE 0   /* d^2 */
+#define LOCKSTEP_LOSS_L1 1    /* |d| */
+#define LOCKSTEP_LOSS_HUBER 2 /* d^2 / 2 up to |d| = huber_delta, beyond it huber_delta (|d| - huber_delta / 2) */
 #define LOCKSTEP_LOSS_CROSS_ENTROPY 3 /* the target is a class (i32, i64, u8) for each sample and position */
 #define LOCKSTEP_LOSS_GIVEN 4 /* the loss of the host program; tapes add gradients, lockstep_trainer_add fails */
 
@@ -222,7 +224,8 @@ typedef struct lockstep_trainer_options {
   double weight_decay;     /* 0 */
   double clip_norm;        /* default 0: no clipping; else the largest allowed norm over all gradients */
   double huber_delta;      /* 1 */
-  int64_t max_batch;       /* most samples of one lockstep_trainer_add on any rank; the caller must set it */
+  int64_t max_batch;       /* most samples of one lockstep_trainer_add on any rank; the caller must set it, to 1 with
+                              LOSS_GIVEN */
   int64_t bucket_bytes;    /* default 0: lockstep's choice; else bytes of gradients that one all-reduce sums */
   double clip_value;       /* default 0: no clipping; else limit of |gradient element|, after clip_norm; not for lars */
 } lockstep_trainer_options;
@@ -256,7 +259,7 @@ typedef struct lockstep_tape_options {
 typedef struct lockstep_schedule {
   uint32_t struct_size;
   int32_t kind;         /* LOCKSTEP_SCHEDULE_CONSTANT */
-  double base;          /* learning rate after the warm-up; the caller must set it */
+  double base;          /* learning rate after the warm-up, above 0; the caller must set it */
   double end;           /* default 0; learning rate at step total_steps */
   double power;         /* 2 */
   int64_t warmup_steps; /* default 0; in step s below warmup_steps the rate is base (s + 1) / warmup_steps */
@@ -457,7 +460,7 @@ LOCKSTEP_API lockstep_status lockstep_infer_many(lockstep_model, const lockstep_
 LOCKSTEP_API lockstep_status lockstep_trainer_create(lockstep_model, lockstep_comm,
                                                      const lockstep_trainer_options* options,
                                                      lockstep_trainer*) LOCKSTEP_NOEXCEPT;
-/* Adds the gradients of any number of samples, also of none. `weight` is NULL with LOCKSTEP_WEIGHTS_NONE. If an earlier
+/* Adds the gradients of 0 to max_batch samples. `weight` is NULL with LOCKSTEP_WEIGHTS_NONE. If an earlier
  * step has failed, returns LOCKSTEP_ERR_FORMAT and discards the samples added since the last update. A label that is no
  * class also causes LOCKSTEP_ERR_FORMAT. Without weights, this call finds such a label in host memory and adds nothing;
  * otherwise a later call returns the error. With a weight of 0 a label may be any i32. Local. With sync_batch_norm and
@@ -466,7 +469,8 @@ LOCKSTEP_API lockstep_status lockstep_trainer_add(lockstep_trainer, const lockst
                                                   const lockstep_view* target, const lockstep_view* weight,
                                                   lockstep_stream stream) LOCKSTEP_NOEXCEPT;
 /* Sums the gradients over the ranks and updates the parameters. Returns LOCKSTEP_ERR_STATE without an earlier add in
- * this step, so a rank without samples must add a view of 0 samples. Collective. */
+ * this step, so a rank without samples must add a view of 0 samples. With LOCKSTEP_LOSS_GIVEN a step without
+ * lockstep_tape_backward has gradients of zero, which count as a step of the optimizer. Collective. */
 LOCKSTEP_API lockstep_status lockstep_trainer_update(lockstep_trainer, double learning_rate) LOCKSTEP_NOEXCEPT;
 /* lockstep_trainer_reduce and lockstep_trainer_apply are the two halves of lockstep_trainer_update and compute the same
  * bits. Between the two calls the host program may read and write the gradients, and lockstep_trainer_report already
@@ -479,7 +483,9 @@ LOCKSTEP_API lockstep_status lockstep_trainer_reduce(lockstep_trainer, double* n
 /* Updates the parameters from the summed gradients, clipped as the options say. Returns LOCKSTEP_ERR_STATE without an
  * earlier reduce in this step. Collective: the ranks compare learning_rate. */
 LOCKSTEP_API lockstep_status lockstep_trainer_apply(lockstep_trainer, double learning_rate) LOCKSTEP_NOEXCEPT;
-/* Discards the samples added since the last update. Local; the host program calls it on all ranks or on none. */
+/* Discards the samples added since the last update, and the sums of lockstep_trainer_reduce. The step is not counted:
+ * a host program with an optimizer of its own counts steps itself. Local; the host program calls it on all ranks or on
+ * none. */
 LOCKSTEP_API lockstep_status lockstep_trainer_abandon(lockstep_trainer) LOCKSTEP_NOEXCEPT;
 /* Returns the mean loss over this rank's samples (NaN without samples) and the number of the step, 0 before the first
  * step. If `wait` is 0, the step is the newest step whose loss has arrived, and the call does not wait. If `wait` is 1,
@@ -512,6 +518,9 @@ LOCKSTEP_API lockstep_status lockstep_trainer_destroy(lockstep_trainer) LOCKSTEP
  * passes, not means; lockstep_trainer_update sums the gradients over the ranks. A rank that calls no
  * lockstep_tape_backward adds zero. All calls are local; on a GPU they run in the order of `stream`, without a wait for
  * device memory. */
+/* Makes a tape. With parameter_gradients 1 and own_gradients 0, returns LOCKSTEP_ERR_STATE unless the model has a
+ * trainer of LOCKSTEP_LOSS_GIVEN. The tape keeps this trainer alive: destroy the tape before the model's next trainer
+ * is made. */
 LOCKSTEP_API lockstep_status lockstep_tape_create(lockstep_model, const lockstep_tape_options* options,
                                                   lockstep_tape* tape) LOCKSTEP_NOEXCEPT;
 /* Computes out = model(in); out may be NULL. pass receives the number of the pass, which no other pass of the tape has.
