@@ -47,6 +47,7 @@ TEST_F(TrainingTest, StepsAreThoseOfGradientDescentByHand) {
   double loss = -1;
   ASSERT_TRUE(ok(lockstep_trainer_loss(trainer, 0, &loss, &step)));
   EXPECT_EQ(step, 0);
+  EXPECT_TRUE(std::isnan(loss)) << "there was no step";
   const std::vector<double> first{0.5, -1, 2}, first_y{2, -1, 5}, second{0.25}, second_y{3};
   std::vector<double> all = first, all_y = first_y;
   all.insert(all.end(), second.begin(), second.end());
