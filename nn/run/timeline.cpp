@@ -27,7 +27,7 @@ struct Interval {
 };
 
 /// Returns the intervals sorted by time, with overlapping intervals merged.
-std::vector<Interval> joined(std::vector<Interval> intervals) {
+std::vector<Interval> merged(std::vector<Interval> intervals) {
   std::sort(intervals.begin(), intervals.end(), [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
   std::vector<Interval> result;
   for (const Interval& each : intervals) {
@@ -292,7 +292,7 @@ void TimelineSummary::add(const RankTimeline& part) {
     total += each.end - each.begin;
   }
   const std::int64_t hidden =
-      common(joined(std::move(collectives)), without(joined(std::move(computing)), joined(std::move(waiting))));
+      common(merged(std::move(collectives)), without(merged(std::move(computing)), merged(std::move(waiting))));
   communication_.push_back({.total_s = static_cast<double>(total) / 1e9,
                             .hidden_s = static_cast<double>(hidden) / 1e9,
                             .exposed_s = static_cast<double>(total - hidden) / 1e9});
