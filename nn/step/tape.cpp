@@ -154,6 +154,14 @@ struct Tape::Impl {
     std::uint64_t version = 0;  ///< version of the parameters at the pass
   };
 
+  /// Makes the plan use the slot of pass `pass`, and copies the gradient of the output from `out` to the slot's state.
+  Slot& with_out_gradient(std::int64_t pass) {
+    const std::size_t number = slot_of(pass);
+    take(states[number], out, slots[number].samples);
+    plan.keep_in(static_cast<int>(number));
+    return slots[number];
+  }
+
   Context& context;
   TapeOptions options;
   const ParameterSet& parameters;
@@ -240,15 +248,12 @@ void Tape::backward(std::int64_t pass, const TensorView& out_gradient, const Ten
                     std::string_view out_axes, std::string_view in_axes) {
   check(pass, out_gradient, in_gradient, out_axes, in_axes);  // sets s.in and s.out, too
   Impl& s = *impl_;
-  const std::size_t number = s.slot_of(pass);
-  const std::int64_t samples = s.slots[number].samples;
-  s.take(s.states[number], s.out, samples);
-  s.plan.keep_in(static_cast<int>(number));
+  Impl::Slot& slot = s.with_out_gradient(pass);
   s.plan.backward(s.context);
   if (in_gradient.given()) {
-    emit_input(s.context, s.plan.layout(), s.plan.input_gradient().slice(0, 0, samples), s.in);
+    emit_input(s.context, s.plan.layout(), s.plan.input_gradient().slice(0, 0, slot.samples), s.in);
   }
-  s.slots[number].pass = Impl::kFree;
+  slot.pass = Impl::kFree;
 }
 
 void Tape::vjp(std::int64_t pass, const TensorView& out_gradient, const TensorView& in_gradient,
@@ -257,12 +262,9 @@ void Tape::vjp(std::int64_t pass, const TensorView& out_gradient, const TensorVi
   require<StateError>(s.plan_options.vjp, "tape: the option vjp is false, expected true for vjp()");
   require<UsageError>(in_gradient.given(), "tape: vjp() without a view for the gradient of the input");
   check(pass, out_gradient, in_gradient, out_axes, in_axes);
-  const std::size_t number = s.slot_of(pass);
-  const std::int64_t samples = s.slots[number].samples;
-  s.take(s.states[number], s.out, samples);
-  s.plan.keep_in(static_cast<int>(number));
+  const Impl::Slot& slot = s.with_out_gradient(pass);
   s.plan.vjp(s.context);
-  emit_input(s.context, s.plan.layout(), s.plan.vjp_result().slice(0, 0, samples), s.in);
+  emit_input(s.context, s.plan.layout(), s.plan.vjp_result().slice(0, 0, slot.samples), s.in);
 }
 
 void Tape::jvp(std::int64_t pass, const TensorView& in_tangent, const TensorView& out_tangent, std::string_view in_axes,
