@@ -256,6 +256,24 @@ TEST(Tape, APassWithoutSamplesChangesNoStatistics) {
   EXPECT_NE(testing::to_doubles(learned.set.buffer_arena()), before);
 }
 
+/// A second context for gradients of weights is ignored: backward() has added all gradients when its stream is done.
+TEST(Tape, IgnoresASecondContext) {
+  std::vector<Numbers> gradients;
+  for (const bool given : {false, true}) {
+    Learned learned(net());
+    Stream worker = Stream::host_worker("weights");
+    CpuContext second{{.threads = 1, .stream = &worker}};
+    TapeOptions options = tape_of(2, 1);
+    options.vjp = true;
+    options.plan.beside = given ? &second : nullptr;
+    Tape tape(learned.context, learned.model, learned.set, options);
+    Numbers x = normal_numbers(6, 1), dy = normal_numbers(4, 2), y(4);
+    tape.backward(tape.forward(view(x, 2), view(y, 2)), view(dy, 2));
+    gradients.push_back(testing::to_doubles(learned.set.gradients()));
+  }
+  EXPECT_EQ(gradients[1], gradients[0]);
+}
+
 /// Options that a tape ignores do not reach the Inference that computes the outputs of an inference pass.
 TEST(Tape, IgnoresOptionsOfTheLossInEveryPass) {
   ModelBuilder b("conv", {4, 4, 2});
@@ -306,6 +324,11 @@ TEST(Tape, BadInput) {
                {"slots is 0"});
   expect_holds(error_of<UsageError>([&] { Tape(learned.context, learned.model, learned.set); }),
                {"the parameters are for f64", "the plan is in f32"});
+  TapeOptions both = tape_of(1, 1);
+  both.vjp = true;
+  both.plan.recompute = Recompute::blocks;
+  expect_holds(error_of<UsageError>([&] { Tape(learned.context, learned.model, learned.set, both); }),
+               {"vjp", "no recompute"});
   Tape tape(learned.context, learned.model, learned.set, tape_of(2, 2));
   Numbers x = normal_numbers(6, 1), y(4), dy = normal_numbers(4, 2), dx(6), more(9);
   const std::int64_t pass = tape.forward(view(x, 2), view(y, 2));
