@@ -340,7 +340,7 @@ function(lockstep_print_summary)
   endif()
 endfunction()
 
-# Host kernels are compiled for one processor family (LOCKSTEP_CPU_ARCH). Contraction into fused multiply-adds is
+# Host kernels are compiled for the processors of LOCKSTEP_CPU_ARCH. Contraction into fused multiply-adds is
 # allowed; options that change the meaning of a program (-ffast-math) are not. -fno-math-errno: no code reads the errno of
 # a square root, and setting it prevents the vectorisation of loops (Adam's). With a sanitizer -O3 takes three times as long
 # to compile and runs no faster. -fopenmp-simd: `#pragma omp simd` is a hint to the compiler and calls nothing of OpenMP.
@@ -348,8 +348,11 @@ set(LOCKSTEP_CPU_OPTIONS -O3 -ffp-contract=fast -fno-math-errno -fopenmp-simd)
 if(LOCKSTEP_SANITIZE)
   set(LOCKSTEP_CPU_OPTIONS -O1 -ffp-contract=fast -fno-math-errno -fopenmp-simd)
 endif()
-if(LOCKSTEP_CPU_ARCH)
+list(LENGTH LOCKSTEP_CPU_ARCH _variants)
+if(_variants EQUAL 1)  # of a list each variant has its own (LockstepCpuVariants.cmake)
   list(APPEND LOCKSTEP_CPU_OPTIONS -march=${LOCKSTEP_CPU_ARCH})
+elseif(_variants GREATER 1 AND LOCKSTEP_SANITIZE)
+  message(FATAL_ERROR "LOCKSTEP_CPU_ARCH is '${LOCKSTEP_CPU_ARCH}', expected one processor with LOCKSTEP_SANITIZE")
 endif()
 
 # Synthetic and resampled images have the same pixels on every machine, so contraction is off; -O3 vectorises their loops.

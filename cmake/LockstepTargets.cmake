@@ -1,6 +1,7 @@
 # Functions that declare floors, rooms and ops, and set the options of targets.
 
 include(GNUInstallDirs)
+include(LockstepCpuVariants)
 
 # Sets the compile and link options that every target of lockstep has.
 function(lockstep_compile_settings target)
@@ -163,15 +164,14 @@ function(add_op name)
     if(backend IN_LIST OP_BACKENDS)
       list(APPEND must ${file})
       string(TOUPPER ${backend} upper)
-      if(backend STREQUAL cpu OR LOCKSTEP_HAS_${upper})
+      if(backend STREQUAL cpu)
+        set_property(GLOBAL APPEND PROPERTY LOCKSTEP_CPU_SOURCES ${file})
+      elseif(LOCKSTEP_HAS_${upper})
         target_sources(lockstep_kernels PRIVATE ${file})
       endif()
       if(backend STREQUAL cuda)
         list(APPEND must ../tests/kernels/${name}_faults.json)
         set_property(GLOBAL APPEND PROPERTY LOCKSTEP_CUDA_OPS ${name})
-      endif()
-      if(backend STREQUAL cpu)
-        set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS "${LOCKSTEP_CPU_OPTIONS}")
       endif()
     elseif(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${file})
       message(FATAL_ERROR "add_op(${name}): kernels/${file} exists, but ${backend} is not in BACKENDS")

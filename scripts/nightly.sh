@@ -6,11 +6,11 @@
 # reader (tests/fuzz; FUZZ_SECONDS for each reader, default 60).
 #   scripts/nightly.sh FOLDER             all parts
 #   scripts/nightly.sh FOLDER PART...     some parts: asan clang no-cuda no-mpi no-onednn tidy tsan sm_80_90_100 schedules
-#                                         faults embedding apps libraries mpich valgrind fuzz sweep world torchrun
+#                                         faults embedding apps libraries mpich variants fuzz sweep world torchrun
 #                                         debian
 # Writes one log per part, FOLDER/PART.log, and adds a line for each part to FOLDER/nightly.txt.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
-all=(asan clang no-cuda no-mpi no-onednn tidy tsan sm_80_90_100 schedules faults embedding apps libraries mpich valgrind fuzz sweep world torchrun debian)
+all=(asan clang no-cuda no-mpi no-onednn tidy tsan sm_80_90_100 schedules faults embedding apps libraries mpich variants fuzz sweep world torchrun debian)
 [ $# -ge 1 ] || die "nightly.sh: expected the folder for the logs, e.g. docs/results/nightly"
 for name in "${all[@]}"; do
   [ "$1" != "$name" ] || die "nightly.sh: '$1' is a part, expected the folder for the logs first"
@@ -97,15 +97,37 @@ under_mpich() {
     -R '^(comm\.(session|hello_ranks|mpi_)|bindings\.(c\.mpi|fortran\.mpi|heat2d)|examples\.(heat2d|column_physics|lorenz96))' \
     -E 'hello_ranks\.(devices|alone)'
 }
-# Runs the C interface's tests under valgrind, which has no AVX-512.
-under_valgrind() {
-  local name tests=(inference training dlpack)
-  cmake --preset ci-no-cuda -B build/nightly-valgrind -DLOCKSTEP_CPU_ARCH=x86-64-v3 -DLOCKSTEP_MPI=OFF -DLOCKSTEP_FORTRAN=OFF &&
-    cmake --build build/nightly-valgrind --parallel "$(build_jobs)" --target "${tests[@]/#/test_bindings_c_}" || return
-  for name in "${tests[@]}"; do
-    OMP_NUM_THREADS=1 valgrind --quiet --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite \
-      "build/nightly-valgrind/tests/bindings/c/test_bindings_c_$name" --gtest_brief=1 || return
+# Checks a build with variants of the host kernels: kernels and C interface as each variant, then a C program of the
+# installed library, also under valgrind, which has no AVX-512, and on processors that QEMU emulates. Checks the size of
+# the library.
+host_variants() {
+  local name variant prefix=$PWD/build/nightly-variants/prefix host=build/nightly-variants/host
+  cmake --preset ci-no-cuda -B build/nightly-variants "-DLOCKSTEP_CPU_ARCH=x86-64-v3;x86-64-v4" -DLOCKSTEP_MPI=OFF -DLOCKSTEP_FORTRAN=OFF &&
+    cmake --build build/nightly-variants --parallel "$(build_jobs)" || return
+  for variant in x86-64-v3 x86-64-v4; do
+    if [ "$variant" = x86-64-v4 ] && ! grep -q avx512vl /proc/cpuinfo; then continue; fi
+    LOCKSTEP_CPU_VARIANT=$variant ctest --test-dir build/nightly-variants -L 'kernels|nn|bindings' --output-on-failure --no-tests=error || return
   done
+  for name in inference training dlpack; do
+    OMP_NUM_THREADS=1 valgrind --quiet --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite \
+      "build/nightly-variants/tests/bindings/c/test_bindings_c_$name" --gtest_brief=1 || return
+  done
+  cmake --install build/nightly-variants --prefix "$prefix" || return
+  # shellcheck disable=SC2046  # pkg-config prints several words
+  PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name lockstep.pc)") cc tests/downstream/c/host.c -o "$host" \
+    $(PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name lockstep.pc)") pkg-config --cflags --libs lockstep) || return
+  name=$(find "$prefix" -name 'liblockstep.so.*.*')
+  LD_LIBRARY_PATH=$(dirname "$name")
+  export LD_LIBRARY_PATH
+  "$host" && LOCKSTEP_CPU_VARIANT=x86-64-v3 "$host" && valgrind --quiet --error-exitcode=9 "$host" || return
+  qemu-x86_64 -cpu Haswell "$host" || return
+  if qemu-x86_64 -cpu Nehalem "$host"; then
+    echo "a processor without AVX2 was accepted"
+    return 1
+  fi
+  strip -o "$host.so" "$name"
+  echo "liblockstep.so with two variants, stripped: $(stat -c %s "$host.so") bytes, at most 4194304"
+  [ "$(stat -c %s "$host.so")" -le 4194304 ]
 }
 # Runs each reader of tests/fuzz with new inputs for FUZZ_SECONDS (60), then measures which lines of code all inputs
 # reach. Inputs that fail are in build/fuzz/new/READER. When the error is fixed, they become files of
@@ -176,7 +198,7 @@ run_part() {
     apps) embedding_apps ;;
     libraries) .ci/run mpich no-onednn onednn3 ;;
     mpich) under_mpich ;;
-    valgrind) under_valgrind ;;
+    variants) host_variants ;;
     fuzz) fuzz_readers ;;
     sweep) sweep_libraries ;;
     world) world_numbers ;;
@@ -219,9 +241,9 @@ for part in "${parts[@]}"; do
         continue
       fi
       ;;
-    valgrind)
-      if ! command -v valgrind > /dev/null; then
-        echo "$part skipped: no valgrind" >> "$summary"
+    variants)
+      if ! command -v valgrind > /dev/null || ! command -v qemu-x86_64 > /dev/null; then
+        echo "$part skipped: no valgrind or no qemu-x86_64" >> "$summary"
         continue
       fi
       ;;

@@ -1,9 +1,12 @@
 #include <algorithm>
+#include <array>
+#include <cstdio>
 #include <iterator>
 #include <string_view>
 
 #include <lockstep/c/arguments.hpp>
 #include <lockstep/c/entry.hpp>
+#include <lockstep/runtime/machine/instruction_sets.hpp>
 
 // NOLINTBEGIN(cppcoreguidelines-macro-usage): the preprocessor makes a text
 #define LOCKSTEP_TEXT_OF(x) #x
@@ -26,9 +29,21 @@ uint32_t lockstep_version() noexcept {
 }
 
 const char* lockstep_build_info() noexcept {
-  return "{\"version\": \"" LOCKSTEP_TEXT(LOCKSTEP_VERSION_MAJOR) "." LOCKSTEP_TEXT(
-      LOCKSTEP_VERSION_MINOR) "." LOCKSTEP_TEXT(LOCKSTEP_VERSION_PATCH) "\", \"compiler\": \"" LOCKSTEP_COMPILER
-                                                                        "\", " LOCKSTEP_BUILD_OPTIONS "}";
+  static const std::array<char, 512> kText = [] {
+    std::string_view variant;
+    try {
+      variant = lockstep::built_for().architecture;
+    } catch (...) {  // making a context says why no variant runs
+      variant = "none";
+    }
+    std::array<char, 512> text{};
+    std::snprintf(text.data(), text.size(),
+                  "{\"version\": \"%d.%d.%d\", \"compiler\": \"%s\", %s, \"cpu_variant\": \"%.*s\"}",
+                  LOCKSTEP_VERSION_MAJOR, LOCKSTEP_VERSION_MINOR, LOCKSTEP_VERSION_PATCH, LOCKSTEP_COMPILER,
+                  LOCKSTEP_BUILD_OPTIONS, static_cast<int>(variant.size()), variant.data());
+    return text;
+  }();
+  return kText.data();
 }
 
 const char* lockstep_status_name(lockstep_status status) noexcept {

@@ -18,6 +18,7 @@
 #include <lockstep/c/tape.hpp>
 #include <lockstep/c/trainer.hpp>
 #include <lockstep/comm/host_exchange.hpp>
+#include <lockstep/runtime/machine/instruction_sets.hpp>
 #include <lockstep/comm/local/local_communicator.hpp>
 #include <lockstep/kernels/add.hpp>
 #include <lockstep/kernels/fill.hpp>
@@ -111,6 +112,9 @@ std::string contract_of(const Learned& learned, const lockstep_trainer_options& 
       learned.contract();
   for (const nn::ParameterInfo& info : learned.parameters.parameters()) {
     text += info.spec.trainable ? "" : concat("frozen ", info.spec.name, '\n');
+  }
+  if (learned.context->context->device().kind == DeviceKind::cpu && !chosen_variant().empty()) {
+    text += concat("host kernels for ", chosen_variant(), " (LOCKSTEP_CPU_VARIANT)\n");
   }
   return text;
 }

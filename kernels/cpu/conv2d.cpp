@@ -15,6 +15,7 @@
 namespace lockstep::ops::reference {
 namespace {
 
+constexpr std::string_view kName = "reference";
 constexpr const char* kForNorm = "reference:norm";
 constexpr std::int64_t kBlock = 64;     // number of channels that are summed together in one local array
 constexpr std::int64_t kRows = 4;       // number of output channels whose weight gradients are summed together
@@ -322,7 +323,7 @@ class Plan final : public ConvPlan {
   }
   bool deterministic() const override { return true; }
   bool serves_norm() const override { return serves_norm_; }
-  std::string choice() const override { return serves_norm_ ? kForNorm : std::string(kConv.name); }
+  std::string choice() const override { return serves_norm_ ? kForNorm : std::string(kName); }
 
   void run_for_norm(Context& context, const TensorView& a, const TensorView& b, const TensorView& out,
                     const TensorView& workspace, const ConvNormOperands& norm) const override {
@@ -365,7 +366,7 @@ std::vector<std::string> choices(Context& /*context*/, const ConvDesc& desc, Con
                                  const ConvListing& /*listing*/) {
   std::vector<std::string> all;
   if (supports(desc)) {
-    all.emplace_back(kConv.name);
+    all.emplace_back(kName);
     if (desc.norm.wanted) {
       all.emplace_back(kForNorm);
     }
@@ -375,8 +376,8 @@ std::vector<std::string> choices(Context& /*context*/, const ConvDesc& desc, Con
 
 std::unique_ptr<ConvPlan> plan(Context& /*context*/, const ConvDesc& desc, ConvPass pass, const std::string& choice) {
   const bool for_norm = choice == kForNorm;
-  require<UsageError>(for_norm || choice == kConv.name, "conv2d: choice is '", choice, "', expected '", kConv.name,
-                      "' or '", kForNorm, "'");
+  require<UsageError>(for_norm || choice == kName, "conv2d: choice is '", choice, "', expected '", kName, "' or '",
+                      kForNorm, "'");
   require<UnsupportedError>(supports(desc), "conv2d: reference takes f32, f64 and bf16, not ", desc.dtype);
   require<UnsupportedError>(!for_norm || desc.norm.wanted, "conv2d: choice '", choice, "' without a norm");
   return std::make_unique<Plan>(desc, pass, for_norm);
@@ -384,6 +385,8 @@ std::unique_ptr<ConvPlan> plan(Context& /*context*/, const ConvDesc& desc, ConvP
 
 }  // namespace
 
-constinit const ConvProvider kConv{"reference", DeviceKind::cpu, choices, plan};
+ConvProvider conv_provider() {
+  return {kName, DeviceKind::cpu, choices, plan};
+}
 
 }  // namespace lockstep::ops::reference

@@ -19,6 +19,7 @@ namespace {
 using lanes::Lanes;
 using std::int64_t;
 
+constexpr std::string_view kName = "reference";
 constexpr int64_t kRows = 32;      // number of rows of c in a block, which one thread computes at a time
 constexpr int64_t kColumns = 64;   // number of columns of c in a block
 constexpr int64_t kDepth = 64;     // number of terms along k that a block sums at a time
@@ -210,7 +211,7 @@ class Plan final : public MatmulPlan {
 
   std::size_t workspace_bytes() const override { return 0; }
   bool deterministic() const override { return true; }
-  std::string choice() const override { return std::string(kMatmul.name); }
+  std::string choice() const override { return std::string(kName); }
 
   void run(Context& context, const TensorView& a, const TensorView& b, const TensorView& bias, const TensorView& c,
            const TensorView& /*workspace*/) const override {
@@ -231,17 +232,19 @@ bool supports(const MatmulDesc& desc) {
 }
 
 std::vector<std::string> choices(Context& /*context*/, const MatmulDesc& desc) {
-  return supports(desc) ? std::vector<std::string>{std::string(kMatmul.name)} : std::vector<std::string>{};
+  return supports(desc) ? std::vector<std::string>{std::string(kName)} : std::vector<std::string>{};
 }
 
 std::unique_ptr<MatmulPlan> plan(Context& /*context*/, const MatmulDesc& desc, const std::string& choice) {
-  require<UsageError>(choice == kMatmul.name, "matmul: choice is '", choice, "', expected '", kMatmul.name, "'");
+  require<UsageError>(choice == kName, "matmul: choice is '", choice, "', expected '", kName, "'");
   require<UnsupportedError>(supports(desc), "matmul: reference takes f32, f64 and bf16, not ", desc.dtype);
   return std::make_unique<Plan>(desc);
 }
 
 }  // namespace
 
-constinit const MatmulProvider kMatmul{"reference", DeviceKind::cpu, choices, plan};
+MatmulProvider matmul_provider() {
+  return {kName, DeviceKind::cpu, choices, plan};
+}
 
 }  // namespace lockstep::ops::reference

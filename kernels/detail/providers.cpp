@@ -3,10 +3,12 @@
 #include <set>
 
 #include <lockstep/runtime/base/version.hpp>
+#include <lockstep/runtime/machine/instruction_sets.hpp>
 
 namespace lockstep::ops {
 
 std::span<const ConvProvider> conv_providers() {
+  require_processor();  // the variant of the host kernels is chosen before the table is made
   static const ConvProvider kTable[] = {
 #if LOCKSTEP_HAS_ONEDNN
     onednn::kConv,
@@ -14,7 +16,7 @@ std::span<const ConvProvider> conv_providers() {
 #if LOCKSTEP_HAS_CUDNN
     cudnn::kConv,
 #endif
-    reference::kConv,
+    reference::conv_provider(),
 #if LOCKSTEP_HAS_CUDA
     plain_cuda::kConv,
 #endif
@@ -23,11 +25,12 @@ std::span<const ConvProvider> conv_providers() {
 }
 
 std::span<const MatmulProvider> matmul_providers() {
+  require_processor();
   static const MatmulProvider kTable[] = {
 #if LOCKSTEP_HAS_ONEDNN
     onednn::kMatmul,
 #endif
-    reference::kMatmul,
+    reference::matmul_provider(),
 #if LOCKSTEP_HAS_CUBLASLT
     cublaslt::kMatmul,
 #endif
@@ -39,7 +42,8 @@ std::span<const MatmulProvider> matmul_providers() {
 }
 
 std::string library_versions(DeviceKind kind) {
-  std::set<std::string> found{"lockstep " + version()};
+  const std::string_view variant = kind == DeviceKind::cpu ? chosen_variant() : std::string_view();
+  std::set<std::string> found{concat("lockstep ", version(), variant.empty() ? "" : " ", variant)};
   const auto add = [&](const auto& providers) {
     for (const auto& provider : providers) {
       if (provider.device == kind && provider.version != nullptr) {

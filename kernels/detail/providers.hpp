@@ -80,9 +80,11 @@ template <class Plan>
 [[nodiscard]] std::span<const ConvProvider> conv_providers();
 [[nodiscard]] std::span<const MatmulProvider> matmul_providers();
 
+/// lockstep's own loops. Functions return the providers, because each variant of the host kernels has its own
+/// (cmake/LockstepCpuVariants.cmake), and only functions are chosen at run time.
 namespace reference {
-extern const ConvProvider kConv;      ///< defined in kernels/cpu/conv2d.cpp
-extern const MatmulProvider kMatmul;  ///< defined in kernels/cpu/matmul.cpp
+[[nodiscard]] ConvProvider conv_provider();      ///< defined in kernels/cpu/conv2d.cpp
+[[nodiscard]] MatmulProvider matmul_provider();  ///< defined in kernels/cpu/matmul.cpp
 }  // namespace reference
 
 namespace onednn {

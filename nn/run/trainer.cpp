@@ -98,7 +98,7 @@ struct Trainer::Impl {
         share(ranks, data, options),
         layers(m.layer_texts()),
         step(ctx, {r.grad, r.comm_stream, r.watchdog, r.statistics}, m, step_options(o, share.capacity())),
-        contract(detail::rank_contract(m, layers, d, o, step.choices())),
+        contract(detail::rank_contract(ctx.device(), m, layers, d, o, step.choices())),
         feed(ctx, step, share),
         samples_seen(static_cast<std::size_t>(step.parameters().statistics_rows())),
         idle(ctx.stream()) {

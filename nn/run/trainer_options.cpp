@@ -9,6 +9,7 @@
 #include <lockstep/runtime/base/schema.hpp>
 #include <lockstep/runtime/base/text.hpp>
 #include <lockstep/runtime/base/version.hpp>
+#include <lockstep/runtime/machine/instruction_sets.hpp>
 
 namespace lockstep::nn {
 
@@ -110,11 +111,14 @@ std::map<std::string, std::string> option_texts(const TrainerOptions& options, c
   return texts.all;
 }
 
-std::string detail::rank_contract(const Model& model, const std::map<std::string, std::string>& layers,
+std::string detail::rank_contract(Device device, const Model& model, const std::map<std::string, std::string>& layers,
                                   const TrainingData& data, const TrainerOptions& options, const Choices& choices) {
   std::ostringstream text;
   text.imbue(std::locale::classic());
   text << "version " << version() << '\n' << "model " << model.name() << '\n';
+  if (device.kind == DeviceKind::cpu && !chosen_variant().empty()) {
+    text << "host kernels for " << chosen_variant() << " (LOCKSTEP_CPU_VARIANT)\n";
+  }
   for (const Model::Parameter& parameter : model.parameters()) {
     text << "parameter " << parameter.spec.name << ' ' << parameter.spec.shape << ' ' << options.step.plan.dtype
          << (parameter.spec.trainable ? "" : " frozen") << '\n';

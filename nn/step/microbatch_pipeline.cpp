@@ -104,6 +104,9 @@ void MicrobatchPipeline::take(Slot& slot) {
       *part.sums += kept.parts.back();
     }
     open_.clear();
+    if (finished_.step != slot.step) {
+      before_ = finished_;
+    }
     finished_ = {.step = slot.step, .metrics = sum_in_tree(kept.parts)};
     if (sum == 0 && empty_steps_) {
       return;
@@ -206,6 +209,10 @@ void MicrobatchPipeline::forget(std::int64_t count) {
     given_up.sums = nullptr;
     if (open_step_ == given_up.step) {
       open_.clear();
+    }
+    if (given_up.step != 0 && finished_.step == given_up.step) {
+      finished_ = before_;
+      kept_[static_cast<std::size_t>(given_up.step % kStepsKept)].step = 0;
     }
   }
 }

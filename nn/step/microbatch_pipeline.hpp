@@ -77,7 +77,8 @@ class MicrobatchPipeline {
     return step > 0 && kept.step == step ? std::span<const Metrics>(kept.parts) : std::span<const Metrics>();
   }
   /// Discards the last `count` ended micro-batches. Metrics that were not yet added to the `sums` of end() are not
-  /// added later.
+  /// added later. If the metrics of their step have arrived, finished() returns the step before, and metrics_of()
+  /// returns nothing for the step.
   void forget(std::int64_t count);
   /// Waits for all micro-batches. The `sums` of all calls of end() are then complete.
   void flush();
@@ -130,6 +131,7 @@ class MicrobatchPipeline {
   std::vector<Part> open_;
   std::int64_t open_step_ = 0;
   Finished finished_;
+  Finished before_;  ///< finished() without the step of finished_
   struct Kept {
     std::int64_t step = 0;
     std::vector<Metrics> parts{};

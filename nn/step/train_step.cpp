@@ -492,7 +492,7 @@ struct TrainStep::Impl {
     return sum > 0 && std::isfinite(sum) ? 1 / sum : 0;
   }
   void require_gradients(const char* call) const {
-    require<StateError>(added > 0, "train step: ", call, " without gradients, expected add() before");
+    require<StateError>(added > 0, "train step: ", call, " without gradients, expected ", loss_is_given() ? "a backward pass" : "add()", " before");
   }
 
   void abandon() {

@@ -1,11 +1,20 @@
 #include <lockstep/runtime/machine/instruction_sets.hpp>
 
 #include <array>
+#include <cstdint>
+#include <cstdlib>
 
 #include <lockstep/runtime/base/error.hpp>
 
 // This file is compiled for the oldest x86-64, whatever processor the other files are compiled for
 // (runtime/CMakeLists.txt).
+
+/// Index of the chosen variant. The functions of host kernels that have variants jump to those of this variant
+/// (cmake/join_cpu_variants.cmake). built_for() writes the index before a Context exists, so before a kernel runs.
+extern "C" {
+[[gnu::visibility("hidden")]] std::int64_t lockstep_cpu_variant = 0;
+}
+
 namespace lockstep {
 namespace {
 
@@ -71,10 +80,28 @@ void for_each_name(std::string_view names, Use&& use) {
   }
 }
 
+bool runs_all(const CpuidAnswers& processor, const BuiltFor& built) {
+  bool all = true;
+  for_each_name(built.instruction_sets,
+                [&](std::string_view name) { all = all && has_instruction_set(processor, name); });
+  return all;
+}
+
+/// Text of the error for a name that no variant has. Does not call concat(), as in require_instruction_sets().
+std::string names_of(std::span<const BuiltFor> variants, std::string_view wanted) {
+  std::string text("LOCKSTEP_CPU_VARIANT is '");
+  text.append(wanted).append("', expected ");
+  for (const BuiltFor& variant : variants) {
+    text.append(&variant != variants.data() ? " or " : "").append(variant.architecture);
+  }
+  return text;
+}
+
 }  // namespace
 
-BuiltFor built_for() noexcept {
-  return {.architecture = LOCKSTEP_CPU_ARCH, .instruction_sets = LOCKSTEP_INSTRUCTION_SETS};
+std::span<const BuiltFor> built_variants() noexcept {
+  static constexpr BuiltFor kVariants[] = {LOCKSTEP_CPU_VARIANTS};
+  return kVariants;
 }
 
 std::vector<std::string_view> known_instruction_sets() {
@@ -96,10 +123,7 @@ bool has_instruction_set(const CpuidAnswers& processor, std::string_view name) {
 }
 
 void require_instruction_sets(const BuiltFor& built, const CpuidAnswers& processor) {
-  bool all = true;
-  for_each_name(built.instruction_sets,
-                [&](std::string_view name) { all = all && has_instruction_set(processor, name); });
-  if (all) [[likely]] {
+  if (runs_all(processor, built)) [[likely]] {
     return;
   }
   std::string missing;
@@ -118,9 +142,41 @@ void require_instruction_sets(const BuiltFor& built, const CpuidAnswers& process
   throw UnsupportedError(text);
 }
 
+std::size_t choose_variant(std::span<const BuiltFor> variants, const CpuidAnswers& processor, std::string_view wanted) {
+  std::size_t chosen = variants.size() - 1;
+  if (wanted.empty()) {
+    while (chosen > 0 && !runs_all(processor, variants[chosen])) {
+      --chosen;
+    }
+  } else {
+    while (variants[chosen].architecture != wanted) {
+      if (chosen == 0) {
+        throw UsageError(names_of(variants, wanted));
+      }
+      --chosen;
+    }
+  }
+  require_instruction_sets(variants[chosen], processor);
+  return chosen;
+}
+
+const BuiltFor& built_for() {
+  static const std::size_t chosen = [] {
+    const char* wanted = std::getenv("LOCKSTEP_CPU_VARIANT");
+    const std::size_t variant = choose_variant(built_variants(), ask_processor(), wanted != nullptr ? wanted : "");
+    lockstep_cpu_variant = static_cast<std::int64_t>(variant);
+    return variant;
+  }();
+  return built_variants()[chosen];
+}
+
+std::string_view chosen_variant() {
+  const BuiltFor& chosen = built_for();
+  return built_variants().size() > 1 ? chosen.architecture : std::string_view();
+}
+
 void require_processor() {
-  static const CpuidAnswers processor = ask_processor();
-  require_instruction_sets(built_for(), processor);
+  static_cast<void>(built_for());
 }
 
 }  // namespace lockstep

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -8,13 +10,25 @@
 
 namespace lockstep {
 
-/// Processor for which the host kernels were compiled (LOCKSTEP_CPU_ARCH).
+/// Processor for which the host kernels were compiled. LOCKSTEP_CPU_ARCH names one processor, or a list of variants.
 struct BuiltFor {
   std::string_view architecture;  ///< value of -march=: "native", "x86-64-v3"; empty: the compiler's default
   /// Instruction sets that the compiler was asked to use beyond the oldest x86-64's: "sse3,avx2,fma".
   std::string_view instruction_sets;
 };
-[[nodiscard]] BuiltFor built_for() noexcept;
+
+/// Returns the variants of this build, from the oldest processor's to the newest's. A build for one processor has one.
+[[nodiscard]] std::span<const BuiltFor> built_variants() noexcept;
+
+/// Returns the index of the variant that runs on `processor`: the one named `wanted`, or, if `wanted` is empty, the
+/// last one whose instruction sets the processor has. Throws UsageError for a name that `variants` lacks, and
+/// UnsupportedError if the processor lacks instructions of the named variant, or of the first one.
+[[nodiscard]] std::size_t choose_variant(std::span<const BuiltFor> variants, const CpuidAnswers& processor,
+                                         std::string_view wanted);
+
+/// Returns the variant whose host kernels run in this process. The first call chooses the variant for this processor,
+/// or the one that the environment variable LOCKSTEP_CPU_VARIANT names, and throws as choose_variant() does.
+[[nodiscard]] const BuiltFor& built_for();
 
 /// Returns all names that BuiltFor::instruction_sets may contain.
 [[nodiscard]] std::vector<std::string_view> known_instruction_sets();
@@ -24,8 +38,11 @@ struct BuiltFor {
 
 /// Throws UnsupportedError if `processor` lacks a set of `built`: "built for x86-64-v4: this processor lacks avx512f".
 void require_instruction_sets(const BuiltFor& built, const CpuidAnswers& processor);
-/// Checks this build on this processor with require_instruction_sets(), once in a process. A Context begins with this
-/// check; otherwise the first kernel would end the process by SIGILL.
+/// Returns the name of the variant in use, such as "x86-64-v4"; empty if the build has one only. Two variants round
+/// differently, so ranks that train together on the host use the same one.
+[[nodiscard]] std::string_view chosen_variant();
+
+/// Calls built_for(). A Context begins with this check; otherwise the first kernel would end the process by SIGILL.
 void require_processor();
 
 }  // namespace lockstep

@@ -20,6 +20,7 @@ TEST(Library, SaysWhatItIs) {
                               "." + std::to_string(LOCKSTEP_VERSION_PATCH);
   EXPECT_NE(info.find("\"version\": \"" + version + "\""), std::string::npos) << info;
   EXPECT_NE(info.find("\"cuda\": "), std::string::npos) << info;
+  EXPECT_NE(info.find("\"cpu_variant\": \""), std::string::npos) << info;
   EXPECT_STREQ(lockstep_status_name(LOCKSTEP_OK), "OK");
   EXPECT_STREQ(lockstep_status_name(LOCKSTEP_ERR_OUT_OF_MEMORY), "OUT_OF_MEMORY");
   EXPECT_STREQ(lockstep_status_name(7777), "UNKNOWN");

@@ -119,6 +119,26 @@ TEST(FlatVectors, HaveRoomForFrozenParameters) {
   EXPECT_EQ(after, std::vector<double>(static_cast<std::size_t>(n), 2));
 }
 
+// After abandon() the loss is that of the last step that was updated, also when the loss of the abandoned step has
+// arrived.
+TEST(Halves, AnAbandonedStepHasNoLoss) {
+  Step step(small(), {.max_batch = 6, .seed = 3});
+  Images images(6);
+  step.update(images.batch(), 0.1);
+  const StepLoss updated = step.wait_loss();
+  ASSERT_EQ(updated.step, 1);
+  step.add(images.batch());
+  step.reduce();
+  ASSERT_EQ(step.wait_loss().step, 2);
+  ASSERT_NE(step.wait_loss().value, updated.value);
+  step.abandon();
+  EXPECT_EQ(step.wait_loss().step, 1);
+  EXPECT_EQ(step.wait_loss().value, updated.value);
+  EXPECT_TRUE(step.metrics_of(2).empty());
+  step.update(images.batch(), 0.1);
+  EXPECT_EQ(step.wait_loss().step, 2);
+}
+
 TEST(Halves, BadInput) {
   Step step(small(), {.max_batch = 6, .seed = 3});
   std::vector<double> few(3);

@@ -1,6 +1,7 @@
 #include <lockstep/runtime/machine/instruction_sets.hpp>
 
 #include <algorithm>
+#include <array>
 #include <fstream>
 #include <map>
 #include <set>
@@ -54,6 +55,14 @@ CpuidAnswers haswell() {
   return p;
 }
 
+/// The answers of a Skylake server processor (x86-64-v4), under a system that saves ZMM registers.
+CpuidAnswers skylake_server() {
+  CpuidAnswers p = haswell();
+  p.leaf7_ebx |= 1U << 16 | 1U << 17 | 1U << 28 | 1U << 30 | 1U << 31;
+  p.xcr0 = 0xe7;
+  return p;
+}
+
 const BuiltFor kV3{.architecture = "x86-64-v3",
                    .instruction_sets = "sse3,ssse3,fma,sse4.1,sse4.2,movbe,popcnt,avx,f16c,lzcnt,bmi,avx2,bmi2"};
 const BuiltFor kV4{.architecture = "x86-64-v4",
@@ -85,9 +94,7 @@ TEST(InstructionSets, WhatIsMissingIsNamed) {
             "built for x86-64-v4: this processor lacks avx512f, avx512dq, avx512cd, avx512bw, avx512vl; expected a "
             "build with "
             "LOCKSTEP_CPU_ARCH for the oldest processor that it runs on");
-  CpuidAnswers skylake = haswell();
-  skylake.leaf7_ebx |= 1U << 16 | 1U << 17 | 1U << 28 | 1U << 30 | 1U << 31;
-  skylake.xcr0 = 0xe7;
+  CpuidAnswers skylake = skylake_server();
   EXPECT_EQ(refusal(kV4, skylake), "taken");
   skylake.leaf7_ebx &= ~(1U << 31);
   EXPECT_NE(refusal(kV4, skylake).find("lacks avx512vl;"), std::string::npos);
@@ -103,6 +110,39 @@ TEST(InstructionSets, RegistersThatTheSystemDoesNotKeepAreMissing) {
   p.xcr0 = 7;  // the system does not save ZMM registers
   EXPECT_FALSE(has_instruction_set(p, "avx512f"));
   EXPECT_TRUE(has_instruction_set(p, "avx2"));
+}
+
+TEST(Variants, TheNewestThatRunsIsChosen) {
+  const std::array variants{kV3, kV4};
+  EXPECT_EQ(choose_variant(variants, skylake_server(), ""), 1U);
+  EXPECT_EQ(choose_variant(variants, haswell(), ""), 0U);
+  EXPECT_EQ(choose_variant(std::span(variants).first(1), skylake_server(), ""), 0U);
+}
+
+TEST(Variants, TheNamedOneIsTaken) {
+  const std::array variants{kV3, kV4};
+  EXPECT_EQ(choose_variant(variants, skylake_server(), "x86-64-v3"), 0U);
+  EXPECT_EQ(choose_variant(variants, skylake_server(), "x86-64-v4"), 1U);
+  try {
+    static_cast<void>(choose_variant(variants, skylake_server(), "x86-64-v2"));
+    FAIL() << "a variant that the build lacks was taken";
+  } catch (const UsageError& error) {
+    EXPECT_STREQ(error.what(), "LOCKSTEP_CPU_VARIANT is 'x86-64-v2', expected x86-64-v3 or x86-64-v4");
+  }
+}
+
+TEST(Variants, MissingInstructionsAreAnError) {
+  const std::array variants{kV3, kV4};
+  EXPECT_THROW(static_cast<void>(choose_variant(variants, haswell(), "x86-64-v4")), UnsupportedError);
+  EXPECT_THROW(static_cast<void>(choose_variant(variants, {}, "")), UnsupportedError);
+}
+
+TEST(Variants, OfThisBuildBeginWithTheOldest) {
+  ASSERT_FALSE(built_variants().empty());
+  EXPECT_EQ(chosen_variant().empty(), built_variants().size() == 1);
+  for (std::size_t i = 1; i < built_variants().size(); ++i) {
+    EXPECT_GT(built_variants()[i].instruction_sets.size(), built_variants()[i - 1].instruction_sets.size());
+  }
 }
 
 TEST(InstructionSets, NamesAreKnown) {

@@ -80,7 +80,8 @@ typedef struct lockstep_tape_s* lockstep_tape;
 typedef void* lockstep_stream; /* a cudaStream_t; contexts on the host ignore the argument */
 
 /* ---- A view of the caller's memory. The memory is in use for the duration of the call (host memory), or until the
- * stream has completed the work of the call (device memory). lockstep keeps no pointer to the struct.
+ * stream has completed the work of the call (device memory). lockstep keeps no pointer to the struct. A view that a
+ * call writes shares no memory with the other views of the call.
  *
  * `axes` has a letter for each axis of `shape`, slowest first: n samples, c channels or features, d planes, h rows,
  * w columns, t positions. If several axes have the letter n, they count the samples together, in row-major order. An
@@ -287,7 +288,9 @@ typedef struct lockstep_report {
 
 /* ---- The library. */
 LOCKSTEP_API uint32_t lockstep_version(void) LOCKSTEP_NOEXCEPT; /* LOCKSTEP_VERSION of the library that runs */
-/* Returns a JSON text that describes the build. The text is never freed. */
+/* Returns a JSON text that describes the build. "cpu_arch" lists the processors for which the host's loops were compiled;
+ * "cpu_variant" is the one of them that this process uses, or "none" if this processor is too old. The text is never
+ * freed. */
 LOCKSTEP_API const char* lockstep_build_info(void) LOCKSTEP_NOEXCEPT;
 /* Returns the name of a status, e.g. "SHAPE", or "UNKNOWN". */
 LOCKSTEP_API const char* lockstep_status_name(lockstep_status) LOCKSTEP_NOEXCEPT;
@@ -483,8 +486,9 @@ LOCKSTEP_API lockstep_status lockstep_trainer_reduce(lockstep_trainer, double* n
 /* Updates the parameters from the summed gradients, clipped as the options say. Returns LOCKSTEP_ERR_STATE without an
  * earlier reduce in this step. Collective: the ranks compare learning_rate. */
 LOCKSTEP_API lockstep_status lockstep_trainer_apply(lockstep_trainer, double learning_rate) LOCKSTEP_NOEXCEPT;
-/* Discards the samples added since the last update, and the sums of lockstep_trainer_reduce. The step is not counted:
- * a host program with an optimizer of its own counts steps itself. Local; the host program calls it on all ranks or on
+/* Discards the samples added since the last update, and the sums of lockstep_trainer_reduce. The step is not counted,
+ * and lockstep_trainer_loss and lockstep_trainer_report then describe the step before: a host program with an optimizer
+ * of its own reads the loss first, and counts steps itself. Local; the host program calls it on all ranks or on
  * none. */
 LOCKSTEP_API lockstep_status lockstep_trainer_abandon(lockstep_trainer) LOCKSTEP_NOEXCEPT;
 /* Returns the mean loss over this rank's samples (NaN without samples) and the number of the step, 0 before the first

@@ -1,0 +1,39 @@
+# lockstep_add_host_kernels(TARGET FILE...): adds files whose loops are compiled for the processors of LOCKSTEP_CPU_ARCH.
+#
+# With one processor the files become sources of the target, with LOCKSTEP_CPU_OPTIONS.
+#
+# With a list, such as x86-64-v3;x86-64-v4, each file is compiled once for each processor (a variant), and the program chooses
+# a variant when it starts (runtime/machine/instruction_sets.hpp). join_cpu_variants.cmake makes one object of all variants.
+# In this object only the functions that the files define are visible. Each is a jump to the function of the chosen variant.
+# Inline functions and instances of templates stay hidden: otherwise the linker could take std::vector's from the variant of
+# the newest processor, and an older processor would stop at its first instruction that is missing. The target's property
+# LOCKSTEP_JOINED_OBJECT has the file's name, because $<TARGET_OBJECTS:> leaves the file out.
+function(lockstep_add_host_kernels target)
+  list(LENGTH LOCKSTEP_CPU_ARCH variants)
+  if(variants LESS 2)
+    target_sources(${target} PRIVATE ${ARGN})
+    set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "${LOCKSTEP_CPU_OPTIONS}")
+    return()
+  endif()
+  set(joined ${CMAKE_CURRENT_BINARY_DIR}/${target}_variants.o)
+  set(arguments "")
+  set(depends ${PROJECT_SOURCE_DIR}/cmake/join_cpu_variants.cmake)
+  foreach(architecture IN LISTS LOCKSTEP_CPU_ARCH)
+    set(objects ${target}_${architecture})
+    add_library(${objects} OBJECT ${ARGN})
+    lockstep_compile_settings(${objects})
+    target_include_directories(${objects} PRIVATE $<TARGET_PROPERTY:${target},INCLUDE_DIRECTORIES>)
+    target_compile_definitions(${objects} PRIVATE $<TARGET_PROPERTY:${target},COMPILE_DEFINITIONS>)
+    # The join needs machine code, not what -flto leaves.
+    target_compile_options(${objects} PRIVATE $<TARGET_PROPERTY:${target},COMPILE_OPTIONS> ${LOCKSTEP_CPU_OPTIONS} -march=${architecture} -fno-lto)
+    list(APPEND arguments "-DOBJECTS_${architecture}=$<JOIN:$<TARGET_OBJECTS:${objects}>,|>")
+    list(APPEND depends ${objects} $<TARGET_OBJECTS:${objects}>)
+  endforeach()
+  list(JOIN LOCKSTEP_CPU_ARCH "|" names)
+  add_custom_command(OUTPUT ${joined} VERBATIM DEPENDS ${depends} COMMENT "Joining the variants of ${target}"
+    COMMAND ${CMAKE_COMMAND} "-DVARIANTS=${names}" ${arguments} -DOUTPUT=${joined} -DCOMPILER=${CMAKE_CXX_COMPILER}
+    -DLINKER=${CMAKE_LINKER} -DNM=${CMAKE_NM} -DOBJCOPY=${CMAKE_OBJCOPY} -P ${PROJECT_SOURCE_DIR}/cmake/join_cpu_variants.cmake)
+  set_source_files_properties(${joined} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
+  target_sources(${target} PRIVATE ${joined})
+  set_property(TARGET ${target} PROPERTY LOCKSTEP_JOINED_OBJECT ${joined})
+endfunction()
