@@ -7,11 +7,11 @@
 
 namespace lockstep::ops {
 
-// The parts of low-rank gradient compression (Vogels, Karimireddy and Jaggi, NeurIPS 2019, algorithm 1;
-// comm/gradients/sums) that are not matrix products. Tensors are contiguous, of one type: f32 or f64 on the host, f32
-// on a GPU. The ops are deterministic, with the same bits for any number of threads; no workspace.
+// Ops for low-rank gradient compression (Vogels, Karimireddy and Jaggi, NeurIPS 2019, algorithm 1). comm/gradients/sums
+// combines these ops with matrix products. Tensors are contiguous, of one type: f32 or f64 on the host, f32 on a GPU.
+// The ops are deterministic, with the same bits for any number of threads; no workspace.
 
-/// What orthonormalise() did with a column.
+/// The result of orthonormalise() for a column.
 enum class Column : std::int32_t {
   dropped = 0,  ///< now all zeros: up to rounding, the column was a linear combination of the columns before it
   kept = 1,

@@ -8,10 +8,12 @@
 namespace lockstep::ops {
 
 /// The columns of the table `parts` of resized_crop(). A picture is a source image, an image is a result. The first
-/// four columns say which rectangle of the picture's pixels the caller gives. Output i along an axis, x or y, is a
-/// mean of pixels around the middle of [begin + i * step, begin + (i + 1) * step), in pixels of the picture. The
-/// weights of the mean form a triangle, which extends by the step to each side, and by at least one pixel: bilinear
-/// with antialiasing, as in Pillow and torchvision. A negative step mirrors. Only pixels in [low, high) are used.
+/// four columns say which rectangle of the picture is in memory.
+///
+/// Output i along an axis, x or y, is a weighted mean of pixels around the middle of [begin + i * step, begin + (i + 1)
+/// * step), in pixels of the picture. The weights form a triangle that extends by the step to each side, and by at
+/// least one pixel: bilinear with antialiasing, as in Pillow and torchvision. A negative step mirrors the picture. Only
+/// pixels in [low, high) are used.
 enum class PartColumn : unsigned char {
   width,       ///< width of the given rectangle, in pixels
   height,      ///< height of the given rectangle, in pixels
