@@ -9,8 +9,9 @@
 // This file is compiled for the oldest x86-64, whatever processor the other files are compiled for
 // (runtime/CMakeLists.txt).
 
-/// Index of the chosen variant. The functions of host kernels that have variants jump to those of this variant
-/// (cmake/join_cpu_variants.cmake). built_for() writes the index before a Context exists, so before a kernel runs.
+/// Index of the chosen variant of the host kernels. A host kernel with variants jumps to the function of this variant
+/// (cmake/join_cpu_variants.cmake). built_for() writes the index before a Context exists, and therefore before a kernel
+/// runs.
 extern "C" {
 [[gnu::visibility("hidden")]] std::int64_t lockstep_cpu_variant = 0;
 }
