@@ -88,7 +88,8 @@ bool runs_all(const CpuidAnswers& processor, const BuiltFor& built) {
   return all;
 }
 
-/// Text of the error for a name that no variant has. Does not call concat(), as in require_instruction_sets().
+/// Returns the text of the error for a LOCKSTEP_CPU_VARIANT that no variant has. Does not call concat(), for the reason
+/// that require_instruction_sets() states.
 std::string names_of(std::span<const BuiltFor> variants, std::string_view wanted) {
   std::string text("LOCKSTEP_CPU_VARIANT is '");
   text.append(wanted).append("', expected ");

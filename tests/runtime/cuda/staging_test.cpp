@@ -1,5 +1,5 @@
-// Tests copies through staging memory. Needs the stand-in for CUDA, which shows the calls that are made, the effect of
-// a forgotten wait or a failing call, and the devices whose memory is used.
+// Tests copies through staging memory. Needs the stand-in for CUDA, which counts calls, can leave out a wait, can make
+// a call fail, and reports the devices whose memory is used.
 #include <map>
 #include <numeric>
 #include <set>
@@ -215,7 +215,7 @@ bool goes_and_returns(std::uint64_t seed, bool forget_going, std::int64_t forgot
 }
 
 /// On the way to the device, the first two of five boxes find free halves, so 3 waits are needed. On the way back, the
-/// host waits for each of the five boxes.
+/// host waits for each of the five boxes. Without any one of these waits, values must be wrong for some seed.
 TEST_F(CudaStagingTest, EveryWaitForAHalfIsNeeded) {
   for (const bool going : {true, false}) {
     for (std::int64_t forgotten = 0; forgotten <= (going ? 3 : 5); ++forgotten) {
