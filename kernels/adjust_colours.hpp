@@ -8,9 +8,9 @@
 namespace lockstep::ops {
 
 /// The kind of a colour change, a number in the table `changes` of adjust_colours(). Brightness, contrast and
-/// saturation take a factor of 0 or more; factor 1 changes nothing. Hue takes a part of the colour circle, -0.5 to 0.5.
-/// Each change does the same as torchvision's function, such as torchvision.transforms.functional.adjust_hue. Any other
-/// number in the table, and NaN, means none.
+/// saturation take a factor of 0 or more; factor 1 changes nothing. Hue takes a fraction of the colour circle, -0.5 to
+/// 0.5. Each change does the same as torchvision's function, such as torchvision.transforms.functional.adjust_hue. Any
+/// other number in the table, and NaN, means none.
 enum class ColourKind : std::uint8_t { none = 0, brightness = 1, contrast = 2, saturation = 3, hue = 4 };
 
 inline constexpr std::int64_t kColourChanges = 4;                   ///< number of changes of each image

@@ -18,7 +18,8 @@ struct ArenaSegment {
   double learning_rate_scale = 1;
   double weight_decay = 0;
   bool trainable = true;  ///< if false, the update does not change the segment's elements
-  bool adapts = true;  ///< read by LARS only (lars.hpp): if false, the trust ratio is 1, as usual for biases and norms
+  /// Read by LARS only (lars.hpp): if false, the trust ratio is 1, as usual for biases and norm layers.
+  bool adapts = true;
 };
 
 /// The arguments of every optimizer update. An update changes the elements [begin, begin + n) of the arenas: all

@@ -39,10 +39,10 @@ namespace lockstep::ops {
 void batch_norm_stats(Context& context, const TensorView& x, const TensorView& valid, const TensorView& stats,
                       const TensorView& workspace);
 
-/// Merges the statistics of P parts of a batch. Row p of parts (P, 2C + 1), contiguous, P >= 1, has the statistics of
-/// part p, for example of rank p's share. The parts are joined in the order of the rows, by the formula of
+/// Merges the statistics of P parts of a batch. parts (P, 2C + 1) is contiguous, P >= 1. Row p holds the statistics of
+/// part p, for example of rank p's share of the batch. The parts are joined in the order of the rows, by the formula of
 /// batch_norm_stats, in f64. Parts with count 0 are left out; if all counts are 0, stats are zeros. With P == 1 stats
-/// are a copy of the part, bit for bit. In f32 a count beyond 2^24 is rounded.
+/// are a copy of row 0, bit for bit. In f32 a count above 2^24 is rounded.
 void batch_norm_merge_stats(Context& context, const TensorView& parts, const TensorView& stats);
 
 /// Computes coefficients (4, C) of the forward pass from `stats` (of this batch, or merged statistics). The rows are

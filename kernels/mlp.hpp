@@ -104,7 +104,7 @@ void mlp_pack(Context& context, const Mlp& mlp, int layer, const TensorView& wei
 /// of registers repeat values of used lanes, so that they raise no additional floating-point exceptions.
 void mlp_forward(Context& context, const Mlp& mlp, const TensorView& packed, const TensorView& x, const TensorView& y);
 
-/// Does mlp_forward() with a checked call. The addresses x and y must be multiples of the size of an element.
+/// Does mlp_forward() for a checked call with the addresses x and y, which must be multiples of the size of an element.
 void mlp_run(Context& context, const MlpCall& call, const void* x, void* y);
 
 namespace backend {  // the functions that mlp.cpp calls after its checks
