@@ -8,7 +8,7 @@
 
 namespace lockstep::ops {
 
-/// How augment() prepares the images of a batch, in one pass over the pixels.
+/// Options of augment(), which prepares the images of a batch in one pass over the pixels.
 struct AugmentDesc {
   /// Number of pixels added on each side before a random crop of the image's size. The added pixels are 0 in the raw
   /// image, or, if `reflect` is on, pixels of the image's mirror image.

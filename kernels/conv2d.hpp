@@ -18,7 +18,7 @@ enum class PadMode : unsigned char { zero, circular };
 enum class ConvPass : unsigned char { forward, backward_data, backward_weights };
 
 /// Extra work that a pass may do for the batch norm before or after the convolution (kernels/batch_norm.hpp): the pass
-/// also computes the sums that the norm needs, so that the norm need not read its input again. Only plans whose
+/// also computes the sums that the norm needs, so that the norm needs no separate pass for these sums. Only plans whose
 /// ConvPlan::serves_norm() is true do this work.
 ///   forward:        the norm reads y. The pass sums y - shift and (y - shift)^2 over all rows.
 ///   backward_data:  x is the norm's output after a ReLU. The pass writes out = g = (dx [+ addend]) masked by the ReLU,
@@ -37,7 +37,7 @@ struct ConvNorm {
 ///   x: (N, H, W, C)   weights: (K, R, S, C / groups)   bias: (K)   y: (N, P, Q, K), channels last
 ///   output extent = floor((in + before + after - dilation * (kernel - 1) - 1) / stride) + 1
 /// Sums run in accumulation_dtype(dtype): f32 for 16-bit x, y and weights. The bias and the gradient of the weights
-/// have this type, too. At planning a provider throws UnsupportedError for a desc that it does not support.
+/// have this type, too. plan_conv2d() throws UnsupportedError if the chosen provider does not support the desc.
 struct ConvDesc {
   int spatial_rank = 2;
   DType dtype = DType::f32;
@@ -134,8 +134,8 @@ enum class Engines : unsigned char { all, precompiled };
 
 struct ConvListing {
   Engines engines = Engines::all;
-  /// Receives the error text of each engine, graph or list of engines at which cuDNN fails. An engine that cuDNN
-  /// reports as not supported adds no text.
+  /// Receives the error text of each engine, graph or list of engines for which cuDNN returns an error. An engine that
+  /// cuDNN reports as not supported adds no text.
   std::vector<std::string>* refused = nullptr;
 };
 

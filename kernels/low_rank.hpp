@@ -31,8 +31,8 @@ void orthonormalise(Context& context, double epsilon, const TensorView& x, const
 void low_rank_residual(Context& context, const TensorView& x, const TensorView& p, const TensorView& q,
                        const TensorView& columns, const TensorView& error);
 
-/// Copies each column of `from` (n, r) for which `columns` (i32, r) says Column::kept to `to` (n, r). The other columns
-/// of `to` do not change.
+/// Copies to `to` (n, r) those columns of `from` (n, r) whose value in `columns` (i32, r) is Column::kept. The other
+/// columns of `to` do not change.
 void keep_columns(Context& context, const TensorView& from, const TensorView& columns, const TensorView& to);
 
 namespace backend {  // the functions that low_rank.cpp calls after its checks

@@ -32,7 +32,7 @@ class Mlp {
   static constexpr std::size_t kMostLayers = 16;
   static constexpr std::int64_t kMostWidth = 256;                  ///< largest number of inputs or outputs of a layer
   static constexpr std::size_t kMostBytes = std::size_t{1} << 18;  ///< largest size in bytes of the packed parameters
-  static constexpr std::size_t kAlignment = 64;                    ///< alignment of the packed parameters
+  static constexpr std::size_t kAlignment = 64;
 
   /// Returns true if four conditions hold: there is at least one layer; each layer takes the outputs of the layer
   /// before; the number of layers, their widths and packed_bytes() are within the limits above; dtype is f32 or f64.
@@ -56,7 +56,7 @@ class Mlp {
   MlpCosts costs_;
 };
 
-/// Describes a view (.., features) of any strides: its samples in row-major order.
+/// Describes the samples of a view (.., features) of any strides, in row-major order.
 struct MlpSamples {
   struct Axis {
     std::int64_t extent, stride;

@@ -46,8 +46,8 @@ bool overwrites_weights(const LibraryCall& call) {
 }
 
 /// Returns true if `call` has this fault: sums over channels-last images read scratch memory of which a part was never
-/// written. The fault occurs with a dilation, with an image that is shorter than the kernel, and with a stride that is
-/// longer than the kernel.
+/// written. The fault occurs with a dilation above 1, with an image that is shorter than the kernel, or with a stride
+/// that is longer than the kernel.
 bool reads_unwritten_pixels(const LibraryCall& call) {
   const ConvDesc& d = call.desc;
   bool any = strides_beyond(d, [&](std::size_t i) { return d.kernel[i]; });

@@ -32,7 +32,7 @@ class Error : public std::runtime_error {
   std::string text_;
 };
 
-/// The user gave a wrong option, a wrong setting or a wrong combination.
+/// The user gave a wrong option, a wrong setting or a wrong combination of options.
 class UsageError : public Error {
  public:
   using Error::Error;

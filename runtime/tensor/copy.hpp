@@ -34,7 +34,8 @@ void copy_now(Context& context, const TensorView& src, const TensorView& dst);
 struct StagingOptions {
   /// Size of each of the two halves of the staging memory, in bytes; at least 64.
   std::size_t half_bytes = std::size_t{4} << 20;
-  /// The driver itself copies pageable memory of at most this many bytes, if types are equal and there are no gaps.
+  /// Largest copy of pageable memory, in bytes, that the driver does itself, without staging memory. The driver does
+  /// this only if types are equal and there are no gaps.
   std::size_t driver_bytes = std::size_t{64} << 10;
   int threads = 0;  ///< number of threads that copy to or from a half of the staging memory; 0 means OpenMP's default
 };

@@ -179,9 +179,9 @@ bool crosses(std::uint64_t seed, bool fetch, std::int64_t forgotten) {
   return right && standin::violations().empty();
 }
 
-/// Counts the waits of a copy of 5 boxes through 2 halves of staging memory. 5 waits are for a box to arrive in its
-/// half, and 3 waits are for a half to become free. One more wait is at the beginning of a fetched copy, or at the end
-/// of a pushed copy. Without any one of these waits, the result must be wrong for some seed.
+/// A copy of 5 boxes through 2 halves of staging memory makes 9 waits. 5 waits are for a box to arrive in its half, and
+/// 3 waits are for a half to become free. One more wait is at the beginning of a fetched copy, or at the end of a
+/// pushed copy. Without any one of these waits, the result must be wrong for some seed.
 TEST_F(CudaStagingTest, EveryWaitBetweenDevicesIsNeeded) {
   for (const bool fetch : {true, false}) {
     constexpr std::int64_t kWaits = 5 + 3 + 1;

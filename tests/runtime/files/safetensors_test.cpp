@@ -113,7 +113,8 @@ TEST_F(Safetensors, RoundTrip) {
   EXPECT_EQ(file.find("none"), nullptr);
 }
 
-// A callback fills a tensor that is larger than the writer's buffer. It gets pieces of whole elements (8 bytes each).
+// A callback fills a tensor that is larger than the writer's buffer. The callback must get pieces of whole elements (8
+// bytes each).
 TEST_F(Safetensors, FillGivesTheSameBytes) {
   std::vector<double> a(300'001);
   std::iota(a.begin(), a.end(), -7.0);
