@@ -28,15 +28,16 @@ void require_lars_options(std::string_view op, const LarsOptions& options);
 /// and g twice and v once; it writes p, v and update.copy once. `workspace` is u8, aligned to 8, and has
 /// lars_workspace_bytes(update.segments) bytes.
 ///
-/// Without `squares`, the range of `update` must not cut a segment; then the bits of an element do not depend on how
-/// the arena is divided into ranges. Throws ShapeError if begin or begin + n lies inside a segment; UsageError for
-/// options out of range, momentum without velocity, and a clip_value other than 0; and the errors of
-/// require_arena_update().
+/// Without `squares`, the range of `update` must not cut a segment; otherwise ShapeError is thrown. In this case the
+/// bits of an element do not depend on how the arena is divided into ranges.
 ///
 /// If `squares` is given, the norms are computed from `squares`, so the range may cut segments. `squares` is f64,
 /// contiguous, of shape (lars_rows(update.segments), 2); otherwise ShapeError is thrown. Row r belongs to the r-th of
 /// the segments that are trainable and have elements. Column 0 is the sum of the squares of the segment's parameters.
 /// Column 1 is the sum of the squares of the segment's gradients, not multiplied by `factor`.
+///
+/// Throws UsageError for options out of range, momentum without velocity, and a clip_value other than 0; and the errors
+/// of require_arena_update().
 [[nodiscard]] std::size_t lars_workspace_bytes(std::span<const ArenaSegment> segments);
 void lars_update(Context& context, const LarsOptions& options, const ArenaUpdate& update, const TensorView& velocity,
                  const TensorView& workspace, const TensorView& squares = {});

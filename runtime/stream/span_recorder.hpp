@@ -43,8 +43,8 @@ enum class SpanKind : unsigned char {
 ///
 /// If a tool is attached to the process (Nsight Systems; only in a build with CUDA), a Scope is also a named range of
 /// that tool around the enqueueing calls. A point (SpanKind::ready) is a mark of the tool. The tool gets ranges and
-/// marks in every step, and also while a stream is captured. With each range, the tool shows a number: the bytes of a
-/// bucket, or the step of the host.
+/// marks in every step, and also while a stream is captured. For a range of a bucket, the tool also shows the number of
+/// bytes; for a step of the host, the number of the step.
 class SpanRecorder {
  public:
   /// Lanes of the timeline. Spans in a lane follow each other. Lane `beside` has calls of a layer that run on the side
