@@ -28,7 +28,7 @@ void require_lars_options(std::string_view op, const LarsOptions& options);
 /// and g twice and v once; it writes p, v and update.copy once. `workspace` is u8, aligned to 8, and has
 /// lars_workspace_bytes(update.segments) bytes.
 ///
-/// Without `squares`, the range of `update` must not cut a segment; otherwise ShapeError is thrown. In this case the
+/// Without `squares`, the range of `update` must not cut a segment; lars_update() throws ShapeError if it does. So the
 /// bits of an element do not depend on how the arena is divided into ranges.
 ///
 /// If `squares` is given, the norms are computed from `squares`, so the range may cut segments. `squares` is f64,
