@@ -24,10 +24,11 @@ enum class Activation : unsigned char { gelu, gelu_tanh, silu, tanh, sigmoid, re
 
 // The tensors x, y, dy and dx are contiguous and have one shape and one type: f32, f64 or bf16 on the host; f32, bf16
 // or f16 on a GPU, which computes in f32. Both functions are deterministic and need no workspace. Finite x gives finite
-// results; NaN stays NaN; gelu, gelu_tanh and silu of an infinity may be NaN (infinity times zero). On the host tanh
-// and sigmoid are within 3 units in the last place of f32 or f64, as the standard library's tanh is. On the host the
-// bits of an element depend neither on its position nor on the number of elements; matmul ("reference") and
-// linear_epilogue apply activations with the same bits.
+// results. NaN stays NaN. If x is infinite, gelu, gelu_tanh and silu may give NaN (infinity times zero).
+//
+// On the host the error of tanh and sigmoid is at most 3 units in the last place of f32 or f64. The bits of an element
+// depend neither on its position nor on the number of elements. matmul (choice "reference") and linear_epilogue compute
+// activations with the same bits.
 
 /// Computes y = f(x) for each element, where f is the function `kind`. y may be x.
 void activation_forward(Context& context, Activation kind, const TensorView& x, const TensorView& y);

@@ -25,7 +25,7 @@ void require_adam_options(std::string_view op, const AdamOptions& options, DType
 /// from 1; values below 1 count as 1. Powers are computed in f64. first_moment and second_moment have shape (n) and the
 /// type of the parameters; both are zero before the first update. Each of p, g, m and v is read once; p, m, v and
 /// update.copy are written once. Throws UsageError for options out of range and for missing moments, and the errors of
-/// ArenaUpdate.
+/// require_arena_update().
 void adam_update(Context& context, const AdamOptions& options, const ArenaUpdate& update, const TensorView& step,
                  const TensorView& first_moment, const TensorView& second_moment);
 

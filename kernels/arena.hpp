@@ -10,21 +10,24 @@
 
 namespace lockstep::ops {
 
-/// Consecutive elements of an arena: tensors of one parameter group. `count` includes the zero padding
-/// between these tensors.
+/// Consecutive elements of an arena that hold tensors with the same settings (parameter group). `count` includes the
+/// zero padding between these tensors.
 struct ArenaSegment {
   std::int64_t offset = 0;  ///< index in the arena of the segment's first element
   std::int64_t count = 0;   ///< number of elements of the segment
   double learning_rate_scale = 1;
   double weight_decay = 0;
   bool trainable = true;  ///< if false, the update does not change the segment's elements
-  bool adapts = true;  ///< read by LARS only (lars.hpp): if false, the trust ratio is 1, as usual for biases and norms
+  /// Read by LARS only (lars.hpp): if false, the trust ratio is 1, as usual for biases and norm layers.
+  bool adapts = true;
 };
 
-/// The arguments of every optimizer update. The update covers elements [begin, begin + n) of the arenas: all elements,
-/// a bucket or a shard. Parts of segments outside this range are skipped; elements in no segment do not change. Views
-/// are contiguous and share no memory; n may be 0. Each view is read and written once. An update is deterministic
-/// unless its comment says otherwise: the bits of an element do not depend on how the arena is cut into ranges.
+/// The arguments of every optimizer update. An update changes the elements [begin, begin + n) of the arenas: all
+/// elements, a bucket or a shard. Parts of segments outside this range, and elements in no segment, do not change. n
+/// may be 0. Views must be contiguous and must not share memory.
+///
+/// An update reads and writes each view at most once, and is deterministic, unless the comment of the update says
+/// otherwise. The bits of an element do not depend on how the arena is cut into ranges.
 struct ArenaUpdate {
   /// The segments, sorted by offset, without overlap. On the host the array must live until the op has run.
   std::span<const ArenaSegment> segments;

@@ -8,7 +8,7 @@
 
 namespace lockstep::ops {
 
-/// How augment() prepares the images of a batch, in one pass over the pixels.
+/// Options of augment(), which prepares the images of a batch in one pass over the pixels.
 struct AugmentDesc {
   /// Number of pixels added on each side before a random crop of the image's size. The added pixels are 0 in the raw
   /// image, or, if `reflect` is on, pixels of the image's mirror image.
@@ -30,13 +30,16 @@ struct AugmentDesc {
 ///   epoch:      i64 scalar                               valid: i64 scalar or not given
 ///   out:        (N, H, W, C), f32, f64 or bf16 on the host, f32, bf16 or f16 on a GPU; C is 3 or 4; channel 3 is zero;
 ///               samples with index `valid` and above are all zero
-/// Crop offset and flip are drawn from Random(seed, augment, epoch, sample id): below(2 * pad + 1) for the row offset,
-/// again below(2 * pad + 1) for the column offset, below(2) for the flip. Random numbers that are not needed are not
-/// drawn. An alternating flip is below(2) of Random(seed, augment, -1, sample id), inverted in odd epochs; no epoch has
-/// number -1. So crop and flip depend on no thread, rank or position in the batch. Padding pixels are 0 before
-/// normalisation, or reflected. In f32 the bits are the same on every device. Throws UsageError in three cases: pad is
-/// below 0 or above 2^30; `reflect` is on and pad is not below height and width; a mean or std is not finite, or a std
-/// is not above 0. No workspace.
+/// Pixels that `pad` adds are 0 before normalisation, or are mirror images if `reflect` is on. In f32 the bits are the
+/// same on every device. No workspace.
+///
+/// Each sample has its own generator, Random(seed, RandomUse::augment, epoch, sample id). Hence crop and flip do not
+/// depend on thread, rank or position in the batch. The draws are, in this order: below(2 * pad + 1) for the row
+/// offset, below(2 * pad + 1) for the column offset, below(2) for the flip. Numbers that are not needed are not drawn.
+/// An alternating flip is drawn from a generator with epoch -1, and inverted in odd epochs.
+///
+/// Throws UsageError in three cases: pad is below 0 or above 2^30; `reflect` is on and pad is not below height and
+/// width; a mean or std is not finite, or a std is not above 0.
 void augment(Context& context, const AugmentDesc& desc, const TensorView& images, const TensorView& sample_ids,
              const TensorView& epoch, const TensorView& valid, const TensorView& out);
 

@@ -23,8 +23,8 @@ namespace lockstep::ops {
 //
 // Sums run in fixed chunks of rows, which are joined in order: the bits do not depend on the number of threads. On a
 // GPU the bits depend on the shape, and on whether all tensors allow 16-byte accesses. The first call of
-// batch_norm_stats, batch_norm_coefficients or batch_norm_backward_reduce in a context allocates 16 KB on the GPU. This
-// first call must not happen in a capture.
+// batch_norm_stats, batch_norm_coefficients or batch_norm_backward_reduce in a context allocates 16 KB on the GPU.
+// Therefore this first call must not be captured in a CUDA graph.
 
 /// Returns the number of bytes of the ReLU mask of a tensor of `numel` elements: a multiple of 4.
 [[nodiscard]] std::size_t relu_mask_bytes(std::int64_t numel);
@@ -39,10 +39,10 @@ namespace lockstep::ops {
 void batch_norm_stats(Context& context, const TensorView& x, const TensorView& valid, const TensorView& stats,
                       const TensorView& workspace);
 
-/// Merges the statistics of P parts of a batch. Row p of parts (P, 2C + 1), contiguous, P >= 1, has the statistics of
-/// part p, for example of rank p's share. The parts are joined in the order of the rows, by the formula of
+/// Merges the statistics of P parts of a batch. parts (P, 2C + 1) is contiguous, P >= 1. Row p holds the statistics of
+/// part p, for example of rank p's share of the batch. The parts are joined in the order of the rows, by the formula of
 /// batch_norm_stats, in f64. Parts with count 0 are left out; if all counts are 0, stats are zeros. With P == 1 stats
-/// are a copy of the part, bit for bit. In f32 a count beyond 2^24 is rounded.
+/// are a copy of row 0, bit for bit. In f32 a count above 2^24 is rounded.
 void batch_norm_merge_stats(Context& context, const TensorView& parts, const TensorView& stats);
 
 /// Computes coefficients (4, C) of the forward pass from `stats` (of this batch, or merged statistics). The rows are
@@ -106,15 +106,16 @@ struct NormBackward {
 };
 
 /// Does batch_norm_backward_reduce for the two norms of batch_norm_apply_pair. Both norms get the same gradient g,
-/// which is stored in masked. mask and masked must be given. On the host the op runs batch_norm_backward_reduce once
-/// for each norm; on a GPU it is one launch with the same bits.
+/// which the op stores in `masked`. `mask` and `masked` must be given. On the host the op runs
+/// batch_norm_backward_reduce once for each norm; on a GPU it is one launch with the same bits.
 void batch_norm_backward_reduce_pair(Context& context, const TensorView& dy, const TensorView& dy2,
                                      const TensorView& mask, const NormBackward& first, const NormBackward& second,
                                      const TensorView& valid, const TensorView& masked, const TensorView& workspace);
 
-/// Does batch_norm_backward_apply for the two norms of batch_norm_apply_pair. Their common gradient g is the tensor
-/// `masked` that batch_norm_backward_reduce_pair wrote. On the host the op runs batch_norm_backward_apply once for each
-/// norm; on a GPU it is one launch with the same bits. Both norms use the count of stats. One of the two dx may be g.
+/// Does batch_norm_backward_apply for the two norms of batch_norm_apply_pair. Argument g must be the tensor `masked`
+/// that batch_norm_backward_reduce_pair wrote. On the host the op runs batch_norm_backward_apply once for each norm; on
+/// a GPU it is one launch with the same bits. Both norms use the count that `stats` holds. first.dx or second.dx may be
+/// g.
 void batch_norm_backward_apply_pair(Context& context, const TensorView& g, const NormBackward& first,
                                     const NormBackward& second, const TensorView& stats, const TensorView& valid);
 

@@ -7,12 +7,13 @@
 
 namespace lockstep::ops {
 
-// Batch norm of a training step as one op per pass. On a GPU the op is one launch if the shared memory of all
-// multiprocessors can hold everything that the pass reads (batch_norm_fits). This launch reads x, and in backward dy,
-// only once. Otherwise, and for tensors that do not allow 16-byte accesses, the op is two launches. On the host each op
-// calls two ops of batch_norm.hpp; the op's comment names them. The op gives the same bits as these two ops in every
-// case. To get equal bits on a GPU, the compiler must fuse multiplications and additions in the same way in the
-// kernels of all these launches. A test checks that the bits are equal.
+// Batch norm of a training step as one op per pass. On a GPU the op is one launch if all data that the pass reads fit
+// into the shared memory of all multiprocessors together (batch_norm_fits). This launch reads x, and in the backward
+// pass dy, only once. Otherwise, and for tensors that do not allow 16-byte accesses, the op is two launches. On the
+// host each op calls two ops of batch_norm.hpp, which the comment of the op names.
+//
+// In all these cases the results have the same bits. On a GPU this requires that the compiler fuses multiplications and
+// additions in the same way in the kernels of all these launches. A test compares the bits.
 //
 // The views have the shapes and types that batch_norm.hpp states for views of the same names. As stated there, results
 // are reproducible bit for bit, and on a GPU the first call in a context allocates memory.
@@ -29,9 +30,9 @@ struct ChipMemory {
   int multiprocessors = 132;
   std::size_t shared_bytes = std::size_t{228} * 1024;  ///< bytes of shared memory in each multiprocessor
 };
-/// Returns batch_norm_fits() for a GPU with this memory. The kernels use so many registers that at most two blocks fit
-/// on a multiprocessor. In each block the driver takes 1 KB of shared memory, and the kernels' own variables take up to
-/// 24 KB.
+/// Returns batch_norm_fits() for a GPU with this memory. The function assumes that at most two blocks run on a
+/// multiprocessor, because the kernels use many registers. In addition to x and dy, a block takes up to 25 KB of shared
+/// memory: 1 KB for the driver and up to 24 KB for the kernels' own variables.
 [[nodiscard]] bool batch_norm_fits_chip(const ChipMemory& chip, const TensorView& x, NormPass pass);
 
 /// Does batch_norm_coefficients, then batch_norm_apply. y may be x or residual.

@@ -9,8 +9,8 @@ namespace {
 
 constexpr std::uintptr_t kWorkspaceAlignment = 64;
 
-/// Does the checks that all three ops share. `y` is the pooled tensor: y in the forward pass, dy in the backward
-/// passes.
+/// Does the checks that all three ops of this file share. `y` is the pooled tensor: y in the forward pass, dy in the
+/// backward passes.
 void check_pool(std::string_view op, const PoolDesc& desc, const TensorView& x, const TensorView& coefficients,
                 const Operand& y, const TensorView& index) {
   require_images(op, {x, "x"});

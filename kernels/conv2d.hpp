@@ -18,8 +18,8 @@ enum class PadMode : unsigned char { zero, circular };
 enum class ConvPass : unsigned char { forward, backward_data, backward_weights };
 
 /// Extra work that a pass may do for the batch norm before or after the convolution (kernels/batch_norm.hpp): the pass
-/// also computes the sums that the norm needs. Then the norm need not read a tensor for these sums. Only some plans do
-/// this work: ConvPlan::serves_norm().
+/// also computes the sums that the norm needs, so that the norm needs no separate pass for these sums. Only plans whose
+/// ConvPlan::serves_norm() is true do this work.
 ///   forward:        the norm reads y. The pass sums y - shift and (y - shift)^2 over all rows.
 ///   backward_data:  x is the norm's output after a ReLU. The pass writes out = g = (dx [+ addend]) masked by the ReLU,
 ///                   and sums g and g * xhat over all rows, with xhat = (norm input - mean) * inv_std. A masked element
@@ -37,7 +37,7 @@ struct ConvNorm {
 ///   x: (N, H, W, C)   weights: (K, R, S, C / groups)   bias: (K)   y: (N, P, Q, K), channels last
 ///   output extent = floor((in + before + after - dilation * (kernel - 1) - 1) / stride) + 1
 /// Sums run in accumulation_dtype(dtype): f32 for 16-bit x, y and weights. The bias and the gradient of the weights
-/// have this type, too. At planning a provider throws UnsupportedError for a desc that it does not support.
+/// have this type, too. plan_conv2d() throws UnsupportedError if the chosen provider does not support the desc.
 struct ConvDesc {
   int spatial_rank = 2;
   DType dtype = DType::f32;
@@ -75,13 +75,13 @@ struct ConvCall {
 /// forward, of x in backward_data. The tensors are contiguous. All but mask, addend, x and x2 have
 /// accumulation_dtype(desc.dtype).
 struct ConvNormOperands {
-  TensorView sums{};          ///< out: (2, C), the sums of ConvNorm; with pair (3, C): row 2 is for the second norm
+  TensorView sums{};          ///< out: (2, C), the sums of ConvNorm; (3, C) if norm.pair: row 2 is for the second norm
   TensorView shift{};         ///< forward: (C), any numbers; numbers near the means preserve the precision of the sums
   TensorView addend{};        ///< gradient to add, shape of x; all members from here on are for backward_data only
   TensorView mask{};          ///< u8, relu_mask_bytes(numel of x) bytes, in the form that batch_norm_apply() writes
   TensorView x{};             ///< the norm's input: shape of x, desc.dtype
   TensorView coefficients{};  ///< (4, C), in the form that batch_norm_coefficients() writes
-  TensorView x2{};            ///< input of the second norm, with pair; coefficients2 are its coefficients
+  TensorView x2{};            ///< input of the second norm, if norm.pair; its coefficients are in coefficients2
   TensorView coefficients2{};
 };
 
@@ -134,8 +134,8 @@ enum class Engines : unsigned char { all, precompiled };
 
 struct ConvListing {
   Engines engines = Engines::all;
-  /// Receives the error text of each engine, graph or list of engines at which cuDNN fails. An engine that cuDNN
-  /// reports as not supported adds no text.
+  /// Receives the error text of each engine, graph or list of engines for which cuDNN returns an error. An engine that
+  /// cuDNN reports as not supported adds no text.
   std::vector<std::string>* refused = nullptr;
 };
 
@@ -145,11 +145,13 @@ struct ConvListing {
 /// Only a measurement shows whether such a choice is faster than the plain convolution followed by the norm's own pass.
 [[nodiscard]] std::vector<std::string> conv2d_choices(Context& context, const ConvDesc& desc, ConvPass pass,
                                                       const ConvListing& listing = {});
-/// Prepares the lists of conv2d_choices() for `calls`, and the plan of each choice (or of ConvCall::choice alone).
-/// The work runs on up to `threads` threads, which have ended when this function returns. The context keeps the results
-/// for plan_conv2d(). Plans of earlier preparations are dropped, unless a ConvPlan holds them or `calls` name them.
-/// plan_conv2d() refuses the choices that a library refuses. Only cuDNN needs preparation: an engine takes up to a
-/// second to compile.
+/// Prepares the lists of conv2d_choices() for `calls`, and the plan of each choice (or of ConvCall::choice alone). The
+/// context keeps these lists and plans, so that plan_conv2d() returns quickly. If the library refuses a choice,
+/// plan_conv2d() throws for this choice. Results of previous calls of prepare_conv2d() are dropped, unless a ConvPlan
+/// holds them or `calls` name them.
+///
+/// The work runs on up to `threads` threads, which have ended when this function returns. Only cuDNN needs preparation:
+/// compiling an engine takes up to a second.
 void prepare_conv2d(Context& context, std::span<const ConvCall> calls, Engines engines, int threads);
 /// Plans the pass with the given choice, or with the first of conv2d_choices() when `choice` is empty. Throws
 /// UsageError for an unknown choice, UnsupportedError for a choice that does not support the pass, ShapeError for an
@@ -162,13 +164,13 @@ void prepare_conv2d(Context& context, std::span<const ConvCall> calls, Engines e
 ///   backward_data:     a = dy, b = weights, out = dx          (+= when desc.grad_mode is accumulate)
 ///   backward_weights:  a = x,  b = dy,      out = dweights    (+= when desc.grad_mode is accumulate)
 /// All tensors are contiguous, and have the shapes and the dtype of desc; bias and dweights have
-/// accumulation_dtype(desc.dtype) ("cudnn:split:.." rounds dweights to desc.dtype once on the way). out overlaps no
-/// other tensor. workspace is u8, has at least plan.workspace_bytes() bytes, is 64-byte aligned, and is not used by
-/// work on other streams.
+/// accumulation_dtype(desc.dtype). (The choices "cudnn:split:.." round dweights to desc.dtype before the conversion to
+/// this type.) out must overlap no other tensor. workspace is u8, has at least plan.workspace_bytes() bytes, and is
+/// 64-byte aligned. Work on other streams must not use workspace.
 void conv2d(Context& context, const ConvPlan& plan, const TensorView& a, const TensorView& b, const TensorView& bias,
             const TensorView& out, const TensorView& workspace);
-/// Enqueues a planned pass that also does the work of desc.norm. `norm` holds the tensors for this work. sums and out
-/// overlap no other tensor. Other arguments and rules are those of conv2d().
+/// Enqueues a planned pass that also does the work of desc.norm. `norm` holds the tensors for this work. norm.sums and
+/// out must overlap no other tensor. For all other arguments the rules of conv2d() hold.
 void conv2d_for_norm(Context& context, const ConvPlan& plan, const TensorView& a, const TensorView& b,
                      const TensorView& out, const TensorView& workspace, const ConvNormOperands& norm);
 

@@ -60,8 +60,9 @@ struct OnContext<Concrete, Result(const Context&, Arguments...)> {
 };
 }  // namespace detail
 
-/// The type of an op with a concrete context (CpuContext or CudaContext) in place of Context. So, in an op's header,
-/// `OnContext<CpuContext, decltype(ops::relu_forward)> relu_forward;` declares the CPU backend's function.
+/// The type of an op with a concrete context (CpuContext or CudaContext) in place of Context. For example, in the
+/// header of the op relu_forward, `OnContext<CpuContext, decltype(ops::relu_forward)> relu_forward;` declares the CPU
+/// backend's function.
 template <class Concrete, class Function>
 using OnContext = typename detail::OnContext<Concrete, Function>::Type;
 
@@ -74,9 +75,9 @@ using OnContext = typename detail::OnContext<Concrete, Function>::Type;
 // NOLINTEND(bugprone-macro-parentheses)
 
 namespace detail {
-// Every build declares the CUDA overloads of lockstep's ops. A build without CUDA does not define these overloads, and
-// compiles the ops with LOCKSTEP_HAS_CUDA=0. Programs that define ops of their own do not set LOCKSTEP_HAS_CUDA: their
-// ops have exactly the overloads that the program declares.
+// Every build declares the CUDA overloads of lockstep's ops. A build without CUDA does not define these overloads; it
+// compiles the ops with LOCKSTEP_HAS_CUDA=0, so that dispatch() does not call them. Programs that define their own ops
+// do not set LOCKSTEP_HAS_CUDA: dispatch() calls the overloads that the program declares.
 #if defined(LOCKSTEP_HAS_CUDA) && !LOCKSTEP_HAS_CUDA
 constexpr bool kCudaOverloads = false;
 #else

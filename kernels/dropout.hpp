@@ -19,12 +19,15 @@ struct DropoutDesc {
 ///   x, y:       (N, ...) contiguous, one shape and type; f32, f64 or bf16 on the host, f32, bf16 or f16 on a GPU
 ///   sample_ids: (N) i64, contiguous: position of the sample in its data set          epoch: i64 scalar
 ///
-/// Element e of a sample, in row-major order, is kept if its random word is at least rate * 2^32: word e % 4 of
-///   philox({e / 4, sample id}, random_key(seed, RandomUse::dropout, epoch, layer)), e / 4 and id as two words each.
-/// So the kept elements are the same for any number of threads and ranks, at any position of the sample in the batch,
-/// and on every device. Any id and epoch are valid. rate has a resolution of 2^-32; with rate 0, y is x. Dropped
-/// elements are +0, whatever x is. In f32 the bits are the same on every device. y may be x. No workspace. Throws
-/// UsageError for a rate outside [0, 1).
+/// Element e of a sample, in row-major order, is kept if its random word is at least rate * 2^32. This word is number e
+/// % 4 of the four words of
+///   philox({e / 4, sample id}, random_key(seed, RandomUse::dropout, epoch, layer))
+/// where e / 4 and the sample id take two words each. Hence the kept elements do not depend on the number of threads
+/// and ranks, the position of the sample in the batch, or the device.
+///
+/// Any id and epoch are valid. rate has a resolution of 2^-32; with rate 0, y is x. Dropped elements are +0, even if x
+/// is NaN. In f32 the bits of y are the same on every device. y may be x. No workspace. Throws UsageError for a rate
+/// outside [0, 1).
 void dropout(Context& context, const DropoutDesc& desc, const TensorView& sample_ids, const TensorView& epoch,
              const TensorView& x, const TensorView& y);
 

@@ -28,11 +28,14 @@ void embedding_forward(Context& context, const TensorView& table, const TensorVi
 [[nodiscard]] std::size_t embedding_backward_workspace_bytes(const Context& context, const TensorView& dtable);
 
 /// Computes the gradient of the table. For each id, sums the rows of dy at the id's tokens. Sets the id's row of dtable
-/// (V, D) to this sum (overwrite), or adds the sum to the row (accumulate). Tokens with an id outside [0, V) are
-/// skipped. dtable has the type of dy, or f32 if dy has a 16-bit type. A sum has the type of dtable, starts from the
-/// row (overwrite: from 0), and adds in the order of the tokens: it is deterministic, without atomic additions. Rows of
-/// ids that do not occur become 0 (overwrite) or do not change. Throws UsageError for mode ignore, ShapeError for 2^31
-/// tokens or more. The gradient of positions is reduce_rows of dy, seen as (M / T, T * D).
+/// (V, D) to this sum (mode overwrite), or adds the sum to the row (accumulate). With overwrite, rows of ids that do
+/// not occur become 0. Tokens with an id outside [0, V) are skipped.
+///
+/// dtable has the type of dy, or f32 if dy has a 16-bit type; sums have the type of dtable. A sum starts from 0
+/// (overwrite) or from the row (accumulate), and adds in the order of the tokens. So the result is deterministic.
+/// Throws UsageError for mode ignore, ShapeError for 2^31 tokens or more.
+///
+/// To get the gradient of positions, call reduce_rows() for dy as a tensor (M / T, T * D).
 void embedding_backward(Context& context, const TensorView& dy, const TensorView& ids, GradMode mode,
                         const TensorView& dtable, const TensorView& workspace);
 

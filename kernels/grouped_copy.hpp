@@ -14,16 +14,16 @@ struct CopyPair {
   TensorView dst;
 };
 
-/// Copies src to dst for each pair, all on the context's device, bit by bit. This op is for many small tensors, for
-/// which one launch per tensor would cost more than moving the bytes. On a GPU one launch copies up to 80 pairs, whose
-/// addresses are a kernel parameter. Pairs may have different types and shapes, may be empty, and need no alignment;
-/// pairs of 16-byte aligned tensors are copied faster. The order of the pairs is not defined: no dst may share memory
-/// with another tensor of the call. On the host `pairs` must live until the op has run. Deterministic, no workspace.
+/// Copies src to dst for each pair, without conversion, all on the context's device. This op is for many small tensors,
+/// for which one launch per tensor would take longer than the copy itself. On a GPU one launch copies up to 80 pairs.
+/// Pairs may have different types and shapes, and may be empty. Pairs whose tensors are both aligned to 16 bytes are
+/// copied faster. The order of the pairs is not defined: no dst may share memory with another tensor of the call. On
+/// the host the array `pairs` must live until the op has run. Deterministic, no workspace.
 ///
 /// Throws DeviceError for a tensor on another device than the context's. Throws ShapeError in four cases: the shapes of
 /// a pair differ; a tensor is not contiguous or has no memory; the two tensors of a pair overlap (overlaps between
 /// pairs are not checked); an address is not a multiple of the element size. Throws DTypeError when the types of a pair
-/// differ (strided_copy converts). Nothing is copied when a pair is refused.
+/// differ. After an error no pair has been copied.
 void grouped_copy(Context& context, std::span<const CopyPair> pairs);
 
 /// Throws the ShapeErrors and the DTypeError of grouped_copy() for one pair. Does not check devices. `op` names the

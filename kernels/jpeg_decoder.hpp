@@ -25,8 +25,9 @@ struct JpegDecoderOptions {
   int host_threads = 1;
 };
 
-/// Decodes JPEG files on a GPU, by nvJPEG. Files have 8 bits a colour, and are grey or YCbCr. The caller must pass only
-/// such files: if the three channels of a file are RGB, its colours may be wrong. An EXIF orientation is not applied.
+/// Decodes JPEG files on a GPU, by nvJPEG. Files must have 8 bits per channel, and must be grey or YCbCr. This is not
+/// checked: if the three channels of a file are RGB, the decoded colours may be wrong. An EXIF orientation is not
+/// applied.
 ///
 /// The pixels may differ from those of libjpeg: inverse DCT and upsampling of chroma are not the same. NVIDIA does not
 /// say whether another GPU or another version of nvJPEG gives the same pixels.
@@ -34,7 +35,8 @@ struct JpegDecoderOptions {
 /// In a call with more than 50 files, nvJPEG decodes the entropy code of baseline files on the GPU, too. The host
 /// decodes the entropy code of progressive files, and of all files in smaller calls.
 ///
-/// One thread at a time may use a decoder. Must not be used while its stream is captured.
+/// One thread at a time may use a decoder. A decoder must not be used while the context's stream is captured in a CUDA
+/// graph.
 class JpegDecoder {
  public:
   using Options = JpegDecoderOptions;
@@ -54,16 +56,18 @@ class JpegDecoder {
   JpegDecoder& operator=(JpegDecoder&&) noexcept;
   ~JpegDecoder();  ///< waits for the context's stream
 
-  /// Enqueues the decoding of `files` on the context's stream, after the work that is already enqueued. The host reads
-  /// the headers and may decode entropy code. The host waits until the files of the previous call are decoded; if
-  /// nvJPEG needs more memory than before, the host waits for the whole stream. `files` may be empty.
+  /// Enqueues the decoding of `files` on the context's stream, after the work that is already enqueued. `files` may be
+  /// empty. The host reads the headers and may decode entropy code. The host waits until the files of the previous call
+  /// are decoded; if nvJPEG needs more memory than before, the host waits for the whole stream.
   ///
   /// Throws UsageError for more files than `most`, an extent below 1, or an address that is null. Throws DataError for
   /// a file that nvJPEG refuses, that has neither 1 nor 3 channels, or whose header has other extents than width and
-  /// height. The text of the DataError begins with "file INDEX of COUNT: " and has nvJPEG's status. If a header is
-  /// wrong, nothing is decoded; if the data after the headers are damaged, `pixels` of all files may hold anything.
-  /// Damage that nvJPEG sees only on the GPU, or not at all, is no error: then some pixels are wrong. If the failure is
-  /// not caused by a file, throws OutOfMemory or another Error. After an error the decoder can be used again.
+  /// height. The text of the DataError begins with "file INDEX of COUNT: " and has nvJPEG's status. If the cause is not
+  /// a file, throws OutOfMemory or another Error. After an error the decoder can be used again.
+  ///
+  /// If a header is wrong, nothing is decoded. If the data after the headers are damaged, `pixels` of all files may
+  /// hold anything. nvJPEG finds some damage only on the GPU, or not at all: in these cases decode() throws nothing,
+  /// and some pixels are wrong.
   void decode(std::span<const File> files);
 
   [[nodiscard]] std::int64_t most() const;

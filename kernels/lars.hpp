@@ -22,18 +22,22 @@ void require_lars_options(std::string_view op, const LarsOptions& options);
 ///   g = factor * grad;  ratio = trust_coefficient * ||p|| / (||g|| + weight_decay * ||p|| + epsilon)
 ///   d = ratio * (g + weight_decay * p);  v = momentum * v + d;  p -= lr * (nesterov ? d + momentum * v : v)
 /// with lr = learning_rate * learning_rate_scale. ratio is 1 for segments that do not adapt, and for segments with a
-/// norm of 0. As in sgd, lr is a factor of v only when p is updated; in the paper's algorithm 1, v contains lr. Norms
-/// are computed in f64: the sums of fixed chunks of a tensor are added in order. Reads p and g twice, v once; writes p,
-/// v and update.copy once. `workspace` is u8, aligned to 8, and has lars_workspace_bytes(update.segments) bytes. The
-/// range of `update` must hold whole segments; the bits of an element then do not depend on how the arena is cut into
-/// ranges. Throws ShapeError if begin or begin + n lies inside a segment; UsageError for options out of range, momentum
-/// without velocity, and a clip_value other than 0; and the errors of ArenaUpdate.
+/// norm of 0. Algorithm 1 of the paper differs: there v contains lr.
 ///
-/// If `squares` is given, the norms are computed from `squares` and not from the range, so the range may cut segments.
-/// `squares` is f64, contiguous, of shape (rows, 2), and is only read. Row r belongs to the r-th of the segments that
-/// are trainable and have elements. Column 0 is the sum of the squares of the segment's parameters. Column 1 is the sum
-/// of the squares of its gradients, which are not multiplied by the factor here. Throws ShapeError unless `squares` has
-/// lars_rows(update.segments) rows.
+/// Norms are computed in f64: each tensor is divided into fixed chunks, whose sums are added in order. The op reads p
+/// and g twice and v once; it writes p, v and update.copy once. `workspace` is u8, aligned to 8, and has
+/// lars_workspace_bytes(update.segments) bytes.
+///
+/// Without `squares`, the range of `update` must not cut a segment; lars_update() throws ShapeError if it does. So the
+/// bits of an element do not depend on how the arena is divided into ranges.
+///
+/// If `squares` is given, the norms are computed from `squares`, so the range may cut segments. `squares` is f64,
+/// contiguous, of shape (lars_rows(update.segments), 2); otherwise ShapeError is thrown. Row r belongs to the r-th of
+/// the segments that are trainable and have elements. Column 0 is the sum of the squares of the segment's parameters.
+/// Column 1 is the sum of the squares of the segment's gradients, not multiplied by `factor`.
+///
+/// Throws UsageError for options out of range, momentum without velocity, and a clip_value other than 0; and the errors
+/// of require_arena_update().
 [[nodiscard]] std::size_t lars_workspace_bytes(std::span<const ArenaSegment> segments);
 void lars_update(Context& context, const LarsOptions& options, const ArenaUpdate& update, const TensorView& velocity,
                  const TensorView& workspace, const TensorView& squares = {});
@@ -42,11 +46,13 @@ void lars_update(Context& context, const LarsOptions& options, const ArenaUpdate
 [[nodiscard]] std::int64_t lars_rows(std::span<const ArenaSegment> segments);
 /// Adds sums of squares to `squares`, which has one row per segment (see lars_update()). Only elements in the range of
 /// `update` count: squares of parameters are added to column 0, squares of gradients to column 1. Reads only segments,
-/// begin, parameters and gradients of `update`. So ranks that divide an arena can compute the norms of whole tensors:
-/// each rank starts from zeros and calls lars_squares() for each of its ranges; then the ranks add their `squares`.
-/// Sums run in the chunks and the order of lars_update(). So a range of whole segments, added to zeros, gives the sums
-/// of lars_update(), bit for bit. Several ranges are summed in another order, so the bits may differ. `workspace` is
-/// that of lars_update(). Throws the errors of ArenaUpdate, and ShapeError as lars_update() does for `squares`.
+/// begin, parameters and gradients of `update`. `workspace` is that of lars_update(). Throws the errors of
+/// require_arena_update(), and ShapeError as lars_update() does for `squares`.
+///
+/// With this op, ranks that divide an arena can compute the norms of whole tensors. Each rank sets its `squares` to
+/// zero and calls lars_squares() for each of its ranges; then the `squares` of all ranks are summed. If one range holds
+/// a whole segment, the sum has the same bits as in lars_update(). If several ranges share a segment, the order of the
+/// additions differs, so the bits may differ.
 void lars_squares(Context& context, const ArenaUpdate& update, const TensorView& squares, const TensorView& workspace);
 
 namespace backend {                               // the functions that lars.cpp calls after its checks

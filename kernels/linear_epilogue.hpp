@@ -27,9 +27,8 @@ void linear_epilogue_forward(Context& context, Activation kind, const TensorView
 
 /// Computes the gradients; x and bias are the inputs of forward:
 ///   dx    = dy * kind'(x + bias); may be missing
-///   dbias = sum over the rows of the unrounded dx; set or added as mode says; may be missing with mode
-///           ignore
-/// The gradient of the residual is dy itself. With kind identity, x and bias are not read, and x may be missing. `dx`
+///   dbias = sum over the rows of the unrounded dx; set or added as mode says; may be missing if mode is ignore
+/// The gradient of the residual is dy itself. If kind is identity, x and bias are not read, and x may be missing. `dx`
 /// may be the tensor `dy` or `x`.
 void linear_epilogue_backward(Context& context, Activation kind, const TensorView& x, const TensorView& bias,
                               const TensorView& dy, GradMode mode, const TensorView& dx, const TensorView& dbias,

@@ -25,8 +25,8 @@ struct LossScaleOptions {
 ///   if skip is another nonzero value:  scale = max(scale * backoff, least), good = 0
 ///   if skip is 0:  good = good + 1;  if good is now at least interval:  scale = min(scale * growth, most), good = 0
 /// Computes in f64, and rounds to the type of scale. skip: i32 scalar, a value of Skip (clip.hpp); scale: f32 or f64
-/// scalar; good: i64 scalar. The three scalars share no memory. The op reads the scalars when it runs, so a captured
-/// step replays correctly. No workspace. Throws UsageError for options out of range.
+/// scalar; good: i64 scalar. The three scalars share no memory. The device reads the scalars when the op runs, not when
+/// it is enqueued; so the op may be captured in a CUDA graph. No workspace. Throws UsageError for options out of range.
 void loss_scale_update(Context& context, const LossScaleOptions& options, const TensorView& skip,
                        const TensorView& scale, const TensorView& good);
 

@@ -7,11 +7,11 @@
 
 namespace lockstep::ops {
 
-// The parts of low-rank gradient compression (Vogels, Karimireddy and Jaggi, NeurIPS 2019, algorithm 1;
-// comm/gradients/sums) that are not matrix products. Tensors are contiguous, of one type: f32 or f64 on the host, f32
-// on a GPU. The ops are deterministic, with the same bits for any number of threads; no workspace.
+// Ops for low-rank gradient compression (Vogels, Karimireddy and Jaggi, NeurIPS 2019, algorithm 1). comm/gradients/sums
+// combines these ops with matrix products. Tensors are contiguous, of one type: f32 or f64 on the host, f32 on a GPU.
+// The ops are deterministic, with the same bits for any number of threads; no workspace.
 
-/// What orthonormalise() did with a column.
+/// The result of orthonormalise() for a column.
 enum class Column : std::int32_t {
   dropped = 0,  ///< now all zeros: up to rounding, the column was a linear combination of the columns before it
   kept = 1,
@@ -31,8 +31,8 @@ void orthonormalise(Context& context, double epsilon, const TensorView& x, const
 void low_rank_residual(Context& context, const TensorView& x, const TensorView& p, const TensorView& q,
                        const TensorView& columns, const TensorView& error);
 
-/// Copies each column of `from` (n, r) for which `columns` (i32, r) says Column::kept to `to` (n, r). The other columns
-/// of `to` do not change.
+/// Copies to `to` (n, r) those columns of `from` (n, r) whose value in `columns` (i32, r) is Column::kept. The other
+/// columns of `to` do not change.
 void keep_columns(Context& context, const TensorView& from, const TensorView& columns, const TensorView& to);
 
 namespace backend {  // the functions that low_rank.cpp calls after its checks

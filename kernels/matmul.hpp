@@ -16,11 +16,12 @@ namespace lockstep::ops {
 /// A product c (m, n) = activation(op(a) op(b) [+ bias (n), in every row]), or, with accumulate, c += op(a) op(b).
 ///   a: (m, k), or (k, m) if transpose_a;  b: (k, n), or (n, k) if transpose_b;  all row-major and contiguous
 /// If batch is above 0, a, b and c have a leading axis of extent batch, and each index of this axis has a separate
-/// product. Sums run in accumulation_dtype(dtype), which is also the type of the bias; bias and activation are applied
-/// before c is rounded. (cuBLASLt rounds the bias to c's type first.) On the host, the choice "reference" adds the
-/// products of a sum in the order of k, so a row of c has the same bits for any m and any number of threads. In tests
-/// on processors with AVX-512, the bits of a row do not depend on m with "onednn" either. relu of NaN gives NaN in
-/// lockstep's own loops and kernels, but 0 in oneDNN (observed) and cuBLASLt (as reported).
+/// product. Sums run in accumulation_dtype(dtype), which is also the type of the bias. Bias and activation are applied
+/// before c is rounded; only cuBLASLt rounds the bias to c's type first.
+///
+/// On the host, the choice "reference" adds the products of a sum in the order of k. So the bits of a row of c depend
+/// neither on m nor on the number of threads. In tests on processors with AVX-512, this held for "onednn", too. relu of
+/// NaN gives NaN in lockstep's own loops and kernels, but 0 in oneDNN (observed) and cuBLASLt (as reported).
 struct MatmulDesc {
   DType dtype = DType::f32;
   std::int64_t batch = 0;  ///< number of separate products; 0: one product, without a leading axis
@@ -57,7 +58,7 @@ class MatmulPlan {
   [[nodiscard]] const MatmulDesc& desc() const { return desc_; }
   [[nodiscard]] Device device() const { return device_; }
   [[nodiscard]] virtual std::size_t workspace_bytes() const = 0;
-  /// Returns true if every run with the planned number of threads gives the same bits.
+  /// Returns true if every run of the plan gives the same bits (with the planned thread count).
   [[nodiscard]] virtual bool deterministic() const = 0;
   [[nodiscard]] virtual std::string choice() const = 0;  ///< name with which plan_matmul() makes this plan again
   /// Returns the name of the code that runs, for example "brg:avx512_core", if the plan's choice names only a library,
@@ -77,10 +78,10 @@ class MatmulPlan {
 
 /// Returns the choices that support this product on the context's device, best guess first: "onednn", "reference", ...
 [[nodiscard]] std::vector<std::string> matmul_choices(Context& context, const MatmulDesc& desc);
-/// Returns true if the product should also apply the activation. Two conditions must hold: matmul_choices() has the
-/// same provider first with and without the activation, and a relu of this provider keeps NaN. Otherwise a separate
-/// pass for the activation is better: another provider would be slower, and relu must not hide a NaN that training has
-/// produced.
+/// Returns true if the product should also apply the activation. Two conditions must hold. First, matmul_choices() must
+/// begin with the same provider with and without the activation, because another provider would be slower. Second, a
+/// relu of this provider must keep NaN, because relu must not hide a NaN that training has produced. If a condition
+/// fails, apply the activation in a separate pass.
 [[nodiscard]] bool fuses_activation(Context& context, const MatmulDesc& desc);
 /// Plans the product with the given choice, or with the first of matmul_choices() if `choice` is empty. Throws
 /// UsageError for an unknown choice, UnsupportedError if the choice does not support the product, and ShapeError or

@@ -20,8 +20,9 @@ struct MlpLayer {
 
 /// Numbers that decide how the host computes an Mlp (kernels/cpu/mlp.cpp).
 struct MlpCosts {
-  std::int64_t least_by_columns = 1;  ///< least number of samples for lanes that are samples, not outputs
-  std::int64_t grain = 1;             ///< number of blocks of samples that justify another thread
+  /// Least number of samples at which the lanes of a register hold samples instead of outputs.
+  std::int64_t least_by_columns = 1;
+  std::int64_t grain = 1;  ///< least number of blocks of samples for each thread
 };
 
 /// Description of a chain of small linear layers, which mlp_forward() computes in one pass: the outputs of a layer stay
@@ -31,7 +32,7 @@ class Mlp {
   static constexpr std::size_t kMostLayers = 16;
   static constexpr std::int64_t kMostWidth = 256;                  ///< largest number of inputs or outputs of a layer
   static constexpr std::size_t kMostBytes = std::size_t{1} << 18;  ///< largest size in bytes of the packed parameters
-  static constexpr std::size_t kAlignment = 64;                    ///< alignment of the packed parameters
+  static constexpr std::size_t kAlignment = 64;
 
   /// Returns true if four conditions hold: there is at least one layer; each layer takes the outputs of the layer
   /// before; the number of layers, their widths and packed_bytes() are within the limits above; dtype is f32 or f64.
@@ -48,14 +49,14 @@ class Mlp {
 
  private:
   DType dtype_;
-  std::array<MlpLayer, kMostLayers> layers_{};  ///< not on the heap: the first call touches fewer pages
+  std::array<MlpLayer, kMostLayers> layers_{};  ///< not on the heap, so that the first call touches fewer pages
   std::size_t count_;
   std::int64_t widest_ = 0;
   std::size_t packed_bytes_;
   MlpCosts costs_;
 };
 
-/// The samples of a view (.., features), of any strides, in row-major order.
+/// Describes the samples of a view (.., features) of any strides, in row-major order.
 struct MlpSamples {
   struct Axis {
     std::int64_t extent, stride;
@@ -65,7 +66,8 @@ struct MlpSamples {
   [[nodiscard]] bool samples_beside() const { return axes == 1 && axis[0].stride == 1; }
 
   DType dtype;
-  int axes = 0;        ///< number of entries of `axis`; adjacent axes without a gap count as one
+  /// Number of entries of `axis`; axes that can be merged into one axis (no gap between them) count as one.
+  int axes = 0;
   std::int64_t count;  ///< number of samples
   std::int64_t features;
   std::int64_t step;                         ///< stride of the features' axis, in elements
@@ -93,17 +95,16 @@ void mlp_pack(Context& context, const Mlp& mlp, int layer, const TensorView& wei
 ///   x: (.., inputs of the first layer); all axes but the last one count the samples, in row-major order
 ///   y: (.., outputs of the last layer); it may divide its samples into other axes than x
 ///
-/// x and y are f32 or f64, whatever the mlp's type, with any strides, and share no memory. The op writes
-/// only elements of y, not the memory between these elements. `mlp` must outlive the work.
+/// x and y are f32 or f64, whatever the mlp's type, with any strides, and share no memory. The op writes only elements
+/// of y, not the memory between these elements. `mlp` must outlive the work.
 ///
-/// A sum begins at 0, and adds its products one by one in the order of the inputs. On processors with fused
-/// multiply-add each step is rounded once. Then the sum is added to the bias. The "reference" choice of matmul gives
-/// the same bits. So the bits of a sample depend neither on the number of samples, nor on the strides, nor on the
-/// number of threads. Unused lanes of registers repeat a number, so that they raise no floating-point exception of
-/// their own.
+/// A sum begins at 0, and adds its products one by one in the order of the inputs, with fused multiply-add where the
+/// processor has it. Then the sum is added to the bias. The "reference" choice of matmul gives the same bits. The bits
+/// of a sample depend neither on the number of samples, nor on the strides, nor on the number of threads. Unused lanes
+/// of registers repeat values of used lanes, so that they raise no additional floating-point exceptions.
 void mlp_forward(Context& context, const Mlp& mlp, const TensorView& packed, const TensorView& x, const TensorView& y);
 
-/// Does mlp_forward() with a checked call. The addresses x and y must be multiples of the size of an element.
+/// Does mlp_forward() for a checked call with the addresses x and y, which must be multiples of the size of an element.
 void mlp_run(Context& context, const MlpCall& call, const void* x, void* y);
 
 namespace backend {  // the functions that mlp.cpp calls after its checks

@@ -14,9 +14,9 @@ struct MomentumOptions {
 void require_momentum(std::string_view op, const MomentumOptions& options);
 
 namespace backend {  // functions of cpu/sgd.cpp and cuda/sgd.cu
-/// Does the part that sgd and lars share: computes g = ratio * (factor * grad + weight_decay * p), then v and p as in
-/// sgd.hpp. sgd passes null as `ratios`, and all ratios are 1. lars passes f64 ratios in the device's memory: on the
-/// host one per segment, on a GPU one per trainable segment in the range.
+/// Does the work that the sgd and lars updates share: computes g = ratio * (factor * grad + weight_decay * p), then v
+/// and p as in sgd.hpp. If `ratios` is null (sgd), each ratio is 1. Otherwise (lars) `ratios` is f64 in the device's
+/// memory: one ratio per segment on the host, one per trainable segment in the range on a GPU.
 void momentum_update(CpuContext&, const ArenaUpdate& update, const MomentumOptions& options, const TensorView& velocity,
                      const double* ratios);
 void momentum_update(CudaContext&, const ArenaUpdate& update, const MomentumOptions& options,

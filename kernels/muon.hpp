@@ -6,8 +6,8 @@
 
 namespace lockstep::ops {
 
-// The parts of Muon (Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks") that are not matrix
-// products; nn/optim/orthogonalizer.hpp combines the ops. All ops are deterministic and take no workspace.
+// Ops for Muon (Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks").
+// nn/optim/orthogonalizer.hpp combines these ops with matrix products. All ops are deterministic and take no workspace.
 
 struct MuonOptions {
   double momentum = 0.95;  ///< in [0, 1)
@@ -21,7 +21,8 @@ void require_muon_options(std::string_view op, const MuonOptions& options);
 ///   g = factor * grad;  v += (1 - momentum) * (g - v);  direction = nesterov ? g + momentum * (v - g) : v
 /// for the elements of trainable segments; other elements do not change. velocity and direction (n) have the type of
 /// the parameters. Parameters, learning rates and decay are not used. If the update is skipped, nothing changes. Throws
-/// the errors of ArenaUpdate, and UsageError for options out of range, missing views, and an update with a `copy`.
+/// the errors of require_arena_update(), and UsageError for options out of range, missing views, and an update with a
+/// `copy`.
 void muon_direction(Context& context, const MuonOptions& options, const ArenaUpdate& update, const TensorView& velocity,
                     const TensorView& direction);
 

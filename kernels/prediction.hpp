@@ -5,9 +5,10 @@
 #include <limits>
 
 /// Defines when a label counts as correct, for the accuracy, top-k accuracy, confusion and calibration of a classifier,
-/// on host and GPU. If an output is NaN or +infinity, the outputs have no softmax, and no label is correct. An output
-/// is ahead of another output if it is larger, or equal and of lower index. A label is correct among the first k if its
-/// output is finite and fewer than k outputs are ahead of its output. `at(k)` returns the output of class k.
+/// on host and GPU. `at(k)` returns the output of class k. If an output is NaN or +infinity, the outputs have no
+/// softmax, and no label is correct. Otherwise outputs are ordered from the largest to the smallest; of equal outputs,
+/// the one with the lower index is first. A label is correct among the first k if its output is finite and is one of
+/// the first k in this order.
 namespace lockstep::ops {
 
 template <class V>

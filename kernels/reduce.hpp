@@ -28,7 +28,7 @@ void sum(Context& context, const TensorView& x, const TensorView& result, const 
 void squared_norm(Context& context, const TensorView& x, const TensorView& result, const TensorView& workspace);
 
 /// Sets found (i32 scalar) to 1 if an element of x (contiguous, any shape) is infinite or NaN. Otherwise found does not
-/// change, so that the calls for several tensors can share one `found`.
+/// change, so that one `found` can serve several tensors.
 void all_finite(Context& context, const TensorView& x, const TensorView& found);
 
 namespace backend {                                    // the functions that reduce.cpp calls after its checks

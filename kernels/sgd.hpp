@@ -13,7 +13,7 @@ using SgdOptions = MomentumOptions;
 ///   g = factor * grad + weight_decay * p;  v = momentum * v + g;  p -= lr * (nesterov ? g + momentum * v : v)
 /// with lr = learning_rate * learning_rate_scale. velocity (n) has the type of the parameters, and is zero before the
 /// first update. Reads p, g and v once; writes p, v and update.copy once. Throws UsageError for a momentum out of
-/// range, nesterov without momentum, and momentum without velocity; and the errors of ArenaUpdate.
+/// range, nesterov without momentum, and momentum without velocity; and the errors of require_arena_update().
 void sgd_update(Context& context, const SgdOptions& options, const ArenaUpdate& update, const TensorView& velocity);
 
 namespace backend {  // the functions that sgd.cpp calls after its checks

@@ -21,15 +21,16 @@ namespace lockstep::ops {
 ///   scale:     scalar of the type of logits, f32 with 16-bit types: 1 / (global number of valid samples); not given: 1
 ///   dlogits:   shape and type of logits, may be logits itself or not given: receives (softmax - target) * weight *
 ///              scale / P, and 0 for samples that do not count
-///   metrics:   f64 (3): each element grows by a sum over the samples that count. In metrics[0], a sample adds the mean
-///              of its positions' losses, weighted but not multiplied by scale. In metrics[1], a sample adds the sum of
-///              the weights of its correct positions (k = 1 in kernels/prediction.hpp) divided by P, which without
-///              weights is the fraction of correct positions. In metrics[2], a sample adds the number of its labels
-///              outside [0, K); a position with such a label has gradient 0 and does not count in metrics[0] and [1]
+///   metrics:   f64 (3), increased by sums over the samples that count:
+///              [0] the mean of the weighted losses of a sample's positions, not multiplied by scale
+///              [1] the sum of the weights of a sample's correct positions (kernels/prediction.hpp, k = 1), divided
+///                  by P
+///              [2] the number of a sample's labels outside [0, K); a position with such a label has gradient 0 and
+///                  adds nothing to [0] and [1]
 ///   workspace: u8, softmax_cross_entropy_workspace_bytes(context, logits), aligned to 8; may be missing if 0 bytes
 ///
-/// Losses (in f32 on a GPU) are summed in f64 in a fixed order, on the host in the order of the samples. Deterministic.
-/// Throws UsageError for a smoothing outside [0, 1).
+/// Losses are summed in f64 in a fixed order, so the op is deterministic. Throws UsageError for a smoothing outside [0,
+/// 1).
 void softmax_cross_entropy(Context& context, const TensorView& logits, const TensorView& labels,
                            const TensorView& weights, const TensorView& valid, const TensorView& scale,
                            double smoothing, const TensorView& dlogits, const TensorView& metrics,

@@ -18,9 +18,9 @@ namespace lockstep::ops {
 ///   workspace: u8, top_k_workspace_bytes(context, logits); may be missing if 0 bytes
 ///
 /// A logit is ahead of the label's logit if it is larger, or equal and of a lower index. A row with a NaN or +infinity
-/// makes every label wrong (kernels/prediction.hpp). A label outside [0, K) is never correct. Nothing is sorted: the op
-/// counts the logits that are ahead of the label's logit. Without weights, `result` is exact below 2^53. Weights are
-/// added up in f64 in a fixed order. Deterministic.
+/// makes every label wrong (kernels/prediction.hpp). A label outside [0, K) is never correct. The label is correct if
+/// fewer than k logits are ahead of its logit. Without weights, `result` is exact below 2^53. Weights are added up in
+/// f64 in a fixed order. Deterministic.
 void top_k_correct(Context& context, const TensorView& logits, const TensorView& labels, const TensorView& weights,
                    const TensorView& valid, int k, const TensorView& result, const TensorView& workspace);
 

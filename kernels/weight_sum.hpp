@@ -10,7 +10,7 @@ namespace lockstep::ops {
 /// Computes S, the divisor of a weighted loss (softmax_cross_entropy.hpp, regression_loss.hpp): the sum, over the
 /// samples that count, of the mean of a sample's weights.
 ///
-///   weights:   (N, ...) contiguous, rank at least 1, at least one weight a sample; f32, on the host also f64
+///   weights:   (N, ...) contiguous, rank at least 1, at least one weight per sample; f32, on the host also f64
 ///   valid:     i64 scalar: the first `valid` samples count (clamped to 0 .. N); not given: all
 ///   scale:     scalar of the type of weights; not given: 1
 ///   mode:      says whether sum is set or added to; with mode ignore, sum must not be given

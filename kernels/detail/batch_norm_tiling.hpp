@@ -16,8 +16,9 @@ inline constexpr std::int64_t kLeastRows = 8;  // least number of rows that a th
 inline constexpr std::int64_t kMostRows = 64;  // largest number of rows of a thread in a chunk: limits rounding errors
 inline constexpr std::int64_t kWantedTiles = 1024;  // number of items (see Tiling) that fill a large GPU
 
-/// Divides a tensor (rows, channels) into items, for sums over rows. An item is a chunk of rows of a tile of columns. A
-/// column is per_column channels, which one thread takes. The division depends only on the shape and on per_column.
+/// Divides a tensor (rows, channels) into items, for sums over rows. A column is per_column channels, which a thread
+/// processes together. A tile is several columns, a chunk is several rows, and an item is the intersection of a tile
+/// and a chunk. The division depends only on the shape and on per_column.
 struct Tiling {
   std::int64_t channels;
   std::int64_t tiles;  // number of tiles
@@ -40,7 +41,7 @@ struct Tiling {
 };
 
 /// Describes how the blocks of a kernel keep a tensor in shared memory, from the computation of the tensor's sums until
-/// the sums are used. `blocks` is 0 if the tensor does not fit into the shared memory of all multiprocessors.
+/// the sums are used. `blocks` is 0 if the tensor does not fit into the shared memory of all multiprocessors together.
 struct Residence {
   std::int64_t blocks = 0;  ///< number of blocks of the launch; all run at once
   std::int64_t items = 0;   ///< largest number of items of a block; all fit into its shared memory

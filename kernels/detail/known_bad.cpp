@@ -19,9 +19,9 @@ bool strides_beyond(const ConvDesc& d, Length length) {
   return false;
 }
 
-/// Returns true if `call` has this fault: with a stride, pixels are copied to scratch memory that is allocated for the
-/// real channels, but addressed by whole blocks of 8 (AVX2) or 16 channels. So a copy overwrites another thread's copy,
-/// or the memory after the scratch memory.
+/// Returns true if `call` has this fault: if a stride is above 1, pixels are copied to scratch memory, which is
+/// allocated for the actual number of channels. But the copy addresses whole blocks of 8 (AVX2) or 16 channels, and
+/// overwrites another thread's copy or the memory after the scratch memory.
 bool copies_beyond_scratchpad(const LibraryCall& call) {
   const bool one_tap = call.implementation.starts_with("jit_1x1:") || call.implementation.starts_with("jit_bf16_1x1:");
   const std::int64_t block = call.implementation.find("avx512") != std::string_view::npos ? 16 : 8;
@@ -46,8 +46,8 @@ bool overwrites_weights(const LibraryCall& call) {
 }
 
 /// Returns true if `call` has this fault: sums over channels-last images read scratch memory of which a part was never
-/// written. The fault occurs with a dilation, with an image that is shorter than the kernel, and with a stride that is
-/// longer than the kernel.
+/// written. The fault occurs with a dilation above 1, with an image that is shorter than the kernel, or with a stride
+/// that is longer than the kernel.
 bool reads_unwritten_pixels(const LibraryCall& call) {
   const ConvDesc& d = call.desc;
   bool any = strides_beyond(d, [&](std::size_t i) { return d.kernel[i]; });

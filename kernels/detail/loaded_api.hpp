@@ -32,10 +32,10 @@ struct LoadedApi {
   std::string problem;  ///< reason why the library cannot be used; empty if it can
 };
 
-/// Opens the first of `names` that can be opened, and takes the functions of this library. Callers pass a file name,
-/// which the dynamic linker searches for (LD_LIBRARY_PATH), then the library's path at build time. problem_of(api)
-/// returns why this version cannot be used, or an empty string. The library is never unloaded: its threads and CUDA
-/// modules outlive every possible owner.
+/// Opens the first of `names` that can be opened, and takes the functions of this library. `names` should hold first a
+/// file name, which the dynamic linker searches for (LD_LIBRARY_PATH), and then the library's path at build time.
+/// problem_of(api) must return why this version cannot be used, or an empty string. The library is never unloaded,
+/// because its threads and CUDA modules outlive every possible owner.
 template <class Api, class ProblemOf>
 [[nodiscard]] LoadedApi<Api> load_api(const char* title, const std::vector<std::string>& names, ProblemOf problem_of) {
   LoadedApi<Api> loaded;

@@ -45,7 +45,8 @@ struct MatmulProvider {
 };
 
 /// Runs f(), which calls a library. If f() throws CudaError (the device failed) or OutOfMemory (the device has no
-/// room), rethrows the exception. Any other Error means that the library refused the work; then calls refused(error).
+/// room), rethrows the exception. Any other Error means that the library refused the work: for such an error, calls
+/// refused(error) and returns.
 template <class F, class Refused>
 void unless_refused(const F& f, const Refused& refused) {
   try {
@@ -80,8 +81,8 @@ template <class Plan>
 [[nodiscard]] std::span<const ConvProvider> conv_providers();
 [[nodiscard]] std::span<const MatmulProvider> matmul_providers();
 
-/// lockstep's own loops. Functions return the providers, because each variant of the host kernels has its own
-/// (cmake/LockstepCpuVariants.cmake), and only functions are chosen at run time.
+/// The providers of lockstep's own loops. Each variant of the host kernels (cmake/LockstepCpuVariants.cmake) has its
+/// own loops. The variant is chosen at run time, which is possible for functions, but not for constants.
 namespace reference {
 [[nodiscard]] ConvProvider conv_provider();      ///< defined in kernels/cpu/conv2d.cpp
 [[nodiscard]] MatmulProvider matmul_provider();  ///< defined in kernels/cpu/matmul.cpp

@@ -56,7 +56,8 @@ Four clamped(Four value) {
   return smaller(larger(value, k0), k1);
 }
 
-/// Returns the greys of the four pixels from `at` on by ITU-R 601, with the digits that torchvision uses.
+/// Returns the grey values of the four pixels from `at` on. The weights are those of ITU-R 601, with torchvision's
+/// digits.
 Four grey(const Block& block, std::size_t at) {
   return 0.2989F * four_at(block[0], at) + 0.587F * four_at(block[1], at) + 0.114F * four_at(block[2], at);
 }
@@ -194,7 +195,7 @@ void store(const Block& block, std::size_t pixels, std::uint8_t* to) {
     std::memcpy(&words[i], &word, sizeof word);
   }
   static_assert(std::endian::native == std::endian::little);
-  // A pixel is stored as four bytes at once; the next pixel overwrites the fourth.
+  // A pixel is stored as four bytes at once; the next pixel overwrites the fourth byte.
   for (std::size_t i = 0; i + 1 < pixels; ++i) {
     std::memcpy(to + 3 * i, &words[i], 4);
   }

@@ -11,7 +11,7 @@ enum class Colour {
   brightness,  ///< blend of black (factor 0) and the image (factor 1)
   contrast,    ///< blend of mean_of_greys() (factor 0) and the image (factor 1)
   saturation,  ///< blend of the greys of the image (factor 0) and the image (factor 1)
-  hue          ///< turns the hue by a part of the colour circle
+  hue          ///< turns the hue by a fraction of the colour circle
 };
 
 struct ColourChange {

@@ -54,7 +54,7 @@ struct ResampleMemory {
   std::vector<Taps> taps_y;
   std::vector<float> weights;
   std::vector<float> across;  ///< weights along x, padded with zeros to the same number for each output
-  std::vector<float> line;    ///< pixels of one row of the source image that outputs need, as floats
+  std::vector<float> line;    ///< those pixels of a row of the source image that the outputs need, as floats
   std::vector<float> rows;
   std::vector<std::int32_t> row;
 };

@@ -32,7 +32,7 @@ class Error : public std::runtime_error {
   std::string text_;
 };
 
-/// The user gave a wrong option, a wrong setting or a wrong combination.
+/// The user gave a wrong option, a wrong setting or a wrong combination of options.
 class UsageError : public Error {
  public:
   using Error::Error;
@@ -83,8 +83,7 @@ class PeerError : public Error {
 };  ///< PeerError: another rank failed, and that rank printed its own message
 
 /// Joins its arguments with operator<< in the C locale ("1000", "0.5"); the host program's locale has no effect. The
-/// attribute `cold` makes the compiler optimise this function for size and keep it away from hot code, which halves the
-/// size of liblockstep.
+/// attribute `cold` makes the compiler optimise this function for size, which halves the size of liblockstep.
 template <class... Parts>
 [[nodiscard, gnu::cold, gnu::noinline]] std::string concat(const Parts&... parts) {
   std::ostringstream out;

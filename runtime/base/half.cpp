@@ -2,7 +2,8 @@
 
 namespace lockstep {
 
-// Bits for sign, exponent and fraction: binary32 has 1, 8 (bias 127) and 23; binary16 has 1, 5 (bias 15) and 10.
+// Numbers of bits for sign, exponent and fraction: binary32 has 1, 8 (bias 127) and 23; binary16 has 1, 5 (bias 15) and
+// 10.
 Float16::Float16(float value) {
   const auto u = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = (u >> 16) & 0x8000U;

@@ -30,8 +30,8 @@ std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter, std::a
   return counter;
 }
 
-// The seed and (use, a) determine the Philox key. b is the upper half of the Philox counter; the number of the block of
-// four words is the lower half.
+// In Random(seed, use, a, b), the arguments seed, use and a determine the Philox key. b is the upper half of the Philox
+// counter. The lower half is the number of the block of four words.
 
 std::array<std::uint32_t, 2> random_key(std::uint64_t seed, RandomUse use, std::uint64_t a, std::uint32_t part) {
   const auto words = philox({static_cast<std::uint32_t>(use), low(a), high(a), part}, {low(seed), high(seed)});

@@ -5,8 +5,8 @@
 
 namespace lockstep {
 
-/// Uses of random numbers. The use is a part of the key, so two uses never share numbers. Never renumber the uses: a
-/// seed must give the same numbers in every version.
+/// Uses of random numbers. The use is a part of the random key, so that two uses never share numbers. Never renumber
+/// the uses: a seed must give the same numbers in every version.
 enum class RandomUse : std::uint32_t {
   initialise = 1,
   shuffle = 2,

@@ -28,8 +28,8 @@ class Option {
   bool list = false;    ///< true if the option takes several values, separated by commas
   bool kept = true;     ///< true if resumed runs keep the option; false if only the current start uses the option
   bool given = false;   ///< true if read() set the value; false for a default
-  /// True if the option changes the numbers that a run computes. RunIdentity stores the values of such options, except
-  /// default values.
+  /// True if the option changes the numbers that a run computes. Checkpoints store the values of such options
+  /// (RunIdentity), except default values.
   bool numbers = false;
   /// True if the option must be equal on all ranks. An option with `numbers` must be equal even if `shared` is false.
   bool shared = false;

@@ -14,8 +14,8 @@ namespace lockstep {
 /// Returns the length in bytes of the first character of a UTF-8 text; 0 for a control character or invalid UTF-8.
 [[nodiscard]] std::size_t printable_length(std::string_view text) noexcept;
 
-/// Result of print_character(), which writes the first character of a text to `out` (4 bytes of room). If
-/// printable_length() is 0, the function writes the first byte as \xNN.
+/// Result of print_character(), which writes the first character of a text to `out`, or the first byte as \xNN if
+/// printable_length() is 0. `out` must have room for 4 bytes.
 struct PrintedCharacter {
   std::size_t read;     ///< bytes read from the text
   std::size_t written;  ///< bytes written to `out`

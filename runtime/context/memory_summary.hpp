@@ -16,8 +16,8 @@ struct MemorySummary {
   Device device{};
   /// Memory of the context's resource: in use, cached, peak. nullopt if MemoryResource::usage() returns nullopt.
   std::optional<MemoryUsage> resource{};
-  /// CPU: resident memory of this process, with the resource's memory. Memory that was allocated but never written is
-  /// in use, but not resident. nullopt for a GPU, because the driver does not report it.
+  /// CPU: resident memory of this process, including the resource's memory. Memory that was allocated but never written
+  /// is in use, but not resident. nullopt for a GPU, because the driver does not report it.
   std::optional<std::size_t> process{};
   /// Memory that is neither free nor held by this process or, on a GPU, by the resource. On a GPU, other programs,
   /// other resources of this program and CUDA itself hold this memory. CUDA needs some hundred MiB per context. If

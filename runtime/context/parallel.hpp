@@ -25,10 +25,10 @@ void run_range(F& f, std::int64_t begin, std::int64_t end) {
 }  // namespace detail
 
 /// Calls f(begin, end) on disjoint ranges that cover [0, count), on up to context.threads() OpenMP threads. There are
-/// at most count / grain ranges, rounded up. The ranges depend on the thread count, so use this function for
-/// elementwise work. f must not throw. The calling thread does all the work, without a call of OpenMP, if there is one
-/// thread, if `count` is at most `grain`, or in a build without OpenMP (LOCKSTEP_OPENMP=OFF). Allocates nothing after
-/// OpenMP has made its threads.
+/// at most count / grain ranges, rounded up. The ranges depend on the thread count, so use this function only if each
+/// element is computed independently. f must not throw. The calling thread does all the work, without a call of OpenMP,
+/// if there is one thread, if `count` is at most `grain`, or in a build without OpenMP (LOCKSTEP_OPENMP=OFF). Allocates
+/// nothing after OpenMP has made its threads.
 template <class F>
 void parallel_ranges(const CpuContext& context, std::int64_t count, std::int64_t grain, F&& f) {
   const std::int64_t most = grain > 0 ? (count + grain - 1) / grain : count;

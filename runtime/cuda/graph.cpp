@@ -8,8 +8,8 @@
 namespace lockstep::detail {
 namespace {
 
-/// Owns the cudaGraph_t of a capture. capture_cuda_graph() makes the executable graph from it; then the destructor
-/// destroys the cudaGraph_t.
+/// Owns the cudaGraph_t of a capture. capture_cuda_graph() makes the executable graph from the cudaGraph_t; then the
+/// destructor destroys the cudaGraph_t.
 class Captured {
  public:
   explicit Captured(Device device) : device_(device) {}

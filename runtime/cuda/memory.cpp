@@ -208,8 +208,8 @@ void CudaPoolResource::deallocate(void* pointer, std::size_t bytes, std::size_t 
   cuda::ignore(cudaFree(pointer));
 }
 
-/// Frees the blocks of late_ that were freed on `stream` during a capture, in the order of the stream's work. The
-/// caller holds mutex_; the device is current and the stream is not captured.
+/// Frees, in the order of the stream's work, those blocks of late_ that were passed to deallocate() with `stream`
+/// during a capture. The caller holds mutex_; the device is current and the stream is not captured.
 void CudaPoolResource::release_late(Stream& stream) noexcept {
   std::erase_if(late_, [&](const Late& late) {
     if (late.stream != stream.cuda_handle()) {

@@ -18,9 +18,9 @@ inline std::byte* element(const TensorView& view, std::int64_t index) {
   return static_cast<std::byte*>(view.data) + index * static_cast<std::int64_t>(size_of(view.dtype));
 }
 
-/// Staging memory of a CudaContext for copies: two halves of pinned memory, allocated at first use. Also stores to
-/// which other GPUs the device has direct access. Lives as long as the context (Context::library). A half is filled
-/// again only after the copy that emptied the half is complete.
+/// Staging memory of a CudaContext for copies: a pinned block of two halves, allocated at first use. A half is filled
+/// again only after the copy that emptied it is complete. A Staging also stores to which other GPUs the device has
+/// direct access. It lives as long as the context (Context::library).
 class Staging {
  public:
   /// Returns the Staging of `context`. The first call makes the object, without memory and without a stream.
@@ -34,8 +34,8 @@ class Staging {
   /// peer access. Memory of a pool also needs access to the pool itself; this call enables that access, too.
   [[nodiscard]] bool reaches(const TensorView& other);
 
-  // These three functions copy through the halves. Between host and device, types and strides may differ. Between
-  // devices, the innermost axis must have stride 1 in both views.
+  // These three functions copy through the two halves of the staging memory. Between host and device, types and strides
+  // may differ. Between devices, the innermost axis must have stride 1 in both views.
   void from_host(const TensorView& host, const TensorView& device);  ///< returns after the host memory was read
   void to_host(const TensorView& device, const TensorView& host);    ///< returns after the copy is complete
   void across(const TensorView& src, const TensorView& dst);         ///< copies between two GPUs; does not block

@@ -13,12 +13,14 @@
 #include <lockstep/runtime/cuda/driver.hpp>
 #include <lockstep/runtime/detail/cuda_backend.hpp>
 
-// A CUDA stream waits for an event of a host stream on the device: the device waits until a counter in page-locked
-// memory reaches the event's position. The worker thread of the host stream increments the counter after each task.
-// Some devices cannot wait for a value in memory. On such a device the stream waits in a CUDA host function. CUDA may
-// run the host functions of all streams on one thread, one after the other. If a task of the host stream has failed,
-// the work on the device still runs, because CUDA cannot remove work from a stream. Then synchronize() of the CUDA
-// stream rethrows the failure. A wait for an event that the CUDA stream recorded later rethrows the failure, too.
+// How a CUDA stream waits for an event of a host stream: the device waits until a counter in page-locked memory reaches
+// the event's position. The worker thread of the host stream increments the counter after each task. If a device cannot
+// wait for a value in memory, the stream waits in a CUDA host function. CUDA may run the host functions of all streams
+// on one thread, one after the other.
+//
+// If a task of the host stream has failed, the work on the device still runs, because CUDA cannot remove work from a
+// stream. The failure is rethrown by synchronize() of the CUDA stream, and by waits for events that the CUDA stream
+// records after its wait for the host.
 
 namespace lockstep::detail {
 namespace {

@@ -42,8 +42,8 @@ struct BlockPlan {
   [[nodiscard]] std::int64_t blocks() const;
 };
 
-/// Plans the blocks with as few axes in `outer` as the strides allow. CUDA takes no pitch above 2^31 - 1 or below the
-/// width.
+/// Plans the blocks with as few axes in `outer` as possible. The limits are the strides and CUDA's pitch, which must be
+/// at least the width and at most 2^31 - 1 bytes.
 [[nodiscard]] BlockPlan plan_blocks(const CopyLoops& loops, std::size_t element_size);
 
 /// Calls f(src_offset, dst_offset) for each index of `loops`, which have 0 to 8 axes, in row-major order.

@@ -25,8 +25,8 @@ void require_cuda_device(Device device);
 
 /// Makes a non-blocking stream, which the state's destructor destroys.
 [[nodiscard]] std::unique_ptr<StreamState> make_cuda_stream_state(Device device, int priority);
-/// Borrows a stream of the host program; nullptr means the device's legacy default stream. The state neither destroys
-/// the stream nor waits for it.
+/// Borrows a stream of the host program; nullptr means the device's legacy default stream. The state does not destroy
+/// the stream. Its destructor waits for the stream only if the stream still has waits for host streams.
 [[nodiscard]] std::unique_ptr<StreamState> borrow_cuda_stream_state(Device device, CUstream_st* stream);
 [[nodiscard]] std::shared_ptr<EventState> make_cuda_event_state(Device device, bool timing);
 

@@ -61,7 +61,8 @@ struct EventState {
   const bool timing;
 };
 
-/// State of a Stream. The destructor waits for queued work and does not throw.
+/// State of a Stream. The destructor does not throw. It waits for queued work, unless the stream is a borrowed CUDA
+/// stream (borrow_cuda_stream_state()).
 struct StreamState {
   StreamState(Device d, bool runs_inline) : device(d), is_inline(runs_inline) {}
   StreamState(const StreamState&) = delete;

@@ -11,12 +11,13 @@ namespace lockstep {
 ///   write_file(folder.file("state.json"), text);
 ///   folder.commit();
 ///
-/// The files are written to PATH.tmp-HOST-PID-rRANDOM in the same parent folder; folders with other names stay
-/// untouched. commit() makes the files durable and swaps the two names (renameat2 with RENAME_EXCHANGE). On a file
-/// system that cannot swap, commit() renames twice. Between the two renames, the old folder has the name
-/// PATH.old-HOST-PID-rRANDOM, which find_folder() knows. A path has one writer at a time
-/// (runtime/files/folder_lock.hpp). Every error is a DataError with path and reason, and leaves the old folder
-/// unchanged.
+/// The files are written to a temporary folder, PATH.tmp-HOST-PID-rRANDOM in the same parent folder. commit() makes the
+/// files durable and swaps the names of the two folders (renameat2 with RENAME_EXCHANGE). On a file system that cannot
+/// swap names, commit() renames twice. Between the two renames, the old folder has the name PATH.old-HOST-PID-rRANDOM,
+/// under which find_folder() finds it.
+///
+/// A path must have only one writer at a time (runtime/files/folder_lock.hpp). Every error is a DataError with path and
+/// reason, and leaves the old folder unchanged.
 class AtomicFolder {
  public:
   enum class Replace : unsigned char { swap, two_renames };

@@ -42,11 +42,11 @@ struct SafetensorsTensor {
   std::function<void(std::int64_t first, std::span<std::byte> out)> fill;
 };
 
-/// Writes a new file; the file is durable when the call returns. Equal tensors and metadata give equal bytes. The order
-/// of tensors is the same as in the reference implementation: first larger or wider types, then by name. Spaces pad the
-/// header so that the data begin at a multiple of 8. Throws DataError for a name that occurs twice, for a name that
-/// SafetensorsFile refuses, and for data that do not match the shape. If writing fails, throws DataError and deletes
-/// the file.
+/// Writes a new file; the file is durable when the call returns. Equal tensors and metadata give equal bytes. Tensors
+/// are in the order of the reference implementation: by type, wider types first, and tensors of one type by name.
+/// Spaces pad the header so that the data begin at a multiple of 8. Throws DataError for a name that occurs twice, for
+/// a name that SafetensorsFile refuses, and for data that do not match the shape. If writing fails, throws DataError
+/// and deletes the file.
 void write_safetensors(const std::string& path, std::span<const SafetensorsTensor> tensors,
                        const std::map<std::string, std::string>& metadata = {});
 

@@ -32,9 +32,9 @@ std::string no_gpus_text(const GpuState& state) {
   return "the NVIDIA driver shows no GPU to this process; is CUDA_VISIBLE_DEVICES right?";
 }
 
-/// Architecture of a build, such as "100a-real" with the number 100. With the letter 'a', the code runs on this
-/// architecture alone (exact). With the letter 'f', the code runs on this and newer GPUs of the same major version.
-/// "-real": a binary without PTX.
+/// Architecture of a build, such as "100a-real" with the number 100. The letter 'a' means that the code runs on this
+/// architecture alone (exact). The letter 'f' means that the code runs on this and newer GPUs of the same major
+/// version. "-real" means a binary without PTX.
 struct Architecture {
   int number = 0;
   bool exact = false;

@@ -8,17 +8,18 @@
 namespace lockstep {
 
 /// The right to use a GPU, among programs that take claims. A claim is an flock() on a file named after the GPU's UUID,
-/// in one folder of the machine. It ends with this object or with the process, however the process ends, so a claim is
-/// never stale. Programs that take no claims can still use the GPU; find_usable_gpus() recognises such programs by the
-/// memory that they use.
+/// in one folder of the machine. A claim ends with this object or with the process, however the process ends; so a
+/// claim is never stale. Programs that take no claims can still use the GPU; find_usable_gpus() recognises such
+/// programs by the memory that they use.
 ///
-/// The folder is $LOCKSTEP_CLAIM_FOLDER if set, otherwise /tmp/lockstep-claims. A missing folder is made sticky and
-/// open to all users. The files are open to all users, too, and stay. TMPDIR is ignored, because it often differs from
-/// job to job. Containers and jobs with their own /tmp need LOCKSTEP_CLAIM_FOLDER on a shared folder. If a clean-up of
-/// /tmp deletes the file of a claim, another process can claim the same GPU.
+/// The folder is $LOCKSTEP_CLAIM_FOLDER if set, otherwise /tmp/lockstep-claims. TMPDIR is ignored, because it often
+/// differs from job to job. If the folder is missing, it is made with write permission for all users and the sticky
+/// bit. All users can open the files in it, and no file is deleted. Containers and jobs with their own /tmp need
+/// LOCKSTEP_CLAIM_FOLDER on a shared folder. If a clean-up of /tmp deletes the file of a claim, another process can
+/// claim the same GPU.
 ///
-/// A program started with exec() does not inherit a claim. After a plain fork(), parent and child share the claim. The
-/// claim ends with the parent's object, or when both processes have ended.
+/// A program started with exec() does not inherit a claim. After a plain fork(), parent and child share the claim,
+/// which ends with the parent's object, or when both processes have ended.
 ///
 /// Not thread-safe, but different objects are independent. Two claims to one GPU exclude each other, also in one
 /// process.

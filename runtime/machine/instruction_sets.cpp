@@ -9,8 +9,9 @@
 // This file is compiled for the oldest x86-64, whatever processor the other files are compiled for
 // (runtime/CMakeLists.txt).
 
-/// Index of the chosen variant. The functions of host kernels that have variants jump to those of this variant
-/// (cmake/join_cpu_variants.cmake). built_for() writes the index before a Context exists, so before a kernel runs.
+/// Index of the chosen variant of the host kernels. A host kernel with variants jumps to the function of this variant
+/// (cmake/join_cpu_variants.cmake). built_for() writes the index before a Context exists, and therefore before a kernel
+/// runs.
 extern "C" {
 [[gnu::visibility("hidden")]] std::int64_t lockstep_cpu_variant = 0;
 }
@@ -87,7 +88,8 @@ bool runs_all(const CpuidAnswers& processor, const BuiltFor& built) {
   return all;
 }
 
-/// Text of the error for a name that no variant has. Does not call concat(), as in require_instruction_sets().
+/// Returns the text of the error for a LOCKSTEP_CPU_VARIANT that no variant has. Does not call concat(), for the reason
+/// that require_instruction_sets() states.
 std::string names_of(std::span<const BuiltFor> variants, std::string_view wanted) {
   std::string text("LOCKSTEP_CPU_VARIANT is '");
   text.append(wanted).append("', expected ");

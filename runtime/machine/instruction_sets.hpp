@@ -17,12 +17,13 @@ struct BuiltFor {
   std::string_view instruction_sets;
 };
 
-/// Returns the variants of this build, from the oldest processor's to the newest's. A build for one processor has one.
+/// Returns the variants of this build, from the oldest processor's to the newest's. A build for one processor has one
+/// variant.
 [[nodiscard]] std::span<const BuiltFor> built_variants() noexcept;
 
-/// Returns the index of the variant that runs on `processor`: the one named `wanted`, or, if `wanted` is empty, the
-/// last one whose instruction sets the processor has. Throws UsageError for a name that `variants` lacks, and
-/// UnsupportedError if the processor lacks instructions of the named variant, or of the first one.
+/// Returns the index of a variant that runs on `processor`. This is the variant named `wanted`. If `wanted` is empty,
+/// it is the last variant whose instruction sets the processor has. Throws UsageError for a name that `variants` lacks.
+/// Throws UnsupportedError if the processor cannot run the named variant or, if `wanted` is empty, the first variant.
 [[nodiscard]] std::size_t choose_variant(std::span<const BuiltFor> variants, const CpuidAnswers& processor,
                                          std::string_view wanted);
 
@@ -38,8 +39,8 @@ struct BuiltFor {
 
 /// Throws UnsupportedError if `processor` lacks a set of `built`: "built for x86-64-v4: this processor lacks avx512f".
 void require_instruction_sets(const BuiltFor& built, const CpuidAnswers& processor);
-/// Returns the name of the variant in use, such as "x86-64-v4"; empty if the build has one only. Two variants round
-/// differently, so ranks that train together on the host use the same one.
+/// Returns the name of the variant in use, such as "x86-64-v4"; empty if the build has one variant only. Different
+/// variants round differently, so all ranks of a training run on the host should use the same variant.
 [[nodiscard]] std::string_view chosen_variant();
 
 /// Calls built_for(). A Context begins with this check; otherwise the first kernel would end the process by SIGILL.

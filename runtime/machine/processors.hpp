@@ -16,8 +16,8 @@ class ProcessorSet {
   [[nodiscard]] static ProcessorSet parse(std::string_view text);
   /// Returns the processors on which this thread may run; an empty set if the system does not report them.
   [[nodiscard]] static ProcessorSet of_this_thread();
-  /// Returns the processors of this process. OpenMP may have bound this thread, or the thread that started it, to one
-  /// of its places (OMP_PROC_BIND). If so, returns the processors of all places, otherwise those of this thread.
+  /// Returns the processors of this process. If OpenMP has bound this thread, or the thread that started this thread,
+  /// to a place (OMP_PROC_BIND), returns the processors of all places. Otherwise returns the processors of this thread.
   [[nodiscard]] static ProcessorSet of_process();
   [[nodiscard]] static ProcessorSet of(const std::vector<int>& numbers);
 

@@ -24,9 +24,10 @@ struct UsableGpus {
 /// nobody else holds a claim to the GPU; a context can be made on the GPU, which exclusive-process mode may prevent;
 /// `min_free_bytes` (default: not_occupied_bytes()) can be allocated in one piece.
 ///
-/// Trying a GPU leaves nothing on it and changes no state of the calling thread; a primary context that the program
-/// already has there stays. A machine runs one search at a time: a second search waits for the first, at most
-/// `patience`. So if two programs start at once and both want 3 of 4 GPUs, one of them gets its GPUs.
+/// Each GPU is tried by probe_gpu(). This call leaves nothing on the GPU and changes no state of the calling thread; a
+/// primary context that the program already has on the GPU stays. Only one search at a time runs on a machine: a second
+/// search waits for the first, at most GpuSearch::patience. Otherwise, if two programs started at once and both wanted
+/// 3 of 4 GPUs, neither might get enough.
 ///
 /// Throws UsageError for a `count` of 0 or below -1. Throws DeviceError in four cases: fewer GPUs are usable (the text
 /// says for each GPU why it is not usable: the holder of its claim, the compute mode or the bytes free); this process

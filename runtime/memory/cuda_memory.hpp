@@ -36,15 +36,20 @@ struct CudaPoolOptions {
 };
 
 /// Stream-ordered device memory: cudaMallocFromPoolAsync and cudaFreeAsync on the resource's own memory pool, which the
-/// first allocation makes. Neither call waits. If work on another stream uses the memory, an event must order that work
-/// before deallocate(), as MemoryResource says. In allocate(), `stream` must be of this device (DeviceError). Memory
-/// freed on another stream waits for that stream. A device without memory pools uses cudaMalloc and cudaFree.
+/// first allocation makes. A device without memory pools uses cudaMalloc and cudaFree. The resource must outlive its
+/// memory. Thread-safe.
 ///
-/// Another device gets access to the pool with its first copy() from or to this memory, if it has peer access. If an
-/// allocation fails, allocate() frees all cached memory and tries once more. If this fails, too, it throws OutOfMemory,
-/// whose text has the bytes requested, in use, cached and free on the device, and the limit. allocate() throws
-/// StateError while the stream is captured (graph.hpp). Memory freed during a capture invalidates the capture, and
-/// counts as in use until the stream's next allocation. The resource must outlive its memory. Thread-safe.
+/// allocate() requires a stream of this device (otherwise DeviceError), and usually does not wait. If an allocation
+/// fails, allocate() waits for the stream, frees all cached memory and tries once more. If this fails, too, it throws
+/// OutOfMemory, whose text has the bytes requested, in use, cached and free on the device, and the limit.
+///
+/// deallocate() does not wait if its stream is of this device. If work on another stream uses the memory, an event must
+/// order that work before deallocate(), as MemoryResource says. If the stream is of another device, deallocate() waits
+/// for the stream.
+///
+/// While the stream is captured (graph.hpp), allocate() throws StateError. Memory freed during a capture invalidates
+/// the capture, and counts as in use until the stream's next allocation. Another device with peer access gets access to
+/// the pool with its first copy() from or to this memory.
 class CudaPoolResource final : public MemoryResource {
  public:
   explicit CudaPoolResource(Device device, const CudaPoolOptions& options = {});

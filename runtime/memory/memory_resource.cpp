@@ -61,7 +61,8 @@ void* TrackingMemoryResource::allocate(std::size_t bytes, std::size_t alignment,
     bytes_in_use_ -= bytes;
     throw;
   }
-  // A null pointer means that a resource of the host program broke MemoryResource's contract. The caller reports it.
+  // A null pointer means that a resource of the host program broke MemoryResource's contract. The caller reports this
+  // error.
   if (pointer == nullptr) {
     bytes_in_use_ -= bytes;
     return nullptr;

@@ -13,13 +13,14 @@ struct GraphState;
 }
 
 /// A CUDA graph: work of CUDA streams that is recorded once and launched as a whole. A graph holds kernels, copies and
-/// memsets with the arguments of the capture. Streams and events of the capture decide their order. A launch is one
-/// call of the host, whatever the graph's size. Can only be moved; only one thread at a time may use a graph.
+/// memsets with the arguments of the capture. Streams and events of the capture determine the order of this work. A
+/// launch is one call of the host, whatever the graph's size. Can only be moved; only one thread at a time may use a
+/// graph.
 ///
 /// A graph holds the work that the captured function enqueues on the stream, and on every stream that waits for an
 /// event recorded in the capture (fork). The first stream must wait for each such stream before the function ends
-/// (join). A launch uses the addresses and values of the capture. So memory must not move, and a value that changes
-/// from launch to launch must be read from memory.
+/// (join). A launch uses the addresses and values of the capture. Therefore the caller must not move memory, and must
+/// keep a value that changes from launch to launch in memory.
 ///
 /// During a capture nothing runs. CUDA refuses three kinds of calls and invalidates the capture: calls that wait for
 /// the device, calls that query whether work is complete, and calls that allocate or free memory outside of a stream's
@@ -37,7 +38,7 @@ class Graph {
   ///
   /// Throws UnsupportedError for a host stream and for CUDA's legacy default stream. Throws StateError if the stream is
   /// already being captured, if a stream was not joined, or if f made a forbidden call and ignored the call's error.
-  /// Passes exceptions of f, with a note that they happened during a capture. In every case the capture ends, and the
+  /// Rethrows exceptions of f, with a note that they happened during a capture. In every case the capture ends, and the
   /// streams can be used as before.
   [[nodiscard]] static Graph capture(Stream& stream, const std::function<void()>& f);
 

@@ -115,7 +115,7 @@ class HostEventState final : public EventState {
     return latest_;
   }
 
-  /// Stores `point`, where record() recorded this event, and returns the number of this record().
+  /// Stores `point`, the position at which record() recorded this event. Returns the number of this record().
   std::uint64_t set(EventPoint point) {
     const std::lock_guard lock(mutex_);
     latest_ = std::move(point);

@@ -35,17 +35,16 @@ enum class SpanKind : unsigned char {
 [[nodiscard]] const char* name_of(SpanKind kind);
 
 /// Records when work ran, for the timeline of some steps. A rank has one recorder. The constructor allocates its
-/// memory, for a fixed number of spans. A Scope enqueues two readings of the clock on a stream: the worker of a host
-/// stream reads the clock (on an inline stream, the caller does); a CUDA stream records an event, which take() reads. A
-/// Scope allocates nothing and does not wait. No times are taken outside the chosen steps and while a stream is
-/// captured.
+/// memory, for a fixed number of spans. Only one thread may call the recorder, which must outlive the streams' work.
+///
+/// A Scope enqueues two readings of the clock on a stream. On a host stream, the worker reads the clock (on an inline
+/// stream, the caller does). On a CUDA stream, the Scope records two events, which take() reads. A Scope allocates
+/// nothing and does not wait. Outside the chosen steps, and while a stream is captured, no times are taken.
 ///
 /// If a tool is attached to the process (Nsight Systems; only in a build with CUDA), a Scope is also a named range of
-/// that tool around the enqueueing calls. A point (SpanKind::ready) is a mark of the tool. The tool gets
-/// ranges and marks in every step, and also while a stream is captured. The tool gets all names in advance. Each name
-/// comes with a number: a bucket's bytes, or the host's step.
-///
-/// Only one thread may call the recorder. The recorder must outlive the streams' work.
+/// that tool around the enqueueing calls. A point (SpanKind::ready) is a mark of the tool. The tool gets ranges and
+/// marks in every step, and also while a stream is captured. For a range of a bucket, the tool also shows the number of
+/// bytes; for a step of the host, the number of the step.
 class SpanRecorder {
  public:
   /// Lanes of the timeline. Spans in a lane follow each other. Lane `beside` has calls of a layer that run on the side
@@ -67,9 +66,9 @@ class SpanRecorder {
     std::int64_t end_ns = 0;
   };
 
-  /// Records the steps `first` to `last`, and the time between them. Keeps at most `capacity` spans and counts later
-  /// spans as dropped. `device` is the streams' device; on a GPU, each span gets two events. Throws UsageError
-  /// unless 1 <= first <= last.
+  /// Records all spans from step `first` to step `last`, including spans between two steps. Keeps at most `capacity`
+  /// spans; dropped() counts all further spans. `device` is the streams' device; on a GPU, each span gets two events.
+  /// Throws UsageError unless 1 <= first <= last.
   SpanRecorder(Device device, std::int64_t first, std::int64_t last, std::size_t capacity);
   SpanRecorder(const SpanRecorder&) = delete;
   SpanRecorder& operator=(const SpanRecorder&) = delete;

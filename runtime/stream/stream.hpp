@@ -107,9 +107,10 @@ class Stream {
   std::unique_ptr<detail::StreamState> state_;
 };
 
-/// A point in a stream. It can be recorded again; a wait refers to the latest record() before the wait. Works between
-/// any two streams. A host worker waits for a CUDA event by blocking its own thread; a CUDA stream waits for a host
-/// event on the device. record() and wait() allocate nothing. An event that was never recorded is complete.
+/// A point in a stream. An event can be recorded again; a wait refers to the latest record() before the wait. An event
+/// that was never recorded is complete. A stream can wait for an event of any other stream. A host worker waits for a
+/// CUDA event by blocking its own thread; a CUDA stream waits for a host event on the device. record() and wait()
+/// allocate nothing.
 class Event {
  public:
   enum class Timing : bool { off, on };

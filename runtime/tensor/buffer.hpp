@@ -15,9 +15,9 @@ class Buffer {
  public:
   Buffer() = default;
   /// Allocates `bytes` bytes, aligned to kAlignment. Checks the resource's result, because the resource may be code of
-  /// the host program. Throws OutOfMemory for a null pointer. For a wrong alignment, frees the memory and throws
-  /// ShapeError. The texts name the resource's class. The resource's exceptions pass unchanged. For 0 bytes nothing is
-  /// checked.
+  /// the host program: throws OutOfMemory for a null pointer; for a wrong alignment, frees the memory and throws
+  /// ShapeError. These texts name the resource's class. Exceptions of the resource pass unchanged. For 0 bytes nothing
+  /// is checked.
   Buffer(std::size_t bytes, MemoryResource& resource, Stream& stream);
   Buffer(std::size_t bytes, Context& context) : Buffer(bytes, context.memory(), context.stream()) {}
   /// Refers to the first `bytes` bytes of memory that the host program owns and keeps alive. The destructor frees
@@ -44,10 +44,10 @@ class Buffer {
   Stream* stream_ = nullptr;
 };
 
-/// Throws unless `memory`, of any type and shape, can be used as a block of `bytes` bytes on `device`. DeviceError:
-/// `memory` is on another device. ShapeError: `memory` has gaps, has fewer bytes (the text has both numbers), or begins
-/// at an address that is not a multiple of kAlignment. `what` names the memory in the text. With 0 bytes only the
-/// device is checked.
+/// Throws unless `memory`, of any type and shape, can be used as a block of `bytes` bytes on `device`. Throws
+/// DeviceError if `memory` is on another device. Throws ShapeError if `memory` has gaps, has fewer bytes (the text has
+/// both numbers), or begins at an address that is not a multiple of kAlignment. `what` names the memory in the text.
+/// With 0 bytes only the device is checked.
 void require_memory(std::string_view what, const TensorView& memory, std::size_t bytes, const Device& device);
 
 }  // namespace lockstep

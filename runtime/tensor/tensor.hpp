@@ -19,11 +19,13 @@ class Tensor {
   [[nodiscard]] static Tensor zeros(Context& context, const Shape& shape, DType dtype);
 
   // The factories below compute each element on the host, independently of the other elements. The bits depend only on
-  // the arguments, not on threads or device. With a CpuContext, the work is enqueued and uses the context's threads.
-  // With a CudaContext, this thread and OpenMP's threads compute the elements and copy them in pieces. Then the call
-  // returns after the tensor is complete; use ops::fill for tensors that are filled in every step. Values are computed
-  // in f64 and rounded to the element type (f16 and bf16 through f32). UsageError if a finite value is out of the
-  // type's range or, for integers, not whole.
+  // the arguments, not on threads or device. Values are computed in f64 and rounded to the element type (f16 and bf16
+  // through f32). The factories throw UsageError if a finite value is out of the type's range or, for integers, not
+  // whole.
+  //
+  // With a CpuContext, the work is enqueued and uses the context's threads. With a CudaContext, this thread and
+  // OpenMP's threads compute the elements and copy them in pieces, and the call returns after the tensor is complete.
+  // For tensors that are filled in every step, use ops::fill.
 
   [[nodiscard]] static Tensor ones(Context& context, const Shape& shape, DType dtype);
   [[nodiscard]] static Tensor full(Context& context, const Shape& shape, double value, DType dtype);

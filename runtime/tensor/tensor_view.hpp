@@ -58,7 +58,7 @@ struct TensorView {
 
   /// Returns the part of the view with the positions [begin, end) of `axis`.
   [[nodiscard]] TensorView slice(int axis, std::int64_t begin, std::int64_t end) const;
-  /// Axis i of the result is axis axes[i] of this view.
+  /// Returns a view whose axis i is axis axes[i] of this view.
   [[nodiscard]] TensorView permute(std::initializer_list<int> axes) const;
   /// Returns a row-major view of the same memory with `shape`. Throws ShapeError unless this view is contiguous.
   [[nodiscard]] TensorView reshape(const Shape& shape) const;

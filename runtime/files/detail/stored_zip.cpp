@@ -82,7 +82,8 @@ Directory find_directory(const InputFile& file) {
   return directory;
 }
 
-/// Reads an entry's numbers that do not fit 32 bits. They are in the entry's extra field, in the order of the format.
+/// Reads those numbers of an entry that do not fit 32 bits. The entry's extra field holds them in the order of the
+/// format.
 class Extra64 {
  public:
   explicit Extra64(std::string_view extra) {

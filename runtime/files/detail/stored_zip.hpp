@@ -18,11 +18,11 @@ struct ZipRecord {
   bool encrypted = false;
 };
 
-/// Reads the directory of a zip archive (PKWARE's APPNOTE 6.3.10, with the 64-bit sizes of zip64). The archive has one
-/// part, ends with the file and has no comment. All of these rules are checked: The directory has at most 16 MiB and is
-/// at its stated position. Each record has the same name in the directory and in its local header. The data of a
-/// record are before the directory and overlap no other record. No name occurs twice. Any violation is a DataError with
-/// the path, the record and the expected value. The result also lists compressed records.
+/// Reads the directory of a zip archive (PKWARE's APPNOTE 6.3.10, with the 64-bit sizes of zip64). The result also
+/// lists compressed records. Throws DataError, with the path, the record and the expected value, unless these rules
+/// hold. The archive has one part, ends with the file and has no comment. The directory has at most 16 MiB and is at
+/// its stated position. Each record has the same name in the directory and in its local header, and no name occurs
+/// twice. The data of a record are before the directory and overlap no other record.
 [[nodiscard]] std::vector<ZipRecord> read_zip_directory(const InputFile& file);
 
 /// Throws DataError unless the record is stored without compression and its bytes have the checksum `record.crc32`.

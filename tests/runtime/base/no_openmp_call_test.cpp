@@ -73,7 +73,7 @@ TEST(NoOpenMpCall, OneThreadCallsNothingOfOpenMp) {
   EXPECT_EQ(openmp_calls, 0);
 }
 
-TEST(NoOpenMpCall, TwoThreadsDo) {  // a control: otherwise the test above could not fail
+TEST(NoOpenMpCall, TwoThreadsDo) {  // control: with two threads, the replaced functions must count calls
   CpuContext context({.threads = 2});
   openmp_calls = 0;
   compute(context);

@@ -46,8 +46,8 @@ std::function<TensorView(const TensorView&)> strided(std::int64_t start, const S
   };
 }
 
-/// Returns sub-blocks that one CUDA call for rows, planes or stacks can copy, and sub-blocks that no single call can
-/// copy.
+/// Returns pairs of sub-blocks. One CUDA call can copy some pairs (cudaMemcpy, 2-D or 3-D); other pairs need several
+/// calls.
 std::vector<Parts> all_parts() {
   const auto columns = [](const TensorView& v) { return v.slice(1, 2, 5); };
   const auto stack = [](const TensorView& v) { return v.slice(1, 1, 4).slice(2, 2, 5); };

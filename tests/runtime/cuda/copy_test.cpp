@@ -113,7 +113,7 @@ TEST_F(CudaCopyPairTest, BetweenDevices) {
         // this wait.
         second.synchronize();
         copy(first, in, a);
-        copy(first, a, b);  // pushed by the source's stream
+        copy(first, a, b);  // enqueued by the source's context
         Event event(first.device());
         first.stream().record(event);
         second.stream().wait(event);
@@ -122,7 +122,7 @@ TEST_F(CudaCopyPairTest, BetweenDevices) {
         EXPECT_TRUE(out.holds(4.5F));
         EXPECT_EQ(first.copied().device_to_device, 333U * 4);
 
-        const Tensor c = a.to(second);  // fetched by the target's stream
+        const Tensor c = a.to(second);  // enqueued by the target's context
         copy(second, c, out);
         second.synchronize();
         EXPECT_TRUE(out.holds(4.5F));

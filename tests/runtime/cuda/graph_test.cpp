@@ -15,7 +15,8 @@ using CudaGraphTest = CudaTest;
 constexpr std::int64_t kCount = 517;
 
 /// Work with the dependencies of a training step. The compute stream copies in -> a and then a -> c. A side stream is
-/// forked after a and copies a -> b. Then the streams join and the compute stream copies c and b to the host.
+/// forked after the first copy and copies a -> b. Then the streams join and the compute stream copies c and b to the
+/// host.
 struct Diamond {
   explicit Diamond(Device device)
       : context(device),

@@ -1,5 +1,5 @@
-// Tests copies through staging memory. Needs the stand-in for CUDA, which shows the calls that are made, the effect of
-// a forgotten wait or a failing call, and the devices whose memory is used.
+// Tests copies through staging memory. Needs the stand-in for CUDA, which counts calls, can leave out a wait, can make
+// a call fail, and reports the devices whose memory is used.
 #include <map>
 #include <numeric>
 #include <set>
@@ -179,9 +179,9 @@ bool crosses(std::uint64_t seed, bool fetch, std::int64_t forgotten) {
   return right && standin::violations().empty();
 }
 
-/// Counts the waits of a copy of 5 boxes through 2 halves of staging memory. 5 waits are for a box to arrive in its
-/// half, and 3 waits are for a half to become free. One more wait is at the beginning of a fetched copy, or at the end
-/// of a pushed copy. Without any one of these waits, the result must be wrong for some seed.
+/// A copy of 5 boxes through 2 halves of staging memory makes 9 waits. 5 waits are for a box to arrive in its half, and
+/// 3 waits are for a half to become free. One more wait is at the beginning of a fetched copy, or at the end of a
+/// pushed copy. Without any one of these waits, the result must be wrong for some seed.
 TEST_F(CudaStagingTest, EveryWaitBetweenDevicesIsNeeded) {
   for (const bool fetch : {true, false}) {
     constexpr std::int64_t kWaits = 5 + 3 + 1;
@@ -215,7 +215,7 @@ bool goes_and_returns(std::uint64_t seed, bool forget_going, std::int64_t forgot
 }
 
 /// On the way to the device, the first two of five boxes find free halves, so 3 waits are needed. On the way back, the
-/// host waits for each of the five boxes.
+/// host waits for each of the five boxes. Without any one of these waits, values must be wrong for some seed.
 TEST_F(CudaStagingTest, EveryWaitForAHalfIsNeeded) {
   for (const bool going : {true, false}) {
     for (std::int64_t forgotten = 0; forgotten <= (going ? 3 : 5); ++forgotten) {

@@ -188,7 +188,8 @@ TEST(AtomicFolder, VersionsThatAreNotWholeAreSeen) {
   EXPECT_EQ(version_of(path), -1);
 }
 
-// Recovers from the state that a kill between two renames leaves.
+// A kill between two renames leaves the old folder under a temporary name. find_folder() must find this folder, and
+// recover_folder() must rename it back.
 TEST(AtomicFolder, FindsAndRecoversTheOldName) {
   const TemporaryFolder root;
   const std::string path = root / "last";

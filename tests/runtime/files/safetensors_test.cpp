@@ -113,7 +113,8 @@ TEST_F(Safetensors, RoundTrip) {
   EXPECT_EQ(file.find("none"), nullptr);
 }
 
-// A callback fills a tensor that is larger than the writer's buffer. It gets pieces of whole elements (8 bytes each).
+// A callback fills a tensor that is larger than the writer's buffer. The callback must get pieces of whole elements (8
+// bytes each).
 TEST_F(Safetensors, FillGivesTheSameBytes) {
   std::vector<double> a(300'001);
   std::iota(a.begin(), a.end(), -7.0);
@@ -282,7 +283,7 @@ TEST_F(Safetensors, AFileThatBecomesShorterIsAnError) {
                "ends at byte 2000");
 }
 
-// A change of one byte of a header gives an error or a file that is still consistent; never a crash.
+// A change of one byte of a header must give an error or a file that is still consistent, but never a crash.
 TEST_F(Safetensors, RandomDamageIsHarmless) {
   const Bytes good = file_of(R"({"__metadata__":{"k":"v"},"a":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]},)"
                              R"("b":{"dtype":"I64","shape":[],"data_offsets":[8,16]}})",

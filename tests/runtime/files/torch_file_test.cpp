@@ -303,7 +303,8 @@ TEST_F(TorchFiles, PicklesThatAreNone) {
 }
 
 TEST_F(TorchFiles, Cycles) {
-  // Tests a dict that contains itself, and a nested list whose text would have 2^200 elements.
+  // A dict that contains itself must give a short error text. A nested list whose text would have 2^200 elements must
+  // not prevent reading another member of the dict.
   expect_holds(program_error("}q\x01"s + "(" + torch::text("state_dict") + "h\x01u"s),
                "a dict of 'state_dict' (a dict)");
   Bytes doubled = "]q\x00"s;

@@ -21,7 +21,7 @@ GpuState good() {
           .total = 150000};
 }
 
-/// Returns the reason why good(), after this change, cannot be used.
+/// Returns the text of why_unusable() for the state of a usable GPU (good()) after `change`.
 template <class Change>
 std::string why(Change&& change, GpuMemory memory = GpuMemory::needed) {
   GpuState state = good();

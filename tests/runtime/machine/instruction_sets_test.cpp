@@ -158,7 +158,8 @@ TEST(InstructionSets, NamesAreKnown) {
 
 #if defined(__x86_64__)
 /// CMake found the instruction sets of the kernels by a query of the compiler. This file is compiled without the
-/// kernels' options, so the macros here show the compiler's default.
+/// kernels' options, so the macros here show the compiler's default. The kernels must have at least the sets of this
+/// default.
 TEST(InstructionSets, OfTheKernelsHoldThoseOfTheCompilersDefault) {
   const std::string_view sets = built_for().instruction_sets;
 #if defined(__AVX2__)

@@ -174,7 +174,8 @@ TEST(CopyBlocks, AnyLoops) {
 }
 
 TEST(CopyBlocks, AxesWithOneElementOfDstCountOnce) {
-  // dst is a vector of 3 that is broadcast to (3, 1000), as order_loops gives it.
+  // dst is a vector of 3 that is broadcast to (3, 1000), as order_loops() gives it. A box may have 2 elements of dst.
+  // Indices of the broadcast axis must not count, so 2 boxes suffice.
   int boxes = 0;
   for_each_box(loops_of({3, 1000}, {1000, 1}, {1, 0}), 2, [&](const CopyLoops& box, std::int64_t, std::int64_t) {
     std::int64_t strides[Dims::kMaxRank];

@@ -111,7 +111,7 @@ TEST(TensorFactories, Eye) {
 
 TEST(TensorFactories, RandomElementsAreThoseOfRandom) {
   CpuContext context({.threads = 2});
-  constexpr std::int64_t kCount = 70001;  // odd, and more than one piece per thread
+  constexpr std::int64_t kCount = 70001;  // odd, and enough elements for several threads
   const auto uniform = values(Tensor::rand(context, Shape{kCount}, DType::f64, 11, 3));
   const auto normal = values(Tensor::randn(context, Shape{kCount}, DType::f64, 11, 3));
   Random uniforms(11, RandomUse::tensor, 3, 0);
