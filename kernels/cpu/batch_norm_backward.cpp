@@ -108,8 +108,8 @@ void backward_sums(CpuContext& context, const Layout& layout, const Gradient<T>&
   join_sums(context, chunks, channels, slots, mode, sums, dweight, dbias);
 }
 
-/// The numbers of each channel for dx = scale * g + (x - mean) * slope + offset. A period is one or more rows of C
-/// channels; from() returns the numbers repeated for each row of the period.
+/// A table that holds, for each channel, the four numbers of the formula dx = scale * g + (x - mean) * slope + offset.
+/// A period is one or more rows of C channels; from() returns the numbers repeated for each row of the period.
 template <class T>
 class BackwardTable {
  public:
@@ -178,8 +178,8 @@ void backward_rows(const G* g, int64_t g_period, const T* x, int64_t period,
   }
 }
 
-/// Writes g, rounded, in the valid rows, and 0 in the padding rows. Element i of `to` depends on element i of the
-/// inputs only, so `to` may be dy or dy2.
+/// Writes the gradient g, rounded to T, in the valid rows, and 0 in the padding rows. Element i of `to` depends on
+/// element i of the inputs only, so `to` may be dy or dy2.
 template <class T>
 void store_masked(CpuContext& context, const Layout& layout, const Gradient<T>& in, int64_t rows, T* to) {
   const int64_t numel = layout.numel();

@@ -269,8 +269,8 @@ void backward_weights(const CpuContext& context, const Geometry& geo, const T* x
   });
 }
 
-/// Computes the sums of ConvNorm from the output of the convolution, `out`: one loop over the rows for each channel, in
-/// double.
+/// Computes the sums that a plan with ConvNorm also returns, from the output `out` of the convolution: one loop over
+/// the rows for each channel, in double. In backward_data it also adds the addend to `out` and applies the mask.
 template <class T>
 void serve_norm(const CpuContext& context, const TensorView& out, bool forward, const ConvNormOperands& norm) {
   const std::int64_t channels = out.shape.back();

@@ -175,10 +175,12 @@ __device__ void mix_piece(const Mixture& mixture, const Fill& fill, int width, i
 }
 
 /// A block takes one tile of an image after the other; a thread takes one piece of 16 pixels of a tile, each image in
-/// three 16-byte loads. The single pixels at both ends of an image (pixels.hpp) belong to the image's first tile. An
-/// image and its output may begin at different distances from a 16-byte boundary, for example if images have an odd
-/// number of pixels. Then all pixels are single pixels, and neighbouring lanes take neighbouring pixels. If out is the
-/// memory of images, an image without an erasure is not touched.
+/// three 16-byte loads. If out is the memory of images, an image without an erasure is not touched.
+///
+/// The single pixels at both ends of an image (pixels.hpp) belong to the image's first tile. An image and its output
+/// may begin at different distances from a 16-byte boundary, for example if images have an odd number of pixels. Then
+/// all pixels are single pixels, and neighbouring lanes take neighbouring pixels.
+///
 /// images: (samples, P, pixels, 3), erasures: (samples, P, 4), mixtures: (samples, 6) or null, out: (samples, pixels,
 /// 3).
 template <bool kTwo>

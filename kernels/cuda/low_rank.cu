@@ -16,8 +16,8 @@ namespace {
 
 constexpr int kBlock = 256;
 
-/// Returns the sum over the rows of x(row, i) * x(row, j), in every thread. x: (rows, r). All threads call
-/// product_of().
+/// Returns the sum over the rows of x(row, i) * x(row, j), in every thread. x: (rows, r). All threads of the block must
+/// call product_of().
 __device__ double product_of(const float* x, int64_t rows, int r, int i, int j) {
   double sum = 0;
   for (int64_t row = threadIdx.x; row < rows; row += kBlock) {

@@ -69,9 +69,9 @@ __device__ inline Place place_of(std::int64_t k, std::int64_t element) {
   return {k, in_matrix, in_matrix % (k + 1)};
 }
 
-/// Computes z = a I + b x + c y. x, y and z are `count` elements of matrices (k, k), one after another. A thread takes
-/// pieces of 16 bytes, `vectors` pieces in all, then the remaining elements one by one. It reads a piece of x and y
-/// before it writes the piece of z, so z may be x or y.
+/// Computes z = a I + b x + c y. x, y and z are `count` elements of matrices (k, k), one after another. The threads
+/// together take `vectors` pieces of 16 bytes, and then the remaining elements one by one. A thread reads a piece of x
+/// and y before it writes the piece of z, so z may be x or y.
 template <class T>
 __global__ void polynomial_kernel(float a, float b, float c, std::int64_t k, std::int64_t count, std::int64_t vectors,
                                   const T* x, const T* y, T* z) {

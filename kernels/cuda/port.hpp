@@ -40,7 +40,7 @@
 
 namespace lockstep::gpu::detail {
 
-/// Launches kernel(values...) on `stream`. Stream::launch_dependently() describes launches with `dependent`.
+/// Launches kernel(values...) on `stream`. Stream::launch_dependently() describes what `dependent` means.
 template <class... Parameters>
 cudaError_t enqueue(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes, cudaStream_t stream,
                     bool dependent, std::tuple<Parameters...>& values) {
