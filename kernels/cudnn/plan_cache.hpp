@@ -55,9 +55,9 @@ class PlanCache {
     ConvPass pass;
     std::optional<Algorithm> algorithm{};
   };
-  /// Gets from cuDNN the lists of algorithms, then the execution plans, that `calls` need and the cache lacks. Works in
-  /// parallel, on at most one thread for each of `targets`, which all belong to one device. Drops plans that no call
-  /// needs and that only the cache holds. Skips calls that cuDNN does not support.
+  /// Fills the cache for `calls`: requests from cuDNN first the missing lists of algorithms, then the missing execution
+  /// plans. Works in parallel, on at most one thread for each of `targets`; all targets must belong to one device.
+  /// Drops plans that no call needs and that only the cache holds. Skips calls that cuDNN does not support.
   void prepare(std::span<const Target> targets, std::span<const Wanted> calls, Engines engines);
 
   [[nodiscard]] int lists_made() const { return lists_made_; }  ///< number of lists requested from cuDNN

@@ -1,6 +1,6 @@
 #pragma once
 
-// The device side of CUDA for host compilers. Kernel files include it in place of nvcc's built-in names. Some
+// The device side of CUDA for host compilers. Kernel files include this header in place of nvcc's built-in names. Some
 // declarations come from the toolkit's own headers. Not provided: __activemask and warpSize (see README.md), textures,
 // inline PTX, clusters.
 

@@ -153,7 +153,7 @@ bool released(const State& s, const Access& a) {
     if (!mine && !through_barrier && !through_warp) {
       continue;
     }
-    if (a.blocks) {  // the blocks that read are not recorded, so all other blocks must have released
+    if (a.blocks) {  // the record has no block ids, so all other blocks must have released their accesses
       std::size_t others = 0;
       for (const auto& [id, releases] : event.location->blocks) {
         others += id != block.id ? 1 : 0;
@@ -551,7 +551,7 @@ void watch(const void* begin, std::size_t bytes, bool shared) {
   }
   s.ranges[first] = {first + bytes, shared};
   for (const std::uintptr_t edge : {first / kPage, (first + bytes - 1) / kPage}) {
-    s.pages.erase(edge);  // another block on the same page may have created the record
+    s.pages.erase(edge);  // another range of memory on the same page may have created the record
   }
   s.cache = {};
   s.lowest = std::min(s.lowest, first);
@@ -652,7 +652,7 @@ std::string report(std::string (*thread_name)(std::uint64_t, unsigned)) {
 
 }  // namespace lockstep::emulation::race
 
-// ---- Functions that instrumented
+// ---- Functions that instrumented code calls ----
 
 namespace {
 using lockstep::emulation::race::access;
