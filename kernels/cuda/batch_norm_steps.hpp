@@ -120,7 +120,8 @@ __device__ inline void write_coefficients(double mean, double variance, double e
 }
 
 /// Writes the coefficients and running statistics of channel `c`. Takes the statistics rounded to float, as `stats`
-/// stores them, so that one launch and two launches give the same bits.
+/// stores them. So a kernel that computes all in one launch and separate kernels, which read `stats`, give the same
+/// bits.
 __device__ inline void finalize(const Finalize& to, float stored_mean, float stored_squares, float stored_count,
                                 int64_t channels, int64_t c) {
   const double count = static_cast<double>(stored_count);

@@ -12,8 +12,8 @@
 
 #include <lockstep/kernels/cudnn/conv_graph.hpp>
 
-/// A cache of cuDNN's lists of algorithms and of execution plans. cuDNN takes up to a second to make a plan. Without
-/// the cache, the same lists and plans would be made again for equal layers, for the evaluation and for the tuner.
+/// A cache of cuDNN's lists of algorithms and of execution plans. cuDNN takes up to a second to make a plan. Equal
+/// layers, the evaluation and the tuner need the same lists and plans, so each is made only once.
 namespace lockstep::ops::cudnn {
 
 /// A finalised execution plan with its graph and its configuration. A finalised plan never changes: any number of
