@@ -94,8 +94,10 @@ struct ArenaBlock {
 
 /// Updates the elements of all parts of segments in `table`. `at` holds the tensors (n). A block takes chunks of
 /// kArenaChunk elements, each inside one part. A thread takes pieces of a chunk in 16-byte accesses. A piece that
-/// reaches beyond the part is updated element by element, with the same roundings; so is every piece if `vectors` is
-/// false. A Rule has
+/// reaches beyond the part is updated element by element, with the same roundings. If `vectors` is false, every piece
+/// is updated element by element.
+///
+/// A Rule must have
 ///   kStates                           number of state arenas
 ///   Shared share() const              called once per block, by one thread
 ///   Part part(shared, learning_rate, ArenaPart, number) const     coefficients of part `number` of the update

@@ -302,10 +302,13 @@ __device__ Slopes<kPiece> slopes_of(const Channels& channels, int64_t width, con
           stats[2 * width]};
 }
 
-/// Computes dx = scale * g + (x - mean) * slope + offset, and dresidual = g, where g is dy [+ dy2], masked. dy, dy2 (or
-/// null), x, dx, dresidual (or null): (rows, C); mask: a bit per element, or null; coefficients: (4, C); sums: (2, C);
-/// stats: (2C + 1); valid: scalar or null. Reads dy, dy2, x and the mask once, writes dx and dresidual once. Padding
-/// rows are not read, except in the piece that the last valid row shares with padding.
+/// Computes dx = scale * g + (x - mean) * slope + offset, and dresidual = g. Here g is dy, or dy + dy2 if dy2 is not
+/// null; g is 0 where the mask's bit is 0. Padding rows are not read, except in the piece that the last valid row
+/// shares with padding.
+///
+/// dy, dy2 (or null), x, dx, dresidual (or null): (rows, C); mask: a bit per element, or null; coefficients: (4, C);
+/// sums: (2, C); stats: (2C + 1); valid: scalar or null. Reads dy, dy2, x and the mask once, writes dx and dresidual
+/// once.
 template <class T, bool kSecond, bool kMask>
 __global__ void __launch_bounds__(kBlock, kResidentBackward)
     backward_apply_kernel(Pieces pieces, Batch batch, const T* dy, const T* dy2, const std::uint8_t* mask, const T* x,

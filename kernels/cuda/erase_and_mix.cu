@@ -1,8 +1,10 @@
 // Fills rectangles of images (N, P, H, W, 3) u8, where a sample has P = 1 or 2 images. If P = 2, mixes both images, or
-// pastes a part of one into the other. Writes out (N, H, W, 3) u8.
+// pastes a part of image 1 into image 0. Writes out (N, H, W, 3) u8.
+//
 // A block of 128 threads takes a tile of 2048 pixels of one sample. A thread takes a piece of 16 pixels, which are
 // three 16-byte accesses (pixels.hpp). It mixes four pixels at a time, to save registers. No shared memory: all threads
 // of a block read the same row of the tables.
+//
 // Memory bandwidth bounds the kernel. Per pixel 3 bytes are read from each image and 3 written: 6 bytes for P = 1 and 9
 // for P = 2. If out is the memory of images, an image without an erasure is not touched.
 

@@ -1,7 +1,8 @@
 #pragma once
 
 // The only CUDA header that kernel files include. nvcc compiles the .cu files. With LOCKSTEP_EMULATE_CUDA the host
-// compiler compiles the same files, against an emulation of blocks, warps and shared memory. So kernel files
+// compiler compiles the same files, against an emulation of blocks, warps and shared memory. Kernel files must
+// therefore follow these rules:
 //   - launch through gpu::launch(), never <<<>>>;
 //   - begin every kernel with gpu::wait_for_earlier(), before it touches memory (scripts/check-kernels.sh checks this);
 //   - name shared memory through the two macros below, at the top of a function;
