@@ -15,8 +15,9 @@ namespace lockstep::ops::backend {
 namespace {
 
 using namespace batch_norm;
-/// Adds g to sum and g * (x - mean) to product in kLanes channels, over `periods` pieces that are one period (one or
-/// more rows) apart. g is the incoming gradient of the elements from `at` on; `at` is a multiple of 32 (16 in f64).
+/// Adds g to sum, and g * (x - mean) to product, in kLanes neighbouring channels over `periods` periods. A period is
+/// one or more rows. g is the incoming gradient of the elements from `at` on; `at` must be a multiple of 32 (16 in
+/// f64).
 template <bool kSecond, bool kMask, class T>
 void add_products(const Gradient<T>& in, const T* x, int64_t at, int64_t period, int64_t periods, const Value<T>* mean,
                   Value<T>* sum, Value<T>* product) {

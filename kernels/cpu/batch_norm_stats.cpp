@@ -13,8 +13,8 @@ namespace lockstep::ops::backend {
 namespace {
 
 using namespace batch_norm;
-/// Adds x - shift to sum and (x - shift)^2 to square in kLanes channels, over `periods` pieces that are one period (one
-/// or more rows) apart.
+/// Adds x - shift to sum, and (x - shift)^2 to square, in kLanes neighbouring channels over `periods` periods. A period
+/// is one or more rows.
 template <class T>
 void add_deviations(const T* x, int64_t period, int64_t periods, const Value<T>* shift, Value<T>* sum,
                     Value<T>* square) {

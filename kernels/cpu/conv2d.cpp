@@ -131,7 +131,8 @@ template <class T>
 void forward(const CpuContext& context, const Geometry& geo, const T* x, const T* weights, const Value<T>* bias, T* y,
              Value<T>* packed) {
   using V = Value<T>;
-  // (K, taps, C) -> (groups, taps, C, K per group): the innermost loop then runs over adjacent output channels
+  // Reorders the weights from (K, taps, C) to (groups, taps, C, K per group), so that the innermost loop runs over
+  // adjacent output channels.
   parallel_ranges(
       context, geo.groups * geo.taps(), 1 + kWork / (geo.c * geo.k), [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t i = begin; i < end; ++i) {

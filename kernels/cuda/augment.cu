@@ -60,7 +60,7 @@ __device__ Placement draw(const Settings& settings, std::int64_t epoch, std::int
   return at;
 }
 
-/// Stores a pixel of four channels in one access. `to` is aligned to the size of the pixel.
+/// Stores a pixel of four channels in one access. `to` must be aligned to the size of the pixel.
 template <class T>
 __device__ void store_pixel(T* to, const T (&pixel)[4]) {
   using Bits = std::conditional_t<sizeof(T) == 4, uint4, uint2>;

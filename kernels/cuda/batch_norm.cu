@@ -139,8 +139,8 @@ struct Pieces {
   Pieces(int64_t channels_, int64_t numel_, int64_t count_, bool aligned_, int resident)
       : channels(channels_), numel(numel_), count(count_), aligned(aligned_) {
     const int64_t period = channels / std::gcd(channels, int64_t{kPiece});
-    // The number of blocks is limited to the number that can run at once. With more blocks, the last few would run
-    // alone. kMostBlocks assumes 8 blocks per multiprocessor.
+    // The number of blocks is limited to the number that can run at once: `resident` per multiprocessor, while
+    // kMostBlocks counts 8 per multiprocessor. With more blocks, the last few would run alone.
     const int64_t most = std::max(gpu::kMostBlocks * resident / 8, int64_t{1});
     const int64_t threads = std::min(static_cast<int64_t>(gpu::blocks_for(count, kBlock)), most) * kBlock;
     stride = threads < period ? period : threads / period * period;

@@ -152,8 +152,8 @@ struct Share {
   /// `resident` is the number of blocks of the kernel that a multiprocessor holds.
   Share(int64_t channels, int64_t pixels_, int width, int per_piece, int resident)
       : columns(channels / per_piece), pixels(pixels_) {
-    // The number of blocks is limited to the number that can run at once. With more blocks, the last few would run
-    // alone. kMostBlocks assumes 8 blocks per multiprocessor.
+    // The number of blocks is limited to the number that can run at once: `resident` per multiprocessor, while
+    // kMostBlocks counts 8 per multiprocessor. With more blocks, the last few would run alone.
     const int64_t most = std::max(gpu::kMostBlocks * resident / 8, int64_t{1}) * kBlock;
     stride = std::clamp(most / columns, int64_t{1}, pixels);
     rows = static_cast<int>(stride / width);

@@ -154,7 +154,7 @@ __device__ void sum_moments(const Tiling& tiling, const Batch& batch, const T* x
   const int column = static_cast<int>(threadIdx.x) % tiling.tile;
   const auto join_chunks = [&](int64_t c, int64_t first, int64_t last, Part<double, 3>& part) {
     // The shift is the mean of the first chunk, so that deviations from the shift lose no bits of a large mean. If
-    // there is no valid row, `means` holds no value.
+    // there is no valid row, `means` holds no value, and the shift is 0.
     const double shift = first < last ? means[c] : 0.0;
 #pragma unroll 4
     for (int64_t i = first; i < last; ++i) {

@@ -104,7 +104,7 @@ __device__ void store_vector(T* to, const Vector<T>& value) {
   store(to, value);
 }
 
-/// Returns the address of the elements of `view`. visit_element() has chosen T as their type.
+/// Returns the address of the elements of `view`. The caller must have chosen T by visit_element().
 template <class T>
 [[nodiscard]] T* data(const TensorView& view) {
   return static_cast<T*>(view.data);

@@ -17,8 +17,8 @@ namespace lockstep::ops::cudnn {
 
 /// The part of a pass that one graph does.
 enum class Form : unsigned char {
-  /// The whole pass: the graph also adds the bias to the sums, converts the sums to the output's type, and adds the
-  /// output to an existing gradient.
+  /// The whole pass in one graph, with all steps that the pass has after the convolution: the bias, the conversion to
+  /// the output's type, and the addition to an existing gradient.
   fused,
   split,  ///< only the convolution, in desc.dtype; lockstep's kernels do the other steps of the pass
   norm,   ///< the whole pass and the work of desc.norm

@@ -258,7 +258,7 @@ class JpegDecoder::State {
       failed_ = static_cast<std::int64_t>(i);
       check_header(files, i);
     }
-    // The previous call of nvJPEG still uses the memory of nvJPEG's state until its files are decoded.
+    // Waits until the files of the previous call are decoded. Until then that call uses the memory of nvJPEG's state.
     decoded_.synchronize();
     static_cast<void>(memory_.take_error());  // drops an error that nvJPEG has handled
     const nvjpegStatus_t status = enqueue(files);

@@ -297,7 +297,8 @@ void touch(State& s, Cell& cell, bool shared, const Access& now, Kind kind, std:
     write = now;
     return;
   }
-  // Now kind is atomic, and the earlier atomic operations are not ordered before it. This is no race, so both are kept.
+  // Here `kind` is atomic. The earlier atomic operations are not ordered before it, but this is no race, so both are
+  // kept.
   const Access all = joined(write, now);
   if (all.blocks) {
     auto& each = s.by_block[&cell];
@@ -385,8 +386,8 @@ bool in_variable(const State& s, std::uintptr_t address, std::size_t bytes) {
   return false;
 }
 
-/// Turns the checker off during its own calls of library functions. The linker may have chosen instrumented instances
-/// of these functions.
+/// Turns the checker off while it calls library functions. The linker may have chosen instrumented instances of these
+/// functions, which would call the checker again.
 class Quiet {
  public:
   Quiet() : was_(active) { active = nullptr; }
@@ -675,8 +676,8 @@ using lockstep::emulation::race::Kind;
   LOCKSTEP_ACCESS(read_write##bytes, bytes, write)               \
   LOCKSTEP_ACCESS(unaligned_read_write##bytes, bytes, write)
 
-// before_atomic() already checks the kernel's atomic operations. These functions only have to work, also for host code
-// in the kernels' files.
+// before_atomic() already checks the kernel's atomic operations. So these functions only perform the operation, for
+// kernels and for host code in the kernels' files.
 #define LOCKSTEP_UPDATE(bits, type, name, operation)                           \
   type __tsan_atomic##bits##_##name(volatile type* address, type value, int) { \
     return operation;                                                          \

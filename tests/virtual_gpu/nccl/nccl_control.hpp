@@ -33,8 +33,8 @@ struct Options {
   std::string folder{};  ///< new folder through which ranks that are processes communicate; empty: ranks are threads
 };
 /// The result of ncclGroupSimulateEnd() for several ranks: kEstimateMicroseconds, plus one microsecond for each
-/// kEstimateBytes bytes of a rank's larger tensor. The call runs nothing. For communicators with non-blocking calls,
-/// the call is a violation, because NCCL would execute their group.
+/// kEstimateBytes bytes of the larger of a rank's input and output. The call runs nothing. For communicators with
+/// non-blocking calls, the call is a violation, because NCCL would execute their group.
 inline constexpr int kEstimateMicroseconds = 10;
 inline constexpr int kEstimateBytes = 1000;
 

@@ -501,7 +501,8 @@ Queue* Machine::choose(Queue* needed) {
   if (ready.empty()) {
     return nullptr;
   }
-  // The map is sorted by address. Sorts by number, so that the choice depends only on the seed.
+  // The map is sorted by address, which differs from run to run. Sorting by number makes the choice depend only on the
+  // seed.
   std::sort(ready.begin(), ready.end(), [](const Queue* a, const Queue* b) { return a->number < b->number; });
   const Style style = style_of(options.seed);
   if (style == Style::lazy && needed != nullptr) {
