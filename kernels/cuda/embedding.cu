@@ -129,7 +129,7 @@ __device__ int list_tokens(const std::int32_t* ids, int64_t first, int64_t last,
     }
   }
   __syncthreads();
-  int total = 0;  // number of tokens found by earlier warps, in the order of the tokens
+  int total = 0;  // sum of counts[0 .. i); after the loop the length of the list
 #pragma unroll
   for (int i = 0; i < kScan * kSumWarps; ++i) {
     if (i % kSumWarps == warp && (votes[i / kSumWarps] >> lane & 1U) != 0) {

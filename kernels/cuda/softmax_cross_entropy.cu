@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kBlock)
       losses[row] = result;
     }
     if (dlogits != nullptr) {
-      __syncwarp();  // all lanes have read the logit at the label, which dlogits may overwrite
+      __syncwarp();  // waits until all lanes have read the logit at the label, which dlogits may overwrite
       const float inverse = 1.0F / total;
       gpu::transform_row<gpu::kWarp, kCount>(
           classes, lane,

@@ -15,7 +15,7 @@
 namespace lockstep::ops::backend {
 namespace {
 
-constexpr int kBlock = 128;  // number of threads for a row: 1000 classes of 16 bits are 125 pieces
+constexpr int kBlock = 128;  // number of threads for a row: a row of 1000 classes in 16 bits has 125 pieces of 16 bytes
 constexpr int kJoinBlock = 256;
 
 /// Sets found[n] to 1 if fewer than `k` logits of row n rank above the label's logit, otherwise to 0. A block takes a

@@ -49,7 +49,7 @@ struct Block {
     std::uint32_t phase = 0;
     std::array<std::uint32_t, 32> seen = {};
   };
-  struct Acquired {  ///< atomic operation that may have read a value after another thread's release
+  struct Acquired {  ///< atomic operation that may have read a value that another thread released
     const Location* location;
     std::uint64_t tick;
     std::uint32_t phase, stamp;
