@@ -16,8 +16,8 @@ using lanes::all;
 using lanes::Lanes;
 using lanes::multiply_add;
 
-// exp and tanh of a register of numbers, without branches. Both functions split x = n ln 2 + r. Here n is the
-// whole number nearest to x / ln 2, so |r| is at most ln 2 / 2 = 0.35. Then exp(x) = 2^n exp(r).
+// exp and tanh of a register of numbers, without branches. Both functions split x = n ln 2 + r, where n is the whole
+// number nearest to x / ln 2. Hence |r| is at most ln 2 / 2 = 0.35, and exp(x) = 2^n exp(r).
 
 template <class T>
 struct Format;
@@ -27,9 +27,9 @@ struct Format<double> {
   using Bits = std::uint64_t;
   static constexpr int kMantissa = 52;
   static constexpr Bits kBias = 1023;
-  static constexpr int kTerms = 13;  // the last term is r^kTerms / kTerms!; the next term would be below 2^-56 r
+  static constexpr int kTerms = 13;  // last power of r in the Taylor series of exp(r); r^14 / 14! is below 2^-56 r
   static constexpr double kShift = 0x1.8p52;           // x + kShift has the whole number nearest to x in its low bits
-  static constexpr double kLn2High = 0x1.62e42feep-1;  // few bits, so that n * kLn2High is exact
+  static constexpr double kLn2High = 0x1.62e42feep-1;  // has few significant bits, so that n * kLn2High is exact
   static constexpr double kLn2Low = 0x1.a39ef35793c76p-33;
   static constexpr double kTanhIsOne = 20;  // tanh(kTanhIsOne) rounds to 1
   static constexpr double kExpIsZero = -750;
@@ -79,7 +79,7 @@ template <class T>
   return reinterpret_cast<Lanes<T>>(reinterpret_cast<Bits>(x) ^ reinterpret_cast<Bits>(sign_of<T>(x)));
 }
 
-/// Returns 2^n for shifted = n + kShift; n must not be below the exponents of normal numbers.
+/// Returns 2^n for shifted = n + kShift. 2^n must be a normal number.
 template <class T>
 [[gnu::always_inline]] inline Lanes<T> power_of_two(const Lanes<T>& shifted) {
   using F = Format<T>;
@@ -114,7 +114,7 @@ template <class T>
 [[gnu::always_inline]] inline Lanes<T> exp_of_negative(const Lanes<T>& x) {
   using F = Format<T>;
   const Split<T> s = split<T>(x < F::kExpIsZero ? all(F::kExpIsZero) : x);
-  // Multiplies by 2^n in two steps, as 2^n may not be a normal number.
+  // 2^n may be too small for a normal number, so the result is multiplied by two factors whose product is 2^n.
   const Lanes<T> half = multiply_add(s.n, all(T(0.5)), all(F::kShift));
   const Lanes<T> rest = s.n - (half - F::kShift) + F::kShift;
   return (T(1) + s.less) * power_of_two<T>(half) * power_of_two<T>(rest);
@@ -133,7 +133,7 @@ template <class T>
 }
 
 template <class T>
-[[gnu::always_inline]] inline Lanes<T> sigmoid_of(const Lanes<T>& x) {  // exp takes no positive number: no overflow
+[[gnu::always_inline]] inline Lanes<T> sigmoid_of(const Lanes<T>& x) {  // exp(-|x|) cannot overflow
   const Lanes<T> e = exp_of_negative<T>(-absolute<T>(x));
   return (x < T(0) ? e : all(T(1))) / (T(1) + e);
 }
@@ -224,8 +224,8 @@ struct Gelu {
 };
 
 /// Applies f to `registers` full registers, four at a time, so that the processor can overlap the operations of four
-/// registers. All numbers get the same instructions: only this function applies f, and f has no product and sum that a
-/// compiler may fuse.
+/// registers. Every number gets the same instructions, and so the same bits. For this, f must have no product and sum
+/// that a compiler may fuse, and only this function may apply f.
 template <class T, class F>
 [[gnu::noinline]] void map_registers(F f, const T* from, std::int64_t registers, T* to) {
   constexpr int kTogether = 4;

@@ -9,7 +9,7 @@
 /// of elements.
 namespace lockstep::ops::activations {
 
-inline constexpr std::int64_t kGrain = 2048;  // elements that justify another thread: each element needs an exponential
+inline constexpr std::int64_t kGrain = 2048;  // number of elements that justify another thread
 
 /// Sets to[i] = kind(from[i]) for i in [0, count). `to` is `from`, or does not overlap it.
 void values(Activation kind, const float* from, std::int64_t count, float* to);

@@ -12,7 +12,7 @@ namespace lockstep::ops::backend {
 
 inline constexpr std::int64_t kArenaGrain = 16384;
 
-/// True when `update.skip` says that the call must change nothing.
+/// Returns true when `update.skip` says that the update must change nothing.
 [[nodiscard]] inline bool skips(const ArenaUpdate& update) {
   return update.skip.given() && *update.skip.as<std::int32_t>() != 0;
 }
@@ -59,10 +59,15 @@ void copy_parameters(const T* parameters, std::int64_t count, H* copy) {
   }
 }
 
-/// Calls rule(segment, learning_rate, first, count, parameters, gradients) for runs of elements, each inside one
-/// trainable segment. `first` is the position of the run in the views. `parameters` (T*) and `gradients` (const T*)
-/// point to the run; the gradients are multiplied by factor and clipped. `learning_rate` (double) is multiplied by the
-/// segment's scale. Then update_arena writes the copy. Does nothing when skips(update) is true.
+/// Calls rule(segment, learning_rate, first, count, parameters, gradients) for runs of elements. Each run is inside one
+/// trainable segment.
+///
+///   first                    index of the run's first element in the views of `update`
+///   parameters, gradients    pointers (T*, const T*) to the run; gradients are multiplied by factor and clipped
+///   learning_rate            double, the learning rate multiplied by the segment's learning_rate_scale
+///
+/// After each call of rule, the run's new parameters are copied to update.copy if that view is given. If skips(update)
+/// is true, update_arena() does nothing.
 template <class T, class Rule>
 void update_arena(const CpuContext& context, const ArenaUpdate& update, Rule rule) {
   constexpr std::int64_t kRun = 1024;  // number of gradients that are converted or scaled at a time, on the stack

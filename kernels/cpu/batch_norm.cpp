@@ -14,8 +14,8 @@ namespace lockstep::ops::backend {
 namespace {
 
 using namespace batch_norm;
-/// Writes the coefficients of channel c. shift is computed from the rounded scale, so that x = mean gives y = bias up
-/// to one rounding.
+/// Writes the four coefficients of channel c: scale, shift, mean, inv_std. The shift is computed from the rounded
+/// scale, so that x = mean gives y = bias up to one rounding.
 template <class T>
 void write_coefficients(double mean, double var, double epsilon, const T* weight, const T* bias, int64_t channels,
                         int64_t c, T* coefficients) {
@@ -52,8 +52,8 @@ void apply_rows(const T* x, const T* residual, int64_t period, const Value<T>* s
   }
 }
 
-/// Computes y, and the mask unless `mask` is null. `coefficients2` are the coefficients of the residual's norm if
-/// kAdded is Added::norm; otherwise the pointer is null.
+/// Computes y, and the mask unless `mask` is null. If kAdded is Added::norm, `coefficients2` points to the coefficients
+/// of the batch norm of the residual. Otherwise `coefficients2` is null.
 template <Added kAdded, bool kRelu, class T>
 void apply(CpuContext& context, const Layout& layout, const T* x, const Value<T>* coefficients, const T* residual,
            const Value<T>* coefficients2, T* y, std::uint8_t* mask) {

@@ -15,8 +15,9 @@ namespace lockstep::ops::backend {
 namespace {
 
 using namespace batch_norm;
-/// Adds g to sum and g * (x - mean) to product in kLanes channels, over `periods` pieces that are one period (one or
-/// more rows) apart. g is the incoming gradient of the elements from `at` on; `at` is a multiple of 32 (16 in f64).
+/// Adds g to sum, and g * (x - mean) to product, in kLanes neighbouring channels over `periods` periods. A period is
+/// one or more rows. g is the incoming gradient of the elements from `at` on; `at` must be a multiple of 32 (16 in
+/// f64).
 template <bool kSecond, bool kMask, class T>
 void add_products(const Gradient<T>& in, const T* x, int64_t at, int64_t period, int64_t periods, const Value<T>* mean,
                   Value<T>* sum, Value<T>* product) {
@@ -108,8 +109,8 @@ void backward_sums(CpuContext& context, const Layout& layout, const Gradient<T>&
   join_sums(context, chunks, channels, slots, mode, sums, dweight, dbias);
 }
 
-/// The numbers of each channel for dx = scale * g + (x - mean) * slope + offset. A period is one or more rows of C
-/// channels; from() returns the numbers repeated for each row of the period.
+/// A table that holds, for each channel, the four numbers of the formula dx = scale * g + (x - mean) * slope + offset.
+/// A period is one or more rows of C channels; from() returns the numbers repeated for each row of the period.
 template <class T>
 class BackwardTable {
  public:
@@ -178,8 +179,8 @@ void backward_rows(const G* g, int64_t g_period, const T* x, int64_t period,
   }
 }
 
-/// Writes g, rounded, in the valid rows, and 0 in the padding rows. Element i of `to` depends on element i of the
-/// inputs only, so `to` may be dy or dy2.
+/// Writes the gradient g, rounded to T, in the valid rows, and 0 in the padding rows. Element i of `to` depends on
+/// element i of the inputs only, so `to` may be dy or dy2.
 template <class T>
 void store_masked(CpuContext& context, const Layout& layout, const Gradient<T>& in, int64_t rows, T* to) {
   const int64_t numel = layout.numel();

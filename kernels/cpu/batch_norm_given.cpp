@@ -11,8 +11,8 @@ namespace {
 
 using namespace batch_norm;
 
-/// Returns true if the sums (2, C) of every channel are finite and precise enough (kGivenLeft). `rows` is the number of
-/// rows that were summed.
+/// Returns true if the sums (2, C) of every channel are finite and precise enough: at least the share kGivenLeft of the
+/// sum of squares must remain when the mean's part is subtracted. `rows` is the number of rows that were summed.
 template <class T>
 bool sums_hold(const T* sums, std::int64_t channels, double rows) {
   for (std::int64_t c = 0; c < channels; ++c) {

@@ -12,10 +12,11 @@
 
 /// The loops of batch norm treat a tensor as one contiguous range in which the channels repeat with a period. A period
 /// is one row of C channels, or several rows when C is small or not a multiple of 8. A loop takes one piece at a time:
-/// up to four periods, and at most kBlock elements of each period. So a piece stays in the first-level cache, and the
-/// inner loops are long and vectorise for any C. A piece starts at a multiple of 8 elements, which is a byte of the
-/// mask. Loops marked `omp simd` may write in place, because element i of the output depends on element i of the inputs
-/// only.
+/// up to four periods, and at most kBlock elements of each period. A piece is small enough for the first-level cache.
+/// The inner loops are long and vectorise for any C. Every piece starts at a multiple of 8 elements, because one byte
+/// of the mask holds the bits of 8 elements.
+///
+/// Loops marked `omp simd` may write in place, because element i of the output depends on element i of the inputs only.
 ///
 /// T is the type of the tensor's elements; V and Value<T> are the type of statistics, coefficients and sums.
 namespace lockstep::ops::batch_norm {

@@ -13,8 +13,8 @@ namespace lockstep::ops::backend {
 namespace {
 
 using namespace batch_norm;
-/// Adds x - shift to sum and (x - shift)^2 to square in kLanes channels, over `periods` pieces that are one period (one
-/// or more rows) apart.
+/// Adds x - shift to sum, and (x - shift)^2 to square, in kLanes neighbouring channels over `periods` periods. A period
+/// is one or more rows.
 template <class T>
 void add_deviations(const T* x, int64_t period, int64_t periods, const Value<T>* shift, Value<T>* sum,
                     Value<T>* square) {
@@ -42,10 +42,12 @@ void add_deviations(const T* x, int64_t period, int64_t periods, const Value<T>*
   }
 }
 
-/// Computes mean and M2 of one chunk in one pass over deviations from a shift. The shift is the mean of the first
-/// sixteenth of the chunk's rows. This shift loses few bits for any data: let the shift be the mean of k of the n
-/// values, and d its distance from the mean of all n values. Then M2 is at least k d^2, so sum (x - shift)^2, which is
-/// M2 + n d^2, is at most M2 (1 + n / k).
+/// Computes the mean and M2 = sum (x - mean)^2 of one chunk, in one pass over deviations from a shift. The shift is the
+/// mean of the first sixteenth of the chunk's rows.
+///
+/// This shift loses few bits for any data. Let the shift be the mean of k of the n values, and d its distance from the
+/// mean of all n values. Then M2 is at least k d^2. Hence sum (x - shift)^2, which is M2 + n d^2, is at most M2 (1 + n
+/// / k).
 template <class T>
 void chunk_stats(const Layout& layout, const T* x, int64_t count, Value<T>* scratch, double* joined) {
   using V = Value<T>;

@@ -7,8 +7,8 @@
 
 #include <lockstep/runtime/context/parallel.hpp>
 
-/// Sums over rows whose values are computed row by row. The sums are double, over fixed chunks of rows that are joined
-/// in order. The bits do not depend on the number of threads.
+/// Sums over rows whose values are computed row by row. Rows are divided into fixed chunks. Each chunk is summed in
+/// double; then the sums of the chunks are added in order. The bits do not depend on the number of threads.
 namespace lockstep::ops {
 
 /// Returns the number of rows per chunk, which depends on the shape only.

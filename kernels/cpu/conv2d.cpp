@@ -131,7 +131,8 @@ template <class T>
 void forward(const CpuContext& context, const Geometry& geo, const T* x, const T* weights, const Value<T>* bias, T* y,
              Value<T>* packed) {
   using V = Value<T>;
-  // (K, taps, C) -> (groups, taps, C, K per group): the innermost loop then runs over adjacent output channels
+  // Reorders the weights from (K, taps, C) to (groups, taps, C, K per group), so that the innermost loop runs over
+  // adjacent output channels.
   parallel_ranges(
       context, geo.groups * geo.taps(), 1 + kWork / (geo.c * geo.k), [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t i = begin; i < end; ++i) {
@@ -269,8 +270,8 @@ void backward_weights(const CpuContext& context, const Geometry& geo, const T* x
   });
 }
 
-/// Computes the sums of ConvNorm from the output of the convolution, `out`: one loop over the rows for each channel, in
-/// double.
+/// Computes the sums that a plan with ConvNorm also returns, from the output `out` of the convolution: one loop over
+/// the rows for each channel, in double. In backward_data it also adds the addend to `out` and applies the mask.
 template <class T>
 void serve_norm(const CpuContext& context, const TensorView& out, bool forward, const ConvNormOperands& norm) {
   const std::int64_t channels = out.shape.back();

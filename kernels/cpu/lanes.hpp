@@ -57,8 +57,8 @@ template <class T>
   return value - Lanes<T>{};  // value - 0 keeps -0; value + 0 would turn -0 into 0
 }
 
-/// Returns a * b + c, rounded once on processors with fused multiply-add. The intrinsic is explicit: in a chain of sums
-/// gcc uses a multiplication and an addition on some processors, whatever -ffp-contract says.
+/// Returns a * b + c, rounded once on processors with fused multiply-add. The float and double versions call the
+/// intrinsic, because gcc does not fuse every chain of sums on some processors, whatever -ffp-contract says.
 [[nodiscard, gnu::always_inline]] inline Lanes<float> multiply_add(const Lanes<float>& a, const Lanes<float>& b,
                                                                    const Lanes<float>& c) {
 #if defined(__AVX512F__)

@@ -9,7 +9,8 @@
 namespace lockstep::ops::backend {
 namespace {
 
-/// Returns the sum of the squares of elements [begin, begin + count) of x. `partial` has room for one number per chunk.
+/// Returns the sum of the squares of elements [begin, begin + count) of x. `partial` needs room for one number per
+/// chunk of kLarsChunk elements.
 double squares_of(const CpuContext& context, const TensorView& x, std::int64_t begin, std::int64_t count,
                   double* partial) {
   double sum = 0;

@@ -105,7 +105,7 @@ void layer_norm_backward(CpuContext& context, const TensorView& dy, const Tensor
       column_sums(context, rows, channels, mode == GradMode::accumulate, static_cast<double*>(workspace.data),
                   std::array{dweight.as<Value<T>>(), dbias.as<Value<T>>()}, take);
     }
-    if (dx.given()) {  // dx comes last, because dx may be dy
+    if (dx.given()) {  // dx is written last: it may be dy, which the sums read
       T* pdx = dx.as<T>();
       parallel_ranges(context, rows, grain_of(channels), [=](int64_t begin, int64_t end) {
         for (int64_t row = begin; row < end; ++row) {

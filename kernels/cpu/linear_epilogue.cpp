@@ -17,8 +17,8 @@ int64_t rows_worth_a_thread(int64_t columns) {
 }
 
 /// Calls f(at, column, count) for the pieces of rows [first, last) of a tensor (M, columns). A piece is the elements
-/// [at, at + count), and its first element is in column `column`. A piece has several full rows, or a part of a row
-/// that is longer than kPiece.
+/// [at, at + count); its first element is in column `column`. If a row has fewer than kPiece elements, a piece is one
+/// or more full rows. Otherwise a piece is a part of one row.
 template <class F>
 void for_pieces(int64_t first, int64_t last, int64_t columns, F f) {
   const int64_t most = columns < kPiece ? kPiece / columns * columns : kPiece;

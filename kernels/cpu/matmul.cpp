@@ -8,10 +8,10 @@
 #include <lockstep/runtime/base/align.hpp>
 #include <lockstep/runtime/context/parallel.hpp>
 
-// Matrix products in registers. A block of a few rows of c, times one or two registers of columns, is summed at a time,
-// over a piece of k. A sum begins at 0 and adds its products one by one in the order of k, by lanes::multiply_add().
-// Then the bias or c is added. So the bits of a sum do not depend on m, n, or the number of threads. This provider is
-// the oracle of the other providers.
+// Matrix products in registers. A block of c is computed in pieces of k. At a time, registers hold the sums of a few
+// rows of the block, one or two registers per row. A sum begins at 0 and adds its products one by one in the order of
+// k, by lanes::multiply_add(). Then the bias or c is added. So the bits of a sum do not depend on m, n, or the number
+// of threads. Tests compare the other providers with this one.
 
 namespace lockstep::ops::reference {
 namespace {

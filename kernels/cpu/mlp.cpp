@@ -9,22 +9,23 @@
 #include <lockstep/runtime/base/align.hpp>
 #include <lockstep/runtime/context/parallel.hpp>
 
-// A block of samples passes all layers before the next block begins. A block is computed in one of two ways, which give
-// the same bits, because each sum is one chain of multiply-adds in the order of the inputs:
+// A block of samples passes all layers before the next block begins. There are two ways to compute a block:
 //
-//   rows     a sample after the other; the lanes of a register are outputs; for few samples
-//   columns  the lanes of a register are samples; one or two registers of samples
+//   rows     one sample after the other; the lanes of a register are outputs; used for few samples
+//   columns  the lanes of a register are samples; one or two registers of samples at a time
+//
+// Both ways give the same bits, because each sum is one chain of multiply-adds in the order of the inputs.
 //
 // Packed parameters of a layer: the bias (row), then a row of weights for each input (inputs, row). `row` is the number
-// of outputs, rounded up to whole registers; the last output is repeated. In a layer with at most kFewOutputs
-// outputs, `row` is the number of outputs.
+// of outputs, rounded up to whole registers; the additional columns repeat the last output. In a layer with at most
+// kFewOutputs outputs, `row` is the number of outputs.
 
 namespace lockstep::ops::backend {
 namespace {
 
 using lanes::Lanes;
 
-constexpr int64_t kFewOutputs = 4;                  // largest number of outputs for which `row` is not rounded up
+constexpr int64_t kFewOutputs = 4;                  // largest number of outputs for which packed rows are not padded
 constexpr int64_t kWork = 131072;                   // number of multiply-adds that justify another thread
 constexpr int64_t kActivationWork = 25;             // number of multiply-adds that take as long as one activation
 constexpr int kRowsAtATime = 4;                     // number of samples whose sums share the loads of the weights
@@ -119,7 +120,7 @@ template <int kRows, class T>
   }
 }
 
-/// Computes a layer for the samples x (count, stride): y (count, row).
+/// Computes the outputs y (count, row) of a layer for the samples x (count, stride).
 template <class T>
 void layer_by_rows(const Layer<T>& l, const T* x, int64_t stride, int64_t count, T* y) {
   int64_t s = 0;
@@ -164,7 +165,8 @@ template <int kOutputs, int kRegisters, class T>
   }
 }
 
-/// Computes a layer for the samples x (inputs, samples): y (outputs, samples), with kRegisters registers of samples.
+/// Computes the outputs y (outputs, samples) of a layer for the samples x (inputs, samples), which fill kRegisters
+/// registers per input.
 template <int kRegisters, class T>
 [[gnu::noinline]] void layer_by_columns(const Layer<T>& l, const T* x, T* y) {
   int64_t o = 0;

@@ -41,7 +41,7 @@ struct PoolRange {
 /// Up to kPoolBlock channels of one pixel, and the pixels of the other tensor that the pooling connects with this
 /// pixel. If the pixel is in x, the other tensor is y. If the pixel is in y, the other tensor is x.
 struct PoolTile {
-  std::int64_t image;  ///< index, in the other tensor (y for x, x for y), of the first channel in pixel 0 of the image
+  std::int64_t image;        ///< index in the other tensor: the tile's first channel in pixel 0 of the image
   std::int64_t row, column;  ///< row and column of the pixel
   PoolRange rows, columns;   ///< connected pixels: in y for a pixel of x, in x for a pixel of y
   std::int64_t offset;       ///< index of the tile's first channel in the pixel's own tensor

@@ -87,7 +87,8 @@ struct Gradient {
   const std::uint8_t* mask;
 
   [[nodiscard]] bool plain() const { return dy2 == nullptr && mask == nullptr; }
-  /// Writes the gradient g = (dy [+ dy2]) masked for the elements [at, at + count) to `out`. `at` is a multiple of 8.
+  /// Writes the gradient g = (dy [+ dy2]) masked for the elements [at, at + count) to `out`. `at` must be a multiple of
+  /// 8.
   void read(std::int64_t at, std::int64_t count, Value<T>* out) const {
     if (mask == nullptr) {
       if (dy2 == nullptr) {

@@ -21,9 +21,10 @@ struct PositionResult {
   double bad_labels = 0;
 };
 
-/// Computes loss and gradient of one row: loss = log(sum exp(x - max)) - (1 - s) (x[label] - max) - s / K sum(x - max).
-/// d may be x or null. If T is Value<T>, d temporarily holds the exponentials. Otherwise storing the exponentials in
-/// d would round them, so they are computed twice.
+/// Computes loss and gradient of one row, where s is `smoothing` and K is `classes`:
+///   loss = log(sum exp(x - max)) - (1 - s) (x[label] - max) - s / K sum(x - max)
+/// d may be x or null. If T is Value<T>, d temporarily holds the exponentials. Otherwise storing the exponentials in d
+/// would round them, so they are computed twice.
 template <class T>
 PositionResult one_position(const T* x, std::int64_t classes, std::int32_t label, double smoothing, double weight,
                             Value<T> scale, T* d) {

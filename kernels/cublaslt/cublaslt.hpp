@@ -60,8 +60,9 @@ class Library {
   void require_usable() const;
   [[nodiscard]] const Api& api() const { return *api_; }
   [[nodiscard]] cublasLtHandle_t handle() const { return handle_; }
-  /// Returns the algorithms that the heuristics recommended for each product. The table avoids repeated queries for
-  /// equal layers, for evaluation and for the tuner.
+  /// Returns the table of the algorithms that the heuristics recommended, with one list for each product. Because of
+  /// the table, cuBLASLt is queried only once for a product, although equal layers, the evaluation and the tuner
+  /// request the same products.
   [[nodiscard]] std::map<MatmulDesc, std::vector<Algorithm>>& recommended() { return recommended_; }
 
  private:

@@ -62,8 +62,9 @@ class Problem {
     set(CUBLASLT_MATMUL_DESC_TRANSB, description.transpose_second ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue(epilogue_of(d)));
     if (d.bias) {
-      // An address only for its alignment: when cuBLASLt chooses algorithms, it takes the bias's alignment from this
-      // address (there is no attribute for it) and does not read memory there. run() sets the real address.
+      // This address is set only for its alignment. When cuBLASLt chooses algorithms, it takes the bias's alignment
+      // from this address, because there is no attribute for the alignment. It does not read memory there. run() sets
+      // the real address.
       set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, reinterpret_cast<const void*>(std::uintptr_t{kAlignment}));
     }
     first_ = layout(in_, description.first, description.products);

@@ -1,9 +1,12 @@
 // y = kind(x) and dx = dy * kind'(x): contiguous tensors of one shape, taken as (count) elements of f32, bf16 or f16.
+//
 // gpu::elementwise (elementwise.hpp) divides the elements: blocks of 256 threads in a grid-stride loop; each thread
 // takes 16 bytes of each tensor, and neighbouring threads take neighbouring memory. The function is a template
 // argument, so that the loop does not branch on the kind. No shared memory.
-// Bound by memory bandwidth. Forward moves two tensors: 8 bytes per element in f32, 4 in 16 bits. Backward moves three:
-// 12 and 6 bytes. The design assumes that the exponentials take no additional time.
+//
+// Bound by memory bandwidth: the design assumes that the exponentials are computed while other threads wait for memory.
+// Forward moves two tensors: 8 bytes per element in f32 and 4 in 16 bits. Backward moves three tensors: 12 bytes and 6
+// bytes.
 
 #include <lockstep/kernels/cuda/activation.hpp>
 #include <lockstep/kernels/cuda/elementwise.hpp>

@@ -1,7 +1,9 @@
 // Adam and AdamW on ranges of arenas: parameters, gradients, two moments and optionally a 16-bit copy, (n) each.
-// arena_kernel (arena.hpp) divides the elements: a block of 256 threads takes chunks of 4096 elements of one segment, a
-// thread 16 bytes per access. This file has the rule for one element. One thread of a block computes the bias
-// corrections for the block, with pow() in f64. The update of an element takes a few f32 operations.
+//
+// arena_kernel (arena.hpp) divides the elements: a block of 256 threads takes chunks of 4096 elements of one segment,
+// and a thread accesses 16 bytes at a time. This file has the rule for one element, which takes a few f32 operations.
+// One thread of a block computes the bias corrections for the block, with pow() in f64.
+//
 // Bound by memory bandwidth: 28 bytes per element in f32 (parameter and two moments read and written, gradient read). A
 // 16-bit gradient takes 2 bytes less, a 16-bit copy 2 bytes more.
 

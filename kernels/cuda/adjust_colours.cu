@@ -1,10 +1,13 @@
 // Changes the colours of images (N, H, W, 3) u8 in place. A row of a table (N, 8) f64 lists the changes of an image.
-// Three launches: the first clears the sums of greys (N), the second sums the greys of images whose list has a
-// contrast, the third changes the images. A block of 128 threads takes a tile of 2048 pixels of one image, and reads
+//
+// Three launches: the first clears the sums of greys (N). The second sums the greys of images whose list has a
+// contrast. The third changes the images. A block of 128 threads takes a tile of 2048 pixels of one image, and reads
 // the image's list into shared memory once. A thread takes a piece of 16 pixels, which are three 16-byte accesses
-// (pixels.hpp). The thread changes four pixels at a time, to save registers. Per pixel 3 bytes are read and 3 written;
-// a contrast reads 3 more. Memory bandwidth bounds images with few changes. A change takes tens of f32 operations per
-// pixel, and a change of hue also takes four divisions, so arithmetic may bound a long list.
+// (pixels.hpp). It changes four pixels at a time, to save registers.
+//
+// Per pixel 3 bytes are read and 3 written; a contrast reads 3 more. Memory bandwidth bounds images with few changes.
+// Each change takes tens of f32 operations per pixel, and a change of hue also takes four divisions, so arithmetic may
+// bound images with many changes.
 
 #include <lockstep/kernels/adjust_colours.hpp>
 #include <lockstep/kernels/cuda/block_reduce.hpp>

@@ -5,13 +5,16 @@
 #include <lockstep/kernels/cuda/arena_table.hpp>
 #include <lockstep/kernels/cuda/element.hpp>
 
-/// Optimizer updates of ranges of arenas (n). One launch takes the parts of up to kMostArenaParts segments; the table
-/// of parts is a kernel parameter. A class called rule updates one element; this file divides the elements among
-/// threads and moves the data. A block of 256 threads takes chunks of 4096 elements, each inside one segment, so that
-/// the block computes the segment's coefficients once per chunk. A thread takes 4 elements at a time, or 8 if a tensor
-/// has 16 bits per element: 16 bytes of the narrowest tensor. Memory bandwidth bounds the kernel: each tensor is read
-/// and written once, with few operations per element. The file of each rule, such as sgd.cu, states the number of bytes
-/// per element.
+/// Updates of ranges of arenas (n) by an optimizer. A class called Rule updates one element; this file divides the
+/// elements among threads and moves the data.
+///
+/// A launch updates up to kMostArenaParts parts; a part is the elements of one segment that lie in the range. The table
+/// of parts is a kernel parameter. A block of 256 threads takes chunks of 4096 elements, each inside one segment, so
+/// that the block computes the segment's coefficients once per chunk. A thread takes 4 elements at a time, or 8 if a
+/// tensor has 16 bits per element: 16 bytes of the narrowest tensor.
+///
+/// Memory bandwidth bounds the kernel: each tensor is read and written once, with few operations per element. The file
+/// of each rule, such as sgd.cu, states the number of bytes per element.
 namespace lockstep::gpu {
 
 /// The scalars of an update in device memory, of which factor and skip may be null, and the update's clip value.
@@ -91,8 +94,10 @@ struct ArenaBlock {
 
 /// Updates the elements of all parts of segments in `table`. `at` holds the tensors (n). A block takes chunks of
 /// kArenaChunk elements, each inside one part. A thread takes pieces of a chunk in 16-byte accesses. A piece that
-/// reaches beyond the part is updated element by element, with the same roundings; so is every piece if `vectors` is
-/// false. A Rule has
+/// reaches beyond the part is updated element by element, with the same roundings. If `vectors` is false, every piece
+/// is updated element by element.
+///
+/// A Rule must have
 ///   kStates                           number of state arenas
 ///   Shared share() const              called once per block, by one thread
 ///   Part part(shared, learning_rate, ArenaPart, number) const     coefficients of part `number` of the update

@@ -29,8 +29,8 @@ struct ArenaTable {
   std::int64_t parts_before;
   int count;
 
-  /// Returns the part that holds chunk `chunk` of the table. `at` is 0 before the first call; each call sets `at` to
-  /// the index of the part that it returns. So `chunk` must ascend from call to call.
+  /// Returns the part that holds chunk `chunk` of the table. The caller must set `at` to 0 before the first call; each
+  /// call sets `at` to the index of the part that it returns. So `chunk` must ascend from call to call.
   __device__ const ArenaPart& part_of(std::int64_t chunk, int& at) const {
     while (at + 1 < count && chunk >= parts[at + 1].first_chunk) {
       ++at;

@@ -1,11 +1,14 @@
 // Crops, flips and normalises images (N, H, W, 3) u8 into out (N, H, W, 3 or 4) in f32, bf16 or f16, in one pass over
 // pixels.
+//
 // A block of 256 threads takes tiles of 2048 pixels of one image, so that a thread draws crop and flip once per 8
-// pixels. Neighbouring threads take neighbouring pixels, which lie together in memory in images and in out. A table in
-// shared memory (3 channels x 256 bytes, 1.5 or 3 KB) holds the normalised value of every byte. So the f64 division is
-// done 768 times a block instead of three times a pixel.
-// Memory bandwidth bounds the kernel. Per pixel it reads 3 bytes; with 4 channels it writes 16 bytes in f32 and 8 in 16
-// bits, with 3 channels 12 and 6. Four channels of a pixel are one store, three channels three stores.
+// pixels. Neighbouring threads take pixels that are neighbours in the memory of images and of out. A table in shared
+// memory (3 channels x 256 bytes, 1.5 or 3 KB) holds the normalised value of every byte. So the f64 division is done
+// 768 times per block instead of three times per pixel.
+//
+// Memory bandwidth bounds the kernel. Per pixel it reads 3 bytes. It writes 16 bytes for 4 channels in f32 and 8 in 16
+// bits, or 12 bytes for 3 channels in f32 and 6 in 16 bits. A pixel of four channels takes one store, a pixel of three
+// channels three stores.
 
 #include <lockstep/kernels/augment.hpp>
 #include <lockstep/kernels/cuda/element.hpp>
@@ -57,7 +60,7 @@ __device__ Placement draw(const Settings& settings, std::int64_t epoch, std::int
   return at;
 }
 
-/// Stores a pixel of four channels in one access. `to` is aligned to the size of the pixel.
+/// Stores a pixel of four channels in one access. `to` must be aligned to the size of the pixel.
 template <class T>
 __device__ void store_pixel(T* to, const T (&pixel)[4]) {
   using Bits = std::conditional_t<sizeof(T) == 4, uint4, uint2>;

@@ -1,11 +1,14 @@
 // Average pools of x (N, H, W, C), and their gradients. Pools over windows give y (N, P, Q, C); pools over whole images
-// give y (N, C).
-// Windows: blocks of 256 threads. A thread takes a piece: 16 bytes of channels of one output pixel. It sums all
-// elements of the pixel's window. Neighbouring threads read neighbouring channels. Elements that several windows share
-// are read again from the caches.
-// Whole images: a block of 32 x 8 threads takes 32 pieces of channels of one image. The 8 lanes of a block share the
-// pixels of a piece, and join their sums in 4 or 8 KB of shared memory. With one thread per piece, N * C / kCount
-// threads would leave a GPU idle.
+// give y (N, C). A piece is 16 bytes of channels of one pixel.
+//
+// Windows: blocks of 256 threads. A thread takes a piece of one output pixel, and sums all elements of the pixel's
+// window. Neighbouring threads read neighbouring channels. Elements that several windows share are read again from the
+// caches.
+//
+// Whole images: a block of 32 x 8 threads takes 32 pieces of channels of one image. The 8 threads of a piece share the
+// pixels of the image, and join their sums in 4 or 8 KB of shared memory. If one thread summed all pixels of a piece,
+// there would be too few threads for a GPU.
+//
 // Memory bandwidth bounds the kernels: x (or dy) is read once and y (or dx) written once, each 4 bytes per element in
 // f32 and 2 in 16 bits. The sums take one addition per element that is read.
 
@@ -81,8 +84,9 @@ __global__ void average_backward_kernel(gpu::PoolGeometry g, int64_t window, int
 
 constexpr int kLanes = 8;  // number of threads that share the pixels of one piece
 
-/// Computes y (N, C), the mean over all pixels of x (N, pixels, C). A block takes 32 pieces of channels of one image.
-/// Lane k sums pixels k, k + 8, ... of the image; then the sums of the 8 lanes are joined in the order of the lanes.
+/// Computes y (N, C), the mean over all pixels of x (N, pixels, C). A block takes 32 pieces of channels of one image,
+/// and 8 threads (lanes) share a piece. Lane k sums pixels k, k + 8, ... of the image; then the sums of the 8 lanes are
+/// joined in the order of the lanes.
 template <class T, int kCount>
 __global__ void global_forward_kernel(int64_t images, int64_t pixels, int64_t channels, const T* x, T* y) {
   gpu::wait_for_earlier();

@@ -1,13 +1,17 @@
 // Batch norm of x (rows, C), one launch per step. batch_norm.md explains the files, docs/cuda.md the ideas. There are
-// two kinds of kernels, both with blocks of 256 threads, and with 16-byte accesses if addresses and C allow them:
-//   sums:        a block takes a chunk of rows of a tile of channels. A thread keeps the same kCount channels (16 bytes
-//                of a row, or one element) and takes every lanes-th row. Shared memory joins the sums of the lanes. The
-//                block that finishes the last chunk of a tile joins the sums of all chunks of this tile. The order of
-//                the additions depends on the shape only. Chunks are taken from the last to the first, because the
-//                previous kernel has just written the end of the tensor, which a cache may still hold.
-//   elementwise: a thread takes pieces of 8 elements, one byte of the mask, at a stride that is a multiple of C. So the
-//                thread's 8 channels stay the same, coefficients stay in registers, and each byte of the mask has one
-//                writer.
+// two kinds of kernels, both with blocks of 256 threads, and with 16-byte accesses if addresses and C allow them.
+//
+// Kernels that sum: a block takes a chunk of rows of a tile of channels. A thread keeps the same kCount channels: 16
+// bytes of a row, or one element. The threads with the same channels are called lanes; each of them takes every
+// lanes-th row of the chunk. Shared memory joins the sums of the lanes. The block that finishes the last chunk of a
+// tile adds up the sums of all chunks of this tile. The order of the additions depends on the shape only. Chunks are
+// taken from the last to the first, because the previous kernel has just written the end of the tensor, which a cache
+// may still hold.
+//
+// Elementwise kernels: a thread takes pieces of 8 elements, which share one byte of the mask. The distance of a
+// thread's pieces is a multiple of C. So the thread's 8 channels stay the same, and their coefficients stay in
+// registers.
+//
 // Memory bandwidth bounds these kernels. Number of tensors of the size of x that a kernel reads + writes: stats 1 + 0;
 // apply 1 + 1, with a residual 2 + 1; backward sums 2 + 0; backward apply 2 + 1. dy2 adds 1 read; masked and dresidual
 // add 1 write each; the mask takes 1 bit per element. The other kernels move a few numbers per channel, so their time
@@ -67,13 +71,16 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-/// Sums the gradient g and g * (x - mean) per channel. g is dy, with kSecond dy + dy2; with kMask g is 0 where the
-/// mask's bit is 0. dy, dy2 (null unless kSecond): (rows, C); mask: a bit per element; valid: scalar or null; masked
-/// (null unless kStore): (rows, C), may be dy or dy2; partial: (2, chunks, C) for the two sums; tickets: counters that
-/// are 0 before and after the launch. With kPair partial is (3, chunks, C): the third sum is g * (x - mean) of `other`,
-/// a norm that gets the same g. Reads the valid rows of dy, dy2 and x once, and one bit of the mask per element. With
-/// kStore writes the rounded g to masked, and 0 to its padding rows; then the sums are sums of the rounded g. Writes
-/// and reads 4 bytes per sum, chunk and channel.
+/// Sums the gradient g and g * (x - mean) per channel. g is dy, or dy + dy2 with kSecond; with kMask g is 0 where the
+/// mask's bit is 0. With kStore g is rounded and written to `masked`, and padding rows of `masked` are set to 0. With
+/// kPair there is a third sum, of g * (x - mean) of `other`, a norm that gets the same g.
+///
+/// dy, dy2 (null unless kSecond): (rows, C); mask: a bit per element; valid: scalar or null; masked (null unless
+/// kStore): (rows, C), may be dy or dy2; partial: (2, chunks, C), with kPair (3, chunks, C); tickets: counters that are
+/// 0 before and after the launch.
+///
+/// Reads the valid rows of dy, dy2 and x once, and one bit of the mask per element. Writes and reads 4 bytes per sum,
+/// chunk and channel.
 template <class T, bool kSecond, bool kMask, bool kStore, bool kPair, int kCount>
 __global__ void __launch_bounds__(kBlock, 2)
     backward_sums_kernel(Tiling tiling, Batch batch, const T* dy, const T* dy2, const std::uint8_t* mask,
@@ -132,8 +139,8 @@ struct Pieces {
   Pieces(int64_t channels_, int64_t numel_, int64_t count_, bool aligned_, int resident)
       : channels(channels_), numel(numel_), count(count_), aligned(aligned_) {
     const int64_t period = channels / std::gcd(channels, int64_t{kPiece});
-    // The number of blocks is limited to the number that can run at once. With more blocks, the last few would run
-    // alone. kMostBlocks assumes 8 blocks per multiprocessor.
+    // The number of blocks is limited to the number that can run at once: `resident` per multiprocessor, while
+    // kMostBlocks counts 8 per multiprocessor. With more blocks, the last few would run alone.
     const int64_t most = std::max(gpu::kMostBlocks * resident / 8, int64_t{1});
     const int64_t threads = std::min(static_cast<int64_t>(gpu::blocks_for(count, kBlock)), most) * kBlock;
     stride = threads < period ? period : threads / period * period;
@@ -295,10 +302,13 @@ __device__ Slopes<kPiece> slopes_of(const Channels& channels, int64_t width, con
           stats[2 * width]};
 }
 
-/// Computes dx = scale * g + (x - mean) * slope + offset, and dresidual = g, where g is dy [+ dy2], masked. dy, dy2 (or
-/// null), x, dx, dresidual (or null): (rows, C); mask: a bit per element, or null; coefficients: (4, C); sums: (2, C);
-/// stats: (2C + 1); valid: scalar or null. Reads dy, dy2, x and the mask once, writes dx and dresidual once. Padding
-/// rows are not read, except in the piece that the last valid row shares with padding.
+/// Computes dx = scale * g + (x - mean) * slope + offset, and dresidual = g. Here g is dy, or dy + dy2 if dy2 is not
+/// null; g is 0 where the mask's bit is 0. Padding rows are not read, except in the piece that the last valid row
+/// shares with padding.
+///
+/// dy, dy2 (or null), x, dx, dresidual (or null): (rows, C); mask: a bit per element, or null; coefficients: (4, C);
+/// sums: (2, C); stats: (2C + 1); valid: scalar or null. Reads dy, dy2, x and the mask once, writes dx and dresidual
+/// once.
 template <class T, bool kSecond, bool kMask>
 __global__ void __launch_bounds__(kBlock, kResidentBackward)
     backward_apply_kernel(Pieces pieces, Batch batch, const T* dy, const T* dy2, const std::uint8_t* mask, const T* x,

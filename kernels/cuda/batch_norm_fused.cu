@@ -1,14 +1,17 @@
-// Batch norm of x (rows, C) with one cooperative launch per pass (batch_norm.md). All blocks, of 256 threads, run at
-// once. A block computes the sums of its items, as batch_norm.cu does and with the same bits. The block keeps the x of
-// its items in shared memory; in backward it also keeps the gradient g. After a barrier of the whole grid all sums are
-// known; then each block computes the outputs of its items from shared memory. So the tensors must fit into the shared
-// memory of all multiprocessors: fused_residence() in detail/batch_norm_tiling.hpp decides whether they do. An item is
-// one chunk of rows of one tile of channels, and has this shape (rows, channels) in shared memory. A thread writes an
-// item in columns of 16 bytes, in the order in which the thread sums. It reads an item in pieces of 8 elements, one
-// byte of the mask, at neighbouring addresses.
-// Memory bandwidth bounds a launch. For small tensors the latency of launch and barrier bounds it. Tensors of the size
-// of x that are read + written: forward 1 + 1, with a residual 2 + 1; backward 2 + 1. Two launches would take 2 + 1, 3
-// + 1 and 4 + 1. dy2 adds 1 read and masked 1 write, here and with two launches; the mask takes 1 bit per element.
+// Batch norm of x (rows, C) with one cooperative launch per pass (batch_norm.md): all blocks, of 256 threads, run at
+// once.
+//
+// An item is one chunk of rows of one tile of channels. A block computes the sums of its items as batch_norm.cu does,
+// with the same bits. It keeps the x of its items in shared memory, and in backward also the gradient g. After a
+// barrier of the whole grid all sums are known; then each block computes the outputs of its items from shared memory.
+// fused_residence() in detail/batch_norm_tiling.hpp decides whether the tensors fit into the shared memory of all
+// multiprocessors. To sum, a thread takes columns of 16 bytes. To compute outputs, it takes pieces of 8 elements, which
+// share one byte of the mask.
+//
+// Memory bandwidth bounds a launch; for small tensors the latency of launch and barrier bounds it. Number of tensors of
+// the size of x that are read + written: forward 1 + 1, with a residual 2 + 1; backward 2 + 1. Two launches would take
+// 2 + 1, 3 + 1 and 4 + 1. dy2 adds 1 read and masked 1 write, here and with two launches; the mask takes 1 bit per
+// element.
 
 #include <lockstep/kernels/batch_norm_fused.hpp>
 
@@ -157,11 +160,14 @@ __global__ void __launch_bounds__(kBlock, 2)
   }
 }
 
-/// Computes the sums and dx. dy, dy2 (null unless kSecond), masked (null unless kStore), dx: (rows, C), dx and masked
-/// may each be dy or dy2; mask: a bit per element; stats: (2C + 1); valid: scalar or null; partial: (2, chunks, C);
-/// tickets: counters that are 0 before and after the launch; items: the largest number of items of a block. Reads the
-/// valid rows of dy, dy2, x and the mask once; writes dx and, with kStore, masked once. kSecond needs kStore: shared
-/// memory keeps g in the type of x, so the sum of dy and dy2 must be rounded to this type before it is used.
+/// Computes the sums and dx. kSecond needs kStore: shared memory keeps g in the type of x, so the sum of dy and dy2
+/// must be rounded to this type before it is used.
+///
+/// dy, dy2 (null unless kSecond), masked (null unless kStore), dx: (rows, C), dx and masked may each be dy or dy2;
+/// mask: a bit per element; stats: (2C + 1); valid: scalar or null; partial: (2, chunks, C); tickets: counters that are
+/// 0 before and after the launch; items: the largest number of items of a block.
+///
+/// Reads the valid rows of dy, dy2, x and the mask once; writes dx and, with kStore, masked once.
 template <class T, bool kSecond, bool kMask, bool kStore>
 __global__ void __launch_bounds__(kBlock, 2)
     backward_kernel(Tiling tiling, Batch batch, const T* dy, const T* dy2, const std::uint8_t* mask, Summed<T> norm,

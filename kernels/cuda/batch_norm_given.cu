@@ -27,8 +27,9 @@ struct GivenSums {
   const float* shift;
 };
 
-/// Returns true if the sums of channel `c` in `sums` (2, channels) are finite and precise enough (kGivenLeft). `rows`
-/// is the number of rows in the sums.
+/// Returns true if the sums of channel `c` in `sums` (2, channels) are finite and precise enough: at least the share
+/// kGivenLeft of the sum of squares must remain when the mean's part is subtracted. `rows` is the number of rows in the
+/// sums.
 __device__ bool sum_holds(const float* sums, int64_t channels, int64_t c, double rows) {
   const double sum = static_cast<double>(sums[c]);
   const double squares = static_cast<double>(sums[channels + c]);

@@ -1,13 +1,16 @@
-// Batch norm, ReLU and a 3 x 3 max pool at stride 2 in one pass: x (N, H, W, C) to y and index (N, P, Q, C), and back.
+// Batch norm, ReLU and a 3 x 3 max pool at stride 2 in one pass, from x (N, H, W, C) to y and index (N, P, Q, C), and
+// the gradient of the three. The normalised image and its gradient are not stored.
+//
 // A block has 256 threads. A thread keeps the same kCount channels (16 bytes of a pixel, or one element), so that
-// coefficients stay in registers. The thread takes pixels at a fixed distance, so that only its first pixel needs a
-// division. It loads all elements that a pixel needs (9 in forward, 4 in backward) before it uses the first one.
-// Elements that several windows share come from the caches. In backward a thread computes a pixel of dx from dy of the
-// at most four windows whose maximum is this pixel. So no two threads write one element. No shared memory, except for
-// the sums of backward_sums_kernel, which has the tiling of batch_norm.cu.
-// Memory bandwidth bounds the kernels. Bytes, for elements of s bytes: forward reads s per element of x and writes s +
-// 1 per element of y. backward_sums reads s per element of x and s + 1 per element of dy; backward_apply reads as many
-// and writes s per element of dx. The normalised image and its gradient are not stored.
+// coefficients stay in registers. It takes pixels at a fixed distance, so that only its first pixel needs a division.
+// It loads all elements that a pixel needs (9 in forward, 4 in backward) before it uses the first one. Elements that
+// several windows share come from the caches. In backward a thread computes a pixel of dx from dy of the at most four
+// windows whose maximum is this pixel. So no two threads write one element. Only the sums of backward_sums_kernel use
+// shared memory; this kernel has the tiling of batch_norm.cu.
+//
+// Memory bandwidth bounds the kernels. For elements of s bytes, forward reads s bytes per element of x and writes s + 1
+// per element of y. backward_sums reads s per element of x and s + 1 per element of dy. backward_apply reads as many
+// and writes s per element of dx.
 
 #include <lockstep/kernels/batch_norm_pool.hpp>
 
@@ -149,8 +152,8 @@ struct Share {
   /// `resident` is the number of blocks of the kernel that a multiprocessor holds.
   Share(int64_t channels, int64_t pixels_, int width, int per_piece, int resident)
       : columns(channels / per_piece), pixels(pixels_) {
-    // The number of blocks is limited to the number that can run at once. With more blocks, the last few would run
-    // alone. kMostBlocks assumes 8 blocks per multiprocessor.
+    // The number of blocks is limited to the number that can run at once: `resident` per multiprocessor, while
+    // kMostBlocks counts 8 per multiprocessor. With more blocks, the last few would run alone.
     const int64_t most = std::max(gpu::kMostBlocks * resident / 8, int64_t{1}) * kBlock;
     stride = std::clamp(most / columns, int64_t{1}, pixels);
     rows = static_cast<int>(stride / width);

@@ -47,13 +47,14 @@ struct JoinMoments {
   }
 };
 
-/// Returns the moments of the rows that a thread takes: rows lane, lane + lanes, .. of a column of kCount channels, in
-/// a chunk of `rows` rows. Reads these rows once. `x` points to the column in the chunk's first row. The sums are sums
-/// of deviations from the thread's first value, as x may have a mean far from 0. If this value is an outlier, the
-/// relative error is larger, at most by about a factor of the number of the thread's rows. A mean is stored as its
-/// difference from the channel's value in the chunk's first row, so that small differences between large means keep
-/// their bits. keep_row(row, raw) is
-/// called for each row.
+/// Returns the moments of the rows that a thread takes: rows lane, lane + lanes, ... of a column of kCount channels, in
+/// a chunk of `rows` rows. `x` points to the column in the chunk's first row. Reads each of these rows once, and calls
+/// keep_row(row, raw) for it.
+///
+/// The sums are sums of deviations from the thread's first value, because the mean of x may be far from 0. If this
+/// value is an outlier, the relative error is larger, at most by about a factor of the number of the thread's rows. A
+/// mean is stored as its difference from the channel's value in the chunk's first row, so that small differences
+/// between large means keep their bits.
 template <int kCount, class T, class KeepRow>
 __device__ Moments<float, kCount> column_moments(const T* x, int64_t channels, int lane, int lanes, int64_t rows,
                                                  KeepRow keep_row) {
@@ -119,7 +120,8 @@ __device__ inline void write_coefficients(double mean, double variance, double e
 }
 
 /// Writes the coefficients and running statistics of channel `c`. Takes the statistics rounded to float, as `stats`
-/// stores them, so that one launch and two launches give the same bits.
+/// stores them. So a kernel that computes all in one launch and separate kernels, which read `stats`, give the same
+/// bits.
 __device__ inline void finalize(const Finalize& to, float stored_mean, float stored_squares, float stored_count,
                                 int64_t channels, int64_t c) {
   const double count = static_cast<double>(stored_count);
@@ -137,11 +139,12 @@ __device__ inline void finalize(const Finalize& to, float stored_mean, float sto
 }
 
 /// Computes the moments of the items that this block takes. An item is one chunk of rows of one tile of channels. The
-/// block that finishes the last item of a tile joins the tile's chunks and writes stats. If to.coefficients is not
-/// null, this block also calls finalize(). x: (rows, C); means, squares: (chunks, C); tickets: counters that are 0
-/// before and after the launch; stats: (2C + 1). Each thread calls keep_row(turn, row, raw) for each valid row: `turn`
-/// is the item's number among the block's items, `row` is the row's number in the chunk. All threads of all blocks call
-/// sum_moments().
+/// block that finishes the last item of a tile joins the tile's chunks and writes stats; if to.coefficients is not
+/// null, it also calls finalize(). All threads of all blocks must call sum_moments().
+///
+/// x: (rows, C); means, squares: (chunks, C); tickets: counters that are 0 before and after the launch; stats: (2C +
+/// 1). Each thread calls keep_row(turn, row, raw) for each of its valid rows: `turn` is the item's number among the
+/// block's items, `row` is the row's number in the chunk.
 template <int kCount, class T, class KeepRow>
 __device__ void sum_moments(const Tiling& tiling, const Batch& batch, const T* x, const int64_t* valid, double* means,
                             float* squares, unsigned* tickets, float* stats, const Finalize& to, KeepRow keep_row) {
@@ -151,7 +154,7 @@ __device__ void sum_moments(const Tiling& tiling, const Batch& batch, const T* x
   const int column = static_cast<int>(threadIdx.x) % tiling.tile;
   const auto join_chunks = [&](int64_t c, int64_t first, int64_t last, Part<double, 3>& part) {
     // The shift is the mean of the first chunk, so that deviations from the shift lose no bits of a large mean. If
-    // there is no valid row, `means` holds no value.
+    // there is no valid row, `means` holds no value, and the shift is 0.
     const double shift = first < last ? means[c] : 0.0;
 #pragma unroll 4
     for (int64_t i = first; i < last; ++i) {
@@ -217,10 +220,11 @@ struct Summed {
 };
 
 /// Sums the masked gradients g of the items that this block takes. Items, tickets and the order of the sums are those
-/// of sum_moments(). dy, dy2: (rows, C); masked (null unless kStore): (rows, C), may be dy or dy2; partial: (2, chunks,
-/// C) for sum g and sum g * (x - mean). With kPair partial is (3, chunks, C): the third sum is g * (x - mean) of
-/// `other`, a norm that gets the same g. tickets: counters that are 0 before and after the launch. keep_row(turn, row,
-/// raw x, g) is called for each valid row.
+/// of sum_moments(). keep_row(turn, row, raw x, g) is called for each valid row.
+///
+/// dy, dy2: (rows, C); masked (null unless kStore): (rows, C), may be dy or dy2; partial: (2, chunks, C) for sum g and
+/// sum g * (x - mean); tickets: counters that are 0 before and after the launch. With kPair partial is (3, chunks, C):
+/// the third sum is g * (x - mean) of `other`, a norm that gets the same g.
 template <bool kSecond, bool kMask, bool kStore, bool kPair, int kCount, class T, class KeepRow>
 __device__ void sum_gradients(const Tiling& tiling, const Batch& batch, const T* dy, const T* dy2,
                               const std::uint8_t* mask, const Summed<T>& norm, const Summed<T>& other,

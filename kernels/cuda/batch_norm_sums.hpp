@@ -84,9 +84,10 @@ struct JoinSums {
   }
 };
 
-/// Joins the numbers `mine` of `lanes` threads, `tile` threads apart, by join(mine, other); lane 0 has the result in
-/// `mine`. All threads of the block call join_lanes(). Repeatedly the lower half of the lanes takes the numbers of the
-/// upper half, until one lane is left. This order is fixed.
+/// Joins the numbers of `lanes` threads, which are `tile` threads apart, by join(mine, other). Each thread passes its
+/// own numbers as `mine`; afterwards lane 0 has the result in `mine`. All threads of the block must call join_lanes().
+/// Repeatedly the lower half of the lanes takes the numbers of the upper half, until one lane is left. This order is
+/// fixed.
 template <class Join, class Real, int kValues>
 __device__ void join_lanes(Part<Real, kValues>& mine, int tile, int lanes, Join join) {
   LOCKSTEP_SHARED(Real, parked, [kValues][kBlock]);
@@ -115,10 +116,11 @@ __device__ void join_lanes(Part<Real, kValues>& mine, int tile, int lanes, Join 
 }
 
 /// Joins the sums of the first `live` chunks of a tile, which are the chunks with valid rows. The sums are joined in
-/// double, so that hundreds of chunks cost no precision. kBlock / width lanes share the chunks of a channel; each lane
-/// takes a run of neighbouring chunks. join_chunks(c, first, last, part) adds the sums of the lane's chunks [first,
-/// last) of channel c to `part`, which is zero. Then the parts of the lanes are added up, and one thread per channel
-/// calls finish(c, part). All threads of the block call merge_tile().
+/// double, so that hundreds of chunks cost no precision. All threads of the block must call merge_tile().
+///
+/// kBlock / width lanes share the chunks of a channel; each lane takes a run of neighbouring chunks. join_chunks(c,
+/// first, last, part) must add the sums of the lane's chunks [first, last) of channel c to `part`, which is zero
+/// before. Then the parts of the lanes are added up, and one thread per channel calls finish(c, part).
 template <int kValues, class JoinChunks, class Finish>
 __device__ void merge_tile(const Tiling& tiling, int64_t tile, int kCount, int64_t live, JoinChunks join_chunks,
                            Finish finish) {

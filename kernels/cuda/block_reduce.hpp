@@ -6,8 +6,8 @@ namespace lockstep::gpu {
 
 inline constexpr unsigned kAllLanes = 0xffffffffU;
 
-/// Returns the sum of `value` over the warp, in every lane. All 32 lanes call warp_sum(). The order of the additions is
-/// fixed, so that the same values always give the same bits.
+/// Returns the sum of `value` over the warp, in every lane. All 32 lanes must call warp_sum(). The order of the
+/// additions is fixed, so that the same values always give the same bits.
 template <class T>
 __device__ T warp_sum(T value) {
 #pragma unroll
@@ -23,7 +23,8 @@ __device__ T larger(T a, T b) {
   return b > a || b != b ? b : a;
 }
 
-/// Returns the largest `value` of the warp, in every lane, or NaN if any lane has NaN. All 32 lanes call warp_max().
+/// Returns the largest `value` of the warp, in every lane, or NaN if any lane has NaN. All 32 lanes must call
+/// warp_max().
 template <class T>
 __device__ T warp_max(T value) {
 #pragma unroll
@@ -34,7 +35,7 @@ __device__ T warp_max(T value) {
 }
 
 /// Joins one value of each warp of a block by join(a, b), in the order of the warps. Returns the result in every
-/// thread. All kThreads threads of the block call join_warps(). It ends with a barrier, so that the threads may call it
+/// thread. All kThreads threads of the block must call join_warps(). It ends with a barrier, so the threads may call it
 /// again at once.
 template <int kThreads, class T, class Join>
 __device__ T join_warps(T value, Join join) {
@@ -55,22 +56,22 @@ __device__ T join_warps(T value, Join join) {
 }
 
 /// Returns the sum of `value` over a one-dimensional block of kThreads threads (whole warps), in every thread and in a
-/// fixed order. All threads call block_sum(), and may call it again at once, as it ends with a barrier.
+/// fixed order. All threads must call block_sum(). It ends with a barrier, so the threads may call it again at once.
 template <int kThreads, class T>
 __device__ T block_sum(T value) {
   return join_warps<kThreads>(warp_sum(value), [](T a, T b) { return a + b; });
 }
 
-/// Returns the largest `value` of a block, in every thread, or NaN if any thread has NaN. All threads of the block call
-/// block_max(), and may call it again at once.
+/// Returns the largest `value` of a block, in every thread, or NaN if any thread has NaN. All threads of the block must
+/// call block_max(), and may call it again at once.
 template <int kThreads, class T>
 __device__ T block_max(T value) {
   return join_warps<kThreads>(warp_max(value), [](T a, T b) { return larger(a, b); });
 }
 
 /// Sums value[j] over threadIdx.y, in order, among the threads with the same threadIdx.x. The result is valid in the
-/// threads whose threadIdx.y is 0. All threads of a block of (kWarp, kLanes) threads call sum_lanes(), and may call it
-/// again at once, as it ends with a barrier.
+/// threads whose threadIdx.y is 0. All threads of a block of (kWarp, kLanes) threads must call sum_lanes(). It ends
+/// with a barrier, so the threads may call it again at once.
 template <int kLanes, int kCount>
 __device__ void sum_lanes(float (&value)[kCount]) {
   LOCKSTEP_SHARED(float, partial, [kLanes][kCount][kWarp]);

@@ -17,7 +17,7 @@ inline constexpr int kSumBlock = 256;
 
 /// Returns a thread's part of the sum of `term` over the elements [begin, begin + kChunk) that are below `count`. The
 /// thread calls term(std::integral_constant<int, kN>{}, first, sum), which adds kN elements from `first` on to `sum`.
-/// If `vectors` is true, kN is kWidth except at the end of the tensor; the caller ensures that these accesses are
+/// If `vectors` is true, kN is kWidth except at the end of the tensor; the caller must ensure that these accesses are
 /// aligned. Otherwise kN is 1. The loads of Term::kUnroll calls are issued together.
 template <std::int64_t kChunk, int kWidth, class Term>
 __device__ double thread_sum(const Term& term, std::int64_t begin, std::int64_t count, bool vectors) {

@@ -5,12 +5,14 @@
 #include <lockstep/kernels/cuda/block_reduce.hpp>
 #include <lockstep/kernels/cuda/element.hpp>
 
-/// Sums each column of values (rows, columns), which a function f computes row by row, such as gradients of parameters
-/// that all rows share. Rows are cut into fixed chunks, whose sums are joined in order, without atomic additions. A
-/// block has 32 x 8 threads: 32 neighbouring pieces of columns, so that a warp reads neighbouring memory of one row,
-/// and 8 lanes that share the rows of the chunk. Shared memory joins the lanes. Memory bandwidth bounds the kernels:
-/// they move the bytes that f reads and writes for each element, and they write and read 4 bytes per sum, column and
-/// chunk.
+/// Sums each column of values (rows, columns), such as gradients of parameters that all rows share. A function f
+/// computes the values row by row. Rows are cut into fixed chunks, whose sums are joined in order, without atomic
+/// additions.
+///
+/// A block has 32 x 8 threads for a chunk: 32 neighbouring pieces of columns, so that a warp reads neighbouring memory
+/// of one row, and 8 lanes that share the rows. Shared memory joins the sums of the lanes. Memory bandwidth bounds the
+/// kernels: they move the bytes that f reads and writes for each element, and they write and read 4 bytes per sum,
+/// column and chunk.
 namespace lockstep::gpu {
 
 inline constexpr int kSumLanes = 8;  // number of threads that share the rows of one column
@@ -103,8 +105,9 @@ __global__ void join_columns_kernel(std::int64_t columns, std::int64_t chunks, b
   }
 }
 
-/// Enqueues f over (rows, columns). If `workspace` and `sums` are given, also sets sums to the sums of f's values, or
-/// with `add` adds these to sums. If kCount > 1, columns is a multiple of kCount and workspace is aligned to 16 bytes.
+/// Calls f for all (rows, columns) on the device. If `workspace` and `sums` are given, also sets sums to the sums of
+/// f's values, or with `add` adds these to sums. If kCount > 1, columns must be a multiple of kCount, and workspace
+/// must be aligned to 16 bytes.
 template <int kSums, int kCount, class F>
 void column_sums(CudaContext& context, F f, std::int64_t rows, std::int64_t columns, bool add, float* workspace,
                  const ColumnSums<kSums>& sums) {

@@ -1,16 +1,19 @@
 // Computes each pass of a convolution as one matrix product per group (implicit GEMM: the operands are read in place),
 // in plain f32 tiles without tensor cores. nn::ChoiceVerifier compares cuDNN's results with the results of this code.
 // Builds without cuDNN use this code for all convolutions on a GPU.
+//
 //   pass               i               j             sum over l              a     b
 //   forward            output pixel    out channel   tap, in channel         x     weights
 //   backward_data      input pixel     in channel    tap, out channel        dy    weights
 //   backward_weights   out channel     tap, in ch.   output pixel            dy    x
+//
 // Any spatial rank is handled as three axes; missing outer axes have extent 1. tile_product.hpp has the tiling: 256
 // threads, 64 x 64 outputs, 16 terms at a time in shared memory. f32 arithmetic and the integer divisions of
-// coordinates bound the product. The choice "cuda:norm" also computes the sums for the batch norm next to the
-// convolution (ConvNorm). For this it makes a second pass over the output (column_sums.hpp), which memory bandwidth
-// bounds. Tests that emulate CUDA on the CPU run "cuda:norm" in place of cuDNN's engines, which compute these sums in
-// the same pass.
+// coordinates bound the product.
+//
+// The choice "cuda:norm" also computes the sums for the batch norm next to the convolution (ConvNorm), in a second pass
+// over the output (column_sums.hpp). Memory bandwidth bounds this pass. Tests that emulate CUDA on the CPU run
+// "cuda:norm" in place of cuDNN's engines, which need no second pass.
 
 #include <algorithm>
 #include <cstddef>
@@ -31,8 +34,8 @@ constexpr const char* kForNorm = "cuda:norm";
 struct Axis {
   int64_t in, out, taps;
   int64_t stride, dilation, before;
-  /// With circular padding one input pixel appears at `copies` coordinates, multiples of `in` apart. The smallest of
-  /// these coordinates is `rounds_before` * `in` before the pixel's own coordinate. With zero padding copies is 1 and
+  /// With circular padding one input pixel appears at `copies` coordinates, which are `in` apart. The smallest of these
+  /// coordinates is `rounds_before` * `in` before the pixel's own coordinate. With zero padding copies is 1 and
   /// rounds_before is 0.
   int64_t copies, rounds_before;
 };
@@ -136,8 +139,8 @@ struct Window {
   __device__ bool along_sum() const { return true; }
 };
 
-/// Operand a of forward: line() takes an output pixel, term() takes a tap with its channel. The line already includes
-/// the group's offset in x.
+/// Operand a of the matrix product in forward. line() takes the index of an output pixel; term() takes the index of a
+/// tap and channel. The line already includes the group's offset in x.
 template <class T>
 struct PixelsOfX : Window<T> {
   using typename Window<T>::Pixel;
@@ -150,7 +153,8 @@ struct PixelsOfX : Window<T> {
   __device__ Tap term(int64_t index) const { return this->tap(0, index); }
 };
 
-/// Operand b of backward_weights: line() takes a tap with its channel, term() takes an output pixel.
+/// Operand b of the matrix product in backward_weights. line() takes the index of a tap and channel; term() takes the
+/// index of an output pixel.
 template <class T>
 struct TapsOfX : Window<T> {
   using typename Window<T>::Pixel;
@@ -160,7 +164,8 @@ struct TapsOfX : Window<T> {
   __device__ float load(const Tap& tap, const Pixel& pixel) const { return Window<T>::load(pixel, tap); }
 };
 
-/// Operand b of forward: the weights of one group as a matrix (K, taps * C). The product sums along the rows.
+/// Operand b of the matrix product in forward: the weights of one group as a matrix (K, taps * C). The product sums
+/// along the rows.
 template <class T>
 struct RowsOfWeights {
   Geometry g;
@@ -171,9 +176,9 @@ struct RowsOfWeights {
   __device__ bool along_sum() const { return true; }
 };
 
-/// Operand a of backward_data: line() takes an input pixel; term() takes (copy, tap, output channel), an index of the
-/// sum. The element is dy at the output pixel that reads this copy of the input pixel through this tap. The element is
-/// 0 if there is no such output pixel.
+/// Operand a of the matrix product in backward_data. line() takes the index of an input pixel. term() takes the index
+/// of a term of the sum, which runs over (copy, tap, output channel). The element is dy at the output pixel that reads
+/// this copy of the input pixel through this tap, or 0 if there is no such output pixel.
 template <class T>
 struct PixelsOfDy {
   Geometry g;
@@ -225,8 +230,9 @@ struct PixelsOfDy {
   __device__ bool along_sum() const { return true; }
 };
 
-/// Operand b of backward_data, the weights: line() takes an input channel; term() takes (copy, tap, output channel), an
-/// index of the sum. The weight is the same for all copies of the input that circular padding makes.
+/// Operand b of the matrix product in backward_data: the weights. line() takes the index of an input channel. term()
+/// takes the index of a term of the sum, which runs over (copy, tap, output channel). The weight is the same for all
+/// copies of the input that circular padding makes.
 template <class T>
 struct ColumnsOfWeights {
   Geometry g;
@@ -237,7 +243,8 @@ struct ColumnsOfWeights {
   __device__ bool along_sum() const { return false; }
 };
 
-/// Operand a of backward_weights: line() takes an output channel, term() takes an output pixel.
+/// Operand a of the matrix product in backward_weights. line() takes the index of an output channel; term() takes the
+/// index of an output pixel.
 template <class T>
 struct ColumnsOfDy {
   Geometry g;
@@ -275,8 +282,9 @@ struct NormInput {
   const float* coefficients;
 };
 
-/// A function for gpu::column_sums. It changes g to g [+ addend], masked. It sums g, and g * xhat for each norm. g,
-/// addend (or null): (rows, channels), mask: a bit for each element of g.
+/// A function for gpu::column_sums. It changes g: it adds the addend, if there is one, and then sets g to 0 where the
+/// mask's bit is 0. It sums the new g, and g * xhat for each norm. g, addend (or null): (rows, channels), mask: a bit
+/// for each element of g.
 template <class T, int kNorms>
 struct MaskedSums {
   int64_t channels;

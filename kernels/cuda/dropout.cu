@@ -1,8 +1,10 @@
 // Computes y = x * factor where an element is kept, and y = 0 where it is dropped. x, y: (N, extent) in f32, bf16 or
 // f16; the sample ids (N) and the epoch decide which elements are kept.
-// Blocks of 256 threads in a grid-stride loop. A thread takes 16 bytes of one sample, 4 or 8 elements, which need one
-// or two blocks of four random words. So no word is drawn twice. No mask is stored or read: backward draws the same
-// words again. Registers only, no shared memory.
+//
+// Blocks of 256 threads in a grid-stride loop. A thread takes 16 bytes of one sample: 4 or 8 elements, which need one
+// or two Philox blocks of four random words. So no word is drawn twice. No mask is stored or read: backward draws the
+// same words again. Registers only, no shared memory.
+//
 // Memory bandwidth bounds the kernel: per element it moves 8 bytes in f32 and 4 in 16 bits. For 16-bit tensors, the ten
 // Philox rounds per four elements take about as long as the memory accesses. So a thread computes its Philox key only
 // once.
@@ -25,10 +27,11 @@ struct Settings {
   float factor;             ///< 1 / (1 - rate)
 };
 
-/// A thread takes a piece of one sample at a time: 16 bytes, which need one or two blocks of random words. With kCount
-/// 1 the elements of one block are a piece, and are taken one by one. Threads take pieces as in a grid-stride loop; two
-/// counters, for the sample and for the piece in the sample, replace all divisions but the first. ids: (N); epoch:
-/// scalar; x, y: (N, extent), with `pieces` pieces per sample. y may be x.
+/// A thread takes a piece of one sample at a time. A piece is 16 bytes of elements, which need one or two Philox blocks
+/// of four random words. With kCount 1 a piece is the four elements of one Philox block, which are taken one by one.
+/// Threads take pieces as in a grid-stride loop. Two counters, for the sample and for the piece in the sample, replace
+/// all divisions but the first. ids: (N); epoch: scalar; x, y: (N, extent), with `pieces` pieces per sample. y may be
+/// x.
 template <class T, int kCount>
 __global__ void __launch_bounds__(kBlock)
     dropout_kernel(Settings settings, int64_t samples, int64_t extent, int64_t pieces, int64_t sample_stride,

@@ -92,19 +92,19 @@ __device__ void store(T* to, const Pack<T, kCount>& value) {
   }
 }
 
-/// Loads 16 bytes; `from` is 16-byte aligned.
+/// Loads 16 bytes. `from` must be 16-byte aligned.
 template <class T>
 __device__ Vector<T> load_vector(const T* from) {
   return load<kPerVector<T>>(from);
 }
 
-/// Stores 16 bytes; `to` is 16-byte aligned.
+/// Stores 16 bytes. `to` must be 16-byte aligned.
 template <class T>
 __device__ void store_vector(T* to, const Vector<T>& value) {
   store(to, value);
 }
 
-/// Returns the address of the elements of `view`. visit_element() has chosen T as their type.
+/// Returns the address of the elements of `view`. The caller must have chosen T by visit_element().
 template <class T>
 [[nodiscard]] T* data(const TensorView& view) {
   return static_cast<T*>(view.data);

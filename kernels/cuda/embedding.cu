@@ -1,13 +1,17 @@
 // Forward writes to y (M, D) the rows of table (V, D) that ids (M) name, plus positions (T, D). Backward adds the row
 // of dy (M, D) of each token to the row of dtable (V, D) that the token's id names.
+//
 // Forward has blocks of 256 threads. A warp takes 128 pieces of 16 bytes of one row; neighbouring lanes take
-// neighbouring pieces. Backward adds the rows of dy of an id in the order of the id's tokens, without atomic additions.
-// mark_kernel finds the first and last token of each id. Then sum_kernel gives 128 pieces of a row of dtable to a block
-// of 128 threads. The block lists the tokens of the row's id in shared memory (2 KB), and keeps the sums in registers.
+// neighbouring pieces.
+//
+// Backward adds the rows of dy of an id in the order of the id's tokens, without atomic additions. mark_kernel finds
+// the first and last token of each id. Then sum_kernel gives 128 pieces of a row of dtable to a block of 128 threads.
+// The block lists the tokens of the row's id in shared memory (2 KB), and keeps the sums in registers. A frequent id
+// makes its block scan ids from the id's first to its last token.
+//
 // Memory bandwidth bounds the kernels. In f32, forward moves 8 bytes per element of y, or 12 with positions. Backward
 // reads dy once and writes all of dtable, each 4 bytes per element. With accumulate, backward reads and writes only the
-// rows of dtable whose ids occur. The first and last tokens of the ids take 16 bytes per id. A frequent id makes its
-// block scan ids from the id's first to its last token.
+// rows of dtable whose ids occur. The first and last tokens of the ids take 16 bytes per id.
 
 #include <lockstep/kernels/cuda/block_reduce.hpp>
 #include <lockstep/kernels/cuda/element.hpp>
@@ -106,8 +110,8 @@ constexpr int kSumBlock = 128;  // number of threads of a block, which sums 1024
 constexpr int kSumWarps = kSumBlock / gpu::kWarp;
 constexpr int kScan = 4;  // number of ids that a thread checks between two barriers
 
-/// Writes to `list`, in ascending order, the tokens whose id is `wanted`. Searches kScan * kSumBlock tokens
-/// from `first` on, but none after `last`. Returns the number of tokens in `list`. ids: (M). All threads of the block
+/// Writes to `list`, in ascending order, the tokens whose id is `wanted`. Searches kScan * kSumBlock tokens from
+/// `first` on, but none after `last`. Returns the number of tokens in `list`. ids: (M). All threads of the block must
 /// call list_tokens(). The function has two barriers; the first one waits until all threads have read the previous
 /// list.
 __device__ int list_tokens(const std::int32_t* ids, int64_t first, int64_t last, int64_t wanted,
@@ -125,7 +129,7 @@ __device__ int list_tokens(const std::int32_t* ids, int64_t first, int64_t last,
     }
   }
   __syncthreads();
-  int total = 0;  // number of tokens found by earlier warps, in the order of the tokens
+  int total = 0;  // sum of counts[0 .. i); after the loop the length of the list
 #pragma unroll
   for (int i = 0; i < kScan * kSumWarps; ++i) {
     if (i % kSumWarps == warp && (votes[i / kSumWarps] >> lane & 1U) != 0) {

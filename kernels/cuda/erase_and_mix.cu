@@ -1,8 +1,10 @@
 // Fills rectangles of images (N, P, H, W, 3) u8, where a sample has P = 1 or 2 images. If P = 2, mixes both images, or
-// pastes a part of one into the other. Writes out (N, H, W, 3) u8.
+// pastes a part of image 1 into image 0. Writes out (N, H, W, 3) u8.
+//
 // A block of 128 threads takes a tile of 2048 pixels of one sample. A thread takes a piece of 16 pixels, which are
 // three 16-byte accesses (pixels.hpp). It mixes four pixels at a time, to save registers. No shared memory: all threads
 // of a block read the same row of the tables.
+//
 // Memory bandwidth bounds the kernel. Per pixel 3 bytes are read from each image and 3 written: 6 bytes for P = 1 and 9
 // for P = 2. If out is the memory of images, an image without an erasure is not touched.
 
@@ -175,10 +177,12 @@ __device__ void mix_piece(const Mixture& mixture, const Fill& fill, int width, i
 }
 
 /// A block takes one tile of an image after the other; a thread takes one piece of 16 pixels of a tile, each image in
-/// three 16-byte loads. The single pixels at both ends of an image (pixels.hpp) belong to the image's first tile. An
-/// image and its output may begin at different distances from a 16-byte boundary, for example if images have an odd
-/// number of pixels. Then all pixels are single pixels, and neighbouring lanes take neighbouring pixels. If out is the
-/// memory of images, an image without an erasure is not touched.
+/// three 16-byte loads. If out is the memory of images, an image without an erasure is not touched.
+///
+/// The single pixels at both ends of an image (pixels.hpp) belong to the image's first tile. An image and its output
+/// may begin at different distances from a 16-byte boundary, for example if images have an odd number of pixels. Then
+/// all pixels are single pixels, and neighbouring lanes take neighbouring pixels.
+///
 /// images: (samples, P, pixels, 3), erasures: (samples, P, 4), mixtures: (samples, 6) or null, out: (samples, pixels,
 /// 3).
 template <bool kTwo>

@@ -1,8 +1,9 @@
 // Sets all elements of out (count) to one value, for each of the eight element types. Blocks of 256 threads in a
-// grid-stride loop. A thread stores 16 bytes at a time; neighbouring threads store neighbouring memory. So that out may
-// begin at any address, elements before the first 16-byte boundary and after the last whole store are stored one by
-// one; these are fewer than 16 bytes at each end. The host repeats the value to fill 16 bytes: so the eight types need
-// only four kernels, one per element size. No shared memory, nothing is read.
+// grid-stride loop. A thread stores 16 bytes at a time; neighbouring threads store neighbouring memory. out may begin
+// at any address: the fewer than 16 bytes before the first 16-byte boundary, and those after the last whole store, are
+// stored one element at a time. The host repeats the value to fill 16 bytes, so that the eight types need only four
+// kernels, one per element size. No shared memory, nothing is read.
+//
 // Memory bandwidth bounds the kernel: each element is written once.
 
 #include <lockstep/kernels/cuda/port.hpp>

@@ -52,8 +52,8 @@ std::int64_t resident_blocks(void (*kernel)(Parameters...), int block, std::size
   if (most_dynamic < 0 || dynamic_bytes > static_cast<std::size_t>(most_dynamic)) {
     return 0;
   }
-  // The limit is always set to the largest size that any launch may have. A captured launch runs later, and must not
-  // find a smaller limit that a call of this function has set in the meantime.
+  // This limit of dynamic shared memory is always set to the largest size that any launch may have. Reason: a captured
+  // launch runs later, and must not find a smaller limit that a call of this function has set in the meantime.
   LOCKSTEP_CUDA_CHECK(device,
                       cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, most_dynamic));
   // Shared memory gets the largest part of the first-level cache. With a smaller part, a launch that needs more would
@@ -113,7 +113,7 @@ void launch_together(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::
                       detail::enqueue_together(kernel, grid, block, shared_bytes, stream.cuda_handle(), values));
 }
 
-/// Waits until all threads of the launch have called grid_barrier(), which all threads of all blocks call. Then each
+/// Waits until all threads of the launch have called grid_barrier(). All threads of all blocks must call it. Then each
 /// thread sees all writes that any thread made before it called grid_barrier().
 #if defined(LOCKSTEP_EMULATE_CUDA)
 using emulation::grid_barrier;

@@ -1,11 +1,14 @@
 // LARS on ranges of arenas: parameters, gradients, velocity (n). A segment is one tensor and gets one trust ratio.
-// There are three steps, because a ratio needs the norms of all elements of the tensor. norms_kernel, a block of 256
-// threads per chunk of 4096 elements of a segment, writes the sums of squares of the chunk's parameters and gradients
-// (16 bytes). ratios_kernel, a block per segment, joins the sums of the chunks in order and writes the ratio.
-// momentum_update() (sgd.cu) updates with the ratio. Fixed chunks instead of atomic additions give the same bits in
-// every run.
-// Memory bandwidth bounds norms and update: norms read 8 bytes per element in f32 (6 with 16-bit gradients), the update
-// moves 20 (sgd.cu). ratios_kernel reads 16 bytes per chunk: the latency of its launch bounds it.
+//
+// There are three steps, because a ratio needs the norms of all elements of the tensor. First norms_kernel, with a
+// block of 256 threads per chunk of 4096 elements of a segment, writes the sums of squares of the chunk's parameters
+// and gradients (16 bytes). Then ratios_kernel, with a block per segment, joins the sums of the chunks in order and
+// writes the ratio. Last momentum_update() (sgd.cu) updates the parameters with the ratio. Fixed chunks instead of
+// atomic additions give the same bits in every run.
+//
+// Memory bandwidth bounds norms_kernel and the update. norms_kernel reads 8 bytes per element in f32 (6 with 16-bit
+// gradients); the update moves 20 (sgd.cu). ratios_kernel reads 16 bytes per chunk; the latency of its launch bounds
+// it.
 
 #include <lockstep/kernels/cuda/arena.hpp>
 #include <lockstep/kernels/cuda/chunk_sum.hpp>

@@ -1,11 +1,14 @@
 // Computes y = function(x + bias) + residual for x (M, N), bias (N), and the gradients dx (M, N), dbias (N).
+//
 // Forward: blocks of 256 threads in a grid-stride loop over pieces of 16 bytes. A thread finds the column of its next
-// piece by addition, so that it divides once and not once a piece. For whole pieces the function is a template
-// argument.
+// piece by addition, so it needs only one division in all. For whole pieces the function is a template argument.
+//
 // Backward also sums over the rows. column_sums.hpp gives 32 pieces of columns and a chunk of rows to a block of 32 x 8
-// threads. A thread keeps its columns, and so their bias in registers, and writes dx in the same pass.
-// Memory bandwidth bounds the kernels. Forward moves 8 bytes per element in f32, 4 in 16 bits; with a residual 12 and
-// 6. Backward moves 12 and 6 (dy, x, dx), but less for identity, which does not read x. The bias comes from the caches.
+// threads. A thread keeps the same columns, so that their bias stays in registers. It writes dx in the same pass.
+//
+// Memory bandwidth bounds the kernels. Forward moves 8 bytes per element in f32 and 4 in 16 bits; with a residual 12
+// and 6. Backward moves 12 and 6 (dy, x, dx), but less for identity, which does not read x. The bias comes from the
+// caches.
 
 #include <lockstep/kernels/cuda/activation.hpp>
 #include <lockstep/kernels/cuda/column_sums.hpp>
@@ -16,10 +19,10 @@ namespace {
 
 constexpr int kBlock = 256;
 
-/// Computes y = function(x + bias) + residual, in pieces of kCount elements. A row has `period` pieces. A thread's next
-/// piece lies `step` pieces further in its row, counted modulo `period`. A thread reads a piece of all inputs before it
-/// writes the piece: y may be x or residual. x, residual (or null), y: (pieces, kCount), bias (or null): (period,
-/// kCount).
+/// Computes y = function(x + bias) + residual, in pieces of kCount elements. A row has `period` pieces. The piece that
+/// a thread takes next is `step` columns of pieces further, modulo `period`. A thread reads a piece of all inputs
+/// before it writes the piece: y may be x or residual. x, residual (or null), y: (pieces, kCount), bias (or null):
+/// (period, kCount).
 template <class T, class F, int kCount>
 __global__ void __launch_bounds__(kBlock) forward_kernel(F function, int64_t pieces, int64_t period, int64_t step,
                                                          const T* x, const float* bias, const T* residual, T* y) {

@@ -16,8 +16,8 @@ namespace {
 
 constexpr int kBlock = 256;
 
-/// Returns the sum over the rows of x(row, i) * x(row, j), in every thread. x: (rows, r). All threads call
-/// product_of().
+/// Returns the sum over the rows of x(row, i) * x(row, j), in every thread. x: (rows, r). All threads of the block must
+/// call product_of().
 __device__ double product_of(const float* x, int64_t rows, int r, int i, int j) {
   double sum = 0;
   for (int64_t row = threadIdx.x; row < rows; row += kBlock) {
@@ -60,7 +60,7 @@ __global__ void orthonormalise_kernel(double epsilon, int64_t rows, int r, float
   }
 }
 
-/// Computes error = x - p q^T, unless `columns` says that a number is not finite. x, error: (m, n); p: (m, r); q: (n,
+/// Computes error = x - p q^T, unless an entry of `columns` is Column::not_finite. x, error: (m, n); p: (m, r); q: (n,
 /// r); columns: (r). A piece of kCount elements lies within a row.
 template <int kCount>
 __global__ void residual_kernel(int64_t m, int64_t n, int r, const float* x, const float* p, const float* q,

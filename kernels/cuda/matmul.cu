@@ -1,9 +1,11 @@
 // Computes c (products, m, n) = function(a b + bias) in plain f32 tiles, without tensor cores, for a (products, m, k)
-// and b (products, k, n), each of which may be transposed. This code is the oracle of cuBLASLt, and the provider of
-// builds without cuBLASLt. tile_product.hpp has the tiling: 256 threads and 64 x 64 outputs a block, 16 terms at a time
-// through shared memory, 4 x 4 outputs of a thread in registers. A long sum with few outputs is split. Strides handle
-// transposed operands in place, and loads run along the axis that is contiguous. F32 arithmetic and shared memory bound
-// the kernel: each element that a block loads is used in 64 multiply-adds.
+// and b (products, k, n), each of which may be transposed. nn::ChoiceVerifier compares cuBLASLt's results with the
+// results of this code. Builds without cuBLASLt use this code for all products on a GPU.
+//
+// tile_product.hpp has the tiling: 256 threads and 64 x 64 outputs per block, 16 terms at a time through shared memory,
+// 4 x 4 outputs of a thread in registers. A long sum with few outputs is split. Strides handle transposed operands in
+// place, and loads run along the axis that is contiguous. F32 arithmetic and shared memory bound the kernel: each
+// element that a block loads is used in 64 multiply-adds.
 
 #include <string>
 #include <vector>

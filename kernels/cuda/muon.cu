@@ -1,11 +1,13 @@
 // The parts of Muon that are not matrix products: the direction of arenas (n), factors (n), and the polynomial z = a I
 // + b x + c y for (batch, k, k).
+//
 // Direction: arena.hpp divides the elements, and this file has the rule for one element. Factors: a thread takes one
 // factor. Polynomial: blocks of 256 threads in a grid-stride loop; a thread takes 16 bytes (a piece) of x, y and z. Two
 // divisions per piece find the position of the piece in its matrix; then a counter finds the elements on the diagonal.
-// Memory bandwidth bounds direction and polynomial. Direction moves 28 bytes per element in f32 (parameter, velocity
-// and direction read and written, gradient read), the polynomial 12 bytes in f32 and 6 in 16 bits. Factors move 12
-// bytes a matrix: the latency of the launch bounds them.
+//
+// Memory bandwidth bounds direction and polynomial. The direction moves 28 bytes per element in f32 (parameter,
+// velocity and direction read and written, gradient read). The polynomial moves 12 bytes in f32 and 6 in 16 bits. The
+// factors move 12 bytes per matrix; the latency of the launch bounds them.
 
 #include <lockstep/kernels/cuda/arena.hpp>
 #include <lockstep/kernels/muon.hpp>
@@ -69,9 +71,9 @@ __device__ inline Place place_of(std::int64_t k, std::int64_t element) {
   return {k, in_matrix, in_matrix % (k + 1)};
 }
 
-/// Computes z = a I + b x + c y. x, y and z are `count` elements of matrices (k, k), one after another. A thread takes
-/// pieces of 16 bytes, `vectors` pieces in all, then the remaining elements one by one. It reads a piece of x and y
-/// before it writes the piece of z, so z may be x or y.
+/// Computes z = a I + b x + c y. x, y and z are `count` elements of matrices (k, k), one after another. The threads
+/// together take `vectors` pieces of 16 bytes, and then the remaining elements one by one. A thread reads a piece of x
+/// and y before it writes the piece of z, so z may be x or y.
 template <class T>
 __global__ void polynomial_kernel(float a, float b, float c, std::int64_t k, std::int64_t count, std::int64_t vectors,
                                   const T* x, const T* y, T* z) {

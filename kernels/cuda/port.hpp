@@ -1,7 +1,8 @@
 #pragma once
 
 // The only CUDA header that kernel files include. nvcc compiles the .cu files. With LOCKSTEP_EMULATE_CUDA the host
-// compiler compiles the same files, against an emulation of blocks, warps and shared memory. So kernel files
+// compiler compiles the same files, against an emulation of blocks, warps and shared memory. Kernel files must
+// therefore follow these rules:
 //   - launch through gpu::launch(), never <<<>>>;
 //   - begin every kernel with gpu::wait_for_earlier(), before it touches memory (scripts/check-kernels.sh checks this);
 //   - name shared memory through the two macros below, at the top of a function;
@@ -40,7 +41,7 @@
 
 namespace lockstep::gpu::detail {
 
-/// Launches kernel(values...) on `stream`. Stream::launch_dependently() describes launches with `dependent`.
+/// Launches kernel(values...) on `stream`. Stream::launch_dependently() describes what `dependent` means.
 template <class... Parameters>
 cudaError_t enqueue(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes, cudaStream_t stream,
                     bool dependent, std::tuple<Parameters...>& values) {

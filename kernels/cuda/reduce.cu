@@ -1,12 +1,14 @@
-// reduce_rows sums x (M, C) over its rows to (C). sum and squared_norm sum all elements, or their squares, to one f64.
-// all_finite looks for elements that are not finite.
+// reduce_rows sums x (M, C) over its rows; the result is (C). sum and squared_norm sum all elements, or their squares;
+// the result is one f64. all_finite looks for elements that are not finite.
+//
 // reduce_rows: a block of 256 threads takes 256 rows of a tile 128 bytes wide, so that a warp reads a whole cache line
-// of each of 4 rows. A thread sums 8 rows in f32, shared memory (4 or 8 KB) joins the sums of 32 threads in f64, and
+// of each of 4 rows. A thread sums 8 rows in f32. Shared memory (4 or 8 KB) joins the sums of 32 threads in f64, and
 // join_chunks joins the sums of all blocks. So tall, narrow matrices use many blocks, and no atomic addition changes
 // the order. sum and squared_norm use the kernels of chunk_sum.hpp with chunks of 16384 elements. all_finite runs a
 // grid-stride loop over 16-byte pieces; a vote of the warp joins the results of its lanes.
-// Bound by memory bandwidth: x is read once, 4 bytes per element in f32 and 2 in 16 bits; partial sums add 16 bytes per
-// column and chunk of 256 rows, or per 16384 elements.
+//
+// Bound by memory bandwidth: x is read once, 4 bytes per element in f32 and 2 in 16 bits. Partial sums add 16 bytes: in
+// reduce_rows per column and chunk of 256 rows, in sum and squared_norm per 16384 elements.
 
 #include <cfloat>
 

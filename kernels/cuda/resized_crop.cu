@@ -1,12 +1,15 @@
 // Resamples a part of each source image (N, B) u8 to out (N, H, W, 3) u8; the table `parts` (N, 13) f64 describes the
-// parts. A block of 256 threads takes tiles of 32 x 32 pixels of out. The weights of a tile's columns and rows are
-// computed once, in f64, and kept in shared memory (18 KB: the first 64 weights of 32 columns and of 32 rows). Then a
-// warp takes a row of the tile, and a thread a pixel. Neighbouring lanes read neighbouring pixels of the source image;
-// pixels that the output pixels of a tile share stay in the first-level cache.
-// An output pixel is a sum over about (2 s)^2 pixels of the source image, where s is the larger of the step and 1. Each
-// of these pixels takes one multiplication and one addition per colour. So cache accesses (of single bytes) and
-// arithmetic bound the kernel. Memory bandwidth does not: memory transfers only about 3 bytes per pixel of the part and
-// 3 per pixel of out.
+// parts.
+//
+// A block of 256 threads takes tiles of 32 x 32 pixels of out. The weights of a tile's columns and rows are computed
+// once, in f64, and kept in shared memory (18 KB: the first 64 weights of 32 columns and of 32 rows). Then a warp takes
+// a row of the tile, and a thread a pixel. Neighbouring lanes read neighbouring pixels of the source image. Pixels that
+// the output pixels of a tile share stay in the first-level cache.
+//
+// An output pixel is a sum over about (2 s)^2 pixels of the source image. Here s is the larger of 1 and the step, which
+// is the distance in the source image between neighbouring output pixels. Each of these pixels takes one multiplication
+// and one addition per colour. So cache accesses (of single bytes) and arithmetic bound the kernel. Memory bandwidth
+// does not: memory transfers only about 3 bytes per pixel of the part and 3 per pixel of out.
 
 #include <lockstep/kernels/cuda/port.hpp>
 #include <lockstep/kernels/resized_crop.hpp>
@@ -182,12 +185,13 @@ __host__ __device__ int tiles_of(int extent) {
 
 /// Computes out in tiles of kTile x kTile pixels, along x and y of the source image. A block takes one tile after the
 /// other. One thread reads the row of the table. 64 threads compute, in f64 like the host, the pixels and weights from
-/// which the tile's columns and rows are summed. Then a warp takes a row of the tile, and a thread a pixel. The pixel
-/// is a sum over rows of the source image; the term of a row is a sum over pixels of this row. The host computes the
-/// sum of a row once for all pixels that share it. Here each thread computes the sum again, so nothing is stored
-/// between two passes. Neighbouring lanes read neighbouring pixels of the source image, and all lanes use the same
-/// weight of a row. The eight warps read the same rows of the source image soon after each other, from the cache.
-/// Weights after the first kKept are computed again for each pixel, so that any step works.
+/// which the tile's columns and rows are summed. Then a warp takes a row of the tile, and a thread a pixel.
+///
+/// The pixel is a sum over rows of the source image; the term of a row is a sum over pixels of this row. The host
+/// computes the sum of a row once for all pixels that share it. Here each thread computes the sum again, so nothing is
+/// stored between two passes. The eight warps read the same rows of the source image soon after each other, from the
+/// cache. Weights after the first kKept are computed again for each pixel, so that any step works.
+///
 /// pictures: (samples, bytes), parts: (samples, kPartColumns) with rows `stride` apart, out: (samples, height, width,
 /// 3).
 __global__ void __launch_bounds__(kBlock)

@@ -1,10 +1,12 @@
 // Softmax of the rows of x (M, K) to y (M, K), and its gradient.
-// A warp takes a row of up to 1024 elements, 8 rows a block of 256 threads; a block takes a longer row (rows.hpp). So a
-// row's maximum and sum need shuffles and at most two barriers each. Forward goes over its row three times (maximum,
+//
+// A warp takes a row of up to 1024 elements; a block of 256 threads takes 8 such rows, or one longer row (rows.hpp). So
+// a row's maximum and sum need shuffles and at most two barriers each. Forward goes over its row three times (maximum,
 // sum, y), backward twice. The row comes from memory the first time, then from the first-level cache. exp() is computed
 // twice, in the second and third pass, so that a 16-bit y is as exact as its type allows.
-// Bound by memory bandwidth: forward reads x and writes y, 8 bytes per element in f32 and 4 in 16 bits (with a causal
-// mask it reads half of a square x). Backward reads y and dy and writes dx, 12 and 6 bytes.
+//
+// Bound by memory bandwidth. Forward reads x and writes y: 8 bytes per element in f32 and 4 in 16 bits (with a causal
+// mask it reads half of a square x). Backward reads y and dy and writes dx: 12 and 6 bytes.
 
 #include <lockstep/kernels/cuda/rows.hpp>
 #include <lockstep/kernels/softmax.hpp>

@@ -1,9 +1,11 @@
 // Cross entropy of logits (N * P, K) with labels (N * P). Computes the loss, the outcome (PositionLoss::outcome: right,
-// wrong, ...) and the gradient of each position, and sums over the positions.
+// wrong, ...) and the gradient of each position, and sums losses and outcomes over the positions.
+//
 // rows_kernel: each warp takes one row, and a block of 128 threads takes 4 rows. So small batches still reach many
 // multiprocessors, and the sums of a row need shuffles only. A warp goes over its row three times: maximum, sum of
 // exponentials, gradient. The row comes from memory the first time, then from caches (a row of 1000 classes has 2 or 4
 // KB). metrics_kernel: one block of 256 threads sums over the positions in f64 in a fixed order.
+//
 // Memory bandwidth bounds rows_kernel. Per element it reads a logit and writes a gradient: 8 bytes in f32, 4 in 16
 // bits. Per position it reads a label (4 bytes) and writes a PositionLoss (8 bytes). metrics_kernel reads the 8 bytes
 // of each PositionLoss; the latency of its launch bounds it.
@@ -79,7 +81,7 @@ __global__ void __launch_bounds__(kBlock)
       losses[row] = result;
     }
     if (dlogits != nullptr) {
-      __syncwarp();  // all lanes have read the logit at the label, which dlogits may overwrite
+      __syncwarp();  // waits until all lanes have read the logit at the label, which dlogits may overwrite
       const float inverse = 1.0F / total;
       gpu::transform_row<gpu::kWarp, kCount>(
           classes, lane,

@@ -1,10 +1,16 @@
 // Copies src to dst for views of one shape with any strides and types, as loops over up to 8 axes (CopyLoops). There
-// are three kernels, with 256 threads a block. rows_kernel goes along the inner axis: in 16-byte pieces if the axis is
-// contiguous in both views, otherwise element by element. tiles_kernel transposes planes that are contiguous along one
-// axis in src and along the other axis in dst. The planes go through tiles in shared memory (32 x 32 elements, or 64 x
-// 64 of 1 or 2 bytes; 4 to 9 KB), so that both views are accessed at 64 or more neighbouring bytes. rows_kernel and
-// tiles_kernel are compiled for each element size and each pair of floating types. mixed_kernel chooses the types at
-// run time, and does all other copies: between two types of which at least one is an integer type.
+// are three kernels, with 256 threads a block.
+//
+//   rows_kernel   goes along the inner axis: in 16-byte pieces if the axis is contiguous in both views, otherwise
+//                 element by element
+//   tiles_kernel  transposes planes that are contiguous along one axis in src and along another axis in dst. The planes
+//                 go through tiles in shared memory (32 x 32 elements, or 64 x 64 of 1 or 2 bytes; 4 to 9 KB), so that
+//                 both views are accessed at 64 or more neighbouring bytes
+//   mixed_kernel  chooses the types at run time; does all copies between two types of which at least one is an integer
+//                 type
+//
+// rows_kernel and tiles_kernel are compiled for each element size and each pair of floating types.
+//
 // Bound by memory bandwidth: each element is read once and written once, in the sizes of its two types. In copies
 // element by element with large strides, each element costs a whole sector of 32 bytes, and place_of() costs a division
 // per axis.
@@ -62,7 +68,7 @@ __device__ Place place_of(const CopyLoops& loops, int64_t index) {
 }
 
 /// Copies the rows of the views; a row has `row` elements. A thread takes a piece of kCount elements. With kCount > 1
-/// the rows are contiguous and 16-byte aligned in both views, and the piece at the end of a row may be shorter. `loops`
+/// the rows must be contiguous and 16-byte aligned in both views; the piece at the end of a row may be shorter. `loops`
 /// goes over the pieces, with the strides of both views; src, dst: the first elements of the views.
 template <class Src, class Dst, int kCount>
 __global__ void __launch_bounds__(kBlock)
@@ -101,11 +107,13 @@ template <class T>
 constexpr int kSide = sizeof(T) >= 4 ? 32 : 64;  // number of rows and of columns of a tile: 64 bytes or more a side
 
 /// Transposes planes. A block takes tiles of kSide rows and columns through shared memory, so that neighbouring lanes
-/// access neighbouring memory in both views. With kCount > 1 a lane accesses 16 bytes, and `planes` has multiples of
-/// kCount rows and columns. With padding a row of a tile covers an odd number of banks (8-byte elements: of pairs of
-/// banks). So with 4-byte elements no two lanes of a warp access the same bank. With 2-byte elements in 16-byte pieces,
-/// two lanes that are neighbours along columns access the same bank. outer: the loops over the planes; src: planes
-/// (rows, columns), dst: planes (columns, rows).
+/// access neighbouring memory in both views. With kCount > 1 a lane accesses 16 bytes, and the numbers of rows and
+/// columns in `planes` must be multiples of kCount. outer: the loops over the planes; src: planes (rows, columns), dst:
+/// planes (columns, rows).
+///
+/// kPadding elements after each row of a tile make the row cover an odd number of banks (8-byte elements: of pairs of
+/// banks). With 4-byte elements, no two lanes of a warp access the same bank. With 2-byte elements in 16-byte pieces,
+/// two lanes that are neighbours along columns access the same bank.
 template <class Src, class Dst, int kCount>
 __global__ void __launch_bounds__(kBlock)
     tiles_kernel(const __grid_constant__ CopyLoops outer, int64_t tiles, const __grid_constant__ Planes planes,

@@ -8,9 +8,9 @@
 #include <lockstep/runtime/stream/graph.hpp>
 #include <lockstep/runtime/tensor/tensor.hpp>
 
-/// A way for the last block of a launch to continue with the results of all blocks. Each block draws a ticket when its
-/// result lies in memory; the block that draws the last ticket continues. Timing decides which block continues, but not
-/// what the block computes.
+/// Lets the last block of a launch continue with the results of all blocks. Each block draws a ticket after it has
+/// written its result to memory; the block that draws the last ticket continues. Timing decides which block continues,
+/// but not what the block computes.
 namespace lockstep::gpu {
 
 #if defined(LOCKSTEP_EMULATE_CUDA)
@@ -35,10 +35,11 @@ inline constexpr std::int64_t kTickets = 4096;
   return static_cast<unsigned*>(tickets.memory.view().data);
 }
 
-/// Records that this block has written a part of tile `tile`; there are `tiles` tiles with `parts` parts each. The
-/// block that records the last part runs f(tile), which sees all parts. If there are more than kTickets tiles, several
-/// tiles share a ticket; then the block that records the last part of all these tiles runs f for each of them. tickets:
-/// (kTickets). All threads of the block call when_last().
+/// Records that this block has written a part of tile `tile`. There are `tiles` tiles with `parts` parts each. The
+/// block that records the last part runs f(tile), which sees all parts. All threads of the block must call when_last().
+///
+/// If there are more than kTickets tiles, several tiles share a ticket. Then the block that records the last part of
+/// all these tiles runs f for each of them. tickets: (kTickets).
 template <class F>
 __device__ void when_last(unsigned* tickets, std::int64_t tile, std::int64_t tiles, std::int64_t parts, F f) {
   LOCKSTEP_SHARED(bool, last, [1]);

@@ -8,19 +8,21 @@
 #include <lockstep/kernels/cuda/element.hpp>
 
 /// Computes out(i, j) = sum over l of a(i, l) * b(l, j) for several products, in plain f32 without tensor cores. conv2d
-/// (as an implicit product) and matmul share this code. A block of 256 threads takes a tile of 64 x 64 outputs. Pieces
-/// of both operands, 16 terms at a time, go through shared memory (8704 bytes), and a thread keeps 4 x 4 outputs in
-/// registers. So an element from memory is used in 64 multiply-adds, and an element from shared memory in 4: f32
-/// arithmetic and shared memory bound the kernel, not memory bandwidth. (An operand that computes coordinates also does
-/// integer divisions per load.)
+/// (as an implicit product) and matmul share this code.
 ///
-/// A kernel reads a and b through operands. An operand calls the index i or j its `line`, the index l its `term`, and
+/// A block of 256 threads takes a tile of 64 x 64 outputs. Pieces of both operands, 16 terms at a time, go through
+/// shared memory (8704 bytes), and a thread keeps 4 x 4 outputs in registers. An element from memory is used in 64
+/// multiply-adds, and an element from shared memory in 4. Hence f32 arithmetic and shared memory bound the kernel, not
+/// memory bandwidth. (An operand that computes coordinates also does integer divisions per load.)
+///
+/// A long sum with few outputs is split into parts, so that more blocks have work. The partial sums then go through a
+/// workspace and are joined in order. The number of parts, and so the bits of the result, depend on the shape only.
+///
+/// A kernel reads a and b through operands. An operand calls the index i or j its `line`, the index l its `term`. It
 /// has
 ///   Line line(product, index), Term term(index)   decode an index once, for many loads
 ///   float load(Line, Term)                        returns the element
 ///   bool along_sum()                              true if neighbours in memory are neighbours in l, not in i or j
-/// A long sum with few outputs is split into parts, so that more blocks have work. The partial sums then go through a
-/// workspace and are joined in order. The number of parts, and so the bits of the result, depend on the shape only.
 namespace lockstep::gpu {
 
 inline constexpr int kTileSide = 64;    // number of outputs of a block along i and along j

@@ -1,10 +1,12 @@
 // Sets found (N) u8 from logits (N, K) and labels (N), then sums the weights of the samples for which found is 1.
+//
 // rank_kernel does not sort, but counts the logits that rank above the label's logit: one pass, with one counter per
-// thread. A block of 128 threads takes a row, 16 bytes a thread at a time: 1000 classes of 16 bits are 125 pieces.
-// Shuffles and shared memory join the block's counts. count_kernel, one block of 256 threads, sums over the samples in
-// a fixed order.
+// thread. A block of 128 threads takes a row, and a thread takes 16 bytes at a time. (A row of 1000 classes in 16 bits
+// has 125 such pieces.) Shuffles and shared memory join the block's counts. count_kernel, one block of 256 threads,
+// sums over the samples in a fixed order.
+//
 // Memory bandwidth bounds rank_kernel: each logit is read once, 4 bytes in f32 and 2 in 16 bits. count_kernel reads 1
-// byte a sample (5 with weights); the latency of the launch bounds it.
+// byte per sample (5 with weights); the latency of the launch bounds it.
 
 #include <lockstep/kernels/cuda/block_reduce.hpp>
 #include <lockstep/kernels/cuda/element.hpp>
@@ -13,7 +15,7 @@
 namespace lockstep::ops::backend {
 namespace {
 
-constexpr int kBlock = 128;  // number of threads for a row: 1000 classes of 16 bits are 125 pieces
+constexpr int kBlock = 128;  // number of threads for a row: a row of 1000 classes in 16 bits has 125 pieces of 16 bytes
 constexpr int kJoinBlock = 256;
 
 /// Sets found[n] to 1 if fewer than `k` logits of row n rank above the label's logit, otherwise to 0. A block takes a

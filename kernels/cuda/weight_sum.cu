@@ -1,7 +1,10 @@
 // Sums the weights (N, F) f32 of the valid samples, divides the sum by F, and writes the result to scalars on the
-// device. chunk_sum.hpp divides the weights: a block of 256 threads takes chunks of 16384 weights, a thread 16 bytes at
-// a time, and sums in f64. join_weights_kernel, one block, joins the chunks in order and applies scale. Weights of
-// other samples are not read. Fixed chunks instead of atomic additions give the same bits in every run.
+// device. Weights of padding samples are not read.
+//
+// chunk_sum.hpp divides the weights: a block of 256 threads takes chunks of 16384 weights, a thread 16 bytes at a time,
+// and sums in f64. join_weights_kernel, one block, joins the chunks in order and applies scale. Fixed chunks instead of
+// atomic additions give the same bits in every run.
+//
 // Bound by memory bandwidth: 4 bytes read per weight, 16 bytes of partial sums per 16384 weights. With few weights the
 // two launches bound the op.
 

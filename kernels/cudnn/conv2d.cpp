@@ -115,7 +115,7 @@ class Plan final : public ConvPlan {
   }
 
  private:
-  /// Returns true if the op's output has another type than the graph's output.
+  /// Returns true if the convolution's output `out` and the tensor that the cuDNN graph writes have different types.
   bool converts() const {
     return pass() == ConvPass::backward_weights && accumulation_dtype(desc().dtype) != desc().dtype;
   }

@@ -17,8 +17,8 @@ namespace lockstep::ops::cudnn {
 
 /// The part of a pass that one graph does.
 enum class Form : unsigned char {
-  /// The whole pass: the graph also adds the bias to the sums, converts the sums to the output's type, and adds the
-  /// output to an existing gradient.
+  /// The whole pass in one graph, with all steps that the pass has after the convolution: the bias, the conversion to
+  /// the output's type, and the addition to an existing gradient.
   fused,
   split,  ///< only the convolution, in desc.dtype; lockstep's kernels do the other steps of the pass
   norm,   ///< the whole pass and the work of desc.norm
@@ -118,16 +118,19 @@ struct Algorithm {
   [[nodiscard]] static std::optional<Algorithm> parse(std::string_view text);
 };
 
-/// Returns the allowed algorithms that cuDNN's heuristics recommend for the pass, each once, best guess first: at most
-/// 27, and at most 5 more for a norm. The order is:
-///   - fused algorithms, then split algorithms; within each form the first few of mode A, then of mode B, then of the
-///     fallback list;
-///   - if the heuristics have no fused algorithm: engines that support Form::fused with their default settings. They
-///     come after the split algorithms, or before if the split algorithms would round f32 sums to f16;
-///   - for a bf16 gradient of the weights the fused algorithms come last, because they are compiled at run time;
-///   - then the algorithms that cuDNN calls nondeterministic; then, if desc.norm is wanted, Form::norm algorithms.
+/// Returns the allowed algorithms that cuDNN's heuristics recommend for the pass, each once: at most 27, and at most 5
+/// more for a norm. The order, best guess first, is:
+///
+///   - Fused algorithms, then split algorithms. Each of these two groups takes the first few algorithms of mode A, then
+///     of mode B, then of the fallback list. Exception: for a bf16 gradient of the weights the fused algorithms come
+///     after the split algorithms, because cuDNN compiles them at run time.
+///   - If the heuristics have no fused algorithm, engines that support Form::fused with their default settings. They
+///     come after the split algorithms, or before if the split algorithms would round f32 sums to f16.
+///   - Algorithms that cuDNN calls nondeterministic.
+///   - If desc.norm is wanted, Form::norm algorithms.
+///
 /// If cuDNN fails at an engine or at a list, with any status, the engine or the list is left out. Each failure adds a
-/// line to `refused`, unless its status only means "not supported". Throws UnsupportedError (describe()).
+/// line to `refused`, unless its status only means "not supported". Throws UnsupportedError where describe() does.
 [[nodiscard]] std::vector<Algorithm> algorithms(const Target& target, const ConvDesc& desc, ConvPass pass,
                                                 Engines engines = Engines::all,
                                                 std::vector<std::string>* refused = nullptr);

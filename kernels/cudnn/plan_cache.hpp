@@ -12,8 +12,8 @@
 
 #include <lockstep/kernels/cudnn/conv_graph.hpp>
 
-/// A cache of cuDNN's lists of algorithms and of execution plans. cuDNN takes up to a second to make a plan. Without
-/// the cache, the same lists and plans would be made again for equal layers, for the evaluation and for the tuner.
+/// A cache of cuDNN's lists of algorithms and of execution plans. cuDNN takes up to a second to make a plan. Equal
+/// layers, the evaluation and the tuner need the same lists and plans, so each is made only once.
 namespace lockstep::ops::cudnn {
 
 /// A finalised execution plan with its graph and its configuration. A finalised plan never changes: any number of
@@ -55,9 +55,9 @@ class PlanCache {
     ConvPass pass;
     std::optional<Algorithm> algorithm{};
   };
-  /// Gets from cuDNN the lists of algorithms, then the execution plans, that `calls` need and the cache lacks. Works in
-  /// parallel, on at most one thread for each of `targets`, which all belong to one device. Drops plans that no call
-  /// needs and that only the cache holds. Skips calls that cuDNN does not support.
+  /// Fills the cache for `calls`: requests from cuDNN first the missing lists of algorithms, then the missing execution
+  /// plans. Works in parallel, on at most one thread for each of `targets`; all targets must belong to one device.
+  /// Drops plans that no call needs and that only the cache holds. Skips calls that cuDNN does not support.
   void prepare(std::span<const Target> targets, std::span<const Wanted> calls, Engines engines);
 
   [[nodiscard]] int lists_made() const { return lists_made_; }  ///< number of lists requested from cuDNN

@@ -96,11 +96,12 @@ bool is_of_file(nvjpegStatus_t status) {
   }
 }
 
-/// Gives nvJPEG memory of the context, and pinned memory. nvJPEG's second allocator interface fits MemoryResource: a
-/// call names the stream that uses the memory first, or used the memory last. If the named stream is not the context's
-/// stream, the host waits, as cudaFree() would. In an allocation it waits for the context's stream, in a deallocation
-/// for the named stream. Memory that nvJPEG allocates stays until the decoder is destroyed, or until a larger batch
-/// needs more.
+/// Allocates device memory of the context, and pinned memory, for nvJPEG. In nvJPEG's second allocator interface, an
+/// allocation names the stream that will use the memory first, and a deallocation names the stream that used it last.
+/// If the named stream is not the context's stream, the host waits, as cudaFree() would: an allocation waits for the
+/// context's stream, a deallocation for the named stream.
+///
+/// nvJPEG keeps memory that it has allocated until the decoder is destroyed, or until a larger batch needs more.
 class Memory {
  public:
   explicit Memory(Context& context) : context_(context), pinned_(context.device()) {}
@@ -257,7 +258,7 @@ class JpegDecoder::State {
       failed_ = static_cast<std::int64_t>(i);
       check_header(files, i);
     }
-    // The previous call of nvJPEG still uses the memory of nvJPEG's state until its files are decoded.
+    // Waits until the files of the previous call are decoded. Until then that call uses the memory of nvJPEG's state.
     decoded_.synchronize();
     static_cast<void>(memory_.take_error());  // drops an error that nvJPEG has handled
     const nvjpegStatus_t status = enqueue(files);

@@ -88,7 +88,8 @@ class Plan final : public ConvPlan {
   }
 
   std::size_t workspace_bytes() const override { return program_.workspace_bytes(); }
-  /// True: oneDNN divides work by thread count only, and joins partial sums in a fixed order.
+  /// Returns true: for one number of threads, oneDNN always divides the work in the same way, and joins partial sums in
+  /// a fixed order.
   bool deterministic() const override { return true; }
   std::string choice() const override { return method_.name(); }
   std::string implementation() const override { return program_.implementation(); }

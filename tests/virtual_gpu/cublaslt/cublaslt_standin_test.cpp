@@ -18,8 +18,8 @@
 #include "cublaslt_control.hpp"
 #include "tests/support/error_of.hpp"
 
-// Only nvcc can compile the real kernels. So this program contains only the two providers under test, and dummies of
-// the ops that cuBLASLt's provider calls.
+// Only nvcc can compile the real kernels. So this program contains the provider `cublaslt`, a dummy of the provider
+// `cuda`, and dummies of the ops that cuBLASLt's provider calls.
 namespace lockstep::ops {
 namespace {
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// The device side of CUDA for host compilers. Kernel files include it in place of nvcc's built-in names. Some
+// The device side of CUDA for host compilers. Kernel files include this header in place of nvcc's built-in names. Some
 // declarations come from the toolkit's own headers. Not provided: __activemask and warpSize (see README.md), textures,
 // inline PTX, clusters.
 
@@ -29,8 +29,8 @@
 #undef __noinline__  // libstdc++ uses an attribute of this name
 
 /// Defines a shared variable of one block: LOCKSTEP_SHARED(float, tile, [32][33]). A type that contains a comma needs
-/// an alias. The lambda has a new type at each use and in each instantiation of a template, so each has its own
-/// variable.
+/// an alias. The lambda has a new type at each use and in each instantiation of a template. So each use and each
+/// instantiation has a variable of its own.
 #define LOCKSTEP_SHARED(type, name, extents) \
   auto& name = ::lockstep::emulation::shared<type extents>([] {}, #name, {__builtin_FILE(), __builtin_LINE()})
 

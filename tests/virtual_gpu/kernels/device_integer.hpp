@@ -67,7 +67,7 @@ inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shift) {
   return static_cast<unsigned>((static_cast<std::uint64_t>(high) << 32 | low) >> (shift & 31u));
 }
 
-// ---- Reinterpreting bits as another typ
+// ---- Reinterpreting bits as another type ----
 
 inline int __float_as_int(float x) {
   return std::bit_cast<int>(x);

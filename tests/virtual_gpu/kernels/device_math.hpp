@@ -146,7 +146,7 @@ inline float __double2float_rn(double x) {
   return static_cast<float>(x);
 }
 
-// ---- min and max in the global namespace, as in CUDA: mixed signs give unsigned; NaN gives the other argume
+// ---- min and max in the global namespace, as in CUDA: mixed signs give unsigned; NaN gives the other argument ----
 
 #define LOCKSTEP_MIN_MAX(a_type, b_type, type)                                                        \
   inline type min(a_type a, b_type b) {                                                               \

@@ -29,8 +29,8 @@ struct BitsOf<8> {
 };
 
 /// Sets *address to change(*address) in one step and returns the old value. All threads of a kernel share one OS
-/// thread, so a load and a store are atomic enough. The load and the store use __atomic builtins, because the race
-/// checker would count plain accesses as the kernel's.
+/// thread, so no other thread runs between the load and the store. The load and the store use __atomic builtins,
+/// because the race checker would count plain accesses as the kernel's.
 template <class T, class Change>
 [[gnu::always_inline]] inline T update(T* address, Place place, Change change) {
   using Bits = typename BitsOf<sizeof(T)>::Type;

@@ -218,7 +218,7 @@ class Machine {
   std::vector<Slot> slots_;
   std::uint64_t blocks_ = 0;
   std::uint64_t next_block_ = 0;
-  std::uint64_t stride_ = 1, offset_ = 0;  // order in which blocks start
+  std::uint64_t stride_ = 1, offset_ = 0;  // block number i to start is (i * stride_ + offset_) % blocks_
   std::uint64_t alive_ = 0;                // threads in flight that have not returned
   std::uint64_t at_grid_ = 0;              // threads in flight that are in grid_barrier()
 
@@ -594,7 +594,7 @@ void Machine::check_barrier(Slot& slot) {
   }
 }
 
-// Waits for all threads of the launch. It is a deadlock if a thread has returned or waits elsewhere.
+// Waits for all threads of the launch. If a thread has returned or waits elsewhere, the emulator reports a deadlock.
 void Machine::grid_barrier(Place place) {
   if (!launch_->cooperative) {
     fail([&] {

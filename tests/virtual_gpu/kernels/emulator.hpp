@@ -71,9 +71,9 @@ struct Schedule {
 /// running destructors, so body must own nothing when it calls a barrier or a collective. Only one launch at a time may
 /// run in a process (Error otherwise).
 ///
-/// Shared memory that was not written reads as 0xFF bytes (NaN, -1) for odd seeds, and as 0x7F bytes otherwise. The
-/// latter are large numbers, which show in a maximum while a NaN may not. In the ascending and descending schedules,
-/// seed 0 counts as odd.
+/// Shared memory that was not written reads as 0xFF bytes (NaN, -1) for odd seeds, and as 0x7F bytes (large numbers)
+/// for even seeds. Large numbers change a maximum of floats, while a NaN may not. In the ascending and descending
+/// schedules, seed 0 counts as odd.
 void run(const Launch& launch, const Schedule& schedule, void (*body)(void*), void* context);
 
 template <class Body>

@@ -550,7 +550,7 @@ TEST(Misuse, WildPointer) {
   const std::string message = misuse_message(Misuse::wild_pointer);
   EXPECT_HAS(message, "bad address: thread (3,0,0) of block (0,0,0) uses 0x14 at ");
   EXPECT_HAS(message, "test_kernels.cu:");
-  EXPECT_TRUE(swap_case(Schedule::ascending(), Bug::none));  // another launch works afterwards
+  EXPECT_TRUE(swap_case(Schedule::ascending(), Bug::none));  // a launch after the failed launch must work
 }
 
 TEST(Misuse, StackOverflow) {
@@ -690,7 +690,7 @@ TEST(Race, LaunchesAreOrdered) {
   }
 }
 
-// ---- Collectives compared with their definitio
+// ---- Collectives compared with their definition ----
 
 struct Shape {
   dim3 grid, block;

@@ -47,7 +47,7 @@ namespace lockstep::emulation {
 namespace {
 
 #if defined(LOCKSTEP_EMULATION_ASAN)
-constexpr std::size_t kStack = 256 * 1024;  // larger, since ASan's redzones enlarge the frames
+constexpr std::size_t kStack = 256 * 1024;  // bytes; larger than without ASan, because its redzones enlarge the frames
 #else
 constexpr std::size_t kStack = 64 * 1024;
 #endif

@@ -53,8 +53,8 @@ cudaError_t queue_kernel(const Launch& launch, cudaStream_t stream, std::span<co
     }
   }
   return standin::launch(stream, [=](std::span<const standin::DeviceMemory> memory) {
-    // Registers the memory again for each launch. Launches are ordered, so an access of one launch does not race with
-    // the next launch.
+    // The registration for each launch removes the checker's earlier records of this memory. Launches are ordered, so
+    // an access of one launch does not race with the next launch.
     for (const auto& block : memory) {
       register_memory(block.data, block.bytes);
     }

@@ -153,7 +153,7 @@ bool released(const State& s, const Access& a) {
     if (!mine && !through_barrier && !through_warp) {
       continue;
     }
-    if (a.blocks) {  // the blocks that read are not recorded, so all other blocks must have released
+    if (a.blocks) {  // the record has no block ids, so all other blocks must have released their accesses
       std::size_t others = 0;
       for (const auto& [id, releases] : event.location->blocks) {
         others += id != block.id ? 1 : 0;
@@ -297,7 +297,8 @@ void touch(State& s, Cell& cell, bool shared, const Access& now, Kind kind, std:
     write = now;
     return;
   }
-  // Now kind is atomic, and the earlier atomic operations are not ordered before it. This is no race, so both are kept.
+  // Here `kind` is atomic. The earlier atomic operations are not ordered before it, but this is no race, so both are
+  // kept.
   const Access all = joined(write, now);
   if (all.blocks) {
     auto& each = s.by_block[&cell];
@@ -385,8 +386,8 @@ bool in_variable(const State& s, std::uintptr_t address, std::size_t bytes) {
   return false;
 }
 
-/// Turns the checker off during its own calls of library functions. The linker may have chosen instrumented instances
-/// of these functions.
+/// Turns the checker off while it calls library functions. The linker may have chosen instrumented instances of these
+/// functions, which would call the checker again.
 class Quiet {
  public:
   Quiet() : was_(active) { active = nullptr; }
@@ -551,7 +552,7 @@ void watch(const void* begin, std::size_t bytes, bool shared) {
   }
   s.ranges[first] = {first + bytes, shared};
   for (const std::uintptr_t edge : {first / kPage, (first + bytes - 1) / kPage}) {
-    s.pages.erase(edge);  // another block on the same page may have created the record
+    s.pages.erase(edge);  // another range of memory on the same page may have created the record
   }
   s.cache = {};
   s.lowest = std::min(s.lowest, first);
@@ -652,7 +653,7 @@ std::string report(std::string (*thread_name)(std::uint64_t, unsigned)) {
 
 }  // namespace lockstep::emulation::race
 
-// ---- Functions that instrumented
+// ---- Functions that instrumented code calls ----
 
 namespace {
 using lockstep::emulation::race::access;
@@ -675,8 +676,8 @@ using lockstep::emulation::race::Kind;
   LOCKSTEP_ACCESS(read_write##bytes, bytes, write)               \
   LOCKSTEP_ACCESS(unaligned_read_write##bytes, bytes, write)
 
-// before_atomic() already checks the kernel's atomic operations. These functions only have to work, also for host code
-// in the kernels' files.
+// before_atomic() already checks the kernel's atomic operations. So these functions only perform the operation, for
+// kernels and for host code in the kernels' files.
 #define LOCKSTEP_UPDATE(bits, type, name, operation)                           \
   type __tsan_atomic##bits##_##name(volatile type* address, type value, int) { \
     return operation;                                                          \

@@ -9,10 +9,12 @@
 
 #include "device_calls.hpp"
 
-/// Finds data races: two accesses to device or shared memory, one of them a write, that nothing orders. A race is found
-/// even if the accesses did not collide in this run. Kernels are compiled with -fsanitize=thread but not linked with
-/// its runtime. This checker defines the functions that the compiler calls at each access (__tsan_*). An access A is
-/// ordered before an access B if one of these holds:
+/// Finds data races: pairs of accesses to the same bytes of device or shared memory that are not ordered, and of which
+/// at least one is a write. A race is found even if the accesses did not collide in this run. Kernels are compiled with
+/// -fsanitize=thread but not linked with its runtime. This checker defines the functions that the compiler calls at
+/// each access (__tsan_*).
+///
+/// An access A is ordered before an access B if one of these holds:
 /// - A belongs to an earlier launch or to the same thread, or both accesses are atomic.
 /// - A and B belong to one block, and a barrier of the block came between them.
 /// - A and B belong to one warp, and __syncwarp came between them, with masks that connect both lanes directly or
@@ -21,7 +23,7 @@
 /// then did an atomic operation. B's thread (or a thread that the rules above order before B) later did an atomic
 /// operation on the same address. This is the "last block" pattern.
 /// - B is a plain write after the same thread's atomic operation on the address, with no other thread in between. This
-/// allows to reset a counter.
+/// rule permits a thread to reset a counter.
 namespace lockstep::emulation::race {
 
 /// A variable in the shared memory of a block.
@@ -47,7 +49,7 @@ struct Block {
     std::uint32_t phase = 0;
     std::array<std::uint32_t, 32> seen = {};
   };
-  struct Acquired {  ///< atomic operation that may have read a value after another thread's release
+  struct Acquired {  ///< atomic operation that may have read a value that another thread released
     const Location* location;
     std::uint64_t tick;
     std::uint32_t phase, stamp;

@@ -61,9 +61,9 @@ std::size_t bytes_of(ncclDataType_t type) {
   }
 }
 
-/// The meetings (Meeting) of one operation of several ranks. An operation that was captured in graphs has one meeting
-/// for each launch of the graphs; any other operation has one. The n-th execution on each rank belongs to the n-th
-/// meeting.
+/// The meetings of one operation of several ranks. A Meeting is one execution of the operation by all of its ranks. An
+/// operation that was captured in graphs has one meeting for each launch of the graphs; any other operation has one.
+/// The n-th execution on each rank belongs to the n-th meeting.
 class Rounds {
  public:
   using Make = std::function<Meeting(std::size_t round)>;

@@ -10,14 +10,17 @@
 /// A stand-in for NCCL. This library implements the functions of the real header that comm/nccl calls. Ranks are
 /// threads of one process. They use devices of the stand-in for CUDA (control.hpp), whose streams run the operations. A
 /// collective runs when the streams of all ranks have reached it. It moves real data, and adds in the order of ranks.
+///
 /// Uses that NCCL leaves undefined are recorded as violations of the stand-in for CUDA. Examples are ranks that make
 /// different calls, a call during another call, memory or streams of another device, and a communicator that is used
-/// after its end. While a graph with captured operations exists, ending the communicator stays in progress, and
-/// aborting it blocks the thread, as with NCCL.
+/// after its end.
+///
+/// While a graph with captured operations exists, the communicator cannot end, as in NCCL: ending it stays in progress,
+/// and aborting it blocks the thread.
 ///
 /// With Options::folder, each rank of a communicator is a process. Processes exchange the data of collectives through
-/// that folder, and a thread executes queued work. Messages and splits are not allowed then and are recorded as
-/// violations, as are collectives that do not match. Nothing in the folder is deleted.
+/// that folder, and a thread executes queued work. Messages and splits are then recorded as violations, because they
+/// are not allowed; so are collectives that do not match. Nothing in the folder is deleted.
 namespace lockstep::nccl_standin {
 
 struct Options {
@@ -30,8 +33,8 @@ struct Options {
   std::string folder{};  ///< new folder through which ranks that are processes communicate; empty: ranks are threads
 };
 /// The result of ncclGroupSimulateEnd() for several ranks: kEstimateMicroseconds, plus one microsecond for each
-/// kEstimateBytes bytes of a rank's larger tensor. The call runs nothing. For communicators with non-blocking calls,
-/// the call is a violation, because NCCL would execute their group.
+/// kEstimateBytes bytes of the larger of a rank's input and output. The call runs nothing. For communicators with
+/// non-blocking calls, the call is a violation, because NCCL would execute their group.
 inline constexpr int kEstimateMicroseconds = 10;
 inline constexpr int kEstimateBytes = 1000;
 

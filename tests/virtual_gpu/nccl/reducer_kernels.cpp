@@ -71,8 +71,8 @@ void reduce_rows(Context& context, const TensorView& x, GradMode mode, const Ten
 }
 
 // Defines the kernels of low-rank sums as functions that throw. No test on the stand-ins calls them, but the table of
-// sums refers to them. plan_matmul() and matmul() are weak symbols, so that a program with real matrix products links
-// those instead.
+// sums refers to them. plan_matmul() and matmul() are weak symbols, so a program that has real matrix products links
+// the real functions instead.
 namespace {
 
 [[noreturn]] void refuse(const char* name) {

@@ -8,8 +8,9 @@
 #include <nvjpeg.h>
 
 /// A stand-in for libnvjpeg: a library of that name, which kernels/nvjpeg loads. It implements the functions of the
-/// real header. It decodes with libjpeg during the call, and writes the pixels later, in stream order. Like the real
-/// library, it allocates memory during calls, with the functions that the caller gave it, with or without a stream.
+/// real header. It decodes with libjpeg during the call, and writes the pixels later, in stream order. During calls it
+/// allocates memory with the caller's allocator functions, with or without a stream, as the real library does.
+///
 /// Uses that nvJPEG leaves undefined are recorded as violations of the stand-in for CUDA. Examples are a batch of
 /// another size than prepared for, a state whose last batch has not completed, and memory of another device.
 namespace lockstep::nvjpeg_standin {

@@ -53,8 +53,9 @@ struct Others {
 };
 void occupy(int device, const Others& others);
 
-/// Makes the n-th call from now return `error` and do nothing (n = 1: the next call). A call that releases something or
-/// waits still does so. name: counts only calls of this function; empty: counts all calls that can fail.
+/// Makes the n-th call from now return `error` (n = 1: the next call). The failed call does nothing, except that
+/// functions that release something or wait still do so. name: counts only calls of this function; empty: counts all
+/// calls that can fail.
 void fail_call(std::int64_t n, cudaError_t error, std::string_view name = {});
 [[nodiscard]] std::string failed_call();  ///< function whose call fail_call() made fail; empty: none so far
 /// Makes the calling thread's n-th cudaStreamWaitEvent() or cudaEventSynchronize() from now return success and do

@@ -33,8 +33,8 @@ bool is_given_up(const Work& work) {
   return work.given_up != nullptr && *work.given_up;
 }
 
-/// Returns a stream of the meeting that has not arrived at it, or will never arrive. Returns nullptr if all streams
-/// that have the meeting in their queue have arrived.
+/// Returns a queue that takes part in the meeting but has not arrived at it, or never will, because its work was given
+/// up. Returns nullptr if all of meeting.queues have arrived.
 Queue* absent(const Meeting& meeting) {
   for (Queue* queue : meeting.queues) {
     if (queue->work.empty() || is_given_up(queue->work.front())) {
@@ -501,7 +501,8 @@ Queue* Machine::choose(Queue* needed) {
   if (ready.empty()) {
     return nullptr;
   }
-  // The map is sorted by address. Sorts by number, so that the choice depends only on the seed.
+  // The map is sorted by address, which differs from run to run. Sorting by number makes the choice depend only on the
+  // seed.
   std::sort(ready.begin(), ready.end(), [](const Queue* a, const Queue* b) { return a->number < b->number; });
   const Style style = style_of(options.seed);
   if (style == Style::lazy && needed != nullptr) {
