@@ -13,8 +13,7 @@
 
 /// Steps that augment a training image in an epoch, in the order of torchvision's recipes:
 ///
-///     picture -> a random part, resized to the image's size   `crop`; folder:DIR does this when it decodes
-///     (FolderOptions)
+///     picture -> a random part, resized to the image's size   `crop`, or FolderOptions for folder:DIR
 ///             or padding, then a random crop                  `pad`
 ///             -> mirrored                                     `flip`
 ///             -> TrivialAugment, RandAugment                  `automatic`

@@ -53,9 +53,11 @@ struct SamplerOptions {
 /// Two permutations make the order:
 /// - Permutation(seed, epoch, chunks) permutes the chunks. The permuted row of chunks is then cut into chunks / 16
 ///   windows, rounded down, but at least 1. Window w has the chunks of partition_of(chunks, windows, w).
-/// - A Permutation with part w + 2 mixes the samples within window w. The samples of a window are thus all samples of
-///   its chunks, and the samples of a batch come from about 16 chunks all over the data set. If the data set is sorted
-///   by class, a batch may have few classes, which slows training (chunks_separate_classes()).
+/// - A Permutation with part w + 2 mixes the samples within window w.
+///
+/// Thus a window has all samples of its chunks, and the samples of a batch come from about 16 chunks all over the data
+/// set. If the data set is sorted by class, a batch may have few classes, which slows training
+/// (chunks_separate_classes()).
 ///
 /// `skipped` is the number of positions left out at the beginning of the order; batch 0 begins after these positions. A
 /// run uses `skipped` to continue within an epoch that was begun with batches of another size.

@@ -31,9 +31,8 @@ inline constexpr int kPictureOps = 14;
 /// Applies the operation `op` to the u8 image `image` (height, width, 3). The bytes equal those of torchvision for a u8
 /// tensor (transforms/autoaugment.py: _apply_op):
 ///
-///   shear_x                    pixel (x, y) of the result shows the nearest pixel to x + magnitude * (y + 1/2) in row
-///   y;
-///                              pixels outside the image are black
+///   shear_x                    pixel (x, y) of the result shows the pixel of row y that is nearest to
+///                              x + magnitude * (y + 1/2); pixels outside the image are black
 ///   shear_y                    likewise, with rows and columns exchanged
 ///   translate_x (translate_y)  moves the image to the right (down) by `magnitude` pixels, cut off to an integer
 ///   rotate                     turns the image by `magnitude` degrees around its middle, counterclockwise

@@ -32,8 +32,8 @@
 ///                16 u64 number of training samples   24 u64 number of test samples
 ///                32 u32 number of classes   36 u32 kind of the samples: 0 files, 1 pixels
 ///                40 u32 shorter side to which larger pictures were resized, for pixels; 0: none were resized
-///                44 u32 CRC-32 of the index   48 "LSPACKED"   56 u32 0   60 u32 CRC-32 of the header and footer bytes
-///                0 to 59
+///                44 u32 CRC-32 of the index   48 "LSPACKED"   56 u32 0
+///                60 u32 CRC-32 of the header and of footer bytes 0 to 59
 ///
 /// A flipped bit is always detected. Opening the file detects a flip in header, index or footer. Reading a sample
 /// detects a flip in the sample.
