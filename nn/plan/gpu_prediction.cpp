@@ -51,9 +51,10 @@ struct Efficiency {
   double launch_s;
 };
 
-// For expected_s, our kernels reach 0.85 of a copy's bandwidth, and libraries 0.78. A large bf16 matrix product reaches
-// 0.8 of the data sheet's bf16 rate, and a convolution about 0.8 of the product's rate. So `arithmetic` is 0.62. Two
-// dependent nodes of a CUDA graph begin about 1.2 us apart. For low_s, all shares are about an eighth smaller.
+// Assumptions for expected_s: our kernels reach 0.85 of a copy's bandwidth, and libraries reach 0.78. A large bf16
+// matrix product reaches 0.8 of the data sheet's bf16 rate, and a convolution reaches a little less than 0.8 of the
+// product's rate. `arithmetic` is the product of these two shares, 0.62. Two dependent nodes of a CUDA graph begin
+// about 1.2 us apart. For low_s, all shares are about an eighth smaller.
 constexpr Efficiency kEfficiencies[] = {
     {&PredictedTime::limit_s, 1, 1, 1, 1, 0},
     {&PredictedTime::expected_s, 0.78 * kCopy, 0.85 * kCopy, 0.62, 0.35, 1.2e-6},

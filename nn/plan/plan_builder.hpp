@@ -26,8 +26,8 @@ struct GradientTarget {
   [[nodiscard]] bool wanted() const { return mode != ops::GradMode::ignore; }
 };
 
-/// Tensors of a batch norm that does not compute its output. The layer that reads the output computes it from these
-/// tensors instead.
+/// Tensors of a batch norm that does not compute its output. Instead, the layer that reads the output computes the
+/// output from these tensors.
 struct UnappliedNorm {
   SlotId coefficients, stats;
   std::string name;  ///< name of the batch norm's layer
@@ -111,10 +111,11 @@ class PlanBuilder {
   /// invalid, the i-th input is an ordinary output.
   [[nodiscard]] const UnappliedNorm& unapplied_norm(int i) const { return producer(i).unapplied; }
 
-  /// Returns the slot of the next batch norm's buffer that estimates the channel means (Layer::sums_wanted_near()), if
-  /// the norm can use channel sums that the current node computes. The sums are of deviations from this buffer. Returns
-  /// an invalid slot if no layer or several layers read `output`, or if the only reader uses no sums. `output` must be
-  /// the current node's output. If the slot is valid, the node may call leave_sums() with sums of shape (2, C).
+  /// Finds out whether the next layer is a batch norm that can use channel sums computed by the current node. If so,
+  /// returns the slot of the norm's buffer that estimates the channel means (Layer::sums_wanted_near()). The node may
+  /// then call leave_sums() with sums of shape (2, C), which must be sums of deviations from this buffer. Returns an
+  /// invalid slot if no layer or several layers read `output`, or if the only reader uses no sums. `output` must be the
+  /// current node's output.
   [[nodiscard]] SlotId sums_wanted_near(SlotId output);
   void leave_sums(SlotId sums) { here().sums = sums; }
   /// Returns the slot that the node of the first input passed to leave_sums(), or an invalid slot.
@@ -216,10 +217,10 @@ class PlanBuilder {
   [[nodiscard]] const PooledGradient& pooled_gradient() const { return here().pooled; }
   /// Declares, while forward is planned, that the node's backward accepts a MaskedGradient.
   void offer_norm(const FusibleNorm& norm) { here().fusible = norm; }
-  /// Returns the FusibleNorm that the node of the first input has offered, or nullptr. Returns nullptr unless the
-  /// current node computes the last missing gradient of that node's output, and at most one other gradient exists. Sets
-  /// `addend` to this other gradient. The current node may then call pass_masked_gradient() with a `g` that includes
-  /// `addend`.
+  /// Returns the FusibleNorm that the node of the first input has offered. Returns nullptr if the node has offered none
+  /// or needs no gradient, if the current node does not compute the last missing gradient of that node's output, or if
+  /// more than one other gradient of that output exists. Sets `addend` to the other gradient, or to an invalid slot if
+  /// there is none. The current node may then call pass_masked_gradient() with a `g` that includes `addend`.
   [[nodiscard]] const FusibleNorm* fusible_norm(SlotId& addend) const;
   void pass_masked_gradient(const MaskedGradient& gradient) { producer(0).masked = gradient; }
   /// Returns the MaskedGradient that pass_masked_gradient() gave to this node. If the node got none, `g` of the result

@@ -199,7 +199,7 @@ Proposal Recomputation::cheap() const {
   for (std::size_t t = 0; t < unit.size(); ++t) {
     members[unit[t]].push_back(static_cast<int>(t));
   }
-  // Pairs (last call, unit), ascending, so that a unit comes after all units that it reads.
+  // Pairs (last call that writes the unit, unit), ascending. So a unit comes after all units that its calls read.
   std::vector<std::pair<int, int>> order;
   for (const auto& [number, all] : members) {
     int last = -1;
@@ -210,7 +210,8 @@ Proposal Recomputation::cheap() const {
   }
   std::sort(order.begin(), order.end());
   std::vector<bool> possible(tensors_.size());
-  std::vector<bool> read(tensors_.size());  // tensors that repeated calls read and that must therefore be kept
+  // True for each tensor that a repeated call reads from memory; such a tensor must not be computed again itself.
+  std::vector<bool> read(tensors_.size());
   for (const auto& [last, number] : order) {
     const std::vector<int>& all = members[number];
     std::set<int> calls;
@@ -246,9 +247,10 @@ Proposal Recomputation::cheap() const {
   return proposed(possible);
 }
 
-/// Returns true for each tensor that its segment can compute again: only calls of that segment touch the tensor, and
-/// they read kept tensors or tensors that are computed again. `segments` has the segment of each forward call, or -1 if
-/// the call is not repeated.
+/// Returns true for each tensor that can be computed again within its segment. Two conditions must hold. Only calls of
+/// the segment may use the tensor. The calls that write the tensor may read only tensors that are computed again too,
+/// or tensors that still hold their value in backward. `segments` has the segment of each forward call, or -1 if the
+/// call must not be repeated.
 std::vector<bool> Recomputation::inside(const std::vector<int>& segments) const {
   std::vector<bool> possible(tensors_.size());
   for (std::size_t t = 0; t < tensors_.size(); ++t) {
@@ -285,9 +287,9 @@ std::vector<bool> Recomputation::inside(const std::vector<int>& segments) const 
   return possible;
 }
 
-/// Cuts the forward calls into segments and returns the segment of each call. A segment ends when its saved tensors
-/// have between distance / 2 and `distance` bytes. In this range, the cut is at the call after which the fewest bytes
-/// are still needed by later calls.
+/// Cuts the forward calls into segments and returns the segment of each call. The length of a segment is the number of
+/// bytes that its calls write and backward reads. A segment ends when its length is between distance / 2 and
+/// `distance`. In this range, the cut is after the call for which later calls need the fewest bytes of earlier results.
 std::vector<int> Recomputation::cut(double distance) const {
   std::vector<double> saved(at(forward_));
   for (const Tensor& tensor : tensors_) {
@@ -327,7 +329,8 @@ std::vector<Proposal> Recomputation::blocks() const {
     }
     std::vector<int> segments = cut(saved / parts);
     all.push_back(proposed(inside(segments)));
-    // The last segment is not repeated, because its backward begins right after its forward.
+    // In the second proposal, the last segment is not repeated: its backward begins right after its forward, so
+    // repeating it would free little memory.
     const int last = segments.back();
     std::replace(segments.begin(), segments.end(), last, -1);
     all.push_back(proposed(inside(segments)));
