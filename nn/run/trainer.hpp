@@ -62,9 +62,10 @@ struct TrainerOptions {
   std::int64_t shuffle_chunk = 0;  ///< SamplerOptions::chunk of the training set
   int loader_workers = 1;
   int prefetch = 3;  ///< number of batches that the loader keeps ready
-  /// Device on which encoded pictures of the training set are decoded. Evaluations always decode on the host. Values
-  /// other than `host` cause two errors: UsageError if the training set has no work for a device
-  /// (Dataset::device_preprocessing()), and UnsupportedError in start() if the device cannot decode pictures.
+  /// Device on which encoded pictures of the training set are decoded. Evaluations always decode on the host. For
+  /// values other than `host`, throws UsageError if the training set has no work for a device
+  /// (Dataset::device_preprocessing()). For these values, start() throws UnsupportedError if the device cannot decode
+  /// pictures.
   PicturesOn pictures = PicturesOn::host;
   /// Test-time augmentation: evaluations take the mean output over several views of an image. Only for classifiers of
   /// u8 images with one label per sample. Throws UsageError for other models and losses, and with weights of the loss.
