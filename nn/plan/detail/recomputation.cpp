@@ -75,6 +75,18 @@ struct Proposal {
   double moved = 0;            ///< bytes that the repeated calls read and write
 };
 
+/// Proposes tensors that backward computes again. To compute a tensor again, backward repeats all forward calls that
+/// write the tensor. The results of the plan must stay the same to the bit. So every proposal must meet these
+/// conditions:
+/// - Backward computes every tensor again that a repeated call writes, scratch memory included.
+/// - No backward call other than a repeated call writes these tensors.
+/// - Outside the workspace, a repeated call writes no memory, and it reads no memory that any call of the plan writes.
+///   So a call that updates running statistics is never repeated.
+/// - A repeated call was not made by PlanBuilder::call_once(), as an all-gather is.
+/// - If a repeated call reads a tensor that backward does not compute again, the tensor must stay in memory from
+/// forward
+///   on, and no call may write the tensor after its use in forward.
+/// Dropout needs no condition, because its masks depend only on seed, epoch and sample.
 class Recomputation {
  public:
   explicit Recomputation(const PlanContents& contents);
@@ -193,6 +205,7 @@ std::vector<int> Recomputation::units() const {
   return unit;
 }
 
+/// Proposes the tensors that calls of at most one operation per byte compute from tensors that backward reads anyway.
 Proposal Recomputation::cheap() const {
   const std::vector<int> unit = units();
   std::map<int, std::vector<int>> members;
@@ -317,6 +330,9 @@ std::vector<int> Recomputation::cut(double distance) const {
   return segments;
 }
 
+/// Makes two proposals for each of several lengths of segments (Chen et al. 2016, appendix A). In a proposal, each
+/// segment computes again the tensors that backward reads and that only calls of this segment use, and all tensors of
+/// the segment that are needed for this.
 std::vector<Proposal> Recomputation::blocks() const {
   double saved = 0;
   for (const Tensor& tensor : tensors_) {
