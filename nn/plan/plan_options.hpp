@@ -118,8 +118,8 @@ struct PlanOptions {
   /// host plans the calls that this GPU would run.
   ops::ChipMemory chip{};
   /// Used on the host with `chip`. true: convolutions also compute the sums of batch norms wherever cuDNN could do so
-  /// (ops::conv_may_serve_norm()). false: a convolution computes these sums only if its choice says so. On a GPU, the
-  /// plan ignores this option and always follows the choice.
+  /// (ops::conv_may_serve_norm()). false: a convolution computes these sums only if its choice says so. Must be false
+  /// for a plan on a GPU.
   bool norms_in_convolutions = false;
   Recompute recompute = Recompute::off;  ///< activations that backward computes again, in training
   Choices choices = {};                  ///< choice of library and algorithm for each call; the key names the call

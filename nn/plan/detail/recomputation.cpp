@@ -84,8 +84,8 @@ struct Proposal {
 ///   So a call that updates running statistics is never repeated.
 /// - A repeated call was not made by PlanBuilder::call_once(), as an all-gather is.
 /// - If a repeated call reads a tensor that backward does not compute again, the tensor must stay in memory from
-/// forward
-///   on, and no call may write the tensor after its use in forward.
+///   forward on, and no call may write the tensor after its use in forward.
+///
 /// Dropout needs no condition, because its masks depend only on seed, epoch and sample.
 class Recomputation {
  public:
