@@ -37,7 +37,7 @@ constexpr GpuDescription kGpus[] = {
 /// counting read and written bytes. Published values for an H100 (SXM) are 2,903 GB/s
 /// (github.com/aigatech/vpbenchmarking) and 2,959 GB/s (issue 392 of github.com/NVIDIA/cuda-samples). A GH200 with
 /// 4,000 GB/s reaches 3,615 GB/s when it only reads, and 3,705 GB/s when it only writes
-/// (github.com/mredenti/PowerCapping). The other GPUs are assumed to reach the same share.
+/// (github.com/mredenti/PowerCapping). All other GPUs in kGpus are assumed to reach the same share.
 constexpr double kCopy = 0.896;
 
 /// Assumed shares of a data sheet's bandwidth and arithmetic rate that kernels reach, and the seconds per launch.

@@ -149,9 +149,9 @@ class PlanBuilder {
   [[nodiscard]] SlotId all_gather(const std::string& op, SlotId own, const std::string& name);
 
   /// Calls plan(), which appends calls for the side stream. These should be long calls whose results no other call of
-  /// the plan needs, for example gradients of weights. With PlanOptions::beside, context() returns that context within
-  /// plan(). The calls then run on its stream, where they may overlap later calls. Slots of calls that may overlap do
-  /// not share memory.
+  /// the plan needs, for example gradients of weights. If PlanOptions::beside is given, context() returns that context
+  /// within plan(), and the calls run on the stream of that context, where they may overlap later calls. Slots of calls
+  /// that may overlap do not share memory.
   template <class F>
   void beside(F&& plan) {
     const Beside scope{*this, std::exchange(context_, options_.beside != nullptr ? options_.beside : context_)};

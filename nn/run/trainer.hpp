@@ -75,7 +75,8 @@ struct TrainerOptions {
 /// One rank of a data-parallel training run. Owns a TrainStep, and the loader that supplies its batches. The compute
 /// stream may be asynchronous. After the first step, a step allocates no memory (after the second step if steps are
 /// captured as a CUDA graph). On a GPU, batches are in page-locked memory. While the host waits for steps, it checks
-/// `grad` (comm/wait.hpp). So a lost rank causes an error of this communicator instead of an endless wait.
+/// the communicator Ranks::grad (comm/wait.hpp). So a lost rank causes an error of this communicator instead of an
+/// endless wait.
 ///
 /// Collective functions, which all ranks must call in the same order: start, require_same_state, step, take_metrics,
 /// evaluate, evaluate_average, non_finite_gradients, sum_over_ranks, reduce_buffers, samples_seen. All other functions
