@@ -11,8 +11,9 @@ namespace lockstep::nn {
 /// - Call j runs on the plan's stream, and it touches memory that i writes, or writes memory that i reads. Aliases of a
 ///   slot share memory, and so do slots of the same parameter.
 /// - Call j is the second call after i on the side stream. This condition limits the number of slots that live longer.
-///   If no call meets a condition, the plan's stream waits at the end of the plan. A wait for a call also waits for all
-///   earlier calls on the side stream, because the side stream runs its calls in order.
+///
+/// If no call meets a condition, the plan's stream waits at the end of the plan. A wait for a call also waits for all
+/// earlier calls on the side stream, because the side stream runs its calls in order.
 void plan_joins(PlanContents& contents);
 
 }  // namespace lockstep::nn
