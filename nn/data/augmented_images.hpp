@@ -61,9 +61,9 @@ struct AugmentationOptions {
   std::array<std::uint8_t, 3> fill{};  ///< colour of an erased rectangle; normalisation maps the mean colour to 0
   /// Parameter alpha of mixup (Zhang et al. 2017); 0: no mixup. A sample's share is drawn from Beta(alpha, alpha).
   double mixup = 0;
-  /// Parameter alpha of cutmix (Yun et al. 2019); 0 switches cutmix off. In a rectangle, the image shows the other
-  /// sample. The share of the area outside the rectangle is drawn from Beta(alpha, alpha). If mixup is on as well, each
-  /// sample gets either mixup or cutmix, with probability 1/2.
+  /// Parameter alpha of cutmix (Yun et al. 2019); 0 switches cutmix off. In a random rectangle, the image shows the
+  /// image of a second sample. The share of the area outside the rectangle is drawn from Beta(alpha, alpha). If mixup
+  /// is on as well, each sample gets either mixup or cutmix, with probability 1/2.
   double cutmix = 0;
   std::uint64_t seed = 0;
 

@@ -29,8 +29,9 @@ class BatchPreprocessor {
   virtual void wait_for_copies() = 0;
 };
 
-/// The data set that a loader reads in place of the original set; Dataset::device_preprocessing() makes it. A
-/// BatchPreprocessor turns the fields of the loader's batches into the fields of the original set.
+/// The data set that a loader reads in place of the original set, if a device does the last steps of the preparation.
+/// Dataset::device_preprocessing() makes it. A BatchPreprocessor turns the fields of the loader's batches into the
+/// fields of the original set.
 class DevicePreprocessing : public Dataset {
  public:
   using Dataset::Dataset;

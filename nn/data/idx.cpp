@@ -201,8 +201,8 @@ void check_labels(const Idx& labels, int classes) {
   }
 }
 
-/// Throws DataError if the last class has a single training sample and no test sample. One damaged label byte with the
-/// value of the last label + 1 has this effect.
+/// Throws DataError if the last class has a single training sample and no test sample. A damaged label byte can cause
+/// this: if its value is the largest label + 1, the damaged sample is the only sample of a new class.
 void require_no_lone_class(const Idx& train, const Idx& test, int classes) {
   constexpr std::size_t kUsual = 10;  // samples per class; in a smaller set, one sample in a class may be intended
   const auto last = static_cast<std::uint8_t>(classes - 1);

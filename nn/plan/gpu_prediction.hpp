@@ -29,8 +29,8 @@ struct GpuDescription {
 [[nodiscard]] const GpuDescription& known_gpu(std::string_view name);
 [[nodiscard]] std::string known_gpu_names();  ///< names of all described GPUs: "a100, h100, ..."
 
-/// Predicted time in seconds under three assumptions about kernels: what share they reach of the data sheet's bandwidth
-/// and of its rate of operations.
+/// Predicted time in seconds under three assumptions about the shares of the data sheet's bandwidth and arithmetic rate
+/// that kernels reach.
 struct PredictedTime {
   double limit_s = 0;     ///< seconds if kernels reach the data sheet's values and launches take no time
   double expected_s = 0;  ///< seconds if kernels reach the shares that well-tuned kernels reach

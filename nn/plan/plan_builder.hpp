@@ -33,9 +33,9 @@ struct UnappliedNorm {
   std::string name;  ///< name of the batch norm's layer
 };
 
-/// A batch norm with a ReLU whose backward accepts a MaskedGradient from the convolution after it (ConvNorm in
-/// kernels/conv2d.hpp). If `x2` is valid, it is the input of a second batch norm in the shortcut, which gets the same
-/// gradient.
+/// A batch norm with a ReLU. The norm's backward accepts a MaskedGradient from the convolution after the ReLU (ConvNorm
+/// in kernels/conv2d.hpp). If `x2` is valid, `x2` is the input of a second batch norm, in the shortcut, and both norms
+/// get the same gradient.
 struct FusibleNorm {
   SlotId mask, x, coefficients;
   SlotId x2{}, coefficients2{};

@@ -9,8 +9,8 @@
 /// Functions that save and resume the checkpoints of a Trainer.
 namespace lockstep::nn {
 
-/// Returns the entries of a run's identity that the trainer can fill in. The program adds its own options that affect
-/// results.
+/// Returns the entries of a run's identity that the trainer can fill in. The program must add its own options that
+/// affect results.
 [[nodiscard]] RunIdentity identity_of(const Trainer& trainer);
 
 /// Writes the trainer's state with write_checkpoint(). Before this, averages the running statistics of batch norm over

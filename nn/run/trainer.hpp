@@ -90,8 +90,8 @@ class Trainer {
   ~Trainer();  ///< waits for the streams, because queued work uses memory of this object
 
   /// Compares the items that must be equal on all ranks: parameter names, shapes, types, options, seed, data, library
-  /// choices. If an item differs, throws UsageError on every rank, which names the item and the ranks. Otherwise sends
-  /// rank 0's parameters to all ranks, and makes the loader.
+  /// choices. If an item differs, throws UsageError on every rank, with a text that names the item and the ranks.
+  /// Otherwise sends rank 0's parameters to all ranks, and makes the loader.
   void start();
   /// Compares position, parameters, optimizer state and averaged running statistics of all ranks. If one of these
   /// differs, throws UsageError on every rank, with a text that names the difference. Must be called after each rank
@@ -117,7 +117,7 @@ class Trainer {
   /// Throws DataError for a position that such a run cannot have.
   [[nodiscard]] Position continued(const Position& saved, std::int64_t global_batch) const;
   /// Returns the learning rate of the next step. If the schedule counts epochs, the rate follows from the number of
-  /// samples, also after a change of the batch size.
+  /// samples trained on so far, also after a change of the batch size.
   [[nodiscard]] double learning_rate() const;
   /// Returns the number of updates that this trainer has skipped because gradients were not finite, or 0 if the
   /// optimizer does not check gradients. The number is the same on every rank. Waits for the last step.

@@ -182,7 +182,7 @@ bool Recomputation::may_repeat(int tensor) const {
          std::none_of(t.writers.begin(), t.writers.end(), [&](int call) { return uses_[at(call)].once; });
 }
 
-/// Returns true if the memory of `tensor`, when it is not freed, still holds in backward the value that forward call
+/// Returns true if, unless the memory of `tensor` is freed, it still holds in backward the value that forward call
 /// `reader` has read.
 bool Recomputation::keeps_value(int tensor, int reader) const {
   const Tensor& t = tensors_[at(tensor)];
