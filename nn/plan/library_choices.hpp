@@ -86,10 +86,10 @@ struct ChoiceReport {
 /// choice. The constructors of the model's plans then take little time.
 void prepare_choices(Context& context, const std::vector<LibraryPlan>& calls, const Choices& choices);
 
-/// Returns a choice for every call of `plans`, which come from library_calls() or Plan::library_plans(). If `table` has
-/// a choice for a call under choice_key(), and the choice can be planned here, the result has this choice. The function
-/// times the candidates of each remaining call, one after the other, and takes the fastest. It adds each choice that it
-/// has timed to `table` before it calls options.progress.
+/// Returns a choice for every call of `plans`, which must come from library_calls() or Plan::library_plans(). If
+/// `table` has a choice for a call under choice_key(), and the choice can be planned here, the result has this choice.
+/// The function times the candidates of each remaining call, one after the other, and takes the fastest. It adds each
+/// choice that it has timed to `table` before it calls options.progress.
 ///
 /// The inputs of timed calls are random numbers. Their memory comes from the context and is freed at the end. Up to 12
 /// threads, at most one per processor, prepare the candidates of the next calls (ops::prepare_conv2d()). Waits for the

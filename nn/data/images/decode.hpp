@@ -43,9 +43,9 @@ struct Picture {
   std::vector<std::uint8_t> pixels;
 };
 
-/// Decodes the whole file into `out`. `header` is the result of read_header(). `shrink` must be 1, 2, 4 or 8. A JPEG
-/// picture is decoded at 1 / shrink of its size, rounded up, which takes less time. A PNG picture is decoded at its
-/// full size.
+/// Decodes the whole file into `out`. `header` must be the result of read_header(). `shrink` must be 1, 2, 4 or 8. A
+/// JPEG picture is decoded at 1 / shrink of its size, rounded up, which takes less time. A PNG picture is decoded at
+/// its full size.
 ///
 /// Grey becomes three equal channels. CMYK and YCCK become RGB without a colour profile; their values must be inverted,
 /// as Adobe writes them. Values of 16 bits are rounded to 8 bits. An alpha channel, a transparent colour, gamma and

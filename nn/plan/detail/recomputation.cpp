@@ -182,8 +182,8 @@ bool Recomputation::may_repeat(int tensor) const {
          std::none_of(t.writers.begin(), t.writers.end(), [&](int call) { return uses_[at(call)].once; });
 }
 
-/// Returns true if, unless the memory of `tensor` is freed, it still holds in backward the value that forward call
-/// `reader` has read.
+/// Returns true if a forward call before `reader` writes `tensor`, and no call from `reader` on writes it. Backward can
+/// then still read the value that `reader` reads, unless the memory is freed.
 bool Recomputation::keeps_value(int tensor, int reader) const {
   const Tensor& t = tensors_[at(tensor)];
   return !t.writers.empty() && t.writers.back() < reader && !t.backward_writes;

@@ -23,7 +23,7 @@ class RunCheckpoints {
   void save_last();
   /// Stores the results of an evaluation in the progress. Returns true if the evaluation is the best so far.
   [[nodiscard]] bool judge(const EvaluationEvent& test);
-  /// Writes the checkpoints after an evaluation. `best` is the result of judge().
+  /// Writes the checkpoints after an evaluation. `best` must be the result of judge().
   void save_evaluated(bool best);
 
  private:
