@@ -58,7 +58,7 @@ struct AugmentationOptions {
   /// Probability that a rectangle of an image is erased (torchvision's RandomErasing). The rectangle has 2 to 33 % of
   /// the image's area, and the ratio of its sides is 3:10 to 10:3.
   double erase = 0;
-  std::array<std::uint8_t, 3> fill{};  ///< colour of an erased rectangle; normalisation maps the mean colour to 0
+  std::array<std::uint8_t, 3> fill{};  ///< colour of an erased rectangle; the mean colour becomes 0 when normalised
   /// Parameter alpha of mixup (Zhang et al. 2017); 0: no mixup. A sample's share is drawn from Beta(alpha, alpha).
   double mixup = 0;
   /// Parameter alpha of cutmix (Yun et al. 2019); 0 switches cutmix off. In a random rectangle, the image shows the

@@ -75,7 +75,8 @@ class PlanBuilder {
             (options_.fusions == Fusions::automatic && context_->device().kind == DeviceKind::cuda));
   }
   [[nodiscard]] bool training() const { return mode_ == Mode::train; }
-  /// Returns true if the forward pass computes the numbers of inference: PlanOptions::inference_pass, or no training.
+  /// Returns true if forward computes the same output as inference: with PlanOptions::inference_pass, or if not
+  /// training.
   [[nodiscard]] bool infers() const { return !training() || options_.inference_pass; }
   [[nodiscard]] DType dtype() const { return options_.dtype; }
   [[nodiscard]] DType statistics_dtype() const { return ops::accumulation_dtype(options_.dtype); }
@@ -270,7 +271,7 @@ class PlanBuilder {
     std::function<void(PlanBuilder&)> backward, tangents;
     SlotId tangent;  ///< tangent of the output
     int uses = 0;
-    /// true: this node or a node before it has parameters that are not frozen, so its gradient is needed.
+    /// true: this node or a node before it has parameters that are not frozen, so the output needs a gradient.
     bool trains = false;
   };
   [[nodiscard]] NodeState& here() { return nodes_[static_cast<std::size_t>(current_)]; }
