@@ -51,7 +51,7 @@ void resized_part(const images::Extent& size, const CropOptions& crop, Random& r
   images::resample(images::view_of(picture), view.x, view.y, size, false, scratch.resample, image);
 }
 
-/// Pads, crops and mirrors `image` as ops::augment does, with the same random draws. So the pixels are the same, too.
+/// Pads, crops and mirrors `image` as ops::augment does, with the same random draws and the same resulting pixels.
 void place(const images::Extent& size, const AugmentationOptions& options, std::int64_t epoch, std::int64_t index,
            Image image) {
   Random random = random_for(options.seed, Draw::placement, epoch, index);

@@ -11,23 +11,28 @@
 #include <lockstep/nn/data/open_data.hpp>
 #include <lockstep/nn/data/options/auto_augment_policy.hpp>
 
-/// Steps that augment a training image in an epoch, in the order of torchvision's recipes. The loader's threads run all
-/// steps, or a device runs the steps from the colours on (Dataset::device_preprocessing()):
+/// Steps that augment a training image in an epoch, in the order of torchvision's recipes:
 ///
-///     picture -> random part, resized            `crop`; folder:DIR does this when it decodes (FolderOptions)
-///             or padding, then a crop            `pad`     \ same draws as ops::augment, which does these two steps
-///             -> mirrored                        `flip`    / if no other step is on
-///             -> TrivialAugment, RandAugment     `automatic`
-///             -> colours                         JitterOptions
-///             -> a rectangle erased              `erase`
-///             -> mixed with another sample       `mixup`, `cutmix`: the batch then brings two labels and their shares
+///     picture -> a random part, resized to the image's size   `crop`, or FolderOptions for folder:DIR
+///             or padding, then a random crop                  `pad`
+///             -> mirrored                                     `flip`
+///             -> TrivialAugment, RandAugment                  `automatic`
+///             -> colours changed                              JitterOptions
+///             -> a rectangle erased                           `erase`
+///             -> mixed with another sample                    `mixup`, `cutmix`
 ///     -> u8 (H, W, 3), which the device normalises (ops::augment with pad 0 and no flip)
 ///
-/// Each step draws its own numbers from Random(seed, augment, epoch, sample). So an image is the same for any number of
-/// ranks, threads and batches, and a step that is switched on does not change the draws of the other steps. The partner
-/// of a mixed sample is drawn from the whole set, not from the batch. The partner is augmented with its own draws of
-/// that epoch, so a set that mixes decodes two pictures per sample. Test images are not augmented: folder:DIR resizes a
-/// test image and takes the middle part.
+/// The loader's threads do all steps, or only the steps before the colours; a device then does the remaining steps
+/// (Dataset::device_preprocessing()). If no step except `pad` and `flip` is on, ops::augment can do these two steps
+/// instead, with the same random draws.
+///
+/// Each step draws its own numbers from Random(seed, augment, epoch, sample). So an augmented image does not depend on
+/// the number of ranks, of threads or of samples per batch. Switching a step on does not change the draws of the other
+/// steps.
+///
+/// The partner of a mixed sample is drawn from the whole set, not from the batch, and is augmented with its own draws
+/// of the epoch. So the loader decodes two pictures for each mixed sample. A mixed sample has two labels, each with a
+/// share. Test images are not augmented: folder:DIR resizes a test image and takes the middle part.
 namespace lockstep::nn {
 
 /// Strengths of torchvision's ColorJitter, which changes brightness, contrast, saturation and hue in random order.
@@ -43,8 +48,8 @@ struct JitterOptions {
 };
 
 struct AugmentationOptions {
-  std::optional<CropOptions> crop{};  ///< limits of a random part, which is resized to the image's size; excludes `pad`
-  std::int64_t pad = 0;               ///< pixels added on each side; a crop then restores the old size
+  std::optional<CropOptions> crop{};  ///< limits of a random part that is resized to the image's size; `pad` must be 0
+  std::int64_t pad = 0;               ///< pixels added on each side; a random crop then restores the size
   bool reflect = false;               ///< true: added pixels reflect the image at its edge pixels; false: black pixels
   bool flip = false;                  ///< true: mirrors the image left to right with probability 1/2
   bool alternate = false;             ///< true: `flip` mirrors in every other epoch (ops::AugmentDesc::alternate)
@@ -53,12 +58,12 @@ struct AugmentationOptions {
   /// Probability that a rectangle of an image is erased (torchvision's RandomErasing). The rectangle has 2 to 33 % of
   /// the image's area, and the ratio of its sides is 3:10 to 10:3.
   double erase = 0;
-  std::array<std::uint8_t, 3> fill{};  ///< colour of an erased rectangle; normalisation maps the mean colour to 0
+  std::array<std::uint8_t, 3> fill{};  ///< colour of an erased rectangle; the mean colour becomes 0 when normalised
   /// Parameter alpha of mixup (Zhang et al. 2017); 0: no mixup. A sample's share is drawn from Beta(alpha, alpha).
   double mixup = 0;
-  /// Parameter alpha of cutmix (Yun et al. 2019); 0 switches cutmix off. In a rectangle, the image shows the other
-  /// sample. The share of the area outside the rectangle is drawn from Beta(alpha, alpha). If mixup is on as well, each
-  /// sample gets either mixup or cutmix, with probability 1/2.
+  /// Parameter alpha of cutmix (Yun et al. 2019); 0 switches cutmix off. In a random rectangle, the image shows the
+  /// image of a second sample. The share of the area outside the rectangle is drawn from Beta(alpha, alpha). If mixup
+  /// is on as well, each sample gets either mixup or cutmix, with probability 1/2.
   double cutmix = 0;
   std::uint64_t seed = 0;
 

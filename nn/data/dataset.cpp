@@ -179,7 +179,7 @@ bool lies_by_class(const ImageDataset& dataset) {
 
 bool chunks_separate_classes(const ImageDataset& dataset, std::int64_t chunk) {
   const std::int64_t window = Sampler::kWindowChunks;
-  if (chunk <= 1 || dataset.size() / chunk < 2 * window) {  // such chunks hardly restrict the shuffle
+  if (chunk <= 1 || dataset.size() / chunk < 2 * window) {  // fewer than two windows, or chunks of one sample
     return false;
   }
   const std::int64_t in_chunk = std::max<std::int64_t>(1, chunk * dataset.classes() / dataset.size());

@@ -61,8 +61,9 @@ class Dataset {
   /// implementation does nothing.
   virtual void ahead(std::int64_t begin, std::int64_t count) const noexcept;
   /// Returns a set of the same samples without the last steps of their preparation, for a device that does these steps.
-  /// The default implementation returns nullptr, because a device can do none of the steps. If `keep_jpeg` is true, a
-  /// sample holds the JPEG file instead of the pixels, if nvJPEG can read the file. This set must outlive the result.
+  /// Returns nullptr, as the default implementation does, if a device can do none of the steps. If `keep_jpeg` is true
+  /// and nvJPEG can read the file of a sample, the sample holds the JPEG file instead of the pixels. This set must
+  /// outlive the result.
   [[nodiscard]] virtual std::unique_ptr<DevicePreprocessing> device_preprocessing(bool keep_jpeg) const;
   /// Returns a hash of the set's sizes and contents, without its name. Ranks that see the same data get the same value.
   [[nodiscard]] virtual std::uint64_t fingerprint() const = 0;
@@ -147,10 +148,12 @@ class ImageDataset : public Dataset {
   void read_sample_in(std::int64_t epoch, std::int64_t index, std::span<const std::span<std::byte>> out) const final;
 
   /// Writes the source of image `index` to the beginning of `row`, for device_preprocessing(). The source is the
-  /// picture's JPEG file or a rectangle of its pixels. `row` holds part_bytes() bytes. Without `epoch`, the image shows
-  /// the part of the picture that read() takes. The JPEG file is written only if `keep_jpeg` is true and its decoded
-  /// pixels take at most decoded_bytes(). The default implementation writes the finished image. Every set writes the
-  /// finished image if the source does not fit into `row`.
+  /// picture's JPEG file or a rectangle of its pixels; the result describes it. `row` holds part_bytes() bytes. Without
+  /// `epoch`, the image shows the part of the picture that read() takes.
+  ///
+  /// The source may be the JPEG file only if `keep_jpeg` is true and the decoded pixels take at most decoded_bytes().
+  /// If the source does not fit into `row`, the function must write the finished image instead. The default
+  /// implementation always writes the finished image.
   [[nodiscard]] virtual PicturePart read_part(std::optional<std::int64_t> epoch, std::int64_t index, bool keep_jpeg,
                                               std::span<std::uint8_t> row) const;
   [[nodiscard]] virtual std::int64_t part_bytes() const { return image_bytes(); }  ///< bytes of `row`; >= image_bytes()

@@ -20,17 +20,18 @@ class BatchPreprocessor {
   BatchPreprocessor& operator=(const BatchPreprocessor&) = delete;
 
   /// Enqueues the last steps of the preparation of a loader's batch. The returned batch has the fields of the original
-  /// data set and the sample ids. Work that is enqueued on the context's stream before the next call may read these
-  /// fields. Allocates nothing; only nvJPEG allocates, for a batch that needs more memory than all earlier ones. Throws
-  /// DataError if a file is damaged.
+  /// data set and the sample ids. Only work that is enqueued on the context's stream before the next call of finish()
+  /// may read these fields. Allocates no memory, with one exception: nvJPEG allocates for a batch that needs more
+  /// memory than all earlier batches. Throws DataError if a file is damaged.
   [[nodiscard]] virtual const Batch& finish(const Batch& batch) = 0;
   /// Waits until all batches that were passed to finish() may be freed. Before this call, the caller must have waited
   /// for the context's stream.
   virtual void wait_for_copies() = 0;
 };
 
-/// The data set that a loader reads in place of the original set; Dataset::device_preprocessing() makes it. A
-/// BatchPreprocessor turns the fields of the loader's batches into the fields of the original set.
+/// The data set that a loader reads in place of the original set, if a device does the last steps of the preparation.
+/// Dataset::device_preprocessing() makes it. A BatchPreprocessor turns the fields of the loader's batches into the
+/// fields of the original set.
 class DevicePreprocessing : public Dataset {
  public:
   using Dataset::Dataset;

@@ -151,7 +151,8 @@ std::vector<bool> drawn_for_test(std::size_t images, double fraction, std::uint6
   std::vector<std::size_t> order(images);
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::vector<bool> test(images);
-  Random random(seed, RandomUse::shuffle, static_cast<std::uint64_t>(label), 1);  // no Permutation has the part 1
+  // The last argument is 1, which no Permutation passes. So no shuffle uses the same random numbers.
+  Random random(seed, RandomUse::shuffle, static_cast<std::uint64_t>(label), 1);
   for (std::size_t i = 0; i < count; ++i) {
     std::swap(order[i], order[i + random.below(static_cast<std::uint32_t>(images - i))]);
     test[order[i]] = true;

@@ -201,10 +201,11 @@ void check_labels(const Idx& labels, int classes) {
   }
 }
 
-/// Throws DataError if the last class has a single training sample and no test sample. One damaged label byte with the
-/// value of the last label + 1 has this effect.
+/// Throws DataError if the last class has a single training sample and no test sample. A damaged label byte can cause
+/// this: if its value is the largest label + 1, the damaged sample is the only sample of a new class. Accepts small
+/// sets, in which a class with one sample may be intended.
 void require_no_lone_class(const Idx& train, const Idx& test, int classes) {
-  constexpr std::size_t kUsual = 10;  // samples per class; in a smaller set, one sample in a class may be intended
+  constexpr std::size_t kUsual = 10;  // least mean number of samples per class for this check
   const auto last = static_cast<std::uint8_t>(classes - 1);
   const auto lone = std::find(train.bytes.begin(), train.bytes.end(), last);
   const bool alone = classes > kLeastClasses && train.bytes.size() >= kUsual * static_cast<std::size_t>(classes) &&

@@ -50,7 +50,7 @@ std::string damage_of(const std::string& root, const std::string& name) {
   const std::string text = detail::shown(root, name);
   std::string damage = detail::damage_in([&] {
     const images::Header header = detail::load_picture(root, name, text, file);
-    images::decode(file, text, header, 8, picture);  // shrink 8 reads the whole file in the least time
+    images::decode(file, text, header, 8, picture);  // decodes the whole file; shrink = 8 takes the least time
   });
   detail::keep_little(picture.pixels);
   return damage;

@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kKind = "list:";
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 constexpr std::size_t kMostLine = 8192;                       // most bytes of a line; a path has at most 4096
-constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;  // 10 times ImageNet's list of 14 million pictures
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;  // most bytes of a list
 constexpr std::string_view kExpected = "expected PATH LABEL or PATH,LABEL";
 
 /// A line of a list. `label` points into the list's text.

@@ -21,9 +21,9 @@ struct LoaderOptions {
 
 /// Reads one rank's share of each global batch into host memory, in order, epoch after epoch without end. A batch has
 /// the data set's fields and sample_ids (i64, the index in the data set). Every field has Sampler::capacity() rows; the
-/// rows from `valid` on are zero. The content of a batch depends only on the data set, the sampler and the position,
-/// never on the number of workers. The constructor allocates all memory; next() allocates nothing, except in a data set
-/// that allocates. Only one thread may use a Loader.
+/// rows from Batch::valid on are zero. The content of a batch depends only on the data set, the sampler and the
+/// position in the data, not on the number of workers. The constructor allocates all memory; next() allocates nothing,
+/// except in a data set that allocates. Only one thread may use a Loader.
 ///
 /// If SamplerOptions::chunk is set, the sampler's order consists of windows, and the loader announces samples to the
 /// data set (Dataset::ahead()). When the loader prepares the first batch of a window, it announces the samples that

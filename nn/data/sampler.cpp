@@ -39,7 +39,7 @@ std::int64_t Permutation::operator()(std::int64_t position) const {
   auto x = static_cast<std::uint64_t>(position);
   do {
     // Even rounds change the left half, odd rounds the right half. If the number of bits is odd, the right half has one
-    // more.
+    // bit more.
     std::uint64_t left = x >> right_bits_;
     std::uint64_t right = low_bits(x, right_bits_);
     for (std::size_t round = 0; round < kRounds; round += 2) {

@@ -44,20 +44,23 @@ struct SamplerOptions {
 
 /// Decides which samples each rank reads. All functions depend only on the options and on their arguments.
 ///
-/// The order of an epoch is a permutation of all samples (or the identity). Global batch g holds positions [g *
-/// batch_size, min((g + 1) * batch_size, size)) of the order, and each rank has a contiguous share of the batch. With n
-/// samples in the batch, the first n mod parts parts have one sample more than all other parts (partition_of()). No
-/// sample is drawn twice in an epoch, and the global batches do not depend on the number of ranks.
+/// The order of an epoch is a permutation of all samples, or the identity if `shuffle` is false. Global batch g holds
+/// positions [g * batch_size, min((g + 1) * batch_size, size)) of the order, and each rank has a contiguous share of
+/// the batch. In a batch of n samples, the first n mod `parts` parts have one sample more than all other parts
+/// (partition_of()). No sample is drawn twice in an epoch. The global batches do not depend on the number of ranks.
 ///
-/// If `chunk` is set, samples [c * chunk, (c + 1) * chunk) are chunk c; the last chunk may be smaller. Two permutations
-/// make the order. First, Permutation(seed, epoch, chunks) permutes the chunks of the data set. The permuted row of
-/// chunks is then cut into max(1, chunks / 16) windows, rounded down, of 16 or more chunks. Window w has the chunks of
-/// partition_of(chunks, windows, w). Second, a Permutation with part w + 2 mixes the samples within window w. So the
-/// samples of a batch come from about 16 chunks all over the data set, and the samples of a window are whole chunks. If
-/// the data set is sorted by class, a batch may have few classes, which slows training (chunks_separate_classes()).
+/// If `chunk` is set, samples [c * chunk, (c + 1) * chunk) of the data set are chunk c; the last chunk may be smaller.
+/// Two permutations make the order:
+/// - Permutation(seed, epoch, chunks) permutes the chunks. The permuted row of chunks is then cut into chunks / 16
+///   windows, rounded down, but at least 1. Window w has the chunks of partition_of(chunks, windows, w).
+/// - A Permutation with part w + 2 mixes the samples within window w.
 ///
-/// `skipped` is the number of positions left out at the beginning of the order; batch 0 begins after them. So a run can
-/// continue within an epoch that it began with batches of another size.
+/// Thus a window has all samples of its chunks, and the samples of a batch come from about 16 chunks all over the data
+/// set. If the data set is sorted by class, a batch may have few classes, which slows training
+/// (chunks_separate_classes()).
+///
+/// `skipped` is the number of positions left out at the beginning of the order; batch 0 begins after these positions. A
+/// run uses `skipped` to continue within an epoch that was begun with batches of another size.
 class Sampler {
  public:
   /// Throws UsageError if a size is not positive, `rank` lies outside [0, ranks), batch_size is smaller than `ranks` or
@@ -76,8 +79,8 @@ class Sampler {
 
   /// Returns the number of samples, over all ranks, of batch `batch` of an epoch. `batch` is in [0, batches(skipped)).
   [[nodiscard]] std::int64_t samples(std::int64_t batch, std::int64_t skipped = 0) const;
-  /// Returns the range of samples of part `part`, in [0, parts / ranks), within this rank's share of a global batch.
-  /// The batch has `samples` samples.
+  /// Returns the range of samples of part `part` of this rank's share, counted from the begin of the share. The global
+  /// batch has `samples` samples. `part` must be in [0, parts / ranks).
   [[nodiscard]] Partition part_of_share(std::int64_t samples, std::int64_t part) const;
   /// Returns the share of rank options().rank in batch `batch`, as positions in the order of the epoch. In a batch with
   /// fewer samples than ranks, the shares of some ranks are empty.

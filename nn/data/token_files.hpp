@@ -17,9 +17,9 @@ class TokenIds {
  public:
   virtual ~TokenIds() = default;
   [[nodiscard]] virtual std::int64_t size() const = 0;  ///< number of tokens, 1 or more
-  /// Reads the out.size() ids from `begin` on into `out`, for 0 <= begin and begin + out.size() <= size(). Throws
-  /// DataError for an id that is not below `vocabulary`, which is at most 2^31 - 1. The error names the file, the index
-  /// and the id.
+  /// Reads the out.size() ids from index `begin` on into `out`. The ids must be in the sequence: 0 <= begin and begin +
+  /// out.size() <= size(). `vocabulary` must be at most 2^31 - 1. Throws DataError for an id that is not below
+  /// `vocabulary`; the error names the file, the index and the id.
   virtual void read(std::int64_t begin, std::int64_t vocabulary, std::span<std::int32_t> out) const = 0;
   /// Hints that tokens [begin, begin + count) will be read soon (MappedFile::ahead()).
   virtual void ahead(std::int64_t begin, std::int64_t count) const noexcept = 0;

@@ -17,15 +17,15 @@ namespace lockstep::nn {
 /// implementation is wrong for a shape if a result differs by more than rounding, or if a call overwrites a guard byte.
 ///
 /// Each call runs on random operands, and guard bytes surround each operand. On the host, the call runs a second time
-/// with one thread. To save time, the verifier reduces the call's batch, and for a product also m and k. The verifier
-/// takes the smallest sizes for which the library chooses the same implementation (ConvPlan::implementation()). So it
-/// misses faults that only larger sizes show. NormTrial compares the convolutions that also compute a norm's sums
-/// (ConvPlan::serves_norm()).
+/// with one thread. To save time, the verifier makes calls smaller: it reduces the batch of a convolution, and the
+/// sizes batch, m and k of a matrix product. It takes the smallest sizes for which the library chooses the same
+/// implementation (ConvPlan::implementation()). So the verifier misses faults that only larger sizes show. NormTrial
+/// compares the convolutions that also compute a norm's sums (ConvPlan::serves_norm()).
 ///
-/// A difference is an error if it exceeds the sum of two bounds. The first is four times the largest possible rounding
-/// error of an f32 sum with the call's number of terms, in any order. The second is the rounding of the result: two
-/// units in its last place. TF32 adds 2^-9 of the sum of the terms' absolute values to these bounds. A 16-bit type on a
-/// GPU adds 2^-8 of the same sum, because a library may round intermediate sums.
+/// A difference is an error if it exceeds the sum of two bounds. The first bound is four times the largest possible
+/// rounding error of an f32 sum with the call's number of terms, in any order. The second bound is the rounding of the
+/// result: two units in its last place. TF32 adds 2^-9 of the sum of the terms' absolute values to these bounds. A
+/// 16-bit type on a GPU adds 2^-8 of the same sum, because a library may round intermediate sums.
 ///
 /// One verifier serves all plans of a process, and compares each pair of call and choice once. Only one thread at a
 /// time may use the verifier.

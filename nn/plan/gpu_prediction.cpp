@@ -37,7 +37,7 @@ constexpr GpuDescription kGpus[] = {
 /// counting read and written bytes. Published values for an H100 (SXM) are 2,903 GB/s
 /// (github.com/aigatech/vpbenchmarking) and 2,959 GB/s (issue 392 of github.com/NVIDIA/cuda-samples). A GH200 with
 /// 4,000 GB/s reaches 3,615 GB/s when it only reads, and 3,705 GB/s when it only writes
-/// (github.com/mredenti/PowerCapping). The other GPUs are assumed to reach the same share.
+/// (github.com/mredenti/PowerCapping). All other GPUs in kGpus are assumed to reach the same share.
 constexpr double kCopy = 0.896;
 
 /// Assumed shares of a data sheet's bandwidth and arithmetic rate that kernels reach, and the seconds per launch.
@@ -51,9 +51,10 @@ struct Efficiency {
   double launch_s;
 };
 
-// For expected_s, our kernels reach 0.85 of a copy's bandwidth, and libraries 0.78. A large bf16 matrix product reaches
-// 0.8 of the data sheet's bf16 rate, and a convolution about 0.8 of the product's rate. So `arithmetic` is 0.62. Two
-// dependent nodes of a CUDA graph begin about 1.2 us apart. For low_s, all shares are about an eighth smaller.
+// Assumptions for expected_s: our kernels reach 0.85 of a copy's bandwidth, and libraries reach 0.78. A large bf16
+// matrix product reaches 0.8 of the data sheet's bf16 rate, and a convolution reaches a little less than 0.8 of the
+// product's rate. `arithmetic` is the product of these two shares, 0.62. Two dependent nodes of a CUDA graph begin
+// about 1.2 us apart. For low_s, all shares are about an eighth smaller.
 constexpr Efficiency kEfficiencies[] = {
     {&PredictedTime::limit_s, 1, 1, 1, 1, 0},
     {&PredictedTime::expected_s, 0.78 * kCopy, 0.85 * kCopy, 0.62, 0.35, 1.2e-6},

@@ -29,10 +29,10 @@ struct GpuDescription {
 [[nodiscard]] const GpuDescription& known_gpu(std::string_view name);
 [[nodiscard]] std::string known_gpu_names();  ///< names of all described GPUs: "a100, h100, ..."
 
-/// Predicted time in seconds under three assumptions about kernels: what share they reach of the data sheet's bandwidth
-/// and of its rate of operations.
+/// Predicted time in seconds under three assumptions about the shares of the data sheet's bandwidth and arithmetic rate
+/// that kernels reach.
 struct PredictedTime {
-  double limit_s = 0;     ///< seconds if kernels reach the full values and launches take no time
+  double limit_s = 0;     ///< seconds if kernels reach the data sheet's values and launches take no time
   double expected_s = 0;  ///< seconds if kernels reach the shares that well-tuned kernels reach
   /// Seconds if kernels are not tuned for the GPU, so that both shares are about an eighth smaller.
   double low_s = 0;
@@ -50,8 +50,9 @@ struct GpuPredictionOptions {
 
 /// Predicts the time of each call on one GPU. The calls are those of a training step, or of an evaluation of one batch.
 /// The time of a call is the larger of bytes / bandwidth and operations / rate, plus a time for each launch (the
-/// roofline model: Williams et al. 2009, doi 10.1145/1498765.1498785). The prediction ignores data that stays in a
-/// cache from one call to the next, the copy of the input, and sums over GPUs.
+/// roofline model: Williams et al. 2009, doi 10.1145/1498765.1498785). The prediction does not include the copy of the
+/// input to the GPU and the sums of gradients over GPUs. It assumes that no data stays in a cache from one call to the
+/// next.
 class GpuPrediction {
  public:
   /// Predicts the time of `plan` on `gpu`, which must outlive this object.

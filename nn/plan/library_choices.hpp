@@ -83,18 +83,21 @@ struct ChoiceReport {
                                                      std::int64_t microbatches, PlanOptions options);
 
 /// Prepares, on several threads (ops::prepare_conv2d()), the library's plans of all calls for which `choices` has a
-/// choice. So the constructors of the model's plans later take little time.
+/// choice. The constructors of the model's plans then take little time.
 void prepare_choices(Context& context, const std::vector<LibraryPlan>& calls, const Choices& choices);
 
-/// Returns a choice for every call of library_calls() or Plan::library_plans(). A stored choice of `table`, under
-/// choice_key(), is used if it can be planned here. All other calls are timed, one after the other. Each result is
-/// added to `table` before progress() is called.
+/// Returns a choice for every call of `plans`, which must come from library_calls() or Plan::library_plans(). If
+/// `table` has a choice for a call under choice_key(), and the choice can be planned here, the result has this choice.
+/// The function times the candidates of each remaining call, one after the other, and takes the fastest. It adds each
+/// choice that it has timed to `table` before it calls options.progress.
 ///
-/// Up to 12 threads, at most one per processor, prepare the candidates of the next calls (ops::prepare_conv2d()).
-/// Inputs are random numbers. Buffers with the size of the largest call come from the context's memory, and are freed
-/// at the end. A candidate is skipped if its library refuses to plan or run it, or if there is no memory for its
-/// workspace. A CudaError ends the search. If every candidate of a call is skipped, throws UsageError with the call,
-/// the limit and the smallest workspace needed. Waits for the context's stream.
+/// The inputs of timed calls are random numbers. Their memory comes from the context and is freed at the end. Up to 12
+/// threads, at most one per processor, prepare the candidates of the next calls (ops::prepare_conv2d()). Waits for the
+/// context's stream.
+///
+/// A candidate is skipped if its library refuses to plan or run it, or if there is no memory for its workspace. If
+/// every candidate of a call is skipped, throws UsageError with the call, the workspace limit and the smallest
+/// workspace needed. A CudaError ends the search.
 [[nodiscard]] Choices choose_libraries(Context& context, const std::vector<LibraryPlan>& plans,
                                        const ChoiceOptions& options, ChoiceTable& table,
                                        ChoiceReport* report = nullptr);

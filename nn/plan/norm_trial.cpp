@@ -149,7 +149,7 @@ std::vector<double> NormTrial::results(const TensorView& out, bool serves) {
     all.insert(all.end(), from, from + view.numel());
   };
   // In forward, the results are sums of deviations from the channel means of the first checked plan. For this plan
-  // itself, the sums are 0. check() passes its means as `shift` to plans that also compute the norm's sums.
+  // itself, the sums are 0. To a plan that also computes the norm's sums, check() passes these means as `shift`.
   if (pass_ == ops::ConvPass::forward) {
     if (serves) {
       take(given_.view().slice(0, 0, 2));

@@ -62,7 +62,7 @@ struct SlotInfo {
   std::size_t end = 0;
 };
 
-/// Maps each slot to its memory. A plan passes the Frame to each call, which looks up its tensors.
+/// Maps each slot to its memory. A plan passes the Frame to each call, and the call looks up its tensors in the Frame.
 class Frame {
  public:
   [[nodiscard]] const TensorView& operator[](SlotId slot) const {
@@ -169,12 +169,12 @@ class Plan {
   /// the plan. Throws ShapeError if parameters or state belong to another model or batch size. For a training plan,
   /// throws StateError unless PlanOptions::scaled_loss is true exactly when the parameters have a loss scale.
   void bind(ParameterSet& parameters, StepState& state, const Buffer& workspace);
-  /// Like bind() above, with a workspace in the host program's memory, of any type and shape. Each run overwrites the
-  /// workspace. Throws ShapeError if the workspace has too few bytes, is not contiguous, or is not aligned to
-  /// kAlignment. Throws DeviceError if the workspace is not on the parameters' device.
+  /// Like bind() above, with a workspace that the calling program has allocated, of any type and shape. Each run
+  /// overwrites the workspace. Throws ShapeError if the workspace has too few bytes, is not contiguous, or is not
+  /// aligned to kAlignment. Throws DeviceError if the workspace is not on the parameters' device.
   void bind(ParameterSet& parameters, StepState& state, const TensorView& workspace);
   /// Like bind() above, but the plan writes the gradients of parameters to the arena `gradients` instead of
-  /// ParameterSet::gradients(). The arena must have the same shape, dtype and device.
+  /// ParameterSet::gradients(). Both arenas must have the same shape, dtype and device.
   void bind(ParameterSet& parameters, StepState& state, const Buffer& workspace, const TensorView& gradients);
   /// Binds a plan that only reads the parameters. Throws StateError for a plan of Mode::train.
   void bind(const ParameterSet& parameters, StepState& state, const Buffer& workspace);

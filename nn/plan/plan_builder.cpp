@@ -139,7 +139,7 @@ void PlanBuilder::plan_vjp() {
   if (!options_.vjp) {
     return;
   }
-  if (constants_) {  // backward computes the same as vjp
+  if (constants_) {  // backward() computes J^T u, so vjp() needs no calls
     contents_.vjp_result = contents_.input_gradient;
     return;
   }

@@ -26,16 +26,16 @@ struct GradientTarget {
   [[nodiscard]] bool wanted() const { return mode != ops::GradMode::ignore; }
 };
 
-/// Tensors of a batch norm that does not compute its output. The layer that reads the output computes it from these
-/// tensors instead.
+/// Tensors of a batch norm that does not compute its output. Instead, the layer that reads the output computes the
+/// output from these tensors.
 struct UnappliedNorm {
   SlotId coefficients, stats;
   std::string name;  ///< name of the batch norm's layer
 };
 
-/// A batch norm with a ReLU whose backward accepts a MaskedGradient from the convolution after it (ConvNorm in
-/// kernels/conv2d.hpp). If `x2` is valid, it is the input of a second batch norm in the shortcut, which gets the same
-/// gradient.
+/// A batch norm with a ReLU. The norm's backward accepts a MaskedGradient from the convolution after the ReLU (ConvNorm
+/// in kernels/conv2d.hpp). If `x2` is valid, `x2` is the input of a second batch norm, in the shortcut, and both norms
+/// get the same gradient.
 struct FusibleNorm {
   SlotId mask, x, coefficients;
   SlotId x2{}, coefficients2{};
@@ -75,7 +75,8 @@ class PlanBuilder {
             (options_.fusions == Fusions::automatic && context_->device().kind == DeviceKind::cuda));
   }
   [[nodiscard]] bool training() const { return mode_ == Mode::train; }
-  /// Returns true if the forward pass computes the numbers of inference: PlanOptions::inference_pass, or no training.
+  /// Returns true if forward computes the same output as inference: with PlanOptions::inference_pass, or if not
+  /// training.
   [[nodiscard]] bool infers() const { return !training() || options_.inference_pass; }
   [[nodiscard]] DType dtype() const { return options_.dtype; }
   [[nodiscard]] DType statistics_dtype() const { return ops::accumulation_dtype(options_.dtype); }
@@ -111,10 +112,11 @@ class PlanBuilder {
   /// invalid, the i-th input is an ordinary output.
   [[nodiscard]] const UnappliedNorm& unapplied_norm(int i) const { return producer(i).unapplied; }
 
-  /// Returns the slot of the next batch norm's buffer that estimates the channel means (Layer::sums_wanted_near()), if
-  /// the norm can use channel sums that the current node computes. The sums are of deviations from this buffer. Returns
-  /// an invalid slot if no layer or several layers read `output`, or if the only reader uses no sums. `output` must be
-  /// the current node's output. If the slot is valid, the node may call leave_sums() with sums of shape (2, C).
+  /// Finds out whether the next layer is a batch norm that can use channel sums computed by the current node. If so,
+  /// returns the slot of the norm's buffer that estimates the channel means (Layer::sums_wanted_near()). The node may
+  /// then call leave_sums() with sums of shape (2, C), which must be sums of deviations from this buffer. Returns an
+  /// invalid slot if no layer or several layers read `output`, or if the only reader uses no sums. `output` must be the
+  /// current node's output.
   [[nodiscard]] SlotId sums_wanted_near(SlotId output);
   void leave_sums(SlotId sums) { here().sums = sums; }
   /// Returns the slot that the node of the first input passed to leave_sums(), or an invalid slot.
@@ -148,9 +150,9 @@ class PlanBuilder {
   [[nodiscard]] SlotId all_gather(const std::string& op, SlotId own, const std::string& name);
 
   /// Calls plan(), which appends calls for the side stream. These should be long calls whose results no other call of
-  /// the plan needs, for example gradients of weights. With PlanOptions::beside, context() returns that context within
-  /// plan(). The calls then run on its stream, where they may overlap later calls. Slots of calls that may overlap do
-  /// not share memory.
+  /// the plan needs, for example gradients of weights. If PlanOptions::beside is given, context() returns that context
+  /// within plan(), and the calls run on the stream of that context, where they may overlap later calls. Slots of calls
+  /// that may overlap do not share memory.
   template <class F>
   void beside(F&& plan) {
     const Beside scope{*this, std::exchange(context_, options_.beside != nullptr ? options_.beside : context_)};
@@ -216,10 +218,10 @@ class PlanBuilder {
   [[nodiscard]] const PooledGradient& pooled_gradient() const { return here().pooled; }
   /// Declares, while forward is planned, that the node's backward accepts a MaskedGradient.
   void offer_norm(const FusibleNorm& norm) { here().fusible = norm; }
-  /// Returns the FusibleNorm that the node of the first input has offered, or nullptr. Returns nullptr unless the
-  /// current node computes the last missing gradient of that node's output, and at most one other gradient exists. Sets
-  /// `addend` to this other gradient. The current node may then call pass_masked_gradient() with a `g` that includes
-  /// `addend`.
+  /// Returns the FusibleNorm that the node of the first input has offered. Returns nullptr if the node has offered none
+  /// or needs no gradient, if the current node does not compute the last missing gradient of that node's output, or if
+  /// more than one other gradient of that output exists. Sets `addend` to the other gradient, or to an invalid slot if
+  /// there is none. The current node may then call pass_masked_gradient() with a `g` that includes `addend`.
   [[nodiscard]] const FusibleNorm* fusible_norm(SlotId& addend) const;
   void pass_masked_gradient(const MaskedGradient& gradient) { producer(0).masked = gradient; }
   /// Returns the MaskedGradient that pass_masked_gradient() gave to this node. If the node got none, `g` of the result
@@ -269,7 +271,7 @@ class PlanBuilder {
     std::function<void(PlanBuilder&)> backward, tangents;
     SlotId tangent;  ///< tangent of the output
     int uses = 0;
-    /// true: this node or a node before it has parameters that are not frozen, so its gradient is needed.
+    /// true: this node or a node before it has parameters that are not frozen, so the output needs a gradient.
     bool trains = false;
   };
   [[nodiscard]] NodeState& here() { return nodes_[static_cast<std::size_t>(current_)]; }

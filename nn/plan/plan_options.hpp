@@ -36,11 +36,12 @@ using Choices = std::map<std::string, std::string>;
 enum class Loss : unsigned char { cross_entropy, mse, l1, huber, given };
 [[nodiscard]] std::string_view name_of(Loss loss);
 
-/// Selects whether a training plan fuses calls. Fused calls move less memory, but round differently in 16 bits. With
-/// fused calls, the masked gradient of a residual block is stored once instead of being computed in both passes of
-/// batch norm. The pass that adds a shortcut also computes the shortcut's batch norm, in forward and backward. The max
-/// pool of a ResNet's first layers (3 x 3 at stride 2) also computes the batch norm before the pool. `automatic` fuses
-/// on GPUs, and not on the host.
+/// Selects whether a training plan fuses calls. Fused calls read and write less memory, but round differently in 16
+/// bits. `automatic` fuses on GPUs, and not on the host. With fused calls,
+/// - the masked gradient of a residual block is stored once, instead of being computed in both passes of batch norm's
+///   backward;
+/// - the pass that adds a shortcut also computes the shortcut's batch norm, in forward and backward;
+/// - the max pool of a ResNet's first layers (3 x 3 at stride 2) also computes the batch norm before the pool.
 enum class Fusions : unsigned char { automatic, off, on };
 
 struct PlanOptions {
@@ -58,12 +59,15 @@ struct PlanOptions {
   /// element j of sample n (w_nj = w_n with LossWeights::sample), l_nj the loss of this element, and J the number of
   /// elements per sample. Let
   ///   L = sample_weight * sum_n 1/J sum_j w_nj l_nj        and        W = sample_weight * sum_n 1/J sum_j w_nj
-  /// with sums over the valid samples of the batch. A training plan computes the gradient of L. The plan writes W to
-  /// ParameterSet::weight_sum(), or adds W there with `accumulate`. The metrics of loss and accuracy are weighted in
-  /// the same way. TrainStep sums the gradient and W over micro-batches and ranks, and divides the sum of the gradient
-  /// by the sum of W. An element with weight 0 has no effect, whatever its label, target and output. Mode::infer reads
-  /// no weights. In f16, weights far from 1 make gradients overflow or underflow, so scale the weights to about 1. A
-  /// common factor of all weights has no effect on the result.
+  /// with sums over the valid samples of the batch.
+  ///
+  /// A training plan computes the gradient of L. It writes W to ParameterSet::weight_sum(), or adds W there with
+  /// `accumulate`. TrainStep sums the gradient and W over micro-batches and ranks, and divides the sum of the gradient
+  /// by the sum of W. The metrics of loss and accuracy are weighted in the same way. Mode::infer reads no weights.
+  ///
+  /// An element with weight 0 has no effect, whatever its label, target and output. A common factor of all weights has
+  /// no effect on the result. In f16, weights far from 1 make gradients overflow or underflow, so the caller should
+  /// scale the weights to about 1.
   LossWeights weights = LossWeights::none;
   /// For cross_entropy in training. true: each sample is a mixture of two samples (mixup, cutmix) and has two labels
   /// with shares (StateField::other_labels, shares, other_shares). The loss of a sample is share * l(label) +
@@ -76,9 +80,10 @@ struct PlanOptions {
   /// For training: the context whose stream is the side stream. The side stream computes the gradients of the weights
   /// of convolutions and products. Meanwhile the plan's stream runs the next backward calls, which do not need these
   /// gradients. Results are the same as on one stream. Up to two calls are in progress on the side stream, so the
-  /// tensors that these calls read live longer. The context must not be the plan's own, but must be on the same device
-  /// (otherwise UsageError). The context must outlive the plan. Its stream must have no other work during a run.
-  /// nullptr: all calls run on one stream.
+  /// tensors that these calls read live longer.
+  ///
+  /// The context must not be the plan's own, but must be on the same device (otherwise UsageError). The context must
+  /// outlive the plan. Its stream must have no other work during a run. nullptr: all calls run on one stream.
   Context* beside = nullptr;
   /// For training. true: the plan adds parameter gradients to their arena instead of overwriting them. In a step of
   /// several micro-batches, `accumulate` is false in the plan of the first micro-batch, and true in the plan of all
@@ -118,7 +123,8 @@ struct PlanOptions {
   /// host plans the calls that this GPU would run.
   ops::ChipMemory chip{};
   /// Used on the host with `chip`. true: convolutions also compute the sums of batch norms wherever cuDNN could do so
-  /// (ops::conv_may_serve_norm()). false, and always on a GPU: a convolution computes these sums if its choice says so.
+  /// (ops::conv_may_serve_norm()). false: a convolution computes these sums only if its choice says so. Must be false
+  /// for a plan on a GPU.
   bool norms_in_convolutions = false;
   Recompute recompute = Recompute::off;  ///< activations that backward computes again, in training
   Choices choices = {};                  ///< choice of library and algorithm for each call; the key names the call

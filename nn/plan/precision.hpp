@@ -20,7 +20,7 @@ namespace lockstep::nn {
 ///                need a loss scale; on GPUs only
 ///   f64          f64; on the host only               8 bytes     f64
 ///
-/// All sums are at least f32.
+/// Sums have the type of the parameters.
 struct Precision {
   DType dtype = DType::f32;
   bool tf32 = false;

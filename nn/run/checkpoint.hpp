@@ -9,8 +9,8 @@
 /// Functions that save and resume the checkpoints of a Trainer.
 namespace lockstep::nn {
 
-/// Returns the entries of a run's identity that the trainer can fill in. The program adds its own options that affect
-/// results.
+/// Returns the entries of a run's identity that the trainer can fill in. The program must add its own options that
+/// affect results.
 [[nodiscard]] RunIdentity identity_of(const Trainer& trainer);
 
 /// Writes the trainer's state with write_checkpoint(). Before this, averages the running statistics of batch norm over
@@ -20,13 +20,13 @@ void save_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicato
                      const RunProgress& progress, int keep = 0);
 
 /// Reads a checkpoint, so that the run continues with the same bits as an uninterrupted run. Every rank reads the files
-/// itself. Returns the differences between the checkpoint's identity and `identity`, one per line. If the text is
-/// empty, the run continues exactly.
+/// itself. Returns the differences between the checkpoint's identity and `identity`, one per line. If the returned text
+/// is empty, the run continues exactly.
 ///
-/// With virtual ranks, the run continues exactly on any number of ranks. Throws DataError for another number
-/// of virtual ranks. Without virtual ranks, the number of ranks may differ; every rank then begins with the averaged
-/// running statistics. With another global batch, the run continues after the samples that it has already trained on
-/// (Trainer::continued()).
+/// With virtual ranks, the run continues exactly on any number of ranks. Without virtual ranks, the number of ranks may
+/// differ from that of the checkpoint; every rank then begins with the averaged running statistics. With another global
+/// batch, the run continues after the samples that it has already trained on (Trainer::continued()). Throws DataError
+/// if the checkpoint has another number of virtual ranks or another optimizer.
 [[nodiscard]] std::string resume_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicator& control,
                                             const RunIdentity& identity, RunProgress& progress);
 

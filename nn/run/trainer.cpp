@@ -51,7 +51,8 @@ void require_fields(const Dataset& dataset, const StepLayout& layout) {
 }
 
 /// Supplies the batches of a trainer's steps. A loader reads the training set, and a preprocessor completes the batches
-/// on the device. A TrainingFeed must be destroyed before the step, because the loader uses the step's host memory.
+/// on the device. A TrainingFeed must be destroyed before the TrainStep, because the loader uses host memory of the
+/// TrainStep.
 class TrainingFeed {
  public:
   TrainingFeed(Context& context, TrainStep& step, const detail::RankShare& share)

@@ -62,9 +62,10 @@ struct TrainerOptions {
   std::int64_t shuffle_chunk = 0;  ///< SamplerOptions::chunk of the training set
   int loader_workers = 1;
   int prefetch = 3;  ///< number of batches that the loader keeps ready
-  /// Device on which encoded pictures of the training set are decoded. Evaluations always decode on the host. Values
-  /// other than `host` cause two errors: UsageError if the training set has no work for a device
-  /// (Dataset::device_preprocessing()), and UnsupportedError in start() if the device cannot decode pictures.
+  /// Device on which encoded pictures of the training set are decoded. Evaluations always decode on the host. For
+  /// values other than `host`, throws UsageError if the training set has no work for a device
+  /// (Dataset::device_preprocessing()). For these values, start() throws UnsupportedError if the device cannot decode
+  /// pictures.
   PicturesOn pictures = PicturesOn::host;
   /// Test-time augmentation: evaluations take the mean output over several views of an image. Only for classifiers of
   /// u8 images with one label per sample. Throws UsageError for other models and losses, and with weights of the loss.
@@ -74,7 +75,8 @@ struct TrainerOptions {
 /// One rank of a data-parallel training run. Owns a TrainStep, and the loader that supplies its batches. The compute
 /// stream may be asynchronous. After the first step, a step allocates no memory (after the second step if steps are
 /// captured as a CUDA graph). On a GPU, batches are in page-locked memory. While the host waits for steps, it checks
-/// `grad` (comm/wait.hpp). So a lost rank causes an error of this communicator instead of an endless wait.
+/// the communicator Ranks::grad (comm/wait.hpp). So a lost rank causes an error of this communicator instead of an
+/// endless wait.
 ///
 /// Collective functions, which all ranks must call in the same order: start, require_same_state, step, take_metrics,
 /// evaluate, evaluate_average, non_finite_gradients, sum_over_ranks, reduce_buffers, samples_seen. All other functions
@@ -88,8 +90,8 @@ class Trainer {
   ~Trainer();  ///< waits for the streams, because queued work uses memory of this object
 
   /// Compares the items that must be equal on all ranks: parameter names, shapes, types, options, seed, data, library
-  /// choices. If an item differs, throws UsageError on every rank, which names the item and the ranks. Otherwise sends
-  /// rank 0's parameters to all ranks, and makes the loader.
+  /// choices. If an item differs, throws UsageError on every rank, with a text that names the item and the ranks.
+  /// Otherwise sends rank 0's parameters to all ranks, and makes the loader.
   void start();
   /// Compares position, parameters, optimizer state and averaged running statistics of all ranks. If one of these
   /// differs, throws UsageError on every rank, with a text that names the difference. Must be called after each rank
@@ -115,7 +117,7 @@ class Trainer {
   /// Throws DataError for a position that such a run cannot have.
   [[nodiscard]] Position continued(const Position& saved, std::int64_t global_batch) const;
   /// Returns the learning rate of the next step. If the schedule counts epochs, the rate follows from the number of
-  /// samples, also after a change of the batch size.
+  /// samples trained on so far, also after a change of the batch size.
   [[nodiscard]] double learning_rate() const;
   /// Returns the number of updates that this trainer has skipped because gradients were not finite, or 0 if the
   /// optimizer does not check gradients. The number is the same on every rank. Waits for the last step.

@@ -56,16 +56,15 @@ struct RunOptions {
 };
 
 /// Trains until all epochs or steps are done. Evaluates and writes a checkpoint after each epoch and at the end. Prints
-/// nothing, but calls the observer, which may print. `progress` comes from a checkpoint or is new.
+/// nothing, but calls the observer, which may print. `progress` must come from a checkpoint or be new. Collective.
 ///
-/// A report does not stop the device, because it uses sums that are already on the host. A report is made as soon as
-/// every rank has these sums, Trainer::steps_under_way() steps after the report's last step. Only evaluations and
-/// checkpoints wait for the device.
+/// Only evaluations and checkpoints wait for the device. A report does not wait: it is made Trainer::steps_under_way()
+/// steps after the last step that it covers, when the sums of these steps are on the host of every rank.
 ///
-/// Collective. Throws comm::ReplicaError on every rank if a comparison of the ranks' parameters finds a difference.
-/// Throws GradientError if TrainStepOptions::check_gradients finds gradients that are not finite and no option lets the
-/// optimizer skip the update (skip_non_finite, clip_norm, loss scale). After both errors, the checkpoints stay as they
-/// were. Throws UsageError for options out of range, and on every rank if the ranks differ in options or in the
+/// Throws comm::ReplicaError on every rank if a comparison of the ranks' parameters finds a difference. Throws
+/// GradientError if TrainStepOptions::check_gradients finds gradients that are not finite and no option lets the
+/// optimizer skip the update (skip_non_finite, clip_norm, loss scale). These two errors leave the existing checkpoints
+/// unchanged. Throws UsageError for options out of range, and on every rank if the ranks differ in options or in the
 /// position.
 RunResult run_training(Trainer& trainer, comm::Communicator& control, const RunIdentity& identity,
                        const RunOptions& options, RunProgress progress, RunObserver& observer);

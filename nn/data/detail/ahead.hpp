@@ -41,8 +41,8 @@ std::string damage_in(Work&& work) {
 }
 
 /// Threads make the items [0, count) in advance, and the caller takes the items in order. At most four items per thread
-/// are made in advance. No new item is begun while the finished items hold 1 GiB. Item::held(), if it exists, returns
-/// the bytes of an item.
+/// are made in advance. No new item is begun while the finished items hold 1 GiB or more in all. If Item has a function
+/// held(), it must return the size of the item in bytes.
 template <class Item>
 class Ahead {
  public:

@@ -28,7 +28,8 @@ void draw_changes(const JitterOptions& options, Random random, std::vector<ops::
 /// If `mixes` is true, appends the fields other_labels, shares and other_shares to `fields`.
 void add_labels_of_mixtures(bool mixes, std::vector<SampleField>& fields);
 /// Writes `label` to out[0]. If `out` has more fields, also writes `other` to out[1], `share` to out[2] and 1 - share
-/// to out[3]. `share` is the share of the sample itself, 1 - share the share of the other sample.
+/// to out[3]. `label` and `share` belong to the sample itself, `other` and 1 - share to the sample with which it is
+/// mixed.
 void put_labels(std::int32_t label, std::int32_t other, float share, std::span<const std::span<std::byte>> out);
 
 }  // namespace lockstep::nn::detail

@@ -25,11 +25,12 @@ struct FolderList {
   std::string about;   ///< text for users that says where the test images come from
 };
 
-/// Lists the image files that `spec` names: "folder:DIR", "list:TRAIN" or "list:TRAIN,VAL". Opens no image. If
-/// `val_fraction` is above 0, this fraction of the images of each class becomes the test set. A class with two or more
-/// images has at least one image in the test set and one in the training set. The choice depends on `seed`, the class
-/// and the class's number of images. If `val_fraction` is 0, the test set consists of the images below DIR/val or
-/// DIR/test, or of the images in the list VAL.
+/// Lists the image files that `spec` names: "folder:DIR", "list:TRAIN" or "list:TRAIN,VAL". Opens no image.
+///
+/// If `val_fraction` is above 0, this fraction of the images of each class becomes the test set. A class with two or
+/// more images has at least one image in the test set and one in the training set. Which images become the test set
+/// depends only on `seed`, the class and the class's number of images. If `val_fraction` is 0, the test set consists of
+/// the images below DIR/val or DIR/test, or of the images in the list VAL.
 ///
 /// Throws UsageError if `val_fraction` is out of range, if `val_fraction` and a test set are both given, if neither is
 /// given, and if `spec` has more than one comma. Throws DataError for a folder that does not exist or has no classes,
@@ -49,11 +50,15 @@ struct PictureList {
   std::string text;   ///< contents of the list
   std::string above;  ///< path from the root to this list's folder, like "../val/"; empty if that folder is the root
 };
-/// Combines the lists TRAIN and, if given, VAL. problem(name) returns the reason why the file `name` cannot be a
-/// picture, or an empty text if the file can be one. Throws a DataError, which names list and line, for: a line without
-/// a label, with a byte 0, or of more than 8192 bytes; a file for which problem() returns a reason; a label that is
-/// below 0 or too large; labels of which some are numbers and others are names; a picture with two labels; a picture
-/// listed twice in a list that is split; a list without pictures; a class without a training picture.
+/// Combines the lists TRAIN and, if given, VAL. problem(name) must return the reason why the file `name` cannot be a
+/// picture, or an empty text if the file can be a picture. Throws a DataError, which names list and line, for:
+/// - a line without a label, with a byte 0, or of more than 8192 bytes
+/// - a file for which problem() returns a reason
+/// - a label that is below 0 or too large
+/// - labels of which some are numbers and others are names
+/// - a picture with two labels
+/// - a picture that occurs twice in a list that is split
+/// - a list without pictures, and a class without a training picture
 [[nodiscard]] FolderList combined_lists(std::span<const PictureList> lists, double val_fraction, std::uint64_t seed,
                                         const std::function<std::string(const std::string& name)>& problem);
 

@@ -24,8 +24,9 @@ struct PackedFormat {
   static constexpr std::size_t kEndBytes = 64;
 };
 
-/// Numbers at bytes 16 to 43 of the footer of a packed file: the numbers of training and test samples (or parts), and
-/// three more numbers whose meaning depends on the content.
+/// Numbers at bytes 16 to 43 of the footer of a packed file. The first two are the number of training samples and the
+/// number of test samples; in a file of tokens, they count parts. The meaning of the three others depends on the
+/// content.
 struct PackedNumbers {
   std::uint64_t train = 0;
   std::uint64_t test = 0;

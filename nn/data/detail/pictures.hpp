@@ -124,9 +124,9 @@ void require_decoders(const std::string& data);
 [[nodiscard]] images::Header load_picture(const std::string& root, const std::string& name, const std::string& text,
                                           std::vector<std::uint8_t>& bytes);
 
-/// Returns the header of a packed JPEG or PNG file. `bytes` is the result of PackedFile::read(), and `text` the result
-/// of PackedFile::text_of(). Throws DataError if the picture's size differs from the size in the index, and
-/// UnsupportedError in a build without the JPEG and PNG libraries.
+/// Returns the header of a packed JPEG or PNG file. `bytes` must be the result of PackedFile::read(), and `text` must
+/// be the result of PackedFile::text_of(). Throws DataError if the picture's size differs from the size in the index,
+/// and UnsupportedError in a build without the JPEG and PNG libraries.
 [[nodiscard]] images::Header packed_header(const PackedSample& sample, std::span<const std::uint8_t> bytes,
                                            const std::string& text);
 

@@ -21,8 +21,8 @@ namespace lockstep::nn::detail {
 /// Images and labels in memory, stored with 1 or 3 channels.
 class StoredImages final : public ImageDataset {
  public:
-  /// `pixels` has shape (size, H, W, channels). `labels` has shape (size). The caller has checked that all labels are
-  /// in [0, classes).
+  /// `pixels` must have the shape (size, H, W, channels), and `labels` the shape (size). The caller must have checked
+  /// that all labels are in [0, classes).
   StoredImages(DatasetInfo info, int channels, std::vector<std::uint8_t> pixels, std::vector<std::uint8_t> labels);
 
   [[nodiscard]] std::int32_t label(std::int64_t index) const override;

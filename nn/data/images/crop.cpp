@@ -20,7 +20,8 @@ View centre_crop(const Extent& picture, std::int64_t resize, std::int64_t size) 
   const auto axis = [&](std::int64_t extent) {
     const std::int64_t resized = resize * extent / shorter;
     const double step = static_cast<double>(extent) / static_cast<double>(resized);
-    const double left = std::nearbyint(static_cast<double>(resized - size) / 2);  // rounds half to even, as torchvision
+    // nearbyint() rounds half to even, as torchvision does.
+    const double left = std::nearbyint(static_cast<double>(resized - size) / 2);
     return Axis{left * step, step, 0, extent};
   };
   return {axis(picture.width), axis(picture.height)};

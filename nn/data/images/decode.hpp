@@ -43,13 +43,16 @@ struct Picture {
   std::vector<std::uint8_t> pixels;
 };
 
-/// Decodes the whole file into `out`. `header` is the result of read_header(). `shrink` is 1, 2, 4 or 8. A JPEG picture
-/// is decoded at 1 / shrink of its size, rounded up, which takes less time. A PNG picture is decoded at its full size.
+/// Decodes the whole file into `out`. `header` must be the result of read_header(). `shrink` must be 1, 2, 4 or 8. A
+/// JPEG picture is decoded at 1 / shrink of its size, rounded up, which takes less time. A PNG picture is decoded at
+/// its full size.
 ///
-/// Grey becomes three equal channels. CMYK and YCCK, read as Adobe writes them (inverted), become RGB without a colour
-/// profile. 16 bits are rounded to 8. An alpha channel, a transparent colour, gamma and colour profiles are ignored. So
-/// all pixels equal those of Pillow's convert("RGB"), except in files of 16 bits (grey, RGB, RGBA), whose values Pillow
-/// cuts off instead of rounding. A JPEG with damaged coded data is refused, even where the library would go on. Bytes
+/// Grey becomes three equal channels. CMYK and YCCK become RGB without a colour profile; their values must be inverted,
+/// as Adobe writes them. Values of 16 bits are rounded to 8 bits. An alpha channel, a transparent colour, gamma and
+/// colour profiles are ignored. The pixels equal those of Pillow's convert("RGB"), except in files of 16 bits (grey,
+/// RGB, RGBA): Pillow truncates their values instead of rounding.
+///
+/// Throws DataError for a JPEG with damaged coded data, even if libjpeg-turbo could decode the undamaged part. Bytes
 /// between the markers of a JPEG, and bytes after its end, are not checked.
 void decode(std::span<const std::uint8_t> file, const std::string& name, const Header& header, int shrink,
             Picture& out);

@@ -1,5 +1,6 @@
 // Decodes JPEG with libjpeg-turbo. libjpeg reports an error by calling a function that must not return. In this file,
-// the error function jumps back into guarded(), so no object with a destructor may live in a body that guarded() runs.
+// that function jumps back into guarded() with longjmp, which runs no destructors. So a body that guarded() runs must
+// not create an object with a destructor.
 
 #include <algorithm>
 #include <array>
@@ -25,7 +26,7 @@ namespace {
 constexpr int kMaxScans = 100;
 
 struct Failure {
-  jpeg_error_mgr manager;  // must be the first member: failure_of() casts libjpeg's pointer to it into a Failure
+  jpeg_error_mgr manager;  // must be the first member: failure_of() casts a pointer to `manager` into a Failure*
   std::jmp_buf back;
   char text[JMSG_LENGTH_MAX];
 };

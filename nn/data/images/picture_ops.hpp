@@ -31,19 +31,24 @@ inline constexpr int kPictureOps = 14;
 /// Applies the operation `op` to the u8 image `image` (height, width, 3). The bytes equal those of torchvision for a u8
 /// tensor (transforms/autoaugment.py: _apply_op):
 ///
-///   shear       by `magnitude` pixels per row (column), from the upper left corner; nearest pixels, black outside
-///   translate   by `magnitude` pixels to the right (down), without its fraction
-///   rotate      by `magnitude` degrees around the middle, counterclockwise
-///   brightness, color, contrast, sharpness   blends by 1 + magnitude with black, greys, the mean of the greys, a blur
-///   posterize   keeps the upper `magnitude` bits; solarize: inverts values that are not below `magnitude`
-///   autocontrast, equalize   change each channel independently
+///   shear_x                    pixel (x, y) of the result shows the pixel of row y that is nearest to
+///                              x + magnitude * (y + 1/2); pixels outside the image are black
+///   shear_y                    likewise, with rows and columns exchanged
+///   translate_x (translate_y)  moves the image to the right (down) by `magnitude` pixels, cut off to an integer
+///   rotate                     turns the image by `magnitude` degrees around its middle, counterclockwise
+///   brightness                 blends with black, by the ratio 1 + magnitude
+///   color, contrast, sharpness blend by the same ratio: color with the grey image, contrast with the mean grey value,
+///                              sharpness with a blurred image
+///   posterize                  keeps the upper `magnitude` bits
+///   solarize                   inverts values that are not below `magnitude`
+///   autocontrast, equalize     change each channel independently
 ///
-/// Pillow, which torchvision calls for images that are not tensors, gives equal bytes, with two exceptions. Some bytes
-/// of color, contrast and sharpness differ by 1, and single pixels of a rotation differ. A position midway between two
-/// pixels takes the right (lower) pixel here; in torchvision, rounding errors decide.
+/// Pillow, which torchvision calls for images that are not tensors, gives equal bytes with two exceptions. Some bytes
+/// of color, contrast and sharpness differ by 1. Single pixels of a rotation differ: at a position midway between two
+/// pixels, this function takes the right (lower) pixel, while in torchvision rounding errors decide.
 ///
-/// `magnitude` is finite, at least -1 for a blend, and 0 to 8 for posterize. The memory of `copy` is reused between
-/// images.
+/// `magnitude` must be finite, at least -1 for a blend, and 0 to 8 for posterize. The memory of `copy` is reused
+/// between images.
 void apply(PictureOp op, double magnitude, const Extent& size, std::span<std::uint8_t> image,
            std::vector<std::uint8_t>& copy);
 

@@ -1,6 +1,6 @@
 // Decodes and encodes PNG with libpng. libpng reports an error by calling a function that must not return. In this
-// file, the error function jumps back into guarded(), so no object with a destructor may live in a body that guarded()
-// runs.
+// file, that function jumps back into guarded() with longjmp, which runs no destructors. So a body that guarded() runs
+// must not create an object with a destructor.
 
 #include <csetjmp>
 #include <cstddef>

@@ -71,7 +71,7 @@ Checked check_pictures(const PackedFile& file, std::int64_t begin, std::int64_t 
       if (decode) {
         const std::string text = file.text_of(i);
         const images::Header header = detail::packed_header(file.sample(i), bytes, text);
-        images::decode(bytes, text, header, 8, picture);  // shrink 8 reads the whole file in the least time
+        images::decode(bytes, text, header, 8, picture);  // decodes the whole file; shrink = 8 takes the least time
       }
     });
   }

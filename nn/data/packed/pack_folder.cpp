@@ -30,7 +30,8 @@ struct Prepared {
 };
 
 /// Resizes a picture, without a crop, to a shorter side of `shorter` pixels. The filter weights are those of
-/// centre_crop(), so an evaluation sees the same pixels.
+/// centre_crop(). So an evaluation of the packed file uses the same pixels as an evaluation of the original picture
+/// with resize = `shorter`.
 void resize_to(std::int64_t shorter, const images::Picture& picture, const images::Header& header,
                images::ResampleMemory& memory, Prepared& out) {
   const std::int64_t least = std::min(header.width, header.height);
@@ -58,7 +59,7 @@ Prepared prepare(const PackOptions& options, const std::string& root, const std:
     const images::Header header = detail::load_picture(root, name, text, made.bytes);
     made.sample = {label, header.width, header.height, header.orientation, header.format == images::Format::jpeg, name};
     if (options.store == PackedStore::files) {
-      images::decode(made.bytes, text, header, 8, picture);  // shrink 8 reads the whole file in the least time
+      images::decode(made.bytes, text, header, 8, picture);  // decodes the whole file; shrink = 8 takes the least time
     } else if (const std::int64_t shorter = std::min(header.width, header.height);
                options.resize > 0 && shorter > options.resize) {
       const double step = static_cast<double>(shorter) / static_cast<double>(options.resize);

@@ -23,8 +23,8 @@ struct PackOptions {
   std::uint64_t seed = 0;   ///< seed of the split by val_fraction (DataOptions::seed) and of `shuffle`
   bool skip_damaged = false;
   bool overwrite = false;
-  /// True if training samples are stored in a random order instead of class by class. Such a file suits shuffles in
-  /// chunks (SamplerOptions::chunk).
+  /// True if training samples are stored in a random order instead of class by class. Shuffles in chunks
+  /// (SamplerOptions::chunk) then get chunks of mixed classes.
   bool shuffle = false;
   int threads = 1;  ///< number of threads that decode; the caller's thread writes
 };

@@ -19,7 +19,7 @@ using detail::packed_text;
 
 constexpr std::size_t kRecordBytes = 40;
 
-/// Appends `value` to `to` as a field of `count` bytes: a short name for put_packed_number().
+/// Appends `value` to `to` as a number of `count` bytes: a short name for put_packed_number().
 void put(std::string& to, std::uint64_t value, std::size_t count) {
   detail::put_packed_number(to, value, count);
 }

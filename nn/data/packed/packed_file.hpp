@@ -11,23 +11,29 @@
 #include <lockstep/runtime/files/file.hpp>
 
 /// Format of a file of pictures (JPEG and PNG files, or their pixels), which lockstep-pack writes. Training then opens
-/// one file instead of thousands of small ones. Numbers are little endian, and there is no padding between the parts:
+/// one file instead of thousands of small files. Numbers are little endian, and there is no padding.
+///
+/// Header and footer have a fixed size in bytes, which follows their names below. Each of their entries, and each entry
+/// of an index record, is listed as: offset from the begin of the header, footer or record; type; meaning.
 ///
 ///   header   16   0 "LSPACK\r\n"   8 u32 version, 1   12 u32 content: 0 pictures, described here; 1 text or tokens,
 ///                 described in packed_tokens.hpp
 ///   samples       the training samples, then the test samples: JPEG or PNG files, or pixels, u8 (height, width, 3)
 ///   index         the names of the classes, by label: u32 length, bytes
 ///                 a record of 40 bytes for each sample, in the same order:
-///                    0 u64 offset of the sample in the file    8 u64 bytes   16 u32 CRC-32   20 u32 label
-///                   24 u32 width   28 u32 height               as stored, before the picture is turned
-///                   32 u8 EXIF's orientation, 1 to 8           33 u8 kind of the original file: 0 JPEG, 1 PNG
+///                    0 u64 offset of the sample in the file     8 u64 size of the sample in bytes
+///                   16 u32 CRC-32 of the sample                20 u32 label
+///                   24 u32 width as stored, before `orientation` turns the picture      28 u32 height, likewise
+///                   32 u8 EXIF orientation, 1 to 8             33 u8 kind of the original file: 0 JPEG, 1 PNG
 ///                   34 u16 length of the name                  36 u32 0
 ///                 the names of the files, one after the other, relative to the folder; a file without a name has
 ///                 length 0
-///   footer   64   0 u64 offset of the index    8 u64 its bytes   16 u64 training samples   24 u64 test samples
-///                32 u32 classes   36 u32 kind of the samples: 0 files, 1 pixels
+///   footer   64   0 u64 offset of the index    8 u64 size of the index in bytes
+///                16 u64 number of training samples   24 u64 number of test samples
+///                32 u32 number of classes   36 u32 kind of the samples: 0 files, 1 pixels
 ///                40 u32 shorter side to which larger pictures were resized, for pixels; 0: none were resized
-///                44 u32 CRC-32 of the index   48 "LSPACKED"   56 u32 0   60 u32 CRC-32 of header and these 60 bytes
+///                44 u32 CRC-32 of the index   48 "LSPACKED"   56 u32 0
+///                60 u32 CRC-32 of the header and of footer bytes 0 to 59
 ///
 /// A flipped bit is always detected. Opening the file detects a flip in header, index or footer. Reading a sample
 /// detects a flip in the sample.
@@ -69,7 +75,7 @@ class PackedFile {
   [[nodiscard]] const PackedSample& sample(std::int64_t index) const { return entry(index).sample; }
   /// Returns the bytes of sample `index`, valid as long as this object exists. Each call computes the sample's
   /// checksum, and throws DataError if the checksum is wrong. For stored pixels the checksum takes a noticeable part of
-  /// the time; with libdeflate (LOCKSTEP_LIBDEFLATE) it takes less.
+  /// the reading time; with libdeflate (LOCKSTEP_LIBDEFLATE) it takes less.
   [[nodiscard]] std::span<const std::uint8_t> read(std::int64_t index) const;
   /// Hints that the bytes of samples [begin, begin + count) will be read soon (MappedFile::ahead()).
   void ahead(std::int64_t begin, std::int64_t count) const noexcept;

@@ -13,18 +13,21 @@
 #include <lockstep/runtime/files/file.hpp>
 
 /// Format of a file of text or token ids, which lockstep-pack writes for train_text. Header and footer have the layout
-/// and checksums of packed files of pictures (packed_file.hpp). Only the fields whose meaning differs are listed here.
-/// Numbers are little endian, and there is no padding between the parts:
+/// and checksums of packed files of pictures (packed_file.hpp). Only the entries whose meaning differs are listed here.
+/// Each entry of the header, the footer and an index record is listed as: offset; type; meaning. Numbers are little
+/// endian, and there is no padding.
 ///
 ///   header   16   12 u32 content: 1
 ///   ids           the ids of the parts for training, then of the parts for validation: 1, 2 or 4 bytes each. A window
 ///                 of TokenWindows lies in one part
 ///   index         a record of 32 bytes for each part, in the same order:
 ///                    0 u64 number of ids         8 u64 fingerprint of the source of the part (TokenIds)
-///                   16 u64 first place of the largest id in the part   24 u32 that id   28 u32 length of the name
+///                   16 u64 index in the part of the first occurrence of the largest id
+///                   24 u32 largest id           28 u32 length of the name
 ///                 the names, one after the other: names of the source files; "train" and "val" for a text
 ///                 the CRC-32, u32, of each block of 65536 bytes of ids (the last block may be shorter)
-///   footer   64   16 u64 parts for training   24 u64 parts for validation   32 u32 vocabulary: the largest id + 1
+///   footer   64   16 u64 number of parts for training   24 u64 number of parts for validation
+///                 32 u32 vocabulary: the largest id + 1
 ///                 36 u32 kind of the ids: 2 bytes of a text, 3 tokens (0 and 1: pictures)   40 u32 bytes of an id
 ///
 /// A flipped bit is always detected. Opening the file detects a flip in header, index or footer. The first read of a
@@ -64,7 +67,7 @@ class PackedTokens {
   [[nodiscard]] std::span<const PackedPart> parts() const { return parts_; }
   [[nodiscard]] std::size_t train_parts() const { return train_; }
   /// Throws DataError, with the part and the id's index, if the file's index states a largest id that is not below
-  /// `vocabulary`. The id may be outside of all windows, so a run on the source files may never read that id.
+  /// `vocabulary`. This check also covers ids that no window contains and that read() therefore never checks.
   void require_below(std::int64_t vocabulary) const;
 
   /// Reads ids of part `part` as TokenIds::read() does. The first call in this process that reads from a block of ids

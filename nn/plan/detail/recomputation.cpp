@@ -75,6 +75,18 @@ struct Proposal {
   double moved = 0;            ///< bytes that the repeated calls read and write
 };
 
+/// Proposes tensors that backward computes again. To compute a tensor again, backward repeats all forward calls that
+/// write the tensor. The results of the plan must stay the same to the bit. So every proposal must meet these
+/// conditions:
+/// - Backward computes every tensor again that a repeated call writes, scratch memory included.
+/// - No backward call other than a repeated call writes these tensors.
+/// - Outside the workspace, a repeated call writes no memory, and it reads no memory that any call of the plan writes.
+///   So a call that updates running statistics is never repeated.
+/// - A repeated call was not made by PlanBuilder::call_once(), as an all-gather is.
+/// - If a repeated call reads a tensor that backward does not compute again, the tensor must stay in memory from
+///   forward on, and no call may write the tensor after its use in forward.
+///
+/// Dropout needs no condition, because its masks depend only on seed, epoch and sample.
 class Recomputation {
  public:
   explicit Recomputation(const PlanContents& contents);
@@ -170,8 +182,8 @@ bool Recomputation::may_repeat(int tensor) const {
          std::none_of(t.writers.begin(), t.writers.end(), [&](int call) { return uses_[at(call)].once; });
 }
 
-/// Returns true if the memory of `tensor`, when it is not freed, still holds in backward the value that forward call
-/// `reader` has read.
+/// Returns true if a forward call before `reader` writes `tensor`, and no call from `reader` on writes it. Backward can
+/// then still read the value that `reader` reads, unless the memory is freed.
 bool Recomputation::keeps_value(int tensor, int reader) const {
   const Tensor& t = tensors_[at(tensor)];
   return !t.writers.empty() && t.writers.back() < reader && !t.backward_writes;
@@ -193,13 +205,14 @@ std::vector<int> Recomputation::units() const {
   return unit;
 }
 
+/// Proposes the tensors that calls of at most one operation per byte compute from tensors that backward reads anyway.
 Proposal Recomputation::cheap() const {
   const std::vector<int> unit = units();
   std::map<int, std::vector<int>> members;
   for (std::size_t t = 0; t < unit.size(); ++t) {
     members[unit[t]].push_back(static_cast<int>(t));
   }
-  // Pairs (last call, unit), ascending, so that a unit comes after all units that it reads.
+  // Pairs (last call that writes the unit, unit), ascending. So a unit comes after all units that its calls read.
   std::vector<std::pair<int, int>> order;
   for (const auto& [number, all] : members) {
     int last = -1;
@@ -210,7 +223,8 @@ Proposal Recomputation::cheap() const {
   }
   std::sort(order.begin(), order.end());
   std::vector<bool> possible(tensors_.size());
-  std::vector<bool> read(tensors_.size());  // tensors that repeated calls read and that must therefore be kept
+  // True for each tensor that a repeated call reads from memory; such a tensor must not be computed again itself.
+  std::vector<bool> read(tensors_.size());
   for (const auto& [last, number] : order) {
     const std::vector<int>& all = members[number];
     std::set<int> calls;
@@ -246,9 +260,10 @@ Proposal Recomputation::cheap() const {
   return proposed(possible);
 }
 
-/// Returns true for each tensor that its segment can compute again: only calls of that segment touch the tensor, and
-/// they read kept tensors or tensors that are computed again. `segments` has the segment of each forward call, or -1 if
-/// the call is not repeated.
+/// Returns true for each tensor that can be computed again within its segment. Two conditions must hold. Only calls of
+/// the segment may use the tensor. The calls that write the tensor may read only tensors that are computed again too,
+/// or tensors that still hold their value in backward. `segments` has the segment of each forward call, or -1 if the
+/// call must not be repeated.
 std::vector<bool> Recomputation::inside(const std::vector<int>& segments) const {
   std::vector<bool> possible(tensors_.size());
   for (std::size_t t = 0; t < tensors_.size(); ++t) {
@@ -285,9 +300,9 @@ std::vector<bool> Recomputation::inside(const std::vector<int>& segments) const 
   return possible;
 }
 
-/// Cuts the forward calls into segments and returns the segment of each call. A segment ends when its saved tensors
-/// have between distance / 2 and `distance` bytes. In this range, the cut is at the call after which the fewest bytes
-/// are still needed by later calls.
+/// Cuts the forward calls into segments and returns the segment of each call. The length of a segment is the number of
+/// bytes that its calls write and backward reads. A segment ends when its length is between distance / 2 and
+/// `distance`. In this range, the cut is after the call for which later calls need the fewest bytes of earlier results.
 std::vector<int> Recomputation::cut(double distance) const {
   std::vector<double> saved(at(forward_));
   for (const Tensor& tensor : tensors_) {
@@ -315,6 +330,9 @@ std::vector<int> Recomputation::cut(double distance) const {
   return segments;
 }
 
+/// Makes two proposals for each of several lengths of segments (Chen et al. 2016, appendix A). In a proposal, each
+/// segment computes again the tensors that backward reads and that only calls of this segment use, and all tensors of
+/// the segment that are needed for this.
 std::vector<Proposal> Recomputation::blocks() const {
   double saved = 0;
   for (const Tensor& tensor : tensors_) {
@@ -327,7 +345,8 @@ std::vector<Proposal> Recomputation::blocks() const {
     }
     std::vector<int> segments = cut(saved / parts);
     all.push_back(proposed(inside(segments)));
-    // The last segment is not repeated, because its backward begins right after its forward.
+    // In the second proposal, the last segment is not repeated: its backward begins right after its forward, so
+    // repeating it would free little memory.
     const int last = segments.back();
     std::replace(segments.begin(), segments.end(), last, -1);
     all.push_back(proposed(inside(segments)));

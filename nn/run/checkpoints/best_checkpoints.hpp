@@ -37,9 +37,9 @@ inline constexpr const char* kAverageAccuracy = "ema_test_accuracy";
 /// Selects the K best checkpoints of a run, which are kept as best-STEP. The value of a checkpoint is the evaluation in
 /// its state.json, so a resumed run needs no other data. Of two equal values, the one of the earlier step is better.
 ///
-/// A resumed run may find a checkpoint of a later STEP than the step at which this run began. Unless this run has
-/// written this checkpoint, an earlier run did. Such a checkpoint does not count, and retire_others() deletes it. A
-/// folder without a readable checkpoint is not deleted.
+/// A resumed run may find a checkpoint best-STEP with a STEP after the step at which this run began. If this run has
+/// not written the checkpoint, an earlier run has. Such a checkpoint of an earlier run is not ranked, and
+/// retire_others() deletes it. A folder without a readable checkpoint is not deleted.
 class BestCheckpoints {
  public:
   /// `keep` is K, `begin` the step at which this run begins. by.metric must not be empty.
@@ -77,16 +77,21 @@ struct BestOfResumed {
   std::string copy_from{};  ///< checkpoint to copy to best/; empty: best/ does not change
 };
 
-/// Finds the best evaluation of a resumed run. The resumed checkpoint holds the value of the best evaluation so far,
-/// but the folder best/ may hold another evaluation. The function uses the first of these checkpoints that exists:
+/// Finds the best evaluation of a resumed run. `progress` comes from the resumed checkpoint. progress.best is the value
+/// of the run's best evaluation so far, but the folder best/ may hold the checkpoint of another evaluation. The
+/// function takes the first of these checkpoints that exists:
 ///
-///   best                     if it has this value
-///   best-STEP                with this value, and STEP not after the resumed step; it is copied to best/
-///   best of a later step     The run was killed after it wrote best and before it wrote last. The resumed run will
-///                            repeat this evaluation. (Not with `rolls_back`: best then belongs to discarded steps.)
-///   best of an earlier step  if its value is better
+/// - best, if its value is progress.best.
+/// - A best-STEP whose value is progress.best, with STEP not after the resumed step. The caller must copy this
+///   checkpoint to best/ (BestOfResumed::copy_from).
+/// - best, if it is of a step after the resumed step. An earlier process wrote it and was killed before it wrote last.
+///   The resumed run will repeat this evaluation, so the result's value stays progress.best.
+/// - best, if it is of an earlier step and its value is better than progress.best. The result has this better value.
 ///
-/// If none of these exists, the best checkpoint was in another folder or was deleted. `by` must come from resolved().
+/// With `rolls_back`, a best of a step after the resumed step is never used, because it belongs to discarded steps.
+///
+/// If no such checkpoint exists, it was in another folder or was deleted, and the result is empty. `by` must come from
+/// resolved().
 [[nodiscard]] BestOfResumed best_of_resumed(const CheckpointStore& store, const RunProgress& progress, const BestBy& by,
                                             bool rolls_back);
 

@@ -79,8 +79,8 @@ std::optional<double> number_or_none(const Json& json, const std::string& source
   return json.is_null() ? std::nullopt : std::optional(json.as<double>(source));
 }
 
-/// Reads the entries of state.json that have other names in format 1. Format 1 knows only accuracies, which are -1
-/// before the first evaluation.
+/// Reads the entries of state.json that have other names in format 1. Format 1 stores only accuracies, with the value
+/// -1 before the first evaluation.
 void read_format_1(const Json& json, const std::string& path, CheckpointState& state) {
   const auto best = json.get<double>("best_accuracy", path);
   const auto test = json.get<double>("test_accuracy", path);

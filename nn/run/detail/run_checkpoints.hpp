@@ -16,14 +16,14 @@ class RunCheckpoints {
   [[nodiscard]] const RunProgress& progress() const { return progress_; }
 
   void before_first_step();
-  /// Returns true if a checkpoint or a copy for restarts (RunOptions::copy) is due after this step. The caller then
-  /// calls take_due(), which makes the checkpoint or the copy.
+  /// Returns true if a checkpoint or a copy for restarts (RunOptions::copy) is due after this step. The caller must
+  /// then call take_due(), which makes the checkpoint or the copy.
   [[nodiscard]] bool due() const { return checkpoint_due() || copy_due(); }
   void take_due();
   void save_last();
   /// Stores the results of an evaluation in the progress. Returns true if the evaluation is the best so far.
   [[nodiscard]] bool judge(const EvaluationEvent& test);
-  /// Writes the checkpoints after an evaluation. `best` is the result of judge().
+  /// Writes the checkpoints after an evaluation. `best` must be the result of judge().
   void save_evaluated(bool best);
 
  private:

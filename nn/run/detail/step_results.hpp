@@ -47,8 +47,9 @@ class StepResults {
   };
   [[nodiscard]] Report& due(std::size_t i) { return due_[(first_due_ + i) % due_.size()]; }
   void restart_lap(double now);
-  /// Adds all metrics of steps that have arrived on this rank. If several reports become complete in one call, the time
-  /// since the previous report is divided between these reports in proportion to their numbers of steps.
+  /// Fetches the metrics of all steps that have arrived on this rank, and adds them to the sums of the reports that
+  /// cover these steps. If several reports become complete in one call, the time since the previous report is divided
+  /// between these reports in proportion to their numbers of steps.
   void collect();
   void report();  ///< sends the oldest report that is due
   /// Checks the gradients of all steps up to step `through`. The metrics of these steps must have arrived.
@@ -58,7 +59,8 @@ class StepResults {
   const RunArguments& run_;
   int lag_;
   bool timed_;
-  /// Ring buffer; at most one report per step can be due, for steps_under_way() + 1 steps.
+  /// Ring buffer of reports that are not sent yet. Each step makes at most one report, and the last steps_under_way() +
+  /// 1 steps may have unsent reports.
   std::array<Report, 4> due_{};
   std::size_t first_due_ = 0;
   std::size_t waiting_ = 0;

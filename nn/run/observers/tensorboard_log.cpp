@@ -71,8 +71,8 @@ std::string event_of(std::int64_t step, const std::string& what) {
   return double_field(1, now) + integer_field(2, step) + what;
 }
 
-/// Returns the path of a new file, "events.out.tfevents.SECONDS.HOST-PID-rRANDOM". TensorBoard finds files by
-/// "tfevents".
+/// Returns the path of a new file, "events.out.tfevents.SECONDS.HOST-PID-rRANDOM". TensorBoard finds files by the word
+/// "tfevents" in their names.
 std::string new_file(const std::string& folder) {
   std::error_code ignored;  // opening the file reports the error
   std::filesystem::create_directories(folder, ignored);
