@@ -81,8 +81,7 @@ struct TrainStepOptions {
   /// microbatches, and zero1 with clip_norm or LARS.
   std::int64_t virtual_ranks = 0;
   std::uint64_t seed = 1;  ///< seed of the parameters' initial values
-  ParameterArenas
-      lent{};  ///< memory of the caller for the parameters, which the step overwrites; must outlive the step
+  ParameterArenas lent{};  ///< memory of the caller, in which the step keeps the parameters; must outlive the step
   PlanOptions plan{};
   OptimizerOptions optimizer{};
   double weight_decay = 0;
