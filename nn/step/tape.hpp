@@ -38,9 +38,9 @@ struct TapeOptions {
 /// A pass is one forward() and its backward(). A slot is memory for the activations of one pass. forward() keeps in a
 /// slot the activations that backward() needs. backward() turns dL/d(output) into dL/d(parameters) and dL/d(input):
 ///
-///   nn::Tape tape(context, model, parameters, {.max_batch = n, .slots = steps}); for (k = 0; k < steps; ++k) { pass[k]
-///   = tape.forward(x, y);  x = solver(x, y); } for (k = steps; k-- > 0;)   { dx = adjoint(dx, dy);
-///   tape.backward(pass[k], dy, dx); }
+///   nn::Tape tape(context, model, parameters, {.max_batch = n, .slots = steps});
+///   for (k = 0; k < steps; ++k) { pass[k] = tape.forward(x, y);  x = solver(x, y); }
+///   for (k = steps; k-- > 0;)   { dx = adjoint(dx, dy);          tape.backward(pass[k], dy, dx); }
 ///
 /// A pass is a training pass: batch norm uses the statistics of the samples of one forward(), and dropout is active.
 /// With TapeOptions::inference_pass, a pass is an inference pass. The gradients of the parameters are sums (not means)

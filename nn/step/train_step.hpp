@@ -36,13 +36,14 @@ struct StepLoss {
 /// One step of training: forward, loss, backward, sum over ranks, update. Owns the parameters, the optimizer's state,
 /// the plans and their workspace.
 ///
-///   nn::TrainStep step(context, model, {.max_batch = 128}); step.update({{StateField::values, x}, {StateField::labels,
-///   y}}, /*rate=*/1e-3);      // a step of one micro-batch step.add(first); step.add(second); step.update(1e-3);
-///   // a step of two
+///   nn::TrainStep step(context, model, {.max_batch = 128});
+///   step.update({{StateField::values, x}, {StateField::labels, y}}, /*rate=*/1e-3);      // a step of one micro-batch
+///   step.add(first); step.add(second); step.update(1e-3);                                // a step of two
 ///
 /// A step minimises the mean of the loss over the samples of all its micro-batches on all ranks. With weights of the
-/// loss (PlanOptions::weights), this mean is sum_nj w_nj l_nj / sum_nj w_nj over all positions or elements j of all
-/// samples n. On a rank whose loss has no weights, each sample has weight 1. Single weights may be 0 or negative. If
+/// loss (PlanOptions::weights), this mean is
+///   sum_nj w_nj l_nj / sum_nj w_nj
+/// over all positions or elements j of all samples n. On a rank whose loss has no weights, each sample has weight 1. Single weights may be 0 or negative. If
 /// the sum of the weights is not a positive, finite number (for example because no rank had a sample that counts), the
 /// step changes neither parameters nor optimizer states nor the loss scale. The running statistics still change,
 /// because forward updates them.

@@ -181,8 +181,7 @@ void LinearLayer::plan(PlanBuilder& builder) const {
     if (activates()) {
       const SlotId given = dy;
       dy = b.overwrite_gradient(dy, "d(" + name() + " product)");
-      // ReLU's slope follows from y > 0, so this case needs no bias. y > 0 where product + bias > 0, unless y rounds to
-      // 0.
+      // ReLU's slope needs no bias, because the slope is 1 exactly where y > 0 (if positive values do not round to 0).
       const SlotId bias = options_.bias && !slope_of_output() ? b.parameter(name() + ".bias") : SlotId{};
       const SlotId scratch =
           b.scratch(dbias.wanted() ? ops::linear_epilogue_workspace_bytes(b.context(), b.prototype(kept)) : 0);

@@ -22,7 +22,7 @@ struct Operand {
 struct Heads {
   std::int64_t batch, length, heads, head;  ///< `head` is the number of columns of one head
   std::int64_t items;                       ///< number of matrices: batch * heads
-  std::int64_t part;  ///< elements from queries to keys, and from keys to values; rounded up to 16 bytes for libraries
+  std::int64_t part;  ///< distance in elements from queries to keys, and from keys to values; a multiple of 16 bytes
 
   Heads(std::int64_t of_batch, std::int64_t of_length, std::int64_t of_heads, std::int64_t columns, DType dtype)
       : batch(of_batch),

@@ -167,8 +167,7 @@ void require_pieces(const TensorFile& file, const std::vector<Piece>& pieces, Fi
 void read_pieces(const TensorFile& file, Context& context, const std::vector<Piece>& pieces) {
   Staging staging(context);
   for (const Piece& piece : pieces) {
-    read_entry(file, *file.find(piece.name),
-               staging.begin(piece));  // begin() copied the padding, so finish() keeps it
+    read_entry(file, *file.find(piece.name), staging.begin(piece));  // begin() copied the padding, so finish() keeps it
     staging.finish(piece);
   }
 }
