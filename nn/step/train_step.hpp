@@ -43,10 +43,10 @@ struct StepLoss {
 /// A step minimises the mean of the loss over the samples of all its micro-batches on all ranks. With weights of the
 /// loss (PlanOptions::weights), this mean is
 ///   sum_nj w_nj l_nj / sum_nj w_nj
-/// over all positions or elements j of all samples n. On a rank whose loss has no weights, each sample has weight 1. Single weights may be 0 or negative. If
-/// the sum of the weights is not a positive, finite number (for example because no rank had a sample that counts), the
-/// step changes neither parameters nor optimizer states nor the loss scale. The running statistics still change,
-/// because forward updates them.
+/// over all positions or elements j of all samples n. On a rank whose loss has no weights, each sample has weight 1.
+/// Single weights may be 0 or negative. If the sum of the weights is not a positive, finite number (for example because
+/// no rank had a sample that counts), the step changes neither parameters nor optimizer states nor the loss scale. The
+/// running statistics still change, because forward updates them.
 ///
 /// update(batch, rate) sums gradients over the ranks while backward still computes. update(rate) after add() sums only
 /// when all gradients are complete. After the first step, no memory is allocated. If steps are captured, this holds
