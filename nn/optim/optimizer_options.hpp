@@ -70,8 +70,8 @@ struct RuleTraits {
 /// learning rate suits hidden matrices and adamw (Liu et al. 2025, arXiv:2502.16982, equation 4; torch.optim.Muon's
 /// "match_rms_adamw"). Decay is decoupled for all parameters and uses the unscaled rate. Matrix products are computed
 /// in the type of the plan (f32 for tf32). torch.optim.Muon's defaults are momentum 0.95 with nesterov; the defaults
-/// here differ. Each rank computes all matrix products itself, and the results must be equal on all ranks. So all GPUs
-/// must be of one kind.
+/// here differ. Each rank computes all matrix products itself. The results must have the same bits on all ranks, so all
+/// GPUs must be of one kind.
 struct OptimizerOptions {
   OptimizerKind kind = OptimizerKind::sgd;
   double momentum = 0.9;             ///< read by sgd, lars, muon

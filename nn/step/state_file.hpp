@@ -11,7 +11,7 @@
 
 namespace lockstep::nn {
 
-/// Contents of a folder of saved state other than the tensors.
+/// Contents of a saved-state folder in addition to the tensors.
 struct StateExtras {
   Metadata metadata{};                         ///< metadata entries for model.safetensors
   std::map<std::string, std::string> files{};  ///< texts of additional files; the key is the file name
@@ -52,9 +52,9 @@ struct LoadedState {
 /// if the caller knows it; 0 allows any number.
 ///
 /// If another number of ranks (or of virtual ranks) wrote the folder, each rank begins with the averaged statistics,
-/// and with an equal part of the sum of all gradients that were not sent yet. Sharing describes all other states.
-/// Gradients that were not sent yet are zero if the file has none. Factors that another compression wrote are not read.
-/// If the folder has no ema.safetensors, a moving average begins with the weights.
+/// and with an equal part of the sum of all gradients that were not sent yet. For all other states, see Sharing.
+/// Gradients that were not sent yet are zero if the file has none. Factors of gradient compression are not read if
+/// another compression wrote them. If the folder has no ema.safetensors, a moving average begins with the weights.
 ///
 /// States in the file that this optimizer does not have are ignored. A loss scale in the file is ignored unless this
 /// optimizer's scale is dynamic. If the file has no loss scale, a dynamic loss scale does not change.

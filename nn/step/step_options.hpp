@@ -93,10 +93,10 @@ struct TrainStepOptions {
   MovingAverageOptions average{};
   comm::BucketOptions buckets{};  ///< rules for the size of buckets; the step sets element_bytes
   /// How the ranks' gradients are summed (comm/gradients/bucket_sum.hpp). A 16-bit dtype requires count_samples =
-  /// false. With SumOrder::ranks and a fixed number of ranks, the bits depend neither on buckets nor on the strategy
-  /// (except for the norm of clipping). With `compress`, gradients that a rank has not sent yet are kept, and are saved
-  /// in checkpoints. With `hook`, a function of the program computes the sum. TrainStep throws UsageError if this sum
-  /// cannot be combined with another option (comm::misfit()).
+  /// false. With SumOrder::ranks and a fixed number of ranks, the sums have the same bits for all buckets and
+  /// strategies (but the norm of clipping may differ). With `compress`, gradients that a rank has not sent yet are
+  /// kept, and are saved in checkpoints. With `hook`, a function of the program computes the sum. TrainStep throws
+  /// UsageError if these SumOptions cannot be combined with another option (comm::misfit()).
   comm::SumOptions sums{};
   Strategy strategy = Strategy::ddp;
   CudaGraph cuda_graph = CudaGraph::automatic;  ///< automatic: steps are captured if possible

@@ -373,7 +373,7 @@ struct TrainStep::Impl {
     return options.count_samples ? parameters.weight_sum() : TensorView();
   }
 
-  /// Returns true if the loss has weights, so that the plans write the weight sum.
+  /// Returns true if the loss has weights. In this case, the plans write the weight sum.
   [[nodiscard]] bool weighs() const { return options.plan.weights != LossWeights::none; }
 
   /// Returns the sum of the weights of this rank's samples in the current step, for a loss without weights.

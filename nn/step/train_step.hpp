@@ -109,10 +109,10 @@ class TrainStep {
   /// is defined after reduce(). Throws StateError without an earlier add() in this step.
   void read_gradients(const TensorView& vector);
   void write_gradients(const TensorView& vector);
-  /// Only for Loss::given: begins a step unless a step is in progress, and returns the arena of the gradients. The
-  /// arena is then zero at the begin of a step, and the caller adds this rank's gradients (for example with a Tape).
-  /// The step sums the gradients over the ranks and does not divide the sum. A rank that adds no gradients must still
-  /// call update() or reduce(). Throws StateError after reduce(), and for all other losses.
+  /// Only for Loss::given: begins a step unless a step is in progress, and returns the arena of the gradients. The call
+  /// that begins a step sets the arena to zero. The caller must add this rank's gradients to the arena (for example
+  /// with a Tape). The step sums the gradients over the ranks and does not divide the sum. A rank that adds no
+  /// gradients must still call update() or reduce(). Throws StateError after reduce(), and for all other losses.
   TensorView given_gradients();
   /// Discards the micro-batches added since the last update. Must be called on all ranks or on none.
   void abandon();

@@ -56,8 +56,8 @@ class LinearLayer final : public Layer {
   [[nodiscard]] bool slope_of_output() const {
     return options_.activation == ops::Activation::relu && options_.residual.index < 0;
   }
-  /// Appends the product, and the addition of bias and residual with the activation. One call does the whole work if
-  /// ops::fuses_activation() allows that. Returns the slot from which backward computes the activation's slope: the
+  /// Appends the calls for the product, the bias, the activation and the residual, or a single call for all of these if
+  /// ops::fuses_activation() allows it. Returns the slot from which backward computes the activation's slope: the
   /// output, or the product before the bias is added.
   SlotId plan_forward(PlanBuilder& builder, std::int64_t rows, std::int64_t in) const;
   /// Appends the calls for the tangent of the output. `kept` is the slot that plan_forward() returned.

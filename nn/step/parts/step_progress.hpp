@@ -26,7 +26,7 @@ class StepProgress {
 
   /// After this call, the reducer enqueues a mark for each of its buckets on `comm`. The watchdog reads the marks to
   /// find which buckets the GPU has summed. `places` is the number of StepStates of the pipeline; each step in progress
-  /// uses one of them. Does nothing on a host.
+  /// uses one StepState. Does nothing on a host.
   void watch_device(Context& compute, Stream& comm, comm::GradientReducer& reducer, int places) {
     if (watchdog_ != nullptr && comm.device().kind == DeviceKind::cuda) {
       marks_.emplace(compute, comm, reducer.gradients(), reducer.buckets(), places);

@@ -132,7 +132,7 @@ typedef struct lockstep_context_options {
   int64_t memory_limit;             /* most bytes in use at once; 0: no limit. Must be 0 when `memory` is set. */
 } lockstep_context_options;
 
-/* A communicator of the host program: for example over threads, sockets or another MPI. lockstep calls these
+/* A communicator of the host program, for example over threads, sockets or another MPI. lockstep calls these
  * functions in the same order on all ranks. Each function must work on host (CPU) memory and block until it is
  * complete. A function returns 0 for success. Any other number is a failure: lockstep returns LOCKSTEP_ERR_STATE and
  * the numbers from LOCKSTEP_ERR_CUDA to LOCKSTEP_ERR_PEER unchanged, and LOCKSTEP_ERR_PEER for all other numbers. */
@@ -169,9 +169,10 @@ typedef struct lockstep_comm_ops {
 /* Options of every kind of layer. A field that is 0 has its default. Fields that a kind does not use must be 0.
  *
  * kernel, stride, pad, dilation and output_pad have one number per axis of space, slowest first, as in PyTorch:
- * (positions), (rows, columns) or (planes, rows, columns). If element [1] or [2] is 0, it takes the number of element
- * [0], or the default if element [0] is 0, too. Elements after the layer's last axis must be 0 or equal element [0].
- * In pad and output_pad, -1 in element [1] or [2] means no padding: pad {1, -1, -1} adds one plane at both ends. */
+ * (positions), (rows, columns) or (planes, rows, columns). If element [1] or [2] is 0, this element takes the number
+ * of element [0], or the default if element [0] is 0, too. Elements after the layer's last axis must be 0 or equal
+ * element [0]. In pad and output_pad, -1 in element [1] or [2] means no padding: pad {1, -1, -1} adds one plane at
+ * both ends. */
 typedef struct lockstep_layer_options {
   uint32_t struct_size;
   int32_t activation; /* for linear, activation, batch_norm (none or relu) */
@@ -335,8 +336,8 @@ LOCKSTEP_API lockstep_status lockstep_comm_from_ops(lockstep_context, const lock
                                                     lockstep_comm*) LOCKSTEP_NOEXCEPT;
 /* Makes a communicator of ranks on GPUs. nccl_comm is the host program's ncclComm_t, on the GPU of the context, with
  * the same ranks as `control`. lockstep still uses `control` to exchange host memory. lockstep does not configure,
- * destroy or abort nccl_comm. The host program must destroy nccl_comm after every trainer and communicator made with
- * it, and must abort nccl_comm when one of these has failed (LOCKSTEP_ERR_NCCL). lockstep calls the NCCL that the
+ * destroy or abort nccl_comm. The host program must destroy nccl_comm only after all trainers and communicators made
+ * with it, and must abort nccl_comm if one of these has failed (LOCKSTEP_ERR_NCCL). lockstep calls the NCCL that the
  * process has loaded, on the context's stream. NCCL requires that one thread uses all communicators of a GPU.
  * Collective, with one small all-reduce. Returns LOCKSTEP_ERR_UNSUPPORTED when the process has no NCCL. */
 LOCKSTEP_API lockstep_status lockstep_comm_from_nccl(lockstep_context, void* nccl_comm, lockstep_comm control,
@@ -409,9 +410,9 @@ LOCKSTEP_API lockstep_status lockstep_model_destroy(lockstep_model) LOCKSTEP_NOE
 LOCKSTEP_API lockstep_status lockstep_parameter_count(lockstep_model, int32_t* count) LOCKSTEP_NOEXCEPT;
 LOCKSTEP_API lockstep_status lockstep_parameter_info(lockstep_model, int32_t index,
                                                      lockstep_parameter*) LOCKSTEP_NOEXCEPT;
-/* lockstep_parameter_read copies a parameter to host memory, lockstep_parameter_write from host memory. The memory has
- * the parameter's logical shape, with any type and strides; `axes` of the view is NULL. Both functions wait for the
- * context's stream. */
+/* lockstep_parameter_read copies a parameter to host memory, lockstep_parameter_write from host memory. The view
+ * must have the parameter's logical shape and axes NULL. It may have any type and strides. Both functions wait for
+ * the context's stream. */
 LOCKSTEP_API lockstep_status lockstep_parameter_read(lockstep_model, const char* name, size_t name_n,
                                                      const lockstep_view*) LOCKSTEP_NOEXCEPT;
 LOCKSTEP_API lockstep_status lockstep_parameter_write(lockstep_model, const char* name, size_t name_n,
@@ -476,9 +477,9 @@ LOCKSTEP_API lockstep_status lockstep_trainer_create(lockstep_model, lockstep_co
 /* Adds the gradients of 0 to max_batch samples. `weight` must be NULL with LOCKSTEP_WEIGHTS_NONE. If an earlier step
  * has failed, returns LOCKSTEP_ERR_FORMAT and discards the samples added since the last update. A label that is no
  * class also causes LOCKSTEP_ERR_FORMAT. Without weights, this call finds such a label in host memory and adds
- * nothing. In all other cases, a later call returns the error. The label of a weight of 0 may be any i32. Local.
- * With sync_batch_norm and several ranks, the call is collective, and all ranks must make the same number of calls
- * in each step. */
+ * nothing. In all other cases, a later call returns the error. If the weight of a label is 0, the label may be any
+ * i32. Local. With sync_batch_norm and several ranks, the call is collective, and all ranks must make the same
+ * number of calls in each step. */
 LOCKSTEP_API lockstep_status lockstep_trainer_add(lockstep_trainer, const lockstep_view* in,
                                                   const lockstep_view* target, const lockstep_view* weight,
                                                   lockstep_stream stream) LOCKSTEP_NOEXCEPT;
@@ -530,10 +531,10 @@ LOCKSTEP_API lockstep_status lockstep_trainer_destroy(lockstep_trainer) LOCKSTEP
 
 /* ---- Tapes: derivatives of a model for a host program that computes the loss L itself. A pass is one
  * lockstep_tape_forward, whose activations stay in a slot, and later one lockstep_tape_backward. Between these two
- * calls the host program computes: its solver's steps, L, and the derivatives. Gradients are sums over samples and
- * passes, not means; lockstep_trainer_update sums the gradients over the ranks. A rank that calls no
- * lockstep_tape_backward adds zero. All calls are local; on a GPU they run in the order of `stream`, and do not wait
- * if all views are in device memory. */
+ * calls the host program computes L and dL/d(out). Gradients are sums over samples and passes, not means;
+ * lockstep_trainer_update sums the gradients over the ranks. A rank that calls no lockstep_tape_backward adds zero.
+ * All calls are local; on a GPU they run in the order of `stream`, and do not wait if all views are in device
+ * memory. */
 /* Makes a tape. With parameter_gradients 1 and own_gradients 0, returns LOCKSTEP_ERR_STATE unless the model has a
  * trainer of LOCKSTEP_LOSS_GIVEN. The tape keeps this trainer alive: destroy the tape before the model's next trainer
  * is made. */
@@ -544,9 +545,9 @@ LOCKSTEP_API lockstep_status lockstep_tape_create(lockstep_model, const lockstep
 LOCKSTEP_API lockstep_status lockstep_tape_forward(lockstep_tape, const lockstep_view* in, const lockstep_view* out,
                                                    int64_t* pass, lockstep_stream stream) LOCKSTEP_NOEXCEPT;
 /* Adds dL/d(parameters) to the gradients, writes dL/d(in) to in_gradient if in_gradient is not NULL, and frees the
- * slot of the pass. `out_gradient` is dL/d(out) in the shape of out. The order of the passes is free. Returns
- * LOCKSTEP_ERR_INVALID if there is no such pass, and LOCKSTEP_ERR_STATE if the parameters may have changed since the
- * pass. After an error the pass still has its slot. */
+ * slot of the pass. `out_gradient` is dL/d(out) in the shape of out. The caller may choose any order of passes.
+ * Returns LOCKSTEP_ERR_INVALID if there is no such pass, and LOCKSTEP_ERR_STATE if the parameters may have changed
+ * since the pass. After an error the pass still has its slot. */
 LOCKSTEP_API lockstep_status lockstep_tape_backward(lockstep_tape, int64_t pass, const lockstep_view* out_gradient,
                                                     const lockstep_view* in_gradient,
                                                     lockstep_stream stream) LOCKSTEP_NOEXCEPT;
