@@ -153,7 +153,7 @@ class TrainStep {
   /// after an error of the communicator.
   void begin_average();
   void end_average();
-  void require_not_averaged(const char* call) const;  ///< before end_average(), throws StateError, which names `call`
+  void require_not_averaged(const char* call) const;  ///< throws StateError between begin_average() and end_average()
   [[nodiscard]] Metrics take_evaluated();  ///< returns the sums of evaluate() since the last call; waits for the device
   /// Returns the sums of this rank's training metrics since the last call. Waits for the device.
   [[nodiscard]] Metrics take_trained();

@@ -187,7 +187,7 @@ typedef struct lockstep_layer_options {
   double epsilon;        /* default 1e-5; for norms */
   double momentum;       /* default 0.1; for batch_norm */
   double rate;           /* probability that dropout sets an element to zero */
-  int32_t output_pad[3]; /* default 0; positions that conv_transpose adds at the end, fewer than stride */
+  int32_t output_pad[3]; /* default 0; positions that conv_transpose adds at the end; must be less than stride */
   int32_t share;         /* 0: the name is new; 1: the layer uses the parameters of an earlier layer of this name */
 } lockstep_layer_options;
 
