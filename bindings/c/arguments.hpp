@@ -81,8 +81,8 @@ template <class T, std::size_t count>
 /// Returns `view` as a TensorView. Throws UsageError for NULL; ShapeError for an invalid number of axes, extent or
 /// address; DTypeError for an unknown type; DeviceError unless the memory is on `device` or on the host.
 [[nodiscard]] TensorView view_of(const lockstep_view* view, Device device, const char* name);
-/// Returns `vector`, which is `view` as a TensorView. Throws ShapeError if `view.axes` names axes, because a vector's
-/// elements have a fixed order.
+/// Returns `vector`, which must be the TensorView of `view`. Throws ShapeError if `view.axes` names axes, because a
+/// vector's elements have a fixed order.
 [[nodiscard]] TensorView vector_of(const TensorView& vector, const lockstep_view& view);
 /// Returns view_of() for memory that the library writes. Also throws ShapeError if two elements may share memory.
 [[nodiscard]] TensorView output_of(const lockstep_view* view, Device device, const char* name);

@@ -32,8 +32,7 @@ std::vector<std::int64_t> gather(comm::Communicator& communicator, std::span<std
   return all;
 }
 
-/// The functions of the host program's communicator. When this object has no owner left, the destructor calls
-/// ops.destroy().
+/// The functions of the host program's communicator. The destructor calls ops.destroy() if `owned` is true.
 struct HostOps {
   lockstep_comm_ops ops{};
   bool owned = false;  ///< true: the destructor calls ops.destroy()

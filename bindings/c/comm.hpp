@@ -18,10 +18,12 @@ struct CommObject {
   std::unique_ptr<comm::Communicator> gpus{};        ///< communicator of these ranks for the context's GPU; may be null
 };
 
-/// Begins a collective entry. Every rank calls agree(), even with invalid arguments; `failure` is this rank's error, or
-/// null. Throws StateError on all ranks if ranks call different entries. If a rank failed, rethrows `failure` on every
-/// rank that failed, and throws PeerError with the text of one `failure` ("agreed: rank 1: ...") on the other ranks. If
-/// no rank failed but the ranks' `must_be_equal` differ, throws a UsageError that names `what` on all ranks.
+/// Checks at the start of a collective entry that no rank has failed. Every rank must call agree(), also with invalid
+/// arguments. `failure` is this rank's error, or null. Errors:
+/// - If the ranks call different entries, all ranks throw StateError.
+/// - If some ranks have failed, these ranks rethrow their `failure`. The other ranks throw PeerError with the text of
+///   one failed rank ("agreed: rank 1: ...").
+/// - If no rank has failed but `must_be_equal` differs between ranks, all ranks throw a UsageError that names `what`.
 void agree(comm::Communicator& communicator, const std::exception_ptr& failure, std::uint64_t must_be_equal = 0,
            const char* what = "");
 

@@ -40,7 +40,7 @@ struct ContextObject {
   /// Resource that allocates the context's memory: the host program's allocator, or a resource that counts bytes. If
   /// null, the context uses its own resource.
   std::unique_ptr<MemoryResource> host_memory;
-  /// Resource that gives `host_memory` its bytes if `host_memory` counts bytes; otherwise null.
+  /// Resource from which `host_memory` allocates, if `host_memory` is a resource that counts bytes; otherwise null.
   std::unique_ptr<MemoryResource> limited;
   std::unique_ptr<Context> context;
 

@@ -104,7 +104,7 @@ lockstep_view borrow(const lockstep_dlpack& tensor, const char* axes, bool writt
   return view;
 }
 
-/// A DLPack tensor of a parameter, for the host program. It shares the ownership of the parameter's memory.
+/// A DLPack tensor of a parameter, for the host program. Each object shares the ownership of the parameter's memory.
 struct Exported {
   lockstep_dlpack tensor{};
   std::shared_ptr<Learned> learned{};

@@ -13,7 +13,8 @@
 namespace lockstep::c {
 namespace {
 
-/// Returns true if `error` is an E or derived from E. So kKinds below lists derived classes before their base class.
+/// Returns true if `error` is an E or derived from E. Therefore kKinds, which is searched in order, must list derived
+/// classes before their base class.
 template <class E>
 bool is(const std::exception& error) noexcept {
   return dynamic_cast<const E*>(&error) != nullptr;

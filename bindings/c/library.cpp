@@ -33,7 +33,7 @@ const char* lockstep_build_info() noexcept {
     std::string_view variant;
     try {
       variant = lockstep::built_for().architecture;
-    } catch (...) {  // making a context says why no variant runs
+    } catch (...) {  // lockstep_context_create() reports why no variant runs
       variant = "none";
     }
     std::array<char, 512> text{};

@@ -222,7 +222,8 @@ std::string parameter_name(const char* name, std::size_t length) {
   return text_of(name, length, "name");
 }
 
-/// Copies the `arena` of rank `root` to all ranks, through host memory: some communicators exchange only host memory.
+/// Copies the `arena` of rank `root` to all ranks, through host memory, because some communicators exchange only host
+/// memory.
 void broadcast(Context& context, comm::Communicator& ranks, const TensorView& arena, int root) {
   if (arena.numel() == 0) {
     return;

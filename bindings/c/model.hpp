@@ -28,7 +28,7 @@ struct Learned {
   nn::Model model;
   nn::ParameterSet parameters;
   std::weak_ptr<TrainerObject> trainer;
-  std::atomic<std::int64_t> tapes = 0;  ///< number of tapes made so far; each tape has its own random numbers
+  std::atomic<std::int64_t> tapes = 0;  ///< number of tapes made so far; it selects the random numbers of the next tape
   std::atomic<bool> stale = false;      ///< true: ranks have trained since statistics were averaged over ranks
 
   /// Returns a text of the properties that must be equal on ranks that train or share parameters, one on each line:

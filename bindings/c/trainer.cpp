@@ -266,8 +266,8 @@ void require_given(const TrainerObject& t) {
                       ", expected LOCKSTEP_LOSS_GIVEN");
 }
 
-/// Decides which running statistics inference uses. Must be called at the end of an entry that sums the gradients over
-/// the ranks.
+/// Makes the running statistics of training the statistics of inference, or marks the latter as stale if each rank has
+/// its own. Must be called at the end of an entry that sums the gradients over the ranks.
 void end_sum(TrainerObject& t) {
   t.has_gradients = true;
   if (t.control().size() == 1 || t.syncs) {

@@ -34,7 +34,8 @@ struct Metrics {
 };
 
 /// Returns the sum of `parts`, added in the order in which comm::SumOrder::tree adds gradients: first neighbours in
-/// pairs, then pairs of pairs, and so on. So groups of 2^k neighbours may be summed first; the sum has the same bits.
+/// pairs, then pairs of pairs, and so on. The result has the same bits if aligned groups of 2^k neighbours are summed
+/// first.
 [[nodiscard]] inline Metrics sum_in_tree(std::span<const Metrics> parts) {
   if (parts.size() < 2) {
     return parts.empty() ? Metrics{} : parts.front();

@@ -98,9 +98,9 @@ class StepState {
   /// Returns the u8 view of scalars, metrics, sample ids and labels. These fields lie in one range of memory, so that
   /// one copy sends all of them.
   [[nodiscard]] TensorView packed() const;
-  /// Writes to host memory at `block` the bytes that a later copy sends to packed(): the scalars, sample_ids (i64 (n))
-  /// and labels (i32 (n, positions)) of the first n rows, and zeros for metrics and all other rows. If `sample_ids` or
-  /// `labels` is not given, all its rows are zeros.
+  /// Writes to host memory at `block` the bytes that the caller must then copy to packed(): the scalars, sample_ids
+  /// (i64 (n)) and labels (i32 (n, positions)) of the first n rows, and zeros for metrics and all other rows. If
+  /// `sample_ids` or `labels` is not given, writes zeros for this field.
   void pack(std::byte* block, const Scalars& scalars, const TensorView& sample_ids, const TensorView& labels) const;
 
   /// Writes sample ids to a host block that pack() has filled: row i gets the id first + i.

@@ -41,8 +41,8 @@ class ModelBuilder {
   NodeId conv3d(const std::string& name, NodeId x, std::int64_t channels, const ConvOptions& options = {}) {
     return add_conv(3, name, x, channels, options);
   }
-  /// Appends a transposed convolution, whose output has a higher resolution. The weight has PyTorch's shape: (C,
-  /// channels / groups, kernel extents..).
+  /// Appends a transposed convolution (ConvTransposeOptions) of (T, C), (H, W, C) or (D, H, W, C). The weight has
+  /// PyTorch's shape: (C, channels / groups, kernel extents..).
   NodeId conv_transpose1d(const std::string& name, NodeId x, std::int64_t channels,
                           const ConvTransposeOptions& options = {}) {
     return add_conv_transpose(1, name, x, channels, options);
@@ -96,7 +96,8 @@ class ModelBuilder {
   /// computes new channels.
   NodeId add(std::shared_ptr<const Layer> layer, std::vector<NodeId> inputs);
 
-  /// Freezes parameters of the layers added so far, as Model::freezing() does. If all are frozen, build() throws.
+  /// Freezes parameters of the layers added so far, as Model::freezing() does. If all parameters are frozen, build()
+  /// throws.
   void freeze(const std::string& prefix);
 
   /// Returns the model whose output is the node added last, and empties the builder. Throws ShapeError if that output

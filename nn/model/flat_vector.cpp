@@ -27,8 +27,8 @@ std::int64_t elements_of(std::span<const ParameterInfo> parameters) {
 }
 
 /// Calls f(arena, slice) for each tensor of `part`. `arena` is the tensor's logical view in the set's arena. `slice` is
-/// the part of `vector` that belongs to the tensor, in the same shape. FlatPart::gradients skips frozen parameters,
-/// which have no gradients.
+/// a view of the tensor's elements in `vector`, in the same shape. FlatPart::gradients skips frozen parameters, which
+/// have no gradients.
 template <class F>
 void for_each(const ParameterSet& set, FlatPart part, const TensorView& vector, F&& f) {
   std::int64_t next = 0;
@@ -73,7 +73,7 @@ void require_fits(const ParameterSet& set, FlatPart part, const TensorView& vect
   }
 }
 
-/// Sets each element x of a vector in host memory, which no enqueued work uses, to f(x).
+/// Sets each element x of a vector to f(x). The vector must be in host memory that no enqueued work uses.
 template <class F>
 void for_elements(const TensorView& vector, F&& f) {
   const auto apply = [&](auto* data) {
@@ -85,7 +85,7 @@ void for_elements(const TensorView& vector, F&& f) {
   vector.dtype == DType::f32 ? apply(static_cast<float*>(vector.data)) : apply(static_cast<double*>(vector.data));
 }
 
-/// Enqueues values = factor * values; `values` is contiguous, on the context's device.
+/// Enqueues values = factor * values. `values` must be contiguous, on the context's device.
 void multiply(Context& context, const TensorView& values, double factor) {
   const Buffer memory(size_of(values.dtype), context);
   std::optional<SyncGuard> idle;  // waits before `memory` is freed, because a worker may still read it
@@ -98,7 +98,7 @@ void multiply(Context& context, const TensorView& values, double factor) {
 }
 
 /// The destructor waits for the stream if the caller's vector is in host memory. `call` is the name of the function
-/// that waits, for reports of waits.
+/// that waits, for the text that reports the wait.
 class WaitForHost {
  public:
   WaitForHost(Context& context, const TensorView& vector, const char* call) {

@@ -20,8 +20,8 @@ class PlanBuilder;
 /// ParameterGroups).
 enum class ParameterRole : unsigned char { weight, bias, norm_weight, norm_bias };
 
-/// Initial value of a parameter. Random numbers are drawn in the order of the logical shape, with (seed, name) as the
-/// key. So they depend neither on the storage layout nor on the rank.
+/// Initial value of a parameter. Random numbers depend only on the seed, the parameter's name, and the element's index
+/// in the logical shape. So they are the same for every storage layout and on every rank.
 struct Initialiser {
   enum class Kind : unsigned char { constant, normal, uniform } kind = Kind::constant;
   double value = 0;  ///< constant, standard deviation, or bound b of uniform [-b, b)
@@ -30,10 +30,11 @@ struct Initialiser {
 /// A learned tensor of a layer. Files and parameter counts use the logical shape; kernels use the stored shape.
 ///
 /// `dims` is the logical shape with every axis separate: a linear layer on an image has dims (K, C, H, W) and shape (K,
-/// C * H * W). Stored axis i is dims[axes[i]]; zeros pad the last stored axis to `stored_last`. A convolution has dims
-/// (K, C, R, S) and axes (0, 2, 3, 1). Such a weight is stored as (K, R, S, C); 3 input channels are stored as 4.
+/// C * H * W). Axis i of the stored shape has extent dims[axes[i]], except that zeros pad the last axis to extent
+/// `stored_last`. A convolution has dims (K, C, R, S) and axes (0, 2, 3, 1). Such a weight is stored as (K, R, S, C),
+/// with 3 input channels padded to 4.
 struct ParameterSpec {
-  std::string name;  ///< name like "layer1.0.conv1.weight"; layers that use one name share the parameter
+  std::string name;  ///< name like "layer1.0.conv1.weight"; layers that give a parameter the same name share it
   Shape shape;
   Shape dims;
   std::vector<int> axes;
@@ -54,8 +55,8 @@ struct ParameterSpec {
   }
 };
 
-/// A tensor of a layer that is not learned, such as running statistics. The type equals the type of gradients.
-/// The tensor is stored contiguously, with the last axis padded to `stored_last`.
+/// A tensor of a layer that is not learned, such as running statistics. The tensor has the type of the gradients. The
+/// tensor is stored contiguously, with the last axis padded to `stored_last`.
 struct BufferSpec {
   std::string name;
   Shape shape;  ///< logical shape
@@ -66,8 +67,8 @@ struct BufferSpec {
   [[nodiscard]] Shape stored_shape() const;
 };
 
-/// What inference of a layer with one input computes: activation(weight x + bias) for a vector x, or, without a weight,
-/// activation(x) for each element.
+/// The function that inference computes for a layer with one input: activation(weight x + bias) for a vector x. Without
+/// a weight, the function is activation(x) for each element x.
 struct DenseForm {
   std::string weight{};  ///< name of the weight, of shape (outputs, inputs); empty: no weight
   std::string bias{};    ///< name of the bias, of shape (outputs); empty: no bias
@@ -75,7 +76,7 @@ struct DenseForm {
 };
 
 /// Immutable description of one operation of a model: its shapes, its parameters, and the calls that it adds to a plan.
-/// A layer owns no tensor, so any number of plans may use one Layer. Shapes in this class have no batch dimension;
+/// A layer owns no tensor. Any number of plans may use one Layer. Shapes in this class have no batch dimension, but the
 /// tensors of a plan have one.
 class Layer {
  public:
@@ -86,9 +87,9 @@ class Layer {
 
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] virtual std::string kind() const = 0;  ///< kind of the layer: "conv2d", "batch_norm", ...
-  /// Returns the text of all settings that decide the layer's numbers, like "stride 2, pad 1". Shapes of inputs and
-  /// parameters are not included. The text is empty if there are no such settings. Checkpoints keep the text, and a
-  /// resume names the layers whose settings have changed.
+  /// Returns a text of all settings that change the results of the layer, like "stride 2, pad 1". Shapes of inputs and
+  /// parameters are not included. The text is empty if there are no such settings. Checkpoints contain the text. When a
+  /// run resumes from a checkpoint, an error names the layers whose settings differ.
   [[nodiscard]] virtual std::string settings() const { return {}; }
   /// Returns the shape of an output sample, channels last. Throws ShapeError with the layer's name if the layer does
   /// not accept inputs of the shapes `inputs`.
@@ -103,20 +104,22 @@ class Layer {
   }
   /// Returns true for a layer whose input is token ids (T) instead of numbers.
   [[nodiscard]] virtual bool reads_tokens() const { return false; }
-  /// Returns how many separate gradients of the layer's output the layer's backward accepts as inputs. If more layers
-  /// read the output, the plan adds the surplus gradients to the last accepted gradient.
+  /// Returns the largest number of gradients of the output that the layer's backward accepts as separate inputs. Each
+  /// layer that reads the output gives one gradient. If there are more gradients, the plan adds the surplus ones to the
+  /// last accepted gradient.
   [[nodiscard]] virtual int gradients_taken() const { return 1; }
-  /// Returns true if the layer can itself apply a batch norm to its i-th input, from the norm's input and coefficients.
-  /// The plan may then leave out the norm's output (PlanBuilder::may_leave_norm_unapplied()). `relu` tells whether a
-  /// ReLU follows the norm.
+  /// Returns true if the layer can apply a batch norm to its i-th input itself. The layer then reads the norm's input
+  /// and coefficients, and the plan may leave out the norm's output (PlanBuilder::may_leave_norm_unapplied()). `relu`
+  /// is true if a ReLU follows the norm.
   [[nodiscard]] virtual bool takes_norm(int i, bool relu) const {
     (void)i;
     (void)relu;
     return false;
   }
-  /// Returns the name of this layer's buffer that estimates the mean of each channel of the input, if the layer can use
-  /// channel sums that the previous layer computes (ConvNorm in kernels/conv2d.hpp). Otherwise returns an empty text.
-  /// The previous layer sums deviations from the estimate. `input` has type and shape, but no memory.
+  /// Asks whether the layer can use channel sums of its input that the previous layer computes (ConvNorm in
+  /// kernels/conv2d.hpp). If so, returns the name of this layer's buffer that estimates each channel's mean. The
+  /// previous layer sums deviations from this estimate. Otherwise returns an empty text. `input` has type and shape,
+  /// but no memory.
   [[nodiscard]] virtual std::string sums_wanted_near(PlanBuilder& builder, const TensorView& input) const {
     (void)builder;
     (void)input;
@@ -124,8 +127,8 @@ class Layer {
   }
   /// Returns false if backward never reads the layer's output; the next layer may then overwrite the output.
   [[nodiscard]] virtual bool backward_reads_output() const { return true; }
-  /// Returns the layer's inference as a DenseForm, if it has one: Inference computes a chain of such layers in one
-  /// pass.
+  /// Returns the layer's function in inference as a DenseForm, or no value if a DenseForm cannot describe it. Inference
+  /// computes a chain of layers with DenseForms in one pass.
   [[nodiscard]] virtual std::optional<DenseForm> dense_form() const { return std::nullopt; }
   /// Appends the forward calls to the plan, and registers a function that appends the backward calls
   /// (PlanBuilder::on_backward()). Each plan calls plan() once per layer, in the order of the model.

@@ -43,7 +43,7 @@ Shape BufferSpec::stored_shape() const {
 
 std::vector<Model::Parameter> Model::parameters() const {
   std::vector<Parameter> list;
-  std::unordered_map<std::string, std::size_t> places;  // for each name, index in `list` of the parameter's last write
+  std::unordered_map<std::string, std::size_t> places;  // for each name, index of the newest entry in `list`
   for (auto node = nodes_.rbegin(); node != nodes_.rend(); ++node) {
     if (!node->layer) {
       continue;
@@ -102,7 +102,7 @@ std::string forward_text(const std::vector<std::string>& layers) {
 
 void Model::freeze(const std::string& prefix) {
   bool found = false;
-  std::vector<std::string> layers;  // parts of the parameters' names before the first dot
+  std::vector<std::string> layers;  // texts before the first dot in the names of parameters
   for (const Parameter& parameter : parameters()) {
     const std::string& name = parameter.spec.name;
     const std::string layer = name.substr(0, name.find('.'));

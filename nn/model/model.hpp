@@ -30,7 +30,7 @@ struct Node {
 /// Initial values of a parameter that replace all or some numbers that ParameterSpec::init gives.
 struct InitialValue {
   bool identity = false;                                ///< true: the first filters are identity (ConvInit::identity)
-  std::shared_ptr<const std::vector<double>> values{};  ///< values of the whole parameter, in order of `dims`, or null
+  std::shared_ptr<const std::vector<double>> values{};  ///< values of all elements, in the order of `dims`, or null
 };
 
 /// An immutable graph of layers from one input to one output, made by a ModelBuilder (nn/layers/model_builder.hpp). A
@@ -43,40 +43,40 @@ class Model {
   /// Returns the logical shape of an input sample: (D, H, W, C), (H, W, C), (T, C), (features), or (T) for T tokens.
   [[nodiscard]] const Shape& input_shape() const { return input_shape_; }
   [[nodiscard]] InputKind input_kind() const { return input_kind_; }
-  /// Returns the same model with the input kind `kind`. Only images (H, W, 3) have two kinds, u8 images and values.
-  /// Throws UsageError if the model's input cannot have this kind.
+  /// Returns the same model with the input kind `kind`. Only an input of shape (H, W, 3) can have two kinds: u8 images
+  /// and values. Throws UsageError if the model's input cannot have this kind.
   [[nodiscard]] Model reading(InputKind kind) const;
   [[nodiscard]] const Shape& output_shape() const { return nodes_.back().shape; }
   [[nodiscard]] std::int64_t classes() const { return output_shape().back(); }
   /// Returns the number of learned values, counted by logical shape. A parameter that layers share counts once.
   [[nodiscard]] std::int64_t parameter_count() const;
 
-  /// A parameter of the model, and how often its gradient is written per step: more than once if layers share the
-  /// parameter.
+  /// A parameter of the model, and the number of times that its gradient is written per step. The number is above 1 if
+  /// layers share the parameter.
   struct Parameter {
     ParameterSpec spec;
     int writes = 1;
     InitialValue beginning{};
   };
-  /// Returns the parameters in the order in which their gradients become ready: layers from last to first, and the
-  /// parameters of a layer in the layer's order. The last gradient write of a shared parameter decides its position.
-  /// Frozen parameters come after all trainable ones, in the same order. Throws ShapeError if a shared parameter has
-  /// two shapes, or if the model has more than 2^56 values. ModelBuilder::build() calls this function, too.
+  /// Returns the parameters in the order in which backward completes their gradients: from the last layer to the first,
+  /// and within a layer in the order of Layer::parameters(). A shared parameter has the position of its last gradient
+  /// write. Frozen parameters come after all trainable ones, in the same order. Throws ShapeError if a shared parameter
+  /// has two shapes, or if the model has more than 2^56 values. ModelBuilder::build() throws the same errors.
   [[nodiscard]] std::vector<Parameter> parameters() const;
   /// Returns the same model with more frozen parameters (ParameterSpec::trainable is false): those whose name is
   /// `prefix` or begins with `prefix` and a dot ("layer1", "conv1.weight"). The gradient of a frozen parameter is not
-  /// computed, reduced or stored, and the optimizer does not change the parameter. Backward ends at the first layer
-  /// that trains. Running statistics still follow the batches. Throws UsageError if there is no such parameter, or if
-  /// no parameter would train.
+  /// computed, reduced or stored, and the optimizer does not change the parameter. Backward stops at the first layer
+  /// that has a trainable parameter. Running statistics are still updated. Throws UsageError if there is no such
+  /// parameter, or if no trainable parameter would be left.
   [[nodiscard]] Model freezing(const std::string& prefix) const;
-  /// Returns the same model with the initial values `values` for `parameter`, in the order of the logical shape. A
-  /// program may compute the values from its data. Values from a checkpoint replace initial values. Throws UsageError
-  /// if there is no such parameter, if the parameter has another number of values, or if a value is not finite.
+  /// Returns the same model with the initial values `values` for `parameter`, in the order of the logical shape. Throws
+  /// UsageError if there is no such parameter, if the parameter has another number of values, or if a value is not
+  /// finite.
   [[nodiscard]] Model with_initial_value(const std::string& parameter, std::vector<double> values) const;
   [[nodiscard]] std::vector<BufferSpec> buffers() const;  ///< buffers of all layers, in the order of the layers
-  /// Returns a text for each layer name, with the layer's kind, inputs and settings: "conv2d of input: stride 2, pad
-  /// 1". Models with equal parameters and equal texts compute the same function. If several layers have one name, the
-  /// second and later ones get a number: "relu (2)".
+  /// Returns, for each layer name, a text with the layer's kind, inputs and settings, like "conv2d of input: stride 2,
+  /// pad 1". Models with equal parameters and equal texts compute the same function. If several layers have one name,
+  /// the second and later ones get a number: "relu (2)".
   [[nodiscard]] std::map<std::string, std::string> layer_texts() const;
 
  private:

@@ -73,7 +73,7 @@ void take_off_prefix(TensorFile& file, const ParameterSet& parameters) {
   file.set_entries(std::move(entries));
 }
 
-/// Throws DataError unless the file has all pieces, and no other tensors except those named in `left`.
+/// Throws DataError if the file lacks a piece, or has a tensor that is neither a piece nor named in `left`.
 void require_fit(const TensorFile& file, const std::vector<Piece>& pieces, const std::vector<std::string>& left) {
   require_pieces(file, pieces, kModel);
   std::set<std::string> known(left.begin(), left.end());
@@ -90,7 +90,7 @@ void require_fit(const TensorFile& file, const std::vector<Piece>& pieces, const
 
 void read_fitting(const TensorFile& file, Context& context, ParameterSet& parameters,
                   const std::vector<Piece>& pieces) {
-  parameters.changed();  // also if reading fails
+  parameters.changed();  // must also be called if reading fails
   read_pieces(file, context, pieces);
   parameters.round_weights(context);
   copy(context, parameters.evaluation_buffer_arena(), parameters.buffer_arena());
@@ -99,7 +99,8 @@ void read_fitting(const TensorFile& file, Context& context, ParameterSet& parame
   context.synchronize();
 }
 
-/// Returns the parameters of the last layer that has parameters. Returns none if another layer shares one of them.
+/// Returns the parameters of the last layer that has parameters, or an empty list if another layer shares one of these
+/// parameters.
 std::vector<ParameterSpec> head_of(const Model& model) {
   const std::vector<Node>& nodes = model.nodes();
   for (auto node = nodes.rbegin(); node != nodes.rend() && node->layer; ++node) {
@@ -117,8 +118,9 @@ std::vector<ParameterSpec> head_of(const Model& model) {
   return {};
 }
 
-/// The head is the last layer with parameters. If the file has all tensors of the head, with equal first extents that
-/// differ from the model's number of classes, returns the names of these tensors. Otherwise returns an empty list.
+/// Returns the names of the tensors of the head (the last layer with parameters) if only their first extent, the number
+/// of classes, differs between file and model. Returns an empty list if the file lacks a tensor of the head, has the
+/// model's number of classes, or differs in another extent.
 std::vector<std::string> other_head(const TensorFile& file, const Model& model) {
   std::vector<std::string> names;
   std::int64_t classes = model.classes();
@@ -136,7 +138,8 @@ std::vector<std::string> other_head(const TensorFile& file, const Model& model) 
   return names;
 }
 
-/// Returns the path of the model file. `path` is the path of this file, or of the folder that contains it.
+/// Returns the path of the model file. `path` is the path of the model file itself, or of the folder that contains the
+/// model file.
 std::string model_path(const std::string& path) {
   std::error_code error;
   if (fs::is_directory(path, error)) {
@@ -154,7 +157,7 @@ std::string model_path(const std::string& path) {
   return folder + "/" + kModelFile;
 }
 
-/// Throws DataError if the file's folder has a checksums.json with another checksum for the file.
+/// Throws DataError if the folder of `file` has a checksums.json, and the checksum of `file` differs from it.
 void require_unchanged(const TensorFile& file) {
   const fs::path path(file.path());
   require_checksums(path.has_parent_path() ? path.parent_path().string() : ".", {path.filename().string()});

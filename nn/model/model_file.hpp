@@ -11,13 +11,14 @@
 
 namespace lockstep::nn {
 
-/// Texts by name in the header of a safetensors file (in Python, safe_open(...).metadata()). Do not use the reserved
-/// name "format".
+/// Map from names to texts, stored in the header of a safetensors file (in Python, safe_open(...).metadata()). Do not
+/// use the reserved name "format".
 using Metadata = std::map<std::string, std::string>;
 
 /// Writes the parameters and the averaged running statistics to a safetensors file, with the names and logical shapes
-/// of torchvision. The numbers have the type of the values (f32 for 16-bit plans). At any moment `path` is the whole
-/// old file or the whole new file. Only the calling rank writes. Throws DataError if the file cannot be written.
+/// of torchvision. The numbers have the type of ParameterSet::values() (f32 for 16-bit plans). The write is atomic: at
+/// any moment, `path` is either the complete old file or the complete new file. Only the calling rank writes. Throws
+/// DataError if the file cannot be written.
 ///
 /// The written statistics are those of evaluation (ParameterSet::evaluation_buffer_arena()). Trainer::evaluate(),
 /// average_statistics() and load_model() set these statistics.
@@ -26,22 +27,20 @@ void save_model(const std::string& path, Context& context, const ParameterSet& p
 
 /// Reads a file of save_model() or of torch.save (runtime/files/torch_file.hpp) into parameters and running statistics.
 /// `path` is the file, or a folder that contains model.safetensors (a checkpoint). Numbers may be F32, F64, F16 or
-/// BF16. Skips tensors called ...num_batches_tracked, in which PyTorch counts batches. Any rank may call this function
-/// alone.
+/// BF16. Ignores tensors called ...num_batches_tracked, in which PyTorch counts batches. Local: uses no communicator.
 ///
-/// Converts files of GPT-2 by Hugging Face and nanoGPT: removes "transformer." from names, transposes the (in, out)
-/// matrices of Hugging Face, and skips masks and a tied lm_head.weight. The shape of c_attn, which is never square,
-/// tells whether matrices are (in, out).
+/// Converts GPT-2 files of Hugging Face and nanoGPT: removes "transformer." from names, transposes the (in, out)
+/// matrices of Hugging Face, and ignores masks and a tied lm_head.weight.
 ///
-/// Throws DataError if there is no such file, if the file has neither format, if a checksums.json in its folder has
-/// another checksum, or if a tensor is missing, unknown or of another shape. The error text names the tensor, the shape
-/// found and the shape expected. All tensors are checked before anything changes.
+/// Throws DataError if there is no such file, if the file has neither format, if its checksum differs from a
+/// checksums.json in its folder, or if a tensor is missing, unknown or of another shape. The error text names the
+/// tensor, the shape found and the shape expected. All tensors are checked before anything changes.
 void load_model(const std::string& path, Context& context, ParameterSet& parameters);
 
 /// Reads a file as load_model() does, into a model that may have another number of classes. The head is the last layer
-/// with parameters. If the head's tensors in the file differ from the model's only in the first extent (the number of
-/// classes), the model's head keeps its present values, and the function returns the names of the head's tensors. If
-/// the head has the file's shapes, too, the function reads the head and returns an empty list.
+/// with parameters. If the head's tensors differ between file and model only in the first extent (the number of
+/// classes), the head is not read, and the function returns the names of the head's tensors. If the shapes are equal,
+/// the head is read, and the function returns an empty list.
 [[nodiscard]] std::vector<std::string> load_pretrained(const std::string& path, Context& context, const Model& model,
                                                        ParameterSet& parameters);
 

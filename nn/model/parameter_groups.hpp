@@ -10,8 +10,9 @@ class Schema;
 
 namespace lockstep::nn {
 
-/// Settings for groups of parameters: weight decay by ParameterRole, learning rate by name. Each group is a set of
-/// segments of the arena (ops::ArenaSegment), so an update is one pass over the arena with any number of groups.
+/// Settings for groups of parameters: weight decay by ParameterRole, learning rate by name. With any number of groups,
+/// an update is one pass over the arena of parameters, because each group is a list of segments of this arena
+/// (ops::ArenaSegment).
 struct ParameterGroups {
   std::optional<double> norm_weight_decay{};  ///< weight decay of norms' scales and shifts, instead of the common decay
   std::optional<double> bias_weight_decay{};  ///< weight decay of biases outside of norms, instead of the common decay
@@ -22,7 +23,8 @@ struct ParameterGroups {
   std::vector<Rate> rates{};  ///< factors by name; if several patterns match a name, the last one counts
 };
 
-/// Parses "PATTERN=FACTOR". Throws UsageError if `text` has another form, or if the factor is negative or not finite.
+/// Parses "PATTERN=FACTOR". Throws UsageError if `text` does not have this form, or if the factor is negative or not
+/// finite.
 [[nodiscard]] ParameterGroups::Rate parse_rate(const std::string& text);
 /// Returns the factor of the learning rate of parameter `name`. The factor is 1 if no pattern matches the name.
 [[nodiscard]] double rate_of(const ParameterGroups& groups, const std::string& name);

@@ -22,7 +22,8 @@ TensorView arena_view(const Buffer& buffer, DType dtype, std::int64_t numel) {
   return {buffer.data(), dtype, buffer.device(), {numel}};
 }
 
-/// Returns a number of elements. The offset of each buffer in its arena is a multiple of this number.
+/// Returns the alignment of buffers in their arena, in elements: the offset of each buffer is a multiple of this
+/// number.
 std::int64_t buffer_step(DType dtype) {
   return static_cast<std::int64_t>(kAlignment / size_of(dtype));
 }
@@ -32,8 +33,8 @@ TensorView part(const TensorView& arena, std::int64_t offset, const Shape& shape
           arena.device, shape};
 }
 
-/// Returns `view` in the logical shape of the parameter, if `view` has the parameter's shape in model files: a linear
-/// layer over an image (out, C H W) becomes (out, C, H, W). Other views are returned unchanged.
+/// Returns `view` with the shape spec.dims if `view` has the shape spec.shape. For example, the weight of a linear
+/// layer over an image, (out, C H W), becomes (out, C, H, W). Returns all other views unchanged.
 TensorView in_dims(const ParameterSpec& spec, const TensorView& view) {
   if (view.shape != spec.shape || spec.shape == spec.dims) {
     return view;
@@ -69,8 +70,8 @@ void require_separate(std::initializer_list<std::pair<std::string_view, TensorVi
   }
 }
 
-/// Sets the first min(K, C) filters of a weight (K, C, R, ...) to the identity: filter k is 1 in the middle of channel
-/// k (position r / 2 of each extent r), and 0 at all other places.
+/// Sets the first min(K, C) filters of a weight (K, C, R, ...) to the identity: filter k is 1 in channel k at the
+/// middle position (r / 2 for each extent r), and 0 elsewhere.
 void put_identity(const Shape& dims, std::span<double> values) {
   const std::int64_t filters = std::min(dims[0], dims[1]);
   std::int64_t positions = 1;
@@ -193,7 +194,8 @@ ParameterSet::ParameterSet(Context& context, const Model& model, DType dtype, co
                     {"weights", rounds() ? weights() : TensorView()},
                     {"buffers", buffer_arena()},
                     {"evaluation_buffers", evaluation_buffer_arena()}});
-  // Work is enqueued only after all allocations, so an error before this point frees no memory that enqueued work uses.
+  // All memory must be allocated before work is enqueued. Otherwise an error of an allocation would free memory that
+  // enqueued work still uses.
   ops::fill(context, 0, values());
   ops::fill(context, 0, gradients_and_weight_sum());
   round_weights(context);

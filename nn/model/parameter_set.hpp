@@ -25,8 +25,8 @@ struct ParameterInfo {
   InitialValue beginning{};
 };
 
-/// Every parameter begins at a multiple of this number of elements. So does every rank's share of a range of the arena
-/// that comm::Shards divides over the ranks.
+/// Alignment in elements: in the arena of the values, each parameter begins at a multiple of this number. If
+/// comm::Shards divides a range of the arena over the ranks, each rank's share also begins at such a multiple.
 inline constexpr std::int64_t kArenaStep = comm::kShardStep;
 
 /// Bytes of the arenas of a ParameterSet. `weights` is 0 if ParameterSet::rounds() is false.
@@ -40,16 +40,17 @@ struct ParameterArenaBytes {
 [[nodiscard]] ParameterArenaBytes parameter_arena_bytes(const Model& model, DType dtype);
 
 /// Memory that the host program lends for the arenas of a ParameterSet. A view may have any type and shape, but no
-/// gaps. The memory lies on the context's device, is aligned to kAlignment, and has at least the bytes of
-/// parameter_arena_bytes(). The memory must outlive the set. A new set fills the memory with zeros. If a view is not
-/// given, the set allocates memory.
+/// gaps. The memory must be on the context's device, be aligned to kAlignment, have at least the bytes of
+/// parameter_arena_bytes(), and outlive the set. A new set fills the memory with zeros. For a view that is not given,
+/// the set allocates memory itself.
 struct ParameterArenas {
   TensorView values{};
   TensorView gradients{};
   TensorView weights{};  ///< arena of weights(); not used if rounds() is false
   TensorView buffers{};
   TensorView evaluation_buffers{};
-  /// Counter of version(), which sets over the same memory must share (ParameterSet::arenas()). Null: a new counter.
+  /// Counter of ParameterSet::version(). Sets that use the same memory must share it (ParameterSet::arenas()). Null:
+  /// the set makes a new counter.
   std::shared_ptr<std::uint64_t> version{};
 };
 
@@ -63,17 +64,16 @@ struct ParameterSetOptions {
   std::int64_t statistics_rows = 1;
 };
 
-/// Holds all parameters of a model in one flat arena. Gradients and optimizer states lie in arenas with the layout of
-/// the parameters' arena; the layers' buffers lie in another arena. Parameters are in the order in which their
-/// gradients become ready. Padding is zero and stays zero. The layout depends neither on the number of ranks nor on the
-/// type. A bucket, an update, a norm and a checkpoint each cover a range of this layout.
+/// Holds all parameters of a model in one flat arena, in the order in which backward completes their gradients.
+/// Gradients and optimizer states are in arenas with the same layout. The layers' buffers are in an arena of their own.
+/// Padding is always zero. The layout depends neither on the number of ranks nor on the type.
 ///
 /// Frozen parameters (Model::freezing()) come after all others. The arenas of gradients and states end before the
-/// frozen parameters, and so do buckets, updates and norms.
+/// frozen parameters, so buckets, updates and norms do not include them.
 ///
 /// For a plan in 16 bits all these arenas are f32, and values() are the master weights (Micikevicius et al. 2018,
-/// "Mixed Precision Training", section 3.1). One more arena, weights(), holds the values rounded to the plan's type;
-/// convolutions and products read weights(). A caller that writes values() must call round_weights(). The optimizer
+/// "Mixed Precision Training", section 3.1). A further arena, weights(), holds the values rounded to the plan's type.
+/// Convolutions and products read weights(). A caller that writes values() must call round_weights(). The optimizer
 /// writes both arenas.
 class ParameterSet {
  public:
@@ -99,8 +99,8 @@ class ParameterSet {
   [[nodiscard]] TensorView values() const;     ///< arena of all values, (numel)
   [[nodiscard]] TensorView gradients() const;  ///< arena of all gradients, (trainable_numel)
   /// Returns gradients() followed by kArenaStep elements, which are zero at first. If a step counts or weighs samples
-  /// (step/train_step.hpp), the first of these elements holds the sum of the samples' weights. The whole view is summed
-  /// over ranks.
+  /// (step/train_step.hpp), the first of these elements holds the sum of the samples' weights. The reducer sums all
+  /// elements of the view over the ranks.
   [[nodiscard]] TensorView gradients_and_weight_sum() const;
   [[nodiscard]] TensorView weight_sum() const;  ///< sum of samples' weights, a scalar in gradients_and_weight_sum()
   /// Returns the arena of the values in the plans' type. If rounds() is false, this arena is values() itself.
@@ -113,32 +113,36 @@ class ParameterSet {
   /// Enqueues a kernel that writes values(), rounded to nearest (ties to even), to weights(). Does nothing if rounds()
   /// is false.
   void round_weights(Context& context) const;
-  /// Returns a number that grows whenever values() may have changed. Inference packs its weights again and a Tape
-  /// refuses older passes when the number has grown. initialise(), write(), round_weights(), loading a file and
-  /// Optimizer::update() increase the number. Whoever writes values() or lent memory in another way calls changed().
+  /// Returns a number that increases whenever values() may have changed. initialise(), write(), round_weights(),
+  /// loading a file and Optimizer::update() increase the number. Code that writes values() or lent memory in any other
+  /// way must call changed(). After an increase, Inference packs its weights again, and a Tape refuses the backward of
+  /// passes from before.
   [[nodiscard]] std::uint64_t version() const { return *version_; }
   void changed() const { ++*version_; }
-  /// Returns the arenas of this set, to be lent to another set: the two sets share memory and version().
+  /// Returns the arenas of this set. If the caller lends them to another set (ParameterSetOptions::lent), the two sets
+  /// share memory and version().
   [[nodiscard]] ParameterArenas arenas() const;
   /// Returns a parameter with its logical axes `dims`, as a strided view of `arena` (values(), gradients() or a state).
   [[nodiscard]] TensorView logical(int index, const TensorView& arena) const;
   /// read() copies the value of parameter `name` to host memory, and write() copies the value from host memory. The
-  /// memory has the shape ParameterSpec::shape or ParameterSpec::dims, and any type and strides. Both functions wait
-  /// for the stream. They throw UsageError if there is no such parameter, ShapeError for another shape, and DeviceError
-  /// for device memory.
+  /// memory must have the shape ParameterSpec::shape or ParameterSpec::dims. It may have any type and strides. Both
+  /// functions wait for the stream. They throw UsageError if there is no such parameter, ShapeError for another shape,
+  /// and DeviceError for device memory.
   void read(Context& context, const std::string& name, const TensorView& out) const;
   void write(Context& context, const std::string& name, const TensorView& value);
-  /// Returns segments for arena ops, padding included. A segment joins neighbouring parameters with equal options.
+  /// Returns the segments of the arena for kernels over arenas. A segment covers consecutive parameters with equal
+  /// options, padding included.
   [[nodiscard]] std::span<const ops::ArenaSegment> segments() const { return segments_; }
-  /// Returns one segment per parameter, for arena ops. Segments of biases and norm parameters have no trust ratio
-  /// (ops::ArenaSegment::adapts).
+  /// Returns one segment of the arena per parameter, for kernels over arenas. Segments of biases and norm parameters
+  /// have no trust ratio (ops::ArenaSegment::adapts).
   [[nodiscard]] std::span<const ops::ArenaSegment> tensor_segments() const { return tensor_segments_; }
 
-  /// Divides the optimizer states over ranks. For each range of the arena, this rank keeps the states of its own shard.
-  /// The last elements of a range may be too few to be divided; every rank keeps their states. Throws ShapeError unless
-  /// the ranges are consecutive and end at trainable_numel(), and StateError after add_state().
+  /// Divides the optimizer states over the ranks. Each of `ranges` is divided into equal shards, one per rank, and this
+  /// rank keeps the states of its own shards. Every rank also keeps the states of the elements at the end of a range
+  /// that are too few to be divided. Throws ShapeError unless the ranges are consecutive and end at trainable_numel().
+  /// Throws StateError after add_state().
   void shard_states(std::vector<comm::Shards> ranges, int rank, int ranks);
-  /// Returns the ranges of the arena that shard_states() has divided. If there are none, this rank has the states of
+  /// Returns the ranges of the arena that shard_states() has divided. If the span is empty, this rank has the states of
   /// all parameters.
   [[nodiscard]] std::span<const comm::Shards> state_shards() const { return state_shards_; }
   [[nodiscard]] int shard() const { return shard_; }              ///< index of this rank's shard in each range
@@ -156,7 +160,7 @@ class ParameterSet {
   TensorView add_counter(Context& context, const std::string& name);
 
   /// Names of two scalars on the device: the loss scale (nn/optim/loss_scale.hpp), of dtype(), and the i64 number of
-  /// consecutive updates without a change of the scale. Without a loss scale, neither view is given.
+  /// consecutive updates without a change of the scale. Without a loss scale, both views have no memory.
   static constexpr const char* kLossScale = "loss scale";
   static constexpr const char* kGoodUpdates = "good updates";
   [[nodiscard]] TensorView loss_scale() const { return states_.view(kLossScale); }
@@ -197,19 +201,19 @@ class ParameterSet {
   /// Returns all states that a run keeps from step to step: parameters, statistics, the states of the optimizer, of the
   /// sum of gradients and of the moving average, and the program's own states.
   [[nodiscard]] const StateRegistry& states() const { return states_; }
-  /// Adds a state in memory of the set's resource; state.view gives type and shape. With Sharing::shard the state is an
-  /// arena like gradients(). If states are divided, the state has only this rank's elements of that arena, one after
-  /// the other. Throws StateError if the name is taken.
+  /// Adds a state, whose memory comes from the set's resource. state.view gives only type and shape. With
+  /// Sharing::shard the state is an arena like gradients(). If states are divided, the state has only this rank's
+  /// elements of that arena, one after the other. Throws StateError if the name is taken.
   TensorView add(Context& context, State state);
-  /// Adds a state of the program itself on the device. The state is broadcast, compared, saved, loaded and divided like
-  /// all other states. All ranks must make the same calls, before any state is broadcast, saved or loaded. Throws
-  /// StateError if another state, or a tensor in the files, has the name. Throws UsageError if the type or the shape is
-  /// invalid.
+  /// Adds a state that the program defines, on the device. The state is broadcast, compared, saved, loaded and divided
+  /// like all other states. All ranks must register the same states, before any state is broadcast, saved or loaded.
+  /// Throws StateError if another state, or a tensor in the files, has the name. Throws UsageError if the type or the
+  /// shape is invalid.
   TensorView register_state(Context& context, const StateSpec& spec);
 
-  /// Sets parameters to initial values, which (seed, parameter name) or Model::with_initial_value() determine,
-  /// buffers to their initial values, and gradients to zero. Sets all other states with states().initialise() and
-  /// states().follow().
+  /// Sets parameters to initial values, which depend on (seed, parameter name) or come from
+  /// Model::with_initial_value(), buffers to their initial values, and gradients to zero. Sets all other states with
+  /// states().initialise() and states().follow().
   void initialise(Context& context, std::uint64_t seed);
   [[nodiscard]] std::size_t bytes() const;        ///< bytes of all arenas and states
   [[nodiscard]] std::size_t state_bytes() const;  ///< bytes of the optimizer's states on this rank

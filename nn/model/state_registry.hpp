@@ -20,8 +20,9 @@ enum class Sharing : unsigned char {
   /// The state differs between ranks. A broadcast gives all ranks the root's value. A file has all ranks' values in
   /// rank order. A run on another number of ranks starts from the initial value or the mean.
   of_rank,
-  /// The state differs between ranks; only the sum over ranks matters. A broadcast does not send the state. A file has
-  /// the values of all ranks. In a run on another number of ranks, each rank gets an equal part of the sum.
+  /// The state differs between ranks, but only its sum over the ranks has a meaning. A broadcast leaves the state
+  /// unchanged on every rank. A file has the values of all ranks. In a run on another number of ranks, each rank gets
+  /// an equal part of the sum.
   sum_of_ranks,
   /// The state is divided like the gradients. With ParameterSet::shard_states(), each rank has its own elements of the
   /// state. Otherwise the state is treated like `same`. A file has the whole state.
@@ -39,16 +40,16 @@ enum class StateLayout : unsigned char {
 enum class StateFile : unsigned char {
   model,      ///< states that evaluation and inference read
   optimizer,  ///< all other states
-  /// States of a moving average that evaluation reads. States that differ between ranks are in the optimizer's file. If
-  /// a folder has no file for the average, these states are set from the parameters.
+  /// States of a moving average that evaluation reads, except those that differ between ranks, which are in the
+  /// optimizer's file. If a folder has no file for the average, these states are set from the parameters.
   average
 };
 
-/// What loading does if a file lacks a state. In all cases, a missing state with Sharing::sum_of_ranks and
+/// Action of loading if a file lacks a state. In all cases, a missing state with Sharing::sum_of_ranks and
 /// StateLayout::parameters becomes 0.
 enum class Missing : unsigned char {
   refused,     ///< loading throws DataError
-  kept,        ///< leaves the state unchanged
+  kept,        ///< loading leaves the state unchanged
   kept_unlike  ///< loading leaves the state unchanged, also if the tensor in the file has another shape or type
 };
 
@@ -63,11 +64,11 @@ struct State {
   Sharing sharing = Sharing::same;
   StateLayout layout = StateLayout::tensor;
   StateFile file = StateFile::optimizer;
-  /// With StateLayout::tensor: name of the tensor in the file; empty if the state is not saved. With another layout:
-  /// suffix that follows each parameter's name in the file.
+  /// With StateLayout::tensor: name of the tensor in the file, or empty if the state is not saved. With any other
+  /// layout: suffix of the tensors' names in the file, which are the parameters' names plus this suffix.
   std::string saved_as{};
   Missing missing = Missing::refused;
-  std::string beside{};  ///< tensor name; Missing::refused applies only to files with this tensor; empty: to all files
+  std::string beside{};  ///< tensor name; if given, Missing::refused applies only to files that have this tensor
   Numbers numbers = Numbers::any;
   std::string mean{};  ///< for Sharing::of_rank, name of the state that holds the mean over the ranks
   double initial = 0;
@@ -101,7 +102,7 @@ class StateRegistry {
   [[nodiscard]] TensorView view(std::string_view name) const;    ///< returns an empty view if no state has the name
   [[nodiscard]] const State& of(std::string_view name) const;    ///< throws StateError if no state has the name
   [[nodiscard]] std::size_t bytes() const;                       ///< number of bytes that make() has allocated
-  [[nodiscard]] std::string text() const;  ///< returns a line per state: name, type, shape, sharing; equal on all ranks
+  [[nodiscard]] std::string text() const;  ///< returns a text that must be equal on all ranks: one line per state
   /// Enqueues the initial values of the states that make() has allocated.
   void initialise(Context& context) const;
   /// Calls State::follow of each state that has this function. Call follow() after the parameters got new values.

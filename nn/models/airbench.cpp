@@ -9,7 +9,7 @@ namespace lockstep::nn {
 
 namespace {
 
-constexpr std::int64_t kLeastSide = 25;  // smallest image side; it becomes 24, 12, 6, 3 and 1 in the layers
+constexpr std::int64_t kLeastSide = 25;  // smallest image side; the layers reduce it to 24, 12, 6, 3 and 1
 
 NodeId norm_and_gelu(ModelBuilder& builder, const std::string& name, NodeId x, double momentum,
                      const std::string& activation) {

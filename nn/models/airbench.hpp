@@ -26,7 +26,7 @@ inline constexpr std::int64_t kWhiteningFilters = 2 * 3 * kWhitenedSide * kWhite
 ///
 ///   whiten       convolution 2 x 2 to 24 channels with a bias, without padding; gelu
 ///   group1,2,3   conv1 3 x 3, max pool 2 x 2, norm1, gelu, conv2 3 x 3, norm2, gelu
-///                a max pool 3 x 3 at stride 3
+///   pool         max pool 3 x 3 at stride 3
 ///   head         linear, without a bias; times logit_scale
 ///
 /// The weight of `whiten` is frozen. whitening_filters() computes it from the training images, for

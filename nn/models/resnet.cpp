@@ -12,9 +12,9 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Appends a block's shortcut and returns its output. A block calls this function after its convolutions. So backward
-/// computes the gradient of the shortcut first, and the block's first convolution adds its own gradient to the
-/// shortcut's gradient.
+/// Appends a block's shortcut and returns its output. A block calls this function after its convolutions. Backward runs
+/// in the reverse order: it computes the gradient of the shortcut first, and the block's first convolution adds its own
+/// gradient to this gradient.
 using Shortcut = std::function<NodeId()>;
 
 /// Appends a residual block of two 3x3 convolutions.

@@ -17,11 +17,13 @@ struct BottleneckWidth {
 };
 
 /// Returns ResNet-18, 34, 50, 101 or 152 for large images (He et al. 2015; in v1.5 the 3x3 convolution of a bottleneck
-/// has the stride). More groups than 1 make a ResNeXt (Xie et al. 2017: 32 groups of 4), a wider group makes a wide
-/// ResNet (Zagoruyko and Komodakis 2016: 128). Depth 18 and 34 have no bottlenecks, so any `width` other than the
-/// default causes UsageError. Parameter names, logical shapes and the model's name are torchvision's: resnet50,
-/// resnext50_32x4d, wide_resnet50_2. `image` is the side in pixels of the square RGB input. With zero_init_residual the
-/// scale of each block's last norm begins as 0, so each block begins as its shortcut (Goyal et al. 2017, section 5.1).
+/// has the stride). With several groups, the model is a ResNeXt (Xie et al. 2017: 32 groups of 4 channels). With one
+/// wider group, the model is a wide ResNet (Zagoruyko and Komodakis 2016: 128 channels). Depth 18 and 34 have no
+/// bottlenecks, so any `width` other than the default causes UsageError.
+///
+/// Parameter names, logical shapes and the model's name are torchvision's: resnet50, resnext50_32x4d, wide_resnet50_2.
+/// `image` is the side in pixels of the square RGB input. With zero_init_residual, the scale of each block's last norm
+/// begins as 0, so each block begins as its shortcut (Goyal et al. 2017, section 5.1).
 [[nodiscard]] Model resnet(int depth, std::int64_t classes = 1000, std::int64_t image = 224,
                            const BottleneckWidth& width = {}, bool zero_init_residual = false);
 

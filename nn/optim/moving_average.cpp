@@ -22,8 +22,8 @@ double MovingAverageOptions::weight(std::int64_t update, std::int64_t scheduled)
   if (!on() || update < 1 || (update - 1) % every != 0) {
     return 0;
   }
-  // Number of averagings after the last averaging that copies the weights. If the number is 0 or less, the present
-  // averaging copies the weights.
+  // Number of averagings since the last averaging that copied the weights (copied_updates). If this number is 0 or
+  // less, the present averaging copies the weights.
   const std::int64_t behind = (scheduled - 1 - copied_updates) / every;
   if (behind <= 0) {
     return 1;
@@ -55,7 +55,7 @@ void add_average(Context& context, ParameterSet& parameters) {
   };
   const auto weights = [values = parameters.values(), pieces = parameters.state_pieces()](Context& c,
                                                                                           const TensorView& state) {
-    std::int64_t offset = 0;  // place in `state`, where this rank's pieces lie one after the other
+    std::int64_t offset = 0;  // index in `state`, which holds this rank's pieces one after the other
     for (const auto& [begin, end] : pieces) {
       ops::strided_copy(c, values.slice(0, begin, end), state.slice(0, offset, offset + end - begin));
       offset += end - begin;

@@ -19,27 +19,29 @@ namespace lockstep::nn {
 ///
 /// Running statistics are averaged too, because the statistics of the newest weights would not fit the averaged
 /// weights. The average is in the ParameterSet, in checkpoints (with each rank's statistics) and in ema.safetensors
-/// (nn/step/state_file.hpp). Updates that an optimizer skips count, too.
+/// (nn/step/state_file.hpp). An update that the optimizer skips is counted and averaged like any other update.
 struct MovingAverageOptions {
   double decay = 0;  ///< part of the average that one averaging keeps, 0 <= decay < 1; 0: no average is kept
-  /// Number of updates from one averaging to the next, counted over the whole run. The first update of the run
-  /// averages. (torchvision starts to count again in each epoch.)
+  /// Number of updates from one averaging to the next, counted over the whole run. The first update of the run is
+  /// averaged. (torchvision starts to count again in each epoch.)
   std::int64_t every = 1;
-  /// An averaging copies the weights during the first `copied_updates` updates. So does the first averaging after these
-  /// updates. torchvision copies while the learning rate warms up. timm's name is update_after_step.
+  /// Number of updates at the start of the run during which an averaging copies the weights. The first averaging after
+  /// these updates also copies. (torchvision copies while the learning rate warms up. timm calls this option
+  /// update_after_step.)
   std::int64_t copied_updates = 0;
   bool ramp = false;  ///< true: the n-th averaging after the copies has a decay of at most 1 - (1 + n)^(-2/3) (timm)
 
   [[nodiscard]] bool on() const { return decay > 0; }
   /// Returns the weight of the parameters in the average after update `update` of the run, counted from 1. A weight of
-  /// 1 copies the parameters, 0 leaves the average unchanged. `update` decides whether this update averages.
-  /// `scheduled` is compared with copied_updates and counted for `ramp`; it differs from `update` if the run continued
-  /// with another batch size (Trainer::learning_rate()).
+  /// 1 copies the parameters, 0 leaves the average unchanged. `update` decides whether there is an averaging (see
+  /// `every`). `scheduled` is the number of the update in the learning rate schedule, and is used for copied_updates
+  /// and `ramp`. `scheduled` differs from `update` if the run continued with another batch size
+  /// (Trainer::learning_rate()).
   [[nodiscard]] double weight(std::int64_t update, std::int64_t scheduled) const;
   [[nodiscard]] double weight(std::int64_t update) const { return weight(update, update); }
 };
 
-/// Views of the average in a ParameterSet. In a set without an average, none of the views is given.
+/// Views of the average in a ParameterSet. If the set has no average, all views are without memory.
 struct MovingAverage {
   TensorView weights;     ///< averaged weights, a state that ranks divide like the optimizer's states
   TensorView statistics;  ///< averages of this rank's statistics, like ParameterSet::statistics()

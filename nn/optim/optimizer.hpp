@@ -14,24 +14,26 @@ namespace lockstep::nn {
 
 struct Rule;  // defined in detail/rule.hpp
 
-/// Updates a ParameterSet's arena and, in the same pass, the set's 16-bit weights. The optimizer's states are arenas of
-/// the set with PyTorch's names: "momentum_buffer" (sgd and lars with momentum), "exp_avg" and "exp_avg_sq" (adam,
-/// adamw, muon; muon's velocity is an "exp_avg", too). adam, adamw and muon also have the counter "step" of updates
-/// made. A user's rule has the states that UpdateRule::states() names, and also the counter "step".
+/// Updates a ParameterSet's arena and, in the same pass, the set's 16-bit weights. Never waits for the device, and
+/// allocates only in the constructor.
+///
+/// The optimizer's states are arenas of the set with PyTorch's names: "momentum_buffer" (sgd and lars with momentum),
+/// "exp_avg" and "exp_avg_sq" (adam, adamw, muon). In muon, "exp_avg" also holds the velocity of hidden matrices. adam,
+/// adamw and muon also have the counter "step", the number of updates made. A user's rule has the states that
+/// UpdateRule::states() names, and also the counter "step".
 ///
 /// With a loss scale (nn/optim/loss_scale.hpp), the pass that updates also divides the gradients by the scale, and the
-/// device decides the scale of the next step.
+/// device computes the scale of the next step.
 ///
-/// With clip_norm, skip_non_finite or a loss scale, an additional pass over the gradients computes the norm of the
-/// whole arena. A kernel then scales gradients down if their norm is too large. If the norm is not finite, the kernel
-/// skips the whole update, including the step count. A skipped update does not undo the forward pass: running
-/// statistics of batch norms have changed if the batch's statistics were finite (kernels/batch_norm.hpp). The optimizer
-/// never waits for the device, and allocates only in the constructor.
+/// With clip_norm, skip_non_finite or a loss scale, an additional pass computes the norm of all gradients. If the norm
+/// is larger than clip_norm, the update scales the gradients down. If the norm is not finite, the update is skipped,
+/// and the step count does not change. A skipped update does not undo the forward pass: running statistics of batch
+/// norms have changed if the batch's statistics were finite (kernels/batch_norm.hpp).
 ///
 /// If the states are divided over ranks (ParameterSet::shard_states()), each rank updates its own part of every range.
 /// Each rank also updates the few elements at the end of a range that are too few to be divided
-/// (comm/gradients/shards.hpp). The norm is summed over the ranks, in another order than without division. lars also
-/// sums its norms of tensors over the ranks, in f64.
+/// (comm/gradients/shards.hpp). The norm is then summed over the ranks, so its last bits can differ from the norm
+/// without division. lars also sums its norms of tensors over the ranks, in f64.
 class Optimizer {
  public:
   /// Adds the states and the loss scale to the set. Throws UsageError for options out of range. The pass that updates
@@ -47,13 +49,14 @@ class Optimizer {
   /// Begins an update. Call this function once when the gradients of the whole arena are complete, before update() is
   /// called for ranges. `sum` is required if the states are divided.
   void begin(Context& context, const SumOverRanks& sum = {});
-  /// Calls begin(). Then, from the last range of the arena to the first, calls update() for this rank's part of the
-  /// range, and for the elements that are too few to be divided. Calls updated(k) after the update of range k.
+  /// Updates this rank's part of all ranges of ParameterSet::state_shards(). First calls begin(). Then, for each range
+  /// k from the last to the first, calls update() for this rank's part and for the elements that are too few to be
+  /// divided, and then calls updated(k).
   void update_shards(Context& context, const TensorView& learning_rate, const SumOverRanks& sum,
                      const std::function<void(int range)>& updated);
   /// Updates arena elements [begin, end): the whole arena, a bucket or a shard. `learning_rate` is an f64 scalar on the
-  /// device. lars throws ShapeError if the range cuts a parameter, and StateError if the states are divided and
-  /// update_shards() is not the caller. muon throws ShapeError if the range does not hold all trainable elements.
+  /// device. lars throws ShapeError if the range cuts a parameter, and StateError if the states are divided and the
+  /// call does not come from update_shards(). muon throws ShapeError if the range does not hold all trainable elements.
   void update(Context& context, const TensorView& learning_rate, std::int64_t begin, std::int64_t end);
   /// Calls begin(), then update() for all parameters that are not frozen.
   void update(Context& context, const TensorView& learning_rate) {

@@ -31,7 +31,7 @@ struct RuleTraits {
   std::string_view name;
   RuleMaker* make;
   std::string_view help{};  ///< explanation for --help; empty: the name suffices
-  // Numbers of OptimizerOptions that the rule reads:
+  // Fields of OptimizerOptions that the rule reads:
   bool momentum = false;  ///< true: the rule reads momentum and nesterov
   bool betas = false;     ///< true: the rule reads beta1 and beta2
   bool epsilon = false;
@@ -42,7 +42,7 @@ struct RuleTraits {
   /// True: the rule updates each hidden matrix (is_hidden_matrix()) as a whole, so zero1 cannot divide the optimizer's
   /// states. Momentum is used only for hidden matrices.
   bool whole_matrices = false;
-  bool normalised = false;  ///< true: a positive factor of all gradients hardly changes an update
+  bool normalised = false;  ///< true: multiplying all gradients by a positive factor hardly changes an update
   double rate = 1;          ///< usual learning rate relative to sgd's, or to adam's if `normalised`
 };
 /// Returns the traits of the built-in rules, in the order of OptimizerKind.
@@ -62,14 +62,16 @@ struct RuleTraits {
 
 /// Options of an optimizer. kernels/sgd.hpp, adam.hpp, lars.hpp and muon.hpp define the rules and the ranges of values.
 ///
-/// muon updates hidden matrices by kernels/muon.hpp and nn/optim/orthogonalizer.hpp, and adamw updates all other
-/// parameters. A hidden matrix is a weight of at least two axes, taken as (first axis, all others). Embeddings and the
-/// weight of the last layer, whose gradients are ready first, are not hidden. A hidden matrix (rows, columns) is
-/// updated with 0.2 sqrt(max(rows, columns)) times the learning rate, so that one learning rate suits muon and adamw
-/// (Liu et al. 2025, arXiv:2502.16982, equation 4; torch.optim.Muon's "match_rms_adamw"). Decay is decoupled in both
-/// rules and uses the unscaled rate. Matrix products are computed in the type of the plan (f32 for tf32).
-/// torch.optim.Muon has momentum 0.95 with nesterov; the defaults here differ. Each rank computes the same update by
-/// itself, so all GPUs must be of one kind.
+/// The rule muon updates hidden matrices by kernels/muon.hpp and nn/optim/orthogonalizer.hpp, and updates all other
+/// parameters by adamw. A hidden matrix is a weight of at least two axes, reshaped to (first axis, product of all
+/// others). Embeddings and the weight of the last layer are not hidden.
+///
+/// A hidden matrix (rows, columns) is updated with 0.2 sqrt(max(rows, columns)) times the learning rate, so that one
+/// learning rate suits hidden matrices and adamw (Liu et al. 2025, arXiv:2502.16982, equation 4; torch.optim.Muon's
+/// "match_rms_adamw"). Decay is decoupled for all parameters and uses the unscaled rate. Matrix products are computed
+/// in the type of the plan (f32 for tf32). torch.optim.Muon's defaults are momentum 0.95 with nesterov; the defaults
+/// here differ. Each rank computes all matrix products itself. The results must have the same bits on all ranks, so all
+/// GPUs must be of one kind.
 struct OptimizerOptions {
   OptimizerKind kind = OptimizerKind::sgd;
   double momentum = 0.9;             ///< read by sgd, lars, muon

@@ -31,7 +31,7 @@ struct Schedule {
     constant,  ///< base f
     exponential  ///< base f^(1 - s / warmup_steps)
   } warmup = WarmUp::linear;
-  std::optional<double> warmup_factor{};  ///< factor f on `base` at the first step; above 0 unless linear
+  std::optional<double> warmup_factor{};  ///< factor of `base` at step 0; must be above 0 unless `warmup` is linear
 
   /// Returns the learning rate of step `step`, counted from 0.
   [[nodiscard]] double at(std::int64_t step) const;

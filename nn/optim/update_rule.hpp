@@ -12,8 +12,8 @@ namespace lockstep::nn {
 
 /// Base class of an optimizer rule of your own, which turns gradients into an update. The Optimizer keeps the rule's
 /// states, also in checkpoints. The Optimizer computes the factor of the gradients (clipping, loss scale) and decides
-/// whether an update is skipped; the rule applies the factor and the decision. The Optimizer also rounds parameters for
-/// 16-bit plans. All ranks need the same rule. Several optimizers may share one rule.
+/// whether an update is skipped; the rule must apply both. The Optimizer also rounds parameters for 16-bit plans. All
+/// ranks need the same rule. Several optimizers may share one rule.
 ///
 ///   struct Signs final : nn::UpdateRule {                            // on the host; signSGD, Bernstein et al. 2018
 ///     std::string name() const override { return "signs"; }

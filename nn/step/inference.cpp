@@ -18,10 +18,10 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Returns the batch sizes of the plans. The largest size is `most`. The sizes are 1, 4, 8, then 12, 16, 24, 32, ...,
-/// 256, 384 (alternately a half and a third more than the size before), then 1024, 4096, ... Between ten and a few
-/// hundred samples, the fixed time of a plan's run is about the time of its samples. Sizes in this range are close
-/// together. So a second run or unused room costs at most half the time of a plan of the exact size.
+/// Returns the batch sizes of the plans in ascending order: those of 1, 4, 8, 12, 16, 24, 32, 48, ..., 256, 384, 1024,
+/// 4096, 16384, ... that are less than `most`, then `most`. From 8 to 384, each size is a half or a third larger than
+/// the size before, because a plan's fixed time matters there. Splitting a number of samples into these sizes, or
+/// leaving room in a plan unused, then takes at most 1.5 times as long as a plan of the exact size.
 std::vector<std::int64_t> plan_sizes(std::int64_t most) {
   std::vector<std::int64_t> sizes;
   for (const std::int64_t size : {1, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384}) {
@@ -36,8 +36,8 @@ std::vector<std::int64_t> plan_sizes(std::int64_t most) {
   return sizes;
 }
 
-/// Returns the time in seconds that a run of `plan` is assumed to take, used only to choose sizes: 0.5 us per call (in
-/// f32, with oneDNN, 1 us), and the operations at the rate of one core.
+/// Returns an estimate, in seconds, of the time of one run of `plan`. Each call counts 0.5 us in f64, and 1 us in other
+/// types. The operations count at the rate of one core. The estimate is used only to choose batch sizes.
 double seconds_of(const Plan& plan) {
   const bool f64 = plan.layout().dtype == DType::f64;
   return (f64 ? 0.5e-6 : 1e-6) * static_cast<double>(plan.calls().size()) + plan.flops() / (f64 ? 20e9 : 80e9);
@@ -126,8 +126,8 @@ struct Inference::Impl {
     choose_sizes();
   }
 
-  /// Sets first[n], for each n up to max_batch, to the index of the plan with which the fastest split of n samples
-  /// begins.
+  /// Splits n samples into batches of the plans' sizes such that the estimated time is least, for each n up to
+  /// max_batch. Sets first[n] to the index of the plan of the first batch.
   void choose_sizes() {
     first.assign(static_cast<std::size_t>(max_batch) + 1, 0);
     std::vector<double> cost(first.size(), 0);
@@ -157,8 +157,8 @@ struct Inference::Impl {
       Plan& plan = plans[static_cast<std::size_t>(first[static_cast<std::size_t>(n - begin)])];
       const std::int64_t size = plan.batch();
       const std::int64_t count = std::min(size, n - begin);
-      // A plan that has more room than samples are left must not read beyond the state. So such a plan begins earlier
-      // and computes some samples again.
+      // A plan always reads plan.batch() samples. Near the end of the state, a plan must therefore begin before sample
+      // `begin`, and computes some samples a second time.
       const std::int64_t from = std::min(begin, max_batch - size);
       plan.use(state, from);
       plan.run(context);
@@ -223,7 +223,7 @@ struct Inference::Impl {
   Context& context;
   std::int64_t max_batch;
   StepState state;
-  std::optional<MlpPass> mlp;  ///< computes in place of plans, if the model is a chain of small linear layers
+  std::optional<MlpPass> mlp;  ///< used instead of `plans` if the model is a chain of small linear layers
   /// Data of the last run(), for run_again(). `known` is false unless that run had one view and was computed in place.
   struct {
     bool known = false;

@@ -16,8 +16,8 @@ namespace lockstep::nn {
 
 struct InferenceOptions {
   std::int64_t max_batch = 1024;  ///< largest number of samples in one run()
-  /// plan.dtype must be weight_dtype() of the parameters. If the model is computed in one pass, without plans, no other
-  /// option counts.
+  /// plan.dtype must be weight_dtype() of the parameters. If Inference uses no plans (see Inference), all other plan
+  /// options are ignored.
   PlanOptions plan{};
 };
 
@@ -27,35 +27,36 @@ struct SampleView {
   std::string_view axes{};
 };
 
-/// Computes a model's outputs for any number of samples up to a maximum. On the host, one pass computes a chain of
-/// linear layers with activations, if ops::Mlp supports these layers (kernels/mlp.hpp). This pass reads and writes f32
-/// and f64 views in place. For other models, plans for a few batch sizes share one workspace. run() splits its samples
-/// into these sizes; the last plan of a run can have unused room. The constructor does all planning and allocation.
+/// Computes a model's outputs for any number of samples up to InferenceOptions::max_batch. The constructor does all
+/// planning and allocation.
+///
+/// On the host, a chain of linear layers and activations is computed in one pass without plans, if ops::Mlp supports
+/// the layers (kernels/mlp.hpp). This pass reads and writes f32 and f64 views in place. For all other models, the
+/// object has plans for a few batch sizes, which share one workspace. run() splits its samples into these sizes.
 ///
 /// The object only reads the parameters. Several objects, each with its own context and thread, may share one
 /// ParameterSet as long as nobody writes the parameters. Batch norm uses the evaluation statistics.
 ///
-/// A sample's result does not depend on how many other samples are computed with it (tested). This holds for our own
-/// kernels and, if the processor has AVX-512, for oneDNN. Without AVX-512 oneDNN uses other loops for other numbers of
-/// samples, and the last bits differ.
+/// A sample's result does not depend on how many other samples are computed with it. Exception: without AVX-512, oneDNN
+/// uses other loops for other numbers of samples, and the last bits can differ.
 class Inference {
  public:
   /// Context and parameters must outlive this object. Throws UsageError if max_batch is below 1, or if the parameters
-  /// have another type or belong to another model.
+  /// have a type other than plan.dtype or belong to a model other than `model`.
   Inference(Context& context, const Model& model, const ParameterSet& parameters, const InferenceOptions& options = {});
   ~Inference();
   Inference(const Inference&) = delete;
   Inference& operator=(const Inference&) = delete;
 
-  /// Enqueues out = model(in) on the context's stream. Views have logical shapes, and any strides and types. They lie
-  /// on the host or on the context's device. `in_axes` and `out_axes` have one letter per axis, as in
-  /// nn/batch/batch.hpp. If the letters are empty, the view has the model's order of axes. The call writes `out` only
-  /// inside its extents. All checks come before anything is enqueued. Throws ShapeError if the views do not fit the
-  /// model, or have different numbers of samples. Throws UsageError for more than max_batch samples. Copies to and from
-  /// pageable host memory wait, as copy() describes.
+  /// Enqueues out = model(in) on the context's stream. Views have logical shapes, and any strides and types. Their
+  /// memory must be on the host or on the context's device. `in_axes` and `out_axes` have one letter per axis, as in
+  /// nn/batch/batch.hpp. If the letters are empty, the view has the model's order of axes. Memory between the elements
+  /// of `out` is not written. If a check fails, nothing has been enqueued. Throws ShapeError if the views do not fit
+  /// the model, or have different numbers of samples. Throws UsageError for more than max_batch samples. Copies from
+  /// and to pageable host memory block the calling thread, as copy() describes.
   void run(const TensorView& in, const TensorView& out, std::string_view in_axes = {}, std::string_view out_axes = {});
 
-  /// Enqueues out[i] = model(in[i]) for many views, computed together up to max_batch samples. Checks all views before
+  /// Enqueues out[i] = model(in[i]) for many views, with up to max_batch samples in all. Checks all views before
   /// anything is enqueued. With several views, an error names the wrong view. Also throws UsageError if the numbers of
   /// inputs and outputs differ. Allocates only if there are more views than in any earlier call.
   void run(std::span<const SampleView> in, std::span<const SampleView> out);

@@ -10,9 +10,9 @@
 namespace lockstep::nn {
 
 /// Enqueues on the context's stream the copy of one field of a batch to samples [first, first + n) of `state`. n is the
-/// number of samples in the view `from`. All batches enter a step through this function. The copy permutes axes into
-/// the model's order and converts numbers to the field's type, as copy() does. The padding of the last axis keeps its
-/// contents. The caller must not change the memory of `from` until the copy has read it (see copy()).
+/// number of samples in the view `from`. The copy permutes axes into the model's order and converts numbers to the
+/// field's type, as copy() does. The padding of the last axis keeps its contents. The caller must not change the memory
+/// of `from` until the copy has read it (see copy()).
 ///
 /// Throws ShapeError if axes or extents do not fit the model (text: "the input has 3 features, model mlp takes 4"), if
 /// `state` has too few samples left, or if the model lacks the field. Throws DeviceError for memory on another device.
@@ -36,9 +36,8 @@ void require_input(const StepLayout& layout, const FieldView& to, std::int64_t s
 /// number for each element of the input, for example the element's gradient. `to` has the input's logical shape.
 void emit_input(Context& context, const StepLayout& layout, const TensorView& rows, const FieldView& to);
 
-/// Copies the outputs `rows` of shape (samples, output shape) to the caller's view `to`. All outputs leave a step
-/// through this function. `to` has the output's logical shape, with axes as in ingest(). Throws ShapeError as ingest()
-/// does, and if `to` has another number of samples.
+/// Copies the outputs `rows` of shape (samples, output shape) to the caller's view `to`. `to` has the output's logical
+/// shape, with axes as in ingest(). Throws ShapeError as ingest() does, and if `to` has another number of samples.
 void emit(Context& context, const StepLayout& layout, const TensorView& rows, const FieldView& to);
 
 }  // namespace lockstep::nn

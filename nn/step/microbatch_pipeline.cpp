@@ -54,7 +54,7 @@ MicrobatchPipeline::MicrobatchPipeline(Context& context, comm::Communicator& com
     made.block = host_.data() + i * block_bytes;
     made.metrics = reinterpret_cast<double*>(host_.data() + count * block_bytes + i * kAlignment);
   }
-  if (copies_) {  // copies must wait until the context's stream has filled the StepStates
+  if (copies_) {
     for (Event& event : loaded_) {
       context.stream().record(event);
       copies_->stream().wait(event);
@@ -129,8 +129,9 @@ int MicrobatchPipeline::begin(const Batch& batch, const StepState::Scalars& scal
   now.sample_weight = scalars.sample_weight;
   const auto index = static_cast<std::size_t>(next_ % states_.size());
   const StepState& state = states_[index];
-  // Host fields that already have the type and layout of the StepState's field are copied together with the scalars, in
-  // one block. Returns such a field; returns nullptr if the field needs a copy of its own.
+  // Host fields that already have the type and layout of the StepState's field are copied in the same block as the
+  // scalars. Returns the batch's field if the block can hold the field, or nullptr if the field needs a copy of its
+  // own.
   const auto in_block = [&](StateField field) -> const FieldView* {
     const FieldView* from = batch.find(field);
     const TensorView& to = state.view(field);
@@ -198,7 +199,7 @@ void MicrobatchPipeline::end_step(const TensorView& weight_sum) {
   Slot& last = slot(next_ - 1);
   fetch_weight(last, weight_sum);
   context_.stream().record(last.done);
-  last.pending = true;  // set again, because take() may already have fetched the metrics
+  last.pending = true;  // set again, because take() may have cleared the flag since end()
   last.ends_step = true;
 }
 

@@ -19,23 +19,23 @@
 
 namespace lockstep::nn {
 
-/// Copies micro-batches to the device, and their metrics back, while the device computes other micro-batches. A plan
-/// reads a micro-batch from a StepState (`state` in the diagram). L is the number of a micro-batch:
+/// Copies micro-batches to the device, and their metrics back to the host, while the device computes other
+/// micro-batches. A plan reads a micro-batch from a StepState. On a GPU, there are two StepStates, a copy stream, and
+/// page-locked host memory. Work for micro-batch number L, in stream order:
 ///
-///   copy stream     wait done(L - 2) | block of scalars, ids and labels, the other fields -> state | record loaded
-///   compute stream                                            wait loaded | compute | metrics -> host | record done(L)
+///   copy stream     wait for done of micro-batch L - 2 | copy fields and scalars to the StepState | record loaded
+///   compute stream  wait for loaded | compute | copy metrics to the host | record done
 ///
-/// On a GPU, there are two StepStates, a copy stream, and page-locked host memory. Micro-batch L is copied while
-/// micro-batch L - 1 is computed. On the host, there is one StepState, and all work runs on the context's stream. The
-/// constructor allocates all memory. begin() waits only for the micro-batch that was begun `slots` micro-batches
-/// earlier.
+/// So micro-batch L is copied while micro-batch L - 1 is computed. On the host, there is one StepState, and all work
+/// runs on the context's stream. The constructor allocates all memory. begin() waits only for the micro-batch that was
+/// begun `slots` micro-batches earlier.
 ///
-/// The computation may contain collectives on the device. So all waits of this class also check the communicator
-/// (comm/wait.hpp). A lost rank then causes an error instead of an endless wait.
+/// The computation may contain collectives on the device. If a rank is lost, these collectives never end. All waits of
+/// this class therefore also check the communicator (comm/wait.hpp), and throw an error if a rank is lost.
 class MicrobatchPipeline {
  public:
-  /// `slots` is the largest number of micro-batches in progress: the micro-batches of two steps, so at least 2.
-  /// empty_steps is TrainStepOptions::empty_steps. Context and communicator must outlive this object.
+  /// `slots` is the largest number of micro-batches in progress: twice the number of micro-batches per step, at least
+  /// 2. empty_steps is TrainStepOptions::empty_steps. Context and communicator must outlive this object.
   MicrobatchPipeline(Context& context, comm::Communicator& communicator, std::int64_t batch, const StepLayout& layout,
                      std::int64_t slots, bool empty_steps = false);
   ~MicrobatchPipeline() = default;  ///< waits for both streams
@@ -47,17 +47,21 @@ class MicrobatchPipeline {
 
   /// Begins the next micro-batch: copies `scalars` and the fields of `batch` to a StepState. Scalars::valid, not
   /// batch.valid, says how many samples count. Samples without ids get ids from first_id on. The caller must not change
-  /// the fields' memory until the begin() two steps later. Returns the index of the StepState. Work that is enqueued
-  /// later on the context's stream reads the fields in state(index). Throws DataError if a label of the micro-batch
-  /// begun `slots` micro-batches earlier was out of range. Throws ShapeError as ingest() does.
+  /// the fields' memory until the begin() that comes `slots` calls later has returned. Returns the index of the
+  /// StepState. Work that the caller enqueues on the context's stream after this call may read the fields in
+  /// state(index). Throws DataError if a label of the micro-batch begun `slots` micro-batches earlier was out of range.
+  /// Throws ShapeError as ingest() does.
   int begin(const Batch& batch, const StepState::Scalars& scalars, std::int64_t first_id = 0);
-  /// Ends a micro-batch of `samples` samples, after all its work is enqueued. When the micro-batch's metrics arrive,
-  /// they are added to `sums`. finished() uses sum_in_tree() to add a step's metrics that went to different `sums`.
-  /// `weight_sum` must be given for the last micro-batch of a step. `weight_sum` is a scalar on the device (the sum
-  /// over all ranks, times the sample_weight of begin()), or a view without memory. A later call throws DataError if
-  /// the scalar is not a positive, finite number.
+  /// Ends a micro-batch of `samples` samples. All work of the micro-batch must be enqueued. When the micro-batch's
+  /// metrics arrive, they are added to `sums`. If a step's metrics go to several `sums`, finished() adds these with
+  /// sum_in_tree().
+  ///
+  /// For the last micro-batch of a step, `weight_sum` must have a value: a scalar on the device, or a view without
+  /// memory. The scalar is the sum of the sample weights over all ranks, times the sample_weight of begin(). If the
+  /// scalar is not a positive, finite number, a call after the metrics have arrived throws DataError.
   void end(double samples, Metrics& sums, std::int64_t step = 0, const std::optional<TensorView>& weight_sum = {});
-  /// Completes the step of the last ended micro-batch, for a weight sum that was enqueued after this micro-batch.
+  /// Marks the last ended micro-batch as the end of its step, and sets its weight sum. For a step whose weight sum is
+  /// enqueued only after end().
   void end_step(const TensorView& weight_sum);
   [[nodiscard]] int last_state() const { return static_cast<int>((next_ - 1) % states_.size()); }
   /// Adds metrics that have arrived on the host to the `sums` that end() was given for their micro-batch. Does not
@@ -76,9 +80,9 @@ class MicrobatchPipeline {
     const Kept& kept = kept_[static_cast<std::size_t>(step % kStepsKept)];
     return step > 0 && kept.step == step ? std::span<const Metrics>(kept.parts) : std::span<const Metrics>();
   }
-  /// Discards the last `count` ended micro-batches. Metrics that were not yet added to the `sums` of end() are not
-  /// added later. If the metrics of their step have arrived, finished() returns the step before, and metrics_of()
-  /// returns nothing for the step.
+  /// Discards the last `count` ended micro-batches. Their metrics are not added to the `sums` of end(), unless they
+  /// already were. If the discarded micro-batches completed step s, finished() then returns step s - 1, and
+  /// metrics_of(s) is empty.
   void forget(std::int64_t count);
   /// Waits for all micro-batches. The `sums` of all calls of end() are then complete.
   void flush();
@@ -98,7 +102,7 @@ class MicrobatchPipeline {
     double* metrics = nullptr;
     double samples = 0;
     double sample_weight = 1;
-    Metrics* sums = nullptr;  ///< destination of the metrics; nullptr: forget() discarded the micro-batch
+    Metrics* sums = nullptr;  ///< destination of the metrics; nullptr after forget()
     bool pending = false;     ///< true: `block` may be in use, because nothing has waited for `done` yet
     bool counted = false;     ///< true: the metrics were already added
     std::int64_t step = 0;
@@ -131,7 +135,7 @@ class MicrobatchPipeline {
   std::vector<Part> open_;
   std::int64_t open_step_ = 0;
   Finished finished_;
-  Finished before_;  ///< finished() without the step of finished_
+  Finished before_;  ///< value of finished() before step finished_.step completed
   struct Kept {
     std::int64_t step = 0;
     std::vector<Metrics> parts{};

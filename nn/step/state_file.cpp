@@ -213,7 +213,7 @@ std::vector<Piece> arena_pieces(const ParameterSet& parameters, WholeStates& sta
   return pieces;
 }
 
-/// Returns one piece per parameter for rank number `rank`'s arena of a state that differs between the ranks.
+/// Returns the file pieces, one per parameter, of a state that differs between the ranks: those of rank number `rank`.
 std::vector<Piece> rank_pieces(const ParameterSet& parameters, const State& state, const TensorView& arena,
                                std::size_t rank) {
   std::vector<Piece> pieces;
@@ -394,8 +394,8 @@ class StateFolder {
                        kOptimizerFile);
     return found;
   }
-  /// Returns true if the state is to be read from the optimizer's file. This includes a required state that the file
-  /// lacks; reading it then throws DataError.
+  /// Returns true if the state is to be read from the optimizer's file. The result is also true for a required state
+  /// that the file lacks, so that reading the state throws DataError.
   [[nodiscard]] bool has(const State& state) const {
     if (state.saved_as.empty()) {
       return false;
@@ -440,7 +440,7 @@ class StateFolder {
         Shape shape = file_shape(state);
         shape[0] = ranks_;
         static_cast<void>(floating_entry_of(optimizer_, state.saved_as, shape, kModelOrOptimizer));
-      } else if (has(state)) {  // the number of ranks in the file may differ from the number of ranks now
+      } else if (has(state)) {  // a run with another number of ranks may have written the file
         const TensorEntry* const entry = optimizer_.find(state.saved_as);
         const bool several = entry != nullptr && !entry->shape.empty();
         const std::int64_t wrote = several ? std::max<std::int64_t>(entry->shape[0], 1) : 1;
@@ -449,8 +449,8 @@ class StateFolder {
     }
   }
   /// Reads this rank's arena of a state, if `ranks` ranks wrote the file. For another number of ranks, each rank gets
-  /// an equal part of the sum of all arenas. The arenas hold gradients that ranks have not sent yet. So the ranks
-  /// together still send the same sum in the following steps.
+  /// an equal part of the sum of all arenas. The arenas hold gradients that the ranks have not sent yet, so only their
+  /// sum matters.
   void read_rank_arena(Context& context, const ParameterSet& parameters, const State& state, int rank, int ranks) {
     const TensorView& arena = state.view;
     const int wrote = arena_ranks_.at(state.name);
@@ -472,8 +472,8 @@ class StateFolder {
     copy_now(context, TensorView(std::span(sum), arena.shape), arena);
   }
   /// Reads this rank's rows of a state, if `ranks` ranks wrote the file. For another number of ranks, the rows depend
-  /// on the state. With a mean (State::mean), each row is this mean. For a sum over ranks, each rank gets an equal part
-  /// of the sum. For any other state, the numbers are the initial value.
+  /// on the state: a state with a mean (State::mean) gets this mean in each row; with Sharing::sum_of_ranks, each rank
+  /// gets an equal part of the sum; any other state gets State::initial.
   void read_rows(Context& context, const ParameterSet& parameters, const State& state, int rank, int ranks) {
     const TensorEntry* const entry = has(state) ? optimizer_.find(state.saved_as) : nullptr;
     const std::int64_t numel = state.view.numel();
@@ -612,7 +612,7 @@ void save_state(const std::string& folder, TrainStep& step, comm::Communicator& 
                       kSteps, "' and '", kMicrobatches, "' are taken, expected others");
   step.synchronize();
   const std::vector<double> microbatches = comm::all_gather_value(control, static_cast<double>(step.microbatches()));
-  if (step.steps() > 0) {  // before the first step, the averages in memory are already right
+  if (step.steps() > 0) {  // before the first step, the evaluation buffers already hold the averages
     const std::int64_t rows = control.size() * step.parameters().statistics_rows();
     average_statistics(step.context(), step.parameters(), control,
                        std::vector<double>(static_cast<std::size_t>(rows), 1.0));
@@ -650,7 +650,7 @@ LoadedState load_state(const std::string& folder, TrainStep& step, comm::Communi
   const std::optional<std::int64_t> steps = take_count(saved.metadata(), kSteps, folder);
   const std::optional<std::int64_t> microbatches = take_count(saved.metadata(), kMicrobatches, folder);
   step.synchronize();
-  // Comes first, because it throws if a step is in progress.
+  // continue_from() throws if a step is in progress. It must therefore be called before read() changes anything.
   step.continue_from(steps.value_or(0), microbatches.value_or(0));
   return saved.read(step.context(), step.parameters(), control.rank(), control.size());
 }

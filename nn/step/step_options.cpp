@@ -89,7 +89,7 @@ void describe(Schema& schema, TrainStepOptions& options) {
       .choice<bool>("no_decay_norm", options.decay_all, {{"false", true}, {"true", false}},
                     concat("apply no weight decay to biases and norm parameters",
                            options.decay_all ? "" : "; the default here, unless --decay-norm is given"))
-      .looks_like("")  // this option is a flag without a value, so there is no example text
+      .looks_like("")
       .taken_back_by("decay_norm")
       .instead_of("norm_weight_decay")
       .instead_of("bias_weight_decay");

@@ -64,8 +64,8 @@ const TapeOptions& checked(const TapeOptions& options, const ParameterSet& param
   return options;
 }
 
-/// Throws unless the tape can read the caller's memory `view`. If `written` is true, also throws unless the tape can
-/// write to this memory. Must be called before anything is enqueued.
+/// Throws if the tape cannot read the memory of `view`, or if `written` is true and the tape cannot write this memory.
+/// Must be called before anything is enqueued.
 void require_usable(const Context& context, const char* what, const TensorView& view, bool written) {
   const Device device = view.device == Device::cpu() ? view.device : context.device();
   require_on(device, what, {&view});
@@ -114,7 +114,8 @@ struct Tape::Impl {
     }
   }
 
-  /// Copies `samples` samples from `from` to a field of the slot's state, and sets all later samples of the field to 0.
+  /// Copies `samples` samples from `from` to a field of the slot's state, and sets the field's remaining samples, up to
+  /// max_batch, to 0.
   void take(StepState& state, const FieldView& from, std::int64_t samples) {
     ingest(context, state, from);
     const TensorView& rows = state.view(from.field);

@@ -27,8 +27,8 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Returns the memory for a step's parameters: `lent`, but with the gradients in the buffer `gradients` unless that
-/// buffer is empty. The buffer is memory that is registered with NCCL.
+/// Returns the memory for a step's parameters. This is `lent`, except that the gradients are in the buffer `gradients`
+/// unless this buffer is empty. `gradients` must be memory that is registered with NCCL.
 ParameterArenas with_gradients(ParameterArenas lent, const Buffer& gradients) {
   if (gradients.bytes() > 0) {
     lent.gradients =
@@ -52,7 +52,8 @@ std::unique_ptr<Context> context_beside(Context& context, std::optional<Stream>&
 
 /// The buckets of a step's gradients, their division over the ranks (zero1), and the algorithm that sums a bucket.
 struct GradientBuckets {
-  /// With zero1, divides the optimizer's states of `set`. Adds the states of the gradient sum (compression) to `set`.
+  /// With zero1, divides the optimizer's states of `set`. Adds to `set` the states of gradient compression, if o.sums
+  /// has one.
   GradientBuckets(Context& context, ParameterSet& set, const comm::Communicator& ranks, const TrainStepOptions& o)
       : gradients(gradient_ranges(set)) {
     const std::int64_t trainable = set.trainable_numel();
@@ -111,8 +112,8 @@ double power_of_two_weight(std::int64_t max_batch, std::int64_t ranks) {
   return std::exp2(-std::ceil(std::log2(static_cast<double>(max_batch) * static_cast<double>(ranks))));
 }
 
-/// Returns why micro-batches with these options are not captured, or an empty text if they are. With CudaGraph::on,
-/// throws a UsageError with the reason instead of returning it.
+/// Returns the reason why micro-batches with these options cannot be captured, or an empty text if they can. With
+/// CudaGraph::on, throws a UsageError with the reason instead of returning it.
 std::string capture_obstacle(const TrainStepOptions& options, Device device, const comm::Communicator& gradients,
                              const comm::BucketSum& sum) {
   std::string found = graph_obstacle(device, gradients, options.cuda_graph);
@@ -221,7 +222,8 @@ struct TrainStep::Impl {
     }
   }
 
-  /// Returns the planned number of micro-batches per step. If TrainStepOptions::microbatches is 0, there may be more.
+  /// Returns the planned number of micro-batches per step. If TrainStepOptions::microbatches is 0, a step may have
+  /// more.
   [[nodiscard]] std::int64_t most_microbatches() const { return std::max(options.microbatches, virtual_ranks.rows()); }
 
   [[nodiscard]] PlanOptions plan_options() {
@@ -371,13 +373,13 @@ struct TrainStep::Impl {
     return options.count_samples ? parameters.weight_sum() : TensorView();
   }
 
-  /// Returns true if the loss has weights, so that the plans write the weight sum.
+  /// Returns true if the loss has weights. In this case, the plans write the weight sum.
   [[nodiscard]] bool weighs() const { return options.plan.weights != LossWeights::none; }
 
-  /// Returns the weight sum of this rank's samples for a loss without weights: the number of samples times `weight`.
+  /// Returns the sum of the weights of this rank's samples in the current step, for a loss without weights.
   [[nodiscard]] double sum_of_weights() const { return samples * weight; }
 
-  /// Returns the id of the next micro-batch's first sample, for batches without ids. Such ids are unique within a run.
+  /// Returns the id of the next micro-batch's first sample, for batches without ids. These ids are unique within a run.
   [[nodiscard]] std::int64_t first_id() const {
     const std::int64_t of_rank = (microbatches * ranks.grad.size() + ranks.grad.rank()) * virtual_ranks.rows();
     return (of_rank + virtual_ranks.row_of(added)) * options.max_batch;
@@ -396,7 +398,8 @@ struct TrainStep::Impl {
 
   [[nodiscard]] bool loss_is_given() const { return options.plan.loss == Loss::given; }
 
-  /// Begins a step with a given loss (Loss::given), unless one has begun. Sets all gradients to zero.
+  /// Begins a step for Loss::given (the program computes the gradients), unless a step is in progress. Sets all
+  /// gradients to zero.
   void begin_given(const char* call) {
     require<StateError>(!reduced, "train step: ", call, " after reduce(), expected apply() or abandon()");
     if (added > 0) {
@@ -431,7 +434,8 @@ struct TrainStep::Impl {
         const int gradients = static_cast<int>(parameters.trainable().size());
         if (options.count_samples) {
           if (!weighs()) {
-            // With a given loss, the weight sum over the ranks is 1, so that the division has no effect.
+            // With Loss::given, the weight sum over all ranks must be 1, because the optimizer divides the gradients by
+            // this sum.
             const double own = ranks.grad.rank() == 0 ? 1 : 0;
             ops::fill(context, loss_is_given() ? own : sum_of_weights(), parameters.weight_sum());
           }
@@ -465,8 +469,8 @@ struct TrainStep::Impl {
     if (applied_rate.bytes() == 0) {
       applied_rate = Buffer(sizeof(double), context);
     }
-    // Uses memory of its own for the rate, because a later micro-batch may already overwrite this step's last
-    // StepState.
+    // The rate must not be written to this step's last StepState, because a later micro-batch may already overwrite
+    // this StepState.
     const TensorView learning_rate(applied_rate.data(), DType::f64, context.device(), Shape{});
     try {
       ops::fill(context, rate, learning_rate);
@@ -492,7 +496,8 @@ struct TrainStep::Impl {
     return sum > 0 && std::isfinite(sum) ? 1 / sum : 0;
   }
   void require_gradients(const char* call) const {
-    require<StateError>(added > 0, "train step: ", call, " without gradients, expected ", loss_is_given() ? "a backward pass" : "add()", " before");
+    require<StateError>(added > 0, "train step: ", call, " without gradients, expected ",
+                        loss_is_given() ? "a backward pass" : "add()", " before");
   }
 
   void abandon() {
@@ -504,7 +509,7 @@ struct TrainStep::Impl {
     reduced = false;
   }
 
-  std::unique_ptr<comm::Communicator> alone;  ///< communicator of a step without StepRanks
+  std::unique_ptr<comm::Communicator> alone;  ///< communicator of this rank alone, for a step without StepRanks
   Context& context;
   StepRanks ranks;
   TrainStepOptions options;
@@ -683,7 +688,7 @@ std::span<const Metrics> TrainStep::metrics_of(std::int64_t step) {
 void TrainStep::broadcast(int root) {
   Impl& s = *impl_;
   require_not_averaged("broadcast()");
-  s.parameters.changed();  // also if a broadcast fails
+  s.parameters.changed();  // also needed if a broadcast fails
   for (const State& state : s.parameters.states().all()) {
     if (state.view.numel() > 0 && (state.sharing == Sharing::same || state.sharing == Sharing::of_rank)) {
       s.ranks.grad.broadcast(s.context.stream(), state.view, root);
@@ -724,8 +729,9 @@ SpanRecorder* TrainStep::recorder() const {
   return impl_->trace.recorder();
 }
 std::size_t TrainStep::spans_of_a_step() const {
-  // A micro-batch has spans for its calls and its input. A bucket has six: ready point, sum, gather, and waits for the
-  // sum, for the gather and before a layer. A step has four: update, moving average and two waits.
+  // A micro-batch has one span for each call and one for its input. A bucket has six spans: ready point, sum, gather,
+  // wait for the sum, wait for the gather, and wait before a layer. A step has four more spans: update, moving average
+  // and two waits.
   return static_cast<std::size_t>(impl_->most_microbatches()) * (train_plan().calls().size() + 1) +
          6 * impl_->buckets.buckets.size() + 4;
 }

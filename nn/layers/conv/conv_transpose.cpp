@@ -50,7 +50,8 @@ class ConvTransposeLayer final : public Layer {
   void plan(PlanBuilder& builder) const override;
 
  private:
-  /// Returns the convolution whose passes this layer runs in swapped roles. The convolution's x is this layer's output.
+  /// Returns the convolution whose data gradient is this layer's forward, and whose forward is this layer's data
+  /// gradient.
   [[nodiscard]] ops::ConvDesc convolution(const Shape& input) const {
     require<ShapeError>(input.rank() == axes_ + 1, name(), ": input ", input, ", expected ", sample_text(axes_));
     ops::ConvDesc desc = describe_conv(axes_, input, in_channels_, of_convolution());
@@ -133,7 +134,8 @@ void ConvTransposeLayer::plan(PlanBuilder& builder) const {
     }
     const SlotId made = b.activation("d(" + name() + ".x)", desc.y_shape());
     append_pass(b, kind() + " backward_data", plan, dy, weight, {}, made);
-    // input_gradient() is called after append_pass(), because append_pass() does not write dx; the next call does.
+    // The call appended right after input_gradient() must write dx. append_pass() does not write dx, so it comes before
+    // input_gradient().
     const GradientTarget dx = b.input_gradient(0, {}, false);
     b.call("subsample_pad forward", {made}, {dx.slot}, 0, [=](Context& context, const Frame& frame) {
       ops::subsample_pad_forward(context, 1, frame[made], frame[dx.slot]);

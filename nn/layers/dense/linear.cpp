@@ -56,8 +56,8 @@ class LinearLayer final : public Layer {
   [[nodiscard]] bool slope_of_output() const {
     return options_.activation == ops::Activation::relu && options_.residual.index < 0;
   }
-  /// Appends the product, and the addition of bias and residual with the activation. One call does the whole work if
-  /// ops::fuses_activation() allows that. Returns the slot from which backward computes the activation's slope: the
+  /// Appends the calls for the product, the bias, the activation and the residual, or a single call for all of these if
+  /// ops::fuses_activation() allows it. Returns the slot from which backward computes the activation's slope: the
   /// output, or the product before the bias is added.
   SlotId plan_forward(PlanBuilder& builder, std::int64_t rows, std::int64_t in) const;
   /// Appends the calls for the tangent of the output. `kept` is the slot that plan_forward() returned.
@@ -181,8 +181,7 @@ void LinearLayer::plan(PlanBuilder& builder) const {
     if (activates()) {
       const SlotId given = dy;
       dy = b.overwrite_gradient(dy, "d(" + name() + " product)");
-      // ReLU's slope follows from y > 0, so this case needs no bias. y > 0 where product + bias > 0, unless y rounds to
-      // 0.
+      // ReLU's slope needs no bias, because the slope is 1 exactly where y > 0 (if positive values do not round to 0).
       const SlotId bias = options_.bias && !slope_of_output() ? b.parameter(name() + ".bias") : SlotId{};
       const SlotId scratch =
           b.scratch(dbias.wanted() ? ops::linear_epilogue_workspace_bytes(b.context(), b.prototype(kept)) : 0);

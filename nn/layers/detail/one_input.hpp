@@ -32,7 +32,7 @@ void on_input_gradient(PlanBuilder& builder, bool in_place, Append append) {
 
 /// If the plan computes tangents (forward-mode derivatives), calls append(builder, t, to). This function must append
 /// the calls that compute the tangent `to` of the layer's output from the tangent `t` of its input. For a linear layer
-/// without bias, these are its forward calls.
+/// without bias, these calls are the same as in forward.
 template <class Append>
 void on_input_tangent(PlanBuilder& builder, Append append) {
   builder.on_tangent([=](PlanBuilder& b) {

@@ -12,8 +12,8 @@ namespace lockstep::nn {
 namespace {
 
 /// If ranks share statistics, appends calls that add up the sums `own` of all ranks, and returns the slot of the
-/// result. Otherwise returns `own`. Call this function before input_gradient(): the call after input_gradient() must
-/// write the gradient, and the calls appended here do not. `name` is the layer's name.
+/// result. Otherwise returns `own`. `name` is the layer's name. Call this function before input_gradient(), because the
+/// call that is appended right after input_gradient() must write the gradient.
 SlotId sums_of_all_ranks(PlanBuilder& b, SlotId own, const std::string& name) {
   if (!b.options().shares_statistics()) {
     return own;
@@ -29,7 +29,8 @@ SlotId sums_of_all_ranks(PlanBuilder& b, SlotId own, const std::string& name) {
 }
 
 /// Returns whether one call can do the whole pass `pass` over x. On a GPU, that call is one cooperative launch. A
-/// forward pass in one call changes running statistics, so such a pass is not possible in a plan that recomputes calls.
+/// forward pass in one call updates the running statistics. So a plan that recomputes calls cannot use such a pass,
+/// because the statistics would be updated twice.
 bool in_one_call(PlanBuilder& b, const TensorView& x, ops::NormPass pass) {
   const PlanOptions& options = b.options();
   const bool possible = pass == ops::NormPass::backward || options.recompute == Recompute::off;
@@ -143,8 +144,8 @@ void plan_masked_backward(PlanBuilder& b, const std::string& name, const NormFor
 }
 
 /// Appends the backward of a block's last norm and of its shortcut's norm. A first pass stores the gradient g that both
-/// norms share; a second pass reads g once and computes dx of both norms. g takes the memory of dy2 (without dy2, of
-/// dy), and later one dx takes the memory of g.
+/// norms share; a second pass reads g once and computes dx of both norms. g takes the memory of dy2 if there is a dy2,
+/// otherwise the memory of dy. Then the dx of the shortcut's norm takes the memory of g.
 void plan_pair_backward(PlanBuilder& b, const std::string& name, const NormForward& n) {
   const SlotId dy = b.output_gradients()[0];
   const SlotId dy2 = b.output_gradients().size() > 1 ? b.output_gradients()[1] : SlotId{};
@@ -187,8 +188,9 @@ void plan_pool_backward(PlanBuilder& b, const std::string& name, const NormForwa
          });
 }
 
-/// Appends the call that makes the norm's coefficients, unless `fused` is true: then the call of plan_output() makes
-/// them. In training, the call uses the statistics of all ranks, the sums of the convolution that wrote x, or x itself.
+/// Appends the call that computes the norm's coefficients. In training, the call computes them from the statistics of
+/// all ranks, from the sums of the convolution that wrote x, or from x itself. If `fused` is true, appends no such
+/// call, because the call of plan_output() computes the coefficients.
 void plan_coefficients(PlanBuilder& b, const std::string& name, NormForward& n, bool fused) {
   if (b.infers()) {
     // Never computed again in backward: the running statistics may have changed since forward.
@@ -284,9 +286,9 @@ void plan_constant_statistics(PlanBuilder& b, SlotId sums) {
   }
 }
 
-/// Appends the calls for the tangent of the output. A norm without ReLU and residual multiplies each channel by a
-/// constant and by a symmetric matrix over the samples, so its backward computes the tangent, too. The last call adds
-/// the tangent of the residual and applies the mask of the ReLU.
+/// Appends the calls for the tangent of the output. The Jacobian of a norm without ReLU and residual is symmetric, so
+/// the calls of its backward also compute the tangent. The last call adds the tangent of the residual and applies the
+/// mask of the ReLU.
 void plan_tangent(PlanBuilder& b, const std::string& name, const NormForward& n) {
   require<UnsupportedError>(!b.options().shares_statistics(), "plan: layer ", name,
                             " shares its statistics with other ranks, which has no rule for tangents (jvp)");
@@ -349,8 +351,7 @@ void plan_backward(PlanBuilder& b, const std::string& name, const NormForward& n
          });
   const SlotId sums = sums_of_all_ranks(b, own, name);
   plan_constant_statistics(b, sums);
-  // The next call is the last reader of dy and dy2. So dx takes the memory of dy, and dresidual takes the memory of
-  // dy2.
+  // The next call is the last reader of dy and dy2. So dx may take the memory of dy, and dresidual the memory of dy2.
   const GradientTarget dx = b.input_gradient(0, dy, false);
   if (stores) {
     if (dx.wanted()) {

@@ -45,8 +45,8 @@ class LayerNormLayer final : public Layer {
                  });
     builder.set_output(y);
 
-    // With the weight w, dx is S (w dy) with a symmetric S, which the backward op with a weight of ones applies. So the
-    // tangent of the output is w S t.
+    // Backward computes dx = S (w dy) with the weight w and a symmetric matrix S. So the tangent of the output is w (S
+    // t), where t is the tangent of the input. layer_norm_backward() with a weight of ones computes S t.
     builder.on_tangent([=, this](PlanBuilder& b) {
       const SlotId t = b.input_tangent();
       const SlotId to = b.new_tangent();

@@ -23,7 +23,7 @@ class AddLayer final : public Layer {
     const SlotId b = builder.input(1);
     const Shape shape = builder.batched(builder.input_shape());
     SlotId sum;
-    for (const int i : {1, 0}) {  // prefers the memory of the branch b to the memory of the input a
+    for (const int i : {1, 0}) {  // tries to reuse the memory of b first, then the memory of a
       if (!sum.valid() && builder.may_overwrite_input(i)) {
         sum = builder.alias(builder.input(i), name(), shape);
       }

@@ -42,7 +42,7 @@ void DropoutLayer::plan(PlanBuilder& builder) const {
   }
   const SlotId y = output_like_input(builder, name(), /*reads_input=*/false);
   builder.set_output(y);
-  if (builder.infers()) {  // y is a copy, because x has other readers and the next layer may overwrite y
+  if (builder.infers()) {  // copies, because the next layer may overwrite y while other layers still read x
     builder.call("copy", {x}, {y}, 0, [=](Context& context, const Frame& frame) { copy(context, frame[x], frame[y]); });
     return;
   }

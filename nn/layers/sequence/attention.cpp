@@ -22,7 +22,7 @@ struct Operand {
 struct Heads {
   std::int64_t batch, length, heads, head;  ///< `head` is the number of columns of one head
   std::int64_t items;                       ///< number of matrices: batch * heads
-  std::int64_t part;  ///< elements from queries to keys, and from keys to values; rounded up to 16 bytes for libraries
+  std::int64_t part;  ///< distance in elements from queries to keys, and from keys to values; a multiple of 16 bytes
 
   Heads(std::int64_t of_batch, std::int64_t of_length, std::int64_t of_heads, std::int64_t columns, DType dtype)
       : batch(of_batch),
@@ -32,8 +32,8 @@ struct Heads {
         items(batch * heads),
         part(align_up(items * length * head, 16 / static_cast<std::int64_t>(size_of(dtype)))) {}
 
-  // In names of shapes, "joined" means (B, T, 3, heads, D), and "split" means (3, B, heads, T, D). "mixed" means that
-  // the axis of length 3 is missing.
+  // In the names of the functions below, "joined" means (B, T, 3, heads, D), and "split" means (3, B, heads, T, D).
+  // "mixed" means without the axis of length 3.
   [[nodiscard]] Shape joined() const { return {batch, length, 3, heads, head}; }
   [[nodiscard]] Shape joined_mixed() const { return {batch, length, heads, head}; }
   [[nodiscard]] Shape split_mixed() const { return {batch, heads, length, head}; }

@@ -19,7 +19,7 @@ using namespace std::string_view_literals;
 
 constexpr std::string_view kPrefix = "transformer.";
 
-/// Returns the part of the name of a layer's tensor after "h.N."; an empty text if the name has no "h.N.".
+/// Returns the part of `name` after "h.N.", where N is the number of a layer, or an empty text if `name` has no "h.N.".
 std::string_view in_layer(std::string_view name) {
   if (name.starts_with(kPrefix)) {
     name.remove_prefix(kPrefix.size());
@@ -54,7 +54,7 @@ void turn(const TensorFile& file, TensorEntry& entry) {
   std::swap(entry.strides[0], entry.strides[1]);
 }
 
-/// Throws DataError unless the matrix of the final product, lm_head.weight, equals the matrix of the embedding.
+/// Throws DataError unless lm_head.weight, the matrix of the last product, equals the embedding matrix.
 void require_tied(const TensorFile& file, const TensorEntry& head, const TensorEntry* embedding) {
   const auto bytes_of = [&](const TensorEntry& entry) {
     std::vector<std::byte> bytes(static_cast<std::size_t>(entry.bytes));

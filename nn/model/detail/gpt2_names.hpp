@@ -5,7 +5,7 @@
 namespace lockstep::nn {
 
 /// Converts a GPT-2 file of another program to the names and shapes of transformer() (nn/models/transformer.hpp). A
-/// file that has no h.N.attn.c_attn.weight of shape (3 C, C) or (C, 3 C) does not change. If it has one:
+/// file that has no h.N.attn.c_attn.weight of shape (3 C, C) or (C, 3 C) does not change. Otherwise:
 /// - "transformer." is removed from the names;
 /// - Hugging Face's weights of Conv1D, (in, out), are transposed to (out, in): c_attn, c_proj and c_fc of every layer.
 ///   The shape of c_attn shows the order, because c_attn is never square: (C, 3 C) in Hugging Face's files, (3 C, C) in

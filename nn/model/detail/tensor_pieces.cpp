@@ -17,13 +17,14 @@ std::vector<std::int64_t> extents(const Shape& shape) {
   return {shape.begin(), shape.end()};
 }
 
-/// Memory on the host that holds one tensor at a time. Strides and types are converted in this memory, so the code is
-/// the same for every device.
+/// Memory on the host that holds one tensor at a time. Strides and types are converted on the host, so one
+/// implementation serves all devices.
 class Staging {
  public:
   explicit Staging(Context& context) : context_(context) {}
 
-  /// Copies a piece to the host and returns the logical view of the copy. finish(piece) copies the piece back.
+  /// Copies a piece to the host and returns the logical view of the copy. finish(piece) copies the host memory back to
+  /// the piece.
   TensorView begin(const Piece& piece) {
     bytes_.resize(piece.stored.bytes());
     copy_now(context_of(piece), piece.stored, host_view(piece));

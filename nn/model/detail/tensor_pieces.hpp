@@ -18,14 +18,15 @@ struct Piece {
   TensorView logical;  ///< view of the memory of `stored`: axes in the order of the file, without padding
 };
 
-/// Adds a piece for each parameter whose numbers lie in `arena` (values() or an optimizer state). The name of a piece
-/// is the parameter's name followed by `suffix`.
+/// Adds a piece for each parameter in `arena`, which must be values() or an optimizer state. The name of a piece is the
+/// parameter's name followed by `suffix`.
 void add_parameter_pieces(std::vector<Piece>& pieces, const ParameterSet& parameters, const TensorView& arena,
                           const std::string& suffix);
 /// Adds a piece for each buffer in `arena` (evaluation_buffer_arena(), or the arena of a moving average).
 void add_buffer_pieces(std::vector<Piece>& pieces, const ParameterSet& parameters, const TensorView& arena);
 
-/// Adds the pieces of `state`, which has the layout of the parameters or buffers. `arena` holds the whole state.
+/// Adds the pieces of `state`, whose layout must be StateLayout::parameters or StateLayout::buffers. `arena` holds the
+/// state of all ranks.
 void add_state_pieces(std::vector<Piece>& pieces, const ParameterSet& parameters, const State& state,
                       const TensorView& arena);
 

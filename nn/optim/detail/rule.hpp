@@ -33,8 +33,8 @@ struct Rule {
   /// Enqueues the update of a range of the arena. If `update.copy` (the 16-bit weights) is given, the rule also writes
   /// the copy.
   std::function<void(Context& context, const ops::ArenaUpdate& update, const Views& views)> update{};
-  /// Used only if states are divided over ranks. sum_rows is the number of pairs of sums over whole tensors that
-  /// update() needs. add_sums() adds the terms of a range of the arena to `sums`, an f64 tensor (sum_rows, 2).
+  /// Used only if states are divided over ranks. update() then needs sum_rows pairs of sums over whole tensors.
+  /// add_sums() adds the contribution of a range of the arena to `sums`, an f64 tensor (sum_rows, 2).
   std::int64_t sum_rows = 0;
   std::function<void(Context&, const ops::ArenaUpdate&, const TensorView& sums, const TensorView& workspace)>
       add_sums{};
@@ -42,8 +42,8 @@ struct Rule {
 
 /// Returns the names of the states of sgd and lars: "momentum_buffer" if `momentum` is above 0, otherwise none.
 [[nodiscard]] std::vector<std::string> momentum_states(double momentum);
-/// Returns the options of the Adam kernel. adam and adamw use it for all parameters, muon for all but hidden matrices.
-/// Throws UsageError for options out of range.
+/// Returns the options of the Adam kernel. The rules adam and adamw use this kernel for all parameters, and muon uses
+/// it for all parameters except hidden matrices. Throws UsageError for options out of range.
 [[nodiscard]] ops::AdamOptions adam_options(const OptimizerOptions& options, DType dtype);
 
 }  // namespace lockstep::nn

@@ -38,9 +38,9 @@ class GradientCheck {
   /// Returns true if the norm of the summed gradients of step `step` is finite. The result is the same on every rank.
   /// The step must be complete, and must be one of the last kStepsKept.
   [[nodiscard]] bool finite(std::int64_t step) const;
-  /// Describes a step whose norm is not finite, for example "rank 3: conv2.weight and 12 written after it". Names up to
-  /// four ranks whose gradients contain NaN or infinity. `control` must accept host tensors. Collective, with the same
-  /// result on all ranks.
+  /// Describes the gradients of a step whose norm is not finite, for example "rank 3: conv2.weight and 12 written after
+  /// it". Names up to four ranks whose gradients contain NaN or infinity. `control` must accept host tensors.
+  /// Collective, with the same result on all ranks.
   [[nodiscard]] std::string text(std::int64_t step, comm::Communicator& control) const;
   [[nodiscard]] std::size_t bytes() const { return flags_.bytes() + host_.bytes(); }
 

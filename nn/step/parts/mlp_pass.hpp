@@ -18,9 +18,12 @@ namespace lockstep::nn {
 /// parameters are packed again after they have changed.
 class MlpPass {
  public:
-  /// Returns the pass for `model`, or no value unless all these conditions hold: the context computes on the host; the
-  /// input is a vector of features (InputKind::values); the layers form a chain, and each layer has a DenseForm; each
-  /// layer that is only an activation follows a linear layer without an activation; and ops::Mlp supports the layers.
+  /// Returns the pass for `model`, or no value if one of these conditions does not hold:
+  /// - the context computes on the host;
+  /// - the input is a vector of features (InputKind::values);
+  /// - the layers form a chain, and each layer has a DenseForm;
+  /// - each layer that is only an activation follows a linear layer without an activation;
+  /// - ops::Mlp supports the layers.
   [[nodiscard]] static std::optional<MlpPass> of(Context& context, const Model& model, const ParameterSet& parameters);
 
   /// Enqueues y = model(x). x (.., inputs) and y (.., outputs) are views as in ops::mlp_forward().
@@ -28,9 +31,9 @@ class MlpPass {
   /// Repeats the last run() on memory at other addresses. Each address must be a multiple of the element's size.
   void run_again(Context& context, const void* x, void* y);
 
-  /// Returns `view`, a view of samples, with the axis of features last. If mlp_forward() cannot read the view (or write
-  /// it, if `written` is true), returns a view that is not given. mlp_forward() takes only f32 and f64 in host memory.
-  /// `axes` must fit `view`.
+  /// Returns `view`, a view of samples, with the axis of features last. If mlp_forward() cannot read the view, or
+  /// cannot write the view and `written` is true, returns a view without memory. mlp_forward() takes only f32 and f64
+  /// in host memory. `axes` must fit `view`.
   [[nodiscard]] static TensorView samples_of(const TensorView& view, std::string_view axes, bool written);
 
  private:

@@ -15,7 +15,7 @@ namespace lockstep::nn {
 /// parameters, so that an evaluation uses the average.
 class StepAverage {
  public:
-  /// Adds the average to the parameters if `options` has an average. `divided` is the number of buckets that are
+  /// Adds the states of the average to `parameters` if `options.on()`. `divided` is the number of buckets that are
   /// divided over the ranks (zero1). If `divided` is above 0, each rank averages only its own part. Context, parameters
   /// and reducer must outlive this object.
   StepAverage(Context& context, ParameterSet& parameters, const MovingAverageOptions& options,
@@ -27,8 +27,8 @@ class StepAverage {
     }
   }
 
-  /// Sets the numbers of updates that were done before this step object was made: `updates` of the run, and `scheduled`
-  /// of its schedule. Must be called before the first update.
+  /// Sets the numbers of updates that were done before this step object was made: `updates` in the whole run, and
+  /// `scheduled` in the run's learning rate schedule. Must be called before the first update.
   void set_behind(std::int64_t updates, std::int64_t scheduled) {
     updates_before_ = updates;
     scheduled_before_ = scheduled;
@@ -88,7 +88,6 @@ class StepAverage {
       throw;
     }
   }
-  /// Implements TrainStep::end_average().
   void end() {
     require<StateError>(begun_, "train step: end_average() without begin_average() before");
     begun_ = false;

@@ -12,11 +12,12 @@
 
 namespace lockstep::nn {
 
-/// Runs training micro-batches. If possible, each micro-batch is captured into a CUDA graph and runs as one launch.
-/// There is one graph for each combination of a StepState (inputs of a micro-batch on the device) and a place in the
-/// step. A place says whether the micro-batch is the first of its step, and whether it is the last. So there are four
-/// places. The first run at a place is not captured, so that libraries can initialise. The second run captures the
-/// graphs of this place for all StepStates. Only these two runs allocate memory. No run waits.
+/// Runs training micro-batches. If possible, each micro-batch is captured into a CUDA graph and runs as one launch. A
+/// micro-batch has one of four places in its step: it is the first or not, and it is the last or not. There is one
+/// graph for each StepState (inputs of a micro-batch on the device) and each place.
+///
+/// The first run at a place is not captured, so that libraries can initialise. The second run captures the graphs of
+/// this place for all StepStates. Only these two runs allocate memory. No run waits.
 class StepGraphs {
  public:
   /// Function that enqueues the micro-batch whose inputs are in StepState number `state`. The function must make the

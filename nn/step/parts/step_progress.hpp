@@ -10,23 +10,23 @@
 
 namespace lockstep::nn {
 
-/// Reports a rank's progress within a step to its watchdog: the host's work, and the buckets that a GPU sums. Without a
-/// watchdog, all calls do nothing. Only watch_device() allocates memory and waits.
+/// Reports a rank's progress within a step to its watchdog: the work that the host does, and the buckets that a GPU has
+/// summed. Without a watchdog, all calls do nothing. Only watch_device() allocates memory and waits.
 class StepProgress {
  public:
   explicit StepProgress(comm::Watchdog* watchdog) : watchdog_(watchdog) {}
   StepProgress(const StepProgress&) = delete;
   StepProgress& operator=(const StepProgress&) = delete;
-  /// Must run after the destructors of the reducer and of captured steps, because their work writes to `marks_`.
+  /// Must run after the destructors of the reducer and of captured steps, because their queued work writes to `marks_`.
   ~StepProgress() {
     if (marks_) {
       watchdog_->forget_device(this);
     }
   }
 
-  /// From now on, the reducer writes marks for its buckets on `comm`. The watchdog reads these marks to find how far
-  /// the GPU has come. `places` is the number of StepStates of the pipeline; each step in progress uses one of them.
-  /// Does nothing on a host.
+  /// After this call, the reducer enqueues a mark for each of its buckets on `comm`. The watchdog reads the marks to
+  /// find which buckets the GPU has summed. `places` is the number of StepStates of the pipeline; each step in progress
+  /// uses one StepState. Does nothing on a host.
   void watch_device(Context& compute, Stream& comm, comm::GradientReducer& reducer, int places) {
     if (watchdog_ != nullptr && comm.device().kind == DeviceKind::cuda) {
       marks_.emplace(compute, comm, reducer.gradients(), reducer.buckets(), places);
@@ -59,14 +59,15 @@ class StepProgress {
       place_ = place;
     }
   }
-  /// From now on, work that is enqueued or captured belongs to the step whose begin_sums() was given this `place`.
+  /// Work that is enqueued or captured after this call belongs to the step whose begin_sums() had this `place`.
   void use(int place) noexcept {
     if (marks_) {
       marks_->use(place);
     }
   }
   void end_sums() noexcept { place_ = -1; }  ///< reports that all sums of the step are enqueued
-  /// Reports that the remaining sums of the step will not be enqueued, so the step's marks may stop at any bucket.
+  /// Reports that the remaining sums of the step will not be enqueued. The watchdog then expects no more marks of this
+  /// step.
   void forget_sums() noexcept {
     if (place_ >= 0) {
       marks_->forget(place_);

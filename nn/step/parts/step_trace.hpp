@@ -8,9 +8,9 @@
 
 namespace lockstep::nn {
 
-/// Records when the parts of a step run, as spans in the caller's SpanRecorder. If the caller has given no recorder and
-/// a profiling tool is attached to the process, uses a recorder of its own. Without any recorder, nothing is recorded.
-/// Only record_into() allocates memory.
+/// Records when the parts of a step run, as spans in the caller's SpanRecorder. Without such a recorder, uses a
+/// recorder of its own if a profiling tool is attached to the process, and otherwise records nothing. Only
+/// record_into() allocates memory.
 class StepTrace {
  public:
   /// Spans that this class records. The plans and the reducer record all other spans of a step.

@@ -21,7 +21,7 @@ class VirtualRanks {
   [[nodiscard]] std::int64_t rows() const { return std::max<std::int64_t>(count_, 1); }
   [[nodiscard]] std::int64_t row_of(std::int64_t microbatch) const { return count_ > 0 ? microbatch : 0; }
 
-  /// Allocates the arenas of the tree. Must come before the first run(). The parameters must outlive the tree.
+  /// Allocates the arenas of the tree. Must be called before the first run(). The parameters must outlive the tree.
   void allocate(Context& context, const ParameterSet& parameters) {
     if (count_ > 0) {
       tree_.emplace(context, parameters.gradients_and_weight_sum(), count_);

@@ -170,7 +170,8 @@ TEST(DlpackIn, IsReadAndWrittenInPlaceAndItsDeleterIsLeftAlone) {
   std::vector<double> in(64, std::numeric_limits<double>::quiet_NaN());
   std::vector<double> out(64, kCanary);
   const auto x = [](std::int64_t sample, std::int64_t c) { return draw(static_cast<std::uint64_t>(sample * 3 + c)); };
-  // Channel c of sample s is element 40 - 10 s + 2 c. The offset is a multiple of 8 bytes, but of no larger alignment.
+  // Channel c of sample s is element 40 - 10 s + 2 c. The offset in bytes is a multiple of 8, but of no larger power of
+  // two.
   for (int s = 0; s < 4; ++s) {
     for (int c = 0; c < 3; ++c) {
       in[static_cast<std::size_t>(40 - 10 * s + 2 * c)] = x(s, c);

@@ -144,9 +144,8 @@ TEST(Counting, SeesEveryPiece) {
   EXPECT_EQ(pieces_of([] { const std::vector<double> numbers(1000); }), 1);
 }
 
-// Inference with a small MLP, with every number of samples from 1 to 1024. Preparation may take less than 4 MB (6 MB
-// with oneDNN 3 in f32), and no later call may allocate. About 0.7 MB of this memory are not oneDNN's. The primitives
-// of oneDNN 3 take 4.5 MB, and those of oneDNN 2 a third of that.
+// Inference with a small MLP, with every number of samples from 1 to 1024. Preparation must take less than 4 MB, and no
+// later call may allocate. With oneDNN 3 in f32, the limit is 6 MB, because oneDNN's primitives alone take 4.5 MB.
 TEST_P(Footprint, OfInferenceWithAnyNumberOfSamples) {
   const std::vector<double> x = drawn(kMost * 4);
   std::vector<double> y(kMost);

@@ -26,8 +26,8 @@ extern char** environ;  // NOLINT(readability-redundant-declaration): not in eve
 namespace host {
 namespace {
 
-/// Uses all of the library: training, inference, saving and errors. Keeps the saved states in folder `kept`, unless it
-/// is empty.
+/// Uses all of the library: training, inference, saving and errors. Keeps the saved states in folder `kept`, unless
+/// `kept` is empty.
 void live(const std::string& kept = {}, std::int32_t threads = 1) {
   Context context;
   lockstep_context_options on = context_options();

@@ -165,7 +165,7 @@ TEST(Mpi, RanksThatDoNotTrainGetTheModel) {
 }
 
 // Each rank has its own samples. Without sync_batch_norm, running statistics are averaged over the ranks by
-// lockstep_trainer_average(). With sync_batch_norm, they are those of the samples of all ranks.
+// lockstep_trainer_average(). With sync_batch_norm, they are computed over the samples of all ranks.
 TEST(Mpi, RunningStatisticsAreThoseOfAllRanks) {
   double found[2] = {0, 0};
   for (const std::int32_t sync : {0, 1}) {

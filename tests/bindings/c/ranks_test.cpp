@@ -275,7 +275,8 @@ TEST(Ranks, WithoutAnySampleChangeNothing) {
   for (const std::int32_t weights : {LOCKSTEP_WEIGHTS_NONE, LOCKSTEP_WEIGHTS_SAMPLE}) {
     as_ranks(2, [&](Team::Member&, const Rank& rank) {
       const Mlp model(rank.context, {1, 1});
-      // With Adam, momentum would move the parameters even if all gradients were 0.
+      // Adam's momentum would change the parameters even with zero gradients, so this test detects an update without
+      // samples.
       lockstep_trainer_options options = trainer_options(2);
       options.weight_decay = 0.5;
       options.weights = weights;
@@ -434,8 +435,8 @@ TEST(Ranks, WhoseLayersDifferAreRefused) {
   }
 }
 
-// One rank has trained alone, and broadcasts its model. The other ranks infer with its parameters and statistics, and
-// all ranks continue training.
+// One rank has trained alone, and broadcasts its model. The other ranks must then infer with these parameters and
+// statistics, and all ranks must be able to continue training.
 TEST(Ranks, ThatDoNotTrainGetAModel) {
   std::vector<double> results(3, kNan);
   as_ranks(3, [&](Team::Member& me, const Rank& rank) {

@@ -206,8 +206,8 @@ TEST(Tape, RanksAddTheirGradients) {
   }
 }
 
-/// Two threads with their own models share the parameters. Each tape keeps its own gradients, which the trainer
-/// collects in a fixed order.
+/// Two threads with their own models share the parameters. Each tape keeps its own gradients. After
+/// lockstep_trainer_collect() for both tapes, the gradients must equal those of one tape that computes both passes.
 TEST(Tape, ThreadsKeepGradientsOfTheirOwn) {
   const HostContext context, other;
   const SelfComm comm(context);

@@ -68,8 +68,8 @@ TEST_F(TrainingTest, StepsAreThoseOfGradientDescentByHand) {
   EXPECT_NEAR(y, 3 * plain.w + plain.b, 1e-12);
 }
 
-// With LOCKSTEP_VERIFY=1, lockstep compares each library call with its own kernels. The libraries are right, so the
-// same calls are used and the results stay the same.
+// With LOCKSTEP_VERIFY=1, lockstep compares each library call with its own kernels. The libraries are right, so
+// lockstep must still use them, and the results must not change.
 TEST_F(TrainingTest, TheEnvironmentAsksForAComparisonOfLibraries) {
   const auto loss_after_a_step = [&] {
     const Mlp checked(context, {1, 1});

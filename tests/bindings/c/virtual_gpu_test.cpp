@@ -417,7 +417,7 @@ void expect_line(const std::array<double, 2>& found, const std::array<double, 2>
 }
 
 // Steps on the context's own stream become CUDA graphs. Steps on the legacy stream do not, because CUDA cannot capture
-// it.
+// the legacy stream.
 TEST(OneGpu, TrainsOnItsStreams) {
   const std::array<double, 2> wanted = learned_on_the_host();
   for (std::uint64_t seed = 0; seed < 4; ++seed) {

@@ -1,5 +1,6 @@
-! Without `stat`, an error stops the program and prints its text. The error is in C (wrong array), or in Fortran if the program has
-! an argument.
+! Without `stat`, an error must stop the program and print its text. Without arguments, this program makes an error in a
+! procedure that is written in C (array of wrong shape). With an argument, it makes an error in a procedure that is
+! written in Fortran.
 program stop
   use lockstep
   implicit none

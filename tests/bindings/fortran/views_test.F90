@@ -241,8 +241,8 @@ contains
     call check_error(stat, LOCKSTEP_ERR_DEVICE, text, 'in')
   end subroutine
 
-  ! Tests that the first dimension varies fastest. One convolution shifts the field by one column, and another by one row, so a
-  ! wrong order gives a wrong result.
+  ! Tests that the first dimension varies fastest. One convolution shifts the array u by one column, and another shifts
+  ! u by one row, so a wrong order gives a wrong result.
   subroutine order()
     integer, parameter :: columns = 5, rows = 4
     type(lockstep_model) :: shift

@@ -6,9 +6,10 @@
  * call with a handle that was destroyed, or that is of another kind, returns LOCKSTEP_ERR_INVALID. A handle keeps the
  * objects that it was made from alive, so handles may be destroyed in any order. Destroying NULL returns LOCKSTEP_OK.
  *
- * Threads: one thread at a time uses a context and the handles made with it. The thread may change between calls; a
- * call returns LOCKSTEP_ERR_STATE while another thread is in a call with the same context. Different contexts are
- * independent. Any thread may call lockstep_version, _build_info, _status_name and _last_error.
+ * Threads: only one thread at a time may use a context and the handles made with it. The thread may change between
+ * calls; a call returns LOCKSTEP_ERR_STATE while another thread is in a call with the same context. Different
+ * contexts are independent. Any thread may call lockstep_version, lockstep_build_info, lockstep_status_name and
+ * lockstep_last_error.
  *
  * No function prints, exits, installs a signal handler, or changes the floating-point environment, the locale, the
  * current device or the caller's memory outside of the views that the function writes. */
@@ -79,15 +80,16 @@ typedef struct lockstep_trainer_s* lockstep_trainer;
 typedef struct lockstep_tape_s* lockstep_tape;
 typedef void* lockstep_stream; /* a cudaStream_t; contexts on the host ignore the argument */
 
-/* ---- A view of the caller's memory. The memory is in use for the duration of the call (host memory), or until the
- * stream has completed the work of the call (device memory). lockstep keeps no pointer to the struct. A view that a
- * call writes shares no memory with the other views of the call.
+/* ---- A view of the caller's memory. lockstep uses host memory only until the call returns, and device memory until
+ * the stream has completed the work of the call. lockstep keeps no pointer to the struct. A view that a call writes
+ * must not share memory with other views of the call.
  *
  * `axes` has a letter for each axis of `shape`, slowest first: n samples, c channels or features, d planes, h rows,
  * w columns, t positions. If several axes have the letter n, they count the samples together, in row-major order. An
  * axis whose letter is missing has extent 1: a view with the axes "hw" is one sample with one channel. If `axes` is
- * NULL, the view has all axes of the model in the model's order, samples first and channels last ("nhwc", "ntc", "nc"):
- * one sample of features alone needs the axes "c", many samples of one feature need "n". */
+ * NULL, the view has all axes of the model in the model's order, samples first and channels last ("nhwc", "ntc",
+ * "nc"). An array of features with one axis needs axes: "c" if it holds one sample, "n" if it holds many samples of
+ * one feature. */
 typedef struct lockstep_view {
   void* data;
   lockstep_dtype dtype;
@@ -99,9 +101,9 @@ typedef struct lockstep_view {
   const char* axes;
 } lockstep_view;
 
-/* ---- Structs of options begin with their size (sizeof), which the functions *_init or the caller set. A struct from
- * an older header is shorter: the fields that it lacks have their defaults. A struct from a newer header is accepted
- * while the bytes that this library does not know are zero (else LOCKSTEP_ERR_UNSUPPORTED). */
+/* ---- Structs of options begin with struct_size (sizeof), which a function *_init or the caller must set. A struct
+ * from an older header is shorter: the fields that it lacks have their defaults. A struct from a newer header is
+ * accepted if the bytes that this library does not know are zero (otherwise LOCKSTEP_ERR_UNSUPPORTED). */
 
 /* An allocator of the host program. The allocator serves one context, and is called by the thread that uses the
  * context. A callback must not call lockstep (LOCKSTEP_ERR_STATE) and must not throw (lockstep returns
@@ -130,10 +132,10 @@ typedef struct lockstep_context_options {
   int64_t memory_limit;             /* most bytes in use at once; 0: no limit. Must be 0 when `memory` is set. */
 } lockstep_context_options;
 
-/* A communicator of the host program: another MPI, threads, sockets. All ranks call these functions in the same order.
- * Each function works on host (CPU) memory and blocks until it is complete. A function returns 0 for success. Any other
- * number is a failure: lockstep passes on LOCKSTEP_ERR_CUDA to LOCKSTEP_ERR_PEER and LOCKSTEP_ERR_STATE, and turns all
- * other numbers into LOCKSTEP_ERR_PEER. */
+/* A communicator of the host program, for example over threads, sockets or another MPI. lockstep calls these
+ * functions in the same order on all ranks. Each function must work on host (CPU) memory and block until it is
+ * complete. A function returns 0 for success. Any other number is a failure: lockstep returns LOCKSTEP_ERR_STATE and
+ * the numbers from LOCKSTEP_ERR_CUDA to LOCKSTEP_ERR_PEER unchanged, and LOCKSTEP_ERR_PEER for all other numbers. */
 typedef struct lockstep_comm_ops {
   uint32_t struct_size;
   uint32_t flags; /* 0 */
@@ -164,12 +166,13 @@ typedef struct lockstep_comm_ops {
 #define LOCKSTEP_BIAS_WITH 1
 #define LOCKSTEP_BIAS_WITHOUT 2
 
-/* Options of every kind of layer. A field that is 0 has its default; fields that a kind does not use are 0.
+/* Options of every kind of layer. A field that is 0 has its default. Fields that a kind does not use must be 0.
  *
  * kernel, stride, pad, dilation and output_pad have one number per axis of space, slowest first, as in PyTorch:
- * (positions), (rows, columns) or (planes, rows, columns). If element [1] or [2] is 0, it takes the number of element
- * [0], or the default if element [0] is 0, too. Elements after the layer's last axis must be 0 or equal element [0].
- * In pad and output_pad, -1 in element [1] or [2] means no padding: pad {1, -1, -1} adds one plane at both ends. */
+ * (positions), (rows, columns) or (planes, rows, columns). If element [1] or [2] is 0, this element takes the number
+ * of element [0], or the default if element [0] is 0, too. Elements after the layer's last axis must be 0 or equal
+ * element [0]. In pad and output_pad, -1 in element [1] or [2] means no padding: pad {1, -1, -1} adds one plane at
+ * both ends. */
 typedef struct lockstep_layer_options {
   uint32_t struct_size;
   int32_t activation; /* for linear, activation, batch_norm (none or relu) */
@@ -184,7 +187,7 @@ typedef struct lockstep_layer_options {
   double epsilon;        /* default 1e-5; for norms */
   double momentum;       /* default 0.1; for batch_norm */
   double rate;           /* probability that dropout sets an element to zero */
-  int32_t output_pad[3]; /* default 0; positions that conv_transpose adds at the end, fewer than stride */
+  int32_t output_pad[3]; /* default 0; positions that conv_transpose adds at the end; must be less than stride */
   int32_t share;         /* 0: the name is new; 1: the layer uses the parameters of an earlier layer of this name */
 } lockstep_layer_options;
 
@@ -237,8 +240,8 @@ typedef struct lockstep_trainer_options {
 /* Options of a tape. Call lockstep_tape_options_init first: 0 does not mean the default in this struct. */
 typedef struct lockstep_tape_options {
   uint32_t struct_size;
-  int32_t own_gradients; /* default 0: backward adds the gradients of parameters to those of the model's trainer, whose
-                          * loss is LOCKSTEP_LOSS_GIVEN. 1: the tape keeps the gradients until
+  int32_t own_gradients; /* default 0: backward adds the gradients of parameters to those of the model's trainer, which
+                          * must have LOCKSTEP_LOSS_GIVEN. 1: the tape keeps the gradients until
                           * lockstep_trainer_collect. Use 1 for a tape of another thread, with a model of
                           * lockstep_model_share that has no batch norm. */
   int32_t recompute;     /* default 0; 1: backward computes some activations again, so a pass keeps less memory */
@@ -283,14 +286,14 @@ typedef struct lockstep_report {
   int64_t skipped;      /* updates left out since create: gradients not finite (with skip_non_finite or clip_norm) */
   int64_t samples;      /* samples that all ranks added to this step; 0 before the first update after create or load */
   double loss;          /* weighted mean of the loss over these samples; NaN without samples */
-  double gradient_norm; /* gradients' norm before clip_norm; NaN if `loss` is NaN or gradients were added since */
+  double gradient_norm; /* norm of the gradients before clip_norm; NaN if `loss` is NaN or after a later add */
 } lockstep_report;
 
 /* ---- The library. */
 LOCKSTEP_API uint32_t lockstep_version(void) LOCKSTEP_NOEXCEPT; /* LOCKSTEP_VERSION of the library that runs */
-/* Returns a JSON text that describes the build. "cpu_arch" lists the processors for which the host's loops were compiled;
- * "cpu_variant" is the one of them that this process uses, or "none" if this processor is too old. The text is never
- * freed. */
+/* Returns a JSON text that describes the build. "cpu_arch" lists the processors for which the host's loops were
+ * compiled; "cpu_variant" is the entry of this list whose loops this process uses, or "none" if this processor is
+ * too old. The text is never freed. */
 LOCKSTEP_API const char* lockstep_build_info(void) LOCKSTEP_NOEXCEPT;
 /* Returns the name of a status, e.g. "SHAPE", or "UNKNOWN". */
 LOCKSTEP_API const char* lockstep_status_name(lockstep_status) LOCKSTEP_NOEXCEPT;
@@ -326,16 +329,17 @@ LOCKSTEP_API lockstep_status lockstep_context_memory(lockstep_context, int64_t* 
 /* ---- Communicator: the ranks that train together. <lockstep/lockstep_mpi.h> makes a communicator from an MPI_Comm. */
 /* Makes a communicator of one rank. */
 LOCKSTEP_API lockstep_status lockstep_comm_self(lockstep_context, lockstep_comm*) LOCKSTEP_NOEXCEPT;
-/* Makes a communicator from functions of the host program. Collective: the ranks compare their rank and size, and all
- * return LOCKSTEP_ERR_INVALID if these contradict. The struct is copied. After a failure `destroy` is not called. */
+/* Makes a communicator from functions of the host program. Collective: the ranks compare their rank and size, and
+ * all return LOCKSTEP_ERR_INVALID if these do not fit together. The struct is copied. After a failure `destroy` is
+ * not called. */
 LOCKSTEP_API lockstep_status lockstep_comm_from_ops(lockstep_context, const lockstep_comm_ops* ops,
                                                     lockstep_comm*) LOCKSTEP_NOEXCEPT;
 /* Makes a communicator of ranks on GPUs. nccl_comm is the host program's ncclComm_t, on the GPU of the context, with
- * the ranks of `control`; `control` still exchanges host memory. lockstep does not configure, destroy or abort
- * nccl_comm. The host program destroys it after every trainer and communicator made with it, and aborts it when one of
- * these has failed (LOCKSTEP_ERR_NCCL). Calls go to the NCCL that the process has loaded, in the order of the context's
- * stream; NCCL requires one thread for all communicators of a GPU. Collective, with one small all-reduce. Returns
- * LOCKSTEP_ERR_UNSUPPORTED when the process has no NCCL. */
+ * the same ranks as `control`. lockstep still uses `control` to exchange host memory. lockstep does not configure,
+ * destroy or abort nccl_comm. The host program must destroy nccl_comm only after all trainers and communicators made
+ * with it, and must abort nccl_comm if one of these has failed (LOCKSTEP_ERR_NCCL). lockstep calls the NCCL that the
+ * process has loaded, on the context's stream. NCCL requires that one thread uses all communicators of a GPU.
+ * Collective, with one small all-reduce. Returns LOCKSTEP_ERR_UNSUPPORTED when the process has no NCCL. */
 LOCKSTEP_API lockstep_status lockstep_comm_from_nccl(lockstep_context, void* nccl_comm, lockstep_comm control,
                                                      lockstep_comm*) LOCKSTEP_NOEXCEPT;
 /* Returns the rank, which counts from 0, and the number of ranks. */
@@ -354,14 +358,18 @@ LOCKSTEP_API lockstep_status lockstep_model_create(lockstep_context, lockstep_dt
  * layer except the last. widths[0] is the number of features of the input. */
 LOCKSTEP_API lockstep_status lockstep_model_mlp(lockstep_context, lockstep_dtype, const int64_t* widths, int32_t n,
                                                 int32_t activation, lockstep_model*) LOCKSTEP_NOEXCEPT;
-/* Adds a layer; the output of the layer added last is the model's output. kind: linear, conv2d, batch_norm, layer_norm,
- * activation, max_pool, average_pool, global_average_pool, add, dropout; for samples (positions, channels) conv1d,
- * max_pool1d, average_pool1d; for samples with planes conv3d, max_pool3d, average_pool3d; and conv_transpose1d,
- * conv_transpose2d, conv_transpose3d. name: the name of the layer and its parameters. A second layer of the same name
- * returns LOCKSTEP_ERR_INVALID unless options->share is 1. inputs (ninputs): numbers of nodes; 0 is the model's input.
- * linear and batch_norm take an optional second input, which is added to the result. The kind add takes two inputs.
- * size: features of linear, channels of convolutions, 0 otherwise. options: NULL for the defaults. node: receives the
- * number of the layer's output; may be NULL. Returns LOCKSTEP_ERR_STATE once the model has parameters. */
+/* Adds a layer. The output of the layer added last is the model's output. Returns LOCKSTEP_ERR_STATE once the model
+ * has parameters. Arguments:
+ * - kind: linear, conv2d, conv_transpose2d, batch_norm, layer_norm, activation, max_pool, average_pool,
+ *   global_average_pool, add, dropout; for samples (positions, channels) conv1d, conv_transpose1d, max_pool1d,
+ *   average_pool1d; for samples with planes conv3d, conv_transpose3d, max_pool3d, average_pool3d.
+ * - name: the name of the layer and its parameters. A second layer of the same name returns LOCKSTEP_ERR_INVALID
+ *   unless options->share is 1.
+ * - inputs (ninputs): numbers of nodes; 0 is the model's input. linear and batch_norm take an optional second input,
+ *   which is added to the result. The kind add takes two inputs.
+ * - size: features of linear, channels of convolutions, 0 for all other kinds.
+ * - options: NULL for the defaults.
+ * - node: receives the number of the layer's output; may be NULL. */
 LOCKSTEP_API lockstep_status lockstep_model_add(lockstep_model, const char* kind, size_t kind_n, const char* name,
                                                 size_t name_n, const int32_t* inputs, int32_t ninputs, int64_t size,
                                                 const lockstep_layer_options* options, int32_t* node) LOCKSTEP_NOEXCEPT;
@@ -381,15 +389,15 @@ LOCKSTEP_API lockstep_status lockstep_model_prepare(lockstep_model, int64_t max_
  * wrote. */
 LOCKSTEP_API lockstep_status lockstep_model_share(lockstep_model, lockstep_context,
                                                   lockstep_model* shared) LOCKSTEP_NOEXCEPT;
-/* Makes a model with the same layers and the same parameters, not a copy, for samples of other extents: blocks of
- * another size, for example. The new model infers like a model of lockstep_model_share, on a context of the same
- * device, and has no trainer. Returns LOCKSTEP_ERR_SHAPE, with the parameter in the text, if a layer would need a
- * parameter of another shape. */
+/* Makes a model with the same layers and the same parameters, not a copy, for samples of other extents. The new
+ * model infers like a model of lockstep_model_share, on a context of the same device, and has no trainer. Returns
+ * LOCKSTEP_ERR_SHAPE, with the parameter in the text, if a layer would need a parameter of another shape. */
 LOCKSTEP_API lockstep_status lockstep_model_reshape(lockstep_model, const int64_t* sample_shape, int32_t ndim,
                                                     lockstep_context, lockstep_model* reshaped) LOCKSTEP_NOEXCEPT;
-/* Sends the root's parameters and running statistics to all ranks of the communicator, also to ranks that do not train.
- * The models of all ranks must have equal layers. Returns LOCKSTEP_ERR_STATE when the root has trained with other ranks
- * and has not called lockstep_trainer_average since. A trainer goes on from its own running statistics. Collective. */
+/* Sends the root's parameters and running statistics to all ranks of the communicator, also to ranks that do not
+ * train. The models of all ranks must have equal layers. Returns LOCKSTEP_ERR_STATE when the root has trained with
+ * other ranks and has not called lockstep_trainer_average since. A trainer of a receiving model keeps its own
+ * running statistics. Collective. */
 LOCKSTEP_API lockstep_status lockstep_model_broadcast(lockstep_model, lockstep_comm, int32_t root) LOCKSTEP_NOEXCEPT;
 /* Writes a safetensors file with PyTorch's names. At any moment the path names the complete old or new file. */
 LOCKSTEP_API lockstep_status lockstep_model_save(lockstep_model, const char* path, size_t path_n) LOCKSTEP_NOEXCEPT;
@@ -402,19 +410,19 @@ LOCKSTEP_API lockstep_status lockstep_model_destroy(lockstep_model) LOCKSTEP_NOE
 LOCKSTEP_API lockstep_status lockstep_parameter_count(lockstep_model, int32_t* count) LOCKSTEP_NOEXCEPT;
 LOCKSTEP_API lockstep_status lockstep_parameter_info(lockstep_model, int32_t index,
                                                      lockstep_parameter*) LOCKSTEP_NOEXCEPT;
-/* lockstep_parameter_read copies a parameter to host memory, lockstep_parameter_write from host memory. The memory has
- * the parameter's logical shape, with any type and strides; `axes` of the view is NULL. Both functions wait for the
- * context's stream. */
+/* lockstep_parameter_read copies a parameter to host memory, lockstep_parameter_write from host memory. The view
+ * must have the parameter's logical shape and axes NULL. It may have any type and strides. Both functions wait for
+ * the context's stream. */
 LOCKSTEP_API lockstep_status lockstep_parameter_read(lockstep_model, const char* name, size_t name_n,
                                                      const lockstep_view*) LOCKSTEP_NOEXCEPT;
 LOCKSTEP_API lockstep_status lockstep_parameter_write(lockstep_model, const char* name, size_t name_n,
                                                       const lockstep_view*) LOCKSTEP_NOEXCEPT;
 
-/* ---- Vectors: all parameters, or all gradients, as one array of n numbers, for an optimizer of the host program. The
- * parameters are in the order of lockstep_parameter_info, each row-major in its shape, without gaps. With statistics
- * LOCKSTEP_WITH_STATISTICS the running statistics of batch norms follow. The view has one axis of n, its type is f32 or
- * f64, and its axes are NULL. In host memory it may have any stride, and the call waits for the stream. On the model's
- * GPU it is f32 without gaps, and the copy is in the order of the context's stream. */
+/* ---- Vectors: all parameters, or all gradients, as one array of n numbers, for an optimizer of the host program.
+ * The parameters are in the order of lockstep_parameter_info, each row-major in its shape, without gaps. With
+ * statistics LOCKSTEP_WITH_STATISTICS the running statistics of batch norms follow. The view must have one axis of n
+ * elements, type f32 or f64, and axes NULL. A view of host memory may have any stride, and the call waits for the
+ * stream. A view of the model's GPU must be f32 without gaps, and the copy runs on the context's stream. */
 /* Returns n, the number of elements of a vector. A vector of gradients has the n of LOCKSTEP_WITHOUT_STATISTICS. */
 LOCKSTEP_API lockstep_status lockstep_parameters_size(lockstep_model, int32_t statistics, int64_t* n) LOCKSTEP_NOEXCEPT;
 /* Copies the parameters to `values`. Running statistics are those for inference. Returns LOCKSTEP_ERR_STATE when
@@ -430,15 +438,16 @@ LOCKSTEP_API lockstep_status lockstep_parameters_write(lockstep_model, int32_t s
  * lockstep_trainer_reduce, they are the gradients of the loss that the step minimises, equal on all ranks. Returns
  * LOCKSTEP_ERR_STATE without samples added since the last update. Local. */
 LOCKSTEP_API lockstep_status lockstep_gradients_read(lockstep_trainer, const lockstep_view* values) LOCKSTEP_NOEXCEPT;
-/* Replaces the gradients that lockstep_gradients_read reads, for example by their sum with the gradients of a penalty.
- * After lockstep_trainer_reduce all ranks write equal numbers. Local. */
+/* Replaces the gradients that lockstep_gradients_read reads, for example by their sum with the gradients of a
+ * penalty. After lockstep_trainer_reduce, all ranks must write equal numbers. Local. */
 LOCKSTEP_API lockstep_status lockstep_gradients_write(lockstep_trainer, const lockstep_view* values) LOCKSTEP_NOEXCEPT;
 
 /* ---- Inference: out = model(in) for any number of samples. A call with more samples than the model is prepared for
- * prepares the model for at least 1.5 times the old number. Batch norm takes the running statistics of the last update.
- * With several ranks and without sync_batch_norm, each rank has its own statistics after an update. The call then
- * returns LOCKSTEP_ERR_STATE until lockstep_trainer_average. On a GPU the call runs after the work in `stream`, and
- * later work in `stream` runs after the call. Host memory is read and written before the call returns. Local. */
+ * prepares the model for at least 1.5 times the old number. Batch norm uses the running statistics of the last
+ * update. With several ranks and without sync_batch_norm, each rank has its own statistics after an update.
+ * lockstep_infer then returns LOCKSTEP_ERR_STATE until lockstep_trainer_average is called. On a GPU the call runs
+ * after the work in `stream`, and later work in `stream` runs after the call. Host memory is read and written before
+ * the call returns. Local. */
 LOCKSTEP_API lockstep_status lockstep_infer(lockstep_model, const lockstep_view* in, const lockstep_view* out,
                                             lockstep_stream stream) LOCKSTEP_NOEXCEPT;
 /* Computes many views together: out[i] from in[i]. Checks all views before it writes the first. */
@@ -453,21 +462,24 @@ LOCKSTEP_API lockstep_status lockstep_infer_many(lockstep_model, const lockstep_
  * A batch with NaN or infinity in a channel leaves the running statistics of batch norms for that channel unchanged.
  *
  * Collective entries: model_broadcast, comm_agree, trainer_create, update, reduce, apply, report, check, broadcast,
- * average, save, load; with sync_batch_norm also add. They check their arguments, then the ranks agree. A rank that
- * cannot go on returns its own error, and the other ranks return LOCKSTEP_ERR_PEER instead of waiting. When the ranks
- * call different entries, all ranks return LOCKSTEP_ERR_STATE. */
-/* Makes the only trainer of a model that has parameters. The trainer updates the parameters in place. The ranks compare
- * options, layers with their options, and parameters with their values. The values must be equal
- * (lockstep_model_broadcast); the extents of samples may differ. The largest max_batch of all ranks counts. Several
- * ranks on GPUs need a communicator of lockstep_comm_from_nccl. */
+ * average, save, load; with sync_batch_norm also add. In such an entry, each rank checks its arguments, and the
+ * ranks exchange the results of these checks. If a check fails, this rank returns its own error, and the other ranks
+ * return LOCKSTEP_ERR_PEER instead of waiting. When the ranks call different entries, all ranks return
+ * LOCKSTEP_ERR_STATE. */
+/* Makes a trainer of a model. The model must have parameters, and must not have another trainer. The trainer updates
+ * the parameters in place. The ranks compare options (except max_batch, weights and check_input), layers with their
+ * options, and parameters with their values. All of these must be equal (lockstep_model_broadcast makes the values
+ * equal). The extents of samples may differ. The largest max_batch of all ranks counts. Several ranks on GPUs need a
+ * communicator of lockstep_comm_from_nccl. */
 LOCKSTEP_API lockstep_status lockstep_trainer_create(lockstep_model, lockstep_comm,
                                                      const lockstep_trainer_options* options,
                                                      lockstep_trainer*) LOCKSTEP_NOEXCEPT;
-/* Adds the gradients of 0 to max_batch samples. `weight` is NULL with LOCKSTEP_WEIGHTS_NONE. If an earlier
- * step has failed, returns LOCKSTEP_ERR_FORMAT and discards the samples added since the last update. A label that is no
- * class also causes LOCKSTEP_ERR_FORMAT. Without weights, this call finds such a label in host memory and adds nothing;
- * otherwise a later call returns the error. With a weight of 0 a label may be any i32. Local. With sync_batch_norm and
- * several ranks, the call is collective, and all ranks add equally often. */
+/* Adds the gradients of 0 to max_batch samples. `weight` must be NULL with LOCKSTEP_WEIGHTS_NONE. If an earlier step
+ * has failed, returns LOCKSTEP_ERR_FORMAT and discards the samples added since the last update. A label that is no
+ * class also causes LOCKSTEP_ERR_FORMAT. Without weights, this call finds such a label in host memory and adds
+ * nothing. In all other cases, a later call returns the error. If the weight of a label is 0, the label may be any
+ * i32. Local. With sync_batch_norm and several ranks, the call is collective, and all ranks must make the same
+ * number of calls in each step. */
 LOCKSTEP_API lockstep_status lockstep_trainer_add(lockstep_trainer, const lockstep_view* in,
                                                   const lockstep_view* target, const lockstep_view* weight,
                                                   lockstep_stream stream) LOCKSTEP_NOEXCEPT;
@@ -486,10 +498,10 @@ LOCKSTEP_API lockstep_status lockstep_trainer_reduce(lockstep_trainer, double* n
 /* Updates the parameters from the summed gradients, clipped as the options say. Returns LOCKSTEP_ERR_STATE without an
  * earlier reduce in this step. Collective: the ranks compare learning_rate. */
 LOCKSTEP_API lockstep_status lockstep_trainer_apply(lockstep_trainer, double learning_rate) LOCKSTEP_NOEXCEPT;
-/* Discards the samples added since the last update, and the sums of lockstep_trainer_reduce. The step is not counted,
- * and lockstep_trainer_loss and lockstep_trainer_report then describe the step before: a host program with an optimizer
- * of its own reads the loss first, and counts steps itself. Local; the host program calls it on all ranks or on
- * none. */
+/* Discards the samples added since the last update, and the sums of lockstep_trainer_reduce. The step is not
+ * counted, and lockstep_trainer_loss and lockstep_trainer_report then describe the step before. A host program with
+ * an optimizer of its own must therefore read the loss before this call, and count steps itself. Local. The host
+ * program must make this call on all ranks or on none. */
 LOCKSTEP_API lockstep_status lockstep_trainer_abandon(lockstep_trainer) LOCKSTEP_NOEXCEPT;
 /* Returns the mean loss over this rank's samples (NaN without samples) and the number of the step, 0 before the first
  * step. If `wait` is 0, the step is the newest step whose loss has arrived, and the call does not wait. If `wait` is 1,
@@ -507,8 +519,9 @@ LOCKSTEP_API lockstep_status lockstep_trainer_broadcast(lockstep_trainer, int32_
 /* Averages the running statistics of batch norms over the ranks, for lockstep_infer, lockstep_model_save and
  * lockstep_model_broadcast. Training goes on from each rank's own statistics. Collective. */
 LOCKSTEP_API lockstep_status lockstep_trainer_average(lockstep_trainer) LOCKSTEP_NOEXCEPT;
-/* Writes to a folder the state from which training continues. At any moment the folder holds the old state or the new
- * one. All ranks name the same folder; rank 0 writes it. Averages as lockstep_trainer_average does. Collective. */
+/* Writes to a folder the state from which training continues. At any moment the folder holds the old state or the
+ * new one. All ranks must name the same folder. Rank 0 writes the folder. Averages as lockstep_trainer_average does.
+ * Collective. */
 LOCKSTEP_API lockstep_status lockstep_trainer_save(lockstep_trainer, const char* folder,
                                                    size_t folder_n) LOCKSTEP_NOEXCEPT;
 /* Reads a folder of lockstep_trainer_save, written by any number of ranks. Every rank reads the folder. Collective. */
@@ -516,25 +529,25 @@ LOCKSTEP_API lockstep_status lockstep_trainer_load(lockstep_trainer, const char*
                                                    size_t folder_n) LOCKSTEP_NOEXCEPT;
 LOCKSTEP_API lockstep_status lockstep_trainer_destroy(lockstep_trainer) LOCKSTEP_NOEXCEPT;
 
-/* ---- Tapes: differentiation inside the host program, whose loss L lockstep does not know. A pass is one
+/* ---- Tapes: derivatives of a model for a host program that computes the loss L itself. A pass is one
  * lockstep_tape_forward, whose activations stay in a slot, and later one lockstep_tape_backward. Between these two
- * calls the host program computes: its solver's steps, L, and the derivatives. Gradients are sums over samples and
- * passes, not means; lockstep_trainer_update sums the gradients over the ranks. A rank that calls no
- * lockstep_tape_backward adds zero. All calls are local; on a GPU they run in the order of `stream`, without a wait for
- * device memory. */
+ * calls the host program computes L and dL/d(out). Gradients are sums over samples and passes, not means;
+ * lockstep_trainer_update sums the gradients over the ranks. A rank that calls no lockstep_tape_backward adds zero.
+ * All calls are local; on a GPU they run in the order of `stream`, and do not wait if all views are in device
+ * memory. */
 /* Makes a tape. With parameter_gradients 1 and own_gradients 0, returns LOCKSTEP_ERR_STATE unless the model has a
  * trainer of LOCKSTEP_LOSS_GIVEN. The tape keeps this trainer alive: destroy the tape before the model's next trainer
  * is made. */
 LOCKSTEP_API lockstep_status lockstep_tape_create(lockstep_model, const lockstep_tape_options* options,
                                                   lockstep_tape* tape) LOCKSTEP_NOEXCEPT;
-/* Computes out = model(in); out may be NULL. pass receives the number of the pass, which no other pass of the tape has.
+/* Computes out = model(in); out may be NULL. `pass` receives the number of this pass, which is unique in the tape.
  * Returns LOCKSTEP_ERR_STATE when all slots are taken. */
 LOCKSTEP_API lockstep_status lockstep_tape_forward(lockstep_tape, const lockstep_view* in, const lockstep_view* out,
                                                    int64_t* pass, lockstep_stream stream) LOCKSTEP_NOEXCEPT;
-/* Adds dL/d(parameters) to the gradients, writes dL/d(in) to in_gradient unless it is NULL, and frees the slot of the
- * pass. `out_gradient` is dL/d(out) in the shape of out. Passes may end in any order. Returns LOCKSTEP_ERR_INVALID if
- * there is no such pass, and LOCKSTEP_ERR_STATE if the parameters may have changed since the pass. After an error the
- * pass still has its slot. */
+/* Adds dL/d(parameters) to the gradients, writes dL/d(in) to in_gradient if in_gradient is not NULL, and frees the
+ * slot of the pass. `out_gradient` is dL/d(out) in the shape of out. The caller may choose any order of passes.
+ * Returns LOCKSTEP_ERR_INVALID if there is no such pass, and LOCKSTEP_ERR_STATE if the parameters may have changed
+ * since the pass. After an error the pass still has its slot. */
 LOCKSTEP_API lockstep_status lockstep_tape_backward(lockstep_tape, int64_t pass, const lockstep_view* out_gradient,
                                                     const lockstep_view* in_gradient,
                                                     lockstep_stream stream) LOCKSTEP_NOEXCEPT;

@@ -16,13 +16,13 @@ extern "C" {
 
 struct DLManagedTensorVersioned; /* defined in <dlpack/dlpack.h> of DLPack 1.0 and newer, which is not needed here */
 
-/* The layout of DLManagedTensorVersioned, by DLPack's specification, for programs without that header.
- * Cast a DLManagedTensorVersioned* to a lockstep_dlpack*. */
+/* The layout of DLManagedTensorVersioned, by DLPack's specification, for programs that do not include
+ * <dlpack/dlpack.h>. Cast a DLManagedTensorVersioned* to a lockstep_dlpack*. */
 typedef struct lockstep_dlpack {
   uint32_t version_major; /* 1; with another version no field after `deleter` may be read */
   uint32_t version_minor;
   void* owner; /* the producer's own data, which only `deleter` uses */
-  /* Ends the producer's share in the tensor and frees the struct; may be NULL. The receiver calls it once. */
+  /* Ends the producer's share in the tensor and frees the struct. The receiver must call it once. May be NULL. */
   void (*deleter)(struct DLManagedTensorVersioned* self);
   uint64_t flags; /* bits: LOCKSTEP_DLPACK_READ_ONLY */
   void* data;
@@ -39,10 +39,10 @@ typedef struct lockstep_dlpack {
 
 #define LOCKSTEP_DLPACK_READ_ONLY 1 /* a bit of lockstep_dlpack.flags */
 
-/* Makes a view of the tensor. The view borrows data, shape, strides and axes: the tensor must outlive every call that
- * takes the view. The caller still calls the tensor's deleter once, whatever this function returns. `axes` is the
- * view's axes (lockstep.h), or NULL. `written` is 1 when a call will write through the view, else 0. On failure the
- * view does not change.
+/* Makes a view of the tensor. The view points to the tensor's data, shape and strides, and to `axes`: the tensor and
+ * `axes` must outlive every call that takes the view. The caller must still call the tensor's deleter once, whatever
+ * this function returns. `axes` is the view's axes (lockstep.h), or NULL. `written` is 1 when a call will write
+ * through the view, else 0. On failure the view does not change.
  *
  * Returns these errors:
  * LOCKSTEP_ERR_FORMAT if the tensor's version_major is not 1; no other field is read then.
@@ -55,12 +55,13 @@ typedef struct lockstep_dlpack {
 LOCKSTEP_API lockstep_status lockstep_view_from_dlpack(const struct DLManagedTensorVersioned* tensor, const char* axes,
                                                        int32_t written, lockstep_view* view) LOCKSTEP_NOEXCEPT;
 
-/* Makes a tensor of a parameter's own memory, not a copy: training and loading change it. The tensor has the logical
- * shape (lockstep_parameter_info), strides that are never NULL, and type f32 or f64. The tensor is read-only; to change
- * the parameter, use lockstep_parameter_write. The tensor holds a share in the parameters and their context, so their
- * handles may be destroyed first. The receiver calls the deleter once, which gives the share back. The call that gives
- * back the last share counts as a use of the context: only the thread that uses the context may make it. On a GPU the
- * caller reads after the context's stream (lockstep_context_synchronize, or an event). On failure *tensor is NULL. */
+/* Makes a tensor of a parameter's own memory, not a copy. Training and loading change its elements. The tensor has
+ * the logical shape (lockstep_parameter_info), strides that are never NULL, and type f32 or f64. The tensor is
+ * read-only; to change the parameter, use lockstep_parameter_write. The tensor holds a share in the parameters and
+ * their context, so their handles may be destroyed first. The receiver must call the deleter once, which gives the
+ * share back. If no other share is left, only the thread that uses the context may call the deleter. On a GPU, the
+ * caller must read only after the work of the context's stream (lockstep_context_synchronize, or an event). On
+ * failure *tensor is NULL. */
 LOCKSTEP_API lockstep_status lockstep_parameter_to_dlpack(lockstep_model model, const char* name, size_t name_n,
                                                           struct DLManagedTensorVersioned** tensor) LOCKSTEP_NOEXCEPT;
 

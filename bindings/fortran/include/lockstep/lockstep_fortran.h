@@ -29,11 +29,11 @@ typedef struct lockstep_f_view {
   char axes[LOCKSTEP_F_MAX_AXES]; /* letters of the axes, ended by a zero; empty: the model's order */
 } lockstep_f_view;
 
-/* Makes a view of a host array, with dimensions and letters reversed. If axes is NULL or blank, the axes have the
- * model's order. Returns LOCKSTEP_ERR_SHAPE for scalars, assumed-size and unallocated arrays, too many dimensions,
- * strides that are not whole elements, and a number of letters other than the number of dimensions. Returns
- * LOCKSTEP_ERR_DTYPE for other types than real(4), real(8), integer(4) and integer(8). The text of a failure begins
- * with `entry` and `name`. */
+/* Makes a view of a host array, with dimensions and letters in reverse order. If axes is NULL or blank, the axes
+ * have the model's order. Returns LOCKSTEP_ERR_SHAPE for scalars, assumed-size and unallocated arrays, too many
+ * dimensions, strides that are not whole elements, and a number of letters other than the number of dimensions.
+ * Returns LOCKSTEP_ERR_DTYPE for other types than real(4), real(8), integer(4) and integer(8). The text of a failure
+ * begins with `entry` and `name`. */
 lockstep_status lockstep_f_view_of_array(const char* entry, const char* name, const CFI_cdesc_t* array,
                                          const CFI_cdesc_t* axes, lockstep_f_view* view);
 /* Makes a view of the memory at an address, with extents and strides in elements, fastest axis first. If strides is

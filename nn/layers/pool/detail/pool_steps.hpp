@@ -8,18 +8,19 @@
 #include <lockstep/nn/layers/axis_sizes.hpp>
 #include <lockstep/nn/plan/plan_builder.hpp>
 
-// Pools over one and three axes run the kernels for images, on other views of the same memory:
+// Pools over one and three axes run the kernels for images, on views of the same memory with other shapes:
 //
 //   (N, T, C)         runs as images (N, T, 1, C) with windows of one column.
 //   (N, D, H, W, C)   runs in two steps: first the planes, as images (N * D, H, W, C); then axis D of their result
 //                     (N, D, P, Q, C), as images (N, D, P * Q, C). A step that would do nothing is left out.
 //
-// Two steps give the same result as one window over three axes. The maximum of the planes' maxima is the maximum. Of
-// equal values, the first in row-major order wins: the two steps also choose the first plane, and the first pixel in a
-// plane. A mean of means is the mean, because windows along one axis have the same extents at all positions of the
-// other axes, also if padding does not count. Kernels for three axes would move fewer bytes, but would double the
-// number of kernels: with a stride of two they would move 9 / 8 of x's bytes, while the two steps move 13 / 8. In
-// 16-bit types, the result of the first step is rounded, too.
+// Two steps give the same result as one window over three axes, except that in 16-bit types the result of the first
+// step is rounded, too. The maximum of the planes' maxima is the maximum. If several elements have the maximum, both
+// methods choose the first in row-major order. A mean of means is the mean, because windows along one axis have the
+// same extents at all positions of the other axes, also if padding does not count.
+//
+// Kernels for three axes would move fewer bytes (with a stride of two, 9 / 8 of x's bytes instead of 13 / 8), but would
+// double the number of kernels.
 
 namespace lockstep::nn {
 
@@ -57,8 +58,8 @@ struct PoolStep {
 /// Returns the steps that pool a batch (N, spatial axes.., C).
 [[nodiscard]] std::vector<PoolStep> steps_of(int axes, const PoolWindow& window, const Shape& batch);
 
-/// Appends the steps in order, from the slot `x` to the slot `output`: calls forward(i, step, x, y) for each step,
-/// which reads x and makes y. `name` is the layer's name.
+/// Calls forward(i, step, x, y) for each step in order. forward() must append a call that reads slot x and writes slot
+/// y. The first step reads the slot `x`, and the last step writes the slot `output`. `name` is the layer's name.
 template <class Forward>
 void plan_steps(PlanBuilder& builder, const std::string& name, const std::vector<PoolStep>& steps, SlotId x,
                 SlotId output, Forward forward) {
@@ -69,7 +70,8 @@ void plan_steps(PlanBuilder& builder, const std::string& name, const std::vector
   }
 }
 
-/// Appends the backward of the steps, last step first: calls backward(i, step, dy, dx) for each step.
+/// Appends the backward of the steps: calls backward(i, step, dy, dx) for each step, from the last to the first.
+/// backward() must append a call that computes dx from dy.
 template <class Backward>
 void plan_steps_back(PlanBuilder& b, const std::string& name, const std::vector<PoolStep>& steps, Backward backward) {
   if (!b.wants_input_gradient(0)) {
