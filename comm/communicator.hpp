@@ -46,8 +46,7 @@ class Communicator {
   /// inline throw StateError.
   [[nodiscard]] virtual bool can_overlap() const = 0;
   /// Returns true if one thread may use this communicator while another thread uses another communicator of the
-  /// process, each thread on its own stream. With MPI, this needs thread level MULTIPLE: at level SERIALIZED only one
-  /// thread at a time makes MPI calls, and two threads would mix the order of their calls.
+  /// process, each thread on its own stream. With MPI, this needs thread level MULTIPLE.
   [[nodiscard]] virtual bool any_thread() const { return can_overlap(); }
 
   /// Returns true if a Graph (runtime/stream/graph.hpp) may capture operations of this communicator and launch them.
@@ -82,10 +81,11 @@ class Communicator {
   /// Returns a source of memory on the communicator's device, for tensors that ranks exchange often, such as gradients.
   /// With NCCL, its memory comes from ncclMemAlloc() and is registered with the communicator (ncclCommRegister), so
   /// that switches and network cards reach it without a copy. If the registration fails, the memory is used
-  /// unregistered. allocate() and deallocate() block the device and wait for the stream, so use them for memory that
-  /// lives as long as the training. allocate() throws OutOfMemory if NCCL has no memory left. Returns nullptr if such
-  /// memory has no advantage: on hosts, with an adopted ncclComm_t, or with NCCL before 2.19. Not collective. The
-  /// communicator must outlive the MemoryResource, and the MemoryResource must outlive its memory.
+  /// unregistered. MemoryResource::allocate() and deallocate() wait for the device and are slow: allocate before the
+  /// first step, and deallocate after the last step. allocate() throws OutOfMemory if NCCL has no memory left.
+  ///
+  /// Returns nullptr if such memory has no advantage: on hosts, with an adopted ncclComm_t, or with NCCL before 2.19.
+  /// Not collective. The communicator must outlive the MemoryResource, and the MemoryResource must outlive its memory.
   [[nodiscard]] virtual std::unique_ptr<MemoryResource> exchange_memory() { return nullptr; }
 
   /// Returns the inner communicator of a wrapper that only records or forwards calls; other objects return themselves.

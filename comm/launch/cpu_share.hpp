@@ -26,7 +26,7 @@ struct CpuShare {
 
 [[nodiscard]] CpuShare cpu_share(Session& session);  ///< reads this rank's share; collective
 
-constexpr int kMostComputeThreads = 1024;  ///< limit for a rank; libgomp ends a program with too many threads
+constexpr int kMostComputeThreads = 1024;  ///< limit for each rank; libgomp ends a program with too many threads
 
 /// Number of a rank's compute threads, and the number's origin. compute_threads() takes `asked` if `asked` is above 0,
 /// otherwise OpenMP's setting if OMP_NUM_THREADS begins with a number, otherwise share.threads(). The number is at most

@@ -71,8 +71,8 @@ inline constexpr const char* kAttempt = "LOCKSTEP_ATTEMPT";
 ///             program may take LOCAL_WORLD_SIZE from its --devices (missing_local_size()). The rank is
 ///             NODE_RANK * LOCAL_WORLD_SIZE + LOCAL_RANK
 ///
-///   slurm     a task of a step (srun): SLURM_STEP_ID, SLURM_PROCID, SLURM_STEP_NUM_TASKS or SLURM_NTASKS. A
-///             batch script is not a task; the processes that mpirun or torchrun start in it inherit its variables
+///   slurm     a task of a step (srun): SLURM_STEP_ID, SLURM_PROCID, SLURM_STEP_NUM_TASKS or SLURM_NTASKS. SLURM's
+///             variables in a batch script, or in processes that it starts without srun, do not count
 ///
 ///   single    none of these variables: one rank
 ///

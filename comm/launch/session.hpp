@@ -121,13 +121,16 @@ class Session {
   const RankPlace* place_ = nullptr;  ///< place of this rank among all ranks
 };
 
-/// Runs the main() of a program: makes the session, calls `body` and turns exceptions into exit codes. AgreedFailure,
-/// and an error that every rank throws (comm/error.hpp; rank 0 prints it), end the program with the code of the
-/// exception. Any other exception belongs to this rank alone: Session::abort() ends the job with the exception's code,
-/// or 3 if the exception is not an Error. Before that, objects in `body` are destroyed. They must not free memory that
-/// the communication stream uses before this stream is idle (GradientReducer ensures this for the arena). Output that
-/// cannot be written is an error, too (code 3). Sets CUDA_DEVICE_MAX_CONNECTIONS to 32 unless it is set, so no other
-/// thread may read the environment meanwhile.
+/// Runs the main() of a program: makes the session, calls `body` and turns exceptions into exit codes. Sets the
+/// environment variable CUDA_DEVICE_MAX_CONNECTIONS to 32 unless it is set; meanwhile no other thread may read the
+/// environment.
+///
+/// AgreedFailure, and an error that every rank throws (comm/error.hpp; rank 0 prints it), end the program with the code
+/// of the exception. Any other exception belongs to this rank alone: Session::abort() ends the job with the exception's
+/// code, or 3 if the exception is not an Error. Output that cannot be written is an error, too (code 3).
+///
+/// An exception destroys the objects in `body`. Their destructors may free memory that the communication stream uses
+/// only after this stream is idle (GradientReducer ensures this for the arena).
 int run_program(int argc, char** argv, const std::function<int(Session&, int argc, char** argv)>& body,
                 double watchdog_s = 0, Backend backend = Backend::automatic) noexcept;
 

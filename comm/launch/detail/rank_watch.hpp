@@ -42,8 +42,8 @@ class WatchdogHandler {
   void keep_operations(const std::string& path);
   /// Writes the file of keep_operations() after an error that ends the job. Only the first caller on the node writes.
   void save_operations() noexcept;
-  /// Unlinks the file of the StatusTable if the ranks could not find each other, so that the next start of the job
-  /// makes a new file.
+  /// Unlinks the file of the StatusTable, so that the next start of the job makes a new file. Called if the ranks could
+  /// not find each other.
   void forget_ranks() noexcept;
 
  private:

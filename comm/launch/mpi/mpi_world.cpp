@@ -89,8 +89,8 @@ std::string make_temporary_folder() {
 }
 
 /// Calls MPI_Init_thread and returns the thread level. Restores the environment afterwards, because a program that this
-/// program starts may have another launcher. If a temporary folder is made, for a world without a launcher, sets
-/// `folder` to its path; the caller deletes the folder after MPI_Finalize.
+/// program starts may have another launcher. If no launcher started this process, may make a temporary folder and set
+/// `folder` to its path. The caller must delete this folder after MPI_Finalize.
 int initialise(int& argc, char**& argv, std::string& folder) {
   const auto none_of = [](std::initializer_list<const char*> names) {
     return std::all_of(names.begin(), names.end(), [](const char* name) { return std::getenv(name) == nullptr; });
@@ -158,8 +158,8 @@ Asked asked_all_reduce() {
 /// Returns true if a hierarchical all-reduce is faster than a flat one by the alpha-beta model, for N nodes of L ranks,
 /// P ranks in all. Between nodes, flat algorithms send 2 (P - 1) / P (ring) to L log2 N (recursive doubling) times the
 /// bytes, in log2 P to 2 (P - 1) steps. The hierarchy sends 2 (N - 1) / N times the bytes, in log2 N to 2 (N - 1)
-/// steps. Within a node, both algorithms move the bytes twice through memory. With L = 1, the hierarchy only adds
-/// calls.
+/// steps. Within a node, both algorithms move the bytes twice through memory. So the hierarchy is faster if L is at
+/// least 2.
 bool hierarchy_pays(int ranks, int nodes) {
   return nodes > 1 && ranks >= 2 * nodes;
 }
@@ -265,7 +265,7 @@ class MpiWorld final : public World {
   }
 
   /// Returns, on all ranks, the problem of the lowest rank whose `own` is not empty; empty if no rank has a problem.
-  /// Collective, because a problem on one node changes the order of additions on all ranks.
+  /// Collective.
   [[nodiscard]] std::string first_problem(const std::string& own) const {
     int first = own.empty() ? size : rank;
     check_mpi(MPI_Allreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD), "MPI_Allreduce");
