@@ -21,15 +21,16 @@ struct CommunicatorCounts {
 /// on an inline stream, which runs work in the calling thread, the operation blocks. All ranks must call the same
 /// operations in the same order with the same sizes and types; the communicator does not check this.
 ///
-/// Operations that reduce compute sums. Additions that lockstep itself makes are in rank order; libraries such as NCCL
-/// choose their own order. Callers that need a mean must scale the sum themselves. Sums of u8 throw DTypeError; bf16
-/// and f16 sums are rounded at every addition. Operations that only move data take any type. Tensors must be contiguous
-/// (otherwise ShapeError) and on a device that the backend takes (otherwise DeviceError). They must stay alive until
-/// the operation is complete on its stream. Tensors may have more than 2^31 elements.
+/// Operations that reduce compute sums. lockstep itself adds in rank order; libraries such as NCCL choose their own
+/// order. Callers that need a mean must scale the sum themselves. Sums of u8 throw DTypeError; bf16 and f16 sums are
+/// rounded at every addition. Operations that only move data take any type.
 ///
-/// One thread at a time may use a communicator. A failed operation throws MpiError or PeerError: on an inline stream
-/// the call itself throws, on a stream with a worker the next use of the stream throws. On a CUDA stream, the call or
-/// check() throws NcclError. All operations must be complete before the communicator is destroyed.
+/// Tensors must be contiguous (otherwise ShapeError) and on a device that the backend takes (otherwise DeviceError).
+/// Tensors must stay alive until the operation is complete on its stream. Tensors may have more than 2^31 elements.
+///
+/// Only one thread at a time may use a communicator. All operations must be complete before the communicator is
+/// destroyed. If an operation on an inline stream fails, the call itself throws MpiError or PeerError. On a host stream
+/// with a worker, the next use of the stream throws this error. On a CUDA stream, the call or check() throws NcclError.
 class Communicator {
  public:
   virtual ~Communicator() = default;

@@ -31,15 +31,16 @@ struct NcclOptions {
 /// operation has run once. Destroy graphs before the communicator: NCCL neither ends nor aborts while a graph of its
 /// operations lives.
 ///
-/// Errors of the set-up are thrown on all ranks (as CollectiveError):
-///   - Before NCCL starts, UsageError if two ranks have the same GPU (the text names both), if ranks share a GPU but
-///   are
-///     not all on one host, if ranks have different versions of NCCL, or if their NCCL has another major version or an
-///     older minor version than the NCCL of lockstep's build. Also before NCCL starts, DeviceError if a rank has no
-///     GPU.
-///   - While NCCL starts, NcclError if set-up fails or does not end in time on some rank. The text has that rank, the
-///     seconds and NCCL's message.
-///   - In a build without NCCL, UsageError.
+/// Errors of the set-up are thrown on all ranks (as CollectiveError). Before NCCL starts:
+///   - UsageError if two ranks have the same GPU (the text names both), or if ranks share a GPU but are not all on one
+///     host
+///   - UsageError if ranks have different versions of NCCL, or if their NCCL has another major version or an older
+///     minor version than the NCCL of lockstep's build
+///   - DeviceError if a rank has no GPU
+/// While NCCL starts:
+///   - NcclError if set-up fails on some rank, or does not end in time. The text has that rank, the seconds and NCCL's
+///     message
+/// In a build without NCCL, the function throws UsageError.
 ///
 /// A failure after the set-up is thrown only on the rank on which it occurs. The operation or check() throws NcclError
 /// and aborts the communicator, so that nothing on this GPU waits for other ranks any more. Every later call throws.
@@ -114,8 +115,8 @@ struct NcclRank {
   bool allow_shared_gpu = false;  ///< value of NcclOptions::allow_shared_gpu
   std::string failure{};          ///< reason why this rank has no GPU or no NCCL; empty otherwise
 };
-/// Throws the errors that make_nccl_communicator() lists under "Before NCCL starts", the same error on every rank.
-/// `built` is the version of NCCL with which lockstep was built.
+/// Throws the errors that make_nccl_communicator() throws before NCCL starts. All ranks must pass the same `ranks` and
+/// then throw the same error. `built` is the version of NCCL with which lockstep was built.
 void check_nccl_ranks(const std::vector<NcclRank>& ranks, int built);
 
 }  // namespace lockstep::comm

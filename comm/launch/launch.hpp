@@ -76,11 +76,13 @@ inline constexpr const char* kAttempt = "LOCKSTEP_ATTEMPT";
 ///
 ///   single    none of these variables: one rank
 ///
-/// A variable with an empty value counts as not set. Throws UsageError for an invalid LOCKSTEP_ATTEMPT. Throws
-/// UsageError, with the variables and their values, if a source gives a rank outside of 0 to size - 1, is incomplete,
-/// or disagrees with a second source: two MPI launchers must agree, and RANK and WORLD_SIZE must agree with MPI or a
-/// SLURM step. With MPI or a SLURM step, torchrun's variables may be incomplete, because scripts set them for other
-/// programs.
+/// A variable with an empty value counts as not set. Throws UsageError, with the variables and their values, in these
+/// cases:
+///   - LOCKSTEP_ATTEMPT is invalid
+///   - a source gives a rank outside of 0 to size - 1
+///   - the variables of a source are incomplete. But with MPI or a SLURM step, torchrun's variables may be incomplete,
+///     because scripts set them for other programs
+///   - the variables of two MPI launchers disagree, or RANK or WORLD_SIZE disagrees with MPI or with a SLURM step
 [[nodiscard]] Launch detect_launch(const Environment& environment);
 
 /// Returns true if the environment has Lightning's form (detect_launch()) without LOCAL_WORLD_SIZE.

@@ -109,9 +109,9 @@ struct SelfStart {
 ///
 /// If RestartPolicy::most is above 0, this process starts the ranks again after they end, and prints a line on standard
 /// error. It does not start them again if they finished (code 0), had bad input (2), could not be run (127), or were
-/// stopped by a signal (75, or a signal that this process forwarded). A job of one rank then runs in a child process,
-/// too. Launch::attempt gives the ranks the number of the start. With "gpu" or "auto", each start counts the GPUs
-/// again, so a restart uses only the GPUs that still work.
+/// stopped by a signal (75, or a signal that this process forwarded). Launch::attempt gives the ranks the number of the
+/// start. With "gpu" or "auto", each start counts the GPUs again, so a restart uses only the GPUs that still work. If
+/// restarts are allowed, even a job of one rank runs in a child process.
 ///
 /// Throws UsageError if the launcher is not installed, the host file cannot be read, or this build has no MPI.
 [[nodiscard]] std::optional<int> self_start(int argc, char** argv,

@@ -129,8 +129,8 @@ class Session {
 /// of the exception. Any other exception belongs to this rank alone: Session::abort() ends the job with the exception's
 /// code, or 3 if the exception is not an Error. Output that cannot be written is an error, too (code 3).
 ///
-/// An exception destroys the objects in `body`. Their destructors may free memory that the communication stream uses
-/// only after this stream is idle (GradientReducer ensures this for the arena).
+/// An exception destroys the objects in `body`. If their destructors free memory that the communication stream uses,
+/// they must first wait until this stream is idle (GradientReducer does this for the arena).
 int run_program(int argc, char** argv, const std::function<int(Session&, int argc, char** argv)>& body,
                 double watchdog_s = 0, Backend backend = Backend::automatic) noexcept;
 
