@@ -54,8 +54,7 @@ class Watchdog {
   /// of `doing`, and takes no lock. Only one thread at a time may call begin().
   void begin(const char* doing, std::int64_t number) noexcept;
   void begin(const char* doing) noexcept;
-  /// Records an activity as begin() does, but lets it take any time, such as waiting for a person: the time does not
-  /// count as hanging.
+  /// Records an activity that may take any time, such as waiting for a person. Its time does not count as hanging.
   void pause(const char* doing) noexcept;
   /// Tells the watchdog how far the activity of the last begin() has come: "1 of 3 buckets enqueued". Only one thread
   /// at a time may call where().

@@ -59,7 +59,7 @@ class BucketBreadcrumbs {
   Buffer numbers_;  ///< source of the copies: the i32 numbers 0 to 2 * buckets, on the device
   Buffer words_;    ///< destinations of the copies: one i32 in host memory for each place, in its own cache line
   int place_ = 0;
-  mutable std::mutex mutex_;         ///< guards steps_; a thread never waits for another while it holds this mutex
+  mutable std::mutex mutex_;         ///< guards steps_; never held while a thread waits for the device
   std::vector<std::int64_t> steps_;  ///< number of the step that uses each element of words_; 0: no step
   SyncGuard idle_;                   ///< destroyed first, because it waits for the device, which writes words_
 };

@@ -50,10 +50,9 @@ struct BucketOptions {
   std::vector<int> ends{};
 };
 
-/// Cuts the gradients, in ready order, into buckets. Pure: the same arguments give the same plan on every rank. A
-/// gradient is never split: a bucket closes before the gradient that would exceed the largest size, and a gradient
-/// above this size is a bucket alone. With a cost model (BucketOptions::all_reduce), plan_buckets_by_cost() makes the
-/// plan.
+/// Cuts the gradients, in ready order, into buckets. The same arguments give the same plan on every rank. A gradient is
+/// never split: a bucket ends before a gradient that would make it larger than its largest size, and a gradient above
+/// this size is a bucket alone. With a cost model (BucketOptions::all_reduce), plan_buckets_by_cost() makes the plan.
 ///
 /// The default plan has few large buckets, then a small last bucket, because the sum of the last bucket overlaps with
 /// no computation. It first fills the last bucket from the end of the list, and then the other buckets from the front.

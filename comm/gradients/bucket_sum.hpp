@@ -35,9 +35,10 @@ enum class SumOrder : unsigned char {
 /// A program's choice of how its gradients are summed (make_bucket_sum.hpp).
 struct SumOptions {
   /// Type in which gradients are sent and added. f32 means the type of the arena. With bf16 or f16 (for an arena of
-  /// f32), elements are rounded to this type before the all-reduce. Each addition is rounded, too; with
-  /// SumOrder::ranks, only the complete sums are. Every rank gets the same bits. The 16-bit types halve the sent bytes,
-  /// but take one pass over the gradients before the all-reduce and one pass after it. The largest f16 number is 65504.
+  /// f32), elements are rounded to this type before they are sent. SumOrder::library rounds each addition, too;
+  /// SumOrder::ranks rounds only the complete sums. Every rank gets the same bits. The 16-bit types halve the sent
+  /// bytes, but take one pass over the gradients before the all-reduce and one pass after it. The largest f16 number is
+  /// 65504.
   DType dtype = DType::f32;
   SumOrder order = SumOrder::library;
   std::string compress{};  ///< name of a sum that compresses, with its argument ("NAME:4"); empty: no compression

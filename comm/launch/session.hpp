@@ -22,10 +22,10 @@ class AgreedFailure : public Error {
   int code_;
 };
 
-/// Starts and ends MPI or gloo for a program of this project, and provides the rank of this process. A process has one
-/// Session, made first and destroyed last; a program that embeds lockstep makes communicators without a Session.
-/// Without a launcher, the session has one rank. Ranks that torchrun started meet without MPI and exchange host tensors
-/// by gloo (meet_by_gloo()).
+/// Starts and ends MPI or gloo for a program of this project, and provides the rank of this process. A process may make
+/// only one Session, which must be its first object and be destroyed last. Programs that embed lockstep need no
+/// Session; they make communicators themselves. Without a launcher, the session has one rank. Ranks that torchrun
+/// started meet without MPI and exchange host tensors by gloo (meet_by_gloo()).
 ///
 /// A Session has three communicators, so that their operations never mix: grad (gradient buckets), inline_ops
 /// (collectives on the compute path) and control (host values: checks, metrics, agreement).
@@ -86,9 +86,9 @@ class Session {
   /// first call makes the stream.
   [[nodiscard]] Stream& communication_stream();
 
-  /// Sets the path of a JSON file that is written if an error of a rank or a watchdog ends the job. The file has the
-  /// last 1,024 collectives that each rank of this node has called on grad(), inline_ops(), control() and the
-  /// communicator of noted(). Nothing is written if watchdog_s was 0, or if this rank is alone on its node.
+  /// Sets the path of a JSON file that is written if a watchdog ends the job, or if an error on a rank ends it. The
+  /// file has the last 1,024 collectives that each rank of this node has called on grad(), inline_ops(), control() and
+  /// the communicator of noted(). Nothing is written if watchdog_s was 0, or if this rank is alone on its node.
   void keep_operations(const std::string& path);
   /// Wraps `communicator`, which must have all ranks, so that the file of keep_operations() has its collectives, too.
   /// Returns `communicator` unchanged from the second call on, and if nothing is recorded.

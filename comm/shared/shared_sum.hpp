@@ -43,8 +43,8 @@ struct SharedSumOptions {
 /// ranks sleep on: the launcher must end them, as with MPI.
 class SharedSum {
  public:
-  /// Returns the size in bytes of a window for `ranks` ranks: about 1 MiB for each of 2 ranks, and less for each of
-  /// more ranks. A window for 16 to 256 ranks has 13 MiB.
+  /// Returns the size in bytes of a window for `ranks` ranks. With 2 ranks, each rank adds about 1 MiB; with more
+  /// ranks, each rank adds less. A window for 16 to 256 ranks has 13 MiB in all.
   [[nodiscard]] static std::size_t window_bytes(int ranks);
 
   /// Makes the object of `rank`. `window` has window_bytes(ranks) bytes, aligned to 64 bytes, which are 0 before the

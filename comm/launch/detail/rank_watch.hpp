@@ -51,7 +51,7 @@ class WatchdogHandler {
   void report(const Watchdog::Look& found);
   void tell_stall(const Watchdog::Look& found);
   void exchange_heartbeats(const Watchdog::Look& found);
-  /// Returns NodeHeartbeat::silent() for a third of `still_s` (the time without progress), at least for 5 s.
+  /// Returns NodeHeartbeat::silent(s), where s is a third of `still_s` (the time without progress), but at least 5 s.
   [[nodiscard]] std::string silent_node(double still_s);
   [[noreturn]] void leave(int code) noexcept;
   void write_operations() noexcept;

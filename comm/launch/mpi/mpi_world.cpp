@@ -96,8 +96,8 @@ int initialise(int& argc, char**& argv, std::string& folder) {
     return std::all_of(names.begin(), names.end(), [](const char* name) { return std::getenv(name) == nullptr; });
   };
   EnvironmentFor environment;
-  // Without a launcher, Open MPI makes a world of one rank, and looks for a way to start processes on other hosts
-  // (ssh). This setting prevents the search, because containers have no ssh.
+  // Without a launcher, Open MPI makes a world of one rank, and searches for a way to start processes on other hosts
+  // (ssh). This setting prevents the search, because many containers have no ssh.
   if (none_of({"OMPI_COMM_WORLD_SIZE", "OMPI_MCA_plm"})) {
     environment.set("OMPI_MCA_plm", "isolated");
   }
