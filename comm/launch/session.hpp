@@ -23,9 +23,9 @@ class AgreedFailure : public Error {
 };
 
 /// Starts and ends MPI or gloo for a program of this project, and provides the rank of this process. A process may make
-/// only one Session, which must be its first object and be destroyed last. Programs that embed lockstep need no
-/// Session; they make communicators themselves. Without a launcher, the session has one rank. Ranks that torchrun
-/// started meet without MPI and exchange host tensors by gloo (meet_by_gloo()).
+/// only one Session, and must make it before and destroy it after all other objects of lockstep. Programs that embed
+/// lockstep need no Session; they make communicators themselves. Without a launcher, the session has one rank. Ranks
+/// that torchrun started meet without MPI and exchange host tensors by gloo (meet_by_gloo()).
 ///
 /// A Session has three communicators, so that their operations never mix: grad (gradient buckets), inline_ops
 /// (collectives on the compute path) and control (host values: checks, metrics, agreement).
