@@ -121,9 +121,9 @@ struct MeetingPlace {
 [[nodiscard]] MeetingPlace meeting_place(const Environment& environment);
 
 /// Compares `launch` with `rank` and `size` as MPI reports them. Returns `launch` if the numbers agree, otherwise a
-/// Launch with MPI's numbers. `library` is MPI's name, for messages. Throws UsageError, with the
-/// remedy (--mpi=pmix for srun, the right mpirun, a build with MPI or gloo), if the launcher started more ranks than
-/// MPI knows, and if RANK or WORLD_SIZE is set and differs from MPI's number.
+/// Launch with MPI's numbers. `library` is MPI's name, for messages. Throws UsageError if the launcher started more
+/// ranks than MPI knows, or if RANK or WORLD_SIZE is set and differs from MPI's number. The error's text has a remedy:
+/// --mpi=pmix for srun, the right mpirun, or a build with MPI or gloo.
 [[nodiscard]] Launch confirm_launch(const Launch& launch, const Environment& environment, int rank, int size,
                                     std::string_view library);
 

@@ -155,11 +155,10 @@ Asked asked_all_reduce() {
           .hierarchical = text == "hierarchical"};
 }
 
-/// Returns true if a hierarchical all-reduce is faster than a flat one by the alpha-beta model, for N nodes of L ranks,
-/// P ranks in all. Between nodes, flat algorithms send 2 (P - 1) / P (ring) to L log2 N (recursive doubling) times the
-/// bytes, in log2 P to 2 (P - 1) steps. The hierarchy sends 2 (N - 1) / N times the bytes, in log2 N to 2 (N - 1)
-/// steps. Within a node, both algorithms move the bytes twice through memory. So the hierarchy is faster if L is at
-/// least 2.
+/// Returns true if a hierarchical all-reduce is faster than a flat one by the alpha-beta model. This holds if a node
+/// has at least two ranks on average: between nodes, the hierarchy then sends fewer bytes in fewer steps than a ring or
+/// recursive doubling over all ranks. Within a node, both algorithms move the bytes twice through memory. With one rank
+/// on each node, the hierarchy would only add calls.
 bool hierarchy_pays(int ranks, int nodes) {
   return nodes > 1 && ranks >= 2 * nodes;
 }
