@@ -55,7 +55,8 @@ struct BucketOptions {
 /// this size is a bucket alone. With a cost model (BucketOptions::all_reduce), plan_buckets_by_cost() makes the plan.
 ///
 /// The default plan has few large buckets, then a small last bucket, because the sum of the last bucket overlaps with
-/// no computation. It first fills the last bucket from the end of the list, and then the other buckets from the front.
+/// no computation. The last bucket is filled first, from the end of the list. Then the other buckets are filled from
+/// the beginning of the list.
 ///
 /// Throws ShapeError unless the ranges are contiguous in the arena and ascending. Throws UsageError for wrong options,
 /// and for BucketOptions::ends that do not fit.

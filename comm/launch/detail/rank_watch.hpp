@@ -13,11 +13,13 @@
 
 namespace lockstep::comm::detail {
 
-/// Ends a job that hangs, with exit code 76. First prints what this rank and the silent ranks were doing, and which
-/// rank has called the fewest operations. Then gives other ranks time to report before the job ends. Also ends a job
-/// whose ranks call different operations, because such a job would hang. In this case the exit code is 3, and one rank
-/// of the node names the difference. If a job only stalls, prints the activity of each rank once. A rank that listens
-/// to heartbeats also names the previous node if that node sends no heartbeats.
+/// Handles what a rank's watchdog finds:
+///   - If the job hangs, prints what this rank and the silent ranks were doing, and which rank has called the fewest
+///     operations. Then gives other ranks time to report, and ends the job with exit code 76.
+///   - If the ranks call different operations, ends the job with exit code 3, because the job would hang. One rank of
+///     the node names the difference.
+///   - If the job only stalls (no progress for Watchdog::report_after() seconds), prints each rank's activity once.
+/// A rank that listens to heartbeats also names the previous node if that node sends no heartbeats.
 class WatchdogHandler {
  public:
   /// Makes the handler. If `place` is not set, or if no StatusTable can be made, the handler works without a
